@@ -1,0 +1,8 @@
+"""Reading and editing a forward pass: knows a model and its anatomy, nothing of boxes or prompts."""
+
+from rebinding.surgery.anatomy import Anatomy, derive
+from rebinding.surgery.recording import Recording
+from rebinding.surgery.sites import Edit, NothingEdited, Read, Site, SurgeryError
+from rebinding.surgery.torch_surgeon import TorchSurgeon
+
+__all__ = ["Anatomy", "Edit", "NothingEdited", "Read", "Recording", "Site", "SurgeryError", "TorchSurgeon", "derive"]

@@ -1,0 +1,192 @@
+"""The one attention function that knows edits.
+
+It is registered with transformers under `NAME` and computes, in this order and with the model's own arguments,
+
+    scores  = softcap(scaling * q k^T) + mask          pattern = softmax(scores)          z = pattern v
+
+which is the library's eager attention, number for number. What an edit may see of it travels with the call as the
+keyword `rules`: nothing is kept in the model or in a global. Without `rules` it is plain eager attention.
+
+**A shared prefix.** In a replay the rows of a batch continue recorded prompts: the keys and values before the window
+are those of the recording, the same for every row of one prompt. They are not copied per row; the queries of all rows
+of a prompt are multiplied with the one recorded prefix (`SharedPrefix`), and only the softmax sees both together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, TypeAlias
+
+import torch
+from torch import Tensor, nn
+from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
+
+NAME = "rebinding_eager"
+
+Stage: TypeAlias = Literal["keys", "values", "q_rot", "k_rot", "v_seen", "scores", "pattern", "z"]
+"""`keys` and `values` are per KV head, the others per query head."""
+
+HARMLESS = frozenset(
+    {
+        "sliding_window",  # already in the mask
+        "position_ids",
+        "position_embeddings",
+        "use_cache",
+        "is_causal",
+        "cache_position",
+        "past_key_values",
+        "output_attentions",
+        "output_hidden_states",
+        "output_router_logits",
+        "return_dict",
+    }
+)
+
+
+class UnknownAttention(NotImplementedError):
+    """A model hands its attention something that this function does not compute with."""
+
+
+@dataclass(frozen=True, eq=False)
+class SharedPrefix:
+    """Recorded keys and values of the prompts that the rows continue, and which row continues which.
+
+    `keys`, `values`: (prompt, kv head, prefix, head_dim). `place` is each row's place in a table of `prompts x width`
+    cells, in which the rows of one prompt stand side by side; cells without a row hold zeros and are thrown away.
+    """
+
+    keys: Tensor
+    values: Tensor
+    place: Tensor
+    width: int
+
+    def scores(self, query: Tensor) -> Tensor:
+        """Products of every row's queries with its prompt's keys: (row, head, query, prefix)."""
+        return self._unpack(self._pack(query) @ self.keys.transpose(2, 3), query.shape[1], query.shape[2])
+
+    def mix(self, pattern: Tensor) -> Tensor:
+        """The prefix's share of z: (row, head, query, head_dim)."""
+        return self._unpack(self._pack(pattern) @ self.values, pattern.shape[1], pattern.shape[2])
+
+    def _pack(self, rows: Tensor) -> Tensor:
+        n_rows, heads, length, inner = rows.shape
+        prompts, kv = self.keys.shape[:2]
+        if prompts * self.width != n_rows:
+            table = rows.new_zeros(prompts * self.width, heads, length, inner)
+            table[self.place] = rows
+        else:
+            table = torch.empty_like(rows).index_copy_(0, self.place, rows)
+        cells = table.view(prompts, self.width, kv, heads // kv, length, inner)
+        return cells.permute(0, 2, 1, 3, 4, 5).reshape(
+            prompts, kv, -1, inner
+        )  # (prompt, kv head, row x head x query, inner)
+
+    def _unpack(self, packed: Tensor, heads: int, length: int) -> Tensor:
+        prompts, kv, _, inner = packed.shape
+        cells = packed.view(prompts, kv, self.width, heads // kv, length, inner).permute(0, 2, 1, 3, 4, 5)
+        return cells.reshape(prompts * self.width, heads, length, inner)[self.place]
+
+
+class Rules(Protocol):
+    """What one call may see and change of attention."""
+
+    def see(self, layer: int, stage: Stage, value: Tensor) -> Tensor:
+        """Return the value, edited or not; same shape, same dtype. Never in place."""
+
+    def per_query_head(self, layer: int) -> bool:
+        """Whether keys and values must stand apart for every query head at this layer."""
+
+    def prefix(self, layer: int) -> SharedPrefix | None:
+        """The recorded keys and values that stand before the call's own."""
+
+
+def attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    *,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    softcap: float | None = None,
+    rules: Rules | None = None,
+    **extra: Any,
+) -> tuple[Tensor, Tensor]:
+    """Eager attention with the edits of `rules`; returns z as (batch, query, head, head_dim) and the pattern."""
+    _refuse_unknown(module, attention_mask, query.shape[2], extra)
+    layer = int(module.layer_idx)  # type: ignore[arg-type]  # an int on every attention module of the library
+    factor = float(module.head_dim) ** -0.5 if scaling is None else scaling  # type: ignore[arg-type]  # likewise
+
+    def see(stage: Stage, tensor: Tensor) -> Tensor:
+        return tensor if rules is None else rules.see(layer, stage, tensor)
+
+    before = None if rules is None else rules.prefix(layer)
+    query, key, value = see("q_rot", query), see("keys", key), see("values", value)
+    if before is None or rules is None or rules.per_query_head(layer):
+        group = query.shape[1] // key.shape[1]
+        key = see("k_rot", key.repeat_interleave(group, dim=1))  # (batch, head, key, head_dim)
+        value = see("v_seen", value.repeat_interleave(group, dim=1))  # (batch, head, key, head_dim)
+    scores = _grouped(query, key.transpose(2, 3))  # (batch, head, query, key)
+    if before is not None:
+        scores = torch.cat([before.scores(query), scores], dim=-1)
+    scores = scores * factor
+    if softcap is not None:
+        scores = softcap * torch.tanh(scores / softcap)
+    if attention_mask is not None:
+        scores = scores + attention_mask
+    pattern = torch.softmax(see("scores", scores), dim=-1, dtype=torch.float32).to(query.dtype)
+    pattern = see("pattern", torch.dropout(pattern, dropout, module.training))
+    cut = pattern.shape[-1] - key.shape[2]
+    z = _grouped(pattern[..., cut:], value)  # (batch, head, query, head_dim)
+    if before is not None:
+        z = z + before.mix(pattern[..., :cut])
+    return see("z", z).transpose(1, 2).contiguous(), pattern
+
+
+def _grouped(rows: Tensor, per_kv_head: Tensor) -> Tensor:
+    """A product of per-query-head rows with per-KV-head matrices, without copying the latter."""
+    batch, heads, length, inner = rows.shape
+    kv = per_kv_head.shape[1]
+    if kv == heads:
+        return rows @ per_kv_head
+    stacked = rows.reshape(batch, kv, heads // kv * length, inner)  # (batch, kv head, head x query, inner)
+    return (stacked @ per_kv_head).view(batch, heads, length, -1)
+
+
+def _refuse_unknown(module: nn.Module, mask: Tensor | None, n_queries: int, extra: dict[str, Any]) -> None:
+    unknown = sorted({name for name, value in extra.items() if value is not None} - HARMLESS)
+    if unknown:
+        raise UnknownAttention(
+            f"{type(module).__name__} hands {', '.join(unknown)} to attention, which is not modelled here: edits of "
+            "such a model would not be exact. It needs support in rebinding/surgery/attention.py first."
+        )
+    if mask is None and n_queries > 1:
+        raise UnknownAttention(
+            f"{type(module).__name__} calls attention without a mask: it would look at the future. "
+            f"Register a mask function under the name {NAME!r}, or report this architecture."
+        )
+
+
+def register() -> None:
+    """Make the function known to transformers, together with the mask that belongs to it."""
+    AttentionInterface.register(NAME, attention)
+    AttentionMaskInterface.register(NAME, ALL_MASK_ATTENTION_FUNCTIONS["eager"])
+
+
+def install(model: PreTrainedModel) -> None:
+    """Let the text tower of a model run on this function, and make sure that it does."""
+    register()
+    config: Any = model.config
+    text = config.get_text_config()
+    target: Any = NAME if text is config else {"text_config": NAME}
+    model.set_attn_implementation(target)
+    if text._attn_implementation != NAME:
+        raise UnknownAttention(
+            f"{type(model).__name__} does not let its attention function be chosen (it stays "
+            f"{text._attn_implementation!r}): its forward pass cannot be edited exactly."
+        )
+
+
+register()

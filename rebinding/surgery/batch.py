@@ -1,0 +1,135 @@
+"""The rows of one pass: edits and reads translated to the rows that are in it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from rebinding.surgery.plan import Plan, touched
+from rebinding.surgery.recording import Recording, gather, lines
+from rebinding.surgery.sites import Edit, Read, Scope, Site
+
+
+@dataclass(frozen=True, eq=False)
+class Placed:
+    """An edit's lines for the rows of a pass: `at` are places in the pass, `lines` lines of the edit."""
+
+    edit: Edit
+    at: Tensor
+    lines: Tensor
+
+
+@dataclass(eq=False)
+class Results:
+    """What the reads return, filled part by part in the order of the call's rows."""
+
+    n_rows: int
+    reads: Sequence[Read]
+    tensors: dict[int, Tensor] = field(default_factory=dict)
+
+    def put(self, number: int, rows: Tensor, values: Tensor) -> None:
+        """Keep the values of some rows for one read."""
+        take = self.reads[number].take
+        values = values if take is None else take(values, rows)
+        if number not in self.tensors:
+            self.tensors[number] = values.new_empty(self.n_rows, *values.shape[1:])
+        self.tensors[number][rows.to(values.device)] = values
+
+    def ordered(self) -> list[Tensor]:
+        """One tensor per read."""
+        return [self.tensors[number] for number in range(len(self.reads))]
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Rows that run together, sorted by the layer at which they start, over tokens `begin..end`."""
+
+    plan: Plan
+    recording: Recording
+    rows: Tensor
+    begin: int
+    end: int
+    placed: tuple[Placed, ...]
+
+    @property
+    def start(self) -> Tensor:
+        """The layer at which each row starts."""
+        return self.plan.start[self.rows]
+
+    @property
+    def source(self) -> Tensor:
+        """The recorded prompt that each row continues."""
+        return self.plan.source[self.rows]
+
+    def active(self, layer: int) -> int:
+        """How many rows (the first ones) are computed at a layer."""
+        return int(torch.searchsorted(self.start, layer, right=True))
+
+    def edits_at(self, layer: int, site: Site, *, scope: Scope = "group") -> list[Placed]:
+        """Edits of one site and layer, in the order in which they were listed; single heads' copies apart."""
+        alone = scope == "head"
+        here = [one for one in self.placed if one.edit.layer == layer and one.edit.site == site]
+        return [one for one in here if (one.edit.scope == "head") == alone]
+
+    def edit(self, layer: int, site: Site, value: Tensor) -> Tensor:
+        """A site's value (row, [head,] token, width) over the window, with the edits that stand there."""
+        edits = self.edits_at(layer, site)
+        if not edits:
+            return value
+        value = value.clone()
+        for one in edits:
+            write(value, one, self.begin)
+        return value
+
+    def read(self, layer: int, site: Site, value: Tensor, results: Results) -> None:
+        """Give the reads of one site and layer their values for the active rows."""
+        rows = self.rows[: value.shape[0]]
+        for number, read in enumerate(self.plan.reads):
+            if read.layer == layer and read.site == site:
+                results.put(number, rows, gather(value, torch.arange(rows.numel()), read, rows, start=self.begin))
+
+
+def places(one: Placed, begin: int, device: torch.device) -> tuple[Tensor, ...]:
+    """Where an edit writes, as an index into (row, [head,] token, width) whose first token is `begin`."""
+    at = one.at.to(device)
+    positions = lines(one.edit.positions, one.lines).to(device) - begin  # (row, position)
+    if one.edit.heads is None:
+        return at[:, None], positions
+    heads = lines(one.edit.heads, one.lines).to(device)  # (row, head)
+    return at[:, None, None], heads[:, :, None], positions[:, None, :]
+
+
+def write(value: Tensor, one: Placed, begin: int) -> None:
+    """Write one edit into `value`, which is the caller's own copy and whose first token is `begin`."""
+    new = one.edit.value.to(device=value.device, dtype=value.dtype)
+    ranks = 3 if one.edit.heads is None else 4
+    new = new.reshape((1,) * (ranks - new.ndim) + tuple(new.shape))
+    new = new[one.lines.to(value.device)] if new.shape[0] > 1 else new
+    index = places(one, begin, value.device)
+    old = value[index]
+    value[index] = old + new if one.edit.mode == "add" else new.expand_as(old)
+
+
+def make_batch(plan: Plan, recording: Recording, rows: Tensor, begin: int, end: int) -> Batch:
+    """A batch of some rows of a plan; every edit keeps the lines whose rows are in it and have started."""
+    rows = rows[torch.argsort(plan.start[rows], stable=True)]
+    place = torch.full((plan.n_rows,), -1)
+    place[rows] = torch.arange(rows.numel())
+    placed = []
+    for edit in plan.edits:
+        named = touched(edit, plan.n_rows)
+        kept = torch.nonzero((place[named] >= 0) & (plan.start[named] <= edit.layer)).reshape(-1)
+        if kept.numel():
+            placed.append(Placed(edit, place[named[kept]], kept))
+    return Batch(plan, recording, rows, begin, end, tuple(placed))
+
+
+def look_up_still(plan: Plan, recording: Recording, results: Results) -> None:
+    """Fill the reads that lie below a row's first change from the recording."""
+    for number, read in enumerate(plan.reads):
+        rows = torch.nonzero(plan.start > read.layer).reshape(-1)
+        if rows.numel() and recording.has(read.site):
+            results.put(number, rows, recording.look_up(read, plan.source, rows))

@@ -1,0 +1,89 @@
+"""Replay with attention frozen, for layers whose parts we know: positions do not talk, so only a few are computed.
+
+With every head's output held at its recorded value, the residual at a position depends on that position alone:
+
+    r <- r + attention_write(o),   o recorded, or projected anew where an edit writes z
+    r <- r + mlp_write(r)
+
+so a row is carried as the few tokens that are edited or read, and a layer costs its MLP.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from rebinding.surgery.anatomy import Anatomy
+from rebinding.surgery.batch import Batch, Results
+from rebinding.surgery.plan import ORDER
+from rebinding.surgery.recording import Recording, site_of_output
+from rebinding.surgery.replay import admit, read_logits
+from rebinding.surgery.sites import Site
+
+READABLE: frozenset[Site] = frozenset({"resid", "q", "k", "v", "z", "mlp_out", "logits"})
+"""What can be read without running attention."""
+
+
+def can_run(anatomy: Anatomy, recording: Recording, batch: Batch) -> bool:
+    """Whether the parts of this anatomy are known and nothing inside attention is read."""
+    known = anatomy.norms != "unknown" and recording.has_attention_output
+    return known and {read.site for read in batch.plan.reads} <= READABLE
+
+
+def replay_frozen(model: PreTrainedModel, anatomy: Anatomy, batch: Batch, results: Results) -> None:
+    """Compute a batch over its window, attention held at the recording."""
+    plan, layers = batch.plan, anatomy.layer_modules(model)
+    wanted = max((read.layer, ORDER[read.site]) for read in plan.reads)
+    hidden: Tensor | None = None
+    for number in range(int(batch.start.min()), plan.stop + 1):
+        hidden = admit(batch, number, hidden)
+        hidden = batch.edit(number, "resid", hidden)
+        batch.read(number, "resid", hidden, results)
+        if number == anatomy.n_layers or (number, ORDER["resid"]) >= wanted:
+            break
+        _read_projections(layers[number], anatomy, batch, number, hidden, results)
+        if (number, ORDER["q"]) >= wanted:
+            break
+        hidden = _layer(layers[number], anatomy, batch, number, hidden, results)
+    if plan.stop == anatomy.n_layers and hidden is not None:
+        read_logits(model, anatomy, batch, hidden, results)
+
+
+def _read_projections(
+    layer: nn.Module, anatomy: Anatomy, batch: Batch, number: int, hidden: Tensor, results: Results
+) -> None:
+    named = {read.site for read in batch.plan.reads if read.layer == number} & {"q", "k", "v"}
+    if not named:
+        return
+    entry = anatomy.attention_input(layer, hidden)
+    for site in named:
+        path = {"q": anatomy.q, "k": anatomy.k, "v": anatomy.v}[site].module
+        batch.read(number, site, site_of_output(anatomy, site, layer.get_submodule(path)(entry)), results)
+
+
+def _layer(layer: nn.Module, anatomy: Anatomy, batch: Batch, number: int, hidden: Tensor, results: Results) -> Tensor:
+    output = _window(batch, batch.recording.sites["attention_output"][number], hidden.shape[0])
+    z_wanted = any(read.layer == number and read.site == "z" for read in batch.plan.reads)
+    edits = batch.edits_at(number, "z")
+    if edits or z_wanted:
+        recorded = _window(batch, batch.recording.sites["z"][number].transpose(1, 2), hidden.shape[0])
+        z = batch.edit(number, "z", recorded.transpose(1, 2))  # (row, head, token, head_dim)
+        batch.read(number, "z", z, results)
+        if edits:
+            rows = torch.cat([one.at for one in edits]).unique().to(z.device)
+            output = output.clone()
+            output[rows] = layer.get_submodule(anatomy.output)(z[rows].transpose(1, 2).flatten(2))
+    hidden = hidden + anatomy.attention_write(layer, output)
+
+    def see(value: Tensor) -> Tensor:
+        value = batch.edit(number, "mlp_out", value)
+        batch.read(number, "mlp_out", value, results)
+        return value
+
+    return hidden + anatomy.mlp_write(layer, hidden, see)
+
+
+def _window(batch: Batch, recorded: Tensor, n_active: int) -> Tensor:
+    """The window of a recorded tensor (prompt, token, ...) for the active rows."""
+    return recorded[batch.source[:n_active].to(recorded.device), batch.begin : batch.end]

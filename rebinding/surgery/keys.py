@@ -1,0 +1,67 @@
+"""A raw key as ONE query head sees it: a copy of the projection, edited, then taken through norm and RoPE."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from rebinding.surgery.anatomy import Anatomy
+from rebinding.surgery.batch import Placed, places, write
+from rebinding.surgery.recording import site_of_output
+from rebinding.surgery.sites import SurgeryError
+
+
+def key_path(attention: nn.Module, raw: Tensor, call: dict[str, Any]) -> Tensor:
+    """Raw keys (row, head, token, head_dim) after the module's own key norm and rotary embedding."""
+    norm = getattr(attention, "k_norm", None)
+    if norm is not None:
+        if norm.weight.shape[-1] != raw.shape[-1]:
+            raise SurgeryError(
+                f"{type(attention).__name__} normalises the keys of all heads together: a raw key cannot be edited for "
+                "one query head alone. Edit k_rot instead, or use scope='group'."
+            )
+        raw = norm(raw)
+    rotary = getattr(sys.modules[type(attention).__module__], "apply_rotary_pos_emb", None)
+    if rotary is None or "position_embeddings" not in call:
+        raise SurgeryError(
+            f"{type(attention).__name__} rotates its keys in a way that is not known here: a raw key cannot be edited "
+            "for one query head alone. Edit k_rot instead."
+        )
+    turned: Tensor = rotary(raw, raw, *call["position_embeddings"])[1]
+    return turned
+
+
+def rewritten_keys(
+    layer: nn.Module, anatomy: Anatomy, edits: list[Placed], begin: int, call: dict[str, Any], handles: list[Any]
+) -> Callable[[Tensor], Tensor]:
+    """A function that puts edited raw keys into the keys that single query heads see.
+
+    It first takes the unedited raw keys along the same path and compares with the model's own result: an architecture
+    that does more between projection and attention is refused rather than edited inexactly.
+    """
+    attention = layer.get_submodule(anatomy.attention)
+    raw: list[Tensor] = []
+
+    def keep(module: nn.Module, args: Any, output: Any) -> None:
+        raw.append(site_of_output(anatomy, "k", output))
+
+    handles.append(layer.get_submodule(anatomy.k.module).register_forward_hook(keep))
+
+    def rewrite(seen: Tensor) -> Tensor:
+        apart = raw.pop().repeat_interleave(anatomy.group, dim=1)  # (row, head, token, head_dim)
+        rounding = 8 * torch.finfo(seen.dtype).eps * float(seen.abs().max())
+        if not torch.allclose(key_path(attention, apart, call), seen, rtol=0, atol=rounding):
+            raise SurgeryError(
+                f"{type(attention).__name__} does more to a key than norm and RoPE: edit k_rot instead of the raw key"
+            )
+        touched = torch.zeros_like(apart, dtype=torch.bool)
+        for one in edits:
+            write(apart, one, begin)
+            touched[places(one, begin, touched.device)] = True
+        return torch.where(touched, key_path(attention, apart, call), seen)
+
+    return rewrite

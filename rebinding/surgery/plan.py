@@ -1,0 +1,217 @@
+"""What an intervention comes down to before anything is computed: which rows can change, from which layer, where.
+
+By causality an edit at layer `l`, position `p` leaves layers below `l` and positions before `p` as recorded. By order
+of execution it leaves every site alone that is computed before it. A row none of whose edits can reach a read, or whose
+edits write what was there already, is *still*: its reads are those of the unedited run and it is not computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from rebinding.surgery.anatomy import Anatomy
+from rebinding.surgery.recording import Recording, gather, lines
+from rebinding.surgery.sites import HEADLESS, KEYED, SITES, Attention, Edit, NothingEdited, Read, Site, SurgeryError
+
+ORDER: dict[Site, int] = {
+    "resid": 0,
+    "q": 1,
+    "k": 1,
+    "v": 1,
+    "q_rot": 2,
+    "k_rot": 2,
+    "v_seen": 2,
+    "scores": 3,
+    "pattern": 4,
+    "z": 5,
+    "mlp_out": 6,
+    "logits": 7,
+}
+NEVER = 1 << 30
+"""The layer at which a still row starts."""
+
+FREEZABLE: frozenset[Site] = frozenset({"resid", "z", "mlp_out", "logits"})
+assert set(ORDER) == set(SITES)
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """Edits and reads of one call, checked, and for every row the layer and the tokens that it can change."""
+
+    edits: tuple[Edit, ...]
+    reads: tuple[Read, ...]
+    source: Tensor
+    start: Tensor
+    first: Tensor
+    last: Tensor
+    stop: int
+
+    @property
+    def n_rows(self) -> int:
+        """Rows of the batch."""
+        return int(self.source.numel())
+
+
+def touched(edit: Edit, n_rows: int) -> Tensor:
+    """The rows that an edit names."""
+    return torch.arange(n_rows) if edit.rows is None else edit.rows
+
+
+def make_plan(
+    anatomy: Anatomy,
+    recording: Recording,
+    edits: Sequence[Edit],
+    reads: Sequence[Read],
+    source: Tensor | None,
+    attention: Attention,
+    *,
+    allow_still: bool,
+) -> Plan:
+    """Check a call and find where each of its rows starts."""
+    source = torch.arange(recording.n_prompts) if source is None else source.cpu()
+    if not reads:
+        raise SurgeryError("nothing is read: list at least one Read")
+    if int(source.min()) < 0 or int(source.max()) >= recording.n_prompts:
+        raise SurgeryError(f"source names prompts {source.tolist()[:5]}...; recorded are 0..{recording.n_prompts - 1}")
+    fixed = tuple(_checked_edit(anatomy, recording, edit, source, attention) for edit in edits)
+    asked = tuple(_checked_read(anatomy, recording, read, source) for read in reads)
+    start = _starts(recording, fixed, asked, source)
+    if fixed and not allow_still and bool((start == NEVER).all()):
+        raise NothingEdited(
+            "none of the edits can change anything that is read: they write the recorded values, add zero, or stand "
+            "above or after every read. Pass allow_still=True if that is what you are testing."
+        )
+    stop = max(read.layer for read in asked)
+    first, last = _window(recording, fixed, asked, source)
+    return Plan(fixed, asked, source, _starts_for_reads(recording, asked, start), first, last, stop)
+
+
+def _checked_edit(anatomy: Anatomy, recording: Recording, edit: Edit, source: Tensor, attention: Attention) -> Edit:
+    if attention == "frozen" and edit.site not in FREEZABLE:
+        raise SurgeryError(
+            f"an edit of {edit.site} cannot act while attention is frozen: z is held at its recorded value. "
+            "Edit z itself, or run with attention='live'."
+        )
+    edit = _with(edit, layer=anatomy.n_layers) if edit.site == "logits" else edit
+    rows = touched(edit, source.numel())
+    if int(rows.max()) >= source.numel():
+        raise SurgeryError(f"an edit names row {int(rows.max())}; the batch has rows 0..{source.numel() - 1}")
+    grouped = edit.scope == "group"
+    _check_indices(anatomy, recording, edit.site, edit.layer, edit.positions, edit.heads, rows.numel(), grouped)
+    width = _width(anatomy, recording, edit.site)
+    shape: tuple[int, ...] = (rows.numel(), edit.positions.shape[1], width)
+    if edit.heads is not None:
+        shape = (rows.numel(), edit.heads.shape[1], edit.positions.shape[1], width)
+    given = tuple(edit.value.shape)
+    if len(given) > len(shape) or any(a not in (1, b) for a, b in zip(given[::-1], shape[::-1], strict=False)):
+        raise SurgeryError(
+            f"the value of an edit at {edit.site}, layer {edit.layer} has shape {given}; it must broadcast to {shape}"
+        )
+    if edit.site == "v" and edit.scope == "head":
+        edit = _with(edit, site="v_seen", scope=None)
+    return edit
+
+
+def _with(edit: Edit, **changes: object) -> Edit:
+    copy = object.__new__(Edit)
+    for name in ("site", "layer", "value", "positions", "heads", "rows", "mode", "scope"):
+        object.__setattr__(copy, name, changes.get(name, getattr(edit, name)))
+    return copy
+
+
+def _checked_read(anatomy: Anatomy, recording: Recording, read: Read, source: Tensor) -> Read:
+    layer = anatomy.n_layers if read.site == "logits" else read.layer
+    grouped = read.site in ("k", "v")
+    _check_indices(anatomy, recording, read.site, layer, read.positions, read.heads, source.numel(), grouped)
+    return Read(read.site, layer, positions=read.positions, heads=read.heads, take=read.take)
+
+
+def _check_indices(
+    anatomy: Anatomy,
+    recording: Recording,
+    site: Site,
+    layer: int,
+    positions: Tensor,
+    heads: Tensor | None,
+    n_rows: int,
+    grouped: bool,
+) -> None:
+    last = anatomy.n_layers if site in ("resid", "logits") else anatomy.n_layers - 1
+    if not 0 <= layer <= last:
+        raise SurgeryError(f"{site} exists at layers 0..{last}; got layer {layer}")
+    if int(positions.max()) >= recording.length:
+        raise SurgeryError(f"position {int(positions.max())} in prompts of {recording.length} tokens")
+    count = anatomy.n_kv_heads if grouped else anatomy.n_heads
+    if heads is not None and int(heads.max()) >= count:
+        kind = "KV heads" if grouped else "query heads"
+        raise SurgeryError(f"{site} counts {kind}, 0..{count - 1}; got head {int(heads.max())}")
+    for name, table in (("positions", positions), ("heads", heads)):
+        if table is not None and table.shape[0] not in (1, n_rows):
+            raise SurgeryError(f"{name} has {table.shape[0]} lines for {n_rows} rows; give one line, or one a row")
+
+
+def _width(anatomy: Anatomy, recording: Recording, site: Site) -> int:
+    if site in KEYED:
+        return recording.length
+    if site == "logits":
+        return anatomy.vocabulary
+    return anatomy.hidden if site in HEADLESS else anatomy.head_dim
+
+
+def _changes(recording: Recording, edit: Edit, source: Tensor, rows: Tensor) -> Tensor:
+    """For each touched row, whether the edit writes something else than what was recorded."""
+    full = (rows.numel(),) + (1,) * (3 if edit.heads is not None else 2)
+    value = edit.value.reshape((1,) * (len(full) - edit.value.ndim) + tuple(edit.value.shape))
+    if edit.mode == "add":
+        moved = (value != 0).flatten(1).any(dim=1)  # (rows or 1,)
+        return moved.expand(rows.numel()).cpu()
+    if not recording.has(edit.site) or edit.site == "logits":
+        return torch.ones(rows.numel(), dtype=torch.bool)
+    places = Read(edit.site, edit.layer, positions=edit.positions, heads=edit.heads)
+    kept = recording.sites[edit.site][edit.layer]
+    there = gather(kept, source[rows], places, torch.arange(rows.numel()))
+    return (value.to(there) != there).flatten(1).any(dim=1).cpu()
+
+
+def _starts(recording: Recording, edits: Sequence[Edit], reads: Sequence[Read], source: Tensor) -> Tensor:
+    """The layer of each row's first edit that changes something and can be read; NEVER if there is none."""
+    start = torch.full((source.numel(),), NEVER)
+    last = max((read.layer, ORDER[read.site]) for read in reads)
+    reach = torch.stack([lines(read.positions, torch.arange(source.numel())).amax(1) for read in reads]).amax(0)
+    for edit in edits:
+        if (edit.layer, ORDER[edit.site]) > last:
+            continue
+        rows = touched(edit, source.numel())
+        seen = lines(edit.positions, torch.arange(rows.numel())).amin(1) <= reach[rows]
+        works = _changes(recording, edit, source, rows) & seen
+        start[rows] = torch.where(works, start[rows].clamp(max=edit.layer), start[rows])
+    return start
+
+
+def _starts_for_reads(recording: Recording, reads: Sequence[Read], start: Tensor) -> Tensor:
+    """Begin earlier where a read lies below a row's first edit and was not recorded."""
+    for read in reads:
+        if not recording.has(read.site):
+            start = start.clamp(max=read.layer)
+    return start
+
+
+def _window(
+    recording: Recording, edits: Sequence[Edit], reads: Sequence[Read], source: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The first and the last position of each row that must be computed."""
+    every = torch.arange(source.numel())
+    first = torch.stack([lines(read.positions, every).amin(1) for read in reads]).amin(0)
+    last = torch.stack([lines(read.positions, every).amax(1) for read in reads]).amax(0)
+    for edit in edits:
+        rows = touched(edit, source.numel())
+        where = lines(edit.positions, torch.arange(rows.numel()))
+        first[rows] = torch.minimum(first[rows], where.amin(1))
+        last[rows] = torch.maximum(last[rows], where.amax(1))
+    if {edit.site for edit in edits} & KEYED or {read.site for read in reads} & KEYED:
+        last[:] = recording.length - 1  # scores and patterns name keys up to the last token
+    return first, last

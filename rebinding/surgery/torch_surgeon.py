@@ -1,0 +1,92 @@
+"""The fast surgeon: plain torch on the model's own modules, replaying only what an edit can change."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from rebinding.surgery.anatomy import Anatomy
+from rebinding.surgery.attention import install
+from rebinding.surgery.batch import Batch, Results, look_up_still, make_batch
+from rebinding.surgery.frozen import can_run, replay_frozen
+from rebinding.surgery.memory import is_out_of_memory, rows_that_fit
+from rebinding.surgery.plan import NEVER, Plan, make_plan
+from rebinding.surgery.recording import Recording, record
+from rebinding.surgery.replay import replay
+from rebinding.surgery.sites import Attention, Edit, Read, Site, SurgeryError
+
+
+class TorchSurgeon:
+    """Carries out edits and reads on a model; see `rebinding.surgery.sites` for the vocabulary.
+
+    `rows` bounds how many rows run at once. Left out, it follows from free memory; running out of it halves a batch and
+    goes on, with the same results.
+    """
+
+    def __init__(self, model: PreTrainedModel, anatomy: Anatomy, *, rows: int | None = None) -> None:
+        install(model)
+        self.model, self.anatomy, self.rows = model, anatomy, rows
+
+    def record(self, tokens: Tensor, *, keep: Collection[Site] = ()) -> Recording:
+        """Run prompts (prompt, token) unedited; `keep` names sites to remember besides what replays need.
+
+        Runs with attention frozen need `keep={"z"}`.
+        """
+        return record(self.model, self.anatomy, tokens, keep=keep)
+
+    @torch.no_grad()
+    def run(
+        self,
+        recording: Recording,
+        edits: Sequence[Edit],
+        reads: Sequence[Read],
+        *,
+        source: Tensor | None = None,
+        attention: Attention = "live",
+        allow_still: bool = False,
+    ) -> list[Tensor]:
+        """Run a batch whose row `r` is the recorded prompt `source[r]` with the edits that name row `r`.
+
+        Returns one tensor per read, rows first. Edits that together change nothing that is read raise `NothingEdited`
+        unless `allow_still`. With `attention="frozen"` every head's z is held at its recorded value, except where an
+        edit writes z; MLPs and norms are recomputed.
+        """
+        if attention == "frozen" and not recording.has("z"):
+            raise SurgeryError("attention='frozen' needs recorded head outputs: record(tokens, keep={'z'})")
+        plan = make_plan(self.anatomy, recording, edits, reads, source, attention, allow_still=allow_still)
+        results = Results(plan.n_rows, plan.reads)
+        look_up_still(plan, recording, results)
+        for rows in _groups(plan):
+            self._run_rows(plan, recording, rows, attention, results)
+        return results.ordered()
+
+    def _run_rows(self, plan: Plan, recording: Recording, rows: Tensor, attention: Attention, results: Results) -> None:
+        begin, end = int(plan.first[rows[0]]), int(plan.last[rows[0]]) + 1
+        size = self.rows or rows_that_fit(self.model, self.anatomy, plan, recording, end - begin)
+        waiting = list(rows.split(size))
+        while waiting:
+            part = waiting.pop(0)
+            try:
+                self._run_batch(make_batch(plan, recording, part, begin, end), attention, results)
+            except (RuntimeError, MemoryError) as error:
+                if not is_out_of_memory(error) or part.numel() == 1:
+                    raise
+                waiting[:0] = list(part.split((part.numel() + 1) // 2))
+
+    def _run_batch(self, batch: Batch, attention: Attention, results: Results) -> None:
+        if attention == "frozen" and can_run(self.anatomy, batch.recording, batch):
+            replay_frozen(self.model, self.anatomy, batch, results)
+        else:
+            replay(self.model, self.anatomy, batch, results, attention=attention)
+
+
+def _groups(plan: Plan) -> Iterator[Tensor]:
+    """Rows that need the same tokens, in the order of their start layer: a window is as short as it can be."""
+    running = torch.nonzero((plan.start <= plan.stop) & (plan.start < NEVER)).reshape(-1)
+    windows = torch.stack([plan.first, plan.last], dim=1)[running]  # (row, 2)
+    for window in windows.unique(dim=0):
+        rows = running[(windows == window).all(dim=1)]
+        yield rows[torch.argsort(plan.start[rows], stable=True)]
