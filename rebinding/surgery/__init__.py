@@ -1,8 +1,22 @@
 """Reading and editing a forward pass: knows a model and its anatomy, nothing of boxes or prompts."""
 
 from rebinding.surgery.anatomy import Anatomy, derive
+from rebinding.surgery.held import Live
+from rebinding.surgery.protocol import Surgeon
 from rebinding.surgery.recording import Recording
 from rebinding.surgery.sites import Edit, NothingEdited, Read, Site, SurgeryError
 from rebinding.surgery.torch_surgeon import TorchSurgeon
 
-__all__ = ["Anatomy", "Edit", "NothingEdited", "Read", "Recording", "Site", "SurgeryError", "TorchSurgeon", "derive"]
+__all__ = [
+    "Anatomy",
+    "Edit",
+    "Live",
+    "NothingEdited",
+    "Read",
+    "Recording",
+    "Site",
+    "Surgeon",
+    "SurgeryError",
+    "TorchSurgeon",
+    "derive",
+]

@@ -104,13 +104,20 @@ def places(one: Placed, begin: int, device: torch.device) -> tuple[Tensor, ...]:
 
 def write(value: Tensor, one: Placed, begin: int) -> None:
     """Write one edit into `value`, which is the caller's own copy and whose first token is `begin`."""
-    new = one.edit.value.to(device=value.device, dtype=value.dtype)
     ranks = 3 if one.edit.heads is None else 4
-    new = new.reshape((1,) * (ranks - new.ndim) + tuple(new.shape))
-    new = new[one.lines.to(value.device)] if new.shape[0] > 1 else new
+    new = _of_lines(one.edit.value.to(device=value.device, dtype=value.dtype), ranks, one.lines)
     index = places(one, begin, value.device)
     old = value[index]
-    value[index] = old + new if one.edit.mode == "add" else new.expand_as(old)
+    new = old + new if one.edit.mode == "add" else new.expand_as(old)
+    if one.edit.where is not None:
+        new = torch.where(_of_lines(one.edit.where.to(value.device), ranks - 1, one.lines)[..., None], new, old)
+    value[index] = new
+
+
+def _of_lines(table: Tensor, ranks: int, wanted: Tensor) -> Tensor:
+    """The lines of a value or a mask that belong to some rows, with all its axes; one line serves all."""
+    table = table.reshape((1,) * (ranks - table.ndim) + tuple(table.shape))
+    return table[wanted.to(table.device)] if table.shape[0] > 1 else table
 
 
 def make_batch(plan: Plan, recording: Recording, rows: Tensor, begin: int, end: int) -> Batch:
@@ -131,5 +138,6 @@ def look_up_still(plan: Plan, recording: Recording, results: Results) -> None:
     """Fill the reads that lie below a row's first change from the recording."""
     for number, read in enumerate(plan.reads):
         rows = torch.nonzero(plan.start > read.layer).reshape(-1)
-        if rows.numel() and recording.has(read.site):
-            results.put(number, rows, recording.look_up(read, plan.source, rows))
+        finds = recording.finds(read, plan.source) if rows.numel() else None
+        if finds is not None:
+            results.put(number, rows, finds(rows))

@@ -18,28 +18,34 @@ SHARE = 0.5
 """Share of the free memory that a batch may take."""
 
 
-def row_bytes(model: PreTrainedModel, anatomy: Anatomy, plan: Plan, length: int, window: int) -> int:
+def _row_bytes(model: PreTrainedModel, anatomy: Anatomy, *, window: int, keys: int, logits: int) -> int:
     """An upper bound on what one row holds at once: residuals, projections, patterns, MLP; and its logits."""
     text: Any = model.config.get_text_config()
     size = model.dtype.itemsize
     inner = max(int(getattr(text, "intermediate_size", 0) or 0), 4 * anatomy.hidden)
     heads = anatomy.n_heads * anatomy.head_dim
     layer = window * (6 * anatomy.hidden + 6 * heads + 3 * inner) * size
-    patterns = anatomy.n_heads * window * length * (2 * size + 4)
-    logits = (
-        sum(read.positions.shape[1] for read in plan.reads if read.site == "logits") * anatomy.vocabulary * 3 * size
-    )
-    return max(layer + patterns, logits, 1)
+    patterns = anatomy.n_heads * window * keys * (2 * size + 4)
+    return max(layer + patterns, logits * anatomy.vocabulary * 3 * size, 1)
+
+
+def _budget(model: PreTrainedModel) -> int:
+    if model.device.type == "cuda":
+        return int(torch.cuda.mem_get_info(model.device)[0] * SHARE)
+    return min(CPU_BUDGET, int(psutil.virtual_memory().available * SHARE))
 
 
 def rows_that_fit(model: PreTrainedModel, anatomy: Anatomy, plan: Plan, recording: Recording, window: int) -> int:
-    """Rows of a batch; at least one."""
-    device = model.device
-    if device.type == "cuda":
-        budget = int(torch.cuda.mem_get_info(device)[0] * SHARE)
-    else:
-        budget = min(CPU_BUDGET, int(psutil.virtual_memory().available * SHARE))
-    return max(1, budget // row_bytes(model, anatomy, plan, recording.length, window))
+    """Rows of a batch of replays over a window of tokens; at least one."""
+    logits = sum(read.positions.shape[1] for read in plan.reads if read.site == "logits")
+    row = _row_bytes(model, anatomy, window=window, keys=recording.length, logits=logits)
+    return max(1, _budget(model) // row)
+
+
+def held_rows(model: PreTrainedModel, anatomy: Anatomy, recording: Recording, tokens: int = 8) -> int:
+    """Rows of a batch of held runs, each a few tokens wide; at least one."""
+    row = _row_bytes(model, anatomy, window=tokens, keys=recording.length + tokens, logits=1)
+    return max(1, _budget(model) // row)
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -79,7 +79,7 @@ def make_plan(
         raise SurgeryError(f"source names prompts {source.tolist()[:5]}...; recorded are 0..{recording.n_prompts - 1}")
     fixed = tuple(_checked_edit(anatomy, recording, edit, source, attention) for edit in edits)
     asked = tuple(_checked_read(anatomy, recording, read, source) for read in reads)
-    start = _starts(recording, fixed, asked, source)
+    start = _starts(recording, fixed, asked, source, attention)
     if fixed and not allow_still and bool((start == NEVER).all()):
         raise NothingEdited(
             "none of the edits can change anything that is read: they write the recorded values, add zero, or stand "
@@ -87,7 +87,7 @@ def make_plan(
         )
     stop = max(read.layer for read in asked)
     first, last = _window(recording, fixed, asked, source)
-    return Plan(fixed, asked, source, _starts_for_reads(recording, asked, start), first, last, stop)
+    return Plan(fixed, asked, source, _starts_for_reads(recording, asked, source, start), first, last, stop)
 
 
 def _checked_edit(anatomy: Anatomy, recording: Recording, edit: Edit, source: Tensor, attention: Attention) -> Edit:
@@ -107,18 +107,27 @@ def _checked_edit(anatomy: Anatomy, recording: Recording, edit: Edit, source: Te
     if edit.heads is not None:
         shape = (rows.numel(), edit.heads.shape[1], edit.positions.shape[1], width)
     given = tuple(edit.value.shape)
-    if len(given) > len(shape) or any(a not in (1, b) for a, b in zip(given[::-1], shape[::-1], strict=False)):
+    if not _broadcasts(given, shape):
         raise SurgeryError(
             f"the value of an edit at {edit.site}, layer {edit.layer} has shape {given}; it must broadcast to {shape}"
+        )
+    if edit.where is not None and not _broadcasts(tuple(edit.where.shape), shape[:-1]):
+        raise SurgeryError(
+            f"the mask of an edit at {edit.site}, layer {edit.layer} has shape {tuple(edit.where.shape)}; "
+            f"it must broadcast to {shape[:-1]}"
         )
     if edit.site == "v" and edit.scope == "head":
         edit = _with(edit, site="v_seen", scope=None)
     return edit
 
 
+def _broadcasts(given: tuple[int, ...], shape: tuple[int, ...]) -> bool:
+    return len(given) <= len(shape) and all(a in (1, b) for a, b in zip(given[::-1], shape[::-1], strict=False))
+
+
 def _with(edit: Edit, **changes: object) -> Edit:
     copy = object.__new__(Edit)
-    for name in ("site", "layer", "value", "positions", "heads", "rows", "mode", "scope"):
+    for name in ("site", "layer", "value", "positions", "heads", "rows", "mode", "scope", "where"):
         object.__setattr__(copy, name, changes.get(name, getattr(edit, name)))
     return copy
 
@@ -177,7 +186,9 @@ def _changes(recording: Recording, edit: Edit, source: Tensor, rows: Tensor) -> 
     return (value.to(there) != there).flatten(1).any(dim=1).cpu()
 
 
-def _starts(recording: Recording, edits: Sequence[Edit], reads: Sequence[Read], source: Tensor) -> Tensor:
+def _starts(
+    recording: Recording, edits: Sequence[Edit], reads: Sequence[Read], source: Tensor, attention: Attention
+) -> Tensor:
     """The layer of each row's first edit that changes something and can be read; NEVER if there is none."""
     start = torch.full((source.numel(),), NEVER)
     last = max((read.layer, ORDER[read.site]) for read in reads)
@@ -186,16 +197,20 @@ def _starts(recording: Recording, edits: Sequence[Edit], reads: Sequence[Read], 
         if (edit.layer, ORDER[edit.site]) > last:
             continue
         rows = touched(edit, source.numel())
-        seen = lines(edit.positions, torch.arange(rows.numel())).amin(1) <= reach[rows]
+        where = lines(edit.positions, torch.arange(rows.numel()))  # (row, position)
+        seen = where.amin(1) <= reach[rows]
+        if attention == "frozen":  # positions do not talk: only a read at an edited position can see the edit
+            asked = torch.cat([lines(read.positions, rows) for read in reads], dim=1)  # (row, position)
+            seen = (where[:, :, None] == asked[:, None, :]).flatten(1).any(dim=1)
         works = _changes(recording, edit, source, rows) & seen
         start[rows] = torch.where(works, start[rows].clamp(max=edit.layer), start[rows])
     return start
 
 
-def _starts_for_reads(recording: Recording, reads: Sequence[Read], start: Tensor) -> Tensor:
+def _starts_for_reads(recording: Recording, reads: Sequence[Read], source: Tensor, start: Tensor) -> Tensor:
     """Begin earlier where a read lies below a row's first edit and was not recorded."""
     for read in reads:
-        if not recording.has(read.site):
+        if recording.finds(read, source) is None:
             start = start.clamp(max=read.layer)
     return start
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -23,14 +24,16 @@ LayerCall = dict[str, Any]
 class Recording:
     """An unedited run over prompts of equal length.
 
-    `sites[site][layer]` is (prompt, head, token, width), without the head axis where a site has none. `resid`, `keys`
-    and `values` (after norm and RoPE, per KV head) are always there: they are what a replay starts from. `calls` are the
-    keywords of each layer's call, so that a replay calls the layers as the model does.
+    `sites[site][layer]` is (prompt, head, token, width), without the head axis where a site has none. `resid`,
+    `keys` and `values` (after norm and RoPE, per KV head) are always there: they are what a replay starts from. `calls`
+    are the keywords of each layer's call, so that a replay calls the layers as the model does. `spots` are reads of the
+    unedited run, one line a prompt, kept because runs to come will ask for the same.
     """
 
     tokens: Tensor
     sites: dict[str, list[Tensor]]
     calls: list[LayerCall]
+    spots: tuple[tuple[Read, Tensor], ...] = ()
 
     @property
     def n_prompts(self) -> int:
@@ -51,14 +54,32 @@ class Recording:
         """Whether frozen runs need not project the recorded z again; kept whenever z is."""
         return "attention_output" in self.sites
 
-    def look_up(self, read: Read, source: Tensor, rows: Tensor) -> Tensor:
-        """The recorded values of a read, for `rows` of a batch whose row `r` continues prompt `source[r]`."""
-        kept = self.sites[read.site][read.layer]
-        return gather(kept, source[rows], read, rows)
+    def finds(self, read: Read, source: Tensor) -> Callable[[Tensor], Tensor] | None:
+        """How to look up the unedited values of a read for rows that continue prompts `source`; None if not kept."""
+        if self.has(read.site):
+            kept = self.sites[read.site][read.layer]
+            return lambda rows: gather(kept, source[rows], read, rows)
+        every = torch.arange(source.numel())
+        for spot, values in self.spots:
+            if (spot.site, spot.layer) == (read.site, read.layer) and _same_heads(spot, read):
+                there, here = lines(spot.positions, source), lines(read.positions, every)
+                if there.shape == here.shape and torch.equal(there, here):
+                    return partial(_lines_of, values, source)
+        return None
 
     def bytes(self) -> int:
         """Memory that the kept tensors take."""
         return sum(tensor.nbytes for layers in self.sites.values() for tensor in layers)
+
+
+def _lines_of(values: Tensor, source: Tensor, rows: Tensor) -> Tensor:
+    return values[source[rows].to(values.device)]
+
+
+def _same_heads(one: Read, other: Read) -> bool:
+    if one.heads is None or other.heads is None:
+        return one.heads is other.heads
+    return bool(one.heads.shape[0] == 1 and torch.equal(one.heads, other.heads))
 
 
 def lines(table: Tensor, rows: Tensor) -> Tensor:
@@ -78,12 +99,15 @@ def gather(values: Tensor, places: Tensor, read: Read, rows: Tensor, *, start: i
 
 @dataclass(eq=False)
 class _Recorder:
-    """The rules of a recording run: change nothing, keep what was asked for."""
+    """The rules of a recording run: change nothing (or hold z at given values), keep what was asked for."""
 
     wanted: frozenset[str]
+    held: Sequence[Tensor] | None = None
     kept: dict[str, list[Tensor]] = field(default_factory=dict)
 
     def see(self, layer: int, stage: Stage, value: Tensor) -> Tensor:
+        if stage == "z" and self.held is not None:
+            value = self.held[layer].to(value)[None].expand_as(value)
         if stage in self.wanted:
             self.kept.setdefault(stage, []).append(value.detach())
         return value
@@ -97,14 +121,24 @@ class _Recorder:
 
 @torch.no_grad()
 def record(
-    model: PreTrainedModel, anatomy: Anatomy, tokens: Tensor, *, keep: Collection[Site] = (), rows: int = 64
+    model: PreTrainedModel,
+    anatomy: Anatomy,
+    tokens: Tensor,
+    *,
+    keep: Collection[Site] = (),
+    held: Sequence[Tensor] | None = None,
+    rows: int = 64,
 ) -> Recording:
-    """Run the model once over `tokens` (prompt, token), `rows` prompts at a time, and keep what replays need."""
+    """Run the model once over `tokens` (prompt, token), `rows` prompts at a time, and keep what replays need.
+
+    With `held`, one tensor (head, token, head_dim) a layer, every head's output is held at these values instead.
+    """
     if tokens.ndim != 2 or tokens.shape[1] < 2:
         raise SurgeryError(f"tokens must be (prompt, token) with at least two tokens; got shape {tuple(tokens.shape)}")
+    wanted = frozenset(keep) | {"keys", "values"}
     if "logits" in keep:
         raise SurgeryError("logits are not kept for every token; read them where they are wanted")
-    parts = [_record_part(model, anatomy, part, frozenset(keep)) for part in tokens.split(rows)]
+    parts = [_record_part(model, anatomy, part, _Recorder(wanted, held)) for part in tokens.split(rows)]
     sites = {
         site: [torch.cat([sites[site][layer] for sites, _ in parts]) for layer in range(len(parts[0][0][site]))]
         for site in parts[0][0]
@@ -113,9 +147,8 @@ def record(
 
 
 def _record_part(
-    model: PreTrainedModel, anatomy: Anatomy, tokens: Tensor, keep: frozenset[str]
+    model: PreTrainedModel, anatomy: Anatomy, tokens: Tensor, recorder: _Recorder
 ) -> tuple[dict[str, list[Tensor]], list[LayerCall]]:
-    recorder = _Recorder(keep | {"keys", "values"})
     calls: list[LayerCall] = []
     with _watch(model, anatomy, recorder, calls):
         embedding = next(model.get_input_embeddings().parameters())

@@ -20,7 +20,7 @@ from rebinding.surgery.attention import SharedPrefix, Stage
 from rebinding.surgery.batch import Batch, Results
 from rebinding.surgery.keys import rewritten_keys
 from rebinding.surgery.plan import ORDER
-from rebinding.surgery.recording import cut_call, gather, site_of_output
+from rebinding.surgery.recording import Recording, cut_call, gather, site_of_output
 from rebinding.surgery.sites import Attention, Site
 
 PER_QUERY_HEAD: tuple[Site, ...] = ("k_rot", "v_seen")
@@ -45,20 +45,7 @@ class LayerRules:
         """The recorded keys and values before the window, one copy a prompt."""
         if self.batch.begin == 0:
             return None
-        sites, device = self.batch.recording.sites, self.batch.recording.sites["keys"][layer].device
-        prompts, which = self.batch.source[: self.n_active].unique(return_inverse=True)
-        order = torch.argsort(which, stable=True)
-        counts = torch.bincount(which)
-        width = int(counts.max())
-        rank = torch.empty_like(order)
-        rank[order] = torch.arange(order.numel()) - (counts.cumsum(0) - counts)[which[order]]
-        cut = slice(0, self.batch.begin)
-        return SharedPrefix(
-            sites["keys"][layer][prompts.to(device)][:, :, cut],
-            sites["values"][layer][prompts.to(device)][:, :, cut],
-            (which * width + rank).to(device),
-            width,
-        )
+        return shared_prefix(self.batch.recording, layer, self.batch.source[: self.n_active], self.batch.begin)
 
     def see(self, layer: int, stage: Stage, value: Tensor) -> Tensor:
         """Edit and read one stage of attention."""
@@ -76,6 +63,21 @@ class LayerRules:
     def _recorded_z(self, layer: int) -> Tensor:
         z = self.batch.recording.sites["z"][layer]
         return z[self.batch.source[: self.n_active].to(z.device)][:, :, self.batch.begin : self.batch.end]
+
+
+def shared_prefix(recording: Recording, layer: int, source: Tensor, length: int) -> SharedPrefix:
+    """The first `length` recorded keys and values of the prompts that rows continue, one copy a prompt."""
+    keys, values = recording.sites["keys"][layer], recording.sites["values"][layer]
+    prompts, which = source.unique(return_inverse=True)
+    order = torch.argsort(which, stable=True)
+    counts = torch.bincount(which)
+    width = int(counts.max())
+    rank = torch.empty_like(order)
+    rank[order] = torch.arange(order.numel()) - (counts.cumsum(0) - counts)[which[order]]
+    at = prompts.to(keys.device)
+    return SharedPrefix(
+        keys[at][:, :, :length], values[at][:, :, :length], (which * width + rank).to(keys.device), width
+    )
 
 
 def replay(

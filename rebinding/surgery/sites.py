@@ -35,6 +35,9 @@ Scope: TypeAlias = Literal["group", "head"]
 Attention: TypeAlias = Literal["live", "frozen"]
 Index: TypeAlias = int | Sequence[int] | Tensor
 
+Take: TypeAlias = Callable[[Tensor, Tensor], Tensor]
+"""What to keep of the values of some rows: called with the values and the numbers of the rows."""
+
 SITES: tuple[Site, ...] = get_args(Site)
 HEADLESS: frozenset[Site] = frozenset({"resid", "mlp_out", "logits"})
 KEYED: frozenset[Site] = frozenset({"scores", "pattern"})
@@ -71,8 +74,9 @@ class Edit:
 
     `value` broadcasts to (rows, heads, positions, width); to (rows, positions, width) at sites without heads. `rows`
     lists the rows of the batch that the edit touches (all of them when it is None); `heads` and `positions` are one
-    list for all of those rows, or a table with one line for each. `scope` must be given at `k` and `v`, where an edit
-    can act on the whole KV group (`heads` are then KV heads) or on what single query heads see of it.
+    list for all of those rows, or a table with one line for each. `where`, a mask that broadcasts to (rows, heads,
+    positions), exempts the places where it is false: they keep their current value. `scope` must be given at `k` and
+    `v`, where an edit can act on the whole KV group (`heads` are then KV heads) or on what single query heads see.
     """
 
     site: Site
@@ -83,6 +87,7 @@ class Edit:
     rows: Tensor | None = None
     mode: Mode = "set"
     scope: Scope | None = None
+    where: Tensor | None = None
 
     def __init__(
         self,
@@ -95,6 +100,7 @@ class Edit:
         rows: Index | None = None,
         mode: Mode = "set",
         scope: Scope | None = None,
+        where: Tensor | None = None,
     ) -> None:
         check_site(site, heads)
         if (site in ("k", "v")) != (scope is not None):
@@ -107,6 +113,8 @@ class Edit:
             raise NothingEdited(f"an edit at {site}, layer {layer} lists no rows")
         if lines is not None and lines.unique().numel() != lines.numel():
             raise SurgeryError(f"an edit at {site}, layer {layer} lists a row twice")
+        if where is not None and not bool(where.any()):
+            raise NothingEdited(f"an edit at {site}, layer {layer} is masked out everywhere")
         fields = {
             "site": site,
             "layer": layer,
@@ -116,6 +124,7 @@ class Edit:
             "rows": lines,
             "mode": mode,
             "scope": scope,
+            "where": where,
         }
         for name, field in fields.items():
             object.__setattr__(self, name, field)
@@ -133,7 +142,7 @@ class Read:
     layer: int
     positions: Tensor
     heads: Tensor | None = None
-    take: Callable[[Tensor, Tensor], Tensor] | None = None
+    take: Take | None = None
 
     def __init__(
         self,
@@ -142,7 +151,7 @@ class Read:
         *,
         positions: Index,
         heads: Index | None = None,
-        take: Callable[[Tensor, Tensor], Tensor] | None = None,
+        take: Take | None = None,
     ) -> None:
         check_site(site, heads)
         fields = {

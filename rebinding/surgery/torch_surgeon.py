@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -12,11 +13,12 @@ from rebinding.surgery.anatomy import Anatomy
 from rebinding.surgery.attention import install
 from rebinding.surgery.batch import Batch, Results, look_up_still, make_batch
 from rebinding.surgery.frozen import can_run, replay_frozen
-from rebinding.surgery.memory import is_out_of_memory, rows_that_fit
+from rebinding.surgery.held import Live, run_held
+from rebinding.surgery.memory import held_rows, is_out_of_memory, rows_that_fit
 from rebinding.surgery.plan import NEVER, Plan, make_plan
 from rebinding.surgery.recording import Recording, record
 from rebinding.surgery.replay import replay
-from rebinding.surgery.sites import Attention, Edit, Read, Site, SurgeryError
+from rebinding.surgery.sites import Attention, Edit, Read, Site, SurgeryError, Take
 
 
 class TorchSurgeon:
@@ -36,6 +38,32 @@ class TorchSurgeon:
         Runs with attention frozen need `keep={"z"}`.
         """
         return record(self.model, self.anatomy, tokens, keep=keep)
+
+    def record_held(self, tokens: Tensor, held: Sequence[Tensor]) -> Recording:
+        """Run prompts with every head's output held: `held[layer]` is (head, token, head_dim)."""
+        return record(self.model, self.anatomy, tokens, keep={"z"}, held=held)
+
+    @torch.no_grad()
+    def run_held(self, recording: Recording, live: Live, *, source: Tensor, readout: Tensor, take: Take) -> Tensor:
+        """Logits at `readout` (one position a row) of runs in which z is as recorded, except at the live places.
+
+        `take(logits (row, 1, vocabulary), rows)` says what is kept of them.
+        """
+        device = recording.sites["resid"][0].device
+        parts = []
+        for rows in torch.arange(source.numel()).split(self.rows or held_rows(self.model, self.anatomy, recording)):
+            part = live.of_rows(rows, source.numel())
+            resid = run_held(self.model, self.anatomy, recording, part, source[rows], readout[rows])
+            parts.append(take(self.anatomy.logits(self.model, resid[:, None]), rows).to(device))
+        return torch.cat(parts)
+
+    def with_spots(self, recording: Recording, reads: Sequence[Read]) -> Recording:
+        """The recording with some unedited reads added (one line of positions a prompt, one of heads for all).
+
+        Rows of later runs that change above such a read need not be computed from there.
+        """
+        values = self.run(recording, [], reads)
+        return replace(recording, spots=(*recording.spots, *zip(reads, values, strict=True)))
 
     @torch.no_grad()
     def run(

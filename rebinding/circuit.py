@@ -1,0 +1,135 @@
+"""A circuit: a set of heads, each in a group that acts at a role; and the file that carries it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+SCHEMA = 1
+ORDER = ["layer", "head"]
+
+
+class CircuitError(ValueError):
+    """A circuit that does not fit the model, or a file that is not one."""
+
+
+class CircuitHead(NamedTuple):
+    """A head and the role position at which its group acts. A head that acts in two groups is two of these."""
+
+    group: str
+    layer: int
+    head: int
+    role: str
+
+
+@dataclass(frozen=True)
+class Circuit:
+    """Heads in groups; `settings` say how they were found."""
+
+    heads: tuple[CircuitHead, ...]
+    settings: Mapping[str, Any] = field(default_factory=dict, compare=False)
+
+    def __post_init__(self) -> None:
+        if len(set(self.heads)) != len(self.heads):
+            raise CircuitError("a circuit lists a head twice in one group")
+
+    @property
+    def groups(self) -> dict[str, tuple[CircuitHead, ...]]:
+        """The heads by group, in the order in which they are listed."""
+        names = dict.fromkeys(head.group for head in self.heads)
+        return {name: tuple(head for head in self.heads if head.group == name) for name in names}
+
+    def group(self, name: str) -> tuple[tuple[int, int], ...]:
+        """The (layer, head) pairs of a group."""
+        return tuple((head.layer, head.head) for head in self.heads if head.group == name)
+
+    @property
+    def pairs(self) -> int:
+        """Head-position pairs: what the paper counts as components."""
+        return len({(head.layer, head.head, head.role) for head in self.heads})
+
+    @property
+    def unique(self) -> int:
+        """Distinct heads, whatever the positions at which they act."""
+        return len({(head.layer, head.head) for head in self.heads})
+
+    def without(self, removed: Iterable[CircuitHead]) -> Circuit:
+        """The circuit less some heads."""
+        gone = set(removed)
+        return Circuit(tuple(head for head in self.heads if head not in gone), self.settings)
+
+    def check(self, n_layers: int, n_heads: int) -> Circuit:
+        """The circuit itself, if all its heads exist in a model of that size."""
+        outside = [head for head in self.heads if not (0 <= head.layer < n_layers and 0 <= head.head < n_heads)]
+        if not outside:
+            return self
+        turned = all(0 <= head.head < n_layers and 0 <= head.layer < n_heads for head in self.heads)
+        hint = " Read as (head, layer) all of them would fit: the file seems to list head first." if turned else ""
+        raise CircuitError(
+            f"{len(outside)} heads do not exist in a model of {n_layers} layers x {n_heads} heads, the first is "
+            f"[layer {outside[0].layer}, head {outside[0].head}].{hint}"
+        )
+
+    def lines(self) -> list[str]:
+        """The circuit by group, for people."""
+        shown = [
+            f"{name}  at {heads[0].role:18} " + " ".join(f"{head.layer}.{head.head}" for head in sorted(heads))
+            for name, heads in self.groups.items()
+        ]
+        return [*shown, f"{self.pairs} head-position pairs, {self.unique} distinct heads (layer.head)"]
+
+
+@dataclass(frozen=True)
+class Owner:
+    """The model that a circuit belongs to."""
+
+    name: str
+    fingerprint: str
+    n_layers: int
+    n_heads: int
+
+
+def save(circuit: Circuit, owner: Owner, path: Path) -> None:
+    """Write a circuit with the model that it belongs to."""
+    groups = {
+        name: {"role": heads[0].role, "heads": [[head.layer, head.head] for head in heads]}
+        for name, heads in circuit.groups.items()
+    }
+    model = {
+        "name": owner.name,
+        "fingerprint": owner.fingerprint,
+        "n_layers": owner.n_layers,
+        "n_heads": owner.n_heads,
+    }
+    content = {"schema": SCHEMA, "order": ORDER, "model": model, "groups": groups, "settings": dict(circuit.settings)}
+    path.write_text(json.dumps(content, indent=1, sort_keys=True) + "\n")
+
+
+def load(path: Path, owner: Owner) -> Circuit:
+    """Read a circuit of this very model; anything else is refused with its own message."""
+    try:
+        content = json.loads(path.read_text())
+        groups, model = content["groups"], content["model"]
+        schema, order = content["schema"], content["order"]
+    except FileNotFoundError:
+        raise CircuitError(f"{path}: no such file; make one with: python -m rebinding discover --save {path}") from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise CircuitError(f"{path} is not a circuit file of this project: {error!r}") from None
+    if schema != SCHEMA:
+        raise CircuitError(f"{path} has circuit schema {schema}; this version reads {SCHEMA}")
+    if order != ORDER:
+        raise CircuitError(f"{path} lists heads as {order}; they are listed as {ORDER}: turn the pairs round")
+    if model["fingerprint"] != owner.fingerprint:
+        raise CircuitError(
+            f"{path} belongs to {model['name']} (weights {model['fingerprint'][:12]}), not to {owner.name} "
+            f"(weights {owner.fingerprint[:12]}): heads of one model mean nothing in another. Run discover on this one."
+        )
+    heads = tuple(
+        CircuitHead(name, int(layer), int(head), group["role"])
+        for name, group in groups.items()
+        for layer, head in group["heads"]
+    )
+    return Circuit(heads, content.get("settings", {})).check(owner.n_layers, owner.n_heads)

@@ -1,0 +1,181 @@
+"""Section 4.1: does a circuit do the task while every other head is ablated to its mean?
+
+**Mean ablation.** The mean of z is taken per layer, absolute token and head over a stated set of prompts. In an ablated
+run every head at every token is set to its mean, except that a head of the circuit keeps the value that it computes at
+the token of its group's role. MLPs and norms are recomputed; everything happens in one forward pass.
+
+A mean over prompts of fixed slots carries "go to slot 1" into the ablated model, and with it part of what the circuit
+is supposed to do. Prompts that counterbalance the slots cannot carry it. Which set was used is part of the evidence.
+
+Many circuits are evaluated as one batch of held runs (`rebinding.surgery.held`), which compute five tokens of a prompt
+rather than all of it; `method="edits"` runs the same as ordinary edits on any surgeon.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from rebinding.circuit import Circuit
+from rebinding.evidence import Evidence, merge
+from rebinding.experiments.readout import blocks
+from rebinding.prompts import Encoded, positions, token_batch
+from rebinding.surgery import Edit, Live, Read, Recording, Surgeon, TorchSurgeon
+from rebinding.surgery.sites import Take
+
+Method = Literal["held", "edits"]
+MEASURES = ("label_logit", "margin", "hit", "probability")
+
+
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """The candidates of each prompt: `tokens` (prompt, candidate, alias), the right one at `right` (prompt,).
+
+    A candidate with fewer aliases than the widest repeats one; its logit is the largest of its aliases'.
+    """
+
+    tokens: Tensor
+    right: Tensor
+
+    def take(self, source: Tensor) -> Take:
+        """Keep (row, measure): the answer's logit, its margin over the best other candidate, hit, and probability.
+
+        A hit is a logit above that of every other candidate. The probability sums over the answer's distinct aliases.
+        """
+
+        def measures(logits: Tensor, rows: Tensor) -> Tensor:
+            prompts = source[rows]
+            tokens, right = self.tokens[prompts].to(logits.device), self.right[prompts].to(logits.device)
+            flat = logits[:, 0].float()  # (row, vocabulary)
+            found = flat.gather(1, tokens.flatten(1)).view(tokens.shape)  # (row, candidate, alias)
+            best = found.amax(dim=2)  # (row, candidate)
+            label = best.gather(1, right[:, None])  # (row, 1)
+            others = best.scatter(1, right[:, None], -torch.inf).amax(dim=1, keepdim=True)  # (row, 1)
+            own = found[torch.arange(len(right)), right]  # (row, alias)
+            named = tokens[torch.arange(len(right)), right].sort(dim=1)
+            again = torch.zeros_like(named.values, dtype=torch.bool)
+            again[:, 1:] = named.values[:, 1:] == named.values[:, :-1]
+            own = own.gather(1, named.indices).masked_fill(again, -torch.inf)
+            probability = torch.exp(own.logsumexp(1) - flat.logsumexp(1))[:, None]
+            return torch.cat([label, label - others, (label > others).float(), probability], dim=1)
+
+        return measures
+
+
+def mean_z(surgeon: Surgeon, prompts: Sequence[Encoded], *, block: int = 32) -> list[Tensor]:
+    """The mean of z over prompts, per layer: (head, token, head_dim); summed in float64."""
+    total: list[Tensor] = []
+    for where in blocks(len(prompts), block):
+        z = surgeon.record(token_batch(prompts[where]), keep={"z"}).sites["z"]
+        sums = [values.sum(dim=0, dtype=torch.float64) for values in z]
+        total = sums if not total else [old + new for old, new in zip(total, sums, strict=True)]
+    return [values / len(prompts) for values in total]
+
+
+def full_model(surgeon: Surgeon, prompts: Sequence[Encoded], answers: Answers, ids: Sequence[int]) -> Evidence:
+    """The unedited model, measured like a circuit."""
+    recording = surgeon.record(token_batch(prompts))
+    readout = positions(prompts, "readout")
+    take = answers.take(torch.arange(len(prompts)))
+    (values,) = surgeon.run(recording, [], [Read("logits", positions=readout[:, None], take=take)])
+    return Evidence("circuits", _frame(["full model"], ids, values[None]), {"ablation": None})
+
+
+def evaluate(
+    surgeon: Surgeon,
+    prompts: Sequence[Encoded],
+    answers: Answers,
+    ids: Sequence[int],
+    circuits: Mapping[str, Circuit],
+    means: Sequence[Tensor],
+    *,
+    mean_set: str,
+    method: Method = "held",
+    block: int = 32,
+) -> Evidence:
+    """Every circuit on every prompt, all else ablated: a row per circuit and prompt."""
+    settings: dict[str, Any] = {"ablation": "mean", "mean_set": mean_set}
+    shards = []
+    for where in blocks(len(prompts), block):
+        part = Answers(answers.tokens[where], answers.right[where])
+        chosen = list(circuits.values())
+        if method == "held" and isinstance(surgeon, TorchSurgeon):
+            values = _held_run(surgeon, prompts[where], part, chosen, means)  # (circuit, prompt, measure)
+        else:
+            values = _edited_run(surgeon, prompts[where], part, chosen, means)  # (circuit, prompt, measure)
+        shards.append(Evidence("circuits", _frame(list(circuits), ids[where], values), settings))
+    return merge(shards)
+
+
+def live_places(circuits: Sequence[Circuit], prompts: Sequence[Encoded]) -> Live:
+    """Where heads stay alive, for rows ordered circuit, prompt."""
+    n = len(prompts)
+    roles = {head.role for circuit in circuits for head in circuit.heads}
+    at = {role: positions(prompts, role) for role in roles}  # role -> (prompt,)
+    kept = [
+        (number, layer, head, role)
+        for number, circuit in enumerate(circuits)
+        for layer, head, role in dict.fromkeys((one.layer, one.head, one.role) for one in circuit.heads)
+    ]
+    table = torch.tensor([one[:3] for one in kept], dtype=torch.long).reshape(-1, 3)
+    circuit, layers, heads = (column.repeat_interleave(n) for column in table.unbind(1))
+    rows = circuit * n + torch.arange(n).repeat(len(kept))
+    places = torch.cat([at[role] for *_, role in kept]) if kept else torch.empty(0, dtype=torch.long)
+    return Live(rows, layers, heads, places)
+
+
+def _held_run(
+    surgeon: TorchSurgeon,
+    prompts: Sequence[Encoded],
+    answers: Answers,
+    circuits: list[Circuit],
+    means: Sequence[Tensor],
+) -> Tensor:
+    source = torch.arange(len(prompts)).repeat(len(circuits))
+    recording = surgeon.record_held(token_batch(prompts), means)
+    values = surgeon.run_held(
+        recording,
+        live_places(circuits, prompts),
+        source=source,
+        readout=positions(prompts, "readout")[source],
+        take=answers.take(source),
+    )
+    return values.reshape(len(circuits), len(prompts), -1)
+
+
+def _edited_run(
+    surgeon: Surgeon, prompts: Sequence[Encoded], answers: Answers, circuits: list[Circuit], means: Sequence[Tensor]
+) -> Tensor:
+    source = torch.arange(len(prompts)).repeat(len(circuits))
+    tokens = token_batch(prompts)
+    recording: Recording = surgeon.record(tokens)
+    edits = ablation_edits(means, live_places(circuits, prompts), source.numel())
+    read = Read("logits", positions=positions(prompts, "readout")[source][:, None], take=answers.take(source))
+    (values,) = surgeon.run(recording, edits, [read], source=source)
+    return values.reshape(len(circuits), len(prompts), -1)
+
+
+def ablation_edits(means: Sequence[Tensor], live: Live, n_rows: int) -> list[Edit]:
+    """Set z to its mean everywhere but at the live places."""
+    edits = []
+    for layer, mean in enumerate(means):
+        n_heads, n_tokens, _ = mean.shape
+        where = torch.ones(n_rows, n_heads, n_tokens, dtype=torch.bool)  # (row, head, token)
+        here = live.layers == layer
+        where[live.rows[here], live.heads[here], live.positions[here]] = False
+        edits.append(Edit("z", layer, mean[None], positions=range(n_tokens), heads=range(n_heads), where=where))
+    return edits
+
+
+def _frame(names: Sequence[str], ids: Sequence[int], values: Tensor) -> pd.DataFrame:
+    """(circuit, prompt, measure) as a table."""
+    frame = pd.DataFrame(
+        {"circuit": [name for name in names for _ in ids], "prompt": [number for _ in names for number in ids]}
+    )
+    flat = values.reshape(len(frame), len(MEASURES)).cpu()
+    return frame.assign(**{name: flat[:, column].numpy() for column, name in enumerate(MEASURES)})

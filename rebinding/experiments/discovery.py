@@ -1,0 +1,108 @@
+"""Section 4.1: from scores to a circuit, stage by stage."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, TypeAlias
+from warnings import warn
+
+import pandas as pd
+
+from rebinding.circuit import Circuit, CircuitHead
+from rebinding.evidence import Evidence
+from rebinding.experiments.paths import PAPER, Head, PathSettings, Scene, Stage, score_stage
+from rebinding.store import Shelf
+from rebinding.surgery import Surgeon
+
+Rule: TypeAlias = Literal["negative", "published"]
+"""`negative`: only scores below zero are selected, exact zeros never. `published`: the k lowest, whatever they are."""
+
+TINY = 1e-3
+"""Below this probability of the answer, a relative change says more about the denominator than about the head."""
+
+
+class TinyProbabilities(UserWarning):
+    """Scores dominated by prompts on which the model gives the answer next to no probability."""
+
+
+@dataclass(frozen=True)
+class Discovery:
+    """The circuit, and for every stage its evidence (none where it had no receivers)."""
+
+    circuit: Circuit
+    evidence: dict[str, Evidence]
+
+
+def scores(evidence: Evidence) -> pd.DataFrame:
+    """Per head: the mean over prompts of (p_patch - p_orig) / p_orig, its standard error, and the mean logit change."""
+    rows = evidence.rows
+    tiny = rows.loc[rows["p_orig"] < TINY, "prompt"].nunique()
+    if tiny:
+        warn(
+            f"{tiny} of {rows['prompt'].nunique()} prompts have an answer probability below {TINY}: relative changes "
+            "on them can dominate the mean; look at the logit changes in the evidence too",
+            TinyProbabilities,
+            stacklevel=2,
+        )
+    changes = rows.assign(
+        change=(rows["p_patch"] - rows["p_orig"]) / rows["p_orig"], logit=rows["logit_patch"] - rows["logit_orig"]
+    )
+    by_head = changes.groupby(["layer", "head"], sort=True)
+    table = by_head["change"].agg(score="mean", spread="std", n="count")
+    table["se"] = (table["spread"] / table["n"] ** 0.5).fillna(0.0)
+    table["logit_change"] = by_head["logit"].mean()
+    found: pd.DataFrame = table.reset_index()[["layer", "head", "score", "se", "logit_change", "n"]]
+    return found
+
+
+def select(table: pd.DataFrame, keep: int, *, rule: Rule = "negative", exclude: Sequence[Head] = ()) -> list[Head]:
+    """The `keep` most negative heads, ties broken by (layer, head); those of earlier groups left out if `exclude`d."""
+    left = table[[(layer, head) not in set(exclude) for layer, head in zip(table["layer"], table["head"], strict=True)]]
+    if rule == "negative":
+        left = left[left["score"] < 0]
+    best = left.sort_values(["score", "layer", "head"]).head(keep)
+    return [(int(layer), int(head)) for layer, head in zip(best["layer"], best["head"], strict=True)]
+
+
+def discover(
+    surgeon: Surgeon,
+    scene: Scene,
+    stages: Sequence[Stage] = PAPER,
+    *,
+    settings: PathSettings | None = None,
+    rule: Rule = "negative",
+    distinct: bool = False,
+    described: dict[str, Any] | None = None,
+    shelf: Shelf | None = None,
+) -> Discovery:
+    """Run the stages in order; a stage whose receivers are empty gives an empty group.
+
+    With `distinct`, heads taken by an earlier stage are not taken again. As published, a head found in both A and B
+    belongs to B (the two act at the same token); other heads may act in several groups at their roles.
+    """
+    settings = settings or PathSettings()
+    groups: dict[str, list[Head]] = {}
+    evidence: dict[str, Evidence] = {}
+    for stage in stages:
+        receivers = groups[stage.receivers] if stage.receivers else []
+        if stage.receivers and not receivers:
+            groups[stage.group] = []
+            continue
+        found = score_stage(surgeon, scene, stage, receivers, settings=settings, shelf=shelf)
+        earlier = [head for heads in groups.values() for head in heads] if distinct else []
+        groups[stage.group] = select(scores(found), stage.keep, rule=rule, exclude=earlier)
+        evidence[stage.group] = found
+    heads = tuple(
+        CircuitHead(stage.group, layer, head, stage.sender)
+        for number, stage in enumerate(stages)
+        for layer, head in groups[stage.group]
+        if not _taken_later(stages[number + 1 :], groups, stage, (layer, head))
+    )
+    how = {"stages": [asdict(stage) for stage in stages], **asdict(settings), "rule": rule, "distinct": distinct}
+    return Discovery(Circuit(heads, {**how, "prompts": len(scene.ids), **(described or {})}), evidence)
+
+
+def _taken_later(later: Sequence[Stage], groups: dict[str, list[Head]], stage: Stage, head: Head) -> bool:
+    """Whether a later stage with the same sender role has the head too: it is then that one's."""
+    return any(other.sender == stage.sender and head in groups[other.group] for other in later)

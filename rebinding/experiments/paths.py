@@ -1,0 +1,185 @@
+"""Section 4.1: path patching. Which heads send what the next group reads?
+
+A stage scores every head as a sender. Two runs of the clean prompt:
+
+1. *sender run*: the sender's z at its role is replaced by its value in the noise prompt; the receivers' component
+   (their q, k, v, or k and v) is read at the receiver role. With `frozen="all"` every other head's z is held at its
+   clean value, MLPs and norms are recomputed (the textbook form); with `frozen="none"` everything is recomputed (the
+   published helpers).
+2. *receiver run*: a clean run into which those components are written, nothing frozen.
+
+The score of a head is the mean over prompts of (p_patch - p_orig) / p_orig, p the probability of the answer at the
+readout. A first stage has no receivers: its score is read from the sender run itself.
+
+Everything that cannot change the result is skipped, exactly: a sender run computes the tokens up to the receiver
+role, from the sender's layer to the last receiver's; frozen, it computes one token and only MLPs. A receiver run starts
+at the first receiver whose component moved, at the receiver role. Senders above every receiver score exactly zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Literal, TypeAlias
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from rebinding.evidence import Evidence
+from rebinding.experiments.patching import Block, Component, Scope, receiver_run, sender_run
+from rebinding.progress import Tick, in_blocks
+from rebinding.prompts import Encoded, positions, token_batch
+from rebinding.store import Shelf
+from rebinding.surgery import Read, Recording, Surgeon
+
+Frozen: TypeAlias = Literal["all", "none"]
+Head: TypeAlias = tuple[int, int]
+"""(layer, head)."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Senders at a role, receivers with a component at a role, and how many senders are kept as the group.
+
+    `receivers` names the group found by an earlier stage; None stands for the logits.
+    """
+
+    group: str
+    sender: str
+    receivers: str | None
+    component: Component | None
+    at: str | None
+    keep: int
+
+    def __post_init__(self) -> None:
+        if (self.receivers is None) != (self.component is None) or (self.receivers is None) != (self.at is None):
+            raise ValueError(
+                f"stage {self.group}: receivers, component and at go together; leave all three out to read the logits"
+            )
+
+
+PAPER: tuple[Stage, ...] = (
+    Stage("A", "readout", None, None, None, 50),
+    Stage("B", "readout", "A", "q", "readout", 50),
+    Stage("C", "question_box", "B", "v", "question_box", 25),
+    Stage("D", "swap_partner", "C", "kv", "swap_partner", 10),
+    Stage("E", "context_partner", "D", "v", "context_partner", 10),
+)
+"""The paper's five stages. D reads C's keys and values at the swap label: see `PAPER_LITERAL`."""
+
+PAPER_LITERAL: tuple[Stage, ...] = (*PAPER[:3], Stage("D", "swap_partner", "C", "q", "question_box", 10), PAPER[4])
+"""The paper's words: D acts on C's query at the question box. Frozen, nothing carries a value from one token to the
+other, so every score of this D is exactly zero; it is positive only through heads in between (`frozen="none"`)."""
+
+PRAKASH: tuple[Stage, ...] = (
+    Stage("A", "readout", None, None, None, 68),
+    Stage("B", "readout", "A", "q", "readout", 28),
+    Stage("C", "question_box", "B", "v", "question_box", 40),
+    Stage("D", "context_asked", "C", "v", "context_asked", 5),
+)
+"""The stages of the circuit for static entity tracking on which the paper's groups are modelled: value fetchers,
+position transmitters, position detectors, structure readers."""
+
+
+@dataclass(frozen=True)
+class PathSettings:
+    """What the literature mixes up: what is frozen, and whether k and v mean a KV group or one query head."""
+
+    frozen: Frozen = "all"
+    scope: Scope = "head"
+    block: int = 16
+
+
+@dataclass(frozen=True, eq=False)
+class Scene:
+    """The prompts of a discovery: clean and noise, aligned, with the answer tokens of the clean ones.
+
+    Recordings of the clean prompts are kept from stage to stage; so is each noise prompt's z at the sender roles.
+    """
+
+    ids: tuple[int, ...]
+    clean: tuple[Encoded, ...]
+    noise: tuple[Encoded, ...]
+    labels: Tensor
+    recordings: dict[tuple[int, int], Recording] = field(default_factory=dict, repr=False)
+    noise_z: dict[tuple[int, int, str], list[Tensor]] = field(default_factory=dict, repr=False)
+
+    def block(self, surgeon: Surgeon, stage: Stage, where: slice) -> Block:
+        """A block of prompts, recorded, as one stage needs it."""
+        clean, noise = self.clean[where], self.noise[where]
+        span, sent = (where.start, where.stop), (where.start, where.stop, stage.sender)
+        if span not in self.recordings:
+            self.recordings[span] = surgeon.record(token_batch(clean), keep={"z"})
+        if sent not in self.noise_z:
+            at, heads = positions(noise, stage.sender)[:, None], range(surgeon.anatomy.n_heads)
+            reads = [Read("z", layer, positions=at, heads=heads) for layer in range(surgeon.anatomy.n_layers)]
+            recorded = surgeon.record(token_batch(noise))
+            self.noise_z[sent] = surgeon.run(recorded, [], reads)  # (prompt, head, 1, head_dim) a layer
+        return Block(
+            surgeon,
+            self.recordings[span],
+            self.noise_z[sent],
+            self.labels[where],
+            sender_at=positions(clean, stage.sender),
+            receiver_at=None if stage.at is None else positions(clean, stage.at),
+            readout=positions(clean, "readout"),
+        )
+
+
+def score_stage(
+    surgeon: Surgeon,
+    scene: Scene,
+    stage: Stage,
+    receivers: Sequence[Head] = (),
+    *,
+    settings: PathSettings | None = None,
+    shelf: Shelf | None = None,
+) -> Evidence:
+    """Every head as a sender of one stage: a row per prompt and head, with probability and logit before and after.
+
+    With a shelf, blocks of prompts are kept as they are done, and an interrupted stage goes on from there.
+    """
+    if stage.receivers is not None and not receivers:
+        raise ValueError(f"stage {stage.group} sends to group {stage.receivers}, which is empty: nothing to score")
+    settings = settings or PathSettings()
+    receivers = sorted(receivers)
+    described = {"stage": asdict(stage), "receivers": [list(head) for head in receivers], **asdict(settings)}
+    senders = surgeon.anatomy.n_layers * surgeon.anatomy.n_heads
+
+    def compute(prompts: Sequence[int], tick: Tick) -> Evidence:
+        block = scene.block(surgeon, stage, slice(prompts[0], prompts[-1] + 1))
+        frozen = settings.frozen == "all"
+        if stage.component is None:
+            before, after = sender_run(block, frozen=frozen)
+        else:
+            before, after = receiver_run(block, stage.component, receivers, frozen=frozen, scope=settings.scope)
+        tick(senders * len(prompts))
+        return Evidence("paths", _rows([scene.ids[number] for number in prompts], before, after), described)
+
+    return in_blocks(
+        range(len(scene.ids)),
+        compute,
+        experiment=f"paths-{stage.group}",
+        size=settings.block,
+        cost=lambda _: senders,
+        content=lambda number: [described, scene.clean[number].ids, scene.noise[number].ids, int(scene.labels[number])],
+        shelf=shelf,
+    )
+
+
+def _rows(ids: Sequence[int], before: Tensor, after: Tensor) -> pd.DataFrame:
+    """`before` (prompt, 2) and `after` (layer, head, prompt, 2), logit and probability, as a table."""
+    n_layers, n_heads, n, _ = after.shape
+    grid = torch.cartesian_prod(torch.arange(n_layers), torch.arange(n_heads), torch.arange(n))  # (row, 3)
+    return pd.DataFrame(
+        {
+            "prompt": torch.tensor(ids)[grid[:, 2]].numpy(),
+            "layer": grid[:, 0].numpy(),
+            "head": grid[:, 1].numpy(),
+            "logit_orig": before[grid[:, 2], 0].cpu().numpy(),
+            "p_orig": before[grid[:, 2], 1].cpu().numpy(),
+            "logit_patch": after[..., 0].reshape(-1).cpu().numpy(),
+            "p_patch": after[..., 1].reshape(-1).cpu().numpy(),
+        }
+    )

@@ -1,0 +1,46 @@
+"""Random circuits to compare with: as many heads at each role, drawn from all heads."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from typing import Literal
+
+from rebinding.circuit import Circuit, CircuitError, CircuitHead
+
+Match = Literal["role", "role_and_layer"]
+
+
+def draw_circuits(
+    circuit: Circuit,
+    n_layers: int,
+    n_heads: int,
+    *,
+    draws: int,
+    seed: int = 21,
+    match: Match = "role",
+    exclude: bool = False,
+) -> list[Circuit]:
+    """Circuits with as many heads per role (and per layer, if asked) as `circuit`; groups at one role are pooled.
+
+    `exclude` leaves out the circuit's own heads, whatever their role; as published they may be drawn.
+    """
+    generator = random.Random(seed)
+    own = {(head.layer, head.head) for head in circuit.heads}
+    free = [
+        (layer, head) for layer in range(n_layers) for head in range(n_heads) if not (exclude and (layer, head) in own)
+    ]
+    return [_draw(circuit, free, match, generator) for _ in range(draws)]
+
+
+def _draw(circuit: Circuit, free: list[tuple[int, int]], match: Match, generator: random.Random) -> Circuit:
+    slots: Counter[tuple[str, int | None]] = Counter()
+    for layer, _, role in dict.fromkeys((one.layer, one.head, one.role) for one in circuit.heads):
+        slots[role, layer if match == "role_and_layer" else None] += 1
+    drawn: list[CircuitHead] = []
+    for (role, only), count in slots.items():
+        pool = [head for head in free if only is None or head[0] == only]
+        if len(pool) < count:
+            raise CircuitError(f"{count} random heads are wanted at {role}, layer {only}; only {len(pool)} are left")
+        drawn += [CircuitHead(f"random {role}", *head, role) for head in generator.sample(pool, count)]
+    return Circuit(tuple(dict.fromkeys(drawn)))

@@ -1,0 +1,35 @@
+"""What every surgeon can do; experiments are written against this and run on either."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from rebinding.surgery.anatomy import Anatomy
+from rebinding.surgery.sites import Attention, Edit, Read, Site
+
+
+class Surgeon(Protocol):
+    """Records unedited runs, and runs batches of edited ones that continue them."""
+
+    anatomy: Anatomy
+
+    def record(self, tokens: Tensor, *, keep: Collection[Site] = ()) -> Any:
+        """Run prompts (prompt, token) unedited and remember what runs start from."""
+
+    def with_spots(self, recording: Any, reads: Sequence[Read]) -> Any:
+        """The recording with unedited reads added; a surgeon that gains nothing from them may return it as it is."""
+
+    def run(
+        self,
+        recording: Any,
+        edits: Sequence[Edit],
+        reads: Sequence[Read],
+        *,
+        source: Tensor | None = None,
+        attention: Attention = "live",
+        allow_still: bool = False,
+    ) -> list[Tensor]:
+        """Run a batch whose row `r` is recorded prompt `source[r]`, edited; one tensor per read, rows first."""

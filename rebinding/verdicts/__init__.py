@@ -1,0 +1,51 @@
+"""Estimates, intervals and the rules that turn evidence into verdicts."""
+
+from rebinding.verdicts.effects import effect, no_effect, ordering
+from rebinding.verdicts.estimates import Estimate, Unit, estimate
+from rebinding.verdicts.families import Family, family
+from rebinding.verdicts.gates import (
+    Gate,
+    above_chance,
+    declared_n,
+    edits_moved,
+    equal_lengths,
+    finite,
+    group_present,
+    guarded,
+    requirement,
+)
+from rebinding.verdicts.outcome import Kind, Outcome, Verdict, invalid, not_applicable
+from rebinding.verdicts.places import effect_somewhere, no_effect_anywhere
+from rebinding.verdicts.sets import emptiness, overlap
+from rebinding.verdicts.values import value, value_unidentified
+
+__all__ = [
+    "Estimate",
+    "Family",
+    "Gate",
+    "Kind",
+    "Outcome",
+    "Unit",
+    "Verdict",
+    "above_chance",
+    "declared_n",
+    "edits_moved",
+    "effect",
+    "effect_somewhere",
+    "emptiness",
+    "equal_lengths",
+    "estimate",
+    "family",
+    "finite",
+    "group_present",
+    "guarded",
+    "invalid",
+    "no_effect",
+    "no_effect_anywhere",
+    "not_applicable",
+    "ordering",
+    "overlap",
+    "requirement",
+    "value",
+    "value_unidentified",
+]

@@ -1,0 +1,190 @@
+"""Effect, ordering and no-effect claims: one mean against what counts as nothing.
+
+`margin` is the smallest change that counts. For "there is an effect":
+    NOT REPLICATED  if the upper 95 % bound stays below the margin, or is not even positive;
+    REPLICATED      otherwise, if the lower 95 % bound is above 0;
+    INCONCLUSIVE    otherwise.
+So a surely positive but negligible change is no replication, and noise around 0 comes to a decision. For "there is no
+effect": REPLICATED if the 90 % interval lies within +-margin (two one-sided tests), NOT REPLICATED if it lies outside.
+
+Where all examples give the same number the interval is a point. That is real on a model whose mechanism was planted,
+and it is decided: N equal positive values have probability 2^-N under a distribution symmetric about 0 (sign test),
+below 5 % from N = 5 on, and no rule decides on fewer. Bounded quantities (hits, shares) must say so by `support` or as
+booleans, because there N equal values are weak evidence: they still allow a share of 1 - 0.05^(1/N) that differs.
+"""
+
+import numpy as np
+import numpy.typing as npt
+from scipy import stats
+
+from rebinding.verdicts.estimates import FEWEST_UNITS, Estimate, Unit, estimate
+from rebinding.verdicts.outcome import Kind, Outcome, Outcomes, Verdict, decided, finite_or_none, invalid, the_one
+from rebinding.verdicts.power import needed_units
+
+Support = tuple[float, float]
+
+
+def effect_outcomes(ours: Estimate, margin: float, level: float = 0.05, above: float = 0.0, tests: int = 1) -> Outcomes:
+    """The rule for "greater than `above`"; REPLICATED is guarded against being the best of `tests` tries."""
+    high = ours.safe_bounds(1 - 2 * level)[1] - above
+    low = ours.safe_bounds(1 - 2 * level / tests)[0] - above
+    enough = ours.units >= FEWEST_UNITS
+    none = (high < margin) | (high <= 0)
+    return decided((low > 0) & ~none, none, enough=enough)
+
+
+def no_effect_outcomes(
+    ours: Estimate, margin: float, level: float = 0.05, about: float = 0.0, tests: int = 1
+) -> Outcomes:
+    """The rule for "equal to `about`"; NOT REPLICATED is guarded against being the worst of `tests` tries."""
+    low, high = (bound - about for bound in ours.safe_bounds(1 - 2 * level))
+    within = (low > -margin) & (high < margin)
+    low, high = (bound - about for bound in ours.safe_bounds(1 - 2 * level / tests))
+    outside = (low > margin) | (high < -margin)
+    enough = ours.units >= FEWEST_UNITS
+    return decided(within, outside, enough=enough)
+
+
+def effect(
+    values: npt.ArrayLike,
+    *,
+    margin: float,
+    above: float = 0.0,
+    unit: Unit = "prompts",
+    support: Support | None = None,
+    level: float = 0.05,
+) -> Verdict:
+    """Is the mean surely greater than `above`, and the difference not surely smaller than `margin`?"""
+    return _effect("effect", np.asarray(values), margin, above, unit, support, level)
+
+
+def ordering(
+    greater: npt.ArrayLike,
+    lesser: npt.ArrayLike,
+    *,
+    margin: float,
+    unit: Unit = "prompts",
+    support: Support | None = None,
+    level: float = 0.05,
+) -> Verdict:
+    """Is A greater than B on the same examples? The effect rule on the paired differences.
+
+    `support` is the range of a difference A - B, (-1, 1) where both are booleans over prompts. With `unit="nested"`
+    one side may be (prompts,) against (draws, prompts) of the other.
+    """
+    first, second = np.asarray(greater), np.asarray(lesser)
+    broadcast = unit == "nested" and first.shape[-1:] == second.shape[-1:]
+    if first.shape != second.shape and not broadcast:
+        raise ValueError(f"paired samples of shapes {first.shape} and {second.shape}; give both on the same examples")
+    if first.dtype == bool and second.dtype == bool and unit == "prompts":
+        support = support or (-1.0, 1.0)
+    return _effect("ordering", first.astype(np.float64) - second, margin, 0.0, unit, support, level)
+
+
+def no_effect(
+    values: npt.ArrayLike,
+    *,
+    margin: float,
+    about: float = 0.0,
+    unit: Unit = "prompts",
+    support: Support | None = None,
+    level: float = 0.05,
+) -> Verdict:
+    """Is the mean equal to `about` within `margin`? Equivalence, never the absence of significance."""
+    ours = prepared("no-effect", np.asarray(values), margin, unit, support)
+    if isinstance(ours, Verdict):
+        return ours
+    outcome = the_one(no_effect_outcomes(ours, margin, level, about))
+    needed = None
+    if outcome == "INCONCLUSIVE":
+        needed = needed_units(lambda other: no_effect_outcomes(other, margin, level, about), ours)
+    return reported("no-effect", outcome, ours, margin=margin, origin=about, level=level, needed=needed)
+
+
+def prepared(
+    kind: Kind, sample: npt.NDArray[np.generic], margin: float, unit: Unit, support: Support | None
+) -> Estimate | Verdict:
+    """The estimate behind a verdict, or INVALID where numbers are not finite; refuses margins that cannot be met."""
+    if margin < 0 or (kind == "no-effect" and margin == 0):
+        raise ValueError(f"a margin of {margin} for a {kind} claim; give the smallest change that counts, above 0")
+    numbers = sample.astype(np.float64)
+    if not np.isfinite(numbers).all():
+        return invalid(kind, "finite", f"{(~np.isfinite(numbers)).sum()} of {numbers.size} values are not finite")
+    if support is not None and ((numbers < support[0]) | (numbers > support[1])).any():
+        raise ValueError(f"values from {numbers.min():.4g} to {numbers.max():.4g} leave the declared support {support}")
+    return estimate(sample, unit=unit, support=support)
+
+
+def reported(
+    kind: Kind,
+    outcome: Outcome,
+    ours: Estimate,
+    *,
+    margin: float,
+    origin: float,
+    level: float,
+    needed: int | None,
+    where: str = "",
+) -> Verdict:
+    """A verdict with its 90 % interval (two one-sided 95 % bounds) and a sentence that gives the numbers."""
+    low, high = (float(bound) for bound in ours.safe_bounds(1 - 2 * level))
+    mean = float(ours.mean)
+    numbers = f"{mean:.4g} in [{low:.3g}, {high:.3g}] against {origin:.3g} +- {margin:.3g}{where}"
+    return Verdict(
+        kind,
+        outcome,
+        f"{numbers}: {_meaning(kind, outcome, needed, low > origin)}",
+        measured=mean,
+        low=finite_or_none(low),
+        high=finite_or_none(high),
+        margin=margin,
+        n=int(ours.n),
+        needed_n=needed,
+        p_value=_p_value(kind, mean - origin, (low - origin, high - origin), margin, level, int(ours.units)),
+    )
+
+
+def _effect(
+    kind: Kind,
+    sample: npt.NDArray[np.generic],
+    margin: float,
+    above: float,
+    unit: Unit,
+    support: Support | None,
+    level: float,
+) -> Verdict:
+    ours = prepared(kind, sample, margin, unit, support)
+    if isinstance(ours, Verdict):
+        return ours
+    outcome = the_one(effect_outcomes(ours, margin, level, above))
+    needed = None
+    if outcome == "INCONCLUSIVE":
+        needed = needed_units(lambda other: effect_outcomes(other, margin, level, above), ours)
+    return reported(kind, outcome, ours, margin=margin, origin=above, level=level, needed=needed)
+
+
+def _meaning(kind: Kind, outcome: Outcome, needed: int | None, positive: bool) -> str:
+    if outcome == "INCONCLUSIVE":
+        return "open for any N (more draws may decide)" if needed is None else f"about N = {needed} would decide"
+    if kind == "no-effect":
+        return "equivalent within the margin" if outcome == "REPLICATED" else "surely outside the margin"
+    if outcome == "REPLICATED":
+        return "surely greater"
+    return "greater, but surely by less than counts" if positive else "surely not greater by what counts"
+
+
+def _p_value(
+    kind: Kind, mean: float, bounds: tuple[float, float], margin: float, level: float, units: int
+) -> float | None:
+    """One-sided p-value of the rejecting test (effect >= margin, or |effect| <= margin), normal between the bounds."""
+    if units < FEWEST_UNITS:
+        return None
+    if kind == "no-effect":
+        clear = abs(mean) - margin
+        reach = mean - bounds[0] if mean > 0 else bounds[1] - mean
+    else:
+        clear = margin - mean
+        reach = bounds[1] - mean
+    if reach <= 0:
+        return 0.0 if clear > 0 else 1.0
+    return float(stats.norm.sf(stats.norm.isf(level) * clear / reach))

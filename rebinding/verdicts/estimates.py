@@ -1,0 +1,172 @@
+"""From examples to an estimate with an interval, for each unit that may be resampled.
+
+Everything broadcasts over leading axes, so that a simulation of thousands of experiments runs the same code as one.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from scipy import stats
+from statsmodels.stats.proportion import proportion_confint
+
+Array = npt.NDArray[np.float64]
+Unit = Literal["prompts", "circuit draws", "direction draws", "nested"]
+
+FEWEST_UNITS = 5
+"""Below this no rule decides: five equal signs are the fewest that a sign test calls surprising (2^-5 < 5 %)."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean over a resampling unit and the parts of its variance.
+
+    Var(mean) = draw_var / draws + unit_var / n + rest_var / (draws n). With a single kind of unit only `unit_var` is
+    there. Fields have the shape of the leading axes of the sample. `binary` marks 0/1 outcomes, whose intervals come
+    from the binomial; `support` is the range a bounded quantity cannot leave; `skew` is the skewness of the sample.
+    """
+
+    mean: Array  # (...)
+    unit_var: Array  # (...)
+    n: Array  # (...) units: prompts, or draws where draws are the only unit
+    df: Array  # (...)
+    binary: bool = False
+    support: tuple[float, float] | None = None
+    skew: float | Array = 0.0
+    draw_var: float | Array = 0.0
+    rest_var: float | Array = 0.0
+    draws: int | None = None  # with nested samples only
+
+    @property
+    def units(self) -> Array:
+        """The smaller number of independent units behind the mean."""
+        return self.n if self.draws is None else np.minimum(self.n, self.draws)
+
+    def variance(self, n: Array | float, draws: float = 1.0) -> Array:
+        """Variance of the mean over `n` units (and `draws` draws) with the spread that was seen here."""
+        return np.asarray(self.draw_var / draws + self.unit_var / n + self.rest_var / (draws * n))
+
+    @property
+    def se(self) -> Array:
+        """Standard error of the mean."""
+        return np.sqrt(self.variance(self.n, self.draws or 1))
+
+    def with_n(self, n: Array, shift: float = 0.0) -> "Estimate":
+        """The estimate as it would look at `n` units, `shift` standard errors away."""
+        df = n - 1 if self.draws is None else self.df
+        scaled = replace(self, n=n, df=df, mean=np.broadcast_to(self.mean, n.shape))
+        mean = scaled.mean + shift * scaled.se
+        return replace(scaled, mean=mean if self.support is None else np.clip(mean, *self.support))
+
+    def bounds(self, level: float) -> tuple[Array, Array]:
+        """Two-sided interval at confidence `level`: Wilson for 0/1 outcomes, else Student's t, joined with its
+        correction for skewness, without which a long tail breaks the error rate on one side (6.4 % for 5 % on 300
+        exponential values, 9 % on 30).
+        """
+        if self.binary:
+            return wilson(self.mean, self.n, level)
+        quantile = stats.t.ppf((1 + level) / 2, self.df)
+        down = np.maximum(quantile, _unskewed(quantile, self.skew, self.n))
+        up = np.maximum(quantile, -_unskewed(-quantile, self.skew, self.n))
+        return self.mean - down * self.se, self.mean + up * self.se
+
+    def safe_bounds(self, level: float) -> tuple[Array, Array]:
+        """Like `bounds`, widened where those are too short to keep each tail at (1 - level) / 2.
+
+        Wilson's interval errs in up to 8 % of cases at unlucky N where 5 % are allowed, so it is joined with the exact
+        one. A bounded quantity whose sample hardly varies gets room for the cases not met: if a share q of prompts
+        differed, N equal ones would come with probability (1 - q)^N, so q up to 1 - tail^(1/N) cannot be excluded.
+        """
+        low, high = self.bounds(level)
+        tail = (1 - level) / 2
+        if self.binary:
+            exact = proportion_confint(self.mean * self.n, self.n, alpha=1 - level, method="beta")
+            return np.minimum(low, exact[0]), np.maximum(high, exact[1])
+        if self.support is None:
+            return low, high
+        unseen = 1 - tail ** (1 / self.units)
+        low = np.minimum(low, self.mean - (self.mean - self.support[0]) * unseen)
+        high = np.maximum(high, self.mean + (self.support[1] - self.mean) * unseen)
+        return np.clip(low, *self.support), np.clip(high, *self.support)
+
+
+def wilson(mean: Array | float, n: Array | float, level: float) -> tuple[Array, Array]:
+    """Wilson's score interval of a proportion; `mean * n` need not be a whole number."""
+    low, high = proportion_confint(np.asarray(mean) * n, n, alpha=1 - level, method="wilson")
+    return np.asarray(low), np.asarray(high)
+
+
+def _unskewed(quantile: Array | float, skew: Array | float, n: Array) -> Array:
+    """The quantile of t in a skewed sample: Hall's cubic transformation, inverted (Hall 1992)."""
+    even = np.abs(skew) < 1e-6
+    skew = np.where(even, 1.0, skew)
+    root = np.sqrt(n)
+    moved = root * (np.cbrt(1 + skew * (quantile / root - skew / (6 * n))) - 1) * 3 / skew
+    return np.where(even, quantile, moved)
+
+
+def estimate(values: npt.ArrayLike, *, unit: Unit, support: tuple[float, float] | None = None) -> Estimate:
+    """Estimate the mean of `values` with its spread over the declared resampling unit.
+
+    `prompts`, `circuit draws`, `direction draws`: values are (..., units), one number per unit. Booleans are 0/1
+    outcomes and get binomial intervals. `nested`: values are (..., draws, prompts), the same prompts under every draw.
+    """
+    sample = np.asarray(values)
+    axes = 2 if unit == "nested" else 1
+    if sample.ndim < axes or 0 in sample.shape:
+        wanted = "(draws, prompts)" if unit == "nested" else f"one number per unit ({unit})"
+        raise ValueError(f"got a sample of shape {sample.shape}, expected {wanted} with no empty axis")
+    if unit == "nested":
+        return _crossed(sample.astype(np.float64))
+    return _outcomes(sample) if sample.dtype == bool else _mean(sample.astype(np.float64), support)
+
+
+def _mean(sample: Array, support: tuple[float, float] | None) -> Estimate:
+    n = sample.shape[-1]
+    mean = sample.mean(-1)
+    if n == 1:
+        return Estimate(mean, np.full_like(mean, np.inf), *_counts(mean, n), support=support)
+    equal = np.ptp(sample, axis=-1) == 0  # rounding in the mean must not look like spread
+    mean = np.where(equal, sample[..., 0], mean)
+    spread = np.where(equal, 0.0, sample.var(-1, ddof=1))
+    scale = np.where(spread > 0, spread * (n - 1) / n, np.inf)
+    skew = (((sample - mean[..., None]) / np.sqrt(scale)[..., None]) ** 3).mean(-1)
+    return Estimate(mean, spread, *_counts(mean, n), support=support, skew=skew)
+
+
+def _outcomes(sample: npt.NDArray[Any]) -> Estimate:
+    n = sample.shape[-1]
+    count = sample.sum(-1).astype(np.float64)
+    drawn_in = (count + 2) / (n + 4)  # never 0 or 1: all-equal outcomes do not prove that there is no spread
+    return Estimate(count / n, drawn_in * (1 - drawn_in), *_counts(count, n), binary=True, support=(0.0, 1.0))
+
+
+def _counts(mean: Array, n: int) -> tuple[Array, Array]:
+    return np.full_like(mean, n), np.full_like(mean, max(n - 1, 1))
+
+
+def _crossed(sample: Array) -> Estimate:
+    """Variance components of draws x prompts, both random (method of moments, negative components set to 0).
+
+    MS_draw, MS_prompt and MS_rest estimate rest + P draw, rest + D prompt and rest; the degrees of freedom of the
+    mean's variance are Satterthwaite's. Prompts drawn afresh for every draw are the case prompt = 0.
+    """
+    draws, prompts = sample.shape[-2:]
+    mean = sample.mean((-2, -1))
+    if min(draws, prompts) < 2:
+        return Estimate(mean, np.full_like(mean, np.inf), *_counts(mean, prompts), draws=draws)
+    by_draw = sample.mean(-1, keepdims=True)  # (..., draws, 1)
+    by_prompt = sample.mean(-2, keepdims=True)  # (..., 1, prompts)
+    rest = sample - by_draw - by_prompt + mean[..., None, None]
+    freedom = (draws - 1, prompts - 1, (draws - 1) * (prompts - 1))
+    ms_draw = prompts * by_draw.var((-2, -1)) * draws / freedom[0]
+    ms_prompt = draws * by_prompt.var((-2, -1)) * prompts / freedom[1]
+    ms_rest = (rest**2).sum((-2, -1)) / freedom[2]
+    draw_var = np.maximum(ms_draw - ms_rest, 0) / prompts
+    prompt_var = np.maximum(ms_prompt - ms_rest, 0) / draws
+    total = prompts * draw_var + draws * prompt_var + ms_rest
+    scatter = ms_draw**2 / freedom[0] + ms_prompt**2 / freedom[1] + ms_rest**2 / freedom[2]
+    df = np.divide(total**2, scatter, out=np.full_like(total, freedom[0]), where=scatter > 0)
+    n, _ = _counts(mean, prompts)
+    return Estimate(mean, prompt_var, n, df, draw_var=draw_var, rest_var=ms_rest, draws=draws)

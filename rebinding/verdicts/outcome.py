@@ -1,0 +1,72 @@
+"""What a claim comes to: one frozen record."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+Kind = Literal["value", "effect", "ordering", "no-effect", "set", "report"]
+Outcome = Literal["REPLICATED", "NOT REPLICATED", "INCONCLUSIVE", "INVALID", "NOT APPLICABLE"]
+
+Outcomes = npt.NDArray[np.str_]
+OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The outcome of one claim on one subject and the numbers it rests on.
+
+    `measured` is our estimate and [`low`, `high`] the interval that the rule looked at, in the unit of `measured`; for
+    a value claim the interval includes the paper's own uncertainty and rounding, so that it can be held against
+    paper +- `margin` by eye. `n` counts the declared resampling unit. `needed_n` is the number of units that would
+    decide with 80 % power if the estimate and its spread stayed as they are; None where nothing is open, or where no
+    number would do (the reason says which). `p_value` belongs to the rejecting test: how often data at least this far
+    from the claim arise where the claim holds. Numbers that do not exist are None, never NaN or infinite.
+    """
+
+    kind: Kind
+    outcome: Outcome
+    reason: str
+    measured: float | None = None
+    low: float | None = None
+    high: float | None = None
+    margin: float | None = None
+    n: int | None = None
+    needed_n: int | None = None
+    gate: str | None = None
+    p_value: float | None = None
+
+    @property
+    def judged(self) -> bool:
+        """Whether the evidence was weighed at all: the claim applied and its gates held."""
+        return self.outcome not in ("INVALID", "NOT APPLICABLE")
+
+
+def invalid(kind: Kind, gate: str, reason: str, *, n: int | None = None) -> Verdict:
+    """The experiment cannot speak about the claim: `gate` failed."""
+    return Verdict(kind, "INVALID", f"{gate}: {reason}", n=n, gate=gate)
+
+
+def not_applicable(kind: Kind, reason: str) -> Verdict:
+    """The claim does not speak about this subject."""
+    return Verdict(kind, "NOT APPLICABLE", reason)
+
+
+def decided(
+    replicated: npt.NDArray[np.bool_], rejected: npt.NDArray[np.bool_], *, enough: npt.NDArray[np.bool_]
+) -> Outcomes:
+    """Outcomes of many experiments: the first condition that holds, and neither where the units are too few."""
+    names: tuple[Outcome, Outcome, Outcome] = ("REPLICATED", "NOT REPLICATED", "INCONCLUSIVE")
+    return np.select([enough & replicated, enough & rejected], names[:2], names[2])
+
+
+def the_one(outcomes: Outcomes) -> Outcome:
+    """The outcome of a single experiment."""
+    return OUTCOMES[OUTCOMES.index(outcomes.item())]
+
+
+def finite_or_none(number: float) -> float | None:
+    """A plain float, or None for NaN and infinities, which JSON cannot carry."""
+    return float(number) if math.isfinite(number) else None

@@ -1,0 +1,29 @@
+"""How many examples would decide an open question."""
+
+from collections.abc import Callable
+
+import numpy as np
+from scipy import stats
+
+from rebinding.verdicts.estimates import FEWEST_UNITS, Estimate
+from rebinding.verdicts.outcome import Outcomes
+
+POWER = 0.80
+MOST_UNITS = 10_000_000
+
+
+def needed_units(rule: Callable[[Estimate], Outcomes], estimate: Estimate) -> int | None:
+    """The smallest number of units at which `rule` decides with 80 % power, if estimate and spread stay as they are.
+
+    The estimate of a second run of that size falls, with probability 0.8, within 1.28 of its standard errors; where the
+    rule gives the same decided outcome at both ends of that range it gives it in between. None if ten million units
+    would not do: then something else limits the answer (the paper's N, its rounding, or the number of draws).
+    """
+    if not np.isfinite(estimate.unit_var).all():
+        return FEWEST_UNITS if estimate.draws is None else None
+    reach = float(stats.norm.ppf((1 + POWER) / 2))
+    sizes = np.unique(np.geomspace(FEWEST_UNITS, MOST_UNITS, 4000).round())
+    sizes = sizes[sizes > estimate.n]
+    below, above = (rule(estimate.with_n(sizes, shift)) for shift in (-reach, reach))
+    settled = (below == above) & (below != "INCONCLUSIVE")
+    return int(sizes[settled.argmax()]) if settled.any() else None

@@ -1,0 +1,111 @@
+"""Set claims: which heads were found, and whether a group is empty.
+
+The overlap of two selections is read against two yardsticks: chance (hypergeometric: as many heads drawn blindly from
+the same universe) and ourselves (how well our own selection finds itself again on other prompts).
+"""
+
+from collections.abc import Collection, Hashable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+from scipy import stats
+
+from rebinding.verdicts.estimates import wilson
+from rebinding.verdicts.outcome import Outcome, Verdict
+
+FEWEST_SELECTIONS = 19
+"""With fewer of our own selections the published one cannot rank among the worst 5 % of them: 1 / (19 + 1)."""
+FEWEST_AGREEING = 3
+"""Three repetitions that agree are the fewest whose one-sided 95 % Wilson bound, 3 / (3 + 1.645^2), exceeds 1/2."""
+
+
+def overlap(
+    ours: Collection[Hashable],
+    published: Collection[Hashable],
+    *,
+    universe: int,
+    selections: Sequence[Collection[Hashable]],
+    level: float = 0.05,
+) -> Verdict:
+    """Does our selection overlap the published one beyond chance?
+
+    `selections` are our own procedure run again, on resampled prompts or in another order. REPLICATED if blind drawing
+    reaches the overlap with probability at most `level`. NOT REPLICATED if it does not and the published set is also a
+    stranger among our own selections: if it were one more of them, an overlap with ours this small would have
+    probability at most `level` (rank test). INCONCLUSIVE if our own selection varies too much to tell.
+    `measured` is the overlap as a share of the smaller set; [low, high] the range of that share over our selections.
+    """
+    mine, theirs = frozenset(ours), frozenset(published)
+    _check(mine, theirs, universe)
+    shared = len(mine & theirs)
+    chance = float(stats.hypergeom.sf(shared - 1, universe, len(theirs), len(mine)))
+    best = float(stats.hypergeom.sf(min(len(mine), len(theirs)) - 1, universe, len(theirs), len(mine)))
+    share = _share(mine, theirs)
+    own = np.array([_share(mine, frozenset(selection)) for selection in selections], dtype=np.float64)
+    rank = float((1 + (own <= share).sum()) / (1 + len(own)))
+    outcome: Outcome = "REPLICATED" if chance <= level else "NOT REPLICATED" if rank <= level else "INCONCLUSIVE"
+    if best > level:
+        outcome = "INCONCLUSIVE"
+    numbers = f"{shared} of {len(mine)} ours and {len(theirs)} published among {universe} (chance p = {chance:.2g})"
+    return Verdict(
+        "set",
+        outcome,
+        f"{numbers}; {_stability(own, best, level)}",
+        measured=share,
+        low=float(own.min()) if len(own) else None,
+        high=float(own.max()) if len(own) else None,
+        n=len(own),
+        needed_n=FEWEST_SELECTIONS if outcome == "INCONCLUSIVE" and len(own) < FEWEST_SELECTIONS else None,
+        p_value=rank,
+    )
+
+
+def emptiness(
+    ours: Collection[Hashable],
+    *,
+    empty: bool,
+    selections: Sequence[Collection[Hashable]],
+    level: float = 0.05,
+) -> Verdict:
+    """Is our selection of this group empty, or not, as stated?
+
+    Decided if our selection and the surely larger part of our own repetitions agree: the one-sided Wilson bound of the
+    share of repetitions that say the same must exclude one half.
+    """
+    holds = (len(ours) == 0) == empty
+    agree = [((len(selection) == 0) == empty) for selection in selections]
+    stated = "empty" if empty else "not empty"
+    if not agree:
+        reason = f"stated {stated}, ours has {len(ours)} heads; no repetitions to read it beside"
+        return Verdict("set", "INCONCLUSIVE", reason, needed_n=FEWEST_AGREEING)
+    share = float(np.mean(agree))
+    low, high = (float(bound) for bound in wilson(share, len(agree), 1 - 2 * level))
+    outcome: Outcome = "INCONCLUSIVE"
+    if holds and low > 0.5:
+        outcome = "REPLICATED"
+    elif not holds and high < 0.5:
+        outcome = "NOT REPLICATED"
+    reason = f"stated {stated}, ours has {len(ours)} heads; {sum(agree)} of {len(agree)} repetitions are {stated}"
+    needed = FEWEST_AGREEING if outcome == "INCONCLUSIVE" and len(agree) < FEWEST_AGREEING else None
+    return Verdict("set", outcome, reason, measured=share, low=low, high=high, n=len(agree), needed_n=needed)
+
+
+def _share(first: frozenset[Hashable], second: frozenset[Hashable]) -> float:
+    smaller = min(len(first), len(second))
+    return len(first & second) / smaller if smaller else float(first == second)
+
+
+def _check(mine: frozenset[Hashable], theirs: frozenset[Hashable], universe: int) -> None:
+    if not mine or not theirs:
+        empty = "our" if not mine else "the published"
+        raise ValueError(f"{empty} selection is empty, so no overlap exists; use `emptiness` for empty groups")
+    if len(mine | theirs) > universe:
+        raise ValueError(f"{len(mine | theirs)} different members in a universe of {universe}; count all candidates")
+
+
+def _stability(own: npt.NDArray[np.float64], best: float, level: float) -> str:
+    if best > level:
+        return "even full overlap would be chance in a universe this small"
+    if not len(own):
+        return "our own selection was not repeated"
+    return f"our own selection finds {own.mean():.0%} of itself again ({len(own)} repetitions)"

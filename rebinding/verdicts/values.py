@@ -1,0 +1,166 @@
+"""Value claims: does a measurement agree with a printed number?
+
+Let D = ours - paper. REPLICATED if the 90 % interval of D lies within the declared margin (two one-sided tests at 5 %);
+NOT REPLICATED if it does not and the 95 % interval of D excludes 0; INCONCLUSIVE otherwise. The printed number brings
+its own sampling error and its rounding: the interval is widened by the half-width, so rounding can neither earn nor
+cost a replication. Both samples are taken as independent; where we drew the very prompts of the paper that only makes
+the interval too long.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+from scipy import stats
+
+from rebinding.published import PublishedNumber
+from rebinding.verdicts.estimates import FEWEST_UNITS, Array, Estimate, Unit, estimate, wilson
+from rebinding.verdicts.outcome import Outcome, Outcomes, Verdict, decided, finite_or_none, invalid, the_one
+from rebinding.verdicts.power import needed_units
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A printed number as the rule sees it: `n` and `draws` say what it averages over, None for what it does not."""
+
+    value: Array | float
+    half_width: float
+    n: int
+    draws: int
+    binomial: bool  # a share of prompts: its spread is at most binomial, whatever the examples look like
+
+    def bounds(self, ours: Estimate, level: float) -> tuple[Array, Array]:
+        """Interval of the paper's own mean: Wilson for shares, else with the spread that we saw."""
+        if self.binomial:
+            return wilson(self.value, self.n, level)
+        half = stats.t.ppf((1 + level) / 2, ours.df) * np.sqrt(ours.variance(self.n, self.draws))
+        return self.value - half, self.value + half
+
+
+def difference(ours: Estimate, paper: Reference, level: float) -> tuple[Array, Array]:
+    """Interval of ours - paper, recovered from the two intervals (Newcombe's method; exact for normal means)."""
+    low, high = ours.bounds(level) if ours.binary else ours.safe_bounds(level)
+    paper_low, paper_high = paper.bounds(ours, level)
+    gap = ours.mean - paper.value
+    down = np.hypot(ours.mean - low, paper_high - paper.value)
+    up = np.hypot(high - ours.mean, paper.value - paper_low)
+    return gap - down - paper.half_width, gap + up + paper.half_width
+
+
+def value_outcomes(ours: Estimate, paper: Reference, margin: float, level: float = 0.05) -> Outcomes:
+    """The rule, for any number of experiments at once."""
+    low, high = difference(ours, paper, 1 - 2 * level)
+    within = (low >= -margin) & (high <= margin)
+    low, high = difference(ours, paper, 1 - level)
+    apart = (low > 0) | (high < 0)
+    enough = ours.units >= FEWEST_UNITS
+    return decided(within, apart, enough=enough)
+
+
+def value(
+    values: npt.ArrayLike,
+    paper: PublishedNumber,
+    *,
+    unit: Unit = "prompts",
+    margin: float | None = None,
+    paper_n: int | None = None,
+    paper_draws: int | None = None,
+    level: float = 0.05,
+) -> Verdict:
+    """Judge a sample against a printed number.
+
+    Booleans are hits, judged as a proportion. `margin`, `paper_n` and `paper_draws` stand in for what the record does
+    not state, or states otherwise than the published procedure; `level` is the error rate allowed on either side.
+    """
+    sample = np.asarray(values)
+    if not np.isfinite(sample).all():
+        return invalid("value", "finite", f"{(~np.isfinite(sample)).sum()} of {sample.size} values are not finite")
+    margin = _margin(paper, margin)
+    reference = _reference(paper, unit, paper_n, paper_draws)
+    bounded = paper.proportion and unit == "prompts"
+    ours = estimate(sample, unit=unit, support=(0.0, 1.0) if bounded else None)
+    outcome = the_one(value_outcomes(ours, reference, margin, level))
+    low, high = difference(ours, reference, 1 - 2 * level)
+    needed = None
+    if outcome == "INCONCLUSIVE":
+        needed = needed_units(lambda other: value_outcomes(other, reference, margin, level), ours)
+    return Verdict(
+        "value",
+        outcome,
+        _reason(outcome, float(ours.mean), paper, (float(low), float(high)), margin, needed),
+        measured=float(ours.mean),
+        low=finite_or_none(paper.value + float(low)),
+        high=finite_or_none(paper.value + float(high)),
+        margin=margin,
+        n=int(ours.n),
+        needed_n=needed,
+        p_value=_p_value(ours, reference, level),
+    )
+
+
+def value_unidentified(candidates: Mapping[str, Verdict]) -> Verdict:
+    """A printed number whose condition the paper does not identify, judged against every condition it may be.
+
+    REPLICATED if one of the candidates is, else INCONCLUSIVE: a number that may belong to something we did not run
+    cannot fail. Judge the candidates at `level = 0.05 / len(candidates)`, so that luck stays at 5 % together.
+    """
+    if not candidates:
+        raise ValueError("no candidates; pass the value verdict of every condition that the number may belong to")
+    agreeing = [name for name, verdict in candidates.items() if verdict.outcome == "REPLICATED"]
+    judged = {name: verdict for name, verdict in candidates.items() if verdict.judged}
+    if not judged:
+        return next(iter(candidates.values()))
+    if agreeing:
+        chosen = candidates[agreeing[0]]
+        return replace(chosen, reason=f"unidentified in the paper; agrees with {', '.join(agreeing)}", p_value=None)
+    nearest = min(judged, key=lambda name: -(judged[name].p_value or 0.0))
+    reason = f"unidentified in the paper; agrees with none of {', '.join(judged)}, nearest is {nearest}"
+    return replace(judged[nearest], outcome="INCONCLUSIVE", reason=reason, needed_n=None, p_value=None)
+
+
+def _margin(paper: PublishedNumber, margin: float | None) -> float:
+    chosen = paper.margin if margin is None else margin
+    if chosen is None:
+        raise ValueError(
+            f"{paper.id} is a {paper.kind}, which is quoted and never judged; no margin is declared for it"
+        )
+    if not chosen > 0:
+        raise ValueError(f"{paper.id}: a margin of {chosen} was given; it must be positive, or nothing could replicate")
+    return chosen
+
+
+def _reference(paper: PublishedNumber, unit: Unit, n: int | None, draws: int | None) -> Reference:
+    n, draws = n or paper.n, draws or paper.draws
+    prompts = n if unit in ("prompts", "nested") else draws
+    missing = "draws" if unit == "nested" and draws is None else unit if prompts is None else None
+    if missing or prompts is None:
+        option = "paper_n" if missing == "prompts" else "paper_draws"
+        raise ValueError(f"{paper.id}: the paper's number of {missing} is not on record; give {option}=")
+    return Reference(paper.value, paper.half_width, prompts, draws or 1, paper.proportion and unit == "prompts")
+
+
+def _p_value(ours: Estimate, paper: Reference, level: float) -> float | None:
+    """Two-sided p-value of D = 0: below `level` exactly where the interval excludes 0, normal in between."""
+    if ours.units < FEWEST_UNITS:
+        return None
+    low, high = (float(bound) for bound in difference(ours, paper, 1 - level))
+    gap = float(ours.mean) - float(paper.value)
+    clear = max(abs(gap) - paper.half_width, 0.0)
+    reach = (gap - low if gap > 0 else high - gap) - paper.half_width
+    if reach <= 0:
+        return 0.0 if clear > 0 else 1.0
+    return float(2 * stats.norm.sf(stats.norm.isf(level / 2) * clear / reach))
+
+
+def _reason(
+    outcome: Outcome, ours: float, paper: PublishedNumber, gap: tuple[float, float], margin: float, needed: int | None
+) -> str:
+    numbers = f"ours {ours:.4g}, paper {paper.value:.4g}, difference in [{gap[0]:.3g}, {gap[1]:.3g}]"
+    if outcome == "REPLICATED":
+        return f"{numbers}, within the margin of {margin:.3g}"
+    if outcome == "NOT REPLICATED":
+        return f"{numbers}: not within the margin of {margin:.3g}, and surely not 0"
+    if needed is None:
+        return f"{numbers}, margin {margin:.3g}: open for any N (the paper's N, its rounding, or the draws limit it)"
+    return f"{numbers}, margin {margin:.3g}: about N = {needed} would decide"

@@ -1,0 +1,162 @@
+"""Every qualitative sentence of the paper, applied to the paper's own printed numbers.
+
+A sentence fails here if its tables do not say what it says. Which ones fail is part of the record
+(`text_against_table` in `published.toml`), so that no model is ever blamed for them. Inequalities are taken at face
+value; "near zero", "at the level of" and "no shift" mean within the declared margin of the quantity.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+
+from rebinding import published
+
+G9, G12, L3, L8 = published.ALIASES
+ALL = published.ALIASES
+KEYS = ("k_both", "k_box", "k_object")
+
+
+def cell(model, row, metric):
+    return published.number(f"binding.{row}.{metric}@{model}").value
+
+
+def nothing(metric):
+    return published.tolerance(metric).absolute
+
+
+def near(model, row, other, metric):
+    return abs(cell(model, row, metric) - cell(model, other, metric)) <= nothing(metric)
+
+
+def largest(model, row, metric):
+    return cell(model, row, metric) == max(cell(model, other, metric) for other in ("q", *KEYS, "qk"))
+
+
+def circuit(name, model):
+    return published.number(f"{name}@{model}").value
+
+
+def role(group, target):
+    return published.number(f"roles.{group}.{target}@{G9}").value
+
+
+def share_in_stated_range(model):
+    """3 to 10 per cent, each give or take its rounding."""
+    low, high = published.number("heads.share.lowest"), published.number("heads.share.highest")
+    return low.value - low.half_width <= published.share_kept(model).value <= high.value + high.half_width
+
+
+def size_of_group_e(model):
+    return sum(group == "E" for group, *_ in published.circuit(model))
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """A claim's rule on one quantity, and the models it is said of (or told as the general account)."""
+
+    claim: str
+    quantity: str
+    models: tuple[str, ...]
+    holds: Callable[[str], bool]
+
+
+SENTENCES = (
+    Sentence(
+        "circuit.beats_random",
+        "accuracy",
+        ALL,
+        lambda m: circuit("accuracy.circuit", m) > circuit("accuracy.random", m),
+    ),
+    Sentence(
+        "circuit.beats_random", "margin", ALL, lambda m: circuit("margin.circuit", m) > circuit("margin.random", m)
+    ),
+    Sentence("circuit.beats_random", "logit", ALL, lambda m: circuit("logit.circuit", m) > circuit("logit.random", m)),
+    Sentence(
+        "circuit.not_a_floor", "margin", (L3,), lambda m: circuit("margin.circuit", m) > circuit("margin.full", m)
+    ),
+    Sentence("circuit.compact", "share", ALL, share_in_stated_range),
+    Sentence("circuit.group_e_empty", "set", (G9, L3), lambda m: size_of_group_e(m) == 0),
+    Sentence("circuit.group_e_present", "set", (G12, L8), lambda m: size_of_group_e(m) > 0),
+    Sentence("roles.b_is_the_pointer", "dlogit", (G9,), lambda m: role("B", "pointer") > role("A", "pointer")),
+    Sentence("roles.b_small_on_content", "dlogit", (G9,), lambda m: role("B", "pointer") > abs(role("B", "content"))),
+    Sentence("roles.a_and_c_weaker", "dlogit", (G9,), lambda m: 0 < role("A", "pointer") < role("B", "pointer")),
+    Sentence("binding.q_redirects", "dR", (G9, G12), lambda m: cell(m, "q", "dR") > 0),
+    Sentence("binding.q_redirects", "dlogit", (G9, G12), lambda m: cell(m, "q", "dlogit") > 0),
+    Sentence("binding.k_redirects", "dR", ALL, lambda m: cell(m, "k_both", "dR") > 0),
+    Sentence("binding.box_keys_address_only", "dR", ALL, lambda m: cell(m, "k_box", "dR") > 0),
+    Sentence(
+        "binding.box_keys_address_only", "dlogit", ALL, lambda m: abs(cell(m, "k_box", "dlogit")) <= nothing("dlogit")
+    ),
+    Sentence("binding.object_keys_read_out", "dlogit", ALL, lambda m: largest(m, "k_object", "dlogit")),
+    Sentence("binding.qk_cancels", "dR", (G9, G12), lambda m: near(m, "qk", "random", "dR")),
+    Sentence("binding.qk_cancels", "switch", (G9, G12), lambda m: near(m, "qk", "random", "switch")),
+    Sentence("binding.qk_cancels", "dlogit", (G9, G12), lambda m: near(m, "qk", "random", "dlogit")),
+    Sentence(
+        "binding.key_dominance",
+        "dR",
+        (L3, L8),
+        lambda m: (
+            cell(m, "k_both", "dR") > cell(m, "q", "dR")
+            and abs(cell(m, "q", "dR")) <= nothing("dR")
+            and cell(m, "qk", "dR") > 0
+        ),
+    ),
+    Sentence(
+        "binding.q_strongest",
+        "dlogit",
+        (G12,),
+        lambda m: all(cell(m, "q", "dlogit") > cell(m, k, "dlogit") for k in KEYS),
+    ),
+    Sentence("binding.q_strongest", "dR", (G12,), lambda m: all(cell(m, "q", "dR") > cell(m, k, "dR") for k in KEYS)),
+    Sentence("binding.both_keys_most", "dR", (G9,), lambda m: cell(m, "k_both", "dR") > cell(m, "k_object", "dR")),
+    Sentence(
+        "binding.random_control",
+        "all",
+        ALL,
+        lambda m: not all(near(m, "random", "q", metric) for metric in ("dR", "dlogit", "switch")),
+    ),
+    *(
+        Sentence(
+            "binding.llama3b_correct_only",
+            f"{edit}.{metric}",
+            (L3,),
+            lambda m, edit=edit, metric=metric: (
+                abs(circuit(f"all_examples.{edit}.{metric}", m) - circuit(f"correct_only.{edit}.{metric}", m))
+                <= nothing(metric)
+            ),
+        )
+        for edit in ("q", "k_both", "qk")
+        for metric in ("dR", "dlogit")
+    ),
+)
+
+KNOWN = {
+    ("binding.box_keys_address_only", G12, "dR"),
+    ("binding.object_keys_read_out", G12, "dlogit"),
+    ("binding.object_keys_read_out", L3, "dlogit"),
+    ("binding.object_keys_read_out", L8, "dlogit"),
+    ("binding.key_dominance", L3, "dR"),
+    ("binding.qk_cancels", G9, "dlogit"),
+    ("binding.q_strongest", G12, "dR"),
+    ("binding.both_keys_most", G9, "dR"),
+    ("circuit.compact", G12, "share"),
+    ("binding.random_control", L8, "all"),
+}
+
+
+def test_exactly_these_sentences_fail_on_their_own_tables():
+    failing = {(s.claim, model, s.quantity) for s in SENTENCES for model in s.models if not s.holds(model)}
+    assert failing == KNOWN
+    assert {(c.claim, c.model, c.quantity) for c in published.contradictions()} == failing
+
+
+@pytest.mark.parametrize("contradiction", published.contradictions(), ids=lambda c: f"{c.claim}@{c.model}")
+def test_every_recorded_reason_quotes_numbers_of_the_table(contradiction):
+    """A reason that quotes a number nobody printed would be a slip; 10.8 and the counts are checked as a share."""
+    quoted = [word.strip("().,") for word in contradiction.why.replace(",", " ").split()]
+    numbers = [word for word in quoted if word.lstrip("-").replace(".", "").isdigit()]
+    printed = {n.printed for n in published.numbers().values() if n.model in (contradiction.model, None)}
+    derived = {f"{100 * published.share_kept(contradiction.model).value:.1f}"}
+    assert numbers
+    assert set(numbers) <= printed | derived

@@ -1,0 +1,120 @@
+"""A folder of reference numbers: a tiny model, its prompts, and what the experiments gave on it elsewhere.
+
+Everything that a test needs is read from the folder: shapes, prompt ids, swap order, heads, positions, tolerances.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from rebinding.boxes import Contains, Story, Swap
+from rebinding.prompts import Encoded, Prompt
+from rebinding.surgery import Anatomy, TorchSurgeon, derive
+
+ROLES = {
+    "colon": "readout",
+    "question_box": "question_box",
+    "swap_first_box": "swap_first",
+    "swap_second_box": "swap_second",
+    "swap_query_box": "swap_asked",
+    "swap_partner_box": "swap_partner",
+    "context_query_box": "context_asked",
+    "context_query_object": "context_asked_object",
+    "context_partner_box": "context_partner",
+    "context_partner_object": "context_partner_object",
+}
+"""The pack's names of roles, and ours."""
+
+ABSOLUTE, RELATIVE = 2e-5, 2e-4
+"""Float32 agreement of two implementations, as the packs' authors measured and suggest it: either bound suffices."""
+
+
+@dataclass(frozen=True)
+class Pack:
+    """One folder."""
+
+    folder: Path
+
+    @cached_property
+    def expected(self) -> dict[str, Any]:
+        """The file of numbers."""
+        return json.loads((self.folder / "expected.json").read_text())
+
+    @cached_property
+    def entries(self) -> dict[str, dict[str, Any]]:
+        """Its entries by name."""
+        return {entry["name"]: entry for entry in self.expected["entries"]}
+
+    @cached_property
+    def _prompts(self) -> dict[str, Any]:
+        return json.loads((self.folder / "prompts.json").read_text())
+
+    @cached_property
+    def tokenizer(self) -> Any:
+        """The pack's tokenizer."""
+        return AutoTokenizer.from_pretrained(self.folder / "model")
+
+    @cached_property
+    def surgeon(self) -> TorchSurgeon:
+        """The pack's model, in float32."""
+        model = AutoModelForCausalLM.from_pretrained(
+            self.folder / "model", dtype=torch.float32, attn_implementation="eager"
+        )
+        return TorchSurgeon(model.eval(), derive(model))
+
+    @property
+    def anatomy(self) -> Anatomy:
+        """What the model consists of."""
+        return self.surgeon.anatomy
+
+    @cached_property
+    def tensors(self) -> dict[str, Tensor]:
+        """The tensors kept beside the numbers."""
+        return load_file(self.folder / "mean_z.safetensors")
+
+    def raw(self, design: str) -> dict[int, dict[str, Any]]:
+        """The pack's own records of a design's prompts, by id."""
+        return {record["id"]: record for record in self._prompts["prompts"] if record["design"] == design}
+
+    def prompts(self, design: str, ids: list[int] | None = None) -> list[Encoded]:
+        """A design's prompts with our names of the roles; in the order of `ids`, if given."""
+        records = self.raw(design)
+        return [encoded(records[number]) for number in (records if ids is None else ids)]
+
+    def starting(self, prefix: str) -> dict[str, dict[str, Any]]:
+        """The entries whose names start so."""
+        return {name: entry for name, entry in self.entries.items() if name.startswith(prefix)}
+
+
+def encoded(record: dict[str, Any]) -> Encoded:
+    """A prompt of the pack as the experiments take it."""
+    contents = tuple(Contains(box, item) for box, item in zip(record["boxes"], record["objects"], strict=True))
+    swaps = (Swap(*record["swap"]),) if record["swap"] else ()
+    story = Story(contents, swaps, impossible="ignore")
+    return Encoded(Prompt(story, record["question"]), record["text"], tuple(record["token_ids"]), roles(record))
+
+
+def roles(record: dict[str, Any]) -> dict[str, int]:
+    """The record's positions under our names."""
+    places = {ROLES[name]: place for name, place in record["roles"].items() if name in ROLES and place is not None}
+    for kind in ("context_box", "context_object"):
+        places |= {f"{kind}[{slot}]": place for slot, place in enumerate(record["roles"][kind])}
+    return places
+
+
+def deviation(got: Any, want: Any) -> float:
+    """The largest excess over the suggested tolerance, as a multiple of it; at most one is agreement."""
+    got_, want_ = (torch.tensor(np.array(values, dtype=np.float64)) for values in (got, want))
+    assert got_.shape == want_.shape, f"shapes {tuple(got_.shape)} and {tuple(want_.shape)}"
+    allowed = torch.clamp(RELATIVE * want_.abs(), min=ABSOLUTE)
+    return float(((got_ - want_).abs() / allowed).max()) if got_.numel() else 0.0

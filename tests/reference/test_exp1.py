@@ -1,0 +1,90 @@
+"""Residual tracing against the reference numbers: the filter, and every mode's map."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import torch
+
+from rebinding.experiments.tracing import TracedPair, trace
+from rebinding.experiments.tracing_modes import candidate_logits, correct_ones
+from tests.reference.pack import Pack, deviation
+
+HITS = "/hits"
+
+
+def maps(pack: Pack) -> list[str]:
+    """The modes of the pack: names without what is measured."""
+    return [name.removesuffix(HITS) for name in pack.starting("exp1/") if name.endswith(HITS)]
+
+
+def design(settings: dict, side: str) -> str:
+    return settings[side].removeprefix("design ")
+
+
+def pairs_of(pack: Pack, originals: str, counterfactuals: str, ids: list[int]) -> list[TracedPair]:
+    """Pairs with the answer tokens that the pack names."""
+    records, others = pack.raw(originals), pack.raw(counterfactuals)
+    sides = zip(ids, pack.prompts(originals, ids), pack.prompts(counterfactuals, ids), strict=True)
+    pairs = []
+    for number, original, counterfactual in sides:
+        record, spaced = records[number], records[number]["object_token_with_space"]
+        held = [record["state_after_swap"][box] for box in record["boxes"]]
+        other = others[number]
+        rival = None if other["answer"] is None else other["object_token_with_space"][other["answer"]]
+        tokens = tuple(spaced[item] for item in held)
+        pairs.append(TracedPair(number, original, counterfactual, tokens, held.index(record["answer"]), rival))
+    return pairs
+
+
+def grid(rows: pd.DataFrame, values: pd.Series) -> np.ndarray:
+    """(prompt, layer, token)."""
+    keys = [rows["id"], rows["layer"], rows["token"]]
+    shape = [key.nunique() for key in keys]
+    return values.to_numpy().reshape(shape)
+
+
+def test_filter(pack: Pack, deviations: dict[str, float]) -> None:
+    """Which originals are answered correctly, by how much, and which are kept."""
+    entry = pack.entries["exp1/filter"]
+    originals = design(pack.entries[maps(pack)[0] + HITS]["settings"], "originals")
+    pairs = pairs_of(pack, originals, originals, entry["value"]["candidate_ids"])
+    wanted = torch.tensor([pair.candidates for pair in pairs])
+    logits = candidate_logits(pack.surgeon, [pair.original for pair in pairs], wanted)
+    own = torch.tensor([pair.answer for pair in pairs])[:, None]
+    others = logits.scatter(1, own, float("-inf")).amax(dim=1)
+    margin = (logits.gather(1, own)[:, 0] - others).numpy()
+    assert (logits.argmax(dim=1) == own[:, 0]).int().tolist() == entry["value"]["correct"]
+    assert deviation(margin, entry["value"]["margin"]) <= 1
+    kept = entry["value"]["kept_ids"]
+    assert [pair.id for pair in correct_ones(pack.surgeon, iter(pairs), len(kept))] == kept
+    deviations["tracing filter"] = deviation(margin, entry["value"]["margin"])
+
+
+def test_maps(pack: Pack, deviations: dict[str, float]) -> None:
+    """Hits of every cell and prompt exactly; margins and exponentiated logits within the suggested tolerance."""
+    assert maps(pack), "the pack holds no tracing"
+    for name in maps(pack):
+        entry = pack.entries[name + HITS]
+        settings = entry["settings"]
+        pairs = pairs_of(pack, design(settings, "originals"), design(settings, "counterfactuals"), entry["ids"])
+        rows = trace(pack.surgeon, pairs, mode=settings["mode"], progress=False).rows
+        hits = grid(rows, rows["hit"])
+        want = pack.entries[f"{name}/per_prompt"]["value"]
+        assert hits.sum(axis=0).tolist() == entry["value"]["hits"], name
+        one_by_one = [
+            ["".join(map(str, cell)) for cell in line] for line in hits.transpose(1, 2, 0).astype(int).tolist()
+        ]
+        assert one_by_one == want["per_prompt_hits"], name
+        first = rows.groupby("id", sort=False).first()
+        assert first["base_hit"].astype(int).tolist() == want["unpatched_counterfactual_hits"], name
+        far = {
+            "margin": deviation(grid(rows, rows["margin"]).mean(axis=0), want["mean_margin"]),
+            "base": deviation(first["base_margin"].to_numpy(), want["unpatched_counterfactual_margin"]),
+            "exp": deviation(
+                np.exp(grid(rows, rows["answer_logit"].astype(float))).mean(axis=0),
+                pack.entries[f"{name}/mean_exp_logit"]["value"],
+            ),
+        }
+        deviations[f"tracing {settings['mode']}"] = max(far.values())
+        assert max(far.values()) <= 1, (name, far)

@@ -1,0 +1,145 @@
+"""Mean ablation, selection, pruning and measures against the reference numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+
+from rebinding.circuit import Circuit, CircuitHead
+from rebinding.experiments.circuits import Answers, evaluate, full_model, mean_z
+from rebinding.experiments.discovery import select
+from rebinding.experiments.pruning import prune_published
+from tests.reference.pack import ROLES, Pack, deviation
+
+COLUMNS = {
+    "candidate_accuracy": "hit",
+    "mean_label_logit": "label_logit",
+    "mean_candidate_margin": "margin",
+    "mean_label_prob": "probability",
+}
+NAME = "exp2 circuits"
+
+
+def answers_of(pack: Pack, design: str, ids: list[int], form: str) -> Answers:
+    """Each prompt's candidates: the objects in the boxes after the swap, spaced or in both forms."""
+    records = pack.raw(design)
+    tokens, right = [], []
+    for number in ids:
+        record = records[number]
+        words = list(record["state_after_swap"].values())
+        forms = ["object_token_with_space"] + (["object_token_without_space"] if form == "aliases" else [])
+        tokens.append([[record[one][word] for one in forms] for word in words])
+        right.append(words.index(record["answer"]))
+    return Answers(torch.tensor(tokens), torch.tensor(right))
+
+
+def circuit_of(members: list[Any]) -> Circuit:
+    """A circuit as the pack lists it: with or without the group's name first."""
+    rows = [member if len(member) == 4 else ["random", *member] for member in members]
+    return Circuit(tuple(CircuitHead(group, layer, head, ROLES[role]) for group, role, layer, head in rows))
+
+
+def components(pack: Pack) -> Circuit:
+    """The unpruned circuit of the pack."""
+    listed = pack.entries["circuit/components"]["value"]
+    return circuit_of([[one["group"], one["role"], one["layer"], one["head"]] for one in listed])
+
+
+@pytest.fixture(scope="module")
+def means(pack: Pack) -> list[torch.Tensor]:
+    """Our means over the pack's prompts."""
+    entry = pack.entries["circuit/mean_activation"]
+    return mean_z(pack.surgeon, pack.prompts(entry["settings"]["design"], entry["ids"]), block=7)
+
+
+def test_means(pack: Pack, means: list[torch.Tensor]) -> None:
+    """The full mean tensor; 5e-5 is the agreement that the pack's authors measured for it."""
+    want = pack.tensors["mean_z"].transpose(1, 2)  # (layer, head, token, head_dim)
+    assert float((torch.stack(means) - want).abs().max()) <= 5e-5
+
+
+def test_components(pack: Pack) -> None:
+    """The selection from score matrices, heads of both A and B counted as B's."""
+    entry = pack.entries["circuit/components"]
+    chosen = {}
+    for group, matrix in entry["settings"]["score_matrices"].items():
+        grid = pack.entries[matrix]["value"]["score"]
+        table = pd.DataFrame(
+            [(layer, head, score) for layer, row in enumerate(grid) for head, score in enumerate(row)],
+            columns=["layer", "head", "score"],
+        )
+        chosen[group] = select(table, entry["settings"]["k"][group], rule="published")
+    chosen["A"] = [head for head in chosen["A"] if head not in chosen["B"]]
+    assert {name: list(components(pack).group(name)) for name in chosen} == chosen
+
+
+@pytest.mark.parametrize("form", ["aliases", "spaced_only"])
+@pytest.mark.parametrize("method", ["held", "edits"])
+def test_measures(pack: Pack, means: list, form: str, method: Any, deviations: dict, subtests: pytest.Subtests) -> None:
+    """Full model, circuit, empty circuit, pruned and random circuits, on all their prompts."""
+    for name, entry in pack.starting(f"circuit/{form}/").items():
+        if "pruning" in name:
+            continue
+        kind, prompts_of = name.split("/")[2:]
+        design = f"circuit/{prompts_of}"
+        prompts = pack.prompts(design, entry["ids"])
+        answers = answers_of(pack, design, entry["ids"], form)
+        wanted = entry["value"] if isinstance(entry["value"], list) else [entry["value"]]
+        if kind == "full_model":
+            rows = full_model(pack.surgeon, prompts, answers, entry["ids"]).rows
+        else:
+            circuits = _circuits(pack, kind, entry)
+            rows = evaluate(
+                pack.surgeon, prompts, answers, entry["ids"], circuits, means, mean_set="pack", method=method, block=4
+            ).rows
+        worst = 0.0
+        for (_, found), want in zip(rows.groupby("circuit", sort=False), wanted, strict=True):
+            for measure, column in COLUMNS.items():
+                worst = max(worst, deviation(float(found[column].mean()), want[measure]))
+            if "per_prompt" in want:
+                by_prompt = found.set_index("prompt").loc[entry["ids"]]
+                worst = max(worst, deviation(by_prompt["label_logit"], want["per_prompt"]["label_logit"]))
+                worst = max(worst, deviation(by_prompt["margin"], want["per_prompt"]["margin"]))
+                assert list(by_prompt["hit"].astype(int)) == want["per_prompt"]["hit"]
+        deviations[NAME] = max(deviations.get(NAME, 0.0), worst)
+        with subtests.test(name):
+            assert worst <= 1
+
+
+def _circuits(pack: Pack, kind: str, entry: dict[str, Any]) -> dict[str, Circuit]:
+    if kind == "empty_circuit":
+        return {"empty": Circuit(())}
+    if kind == "circuit":
+        return {"circuit": components(pack)}
+    if kind == "random_circuits":
+        return {f"random {number}": circuit_of(one["components"]) for number, one in enumerate(entry["value"])}
+    return {"pruned": circuit_of(entry["settings"]["circuit"])}
+
+
+@pytest.mark.parametrize("form", ["aliases", "spaced_only"])
+@pytest.mark.parametrize("metric", ["mean_label_logit", "candidate_accuracy"])
+def test_pruning(pack: Pack, means: list, form: str, metric: str) -> None:
+    """Order, drops and outcome of the published walk."""
+    entry = pack.entries[f"circuit/{form}/pruning_by_{metric}"]
+    settings, design = entry["settings"], entry["settings"]["design"]
+    prompts = pack.prompts(design, entry["ids"])
+    answers = answers_of(pack, design, entry["ids"], form)
+
+    def score(circuits: Any) -> list[float]:
+        named = {str(number): circuit for number, circuit in enumerate(circuits)}
+        rows = evaluate(pack.surgeon, prompts, answers, entry["ids"], named, means, mean_set="pack").rows
+        return [float(rows.loc[rows["circuit"] == name, COLUMNS[metric]].mean()) for name in named]
+
+    got = prune_published(
+        components(pack), score, threshold=settings["threshold"], relative=metric == "candidate_accuracy"
+    )
+    assert set(got.circuit.heads) == set(circuit_of(entry["value"]["kept"]).heads)
+    assert len(got.trials) == len(entry["value"]["trials"])
+    for trial, want in zip(got.trials, entry["value"]["trials"], strict=True):
+        assert trial.head == circuit_of([want["component"]]).heads[0]
+        assert trial.removed == want["removed"]
+        assert deviation(trial.before, want["score_before"]) <= 1
+        assert deviation(trial.without, want["score_without"]) <= 1

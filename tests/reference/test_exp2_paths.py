@@ -1,0 +1,81 @@
+"""Path patching against the reference numbers: every stage, component and scope, frozen or not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from rebinding.experiments.paths import PathSettings, Scene, Stage, score_stage
+from tests.reference.pack import ROLES, Pack, deviation
+
+COMPONENTS = {"": None, "q": "q", "k": "k", "v": "v", "k+v": "kv"}
+
+
+def cases(pack: Pack) -> list[str]:
+    """The entries that hold a stage's scores."""
+    return [name for name, entry in pack.starting("path_patching").items() if "stage" in entry["settings"]]
+
+
+def stage_of(settings: dict) -> Stage:
+    """A stage as the pack describes it."""
+    component = COMPONENTS["+".join(sorted(settings["receiver_components"]))]
+    receivers = None if component is None else "listed"
+    at = None if component is None else ROLES[settings["receiver_role"]]
+    return Stage(settings["stage"], ROLES[settings["sender_role"]], receivers, component, at, keep=1)
+
+
+def scene_of(pack: Pack) -> Scene:
+    """The pack's clean and corrupt prompts."""
+    entry = pack.entries["path_patching/p_orig"]
+    clean, corrupt = (pack.prompts(f"path_patching/{side}", entry["ids"]) for side in ("clean", "corrupt"))
+    labels = torch.tensor(entry["settings"]["label_token_ids"])
+    return Scene(tuple(entry["ids"]), tuple(clean), tuple(corrupt), labels)
+
+
+def test_stages(pack: Pack, deviations: dict[str, float], subtests: pytest.Subtests) -> None:
+    """The relative change of every prompt and head, and its mean, the score."""
+    scene = scene_of(pack)
+    names = cases(pack)
+    assert names, "the pack holds no path patching"
+    for name in names:
+        entry = pack.entries[name]
+        settings = entry["settings"]
+        scope = "group" if settings.get("key_value_scope", "").startswith("kv_group") else "head"
+        frozen = "all" if name.startswith("path_patching_frozen") else "none"
+        receivers = [] if isinstance(settings["receivers"], str) else [tuple(head) for head in settings["receivers"]]
+        evidence = score_stage(
+            pack.surgeon, scene, stage_of(settings), receivers, settings=PathSettings(frozen, scope, block=4)
+        )
+        shape = (len(scene.ids), pack.anatomy.n_layers, pack.anatomy.n_heads)
+        order = [scene.ids.index(number) for number in evidence.rows["prompt"]]
+        table = evidence.rows.assign(place=order).sort_values(["place", "layer", "head"])
+        relative = (table["p_patch"] / table["p_orig"]).to_numpy().reshape(shape) - 1
+        unpatched = np.array(pack.entries["path_patching/p_orig"]["value"]["p_orig"])[:, None, None]
+        worst = max(
+            deviation(relative, np.array(entry["value"]["p_patch"]) / unpatched - 1),
+            deviation(relative.mean(axis=0), entry["value"]["score"]),
+        )
+        deviations["exp2 path patching"] = max(deviations.get("exp2 path patching", 0.0), worst)
+        with subtests.test(name):
+            assert worst <= 1, name
+
+
+def test_clean_probabilities(pack: Pack) -> None:
+    """The probability of the answer in the clean runs."""
+    scene = scene_of(pack)
+    evidence = score_stage(pack.surgeon, scene, Stage("A", "readout", None, None, None, 1))
+    first = evidence.rows[(evidence.rows["layer"] == 0) & (evidence.rows["head"] == 0)].sort_values("prompt")
+    want = pack.entries["path_patching/p_orig"]["value"]["p_orig"]
+    assert deviation(first["p_orig"].to_numpy(), want) <= 1
+
+
+def test_query_across_tokens_is_null_when_frozen(pack: Pack) -> None:
+    """A head's output at one token cannot reach a query at another while every other head is frozen: exactly."""
+    name = "path_patching_frozen/D_q"
+    settings = pack.entries[name]["settings"]
+    receivers = [tuple(head) for head in settings["receivers"]]
+    evidence = score_stage(
+        pack.surgeon, scene_of(pack), stage_of(settings), receivers, settings=PathSettings("all", "head")
+    )
+    assert (evidence.rows["p_patch"] == evidence.rows["p_orig"]).all()

@@ -1,0 +1,84 @@
+"""Section 4.2 on the packs: every group, content control and pointer, per prompt, word and form of the answer token."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from rebinding.evidence import Evidence
+from rebinding.experiments.roles import MODES, WHOLE_GROUP, RolePair, group_effects, run_roles
+from tests.reference.pack import ROLES, Pack, deviation
+
+NAME = "exp3"
+WORDS = {"content_control": ("egg", "rabbit"), "pointer": ("rabbit", "egg")}
+"""The measured and the other word of each kind of pair, as the packs' formulas say."""
+
+RUNS = {"before": "original", "after": "patched", "counterfactual": "counterfactual_run"}
+FORMS = {"space": "object_token_with_space", "no_space": "object_token_without_space"}
+
+
+@cache
+def evidence(pack: Pack, kind: str, form: str) -> Evidence:
+    """All groups at once, in the published mode."""
+    entries = {name.split("/")[1]: entry for name, entry in pack.starting("head_roles/").items() if name.endswith(kind)}
+    entry = next(iter(entries.values()))
+    original, other = (entry["settings"][side].removeprefix("design ") for side in ("original", "counterfactual"))
+    words = {
+        word: token
+        for design in (original, other)
+        for prompt in pack.raw(design).values()
+        for word, token in prompt[FORMS[form]].items()
+    }
+    prompts = zip(entry["ids"], pack.prompts(original, entry["ids"]), pack.prompts(other, entry["ids"]), strict=True)
+    groups = {group: [tuple(head) for head in one["settings"]["heads"]] for group, one in entries.items()}
+    return run_roles(
+        pack.surgeon, [RolePair(*pair) for pair in prompts], groups, kind=kind, token=words.__getitem__, block=4
+    )
+
+
+def test_every_entry_is_compared(pack: Pack) -> None:
+    """The groups act at the tokens, and by the sites, that the pack names."""
+    names = pack.starting("head_roles/")
+    assert {name.split("/")[2] for name in names} == set(WORDS)
+    for name, entry in names.items():
+        site, role = MODES["published"][name.split("/")[1]]
+        assert ROLES[entry["settings"]["site"]] == role
+        assert entry["settings"]["patch"].startswith("z of" if site == "z" else "attention pattern row")
+
+
+def test_role(pack: Pack, deviations: dict[str, float]) -> None:
+    """Logits of both words in the original, the patched and the counterfactual run, and their mean change."""
+    for name, entry in pack.starting("head_roles/").items():
+        group, kind = name.split("/")[1:]
+        for form in FORMS:
+            rows = evidence(pack, kind, form).rows
+            rows = rows[(rows["group"] == group) & (rows["head"] == WHOLE_GROUP)].set_index(["word", "id"])
+            means = group_effects(evidence(pack, kind, form)).groupby("group").mean().loc[group]
+            for word, suffix in zip(WORDS[kind], ("", "_of_the_other_word"), strict=True):
+                mine = rows.loc[word].loc[entry["ids"]].reset_index()
+                want = entry["value"][form][f"per_prompt{suffix}"]
+                assert mine["id"].tolist() == [one["id"] for one in want]
+                assert mine["token"].tolist() == [one["token"] for one in want]
+                for ours, theirs in RUNS.items():
+                    record(deviations, mine[ours].tolist(), [one[theirs] for one in want])
+                record(deviations, means[word], entry["value"][form][f"delta{suffix}"])
+
+
+def test_attention_on_later_keys(pack: Pack, deviations: dict[str, float]) -> None:
+    """How much of each copied row looks at tokens that its query cannot see."""
+    for name, entry in pack.starting("head_roles/").items():
+        group, kind = name.split("/")[1:]
+        want = entry["value"].get("attention_mass_on_later_keys")
+        if want is None:
+            continue
+        rows = evidence(pack, kind, "space").rows
+        rows = rows[(rows["group"] == group) & (rows["word"] == "answer")]
+        rows = rows.set_index(["id", "layer", "head"])["future_mass"]
+        heads = [tuple(head) for head in entry["settings"]["heads"]]
+        record(deviations, [[rows.loc[number, *head] for head in heads] for number in entry["ids"]], want)
+
+
+def record(deviations: dict[str, float], got: Any, want: Any) -> None:
+    found = deviation(got, want)
+    deviations[NAME] = max(deviations.get(NAME, 0.0), found)
+    assert found <= 1

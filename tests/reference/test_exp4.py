@@ -1,0 +1,167 @@
+"""Section 5 on the packs: directions, every condition with shared and with isolated keys, every read-out set."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+
+from rebinding.evidence import Evidence
+from rebinding.experiments.binding import run_binding
+from rebinding.experiments.binding_measures import per_head, summary
+from rebinding.experiments.conditions import PUBLISHED_RANDOM, QK, SEEDS, K, Q
+from rebinding.experiments.directions import Directions, Head, Kind, measure_directions, published_noise
+from rebinding.surgery.sites import Scope
+from tests.reference.pack import Pack, deviation
+
+NAME = "exp4"
+CONDITIONS = {
+    "query_shift": Q,
+    "source_swap": K,
+    "both_restore": QK,
+    "random_query_shift": PUBLISHED_RANDOM[0],
+    "random_source_swap": PUBLISHED_RANDOM[1],
+    "random_both": PUBLISHED_RANDOM[2],
+}
+"""The pack's conditions, and ours."""
+
+SCOPES: dict[str, Scope] = {"shared_keys": "group", "isolated_heads": "head"}
+FORMS = {"space": "object_token_with_space", "no_space": "object_token_without_space"}
+
+
+def kinds_of(entry: dict[str, Any]) -> tuple[Kind, ...]:
+    return tuple(entry["settings"]["kinds"].split(","))
+
+
+def heads_of(entry: dict[str, Any]) -> tuple[Head, ...]:
+    return tuple((layer, head) for layer, head in entry["settings"]["heads"])
+
+
+def key(head: Head) -> str:
+    return f"{head[0]},{head[1]}"
+
+
+def answer_tokens(pack: Pack, design: str, form: str) -> Callable[[str], int]:
+    words = {word: token for record in pack.raw(design).values() for word, token in record[FORMS[form]].items()}
+    return words.__getitem__
+
+
+@cache
+def directions(pack: Pack, heads: tuple[Head, ...]) -> Directions:
+    slots = len(pack.starting("qk_intervention/")["qk_intervention/box/directions"]["value"]["muQ"])
+    prompts = {slot: pack.prompts(f"qk_intervention/direction/slot{slot}") for slot in range(slots)}
+    return measure_directions(pack.surgeon, prompts, heads, block=3)
+
+
+@cache
+def evidence(pack: Pack, name: str, form: str) -> Evidence:
+    """One run for all conditions of a kind setting and a scope; `name` is any of its entries."""
+    entry = pack.entries[name]
+    settings, design = entry["settings"], entry["settings"]["evaluation"].removeprefix("design ")
+    return run_binding(
+        pack.surgeon,
+        pack.prompts(design, entry["ids"]),
+        directions(pack, heads_of(entry)),
+        heads_of(entry),
+        ids=entry["ids"],
+        token=answer_tokens(pack, design, form),
+        pairs=((settings["i"], settings["j"]),),
+        conditions=[replace(one, kinds=kinds_of(entry)) for one in CONDITIONS.values()],
+        scope=SCOPES[name.split("/")[2]],
+        block=4,
+    )
+
+
+def named(pack: Pack, ending: str) -> list[str]:
+    found = [name for name in pack.starting("qk_intervention/") if name.endswith(ending)]
+    assert found
+    return found
+
+
+def test_every_entry_is_compared(pack: Pack) -> None:
+    """A pack with conditions, scopes or kinds that these tests do not know is not silently half compared."""
+    parts = [name.split("/")[1:] for name in pack.starting("qk_intervention/")]
+    known = {"directions", *SCOPES}
+    assert {one[1] for one in parts} == known
+    assert {one[2] for one in parts if len(one) == 3} == {"no_intervention", *CONDITIONS}
+    assert len(parts) == len({one[0] for one in parts}) * (1 + len(SCOPES) * (1 + len(CONDITIONS)))
+
+
+def test_means(pack: Pack, deviations: dict[str, float]) -> None:
+    """Mean queries and keys per slot and head."""
+    for name in named(pack, "/directions"):
+        want, heads, kinds = pack.entries[name]["value"], heads_of(pack.entries[name]), kinds_of(pack.entries[name])
+        mine = directions(pack, heads)
+        for field, means in (("muQ", mine.q), ("muK", mine.mean_keys(kinds))):
+            record(deviations, means, [[want[field][str(n)][key(head)] for head in heads] for n in range(len(means))])
+
+
+def test_random_vectors(pack: Pack, deviations: dict[str, float]) -> None:
+    """The published random vectors, with the norm of the real shifts."""
+    for name in named(pack, "/directions"):
+        entry, heads, kinds = pack.entries[name], heads_of(pack.entries[name]), kinds_of(pack.entries[name])
+        mine = directions(pack, heads)
+        i, j = (torch.tensor([entry["settings"][slot]]) for slot in "ij")
+        real = {
+            "random_query": ("q", mine.query_shift(i, j)[0]),
+            "random_key_for_slot_j": ("k_at_j", mine.key_shift(j, i, kinds)[0]),
+            "random_key_for_slot_i": ("k_at_i", mine.key_shift(i, j, kinds)[0]),
+        }
+        for field, (seed, shift) in real.items():
+            noise = published_noise(heads, shift.shape[-1], SEEDS[seed]) * shift.norm(dim=-1, keepdim=True)
+            record(deviations, noise, [entry["value"][field][key(head)] for head in heads])
+
+
+@pytest.mark.parametrize("scope", SCOPES)
+@pytest.mark.parametrize("condition", CONDITIONS)
+def test_condition(pack: Pack, scope: str, condition: str, deviations: dict[str, float]) -> None:
+    """dR, dlogit and switch, and behind them every prompt's attention and logits, before and after."""
+    for name in named(pack, f"/{scope}/{condition}"):
+        entry = pack.entries[name]
+        for form in entry["value"]["dlogit"]:
+            compare(evidence(pack, name, form), entry, CONDITIONS[condition].name, form, deviations)
+
+
+@pytest.mark.parametrize("scope", SCOPES)
+def test_no_intervention(pack: Pack, scope: str, deviations: dict[str, float]) -> None:
+    """The attention and logits that every condition is compared with."""
+    for name in named(pack, f"/{scope}/no_intervention"):
+        entry = pack.entries[name]
+        for form in entry["value"]["dlogit"]:
+            compare_runs(evidence(pack, name, form), entry, Q.name, form, "before", deviations)
+
+
+def compare(mine: Evidence, entry: dict[str, Any], condition: str, form: str, deviations: dict[str, float]) -> None:
+    compare_runs(mine, entry, condition, form, "before", deviations)
+    compare_runs(mine, entry, condition, form, "after", deviations)
+    table = summary(mine, readout="tied").set_index("condition").loc[condition]
+    record(deviations, table["dR"], entry["value"]["dR"])
+    record(deviations, table["dlogit"], entry["value"]["dlogit"][form])
+    pairs = len(entry["ids"]) * len(heads_of(entry))
+    assert round(table["switch"] * pairs) == round(entry["value"]["switch"] * pairs)
+    by_head = per_head(mine, readout="tied")
+    assert by_head[by_head["condition"] == condition]["switch"].sum() == round(entry["value"]["switch"] * pairs)
+
+
+def compare_runs(
+    mine: Evidence, entry: dict[str, Any], condition: str, form: str, when: str, deviations: dict[str, float]
+) -> None:
+    heads, prompts = heads_of(entry), entry["value"]["per_prompt"]
+    assert [one["id"] for one in prompts] == entry["ids"]
+    rows = mine.rows[mine.rows["condition"] == condition].set_index(["id", "layer", "head"])
+    rows = rows.loc[[(number, *head) for number in entry["ids"] for head in heads]]
+    slots = range(mine.settings["slots"])
+    mass = sum(rows[[f"{when}_{kind}_{slot}" for slot in slots]].to_numpy() for kind in kinds_of(entry))
+    record(deviations, mass, [one[f"M_{when}"][key(head)] for one in prompts for head in heads])
+    logits = rows[[f"{when}_logit_{slot}" for slot in slots]].to_numpy()
+    record(deviations, logits, [one[f"object_logits_{when}"][form] for one in prompts for _ in heads])
+
+
+def record(deviations: dict[str, float], got: Any, want: Any) -> None:
+    found = deviation(got.numpy() if isinstance(got, torch.Tensor) else got, want)
+    deviations[NAME] = max(deviations.get(NAME, 0.0), found)
+    assert found <= 1

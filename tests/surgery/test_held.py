@@ -1,0 +1,38 @@
+"""Held runs compute a few tokens; the same as ordinary edits computes all of them. They must agree."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from rebinding.experiments.circuits import ablation_edits
+from rebinding.surgery import Live, Read, TorchSurgeon, derive
+from tests.surgery.models import FAMILIES, Family, tiny, tokens
+from tests.surgery.test_invariants import agree
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_live_heads_among_held_ones(family: Family) -> None:
+    """Random live places, several a row and none in the last row, against masked edits over the whole prompt."""
+    model, prompts = tiny(family), tokens(family)
+    surgeon = TorchSurgeon(model, derive(model))
+    anatomy, length = surgeon.anatomy, prompts.shape[1]
+    recording = surgeon.record(prompts, keep={"z"})
+    means = [z.mean(0) for z in recording.sites["z"]]
+    dice = torch.Generator().manual_seed(0)
+    n_rows, n_places = 7, 14
+    bounds = (n_rows - 1, anatomy.n_layers, anatomy.n_heads, length - 3)
+    draws = [torch.randint(0, bound, (n_places,), generator=dice) for bound in bounds]
+    live = Live(draws[0], draws[1], draws[2], draws[3] + 3)
+    source, readout = torch.arange(n_rows) % prompts.shape[0], torch.full((n_rows,), length - 1)
+    base = surgeon.record_held(prompts, means)
+    got = surgeon.run_held(base, live, source=source, readout=readout, take=lambda logits, rows: logits)
+    edits = ablation_edits(means, live, n_rows)
+    (want,) = surgeon.run(recording, edits, [Read("logits", positions=[length - 1])], source=source)
+    assert agree(got, want)
+    (clean,) = surgeon.run(recording, [], [Read("logits", positions=[length - 1])], source=source)
+    nothing = Live(*(torch.empty(0, dtype=torch.long) for _ in range(4)))
+    empty = surgeon.run_held(base, nothing, source=source, readout=readout, take=lambda logits, rows: logits)
+    assert not agree(want, clean)
+    assert not agree(got[:-1], empty[:-1])
+    assert agree(got[-1:], empty[-1:])

@@ -1,0 +1,1 @@
+"""The rules that turn evidence into verdicts: known answers, properties, error rates."""

@@ -1,0 +1,82 @@
+"""Estimates and intervals against libraries and analytic truth."""
+
+import numpy as np
+import pytest
+from scipy import stats
+from statsmodels.stats.proportion import confint_proportions_2indep, proportion_confint
+
+from rebinding.verdicts.estimates import estimate
+from rebinding.verdicts.values import Reference, difference
+
+RNG = np.random.default_rng(20)
+
+
+def test_symmetric_samples_get_students_interval():
+    values = np.array([-3.0, -1.0, 0.0, 1.0, 3.0]) + 7
+    expected = stats.ttest_1samp(values, 0).confidence_interval(0.9)
+    assert estimate(values, unit="prompts").bounds(0.9) == pytest.approx((expected.low, expected.high), rel=1e-9)
+
+
+def test_a_long_tail_lengthens_its_own_side_only():
+    values = RNG.exponential(1, 40)
+    low, high = estimate(values, unit="prompts").bounds(0.9)
+    student = stats.ttest_1samp(values, 0).confidence_interval(0.9)
+    assert high > student.high + 0.01
+    assert low == pytest.approx(student.low, rel=1e-9)
+
+
+def test_booleans_get_wilson_and_the_safe_interval_contains_the_exact_one():
+    ours = estimate(np.arange(45) < 1, unit="prompts")
+    assert ours.bounds(0.9) == pytest.approx(proportion_confint(1, 45, alpha=0.1, method="wilson"))
+    exact = proportion_confint(1, 45, alpha=0.1, method="beta")
+    low, high = ours.safe_bounds(0.9)
+    assert low <= exact[0]
+    assert high >= exact[1]
+
+
+@pytest.mark.parametrize(("ours", "paper"), [(267, 260), (300, 290), (3, 10), (300, 300)])
+def test_difference_of_proportions_is_newcombes(ours, paper):
+    reference = Reference(paper / 300, half_width=0.0, n=300, draws=1, binomial=True)
+    got = difference(estimate(np.arange(300) < ours, unit="prompts"), reference, 0.9)
+    expected = confint_proportions_2indep(ours, 300, paper, 300, method="newcomb", compare="diff", alpha=0.1)
+    assert [float(bound) for bound in got] == pytest.approx(expected, abs=1e-12)
+
+
+def test_difference_of_means_adds_both_errors_and_the_rounding():
+    values = np.array([-3.0, -1.0, 0.0, 1.0, 3.0])
+    ours = estimate(values, unit="prompts")
+    low, high = difference(ours, Reference(0.5, half_width=0.05, n=20, draws=1, binomial=False), 0.95)
+    error = values.std(ddof=1) * np.sqrt(1 / 5 + 1 / 20)
+    half = stats.t.ppf(0.975, 4) * error + 0.05
+    assert (float(low), float(high)) == pytest.approx((-0.5 - half, -0.5 + half))
+
+
+def test_nested_components_are_recovered():
+    draws, prompts = 400, 400
+    sample = RNG.normal(0, 2, (draws, 1)) + RNG.normal(0, 1, (1, prompts)) + RNG.normal(0, 3, (draws, prompts))
+    ours = estimate(sample, unit="nested")
+    relative = 5 * np.sqrt(2 / (draws - 1))  # five standard errors of an estimated variance
+    assert ours.draw_var == pytest.approx(4, rel=relative)
+    assert ours.unit_var == pytest.approx(1, rel=relative)
+    assert ours.rest_var == pytest.approx(9, rel=5 * np.sqrt(2 / (draws * prompts)))
+    assert ours.se**2 == pytest.approx(4 / draws + 1 / prompts + 9 / (draws * prompts), rel=relative)
+
+
+def test_fresh_prompts_per_draw_reduce_to_the_spread_of_the_draw_means():
+    """With draws as the only common cause, the nested standard error is that of the mean of the draws' means."""
+    sample = RNG.normal(0, 1, (50, 1)) * np.ones((1, 30))
+    ours = estimate(sample, unit="nested")
+    assert ours.se == pytest.approx(stats.sem(sample.mean(1)), rel=1e-9)
+    assert ours.df == pytest.approx(49)
+
+
+def test_one_example_has_no_interval():
+    low, high = estimate([1.0], unit="prompts").bounds(0.9)
+    assert (low, high) == (-np.inf, np.inf)
+
+
+def test_shapes_are_refused_with_what_is_wanted():
+    with pytest.raises(ValueError, match=r"shape \(0,\), expected one number per unit \(circuit draws\)"):
+        estimate([], unit="circuit draws")
+    with pytest.raises(ValueError, match=r"expected \(draws, prompts\)"):
+        estimate([1.0, 2.0], unit="nested")

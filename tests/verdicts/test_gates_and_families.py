@@ -1,0 +1,86 @@
+"""Gates come before verdicts; families come after them."""
+
+import numpy as np
+import pytest
+from statsmodels.stats.multitest import multipletests
+
+from rebinding.verdicts import (
+    Gate,
+    Verdict,
+    above_chance,
+    declared_n,
+    edits_moved,
+    effect,
+    equal_lengths,
+    family,
+    finite,
+    group_present,
+    guarded,
+    invalid,
+    not_applicable,
+    requirement,
+)
+from tests.verdicts.simulation import at_most
+
+
+@pytest.mark.parametrize(
+    ("good", "bad"),
+    [
+        (finite([1.0, 2.0], [0.0]), finite([1.0], [np.nan])),
+        (declared_n(300, 300), declared_n(299, 300)),
+        (above_chance(np.ones(20, bool), 1 / 3), above_chance(np.arange(30) < 12, 1 / 3)),
+        (edits_moved([1e-3, -2.0]), edits_moved([1.0, 0.0])),
+        (edits_moved([1.0]), edits_moved([])),
+        (equal_lengths([5, 6], [5, 6]), equal_lengths([5, 6], [5, 7])),
+        (equal_lengths([5, 6], [5, 6]), equal_lengths([5, 6], [5])),
+        (group_present("B", [(1, 2)]), group_present("B", [])),
+        (requirement("answer_changes", True, "unused"), requirement("answer_changes", False, "the answers are equal")),
+    ],
+)
+def test_each_gate_opens_and_shuts(good, bad):
+    assert good.passed
+    assert not bad.passed
+    verdict = guarded("effect", [good, bad], lambda: effect(np.ones(9), margin=0.1))
+    assert (verdict.outcome, verdict.gate) == ("INVALID", bad.name)
+    assert bad.detail in verdict.reason
+    assert guarded("effect", [good], lambda: effect(np.ones(9), margin=0.1)).outcome == "REPLICATED"
+
+
+def test_a_shut_gate_keeps_the_rule_from_running_and_the_first_one_is_named():
+    def never():
+        raise AssertionError("judged behind a shut gate")
+
+    gates = [Gate("first", False, "one"), Gate("second", False, "two")]
+    assert guarded("value", gates, never).gate == "first"
+
+
+def test_a_model_at_chance_almost_never_passes_for_able():
+    hits = np.random.default_rng(50).random((2000, 300)) < 1 / 3
+    assert np.mean([above_chance(row, 1 / 3).passed for row in hits]) <= at_most(0.001, 2000)
+    with pytest.raises(ValueError, match="one boolean per prompt"):
+        above_chance([1.0, 0.0], 1 / 3)
+
+
+def rejected(p_value):
+    return Verdict("value", "NOT REPLICATED", "far off", p_value=p_value)
+
+
+def test_luck_is_counted_over_judged_claims_only():
+    verdicts = {str(i): Verdict("value", "REPLICATED", "close", p_value=0.5) for i in range(40)}
+    verdicts |= {"x": invalid("value", "finite", "nan"), "y": not_applicable("set", "no groups")}
+    run = family(verdicts)
+    assert (run.judged, run.expected_false_alarms) == (40, pytest.approx(2.0))
+    assert "at most 2.0 false alarms" in run.statement
+
+
+def test_holm_keeps_the_sure_rejection_and_drops_the_lucky_one():
+    verdicts = {f"ok{i}": Verdict("value", "REPLICATED", "close", p_value=0.6) for i in range(20)}
+    verdicts |= {"sure": rejected(1e-6), "lucky": rejected(0.04)}
+    run = family(verdicts)
+    assert (set(run.rejected), run.surviving) == ({"sure", "lucky"}, ("sure",))
+    raw = [0.6] * 20 + [1e-6, 0.04]
+    assert list(run.adjusted.values()) == pytest.approx(multipletests(raw, method="holm")[1])
+
+
+def test_a_family_without_claims_says_so():
+    assert family({}).statement.startswith("0 claims judged")

@@ -1,0 +1,151 @@
+"""The rules' error rates and power, by simulating thousands of experiments through the very functions that judge one.
+
+A true rate of 5 % is allowed; the threshold on the simulated rate follows from the number of simulations.
+"""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from rebinding.verdicts.effects import effect_outcomes, no_effect_outcomes
+from rebinding.verdicts.estimates import estimate
+from rebinding.verdicts.power import needed_units
+from rebinding.verdicts.values import Reference, value_outcomes
+from tests.verdicts.simulation import REPETITIONS, at_least, at_most, share
+
+MARGIN = 0.2
+
+
+def normal(n, mean, seed, spread=1.0):
+    return np.random.default_rng(seed).normal(mean, spread, (REPETITIONS, n))
+
+
+def paper_mean(n, seed, spread=1.0):
+    """What a paper that measured the same thing on `n` prompts of its own would print, to two decimals."""
+    printed = np.random.default_rng(seed).normal(0, spread / np.sqrt(n), REPETITIONS).round(2)
+    return Reference(printed, half_width=0.005, n=n, draws=1, binomial=False)
+
+
+@pytest.mark.parametrize("ours_n", [10, 100, 300])
+@pytest.mark.parametrize("side", [-1, 1])
+def test_a_difference_as_large_as_the_margin_is_rarely_a_replication(ours_n, side):
+    ours = estimate(normal(ours_n, side * MARGIN, 1), unit="prompts")
+    assert share(value_outcomes(ours, paper_mean(300, 2), MARGIN), "REPLICATED") <= at_most(0.05)
+
+
+@pytest.mark.parametrize("ours_n", [10, 100, 300])
+def test_an_exact_replication_is_rarely_rejected(ours_n):
+    outcomes = value_outcomes(estimate(normal(ours_n, 0, 3), unit="prompts"), paper_mean(300, 4), MARGIN)
+    assert share(outcomes, "NOT REPLICATED") <= at_most(0.05)
+
+
+def test_power_of_the_value_rule_is_what_normal_theory_says():
+    """N = 300 on both sides: SE_D = sqrt(2 / 300) = 0.082, so z = 0.2 / SE_D - 1.645 = 0.74 within, both sides."""
+    outcomes = value_outcomes(estimate(normal(300, 0, 5), unit="prompts"), paper_mean(300, 6), MARGIN)
+    error = np.sqrt(2 / 300)
+    expected = 2 * stats.norm.cdf((MARGIN - 0.005) / error - stats.norm.ppf(0.95)) - 1
+    assert at_least(expected - 0.02) <= share(outcomes, "REPLICATED") <= at_most(expected + 0.02)
+    far = value_outcomes(estimate(normal(300, 0.5, 7), unit="prompts"), paper_mean(300, 8), MARGIN)
+    assert share(far, "NOT REPLICATED") >= at_least(0.99)
+
+
+@pytest.mark.parametrize("truth", [0.05, 0.34, 0.71, 0.89, 1.0])
+@pytest.mark.parametrize("ours_n", [50, 300, 1000])
+def test_proportions_exactly_over_every_pair_of_counts(truth, ours_n):
+    """No luck here: both binomials are summed. Newcombe alone errs in up to 7 % at unlucky N; the rounding of a number
+    printed to two decimals brings it below 5 %.
+    """
+    counts, paper_counts = np.arange(ours_n + 1), np.arange(301)
+    ours = estimate(np.tri(ours_n + 1, ours_n, -1, dtype=bool), unit="prompts")  # row k has k hits
+    likely = [k for k in paper_counts if stats.binom.pmf(k, 300, truth) > 1e-9]
+    outcomes = np.array([value_outcomes(ours, Reference(k / 300, 0.005, 300, 1, True), 0.10) for k in likely])
+    paper = stats.binom.pmf(likely, 300, truth)[:, None]
+
+    def probability(outcome, p):
+        return float((paper * stats.binom.pmf(counts, ours_n, p) * (outcomes == outcome)).sum())
+
+    for edge in (truth - 0.10, truth + 0.10):
+        if 0 <= edge <= 1:
+            assert probability("REPLICATED", edge) <= 0.05
+    assert probability("NOT REPLICATED", truth) <= 0.05
+    if ours_n == 1000:
+        assert probability("REPLICATED", truth) >= 0.80
+
+
+@pytest.mark.parametrize("n", [5, 10, 100, 300])
+def test_effect_rule_errs_at_most_one_time_in_twenty_either_way(n):
+    nothing = effect_outcomes(estimate(normal(n, 0, 9), unit="prompts"), MARGIN)
+    assert share(nothing, "REPLICATED") <= at_most(0.05)
+    smallest = effect_outcomes(estimate(normal(n, MARGIN, 10), unit="prompts"), MARGIN)
+    assert share(smallest, "NOT REPLICATED") <= at_most(0.05)
+
+
+@pytest.mark.parametrize("n", [5, 10, 100, 300])
+def test_no_effect_rule_errs_at_most_one_time_in_twenty_at_its_margin(n):
+    for side in (-MARGIN, MARGIN):
+        edge = no_effect_outcomes(estimate(normal(n, side, 11), unit="prompts"), MARGIN)
+        assert share(edge, "REPLICATED") <= at_most(0.05)
+        assert share(edge, "NOT REPLICATED") <= at_most(0.05)
+
+
+def test_noise_around_nothing_is_decided_both_ways():
+    nothing = estimate(normal(600, 0, 12), unit="prompts")
+    assert share(effect_outcomes(nothing, MARGIN), "NOT REPLICATED") >= at_least(0.90)
+    assert share(no_effect_outcomes(nothing, MARGIN), "REPLICATED") >= at_least(0.90)
+
+
+@pytest.mark.parametrize(("n", "allowed"), [(30, 0.08), (300, 0.06)])
+@pytest.mark.parametrize("tail", [-1, 1])
+def test_long_tails_cost_little(n, allowed, tail):
+    """Exponential values, skewness 2: without the correction one side errs in 9 % (N = 30) and 6.4 % (N = 300)."""
+    values = tail * (np.random.default_rng(13).exponential(1, (REPETITIONS, n)) - 1)
+    edge = no_effect_outcomes(estimate(values + MARGIN, unit="prompts"), MARGIN)
+    assert share(edge, "REPLICATED") <= at_most(allowed)
+    assert share(effect_outcomes(estimate(values, unit="prompts"), MARGIN), "REPLICATED") <= at_most(allowed)
+
+
+@pytest.mark.parametrize("n", [*range(5, 60), 300])
+def test_single_proportions_never_exceed_five_per_cent(n):
+    counts = np.arange(n + 1)
+    ours = estimate(np.tri(n + 1, n, -1, dtype=bool), unit="prompts")
+    restored = stats.binom.pmf(counts, n, 0.10)
+    assert restored[no_effect_outcomes(ours, 0.10) == "REPLICATED"].sum() <= 0.05
+    chance = stats.binom.pmf(counts, n, 1 / 3)
+    assert chance[effect_outcomes(ours, 0.10, above=1 / 3) == "REPLICATED"].sum() <= 0.05
+
+
+@pytest.mark.parametrize("n", [10, 30, 300])
+def test_rare_differences_between_hits_are_not_overlooked(n):
+    """One prompt in ten differs: at N = 10 a third of the samples show no spread at all, and none may decide."""
+    differs = (np.random.default_rng(14).random((REPETITIONS, n)) < 0.10).astype(float)
+    outcomes = no_effect_outcomes(estimate(differs, unit="prompts", support=(-1.0, 1.0)), 0.10)
+    assert share(outcomes, "REPLICATED") <= at_most(0.05)
+
+
+@pytest.mark.parametrize(("draw_spread", "prompt_spread"), [(1.0, 0.0), (0.0, 1.0), (0.5, 0.5), (0.0, 0.0)])
+def test_nested_samples_keep_the_error_rate_whatever_varies(draw_spread, prompt_spread):
+    rng = np.random.default_rng(15)
+    by_draw = rng.normal(0, draw_spread, (REPETITIONS, 10, 1))
+    by_prompt = rng.normal(0, prompt_spread, (REPETITIONS, 1, 40))
+    ours = estimate(by_draw + by_prompt + rng.normal(0, 1, (REPETITIONS, 10, 40)), unit="nested")
+    assert share(effect_outcomes(ours, 0.0), "REPLICATED") <= at_most(0.05)
+    if draw_spread or prompt_spread:  # treating the 400 values as independent would err far more often
+        pooled = estimate(rng.permutation(by_draw + by_prompt + np.zeros((1, 10, 40))).reshape(-1, 400), unit="prompts")
+        assert share(effect_outcomes(pooled, 0.0), "REPLICATED") > at_most(0.05)
+
+
+@pytest.mark.parametrize("truth", [0.0, 0.05, 0.35])
+def test_the_needed_n_decides_with_the_power_it_promises(truth):
+    pilot = estimate(
+        np.random.default_rng(16).permutation(stats.norm.ppf((np.arange(40) + 0.5) / 40)) + truth, unit="prompts"
+    )
+
+    def rule(ours):
+        return no_effect_outcomes(ours, MARGIN)
+
+    assert rule(pilot).item() == "INCONCLUSIVE"
+    needed = needed_units(rule, pilot)
+    again = rule(estimate(normal(needed, truth, 17, spread=float(np.sqrt(pilot.unit_var))), unit="prompts"))
+    assert 1 - share(again, "INCONCLUSIVE") >= at_least(0.80)
+    fewer = rule(estimate(normal(max(needed // 3, 6), truth, 18), unit="prompts"))
+    assert 1 - share(fewer, "INCONCLUSIVE") < 0.80
