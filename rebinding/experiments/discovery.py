@@ -56,11 +56,17 @@ def scores(evidence: Evidence) -> pd.DataFrame:
     return found
 
 
-def select(table: pd.DataFrame, keep: int, *, rule: Rule = "negative", exclude: Sequence[Head] = ()) -> list[Head]:
-    """The `keep` most negative heads, ties broken by (layer, head); those of earlier groups left out if `exclude`d."""
+def select(
+    table: pd.DataFrame, keep: int, *, rule: Rule = "negative", least: float = 0.0, exclude: Sequence[Head] = ()
+) -> list[Head]:
+    """The `keep` most negative heads, ties broken by (layer, head); those of earlier groups left out if `exclude`d.
+
+    Under the rule `negative` a score must lie below `-least`: with the default only exact zeros and gains are left out,
+    with 0.001 also heads that move the answer's probability by less than a tenth of a per cent.
+    """
     left = table[[(layer, head) not in set(exclude) for layer, head in zip(table["layer"], table["head"], strict=True)]]
     if rule == "negative":
-        left = left[left["score"] < 0]
+        left = left[left["score"] < -least]
     best = left.sort_values(["score", "layer", "head"]).head(keep)
     return [(int(layer), int(head)) for layer, head in zip(best["layer"], best["head"], strict=True)]
 
@@ -72,6 +78,7 @@ def discover(
     *,
     settings: PathSettings | None = None,
     rule: Rule = "negative",
+    least: float = 0.0,
     distinct: bool = False,
     described: dict[str, Any] | None = None,
     shelf: Shelf | None = None,
@@ -91,7 +98,7 @@ def discover(
             continue
         found = score_stage(surgeon, scene, stage, receivers, settings=settings, shelf=shelf)
         earlier = [head for heads in groups.values() for head in heads] if distinct else []
-        groups[stage.group] = select(scores(found), stage.keep, rule=rule, exclude=earlier)
+        groups[stage.group] = select(scores(found), stage.keep, rule=rule, least=least, exclude=earlier)
         evidence[stage.group] = found
     heads = tuple(
         CircuitHead(stage.group, layer, head, stage.sender)
@@ -99,7 +106,8 @@ def discover(
         for layer, head in groups[stage.group]
         if not _taken_later(stages[number + 1 :], groups, stage, (layer, head))
     )
-    how = {"stages": [asdict(stage) for stage in stages], **asdict(settings), "rule": rule, "distinct": distinct}
+    how = {"stages": [asdict(stage) for stage in stages], **asdict(settings), "rule": rule, "least": least}
+    how |= {"distinct": distinct}
     return Discovery(Circuit(heads, {**how, "prompts": len(scene.ids), **(described or {})}), evidence)
 
 

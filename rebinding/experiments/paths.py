@@ -163,8 +163,8 @@ def score_stage(
         experiment=f"paths-{stage.group}",
         size=settings.block,
         cost=lambda _: senders,
-        content=lambda number: [described, scene.clean[number].ids, scene.noise[number].ids, int(scene.labels[number])],
-        shelf=shelf,
+        content=lambda number: [scene.clean[number].ids, scene.noise[number].ids, int(scene.labels[number])],
+        shelf=shelf and shelf.of(__name__, type(surgeon).__module__, settings=described),
     )
 
 

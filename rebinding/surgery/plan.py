@@ -183,7 +183,10 @@ def _changes(recording: Recording, edit: Edit, source: Tensor, rows: Tensor) -> 
     places = Read(edit.site, edit.layer, positions=edit.positions, heads=edit.heads)
     kept = recording.sites[edit.site][edit.layer]
     there = gather(kept, source[rows], places, torch.arange(rows.numel()))
-    return (value.to(there) != there).flatten(1).any(dim=1).cpu()
+    differs = value.to(there) != there  # (row, [head,] position, width)
+    if edit.where is not None:
+        differs = differs & edit.where.to(there.device)[..., None]
+    return differs.flatten(1).any(dim=1).cpu()
 
 
 def _starts(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -165,8 +166,11 @@ def _watch(model: PreTrainedModel, anatomy: Anatomy, recorder: _Recorder, calls:
         recorder.kept.setdefault(site, []).append(value.detach())
 
     def before_layer(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        keep("resid", args[0] if args else kwargs["hidden_states"])
-        calls.append(layer_call(type(module).__name__, kwargs))
+        given = dict(inspect.signature(type(module).forward).bind(module, *args, **kwargs).arguments)
+        del given["self"]
+        keep("resid", given.pop("hidden_states"))
+        rest = given.pop("kwargs", {})
+        calls.append(layer_call(type(module).__name__, {**given, **rest}))
 
     def after_last(module: nn.Module, args: tuple[Any, ...]) -> None:
         keep("resid", args[0])

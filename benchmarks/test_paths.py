@@ -1,0 +1,111 @@
+"""Path patching, all senders of a stage at once, against one full forward per sender.
+
+Shape: see `benchmarks/model.py`. Sixteen prompts; the kept heads are the paper's k scaled from 672 heads to 144. The
+naive schedule is measured on `SAMPLE` senders with the prompts batched, logits of the last row only, and counted as
+one forward per head in stage A and two in the others.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from benchmarks.costs import Shape, least, naive
+from benchmarks.model import (
+    HEADS,
+    HIDDEN,
+    INNER,
+    KV_HEADS,
+    LAYERS,
+    ROLES,
+    TOKENS,
+    VOCABULARY,
+    benchmark_model,
+    benchmark_prompts,
+)
+from rebinding.experiments.paths import PAPER, PathSettings, Scene, Stage, score_stage
+from rebinding.prompts import token_batch
+from rebinding.surgery import TorchSurgeon, derive
+
+PROMPTS, SAMPLE = 16, 2
+SHAPE = Shape(LAYERS, HEADS, KV_HEADS, HIDDEN // HEADS, HIDDEN, INNER, VOCABULARY, TOKENS)
+RECEIVERS: dict[str, list[tuple[int, int]]] = {
+    "A": [],
+    "B": [(6, 1), (7, 4), (8, 0), (8, 9), (9, 2), (9, 11), (10, 3), (10, 7), (11, 5), (11, 8)],
+    "C": [(4, 3), (5, 6), (6, 0), (6, 10), (7, 2), (7, 9), (8, 4), (8, 7), (9, 1), (10, 5)],
+    "D": [(4, 2), (5, 8), (6, 4), (7, 1), (8, 10)],
+    "E": [(3, 6), (6, 3)],
+}
+"""Ten, ten, five and two heads in the layers in which the paper finds them."""
+
+
+@pytest.fixture(scope="module")
+def surgeon() -> TorchSurgeon:
+    """The benchmark model under a surgeon."""
+    model = benchmark_model()
+    return TorchSurgeon(model, derive(model))
+
+
+@pytest.fixture(scope="module")
+def scene(surgeon: TorchSurgeon) -> Scene:
+    """Clean and noise prompts; recorded beforehand, as for every stage after the first."""
+    clean, noise = benchmark_prompts(PROMPTS), benchmark_prompts(PROMPTS, seed=2)
+    scene = Scene(tuple(range(PROMPTS)), tuple(clean), tuple(noise), torch.arange(PROMPTS))
+    for stage in PAPER:
+        scene.block(surgeon, stage, slice(0, PROMPTS))
+    return scene
+
+
+@pytest.mark.parametrize("group", ["A", "B", "C", "D", "E", "all five"])
+def test_naive(benchmark: Any, surgeon: TorchSurgeon, scene: Scene, group: str) -> None:
+    """The baseline: full hooked forwards, all prompts in a batch, one sender at a time."""
+    tokens = token_batch(scene.clean)
+
+    @torch.no_grad()
+    def forwards() -> None:
+        for _ in range(SAMPLE):
+            handle = surgeon.model.model.layers[6].self_attn.o_proj.register_forward_pre_hook(
+                lambda _m, args: (args[0] * 1.0,)
+            )
+            surgeon.model(tokens, use_cache=False, logits_to_keep=1)
+            handle.remove()
+
+    runs = {"A": 1, "all five": 9}.get(group, 2)
+    benchmark.group = f"stage {group}"
+    benchmark.extra_info.update(units=SAMPLE / (runs * LAYERS * HEADS), baseline=True)
+    benchmark.pedantic(forwards, rounds=3, warmup_rounds=1)
+
+
+@pytest.mark.parametrize("frozen", ["all", "none"])
+@pytest.mark.parametrize("stage", PAPER, ids=lambda stage: stage.group)
+def test_stage(benchmark: Any, surgeon: TorchSurgeon, scene: Scene, stage: Stage, frozen: Any) -> None:
+    """One stage, every head a sender."""
+    receivers = RECEIVERS[stage.group]
+    settings = PathSettings(frozen, "head", block=PROMPTS)
+    benchmark.group = f"stage {stage.group}"
+    allowed = naive(SHAPE, stage) / least(SHAPE, stage, ROLES, receivers, frozen=frozen == "all")
+    benchmark.extra_info.update(units=1, allowed=allowed)
+    benchmark.pedantic(
+        score_stage, (surgeon, scene, stage, receivers), {"settings": settings}, rounds=3, warmup_rounds=1
+    )
+
+
+@pytest.mark.parametrize("frozen", ["all", "none"])
+def test_all_stages(benchmark: Any, surgeon: TorchSurgeon, frozen: Any) -> None:
+    """The five stages, recordings included."""
+    clean, noise = benchmark_prompts(PROMPTS), benchmark_prompts(PROMPTS, seed=2)
+
+    def five() -> None:
+        scene = Scene(tuple(range(PROMPTS)), tuple(clean), tuple(noise), torch.arange(PROMPTS))
+        for stage in PAPER:
+            score_stage(
+                surgeon, scene, stage, RECEIVERS[stage.group], settings=PathSettings(frozen, "head", block=PROMPTS)
+            )
+
+    benchmark.group = "stage all five"
+    total = sum(naive(SHAPE, stage) for stage in PAPER)
+    floor = sum(least(SHAPE, stage, ROLES, RECEIVERS[stage.group], frozen=frozen == "all") for stage in PAPER)
+    benchmark.extra_info.update(units=1, allowed=total / (floor + 2 * SHAPE.forward()))
+    benchmark.pedantic(five, rounds=2)

@@ -1,0 +1,69 @@
+"""Drawing and encoding 10,000 published pairs, beside the tokenizer's own batch encoding of the same texts.
+
+Run with `pytest benchmarks/test_prompts.py --benchmark-enable`. What must hold: at most 10 seconds on one core, and at
+most three times the tokenizer alone. The tokenizer is kept to one thread, and both are measured in processor time, so
+that other work on the machine counts as little as possible.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pytest_benchmark.fixture import BenchmarkFixture
+
+from rebinding.designs import design
+from rebinding.prompts import CHUNK, Encoded, Encoder
+from tests.world.tokenizers import byte_level, sentence_pieces, word_level
+
+PAIRS = 10_000
+MOST_SECONDS = 10.0
+MOST_TIMES = 3.0
+TOKENIZERS: dict[str, Callable[[], Any]] = {"words": word_level, "bytes": byte_level, "pieces": sentence_pieces}
+
+
+@pytest.fixture(autouse=True)
+def _one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(os.environ, "TOKENIZERS_PARALLELISM", "false")
+
+
+def encode_pairs(encoder: Encoder) -> list[Encoded]:
+    drawn = design("published")
+    pairs = (drawn.tracing(prompt_id, "swap_target_box_to_remaining_context_box") for prompt_id in range(PAIRS))
+    return encoder.encode(prompt for pair in pairs for prompt in (pair.original, pair.counterfactual))
+
+
+def encode_texts(tokenizer: Any, texts: list[str]) -> None:
+    for start in range(0, len(texts), CHUNK):
+        tokenizer(texts[start : start + CHUNK], add_special_tokens=False)
+
+
+@pytest.mark.benchmark(timer=time.process_time)
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_ten_thousand_published_pairs(
+    benchmark: BenchmarkFixture, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Ours and the tokenizer alone take turns in one run; the ratio is that of the fastest rounds."""
+    benchmark.group = "10,000 published pairs: draw, write, encode, locate roles"
+    encoder = Encoder(TOKENIZERS[name]())
+    texts = [one.text for one in encode_pairs(encoder)]
+    alone: list[float] = []
+
+    def tokenizer_alone() -> None:
+        start = time.process_time()
+        encode_texts(encoder.tokenizer, texts)
+        alone.append(time.process_time() - start)
+
+    encoded = benchmark.pedantic(encode_pairs, args=(encoder,), setup=tokenizer_alone, rounds=3, warmup_rounds=0)
+    assert [one.text for one in encoded] == texts
+    if benchmark.disabled:
+        return
+    ratio = benchmark.stats.stats.min / min(alone)
+    benchmark.extra_info |= {"tokenizer_alone": min(alone), "ratio": ratio}
+    with capsys.disabled():
+        print(f"\n{name}: {benchmark.stats.stats.min:.2f} s, {ratio:.2f} times the tokenizer alone")
+    assert benchmark.stats.stats.min < MOST_SECONDS
+    assert ratio <= MOST_TIMES

@@ -1,0 +1,95 @@
+"""A full tracing map against one forward pass per cell, in one run: 12 layers, hidden 768, three roles.
+
+Every cell of the naive map costs the same pass over all tokens and layers, so a part of its cells, drawn at random, is
+timed and stands for the rest; those cells are compared. The replayed map is timed whole. The two take turns, so that a
+busy machine slows both.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM, PreTrainedModel
+
+from rebinding.designs import design
+from rebinding.experiments.tracing import TracedPair, changing, patched_logits
+from rebinding.experiments.tracing_modes import PANELS, traced_pair
+from rebinding.prompts import Encoder, token_batch
+from rebinding.surgery import TorchSurgeon, derive
+from tests.tracing.naive import patched, residuals
+
+TOKENIZER = Path(__file__).parents[1] / "tests" / "reference" / "llama-tiny" / "model"
+PROMPTS = 2
+TIMED = 24
+"""Cells of the naive map that are timed, for each role."""
+AT_LEAST = 8.0
+ROUNDING = 1e-4
+"""Float32, 12 layers, logits of size 4; the largest difference seen is below 2e-5."""
+
+
+def model_of(vocabulary: int) -> PreTrainedModel:
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=vocabulary,
+        hidden_size=768,
+        intermediate_size=2048,
+        num_hidden_layers=12,
+        num_attention_heads=12,
+        num_key_value_heads=4,
+        attn_implementation="eager",
+    )
+    model = LlamaForCausalLM(config).eval().requires_grad_(False)
+    for weight in model.parameters():
+        weight.data.mul_(2.0 if weight.ndim > 1 else 1.0)
+    return model
+
+
+@torch.no_grad()
+def naive(model: PreTrainedModel, pairs: list[TracedPair], cells: list[tuple[int, int]]) -> tuple[float, torch.Tensor]:
+    """Seconds and logits (cell, prompt, vocabulary) of some cells; the recording of the originals is not counted."""
+    originals, others = (token_batch([getattr(one, side) for one in pairs]) for side in ("original", "counterfactual"))
+    given = residuals(model, originals)
+    begin = time.perf_counter()
+    logits = [patched(model, others, [(layer, token, given[layer][:, token])]) for layer, token in cells]
+    return time.perf_counter() - begin, torch.stack(logits)
+
+
+def replayed(model: PreTrainedModel, pairs: list[TracedPair]) -> tuple[float, torch.Tensor]:
+    """Seconds and logits (prompt, layer, token, candidate) of the whole map, recordings included."""
+    surgeon = TorchSurgeon(model, derive(model))
+    layers, tokens = range(surgeon.anatomy.n_layers), range(len(pairs[0].original))
+    begin = time.perf_counter()
+    cells = changing(pairs, layers, tokens)
+    logits, _ = patched_logits(surgeon, pairs, cells, layers=layers, tokens=tokens)
+    return time.perf_counter() - begin, logits
+
+
+def test_full_map_against_one_forward_pass_per_cell(capsys: pytest.CaptureFixture[str]) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(TOKENIZER)
+    encoder, plan = Encoder(tokenizer), design("published", tokenizer=tokenizer)
+    model, dice = model_of(len(tokenizer)), random.Random(0)
+    ours = theirs = 0.0
+    for panel in PANELS.values():
+        pairs = [traced_pair(encoder, plan.tracing(number, panel.mode), "exp1_spaced") for number in range(PROMPTS)]
+        every = [(layer, token) for layer in range(12) for token in range(len(pairs[0].original))]
+        cells = dice.sample(every, TIMED)
+        seconds, want = naive(model, pairs, cells)
+        theirs += seconds * len(every) / len(cells)
+        seconds, got = replayed(model, pairs)
+        ours += seconds
+        wanted = torch.tensor([[*pair.candidates, pair.rival] for pair in pairs])  # (prompt, candidate)
+        here = torch.stack([got[:, layer, token] for layer, token in cells])  # (cell, prompt, candidate)
+        there = want.gather(-1, wanted.expand(len(cells), -1, -1))
+        assert (here - there).abs().max() < ROUNDING
+        assert torch.equal(here[..., :-1].argmax(-1), there[..., :-1].argmax(-1))
+    with capsys.disabled():
+        print(
+            f"\ntracing, 12 layers, {len(pairs[0].original)} tokens, 3 roles, {PROMPTS} prompts,"
+            f" {torch.get_num_threads()} threads: {ours:.1f} s; one pass per cell {theirs:.0f} s;"
+            f" ratio {theirs / ours:.1f}"
+        )
+    assert theirs / ours >= AT_LEAST

@@ -1,0 +1,8 @@
+"""`python -m rebinding VERB ...`"""
+
+import sys
+
+from rebinding.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,59 @@
+"""The verbs of `python -m rebinding`.
+
+A verb is a module with `arguments(parser)` and `run(options)`; it is imported only when it is called, so a verb costs
+nothing to the others. To add one, add its line to `VERBS`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+
+@dataclass(frozen=True)
+class Verb:
+    """Where a verb lives, and what it is for, in one line."""
+
+    module: str
+    says: str
+
+
+VERBS: Mapping[str, Verb] = MappingProxyType(
+    {
+        "discover": Verb("rebinding.verbs.discover", "find a model's circuit by path patching, print it, save it"),
+        "planted": Verb("rebinding.verbs.planted", "show a planted mechanism: its circuit and its truth table"),
+        "prompt": Verb("rebinding.verbs.prompt", "show a pair of prompts with their roles under a model's tokenizer"),
+        "store": Verb("rebinding.verbs.store", "list or clear the evidence kept on disk"),
+    }
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one verb. Bad input (any `ValueError`) ends with its message and status 2, without a traceback."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if not given or given[0] not in VERBS:
+        return _explain(given)
+    name, rest = given[0], given[1:]
+    module = importlib.import_module(VERBS[name].module)
+    parser = argparse.ArgumentParser(prog=f"python -m rebinding {name}", description=VERBS[name].says)
+    module.arguments(parser)
+    options = parser.parse_args(rest)
+    try:
+        return int(module.run(options))
+    except ValueError as error:
+        print(f"{parser.prog}: {error}", file=sys.stderr)
+        return 2
+
+
+def _explain(given: Sequence[str]) -> int:
+    wants_help = given[:1] in (["-h"], ["--help"])
+    lines = ["usage: python -m rebinding VERB [options]; VERB --help tells a verb's options", ""]
+    lines += [f"  {name:10} {verb.says}" for name, verb in VERBS.items()]
+    if given and not wants_help:
+        lines.insert(0, f"there is no verb {given[0]!r}")
+    print("\n".join(lines), file=sys.stdout if wants_help else sys.stderr)
+    return 0 if wants_help else 2

@@ -1,0 +1,57 @@
+"""The chain figure of section 4.1: the groups of a circuit, each at its token, over layers."""
+
+from __future__ import annotations
+
+import matplotlib as mpl
+from matplotlib.figure import Figure
+
+from rebinding.circuit import Circuit, CircuitHead
+from rebinding.report.style import DPI, LETTERING, OKABE_ITO, readable
+
+GROUP_COLOURS = dict(
+    zip("ABCDE", (OKABE_ITO[name] for name in ("vermillion", "blue", "green", "orange", "purple")), strict=True)
+)
+ROWS = ("context_partner", "context_asked", "swap_partner", "swap_asked", "question_box", "readout")
+"""Roles from the beginning of a prompt to its end, so that information flows downwards and to the right."""
+
+
+def draw_circuit(circuit: Circuit, n_layers: int, name: str) -> Figure:
+    """Rows are token positions, columns layers; a dot is a head, labelled with its number."""
+    with mpl.rc_context(LETTERING):
+        roles = [role for role in ROWS if any(head.role == role for head in circuit.heads)]
+        roles += sorted({head.role for head in circuit.heads} - set(roles))
+        tallest = _stacks(circuit)
+        figure = Figure(
+            figsize=(max(6.0, 1.5 + 0.28 * n_layers), 1.2 + 0.8 * max(len(roles), 1)), dpi=DPI, layout="constrained"
+        )
+        axes = figure.subplots()
+        for row, role in enumerate(roles):
+            axes.axhline(row, color="0.85", lw=1, zorder=0)
+            for head in (head for head in circuit.heads if head.role == role):
+                height = tallest[head] * 0.22
+                axes.plot(head.layer, row - height, "o", ms=7, color=GROUP_COLOURS.get(head.group, "0.4"))
+                axes.annotate(
+                    str(head.head), (head.layer, row - height), ha="center", va="center", fontsize=5, color="w"
+                )
+        axes.set_yticks(range(len(roles)), [_row_label(circuit, role) for role in roles])
+        axes.set_ylim(len(roles) - 0.4, -0.9)
+        axes.set_xlim(-0.7, n_layers - 0.3)
+        axes.set_xlabel("layer")
+        axes.set_title(f"{name}: {circuit.pairs} head-position pairs, {circuit.unique} heads", loc="left")
+        return figure
+
+
+def _stacks(circuit: Circuit) -> dict[CircuitHead, int]:
+    """How high each head stands above its row: heads of one role and layer are stacked."""
+    counted: dict[tuple[str, int], int] = {}
+    heights = {}
+    for head in sorted(circuit.heads):
+        place = (head.role, head.layer)
+        heights[head] = counted.get(place, 0)
+        counted[place] = heights[head] + 1
+    return heights
+
+
+def _row_label(circuit: Circuit, role: str) -> str:
+    groups = "".join(sorted({head.group for head in circuit.heads if head.role == role and len(head.group) == 1}))
+    return f"{readable(role)}  {groups}".rstrip()

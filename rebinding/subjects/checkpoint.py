@@ -1,0 +1,108 @@
+"""From a model's folder to a model and a tokenizer, with every way in which transformers would be lenient closed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerFast
+
+from rebinding.subjects.devices import Device, Dtype, device_map, torch_dtype
+from rebinding.subjects.errors import DamagedWeights, DoesNotFit, MissingTokenizer, UnsupportedArchitecture
+from rebinding.subjects.files import check_description, check_weights, slow_tokenizer, weight_files
+from rebinding.subjects.hub import DESCRIPTION, fetch
+from rebinding.subjects.names import Origin
+
+
+def locate(origin: Origin) -> Path:
+    """The folder of a model that is not built here; one from the Hub is refused before its weights are fetched."""
+    if origin.kind == "folder":
+        folder = Path(origin.target)
+        check_description(folder)
+    else:
+        folder = fetch(origin.target, origin.revision)
+        check_description(folder)
+        folder = fetch(origin.target, origin.revision, [*DESCRIPTION, *weight_files(folder)])
+    check_weights(folder)
+    return folder
+
+
+def open_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
+    """The fast tokenizer of a folder."""
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder, use_fast=True, trust_remote_code=False, local_files_only=True)
+    except (ValueError, OSError, KeyError, ImportError) as error:
+        raise MissingTokenizer(f"the tokenizer in {folder} cannot be opened ({error}): save it there again") from error
+    if not isinstance(tokenizer, PreTrainedTokenizerFast):
+        raise slow_tokenizer(folder)
+    return tokenizer
+
+
+def open_model(folder: Path, *, dtype: Dtype, device: Device) -> PreTrainedModel:
+    """The causal language model of a folder on the library's eager attention, exactly as stored."""
+    _check_architecture(folder)
+    read: Any = AutoModelForCausalLM.from_pretrained  # typed as if it never returned its report
+    try:
+        model, report = read(
+            folder,
+            dtype=torch_dtype(dtype),
+            device_map=device_map(device),
+            attn_implementation="eager",
+            use_safetensors=True,
+            trust_remote_code=False,
+            local_files_only=True,
+            output_loading_info=True,
+        )
+    except RuntimeError as error:
+        if "out of memory" in str(error):
+            raise DoesNotFit(f"{folder} does not fit into memory in {dtype}: {_room()}") from error
+        raise DamagedWeights(
+            f"the weights in {folder} do not fit its config.json ({error}): fetch both again"
+        ) from error
+    _check_report(folder, model, report)
+    _check_placement(folder, model, dtype)
+    loaded: PreTrainedModel = model.eval().requires_grad_(False)
+    return loaded
+
+
+def _check_architecture(folder: Path) -> None:
+    try:
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+    except (ValueError, KeyError) as error:
+        raise UnsupportedArchitecture(f"transformers cannot read {folder / 'config.json'}: {error}") from error
+    if type(config) not in AutoModelForCausalLM._model_mapping:
+        raise UnsupportedArchitecture(
+            f"{folder} holds a {config.model_type}, which transformers does not offer as a causal language model: "
+            "pass a decoder-only model"
+        )
+
+
+def _check_report(folder: Path, model: PreTrainedModel, report: dict[str, Any]) -> None:
+    """Refuse weights that transformers would invent, and weights of existing modules that it would drop."""
+    modules = {name for name, _ in model.named_modules()}
+    dropped = [name for name in report["unexpected_keys"] if name.rpartition(".")[0] in modules]
+    faults = {
+        "lack": sorted(report["missing_keys"]),
+        "have in another shape": sorted(str(item) for item in report["mismatched_keys"]),
+        "hold, against config.json,": sorted(dropped),
+    }
+    for fault, names in faults.items():
+        if names:
+            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+            raise DamagedWeights(
+                f"the weights in {folder} {fault} {', '.join(names[:3])}{more}: {type(model).__name__} would not "
+                "compute what was saved. Fetch the model again, or save it with the class it was trained in."
+            )
+
+
+def _check_placement(folder: Path, model: PreTrainedModel, dtype: Dtype) -> None:
+    places = {str(place) for place in (getattr(model, "hf_device_map", None) or {}).values()}
+    on_gpus = places - {"cpu", "disk"}
+    if "disk" in places or (on_gpus and "cpu" in places):
+        raise DoesNotFit(
+            f"{folder} in {dtype} does not fit into the GPUs, parts would go to {sorted(places)}: {_room()}"
+        )
+
+
+def _room() -> str:
+    return "use dtype='bfloat16', more or larger GPUs, or device='cpu'"

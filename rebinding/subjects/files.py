@@ -1,0 +1,102 @@
+"""A model's folder, looked at before anything in it is run or read into memory."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+
+from rebinding.subjects.errors import (
+    CustomCode,
+    DamagedWeights,
+    MissingTokenizer,
+    MissingWeights,
+    NoSuchFolder,
+    PickledWeights,
+    QuantisedModel,
+    SlowTokenizer,
+)
+
+SINGLE = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
+
+
+def check_description(folder: Path) -> None:
+    """Refuse a model for what its configuration and its tokenizer files say."""
+    if not (folder / "config.json").is_file():
+        raise NoSuchFolder(f"{folder} has no config.json: it is not a folder that save_pretrained wrote")
+    config = _read(folder / "config.json")
+    for name in ("config.json", "tokenizer_config.json"):
+        if (folder / name).is_file() and "auto_map" in _read(folder / name):
+            raise CustomCode(
+                f"{folder / name} asks for the model's own Python code (auto_map), which is never run here. If "
+                f"transformers itself implements {config.get('model_type', 'this model')!r}, take auto_map out of a "
+                "copy of the folder and pass the copy; otherwise this model cannot be studied."
+            )
+    if config.get("quantization_config"):
+        method = config["quantization_config"].get("quant_method", "quantised")
+        raise QuantisedModel(
+            f"{folder} holds {method} weights: edits are checked against exact arithmetic, so pass the checkpoint "
+            "that it was made from, with dtype='bfloat16' if memory is short"
+        )
+    _check_tokenizer(folder)
+
+
+def _check_tokenizer(folder: Path) -> None:
+    if (folder / "tokenizer.json").is_file():
+        return
+    traces = ("tokenizer_config.json", "tokenizer.model", "vocab.json", "vocab.txt")
+    if any((folder / name).is_file() for name in traces):
+        raise slow_tokenizer(folder)
+    raise MissingTokenizer(f"{folder} holds no tokenizer: save one there with tokenizer.save_pretrained")
+
+
+def slow_tokenizer(folder: Path) -> SlowTokenizer:
+    """The refusal of a tokenizer that is not a fast one."""
+    return SlowTokenizer(
+        f"{folder} has no fast tokenizer (tokenizer.json): roles are found by character offsets, which slow ones do "
+        "not give. If the family has a fast one, write it with "
+        "AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)."
+    )
+
+
+def weight_files(folder: Path) -> list[str]:
+    """The names of a model's safetensors files, by its index if it has one."""
+    if (folder / INDEX).is_file():
+        return sorted(set(_read(folder / INDEX)["weight_map"].values()))
+    return [SINGLE]
+
+
+def check_weights(folder: Path) -> None:
+    """Refuse weights that are absent, pickled or cut short. Reads the files' headers, not the tensors."""
+    missing = [name for name in weight_files(folder) if not (folder / name).is_file()]
+    if missing and any(path for pattern in PICKLES for path in folder.glob(pattern)):
+        raise PickledWeights(
+            f"{folder} stores its weights as pickles, which can run code when they are opened: convert them once, on a "
+            "machine where you trust the file, with model.save_pretrained(FOLDER), and pass that folder"
+        )
+    if missing:
+        raise MissingWeights(f"{folder} lacks {', '.join(missing)}: fetch the model again, completely")
+    for name in weight_files(folder):
+        try:
+            with safe_open(folder / name, framework="pt"):
+                pass
+        except SafetensorError as error:
+            size = (folder / name).stat().st_size
+            raise DamagedWeights(
+                f"{folder / name} ({size} bytes) is truncated or damaged ({error}): fetch it again. A file of some "
+                "hundred bytes is a pointer that `git lfs pull` replaces."
+            ) from error
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise NoSuchFolder(f"{path} is not JSON ({error}): fetch it again") from error
+    if not isinstance(content, dict):
+        raise NoSuchFolder(f"{path} holds no object but a {type(content).__name__}: fetch it again")
+    return content

@@ -1,0 +1,64 @@
+"""A name for what a subject computes: sha256 over its weights, what its configuration adds, and its tokenizer.
+
+Weights are hashed tensor by tensor, as they are in memory: the same model saved, sharded or loaded another way has the
+same fingerprint; one changed weight, or another dtype, has not. Tied weights count once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel, PreTrainedTokenizerFast
+
+UNRELATED = frozenset({"_name_or_path", "architectures", "transformers_version", "dtype", "torch_dtype", "use_cache"})
+"""Fields of a configuration that say where it came from, or nothing about the numbers computed."""
+
+
+def fingerprint(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast) -> str:
+    """The fingerprint of a model with its tokenizer, as 64 hexadecimal digits."""
+    parts = {"weights": hash_weights(model), "config": _hash_config(model), "tokenizer": hash_tokenizer(tokenizer)}
+    return _sha(json.dumps(parts, sort_keys=True).encode())
+
+
+def hash_weights(model: PreTrainedModel) -> str:
+    """One digest a parameter, several at a time, and one over their list."""
+    named = sorted(model.named_parameters(), key=lambda item: item[0])
+    with ThreadPoolExecutor(max_workers=min(16, os.cpu_count() or 1)) as pool:
+        digests = list(pool.map(lambda item: _hash_tensor(item[1]), named))
+    return _sha(json.dumps([[name, digest] for (name, _), digest in zip(named, digests, strict=True)]).encode())
+
+
+def _hash_tensor(tensor: Tensor) -> str:
+    bare = tensor.detach().cpu().contiguous()
+    label = f"{bare.dtype} {tuple(bare.shape)} ".encode()
+    digest = hashlib.sha256(label)
+    digest.update(bare.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def _hash_config(model: PreTrainedModel) -> str:
+    return _sha(json.dumps(_related(model.config.to_dict()), sort_keys=True, default=str).encode())
+
+
+def _related(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _related(part) for key, part in value.items() if key not in UNRELATED}
+    return [_related(part) for part in value] if isinstance(value, list | tuple) else value
+
+
+def hash_tokenizer(tokenizer: PreTrainedTokenizerFast) -> str:
+    """A digest of the rules of a tokenizer, its special tokens and its chat template; not of its padding side."""
+    rules = json.loads(tokenizer.backend_tokenizer.to_str())
+    rules.update(padding=None, truncation=None)
+    special = {name: str(token) for name, token in tokenizer.special_tokens_map.items()}
+    return _sha(json.dumps([rules, special, tokenizer.chat_template], sort_keys=True, default=str).encode())
+
+
+def _sha(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

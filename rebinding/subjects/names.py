@@ -1,0 +1,143 @@
+"""What a user may call a subject, and what each name stands for.
+
+gemma2-9b                     one of the paper's four models, from the Hub
+gemma2-9b=FOLDER              a folder, to be judged as that model
+planted:pointer@gemma2        a model whose mechanism we wrote
+shape:gemma2-9b               random weights in the shape of that model
+FOLDER                        what save_pretrained wrote
+owner/name, owner/name@REV    a model on the Hub
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Literal, TypeAlias
+
+from rebinding.chat import Form
+from rebinding.subjects.errors import NoSuchFolder, UnknownName
+
+Kind: TypeAlias = Literal["planted", "shape", "folder", "hub"]
+
+
+@dataclass(frozen=True)
+class Alias:
+    """A model of the paper. A `revision` of None means the head of the Hub repository's main branch.
+
+    The commit that was loaded is recorded with every subject, so a run says what it used even where none was pinned.
+    """
+
+    name: str
+    hub_id: str
+    form: Form
+    revision: str | None = None
+
+
+ALIASES: Mapping[str, Alias] = MappingProxyType(
+    {
+        alias.name: alias
+        for alias in (
+            Alias("gemma2-9b", "google/gemma-2-9b-it", "gemma"),
+            Alias("gemma3-12b", "google/gemma-3-12b-it", "gemma"),
+            Alias("llama3.2-3b", "meta-llama/Llama-3.2-3B-Instruct", "llama3"),
+            Alias("llama3.1-8b", "meta-llama/Llama-3.1-8B-Instruct", "llama3"),
+        )
+    }
+)
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What a name stands for. `target` is a planted specification, an alias, a folder or a Hub id, by `kind`."""
+
+    kind: Kind
+    target: str
+    alias: Alias | None = None
+    revision: str | None = None
+
+
+def origin(name: str, *, revision: str | None = None) -> Origin:
+    """Read a name. A `revision` may stand in the name or beside it, and only for models on the Hub."""
+    found = _origin(name.strip())
+    if revision is None:
+        return found
+    if found.kind != "hub":
+        raise UnknownName(f"{name!r} is no Hub model and has no revisions; leave revision={revision!r} out")
+    if "@" in name and found.revision != revision:
+        raise UnknownName(f"{name!r} names revision {found.revision}, the argument {revision}; give one of the two")
+    return Origin("hub", found.target, found.alias, revision)
+
+
+def _origin(name: str) -> Origin:
+    if not name:
+        raise UnknownName(f"an empty name; {_what_names_are()}")
+    prefix, colon, rest = name.partition(":")
+    if colon and prefix == "planted":
+        return Origin("planted", rest)
+    if colon and prefix == "shape":
+        return Origin("shape", rest, _alias(rest, "shape:"))
+    if Path(name).expanduser().is_dir():
+        return Origin("folder", str(Path(name).expanduser()))
+    left, equals, folder = name.partition("=")
+    if equals:
+        return Origin("folder", _folder(folder), _alias(left, ""))
+    if name in ALIASES:
+        return Origin("hub", ALIASES[name].hub_id, ALIASES[name], ALIASES[name].revision)
+    if _looks_like_path(name):
+        return Origin("folder", _folder(name))
+    return _hub(name)
+
+
+def _alias(name: str, prefix: str) -> Alias:
+    if name not in ALIASES:
+        raise UnknownName(
+            f"{prefix}{name}: {name!r} is none of the paper's models{_nearest(name)}; "
+            f"they are called {', '.join(ALIASES)}"
+        )
+    return ALIASES[name]
+
+
+def _folder(path: str) -> str:
+    folder = Path(path).expanduser()
+    if not folder.is_dir():
+        raise NoSuchFolder(
+            f"there is no folder {path!r} (seen from {os.getcwd()}); give the folder that "
+            "save_pretrained wrote, or a Hub id"
+        )
+    return str(folder)
+
+
+def _looks_like_path(name: str) -> bool:
+    return (
+        name.startswith((".", "~", os.sep))
+        or name.partition("@")[0].count("/") > 1
+        or (os.sep != "/" and os.sep in name)
+    )
+
+
+def _hub(name: str) -> Origin:
+    repository, at, revision = name.partition("@")
+    if at and not revision:
+        raise UnknownName(f"{name!r} ends with @ but names no revision; write owner/name@REVISION or leave the @ out")
+    if repository in ALIASES:
+        return Origin("hub", ALIASES[repository].hub_id, ALIASES[repository], revision)
+    if "/" not in repository:
+        raise UnknownName(f"{name!r} names no subject{_nearest(name)}; {_what_names_are()}")
+    alias = next((one for one in ALIASES.values() if one.hub_id == repository), None)
+    return Origin("hub", repository, alias, revision or (alias.revision if alias else None))
+
+
+def _nearest(name: str) -> str:
+    near = difflib.get_close_matches(name.lower(), list(ALIASES), n=1)
+    return f" (did you mean {near[0]}?)" if near else ""
+
+
+def _what_names_are() -> str:
+    return (
+        f"a subject is one of {', '.join(ALIASES)}, ALIAS=FOLDER, planted:MECHANISM@ARCHITECTURE, shape:ALIAS, a "
+        "folder, or a Hub id owner/name, with @REVISION if need be"
+    )

@@ -1,0 +1,124 @@
+"""A short random prompt, and everything that passes through a model while it reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from rebinding.surgery.anatomy import Anatomy
+from rebinding.surgery.attention import SharedPrefix, Stage
+
+LENGTH = 12
+PROMPTS = 2
+LONGEST = 256
+"""A sliding window up to this long is made to bind: the probe is two tokens longer than it."""
+
+
+def draw_tokens(model: PreTrainedModel, anatomy: Anatomy) -> Tensor:
+    """Random tokens (prompt, token), the same ones every time, without those that stand for images or begin a text."""
+    bound = [window + 2 for window in anatomy.windows if window is not None and window <= LONGEST]
+    length = max([LENGTH, *bound])
+    ordinary = sorted(set(range(anatomy.vocabulary)) - _special_ids(model.config.to_dict()))
+    dice = torch.Generator().manual_seed(0)
+    return torch.tensor(ordinary)[torch.randint(len(ordinary), (PROMPTS, length), generator=dice)]
+
+
+def other_tokens(model: PreTrainedModel, anatomy: Anatomy, tokens: Tensor, last: int) -> Tensor:
+    """The same prompts with each of their `last` tokens exchanged for another one."""
+    ordinary = sorted(set(range(anatomy.vocabulary)) - _special_ids(model.config.to_dict()))
+    after = {token: ordinary[(place + 1) % len(ordinary)] for place, token in enumerate(ordinary)}
+    changed = tokens.clone()
+    changed[:, -last:] = torch.tensor([[after[token] for token in row] for row in tokens[:, -last:].tolist()])
+    return changed
+
+
+def _special_ids(config: dict[str, Any]) -> set[int]:
+    """The ids that a configuration, or one inside it, names: beginnings, ends, padding, images."""
+    found: set[int] = set()
+    for key, value in config.items():
+        if isinstance(value, dict):
+            found |= _special_ids(value)
+        elif str(key).endswith(("_token_id", "_token_index")) and value is not None:
+            found |= set(value) if isinstance(value, list) else {int(value)}
+    return found
+
+
+@dataclass(eq=False)
+class Watched:
+    """What passed: attention stages by (layer, stage), and inputs and outputs of modules by (layer, what).
+
+    Layer `n_layers` holds the input of the final norm, under `resid`. Rules of an attention call that change nothing.
+    """
+
+    stages: dict[tuple[int, Stage], Tensor] = field(default_factory=dict)
+    modules: dict[tuple[int, str], Tensor] = field(default_factory=dict)
+    logits: Tensor = field(default_factory=lambda: torch.empty(0))
+
+    def see(self, layer: int, stage: Stage, value: Tensor) -> Tensor:
+        """Keep a stage of attention."""
+        self.stages[layer, stage] = value
+        return value
+
+    def per_query_head(self, layer: int) -> bool:
+        """As the unedited run does."""
+        return False
+
+    def prefix(self, layer: int) -> SharedPrefix | None:
+        """Nothing stands before the probe."""
+        return None
+
+
+def token_device(model: PreTrainedModel) -> torch.device:
+    """Where token ids go: to the embedding."""
+    table: Any = model.get_input_embeddings()
+    device: torch.device = table.weight.device
+    return device
+
+
+@torch.no_grad()
+def forward(model: PreTrainedModel, anatomy: Anatomy, tokens: Tensor, *, rules: bool) -> Watched:
+    """Run the model on whatever attention it has, and keep what passes. With `rules` the attention has to be ours."""
+    seen = Watched()
+    device = token_device(model)
+    extra = {"rules": seen} if rules else {}
+    with _hooks(model, anatomy, seen):
+        seen.logits = model(input_ids=tokens.to(device), use_cache=False, **extra).logits
+    return seen
+
+
+@contextmanager
+def _hooks(model: PreTrainedModel, anatomy: Anatomy, seen: Watched) -> Iterator[None]:
+    handles: list[Any] = []
+
+    def on_input(module: nn.Module, layer: int, what: str) -> None:
+        def hook(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            seen.modules[layer, what] = args[0] if args else kwargs["hidden_states"]
+
+        handles.append(module.register_forward_pre_hook(hook, with_kwargs=True))
+
+    def on_output(module: nn.Module, layer: int, what: str) -> None:
+        def hook(_: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+            seen.modules[layer, what] = output[0] if isinstance(output, tuple) else output
+
+        handles.append(module.register_forward_hook(hook))
+
+    try:
+        for number, layer in enumerate(anatomy.layer_modules(model)):
+            on_input(layer, number, "resid")
+            on_output(layer, number, "written")
+            on_input(layer.get_submodule(anatomy.q.module), number, "read")
+            for letter, part in (("q", anatomy.q), ("k", anatomy.k), ("v", anatomy.v)):
+                on_output(layer.get_submodule(part.module), number, letter)
+            on_input(layer.get_submodule(anatomy.output), number, "z")
+            on_output(layer.get_submodule(anatomy.output), number, "attended")
+        on_input(model.get_submodule(anatomy.final_norm), anatomy.n_layers, "resid")
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()

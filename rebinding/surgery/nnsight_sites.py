@@ -1,0 +1,229 @@
+"""The sites as nnsight locations, and the code that runs beside the model.
+
+Everything here may run on another machine: it is sent as source, with a plan of plain dictionaries and tensors, and
+answers with tensors. So it knows nothing of edits, reads or surgeons, and keeps no state of its own.
+
+The names below are derived by nnsight from the library's source of the attention module and of its eager attention
+function. They are not a stable interface of either library; a test writes random values at each and sees logits change.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, TypedDict
+
+import torch
+from torch import Tensor
+
+ATTENTION_CALL = "attention_interface_1"
+"""In the attention module: the call of the attention function."""
+
+ROTATION_CALL = "apply_rotary_pos_emb_0"
+"""In the attention module: the call that rotates queries and keys."""
+
+ROTATION = "apply_rotary_pos_emb"
+"""The name of the rotating function in the file that defines the attention module."""
+
+IN_ATTENTION = {
+    "k_rot": ("repeat_kv_0", "output"),
+    "v_seen": ("repeat_kv_1", "output"),
+    "q_rot": ("torch_matmul_0", "input"),
+    "scores": ("nn_functional_softmax_0", "input"),
+    "pattern": ("nn_functional_dropout_0", "output"),
+}
+"""In the eager attention function: the operation of a site, and which end of it."""
+
+ORDER = ("resid", "q", "k", "v", "k_rot", "v_seen", "q_rot", "scores", "pattern", "z", "mlp_out")
+"""The sites of a layer in the order in which a forward pass reaches them."""
+
+
+class Write(TypedDict):
+    """An edit; `index` picks (row, [head,] position) of its site; `own`: it acts on query heads' own raw keys."""
+
+    index: tuple[Tensor, ...]
+    value: Tensor
+    where: Tensor | None
+    add: bool
+    own: bool
+
+
+class Shape(TypedDict):
+    """Where the parts of a model are, and how many."""
+
+    layers: str
+    attention: str
+    modules: dict[str, str]
+    slices: dict[str, tuple[int, int]]
+    final_norm: str
+    n_layers: int
+    n_heads: int
+    group: int
+    head_dim: int
+    key_norm: bool
+
+
+class Plan(TypedDict):
+    """One trace: what to write and what to return, by layer and site.
+
+    `source` is the recorded prompt of each row; `frozen`, if attention is, that recording's z: by layer, (prompt, head,
+    position, head_dim).
+    """
+
+    shape: Shape
+    writes: dict[tuple[int, str], list[Write]]
+    reads: list[tuple[int, str, tuple[Tensor, ...]]]
+    source: Tensor
+    frozen: list[Tensor] | None
+
+
+class Outcome(TypedDict):
+    """Values read, by place in the plan; whether any write changed a value; `own_keys`, between projection and
+    rotation: the keys that each query head sees, and where (row, head, position) they are not those of its group.
+    """
+
+    reads: dict[int, Tensor]
+    moved: bool
+    own_keys: tuple[Tensor, Tensor] | None
+
+
+def carry_out(model: Any, plan: Plan) -> Outcome:
+    """The body of a trace: walk through the forward pass in its own order, writing and reading where the plan says."""
+    shape, last = plan["shape"], plan["shape"]["n_layers"]
+    outcome: Outcome = {"reads": {}, "moved": False, "own_keys": None}
+    layers = part(model, shape["layers"])
+    for layer in range(last):
+        if sites_of(plan, layer) & set(IN_ATTENTION):
+            part(layers[layer], shape["attention"]).source  # noqa: B018  # asked for before the module runs, or never
+    for layer in range(last):
+        sites = sites_of(plan, layer)
+        for site in (site for site in ORDER if site in sites):
+            if site == "k_rot" and outcome["own_keys"] is not None:
+                attention = part(layers[layer], shape["attention"])
+                outcome["own_keys"] = rotate_own_keys(attention, shape, outcome["own_keys"])
+            visit(layers[layer], plan, outcome, layer, site)
+    if "resid" in sites_of(plan, last):
+        visit(part(model, shape["final_norm"]), plan, outcome, last, "resid")
+    if "logits" in sites_of(plan, last):
+        meet(plan, outcome, last, "logits", model.output.logits)
+    return outcome
+
+
+def sites_of(plan: Plan, layer: int) -> set[str]:
+    """The sites of a layer at which there is something to do."""
+    sites = {site for at, site in plan["writes"] if at == layer}
+    sites |= {site for at, site, _ in plan["reads"] if at == layer}
+    if any(write["own"] for write in plan["writes"].get((layer, "k"), [])):
+        sites.add("k_rot")
+    return sites | ({"z"} if plan["frozen"] is not None and layer < plan["shape"]["n_layers"] else set())
+
+
+def part(parent: Any, path: str) -> Any:
+    """A module below another one, by path."""
+    for name in path.split("."):
+        parent = getattr(parent, name)
+    return parent
+
+
+def visit(layer: Any, plan: Plan, outcome: Outcome, number: int, site: str) -> None:
+    """Hand the value at a site of a layer to `meet` and put back what comes out of it, if it is another one."""
+    shape = plan["shape"]
+    if site in IN_ATTENTION:
+        operation, end = IN_ATTENTION[site]
+        function = getattr(part(layer, shape["attention"]).source, ATTENTION_CALL).source
+        place = getattr(function, operation)
+    else:
+        end = "input" if site in ("resid", "z") else "output"
+        place = layer if site == "resid" else part(layer, shape["modules"][site])
+    raw = getattr(place, end)
+    before = with_heads(raw, shape, site)
+    after = meet(plan, outcome, number, site, before)
+    if after is not before:
+        setattr(place, end, without_heads(after, raw, shape, site))
+
+
+def with_heads(raw: Tensor, shape: Shape, site: str) -> Tensor:
+    """A value as the model holds it, as (row, head, position, width), or (row, position, width) without heads."""
+    if site in shape["slices"]:
+        start, stop = shape["slices"][site]
+        apart: Tensor = raw[..., start:stop].unflatten(-1, (-1, shape["head_dim"]))
+        return apart.transpose(1, 2)
+    if site in IN_ATTENTION and raw.shape[1] != shape["n_heads"]:
+        raise RuntimeError(
+            f"{site} has {raw.shape[1]} heads here, and the model {shape['n_heads']}: its heads are spread over "
+            "devices. Run it without tensor parallelism, or keep to resid, q, k, v, z, mlp_out and logits."
+        )
+    return raw
+
+
+def without_heads(value: Tensor, raw: Tensor, shape: Shape, site: str) -> Tensor:
+    """The inverse of `with_heads`."""
+    if site not in shape["slices"]:
+        return value
+    start, stop = shape["slices"][site]
+    return torch.cat([raw[..., :start], value.transpose(1, 2).flatten(2), raw[..., stop:]], dim=-1)
+
+
+def meet(plan: Plan, outcome: Outcome, layer: int, site: str, value: Tensor) -> Tensor:
+    """Write what the plan writes at a site, then read what it reads. Returns the same object if nothing is written."""
+    writes = plan["writes"].get((layer, site), [])
+    own = [write for write in writes if write["own"]]
+    if site == "z" and plan["frozen"] is not None:
+        value = plan["frozen"][layer].to(value)[plan["source"].to(value.device)]
+    if site == "k_rot" and outcome["own_keys"] is not None:
+        value = with_own_keys(value, *outcome["own_keys"])
+        outcome["own_keys"] = None
+    edited = value
+    for write in writes:
+        edited = edited if write["own"] else written(edited, write)
+    if own:
+        keys, where = own_copies(edited, own, plan["shape"]["group"])
+        outcome["own_keys"] = keys, where
+        outcome["moved"] = outcome["moved"] or bool(where.any())
+    outcome["moved"] = outcome["moved"] or not torch.equal(edited, value)
+    for number, (at, name, index) in enumerate(plan["reads"]):
+        if (at, name) == (layer, site):
+            outcome["reads"][number] = edited[tuple(axis.to(edited.device) for axis in index)].detach()
+    return edited
+
+
+def written(value: Tensor, write: Write) -> Tensor:
+    """A new tensor that differs from `value` in the cells of a write."""
+    index = tuple(axis.to(value.device) for axis in write["index"])
+    fill, old, where = write["value"].to(value), value[index], write["where"]
+    fill = old + fill if write["add"] else fill
+    result = value.clone()
+    result[index] = fill if where is None else torch.where(where.to(value.device)[..., None], fill, old)
+    return result
+
+
+def own_copies(group: Tensor, writes: list[Write], size: int) -> tuple[Tensor, Tensor]:
+    """What each query head sees of keys or values (row, kv head, position, head_dim) after the writes of its own, and
+    where that is not what the rest of its group sees.
+    """
+    shared = group.repeat_interleave(size, dim=1)  # (row, head, position, head_dim)
+    own = shared
+    for write in writes:
+        own = written(own, write)
+    return own, (own != shared).any(dim=-1)
+
+
+def rotate_own_keys(attention: Any, shape: Shape, own: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    """Raw keys that query heads own, after the model's own key norm and rotation, and where they are."""
+    raw, where = own
+    normed = attention.k_norm(raw) if shape["key_norm"] else raw
+    (_, keys, *angles), options = getattr(attention.source, ROTATION_CALL).inputs
+    if keys.shape[-1] != normed.shape[-1]:
+        raise RuntimeError(
+            f"the model rotates {keys.shape[-1]} of {normed.shape[-1]} dimensions of a key: a raw key cannot be edited "
+            "for one query head alone. Edit k_rot instead."
+        )
+    rotate = getattr(sys.modules[type(attention._module).__module__], ROTATION)
+    return rotate(normed, normed, *angles, **options)[1], where
+
+
+def with_own_keys(value: Tensor, keys: Tensor, where: Tensor) -> Tensor:
+    """Keys with those of single query heads among them; the others must have come out as in the model itself."""
+    gap = torch.where(where[..., None], 0, keys - value).detach().abs().amax()
+    if bool(gap > 8 * torch.finfo(value.dtype).eps * value.detach().abs().amax()):
+        raise RuntimeError("the model does more to a key than norm and rotation: edit k_rot instead of the raw key")
+    return torch.where(where[..., None], keys, value)

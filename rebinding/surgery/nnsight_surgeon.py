@@ -1,0 +1,159 @@
+"""The same edits and reads as one nnsight trace: the independent check of the torch surgeon, and the way to NDIF.
+
+Every run is one full forward pass over all rows, on the library's own eager attention, in which nnsight hands values
+out and takes edited ones back. Nothing is replayed and nothing is skipped; only the checks of a call are shared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import nnsight
+import torch
+from nnsight import TransformersModel
+from nnsight.tracing.backend import Backend
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from rebinding.surgery import plan as calls
+from rebinding.surgery.anatomy import Anatomy
+from rebinding.surgery.nnsight_remote import Remote, library_attention, wrapped
+from rebinding.surgery.nnsight_sites import Outcome, Plan, Shape, Write, carry_out
+from rebinding.surgery.recording import Recording
+from rebinding.surgery.sites import HEADLESS, Attention, Edit, NothingEdited, Read, Site, SurgeryError
+
+
+class NNsightSurgeon:
+    """Carries out edits and reads as nnsight traces; see `rebinding.surgery.sites` for the vocabulary.
+
+    With `remote=True` a trace runs on NDIF, `model` being a `TransformersModel` or loaded from the Hub; with
+    `remote="local"` it runs here, after having been packed and unpacked as if it had travelled.
+    """
+
+    def __init__(self, model: PreTrainedModel | TransformersModel, anatomy: Anatomy, *, remote: Remote = False) -> None:
+        self.model, self.anatomy, self.remote = wrapped(model, remote), anatomy, remote
+        self.shape = shape_of(anatomy)
+
+    def record(self, tokens: Tensor, *, keep: Collection[Site] = ()) -> Recording:
+        """Remember prompts (prompt, token), and the sites to `keep` of their unedited run: `z` for frozen attention."""
+        if tokens.ndim != 2 or tokens.shape[1] < 2:
+            raise SurgeryError(f"tokens must be (prompt, token), two tokens or more; got shape {tuple(tokens.shape)}")
+        recording = Recording(tokens, {}, [])
+        wanted = [(site, layer) for site in keep for layer in range(self._n_layers(site))]
+        if wanted:
+            everywhere = [self._everywhere(site, layer, tokens.shape[1]) for site, layer in wanted]
+            for (site, _), kept in zip(wanted, self.run(recording, [], everywhere), strict=True):
+                recording.sites.setdefault(site, []).append(kept)
+        return recording
+
+    def with_spots(self, recording: Recording, reads: Sequence[Read]) -> Recording:
+        """The recording as it is: every run is a full one, and none is shortened by what was read before."""
+        return recording
+
+    def run(
+        self,
+        recording: Recording,
+        edits: Sequence[Edit],
+        reads: Sequence[Read],
+        *,
+        source: Tensor | None = None,
+        attention: Attention = "live",
+        allow_still: bool = False,
+    ) -> list[Tensor]:
+        """Run a batch whose row `r` is the prompt `source[r]` with the edits that name row `r`; one tensor per read.
+
+        Edits that leave every value as it is raise `NothingEdited` unless `allow_still`. With `attention="frozen"`
+        every head's z is held at its recorded value, except where an edit writes z.
+        """
+        call = calls.make_plan(self.anatomy, recording, edits, reads, source, attention, allow_still=allow_still)
+        frozen = self._recorded_z(recording) if attention == "frozen" else None
+        rows = torch.arange(call.n_rows)
+        plan: Plan = {
+            "shape": self.shape,
+            "writes": writes_of(call),
+            "reads": [(read.layer, read.site, index(read, rows)) for read in call.reads],
+            "source": call.source,
+            "frozen": frozen,
+        }
+        outcome = self._trace(recording.tokens[call.source.to(recording.tokens.device)], plan)
+        if edits and not allow_still and not outcome["moved"]:
+            raise NothingEdited(
+                "every edit writes what was there already (or adds zero): the result would be the unedited run. "
+                "Pass allow_still=True if that is what you are testing."
+            )
+        found = [outcome["reads"][number] for number in range(len(call.reads))]
+        return [
+            value if read.take is None else read.take(value, rows)
+            for read, value in zip(call.reads, found, strict=True)
+        ]
+
+    @torch.no_grad()
+    def _trace(self, tokens: Tensor, plan: Plan) -> Outcome:
+        if self.remote is not False:
+            return trace(self.model, tokens, plan, self.remote)
+        module = self.model._module
+        with library_attention(module):
+            return trace(self.model, tokens.to(module.get_input_embeddings().weight.device), plan, False)
+
+    def _n_layers(self, site: Site) -> int:
+        return self.anatomy.n_layers + (site == "resid")
+
+    def _everywhere(self, site: Site, layer: int, length: int) -> Read:
+        heads = self.anatomy.n_kv_heads if site in ("k", "v") else self.anatomy.n_heads
+        return Read(site, layer, positions=range(length), heads=None if site in HEADLESS else range(heads))
+
+    def _recorded_z(self, recording: Recording) -> list[Tensor]:
+        if not recording.has("z"):
+            raise SurgeryError("attention='frozen' needs recorded head outputs: record(tokens, keep={'z'})")
+        return recording.sites["z"]
+
+
+def trace(model: Any, tokens: Tensor, plan: Plan, remote: Remote) -> Outcome:
+    """One forward pass with a plan carried out beside it, here or elsewhere."""
+    carrier: dict[str, Any] = {} if remote is False else {"remote": remote}
+    carrier = {"backend": remote} if isinstance(remote, Backend) else carrier
+    with model.trace(input_ids=tokens, use_cache=False, **carrier):
+        outcome = nnsight.save(carry_out(model, plan))
+    return outcome  # type: ignore[no-any-return]  # nnsight is untyped
+
+
+def index(named: Edit | Read, rows: Tensor) -> tuple[Tensor, ...]:
+    """The cells that an edit or a read names, as an index into (row, [head,] position)."""
+    if named.heads is None:
+        return rows[:, None], named.positions
+    return rows[:, None, None], named.heads[:, :, None], named.positions[:, None, :]
+
+
+def writes_of(call: calls.Plan) -> dict[tuple[int, str], list[Write]]:
+    """The edits of a call by layer and site, in the order in which they were listed."""
+    writes: dict[tuple[int, str], list[Write]] = {}
+    for edit in call.edits:
+        write: Write = {
+            "index": index(edit, calls.touched(edit, call.n_rows)),
+            "value": edit.value,
+            "where": edit.where,
+            "add": edit.mode == "add",
+            "own": edit.scope == "head",
+        }
+        writes.setdefault((edit.layer, edit.site), []).append(write)
+    return writes
+
+
+def shape_of(anatomy: Anatomy) -> Shape:
+    """What a trace must know of a model's anatomy."""
+    projections = {"q": anatomy.q, "k": anatomy.k, "v": anatomy.v}
+    return {
+        "layers": anatomy.layers,
+        "attention": anatomy.attention,
+        "modules": {site: one.module for site, one in projections.items()}
+        | {"z": anatomy.output, "mlp_out": anatomy.mlp},
+        "slices": {site: (one.start, one.stop) for site, one in projections.items()}
+        | {"z": (0, anatomy.n_heads * anatomy.head_dim)},
+        "final_norm": anatomy.final_norm,
+        "n_layers": anatomy.n_layers,
+        "n_heads": anatomy.n_heads,
+        "group": anatomy.group,
+        "head_dim": anatomy.head_dim,
+        "key_norm": anatomy.query_key_norms,
+    }

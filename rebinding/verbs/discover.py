@@ -1,0 +1,106 @@
+"""`python -m rebinding discover`: find a model's circuit by path patching, print it by group, save it, draw it."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+from typing import get_args
+
+import torch
+
+from rebinding.circuit import Owner, save
+from rebinding.designs import DESIGNS, NOISE_KINDS, Design, design
+from rebinding.experiments.discovery import discover
+from rebinding.experiments.paths import PAPER, PAPER_LITERAL, Frozen, PathSettings, Scene, Scope, Stage
+from rebinding.prompts import Encoder
+from rebinding.store import Shelf, Store, default_root
+from rebinding.subjects import Subject, load
+
+STAGES = {"paper": PAPER, "paper-literal": PAPER_LITERAL}
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--model", required=True, metavar="NAME", help="an alias, a Hub id, a folder, planted:MECHANISM"
+    )
+    parser.add_argument("--design", choices=DESIGNS, default="partner_second")
+    parser.add_argument("--noise", choices=NOISE_KINDS, default="independent")
+    parser.add_argument("--samples", type=int, default=100, metavar="N", help="prompts (default 100, as in the paper)")
+    parser.add_argument("--first-id", type=int, default=0, metavar="ID", help="the first prompt id")
+    parser.add_argument("--boxes", type=int, default=3, metavar="N")
+    parser.add_argument("--stages", choices=STAGES, default="paper", help="paper-literal: D acts on C's query")
+    parser.add_argument(
+        "--keep", metavar="A,B,C,D,E", help="heads kept per stage (default: the paper's 50,50,25,10,10)"
+    )
+    parser.add_argument("--least", type=float, default=0.0, metavar="X", help="select scores below -X only (default 0)")
+    parser.add_argument("--frozen", choices=get_args(Frozen), default="all")
+    parser.add_argument("--scope", choices=get_args(Scope), default="head")
+    parser.add_argument("--block", type=int, default=16, metavar="N", help="prompts computed at once")
+    parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--store", type=Path, metavar="DIR", help="where finished blocks are kept (default .rebinding)")
+    parser.add_argument("--no-store", action="store_true", help="keep nothing; an interrupted run starts again")
+    parser.add_argument("--save", type=Path, metavar="FILE", help="write the circuit as JSON")
+    parser.add_argument("--figure", type=Path, metavar="FILE", help="draw the groups at their tokens over layers")
+
+
+def run(options: argparse.Namespace) -> int:
+    if options.samples < 1:
+        raise ValueError(f"--samples {options.samples}: at least one prompt is needed")
+    stages = kept_heads(STAGES[options.stages], options.keep)
+    subject = load(options.model, dtype=options.dtype, device=options.device)
+    drawn = design(options.design, boxes=options.boxes, tokenizer=subject.tokenizer)
+    ids = range(options.first_id, options.first_id + options.samples)
+    scene = scene_of(subject.encoder(), drawn, ids, options.noise)
+    found = discover(
+        subject.surgeon(),
+        scene,
+        stages,
+        settings=PathSettings(options.frozen, options.scope, options.block),
+        least=options.least,
+        described={"design": options.design, "noise": options.noise, "first_id": options.first_id},
+        shelf=None if options.no_store else _shelf(subject, options.store),
+    )
+    print("\n".join(found.circuit.lines()))
+    for stage in stages:
+        if stage.group not in found.circuit.groups:
+            print(f"{stage.group}  at {stage.sender:18} (none)")
+    if options.save:
+        save(found.circuit, owner_of(subject), options.save)
+    if options.figure:
+        from rebinding.report.circuit_figure import draw_circuit  # matplotlib only where a figure is wanted
+
+        draw_circuit(found.circuit, subject.anatomy.n_layers, subject.name).savefig(options.figure)
+    return 0
+
+
+def kept_heads(stages: tuple[Stage, ...], given: str | None) -> tuple[Stage, ...]:
+    """The stages with other numbers of heads kept."""
+    if given is None:
+        return stages
+    try:
+        counts = [int(part) for part in given.split(",")]
+    except ValueError:
+        counts = []
+    if len(counts) != len(stages) or min(counts) < 1:
+        raise ValueError(f"--keep {given}: give {len(stages)} positive numbers, one a stage, such as 50,50,25,10,10")
+    return tuple(replace(stage, keep=count) for stage, count in zip(stages, counts, strict=True))
+
+
+def scene_of(encoder: Encoder, drawn: Design, ids: range, noise: str) -> Scene:
+    """Clean and noise prompts of some ids, with their answers."""
+    pairs = [drawn.noise(number, noise) for number in ids]  # type: ignore[arg-type]  # argparse checked the choice
+    clean = encoder.encode(pair.original for pair in pairs)
+    corrupt = encoder.encode(pair.counterfactual for pair in pairs)
+    labels = torch.tensor([encoder.answer_token(pair.original.answer) for pair in pairs])
+    return Scene(tuple(ids), tuple(clean), tuple(corrupt), labels)
+
+
+def owner_of(subject: Subject) -> Owner:
+    """The model as a circuit file names it."""
+    return Owner(subject.name, subject.fingerprint, subject.anatomy.n_layers, subject.anatomy.n_heads)
+
+
+def _shelf(subject: Subject, root: Path | None) -> Shelf:
+    return Store(root or default_root()).shelf(subject=subject.fingerprint, dtype=subject.dtype)

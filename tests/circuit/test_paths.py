@@ -1,0 +1,138 @@
+"""Path patching equals the naive schedule, on every architecture, and says no where it should."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from rebinding.boxes import Contains, Story, Swap
+from rebinding.evidence import Evidence
+from rebinding.experiments.discovery import TinyProbabilities, scores, select
+from rebinding.experiments.paths import PAPER, PAPER_LITERAL, PathSettings, Scene, Stage, score_stage
+from rebinding.prompts import Encoded, Prompt
+from rebinding.surgery import Anatomy, TorchSurgeon, derive
+from tests.circuit.naive import Naive, stage_probabilities
+from tests.surgery.models import FAMILIES, Family, tiny, tokens
+
+RELATIVE = 1e-5
+ROLES = {"context_partner": 4, "swap_partner": 7, "question_box": 9, "readout": 12}
+RECEIVERS = {
+    "A": [],
+    "B": [(1, 0), (2, 5), (3, 2), (3, 3)],
+    "C": [(1, 1), (1, 2), (3, 4)],
+    "D": [(2, 0), (2, 1), (3, 5)],
+    "E": [(2, 3), (3, 0)],
+}
+
+
+def fake_prompts(prompts: Tensor, roles: dict[str, int]) -> list[Encoded]:
+    """Random tokens with roles at fixed places; the story is never looked at."""
+    story = Story((Contains("A", "egg"), Contains("B", "fan")), (Swap("B", "A"),))
+    return [Encoded(Prompt(story, "A"), "", tuple(row.tolist()), dict(roles)) for row in prompts]
+
+
+def scene_of(family: Family, noise_roles: dict[str, int] = ROLES) -> Scene:
+    """Two prompts and their noise."""
+    drawn = tokens(family, n=4)
+    clean, noise = fake_prompts(drawn[:2], ROLES), fake_prompts(drawn[2:], noise_roles)
+    return Scene((7, 8), tuple(clean), tuple(noise), torch.tensor([11, 50]))
+
+
+def apart(model: PreTrainedModel, family: Family, anatomy: Anatomy) -> PreTrainedModel:
+    """The same model with one KV head per query head, on the library's own eager attention."""
+    single = tiny(family, num_key_value_heads=anatomy.n_heads)
+    state = dict(model.state_dict())
+    for name in [name for name in state if "k_proj" in name or "v_proj" in name]:
+        if "vision" not in name:
+            spread = state[name].unflatten(0, (-1, anatomy.head_dim)).repeat_interleave(anatomy.group, 0)
+            state[name] = spread.flatten(0, 1)
+    single.load_state_dict(state)
+    return single
+
+
+def table(evidence: Evidence, column: str) -> Tensor:
+    """(prompt, layer, head)."""
+    rows = evidence.rows.sort_values(["prompt", "layer", "head"])
+    shape = tuple(rows[name].nunique() for name in ("prompt", "layer", "head"))
+    return torch.tensor(rows[column].to_numpy().copy()).view(shape)
+
+
+@pytest.mark.parametrize("stage", [*PAPER, PAPER_LITERAL[3]], ids=["A", "B", "C", "D", "E", "D by q"])
+@pytest.mark.parametrize("frozen", ["all", "none"])
+@pytest.mark.parametrize("scope", ["head", "group"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_equals_the_naive_schedule(family: Family, scope: Any, frozen: Any, stage: Stage) -> None:
+    """p_patch of every prompt and sender, to 1e-5 relative; the noise prompts have their roles elsewhere."""
+    model = tiny(family)
+    anatomy = derive(model)
+    plain = apart(model, family, anatomy) if scope == "head" else copy.deepcopy(model)
+    surgeon = TorchSurgeon(model, anatomy)
+    scene = scene_of(family, {**ROLES, "context_partner": 5, "swap_partner": 6, "question_box": 10})
+    receivers = RECEIVERS[stage.group]
+    evidence = score_stage(surgeon, scene, stage, receivers, settings=PathSettings(frozen, scope, block=2))
+    naive = Naive(plain, anatomy.layer_modules(plain), anatomy.n_heads, anatomy.head_dim)
+    senders = [(layer, head) for layer in range(anatomy.n_layers) for head in (0, 1, 5)]
+    got, orig = table(evidence, "p_patch"), table(evidence, "p_orig")
+    for number, (clean, noise) in enumerate(zip(scene.clean, scene.noise, strict=True)):
+        label = int(scene.labels[number])
+        want = stage_probabilities(
+            naive, clean, noise, label, stage, receivers, frozen=frozen == "all", senders=senders,
+            group=1 if scope == "head" else anatomy.group,
+        )  # fmt: skip
+        for (layer, head), probability in zip(senders, want, strict=True):
+            assert float(got[number, layer, head]) == pytest.approx(probability, rel=RELATIVE), (layer, head)
+        assert float(orig[number, 0, 0]) == pytest.approx(naive.probability(clean, label), rel=RELATIVE)
+    moved = (got != orig).any(dim=0)  # (layer, head)
+    last = max((layer for layer, _ in receivers), default=anatomy.n_layers)
+    assert not moved[last:].any(), "a head at or above every receiver cannot send: exactly zero"
+    if stage.component == "q" and stage.sender != stage.at and frozen == "all":
+        assert not moved.any(), "frozen, nothing carries a value from one token to another"
+    else:
+        assert moved[0].all(), "sliding windows may cut a late sender off, but not the first layer's"
+
+
+def test_block_size_does_not_matter() -> None:
+    """One prompt at a time or all at once."""
+    model = tiny("gemma2")
+    surgeon = TorchSurgeon(model, derive(model))
+    scene = scene_of("gemma2")
+    runs = [score_stage(surgeon, scene, PAPER[2], RECEIVERS["C"], settings=PathSettings(block=size)) for size in (1, 2)]
+    found = [table(run, "p_patch") for run in runs]
+    assert torch.allclose(found[0], found[1], rtol=RELATIVE, atol=0)
+
+
+def test_a_stage_without_receivers_to_send_to_is_refused() -> None:
+    """An empty group upstream is an error here; discovery turns it into an empty group."""
+    model = tiny("llama")
+    with pytest.raises(ValueError, match="group A, which is empty"):
+        score_stage(TorchSurgeon(model, derive(model)), scene_of("llama"), PAPER[1], [])
+    with pytest.raises(ValueError, match="go together"):
+        Stage("X", "readout", "A", None, "readout", 1)
+
+
+def evidence_of(changes: list[float], p_orig: float = 0.5) -> Evidence:
+    """Evidence of one prompt and one layer with given relative changes."""
+    rows = pd.DataFrame({"prompt": 0, "layer": 0, "head": range(len(changes)), "logit_orig": 0.0, "p_orig": p_orig})
+    rows = rows.assign(logit_patch=0.0, p_patch=[p_orig * (1 + change) for change in changes])
+    return Evidence("paths", rows, {})
+
+
+def test_selection() -> None:
+    """The most negative first, ties by place, exact zeros and gains never; as published they fill up the list."""
+    found = scores(evidence_of([0.0, -0.25, 0.5, -0.5, -0.25]))
+    assert select(found, 2) == [(0, 3), (0, 1)]
+    assert select(found, 9) == [(0, 3), (0, 1), (0, 4)]
+    assert select(found, 4, rule="published") == [(0, 3), (0, 1), (0, 4), (0, 0)]
+    assert select(found, 2, exclude=[(0, 3)]) == [(0, 1), (0, 4)]
+
+
+def test_tiny_probabilities_are_pointed_out() -> None:
+    """A relative change of next to nothing is next to meaningless."""
+    with pytest.warns(TinyProbabilities, match="1 of 1 prompts"):
+        scores(evidence_of([-0.5], p_orig=1e-6))

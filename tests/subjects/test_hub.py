@@ -1,0 +1,113 @@
+"""Models on the Hub: from the cache when offline; refusals as the Hub words them, from a Hub of a few lines."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+
+import huggingface_hub
+import pytest
+import torch
+
+from rebinding.subjects import errors, load
+from tests.subjects.folders import change_config, save_tiny
+from tests.surgery.models import tiny, tokens
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a model's one snapshot in an otherwise empty cache, with the Hub out of reach."""
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    repository = tmp_path / "cache" / "models--owner--name"
+    (repository / "refs").mkdir(parents=True)
+    for branch in ("main", "other"):
+        (repository / "refs" / branch).write_text(COMMIT)
+    return save_tiny(repository / "snapshots" / COMMIT)
+
+
+@contextmanager
+def hub(monkeypatch: pytest.MonkeyPatch, status: int, code: str) -> Iterator[list[str]]:
+    """A Hub on this machine that answers everything with one error; yields the paths that it was asked for."""
+    asked: list[str] = []
+
+    class Answer(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            body = json.dumps({"error": code}).encode()
+            self.send_response(status)
+            self.send_header("X-Error-Code", code)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(b"" if self.command == "HEAD" else body)
+
+        do_HEAD = do_GET
+
+        def log_message(self, *args: object) -> None:
+            """Say nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answer) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+        monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", f"http://127.0.0.1:{server.server_port}")
+        try:
+            yield asked
+        finally:
+            server.shutdown()
+
+
+@pytest.mark.parametrize("name", ["owner/name", "owner/name@other", f"owner/name@{COMMIT}"])
+def test_a_cached_model_needs_no_network_and_says_its_commit(name: str, cache: Path) -> None:
+    subject = load(name)
+    assert subject.revision == COMMIT
+    with torch.no_grad():
+        assert torch.equal(subject.model(tokens("llama")).logits, tiny("llama")(tokens("llama")).logits)
+
+
+@pytest.mark.parametrize("name", ["gemma3-12b", "llama3.1-8b", "owner/name@elsewhere"])
+def test_offline(name: str, cache: Path) -> None:
+    with pytest.raises(errors.OfflineModel, match=r"not on this machine.*HF_HOME .*pass a folder"):
+        load(name)
+
+
+def test_weights_that_never_came(cache: Path) -> None:
+    (cache / "model.safetensors").unlink()
+    with pytest.raises(errors.SubjectError, match=r"lacks model\.safetensors"):
+        load("owner/name")
+
+
+def test_a_refused_model_does_not_need_its_weights(cache: Path) -> None:
+    (cache / "model.safetensors").unlink()
+    change_config(cache, auto_map={"AutoModelForCausalLM": "modeling.Model"})
+    with pytest.raises(errors.CustomCode):
+        load("owner/name")
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "error", "message"),
+    [
+        (403, "GatedRepo", errors.GatedModel, "accept its licence, then log in"),
+        (404, "RevisionNotFound", errors.AbsentModel, "has no revision 'v9'"),
+        (401, "RepoNotFound", errors.AbsentModel, "check the spelling; if it is private, log in"),
+    ],
+)
+def test_what_the_hub_refuses(
+    status: int, code: str, error: type[Exception], message: str, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.rmtree(cache.parents[1])
+    with hub(monkeypatch, status, code) as asked, pytest.raises(error, match=message):
+        load("owner/name@v9")
+    assert asked
+    assert "owner/name" in asked[0]
+
+
+def test_an_id_that_cannot_be_one(cache: Path) -> None:
+    with pytest.raises(errors.UnknownName, match="cannot be a Hub id"):
+        load("owner/na..me")

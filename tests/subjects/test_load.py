@@ -1,0 +1,79 @@
+"""Subjects from folders: what comes back is what was saved, checked and ready."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from rebinding.boxes import Contains, Story, Swap
+from rebinding.prompts import Prompt, token_batch
+from rebinding.subjects import load
+from rebinding.surgery import Edit, Read
+from tests.subjects.folders import save_tiny
+from tests.surgery.models import FAMILIES, Family, tiny, tokens
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_folder_gives_the_model_that_was_saved(family: Family, tmp_path: Path) -> None:
+    subject = load(str(save_tiny(tmp_path, family)), form="raw")
+    ids = tokens(family)
+    with torch.no_grad():
+        assert torch.equal(subject.model(ids).logits, tiny(family)(ids).logits)
+    assert (subject.dtype, subject.device, subject.form) == ("float32", torch.device("cpu"), "raw")
+    assert subject.revision is None
+    assert not subject.model.training
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_anatomy_is_that_of_the_text_tower(family: Family, tmp_path: Path) -> None:
+    anatomy = load(str(save_tiny(tmp_path, family))).anatomy
+    assert (anatomy.n_layers, anatomy.n_heads, anatomy.n_kv_heads, anatomy.head_dim) == (4, 6, 2, 10)
+    assert anatomy.norms == ("sandwich" if "gemma" in family else "pre")
+    inside = "model.language_model" if family == "gemma3_multimodal" else "model"
+    assert anatomy.layers == f"{inside}.layers"
+
+
+def test_the_multimodal_wrapper_keeps_its_vision_tower_as_it_is(tmp_path: Path) -> None:
+    model = load(str(save_tiny(tmp_path, "gemma3_multimodal"))).model
+    assert type(model).__name__ == "Gemma3ForConditionalGeneration"
+    assert model.config.text_config._attn_implementation == "rebinding_eager"
+    assert model.config.vision_config._attn_implementation == "eager"
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_sixteen_bits(dtype: str, tmp_path: Path) -> None:
+    subject = load(str(save_tiny(tmp_path, "gemma2")), dtype=dtype)
+    assert {weight.dtype for weight in subject.model.parameters()} == {getattr(torch, dtype)}
+    assert subject.dtype == dtype
+    frequencies = dict(subject.model.named_buffers())["model.rotary_emb.inv_freq"]
+    assert frequencies.dtype == torch.float32
+
+
+@pytest.mark.parametrize("device", ["cpu", {"": "cpu"}, {"model": "cpu", "lm_head": "cpu"}])
+def test_accelerate_places_the_model(device: str | dict[str, str], tmp_path: Path) -> None:
+    subject = load(str(save_tiny(tmp_path)), device=device)
+    assert {weight.device.type for weight in subject.model.parameters()} == {"cpu"}
+
+
+def test_the_surgeon_and_the_encoder_work(tmp_path: Path) -> None:
+    """An edit that swaps a residual for that of another prompt gives that prompt's logits from there on."""
+    subject = load(str(save_tiny(tmp_path, vocab_size=160)))
+    stories = [Story((Contains("A", one), Contains("B", "fan")), (Swap("A", "B"),)) for one in ("egg", "tea")]
+    ids = token_batch(subject.encoder().encode([Prompt(story, "A") for story in stories]))
+    surgeon, last = subject.surgeon(), ids.shape[1] - 1
+    recording = surgeon.record(ids)
+    edit = Edit("resid", 4, recording.sites["resid"][4][1:, last:], positions=[last], rows=[0])
+    (logits,) = surgeon.run(recording, [edit], [Read("logits", positions=[last])])
+    with torch.no_grad():
+        expected = subject.model(ids).logits[:, last]
+    torch.testing.assert_close(logits[0, 0], expected[1])
+    assert not torch.allclose(expected[0], expected[1])
+
+
+def test_an_alias_gives_a_folder_its_chat_form(tmp_path: Path) -> None:
+    folder = save_tiny(tmp_path)
+    assert load(f"llama3.2-3b={folder}").form == "llama3"
+    assert load(str(folder)).form == "template"
+    assert load(f"llama3.2-3b={folder}", form="raw").form == "raw"

@@ -1,0 +1,91 @@
+"""Batches of edits and reads at every site, made so that a surgeon that is wrong anywhere cannot pass."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from rebinding.surgery.sites import HEADLESS, SITES, Attention, Edit, Mode, Read, Scope, Site
+from tests.surgery.models import VOCABULARY
+
+LENGTH = 13
+SOURCE = torch.tensor([0, 2, 1, 2])
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A row of the matrix: a site, with its scope if it takes one, or with attention frozen."""
+
+    site: Site
+    scope: Scope | None = None
+    attention: Attention = "live"
+
+    def __str__(self) -> str:
+        extra = self.scope or ("frozen" if self.attention == "frozen" else None)
+        return self.site + (f" {extra}" if extra else "")
+
+
+CELLS = [
+    *(Cell(site, scope) for site in SITES for scope in (("group", "head") if site in ("k", "v") else (None,))),
+    *(Cell(site, attention="frozen") for site in ("resid", "z", "mlp_out", "logits")),
+]
+
+
+def width(site: Site) -> int:
+    """The last dimension of a site in the tiny models."""
+    named: dict[Site, int] = {"scores": LENGTH, "pattern": LENGTH, "resid": 24, "mlp_out": 24, "logits": VOCABULARY}
+    return named.get(site, 10)
+
+
+def edits_of(cell: Cell, mode: Mode) -> list[Edit]:
+    """Three edits of a site, two of them in one place; other heads and positions in every row, no row in all three."""
+    dice = torch.Generator().manual_seed(len(str(cell)))
+    few = cell.scope == "group"
+    heads = [[1, 0], [0, 1], [1, 0]] if few else [[4, 1], [0, 5], [2, 3]]
+    one, other, third = (None, None, None) if cell.site in HEADLESS else (heads, [1], [0, 1])
+    inner = (width(cell.site),) if one is None else (1, width(cell.site))
+
+    def values(rows: int, positions: int, count: int) -> Tensor:
+        shape = (rows, positions, width(cell.site)) if one is None else (rows, count, positions, width(cell.site))
+        return torch.randn(shape, generator=dice)
+
+    first = values(3, 2, 2)
+    mask = torch.rand(first.shape[:-1], generator=dice) < 0.6
+    mask[..., 0] = True
+    return [
+        Edit(
+            cell.site,
+            1,
+            first,
+            positions=[[4, 9], [7, 6], [12, 8]],
+            heads=one,
+            rows=[3, 0, 2],
+            mode=mode,
+            scope=cell.scope,
+            where=mask,
+        ),
+        Edit(cell.site, 1, torch.ones(inner), positions=[6, 9], heads=other, rows=[0], mode="add", scope=cell.scope),
+        Edit(cell.site, 2, values(1, 1, 2), positions=[5], heads=third, rows=[1, 2], mode=mode, scope=cell.scope),
+    ]
+
+
+def reads_of(cell: Cell) -> list[Read]:
+    """The edited site where it was edited and one layer above, and what comes of it: residual, patterns, logits."""
+    heads = None if cell.site in HEADLESS else [[0, 1], [1, 0], [0, 1], [1, 0]]
+    many = heads if heads is None or cell.site in ("k", "v") else [[4, 1, 0], [1, 5, 0], [2, 0, 3], [4, 1, 2]]
+    around: list[Read] = [
+        Read(cell.site, layer, positions=[[7, 6, 5], [12, 5, 0], [8, 12, 5], [4, 9, 11]], heads=many)
+        for layer in (1, 2, 3)
+    ]
+    later = [Read("resid", 4, positions=[3, 12]), Read("logits", positions=[[12, 9], [11, 5], [10, 12], [12, 4]])]
+    if cell.attention == "frozen":
+        return [*around, Read("q", 3, heads=[0, 5], positions=[5, 12]), *later]
+    return [*around, Read("pattern", 3, heads=[0, 5], positions=[5, 12]), *later]
+
+
+def error(one: list[Tensor], other: list[Tensor]) -> float:
+    """The largest difference of two answers, relative to what is larger than one: masked scores are about -3e38."""
+    gaps = [((a - b).abs() / b.abs().clamp(min=1)).max() for a, b in zip(one, other, strict=True)]
+    return float(torch.stack(gaps).max())

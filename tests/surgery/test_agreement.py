@@ -1,0 +1,125 @@
+"""Two surgeons and a forward pass written by hand return the same numbers, at every site, for every family.
+
+`pytest tests/surgery/test_agreement.py -k matrix -s` prints the largest disagreement by site, family and pair.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from itertools import combinations
+
+import pytest
+import torch
+from torch import Tensor
+
+from rebinding.surgery.anatomy import derive
+from rebinding.surgery.held import Live
+from rebinding.surgery.nnsight_surgeon import NNsightSurgeon
+from rebinding.surgery.sites import Edit, Read
+from rebinding.surgery.torch_surgeon import TorchSurgeon
+from tests.surgery.cases import CELLS, LENGTH, SOURCE, Cell, edits_of, error, reads_of
+from tests.surgery.models import FAMILIES, Family, tiny, tokens
+from tests.surgery.oracle import oracle
+
+PAIRS = tuple(" / ".join(pair) for pair in combinations(("torch", "nnsight", "oracle"), 2))
+
+
+@functools.cache
+def surgeons(family: Family) -> tuple[TorchSurgeon, NNsightSurgeon, Tensor]:
+    """Both surgeons on one model, and prompts."""
+    model = tiny(family)
+    anatomy = derive(model)
+    return TorchSurgeon(model, anatomy), NNsightSurgeon(model, anatomy), tokens(family, length=LENGTH)
+
+
+@functools.cache
+def tolerance(family: Family) -> float:
+    """Twice what rounding does to these models: the hand-written forward in float32 against itself in float64.
+
+    The surgeons multiply matrices of other shapes, in other orders: each may be off the exact result by that much.
+    """
+    model, prompts = tiny(family), tokens(family, length=LENGTH)
+    reads = [Read(site, 4, positions=range(LENGTH)) for site in ("resid", "logits")]
+    single, double = (oracle(one, family, prompts, [], reads) for one in (model, tiny(family).double()))
+    return 2 * error(double, [value.double() for value in single])
+
+
+@functools.cache
+def disagreement(family: Family, cell: Cell) -> dict[str, float]:
+    """The largest error of every pair over set and add; and how far the logits of the least moved row were moved."""
+    torch_surgeon, nnsight_surgeon, prompts = surgeons(family)
+    frozen = cell.attention == "frozen"
+    reads = reads_of(cell)
+    clean = oracle(torch_surgeon.model, family, prompts[SOURCE], [], reads, frozen=frozen)[-1]
+    found = dict.fromkeys(PAIRS, 0.0) | {"moved": float("inf")}
+    for mode in ("set", "add"):
+        edits = edits_of(cell, mode)
+        answers = {
+            name: surgeon.run(
+                surgeon.record(prompts, keep={"z"}), edits, reads, source=SOURCE, attention=cell.attention
+            )
+            for name, surgeon in (("torch", torch_surgeon), ("nnsight", nnsight_surgeon))
+        }
+        answers["oracle"] = oracle(torch_surgeon.model, family, prompts[SOURCE], edits, reads, frozen=frozen)
+        for pair in PAIRS:
+            one, other = pair.split(" / ")
+            found[pair] = max(found[pair], error(answers[one], answers[other]))
+        moved = (answers["oracle"][-1] - clean).flatten(1).abs().amax(dim=1)  # (row,)
+        found["moved"] = min(found["moved"], float(moved.min()))
+    return found
+
+
+@pytest.mark.parametrize("cell", CELLS, ids=str)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_all_three_agree_and_every_row_was_moved(family: Family, cell: Cell) -> None:
+    """Random edits, other heads and positions in every row: same answers, and not those of the unedited run."""
+    found = disagreement(family, cell)
+    assert all(found[pair] <= tolerance(family) for pair in PAIRS), (found, tolerance(family))
+    assert found["moved"] > 100 * tolerance(family), "these edits would not tell an edited run from a clean one"
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_runs_with_almost_every_head_held_agree(family: Family) -> None:
+    """Heads held everywhere but at a few places are z written everywhere but there, and nothing else."""
+    torch_surgeon, nnsight_surgeon, prompts = surgeons(family)
+    dice = torch.Generator().manual_seed(5)
+    held = [torch.randn(6, LENGTH, 10, generator=dice) for _ in range(4)]
+    places = torch.tensor([[0, 1, 4, 9], [0, 2, 0, 12], [1, 3, 5, 12], [2, 0, 3, 10], [2, 2, 1, 12]])
+    live = Live(*places.unbind(dim=1))
+    readout = torch.tensor([12, 12, 12, 11])
+    edits, all_held = [], []
+    for layer in range(4):
+        mask = torch.ones(4, 6, LENGTH, dtype=torch.bool)
+        mask[tuple(places[places[:, 1] == layer][:, [0, 2, 3]].unbind(dim=1))] = False
+        edits.append(Edit("z", layer, held[layer], heads=range(6), positions=range(LENGTH), where=mask))
+        all_held.append(Edit("z", layer, held[layer], heads=range(6), positions=range(LENGTH)))
+    read = Read("logits", positions=readout[:, None])
+    wanted = oracle(torch_surgeon.model, family, prompts[SOURCE], edits, [read])
+    nnsight_found = nnsight_surgeon.run(nnsight_surgeon.record(prompts), edits, [read], source=SOURCE)
+    recording = torch_surgeon.record_held(prompts, held)
+    found = torch_surgeon.run_held(recording, live, source=SOURCE, readout=readout, take=lambda logits, _: logits)
+    silent = oracle(torch_surgeon.model, family, prompts[SOURCE], all_held, [read])
+    assert (wanted[0] - silent[0])[:3].abs().flatten(1).amax(dim=1).min() > 100 * tolerance(family)
+    assert error(nnsight_found, wanted) <= tolerance(family)
+    assert error([found], wanted) <= tolerance(family)
+
+
+def lines_of_matrix() -> Iterator[str]:
+    """The largest error by site (and pair) down, family across."""
+    yield f"{'site':<16}{'surgeons':<18}" + "".join(f"{family:>19}" for family in FAMILIES)
+    for cell in CELLS:
+        for pair in PAIRS:
+            errors = [disagreement(family, cell)[pair] for family in FAMILIES]
+            yield f"{cell!s:<16}{pair:<18}" + "".join(f"{value:>19.1e}" for value in errors)
+    yield f"{'tolerance':<34}" + "".join(f"{tolerance(family):>19.1e}" for family in FAMILIES)
+
+
+def test_matrix() -> None:
+    """The whole matrix, printed (use -s), has a finite number in every cell."""
+    lines = list(lines_of_matrix())
+    print("\nlargest disagreement, relative to max(1, size)\n" + "\n".join(lines))
+    assert len(lines) == 2 + len(CELLS) * len(PAIRS)
+    errors = [float(word) for line in lines[1:-1] for word in line.split()[-len(FAMILIES) :]]
+    assert len(errors) == len(FAMILIES) * len(CELLS) * len(PAIRS)
+    assert max(errors) <= max(tolerance(family) for family in FAMILIES)

@@ -1,0 +1,234 @@
+"""The nnsight surgeon's own promises: its names reach the model, and it leaves the model as it found it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import AttentionInterface, Phi3Config, Phi3ForCausalLM, PreTrainedModel
+
+from rebinding.surgery import attention as registered
+from rebinding.surgery import nnsight_sites
+from rebinding.surgery.anatomy import derive
+from rebinding.surgery.nnsight_sites import ATTENTION_CALL, IN_ATTENTION, ROTATION_CALL
+from rebinding.surgery.nnsight_surgeon import NNsightSurgeon
+from rebinding.surgery.recording import Recording
+from rebinding.surgery.sites import Attention, Edit, NothingEdited, Read, Site, SurgeryError
+from rebinding.surgery.torch_surgeon import TorchSurgeon
+from tests.surgery.models import FAMILIES, SIZES, Family, make_hostile, tiny, tokens
+
+LAST = Read("logits", positions=[12])
+
+
+def prepared(family: Family) -> tuple[PreTrainedModel, NNsightSurgeon, Recording]:
+    """A model, its surgeon and a recording of three prompts."""
+    model = tiny(family)
+    surgeon = NNsightSurgeon(model, derive(model))
+    return model, surgeon, surgeon.record(tokens(family), keep={"z"})
+
+
+def plain(model: PreTrainedModel, prompts: Tensor) -> Tensor:
+    """Logits of the model itself."""
+    with torch.no_grad():
+        logits: Tensor = model(prompts, use_cache=False).logits
+    return logits
+
+
+def noise(*shape: int) -> Tensor:
+    """Random values, the same every time."""
+    return torch.randn(shape, generator=torch.Generator().manual_seed(1))
+
+
+@pytest.mark.parametrize("label", [*IN_ATTENTION, "k through the rotation"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_random_values_at_every_name_in_the_source_change_the_logits(family: Family, label: str) -> None:
+    """The names under `.source` still stand for what the sites say, in every family and for every row."""
+    _, surgeon, recording = prepared(family)
+    shape = (3, 2, 1, 13) if label in ("scores", "pattern") else (3, 2, 1, 10)
+    site, scope = (label, None) if label in IN_ATTENTION else ("k", "head")
+    edit = Edit(site, 2, noise(*shape), heads=[1, 4], positions=[12], scope=scope)  # type: ignore[arg-type]  # a Site
+    (edited,), (clean,) = surgeon.run(recording, [edit], [LAST]), surgeon.run(recording, [], [LAST])
+    assert (edited - clean).abs().flatten(1).amax(dim=1).min() > 1e-3  # rounding is below 1e-4, see test_agreement
+
+
+def test_the_names_are_those_of_this_release() -> None:
+    """A release that renames an operation is told apart from one that computes something else."""
+    model = tiny("gemma2")
+    surgeon = NNsightSurgeon(model, derive(model))
+    names = surgeon.model.model.layers[0].self_attn.source.names
+    assert {ATTENTION_CALL, ROTATION_CALL} <= set(names)
+    assert set(nnsight_sites.ORDER) == {"resid", "q", "k", "v", "z", "mlp_out", *IN_ATTENTION}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_nothing_edited_is_the_model(family: Family) -> None:
+    """Without edits the logits are the model's own, bit for bit."""
+    model, surgeon, recording = prepared(family)
+    (logits,) = surgeon.run(recording, [], [Read("logits", positions=range(13))])
+    assert torch.equal(logits, plain(tiny(family), recording.tokens))
+    assert torch.equal(logits, plain(model, recording.tokens))
+
+
+@pytest.mark.parametrize("implementation", ["sdpa", registered.NAME])
+def test_whatever_the_model_runs_on_traces_run_on_eager_attention(implementation: str) -> None:
+    """The model's attention is swapped during a trace only, also if the trace fails."""
+    model, surgeon, recording = prepared("gemma3_multimodal")
+    reads = [Read("pattern", 2, heads=[0, 3], positions=[5, 12]), LAST]
+    wanted = surgeon.run(recording, [], reads)
+    model.set_attn_implementation({"text_config": implementation})
+    assert all(torch.equal(one, other) for one, other in zip(surgeon.run(recording, [], reads), wanted, strict=True))
+    broken = NNsightSurgeon(model, replace(surgeon.anatomy, final_norm="model.language_model.nowhere"))
+    with pytest.raises(AttributeError, match="nowhere"):
+        broken.run(recording, [], [Read("resid", 4, positions=[12])])
+    assert model.config.get_text_config()._attn_implementation == implementation
+
+
+def test_the_registered_function_takes_no_part_in_a_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An independent check must not run the code that it checks."""
+    model, surgeon, recording = prepared("llama")
+    registered.install(model)
+    monkeypatch.setitem(AttentionInterface._global_mapping, registered.NAME, None)
+    with pytest.raises(TypeError):
+        plain(model, recording.tokens)
+    assert surgeon.run(recording, [], [LAST])[0].isfinite().all()
+
+
+@pytest.mark.parametrize("attention", ["live", "frozen"])
+def test_a_run_leaves_model_recording_and_values_alone(attention: Attention) -> None:
+    """Nothing is edited in place: not the weights, not what was recorded, not the value of an edit."""
+    model, surgeon, recording = prepared("qwen3")
+    before = plain(model, recording.tokens)
+    z = [layer.clone() for layer in recording.sites["z"]]
+    value = noise(3, 1, 10)
+    edits = [
+        Edit("z", 1, value, heads=[0, 1, 5], positions=[7]),
+        Edit("z", 1, value, heads=[3, 1, 5], positions=[7], mode="add"),
+    ]
+    surgeon.run(recording, edits, [Read("logits", positions=[7, 12])], attention=attention)
+    assert torch.equal(value, noise(3, 1, 10))
+    assert all(torch.equal(one, other) for one, other in zip(z, recording.sites["z"], strict=True))
+    assert torch.equal(plain(model, recording.tokens), before)
+
+
+def test_edits_of_one_place_act_in_the_order_of_the_list() -> None:
+    """Set then add is the sum; add then set is what was set."""
+    _, surgeon, recording = prepared("mistral")
+    put = Edit("q", 1, noise(10), heads=[2], positions=[9])
+    more = Edit("q", 1, torch.ones(10), heads=[2], positions=[9], mode="add")
+    read = Read("q", 1, heads=[2, 3], positions=[9])
+    (one,), (other,) = surgeon.run(recording, [put, more], [read]), surgeon.run(recording, [more, put], [read])
+    (clean,) = surgeon.run(recording, [], [read])
+    assert torch.equal(one[:, 0, 0], (noise(10) + 1).expand(3, 10))
+    assert torch.equal(other[:, 0, 0], noise(10).expand(3, 10))
+    assert torch.equal(one[:, 1], clean[:, 1])
+
+
+def test_what_one_query_head_sees_of_a_key_leaves_its_group_alone() -> None:
+    """A raw key written for query head 4 shows in k_rot of head 4 only; and the group's own key is as it was."""
+    _, surgeon, recording = prepared("gemma3")
+    edit = Edit("k", 1, noise(10), heads=[4], positions=[6], scope="head")
+    reads = [Read("k_rot", 1, heads=range(6), positions=range(13)), Read("k", 1, heads=[0, 1], positions=[6])]
+    (seen, group), (clean, clean_group) = surgeon.run(recording, [edit], reads), surgeon.run(recording, [], reads)
+    changed = (seen != clean).any(-1).any(0)  # (head, position)
+    assert changed.nonzero().tolist() == [[4, 6]]
+    assert torch.equal(group, clean_group)
+
+
+@pytest.mark.parametrize(
+    "still",
+    [
+        lambda z: Edit("z", 1, z[:, [2]][:, :, [7]], heads=[2], positions=[7]),
+        lambda z: Edit("q", 1, torch.zeros(10), heads=[2], positions=[7], mode="add"),
+        lambda z: Edit("k", 1, torch.zeros(10), heads=[2], positions=[7], mode="add", scope="head"),
+    ],
+    ids=["its own value", "zero", "zero to one head's key"],
+)
+def test_an_edit_that_changes_nothing_is_refused(still: Callable[[Tensor], Edit]) -> None:
+    """Writing what is there raises, unless that is what is asked for, and then gives the unedited run."""
+    _, surgeon, recording = prepared("gemma3")
+    edit = still(recording.sites["z"][1])
+    bare = Recording(recording.tokens, {}, [])  # so that nothing but the run itself can tell
+    with pytest.raises(NothingEdited):
+        surgeon.run(bare, [edit], [LAST])
+    assert torch.equal(surgeon.run(bare, [edit], [LAST], allow_still=True)[0], surgeon.run(bare, [], [LAST])[0])
+    moving = Edit("z", 1, torch.ones(10), heads=[2], positions=[7])
+    surgeon.run(bare, [edit, moving], [LAST])
+
+
+def test_rows_name_their_prompts_and_take_sees_the_rows() -> None:
+    """Row r is prompt source[r]; `take` gets whole rows with their numbers, and what it returns is returned."""
+    _, surgeon, recording = prepared("llama")
+    source = torch.tensor([2, 0, 0, 1])
+    seen: list[Tensor] = []
+
+    def largest(values: Tensor, rows: Tensor) -> Tensor:
+        seen.append(rows)
+        return values.argmax(dim=-1)
+
+    found = surgeon.run(recording, [], [Read("logits", positions=[12, 3], take=largest)], source=source)[0]
+    wanted = plain(tiny("llama"), recording.tokens[source])[:, [12, 3]].argmax(dim=-1)
+    assert torch.equal(found, wanted)
+    assert torch.cat(seen).tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("site", ["resid", "q", "k", "v", "q_rot", "k_rot", "v_seen", "pattern", "mlp_out"])
+def test_a_recording_keeps_every_layer_of_a_site(site: Site) -> None:
+    """What is kept is what the torch surgeon keeps, where it keeps that site under that name."""
+    model, surgeon, _ = prepared("gemma2")
+    here = surgeon.record(tokens("gemma2"), keep={site}).sites[site]
+    assert len(here) == (5 if site == "resid" else 4)
+    if site in ("k_rot", "v_seen"):
+        assert here[0].shape == (3, 6, 13, 10)
+        return
+    there = TorchSurgeon(model, derive(model)).record(tokens("gemma2"), keep={site}).sites[site]
+    assert all(torch.allclose(one, other, atol=1e-5) for one, other in zip(here, there, strict=True))
+
+
+def test_frozen_attention_needs_recorded_heads_and_edits_that_can_act() -> None:
+    """Both refusals say what to do."""
+    _, surgeon, recording = prepared("gemma2")
+    edit = Edit("z", 1, noise(10), heads=[0], positions=[12])
+    key = Edit("k_rot", 1, noise(10), heads=[0], positions=[12])
+    with pytest.raises(SurgeryError, match="keep="):
+        surgeon.run(Recording(recording.tokens, {}, []), [edit], [LAST], attention="frozen")
+    with pytest.raises(SurgeryError, match="frozen"):
+        surgeon.run(recording, [key], [LAST], attention="frozen")
+
+
+def test_heads_spread_over_devices_are_refused() -> None:
+    """A trace that meets fewer heads than the model has does not write to the wrong ones."""
+    model, surgeon, recording = prepared("llama")
+    mistaken = NNsightSurgeon(model, replace(surgeon.anatomy, n_heads=12, n_kv_heads=4))
+    with pytest.raises(RuntimeError, match="spread over devices"):
+        mistaken.run(recording, [], [Read("pattern", 1, heads=[0], positions=[12])])
+
+
+def test_a_key_path_that_is_not_understood_is_refused() -> None:
+    """Were there more between a raw key and attention than we know of, one head's raw key would be edited wrongly."""
+    model, surgeon, recording = prepared("qwen3")
+    mistaken = NNsightSurgeon(model, replace(surgeon.anatomy, query_key_norms=False))
+    edit = Edit("k", 1, noise(10), heads=[4], positions=[6], scope="head")
+    with pytest.raises(RuntimeError, match="edit k_rot instead"):
+        mistaken.run(recording, [edit], [LAST])
+
+
+def test_projections_that_share_a_module_are_cut_out_of_it() -> None:
+    """Phi 3 keeps queries, keys and values in one matrix: each is edited without the others."""
+    model = Phi3ForCausalLM(Phi3Config(**{**SIZES, "hidden_size": 60}, pad_token_id=0, sliding_window=5))
+    make_hostile(model, 0)
+    anatomy = derive(model)
+    prompts = tokens("llama")
+    one, other = NNsightSurgeon(model, anatomy), TorchSurgeon(model, anatomy)
+    reads = [Read("q", 1, heads=[3], positions=[7, 9]), Read("k", 1, heads=[1], positions=[7, 9]), LAST]
+    edits = [
+        Edit("q", 1, noise(10), heads=[3], positions=[9]),
+        Edit("k", 1, noise(10), heads=[1], positions=[7], scope="group"),
+        Edit("v", 2, noise(10), heads=[0], positions=[8], scope="group"),
+    ]
+    found, wanted = one.run(one.record(prompts), edits, reads), other.run(other.record(prompts), edits, reads)
+    assert all(torch.allclose(a, b, atol=1e-4) for a, b in zip(found, wanted, strict=True))  # as in test_agreement
+    assert torch.equal(found[0][:, 0, 1], noise(10).expand(3, 10))
+    assert torch.equal(found[1][:, 0, 0], noise(10).expand(3, 10))
