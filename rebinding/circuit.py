@@ -112,24 +112,24 @@ def load(path: Path, owner: Owner) -> Circuit:
     """Read a circuit of this very model; anything else is refused with its own message."""
     try:
         content = json.loads(path.read_text())
-        groups, model = content["groups"], content["model"]
-        schema, order = content["schema"], content["order"]
+        model, schema, order = content["model"], content["schema"], content["order"]
+        owned_by, weights = model["name"], model["fingerprint"]
+        heads = tuple(
+            CircuitHead(name, int(one), int(other), group["role"])
+            for name, group in content["groups"].items()
+            for one, other in group["heads"]
+        )
     except FileNotFoundError:
         raise CircuitError(f"{path}: no such file; make one with: python -m rebinding discover --save {path}") from None
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CircuitError(f"{path} is not a circuit file of this project: {error!r}") from None
     if schema != SCHEMA:
         raise CircuitError(f"{path} has circuit schema {schema}; this version reads {SCHEMA}")
     if order != ORDER:
         raise CircuitError(f"{path} lists heads as {order}; they are listed as {ORDER}: turn the pairs round")
-    if model["fingerprint"] != owner.fingerprint:
+    if weights != owner.fingerprint:
         raise CircuitError(
-            f"{path} belongs to {model['name']} (weights {model['fingerprint'][:12]}), not to {owner.name} "
+            f"{path} belongs to {owned_by} (weights {weights[:12]}), not to {owner.name} "
             f"(weights {owner.fingerprint[:12]}): heads of one model mean nothing in another. Run discover on this one."
         )
-    heads = tuple(
-        CircuitHead(name, int(layer), int(head), group["role"])
-        for name, group in groups.items()
-        for layer, head in group["heads"]
-    )
     return Circuit(heads, content.get("settings", {})).check(owner.n_layers, owner.n_heads)

@@ -1,0 +1,69 @@
+"""A circuit file names its model and its order; what does not fit is refused, each with its own message."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rebinding.circuit import Circuit, CircuitError, CircuitHead, Owner, load, save
+from rebinding.published import checkpoint
+from rebinding.published import circuit as published
+
+OWNER = Owner("planted:pointer", "a" * 64, 12, 8)
+CIRCUIT = Circuit((CircuitHead("A", 11, 2, "readout"), CircuitHead("C", 9, 7, "question_box")), {"noise": "fresh"})
+
+
+def test_round_trip(tmp_path: Path) -> None:
+    """Heads, roles and settings come back; pairs and distinct heads are counted apart."""
+    path = tmp_path / "circuit.json"
+    twice = Circuit((*CIRCUIT.heads, CircuitHead("D", 9, 7, "swap_partner")), CIRCUIT.settings)
+    save(twice, OWNER, path)
+    again = load(path, OWNER)
+    assert again == twice
+    assert again.settings == twice.settings
+    assert (again.pairs, again.unique) == (3, 2)
+    assert "C  at question_box" in "\n".join(again.lines())
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"order": ["head", "layer"]}, "turn the pairs round"),
+        ({"schema": 9}, "schema 9"),
+        ({"model": {"name": "other", "fingerprint": "b" * 64}}, "belongs to other"),
+        ({"groups": {"A": {"role": "readout", "heads": [[12, 2]]}}}, "do not exist"),
+        ({"groups": {"A": {"role": "readout", "heads": [[2, 11], [7, 9]]}}}, "head first"),
+        ({"groups": 3}, "not a circuit file"),
+    ],
+)
+def test_misfits_are_refused(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+    """Another order, schema, model, or heads that the model does not have."""
+    path = tmp_path / "circuit.json"
+    save(CIRCUIT, OWNER, path)
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(CircuitError, match=message):
+        load(path, OWNER)
+
+
+def test_missing_and_damaged_files(tmp_path: Path) -> None:
+    """The message says how to make one, or that it is none."""
+    with pytest.raises(CircuitError, match="discover --save"):
+        load(tmp_path / "nowhere.json", OWNER)
+    path = tmp_path / "half.json"
+    path.write_text('{"schema": 1, "gro')
+    with pytest.raises(CircuitError, match="not a circuit file"):
+        load(path, OWNER)
+
+
+@pytest.mark.parametrize(
+    ("alias", "pairs", "unique"),
+    [("gemma2-9b", 38, 37), ("gemma3-12b", 83, 80), ("llama3.2-3b", 42, 42), ("llama3.1-8b", 40, 38)],
+)
+def test_published_circuits(alias: str, pairs: int, unique: int) -> None:
+    """The paper's counts are head-position pairs; its lists fit the models only as (layer, head)."""
+    shape, circuit = checkpoint(alias), Circuit(published(alias))
+    assert (circuit.pairs, circuit.unique) == (pairs, unique)
+    circuit.check(shape.layers, shape.heads)

@@ -1,0 +1,164 @@
+"""Mean ablation: against hooks, at its two ends, and what pruning and random circuits do with it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from rebinding.circuit import Circuit, CircuitError, CircuitHead
+from rebinding.experiments.circuits import Answers, evaluate, full_model, mean_z
+from rebinding.experiments.pruning import over_orders, prune_published, prune_stated
+from rebinding.experiments.random_circuits import draw_circuits
+from rebinding.prompts import token_batch
+from rebinding.surgery import TorchSurgeon, derive
+from rebinding.surgery.nnsight_surgeon import NNsightSurgeon
+from tests.circuit.naive import hooked
+from tests.circuit.test_paths import ROLES, fake_prompts
+from tests.surgery.models import FAMILIES, Family, tiny, tokens
+
+ROUNDING = 400 * torch.finfo(torch.float32).eps
+ANSWERS = Answers(torch.tensor([[[5, 6], [7, 7], [8, 9]]]).repeat(3, 1, 1), torch.tensor([0, 1, 2]))
+IDS = (10, 11, 12)
+SOME = Circuit(
+    (
+        CircuitHead("A", 3, 2, "readout"),
+        CircuitHead("B", 2, 5, "readout"),
+        CircuitHead("C", 1, 0, "question_box"),
+        CircuitHead("D", 0, 4, "swap_partner"),
+        CircuitHead("E", 0, 3, "context_partner"),
+    )
+)
+
+
+def setting(family: Family) -> tuple[TorchSurgeon, list, list]:
+    """A tiny model, three prompts, and means over them and two others."""
+    model = tiny(family)
+    surgeon = TorchSurgeon(model, derive(model))
+    prompts = fake_prompts(tokens(family, n=5), ROLES)
+    return surgeon, prompts[:3], mean_z(surgeon, prompts, block=2)
+
+
+def label_logits(surgeon: Any, prompts: list, circuit: Circuit, means: list, **more: Any) -> torch.Tensor:
+    """The answer's logit on every prompt."""
+    evidence = evaluate(surgeon, prompts, ANSWERS, IDS, {"it": circuit}, means, mean_set="test", **more)
+    return torch.tensor(evidence.rows["label_logit"].to_numpy().copy())
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_equals_hooks_on_full_forwards(family: Family) -> None:
+    """Held runs, masked edits on both surgeons, and pre-hooks on the output projections give the same logits."""
+    surgeon, prompts, means = setting(family)
+    anatomy, model = surgeon.anatomy, tiny(family)
+    batch = token_batch(prompts)
+    want = []
+    for number, encoded in enumerate(prompts):
+
+        def ablate(layer: int, encoded: Any = encoded) -> Any:
+            def replace(module: Any, args: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor]:
+                z = means[layer].transpose(0, 1).flatten(1)[None].to(args[0].dtype).clone()  # (1, token, head x dim)
+                for head in SOME.heads:
+                    if head.layer == layer:
+                        span = slice(head.head * anatomy.head_dim, (head.head + 1) * anatomy.head_dim)
+                        at = encoded.roles[head.role]
+                        z[0, at, span] = args[0][0, at, span]
+                return (z,)
+
+            return replace
+
+        layers = anatomy.layer_modules(model)
+        hooks = [(layer.self_attn.o_proj, "in", ablate(at)) for at, layer in enumerate(layers)]
+        with hooked(hooks), torch.no_grad():
+            logits = model(batch[number : number + 1], use_cache=False).logits[0, encoded.roles["readout"]]
+        want.append(logits[ANSWERS.tokens[number, ANSWERS.right[number]]].max())
+    expected = torch.stack(want)
+    bound = ROUNDING * float(expected.abs().max().clamp(min=1))
+    assert float((label_logits(surgeon, prompts, SOME, means) - expected).abs().max()) <= bound
+    assert float((label_logits(surgeon, prompts, SOME, means, method="edits") - expected).abs().max()) <= bound
+    other = NNsightSurgeon(surgeon.model, anatomy)
+    assert float((label_logits(other, prompts, SOME, means) - expected).abs().max()) <= bound
+
+
+def test_all_heads_everywhere_are_the_model_and_none_is_everything_ablated() -> None:
+    """The two ends; in between every group changes the result."""
+    surgeon, prompts, means = setting("gemma2")
+    anatomy = surgeon.anatomy
+    for encoded in prompts:
+        encoded.roles.update({f"token {place}": place for place in range(len(encoded))})
+    whole = Circuit(
+        tuple(
+            CircuitHead("all", layer, head, f"token {place}")
+            for layer in range(anatomy.n_layers)
+            for head in range(anatomy.n_heads)
+            for place in range(len(prompts[0]))
+        )
+    )
+    clean = full_model(surgeon, prompts, ANSWERS, IDS).rows
+    complete = evaluate(surgeon, prompts, ANSWERS, IDS, {"all": whole}, means, mean_set="test").rows
+    for measure in ("label_logit", "margin", "probability"):
+        assert complete[measure].to_numpy() == pytest.approx(clean[measure].to_numpy(), abs=ROUNDING * 10)
+    assert (complete["hit"] == clean["hit"]).all()
+    circuits = {"empty": Circuit(()), "some": SOME} | {name: SOME.without(SOME.groups[name]) for name in "ABCDE"}
+    rows = evaluate(surgeon, prompts, ANSWERS, IDS, circuits, means, mean_set="test").rows
+    logits = rows.pivot(index="circuit", columns="prompt", values="label_logit")
+    assert len({tuple(row) for row in logits.round(6).to_numpy().tolist()}) == len(circuits)
+
+
+def test_measures_by_hand() -> None:
+    """Aliases count by their best, ties are no hit, probabilities sum over distinct aliases."""
+    logits = torch.full((2, 1, 10), -20.0)
+    logits[0, 0, [5, 6, 7, 8]] = torch.tensor([1.0, 3.0, 2.0, 0.0])
+    logits[1, 0, [5, 7]] = torch.tensor([4.0, 4.0])
+    found = ANSWERS.take(torch.tensor([0, 1]))(logits, torch.tensor([0, 1]))
+    assert found[0, :3].tolist() == [3.0, 1.0, 1.0]
+    assert found[1, :3].tolist() == [4.0, 0.0, 0.0]
+    soft = torch.softmax(logits[:, 0], -1)
+    assert float(found[0, 3]) == pytest.approx(float(soft[0, 5] + soft[0, 6]))
+    assert float(found[1, 3]) == pytest.approx(float(soft[1, 7]))
+
+
+def additive(weights: dict[CircuitHead, float], base: float = 0.0) -> Any:
+    """A score to which every head adds its weight."""
+    return lambda circuits: [base + sum(weights[head] for head in circuit.heads) for circuit in circuits]
+
+
+def test_pruning_by_hand() -> None:
+    """The published walk removes what adds less than the step; the stated criterion what never adds one per cent."""
+    weights = dict(zip(SOME.heads, (1.0, 0.005, -2.0, 0.02, 0.0), strict=True))
+    walk = prune_published(SOME, additive(weights))
+    assert [head.group for head in walk.circuit.heads] == ["A", "D"]
+    assert [round(trial.drop, 6) for trial in walk.trials] == [1.0, 0.005, -2.0, 0.02, 0.0]
+    assert [trial.removed for trial in walk.trials] == [False, True, True, False, True]
+    stated = prune_stated(SOME, additive(weights, base=10.0))
+    assert [head.group for head in stated.circuit.heads] == ["A"]
+    emptied = prune_published(SOME, lambda circuits: [float(len(c.heads) == 5) for c in circuits], relative=True)
+    assert emptied.trials[0].drop == float("inf")
+    assert SOME.heads[0] in emptied.circuit.heads
+
+
+def test_redundant_heads_depend_on_the_order() -> None:
+    """Of two heads that do the same, the walk keeps the later one: the outcome differs over orders."""
+    twins = SOME.heads[:2]
+    found = over_orders(SOME, lambda circuits: [float(bool(set(twins) & set(c.heads))) for c in circuits], orders=12)
+    kept = [{head.group for head in one.circuit.heads} for one in found]
+    assert kept[0] == {"B"}
+    assert {"A"} in kept
+
+
+def test_random_circuits_match_roles_and_layers() -> None:
+    """As many heads per role; per layer if asked; the circuit's own left out if asked; reproducible."""
+    drawn = draw_circuits(SOME, 4, 6, draws=200)
+    roles = sorted(head.role for head in SOME.heads)
+    assert all(sorted(head.role for head in one.heads) == roles for one in drawn)
+    assert drawn == draw_circuits(SOME, 4, 6, draws=200)
+    own = {(head.layer, head.head) for head in SOME.heads}
+    hits = sum((head.layer, head.head) in own for one in drawn for head in one.heads)
+    assert 140 <= hits <= 280, "expected 1000 x 5 / 24 = 208, eight standard deviations wide"
+    apart = draw_circuits(SOME, 4, 6, draws=50, exclude=True, match="role_and_layer")
+    assert all((head.layer, head.head) not in own for one in apart for head in one.heads)
+    places = sorted((head.role, head.layer) for head in SOME.heads)
+    assert all(sorted((head.role, head.layer) for head in one.heads) == places for one in apart)
+    crowded = Circuit(tuple(CircuitHead("A", 0, head, "readout") for head in range(4)))
+    with pytest.raises(CircuitError, match="only 2 are left"):
+        draw_circuits(crowded, 4, 6, draws=1, exclude=True, match="role_and_layer")
