@@ -7,9 +7,10 @@ that other work on the machine counts as little as possible.
 
 from __future__ import annotations
 
+import gc
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -26,8 +27,13 @@ TOKENIZERS: dict[str, Callable[[], Any]] = {"words": word_level, "bytes": byte_l
 
 
 @pytest.fixture(autouse=True)
-def _one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+def _quiet(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """One thread, and a garbage collector that does not walk through the imported libraries again and again."""
     monkeypatch.setitem(os.environ, "TOKENIZERS_PARALLELISM", "false")
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 def encode_pairs(encoder: Encoder) -> list[Encoded]:

@@ -58,6 +58,6 @@ def merge(shards: Sequence[Evidence]) -> Evidence:
             names = sorted(set(first.settings) | set(shard.settings))
             differing = [name for name in names if first.settings.get(name) != shard.settings.get(name)]
             raise EvidenceError(
-                f"evidence of {first.experiment} and {shard.experiment} cannot be merged; differing settings: {differing}"
+                f"evidence of {first.experiment} and {shard.experiment} cannot be merged; they differ in: {differing}"
             )
     return Evidence(first.experiment, pd.concat([shard.rows for shard in shards], ignore_index=True), first.settings)

@@ -12,7 +12,8 @@ import torch
 from rebinding.circuit import Owner, save
 from rebinding.designs import DESIGNS, NOISE_KINDS, Design, design
 from rebinding.experiments.discovery import discover
-from rebinding.experiments.paths import PAPER, PAPER_LITERAL, Frozen, PathSettings, Scene, Scope, Stage
+from rebinding.experiments.patching import Scope
+from rebinding.experiments.paths import PAPER, PAPER_LITERAL, Frozen, PathSettings, Scene, Stage
 from rebinding.prompts import Encoder
 from rebinding.store import Shelf, Store, default_root
 from rebinding.subjects import Subject, load

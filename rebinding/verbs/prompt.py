@@ -22,6 +22,9 @@ MARK, CHANGED, PLAIN = "\x1b[36m", "\x1b[1;33m", "\x1b[0m"
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", metavar="NAME", help="an alias, a Hub id, a folder or planted:MECHANISM")
+    parser.add_argument(
+        "--answer", action="store_true", help="load the model and show its answer (planted ones always)"
+    )
     parser.add_argument("--form", choices=FORMS, help="the chat form (default: the one that fits the tokenizer)")
     parser.add_argument("--design", choices=DESIGNS, default="published")
     parser.add_argument("--split", choices=(*HALVES, "none", *THIRDS), help="which part of the words to draw from")
@@ -52,6 +55,10 @@ def run(options: argparse.Namespace) -> int:
     )
     pair = pair_of(drawn, options.id, options.pair)
     print(describe(drawn, pair, encoder, colour=_colour(sys.stdout)))
+    if options.answer or (options.model or "").startswith("planted:"):
+        from rebinding.verbs.answer import shown  # torch and a model only where an answer is wanted
+
+        print("", *shown(options.model, options.form, pair.original), sep="\n")
     return 0
 
 

@@ -1,0 +1,42 @@
+"""What the paper's prompt generator makes of the task, stated as claims about its prompts."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from rebinding.designs import design
+
+IDS = range(288)
+
+
+def test_published_prompts_always_ask_for_slot_one() -> None:
+    """Every published prompt asks about the box in slot 0, and its answer stands in slot 1."""
+    prompts = [design("published").prompt(number) for number in IDS]
+    assert {(prompt.asked_slot, prompt.answer_slot) for prompt in prompts} == {(0, 1)}
+
+
+def test_published_prompts_name_the_partner_first() -> None:
+    """The swap sentence names the partner first, so its label stands before the one that it is swapped with."""
+    prompts = [design("published").prompt(number) for number in IDS]
+    assert all(prompt.story.operations[0].second == prompt.question for prompt in prompts)
+
+
+def test_counterbalanced_prompts_ask_for_every_slot_equally() -> None:
+    """Asked slot and answer slot are crossed: knowing the one says nothing about the other beyond the task itself."""
+    balanced = design("counterbalanced")
+    prompts = [balanced.prompt(number) for number in range(balanced.block * 4)]
+    assert len(set(Counter(prompt.answer_slot for prompt in prompts).values())) == 1
+    assert len(set(Counter((prompt.asked_slot, prompt.answer_slot) for prompt in prompts).values())) == 1
+
+
+def test_rotation_keeps_the_answer_and_fresh_words_keep_the_slots() -> None:
+    """Neither published noise changes both the word and the slot; the independent one does."""
+    published, second = design("published"), design("partner_second")
+    for number in IDS:
+        rotation, fresh = published.noise(number, "rotation"), published.noise(number, "fresh")
+        assert rotation.original.answer == rotation.counterfactual.answer
+        assert fresh.original.answer != fresh.counterfactual.answer
+        assert fresh.original.answer_slot == fresh.counterfactual.answer_slot
+    pairs = [second.noise(number, "independent") for number in IDS]
+    assert all(pair.original.answer != pair.counterfactual.answer for pair in pairs)
+    assert all(pair.original.answer_slot != pair.counterfactual.answer_slot for pair in pairs)

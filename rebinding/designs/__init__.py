@@ -1,0 +1,24 @@
+"""Which stories are drawn, and which counterfactual each is paired with."""
+
+from rebinding.designs.design import DESIGNS, NOISE_KINDS, Design, DesignName, NoiseKind, Pair, design
+from rebinding.designs.scene import Distractor, Verb
+from rebinding.designs.tracing import TRACING_MODES, TracingMode, tracing_mode
+from rebinding.words import DesignError, Split, Vocabulary
+
+__all__ = [
+    "DESIGNS",
+    "NOISE_KINDS",
+    "TRACING_MODES",
+    "Design",
+    "DesignError",
+    "DesignName",
+    "Distractor",
+    "NoiseKind",
+    "Pair",
+    "Split",
+    "TracingMode",
+    "Verb",
+    "Vocabulary",
+    "design",
+    "tracing_mode",
+]

@@ -1,0 +1,166 @@
+"""The counterfactuals of the tracing experiments: which words of the original each mode replaces.
+
+A mode is data. Words are named by function: `asked` and `partner` are the two boxes of the swap, `remaining` is a box
+that no operation touches, `donor` and `donor2` are words that the original does not contain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal, TypeAlias
+
+from rebinding.boxes import Contains, Move, Operation, Story, Swap
+from rebinding.designs.scene import Scene
+from rebinding.prompts import Prompt
+from rebinding.words import DesignError
+
+Word: TypeAlias = Literal["asked", "partner", "remaining", "donor", "donor2"]
+Exchange: TypeAlias = tuple[tuple[Word, Word], ...]
+
+
+@dataclass(frozen=True)
+class TracingMode:
+    """Edits of the original, each "this word becomes that word", and what becomes of the answer.
+
+    `answer` holds for one swap. "undefined": the asked box is not in the counterfactual's context. Only modes that
+    `changes_answer` can show that a patch restores the original's answer.
+    """
+
+    says: str
+    context: Exchange = ()
+    swap: Exchange = ()
+    objects: Exchange = ()
+    asks: Literal["asked", "partner"] = "asked"
+    removes_operations: bool = False
+    answer: Literal["changes", "same", "undefined"] = "changes"
+
+    @property
+    def changes_answer(self) -> bool:
+        return self.answer != "same"
+
+    @property
+    def keeps_length(self) -> bool:
+        """Whether the counterfactual has as many tokens as the original."""
+        return not self.removes_operations
+
+    def counterfactual(self, scene: Scene) -> Prompt:
+        """The scene's prompt with the edits made. A sentence about a box that is no longer there has no effect."""
+        original = scene.prompt()
+        if self.swap and original.operation is None:
+            raise DesignError("this mode edits the swap sentence and the design has operations=0")
+        labels, objects = _labels(scene, self.context), _objects(scene, self.objects)
+        contents = tuple(
+            Contains(labels.get(statement.box, statement.box), objects.get(statement.object, statement.object))
+            for statement in original.story.contents
+        )
+        operations = list(original.story.operations)
+        if self.swap:
+            operations[original.focus] = _renamed(operations[original.focus], _labels(scene, self.swap))
+        story = Story(
+            contents,
+            () if self.removes_operations else tuple(operations),
+            "ignore" if self.context or self.swap else "refuse",
+        )
+        question = scene.label(1) if self.asks == "partner" else original.question
+        return Prompt(story, question, 0 if self.removes_operations else original.focus)
+
+
+TRACING_MODES: Mapping[str, TracingMode] = MappingProxyType(
+    {
+        "context_only": TracingMode(
+            "the asked box bears another label in the context", context=(("asked", "donor"),), answer="undefined"
+        ),
+        "swap_only": TracingMode("the swap names another box instead of the asked one", swap=(("asked", "donor"),)),
+        "context_target_box": TracingMode(
+            "the partner bears another label in the context", context=(("partner", "donor"),)
+        ),
+        "swap_target_box": TracingMode(
+            "the swap names another box instead of the partner", swap=(("partner", "donor"),)
+        ),
+        "swap_target_box_to_remaining_context_box": TracingMode(
+            "the swap names the remaining box instead of the partner", swap=(("partner", "remaining"),)
+        ),
+        "context_target_object_and_swap_target_box_to_remaining_context_box": TracingMode(
+            "the partner holds another object, and the swap names the remaining box instead of it",
+            objects=(("partner", "donor"),),
+            swap=(("partner", "remaining"),),
+        ),
+        "context_target_box_and_swap_query_box": TracingMode(
+            "the partner bears another label in the context, and the swap names another box instead of the asked one",
+            context=(("partner", "donor2"),),
+            swap=(("asked", "donor"),),
+        ),
+        "context_and_swap": TracingMode(
+            "the asked box bears another label in context and swap, but not in the question",
+            context=(("asked", "donor"),),
+            swap=(("asked", "donor"),),
+            answer="undefined",
+        ),
+        "context_and_swap_target_box": TracingMode(
+            "the partner bears another label in context and swap",
+            context=(("partner", "donor"),),
+            swap=(("partner", "donor"),),
+            answer="same",
+        ),
+        "target_box": TracingMode("the partner holds another object", objects=(("partner", "donor"),)),
+        "query_box": TracingMode("the asked box holds another object", objects=(("asked", "donor"),), answer="same"),
+        "context_target_object_and_swap_query_box": TracingMode(
+            "the partner holds another object, and the swap names another box instead of the asked one",
+            objects=(("partner", "donor"),),
+            swap=(("asked", "donor"),),
+        ),
+        "swap_target_object_with_remaining_context_object": TracingMode(
+            "partner and remaining box hold each other's object",
+            objects=(("partner", "remaining"), ("remaining", "partner")),
+        ),
+        "swap_partner": TracingMode("the question is about the partner", asks="partner"),
+        "no_swap": TracingMode("there is no swap sentence; lengths differ", removes_operations=True),
+    }
+)
+"""All published modes by their published names (without the prefix that says what is edited), and `no_swap`."""
+
+
+def tracing_mode(name: str) -> TracingMode:
+    if name not in TRACING_MODES:
+        raise DesignError(f"there is no tracing mode {name!r}; the modes are {', '.join(TRACING_MODES)}")
+    return TRACING_MODES[name]
+
+
+def _entity(scene: Scene, word: Word) -> int | None:
+    """The entity of a word by function, or None for a donor."""
+    match word:
+        case "asked":
+            return scene.asked
+        case "partner":
+            return 1
+        case "remaining":
+            return scene.remaining
+        case "donor" | "donor2":
+            return None
+
+
+def _labels(scene: Scene, edits: Exchange) -> dict[str, str]:
+    def label(word: Word) -> str:
+        entity = _entity(scene, word)
+        return scene.donor_label(int(word == "donor2")) if entity is None else scene.label(entity)
+
+    return {label(old): label(new) for old, new in edits}
+
+
+def _objects(scene: Scene, edits: Exchange) -> dict[str, str]:
+    def thing(word: Word) -> str:
+        entity = _entity(scene, word)
+        return scene.donor_object(int(word == "donor2")) if entity is None else scene.object(entity)
+
+    return {thing(old): thing(new) for old, new in edits}
+
+
+def _renamed(operation: Operation, labels: dict[str, str]) -> Operation:
+    match operation:
+        case Swap(first, second):
+            return Swap(labels.get(first, first), labels.get(second, second))
+        case Move(source, target):
+            return Move(labels.get(source, source), labels.get(target, target))
+    raise DesignError(f"{operation} names one box only; tracing edits swaps and moves")

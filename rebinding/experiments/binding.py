@@ -1,0 +1,231 @@
+"""Section 5: are binding IDs matched in the queries and keys of the heads that point at the answer's slot?
+
+A *case* is a prompt whose answer stands in slot i, and another slot j. Adding `mean q[j] - mean q[i]` at the readout
+makes a head ask for slot j; exchanging the means at the tokens of the two slots makes slot j look like slot i and the
+other way round. If a head matches binding IDs, either edit moves its attention to slot j, and both together cancel.
+
+`scope="group"` edits a KV head's keys once, as published, so every query head of the group sees them; the shifts of the
+chosen query heads that share it are averaged. `scope="head"` gives each chosen query head its own edited copy.
+
+For every case, condition, draw and head the attention on every slot's box and object token is kept, before and after,
+so the read-out set and the measures are chosen afterwards (`rebinding.experiments.binding_measures`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from rebinding.evidence import Evidence
+from rebinding.experiments.binding_cases import Cases, Slots, cases_of
+from rebinding.experiments.conditions import PUBLISHED_CONDITIONS, Condition, Shift, shift_of
+from rebinding.experiments.directions import KINDS, SITES, Directions, Head, averaged_in_groups, by_layer
+from rebinding.experiments.readout import blocks, logits_of
+from rebinding.prompts import Encoded, positions, token_batch
+from rebinding.surgery import Edit, Read, Surgeon, SurgeryError
+from rebinding.surgery.sites import Scope
+
+
+def run_binding(
+    surgeon: Surgeon,
+    prompts: Sequence[Encoded],
+    directions: Directions,
+    heads: Sequence[Head],
+    *,
+    ids: Sequence[int],
+    token: Callable[[str], int],
+    pairs: Sequence[Slots] = ((1, 0),),
+    conditions: Sequence[Condition] = PUBLISHED_CONDITIONS,
+    others: Sequence[Head] = (),
+    scope: Scope = "head",
+    draws: int = 20,
+    seed: int = 0,
+    block: int = 16,
+) -> Evidence:
+    """Carry out `conditions` on `heads`, for every prompt with every pair (i, j) that starts from its answer's slot.
+
+    `pairs=((1, 0),)` is the published choice, `((1, 2),)` goes to the third slot, and `every_pair(slots)` is the
+    counterbalanced one. `directions` are those of `heads` and of `others`, the control heads. `token` says which token
+    stands for an object; `draws` and `seed` are those of matched noise. Prompts can be given in parts, and the evidence
+    of the parts merged.
+    """
+    names = [condition.name for condition in conditions]
+    if len(set(names)) < len(names):
+        raise SurgeryError(f"conditions need different names; got {names}")
+    if len(ids) != len(prompts):
+        raise SurgeryError(f"{len(ids)} ids for {len(prompts)} prompts")
+    setup = _Setup(surgeon, directions, tuple(heads), tuple(others), scope, draws, seed)
+    frames = [
+        frame
+        for part in blocks(len(prompts), block)
+        for frame in _run_block(setup, cases_of(prompts[part], ids[part], pairs, token), conditions)
+    ]
+    return Evidence("binding", pd.concat(frames, ignore_index=True), _settings(setup, pairs, conditions))
+
+
+@dataclass(frozen=True, eq=False)
+class _Setup:
+    """What stays the same for all cases."""
+
+    surgeon: Surgeon
+    directions: Directions
+    heads: tuple[Head, ...]
+    others: tuple[Head, ...]
+    scope: Scope
+    draws: int
+    seed: int
+
+    def edited_by(self, condition: Condition) -> tuple[Head, ...]:
+        edited = self.heads if condition.on == "chosen" else self.others
+        if not edited:
+            raise SurgeryError(f"condition {condition.name!r} edits no head; give {condition.on} heads")
+        return edited
+
+
+def _run_block(setup: _Setup, cases: Cases, conditions: Sequence[Condition]) -> Iterator[pd.DataFrame]:
+    """All conditions and draws of a block as rows of one run, on top of one recording."""
+    recording = setup.surgeon.record(token_batch(cases.prompts))
+    clean = setup.surgeon.run(recording, [], _reads(setup, cases, 1), source=cases.source)
+    edits: list[Edit] = []
+    shifts = [_shift(setup, cases, condition) for condition in conditions]
+    first = 0
+    for condition, shift in zip(conditions, shifts, strict=True):
+        edits.extend(_edits(setup, cases, condition, shift, first))
+        first += shift.draws * len(cases)
+    copies = first // len(cases)
+    reads = _reads(setup, cases, copies)
+    after = setup.surgeon.run(recording, edits, reads, source=cases.source.repeat(copies), allow_still=True)
+    masses, logits = _by_head(setup, after)
+    before = _by_head(setup, clean)
+    first = 0
+    for condition, shift in zip(conditions, shifts, strict=True):
+        for draw in range(shift.draws):
+            rows = slice(first, first + len(cases))
+            yield _frame(setup, cases, condition.name, draw, before, (masses[rows], logits[rows]))
+            first += len(cases)
+
+
+def _shift(setup: _Setup, cases: Cases, condition: Condition) -> Shift:
+    return shift_of(
+        condition,
+        setup.directions.of(setup.edited_by(condition)),
+        setup.surgeon.anatomy,
+        cases.i,
+        cases.j,
+        scope=setup.scope,
+        draws=setup.draws,
+        seed=setup.seed,
+    )
+
+
+def _edits(setup: _Setup, cases: Cases, condition: Condition, shift: Shift, first: int) -> Iterator[Edit]:
+    """The edits of one condition; its rows are draw by draw, case by case, from row `first` on."""
+    edited, (q_site, _) = setup.edited_by(condition), SITES[setup.directions.point]
+    rows = torch.arange(first, first + shift.draws * len(cases))
+    where, values = _key_edit(cases, condition, shift)
+    for layer, at in by_layer(edited).items():
+        names = [edited[place][1] for place in at]
+        if shift.q is not None:
+            asking = positions(cases.prompts, condition.query_role)[cases.source].repeat(shift.draws)[:, None]
+            value = shift.q[:, :, at].flatten(0, 1)[:, :, None]  # (row, head, 1, head_dim)
+            yield Edit(q_site, layer, value, positions=asking, heads=names, rows=rows, mode="add")
+        if values is not None:
+            yield _edit_of_keys(setup, layer, names, values[:, at], where.repeat(shift.draws, 1), rows)
+
+
+def _key_edit(cases: Cases, condition: Condition, shift: Shift) -> tuple[Tensor, Tensor | None]:
+    """The tokens whose keys are edited (case, token), and what is added there (row, head, token, head_dim)."""
+    parts = [(slot, one) for slot, one in ((cases.j, shift.at_j), (cases.i, shift.at_i)) if one is not None]
+    if not parts:
+        return torch.empty(0), None
+    where = torch.cat([cases.tokens(condition, slot) for slot, _ in parts], dim=1)
+    kinds = len(condition.kinds)
+    values = [one.flatten(0, 1)[:, :, None].expand(-1, -1, kinds, -1) for _, one in parts]
+    return where, torch.cat(values, dim=2)
+
+
+def _edit_of_keys(setup: _Setup, layer: int, heads: list[int], values: Tensor, where: Tensor, rows: Tensor) -> Edit:
+    anatomy = setup.surgeon.anatomy
+    raw = setup.directions.point == "raw"
+    if setup.scope == "group":
+        heads, values = averaged_in_groups(anatomy, heads, values)
+        if not raw:  # k_rot is counted in query heads: give every one of the group the same
+            values = values.repeat_interleave(anatomy.group, dim=1)
+            heads = [one * anatomy.group + member for one in heads for member in range(anatomy.group)]
+    if raw:
+        return Edit("k", layer, values, positions=where, heads=heads, rows=rows, mode="add", scope=setup.scope)
+    return Edit("k_rot", layer, values, positions=where, heads=heads, rows=rows, mode="add")
+
+
+def _reads(setup: _Setup, cases: Cases, copies: int) -> list[Read]:
+    """Attention from the readout to every slot, a layer at a time, and the logits of the objects there."""
+    readout = positions(cases.prompts, "readout")[cases.source].repeat(copies)[:, None]
+    keys = _attention_on(cases.keys.repeat(copies, 1))
+    attention = [
+        Read("pattern", layer, positions=readout, heads=[setup.heads[place][1] for place in at], take=keys)
+        for layer, at in by_layer(setup.heads).items()
+    ]
+    return [*attention, Read("logits", positions=readout, take=logits_of(cases.objects.repeat(copies, 1)))]
+
+
+def _attention_on(keys: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
+    """Keep the attention on some keys, one line of `keys` a row: (row, head, key)."""
+
+    def take(pattern: Tensor, rows: Tensor) -> Tensor:
+        wanted = keys[rows].to(pattern.device)[:, None].expand(-1, pattern.shape[1], -1)
+        return pattern[:, :, 0].gather(-1, wanted).float()
+
+    return take
+
+
+def _by_head(setup: _Setup, results: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    """Attention (row, head, kind x slot) with the heads in their own order, and logits (row, slot)."""
+    order = [place for at in by_layer(setup.heads).values() for place in at]
+    masses = torch.cat([one.cpu() for one in results[:-1]], dim=1)
+    return masses[:, torch.argsort(torch.tensor(order))], results[-1][:, 0].cpu()
+
+
+def _frame(
+    setup: _Setup,
+    cases: Cases,
+    condition: str,
+    draw: int,
+    before: tuple[Tensor, Tensor],
+    after: tuple[Tensor, Tensor],
+) -> pd.DataFrame:
+    """One row per case and head."""
+    heads, slots = len(setup.heads), cases.objects.shape[1]
+    known: dict[str, Any] = {
+        "id": cases.ids, "i": cases.i, "j": cases.j, "correct": before[1].argmax(1) == cases.i,
+    }  # fmt: skip
+    columns: dict[str, Any] = {name: np.repeat(value.numpy(), heads) for name, value in known.items()}
+    columns |= {"condition": condition, "draw": draw}
+    columns |= {
+        name: np.tile([head[n] for head in setup.heads], len(cases)) for n, name in enumerate(("layer", "head"))
+    }
+    for when, (masses, logits) in (("before", before), ("after", after)):
+        for place, name in enumerate(f"{kind}_{slot}" for kind in KINDS for slot in range(slots)):
+            columns[f"{when}_{name}"] = masses[:, :, place].flatten().numpy()
+        for slot in range(slots):
+            columns[f"{when}_logit_{slot}"] = np.repeat(logits[:, slot].numpy(), heads)
+    return pd.DataFrame(columns)
+
+
+def _settings(setup: _Setup, pairs: Sequence[Slots], conditions: Sequence[Condition]) -> dict[str, Any]:
+    return {
+        "heads": [list(head) for head in setup.heads],
+        "others": [list(head) for head in setup.others],
+        "pairs": [list(pair) for pair in pairs],
+        "conditions": {one.name: asdict(one) | {"kinds": list(one.kinds)} for one in conditions},
+        "point": setup.directions.point,
+        "scope": setup.scope,
+        "draws": setup.draws,
+        "seed": setup.seed,
+        "slots": len(setup.directions.q),
+    }

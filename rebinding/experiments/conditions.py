@@ -1,0 +1,147 @@
+"""The conditions of Section 5 as data, and the vectors that each of them adds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rebinding.experiments.directions import KINDS, Directions, Head, Kind, by_layer, published_noise, unit_noise
+from rebinding.surgery import Anatomy, SurgeryError
+from rebinding.surgery.sites import Scope
+
+SEEDS: Mapping[str, int] = {"q": 1006, "k_at_j": 1007, "k_at_i": 1008}
+"""The published seeds of the random query shift and of the random key shifts at the two slots."""
+
+Vectors: TypeAlias = Literal["binding", "published_noise", "matched_noise"]
+
+
+@dataclass(frozen=True)
+class Condition:
+    """One row of the table: what is shifted, where, and by which vectors.
+
+    `keys="both"` exchanges the keys of slots j and i, as published; `"source"` shifts those of slot i alone, as the
+    text says of Q+K. `published_noise` are the published random vectors: independent ones at the two slots, with the
+    norm of each head's own shift. `matched_noise` are many draws, opposite at the two slots, that keep the norm of the
+    edit that acts where heads share a key. `on="others"` edits control heads while the chosen ones are read.
+    `query_role` and `key_offset` move an edit to another token than its own.
+    """
+
+    name: str
+    query: bool = False
+    keys: Literal["none", "both", "source"] = "none"
+    kinds: tuple[Kind, ...] = KINDS
+    vectors: Vectors = "binding"
+    on: Literal["chosen", "others"] = "chosen"
+    query_role: str = "readout"
+    key_offset: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.query and self.keys == "none":
+            raise SurgeryError(f"condition {self.name!r} edits nothing; give query=True or keys='both'")
+        if not self.kinds or len(set(self.kinds)) < len(self.kinds) or set(self.kinds) - set(KINDS):
+            raise SurgeryError(f"condition {self.name!r}: kinds are one or both of {KINDS}; got {self.kinds}")
+
+
+Q, K, QK = Condition("q", query=True), Condition("k_both", keys="both"), Condition("qk", query=True, keys="both")
+K_BOX, K_OBJECT = replace(K, name="k_box", kinds=("box",)), replace(K, name="k_object", kinds=("object",))
+
+
+def with_vectors(vectors: Vectors, prefix: str) -> tuple[Condition, ...]:
+    """Q, K and Q+K with other vectors."""
+    return tuple(replace(one, name=f"{prefix}_{one.name.removesuffix('_both')}", vectors=vectors) for one in (Q, K, QK))
+
+
+TABLE = (Q, K, K_BOX, K_OBJECT, QK)
+PUBLISHED_RANDOM = with_vectors("published_noise", "random")
+PUBLISHED_CONDITIONS = (*TABLE, *PUBLISHED_RANDOM)
+"""The rows of the published table; which of the three random ones is the printed "Random" row is not known."""
+
+MATCHED_RANDOM = with_vectors("matched_noise", "matched")
+QK_SOURCE = replace(QK, name="qk_source", keys="source")
+WRONG_HEADS = tuple(replace(one, name=f"wrong_heads_{one.name}", on="others") for one in (Q, K))
+WRONG_POSITION = (
+    replace(Q, name="wrong_position_q", query_role="question_box"),
+    replace(K, name="wrong_position_k", key_offset=1),
+)
+ALL_CONDITIONS = (*PUBLISHED_CONDITIONS, QK_SOURCE, *MATCHED_RANDOM, *WRONG_HEADS, *WRONG_POSITION)
+
+
+def control_heads(anatomy: Anatomy, heads: Sequence[Head], seed: int = 0) -> tuple[Head, ...]:
+    """As many other heads per layer as were chosen (fewer if the layer has no more), from KV groups without a chosen
+    head first: what a shared key carries over to a chosen head would be no control."""
+    generator = np.random.default_rng(seed)
+    found: list[Head] = []
+    for layer, at in by_layer(heads).items():
+        taken = {heads[place][1] for place in at}
+        groups = {anatomy.kv_head(head) for head in taken}
+        free = generator.permutation([head for head in range(anatomy.n_heads) if head not in taken])
+        ranked = sorted(free.tolist(), key=lambda head: anatomy.kv_head(head) in groups)
+        found.extend((layer, head) for head in ranked[: len(at)])
+    return tuple(sorted(found))
+
+
+@dataclass(frozen=True, eq=False)
+class Shift:
+    """What a condition adds to queries, to the keys of slot j and to those of slot i: (draw, case, head, head_dim)."""
+
+    q: Tensor | None
+    at_j: Tensor | None
+    at_i: Tensor | None
+
+    @property
+    def draws(self) -> int:
+        """How often the condition is run on every case."""
+        return next(len(one) for one in (self.q, self.at_i) if one is not None)
+
+
+def shift_of(
+    condition: Condition,
+    directions: Directions,
+    anatomy: Anatomy,
+    i: Tensor,
+    j: Tensor,
+    *,
+    scope: Scope,
+    draws: int,
+    seed: int,
+) -> Shift:
+    """The vectors of a condition for cases (i, j); `directions` are those of the heads that it edits."""
+    q, at_j = directions.query_shift(i, j), directions.key_shift(j, i, condition.kinds)
+    at_i = -at_j
+    match condition.vectors:
+        case "binding":
+            q, at_j, at_i = q[None], at_j[None], at_i[None]
+        case "published_noise":
+            q, at_j, at_i = (
+                _scaled(published_noise(directions.heads, q.shape[-1], SEEDS[name])[None], real)
+                for name, real in (("q", q), ("k_at_j", at_j), ("k_at_i", at_i))
+            )
+        case "matched_noise":
+            q = _scaled(unit_noise(draws, len(directions.heads), q.shape[-1], 2 * seed), q)
+            at_j = _matched_keys(directions.heads, anatomy, at_j, scope, draws, 2 * seed + 1)
+            at_i = -at_j
+    return Shift(
+        q if condition.query else None,
+        at_j if condition.keys == "both" else None,
+        at_i if condition.keys != "none" else None,
+    )
+
+
+def _scaled(unit: Tensor, real: Tensor) -> Tensor:
+    """Unit vectors (draw, head, head_dim) with the norms of the real ones (case, head, head_dim)."""
+    norms: Tensor = real.norm(dim=-1, keepdim=True)
+    return unit[:, None] * norms  # (draw, case, head, head_dim)
+
+
+def _matched_keys(heads: Sequence[Head], anatomy: Anatomy, real: Tensor, scope: Scope, draws: int, seed: int) -> Tensor:
+    """One random vector for each edited key, given to all chosen heads that share it."""
+    keys = [(layer, anatomy.kv_head(head) if scope == "group" else head) for layer, head in heads]
+    names = sorted(set(keys))
+    owner = [names.index(key) for key in keys]
+    means = [real[:, [place for place, one in enumerate(owner) if one == name]].mean(1) for name in range(len(names))]
+    return _scaled(unit_noise(draws, len(names), real.shape[-1], seed), torch.stack(means, dim=1))[:, :, owner]

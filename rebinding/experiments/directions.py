@@ -1,0 +1,158 @@
+"""Binding directions of Section 5: what a head's query and keys have in common for one slot.
+
+For a head and a slot k, `q` is its mean query at the readout of prompts whose answer stands in slot k, and `k` its mean
+key at the tokens of slot k. A shift from slot i to slot j adds the difference of means, mean[j] - mean[i].
+
+Queries and keys exist at two points. `raw` is the output of the projections, before any norm and before RoPE, where the
+published procedure edits. `rope` is what enters the scores, as the attention formula has it; means of keys then contain
+where the slot stands as well as which slot it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, get_args
+
+import torch
+from torch import Tensor
+
+from rebinding.experiments.readout import blocks
+from rebinding.prompts import Encoded, positions, token_batch
+from rebinding.surgery import Anatomy, Read, Site, Surgeon, SurgeryError
+
+Head: TypeAlias = tuple[int, int]
+Kind: TypeAlias = Literal["box", "object"]
+Point: TypeAlias = Literal["raw", "rope"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+SITES: Mapping[Point, tuple[Site, Site]] = {"raw": ("q", "k"), "rope": ("q_rot", "k_rot")}
+"""The sites of queries and keys at each point."""
+
+
+@dataclass(frozen=True, eq=False)
+class Directions:
+    """Mean queries (slot, head, head_dim) and keys (kind, slot, head, head_dim) of some heads, in float32."""
+
+    heads: tuple[Head, ...]
+    point: Point
+    q: Tensor
+    k: Tensor
+
+    def of(self, heads: Sequence[Head]) -> Directions:
+        """The directions of some of the heads, in the order given."""
+        lacking = [head for head in heads if head not in self.heads]
+        if lacking:
+            raise SurgeryError(
+                f"no directions for heads {lacking}, only for {self.heads}; measure them for all heads that are edited"
+            )
+        chosen = [self.heads.index(head) for head in heads]
+        return Directions(tuple(heads), self.point, self.q[:, chosen], self.k[:, :, chosen])
+
+    def query_shift(self, i: Tensor, j: Tensor) -> Tensor:
+        """From slot i to slot j, one line a case: (case, head, head_dim)."""
+        return self.q[j] - self.q[i]
+
+    def mean_keys(self, kinds: Sequence[Kind]) -> Tensor:
+        """Means over the tokens of all the kinds that are asked for: (slot, head, head_dim)."""
+        return self.k[[KINDS.index(kind) for kind in kinds]].mean(0)
+
+    def key_shift(self, i: Tensor, j: Tensor, kinds: Sequence[Kind]) -> Tensor:
+        """From slot i to slot j for keys: (case, head, head_dim)."""
+        means = self.mean_keys(kinds)
+        return means[j] - means[i]
+
+
+def by_layer(heads: Sequence[Head]) -> dict[int, list[int]]:
+    """Where in the list the heads of each layer stand."""
+    layers: dict[int, list[int]] = {}
+    for place, (layer, _) in enumerate(heads):
+        layers.setdefault(layer, []).append(place)
+    return layers
+
+
+def measure_directions(
+    surgeon: Surgeon,
+    prompts: Mapping[int, Sequence[Encoded]],
+    heads: Sequence[Head],
+    *,
+    point: Point = "raw",
+    block: int = 32,
+) -> Directions:
+    """Mean queries and keys over `prompts[k]`, prompts that ask for the object of slot k, for slots 0, 1, ..."""
+    if sorted(prompts) != list(range(len(prompts))) or not all(prompts.values()):
+        raise SurgeryError(f"directions need prompts for every slot 0, 1, ...; got {sorted(prompts)}")
+    per_slot = [_slot_means(surgeon, prompts[slot], slot, tuple(heads), point, block) for slot in range(len(prompts))]
+    return Directions(
+        tuple(heads),
+        point,
+        torch.stack([q for q, _ in per_slot]),  # (slot, head, head_dim)
+        torch.stack([k for _, k in per_slot], dim=1),  # (kind, slot, head, head_dim)
+    )
+
+
+def _slot_means(
+    surgeon: Surgeon, prompts: Sequence[Encoded], slot: int, heads: tuple[Head, ...], point: Point, block: int
+) -> tuple[Tensor, Tensor]:
+    wrong = [one for one in prompts if one.prompt.answer_slot != slot]
+    if wrong:
+        raise SurgeryError(
+            f"{len(wrong)} of {len(prompts)} prompts given for slot {slot} have their answer in another slot, the first"
+            f" in slot {wrong[0].prompt.answer_slot}; make them with design.direction(id, slot)"
+        )
+    q, k = torch.zeros(()), torch.zeros(())
+    for part in blocks(len(prompts), block):
+        queries, keys = _read_block(surgeon, prompts[part], slot, heads, point)
+        q, k = q + queries.double().sum(0), k + keys.double().sum(0)
+    return (q / len(prompts)).float(), (k / len(prompts)).float().transpose(0, 1)
+
+
+def _read_block(
+    surgeon: Surgeon, prompts: Sequence[Encoded], slot: int, heads: tuple[Head, ...], point: Point
+) -> tuple[Tensor, Tensor]:
+    """Queries (prompt, head, head_dim) at the readout, and keys (prompt, head, kind, head_dim) of the slot."""
+    q_site, k_site = SITES[point]
+    anatomy, layers = surgeon.anatomy, by_layer(heads)
+    tokens = torch.stack([positions(prompts, f"context_{kind}[{slot}]") for kind in KINDS], dim=1)  # (prompt, kind)
+    recording = surgeon.record(token_batch(prompts), keep=(k_site,))
+    owner = {layer: [_owner(anatomy, point, heads[place][1]) for place in at] for layer, at in layers.items()}
+    at_readout = positions(prompts, "readout")[:, None]
+    queries = surgeon.run(
+        recording,
+        [],
+        [Read(q_site, layer, positions=at_readout, heads=[heads[p][1] for p in at]) for layer, at in layers.items()],
+    )
+    keys = surgeon.run(
+        recording, [], [Read(k_site, layer, positions=tokens, heads=sorted(set(owner[layer]))) for layer in layers]
+    )
+    q = torch.empty(len(prompts), len(heads), anatomy.head_dim)
+    k = torch.empty(len(prompts), len(heads), len(KINDS), anatomy.head_dim)
+    for (layer, at), query, key in zip(layers.items(), queries, keys, strict=True):
+        q[:, at] = query[:, :, 0].to(q)
+        k[:, at] = key[:, [sorted(set(owner[layer])).index(one) for one in owner[layer]]].to(k)
+    return q, k
+
+
+def _owner(anatomy: Anatomy, point: Point, head: int) -> int:
+    """The head whose key a query head reads, as its site counts them: raw keys belong to KV heads."""
+    return anatomy.kv_head(head) if point == "raw" else head
+
+
+def averaged_in_groups(anatomy: Anatomy, heads: Sequence[int], values: Tensor) -> tuple[list[int], Tensor]:
+    """The KV heads of some query heads of a layer, and the mean of the values (row, head, ...) that share each."""
+    owners = [anatomy.kv_head(head) for head in heads]
+    shared = sorted(set(owners))
+    means = [values[:, [place for place, owner in enumerate(owners) if owner == one]].mean(1) for one in shared]
+    return shared, torch.stack(means, dim=1)
+
+
+def published_noise(heads: Sequence[Head], width: int, seed: int) -> Tensor:
+    """One standard normal vector a head (head, head_dim), drawn head by head in (layer, head) order, of norm one."""
+    generator = torch.Generator().manual_seed(seed)
+    drawn = {head: torch.randn(width, generator=generator) for head in sorted(heads)}
+    return torch.nn.functional.normalize(torch.stack([drawn[head] for head in heads]), dim=-1)
+
+
+def unit_noise(draws: int, heads: int, width: int, seed: int) -> Tensor:
+    """Random directions of norm one: (draw, head, head_dim)."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.nn.functional.normalize(torch.randn(draws, heads, width, generator=generator), dim=-1)

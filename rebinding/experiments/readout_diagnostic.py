@@ -1,0 +1,195 @@
+"""Is the whole updated state ready after the swap sentence, or is it resolved at the readout?
+
+The other direction than tracing: residuals of the *counterfactual* are written into the run of the *original*, at the
+token that ends the swap sentence or at the readout, while the question is about every box in turn. The pair is the one
+whose swap names the remaining box instead of the partner: of all published edits the only one that changes the answers
+of all three boxes. If the swap's end held the state, a patch there would move every question as a patch at the readout
+does.
+
+Per layer the patch stands at the input of one layer. Over a window of layers it stands at the input of each of them, so
+that everything which later tokens read of this token within the window is counterfactual.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from rebinding.answers import AnswerRule
+from rebinding.designs import Design
+from rebinding.evidence import Evidence
+from rebinding.experiments.readout import logits_of
+from rebinding.experiments.tracing import BLOCK, TracedPair
+from rebinding.experiments.tracing_modes import described, traced_pair
+from rebinding.progress import Tick, in_blocks
+from rebinding.prompts import Encoder, PromptError, positions, token_batch
+from rebinding.store import Shelf
+from rebinding.surgery import Edit, Read, Surgeon
+
+EXPERIMENT = "readout_diagnostic"
+MODE = "swap_target_box_to_remaining_context_box"
+SITES = ("swap_period", "readout")
+WINDOWS = 6
+"""By default a window is a sixth of the layers."""
+
+
+@dataclass(frozen=True, order=True)
+class Window:
+    """Layers `first` to `last`, both patched."""
+
+    first: int
+    last: int
+
+
+def windows(n_layers: int, width: int | None = None) -> list[Window]:
+    """Every single layer, every run of `width` layers, and all layers together."""
+    width = max(1, -(-n_layers // WINDOWS)) if width is None else width
+    if not 1 <= width <= n_layers:
+        raise ValueError(f"a window of {width} layers in a model of {n_layers}; give 1 to {n_layers}")
+    runs = {Window(first, first + size - 1) for size in (1, width, n_layers) for first in range(n_layers - size + 1)}
+    return sorted(runs)
+
+
+@dataclass(frozen=True)
+class Question:
+    """A pair that asks about one box, named by what the swap does with it: asked, partner or remaining."""
+
+    name: str
+    pair: TracedPair
+
+    def content(self) -> list[object]:
+        """What evidence depends on."""
+        return [self.name, self.pair.content()]
+
+
+def diagnose(
+    surgeon: Surgeon,
+    encoder: Encoder,
+    design: Design,
+    *,
+    n: int,
+    first_id: int = 0,
+    width: int | None = None,
+    sites: Sequence[str] = SITES,
+    rule: AnswerRule = "continuation",
+    shelf: Shelf | None = None,
+    block: int = BLOCK,
+    progress: bool | None = None,
+) -> Evidence:
+    """Run the diagnostic on `n` ids: one row per id x question x site x window (columns: `_rows`).
+
+    Nothing is filtered: whether the model answers the two unpatched prompts correctly is recorded with every row.
+    Boxes whose answer the edit leaves alone (those of a distractor swap) have no margin and are not asked about.
+    """
+    ids = range(first_id, first_id + n)
+    asked = [question for number in ids for question in questions(encoder, design, number, rule)]
+    spans = windows(surgeon.anatomy.n_layers, width)
+    settings = {
+        "mode": MODE,
+        "site": "resid",
+        "direction": "counterfactual into original",
+        "places": list(sites),
+        "windows": [[span.first, span.last] for span in spans],
+        "surgeon": type(surgeon).__name__,
+    }
+
+    def compute(part: Sequence[Question], tick: Tick) -> Evidence:
+        tables = [_site_rows(surgeon, part, site, spans, tick) for site in sites]
+        return Evidence(EXPERIMENT, pd.concat(tables, ignore_index=True), settings)
+
+    found = in_blocks(
+        asked,
+        compute,
+        experiment=EXPERIMENT,
+        size=block * 3,
+        cost=partial(_cost, sites=sites, spans=spans, n_layers=surgeon.anatomy.n_layers),
+        content=Question.content,
+        shelf=shelf and shelf.of(__name__, type(surgeon).__module__, settings=settings),
+        progress=progress,
+    )
+    about = {**described(design, encoder), "answer_rule": rule, "n": n, "ids": [ids.start, ids.stop - 1]}
+    return Evidence(EXPERIMENT, found.rows, {**found.settings, **about})
+
+
+def questions(encoder: Encoder, design: Design, prompt_id: int, rule: AnswerRule = "continuation") -> list[Question]:
+    """The pair of an id, asking about every box whose answer it changes, in the order asked, partner, remaining."""
+    pair = design.tracing(prompt_id, MODE)
+    partner, story = pair.original.partner, pair.original.story
+    names = {pair.original.question: "asked", str(partner): "partner"}
+    changed = [box for box in story.boxes if pair.asking(box).changes_answer]
+    named = sorted(((names.get(box, "remaining"), box) for box in changed), key=lambda one: one[0])
+    return [Question(name, traced_pair(encoder, pair.asking(box), rule)) for name, box in named]
+
+
+def _site_rows(
+    surgeon: Surgeon, asked: Sequence[Question], site: str, spans: Sequence[Window], tick: Tick
+) -> pd.DataFrame:
+    """Patch one site with every window, all questions at once; rows stand window by window."""
+    pairs = [question.pair for question in asked]
+    originals, others = [pair.original for pair in pairs], [pair.counterfactual for pair in pairs]
+    where, length = positions(originals, site), len(originals[0])
+    if not torch.equal(where, positions(others, site)):
+        raise PromptError(f"{site} stands at different tokens in a pair; they cannot be interchanged")
+    wanted = torch.tensor([pair.candidates for pair in pairs])  # (question, candidate)
+    recording, other = surgeon.record(token_batch(originals)), surgeon.record(token_batch(others))
+    unedited = Read("logits", positions=length - 1, take=logits_of(wanted))
+    base, base_other = (surgeon.run(run, [], [unedited])[0][:, 0].cpu() for run in (recording, other))
+    layers = range(surgeon.anatomy.n_layers)
+    values = surgeon.run(other, [], [Read("resid", layer, positions=where[:, None]) for layer in layers])
+    source = torch.arange(len(pairs)).repeat(len(spans))  # (row,), row = window x question
+    edits = []
+    for layer in layers:
+        inside = torch.tensor([span.first <= layer <= span.last for span in spans]).repeat_interleave(len(pairs))
+        rows = torch.nonzero(inside).reshape(-1)
+        edits.append(Edit("resid", layer, values[layer][source[rows]], positions=where[source[rows], None], rows=rows))
+    read = Read("logits", positions=length - 1, take=logits_of(wanted[source]))
+    patched = surgeon.run(recording, edits, [read], source=source, allow_still=True)[0][:, 0].cpu()  # (row, candidate)
+    tick(sum(_cost(question, sites=[site], spans=spans, n_layers=len(layers)) for question in asked))
+    return _rows(asked, site, spans, patched, base, base_other)
+
+
+def _rows(
+    asked: Sequence[Question], site: str, spans: Sequence[Window], patched: Tensor, base: Tensor, base_other: Tensor
+) -> pd.DataFrame:
+    """Columns: id, question, place, first, last (layers of the window); `margin`, the logit of the counterfactual's
+    answer minus that of the original's, `base_margin` without the patch, and `change`, their difference; `hit`, whether
+    the counterfactual's answer is now the largest of all objects; and whether the unpatched prompts are right."""
+    answer = torch.tensor([question.pair.answer for question in asked])
+    rival = torch.tensor([_rival(question.pair) for question in asked])
+    at = torch.arange(len(asked))
+    unpatched = base[at, rival] - base[at, answer]  # (question,)
+    again = torch.arange(len(spans) * len(asked)) % len(asked)  # (row,)
+    margin = patched[torch.arange(again.numel()), rival[again]] - patched[torch.arange(again.numel()), answer[again]]
+    return pd.DataFrame(
+        {
+            "id": [question.pair.id for question in asked] * len(spans),
+            "question": [question.name for question in asked] * len(spans),
+            "place": site,
+            "first": [span.first for span in spans for _ in asked],
+            "last": [span.last for span in spans for _ in asked],
+            "margin": margin.numpy(),
+            "base_margin": unpatched[again].numpy(),
+            "change": (margin - unpatched[again]).numpy(),
+            "hit": (patched.argmax(dim=1) == rival[again]).numpy(),
+            "original_correct": (base.argmax(dim=1) == answer)[again].numpy(),
+            "counterfactual_correct": (base_other.argmax(dim=1) == rival)[again].numpy(),
+        }
+    )
+
+
+def _rival(pair: TracedPair) -> int:
+    """The place of the counterfactual's answer among the candidates: the edit only moves the original's objects."""
+    if pair.rival is None or pair.rival not in pair.candidates:
+        raise PromptError(f"pair {pair.id}: the counterfactual's answer is none of the original's objects")
+    return pair.candidates.index(pair.rival)
+
+
+def _cost(question: Question, *, sites: Sequence[str], spans: Sequence[Window], n_layers: int) -> int:
+    """Token-layers that the runs of one question compute."""
+    length, roles = len(question.pair.original), question.pair.original.roles
+    return sum((length - roles[site]) * (n_layers - span.first) for site in sites for span in spans)

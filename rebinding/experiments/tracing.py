@@ -1,0 +1,205 @@
+"""Section 3: where does the answer come from? Residual interchange at every layer and token.
+
+The residual of the *original* run, at the input of one layer and at one token, is written into the run of its
+*counterfactual*; then the logits at the readout say whether the original's answer is back. One such cell costs a full
+forward pass if done naively. Two facts make the map cheap and leave every number as it is:
+
+* by causality the residuals of a pair agree before the first token in which its prompts differ, and at layer 0 wherever
+  the tokens agree. Such a cell writes what is there already: it is given the unpatched logits and not run;
+* a cell cannot change layers below its own or tokens before its own. All layers of a token are one batch that grows
+  layer by layer and computes that token and those after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+
+from rebinding.evidence import Evidence
+from rebinding.experiments.readout import logits_of
+from rebinding.experiments.tracing_rows import rows_of
+from rebinding.progress import Tick, in_blocks
+from rebinding.prompts import Encoded, PromptError, aligned, token_batch
+from rebinding.store import Shelf
+from rebinding.surgery import Edit, Read, Surgeon
+
+EXPERIMENT = "tracing"
+BLOCK = 20
+"""Pairs whose runs are held in memory at once, and that are lost when a run is interrupted."""
+
+Cells: TypeAlias = Tensor
+"""(prompt, layer, token) booleans."""
+
+
+@dataclass(frozen=True)
+class TracedPair:
+    """An original and its counterfactual as tokens, and how an answer is scored.
+
+    `candidates` are the answer tokens of the original's objects after its operations, in the order of the boxes;
+    `answer` is the place of the right one among them. `rival` is the token of the counterfactual's answer, None if the
+    counterfactual has none.
+    """
+
+    id: int
+    original: Encoded
+    counterfactual: Encoded
+    candidates: tuple[int, ...]
+    answer: int
+    rival: int | None
+
+    @property
+    def changes_answer(self) -> bool:
+        """Whether the counterfactual's answer is not the original's (also if it has none)."""
+        return self.rival != self.candidates[self.answer]
+
+    @property
+    def differing(self) -> tuple[int, ...]:
+        """The tokens in which the two prompts differ."""
+        return aligned(self.original, self.counterfactual)
+
+    def content(self) -> list[Any]:
+        """Everything about the pair that evidence depends on, as plain JSON."""
+        sides = [[one.ids, sorted(one.roles.items())] for one in (self.original, self.counterfactual)]
+        return [self.id, sides, self.candidates, self.answer, self.rival]
+
+
+def trace(
+    surgeon: Surgeon,
+    pairs: Sequence[TracedPair],
+    *,
+    mode: str,
+    layers: Sequence[int] | None = None,
+    tokens: Sequence[int] | None = None,
+    run_no_ops: bool = False,
+    shelf: Shelf | None = None,
+    block: int = BLOCK,
+    progress: bool | None = None,
+) -> Evidence:
+    """The map of one mode: one row per pair x layer x token (columns: `rebinding.experiments.tracing_rows`).
+
+    `layers` are inputs of decoder layers, all of them by default; `tokens` all by default. `run_no_ops` runs the cells
+    that cannot change anything as well: slower, the same numbers.
+    """
+    _check(pairs)
+    length = len(pairs[0].original)
+    layers = list(range(surgeon.anatomy.n_layers) if layers is None else layers)
+    tokens = list(range(length) if tokens is None else tokens)
+    settings = {
+        "mode": mode,
+        "site": "resid",
+        "direction": "original into counterfactual",
+        "layers": layers,
+        "tokens": tokens,
+        "length": length,
+        "run_no_ops": run_no_ops,
+        "surgeon": type(surgeon).__name__,
+    }
+
+    def compute(part: Sequence[TracedPair], tick: Tick) -> Evidence:
+        cells = torch.ones(len(part), len(layers), len(tokens), dtype=torch.bool)  # (prompt, layer, token)
+        cells = cells if run_no_ops else changing(part, layers, tokens)
+        logits, base = patched_logits(surgeon, part, cells, layers=layers, tokens=tokens, tick=tick)
+        return Evidence(EXPERIMENT, rows_of(mode, part, cells, logits, base, layers, tokens), settings)
+
+    def cost(pair: TracedPair) -> int:
+        return int(work_of(changing([pair], layers, tokens), layers, tokens, length, surgeon.anatomy.n_layers).sum())
+
+    return in_blocks(
+        pairs,
+        compute,
+        experiment=EXPERIMENT,
+        size=block,
+        cost=cost,
+        content=TracedPair.content,
+        shelf=shelf and shelf.of(__name__, type(surgeon).__module__, settings=settings),
+        progress=progress,
+    )
+
+
+def changing(pairs: Sequence[TracedPair], layers: Sequence[int], tokens: Sequence[int]) -> Cells:
+    """The cells that can change something: from the first differing token on, and at layer 0 differing tokens only."""
+    return torch.stack([cells_of(pair.differing, layers, tokens) for pair in pairs])  # (prompt, layer, token)
+
+
+def cells_of(differing: Sequence[int], layers: Sequence[int], tokens: Sequence[int]) -> Tensor:
+    """The cells of one pair that can change something: (layer, token)."""
+    token, above = torch.tensor(tokens), torch.tensor(layers)[:, None] > 0  # (token,), (layer, 1)
+    return (above & (token > min(differing))) | torch.isin(token, torch.tensor(differing))
+
+
+def work_of(cells: Cells, layers: Sequence[int], tokens: Sequence[int], length: int, n_layers: int) -> Tensor:
+    """Token-layers that each cell computes: its own token and those after it, its own layer and those above it."""
+    height = n_layers - torch.tensor(layers)[:, None]  # (layer, 1)
+    width = length - torch.tensor(tokens)  # (token,)
+    return cells * height * width  # (prompt, layer, token)
+
+
+def patched_logits(
+    surgeon: Surgeon,
+    pairs: Sequence[TracedPair],
+    cells: Cells,
+    *,
+    layers: Sequence[int],
+    tokens: Sequence[int],
+    tick: Tick = lambda amount: None,
+) -> tuple[Tensor, Tensor]:
+    """Logits at the readout of the candidates and the rival: (prompt, layer, token, candidate), and unpatched.
+
+    Where a pair has no rival its answer stands in that column. Cells that are not run have the unpatched logits.
+    """
+    length, wanted = len(pairs[0].original), _wanted(pairs)
+    given = _residuals(surgeon, pairs, layers, tokens)
+    recording = surgeon.record(token_batch([pair.counterfactual for pair in pairs]))
+    base = surgeon.run(recording, [], [_readout(wanted, length)])[0][:, 0].cpu()  # (prompt, candidate)
+    logits = base[:, None, None].repeat(1, len(layers), len(tokens), 1)  # (prompt, layer, token, candidate)
+    work = work_of(cells, layers, tokens, length, surgeon.anatomy.n_layers)
+    for column, token in enumerate(tokens):
+        layer, source = cells[:, :, column].T.nonzero(as_tuple=True)  # one row each, ordered by layer
+        if not source.numel():
+            continue
+        edits = [
+            Edit("resid", layers[number], given[number][source[rows], column, None], positions=token, rows=rows)
+            for number in layer.unique().tolist()
+            for rows in [torch.nonzero(layer == number).reshape(-1)]
+        ]
+        # A patch may write what is there already (two tokens, one residual): then the cell is the unpatched run.
+        read = _readout(wanted[source], length)
+        found = surgeon.run(recording, edits, [read], source=source, allow_still=True)[0]  # (row, 1, candidate)
+        logits[source, layer, column] = found[:, 0].cpu()
+        tick(int(work[:, :, column].sum()))
+    return logits, base
+
+
+def _residuals(
+    surgeon: Surgeon, pairs: Sequence[TracedPair], layers: Sequence[int], tokens: Sequence[int]
+) -> list[Tensor]:
+    """The originals' residuals, one (prompt, token, hidden) a layer."""
+    recording = surgeon.record(token_batch([pair.original for pair in pairs]))
+    return surgeon.run(recording, [], [Read("resid", layer, positions=tokens) for layer in layers])
+
+
+def _readout(wanted: Tensor, length: int) -> Read:
+    return Read("logits", positions=length - 1, take=logits_of(wanted))
+
+
+def _wanted(pairs: Sequence[TracedPair]) -> Tensor:
+    lines = [[*pair.candidates, pair.candidates[pair.answer] if pair.rival is None else pair.rival] for pair in pairs]
+    return torch.tensor(lines)  # (prompt, candidate)
+
+
+def _check(pairs: Sequence[TracedPair]) -> None:
+    if not pairs:
+        raise PromptError("no pairs to trace; tracing needs at least one")
+    token_batch([side for pair in pairs for side in (pair.original, pair.counterfactual)])
+    for pair in pairs:
+        if not pair.differing:
+            raise PromptError(f"pair {pair.id} is one prompt twice: no patch can change anything; use another mode")
+        if len(pair.candidates) != len(pairs[0].candidates):
+            raise PromptError(
+                f"pair {pair.id} has {len(pair.candidates)} candidates, pair {pairs[0].id} {len(pairs[0].candidates)};"
+                " trace stories with equally many boxes together"
+            )

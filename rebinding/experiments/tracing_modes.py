@@ -1,0 +1,206 @@
+"""From a design to the pairs that are traced: which mode stands for which panel, the filter, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any, Literal, TypeAlias
+
+import torch
+
+from rebinding.answers import AnswerRule
+from rebinding.designs import TRACING_MODES, Design, DesignError, Pair, tracing_mode
+from rebinding.evidence import Evidence
+from rebinding.experiments.readout import logits_of
+from rebinding.experiments.tracing import BLOCK, TracedPair, trace
+from rebinding.prompts import Encoded, Encoder, token_batch
+from rebinding.store import Shelf
+from rebinding.surgery import Read, Surgeon
+
+Query: TypeAlias = Literal["same", "partner"]
+"""Which box the counterfactual asks about: the original's, or the original's partner in the swap."""
+PanelName: TypeAlias = Literal["reference_box", "swap_target_box", "object"]
+OVERSAMPLING = 4
+"""The published filter looks for N correct originals among so many times N ids."""
+FILTER_BLOCK = 64
+
+
+class UnchangedAnswer(DesignError):
+    """A mode whose counterfactual has the original's answer was asked for in support of a claim."""
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One panel of the paper's figure, the mode we take for it, other modes that could stand there, and why."""
+
+    mode: str
+    alternatives: tuple[str, ...]
+    reason: str
+
+
+PANELS: Mapping[PanelName, Panel] = MappingProxyType(
+    {
+        "reference_box": Panel(
+            "swap_only",
+            ("context_and_swap",),
+            "It is the one configuration that was published, its counterfactual has an answer, and so its base is near"
+            " 0. But it says nothing of the first mention, which is the same token in both prompts. For that take"
+            " context_and_swap (the appendix speaks of this experiment's tokens in the plural): there the first mention"
+            " differs and the one in the swap stays counterfactual while it is patched. Its counterfactual asks about"
+            " an absent box, so its base can be anything: read it beside the map.",
+        ),
+        "swap_target_box": Panel(
+            "swap_target_box_to_remaining_context_box",
+            ("swap_target_box", "context_target_box_and_swap_query_box"),
+            "The appendix speaks of one token. Of the two modes that edit the partner's mention alone, this one names a"
+            " box that exists, so that the counterfactual is a story with an answer to every question. For the first"
+            " mention take context_target_box_and_swap_query_box: it alone edits the partner's label there, keeps"
+            " another edit, and changes the answer. (context_and_swap_target_box does not change it.)",
+        ),
+        "object": Panel(
+            "target_box",
+            (
+                "swap_target_object_with_remaining_context_object",
+                "context_target_object_and_swap_query_box",
+            ),
+            "The appendix speaks of one token, and this is the only mode that edits one object and changes the answer.",
+        ),
+    }
+)
+"""The paper does not say which edit made which panel; this is our reading of it."""
+
+
+def panel_mode(panel: PanelName, mode: str | None = None) -> str:
+    """The mode that stands for a panel: ours, or any other by its name."""
+    if panel not in PANELS:
+        raise DesignError(f"there is no panel {panel!r}; the panels are {', '.join(PANELS)}")
+    if mode is None:
+        return PANELS[panel].mode
+    tracing_mode(mode)
+    return mode
+
+
+def trace_design(
+    surgeon: Surgeon,
+    encoder: Encoder,
+    design: Design,
+    *,
+    mode: str,
+    n: int,
+    first_id: int = 0,
+    query: Query = "same",
+    rule: AnswerRule = "continuation",
+    for_claims: bool = True,
+    layers: Sequence[int] | None = None,
+    tokens: Sequence[int] | None = None,
+    shelf: Shelf | None = None,
+    block: int = BLOCK,
+    progress: bool | None = None,
+) -> Evidence:
+    """Trace one mode on the first `n` of `4 n` ids whose original is answered correctly (fewer, if there are fewer).
+
+    A mode that leaves the answer as it is shows nothing by restoring it, and is refused unless `for_claims=False`; its
+    evidence then says `changes_answer: false` in its settings, and nothing that judges claims accepts it.
+    """
+    ids = range(first_id, first_id + OVERSAMPLING * n)
+    pool = (traced_pair(encoder, counterfactual(design, number, mode, query), rule) for number in ids)
+    pairs = correct_ones(surgeon, pool, n)
+    if not pairs:
+        raise DesignError(
+            f"no original of ids {ids.start}..{ids.stop - 1} is answered correctly among its objects, so there is"
+            " nothing to trace; take another model, design or first_id"
+        )
+    changes = all(pair.changes_answer for pair in pairs)
+    if for_claims and not changes:
+        same = [pair.id for pair in pairs if not pair.changes_answer]
+        raise UnchangedAnswer(
+            f"mode {mode!r} with query {query!r} leaves the answer as it is ({len(same)} of {len(pairs)} pairs, the"
+            f" first is id {same[0]}): restoring it shows nothing. Pass for_claims=False to look at it, or use one of"
+            f" {', '.join(name for name, one in TRACING_MODES.items() if one.changes_answer and one.keeps_length)}"
+        )
+    found = trace(
+        surgeon,
+        pairs,
+        mode=mode,
+        layers=layers,
+        tokens=tokens,
+        shelf=shelf,
+        block=block,
+        progress=progress,
+    )
+    settings = {**described(design, encoder), "query": query, "answer_rule": rule, "changes_answer": changes}
+    pool_settings = {"n": n, "kept": len(pairs), "ids": [ids.start, ids.stop - 1], "filter": "original correct"}
+    return Evidence(found.experiment, found.rows, {**found.settings, **settings, **pool_settings})
+
+
+def described(design: Design, encoder: Encoder) -> dict[str, Any]:
+    """What evidence says of the prompts."""
+    words = design.vocabulary.split(design.split)
+    return {
+        "design": design.name,
+        "split": design.split,
+        "boxes": design.boxes,
+        "operations": design.operations,
+        "verb": design.verb,
+        "distractor": design.distractor,
+        "distractor_boxes": "the last two, which nothing else touches" if design.distractor else None,
+        "labels": len(words.labels),
+        "objects": len(words.objects),
+        "form": encoder.form,
+    }
+
+
+def counterfactual(design: Design, prompt_id: int, mode: str, query: Query = "same") -> Pair:
+    """A design's tracing pair; with `query="partner"` its counterfactual asks about the original's partner."""
+    if not tracing_mode(mode).keeps_length:
+        raise DesignError(
+            f"the counterfactual of {mode!r} is shorter than the original, so tokens do not correspond; it can be"
+            " answered but not traced"
+        )
+    pair = design.tracing(prompt_id, mode)
+    if query == "same":
+        return pair
+    partner = pair.original.partner
+    if partner is None:
+        raise DesignError(f"prompt {prompt_id} asks about a box without a partner; query='partner' needs one")
+    return replace(pair, counterfactual=replace(pair.counterfactual, question=partner))
+
+
+def traced_pair(encoder: Encoder, pair: Pair, rule: AnswerRule = "continuation") -> TracedPair:
+    """A pair as tokens: the candidates are the original's objects after its operations, by slot of their box."""
+    original, other = encoder.encode([pair.original, pair.counterfactual])
+    story = pair.original.story
+    held = [(box, thing) for box, thing in story.state().items() if thing is not None]
+    rival = encoder.answer_token(pair.counterfactual.answer, rule) if pair.counterfactual.answerable else None
+    return TracedPair(
+        pair.id,
+        original,
+        other,
+        encoder.answer_tokens([thing for _, thing in held], rule),
+        [box for box, _ in held].index(pair.original.question),
+        rival,
+    )
+
+
+def correct_ones(surgeon: Surgeon, pool: Iterator[TracedPair], n: int) -> list[TracedPair]:
+    """The first `n` pairs of a pool whose original is answered correctly; no more of the pool is looked at than needed.
+
+    Correct is as published: the first largest logit among the original's objects is that of its answer.
+    """
+    kept: list[TracedPair] = []
+    while len(kept) < n:
+        part = [pair for pair, _ in zip(pool, range(FILTER_BLOCK), strict=False)]
+        if not part:
+            break
+        wanted = torch.tensor([pair.candidates for pair in part])  # (prompt, candidate)
+        logits = candidate_logits(surgeon, [pair.original for pair in part], wanted)
+        right = logits.argmax(dim=1) == torch.tensor([pair.answer for pair in part])
+        kept += [pair for pair, is_right in zip(part, right.tolist(), strict=True) if is_right]
+    return kept[:n]
+
+
+def candidate_logits(surgeon: Surgeon, prompts: Sequence[Encoded], wanted: torch.Tensor) -> torch.Tensor:
+    """Logits of candidates (prompt, candidate) at the readout of unedited prompts."""
+    read = Read("logits", positions=len(prompts[0]) - 1, take=logits_of(wanted))
+    return surgeon.run(surgeon.record(token_batch(prompts)), [], [read])[0][:, 0].cpu()

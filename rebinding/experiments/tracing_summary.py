@@ -1,0 +1,77 @@
+"""From rows of tracing to numbers: by token for pictures, by role for claims."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeAlias
+
+import pandas as pd
+
+from rebinding.evidence import Evidence, EvidenceError
+
+Measure: TypeAlias = Literal["hit", "hit_with_counterfactual"]
+
+
+def normalised(iia: Any, base: Any) -> Any:
+    """Normalised interchange intervention accuracy: (IIA - base) / (1 - base).
+
+    IIA is the share of pairs in which the patched counterfactual run gives the original's answer; base is the same
+    share without a patch. So 0 means that the patch restored nothing, 1 that it restored all that could be restored,
+    and a negative number that it did harm. At base = 1 there is nothing to restore and the value is NaN. The paper
+    says "normalized IIA" without a definition and the published procedure has neither base nor norm; so IIA and base
+    always stand beside this number.
+    """
+    room = 1.0 - pd.Series(base, dtype=float)
+    value = (pd.Series(iia, dtype=float) - pd.Series(base, dtype=float)) / room.where(room > 0)
+    return value if isinstance(iia, pd.Series) else float(value.iloc[0])
+
+
+def by_token(evidence: Evidence, measure: Measure = "hit") -> pd.DataFrame:
+    """One line per layer and token: IIA, base, normalised IIA, mean margins, and how many pairs were run and differ."""
+    summary = _summed(evidence.rows, ["layer", "token"], measure)
+    names = evidence.rows.groupby("token", observed=True)["role"].agg(lambda role: "|".join(sorted(set(role) - {""})))
+    return summary.assign(role=summary["token"].map(names))
+
+
+def by_role(evidence: Evidence, measure: Measure = "hit") -> pd.DataFrame:
+    """One line per role and layer; a role's token may differ between prompts. For claims."""
+    rows = claimable(evidence).rows
+    return _summed(rows[rows["role"] != ""], ["role", "layer"], measure)
+
+
+def effects(evidence: Evidence, role: str, measure: Measure = "hit") -> pd.DataFrame:
+    """Per prompt and layer what patching a role restores: (hit - base hit) / (1 - base), layers x pairs.
+
+    A line's mean is the normalised IIA of its layer. For claims: refuses evidence that cannot support one.
+    """
+    rows = claimable(evidence).rows
+    here = rows[(rows["role"] == role) | (rows["place"] == role)]
+    if here.empty:
+        known = sorted({*rows["role"], *rows["place"]} - {""})
+        raise EvidenceError(f"no token has the role {role!r} in this evidence; the roles are {', '.join(known)}")
+    gain = here[measure].astype(float) - here[f"base_{measure}"].astype(float)
+    table = here.assign(gain=gain).pivot(index="layer", columns="id", values="gain")
+    base = float(here.groupby("id")[f"base_{measure}"].first().mean())
+    return table / (1.0 - base) if base < 1 else table * float("nan")
+
+
+def claimable(evidence: Evidence) -> Evidence:
+    """The evidence, unless its counterfactuals keep the original's answer: then no claim can rest on it."""
+    if not evidence.settings.get("changes_answer", True):
+        raise EvidenceError(
+            f"mode {evidence.settings.get('mode')!r} leaves the answer as it is; restoring it supports no claim."
+            " Trace a mode that changes the answer"
+        )
+    return evidence
+
+
+def _summed(rows: pd.DataFrame, keys: list[str], measure: Measure) -> pd.DataFrame:
+    means = rows.groupby(keys, observed=True, as_index=False).agg(
+        iia=(measure, "mean"),
+        base=(f"base_{measure}", "mean"),
+        margin=("margin", "mean"),
+        base_margin=("base_margin", "mean"),
+        pairs=("id", "nunique"),
+        ran=("ran", "sum"),
+        differs=("differs", "sum"),
+    )
+    return means.assign(normalised=normalised(means["iia"], means["base"]))

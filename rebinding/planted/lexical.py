@@ -1,0 +1,37 @@
+"""`lexical`: boxes are addressed by the text of their labels; there is no slot code anywhere.
+
+An object bears the label of its sentence (E). The second label of a swap also bears the first (D), and the full stop
+bears both (P). A question about the first label finds it at the second one, and takes the second label from there; a
+question about the second finds it at the full stop, and takes the first; any other keeps its own label (C). The readout
+fetches that label (`fetch`), finds the tokens that bear it (`match`), and the object there is copied (A).
+"""
+
+from __future__ import annotations
+
+from rebinding.planted.features import BASE
+from rebinding.planted.parts import grammar
+from rebinding.planted.pointer import FOUND, WANTED
+from rebinding.planted.wiring import Line, Wiring
+
+LOGIT = 8.0
+"""Logits of the answer."""
+
+
+def wiring(boxes: int) -> Wiring:
+    """The lines of the mechanism; the number of boxes makes no difference to them."""
+    lines = (
+        grammar(),
+        Line("bind", 1, "thing", "context", "bound <- label", "E", "context_partner_object", back=3),
+        Line("other", 1, "second", "first", "other <- label", "D", "swap_second", back=3),
+        Line("last label", 1, "period", "second", "last <- label", "P", "swap_period", back=1),
+        Line("first label", 1, "period", "first", "earlier <- label", "P", "swap_period", back=4),
+        Line("partner", 2, "question", "second + period + question", "goal <- label + earlier", "C", "question_box",
+             where="2 label = other + last", prefer="question"),
+        Line("fetch", 3, "readout", "question", "want <- goal", "B", "readout"),
+        Line("match", 4, "readout", "context + thing", "found <- label + bound", "B", "readout",
+             where="want = label + bound", prefer="0.25 thing"),
+        Line("copy", 5, "readout", "thing", f"object <- {LOGIT} object", "A", "readout",
+             where=f"{FOUND} found + {WANTED} want = bound", unit=1.0, right=FOUND + WANTED),
+    )  # fmt: skip
+    names = ("bound", "other", "last", "earlier", "goal", "want", "found")
+    return Wiring(boxes, dict.fromkeys(names, BASE["label"]), lines)

@@ -1,0 +1,98 @@
+"""Which head of the model carries which line, and which dimensions of its KV head serve what.
+
+Heads of a KV group share keys and values. A KV head therefore holds every key piece and every value piece that its
+lines need, each once; a query puts weight only on the pieces that its line uses, and the output projection takes only
+the values that its line carries. Two lines fit into one group if the pieces fit, and if no more than one kind of token
+is looked for by distance, since the fast pairs are the same for all.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from torch import Tensor
+
+from rebinding.planted.layout import Layout
+from rebinding.planted.rope import FAST, slow_dimensions
+from rebinding.planted.wiring import Line, WiringError
+
+Piece: TypeAlias = tuple[str, str]
+"""What a stretch of key or value dimensions holds: a kind of use, and the text of the expression it reads."""
+Pieces: TypeAlias = Callable[[Line, Layout], dict[Piece, int]]
+
+
+@dataclass(frozen=True)
+class Seat:
+    """A line in its place: the head, and where the pieces of its KV head lie."""
+
+    line: Line
+    head: int
+    keys: dict[Piece, list[int]]
+    values: dict[Piece, list[int]]
+
+
+def key_pieces(line: Line, layout: Layout) -> dict[Piece, int]:
+    """The pieces of a key that a line asks of its KV head, with their sizes; distances use the fast pairs instead."""
+    pieces: dict[Piece, int] = {}
+    for _, key in line.matches:
+        pieces["match", layout.text(key)] = len(layout.vector(key))
+    pieces["sink", ""] = 1
+    pieces["gate", line.look] = 1
+    if line.prefer:
+        pieces["prefer", line.prefer] = 1
+    return pieces
+
+
+def value_pieces(line: Line, layout: Layout) -> dict[Piece, int]:
+    """The pieces of a value that a line carries over, without their gains."""
+    return {("value", name): layout.width(name) for _, source in line.writes for _, name in source}
+
+
+def seat(
+    lines: tuple[Line, ...], layout: Layout, frequencies: Tensor, heads: int, kv_heads: int, seed: int
+) -> list[Seat]:
+    """Give every line of a layer a head, in an order of groups that depends on the seed."""
+    group = heads // kv_heads
+    shuffled = random.Random(seed)
+    order = shuffled.sample(range(kv_heads), kv_heads)
+    free = slow_dimensions(frequencies)
+    members: dict[int, list[Line]] = {kv: [] for kv in order}
+    for line in lines:
+        fitting = [kv for kv in order if len(members[kv]) < group and _fits([*members[kv], line], layout, free)]
+        if not fitting:
+            raise WiringError(
+                f"layer {line.layer} has no room for head {line.name}: {heads} heads on {kv_heads} KV heads, with"
+                f" {len(free)} slow dimensions and {layout.head_dim} values each; use more heads, or another layer"
+            )
+        members[fitting[0]].append(line)
+    seats: list[Seat] = []
+    for kv, mine in members.items():
+        places = shuffled.sample(range(kv * group, (kv + 1) * group), group)
+        keys, values = _lay(mine, key_pieces, layout, free), _lay(mine, value_pieces, layout, range(layout.head_dim))
+        keys |= {("distance", line.look): list(range(FAST)) for line in mine if line.distances}
+        seats += [Seat(line, place, keys, values) for line, place in zip(mine, places, strict=False)]
+    return seats
+
+
+def _fits(lines: list[Line], layout: Layout, free: Sequence[int]) -> bool:
+    looked_for_by_distance = {line.look for line in lines if line.distances}
+    keys, values = _union(lines, key_pieces, layout), _union(lines, value_pieces, layout)
+    room = sum(keys.values()) <= len(free) and sum(values.values()) <= layout.head_dim
+    return room and len(looked_for_by_distance) <= 1 and len({line.bench for line in lines}) == 1
+
+
+def _union(lines: list[Line], pieces: Pieces, layout: Layout) -> dict[Piece, int]:
+    union: dict[Piece, int] = {}
+    for line in lines:
+        union |= pieces(line, layout)
+    return union
+
+
+def _lay(lines: list[Line], pieces: Pieces, layout: Layout, free: Iterable[int]) -> dict[Piece, list[int]]:
+    dimensions = iter(free)
+    sizes = _union(lines, pieces, layout)
+    first = sorted(sizes, key=lambda piece: (piece[0] != "match", piece))
+    return {piece: [next(dimensions) for _ in range(sizes[piece])] for piece in first}

@@ -1,0 +1,114 @@
+"""The numbers that a paper about `pointer` would have printed, worked out from its lines and not from its weights.
+
+Three boxes, the first is asked about and was swapped with the second. Every attention distribution is a softmax of the
+scores that the lines promise; jitter and the norms are left out. The names are those of the paper's printed numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from rebinding.planted.pointer import ECHO_LOGIT, FOUND, OBJECT_LOGIT, WANTED
+from rebinding.planted.wiring import GRADED_GAP, Softness
+
+BOXES, ASKED, ANSWER = 3, 0, 1
+THING_PREFERENCE = 0.25
+HEADS_OF_B = 2
+"""`match` moves and `fetch` does not; what is averaged over group B is halved."""
+
+
+def pointer_numbers(softness: Softness) -> Mapping[str, float]:
+    """Accuracies, margins, head roles and the Q/K table of `pointer`."""
+    want = _want(softness)
+    plain = _logits(want, _match(want, want, softness), softness)
+    swapped = _exchanged(want)
+    numbers = {"accuracy.full": 1.0, "accuracy.circuit": 1.0, "accuracy.random": 1.0 / BOXES}
+    for whose in ("full", "circuit"):
+        numbers[f"margin.{whose}"] = _margin(plain)
+        numbers[f"logit.{whose}"] = float(plain[ANSWER])
+    pointed = _logits(want, _match(swapped, swapped, softness), softness)
+    numbers["roles.B.pointer"] = float((pointed - plain)[ASKED])
+    numbers["roles.A.pointer"] = float((_copied(want, softness) @ _turn() - _copied(want, softness))[ASKED])
+    numbers |= {"roles.B.content": 0.0, "roles.A.content": 0.0}
+    conditions = {
+        "q": (swapped, swapped), "k_both": (swapped, swapped), "k_box": (swapped, want),
+        "k_object": (want, swapped), "qk": (want, want),
+    }  # fmt: skip
+    for name, (at_boxes, at_objects) in conditions.items():
+        numbers |= _row(name, want, at_boxes, at_objects, softness)
+    return numbers
+
+
+def _row(name: str, want: Tensor, at_boxes: Tensor, at_objects: Tensor, softness: Softness) -> dict[str, float]:
+    """One condition: how well each slot's box and object tokens match after the shift."""
+    before, after = _match(want, want, softness), _match(at_boxes, at_objects, softness)
+    ratio = _preference(after) - _preference(before)
+    plain, changed = _logits(want, before, softness), _logits(want, after, softness)
+    toward = (changed[ASKED] - changed[ANSWER]) - (plain[ASKED] - plain[ANSWER])
+    switched = float(after.sum(0).argmax() == ASKED)
+    return {
+        f"binding.{name}.dR": float(ratio) / HEADS_OF_B,
+        f"binding.{name}.dlogit": float(toward),
+        f"binding.{name}.switch": switched / HEADS_OF_B,
+    }
+
+
+def _preference(attention: Tensor) -> Tensor:
+    """How much more attention goes to the asked slot than to the answer's, in nats."""
+    total = attention.sum(0)  # (slot)
+    return torch.log(total[ASKED] / total[ANSWER])
+
+
+def _want(softness: Softness) -> Tensor:
+    """What C leaves at the question box, by slot: the pair, less the box's own slot."""
+    m, d = softness.m, softness.d
+    own = _gain(softness) * _softmax([m if k == ASKED else m - d for k in range(BOXES)])
+    pair = own + own[[1, 0, 2]]
+    reading = _softmax([m + d, *(m if k == ASKED else m - 2 * d for k in range(BOXES))])  # the swap's label, then boxes
+    return _gain(softness) * (reading[0] * pair + 2.0 * reading[1:]) - own
+
+
+def _match(at_boxes: Tensor, at_objects: Tensor, softness: Softness) -> Tensor:
+    """Attention of `match` on (box or object, slot), from how well each token matches."""
+    m, d = softness.m, softness.d
+    scores = torch.stack([at_boxes, at_objects + THING_PREFERENCE]) * d - d + m  # (box or object, slot)
+    return _softmax(scores.flatten().tolist()).view(2, BOXES)
+
+
+def _copied(want: Tensor, softness: Softness, found: Tensor | None = None) -> Tensor:
+    """Logits from the object's own token, by slot."""
+    found = _gain(softness) * _match(want, want, softness).sum(0) if found is None else found
+    margin = min(softness.m, FOUND + WANTED - GRADED_GAP)
+    scores = FOUND * found + WANTED * want - (FOUND + WANTED) + margin
+    return OBJECT_LOGIT * (1.0 + math.exp(-margin)) * _softmax(scores.tolist())
+
+
+def _logits(want: Tensor, attention: Tensor, softness: Softness) -> Tensor:
+    """Logits of the three objects, from what is wanted and where `match` looks."""
+    echo = ECHO_LOGIT * _gain(softness) * attention[1]
+    return _copied(want, softness, _gain(softness) * attention.sum(0)) + echo
+
+
+def _gain(softness: Softness) -> float:
+    return 1.0 + math.exp(-softness.m)
+
+
+def _softmax(scores: Sequence[float]) -> Tensor:
+    """Attention on keys, next to the first token with a score of 0."""
+    return torch.softmax(torch.tensor([*scores, 0.0], dtype=torch.float64), dim=0)[:-1]
+
+
+def _exchanged(want: Tensor) -> Tensor:
+    return want[[1, 0, 2]]
+
+
+def _turn() -> Tensor:
+    return torch.eye(BOXES, dtype=torch.float64)[[1, 0, 2]]
+
+
+def _margin(logits: Tensor) -> float:
+    return float(logits[ANSWER] - max(logits[k] for k in range(BOXES) if k != ANSWER))

@@ -1,0 +1,68 @@
+"""A plant for people to read: its heads line by line, its circuit by group, and its truth table."""
+
+from __future__ import annotations
+
+import argparse
+import textwrap
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+from rebinding.planted.plant import Plant, build, parse
+from rebinding.planted.wiring import Line
+
+WIDTH = 110
+
+
+def table(name: str) -> str:
+    """The plant of a name as text."""
+    plant = build(parse(name))
+    return "\n".join([*_heading(plant), "", *_heads(plant), "", *_circuit(plant), "", *_truth(plant)])
+
+
+def said(line: Line) -> str:
+    """A line of the wiring as a sentence."""
+    places = ", ".join(f"{kind} {distance} back" for kind, distance in line.distances)
+    parts = [f"at {line.at}", f"looks at {line.look}"]
+    parts += [f"({places})"] if places else []
+    parts += [f"where {line.where}"] if line.where else []
+    parts += [f"preferring {line.prefer}"] if line.prefer else []
+    return " ".join(parts) + f"; writes {line.write}"
+
+
+def _heading(plant: Plant) -> Iterator[str]:
+    config, own = plant.model.config, plant.specification
+    yield own.name
+    yield (
+        f"{type(plant.model).__name__}: {config.num_hidden_layers} layers, {config.num_attention_heads} heads on"
+        f" {config.num_key_value_heads} KV heads of {config.head_dim}, hidden {config.hidden_size};"
+        f" {len(plant.decoys)} decoys; up to {own.boxes} boxes, softness {own.softness:g}"
+    )
+
+
+def _heads(plant: Plant) -> Iterator[str]:
+    yield "heads (layer.head)"
+    for seat in sorted(plant.seats, key=lambda seat: (seat.line.layer, seat.head)):
+        place = f"{seat.line.layer}.{seat.head}"
+        yield f"  {place:>5}  {seat.line.group or '-'}  {seat.line.name:12} {said(seat.line)}"
+
+
+def _circuit(plant: Plant) -> Iterator[str]:
+    yield "circuit"
+    for group, heads in groupby(plant.circuit, key=lambda head: head.group):
+        listed = list(heads)
+        yield f"  {group}  at {listed[0].role:24} " + " ".join(f"{head.layer}.{head.head}" for head in listed)
+
+
+def _truth(plant: Plant) -> Iterator[str]:
+    yield "truth table (n: prompts that decide the row)"
+    for row, truth in plant.truth.items():
+        yield f"  {row:46} {truth!s:24} n={truth.n}"
+        yield from textwrap.wrap(truth.reason, WIDTH, initial_indent=" " * 6, subsequent_indent=" " * 6)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the table of the named plant."""
+    parser = argparse.ArgumentParser(prog="python -m rebinding planted", description=__doc__)
+    parser.add_argument("name", help="MECHANISM[+VARIANT][@ARCHITECTURE], such as pointer@gemma2")
+    print(table(parser.parse_args(arguments).name))
+    return 0

@@ -1,0 +1,62 @@
+"""The truth table: what every claim must come out as on a plant, and why (`truth.toml`)."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from types import MappingProxyType
+from typing import Any, Literal, TypeAlias
+
+Verdict: TypeAlias = Literal["REPLICATED", "NOT REPLICATED", "INVALID", "NOT APPLICABLE"]
+CODES: Mapping[str, Verdict] = MappingProxyType(
+    {"yes": "REPLICATED", "no": "NOT REPLICATED", "invalid": "INVALID", "na": "NOT APPLICABLE"}
+)
+FIVE_BOXES = "tracing.five_boxes."
+
+
+@dataclass(frozen=True)
+class Truth:
+    """The verdict that a claim must get, why, the prompts it takes, and for INVALID the gate that must fail."""
+
+    verdict: Verdict
+    reason: str
+    n: int
+    gate: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.verdict} ({self.gate})" if self.gate else self.verdict
+
+
+def truth_of(mechanism: str, variant: str | None = None) -> Mapping[str, Truth]:
+    """Every row's truth on a mechanism, as changed by a variant."""
+    table = _table()
+    changes = table["variants"].get(variant, {}) if variant else {}
+    rows = {
+        row: _cell(changes.get(plain, cells[mechanism]), cells["n"], row) for row, plain, cells in _rows(table["rows"])
+    }
+    return MappingProxyType(rows)
+
+
+def _rows(rows: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Row id, the id under which it is written down, and its cells; tracing rows come again with five boxes."""
+    for row, cells in rows.items():
+        yield row, row, cells
+        if row.startswith("tracing."):
+            yield row.replace("tracing.", FIVE_BOXES), row, cells
+
+
+def _cell(text: str, n: int, row: str) -> Truth:
+    code, _, reason = text.partition(" ")
+    code, _, gate = code.partition(":")
+    reasons = _table()["reasons"]
+    if code not in CODES or reason not in reasons:
+        raise ValueError(f"truth.toml, {row}: {text!r} is not a verdict ({', '.join(CODES)}) and the name of a reason")
+    return Truth(CODES[code], reasons[reason], n, gate or None)
+
+
+@cache
+def _table() -> dict[str, Any]:
+    return tomllib.loads(files("rebinding.planted").joinpath("truth.toml").read_text())

@@ -1,0 +1,217 @@
+"""Prompts as tokens of a given tokenizer, and where each role stands among them.
+
+Positions are those of the tokens that the model sees: special tokens are part of the text and of the count, nothing is
+padded, and the readout is the last token of the true length. A position comes from the tokenizer's character offsets,
+never from a search for a word, and the token found there is checked to hold the role's word and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice, zip_longest
+from typing import TYPE_CHECKING, Any
+
+from rebinding.answers import AnswerRule, alias_tokens, answer_token
+from rebinding.chat import DATE, FORMS, SYSTEM, Form, PromptError, form_of, wrapping
+from rebinding.text import Prompt, Rendered, by_function, written
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = [
+    "DATE",
+    "FORMS",
+    "SYSTEM",
+    "AnswerRule",
+    "Encoded",
+    "Encoder",
+    "Form",
+    "Prompt",
+    "PromptError",
+    "Rendered",
+    "aligned",
+    "form_of",
+    "positions",
+    "render",
+    "side_by_side",
+    "token_batch",
+]
+
+CHUNK = 1024
+"""Prompts tokenised in one call; bounds the memory of the tokenizer's own records."""
+
+
+def render(prompt: Prompt, form: Form, tokenizer: Any = None) -> Rendered:
+    """The exact text of a prompt in a chat form, and the characters of every role."""
+    return wrapping(form, tokenizer).around(written(prompt))
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """A prompt as the model sees it: text, token ids, and the token position of every role.
+
+    The tokenizer is kept only so that an error can show the tokens as text.
+    """
+
+    prompt: Prompt
+    text: str
+    ids: tuple[int, ...]
+    roles: dict[str, int] = field(hash=False)
+    tokenizer: Any = field(default=None, repr=False, compare=False)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def pieces(self) -> list[str]:
+        """The tokens as the tokenizer writes them, for people to read."""
+        return [str(one) for one in (self.tokenizer.convert_ids_to_tokens(self.ids) if self.tokenizer else self.ids)]
+
+
+class Encoder:
+    """A fast tokenizer together with the chat form in which it is used (by default the one that fits it)."""
+
+    def __init__(self, tokenizer: Any, form: Form | None = None) -> None:
+        if not getattr(tokenizer, "is_fast", False):
+            raise PromptError(
+                f"{type(tokenizer).__name__} gives no character offsets, so roles cannot be located; load the fast"
+                " tokenizer (one that has a tokenizer.json)"
+            )
+        self.tokenizer = tokenizer
+        self.form: Form = form_of(tokenizer) if form is None else form
+        self._wrapping = wrapping(self.form, tokenizer)
+        self._answers: dict[tuple[str, AnswerRule], int] = {}
+
+    def encode(self, prompts: Iterable[Prompt]) -> list[Encoded]:
+        """Render, tokenise in batches, and locate the roles."""
+        todo = iter(prompts)
+        encoded: list[Encoded] = []
+        while chunk := list(islice(todo, CHUNK)):
+            encoded.extend(self._encode_chunk(chunk))
+        return encoded
+
+    def answer_token(self, word: str, rule: AnswerRule = "continuation") -> int:
+        """The token that stands for `word` as an answer, under one of the rules of `rebinding.answers`."""
+        if (word, rule) not in self._answers:
+            self._answers[word, rule] = answer_token(self.tokenizer, self._wrapping.suffix, word, rule)
+        return self._answers[word, rule]
+
+    def answer_tokens(self, words: Iterable[str], rule: AnswerRule = "continuation") -> tuple[int, ...]:
+        """The answer tokens of candidates, in their order; they have to be different tokens."""
+        by_token: dict[int, str] = {}
+        for word in words:
+            token = self.answer_token(word, rule)
+            if token in by_token:
+                raise PromptError(
+                    f"{by_token[token]!r} and {word!r} have the same answer token {token} under the rule {rule!r};"
+                    " leave one of them out, or use another rule"
+                )
+            by_token[token] = word
+        return tuple(by_token)
+
+    def alias_tokens(self, word: str) -> frozenset[int]:
+        """Every token that counts as `word` under the published rule `exp2_aliases`."""
+        return alias_tokens(self.tokenizer, self._wrapping.suffix, word)
+
+    def _encode_chunk(self, prompts: Sequence[Prompt]) -> Iterator[Encoded]:
+        rendered = [self._wrapping.around(written(prompt)) for prompt in prompts]
+        texts = [one.text for one in rendered]
+        batch = self.tokenizer(
+            texts, add_special_tokens=False, return_attention_mask=False, return_token_type_ids=False
+        )
+        for prompt, one, encoding in zip(prompts, rendered, batch.encodings, strict=True):
+            ids = tuple(encoding.ids)
+            places = {role: _position(encoding, one, role) for role in one.spans}
+            self._check(one, ids, places)
+            yield Encoded(prompt, one.text, ids, places | by_function(prompt, places), self.tokenizer)
+
+    def _check(self, rendered: Rendered, ids: tuple[int, ...], places: dict[str, int]) -> None:
+        unknown = self.tokenizer.unk_token_id
+        for role, position in places.items():
+            if ids[position] == unknown:
+                start, end = rendered.spans[role]
+                raise PromptError(
+                    f"the tokenizer does not know {rendered.text[start:end]!r} ({role}); draw from words that it knows"
+                )
+        if places["readout"] != len(ids) - 1:
+            raise PromptError(
+                f"the readout is token {places['readout']} of {len(ids)}; it must be the last one. The tokenizer puts"
+                f" {len(ids) - 1 - places['readout']} more behind the final ':'"
+            )
+
+
+def token_batch(encoded: Sequence[Encoded]) -> Tensor:
+    """Token ids of prompts of equal length. Nothing is ever padded: unequal lengths are an error."""
+    import torch
+
+    if not encoded:
+        raise PromptError("no prompts given; a batch needs at least one")
+    for one in encoded:
+        if len(one) != len(encoded[0]):
+            raise PromptError(_unequal(encoded[0], one))
+    return torch.tensor([one.ids for one in encoded], dtype=torch.long)  # (prompt, token)
+
+
+def positions(encoded: Sequence[Encoded], role: str) -> Tensor:
+    """Where `role` stands in each prompt."""
+    import torch
+
+    lacking = [one for one in encoded if role not in one.roles]
+    if lacking:
+        raise PromptError(
+            f"{len(lacking)} of {len(encoded)} prompts have no role {role!r}; the first of them has"
+            f" {', '.join(lacking[0].roles)}"
+        )
+    return torch.tensor([one.roles[role] for one in encoded], dtype=torch.long)  # (prompt,)
+
+
+def aligned(original: Encoded, counterfactual: Encoded) -> tuple[int, ...]:
+    """The token positions in which a pair differs; an error if the two are not equally long."""
+    if len(original) != len(counterfactual):
+        raise PromptError(_unequal(original, counterfactual))
+    return tuple(index for index, (a, b) in enumerate(zip(original.ids, counterfactual.ids, strict=True)) if a != b)
+
+
+def side_by_side(left: Encoded, right: Encoded) -> str:
+    """Two tokenisations as two columns from the first token in which they differ, at most twenty lines."""
+    rows = list(zip_longest(left.pieces, right.pieces, fillvalue=""))
+    first = next((index for index, (a, b) in enumerate(rows) if a != b), 0)
+    shown = [f"{index:4}  {a!r:24} {b!r}" for index, (a, b) in enumerate(rows)][first : first + 20]
+    return "\n".join(shown)
+
+
+def _unequal(left: Encoded, right: Encoded) -> str:
+    return (
+        f"two prompts have {len(left)} and {len(right)} tokens; positions correspond only at equal length. Use words"
+        f" that are single tokens (design(..., tokenizer=...)). From the first difference on:\n"
+        f"{side_by_side(left, right)}"
+    )
+
+
+def _position(encoding: Any, rendered: Rendered, role: str) -> int:
+    """The token that holds a role's word, the whole word, and nothing but blanks or line breaks beside it."""
+    start, end = rendered.spans[role]
+    position: int | None = encoding.char_to_token(start)
+    word = rendered.text[start:end]
+    if position is None:
+        raise PromptError(f"the tokenizer drops {word!r} ({role}); it cannot be used for these prompts")
+    left, right = encoding.token_to_chars(position)
+    following = encoding.token_to_chars(position + 1) if position + 1 < len(encoding) else None
+    if right < end or (following is not None and following[0] < end):
+        count = sum(1 for a, b in encoding.offsets if a < end and b > start)
+        raise PromptError(
+            f"{word!r} ({role}) is {count} tokens: {_tokens(encoding, start, end)}; every role has to be one token."
+            " Draw from words that are (design(..., tokenizer=...))"
+        )
+    if rendered.text[left:right].strip() != word:
+        raise PromptError(
+            f"{word!r} ({role}) shares its token {rendered.text[left:right]!r} with its neighbours; use a label or"
+            " object that stays a token of its own"
+        )
+    return position
+
+
+def _tokens(encoding: Any, start: int, end: int) -> str:
+    pieces = [token for token, (a, b) in zip(encoding.tokens, encoding.offsets, strict=True) if a < end and b > start]
+    return ", ".join(repr(piece) for piece in pieces)

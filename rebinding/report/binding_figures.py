@@ -1,0 +1,86 @@
+"""Figures of section 5: the Q/K table beside the paper's values, and dR head by head."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from rebinding.evidence import Evidence
+from rebinding.experiments.binding_measures import Readout, per_example, per_head
+from rebinding.experiments.directions import KINDS
+from rebinding.published import Alias, numbers
+from rebinding.report.intervals import over_prompts
+from rebinding.report.style import LETTERING, OKABE_ITO, readable
+
+PANELS = {"dR": "change of log attention ratio", "dlogit": "change of logit margin", "switch": "share that switches"}
+OURS, PAPERS = OKABE_ITO["blue"], OKABE_ITO["vermillion"]
+PRINTED_RANDOM = "random_qk"
+"""Where the paper's row "Random" is drawn: the text does not say which of the three controls it is."""
+
+
+def printed_table(alias: Alias) -> dict[tuple[str, str], float]:
+    """The paper's values for one of its models, by condition and measure."""
+    found = {}
+    for name, number in numbers().items():
+        quantity, _, model = name.partition("@")
+        if model == alias and quantity.startswith("binding."):
+            _, row, measure = quantity.split(".")
+            found[PRINTED_RANDOM if row == "random" else row, measure] = number.value
+    return found
+
+
+@mpl.rc_context(LETTERING)
+def table_figure(
+    evidence: Evidence, *, readout: Readout = KINDS, printed: Mapping[tuple[str, str], float] | None = None
+) -> Figure:
+    """One panel a measure, one line a condition: our mean with its 95 % interval, and the paper's value."""
+    examples = per_example(evidence, readout=readout)
+    conditions = list(dict.fromkeys(examples["condition"]))
+    figure = Figure(figsize=(9, 0.6 + 0.28 * len(conditions)), layout="constrained")
+    for axes, (measure, title) in zip(figure.subplots(1, len(PANELS), sharey=True), PANELS.items(), strict=True):
+        for line, condition in enumerate(conditions):
+            dot(axes, examples[examples["condition"] == condition], measure, line, OURS)
+            if printed and (condition, measure) in printed:
+                axes.plot(printed[condition, measure], line, "D", mfc="none", color=PAPERS, label="paper")
+        axes.axvline(0, color=OKABE_ITO["black"], linewidth=0.8)
+        axes.set_title(title)
+        axes.set_yticks(range(len(conditions)), [readable(name) for name in conditions])
+    axes.invert_yaxis()
+    figure.supxlabel(f"N = {examples['id'].nunique()} prompts, keys edited per {evidence.settings['scope']}")
+    return figure
+
+
+@mpl.rc_context(LETTERING)
+def head_figure(
+    evidence: Evidence, *, readout: Readout = KINDS, conditions: Sequence[str] = ("q", "k_both", "qk")
+) -> Figure:
+    """dR of every head, one panel a condition: an average over heads may be the work of one."""
+    table = per_head(evidence, readout=readout)
+    heads = [tuple(head) for head in evidence.settings["heads"]]
+    figure = Figure(figsize=(2.6 * len(conditions), 0.8 + 0.22 * len(heads)), layout="constrained")
+    panels = figure.subplots(1, len(conditions), sharey=True, squeeze=False)[0]
+    for axes, condition in zip(panels, conditions, strict=True):
+        mine = table[table["condition"] == condition].set_index(["layer", "head"])
+        for line, head in enumerate(heads):
+            dot(axes, mine.loc[[head]].reset_index(), "dR", line, OURS)
+        axes.axvline(0, color=OKABE_ITO["black"], linewidth=0.8)
+        axes.set_title(f"dR, {readable(condition)}")
+        axes.set_yticks(range(len(heads)), [f"{layer}.{head}" for layer, head in heads])
+    panels[0].invert_yaxis()
+    panels[0].set_ylabel("layer.head")
+    return figure
+
+
+def dot(axes: Axes, table: pd.DataFrame, measure: str, line: float, colour: str, label: str | None = None) -> None:
+    """A mean with its interval; where a condition has several draws, also a pale dot for each draw."""
+    draws = table.groupby("draw")[measure].mean().to_numpy()
+    if len(draws) > 1:
+        axes.plot(draws, np.full(len(draws), line), ".", color=colour, alpha=0.3)
+    found = over_prompts(table, measure)
+    ends = [[found.mean - found.low], [found.high - found.mean]]
+    axes.errorbar(found.mean, line, xerr=ends, fmt="o", color=colour, capsize=2, label=label)

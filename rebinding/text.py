@@ -1,0 +1,149 @@
+"""A story and a question as text, with every role's place in it.
+
+The template is that of the published experiments, character for character. Each piece of text that plays a role is
+written down together with the role's name, so the place of a role is known by construction and never searched for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from rebinding.boxes import Move, Operation, Put, Remove, Story, StoryError, Swap, labels_of
+
+INSTRUCTION = "Answer the question based on the context below. Answer with the single object word only."
+PREFILL = "Answer:"
+
+Span: TypeAlias = tuple[int, int]
+Piece: TypeAlias = tuple[str, str | None]
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A story, the label of the box that is asked about, and the operation that the `swap_*` roles refer to."""
+
+    story: Story
+    question: str
+    focus: int = 0
+
+    def __post_init__(self) -> None:
+        count = len(self.story.operations)
+        if not 0 <= self.focus < max(count, 1):
+            raise StoryError(f"focus {self.focus} names no operation: this story has {count}")
+        if self.story.impossible == "refuse":
+            self.story.slot(self.question)
+
+    @property
+    def operation(self) -> Operation | None:
+        """The operation in focus, if the story has any."""
+        return self.story.operations[self.focus] if self.story.operations else None
+
+    @property
+    def answerable(self) -> bool:
+        """Whether the asked box is in the story and holds something at the end."""
+        return self.question in self.story.boxes and self.story.state()[self.question] is not None
+
+    @property
+    def answer(self) -> str:
+        """The object in the asked box at the end; an error if there is none (see `answerable`)."""
+        return self.story.answer(self.question)
+
+    @property
+    def partner(self) -> str | None:
+        """The other label that the operation in focus names, if it names the asked box; it may be an absent box."""
+        labels = labels_of(self.operation) if self.operation is not None else ()
+        if len(labels) != 2 or self.question not in labels:
+            return None
+        return labels[1 - labels.index(self.question)]
+
+    @property
+    def asked_slot(self) -> int:
+        """The slot of the asked box."""
+        return self.story.slot(self.question)
+
+    @property
+    def answer_slot(self) -> int:
+        """The slot in which the answer stands in the context."""
+        answer = self.answer
+        if answer not in self.story.objects:
+            raise StoryError(f"the answer, {answer}, was put into a box later and stands in no slot of the context")
+        return self.story.objects.index(answer)
+
+
+@dataclass(frozen=True)
+class Rendered:
+    """A prompt's text, and for each role the characters `text[start:end]` that play it."""
+
+    text: str
+    spans: Mapping[str, Span] = field(hash=False)
+
+
+def written(prompt: Prompt) -> Rendered:
+    """The raw form: instruction, context, operations, question, and the start of the answer; no trailing blank."""
+    parts: list[str] = []
+    spans: dict[str, Span] = {}
+    length = 0
+    for piece, role in _pieces(prompt):
+        if role is not None:
+            spans[role] = (length, length + len(piece))
+        parts.append(piece)
+        length += len(piece)
+    return Rendered("".join(parts), spans)
+
+
+def by_function(prompt: Prompt, places: Mapping[str, int]) -> dict[str, int]:
+    """The roles named by what they do, resolved through the story to roles named by place (positions in `places`).
+
+    A role that the story does not have (no partner, an absent box, an answer that stands nowhere) is left out.
+    """
+    boxes, partner = prompt.story.boxes, prompt.partner
+    found: dict[str, str] = {}
+    for function, label in (("asked", prompt.question), ("partner", partner)):
+        if label in boxes:
+            slot = boxes.index(label)
+            found[f"context_{function}"] = f"context_box[{slot}]"
+            found[f"context_{function}_object"] = f"context_object[{slot}]"
+    if partner is not None and prompt.operation is not None:
+        asked_is_first = labels_of(prompt.operation)[0] == prompt.question
+        found["swap_asked"] = "swap_first" if asked_is_first else "swap_second"
+        found["swap_partner"] = "swap_second" if asked_is_first else "swap_first"
+    if prompt.answerable and prompt.answer in prompt.story.objects:
+        found["context_answer_object"] = f"context_object[{prompt.answer_slot}]"
+    return {function: places[place] for function, place in found.items()}
+
+
+def _pieces(prompt: Prompt) -> Iterator[Piece]:
+    yield f"{INSTRUCTION}\n\nContext:", None
+    for slot, statement in enumerate(prompt.story.contents):
+        yield " Box ", None
+        yield statement.box, f"context_box[{slot}]"
+        yield " contains the ", None
+        yield statement.object, f"context_object[{slot}]"
+        yield ".", None
+    for index, operation in enumerate(prompt.story.operations):
+        for piece, role in _sentence(operation):
+            yield piece, role if index == prompt.focus else None
+    yield "\n\nQuestion: Which item does Box ", None
+    yield prompt.question, "question_box"
+    yield f" contain?\n\n{PREFILL[:-1]}", None
+    yield PREFILL[-1], "readout"
+
+
+def _sentence(operation: Operation) -> Iterator[Piece]:
+    match operation:
+        case Swap(first, second):
+            yield " Swap the items of Box ", None
+            yield first, "swap_first"
+            yield " and Box ", None
+            yield second, "swap_second"
+        case Move(source, target):
+            yield " Move the item of Box ", None
+            yield source, "swap_first"
+            yield " to Box ", None
+            yield target, "swap_second"
+        case Put(thing, box):
+            yield f" Put the {thing} into Box {box}", None
+        case Remove(thing, box):
+            yield f" Remove the {thing} from Box {box}", None
+    yield ".", "swap_period"

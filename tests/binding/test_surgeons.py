@@ -1,0 +1,33 @@
+"""The torch surgeon and nnsight carry out the same experiment: the same table, row by row."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+
+from rebinding.experiments.conditions import ALL_CONDITIONS
+from rebinding.experiments.directions import Point
+from rebinding.surgery.sites import Scope
+from tests.binding.setup import random_model
+from tests.surgery.models import Family
+
+CLOSE = 2e-5
+"""Float32: two implementations of the same products, on attention of at most one and logits of a few."""
+
+
+@pytest.mark.parametrize(
+    ("family", "scope", "point"),
+    [("llama", "group", "raw"), ("gemma2", "head", "raw"), ("gemma3", "head", "rope"), ("gemma3", "group", "rope")],
+)
+def test_same_table(family: Family, scope: Scope, point: Point) -> None:
+    """Every condition, on heads of which two share a KV head; no condition that leaves everything as it was."""
+    ours, theirs = (
+        bench.binding("counterbalanced", ALL_CONDITIONS, n=2, scope=scope, point=point, draws=1)
+        for bench in (random_model(family), random_model(family, oracle=True))
+    )
+    pd.testing.assert_frame_equal(ours.rows, theirs.rows, check_exact=False, rtol=0, atol=CLOSE)
+    assert ours.settings == theirs.settings
+    edited = ours.rows[[name for name in ours.rows if name.startswith("after_")]].to_numpy()
+    clean = ours.rows[[name.replace("after", "before") for name in ours.rows if name.startswith("after_")]].to_numpy()
+    for condition, places in ours.rows.groupby("condition").indices.items():
+        assert abs(edited[places] - clean[places]).max() > 5 * CLOSE, f"{condition} moved nothing"

@@ -1,0 +1,75 @@
+"""Plants built once, prompts, and runs of a plant in which some heads are silent."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rebinding.designs import DesignName, design
+from rebinding.planted import Plant, build, parse
+from rebinding.prompts import Encoded, Encoder
+
+Head = tuple[int, int]
+
+
+@cache
+def plant(name: str) -> Plant:
+    """A plant by its full name."""
+    return build(parse(name))
+
+
+@cache
+def encoded(name: DesignName, count: int, boxes: int = 3, split: Any = None) -> tuple[Encoded, ...]:
+    """The first prompts of a design as every plant sees them."""
+    drawn = design(name, boxes=boxes, split=split)
+    return tuple(Encoder(plant("pointer").tokenizer).encode(drawn.prompt(number) for number in range(count)))
+
+
+@contextmanager
+def silent(model: Any, heads: Collection[Head]) -> Iterator[None]:
+    """Within this context the given heads write nothing at any token."""
+    size = model.config.head_dim
+
+    def hush(layer: int) -> Any:
+        mine = [head for at, head in heads if at == layer]
+
+        def hook(_: Any, inputs: tuple[Tensor]) -> tuple[Tensor]:
+            z = inputs[0].clone()  # (prompt, token, head x head_dim)
+            for head in mine:
+                z[..., head * size : (head + 1) * size] = 0.0
+            return (z,)
+
+        return hook
+
+    layers = {layer for layer, _ in heads}
+    handles = [model.model.layers[at].self_attn.o_proj.register_forward_pre_hook(hush(at)) for at in layers]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+@torch.no_grad()
+def logits(subject: Plant, prompts: Sequence[Encoded], without: Collection[Head] = ()) -> Tensor:
+    """Logits at the readout (prompt, vocabulary), with some heads silent."""
+    ids = torch.tensor([prompt.ids for prompt in prompts])  # (prompt, token)
+    with silent(subject.model, without):
+        rows: Tensor = subject.model(ids, use_cache=False, logits_to_keep=1).logits[:, -1]
+    return rows
+
+
+def margins(subject: Plant, prompts: Sequence[Encoded], without: Collection[Head] = ()) -> Tensor:
+    """The answer's logit less the largest among the story's other objects, for every prompt."""
+    tokens = Encoder(subject.tokenizer)
+    found = []
+    for prompt, row in zip(prompts, logits(subject, prompts, without), strict=True):
+        answer = tokens.answer_token(prompt.prompt.answer)
+        others = [token for token in tokens.answer_tokens(prompt.prompt.story.objects) if token != answer]
+        found.append(row[answer] - row[others].max())
+    return torch.stack(found)

@@ -1,0 +1,68 @@
+"""Plants solve the task: every design, box count and naming that their mechanism claims."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from rebinding.designs import design
+from rebinding.planted import ARCHITECTURES, MECHANISMS, Specification, build
+from rebinding.planted.accuracy import accuracy, conditions
+from rebinding.prompts import Encoder, Prompt
+from tests.planted.bench import margins, plant
+
+LEAST_MARGIN = 1.0
+"""Logits. A right answer by less could be luck: the plants are made for 7 (`global`, softer by its length: 4)."""
+
+
+def _expect_all_right(specification: Specification, count: int, least: float = LEAST_MARGIN) -> None:
+    subject = build(specification)
+    for name, drawn in conditions(specification.boxes).items():
+        result = accuracy(subject, [drawn.prompt(number) for number in range(count)])
+        assert result.right == result.n == count, f"{specification.name}, {name}: {result}"
+        assert result.smallest_margin > least, f"{specification.name}, {name}: {result}"
+
+
+@pytest.mark.parametrize("boxes", [3, 5])
+@pytest.mark.parametrize("mechanism", ["pointer", "global"])
+def test_right_in_every_condition(mechanism: str, boxes: int) -> None:
+    """With and without a swap, partner named first or second, counterbalanced, and with a distractor."""
+    _expect_all_right(Specification(mechanism, boxes=boxes), 50)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("boxes", [3, 5])
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_right_on_a_thousand(mechanism: str, architecture: str, boxes: int) -> None:
+    _expect_all_right(Specification(mechanism, architecture, boxes=boxes), 1000)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_right_at_both_ends_of_softness(mechanism: str, architecture: str) -> None:
+    for softness in (0.0, 1.0):
+        _expect_all_right(Specification(mechanism, architecture, softness=softness), 200, least=0.5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_right_with_seven_boxes(mechanism: str) -> None:
+    _expect_all_right(Specification(mechanism, boxes=7), 100)
+
+
+def _asked_about_each(prompt: Prompt) -> Sequence[Prompt]:
+    return [replace(prompt, question=box) for box in prompt.story.boxes]
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_every_box_of_a_story_and_the_raw_form(mechanism: str) -> None:
+    """A plant knows distances within the story alone, so the chat around it makes no difference."""
+    subject = plant(mechanism)
+    questions = [asked for number in range(5) for asked in _asked_about_each(design("published").prompt(number))]
+    for form in ("template", "raw"):
+        prompts = Encoder(subject.tokenizer, form).encode(questions)
+        assert margins(subject, prompts).min() > LEAST_MARGIN, form

@@ -1,0 +1,119 @@
+"""Plants are ordinary models: the real classes, saved and loaded like any other, the same in every build."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from rebinding.planted import ARCHITECTURES, MECHANISMS, TemplateError, WiringError, build, parse
+from rebinding.prompts import Encoder
+from rebinding.surgery import Edit, Read, TorchSurgeon, derive
+from rebinding.surgery.nnsight_surgeon import NNsightSurgeon
+from tests.planted.bench import encoded, logits, plant
+
+CLASSES = {"llama": "LlamaForCausalLM", "gemma2": "Gemma2ForCausalLM", "gemma3": "Gemma3ForCausalLM"}
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_genuine_models_of_hostile_shape(architecture: str) -> None:
+    subject = plant(f"pointer@{architecture}")
+    config = subject.model.config
+    assert type(subject.model).__name__ == CLASSES[architecture]
+    assert config.num_key_value_heads < config.num_attention_heads
+    assert config.num_attention_heads * config.head_dim != config.hidden_size
+    assert {parameter.dtype for parameter in subject.model.parameters()} == {torch.float32}
+    assert all(float(layer.mlp.down_proj.weight.abs().max()) > 0 for layer in subject.model.model.layers)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_saved_and_loaded(architecture: str, tmp_path: Path) -> None:
+    subject, prompts = plant(f"pointer@{architecture}"), encoded("counterbalanced", 3)
+    subject.model.save_pretrained(tmp_path)
+    subject.tokenizer.save_pretrained(tmp_path)
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path, attn_implementation="eager", dtype=torch.float32).eval()
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path)
+    assert Encoder(tokenizer).encode([prompts[0].prompt])[0].ids == prompts[0].ids
+    ids = torch.tensor([prompt.ids for prompt in prompts])
+    with torch.no_grad():
+        again = loaded(ids, use_cache=False, logits_to_keep=1).logits[:, -1]
+    assert torch.equal(again, logits(subject, prompts))
+
+
+def test_builds_are_reproducible_and_seeds_differ() -> None:
+    first, second, other = (build("pointer", seed=seed).model.state_dict() for seed in (0, 0, 1))
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    assert any(not torch.equal(first[name], other[name]) for name in first)
+    assert build("pointer", seed=1).heads != build("pointer").heads
+
+
+def test_fewer_decoys() -> None:
+    assert len(build("pointer", decoys=3).decoys) == 3
+    assert build("pointer", decoys=0).decoys == ()
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_names_are_read_back(mechanism: str) -> None:
+    for text in (mechanism, f"planted:{mechanism}@gemma3?boxes=5&softness=0.5&seed=2"):
+        assert parse(parse(text).name) == parse(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("pointers", "no mechanism"),
+        ("pointer@gpt2", "no architecture"),
+        ("pointer?boxes=8", "3 to 7"),
+        ("pointer?size=8", "no option"),
+        ("pointer@gemma2@llama", "not of the form"),
+        ("global+veto", "no variant"),
+        ("pointer?softness=2", "from 0"),
+    ],
+)
+def test_bad_names_say_what_there_is(text: str, word: str) -> None:
+    with pytest.raises(WiringError, match=word):
+        build(parse(text))
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_both_surgeons_agree(architecture: str) -> None:
+    """A shifted query of `match` and a silenced head of C, read as attention and as logits."""
+    subject, prompts = plant(f"pointer@{architecture}"), encoded("partner_second", 2)
+    (own, own_head), (match, match_head) = subject.heads["own"], subject.heads["match"]
+    roles, size = prompts[0].roles, subject.model.config.head_dim
+    ids = torch.tensor([prompt.ids for prompt in prompts])
+    shift = torch.randn(size, generator=torch.Generator().manual_seed(0))
+    edits = [
+        Edit("z", own, torch.zeros(size), positions=[roles["question_box"]], heads=[own_head]),
+        Edit("q", match, shift, positions=[roles["readout"]], heads=[match_head], mode="add"),
+    ]
+    reads = [
+        Read("pattern", match, positions=[roles["readout"]], heads=[match_head]),
+        Read("logits", positions=[roles["readout"]]),
+    ]
+    model, anatomy = build(subject.specification).model, derive(subject.model)
+    torch_found, nnsight_found = (
+        surgeon.run(surgeon.record(ids), edits, reads)
+        for surgeon in (TorchSurgeon(model, anatomy), NNsightSurgeon(model, anatomy))
+    )
+    clean = logits(subject, prompts)
+    assert (torch_found[1][:, 0] - clean).abs().max() > 1.0
+    for ours, theirs in zip(torch_found, nnsight_found, strict=True):
+        # float32 with scores of a hundred and more: the same products in another order
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=2e-4)
+
+
+@pytest.mark.parametrize(
+    ("boxes", "operations", "verb", "word"),
+    [(5, 1, "swap", "up to 3"), (3, 1, "move", "swap sentences only"), (3, 2, "swap", "more than once")],
+)
+def test_prompts_of_another_kind_are_refused(boxes: int, operations: int, verb: str, word: str) -> None:
+    from rebinding.designs import design
+
+    subject = plant("pointer")
+    foreign = design("published", boxes=boxes, operations=operations, verb=verb)  # type: ignore[arg-type]  # a table's text
+    (prompt,) = Encoder(subject.tokenizer).encode([foreign.prompt(0)])
+    with pytest.raises(TemplateError, match=word):
+        subject.check_prompt(prompt)

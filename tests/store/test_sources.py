@@ -1,0 +1,61 @@
+"""The hash of an experiment's source covers what it imports, directly or not, and nothing else."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rebinding.sources import ROOT, code_hash, sources
+
+TRACING = "rebinding.experiments.tracing"
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(ROOT, tmp_path / "rebinding", ignore=shutil.ignore_patterns("__pycache__")))
+
+
+@pytest.mark.parametrize(
+    ("edited", "counts"),
+    [
+        ("experiments/tracing.py", True),
+        ("experiments/readout.py", True),
+        ("surgery/replay.py", True),  # imported by the surgeon, which the package's __init__ imports
+        ("surgery/__init__.py", True),
+        ("__init__.py", True),
+        ("report/style.py", False),
+        ("verdicts/effects.py", False),
+    ],
+)
+def test_an_edit_changes_the_hash_where_it_matters(copy: Path, edited: str, counts: bool) -> None:
+    before = code_hash(TRACING, root=copy)
+    assert before == code_hash(TRACING)
+    with (copy / edited).open("a") as file:
+        file.write("# edited\n")
+    assert (code_hash(TRACING, root=copy) != before) is counts
+
+
+def test_a_new_import_counts(copy: Path) -> None:
+    path = copy / "experiments" / "readout.py"
+    before = set(sources(TRACING, root=copy))
+    path.write_text(path.read_text() + "\n\ndef late():\n    from ..verdicts import effects\n")
+    assert set(sources(TRACING, root=copy)) > before
+    assert "rebinding.verdicts.effects" in sources(TRACING, root=copy)
+
+
+def test_nothing_that_is_loaded_is_missed() -> None:
+    """What Python itself loads for the experiment is a part of what was found from the source."""
+    script = f"import sys, {TRACING}; print(*[name for name in sys.modules if name.split('.')[0] == 'rebinding'])"
+    loaded = subprocess.run([sys.executable, "-c", script], cwd=ROOT.parent, capture_output=True, text=True, check=True)
+    assert TRACING in loaded.stdout.split()
+    assert set(loaded.stdout.split()) <= set(sources(TRACING))
+
+
+def test_a_module_that_is_not_there() -> None:
+    with pytest.raises(ModuleNotFoundError, match=r"rebinding\.nowhere"):
+        code_hash("rebinding.nowhere")
+    assert sources("numpy.random") == {}

@@ -1,0 +1,135 @@
+"""Shards are found by what made them, whole or not at all, and a damaged one is made anew."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from rebinding.evidence import Evidence
+from rebinding.store import Store, StoreWarning, default_root
+
+
+def shard(value: float = 1.0) -> Evidence:
+    return Evidence("toy", pd.DataFrame({"id": [1, 2], "value": [value, 2.0]}), {"mode": "m", "layers": [0, 1]})
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "store")
+
+
+def test_what_is_put_is_got(store: Store) -> None:
+    assert store.get("toy", "key") is None
+    store.put("toy", "key", shard())
+    found = store.get("toy", "key")
+    assert found is not None
+    pd.testing.assert_frame_equal(found.rows, shard().rows)
+    assert (found.experiment, found.settings) == ("toy", shard().settings)
+
+
+def test_nothing_else_lies_about(store: Store) -> None:
+    store.put("toy", "key", shard())
+    assert sorted(path.name for path in (store.root / "toy").iterdir()) == ["key.parquet", "key.sha256"]
+
+
+@pytest.mark.parametrize("part", ["key.parquet", "key.sha256"])
+def test_one_flipped_byte_is_noticed_and_computed_again(store: Store, part: str) -> None:
+    store.put("toy", "key", shard())
+    path = store.root / "toy" / part
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    assert not store.holds("toy", "key")
+    with pytest.warns(StoreWarning, match="damaged"):
+        again = store.remember("toy", "key", lambda: shard(5.0))
+    assert again.rows["value"].tolist() == [5.0, 2.0]
+    assert store.holds("toy", "key")
+
+
+def test_a_shard_without_its_checksum_is_not_trusted(store: Store) -> None:
+    """What a process leaves that dies between the two writes."""
+    store.put("toy", "key", shard())
+    (store.root / "toy" / "key.sha256").unlink()
+    assert not store.holds("toy", "key")
+    with pytest.warns(StoreWarning):
+        assert store.get("toy", "key") is None
+
+
+def test_a_failed_write_leaves_the_old_shard(store: Store) -> None:
+    store.put("toy", "key", shard())
+    unsaveable = Evidence("toy", pd.DataFrame({"value": [object()]}), {})
+    with pytest.raises(Exception, match="object"):
+        store.put("toy", "key", unsaveable)
+    found = store.get("toy", "key")
+    assert found is not None
+    assert found.rows["value"].tolist() == [1.0, 2.0]
+    assert not list(store.root.rglob("*.part"))
+
+
+def test_who_comes_second_waits_and_reads(store: Store) -> None:
+    """Two at once compute once."""
+    computed = []
+    first_is_in, go_on = threading.Event(), threading.Event()
+
+    def slow() -> Evidence:
+        computed.append("first")
+        first_is_in.set()
+        assert go_on.wait(10)
+        return shard(7.0)
+
+    def never() -> Evidence:
+        computed.append("second")
+        return shard(8.0)
+
+    results: dict[str, Evidence] = {}
+    first = threading.Thread(target=lambda: results.update(a=store.remember("toy", "key", slow)))
+    second = threading.Thread(target=lambda: results.update(b=store.remember("toy", "key", never)))
+    first.start()
+    assert first_is_in.wait(10)
+    second.start()
+    go_on.set()
+    first.join()
+    second.join()
+    assert computed == ["first"]
+    assert results["a"].rows["value"].tolist() == results["b"].rows["value"].tolist() == [7.0, 2.0]
+
+
+def test_list_and_clear(store: Store) -> None:
+    for experiment, key in (("toy", "b"), ("toy", "a"), ("other", "c")):
+        store.put(experiment, key, shard())
+    (store.root / "notes.txt").write_text("mine")
+    entries = list(store.entries())
+    assert [(one.experiment, one.key) for one in entries] == [("other", "c"), ("toy", "a"), ("toy", "b")]
+    assert all(one.bytes == one.path.stat().st_size > 0 for one in entries)
+    assert store.clear("toy") == 2
+    assert [one.experiment for one in store.entries()] == ["other"]
+    assert store.clear() == 1
+    assert not list(store.root.rglob("*.sha256"))
+    assert (store.root / "notes.txt").exists()
+
+
+def test_an_empty_store_has_no_entries(store: Store) -> None:
+    assert list(store.entries()) == []
+    assert store.clear() == 0
+
+
+def test_every_part_of_an_address_counts(store: Store) -> None:
+    def key(subject: str = "s", dtype: str = "float32", mode: str = "m", content: object = (1, 2)) -> str:
+        return store.shelf(subject=subject, dtype=dtype).of("rebinding.boxes", settings={"mode": mode}).key(content)
+
+    keys = [key(), key(subject="t"), key(dtype="bfloat16"), key(mode="n"), key(content=(2, 1))]
+    assert len(set(keys)) == len(keys)
+    assert key() == keys[0]
+    assert (
+        store.shelf(subject="s", dtype="float32").of("rebinding.words", settings={"mode": "m"}).key((1, 2)) != keys[0]
+    )
+
+
+def test_the_default_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("REBINDING_STORE", raising=False)
+    assert default_root() == Path(".rebinding")
+    monkeypatch.setenv("REBINDING_STORE", "elsewhere")
+    assert default_root() == Path("elsewhere")

@@ -1,0 +1,34 @@
+"""A random model that reads real prompts: the tokenizer of the reference pack, hostile weights."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from transformers import AutoTokenizer, PreTrainedModel
+
+from rebinding.designs import Design, design
+from rebinding.prompts import Encoder
+from rebinding.surgery import TorchSurgeon, derive
+from tests.surgery.models import Family, tiny
+
+TOKENIZER = Path(__file__).parents[1] / "reference" / "llama-tiny" / "model"
+
+
+@cache
+def encoder() -> Encoder:
+    return Encoder(AutoTokenizer.from_pretrained(TOKENIZER), "raw")
+
+
+@cache
+def model(family: Family = "llama") -> PreTrainedModel:
+    return tiny(family, vocab_size=len(encoder().tokenizer), max_position_embeddings=128)
+
+
+def surgeon(family: Family = "llama") -> TorchSurgeon:
+    return TorchSurgeon(model(family), derive(model(family)))
+
+
+def plan(**options: Any) -> Design:
+    return design("published", tokenizer=encoder().tokenizer, **options)

@@ -1,0 +1,143 @@
+"""From designs to traced pairs: scoring, the filter, both queries, what is refused, what settings say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from rebinding.designs import TRACING_MODES, DesignError
+from rebinding.experiments.tracing import TracedPair, trace
+from rebinding.experiments.tracing_modes import (
+    OVERSAMPLING,
+    PANELS,
+    UnchangedAnswer,
+    candidate_logits,
+    correct_ones,
+    counterfactual,
+    panel_mode,
+    trace_design,
+    traced_pair,
+)
+from rebinding.experiments.tracing_summary import by_role
+from rebinding.prompts import PromptError
+from rebinding.store import Store
+from tests.tracing.small import encoder, plan, surgeon
+
+
+def pair(mode: str, number: int = 0, **options: object) -> TracedPair:
+    return traced_pair(encoder(), counterfactual(plan(), number, mode, **options))
+
+
+def test_candidates_are_the_originals_objects_after_the_swap() -> None:
+    one = pair("target_box")
+    prompt = one.original.prompt
+    held = [prompt.story.state()[box] for box in prompt.story.boxes]
+    assert held != list(prompt.story.objects)
+    words = [encoder().tokenizer.decode([token]).strip() for token in one.candidates]
+    assert words == held
+    assert words[one.answer] == prompt.answer
+    assert encoder().tokenizer.decode([one.rival]).strip() == one.counterfactual.prompt.answer
+    assert one.rival not in one.candidates
+
+
+@pytest.mark.parametrize(("mode", "changes"), [("swap_only", True), ("query_box", False), ("context_and_swap", True)])
+def test_whether_the_answer_changes(mode: str, changes: bool) -> None:
+    assert pair(mode).changes_answer is changes
+
+
+def test_an_absent_box_has_no_answer() -> None:
+    assert pair("context_and_swap").rival is None
+
+
+def test_the_partner_query_asks_about_the_partner() -> None:
+    same, other = pair("query_box"), pair("query_box", query="partner")
+    assert other.counterfactual.prompt.question == same.original.prompt.partner
+    assert other.original == same.original
+    assert set(other.differing) - set(same.differing) == {same.original.roles["question_box"]}
+    assert other.changes_answer
+
+
+def test_the_filter_keeps_the_first_correct_ones() -> None:
+    pairs = [pair("target_box", number) for number in range(40)]
+    wanted = torch.tensor([one.candidates for one in pairs])
+    logits = candidate_logits(surgeon(), [one.original for one in pairs], wanted)
+    right = [one.id for one, line in zip(pairs, logits, strict=True) if int(line.argmax()) == one.answer]
+    assert 5 < len(right) < 35, "a filter that keeps all or nothing tests nothing"
+    pool = iter(pairs)
+    assert [one.id for one in correct_ones(surgeon(), pool, 5)] == right[:5]
+    assert [one.id for one in correct_ones(surgeon(), iter(pairs), 99)] == right
+
+
+def test_evidence_says_what_was_done(tmp_path: Path) -> None:
+    shelf = Store(tmp_path).shelf(subject="s", dtype="float32")
+    common = {"mode": "target_box", "layers": [1], "block": 2, "shelf": shelf, "progress": False}
+    found = trace_design(surgeon(), encoder(), plan(), n=4, **common)
+    says = found.settings
+    assert says["ids"] == [0, 4 * OVERSAMPLING - 1]
+    assert says["kept"] == found.rows["id"].nunique() == 4
+    assert (says["mode"], says["design"], says["query"], says["changes_answer"]) == (
+        "target_box",
+        "published",
+        "same",
+        True,
+    )
+    assert len(list(Store(tmp_path).entries())) == 2
+    more = trace_design(surgeon(), encoder(), plan(), n=6, **common)
+    assert len(list(Store(tmp_path).entries())) == 3, "the first four pairs were traced again"
+    assert list(more.rows["id"].unique()[:4]) == list(found.rows["id"].unique())
+
+
+def test_a_mode_that_keeps_the_answer_is_refused_for_claims() -> None:
+    common = {"mode": "query_box", "n": 2, "layers": [1], "progress": False}
+    with pytest.raises(UnchangedAnswer, match=r"'query_box'.*for_claims=False"):
+        trace_design(surgeon(), encoder(), plan(), **common)
+    found = trace_design(surgeon(), encoder(), plan(), for_claims=False, **common)
+    assert found.settings["changes_answer"] is False
+    with pytest.raises(ValueError, match="leaves the answer"):
+        by_role(found)
+
+
+def test_every_mode_of_equal_length_can_be_traced() -> None:
+    for name, mode in TRACING_MODES.items():
+        if mode.keeps_length:
+            found = trace(surgeon(), [pair(name)], mode=name, layers=[0], progress=False).rows
+            assert found["ran"].sum() == len(pair(name).differing)
+
+
+def test_refusals() -> None:
+    with pytest.raises(DesignError, match="shorter than the original"):
+        counterfactual(plan(), 0, "no_swap")
+    with pytest.raises(DesignError, match="no panel 'table'"):
+        panel_mode("table")  # type: ignore[arg-type]  # what is tested
+    with pytest.raises(DesignError, match="no tracing mode"):
+        panel_mode("object", "nothing")
+    with pytest.raises(PromptError, match="no pairs"):
+        trace(surgeon(), [], mode="m")
+    one = pair("target_box")
+    with pytest.raises(PromptError, match="one prompt twice"):
+        trace(surgeon(), [TracedPair(0, one.original, one.original, one.candidates, 0, None)], mode="m")
+
+
+def test_panels_name_modes_that_change_the_answer() -> None:
+    for panel, about in PANELS.items():
+        assert panel_mode(panel) == about.mode
+        for mode in (about.mode, *about.alternatives):
+            assert TRACING_MODES[mode].changes_answer
+            assert panel_mode(panel, mode) == mode
+
+
+@pytest.mark.parametrize("distractor", ["before", "after"])
+def test_five_boxes(distractor: str) -> None:
+    """Five candidates, and the roles are those of the swap that matters, not of the distractor."""
+    wide = plan(boxes=5, distractor=distractor)
+    found = trace_design(surgeon(), encoder(), wide, mode="swap_only", n=2, layers=[0, 2], progress=False)
+    assert (found.settings["boxes"], found.settings["distractor"]) == (5, distractor)
+    assert found.settings["distractor_boxes"]
+    differing = found.rows[found.rows["differs"]]
+    assert set(differing["role"]) == {"swap_asked"}
+    one = traced_pair(encoder(), wide.tracing(0, "swap_only"))
+    assert len(one.candidates) == 5
+    distracting = one.original.prompt.story.operations[0 if distractor == "before" else 1]
+    assert {distracting.first, distracting.second} == set(one.original.prompt.story.boxes[-2:])

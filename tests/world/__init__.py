@@ -1,0 +1,1 @@
+"""Tests of the world of boxes: stories, texts, tokens, roles, designs."""
