@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
@@ -14,6 +14,8 @@ from rebinding.surgery import Anatomy, Edit, Read, Recording, Site, Surgeon
 
 Component: TypeAlias = Literal["q", "k", "v", "kv"]
 Scope: TypeAlias = Literal["group", "head"]
+MESSAGES = 1 << 27
+"""Bytes of what senders say to receivers that are held at once."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,9 +43,9 @@ class Block:
         """The model's parts."""
         return self.surgeon.anatomy
 
-    def source(self, n_layers: int) -> Tensor:
+    def source(self, layers: range) -> Tensor:
         """The prompt of each row, for rows ordered layer, head, prompt."""
-        return torch.arange(self.n).repeat(n_layers * self.anatomy.n_heads)
+        return torch.arange(self.n).repeat(len(layers) * self.anatomy.n_heads)
 
     def before(self) -> Tensor:
         """Logit and probability of the answer, unedited: (prompt, 2)."""
@@ -57,13 +59,13 @@ class Block:
 
 def sender_run(block: Block, *, frozen: bool) -> tuple[Tensor, Tensor]:
     """The answer before, and after each head's z was replaced: (prompt, 2), (layer, head, prompt, 2)."""
-    n_layers = block.anatomy.n_layers
-    (after,) = _send(block, n_layers, [block.label_read(block.source(n_layers))], frozen=frozen)
-    return block.before(), after.reshape(n_layers, block.anatomy.n_heads, block.n, 2)
+    layers = range(block.anatomy.n_layers)
+    (after,) = _send(block, layers, [block.label_read(block.source(layers))], frozen=frozen)
+    return block.before(), after.reshape(len(layers), block.anatomy.n_heads, block.n, 2)
 
 
-def _send(block: Block, n_layers: int, reads: list[Read], *, frozen: bool) -> list[Tensor]:
-    """Replace the z of one head a row, for every head of the first layers; rows ordered layer, head, prompt."""
+def _send(block: Block, layers: range, reads: list[Read], *, frozen: bool) -> list[Tensor]:
+    """Replace the z of one head a row, for every head of some layers; rows ordered layer, head, prompt."""
     heads, n = block.anatomy.n_heads, block.n
     edits = [
         Edit(
@@ -72,12 +74,12 @@ def _send(block: Block, n_layers: int, reads: list[Read], *, frozen: bool) -> li
             block.noise_z[layer].transpose(0, 1).reshape(heads * n, 1, 1, -1),  # (head x prompt, 1, 1, head_dim)
             positions=block.sender_at.repeat(heads)[:, None],
             heads=torch.arange(heads).repeat_interleave(n)[:, None],
-            rows=torch.arange(heads * n) + layer * heads * n,
+            rows=torch.arange(heads * n) + number * heads * n,
         )
-        for layer in range(n_layers)
+        for number, layer in enumerate(layers)
     ]
     attention: Literal["frozen", "live"] = "frozen" if frozen else "live"
-    source = block.source(n_layers)
+    source = block.source(layers)
     return block.surgeon.run(block.recording, edits, reads, source=source, attention=attention, allow_still=True)
 
 
@@ -124,29 +126,39 @@ def receiver_run(
     Only heads below the last receiver can send, and only rows in which some receiver's component moved are run.
     """
     assert block.receiver_at is not None, "a stage with receivers says where they read"
-    n_layers, heads = max(layer for layer, _ in receivers), block.anatomy.n_heads
+    last, heads = max(layer for layer, _ in receivers), block.anatomy.n_heads
     before = block.before()
     after = before.expand(block.anatomy.n_layers, heads, -1, -1).clone()  # (layer, head, prompt, 2)
-    if n_layers:
-        source = block.source(n_layers)
-        edits = _deliver(block, ports(component, receivers, scope, block.anatomy.group), n_layers, frozen=frozen)
-        rows, edits = _only_touched(edits)
+    found = ports(component, receivers, scope, block.anatomy.group)
+    for layers in _layers_at_once(block, found, last):
+        source = block.source(layers)
+        rows, edits = _only_touched(_deliver(block, found, layers, frozen=frozen))
         if edits:
             reads = [block.label_read(source[rows])]
             (moved,) = block.surgeon.run(block.recording, edits, reads, source=source[rows])
-            after[:n_layers].view(-1, 2)[rows.to(after.device)] = moved[:, 0]
+            after[layers.start : layers.stop].view(-1, 2)[rows.to(after.device)] = moved[:, 0]
     return before, after
 
 
-def _deliver(block: Block, found: list[Port], n_layers: int, *, frozen: bool) -> list[Edit]:
-    """The edits that write what reached the ports from every sender below `n_layers`, where it moved anything."""
+def _layers_at_once(block: Block, found: list[Port], last: int) -> Iterator[range]:
+    """Sender layers whose messages to the receivers fit into `MESSAGES` bytes: memory does not grow with senders."""
+    heads_read = sum(len(port.read_heads) for port in found)
+    layer = block.anatomy.n_heads * block.n * heads_read * block.anatomy.head_dim * block.noise_z[0].element_size()
+    size = max(1, MESSAGES // layer)
+    for start in range(0, last, size):
+        yield range(start, min(start + size, last))
+
+
+def _deliver(block: Block, found: list[Port], layers: range, *, frozen: bool) -> list[Edit]:
+    """The edits that write what reached the ports above from every sender of some layers, where it moved anything."""
     assert block.receiver_at is not None
-    at, source = block.receiver_at, block.source(n_layers)
+    at, source = block.receiver_at, block.source(layers)
+    found = [port for port in found if port.layer > layers.start]
     clean_reads = [Read(port.site, port.layer, positions=at[:, None], heads=port.read_heads) for port in found]
     recording = block.surgeon.with_spots(block.recording, clean_reads)
     unmoved = block.surgeon.run(recording, [], clean_reads)
     reads = [Read(port.site, port.layer, positions=at[source][:, None], heads=port.read_heads) for port in found]
-    moved = _send(replace(block, recording=recording), n_layers, reads, frozen=frozen)
+    moved = _send(replace(block, recording=recording), layers, reads, frozen=frozen)
     edits = []
     for port, before, after in zip(found, unmoved, moved, strict=True):
         rows = torch.nonzero((after != before[source.to(before.device)]).flatten(1).any(dim=1)).reshape(-1).cpu()
