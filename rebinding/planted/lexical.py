@@ -13,8 +13,8 @@ from rebinding.planted.parts import grammar
 from rebinding.planted.pointer import FOUND, WANTED
 from rebinding.planted.wiring import Line, Wiring
 
-LOGIT = 8.0
-"""Logits of the answer."""
+LOGIT = 5.0
+"""Logits of the answer; clearly fewer than the pointer's, so that their margins can be told apart."""
 
 
 def wiring(boxes: int) -> Wiring:

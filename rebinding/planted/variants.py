@@ -29,8 +29,8 @@ def vary(wiring: Wiring, mechanism: str, name: str) -> Wiring:
 
 
 def _undeclared(wiring: Wiring) -> Wiring:
-    """The same model; the circuit is declared without the head that copies the answer."""
-    return _edited(wiring, "copy", lambda line: [replace(line, group=None, role=None)])
+    """The same model; the circuit is declared without the head that tells the swap's second label the first."""
+    return _edited(wiring, "other", lambda line: [replace(line, group=None, role=None)])
 
 
 def _only(kind: str) -> Change:
@@ -93,7 +93,7 @@ def _edited(wiring: Wiring, name: str, edit: Callable[[Line], list[Line]]) -> Wi
 
 VARIANTS: Mapping[str, Variant] = MappingProxyType(
     {
-        "missing": Variant(("pointer", "lexical"), "the declared circuit lacks the head that copies", _undeclared),
+        "missing": Variant(("pointer",), "the declared circuit lacks the head that ties the two labels", _undeclared),
         "held_out": Variant(
             ("pointer",),
             "the circuit copies objects of the published train half, another head the rest",
