@@ -24,7 +24,7 @@ from tests.tracing.naive import patched, residuals
 
 TOKENIZER = Path(__file__).parents[1] / "tests" / "reference" / "llama-tiny" / "model"
 PROMPTS = 2
-TIMED = 24
+TIMED = 8
 """Cells of the naive map that are timed, for each role."""
 AT_LEAST = 8.0
 ROUNDING = 4e-5

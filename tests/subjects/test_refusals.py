@@ -163,11 +163,6 @@ CASES = {
         errors.UnsupportedArchitecture,
         "is a hybrid: layer 1 has no self_attn.k_proj",
     ),
-    "unusual calls": Case(
-        lambda folder: other("gpt2", folder, n_embd=24, n_head=2, n_layer=2),
-        errors.UnsupportedArchitecture,
-        "cannot be run one by one",
-    ),
 }
 
 
@@ -229,3 +224,17 @@ def test_a_refused_model_is_left_without_hooks() -> None:
         check_subject(model)
     assert model.config._attn_implementation == NAME
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+
+
+def test_layers_called_with_a_tensor_that_cannot_be_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Were the mask a keyword that nobody knows, a replay would not know how to cut it."""
+    monkeypatch.setattr("rebinding.surgery.recording.PASSED", ("position_embeddings",))
+    save_tiny(tmp_path / "model")
+    with pytest.raises(errors.UnsupportedArchitecture, match="cannot be run one by one"):
+        load(str(tmp_path / "model"), device="cpu")
+
+
+def test_layers_called_by_position_are_not_refused(tmp_path: Path) -> None:
+    """GPT-2 hands its layers the mask by position; fused projections and unknown norms are no obstacle either."""
+    other("gpt2", tmp_path / "model", n_embd=24, n_head=2, n_layer=2)
+    assert load(str(tmp_path / "model"), device="cpu").anatomy.norms == "unknown"
