@@ -1,0 +1,43 @@
+"""Figures show the numbers of the evidence and of the paper, each in its place."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from rebinding.experiments.binding_measures import summary
+from rebinding.experiments.conditions import PUBLISHED_CONDITIONS, QK, K, Q
+from rebinding.published import number
+from rebinding.report.binding_figures import PAPERS, head_figure, printed_table, table_figure
+from rebinding.report.key_dominance import COLOURS, key_dominance_figure
+from tests.binding.setup import random_model
+
+
+def test_table_figure_has_our_means_and_the_papers_values() -> None:
+    """A mark of ours in every line of every panel, at the mean; one of the paper's where it prints a number."""
+    evidence = random_model("llama").binding("published", PUBLISHED_CONDITIONS, n=2)
+    printed = printed_table("gemma2-9b")
+    assert printed["q", "dR"] == number("binding.q.dR@gemma2-9b").value
+    means = summary(evidence)
+    for axes, measure in zip(table_figure(evidence, printed=printed).axes, ("dR", "dlogit", "switch"), strict=True):
+        ours = [line.lines[0].get_xdata()[0] for line in axes.containers]
+        np.testing.assert_allclose(ours, means[measure], rtol=1e-6)
+        papers = {line.get_ydata()[0]: line.get_xdata()[0] for line in axes.lines if line.get_color() == PAPERS}
+        names = means["condition"].tolist()
+        assert papers == {names.index(c): value for (c, m), value in printed.items() if m == measure and c in names}
+        assert len(papers) == 6
+
+
+def test_head_figure_has_every_head() -> None:
+    bench = random_model("llama")
+    figure = head_figure(bench.binding("published", (Q, K, QK), n=2))
+    assert [len(axes.containers) for axes in figure.axes] == [len(bench.heads)] * 3
+
+
+def test_key_dominance_figure_has_both_designs_and_every_pair() -> None:
+    bench = random_model("llama")
+    evidence = {("some", design): bench.binding(design, (Q, K, QK), n=9) for design in COLOURS}
+    left, right = key_dominance_figure(evidence).axes
+    mine = summary(evidence["some", "published"])["dR"].tolist()
+    assert [one.lines[0].get_xdata()[0] for one in left.containers[:3]] == pytest.approx(mine)
+    assert len(right.containers) == 6

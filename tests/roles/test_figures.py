@@ -1,0 +1,21 @@
+"""The bars of section 4.2."""
+
+from __future__ import annotations
+
+import pytest
+
+from rebinding.experiments.roles import group_effects
+from rebinding.report.role_figures import role_bars
+from tests.binding.setup import random_model
+from tests.roles.test_roles import run
+
+
+def test_bars_are_the_means_of_each_group() -> None:
+    """Hatched: the content control's egg; filled: the pointer's rabbit."""
+    control, pointer = (run(random_model("llama"), kind, single_heads=False) for kind in ("content_control", "pointer"))
+    (axes,) = role_bars(control, pointer).axes
+    bars = [container for container in axes.containers if hasattr(container, "patches")]
+    for container, word, evidence in zip(bars, ("egg", "rabbit"), (control, pointer), strict=True):
+        means = group_effects(evidence).groupby("group")[word].mean()
+        assert [bar.get_height() for bar in container.patches] == pytest.approx(means.tolist(), abs=1e-6)
+        assert bool(container.patches[0].get_hatch()) == (word == "egg")
