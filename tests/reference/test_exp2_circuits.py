@@ -21,6 +21,8 @@ COLUMNS = {
     "mean_label_prob": "probability",
 }
 NAME = "exp2 circuits"
+FORMS = ("aliases", "spaced_only")
+"""An answer is the word with or without its space, or with it only."""
 
 
 def answers_of(pack: Pack, design: str, ids: list[int], form: str) -> Answers:
@@ -76,7 +78,7 @@ def test_components(pack: Pack) -> None:
     assert {name: list(components(pack).group(name)) for name in chosen} == chosen
 
 
-@pytest.mark.parametrize("form", ["aliases", "spaced_only"])
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("method", ["held", "edits"])
 def test_measures(pack: Pack, means: list, form: str, method: Any, deviations: dict, subtests: pytest.Subtests) -> None:
     """Full model, circuit, empty circuit, pruned and random circuits, on all their prompts."""
@@ -119,11 +121,17 @@ def _circuits(pack: Pack, kind: str, entry: dict[str, Any]) -> dict[str, Circuit
     return {"pruned": circuit_of(entry["settings"]["circuit"])}
 
 
-@pytest.mark.parametrize("form", ["aliases", "spaced_only"])
-@pytest.mark.parametrize("metric", ["mean_label_logit", "candidate_accuracy"])
-def test_pruning(pack: Pack, means: list, form: str, metric: str) -> None:
-    """Order, drops and outcome of the published walk."""
-    entry = pack.entries[f"circuit/{form}/pruning_by_{metric}"]
+def test_pruning(pack: Pack, means: list, subtests: pytest.Subtests) -> None:
+    """Order, drops and outcome of the published walk, for every measure and form of the answer in the pack."""
+    walks = {name: entry for name, entry in pack.starting("circuit/").items() if "/pruning_by_" in name}
+    assert walks
+    for name, entry in walks.items():
+        with subtests.test(name):
+            _check_walk(pack, means, name.split("/")[1], entry)
+
+
+def _check_walk(pack: Pack, means: list, form: str, entry: dict[str, Any]) -> None:
+    metric = entry["settings"]["metric"]
     settings, design = entry["settings"], entry["settings"]["design"]
     prompts = pack.prompts(design, entry["ids"])
     answers = answers_of(pack, design, entry["ids"], form)

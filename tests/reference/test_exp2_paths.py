@@ -72,10 +72,11 @@ def test_clean_probabilities(pack: Pack) -> None:
 
 def test_query_across_tokens_is_null_when_frozen(pack: Pack) -> None:
     """A head's output at one token cannot reach a query at another while every other head is frozen: exactly."""
-    name = "path_patching_frozen/D_q"
-    settings = pack.entries[name]["settings"]
-    receivers = [tuple(head) for head in settings["receivers"]]
-    evidence = score_stage(
-        pack.surgeon, scene_of(pack), stage_of(settings), receivers, settings=PathSettings("all", "head")
-    )
-    assert (evidence.rows["p_patch"] == evidence.rows["p_orig"]).all()
+    scene = scene_of(pack)
+    for name in cases(pack):
+        settings = pack.entries[name]["settings"]
+        stage = stage_of(settings)
+        if name.startswith("path_patching_frozen") and stage.component == "q" and stage.at != stage.sender:
+            receivers = [tuple(head) for head in settings["receivers"]]
+            rows = score_stage(pack.surgeon, scene, stage, receivers, settings=PathSettings("all", "head")).rows
+            assert (rows["p_patch"] == rows["p_orig"]).all(), name

@@ -1,0 +1,26 @@
+"""The unmodified model gives the pack's logits: model and tokenizer are loaded as they were meant."""
+
+from __future__ import annotations
+
+import torch
+
+from rebinding.prompts import token_batch
+from rebinding.surgery import Read
+from tests.reference.pack import Pack
+
+RAW = 1e-4
+"""Agreement of raw float32 logits that the packs' authors suggest."""
+
+
+def test_forward(pack: Pack, deviations: dict[str, float]) -> None:
+    """Logits at the readout over the whole vocabulary, and the best token at every position."""
+    found = pack.entries["forward_check"]["value"]
+    for one in found:
+        tokens = token_batch(pack.prompts(one["design"], [one["id"]]))
+        (logits,) = pack.surgeon.run(
+            pack.surgeon.record(tokens), [], [Read("logits", positions=range(tokens.shape[1]))]
+        )
+        away = float((logits[0, -1] - torch.tensor(one["logits_at_colon"])).abs().max())
+        deviations["forward"] = max(deviations.get("forward", 0.0), away / RAW)
+        assert away <= RAW
+        assert logits[0].argmax(-1).tolist() == one["argmax_per_position"]
