@@ -22,21 +22,21 @@ class Part(Protocol):
     def __call__(self, *, level: float) -> Verdict: ...
 
 
-def all_of(kind: Kind, parts: Mapping[str, Part]) -> Verdict:
+def all_of(kind: Kind, parts: Mapping[str, Part], *, level: float = LEVEL) -> Verdict:
     """The verdict of a sentence whose parts must all hold."""
-    return _together(kind, parts, every="REPLICATED", one="NOT REPLICATED")
+    return _together(kind, parts, level, every="REPLICATED", one="NOT REPLICATED")
 
 
-def any_of(kind: Kind, parts: Mapping[str, Part]) -> Verdict:
+def any_of(kind: Kind, parts: Mapping[str, Part], *, level: float = LEVEL) -> Verdict:
     """The verdict of a sentence of which one part must hold."""
-    return _together(kind, parts, every="NOT REPLICATED", one="REPLICATED")
+    return _together(kind, parts, level, every="NOT REPLICATED", one="REPLICATED")
 
 
-def _together(kind: Kind, parts: Mapping[str, Part], *, every: Outcome, one: Outcome) -> Verdict:
+def _together(kind: Kind, parts: Mapping[str, Part], level: float, *, every: Outcome, one: Outcome) -> Verdict:
     if not parts:
         raise ValueError("a sentence without parts; give at least one rule")
-    plain = {name: part(level=LEVEL) for name, part in parts.items()}
-    strict = {name: part(level=LEVEL / len(parts)) for name, part in parts.items()}
+    plain = {name: part(level=level) for name, part in parts.items()}
+    strict = {name: part(level=level / len(parts)) for name, part in parts.items()}
     for name, verdict in plain.items():
         if not verdict.judged:
             return _named(kind, name, verdict)

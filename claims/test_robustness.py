@@ -1,0 +1,153 @@
+"""Beyond the paper: would the conclusions survive a better experiment?"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from claims.rows import judges
+from claims.samples import balanced, of_circuit, of_random, shift
+from fixtures.study import Study
+from rebinding.claim import Claim
+from rebinding.evidence import Evidence
+from rebinding.judging import Part, all_of
+from rebinding.verdicts import Verdict, effect, guarded, ordering
+
+OURS: dict[str, Any] = {"source": "beyond the paper"}
+BINDING: dict[str, Any] = OURS | {
+    "metrics": ("dR",),
+    "where": "heads of group B, at the readout; raw projections; read on box and object tokens",
+    "groups": ("B",),
+}
+MOST = 0.9
+
+COUNTERBALANCED = Claim(
+    "robust.key_dominance_counterbalanced",
+    "Keys still turn attention more than the query when every ordered pair of slots is run.",
+    kind="ordering",
+    statistic="paired difference, mean over one example of every ordered pair",
+    asserted=("llama3.2-3b", "llama3.1-8b"),
+    n=360,
+    **BINDING,
+)
+ISOLATED = Claim(
+    "robust.key_dominance_isolated",
+    "Keys still turn attention more than the query when only the chosen heads see the shifted keys.",
+    kind="ordering",
+    statistic="paired difference",
+    asserted=("llama3.2-3b", "llama3.1-8b"),
+    **BINDING,
+)
+THIRD = Claim(
+    "robust.third_slot",
+    "Query and keys also redirect to the third slot, which the swap had nothing to do with.",
+    kind="effect",
+    statistic="mean change from slot 1 toward slot 2",
+    asserted=("gemma2-9b", "gemma3-12b"),
+    **BINDING,
+)
+RANDOM = Claim(
+    "robust.random_directions",
+    "Query and key shifts do more than nine in ten random directions of their length.",
+    kind="ordering",
+    statistic="share of random directions whose mean change is smaller, whatever its sign",
+    unit="direction draws",
+    asserted=("gemma2-9b", "gemma3-12b"),
+    **BINDING,
+)
+ABLATED: dict[str, Any] = OURS | {
+    "kind": "ordering",
+    "metrics": ("accuracy",),
+    "statistic": "difference of hits to random circuits, draws crossed with prompts",
+    "unit": "nested",
+}
+BALANCED_MEAN = Claim(
+    "robust.counterbalanced_mean",
+    "The circuit still beats random ones when the means cannot know a slot.",
+    where="readout; other heads held at their mean over counterbalanced prompts",
+    **ABLATED,
+)
+FRESH = Claim(
+    "robust.fresh_prompts",
+    "The circuit still beats random ones on words that were never used to find it.",
+    where="readout; the published test half, and the evaluation third of the counterbalanced design",
+    **ABLATED,
+)
+MORE = Claim(
+    "robust.more_operations",
+    "The circuit found on one swap still beats random ones on a chain of two swaps, and on a move.",
+    where="readout; other heads held at their mean over prompts of the same kind",
+    **ABLATED,
+)
+
+
+@judges(COUNTERBALANCED)
+def test_key_dominance_survives_every_pair(claim: Claim, study: Study) -> Verdict:
+    evidence = study.binding(claim, "counterbalanced")
+    keys, query = (balanced(evidence, name, "dR") for name in ("k_both", "q"))
+    return ordering(keys, query, margin=claim.margin())
+
+
+@judges(ISOLATED)
+def test_key_dominance_survives_isolation(claim: Claim, study: Study) -> Verdict:
+    evidence = study.binding(claim, "isolated")
+    return ordering(shift(evidence, "k_both", "dR"), shift(evidence, "q", "dR"), margin=claim.margin())
+
+
+@judges(THIRD)
+def test_shifts_reach_the_third_slot(claim: Claim, study: Study) -> Verdict:
+    evidence = study.binding(claim, "third slot")
+    return all_of(
+        claim.kind,
+        {name: partial(effect, shift(evidence, name, "dR"), margin=claim.margin()) for name in ("q", "k_both")},
+    )
+
+
+@judges(RANDOM)
+def test_shifts_leave_the_spread_of_random_directions(claim: Claim, study: Study) -> Verdict:
+    evidence = study.binding(claim, "random directions")
+    parts: dict[str, Part] = {}
+    for name, control in (("q", "matched_q"), ("k_both", "matched_k")):
+        random = np.abs(shift(evidence, control, "dR").mean(axis=1))
+        smaller = random + claim.margin() < shift(evidence, name, "dR").mean()
+        parts[name] = partial(effect, np.asarray(smaller), above=MOST, margin=0.0, unit=claim.unit)
+    return all_of(claim.kind, parts)
+
+
+def over_random(claim: Claim, evidence: Evidence) -> Part:
+    """Hits of the circuit against those of random ones on the same prompts."""
+    mine = of_circuit(evidence, "circuit", "hit").astype(float)
+    return partial(ordering, mine, of_random(evidence, "hit"), unit="nested", margin=claim.margin())
+
+
+@judges(BALANCED_MEAN)
+def test_the_circuit_does_not_need_means_that_know_a_slot(claim: Claim, study: Study) -> Verdict:
+    return over_random(claim, study.ablated(study.n(claim), means="counterbalanced"))(level=0.05)
+
+
+@judges(FRESH)
+def test_the_circuit_serves_new_words(claim: Claim, study: Study) -> Verdict:
+    n = study.n(claim)
+    return all_of(
+        claim.kind,
+        {
+            "test half": over_random(claim, study.ablated(n, name="published", split="test")),
+            "evaluation third": over_random(claim, study.ablated(n, name="counterbalanced", split="evaluation")),
+        },
+    )
+
+
+@judges(MORE)
+def test_the_circuit_serves_other_operations(claim: Claim, study: Study) -> Verdict:
+    n = study.n(claim)
+    kinds: dict[str, dict[str, Any]] = {"two swaps": {"operations": 2}, "a move": {"verb": "move"}}
+    return guarded(
+        claim.kind,
+        (study.able_at(n, **options) for options in kinds.values()),
+        lambda: all_of(
+            claim.kind,
+            {name: over_random(claim, study.ablated(n, **options)) for name, options in kinds.items()},
+        ),
+    )

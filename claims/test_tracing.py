@@ -1,0 +1,195 @@
+"""Section 3: where the answer comes from. Original into counterfactual at one layer and token, and the converse."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from claims.rows import judges
+from claims.samples import Array, all_layers, base, restored, room
+from fixtures.study import Study
+from rebinding.claim import Claim
+from rebinding.evidence import Evidence
+from rebinding.judging import LEVEL, all_of
+from rebinding.verdicts import (
+    Gate,
+    Outcome,
+    Verdict,
+    effect,
+    effect_somewhere,
+    guarded,
+    ordering,
+    requirement,
+)
+
+IIA = "normalised IIA, the largest over layers and tokens"
+ROWS: dict[str, Any] = {"source": "section 3, results", "metrics": ("iia",), "statistic": IIA}
+CHANGE = "change of logit(counterfactual's answer) - logit(original's answer), all layers patched at once"
+PARTNER_EDIT = "context_target_box_and_swap_query_box"
+P_TO_M = "swap_target_box_to_remaining_context_box"
+OBJECT_MAP = (
+    "context_box",
+    "context_partner_object",
+    "swap_first",
+    "swap_second",
+    "swap_period",
+    "question_box",
+    "readout",
+)
+LABELS = ("context_box[0]", "context_box[1]", "context_box[2]", "swap_first", "swap_second", "question_box")
+
+REFERENCE = Claim(
+    "tracing.reference_box_not_from_context",
+    "Putting the asked box's label back where it is first mentioned does not bring the answer back.",
+    kind="no-effect",
+    where="mode context_and_swap; every layer, at the asked box's first mention",
+    **ROWS,
+)
+PARTNER = Claim(
+    "tracing.swap_box_not_from_context",
+    "Putting the partner's label back where it is first mentioned does not bring the answer back.",
+    kind="no-effect",
+    where=f"mode {PARTNER_EDIT}; every layer, at the partner's first mention",
+    **ROWS,
+)
+EMERGE = Claim(
+    "tracing.boxes_emerge_after_swap",
+    "Which box is meant matters from the swap sentence on, and in the end at the readout.",
+    kind="effect",
+    where=f"modes swap_only and {P_TO_M}; every layer, at the edited label of the swap and at the readout",
+    **ROWS,
+)
+DIRECT = Claim(
+    "tracing.object_direct",
+    "The object's identity sits on its own token and then at the readout, and nowhere in between.",
+    kind="effect",
+    where="mode target_box; every layer, at the object, the swap's full stop, the question's box and the readout",
+    **ROWS,
+)
+NOT_THROUGH = Claim(
+    "tracing.object_not_through_labels",
+    "No token of a box's label carries the identity of the object.",
+    kind="no-effect",
+    where="mode target_box; every layer, at every label",
+    **ROWS,
+)
+OVER_PERIOD = Claim(
+    "tracing.readout_over_swap_period",
+    "Patching the readout moves the answer more than patching the end of the swap sentence.",
+    "section 3, where the state is resolved",
+    "ordering",
+    ("margin",),
+    f"{CHANGE}, mean over the questions",
+    f"mode {P_TO_M}, counterfactual into original; readout against the swap's full stop",
+)
+LOCAL = Claim(
+    "tracing.prefix_effect_local",
+    "Patching the end of the swap helps the question about the asked box more than the others; the readout helps all.",
+    "section 3, where the state is resolved",
+    "ordering",
+    ("margin",),
+    CHANGE,
+    f"mode {P_TO_M}, counterfactual into original; the swap's full stop and the readout",
+)
+
+
+def token_differs(evidence: Evidence, role: str) -> Gate:
+    """Without a difference at the patched token a patch would write what is there already."""
+    rows = evidence.rows[(evidence.rows["role"] == role) | (evidence.rows["place"] == role)]
+    return requirement("token_differs", bool(rows["differs"].all()), f"the prompts agree at {role}, a patch is a no-op")
+
+
+def something_to_restore(evidence: Evidence) -> Gate:
+    """The counterfactual run must not give the original's answer by itself."""
+    detail = "the unpatched counterfactual gives the original's answer in every prompt; nothing can be restored"
+    return requirement("base", base(evidence) < 1, detail)
+
+
+def support(evidence: Evidence) -> tuple[float, float]:
+    """The range of one prompt's normalised gain."""
+    return -1.0 / room(evidence), 1.0 / room(evidence)
+
+
+def nowhere(values: Array, *, margin: float, support: tuple[float, float], level: float = LEVEL) -> Verdict:
+    """No place restores the answer: the opposite of an effect at one place at least. Doing harm is not restoring."""
+    found = effect_somewhere(values, margin=margin, support=support, level=level)
+    opposite: dict[Outcome, Outcome] = {"REPLICATED": "NOT REPLICATED", "NOT REPLICATED": "REPLICATED"}
+    return replace(found, kind="no-effect", outcome=opposite.get(found.outcome, found.outcome))
+
+
+def stays_lost(claim: Claim, evidence: Evidence, role: str) -> Verdict:
+    """No layer at this role restores the answer."""
+    gates = [token_differs(evidence, role), something_to_restore(evidence)]
+    return guarded(
+        claim.kind, gates, lambda: nowhere(restored(evidence, role), margin=claim.margin(), support=support(evidence))
+    )
+
+
+@judges(REFERENCE, REFERENCE.with_five_boxes())
+def test_the_asked_box_is_not_looked_up_in_the_context(claim: Claim, study: Study) -> Verdict:
+    return stays_lost(claim, study.traced(claim, "context_and_swap", "context_asked"), "context_asked")
+
+
+@judges(PARTNER, PARTNER.with_five_boxes())
+def test_the_partner_is_not_looked_up_in_the_context(claim: Claim, study: Study) -> Verdict:
+    return stays_lost(claim, study.traced(claim, PARTNER_EDIT, "context_partner"), "context_partner")
+
+
+@judges(EMERGE, EMERGE.with_five_boxes())
+def test_boxes_matter_from_the_swap_on_and_end_at_the_readout(claim: Claim, study: Study) -> Verdict:
+    modes = {"swap_asked": "swap_only", "swap_partner": P_TO_M}
+    maps = {edited: study.traced(claim, mode, edited, "readout") for edited, mode in modes.items()}
+    return all_of(
+        claim.kind,
+        {
+            f"{role}, edited label {edited}": partial(
+                effect_somewhere, restored(evidence, role), margin=claim.margin(), support=support(evidence)
+            )
+            for edited, evidence in maps.items()
+            for role in (edited, "readout")
+        },
+    )
+
+
+@judges(DIRECT, DIRECT.with_five_boxes())
+def test_the_object_goes_from_its_token_to_the_readout(claim: Claim, study: Study) -> Verdict:
+    evidence = study.traced(claim, "target_box", *OBJECT_MAP)
+    weighed: dict[str, Any] = {"margin": claim.margin(), "support": support(evidence)}
+    between = restored(evidence, "swap_first", "swap_second", "swap_period", "question_box")
+    return all_of(
+        claim.kind,
+        {
+            "its own token": partial(effect_somewhere, restored(evidence, "context_partner_object"), **weighed),
+            "the readout": partial(effect_somewhere, restored(evidence, "readout"), **weighed),
+            "in between": partial(nowhere, between, **weighed),
+        },
+    )
+
+
+@judges(NOT_THROUGH, NOT_THROUGH.with_five_boxes())
+def test_labels_do_not_carry_the_object(claim: Claim, study: Study) -> Verdict:
+    evidence = study.traced(claim, "target_box", *OBJECT_MAP)
+    labels = (*LABELS, *(f"context_box[{slot}]" for slot in range(3, claim.boxes)))
+    return guarded(
+        claim.kind,
+        [something_to_restore(evidence)],
+        lambda: nowhere(restored(evidence, *labels), margin=claim.margin(), support=support(evidence)),
+    )
+
+
+@judges(OVER_PERIOD, OVER_PERIOD.with_five_boxes())
+def test_the_readout_moves_more_than_the_full_stop(claim: Claim, study: Study) -> Verdict:
+    evidence = study.diagnosed(claim)
+    readout, stop = (all_layers(evidence, place).mean(axis=1) for place in ("readout", "swap_period"))
+    return ordering(readout, stop, margin=claim.margin())
+
+
+@judges(LOCAL, LOCAL.with_five_boxes())
+def test_the_full_stop_helps_one_question_and_the_readout_all(claim: Claim, study: Study) -> Verdict:
+    evidence = study.diagnosed(claim)
+    stop, readout = all_layers(evidence, "swap_period"), all_layers(evidence, "readout")
+    others = stop.drop(columns="asked").mean(axis=1)
+    parts = {"full stop, asked over others": partial(ordering, stop["asked"], others, margin=claim.margin())}
+    parts |= {f"readout, {name}": partial(effect, readout[name], margin=claim.margin()) for name in readout}
+    return all_of(claim.kind, parts)

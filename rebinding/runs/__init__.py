@@ -1,0 +1,5 @@
+"""The experiments as the claims need them: which prompts, which settings, kept in the store."""
+
+from rebinding.runs.bench import Bench
+
+__all__ = ["Bench"]

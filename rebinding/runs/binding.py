@@ -1,0 +1,81 @@
+"""The interventions of section 5 under the designs and pairs of slots that the claims speak of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from types import MappingProxyType
+from typing import Any
+
+from rebinding.circuit import Circuit
+from rebinding.designs import DesignName
+from rebinding.evidence import Evidence
+from rebinding.experiments.binding import run_binding
+from rebinding.experiments.binding_cases import Slots, every_pair
+from rebinding.experiments.conditions import MATCHED_RANDOM, PUBLISHED_CONDITIONS, TABLE, Condition
+from rebinding.experiments.directions import measure_directions
+from rebinding.runs.bench import DIRECTIONS, EVALUATION, Bench
+from rebinding.surgery.sites import Scope
+
+SLOTS = 3
+FIRST_PAIR: tuple[Slots, ...] = ((1, 0),)
+
+
+@dataclass(frozen=True)
+class Variation:
+    """How the interventions are run. `design` None stands for the one that was asked for."""
+
+    conditions: tuple[Condition, ...]
+    pairs: tuple[Slots, ...] = FIRST_PAIR
+    scope: Scope = "group"
+    design: DesignName | None = None
+    draws: int = 1
+
+
+VARIATIONS: Mapping[str, Variation] = MappingProxyType(
+    {
+        "published": Variation(PUBLISHED_CONDITIONS),
+        "isolated": Variation(TABLE, scope="head"),
+        "third slot": Variation(TABLE, pairs=((1, 2),)),
+        "counterbalanced": Variation(TABLE, pairs=every_pair(SLOTS), design="counterbalanced"),
+        "random directions": Variation((*TABLE, *MATCHED_RANDOM[:2]), draws=40),
+    }
+)
+
+
+def shifted(
+    bench: Bench, circuit: Circuit, name: DesignName, variation: str, *, n: int, directions: int = 100
+) -> Evidence:
+    """Queries and keys of group B shifted, in one of the variations."""
+    how = VARIATIONS[variation]
+    drawn, heads = how.design or name, circuit.group("B")
+    settings = {"heads": list(heads), "design": drawn, "n": n, "directions": directions, **_plain(how)}
+
+    def compute() -> Evidence:
+        eyes = bench.design(drawn, split="evaluation" if drawn == "counterbalanced" else None)
+        asks = bench.design(drawn, split="directions" if drawn == "counterbalanced" else None)
+        ids, prompts = bench.prompts(eyes, EVALUATION, n)
+        pairs = every_pair(SLOTS) if drawn == "counterbalanced" else how.pairs
+        asked = {
+            slot: bench.encoder.encode(asks.direction(DIRECTIONS + number, slot) for number in range(directions))
+            for slot in range(SLOTS)
+        }
+        return run_binding(
+            bench.surgeon,
+            prompts,
+            measure_directions(bench.surgeon, asked, heads),
+            heads,
+            ids=ids,
+            token=bench.encoder.answer_token,
+            pairs=pairs,
+            conditions=how.conditions,
+            scope=how.scope,
+            draws=how.draws,
+        )
+
+    return bench.kept("binding", __name__, settings, compute)
+
+
+def _plain(how: Variation) -> dict[str, Any]:
+    conditions: Sequence[Condition] = how.conditions
+    return {**asdict(how), "conditions": [asdict(one) for one in conditions], "design_given": how.design is None}

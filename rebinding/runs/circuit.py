@@ -1,0 +1,148 @@
+"""What section 4.1 asks: which heads are found, how they are linked, what is left of the task without the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, TypeAlias
+
+import pandas as pd
+import torch
+
+from rebinding.circuit import Circuit, CircuitHead
+from rebinding.designs import Design, DesignName
+from rebinding.evidence import Evidence
+from rebinding.experiments.circuits import evaluate, full_model, live_places, mean_z
+from rebinding.experiments.discovery import Discovery, discover
+from rebinding.experiments.paths import PAPER, PAPER_LITERAL, Head, PathSettings, Scene, Stage, score_stage
+from rebinding.experiments.pruning import Score, over_orders
+from rebinding.experiments.random_circuits import draw_circuits
+from rebinding.prompts import Encoded, positions, token_batch
+from rebinding.runs.bench import DISCOVERY, EVALUATION, MEANS, PRUNING, Bench
+
+FOUND_ON: DesignName = "partner_second"
+NOISE = "independent"
+LEAST = 1e-3
+"""A head that moves the answer's probability by less than a tenth of a per cent is not selected."""
+PROMPTS_OF_MEANS = {"published": 100, "partner_second": 100, "counterbalanced": 108}
+"""As published; three whole blocks of the counterbalanced design."""
+DRAWS = 10
+ORDERS = 8
+STAGES: dict[str, Stage] = {stage.group: stage for stage in PAPER} | {"D literal": PAPER_LITERAL[3]}
+FULL = "full model"
+Beside: TypeAlias = Literal["groups", "heads"]
+
+
+def scene(bench: Bench, n: int) -> Scene:
+    """Clean and noise prompts for path patching, with their answers."""
+    drawn = bench.design(FOUND_ON)
+    pairs = [drawn.noise(number, "independent") for number in range(DISCOVERY, DISCOVERY + n)]
+    clean = bench.encoder.encode(pair.original for pair in pairs)
+    noise = bench.encoder.encode(pair.counterfactual for pair in pairs)
+    labels = torch.tensor([bench.encoder.answer_token(pair.original.answer) for pair in pairs])
+    return Scene(tuple(pair.id for pair in pairs), tuple(clean), tuple(noise), labels)
+
+
+def discovered(bench: Bench, where: Scene) -> Discovery:
+    """The circuit that path patching finds."""
+    about = {"design": FOUND_ON, "noise": NOISE}
+    return discover(bench.surgeon, where, PAPER, least=LEAST, described=about, shelf=bench.shelf)
+
+
+def link(bench: Bench, where: Scene, stage: str, receivers: Sequence[Head]) -> Evidence:
+    """Every head as a sender to the given receivers."""
+    return score_stage(bench.surgeon, where, STAGES[stage], receivers, settings=PathSettings(), shelf=bench.shelf)
+
+
+def ability(bench: Bench, drawn: Design, n: int) -> Evidence:
+    """The unedited model on evaluation prompts."""
+    settings = {**_told(drawn), "n": n}
+
+    def compute() -> Evidence:
+        ids, prompts = bench.prompts(drawn, EVALUATION, n)
+        return full_model(bench.surgeon, prompts, bench.answers(prompts), ids)
+
+    return bench.kept("ability", __name__, settings, compute)
+
+
+def ablated(bench: Bench, circuit: Circuit, drawn: Design, mean_set: DesignName, *, n: int, beside: Beside) -> Evidence:
+    """The full model and the circuit; beside them the circuit less one head each, or less one group and random ones."""
+    settings = {**_told(drawn), "mean_set": mean_set, "n": n, "beside": beside, "circuit": _listed(circuit)}
+
+    def compute() -> Evidence:
+        roles = sorted({head.role for head in circuit.heads})
+        ids, prompts = bench.prompts(drawn, EVALUATION, n, roles)
+        answers = bench.answers(prompts)
+        means = _means(bench, drawn, mean_set)
+        circuits = {"circuit": circuit} | _beside(bench, circuit, beside)
+        found = evaluate(bench.surgeon, prompts, answers, ids, circuits, means, mean_set=mean_set)
+        whole = full_model(bench.surgeon, prompts, answers, ids)
+        return Evidence("circuits", pd.concat([whole.rows, found.rows], ignore_index=True), found.settings)
+
+    return bench.kept("circuits", __name__, settings, compute)
+
+
+def pruned(bench: Bench, circuit: Circuit, drawn: Design, mean_set: DesignName, *, n: int) -> Evidence:
+    """The published walk over a circuit, in its own order and in shuffled ones: a row per order and head."""
+    settings = {**_told(drawn), "mean_set": mean_set, "n": n, "orders": ORDERS, "circuit": _listed(circuit)}
+
+    def compute() -> Evidence:
+        roles = sorted({head.role for head in circuit.heads})
+        _, prompts = bench.prompts(drawn, PRUNING, n, roles)
+        score = scorer(bench, prompts, _means(bench, drawn, mean_set))
+        rows = [
+            {**trial.head._asdict(), "order": number, "drop": trial.drop, "removed": trial.removed}
+            for number, one in enumerate(over_orders(circuit, score, orders=ORDERS))
+            for trial in one.trials
+        ]
+        return Evidence("pruning", pd.DataFrame(rows), settings)
+
+    return bench.kept("pruning", __name__, settings, compute)
+
+
+def scorer(bench: Bench, prompts: Sequence[Encoded], means: Sequence[torch.Tensor]) -> Score:
+    """The answer's mean logit in a circuit, on prompts that are recorded once."""
+    answers, readout = bench.answers(prompts), positions(prompts, "readout")
+    recording = bench.surgeon.record_held(token_batch(prompts), means)
+
+    def score(circuits: Sequence[Circuit]) -> list[float]:
+        source = torch.arange(len(prompts)).repeat(len(circuits))
+        live = live_places(circuits, prompts)
+        take = answers.take(source)
+        values = bench.surgeon.run_held(recording, live, source=source, readout=readout[source], take=take)
+        return [float(mean) for mean in values[:, 0].reshape(len(circuits), -1).mean(dim=1)]
+
+    return score
+
+
+def left(pruning: Evidence, order: int = 0) -> Circuit:
+    """The circuit that one walk leaves."""
+    rows = pruning.rows[(pruning.rows["order"] == order) & ~pruning.rows["removed"]]
+    listed = zip(rows["group"], rows["layer"], rows["head"], rows["role"], strict=True)
+    return Circuit(tuple(CircuitHead(str(g), int(layer), int(head), str(role)) for g, layer, head, role in listed))
+
+
+def _beside(bench: Bench, circuit: Circuit, which: Beside) -> dict[str, Circuit]:
+    if which == "heads":
+        return {f"without {_name(head)}": circuit.without([head]) for head in circuit.heads}
+    anatomy = bench.surgeon.anatomy
+    drawn = draw_circuits(circuit, anatomy.n_layers, anatomy.n_heads, draws=DRAWS)
+    groups = {f"without {name}": circuit.without(heads) for name, heads in circuit.groups.items()}
+    return groups | {f"random {number}": one for number, one in enumerate(drawn)}
+
+
+def _means(bench: Bench, drawn: Design, mean_set: DesignName) -> list[torch.Tensor]:
+    options = {"boxes": drawn.boxes, "operations": drawn.operations, "verb": drawn.verb}
+    _, prompts = bench.prompts(bench.design(mean_set, **options), MEANS, PROMPTS_OF_MEANS[mean_set])
+    return mean_z(bench.surgeon, prompts)
+
+
+def _told(drawn: Design) -> dict[str, Any]:
+    return {name: getattr(drawn, name) for name in ("name", "split", "boxes", "operations", "verb", "distractor")}
+
+
+def _listed(circuit: Circuit) -> list[list[Any]]:
+    return [list(head) for head in circuit.heads]
+
+
+def _name(head: CircuitHead) -> str:
+    return f"{head.group}{head.layer}.{head.head}"

@@ -1,0 +1,90 @@
+"""Options that contradict each other, or the model, stop the run with their own message; nothing is computed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from fixtures.options import settings_of
+from rebinding.planted import MECHANISMS, VARIANTS
+from rebinding.subjects import ALIASES
+
+DEFAULTS: dict[str, Any] = {
+    "--model": [],
+    "--planted": None,
+    "--samples": None,
+    "--design": "published",
+    "--circuit": None,
+    "--dtype": None,
+    "--device": "auto",
+    "--store": None,
+    "--no-store": False,
+    "--report": None,
+    "--strict-verdicts": False,
+    "--skip-unavailable": False,
+}
+
+
+def settings(**given: Any) -> Any:
+    """The settings of a command line; `no_store=True` stands for `--no-store`."""
+    options = DEFAULTS | {f"--{name.replace('_', '-')}": value for name, value in given.items()}
+    return settings_of(SimpleNamespace(getoption=options.__getitem__))  # type: ignore[arg-type]  # all that is asked
+
+
+def test_without_a_model_the_embedded_ones_and_the_papers_four() -> None:
+    models = settings().models
+    assert [one.name for one in models[:2]] == ["planted:pointer@llama", "planted:global@llama"]
+    assert [one.name for one in models if one.by_default] == list(ALIASES)
+
+
+def test_a_model_that_is_named_stands_alone_and_once() -> None:
+    models = settings(model=["planted:pointer", "planted:pointer@llama", "gemma2-9b"]).models
+    assert [(one.name, one.by_default) for one in models] == [("planted:pointer@llama", False), ("gemma2-9b", False)]
+
+
+def test_planted_all_has_every_mechanism_architecture_and_variant() -> None:
+    names = {one.name for one in settings(planted="all").models}
+    assert {"planted:lexical@gemma3", "planted:recency@gemma2", "planted:pointer+missing@llama"} <= names
+    assert len(names) == 3 * (len(MECHANISMS) + sum(len(variant.mechanisms) for variant in VARIANTS.values()))
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"samples": 0}, "--samples 0: give 1 to"),
+        ({"samples": 100_000}, "--samples 100000"),
+        ({"no_store": True, "store": "x"}, "contradict each other"),
+        ({"model": ["gemma2-9"]}, "did you mean gemma2-9b"),
+        ({"model": ["planted:pionter"]}, "no mechanism"),
+        ({"model": ["planted:global+missing"]}, "global has no variant"),
+        ({"device": "cuda:99"}, "CUDA"),
+        ({"circuit": "published", "model": ["shape:gemma2-9b"]}, "prints no heads"),
+        ({"circuit": "nowhere.json", "model": ["planted:pointer"]}, "nor a file"),
+    ],
+)
+def test_refusals(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(pytest.UsageError, match=said):
+        settings(**given)
+
+
+def test_a_circuit_file_belongs_to_one_model(tmp_path: Path) -> None:
+    file = tmp_path / "circuit.json"
+    file.write_text("{}")
+    with pytest.raises(pytest.UsageError, match="belongs to one model"):
+        settings(circuit=str(file), model=["planted:pointer", "planted:global"])
+
+
+def test_a_store_is_a_folder(tmp_path: Path) -> None:
+    file = tmp_path / "store"
+    file.touch()
+    with pytest.raises(pytest.UsageError, match="is a file"):
+        settings(store=str(file), model=["planted:pointer"])
+
+
+def test_published_heads_need_the_published_shape(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"num_hidden_layers": 7, "num_attention_heads": 8}')
+    with pytest.raises(pytest.UsageError, match="another number of layers or heads"):
+        settings(circuit="published", model=[f"gemma2-9b={tmp_path}"])

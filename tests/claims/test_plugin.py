@@ -1,0 +1,68 @@
+"""The plugin in small runs of its own: what a verdict does to a test, to the run, and to what is written."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+pytest_plugins = ["pytester"]
+
+ROWS = """
+from claims.rows import judges
+from dataclasses import replace
+from rebinding.claim import Claim
+from rebinding.verdicts import Verdict, not_applicable
+
+def row(name):
+    return Claim("binding." + name, "A sentence.", "section 5", "effect", ("dR",), "mean", "group B", asserted=())
+
+OUTCOMES = {"k_redirects": "REPLICATED", "q_strongest": "NOT REPLICATED", "key_dominance": "REPLICATED",
+            "q_redirects": "INCONCLUSIVE"}
+
+@judges(*(row(name) for name in OUTCOMES))
+def test_rows(claim, study):
+    return Verdict("effect", OUTCOMES[claim.id.removeprefix("binding.")], "as told", measured=1.0, n=12)
+"""
+
+
+@pytest.fixture
+def run(pytester: pytest.Pytester):  # type: ignore[no-untyped-def]  # a closure
+    """Judge the rows above on a planted model; truth says yes, no, no, yes."""
+    pytester.makepyfile(test_small=ROWS)
+
+    def judged(*options: str) -> pytest.RunResult:
+        given = ("--model", "planted:pointer", "--samples", "12", "--no-store", "-p", "no:cacheprovider", *options)
+        return pytester.runpytest_inprocess("-p", "fixtures.plugin", *given)
+
+    return judged
+
+
+def test_a_planted_verdict_must_be_the_truth(run, pytester: pytest.Pytester) -> None:  # type: ignore[no-untyped-def]
+    found = run("--report", "out", "--junitxml", "out.xml", "-o", "junit_family=xunit1")
+    found.assert_outcomes(passed=2, failed=2)
+    assert found.ret == pytest.ExitCode.TESTS_FAILED
+    found.stdout.fnmatch_lines(["*binding.key_dominance on planted:pointer@llama: REPLICATED, expected NOT REPLICATED"])
+    told = json.loads((pytester.path / "out" / "claims.json").read_text())
+    assert {one["id"]: (one["verdict"], one["expected"]) for one in told["claims"]} == {
+        "binding.k_redirects": ("REPLICATED", "REPLICATED"),
+        "binding.q_strongest": ("NOT REPLICATED", "NOT REPLICATED"),
+        "binding.key_dominance": ("REPLICATED", "NOT REPLICATED"),
+        "binding.q_redirects": ("INCONCLUSIVE", "REPLICATED"),
+    }
+    assert 'name="verdict" value="INCONCLUSIVE"' in (pytester.path / "out.xml").read_text()
+
+
+def test_the_papers_models_are_listed_and_refused_without_a_gpu(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    pytester.makepyfile(test_small=ROWS)
+    options = ("-p", "fixtures.plugin", "-p", "no:cacheprovider", "-m", "gpu", "-o", "markers=gpu: a GPU")
+    listed = pytester.runpytest_inprocess(*options, "--collect-only", "-q")
+    assert sum("llama3.1-8b" in line for line in listed.outlines) == 4
+    refused = pytester.runpytest_inprocess(*options)
+    assert refused.ret == pytest.ExitCode.USAGE_ERROR
+    assert "need a CUDA device" in "\n".join([*refused.outlines, *refused.errlines])
+    skipped = pytester.runpytest_inprocess(*options, "--skip-unavailable")
+    skipped.assert_outcomes(skipped=16, deselected=8)
