@@ -8,7 +8,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from rebinding.boxes import Contains, Story, Swap
 from rebinding.prompts import Encoded, Prompt
 
-LAYERS, HEADS, KV_HEADS, HIDDEN, INNER, VOCABULARY, TOKENS = 12, 12, 4, 768, 2048, 32000, 75
+LAYERS, HEADS, KV_HEADS, HIDDEN, INNER, VOCABULARY, TOKENS = 12, 12, 4, 768, 3072, 16384, 75
 ROLES = {
     "context_asked": 44,
     "context_asked_object": 47,
