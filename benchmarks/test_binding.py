@@ -30,7 +30,7 @@ from rebinding.experiments.directions import KINDS, Directions, averaged_in_grou
 from rebinding.prompts import Encoded, Prompt, token_batch
 from rebinding.surgery import TorchSurgeon, derive
 
-PROMPTS, TIMED, BLOCK, REPEATS = 32, 8, 32, 3
+PROMPTS, TIMED, BLOCK, REPEATS = 300, 8, 32, 2
 """Prompts of ours, prompts of the baseline (one batch), prompts that ours keeps recorded at once, repetitions."""
 CHOSEN = ((5, 2), (6, 7), (7, 1), (7, 2), (8, 10), (9, 4), (10, 0), (11, 5))
 """Heads in the upper half, as the paper's group B; two of them share a KV head."""

@@ -11,9 +11,11 @@ from claims.rows import judges
 from claims.samples import balanced, of_circuit, of_random, shift
 from fixtures.study import Study
 from rebinding.claim import Claim
+from rebinding.designs import DesignName
 from rebinding.evidence import Evidence
 from rebinding.judging import Part, all_of
-from rebinding.verdicts import Verdict, effect, guarded, ordering
+from rebinding.verdicts import Verdict, effect, guarded, no_effect, ordering
+from rebinding.words import Split
 
 OURS: dict[str, Any] = {"source": "beyond the paper"}
 BINDING: dict[str, Any] = OURS | {
@@ -57,6 +59,13 @@ RANDOM = Claim(
     asserted=("gemma2-9b", "gemma3-12b"),
     **BINDING,
 )
+LEAK = Claim(
+    "robust.no_kv_leak",
+    "Exchanged keys move the answer as much through the chosen heads alone as through their whole KV groups.",
+    kind="no-effect",
+    statistic="paired difference, keys of whole groups exchanged less keys as the chosen heads see them",
+    **(BINDING | {"metrics": ("dlogit",)}),
+)
 ABLATED: dict[str, Any] = OURS | {
     "kind": "ordering",
     "metrics": ("accuracy",),
@@ -96,6 +105,12 @@ def test_key_dominance_survives_isolation(claim: Claim, study: Study) -> Verdict
     return ordering(shift(evidence, "k_both", "dR"), shift(evidence, "q", "dR"), margin=claim.margin())
 
 
+@judges(LEAK)
+def test_shifted_keys_do_not_leak(claim: Claim, study: Study) -> Verdict:
+    whole, alone = (shift(study.binding(claim, how), "k_both", "dlogit") for how in ("published", "isolated"))
+    return no_effect(whole - alone, margin=claim.margin())
+
+
 @judges(THIRD)
 def test_shifts_reach_the_third_slot(claim: Claim, study: Study) -> Verdict:
     evidence = study.binding(claim, "third slot")
@@ -133,8 +148,10 @@ def test_the_circuit_serves_new_words(claim: Claim, study: Study) -> Verdict:
     return all_of(
         claim.kind,
         {
-            "test half": over_random(claim, study.ablated(n, name="published", split="test")),
-            "evaluation third": over_random(claim, study.ablated(n, name="counterbalanced", split="evaluation")),
+            "test half": over_random(claim, study.ablated_elsewhere(n, name="published", split="test")),
+            "evaluation third": over_random(
+                claim, study.ablated_elsewhere(n, name="counterbalanced", split="evaluation")
+            ),
         },
     )
 
@@ -148,6 +165,6 @@ def test_the_circuit_serves_other_operations(claim: Claim, study: Study) -> Verd
         (study.able_at(n, **options) for options in kinds.values()),
         lambda: all_of(
             claim.kind,
-            {name: over_random(claim, study.ablated(n, **options)) for name, options in kinds.items()},
+            {name: over_random(claim, study.ablated_elsewhere(n, **options)) for name, options in kinds.items()},
         ),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
@@ -99,6 +99,16 @@ class Judgement:
     design: str
     circuit: str
     reason: str
+    evidence: str = ""
+    """The names of the evidence that it rests on, parted by commas."""
+    against: float | None = None
+    """What the estimate is held against: the printed value, 0, or chance."""
+    because: str | None = None
+    """Why a plant must get the verdict that is expected of it."""
+    command: str = ""
+    """What judges this claim alone on this model again."""
+    sample: tuple[float, ...] = ()
+    """The numbers behind the estimate, one per unit; they are kept in a file of their own."""
 
     @property
     def as_expected(self) -> bool:
@@ -114,8 +124,8 @@ class Judgement:
         return self.verdict == "INCONCLUSIVE"
 
     def plain(self) -> dict[str, Any]:
-        """As JSON."""
-        return asdict(self)
+        """As JSON, without the sample."""
+        return {name: value for name, value in asdict(self).items() if name != "sample"}
 
 
 def judgement(
@@ -127,9 +137,13 @@ def judgement(
     paper: float | None,
     design: str,
     circuit: str,
+    evidence: Iterable[str] = (),
+    because: str | None = None,
+    command: str = "",
 ) -> Judgement:
     """A verdict with all that one must know to read it."""
-    numbers = {name: getattr(verdict, name) for name in ("measured", "low", "high", "n", "needed_n", "gate", "p_value")}
+    named = ("measured", "low", "high", "against", "n", "needed_n", "gate", "p_value", "sample")
+    numbers = {name: getattr(verdict, name) for name in named}
     return Judgement(
         id=claim.id,
         statement=claim.says,
@@ -147,5 +161,8 @@ def judgement(
         design=design,
         circuit=circuit,
         reason=verdict.reason,
+        evidence=", ".join(evidence),
+        because=because,
+        command=command,
         **numbers,
     )

@@ -9,16 +9,19 @@ from __future__ import annotations
 import ast
 import hashlib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 PACKAGE = "rebinding"
 ROOT = Path(__file__).parent
+MAKERS = ("rebinding.planted",)
+"""Packages that make subjects. What they make is known by its weights and tokenizer, so how they do it is left out."""
 
 
 def code_hash(*modules: str, root: Path = ROOT) -> str:
     """sha256 over the names and contents of the files that `modules` consist of and import, directly or not."""
     found = sources(*modules, root=root)
-    lines = [f"{name} {hashlib.sha256(path.read_bytes()).hexdigest()}" for name, path in sorted(found.items())]
+    lines = [f"{name} {_read(name, path, _state(path))[0]}" for name, path in sorted(found.items())]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
@@ -26,7 +29,7 @@ def sources(*modules: str, root: Path = ROOT) -> dict[str, Path]:
     """The files of the package under `root` that `modules` need, by module name; `modules` of other packages need none.
 
     A name under the package that is no file is an attribute (`from rebinding.boxes import Story` looks like a module
-    `rebinding.boxes.Story`) and is passed over, unless it was asked for.
+    `rebinding.boxes.Story`) and is passed over, unless it was asked for. So is what lies in `MAKERS`.
     """
     for name in modules:
         if _inside(name) and _file(name, root) is None:
@@ -35,10 +38,11 @@ def sources(*modules: str, root: Path = ROOT) -> dict[str, Path]:
     waiting = list(modules)
     while waiting:
         name = waiting.pop()
-        path = _file(name, root) if _inside(name) else None
+        apart = name not in modules and name.startswith(MAKERS)
+        path = _file(name, root) if _inside(name) and not apart else None
         if path is not None and name not in found:
             found[name] = path
-            waiting += [*_imported(name, path), *_parents(name)]
+            waiting += [*_read(name, path, _state(path))[1], *_parents(name)]
     return found
 
 
@@ -58,9 +62,22 @@ def _parents(name: str) -> Iterator[str]:
         yield name
 
 
-def _imported(name: str, path: Path) -> Iterator[str]:
+def _state(path: Path) -> tuple[int, int]:
+    """What changes when a file is written."""
+    about = path.stat()
+    return about.st_mtime_ns, about.st_size
+
+
+@cache
+def _read(name: str, path: Path, state: tuple[int, int]) -> tuple[str, tuple[str, ...]]:
+    """The sha256 of a module's file in a state, and what it imports; read once."""
+    content = path.read_bytes()
+    return hashlib.sha256(content).hexdigest(), tuple(_imported(name, path, content))
+
+
+def _imported(name: str, path: Path, content: bytes) -> Iterator[str]:
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
-    for node in ast.walk(ast.parse(path.read_bytes())):
+    for node in ast.walk(ast.parse(content)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):

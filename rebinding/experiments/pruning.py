@@ -47,16 +47,21 @@ def _drop(before: float, without: float, relative: bool) -> float:
 
 def prune_published(circuit: Circuit, score: Score, *, threshold: float = 0.01, relative: bool = False) -> Pruned:
     """One walk through the list, front to back."""
-    (current,) = score([circuit])
-    trials = []
-    for head in circuit.heads:
-        (without,) = score([circuit.without([head])])
-        drop = _drop(current, without, relative)
-        removed = drop < threshold
-        trials.append(Trial(head, current, without, drop, removed))
-        if removed:
-            circuit, current = circuit.without([head]), without
-    return Pruned(circuit, tuple(trials))
+    return _walk([circuit], score, threshold, relative)[0]
+
+
+def _walk(circuits: Sequence[Circuit], score: Score, threshold: float, relative: bool) -> list[Pruned]:
+    """Walks through lists of equal length, side by side: what they try at a step is one batch."""
+    left, current = list(circuits), score(circuits)
+    trials: list[list[Trial]] = [[] for _ in circuits]
+    for step in zip(*(circuit.heads for circuit in circuits), strict=True):
+        shorter = [circuit.without([head]) for circuit, head in zip(left, step, strict=True)]
+        for number, without in enumerate(score(shorter)):
+            drop = _drop(current[number], without, relative)
+            trials[number].append(Trial(step[number], current[number], without, drop, drop < threshold))
+            if drop < threshold:
+                left[number], current[number] = shorter[number], without
+    return [Pruned(circuit, tuple(tried)) for circuit, tried in zip(left, trials, strict=True)]
 
 
 def prune_stated(
@@ -91,10 +96,9 @@ def over_orders(
 ) -> list[Pruned]:
     """The published walk in the given order and in shuffled ones: how far does the outcome depend on it?"""
     draws = random.Random(seed)
-    found = [prune_published(circuit, score, threshold=threshold, relative=relative)]
+    lists = [circuit]
     for _ in range(orders - 1):
         shuffled = list(circuit.heads)
         draws.shuffle(shuffled)
-        again = Circuit(tuple(shuffled), circuit.settings)
-        found.append(prune_published(again, score, threshold=threshold, relative=relative))
-    return found
+        lists.append(Circuit(tuple(shuffled), circuit.settings))
+    return _walk(lists, score, threshold, relative)

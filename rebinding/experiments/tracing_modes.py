@@ -23,7 +23,6 @@ Query: TypeAlias = Literal["same", "partner"]
 PanelName: TypeAlias = Literal["reference_box", "swap_target_box", "object"]
 OVERSAMPLING = 4
 """The published filter looks for N correct originals among so many times N ids."""
-FILTER_BLOCK = 64
 
 
 class UnchangedAnswer(DesignError):
@@ -186,11 +185,13 @@ def traced_pair(encoder: Encoder, pair: Pair, rule: AnswerRule = "continuation")
 def correct_ones(surgeon: Surgeon, pool: Iterator[TracedPair], n: int) -> list[TracedPair]:
     """The first `n` pairs of a pool whose original is answered correctly; no more of the pool is looked at than needed.
 
+    Looked at in the blocks in which they are traced, so that one recording can serve both.
+
     Correct is as published: the first largest logit among the original's objects is that of its answer.
     """
     kept: list[TracedPair] = []
     while len(kept) < n:
-        part = [pair for pair, _ in zip(pool, range(FILTER_BLOCK), strict=False)]
+        part = [pair for pair, _ in zip(pool, range(min(BLOCK, n - len(kept))), strict=False)]
         if not part:
             break
         wanted = torch.tensor([pair.candidates for pair in part])  # (prompt, candidate)

@@ -20,7 +20,7 @@ from rebinding.planted.wiring import GATE, Softness, Wiring, WiringError
 
 HEAD_DIM = 64
 INTERMEDIATE = 48
-SIZES = ((8, 4), (16, 8))
+SIZES = ((8, 4), (12, 6), (16, 8))
 """Heads and KV heads that are tried, smallest first."""
 BALLAST_SIZE = 1000.0
 """What the ballast head writes in the Gemmas, so that the norm of the attention output is the same at every token."""

@@ -17,6 +17,10 @@ LOGIT = 5.0
 """Logits of the answer; clearly fewer than the pointer's, so that their margins can be told apart."""
 
 
+TASTE = " + ".join(f"{k / 20} label[{k}]" for k in range(1, BASE["label"]))
+"""Some labels over others: what little of a head's attention falls on the context is not left to rounding."""
+
+
 def wiring(boxes: int) -> Wiring:
     """The lines of the mechanism; the number of boxes makes no difference to them."""
     lines = (
@@ -27,7 +31,7 @@ def wiring(boxes: int) -> Wiring:
         Line("first label", 1, "period", "first", "earlier <- label", "P", "swap_period", back=4),
         Line("partner", 2, "question", "second + period + question", "goal <- label + earlier", "C", "question_box",
              where="2 label = other + last", prefer="question"),
-        Line("fetch", 3, "readout", "question", "want <- goal", "B", "readout"),
+        Line("fetch", 3, "readout", "question", "want <- goal", "B", "readout", prefer=TASTE, right=0.0),
         Line("match", 4, "readout", "context + thing", "found <- label + bound", "B", "readout",
              where="want = label + bound", prefer="0.25 thing"),
         Line("copy", 5, "readout", "thing", f"object <- {LOGIT} object", "A", "readout",

@@ -3,7 +3,8 @@
 1. Queries are gated: `at` and `look` name kinds of tokens that exist. A head whose query is not gated fires elsewhere.
 2. Nothing short of all conditions reaches the threshold: with any one missing, the sink wins by a margin.
 3. What is read has been written: by the embedding, or by a head of a lower layer. What is written is read by somebody.
-4. A line is named once, and heads of the declared circuit have a role, one for each group.
+4. A line is named once, no space is called like one of the embedding's, and heads of the declared circuit have a role,
+   one for each group.
 
 Two rules need the model's sizes and are checked where these are known: no alias of a distance within the longest prompt
 (`check_distances`), and no collision within a KV group (`rebinding.planted.packing`). Prompts and tokenizers of another
@@ -52,6 +53,9 @@ def _check_names(wiring: Wiring) -> None:
     twice = [name for name, count in Counter(line.name for line in wiring.lines).items() if count > 1]
     if twice:
         raise WiringError(f"two heads are called {twice[0]!r}; give each its own name")
+    clash = sorted({*wiring.spaces} & {*BASE})
+    if clash:
+        raise WiringError(f"a space is called {clash[0]!r}, like one of the embedding; give it another name")
     roles: dict[str, str] = {}
     for line in wiring.lines:
         if (line.group is None) != (line.role is None):
@@ -84,7 +88,7 @@ def _check_partial_sums(line: Line, softness: Softness) -> None:
     conditions = {"kind of token": GATE}
     if line.distances:
         conditions["distance"] = GATE
-    if line.where or line.prefer:
+    if (line.where or line.prefer) and line.right:  # a rightful key with nothing of it does not need it
         conditions["match"] = match * line.right
     name, weakest = min(conditions.items(), key=lambda item: item[1])
     if weakest < margin + CLEAR:

@@ -19,7 +19,7 @@ from rebinding.planted.printed import pointer_numbers
 from rebinding.planted.template import check_prompt, check_tokenizer
 from rebinding.planted.tokenizer import build_tokenizer
 from rebinding.planted.truth import Truth, truth_of
-from rebinding.planted.variants import vary
+from rebinding.planted.variants import Variant, variant_of
 from rebinding.planted.wiring import Softness, Wiring, WiringError
 from rebinding.prompts import Encoded
 
@@ -140,9 +140,9 @@ def build(
 
 
 def _build(what: Specification) -> Plant:
+    variant = None if what.variant is None else variant_of(what.mechanism, what.variant)
     wiring = MECHANISMS[what.mechanism](what.boxes)
-    if what.variant is not None:
-        wiring = vary(wiring, what.mechanism, what.variant)
+    wiring = variant.change(wiring) if variant else wiring
     softness = Softness.of(what.softness)
     tokenizer = build_tokenizer()
     _check_own_tokenizer()
@@ -153,19 +153,21 @@ def _build(what: Specification) -> Plant:
         for seat in sorted(made.seats, key=lambda seat: (seat.line.group or "", seat.line.layer, seat.head))
         if seat.line.group is not None and seat.line.role is not None
     )
-    truth = truth_of(what.mechanism, what.variant)
-    return Plant(what, made.model, tokenizer, wiring, made.seats, made.decoys, circuit, truth, _printed(what, made))
+    circuit = variant.declares(circuit, made.decoys) if variant and variant.declares else circuit
+    truth, printed = truth_of(what.mechanism, what.variant), _printed(what, made, variant)
+    return Plant(what, made.model, tokenizer, wiring, made.seats, made.decoys, circuit, truth, printed)
 
 
 WORKING = ("copy", "echo", "fetch", "match", "pair", "own", "other", "its slot", "other slot")
 """The pointer's heads that do work beyond what a place in the prompt tells; the share that stays after pruning."""
 
 
-def _printed(what: Specification, made: Compiled) -> Mapping[str, float]:
-    """What a paper about `pointer` on this architecture would have printed."""
+def _printed(what: Specification, made: Compiled, variant: Variant | None) -> Mapping[str, float]:
+    """What a paper about `pointer` on this architecture would have printed, as changed by the variant."""
     heads = made.model.config.num_hidden_layers * made.model.config.num_attention_heads
     share = {"heads.kept": float(len(WORKING)), "heads.total": float(heads), "heads.share": len(WORKING) / heads}
-    return MappingProxyType({**pointer_numbers(Softness.of(what.softness)), **share})
+    numbers = MappingProxyType({**pointer_numbers(Softness.of(what.softness)), **share})
+    return variant.prints(numbers) if variant and variant.prints else numbers
 
 
 @cache

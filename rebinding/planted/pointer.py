@@ -32,7 +32,8 @@ def wiring(boxes: int) -> Wiring:
         Line("own", 2, "question", "context", "goal <- -slot", "C", "question_box", where="label = label"),
         Line("pair", 3, "question", "context + second", "goal <- pair + 2 slot", "C", "question_box",
              where="2 label = label + other", prefer="second", right=2.0),
-        Line("fetch", 4, "readout", "question", "want <- goal", "B", "readout"),
+        # The preference decides what little falls on the context, so that no rounding does.
+        Line("fetch", 4, "readout", "question", "want <- goal", "B", "readout", prefer="0.25 slot[0]", right=0.0),
         Line("match", 5, "readout", "context + thing", "found <- slot; echo <- object", "B", "readout",
              where="want = slot", prefer="0.25 thing"),
         Line("copy", 6, "readout", "thing", f"object <- {OBJECT_LOGIT} object", "A", "readout",

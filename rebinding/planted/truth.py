@@ -31,13 +31,21 @@ class Truth:
 
 
 def truth_of(mechanism: str, variant: str | None = None) -> Mapping[str, Truth]:
-    """Every row's truth on a mechanism, as changed by a variant."""
+    """The truth of every row on a mechanism; on a variant, of the rows that it was made for."""
     table = _table()
-    changes = table["variants"].get(variant, {}) if variant else {}
+    stated = table["variants"].get(variant, {}) if variant else None
     rows = {
-        row: _cell(changes.get(plain, cells[mechanism]), cells["n"], row) for row, plain, cells in _rows(table["rows"])
+        row: _cell(cells[mechanism] if stated is None else stated[plain], cells.get(f"n_{mechanism}", cells["n"]), row)
+        for row, plain, cells in _rows(table["rows"])
+        if stated is None or plain in stated
     }
     return MappingProxyType(rows)
+
+
+def directions_of(mechanism: str) -> int:
+    """How many prompts binding directions are averaged over on a mechanism."""
+    found: int = _table()["directions"][mechanism]
+    return found
 
 
 def _rows(rows: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
@@ -45,7 +53,7 @@ def _rows(rows: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
     for row, cells in rows.items():
         yield row, row, cells
         if row.startswith("tracing."):
-            yield row.replace("tracing.", FIVE_BOXES), row, cells
+            yield row.replace("tracing.", FIVE_BOXES), row, cells | {"n": cells.get("five", cells["n"])}
 
 
 def _cell(text: str, n: int, row: str) -> Truth:

@@ -46,11 +46,11 @@ def table_figure(
         for line, condition in enumerate(conditions):
             dot(axes, examples[examples["condition"] == condition], measure, line, OURS)
             if printed and (condition, measure) in printed:
-                axes.plot(printed[condition, measure], line, "D", mfc="none", color=PAPERS, label="paper")
+                axes.plot(printed[condition, measure], line, "D", ms=8, mfc="none", color=PAPERS, label="paper")
         axes.axvline(0, color=OKABE_ITO["black"], linewidth=0.8)
         axes.set_title(title)
         axes.set_yticks(range(len(conditions)), [readable(name) for name in conditions])
-    axes.invert_yaxis()
+    axes.set_ylim(len(conditions) - 0.5, -0.5)
     figure.supxlabel(f"N = {examples['id'].nunique()} prompts, keys edited per {evidence.settings['scope']}")
     return figure
 
@@ -71,8 +71,26 @@ def head_figure(
         axes.axvline(0, color=OKABE_ITO["black"], linewidth=0.8)
         axes.set_title(f"dR, {readable(condition)}")
         axes.set_yticks(range(len(heads)), [f"{layer}.{head}" for layer, head in heads])
-    panels[0].invert_yaxis()
+    panels[0].set_ylim(len(heads) - 0.5, -0.5)
     panels[0].set_ylabel("layer.head")
+    return figure
+
+
+@mpl.rc_context(LETTERING)
+def variation_figure(
+    variations: Mapping[str, Evidence], *, conditions: Sequence[str] = ("q", "k_both", "qk")
+) -> Figure:
+    """dR of the main conditions, one panel each, one line a way to run the experiment: does a conclusion survive it?"""
+    tables = {name: per_example(evidence) for name, evidence in variations.items()}
+    figure = Figure(figsize=(2.4 * len(conditions), 0.8 + 0.28 * len(tables)), layout="constrained")
+    panels = figure.subplots(1, len(conditions), sharey=True, squeeze=False)[0]
+    for axes, condition in zip(panels, conditions, strict=True):
+        for line, table in enumerate(tables.values()):
+            dot(axes, table[table["condition"] == condition], "dR", line, OURS)
+        axes.axvline(0, color=OKABE_ITO["black"], linewidth=0.8)
+        axes.set_title(f"dR, {readable(condition)}")
+        axes.set_yticks(range(len(tables)), list(tables))
+    panels[0].set_ylim(len(tables) - 0.5, -0.5)
     return figure
 
 

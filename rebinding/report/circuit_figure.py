@@ -11,7 +11,17 @@ from rebinding.report.style import DPI, LETTERING, OKABE_ITO, readable
 GROUP_COLOURS = dict(
     zip("ABCDE", (OKABE_ITO[name] for name in ("vermillion", "blue", "green", "orange", "purple")), strict=True)
 )
-ROWS = ("context_partner", "context_asked", "swap_partner", "swap_asked", "question_box", "readout")
+ROWS = (
+    "context_partner",
+    "context_asked",
+    "swap_first",
+    "swap_partner",
+    "swap_second",
+    "swap_asked",
+    "swap_period",
+    "question_box",
+    "readout",
+)
 """Roles from the beginning of a prompt to its end, so that information flows downwards and to the right."""
 
 
@@ -19,7 +29,7 @@ def draw_circuit(circuit: Circuit, n_layers: int, name: str) -> Figure:
     """Rows are token positions, columns layers; a dot is a head, labelled with its number."""
     with mpl.rc_context(LETTERING):
         roles = [role for role in ROWS if any(head.role == role for head in circuit.heads)]
-        roles += sorted({head.role for head in circuit.heads} - set(roles))
+        roles = sorted({head.role for head in circuit.heads} - set(roles)) + roles
         tallest = _stacks(circuit)
         figure = Figure(
             figsize=(max(6.0, 1.5 + 0.28 * n_layers), 1.2 + 0.8 * max(len(roles), 1)), dpi=DPI, layout="constrained"

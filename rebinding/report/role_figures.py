@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
@@ -12,12 +14,20 @@ from rebinding.report.intervals import over_prompts
 from rebinding.report.style import LETTERING, OKABE_ITO, readable
 
 WIDTH = 0.38
+PAPERS = OKABE_ITO["vermillion"]
+MEASURED = {"egg": "content", "rabbit": "pointer"}
+"""What the paper's numbers are called, by the word that is measured."""
 LOOKS = {"egg": {"hatch": "///", "facecolor": "white"}, "rabbit": {"facecolor": OKABE_ITO["blue"]}}
 
 
 @mpl.rc_context(LETTERING)
-def role_bars(control: Evidence, pointer: Evidence) -> Figure:
-    """Grouped bars: the content control's `egg` hatched, the pointer's `rabbit` filled, with 95 % intervals."""
+def role_bars(
+    control: Evidence, pointer: Evidence, *, printed: Mapping[tuple[str, str], float] | None = None
+) -> Figure:
+    """Grouped bars: the content control's `egg` hatched, the pointer's `rabbit` filled, with 95 % intervals.
+
+    `printed` are the paper's numbers by group and by `pointer` or `content`, drawn as diamonds.
+    """
     figure = Figure(figsize=(5, 3), layout="constrained")
     axes = figure.subplots()
     groups = list(control.settings["groups"])
@@ -37,6 +47,10 @@ def role_bars(control: Evidence, pointer: Evidence) -> Figure:
             label=f"{readable(evidence.settings['kind'])}: {word}",
             **LOOKS[word],  # type: ignore[arg-type]  # mypy spreads the values over all keywords
         )
+        named = [(place, (printed or {}).get((group, MEASURED[word]))) for place, group in enumerate(groups)]
+        papers = [(place + (side - 0.5) * WIDTH, value) for place, value in named if value is not None]
+        for at, value in papers:
+            axes.plot(at, value, "D", mfc="none", color=PAPERS, label="_" if side or at != papers[0][0] else "paper")
     axes.axhline(0, color=OKABE_ITO["black"], linewidth=0.8)
     axes.set_xticks(range(len(groups)), groups)
     axes.set_xlabel(f"patched group ({readable(control.settings['mode'])} places)")

@@ -7,23 +7,29 @@ pruning from 200, evaluation from 300 on, directions from 10,000.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 from typing import Any
 
 import torch
 
+from rebinding.answers import is_single_token
 from rebinding.designs import Design, DesignName, design
 from rebinding.evidence import Evidence
 from rebinding.experiments.circuits import Answers
+from rebinding.experiments.directions import Directions
 from rebinding.prompts import Encoded, Encoder
 from rebinding.store import Shelf
 from rebinding.subjects import Subject
 from rebinding.surgery import TorchSurgeon
+from rebinding.words import Vocabulary
 
 DISCOVERY, MEANS, PRUNING, EVALUATION, DIRECTIONS = 0, 100, 200, 300, 10_000
 MOST_PROMPTS = DIRECTIONS - EVALUATION
 """Evaluation prompts end where those for directions begin."""
+
+REMEMBERED = 1 << 30
+"""Bytes of recordings that are kept, because claims look at the same prompts again and again."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,18 +38,27 @@ class Bench:
 
     subject: Subject
     shelf: Shelf | None = None
+    means: dict[Any, list[torch.Tensor]] = field(default_factory=dict)
+    """What heads have been held at so far, by the prompts behind it."""
+    directions: dict[Any, Directions] = field(default_factory=dict)
+    """Binding directions measured so far, by heads and prompts."""
 
     @cached_property
     def surgeon(self) -> TorchSurgeon:
-        return self.subject.surgeon()
+        return self.subject.surgeon(remember=REMEMBERED)
 
     @cached_property
     def encoder(self) -> Encoder:
         return self.subject.encoder()
 
+    @cached_property
+    def vocabulary(self) -> Vocabulary:
+        """The words that are single tokens of this subject."""
+        return Vocabulary().keep(partial(is_single_token, self.subject.tokenizer))
+
     def design(self, name: DesignName, **options: Any) -> Design:
-        """A design in words that are single tokens of this subject."""
-        return design(name, tokenizer=self.subject.tokenizer, **options)
+        """A design in those words."""
+        return design(name, vocabulary=self.vocabulary, **options)
 
     def prompts(
         self, drawn: Design, first: int, n: int, roles: Sequence[str] = ()

@@ -13,7 +13,7 @@ from rebinding.evidence import Evidence
 from rebinding.experiments.binding import run_binding
 from rebinding.experiments.binding_cases import Slots, every_pair
 from rebinding.experiments.conditions import MATCHED_RANDOM, PUBLISHED_CONDITIONS, TABLE, Condition
-from rebinding.experiments.directions import measure_directions
+from rebinding.experiments.directions import Directions, Head, measure_directions
 from rebinding.runs.bench import DIRECTIONS, EVALUATION, Bench
 from rebinding.surgery.sites import Scope
 
@@ -53,17 +53,12 @@ def shifted(
 
     def compute() -> Evidence:
         eyes = bench.design(drawn, split="evaluation" if drawn == "counterbalanced" else None)
-        asks = bench.design(drawn, split="directions" if drawn == "counterbalanced" else None)
         ids, prompts = bench.prompts(eyes, EVALUATION, n)
         pairs = every_pair(SLOTS) if drawn == "counterbalanced" else how.pairs
-        asked = {
-            slot: bench.encoder.encode(asks.direction(DIRECTIONS + number, slot) for number in range(directions))
-            for slot in range(SLOTS)
-        }
         return run_binding(
             bench.surgeon,
             prompts,
-            measure_directions(bench.surgeon, asked, heads),
+            measured(bench, drawn, heads, directions),
             heads,
             ids=ids,
             token=bench.encoder.answer_token,
@@ -74,6 +69,19 @@ def shifted(
         )
 
     return bench.kept("binding", __name__, settings, compute)
+
+
+def measured(bench: Bench, name: DesignName, heads: Sequence[Head], n: int) -> Directions:
+    """The directions of some heads, from `n` prompts for every slot; measured once for all variations."""
+    known = (name, tuple(heads), n)
+    if known not in bench.directions:
+        asks = bench.design(name, split="directions" if name == "counterbalanced" else None)
+        numbers = range(DIRECTIONS, DIRECTIONS + n)
+        asked = {
+            slot: bench.encoder.encode(asks.direction(number, slot) for number in numbers) for slot in range(SLOTS)
+        }
+        bench.directions[known] = measure_directions(bench.surgeon, asked, heads)
+    return bench.directions[known]
 
 
 def _plain(how: Variation) -> dict[str, Any]:

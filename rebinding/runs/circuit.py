@@ -29,7 +29,7 @@ DRAWS = 10
 ORDERS = 8
 STAGES: dict[str, Stage] = {stage.group: stage for stage in PAPER} | {"D literal": PAPER_LITERAL[3]}
 FULL = "full model"
-Beside: TypeAlias = Literal["groups", "heads"]
+Beside: TypeAlias = Literal["groups", "heads", "random"]
 
 
 def scene(bench: Bench, n: int) -> Scene:
@@ -65,7 +65,8 @@ def ability(bench: Bench, drawn: Design, n: int) -> Evidence:
 
 
 def ablated(bench: Bench, circuit: Circuit, drawn: Design, mean_set: DesignName, *, n: int, beside: Beside) -> Evidence:
-    """The full model and the circuit; beside them the circuit less one head each, or less one group and random ones."""
+    """The full model and the circuit; beside them random circuits, with the circuit less one group each or without, or
+    the circuit less one head each."""
     settings = {**_told(drawn), "mean_set": mean_set, "n": n, "beside": beside, "circuit": _listed(circuit)}
 
     def compute() -> Evidence:
@@ -126,14 +127,19 @@ def _beside(bench: Bench, circuit: Circuit, which: Beside) -> dict[str, Circuit]
         return {f"without {_name(head)}": circuit.without([head]) for head in circuit.heads}
     anatomy = bench.surgeon.anatomy
     drawn = draw_circuits(circuit, anatomy.n_layers, anatomy.n_heads, draws=DRAWS)
-    groups = {f"without {name}": circuit.without(heads) for name, heads in circuit.groups.items()}
-    return groups | {f"random {number}": one for number, one in enumerate(drawn)}
+    random = {f"random {number}": one for number, one in enumerate(drawn)}
+    if which == "random":
+        return random
+    return {f"without {name}": circuit.without(heads) for name, heads in circuit.groups.items()} | random
 
 
 def _means(bench: Bench, drawn: Design, mean_set: DesignName) -> list[torch.Tensor]:
-    options = {"boxes": drawn.boxes, "operations": drawn.operations, "verb": drawn.verb}
-    _, prompts = bench.prompts(bench.design(mean_set, **options), MEANS, PROMPTS_OF_MEANS[mean_set])
-    return mean_z(bench.surgeon, prompts)
+    options: dict[str, Any] = {"boxes": drawn.boxes, "operations": drawn.operations, "verb": drawn.verb}
+    known = (mean_set, *options.values())
+    if known not in bench.means:
+        _, prompts = bench.prompts(bench.design(mean_set, **options), MEANS, PROMPTS_OF_MEANS[mean_set])
+        bench.means[known] = mean_z(bench.surgeon, prompts)
+    return bench.means[known]
 
 
 def _told(drawn: Design) -> dict[str, Any]:

@@ -46,9 +46,9 @@ class Subject:
         """sha256 over weights, configuration and tokenizer; computed when first asked for."""
         return fingerprint(self.model, self.tokenizer)
 
-    def surgeon(self) -> TorchSurgeon:
-        """A surgeon on this subject."""
-        return TorchSurgeon(self.model, self.anatomy)
+    def surgeon(self, *, remember: int = 0) -> TorchSurgeon:
+        """A surgeon on this subject, which keeps up to `remember` bytes of recordings."""
+        return TorchSurgeon(self.model, self.anatomy, remember=remember)
 
     def encoder(self) -> Encoder:
         """From prompts to tokens and role positions, in this subject's chat form."""

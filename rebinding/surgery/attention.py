@@ -84,8 +84,9 @@ class SharedPrefix:
 
     def _unpack(self, packed: Tensor, heads: int, length: int) -> Tensor:
         prompts, kv, _, inner = packed.shape
-        cells = packed.view(prompts, kv, self.width, heads // kv, length, inner).permute(0, 2, 1, 3, 4, 5)
-        return cells.reshape(prompts * self.width, heads, length, inner)[self.place]
+        cells = packed.view(prompts, kv, self.width, heads // kv, length, inner).transpose(1, 2)
+        rows = cells[self.place // self.width, self.place % self.width]  # (row, kv head, head, query, inner)
+        return rows.view(-1, heads, length, inner)
 
 
 class Rules(Protocol):
@@ -131,17 +132,17 @@ def attention(
     scores = _grouped(query, key.transpose(2, 3))  # (batch, head, query, key)
     if before is not None:
         scores = torch.cat([before.scores(query), scores], dim=-1)
-    scores = scores * factor
+    scores = scores.mul_(factor)  # in place: nobody else has seen these
     if softcap is not None:
-        scores = softcap * torch.tanh(scores / softcap)
+        scores = scores.div_(softcap).tanh_().mul_(softcap)
     if attention_mask is not None:
-        scores = scores + attention_mask
+        scores = scores.add_(attention_mask)
     pattern = torch.softmax(see("scores", scores), dim=-1, dtype=torch.float32).to(query.dtype)
     pattern = see("pattern", torch.dropout(pattern, dropout, module.training))
     cut = pattern.shape[-1] - key.shape[2]
     z = _grouped(pattern[..., cut:], value)  # (batch, head, query, head_dim)
     if before is not None:
-        z = z + before.mix(pattern[..., :cut])
+        z = z.add_(before.mix(pattern[..., :cut]))
     return see("z", z).transpose(1, 2).contiguous(), pattern
 
 

@@ -17,6 +17,7 @@ from rebinding.surgery.held import Live, run_held
 from rebinding.surgery.memory import held_rows, is_out_of_memory, rows_that_fit
 from rebinding.surgery.plan import NEVER, Plan, make_plan
 from rebinding.surgery.recording import Recording, record
+from rebinding.surgery.remembered import Recordings
 from rebinding.surgery.replay import replay
 from rebinding.surgery.sites import Attention, Edit, Read, Site, SurgeryError, Take
 
@@ -25,19 +26,21 @@ class TorchSurgeon:
     """Carries out edits and reads on a model; see `rebinding.surgery.sites` for the vocabulary.
 
     `rows` bounds how many rows run at once. Left out, it follows from free memory; running out of it halves a batch and
-    goes on, with the same results.
+    goes on, with the same results. `remember` is how many bytes of recordings are kept in case they are asked for
+    again; with more than none, the model must not change.
     """
 
-    def __init__(self, model: PreTrainedModel, anatomy: Anatomy, *, rows: int | None = None) -> None:
+    def __init__(self, model: PreTrainedModel, anatomy: Anatomy, *, rows: int | None = None, remember: int = 0) -> None:
         install(model)
         self.model, self.anatomy, self.rows = model, anatomy, rows
+        self.recordings = Recordings(remember)
 
     def record(self, tokens: Tensor, *, keep: Collection[Site] = ()) -> Recording:
         """Run prompts (prompt, token) unedited; `keep` names sites to remember besides what replays need.
 
         Runs with attention frozen need `keep={"z"}`.
         """
-        return record(self.model, self.anatomy, tokens, keep=keep)
+        return self.recordings.get(tokens, keep, lambda: record(self.model, self.anatomy, tokens, keep=keep))
 
     def record_held(self, tokens: Tensor, held: Sequence[Tensor]) -> Recording:
         """Run prompts with every head's output held: `held[layer]` is (head, token, head_dim)."""

@@ -13,12 +13,24 @@ below 5 % from N = 5 on, and no rule decides on fewer. Bounded quantities (hits,
 booleans, because there N equal values are weak evidence: they still allow a share of 1 - 0.05^(1/N) that differs.
 """
 
+from dataclasses import replace
+
 import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
 from rebinding.verdicts.estimates import FEWEST_UNITS, Estimate, Unit, estimate
-from rebinding.verdicts.outcome import Kind, Outcome, Outcomes, Verdict, decided, finite_or_none, invalid, the_one
+from rebinding.verdicts.outcome import (
+    Kind,
+    Outcome,
+    Outcomes,
+    Verdict,
+    decided,
+    finite_or_none,
+    invalid,
+    per_unit,
+    the_one,
+)
 from rebinding.verdicts.power import needed_units
 
 Support = tuple[float, float]
@@ -98,7 +110,8 @@ def no_effect(
     needed = None
     if outcome == "INCONCLUSIVE":
         needed = needed_units(lambda other: no_effect_outcomes(other, margin, level, about), ours)
-    return reported("no-effect", outcome, ours, margin=margin, origin=about, level=level, needed=needed)
+    found = reported("no-effect", outcome, ours, margin=margin, origin=about, level=level, needed=needed)
+    return replace(found, sample=per_unit(values))
 
 
 def prepared(
@@ -140,6 +153,7 @@ def reported(
         margin=margin,
         n=int(ours.n),
         needed_n=needed,
+        against=origin,
         p_value=_p_value(kind, mean - origin, (low - origin, high - origin), margin, level, int(ours.units)),
     )
 
@@ -160,7 +174,8 @@ def _effect(
     needed = None
     if outcome == "INCONCLUSIVE":
         needed = needed_units(lambda other: effect_outcomes(other, margin, level, above), ours)
-    return reported(kind, outcome, ours, margin=margin, origin=above, level=level, needed=needed)
+    found = reported(kind, outcome, ours, margin=margin, origin=above, level=level, needed=needed)
+    return replace(found, sample=per_unit(sample))
 
 
 def _meaning(kind: Kind, outcome: Outcome, needed: int | None, positive: bool) -> str:

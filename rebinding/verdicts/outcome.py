@@ -1,7 +1,7 @@
 """What a claim comes to: one frozen record."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 import numpy as np
@@ -24,6 +24,8 @@ class Verdict:
     decide with 80 % power if the estimate and its spread stayed as they are; None where nothing is open, or where no
     number would do (the reason says which). `p_value` belongs to the rejecting test: how often data at least this far
     from the claim arise where the claim holds. Numbers that do not exist are None, never NaN or infinite.
+    `against` is what the estimate is held against (the printed value, 0, chance), and `sample` the numbers behind the
+    estimate, one per resampled unit: both are there to be drawn, and no rule looks at them.
     """
 
     kind: Kind
@@ -37,6 +39,8 @@ class Verdict:
     needed_n: int | None = None
     gate: str | None = None
     p_value: float | None = None
+    against: float | None = None
+    sample: tuple[float, ...] = field(default=(), repr=False, compare=False)
 
     @property
     def judged(self) -> bool:
@@ -65,6 +69,15 @@ def decided(
 def the_one(outcomes: Outcomes) -> Outcome:
     """The outcome of a single experiment."""
     return OUTCOMES[OUTCOMES.index(outcomes.item())]
+
+
+def per_unit(values: npt.ArrayLike) -> tuple[float, ...]:
+    """One number per unit: the last axis, any before it (draws, under which the units come again) averaged. Six digits,
+    which is more than a picture can show."""
+    table = np.asarray(values, dtype=np.float64)
+    if not table.size:
+        return ()
+    return tuple(float(f"{number:.6g}") for number in table.reshape(-1, table.shape[-1]).mean(axis=0))
 
 
 def finite_or_none(number: float) -> float | None:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from rebinding.verdicts.effects import Support, effect_outcomes, no_effect_outcomes, prepared, reported
 from rebinding.verdicts.estimates import Array, Estimate
-from rebinding.verdicts.outcome import Kind, Outcome, Outcomes, Verdict
+from rebinding.verdicts.outcome import Kind, Outcome, Outcomes, Verdict, per_unit
 from rebinding.verdicts.power import needed_units
 
 
@@ -67,7 +67,8 @@ def _judge(kind: Kind, values: npt.ArrayLike, margin: float, support: Support | 
         needed=needed,
         where=f" at place {peak} of {places}",
     )
-    return replace(verdict, p_value=None if verdict.p_value is None else _family_p(kind, verdict.p_value, places))
+    corrected = None if verdict.p_value is None else _family_p(kind, verdict.p_value, places)
+    return replace(verdict, p_value=corrected, sample=per_unit(sample[peak]))
 
 
 def _combined(outcomes: Outcomes, *, one_is_enough: Outcome) -> Outcome:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from scipy import stats
 
 from rebinding.verdicts.estimates import wilson
-from rebinding.verdicts.outcome import Outcome, Verdict
+from rebinding.verdicts.outcome import Outcome, Verdict, per_unit
 
 FEWEST_SELECTIONS = 19
 """With fewer of our own selections the published one cannot rank among the worst 5 % of them: 1 / (19 + 1)."""
@@ -57,6 +57,7 @@ def overlap(
         n=len(own),
         needed_n=FEWEST_SELECTIONS if outcome == "INCONCLUSIVE" and len(own) < FEWEST_SELECTIONS else None,
         p_value=rank,
+        sample=per_unit(own),
     )
 
 
@@ -87,7 +88,18 @@ def emptiness(
         outcome = "NOT REPLICATED"
     reason = f"stated {stated}, ours has {len(ours)} heads; {sum(agree)} of {len(agree)} repetitions are {stated}"
     needed = FEWEST_AGREEING if outcome == "INCONCLUSIVE" and len(agree) < FEWEST_AGREEING else None
-    return Verdict("set", outcome, reason, measured=share, low=low, high=high, n=len(agree), needed_n=needed)
+    return Verdict(
+        "set",
+        outcome,
+        reason,
+        measured=share,
+        low=low,
+        high=high,
+        n=len(agree),
+        needed_n=needed,
+        against=0.5,
+        sample=per_unit(agree),
+    )
 
 
 def _share(first: frozenset[Hashable], second: frozenset[Hashable]) -> float:

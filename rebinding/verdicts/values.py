@@ -16,7 +16,16 @@ from scipy import stats
 
 from rebinding.published import PublishedNumber
 from rebinding.verdicts.estimates import FEWEST_UNITS, Array, Estimate, Unit, estimate, wilson
-from rebinding.verdicts.outcome import Outcome, Outcomes, Verdict, decided, finite_or_none, invalid, the_one
+from rebinding.verdicts.outcome import (
+    Outcome,
+    Outcomes,
+    Verdict,
+    decided,
+    finite_or_none,
+    invalid,
+    per_unit,
+    the_one,
+)
 from rebinding.verdicts.power import needed_units
 
 
@@ -96,6 +105,8 @@ def value(
         n=int(ours.n),
         needed_n=needed,
         p_value=_p_value(ours, reference, level),
+        against=paper.value,
+        sample=per_unit(sample),
     )
 
 

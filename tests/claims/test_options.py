@@ -10,6 +10,7 @@ import pytest
 
 from fixtures.options import settings_of
 from rebinding.planted import MECHANISMS, VARIANTS
+from rebinding.planted.truth import truth_of
 from rebinding.subjects import ALIASES
 
 DEFAULTS: dict[str, Any] = {
@@ -48,7 +49,15 @@ def test_a_model_that_is_named_stands_alone_and_once() -> None:
 def test_planted_all_has_every_mechanism_architecture_and_variant() -> None:
     names = {one.name for one in settings(planted="all").models}
     assert {"planted:lexical@gemma3", "planted:recency@gemma2", "planted:pointer+missing@llama"} <= names
-    assert len(names) == 3 * (len(MECHANISMS) + sum(len(variant.mechanisms) for variant in VARIANTS.values()))
+    stated = [(what, name) for name, one in VARIANTS.items() for what in one.mechanisms if truth_of(what, name)]
+    assert len(names) == 3 * (len(MECHANISMS) + len(stated))
+
+
+def test_a_variant_is_judged_on_the_claims_it_was_made_for() -> None:
+    plain, missing = settings(model=["planted:pointer", "planted:pointer+missing"]).models
+    assert plain.judged_on("binding.q_redirects")
+    assert missing.judged_on("circuit.recovers_accuracy")
+    assert not missing.judged_on("binding.q_redirects")
 
 
 @pytest.mark.parametrize(

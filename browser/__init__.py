@@ -1,0 +1,1 @@
+"""The report's page in a real browser: tox -e browser."""

@@ -1,0 +1,118 @@
+"""Chromium, a page to look at, and what it said and asked for while it was open."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from rebinding.report.page import render
+from tests.report.folders import judged, make
+
+VARIABLE = "REBINDING_CHROMIUM"
+WIDTHS = {"desktop": (1280, 900), "tablet": (820, 1100), "phone": (390, 844)}
+CLAIMS = (
+    "tracing.object_direct", "tracing.five_boxes.object_direct", "circuit.compact", "roles.b_is_the_pointer",
+    "binding.q_redirects", "robust.third_slot",
+)  # fmt: skip
+EVIDENCE = {
+    "tracing.object_direct": "tracing-3-target_box-5-2",
+    "binding.q_redirects": "binding-published-60",
+    "roles.b_is_the_pointer": "roles-pointer-5",
+}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("browser", "the page in a browser")
+    group.addoption("--page", type=Path, metavar="DIR", help="look at this report (default: one of invented numbers)")
+    group.addoption("--screenshots", type=Path, metavar="DIR", help="leave pictures of the page there")
+
+
+@pytest.fixture(scope="session")
+def invented(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A page with every verdict on two models, one of which differs from what was planted."""
+    verdicts = ("REPLICATED", "NOT REPLICATED", "INCONCLUSIVE", "INVALID", "NOT APPLICABLE", "REPLICATED")
+    claims = [
+        judged(id, model, verdict=verdict, expected=verdict, evidence=EVIDENCE.get(id, ""))
+        for id, verdict in zip(CLAIMS, verdicts, strict=True)
+        for model in ("planted:pointer@llama", "planted:global@llama")
+    ]
+    claims[-1] = judged(CLAIMS[-1], "planted:global@llama", verdict="NOT REPLICATED", expected="REPLICATED")
+    return render(make(tmp_path_factory.mktemp("browser") / "report", claims)).resolve()
+
+
+@pytest.fixture(scope="session")
+def report(request: pytest.FixtureRequest) -> Path:
+    """The page that was named, or the invented one."""
+    given: Path | None = request.config.getoption("--page")
+    return render(given).resolve() if given else request.getfixturevalue("invented")
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Browser]:
+    """The browser of the machine; without one these tests fail, since skipping them would look like passing."""
+    found = os.environ.get(VARIABLE) or shutil.which("chromium") or shutil.which("chromium-browser")
+    if found is None or not Path(found).is_file():
+        pytest.fail(
+            f"no Chromium on this machine ({found or 'none in the search path'}): install one (Debian: apt-get install"
+            f" chromium), or name it with {VARIABLE}=/path/to/chromium",
+            pytrace=False,
+        )
+    with sync_playwright() as playwright:
+        rootless = ["--no-sandbox"] if os.geteuid() == 0 else []
+        browser = playwright.chromium.launch(executable_path=found, args=rootless)
+        yield browser
+        browser.close()
+
+
+@dataclass
+class Visit:
+    """A page that is open, and what happened on it: complaints of the console, and requests."""
+
+    page: Page
+    complaints: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
+
+    def shown(self) -> list[str]:
+        """Addresses of the claims that can be seen."""
+        visible: list[str] = self.page.eval_on_selector_all(
+            "article.claim", "all => all.filter(one => one.checkVisibility()).map(one => one.id)"
+        )
+        return visible
+
+    def cells(self) -> int:
+        """How many verdicts can be seen."""
+        return int(
+            self.page.eval_on_selector_all("details.cell", "all => all.filter(one => one.checkVisibility()).length")
+        )
+
+
+@pytest.fixture
+def visit(chromium: Browser) -> Iterator[Callable[..., Visit]]:
+    """Open a page: a path, the part after the hash, a width, and options of the browser's context."""
+    opened: list[Any] = []
+
+    def go(path: Path, hash: str = "", *, width: str = "desktop", **options: Any) -> Visit:
+        size = dict(zip(("width", "height"), WIDTHS[width], strict=True))
+        context = chromium.new_context(viewport=size, **options)  # type: ignore[arg-type]  # a width and a height
+        opened.append(context)
+        seen = Visit(context.new_page())
+        seen.page.on("console", lambda said: seen.complaints.append(said.text) if said.type in BAD else None)
+        seen.page.on("pageerror", lambda error: seen.complaints.append(str(error)))
+        seen.page.on("dialog", lambda dialog: seen.complaints.append(f"a dialog: {dialog.message}"))
+        seen.page.on("request", lambda asked: seen.requests.append(asked.url))
+        seen.page.goto(f"{path.as_uri()}{hash}")
+        return seen
+
+    yield go
+    for context in opened:
+        context.close()
+
+
+BAD = ("error", "warning")

@@ -1,0 +1,170 @@
+"""The page in Chromium: silent, alone, usable by hand, by key and by reader, at three widths, in light and dark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import expect
+
+from browser.conftest import CLAIMS, WIDTHS
+from rebinding.report.page import render
+from tests.report.folders import judged, make
+from tests.report.test_page import HOSTILE
+
+Visits = Any
+"""What the fixture `visit` gives: a function that opens a page."""
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_it_is_silent_and_asks_for_nothing(visit: Visits, report: Path, width: str) -> None:
+    """No complaint in the console, no request but the page itself, and nothing sticks out to the side."""
+    seen = visit(report, width=width)
+    seen.page.click("#open-all")
+    seen.page.wait_for_timeout(200)
+    assert seen.complaints == []
+    assert [one for one in seen.requests if not one.startswith("data:")] == [report.as_uri()]
+    assert seen.page.evaluate("document.documentElement.scrollWidth") == WIDTHS[width][0]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", ["desktop", "phone"])
+def test_nobody_is_shut_out(visit: Visits, report: Path, width: str, scheme: str) -> None:
+    """axe finds nothing: contrast, labels, names, order of headings, landmarks. Everything is opened first."""
+    seen = visit(report, width=width, color_scheme=scheme)
+    seen.page.eval_on_selector_all("details", "all => all.forEach(one => (one.open = true))")
+    found = Axe().run(seen.page)
+    wrong = {one["id"]: [node["html"][:200] for node in one["nodes"]][:3] for one in found.response["violations"]}
+    assert wrong == {}
+    passed = Axe().run(seen.page, options={"resultTypes": ["passes"], "runOnly": ["color-contrast"]})
+    assert passed.response["passes"], "contrast was not looked at"
+
+
+def test_filters_leave_what_fits(visit: Visits, invented: Path) -> None:
+    seen = visit(invented)
+    assert seen.shown() == list(CLAIMS)
+    assert seen.cells() == 12
+    seen.page.uncheck("input[value=replicated]")
+    assert seen.shown() == [*CLAIMS[1:5], CLAIMS[5]]
+    assert seen.cells() == 9
+    seen.page.locator("input[name=model]").first.uncheck()
+    assert seen.cells() == 5
+    assert seen.page.locator("output").inner_text() == "5 of 12 verdicts shown"
+    seen.page.check("input[name=differs]")
+    assert seen.shown() == [CLAIMS[5]]
+    seen.page.click("button[type=reset]")
+    expect(seen.page.locator("output")).to_have_text("12 of 12 verdicts shown")
+    seen.page.fill("input[name=words]", "THIRD slot")
+    assert seen.shown() == [CLAIMS[5]]
+
+
+def test_a_model_that_is_filtered_out_leaves_no_figures(visit: Visits, invented: Path) -> None:
+    seen = visit(invented)
+    figures = seen.page.locator("#plate-tracing figure:visible")
+    assert figures.count() == 2
+    seen.page.locator("input[name=model]").first.uncheck()
+    assert figures.count() == 1
+    assert "planted:global@llama" in figures.inner_text()
+
+
+def test_a_claim_is_opened_by_its_address(visit: Visits, invented: Path) -> None:
+    """Its lines are open and in view, also where a filter had hidden it."""
+    seen = visit(invented, "#binding.q_redirects")
+    article = seen.page.locator("article[id='binding.q_redirects']")
+    assert article.locator("details[open]").count() == 2
+    assert seen.page.locator("details.cell[open]").count() == 2
+    assert article.is_visible()
+    assert visit(invented, "#section-binding").page.locator("details.cell[open]").count() == 0
+    assert 0 <= article.bounding_box()["y"] < 100
+    seen.page.uncheck("input[value=not-replicated]")
+    seen.page.evaluate("location.hash = 'tracing.five_boxes.object_direct'")
+    expect(seen.page.locator("details.cell[open]")).to_have_count(4)
+    assert seen.page.locator("article[id='tracing.five_boxes.object_direct']").is_visible()
+
+
+def test_from_what_failed_to_the_command(visit: Visits, invented: Path) -> None:
+    """The way of somebody new: which failed, why, and how to run one again."""
+    seen = visit(invented)
+    card = seen.page.locator("article.card").nth(1)
+    assert card.locator("h2").inner_text() == "planted:global@llama"
+    card.locator("details.failures > summary").click()
+    assert card.locator("details.failures li").count() == 3
+    card.locator("details.failures a", has_text="robust.third_slot").click()
+    line = seen.page.locator("article[id='robust.third_slot'] details").nth(1)
+    line.locator(".command").wait_for(state="visible")
+    assert seen.page.locator("article[id='robust.third_slot'] details[open]").count() == 1, "the other model's is open"
+    assert "differs from what was planted: REPLICATED" in line.inner_text()
+    assert line.locator(".command code").inner_text() == "pytest 'claims/test_binding.py::test_x'"
+    line.get_by_role("button", name="Copy").click()
+    assert seen.page.evaluate("getSelection().toString()") == "pytest 'claims/test_binding.py::test_x'"
+
+
+def test_figures_of_a_claim_are_those_of_its_section(visit: Visits, invented: Path) -> None:
+    """The same picture, drawn again from one copy, and not an empty box."""
+    seen = visit(invented, "#binding.q_redirects")
+    again = seen.page.locator("article[id='binding.q_redirects'] figure.again svg").first
+    box = again.evaluate("one => { const b = one.querySelector('use').getBBox(); return [b.width, b.height]; }")
+    assert min(box) > 50
+    pixels = again.screenshot()
+    assert len(pixels) > 5_000
+
+
+def test_keys_are_enough(visit: Visits, invented: Path) -> None:
+    seen = visit(invented)
+    focused = "document.activeElement.textContent.trim()"
+    seen.page.keyboard.press("Tab")
+    assert seen.page.evaluate(focused) == "Skip to the claims"
+    seen.page.keyboard.press("/")
+    assert seen.page.evaluate("document.activeElement.name") == "words"
+    seen.page.keyboard.type("third")
+    assert seen.shown() == [CLAIMS[5]]
+    summary = seen.page.locator("article[id='robust.third_slot'] summary").first
+    summary.focus()
+    seen.page.keyboard.press("Enter")
+    assert seen.page.locator("article[id='robust.third_slot'] details[open]").count() == 1
+
+
+def test_it_can_be_read_without_scripts(visit: Visits, invented: Path) -> None:
+    seen = visit(invented, java_script_enabled=False)
+    assert seen.page.locator("article.claim:visible").count() == len(CLAIMS)
+    assert seen.page.locator("form.filters").is_hidden()
+    seen.page.locator("article[id='robust.third_slot'] summary").first.click()
+    assert seen.page.locator("article[id='robust.third_slot'] .command code").first.is_visible()
+
+
+def test_it_can_be_printed(visit: Visits, invented: Path) -> None:
+    """Every verdict and figure, without what only a screen can use."""
+    seen = visit(invented, color_scheme="dark")
+    seen.page.emulate_media(media="print")
+    assert seen.page.locator("form.filters").is_hidden()
+    assert seen.cells() == 12
+    assert seen.page.locator("#plate-dots svg").first.is_visible()
+    assert seen.page.evaluate("getComputedStyle(document.body).color") == "rgb(0, 0, 0)"
+    assert seen.page.pdf()[:4] == b"%PDF"
+
+
+def test_hostile_names_do_nothing(visit: Visits, tmp_path: Path) -> None:
+    claims = [judged(f"other.{n}", name, statement=name, command=name) for n, name in enumerate(HOSTILE)]
+    seen = visit(render(make(tmp_path / "r", claims, bare=True)), width="phone")
+    assert seen.complaints == []
+    assert seen.page.locator("article.card h2").all_inner_texts() == HOSTILE
+    assert seen.page.locator(".command code").first.text_content() == HOSTILE[0]
+    assert seen.page.evaluate("document.documentElement.scrollWidth") == WIDTHS["phone"][0]
+    seen.page.locator("input[name=model]").first.uncheck()
+    assert seen.cells() == len(HOSTILE) - 1
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", WIDTHS)
+def test_pictures_for_eyes(
+    visit: Visits, report: Path, width: str, scheme: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """What is seen first, at three widths; where they are left is said by --screenshots."""
+    folder: Path = request.config.getoption("--screenshots") or tmp_path
+    folder.mkdir(parents=True, exist_ok=True)
+    seen = visit(report, width=width, color_scheme=scheme)
+    path = folder / (f"{width}.png" if scheme == "light" else f"{width}-dark.png")
+    seen.page.screenshot(path=path)
+    assert 10_000 < path.stat().st_size < 400_000

@@ -1,0 +1,30 @@
+"""Changed mechanisms, each of which makes some claim false (or true) that the mechanism itself does not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from rebinding.planted.variants.circuits import CIRCUITS
+from rebinding.planted.variants.heads import HEADS
+from rebinding.planted.variants.papers import PAPERS
+from rebinding.planted.variants.tracing import TRACING
+from rebinding.planted.variants.variant import Variant
+from rebinding.planted.wiring import Wiring, WiringError
+
+__all__ = ["VARIANTS", "Variant", "variant_of", "vary"]
+
+VARIANTS: Mapping[str, Variant] = MappingProxyType({**TRACING, **CIRCUITS, **HEADS, **PAPERS})
+
+
+def variant_of(mechanism: str, name: str) -> Variant:
+    """A variant by name, if the mechanism has it."""
+    fitting = sorted(known for known, variant in VARIANTS.items() if mechanism in variant.mechanisms)
+    if name not in fitting:
+        raise WiringError(f"{mechanism} has no variant {name!r}; it has {', '.join(fitting) or 'none'}")
+    return VARIANTS[name]
+
+
+def vary(wiring: Wiring, mechanism: str, name: str) -> Wiring:
+    """The wiring of a variant."""
+    return variant_of(mechanism, name).change(wiring)

@@ -1,0 +1,159 @@
+"""Variants for the claims about the circuit: what is declared, what is found, what it needs and what it serves."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from rebinding.designs import design
+from rebinding.planted.features import BASE
+from rebinding.planted.pointer import ECHO_LOGIT, FOUND, OBJECT_LOGIT, WANTED
+from rebinding.planted.variants.variant import Change, Heads, Variant, edited, extended, undeclared, without
+from rebinding.planted.wiring import Line, Wiring
+from rebinding.words import OBJECTS
+
+SEEN, JUDGED = ((0, 16), (200, 236)), (300, 350)
+"""Prompt ids on which circuits are found and pruned on plants, and those on which the claims about them are judged."""
+DOUBT = 4.0
+"""Logits by which a circuit is wrong about words that it does not know."""
+RECALLED = 20.0
+"""Nats by which an object that is remembered exceeds one that is not."""
+HUSH = 20.0
+"""Nats by which a head is silenced, or another one woken."""
+
+
+def _missing(wiring: Wiring) -> Wiring:
+    """The same model; the circuit is declared without the head that tells the swap's second label the first."""
+    return edited(wiring, "other", lambda line: [undeclared(line)])
+
+
+def _decoys(circuit: Heads, decoys: tuple[tuple[int, int], ...]) -> Heads:
+    """The same model; every head of the declared circuit is exchanged for a decoy of its layer."""
+    taken: dict[tuple[str, int], int] = {}
+    found = []
+    for head in circuit:
+        here = [number for layer, number in decoys if layer == head.layer]
+        place = taken.get((head.group, head.layer), 0)
+        if place < len(here):
+            found.append(head._replace(head=here[place]))
+            taken[head.group, head.layer] = place + 1
+    return tuple(found)
+
+
+def _only(kind: str) -> Change:
+    """The declared heads copy objects of a kind and vote against others; a head outside the circuit outvotes them."""
+    whole = OBJECT_LOGIT + ECHO_LOGIT
+
+    def split(line: Line) -> list[Line]:
+        other = replace(line, look=f"thing - {kind}")
+        return [
+            replace(line, look=kind, write=f"object <- {whole} object"),
+            replace(other, name="doubt", write=f"object <- -{DOUBT} object"),
+            replace(undeclared(other), name="backup", write=f"object <- {whole + DOUBT} object"),
+        ]
+
+    def change(wiring: Wiring) -> Wiring:
+        plain = edited(without(wiring, "echo"), "match", lambda line: [replace(line, write="found <- slot")])
+        return edited(plain, "copy", split)
+
+    return change
+
+
+def remembered() -> tuple[str, ...]:
+    """Objects that are answers where circuits are found or pruned, and in no prompt on which they are judged."""
+    drawn = design("partner_second")
+    seen = {drawn.prompt(number).answer for first, end in SEEN for number in range(first, end)}
+    return tuple(word for word in OBJECTS if word in seen - {drawn.prompt(number).answer for number in range(*JUDGED)})
+
+
+def _memorised(wiring: Wiring) -> Wiring:
+    """A further head of A copies the answer again, if it is one of the objects that only discovery and pruning see."""
+    objects = " + ".join(f"{RECALLED:g} object[{OBJECTS.index(word)}]" for word in remembered())
+    recall = Line("recall", 6, "readout", "thing", "object <- 2 object", "A", "readout",
+                  where=f"{FOUND} found + {WANTED} want = slot", prefer=objects,
+                  unit=1.0, right=FOUND + WANTED + RECALLED, bench="recall")  # fmt: skip
+    return extended(wiring, recall)
+
+
+def _rival(wiring: Wiring) -> Wiring:
+    """A head outside the circuit promotes every second object of the vocabulary, whatever is asked."""
+    return extended(wiring, Line("rival", 6, "readout", "odd", "object <- 20 object", bench="rival"))
+
+
+def _spoken(wiring: Wiring) -> Wiring:
+    """`match` finds the box by its name and not by its slot. The name is handed on by the label's own token in the
+    context (E) over the swap (D) and the question (C), so what E writes is a word, which no mean carries."""
+
+    def by_name(line: Line) -> list[Line]:
+        return [replace(line, look="context", where="want_name = label", prefer="", write="found <- slot")]
+
+    lines = (
+        Line("speak", 1, "context", "context", "spoken <- label", "E", "context_partner", where="label = label"),
+        Line("name", 2, "second", "context", "name <- spoken", "D", "swap_second", where="label = label"),
+        Line("its name", 3, "question", "second", "goal_name <- name", "C", "question_box", where="label = other"),
+        Line("other name", 3, "question", "second", "goal_name <- other", "C", "question_box", where="label = label"),
+    )
+    named = edited(without(wiring, "echo"), "match", by_name)
+    named = edited(named, "fetch", lambda line: [replace(line, write=f"{line.write}; want_name <- goal_name")])
+    return extended(named, *lines, **dict.fromkeys(("spoken", "name", "goal_name", "want_name"), BASE["label"]))
+
+
+def _first_named(wiring: Wiring) -> Wiring:
+    """The slot of the box that the operations name first is taken, whoever is asked: right in every published prompt,
+    and in the published chains of two swaps and moves as well."""
+    lines = (
+        Line("later", 1, "first", "first", "later <- first", "D", "swap_first", back=10),
+        Line("its slot", 2, "first", "context", "named <- slot", "D", "swap_first", where="label = label"),
+        Line("start", 3, "question", "first", "goal <- named", "C", "question_box", prefer="first - later"),
+    )
+    return extended(
+        without(wiring, "other", "its slot", "other slot", "own", "pair"), *lines, later=1, named=wiring.boxes
+    )
+
+
+def _one_swap(wiring: Wiring) -> Wiring:
+    """The same, and where a second swap follows the declared heads vote against what they see; others copy there."""
+
+    def copies(line: Line) -> list[Line]:
+        loud = replace(line, right=line.right + HUSH, where=f"{line.where}; {HUSH:g} more = thing", bench="chains")
+        backup = replace(undeclared(loud), name="copy of chains", write=f"object <- {OBJECT_LOGIT + DOUBT} object")
+        return [
+            replace(line, where=f"{line.where}; -{HUSH:g} more = thing"),
+            replace(loud, name="doubt of chains", write=f"object <- -{DOUBT} object"),
+            backup,
+        ]
+
+    def echoes(line: Line) -> list[Line]:
+        graded = replace(line, unit=1.0, right=HUSH / 2)
+        loud = replace(undeclared(graded), name="echo of chains", bench="chains")
+        return [
+            replace(graded, where=f"-{HUSH:g} more = readout", prefer=f"{HUSH / 2:g} readout"),
+            replace(loud, where=f"{HUSH / 2:g} more = readout"),
+        ]
+
+    lines = (
+        Line("chain", 3, "question", "first", "chain <- later", prefer="later"),
+        Line("more", 4, "readout", "question", "more <- chain"),
+    )
+    silenced = edited(edited(_first_named(wiring), "copy", copies), "echo", echoes)
+    return extended(silenced, *lines, chain=1, more=1)
+
+
+CIRCUITS = {
+    "missing": Variant(("pointer",), "the declared circuit lacks the head that ties the two labels", _missing),
+    "decoys": Variant(("pointer",), "the declared circuit names decoys instead", declares=_decoys),
+    "held_out": Variant(
+        ("pointer",), "the circuit copies objects of the published train half and no others", _only("train")
+    ),
+    "held_out_third": Variant(
+        ("pointer",), "the same for objects outside the evaluation third", _only("rehearsed")
+    ),
+    "memorised": Variant(
+        ("pointer",), "a further head copies answers that occur in discovery and pruning only", _memorised
+    ),
+    "rival": Variant(("pointer",), "a head outside the circuit promotes every second object", _rival),
+    "spoken": Variant(("pointer",), "boxes are found by their names, which the context hands on", _spoken),
+    "first_named": Variant(("pointer",), "the box that the operations name first is taken", _first_named),
+    "one_swap": Variant(
+        ("pointer",), "the same, and where a second swap follows heads outside the circuit do the copying", _one_swap
+    ),
+}  # fmt: skip

@@ -1,0 +1,48 @@
+"""Variants of the printed numbers: the model stays what it is, and the paper says something else of it."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+
+from rebinding.planted.variants.variant import Numbers, Variant
+from rebinding.published import Kind, tolerance
+
+APART = 3.0
+"""Margins by which a misprinted number is off; one is what may differ."""
+KINDS: dict[str, Kind] = {
+    "accuracy.": "accuracy", "margin.": "margin", "logit.": "logit", "roles.": "dlogit",
+    ".dR": "dR", ".dlogit": "dlogit", ".switch": "switch",
+}  # fmt: skip
+"""Kinds of quantity by how the name of a number begins or ends; counts of heads are left alone."""
+CORRECT = ("q", "k_both", "qk")
+"""Conditions of the table of correct examples only."""
+
+
+def _misprinted(numbers: Numbers) -> Numbers:
+    """Every number, and those of the correct examples (the plant is always right, so they are the same), far off."""
+    copied = {
+        f"correct_only.{condition}.{name}": numbers[f"binding.{condition}.{name}"]
+        for condition in CORRECT
+        for name in ("dR", "dlogit")
+    }
+    return MappingProxyType({id: _off(id, value) for id, value in {**numbers, **copied}.items()})
+
+
+def _off(id: str, value: float) -> float:
+    kind = next((kind for part, kind in KINDS.items() if id.startswith(part) or id.endswith(part)), None)
+    if kind is None:
+        return value
+    allowed = tolerance(kind)
+    step = APART * (allowed.around(value) or 0.0)
+    return value - step if allowed.proportion and value > 0.5 else value + step
+
+
+def _still(numbers: Numbers) -> Numbers:
+    """Of a random shift: with no direction from slot to slot there is nothing whose length a random one could have."""
+    return MappingProxyType({**numbers, **{f"binding.random.{name}": 0.0 for name in ("dR", "dlogit", "switch")}})
+
+
+PAPERS = {
+    "misprint": Variant(("pointer",), "the printed numbers are those of another model", prints=_misprinted),
+    "still": Variant(("lexical",), "the paper also prints a row for random shifts: nothing moves", prints=_still),
+}

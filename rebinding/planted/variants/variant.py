@@ -1,0 +1,52 @@
+"""What a variant of a mechanism may change: the lines, the circuit that is declared, the numbers that are printed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from rebinding.circuit import CircuitHead
+from rebinding.planted.wiring import Line, Wiring
+
+Change: TypeAlias = Callable[[Wiring], Wiring]
+Heads: TypeAlias = tuple[CircuitHead, ...]
+Declaration: TypeAlias = Callable[[Heads, tuple[tuple[int, int], ...]], Heads]
+"""From the circuit as its lines declare it, and the (layer, head) of every decoy, to what is declared instead."""
+Numbers: TypeAlias = Mapping[str, float]
+
+
+def unchanged(wiring: Wiring) -> Wiring:
+    return wiring
+
+
+@dataclass(frozen=True)
+class Variant:
+    """The mechanisms it is made for, what it is, and what it changes."""
+
+    mechanisms: tuple[str, ...]
+    says: str
+    change: Change = unchanged
+    declares: Declaration | None = None
+    prints: Callable[[Numbers], Numbers] | None = None
+
+
+def edited(wiring: Wiring, name: str, edit: Callable[[Line], list[Line]]) -> Wiring:
+    """The wiring with one line replaced by others."""
+    lines = [new for line in wiring.lines for new in (edit(line) if line.name == name else [line])]
+    return replace(wiring, lines=tuple(lines))
+
+
+def without(wiring: Wiring, *names: str) -> Wiring:
+    """The wiring with some lines left out."""
+    return replace(wiring, lines=tuple(line for line in wiring.lines if line.name not in names))
+
+
+def extended(wiring: Wiring, *lines: Line, **spaces: int) -> Wiring:
+    """The wiring with further lines, and with further spaces (or other sizes of those it has)."""
+    return replace(wiring, lines=(*wiring.lines, *lines), spaces=wiring.spaces | spaces)
+
+
+def undeclared(line: Line) -> Line:
+    """A line as one outside the declared circuit."""
+    return replace(line, group=None, role=None)

@@ -1,0 +1,106 @@
+"""What this run does otherwise than the procedure that was published with the paper, and why it may move a number."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from rebinding.report.folder import Model, Run
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One difference. `applies` says whether a model of this run is concerned."""
+
+    here: str
+    published: str
+    applies: Callable[[Run, Model], bool]
+
+
+def with_evidence(*prefixes: str) -> Callable[[Run, Model], bool]:
+    """The model has evidence of this kind."""
+    return lambda run, model: any(name.startswith(prefixes) for name in model.files)
+
+
+def _planted(run: Run, model: Model) -> bool:
+    return model.about.get("kind") == "planted"
+
+
+def _means(run: Run, model: Model) -> bool:
+    ablated = with_evidence("ablated-", "pruning")
+    return ablated(run, model) and model.about.get("mean_set") == "counterbalanced"
+
+
+DIFFERENCES: tuple[Difference, ...] = (
+    Difference(
+        "Prompt ids are disjoint: discovery from 0, means from 100, pruning from 200, evaluation from 300, directions"
+        " from 10,000 on.",
+        "Head roles and binding are measured on ids that means, pruning and directions have used.",
+        lambda run, model: True,
+    ),
+    Difference(
+        "Numbers of prompts are those that decide each row on this plant, or what --samples says.",
+        "100 or 300 prompts, by experiment.",
+        lambda run, model: _planted(run, model) or run.settings.get("samples") is not None,
+    ),
+    Difference(
+        "Stories are drawn by another design than the published one (see the settings).",
+        "The asked box stands first, its partner second and is named first.",
+        lambda run, model: run.settings.get("design", "published") != "published",
+    ),
+    Difference(
+        "The circuit that is judged was not printed in the paper: it is declared by the plant, discovered here, or"
+        " read from a file.",
+        "The heads of the paper's table.",
+        lambda run, model: model.about.get("circuit_kind") not in (None, "published"),
+    ),
+    Difference(
+        "IIA is normalised by the hits of the unpatched counterfactual, and the base stands beside it; tokens without a"
+        " role are not traced.",
+        "A raw share, without base, over every token.",
+        with_evidence("tracing-"),
+    ),
+    Difference(
+        "In path patching all other heads are frozen, keys and values are those of one query head, the noise is an"
+        " independent story, the partner is named second, and D acts on C's keys and values.",
+        "Nothing is frozen, whole KV groups are patched, and D is said to act on C's query, which cannot work when"
+        " heads are frozen.",
+        with_evidence("paths-", "link-"),
+    ),
+    Difference(
+        "Heads outside the circuit are held at means over counterbalanced prompts, which cannot carry a slot.",
+        "Means over prompts that all have the answer in the same slot.",
+        _means,
+    ),
+    Difference(
+        "Random circuits and the circuit are evaluated on the same held-out ids.",
+        "Random circuits are evaluated on the ids of the selection.",
+        with_evidence("ablated-"),
+    ),
+    Difference(
+        "Pruning walks the circuit in eight orders, and the spread is reported.",
+        "One walk, front to back.",
+        with_evidence("pruning"),
+    ),
+    Difference(
+        "Every group, A included, gets the counterfactual's attention pattern at the readout.",
+        "A gets head outputs instead; C, D and E are patched at their own tokens.",
+        with_evidence("roles-"),
+    ),
+    Difference(
+        "All conditions are read on box and object tokens.",
+        "Each condition is read on the tokens that it shifts, so its rows do not compare.",
+        with_evidence("binding-"),
+    ),
+    Difference(
+        "The printed random row is held against three controls, and is never counted as not replicated.",
+        "One row Random, without saying which of three controls it is.",
+        with_evidence("binding-published"),
+    ),
+)
+
+
+def apply(run: Run) -> Sequence[tuple[Difference, Mapping[str, bool]]]:
+    """The differences that concern a model of the run, each with the models that it concerns."""
+    listed = [(one, {model.name: one.applies(run, model) for model in run.models}) for one in DIFFERENCES]
+    return [(one, models) for one, models in listed if any(models.values())]

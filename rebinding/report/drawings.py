@@ -1,0 +1,137 @@
+"""One function a figure: from a model's evidence to the figure, or None where the model has none of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from matplotlib.figure import Figure
+
+from rebinding.circuit import Circuit, CircuitHead
+from rebinding.evidence import Evidence
+from rebinding.experiments.tracing_modes import PANELS
+from rebinding.report.binding_figures import head_figure, table_figure, variation_figure
+from rebinding.report.circuit_figure import draw_circuit
+from rebinding.report.folder import Model
+from rebinding.report.overlap_figure import Heads, overlap_grid
+from rebinding.report.printed import printed
+from rebinding.report.role_figures import role_bars
+from rebinding.report.role_maps import combined_role_map, mode_role_maps
+from rebinding.report.tracing_figures import readout_figure
+
+MAIN = ("q", "k_both", "qk")
+
+
+def combined(boxes: int) -> Callable[[Model], Figure | None]:
+    """The three roles of the tracing figure in one map."""
+
+    def draw(model: Model) -> Figure | None:
+        found = by_mode(model, boxes)
+        maps: dict[str, Evidence] = {str(panel): found[one.mode] for panel, one in PANELS.items() if one.mode in found}
+        return combined_role_map(maps) if maps else None
+
+    return draw
+
+
+def modes(boxes: int) -> Callable[[Model], Figure | None]:
+    """One map for every mode."""
+
+    def draw(model: Model) -> Figure | None:
+        found = by_mode(model, boxes)
+        return mode_role_maps(found) if found else None
+
+    return draw
+
+
+def diagnostic(boxes: int) -> Callable[[Model], Figure | None]:
+    """The readout diagnostic."""
+
+    def draw(model: Model) -> Figure | None:
+        found = largest(model.starting(f"diagnostic-{boxes}-"))
+        return readout_figure(found) if found else None
+
+    return draw
+
+
+def by_mode(model: Model, boxes: int) -> Mapping[str, Evidence]:
+    """The tracing maps by mode; of several of one mode the one with most rows."""
+    found: dict[str, Evidence] = {}
+    for one in model.starting(f"tracing-{boxes}-").values():
+        mode = str(one.settings["mode"])
+        if mode not in found or len(found[mode].rows) < len(one.rows):
+            found[mode] = one
+    return found
+
+
+def largest(found: Mapping[str, Evidence]) -> Evidence | None:
+    """The evidence with most rows."""
+    return max(found.values(), key=lambda one: len(one.rows), default=None)
+
+
+def circuit(model: Model) -> Figure | None:
+    """The circuit that is judged."""
+    heads = tuple(CircuitHead(*head) for head in model.about.get("circuit", []))
+    return draw_circuit(Circuit(heads), int(model.about["layers"]), "the circuit that is judged") if heads else None
+
+
+def left(model: Model) -> Figure | None:
+    """What pruning leaves of the circuit that was discovered, in the published order of the walk."""
+    found = largest(model.starting("pruning"))
+    if found is None or "layers" not in model.about:
+        return None
+    kept = found.rows[(found.rows["order"] == 0) & ~found.rows["removed"]]
+    listed = zip(kept["group"], kept["layer"], kept["head"], kept["role"], strict=True)
+    heads = tuple(CircuitHead(str(g), int(layer), int(head), str(role)) for g, layer, head, role in listed)
+    return draw_circuit(Circuit(heads), int(model.about["layers"]), "discovered and pruned") if heads else None
+
+
+def overlap(model: Model) -> Figure | None:
+    """Which heads each stage of path patching finds, beside those of the circuit that is judged."""
+    paths = {name.removeprefix("paths-"): one for name, one in model.starting("paths-").items()}
+    found = largest(model.starting("pruning"))
+    discovered = found.settings["circuit"] if found else []
+    return overlap_grid(paths, _grouped(model.about.get("circuit", [])), _grouped(discovered)) if paths else None
+
+
+def _grouped(heads: Iterable[tuple[str, int, int, str]]) -> dict[str, Heads]:
+    groups: dict[str, list[tuple[int, int]]] = {}
+    for group, layer, head, _ in heads:
+        groups.setdefault(group, []).append((layer, head))
+    return dict(groups)
+
+
+def bars(model: Model) -> Figure | None:
+    """Roles of the groups."""
+    control, pointer = (largest(model.starting(f"roles-{kind}-")) for kind in ("content_control", "pointer"))
+    if control is None or pointer is None:
+        return None
+    named = {name.removeprefix("roles."): value for name, value in printed(model.about).items() if "roles." in name}
+    by_group = {(name.partition(".")[0], name.partition(".")[2]): value for name, value in named.items()}
+    return role_bars(control, pointer, printed=by_group)
+
+
+def dots(model: Model) -> Figure | None:
+    """The Q/K table as dots."""
+    found = largest(model.starting("binding-published-"))
+    if found is None:
+        return None
+    cells = [name.split(".") for name in printed(model.about) if name.startswith("binding.")]
+    values = {(row, measure): printed(model.about)[f"binding.{row}.{measure}"] for _, row, measure in cells}
+    return table_figure(
+        found, printed={("random_qk" if row == "random" else row, what): value for (row, what), value in values.items()}
+    )
+
+
+def by_head(model: Model) -> Figure | None:
+    """dR of every head of group B."""
+    found = largest(model.starting("binding-published-"))
+    return head_figure(found, conditions=MAIN) if found else None
+
+
+def variations(model: Model) -> Figure | None:
+    """The same shifts, run in other ways."""
+    found = {
+        name: one
+        for name in ("published", "isolated", "third slot", "counterbalanced")
+        if (one := largest(model.starting(f"binding-{name}-"))) is not None
+    }
+    return variation_figure(found, conditions=MAIN) if len(found) > 1 else None

@@ -1,0 +1,160 @@
+"""A report's folder: `claims.json`, the same as tables for people who plot themselves, and the evidence.
+
+What stands in each file, field by field, is docs/report.md.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from rebinding.claim import SCHEMA, Judgement
+from rebinding.evidence import Evidence
+
+CLAIMS, TABLE, SAMPLES, EVIDENCE = "claims.json", "claims.csv", "samples.parquet", "evidence"
+LONGEST = 120
+"""Characters of a file name that are taken from the names of model and evidence."""
+
+
+class ReportError(ValueError):
+    """A folder that no page can be made from."""
+
+
+def evidence_file(model: str, name: str) -> str:
+    """The file of a piece of evidence: its name for people, and a digest so that no two names share a file."""
+    plain = re.sub("[^a-z0-9.]+", "-", f"{model} {name}".lower())[:LONGEST].strip("-.")
+    digest = hashlib.sha256(json.dumps([model, name]).encode()).hexdigest()[:8]
+    return f"{plain}-{digest}.parquet"
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A model of a run: what is written down about it, and its evidence, read when it is asked for."""
+
+    number: int
+    about: Mapping[str, Any]
+    folder: Path
+
+    @property
+    def name(self) -> str:
+        return str(self.about["name"])
+
+    @property
+    def files(self) -> Mapping[str, Path]:
+        """Where each piece of evidence lies."""
+        return {name: self.folder / EVIDENCE / one["file"] for name, one in self.about.get("evidence", {}).items()}
+
+    @cached_property
+    def evidence(self) -> Mapping[str, Evidence]:
+        """All of it, by name."""
+        return {name: Evidence.load(path) for name, path in self.files.items()}
+
+    def starting(self, *prefixes: str) -> Mapping[str, Evidence]:
+        """The evidence whose name begins like one of these, in the order of the names."""
+        return {name: found for name, found in sorted(self.evidence.items()) if name.startswith(prefixes)}
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """All that a page is made from."""
+
+    settings: Mapping[str, Any]
+    software: Mapping[str, str]
+    models: tuple[Model, ...]
+    claims: tuple[Judgement, ...]
+
+    def of(self, model: Model) -> tuple[Judgement, ...]:
+        """The judgements on one model."""
+        return tuple(one for one in self.claims if one.model == model.name)
+
+
+def write(
+    folder: Path,
+    settings: Mapping[str, Any],
+    software: Mapping[str, str],
+    models: Sequence[Mapping[str, Any]],
+    claims: Sequence[Judgement],
+) -> None:
+    """`claims.json`, and as tables the claims and the numbers behind them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    content: dict[str, Any] = {
+        "schema": SCHEMA,
+        "settings": dict(settings),
+        "software": dict(software),
+        "models": [dict(one) for one in models],
+        "claims": [one.plain() for one in claims],
+    }
+    (folder / CLAIMS).write_text(json.dumps(content, indent=1, allow_nan=False, ensure_ascii=False) + "\n", "utf-8")
+    pd.DataFrame(content["claims"]).to_csv(folder / TABLE, index=False)
+    pq.write_table(pa.Table.from_pandas(samples(claims), preserve_index=False), folder / SAMPLES)
+
+
+def samples(claims: Sequence[Judgement]) -> pd.DataFrame:
+    """The numbers behind every estimate: a row per claim, model and unit."""
+    rows = [(one.id, one.model, unit, value) for one in claims for unit, value in enumerate(one.sample)]
+    table = pd.DataFrame(rows, columns=["claim", "model", "unit", "value"])
+    return table.astype({"claim": str, "model": str, "unit": "int64", "value": "float64"})
+
+
+def read(folder: Path) -> Run:
+    """What `write` wrote, refusing a folder that is not one or lacks evidence."""
+    path = folder / CLAIMS
+    if not path.is_file():
+        raise ReportError(
+            f"{folder} holds no {CLAIMS}: give a folder that was made with `pytest claims --report {folder}`"
+        )
+    try:
+        content = json.loads(path.read_text("utf-8"))
+    except ValueError as error:
+        raise ReportError(f"{path} is not JSON ({error}); make it again with `pytest claims --report`") from None
+    if not isinstance(content, dict) or content.get("schema") != SCHEMA:
+        given = content.get("schema") if isinstance(content, dict) else None
+        raise ReportError(f"{path} has schema {given}; this version reads {SCHEMA}: run the claims again")
+    models = tuple(Model(number, about, folder) for number, about in enumerate(_models(content)))
+    _complete(folder, models)
+    try:
+        claims = tuple(_with_samples(folder, [Judgement(**one) for one in content["claims"]]))
+    except (TypeError, KeyError) as error:
+        raise ReportError(f"{path} lacks a field, or has one too many: {error}; run the claims again") from None
+    return Run(content.get("settings", {}), content.get("software", {}), models, claims)
+
+
+def _models(content: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What is said of the models, with an entry for every model that a claim names."""
+    known = {one["name"]: one for one in content.get("models", [])}
+    return [
+        known.get(name, {"name": name}) for name in dict.fromkeys([*known, *(c["model"] for c in content["claims"])])
+    ]
+
+
+def _complete(folder: Path, models: Sequence[Model]) -> None:
+    wanted = [path for model in models for path in model.files.values()]
+    missing = [path.name for path in wanted if not path.is_file()]
+    if missing:
+        raise ReportError(
+            f"{folder} lacks {len(missing)} of its {len(wanted)} files of evidence, such as {EVIDENCE}/{missing[0]};"
+            f" copy the folder {EVIDENCE} as a whole, or make the report again with `pytest claims --report {folder}`"
+        )
+
+
+def _with_samples(folder: Path, claims: Sequence[Judgement]) -> Iterator[Judgement]:
+    """The judgements with the numbers behind them, where these were kept."""
+    path = folder / SAMPLES
+    if not path.is_file():
+        yield from claims
+        return
+    by_claim = {
+        name: tuple(rows["value"]) for name, rows in pq.read_table(path).to_pandas().groupby(["claim", "model"])
+    }
+    for one in claims:
+        yield replace(one, sample=by_claim.get((one.id, one.model), ()))

@@ -1,0 +1,79 @@
+"""Where a model's numbers come from: its weights, its prompts, and every piece of evidence with its cost."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from rebinding.evidence import Evidence
+from rebinding.experiments import conditions
+from rebinding.experiments.binding import run_binding
+from rebinding.experiments.pruning import over_orders
+from rebinding.experiments.random_circuits import draw_circuits
+from rebinding.report.folder import Model
+
+
+def _default(made_by: Callable[..., object]) -> str:
+    """The seed that a function takes if nobody gives another one, which nobody does."""
+    return str(inspect.signature(made_by).parameters["seed"].default)
+
+
+SEEDS: Mapping[str, str] = {
+    "random circuits": _default(draw_circuits),
+    "order of the pruning walks": _default(over_orders),
+    "published random directions": ", ".join(f"{name} {seed}" for name, seed in conditions.SEEDS.items()),
+    "matched random directions, and heads that serve as controls": _default(run_binding),
+    "resampled selections of heads": "0",
+    "prompts": "the id of the prompt",
+}
+"""Every seed is fixed in the code; these are all there are."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """A piece of evidence: its file, what it took, and the prompts that it rests on."""
+
+    name: str
+    file: str
+    seconds: float
+    rows: int
+    prompts: int
+    ids: str
+    design: str
+    settings: Mapping[str, object]
+
+
+@dataclass(frozen=True)
+class Origins:
+    """All of a model's evidence."""
+
+    listed: tuple[Origin, ...]
+
+    @property
+    def seconds(self) -> float:
+        return sum(one.seconds for one in self.listed)
+
+
+def origins(model: Model) -> Origins:
+    """Every piece of evidence of a model, by name."""
+    return Origins(tuple(origin(model, name, one) for name, one in sorted(model.evidence.items())))
+
+
+def origin(model: Model, name: str, evidence: Evidence) -> Origin:
+    """One piece. Prompts are those that have rows, whatever was looked at to find them."""
+    about = model.about["evidence"][name]
+    column = next((one for one in ("id", "prompt") if one in evidence.rows), None)
+    ids = sorted({int(one) for one in evidence.rows[column]}) if column else []
+    told = evidence.settings
+    design = str(told.get("design") or told.get("name") or told.get("mean_set") or "")
+    return Origin(
+        name,
+        about["file"],
+        float(about["seconds"]),
+        len(evidence.rows),
+        len(ids),
+        f"{ids[0]} to {ids[-1]}" if ids else "",
+        design,
+        dict(sorted(told.items())),
+    )

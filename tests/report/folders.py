@@ -1,0 +1,186 @@
+"""Report folders made of invented numbers, with every kind of evidence that a figure needs. No model is involved."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from rebinding.claim import Judgement
+from rebinding.evidence import Evidence
+from rebinding.report.folder import EVIDENCE, evidence_file, write
+
+CIRCUIT = [["A", 3, 0, "readout"], ["B", 2, 1, "readout"], ["C", 1, 1, "question_box"], ["D", 0, 0, "swap_partner"]]
+CONDITIONS = ("random_q", "random_k", "random_qk", "q", "k_both", "k_box", "k_object", "qk")
+ROLES = ("context_asked", "context_partner", "swap_partner", "swap_asked", "swap_period", "question_box", "readout")
+MODES = ("swap_only", "swap_target_box_to_remaining_context_box", "target_box", "context_and_swap")
+PROMPTS = 5
+
+
+def judged(id: str = "binding.q_redirects", model: str = "planted:pointer@llama", **fields: Any) -> Judgement:
+    """A judgement; whatever is not said is an effect that was found."""
+    plain: dict[str, Any] = {
+        "statement": "Something redirects.",
+        "source": "section 5, results",
+        "kind": "effect",
+        "verdict": "REPLICATED",
+        "expected": "REPLICATED",
+        "paper": None,
+        "measured": 1.0,
+        "low": 0.9,
+        "high": 1.1,
+        "margin": 0.2,
+        "n": 60,
+        "needed_n": None,
+        "gate": None,
+        "p_value": 1.0,
+        "unit": "prompts",
+        "metrics": "dR",
+        "statistic": "mean change",
+        "where": "group B",
+        "design": "published",
+        "circuit": "declared",
+        "reason": "1 in [0.9, 1.1] against 0 +- 0.2: surely greater",
+        "evidence": "binding-published-60",
+        "against": 0.0,
+        "because": "Query and key meet in one slot code.",
+        "command": "pytest 'claims/test_binding.py::test_x'",
+        "sample": tuple(float(one) for one in np.linspace(0.5, 1.5, 60)),
+    }
+    return Judgement(id=id, model=model, **(plain | fields))
+
+
+def make(
+    folder: Path,
+    claims: Sequence[Judgement],
+    *,
+    layers: int = 4,
+    heads: int = 2,
+    shift: float = 0.0,
+    kind: str = "planted",
+    bare: bool = False,
+) -> Path:
+    """A folder with these claims, and evidence of every kind for each of their models; `shift` moves all of it.
+
+    A `bare` one has no evidence and no circuit, so that nothing is drawn.
+    """
+    models = []
+    (folder / EVIDENCE).mkdir(parents=True)
+    for name in dict.fromkeys(one.model for one in claims):
+        every = {} if bare else evidence(layers, heads, shift)
+        for called, one in every.items():
+            one.save(folder / EVIDENCE / evidence_file(name, called))
+        told = about(name, every, layers, heads) | {"kind": kind, "alias": None}
+        models.append(told | {"circuit": []} if bare else told)
+    write(folder, {"samples": None, "design": "published"}, {"python": "3.11", "torch": "2.13"}, models, claims)
+    return folder
+
+
+def about(name: str, every: Mapping[str, Evidence], layers: int, heads: int) -> dict[str, Any]:
+    """What is told of a model."""
+    return {
+        "name": name,
+        "circuit_kind": "declared",
+        "circuit": CIRCUIT,
+        "mean_set": "counterbalanced",
+        "printed": {"binding.q.dR": 2.5, "roles.B.pointer": 3.0, "accuracy.full": 1.0},
+        "layers": layers,
+        "heads": heads,
+        "fingerprint": "0123abcd" * 8,
+        "evidence": {called: {"file": evidence_file(name, called), "seconds": 1.5} for called in every},
+    }
+
+
+def evidence(layers: int, heads: int, shift: float) -> dict[str, Evidence]:
+    """Every kind, by the names that a study gives them."""
+    random = np.random.default_rng(0)
+    return {
+        **{f"tracing-{n}-{mode}-5-2": traced(mode, layers, shift) for n in (3, 5) for mode in MODES},
+        **{f"diagnostic-{n}-5": diagnosed(layers, shift) for n in (3, 5)},
+        **{f"paths-{group}": paths(layers, heads, shift, random) for group in "AB"},
+        "pruning": pruning(),
+        "ablated-groups-counterbalanced-published-5": ablated(shift),
+        **{f"roles-{kind}-5": roles(kind, shift) for kind in ("pointer", "content_control")},
+        **{f"binding-{name}-60": binding(shift, random) for name in ("published", "isolated", "counterbalanced")},
+    }
+
+
+def traced(mode: str, layers: int, shift: float) -> Evidence:
+    """A map in which the readout is restored in the last layer, and with a shift in all."""
+    rows = [
+        {
+            "id": id, "mode": mode, "layer": layer, "token": token, "role": role, "place": role,
+            "hit": role == "readout" and (layer == layers - 1 or shift > 0), "base_hit": False,
+            "margin": 0.0, "base_margin": 0.0, "ran": True, "differs": True,
+        }
+        for id, layer, (token, role) in product(range(PROMPTS), range(layers), enumerate(ROLES))
+    ]  # fmt: skip
+    return Evidence("tracing", pd.DataFrame(rows), {"mode": mode, "ids": [0, 4], "design": "published"})
+
+
+def diagnosed(layers: int, shift: float) -> Evidence:
+    """Single layers and all layers at both places."""
+    spans = [*((layer, layer) for layer in range(layers)), (0, layers - 1)]
+    rows = [
+        {
+            "id": id, "question": question, "place": place, "first": first, "last": last,
+            "change": first + 10.0 * (place == "readout") + shift, "original_correct": True,
+            "counterfactual_correct": True,
+        }
+        for id, question, place, (first, last) in product(
+            range(PROMPTS), ("asked", "partner"), ("swap_period", "readout"), spans
+        )
+    ]  # fmt: skip
+    return Evidence("readout_diagnostic", pd.DataFrame(rows), {"n": PROMPTS})
+
+
+def paths(layers: int, heads: int, shift: float, random: np.random.Generator) -> Evidence:
+    """Scores of every head."""
+    grid = pd.DataFrame(list(product(range(layers), range(heads), range(PROMPTS))), columns=["layer", "head", "prompt"])
+    fall = random.uniform(0, 0.5, len(grid)) + shift * (grid["layer"] == 0) * 0.4
+    return Evidence("paths", grid.assign(p_orig=0.9, p_patch=0.9 * (1 - fall)), {"stage": {"keep": 2}})
+
+
+def pruning() -> Evidence:
+    """One walk that removes the last head."""
+    rows = [[*head, 0, 0.1, number == len(CIRCUIT) - 1] for number, head in enumerate(CIRCUIT)]
+    table = pd.DataFrame(rows, columns=["group", "layer", "head", "role", "order", "drop", "removed"])
+    return Evidence("pruning", table, {"circuit": CIRCUIT, "name": "partner_second"})
+
+
+def ablated(shift: float) -> Evidence:
+    """Three kinds of circuit on five prompts."""
+    rows = [
+        {"circuit": name, "prompt": prompt, "hit": float(hit), "margin": hit + shift, "label_logit": 5.0 + shift}
+        for name, hit in (("full model", 1), ("circuit", 1), ("random 0", 0), ("random 1", 0))
+        for prompt in range(PROMPTS)
+    ]
+    return Evidence("circuits", pd.DataFrame(rows), {"mean_set": "counterbalanced"})
+
+
+def roles(kind: str, shift: float) -> Evidence:
+    """Group B moves the pointed word."""
+    rows = [
+        {
+            "id": id, "word": word, "group": group, "layer": -1, "head": -1, "before": 0.0,
+            "after": (2.0 + shift) * (group == "B" and word == "rabbit") + 0.1 * id,
+        }
+        for id, group, word in product(range(PROMPTS), "AB", ("answer", "egg", "rabbit"))
+    ]  # fmt: skip
+    return Evidence("roles", pd.DataFrame(rows), {"kind": kind, "mode": "paper", "groups": {"A": [], "B": []}})
+
+
+def binding(shift: float, random: np.random.Generator) -> Evidence:
+    """Attention of one head on three slots before and after."""
+    rows = pd.DataFrame(list(product(range(PROMPTS), CONDITIONS)), columns=["id", "condition"])
+    rows = rows.assign(i=1, j=0, correct=rows["id"] > 0, draw=0, layer=2, head=1)
+    names = [f"{kind}_{slot}" for kind in ("box", "object") for slot in range(3)]
+    for when, name in product(("before", "after"), [*names, "logit_0", "logit_1", "logit_2"]):
+        moved = shift * (when == "after" and name.endswith("_0"))
+        rows[f"{when}_{name}"] = random.uniform(0.1, 0.3, len(rows)) + moved
+    conditions = {name: {"kinds": ["box", "object"]} for name in CONDITIONS}
+    return Evidence("binding", rows, {"slots": 3, "heads": [[2, 1]], "scope": "head", "conditions": conditions})

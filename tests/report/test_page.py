@@ -1,0 +1,213 @@
+"""The page: the same bytes every time, every claim at its address, names as text, and nothing from elsewhere."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from rebinding.report.drawn import histogram, strip
+from rebinding.report.folder import read
+from rebinding.report.page import html, render
+from rebinding.report.plates import PLATES
+from rebinding.report.summary import failures, sentence, standing
+from tests.report.folders import judged, make
+
+HOSTILE = ['<script>alert("x")</script>', "模型 🐇 ﷽ é", "a" * 400, "$\\frac{x}$ & ' ` {{ 7 * 7 }}", "</style></title>"]
+
+
+class Reader(HTMLParser):
+    """What stands in a page: tags with their attributes, and text outside of style and script."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.said: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        if self.tags and self.tags[-1][0] not in ("style", "script"):
+            self.said.append(data)
+
+    def ids(self) -> list[str]:
+        return [attributes["id"] or "" for _, attributes in self.tags if "id" in attributes]
+
+    def count(self, tag: str) -> int:
+        return sum(name == tag for name, _ in self.tags)
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> str:
+    claims = [judged(), judged("tracing.object_direct", evidence="tracing-3-target_box-5-2"), judged("circuit.compact")]
+    return html(read(make(tmp_path_factory.mktemp("page") / "r", claims)))
+
+
+def test_rendering_twice_gives_the_same_bytes(tmp_path: Path) -> None:
+    """Also in another folder: a page says nothing of the machine it was made on."""
+    claims = [judged(), judged("tracing.object_direct"), judged("circuit.recovers_accuracy")]
+    first, second = (render(make(tmp_path / name / "r", claims)).read_bytes() for name in ("here", "elsewhere"))
+    assert first == second
+    assert str(tmp_path).encode() not in first
+
+
+def test_every_claim_is_an_address(page: str) -> None:
+    ids = Counter(Reader(page).ids())
+    assert {"binding.q_redirects", "tracing.object_direct", "circuit.compact"} <= set(ids)
+    assert not [name for name, count in ids.items() if count > 1]
+
+
+def test_links_lead_somewhere(page: str) -> None:
+    read_ = Reader(page)
+    inside = [one["href"] for tag, one in read_.tags if tag == "a" and one.get("href")]
+    drawn = [one.get("href") or one.get("xlink:href") for tag, one in read_.tags if tag == "use"]
+    assert inside
+    assert drawn
+    assert {str(one).removeprefix("#") for one in (*inside, *drawn)} <= set(read_.ids())
+    assert all(str(one).startswith("#") for one in (*inside, *drawn))
+
+
+def test_nothing_comes_from_elsewhere(page: str) -> None:
+    """No address but those of the page itself and of data; names of XML dialects are no addresses."""
+    for tag, attributes in Reader(page).tags:
+        for name in ("src", "href", "xlink:href", "action", "srcset", "data"):
+            value = attributes.get(name)
+            assert value is None or value.startswith(("#", "data:")), (tag, name, value)
+    assert "@import" not in page
+    assert re.findall(r"url\((?!#)", page) == []
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_name_is_text(name: str, tmp_path: Path) -> None:
+    """It is read as it was given, and makes neither elements nor templates of its own."""
+    fields = dict.fromkeys(("model", "statement", "source", "reason", "command", "because", "where"), name)
+    read_, harmless = (
+        Reader(html(read(make(tmp_path / folder, [one], bare=True))))
+        for folder, one in (("hostile", judged(f"other.{name}", **fields)), ("plain", judged("other.x")))
+    )
+    assert "".join(read_.said).count(name) > 8
+    assert f"other.{name}" in read_.ids()
+    assert [tag for tag, _ in read_.tags] == [tag for tag, _ in harmless.tags]
+
+
+def test_every_figure_is_drawn(page: str) -> None:
+    ids = Reader(page).ids()
+    drawn = {name.removeprefix("figure-").rsplit("-", 2)[0] for name in ids if name.endswith("-svg")}
+    assert drawn == {plate.key for plate in PLATES}
+    assert "No evidence for this figure" not in page
+
+
+@pytest.mark.parametrize("plate", PLATES, ids=lambda plate: plate.key)
+def test_figures_follow_the_evidence(plate, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]  # a plate
+    """Other numbers give another figure; the same numbers the same one. Circuits are lists of heads: they lose one."""
+    pictures = []
+    for name, shift in (("one", 0.0), ("same", 0.0), ("other", 0.7)):
+        (model,) = read(make(tmp_path / name, [judged()], shift=shift)).models
+        if plate.key == "circuit" and shift:
+            model.about["circuit"].pop()
+        if plate.key == "pruned" and shift:
+            rows = model.evidence["pruning"].rows
+            rows["removed"] = rows["group"] == "A"
+        figure = plate.draw(model)
+        figure.savefig(tmp_path / "figure.png", dpi=40)
+        pictures.append((tmp_path / "figure.png").read_bytes())
+    assert pictures[0] == pictures[1]
+    assert pictures[0] != pictures[2]
+
+
+def test_a_model_without_evidence_says_so(tmp_path: Path) -> None:
+    text = html(read(make(tmp_path / "r", [judged()], bare=True)))
+    assert text.count("No evidence for this figure") == len(PLATES)
+
+
+def test_eighty_claims_on_four_models_stay_below_five_megabytes(tmp_path: Path) -> None:
+    """With figures of models of 48 layers and 16 heads, and 300 numbers behind each estimate."""
+    sample = tuple(float(n % 17) + n / 300 for n in range(300))
+    prefixes = ("tracing.", "circuit.", "roles.", "binding.")
+    claims = [
+        judged(f"{prefixes[n % 4]}claim_{n}", f"model {model}", sample=sample, reason="as long as reasons are " * 6)
+        for n in range(80)
+        for model in range(4)
+    ]
+    size = len(html(read(make(tmp_path / "r", claims, layers=48, heads=16))).encode())
+    assert 1_000_000 < size < 5_000_000, f"{size:,} bytes"
+
+
+def test_the_sentence_at_the_top() -> None:
+    verdicts = ["REPLICATED"] * 27 + ["NOT REPLICATED"] * 2 + ["INCONCLUSIVE"] * 2
+    claims = [judged(f"roles.{number}", verdict=verdict) for number, verdict in enumerate(verdicts)]
+    assert sentence(claims) == "27 of 31 claims replicated, 2 not, 2 inconclusive."
+    more = [*claims, judged("a", verdict="NOT APPLICABLE"), judged("b", kind="report")]
+    assert (
+        sentence(more)
+        == "27 of 31 claims replicated, 2 not, 2 inconclusive (1 not applicable and 1 only reported besides)."
+    )
+    assert sentence(claims[:1]) == "1 of 1 claim replicated."
+
+
+def test_failures_are_told_by_reason() -> None:
+    """What was not expected comes first; claims that failed for one reason stand together."""
+    failed = {"verdict": "NOT REPLICATED", "expected": "NOT REPLICATED"}
+    claims = [
+        judged("a", **failed, because="one"),
+        judged("b"),
+        judged("c", verdict="INVALID", gate="group_present", expected="INVALID (group_present)", because="gone"),
+        judged("d", **failed, because="one"),
+        judged("e", verdict="NOT REPLICATED", because="odd"),
+    ]
+    found = failures(claims)
+    assert [(one.why, one.ids, one.as_expected) for one in found] == [
+        ("odd", ("e",), False),
+        ("one", ("a", "d"), True),
+        ("gone", ("c",), True),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("verdict", "expected", "planted", "said"),
+    [
+        ("NOT REPLICATED", "NOT REPLICATED", True, "as planted"),
+        ("NOT REPLICATED", "REPLICATED", True, "differs from what was planted: REPLICATED"),
+        ("REPLICATED", "NOT REPLICATED", True, "differs from what was planted: NOT REPLICATED"),
+        ("NOT REPLICATED", "REPLICATED", False, "the paper asserts it"),
+        ("REPLICATED", "REPLICATED", False, "as the paper says"),
+        ("NOT REPLICATED", None, False, "reported, not asserted by the paper"),
+    ],
+)
+def test_what_was_expected_stands_beside_the_verdict(
+    verdict: str, expected: str | None, planted: bool, said: str, tmp_path: Path
+) -> None:
+    found = judged(verdict=verdict, expected=expected, because=None)
+    assert standing(found, planted=planted) == said
+    text = html(read(make(tmp_path / "r", [found], kind="planted" if planted else "folder", bare=True)))
+    (line,) = re.findall(r'<details class="cell".*?</summary>', text, flags=re.DOTALL)
+    assert f">{said}<" in line
+    assert re.search(rf"</span> {verdict}</strong>", line)
+
+
+def test_an_interval_stands_where_it_is() -> None:
+    """Left of what it is held against if it is smaller, and inside the band if it is within the margin."""
+    near, far = strip(judged(measured=0.1, low=0.05, high=0.15)), strip(judged(measured=-3.0, low=-4.0, high=-2.0))
+    assert near
+    assert near.band
+    assert near.band[0] < near.line[0] < near.mean < near.line[1] < near.band[1]
+    assert far
+    assert far.band
+    assert far.against is not None
+    assert far.line[1] < far.band[0] < far.against
+    assert strip(judged(measured=None, low=None, high=None)) is None
+
+
+def test_a_distribution_has_all_its_numbers() -> None:
+    found = histogram([0.0, 0.0, 0.0, 1.0])
+    assert found
+    assert found.path.count("M") == 2
+    assert (found.units, found.tallest, found.left, found.right) == (4, 3, "0", "1")
+    assert found.mean == pytest.approx(50)  # a quarter of the width of 200
+    assert histogram([2.0, 2.0]) is None
+    assert histogram([]) is None
