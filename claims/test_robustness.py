@@ -11,11 +11,9 @@ from claims.rows import judges
 from claims.samples import balanced, of_circuit, of_random, shift
 from fixtures.study import Study
 from rebinding.claim import Claim
-from rebinding.designs import DesignName
 from rebinding.evidence import Evidence
 from rebinding.judging import Part, all_of
 from rebinding.verdicts import Verdict, effect, guarded, no_effect, ordering
-from rebinding.words import Split
 
 OURS: dict[str, Any] = {"source": "beyond the paper"}
 BINDING: dict[str, Any] = OURS | {

@@ -19,6 +19,7 @@ from types import MappingProxyType
 from typing import Literal, TypeAlias
 
 from rebinding.chat import Form
+from rebinding.subjects.devices import Dtype
 from rebinding.subjects.errors import NoSuchFolder, UnknownName
 
 Kind: TypeAlias = Literal["planted", "shape", "folder", "hub"]
@@ -29,12 +30,14 @@ class Alias:
     """A model of the paper. A `revision` of None means the head of the Hub repository's main branch.
 
     The commit that was loaded is recorded with every subject, so a run says what it used even where none was pinned.
+    `dtype` is the one in which the weights are published and in which claims are judged.
     """
 
     name: str
     hub_id: str
     form: Form
     revision: str | None = None
+    dtype: Dtype = "bfloat16"
 
 
 ALIASES: Mapping[str, Alias] = MappingProxyType(

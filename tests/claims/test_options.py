@@ -71,6 +71,8 @@ def test_a_variant_is_judged_on_the_claims_it_was_made_for() -> None:
         ({"model": ["planted:global+missing"]}, "global has no variant"),
         ({"device": "cuda:99"}, "CUDA"),
         ({"circuit": "published", "model": ["shape:gemma2-9b"]}, "prints no heads"),
+        ({"dtype": "float32", "model": ["gemma2-9b"]}, "gemma2-9b is on record in bfloat16"),
+        ({"dtype": "bfloat16", "model": ["planted:pointer"]}, "planted models are made in float32"),
         ({"circuit": "nowhere.json", "model": ["planted:pointer"]}, "nor a file"),
     ],
 )
@@ -91,6 +93,17 @@ def test_a_store_is_a_folder(tmp_path: Path) -> None:
     file.touch()
     with pytest.raises(pytest.UsageError, match="is a file"):
         settings(store=str(file), model=["planted:pointer"])
+
+
+def test_what_stands_in_is_computed_as_it_was_saved(tmp_path: Path) -> None:
+    config = tmp_path / "config.json"
+    config.write_text('{"num_hidden_layers": 7, "num_attention_heads": 8, "dtype": "float32"}')
+    (model,) = settings(model=[f"gemma2-9b={tmp_path}"], dtype="float16").models
+    assert model.dtype == "float32"
+    config.write_text('{"num_hidden_layers": 42, "num_attention_heads": 16, "dtype": "float32"}')
+    assert model.dtype == "bfloat16"
+    with pytest.raises(pytest.UsageError, match="on record in bfloat16"):
+        settings(model=[f"gemma2-9b={tmp_path}"], dtype="float32")
 
 
 def test_published_heads_need_the_published_shape(tmp_path: Path) -> None:

@@ -6,6 +6,9 @@ import json
 
 import pytest
 
+from rebinding.planted import build
+from tests.claims.runs import folder_of
+
 pytest_plugins = ["pytester"]
 
 ROWS = """
@@ -51,6 +54,19 @@ def test_a_planted_verdict_must_be_the_truth(run, pytester: pytest.Pytester) -> 
         "binding.q_redirects": ("INCONCLUSIVE", "REPLICATED"),
     }
     assert 'name="verdict" value="INCONCLUSIVE"' in (pytester.path / "out.xml").read_text()
+
+
+@pytest.mark.parametrize(("option", "code"), [((), 0), (("--strict-verdicts",), 1)])
+def test_an_open_verdict_fails_a_run_only_if_asked(
+    option: tuple[str, ...], code: int, pytester: pytest.Pytester
+) -> None:
+    plant = build("pointer")
+    folder = folder_of(plant.model, plant.tokenizer, pytester.path / "model")
+    pytester.makepyfile(test_small=ROWS)
+    given = ("--model", str(folder), "--device", "cpu", "--samples", "12", "--no-store", "-p", "no:cacheprovider")
+    found = pytester.runpytest_inprocess("-p", "fixtures.plugin", *given, *option, "-k", "q_redirects or q_strongest")
+    found.stdout.fnmatch_lines(["*1 reported, 1 inconclusive*"])
+    assert found.ret == code
 
 
 def test_the_papers_models_are_listed_and_refused_without_a_gpu(

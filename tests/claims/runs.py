@@ -1,0 +1,41 @@
+"""Runs of the real claims in a process of their own, and what came out."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def run(*given: str) -> subprocess.CompletedProcess[str]:
+    """`pytest claims` with options."""
+    command = [sys.executable, "-m", "pytest", "claims", *given, "-q", "-p", "no:cacheprovider"]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+def verdicts(junit: Path) -> dict[str, str]:
+    """The verdict of every claim in a JUnit file, with the gate of those that are INVALID."""
+    found = {}
+    for case in ET.parse(junit).iter("testcase"):
+        told = {one.attrib["name"]: one.attrib["value"] for one in case.iter("property")}
+        if "verdict" in told:
+            gate = f" ({told['gate']})" if "gate" in told else ""
+            found[told["id"]] = told["verdict"] + gate
+    return found
+
+
+def folder_of(model: object, tokenizer: object, there: Path) -> Path:
+    """Save a model as a user would have it."""
+    model.save_pretrained(there)  # type: ignore[attr-defined]  # a model of the library
+    tokenizer.save_pretrained(there)  # type: ignore[attr-defined]  # and its tokenizer
+    return there
+
+
+def ok(done: subprocess.CompletedProcess[str], code: pytest.ExitCode = pytest.ExitCode.OK) -> None:
+    """Fail with what the run said unless it ended as it should."""
+    assert done.returncode == code, f"{done.stdout[-3000:]}\n{done.stderr[-2000:]}"

@@ -1,0 +1,88 @@
+"""The way of the paper's models, end to end, with folders that stand in for them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import Gemma2ForCausalLM
+
+from rebinding.circuit import Circuit, Owner, save
+from rebinding.planted import build
+from rebinding.subjects import ALIASES
+from tests.claims.runs import folder_of, ok, run, verdicts
+from tests.claims.test_rows import claims
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A plant, and the same shape with random weights."""
+    there, plant = tmp_path_factory.mktemp("folders"), build("pointer", "gemma2")
+    torch.manual_seed(0)
+    random = Gemma2ForCausalLM(plant.model.config)
+    return {
+        name: folder_of(model, plant.tokenizer, there / name)
+        for name, model in (("planted", plant.model), ("random", random))
+    }
+
+
+def test_random_weights_are_invalid_and_fail_the_run(folders: dict[str, Path], tmp_path: Path) -> None:
+    junit = tmp_path / "found.xml"
+    stand_in = f"gemma2-9b={folders['random']}"
+    done = run("--model", stand_in, "--device", "cpu", "--samples", "20", "--no-store", "--junitxml", str(junit))
+    ok(done, pytest.ExitCode.TESTS_FAILED)
+    found = verdicts(junit)
+    assert set(found) == {claim.id for claim in claims()}
+    assert set(found.values()) == {"INVALID (above_chance)"}
+    assert "has another shape than gemma2-9b" in done.stdout
+
+
+@pytest.mark.slow
+def test_a_planted_folder_is_judged_against_the_papers_numbers(folders: dict[str, Path], tmp_path: Path) -> None:
+    junit = tmp_path / "found.xml"
+    wanted = "binding.q_redirects or table.q.dR or chain.A_logits or object_keys_read_out or boxes_emerge"
+    stand_in = f"gemma2-9b={folders['planted']}"
+    given = ("--device", "cpu", "--samples", "24", "--no-store", "--junitxml", str(junit), "-k", wanted)
+    done = run("--model", stand_in, *given)
+    ok(done, pytest.ExitCode.TESTS_FAILED)
+    assert verdicts(junit) == {
+        "binding.q_redirects": "REPLICATED",
+        "binding.table.q.dR": "NOT REPLICATED",  # 13 nats where the paper has 2.66
+        "binding.object_keys_read_out": "NOT REPLICATED",
+        "circuit.chain.A_logits": "REPLICATED",
+        "tracing.boxes_emerge_after_swap": "REPLICATED",
+        "tracing.five_boxes.boxes_emerge_after_swap": "REPLICATED",
+    }
+
+
+def test_a_folder_of_its_own_is_reported_and_not_asserted(folders: dict[str, Path]) -> None:
+    given = ("--device", "cpu", "--samples", "24", "--no-store", "-k", "object_keys_read_out or table.q.dR")
+    done = run("--model", str(folders["planted"]), *given)
+    ok(done)
+    assert "2 reported" in done.stdout
+    assert "NOT APPLICABLE" in done.stdout, "there are no printed numbers for it"
+
+
+def test_a_file_of_another_models_circuit_stops_before_anything_runs(folders: dict[str, Path], tmp_path: Path) -> None:
+    file = tmp_path / "circuit.json"
+    save(Circuit(build("pointer").circuit), Owner("another", "0123", 7, 8), file)
+    done = run("--model", str(folders["planted"]), "--device", "cpu", "--no-store", "--circuit", str(file))
+    ok(done, pytest.ExitCode.TESTS_FAILED)
+    assert f"{len(list(claims()))} failed" in done.stdout
+    assert "belongs to another" in done.stdout
+
+
+def test_without_a_gpu_the_papers_models_are_listed_and_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    listed = run("-m", "gpu", "--collect-only")
+    ok(listed)
+    ids = [claim.id for claim in claims()]
+    for alias in ALIASES:
+        assert all(f"[{alias}-{claim}]" in listed.stdout for claim in ids), alias
+    refused = run("-m", "gpu")
+    ok(refused, pytest.ExitCode.USAGE_ERROR)
+    assert "need a CUDA device" in refused.stderr
+    skipped = run("-m", "gpu", "--skip-unavailable")
+    ok(skipped)
+    assert f"{len(ALIASES) * len(ids)} skipped" in skipped.stdout

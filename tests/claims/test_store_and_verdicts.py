@@ -1,0 +1,88 @@
+"""Whatever happens to the store, the verdicts are the same."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.claims.runs import ROOT, ok, run, verdicts
+
+WANTED = "binding.q_redirects or qk_cancels or e_prime or robust.third_slot or chain.A_logits"
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
+    """A store after a run, and the verdicts of that run."""
+    there = tmp_path_factory.mktemp("kept")
+    return there / "store", judged(there / "store", there / "first.xml")
+
+
+def judged(store: Path, junit: Path) -> dict[str, str]:
+    ok(run("--model", "planted:pointer", "--store", str(store), "--junitxml", str(junit), "-k", WANTED))
+    found = verdicts(junit)
+    assert len(found) == 5
+    return found
+
+
+def shards(store: Path) -> list[Path]:
+    return sorted(path for path in store.rglob("*") if path.suffix in (".parquet", ".sha256"))
+
+
+def test_a_second_run_reads_what_the_first_has_computed(kept: tuple[Path, dict[str, str]], tmp_path: Path) -> None:
+    store, first = kept
+    before = {path: path.stat().st_mtime_ns for path in shards(store)}
+    assert before
+    assert judged(store, tmp_path / "again.xml") == first
+    assert {path: path.stat().st_mtime_ns for path in shards(store)} == before
+
+
+@pytest.mark.slow
+def test_damage_is_noticed_and_made_good(kept: tuple[Path, dict[str, str]], tmp_path: Path) -> None:
+    store, first = kept
+    ruined = shards(store)
+    for number, path in enumerate(ruined):
+        content = path.read_bytes()
+        path.write_bytes((content[: len(content) // 2], b"", content[::-1])[number % 3])
+    done = run("--model", "planted:pointer", "--store", str(store), "-k", WANTED)
+    ok(done)
+    assert "damaged" in done.stdout
+    assert judged(store, tmp_path / "again.xml") == first
+
+
+@pytest.mark.slow
+def test_without_its_store_a_run_says_the_same(kept: tuple[Path, dict[str, str]], tmp_path: Path) -> None:
+    junit = tmp_path / "none.xml"
+    ok(run("--model", "planted:pointer", "--no-store", "--junitxml", str(junit), "-k", WANTED))
+    assert verdicts(junit) == kept[1]
+
+
+@pytest.mark.slow
+def test_a_killed_run_leaves_a_store_to_go_on_from(kept: tuple[Path, dict[str, str]], tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    given = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "claims",
+        "--model",
+        "planted:pointer",
+        "--store",
+        str(store),
+        "-k",
+        WANTED,
+    ]
+    running = subprocess.Popen([*given, "-q"], cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while running.poll() is None and not any(store.rglob("*.parquet")):
+        time.sleep(0.01)
+    running.send_signal(signal.SIGKILL)
+    running.wait()
+    left = {path: path.stat().st_mtime_ns for path in store.rglob("*.parquet")}
+    assert left
+    assert judged(store, tmp_path / "again.xml") == kept[1]
+    whole = [path for path in left if path.with_suffix(".sha256").is_file()]
+    assert any(path.stat().st_mtime_ns == left[path] for path in whole), "what was done is not done again"
