@@ -78,6 +78,8 @@ def _seated(wiring: Wiring, this: Family, layout: Layout, tokenizer: Any, seed: 
     specials = {f"{name}_token_id": getattr(tokenizer, f"{name}_token_id") for name in ("bos", "eos", "pad")}
     problem: WiringError | None = None
     for heads, kv_heads in SIZES:
+        if layout.hidden % heads:  # refused by some families, though the head size does not follow from it here
+            continue
         shape = Shape(len(tokenizer), layout.hidden, wiring.layers, heads, kv_heads, HEAD_DIM, INTERMEDIATE, specials)
         model = empty_model(this, shape)
         try:
