@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
 
@@ -191,7 +192,7 @@ def correct_ones(surgeon: Surgeon, pool: Iterator[TracedPair], n: int) -> list[T
     """
     kept: list[TracedPair] = []
     while len(kept) < n:
-        part = [pair for pair, _ in zip(pool, range(min(BLOCK, n - len(kept))), strict=False)]
+        part = list(islice(pool, min(BLOCK, n - len(kept))))
         if not part:
             break
         wanted = torch.tensor([pair.candidates for pair in part])  # (prompt, candidate)

@@ -56,6 +56,7 @@ def test_a_planted_folder_is_judged_against_the_papers_numbers(folders: dict[str
     }
 
 
+@pytest.mark.slow
 def test_a_folder_of_its_own_is_reported_and_not_asserted(folders: dict[str, Path]) -> None:
     given = ("--device", "cpu", "--samples", "24", "--no-store", "-k", "object_keys_read_out or table.q.dR")
     done = run("--model", str(folders["planted"]), *given)

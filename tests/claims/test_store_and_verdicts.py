@@ -12,6 +12,7 @@ import pytest
 
 from tests.claims.runs import ROOT, ok, run, verdicts
 
+pytestmark = pytest.mark.slow
 WANTED = "binding.q_redirects or qk_cancels or e_prime or robust.third_slot or chain.A_logits"
 
 
@@ -41,7 +42,6 @@ def test_a_second_run_reads_what_the_first_has_computed(kept: tuple[Path, dict[s
     assert {path: path.stat().st_mtime_ns for path in shards(store)} == before
 
 
-@pytest.mark.slow
 def test_damage_is_noticed_and_made_good(kept: tuple[Path, dict[str, str]], tmp_path: Path) -> None:
     store, first = kept
     ruined = shards(store)
@@ -54,14 +54,12 @@ def test_damage_is_noticed_and_made_good(kept: tuple[Path, dict[str, str]], tmp_
     assert judged(store, tmp_path / "again.xml") == first
 
 
-@pytest.mark.slow
 def test_without_its_store_a_run_says_the_same(kept: tuple[Path, dict[str, str]], tmp_path: Path) -> None:
     junit = tmp_path / "none.xml"
     ok(run("--model", "planted:pointer", "--no-store", "--junitxml", str(junit), "-k", WANTED))
     assert verdicts(junit) == kept[1]
 
 
-@pytest.mark.slow
 def test_a_killed_run_leaves_a_store_to_go_on_from(kept: tuple[Path, dict[str, str]], tmp_path: Path) -> None:
     store = tmp_path / "store"
     given = [

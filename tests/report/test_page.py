@@ -125,6 +125,7 @@ def test_a_model_without_evidence_says_so(tmp_path: Path) -> None:
     assert text.count("No evidence for this figure") == len(PLATES)
 
 
+@pytest.mark.slow
 def test_eighty_claims_on_four_models_stay_below_five_megabytes(tmp_path: Path) -> None:
     """With figures of models of 48 layers and 16 heads, and 300 numbers behind each estimate."""
     sample = tuple(float(n % 17) + n / 300 for n in range(300))
