@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from rebinding.claim import margin_of
+from rebinding.claim import Claim, margin_of
 from rebinding.evidence import Evidence
 from rebinding.experiments.binding_measures import per_example
 from rebinding.experiments.discovery import scores, select
 from rebinding.experiments.roles import group_effects
 from rebinding.experiments.tracing_summary import claimable
+from rebinding.judging import Part
+from rebinding.verdicts import ordering
 
 Array = npt.NDArray[np.float64]
 RESAMPLES = 20
@@ -80,6 +83,12 @@ def of_random(evidence: Evidence, measure: str) -> Array:
     """One measure of the random circuits: (draw, prompt)."""
     names = [name for name in evidence.rows["circuit"].unique() if name.startswith("random ")]
     return np.stack([of_circuit(evidence, name, measure).astype(np.float64) for name in names])
+
+
+def over_random(claim: Claim, evidence: Evidence) -> Part:
+    """Hits of the circuit against those of random ones on the same prompts."""
+    mine = of_circuit(evidence, "circuit", "hit").astype(float)
+    return partial(ordering, mine, of_random(evidence, "hit"), unit="nested", margin=claim.margin("accuracy"))
 
 
 def lost(evidence: Evidence, heads: Sequence[tuple[int, int]]) -> Array:

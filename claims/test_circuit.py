@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from claims.rows import judges
-from claims.samples import lost, of_circuit, of_random, reselected
+from claims.samples import lost, of_circuit, of_random, over_random, reselected
 from fixtures.study import Study
 from rebinding.claim import Claim
 from rebinding.evidence import Evidence
@@ -192,12 +192,6 @@ def held_against(claim: Claim, study: Study, id: str, values: Any, **options: An
     if paper is None:
         return not_applicable(claim.kind, "the paper prints no number for this model")
     return value(values, paper, **options)
-
-
-def over_random(claim: Claim, evidence: Evidence) -> Part:
-    """Hits of the circuit against those of random ones on the same prompts."""
-    mine = of_circuit(evidence, "circuit", "hit").astype(float)
-    return partial(ordering, mine, of_random(evidence, "hit"), unit="nested", margin=claim.margin("accuracy"))
 
 
 @judges(FULL_ACCURACY)

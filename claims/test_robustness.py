@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 
 from claims.rows import judges
-from claims.samples import balanced, of_circuit, of_random, shift
+from claims.samples import balanced, over_random, shift
 from fixtures.study import Study
 from rebinding.claim import Claim
-from rebinding.evidence import Evidence
 from rebinding.judging import Part, all_of
 from rebinding.verdicts import Verdict, effect, guarded, no_effect, ordering
 
@@ -127,12 +126,6 @@ def test_shifts_leave_the_spread_of_random_directions(claim: Claim, study: Study
         smaller = random + claim.margin() < shift(evidence, name, "dR").mean()
         parts[name] = partial(effect, np.asarray(smaller), above=MOST, margin=0.0, unit=claim.unit)
     return all_of(claim.kind, parts)
-
-
-def over_random(claim: Claim, evidence: Evidence) -> Part:
-    """Hits of the circuit against those of random ones on the same prompts."""
-    mine = of_circuit(evidence, "circuit", "hit").astype(float)
-    return partial(ordering, mine, of_random(evidence, "hit"), unit="nested", margin=claim.margin())
 
 
 @judges(BALANCED_MEAN)

@@ -8,6 +8,7 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
+from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 ROOT = Path(__file__).parents[2]
 
@@ -29,10 +30,10 @@ def verdicts(junit: Path) -> dict[str, str]:
     return found
 
 
-def folder_of(model: object, tokenizer: object, there: Path) -> Path:
+def folder_of(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, there: Path) -> Path:
     """Save a model as a user would have it."""
-    model.save_pretrained(there)  # type: ignore[attr-defined]  # a model of the library
-    tokenizer.save_pretrained(there)  # type: ignore[attr-defined]  # and its tokenizer
+    model.save_pretrained(there)
+    tokenizer.save_pretrained(there)
     return there
 
 

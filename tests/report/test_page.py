@@ -12,7 +12,7 @@ import pytest
 from rebinding.report.drawn import histogram, strip
 from rebinding.report.folder import read
 from rebinding.report.page import html, render
-from rebinding.report.plates import PLATES
+from rebinding.report.plates import PLATES, Plate
 from rebinding.report.summary import failures, sentence, standing
 from tests.report.folders import judged, make
 
@@ -103,7 +103,7 @@ def test_every_figure_is_drawn(page: str) -> None:
 
 
 @pytest.mark.parametrize("plate", PLATES, ids=lambda plate: plate.key)
-def test_figures_follow_the_evidence(plate, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]  # a plate
+def test_figures_follow_the_evidence(plate: Plate, tmp_path: Path) -> None:
     """Other numbers give another figure; the same numbers the same one. Circuits are lists of heads: they lose one."""
     pictures = []
     for name, shift in (("one", 0.0), ("same", 0.0), ("other", 0.7)):

@@ -41,7 +41,8 @@ def test_the_ones_used_last_stay() -> None:
     assert keeping.recordings.bytes() <= 2 * size
     assert keeping.record(batches[0]) is first
     assert keeping.record(batches[1]) is not second, "it was used least recently, and had to go"
-    assert surgeon(size - 1).record(PROMPTS) is not None
+    small = surgeon(size - 1)
+    assert small.record(PROMPTS) is not small.record(PROMPTS), "what does not fit is given and not kept"
 
 
 def test_a_run_leaves_what_is_kept_alone() -> None:
