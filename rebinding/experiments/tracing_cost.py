@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
+
 from rebinding.experiments.tracing import cells_of, work_of
 from rebinding.surgery import Anatomy
 
@@ -32,13 +34,17 @@ def tracing_cost(
 ) -> TracingCost:
     """The cost of the full map of a mode whose pairs differ in the tokens `differing`; `inner` is the MLP's width.
 
-    The naive procedure is granted that it computes logits of one token only.
+    The naive procedure is granted that it computes logits of one token only. The replay computes nothing but keys and
+    values in the last layer, except for the token that is read. Recordings are counted in full: that prompts begin
+    alike makes them cheaper by a share that depends on the batch.
     """
     layers, tokens = range(anatomy.n_layers), range(length)
     cells = cells_of(differing, layers, tokens)[None]  # (prompt, layer, token)
     per_token_layer, logits = operations(anatomy, inner, length), anatomy.hidden * anatomy.vocabulary
     whole = anatomy.n_layers * length * per_token_layer + logits
     replayed = int(work_of(cells, layers, tokens, length, anatomy.n_layers).sum()) * per_token_layer
+    unread = int((cells * (length - 1 - torch.arange(length))).sum())  # tokens of the last layer, over all cells
+    replayed -= unread * (per_token_layer - 2 * anatomy.hidden * anatomy.n_kv_heads * anatomy.head_dim)
     run, every = int(cells.sum()), anatomy.n_layers * length
     return TracingCost(
         every * prompts, run * prompts, (2 * whole + replayed + run * logits) * prompts, (every + 1) * whole * prompts

@@ -19,13 +19,13 @@ def story(bench: Bench, name: DesignName, boxes: int) -> Design:
 
 
 def traced(bench: Bench, name: DesignName, mode: str, roles: Sequence[str], *, boxes: int, n: int) -> Evidence:
-    """The map of one mode, at the tokens that have a role which begins like one of `roles`."""
+    """The map of one mode, at the tokens that have one of these roles; `context_box` is the label of every slot."""
     settings = {"design": name, "mode": mode, "roles": list(roles), "boxes": boxes, "n": n}
 
     def compute() -> Evidence:
         drawn = story(bench, name, boxes)
         first = traced_pair(bench.encoder, drawn.tracing(EVALUATION, mode))
-        tokens = sorted({at for role, at in first.original.roles.items() if role.startswith(tuple(roles))})
+        tokens = sorted({at for role, at in first.original.roles.items() if role.partition("[")[0] in roles})
         return trace_design(
             bench.surgeon, bench.encoder, drawn, mode=mode, n=n, first_id=EVALUATION, tokens=tokens, shelf=bench.shelf
         )

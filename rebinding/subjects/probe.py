@@ -73,6 +73,11 @@ class Watched:
         """Nothing stands before the probe."""
         return None
 
+    @property
+    def skip(self) -> int:
+        """Everything is looked at."""
+        return 0
+
 
 def token_device(model: PreTrainedModel) -> torch.device:
     """Where token ids go: to the embedding."""

@@ -53,12 +53,13 @@ class SharedPrefix:
     """Recorded keys and values of the prompts that the rows continue, and which row continues which.
 
     `keys`, `values`: (prompt, kv head, prefix, head_dim). `place` is each row's place in a table of `prompts x width`
-    cells, in which the rows of one prompt stand side by side; cells without a row hold zeros and are thrown away.
+    cells, in which the rows of one prompt stand side by side; cells without a row hold zeros and are thrown away. None:
+    every row stands in its place already.
     """
 
     keys: Tensor
     values: Tensor
-    place: Tensor
+    place: Tensor | None
     width: int
 
     def scores(self, query: Tensor) -> Tensor:
@@ -72,7 +73,9 @@ class SharedPrefix:
     def _pack(self, rows: Tensor) -> Tensor:
         n_rows, heads, length, inner = rows.shape
         prompts, kv = self.keys.shape[:2]
-        if prompts * self.width != n_rows:
+        if self.place is None:
+            table = rows
+        elif prompts * self.width != n_rows:
             table = rows.new_zeros(prompts * self.width, heads, length, inner)
             table[self.place] = rows
         else:
@@ -85,8 +88,9 @@ class SharedPrefix:
     def _unpack(self, packed: Tensor, heads: int, length: int) -> Tensor:
         prompts, kv, _, inner = packed.shape
         cells = packed.view(prompts, kv, self.width, heads // kv, length, inner).transpose(1, 2)
-        rows = cells[self.place // self.width, self.place % self.width]  # (row, kv head, head, query, inner)
-        return rows.view(-1, heads, length, inner)
+        if self.place is not None:
+            cells = cells[self.place // self.width, self.place % self.width]  # (row, kv head, head, query, inner)
+        return cells.reshape(-1, heads, length, inner)
 
 
 class Rules(Protocol):
@@ -100,6 +104,10 @@ class Rules(Protocol):
 
     def prefix(self, layer: int) -> SharedPrefix | None:
         """The recorded keys and values that stand before the call's own."""
+
+    @property
+    def skip(self) -> int:
+        """How many of the call's first queries nobody needs: their z is zero."""
 
 
 def attention(
@@ -123,7 +131,8 @@ def attention(
     def see(stage: Stage, tensor: Tensor) -> Tensor:
         return tensor if rules is None else rules.see(layer, stage, tensor)
 
-    before = None if rules is None else rules.prefix(layer)
+    before, skip = (None, 0) if rules is None else (rules.prefix(layer), rules.skip)
+    query, attention_mask = query[:, :, skip:], None if attention_mask is None else attention_mask[:, :, skip:]
     query, key, value = see("q_rot", query), see("keys", key), see("values", value)
     if before is None or rules is None or rules.per_query_head(layer):
         group = query.shape[1] // key.shape[1]
@@ -143,7 +152,10 @@ def attention(
     z = _grouped(pattern[..., cut:], value)  # (batch, head, query, head_dim)
     if before is not None:
         z = z.add_(before.mix(pattern[..., :cut]))
-    return see("z", z).transpose(1, 2).contiguous(), pattern
+    z = see("z", z).transpose(1, 2)  # (batch, query, head, head_dim)
+    if skip:
+        z = torch.cat([z.new_zeros(z.shape[0], skip, *z.shape[2:]), z], dim=1)
+    return z.contiguous(), pattern
 
 
 def _grouped(rows: Tensor, per_kv_head: Tensor) -> Tensor:

@@ -70,6 +70,10 @@ class _HeldRules:
     def prefix(self, layer: int) -> SharedPrefix | None:
         return shared_prefix(self.recording, layer, self.source, self.recording.length)
 
+    @property
+    def skip(self) -> int:
+        return 0
+
 
 @torch.no_grad()
 def run_held(

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from transformers import PreTrainedModel
+from torch import Tensor
 
 from rebinding.surgery.anatomy import Anatomy
-from rebinding.surgery.attention import SharedPrefix, Stage
 from rebinding.surgery.sites import Read, Site, SurgeryError
 
 LayerCall = dict[str, Any]
@@ -96,107 +92,6 @@ def gather(values: Tensor, places: Tensor, read: Read, rows: Tensor, *, start: i
         return values[at[:, None], positions]  # (row, position, width)
     heads = lines(read.heads, rows).to(values.device)  # (row, head)
     return values[at[:, None, None], heads[:, :, None], positions[:, None, :]]  # (row, head, position, width)
-
-
-@dataclass(eq=False)
-class _Recorder:
-    """The rules of a recording run: change nothing (or hold z at given values), keep what was asked for."""
-
-    wanted: frozenset[str]
-    held: Sequence[Tensor] | None = None
-    kept: dict[str, list[Tensor]] = field(default_factory=dict)
-
-    def see(self, layer: int, stage: Stage, value: Tensor) -> Tensor:
-        if stage == "z" and self.held is not None:
-            value = self.held[layer].to(value)[None].expand_as(value)
-        if stage in self.wanted:
-            self.kept.setdefault(stage, []).append(value.detach())
-        return value
-
-    def per_query_head(self, layer: int) -> bool:
-        return False
-
-    def prefix(self, layer: int) -> SharedPrefix | None:
-        return None
-
-
-@torch.no_grad()
-def record(
-    model: PreTrainedModel,
-    anatomy: Anatomy,
-    tokens: Tensor,
-    *,
-    keep: Collection[Site] = (),
-    held: Sequence[Tensor] | None = None,
-    rows: int = 64,
-) -> Recording:
-    """Run the model once over `tokens` (prompt, token), `rows` prompts at a time, and keep what replays need.
-
-    With `held`, one tensor (head, token, head_dim) a layer, every head's output is held at these values instead.
-    """
-    if tokens.ndim != 2 or tokens.shape[1] < 2:
-        raise SurgeryError(f"tokens must be (prompt, token) with at least two tokens; got shape {tuple(tokens.shape)}")
-    wanted = frozenset(keep) | {"keys", "values"}
-    if "logits" in keep:
-        raise SurgeryError("logits are not kept for every token; read them where they are wanted")
-    parts = [_record_part(model, anatomy, part, _Recorder(wanted, held)) for part in tokens.split(rows)]
-    sites = {
-        site: [torch.cat([sites[site][layer] for sites, _ in parts]) for layer in range(len(parts[0][0][site]))]
-        for site in parts[0][0]
-    }
-    return Recording(tokens, sites, parts[0][1])
-
-
-def _record_part(
-    model: PreTrainedModel, anatomy: Anatomy, tokens: Tensor, recorder: _Recorder
-) -> tuple[dict[str, list[Tensor]], list[LayerCall]]:
-    calls: list[LayerCall] = []
-    with _watch(model, anatomy, recorder, calls):
-        embedding = next(model.get_input_embeddings().parameters())
-        model.get_submodule(anatomy.decoder)(input_ids=tokens.to(embedding.device), use_cache=False, rules=recorder)
-    return recorder.kept, calls
-
-
-@contextmanager
-def _watch(model: PreTrainedModel, anatomy: Anatomy, recorder: _Recorder, calls: list[LayerCall]) -> Iterator[None]:
-    """Hooks for what does not pass the attention function; gone when the block ends, however it ends."""
-    handles = []
-
-    def keep(site: str, value: Tensor) -> None:
-        recorder.kept.setdefault(site, []).append(value.detach())
-
-    def before_layer(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        given = dict(inspect.signature(type(module).forward).bind(module, *args, **kwargs).arguments)
-        del given["self"]
-        keep("resid", given.pop("hidden_states"))
-        rest = given.pop("kwargs", {})
-        calls.append(layer_call(type(module).__name__, {**given, **rest}))
-
-    def after_last(module: nn.Module, args: tuple[Any, ...]) -> None:
-        keep("resid", args[0])
-
-    try:
-        for layer in anatomy.layer_modules(model):
-            handles.append(layer.register_forward_pre_hook(before_layer, with_kwargs=True))
-            for site in recorder.wanted & {"q", "k", "v", "mlp_out"}:
-                handles.append(_on_output(layer, anatomy, site, lambda value, site=site: keep(site, value)))
-            if "z" in recorder.wanted:
-                output = layer.get_submodule(anatomy.output)
-                handles.append(output.register_forward_hook(lambda _module, _args, out: keep("attention_output", out)))
-        handles.append(model.get_submodule(anatomy.final_norm).register_forward_pre_hook(after_last))
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
-def _on_output(layer: nn.Module, anatomy: Anatomy, site: str, act: Any) -> Any:
-    path = anatomy.mlp if site == "mlp_out" else {"q": anatomy.q, "k": anatomy.k, "v": anatomy.v}[site].module
-
-    def hook(module: nn.Module, args: Any, output: Any) -> None:
-        act(site_of_output(anatomy, site, output))
-
-    return layer.get_submodule(path).register_forward_hook(hook)
 
 
 def site_of_output(anatomy: Anatomy, site: str, output: Any) -> Tensor:

@@ -19,6 +19,7 @@ from rebinding.surgery.anatomy import Anatomy
 from rebinding.surgery.attention import SharedPrefix, Stage
 from rebinding.surgery.batch import Batch, Results
 from rebinding.surgery.keys import rewritten_keys
+from rebinding.surgery.narrow import narrowed, unread
 from rebinding.surgery.plan import ORDER
 from rebinding.surgery.recording import Recording, cut_call, gather, site_of_output
 from rebinding.surgery.sites import Attention, Site
@@ -29,9 +30,11 @@ PER_QUERY_HEAD: tuple[Site, ...] = ("k_rot", "v_seen")
 class LayerRules:
     """What the attention of one layer sees of a batch: its prefix, its edits, its reads."""
 
-    def __init__(self, batch: Batch, layer: int, n_active: int, attention: Attention, results: Results) -> None:
+    def __init__(
+        self, batch: Batch, layer: int, n_active: int, attention: Attention, results: Results, skip: int
+    ) -> None:
         self.batch, self.layer, self.n_active = batch, layer, n_active
-        self.attention, self.results = attention, results
+        self.attention, self.results, self.skip = attention, results, skip
         self.raw_keys: Tensor | None = None
         self.rewrite: Any = None
 
@@ -121,8 +124,9 @@ def run_layer(
 ) -> Tensor:
     """One decoder layer of the model on the active rows."""
     call = cut_call(batch.recording.calls[number], batch.begin, batch.end, hidden.device)
-    rules = LayerRules(batch, number, hidden.shape[0], attention, results)
-    with _projections(layer, anatomy, batch, number, rules, call, results):
+    skip = unread(batch, number, attention)
+    rules = LayerRules(batch, number, hidden.shape[0], attention, results, skip)
+    with _projections(layer, anatomy, batch, number, rules, call, results), narrowed(layer, anatomy, skip):
         out = layer(hidden, **call, use_cache=False, rules=rules)
     value: Tensor = out[0] if isinstance(out, tuple) else out
     return value

@@ -16,7 +16,8 @@ from rebinding.surgery.frozen import can_run, replay_frozen
 from rebinding.surgery.held import Live, run_held
 from rebinding.surgery.memory import held_rows, is_out_of_memory, rows_that_fit
 from rebinding.surgery.plan import NEVER, Plan, make_plan
-from rebinding.surgery.recording import Recording, record
+from rebinding.surgery.recorder import record
+from rebinding.surgery.recording import Recording
 from rebinding.surgery.remembered import Recordings
 from rebinding.surgery.replay import replay
 from rebinding.surgery.sites import Attention, Edit, Read, Site, SurgeryError, Take

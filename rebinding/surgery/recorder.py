@@ -1,0 +1,191 @@
+"""One unedited run over many prompts, and what is kept of it.
+
+Prompts of one design begin alike: the chat's frame and the instruction are the same words. What all prompts of a call
+begin with is computed once, with the first prompt; the others continue it, from the first token in which two of them
+differ, as a replay continues a recorded prompt. The decoder is the model's own; its layers are handed the window.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from rebinding.surgery.anatomy import Anatomy
+from rebinding.surgery.attention import SharedPrefix, Stage
+from rebinding.surgery.recording import PASSED, LayerCall, Recording, cut_call, layer_call, site_of_output
+from rebinding.surgery.sites import Site, SurgeryError
+
+Kept = dict[str, list[Tensor]]
+"""What was kept of some prompts: `kept[site][layer]`, prompts first."""
+
+
+@dataclass(frozen=True, eq=False)
+class Beginning:
+    """What `rows` prompts have in common: the first `length` tokens of a prompt of which everything was kept."""
+
+    kept: Mapping[str, list[Tensor]]
+    length: int
+    rows: int
+
+    def prefix(self, layer: int) -> SharedPrefix:
+        """Its keys and values, which every prompt continues."""
+        keys, values = (self.kept[site][layer][:, :, : self.length] for site in ("keys", "values"))
+        return SharedPrefix(keys, values, None, self.rows)
+
+    def before(self, site: str, layer: int, own: Tensor) -> Tensor:
+        """A site over all tokens, from the prompts' own part of it."""
+        axis = own.ndim - 2  # (prompt, [head,] token, width)
+        shared = self.kept[site][layer].narrow(axis, 0, self.length)
+        return torch.cat([shared.expand(self.rows, *shared.shape[1:]), own], dim=axis)
+
+
+@dataclass(eq=False)
+class _Recorder:
+    """The rules of a recording run: change nothing (or hold z at given values), keep what was asked for."""
+
+    wanted: frozenset[str]
+    held: Sequence[Tensor] | None = None
+    beginning: Beginning | None = None
+    kept: Kept = field(default_factory=dict)
+
+    skip = 0
+
+    @property
+    def begin(self) -> int:
+        """The first token that is computed."""
+        return 0 if self.beginning is None else self.beginning.length
+
+    def keep(self, site: str, value: Tensor) -> None:
+        self.kept.setdefault(site, []).append(value.detach())
+
+    def see(self, layer: int, stage: Stage, value: Tensor) -> Tensor:
+        if stage == "z" and self.held is not None:
+            value = self.held[layer][:, self.begin :].to(value)[None].expand_as(value)
+        if stage in self.wanted:
+            self.keep(stage, value)
+        return value
+
+    def per_query_head(self, layer: int) -> bool:
+        return bool(self.wanted & {"k_rot", "v_seen"})
+
+    def prefix(self, layer: int) -> SharedPrefix | None:
+        return None if self.beginning is None else self.beginning.prefix(layer)
+
+    def whole(self) -> Kept:
+        """What was kept, over all tokens."""
+        if self.beginning is None:
+            return self.kept
+        return {
+            site: [self.beginning.before(site, layer, own) for layer, own in enumerate(layers)]
+            for site, layers in self.kept.items()
+        }
+
+
+@torch.no_grad()
+def record(
+    model: PreTrainedModel,
+    anatomy: Anatomy,
+    tokens: Tensor,
+    *,
+    keep: Collection[Site] = (),
+    held: Sequence[Tensor] | None = None,
+    rows: int = 64,
+) -> Recording:
+    """Run the model once over `tokens` (prompt, token), `rows` prompts at a time, and keep what replays need.
+
+    With `held`, one tensor (head, token, head_dim) a layer, every head's output is held at these values instead.
+    """
+    if tokens.ndim != 2 or tokens.shape[1] < 2:
+        raise SurgeryError(f"tokens must be (prompt, token) with at least two tokens; got shape {tuple(tokens.shape)}")
+    wanted = frozenset(keep) | {"keys", "values"}
+    if "logits" in keep:
+        raise SurgeryError("logits are not kept for every token; read them where they are wanted")
+    common = common_beginning(tokens)
+    sizes = [1, tokens.shape[0] - 1] if common else [tokens.shape[0]]
+    first, *others = (part for group in tokens.split(sizes) for part in group.split(rows))
+    kept, calls = _pass(model, anatomy, first, _Recorder(wanted, held))
+    parts = [kept]
+    for part in others:
+        beginning = Beginning(kept, common, part.shape[0]) if common else None
+        parts.append(_pass(model, anatomy, part, _Recorder(wanted, held, beginning))[0])
+    sites = {site: [torch.cat(layers) for layers in zip(*(part[site] for part in parts), strict=True)] for site in kept}
+    return Recording(tokens, sites, calls)
+
+
+def common_beginning(tokens: Tensor) -> int:
+    """How many tokens all prompts begin with; 0 for a single prompt, and never all of them."""
+    if tokens.shape[0] == 1:
+        return 0
+    differs = (tokens != tokens[:1]).any(dim=0)  # (token,)
+    differs[-1] = True  # what is computed must not be empty
+    return int(differs.to(torch.int8).argmax())
+
+
+def _pass(
+    model: PreTrainedModel, anatomy: Anatomy, tokens: Tensor, recorder: _Recorder
+) -> tuple[Kept, list[LayerCall]]:
+    calls: list[LayerCall] = []
+    with _watch(model, anatomy, recorder, calls):
+        embedding = next(model.get_input_embeddings().parameters())
+        model.get_submodule(anatomy.decoder)(input_ids=tokens.to(embedding.device), use_cache=False, rules=recorder)
+    return recorder.whole(), calls
+
+
+@contextmanager
+def _watch(model: PreTrainedModel, anatomy: Anatomy, recorder: _Recorder, calls: list[LayerCall]) -> Iterator[None]:
+    """Hooks for what does not pass the attention function; gone when the block ends, however it ends."""
+    handles = []
+
+    def before_layer(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        given = dict(inspect.signature(type(module).forward).bind(module, *args, **kwargs).arguments)
+        del given["self"]
+        hidden, rest = given.pop("hidden_states"), given.pop("kwargs", {})
+        given |= rest
+        calls.append(layer_call(type(module).__name__, given))
+        if recorder.begin and len(calls) == 1:  # later layers get what the first one gave
+            hidden = hidden[:, recorder.begin :]
+        recorder.keep("resid", hidden)
+        return (hidden,), {**given, **_window(given, recorder.begin, hidden)}
+
+    def after_last(module: nn.Module, args: tuple[Any, ...]) -> None:
+        recorder.keep("resid", args[0])
+
+    try:
+        for layer in anatomy.layer_modules(model):
+            handles.append(layer.register_forward_pre_hook(before_layer, with_kwargs=True))
+            for site in recorder.wanted & {"q", "k", "v", "mlp_out"}:
+                handles.append(_on_output(layer, anatomy, site, lambda value, site=site: recorder.keep(site, value)))
+            if "z" in recorder.wanted:
+                output = layer.get_submodule(anatomy.output)
+                handles.append(
+                    output.register_forward_hook(lambda _module, _args, out: recorder.keep("attention_output", out))
+                )
+        handles.append(model.get_submodule(anatomy.final_norm).register_forward_pre_hook(after_last))
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _window(given: dict[str, Any], begin: int, hidden: Tensor) -> LayerCall:
+    """What of a layer's keywords is bound to tokens, cut to those that are computed."""
+    if begin == 0:
+        return {}
+    bound = {key: given[key] for key in PASSED if given.get(key) is not None}
+    return cut_call(bound, begin, begin + hidden.shape[1], hidden.device)
+
+
+def _on_output(layer: nn.Module, anatomy: Anatomy, site: str, act: Any) -> Any:
+    path = anatomy.mlp if site == "mlp_out" else {"q": anatomy.q, "k": anatomy.k, "v": anatomy.v}[site].module
+
+    def hook(module: nn.Module, args: Any, output: Any) -> None:
+        act(site_of_output(anatomy, site, output))
+
+    return layer.get_submodule(path).register_forward_hook(hook)
