@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
+from dataclasses import replace
+from functools import lru_cache, partial
 
 import numpy as np
 import numpy.typing as npt
@@ -101,14 +102,13 @@ def lost(evidence: Evidence, heads: Sequence[tuple[int, int]]) -> Array:
 def reselected(evidence: Evidence, keep: int, least: float, seed: int = 0) -> list[list[tuple[int, int]]]:
     """Our own selection again, on resampled prompts."""
     generator = np.random.default_rng(seed)
-    by_prompt = dict(list(evidence.rows.groupby("prompt")))
-    numbers = list(by_prompt)
+    of_prompt = list(evidence.rows.groupby("prompt").indices.values())  # row numbers
     found = []
     for _ in range(RESAMPLES):
-        drawn = generator.choice(len(numbers), len(numbers))
-        parts = [by_prompt[numbers[place]].assign(prompt=copy) for copy, place in enumerate(drawn)]
-        again = Evidence(evidence.experiment, pd.concat(parts, ignore_index=True), evidence.settings)
-        found.append(select(scores(again), keep, least=least))
+        drawn = [of_prompt[place] for place in generator.choice(len(of_prompt), len(of_prompt))]
+        copies = np.repeat(np.arange(len(drawn)), [len(rows) for rows in drawn])
+        again = evidence.rows.iloc[np.concatenate(drawn)].assign(prompt=copies)
+        found.append(select(scores(replace(evidence, rows=again)), keep, least=least))
     return found
 
 
@@ -118,9 +118,15 @@ def of_group(evidence: Evidence, group: str, word: str) -> Array:
     return table[table["group"] == group].sort_values("id")[word].to_numpy(dtype=np.float64)
 
 
+@lru_cache(maxsize=8)
+def examples(evidence: Evidence) -> pd.DataFrame:
+    """All measures of every example; many claims look at one piece of evidence (told apart by identity)."""
+    return per_example(evidence)
+
+
 def shift(evidence: Evidence, condition: str, measure: str) -> Array:
     """One measure of a condition, by example; (draw, example) where the condition has several draws."""
-    table = per_example(evidence)
+    table = examples(evidence)
     mine = table[table["condition"] == condition].sort_values(["draw", "id", "i", "j"])
     draws = mine["draw"].nunique()
     values = mine[measure].to_numpy(dtype=np.float64).reshape(draws, -1)
@@ -130,7 +136,7 @@ def shift(evidence: Evidence, condition: str, measure: str) -> Array:
 def balanced(evidence: Evidence, condition: str, measure: str) -> Array:
     """One number per balanced set: the mean over one example of every ordered pair of slots, so that what one order
     adds and the other takes away cancels within each unit."""
-    table = per_example(evidence)
+    table = examples(evidence)
     mine = table[table["condition"] == condition].sort_values("id")
     by_pair = [rows[measure].to_numpy(dtype=np.float64) for _, rows in mine.groupby(["i", "j"])]
     sets = min(map(len, by_pair))
@@ -139,7 +145,7 @@ def balanced(evidence: Evidence, condition: str, measure: str) -> Array:
 
 def correct(evidence: Evidence, condition: str) -> npt.NDArray[np.bool_]:
     """Whether the unedited model answers, by example."""
-    table = per_example(evidence)
+    table = examples(evidence)
     return table[table["condition"] == condition].sort_values(["draw", "id", "i", "j"])["correct"].to_numpy()
 
 

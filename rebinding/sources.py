@@ -35,14 +35,16 @@ def sources(*modules: str, root: Path = ROOT) -> dict[str, Path]:
         if _inside(name) and _file(name, root) is None:
             raise ModuleNotFoundError(f"no file for module {name} under {root}")
     found: dict[str, Path] = {}
-    waiting = list(modules)
+    waiting, seen = list(modules), set(modules)
     while waiting:
         name = waiting.pop()
         apart = name not in modules and name.startswith(MAKERS)
         path = _file(name, root) if _inside(name) and not apart else None
-        if path is not None and name not in found:
+        if path is not None:
             found[name] = path
-            waiting += [*_read(name, path, _state(path))[1], *_parents(name)]
+            named = {*_read(name, path, _state(path))[1], *_parents(name)} - seen
+            waiting += named
+            seen |= named
     return found
 
 

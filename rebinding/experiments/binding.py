@@ -26,7 +26,7 @@ from rebinding.evidence import Evidence
 from rebinding.experiments.binding_cases import Cases, Slots, cases_of
 from rebinding.experiments.conditions import PUBLISHED_CONDITIONS, Condition, Shift, shift_of
 from rebinding.experiments.directions import KINDS, SITES, Directions, Head, averaged_in_groups, by_layer
-from rebinding.experiments.readout import blocks, logits_of
+from rebinding.experiments.readout import BLOCK, blocks, logits_of
 from rebinding.prompts import Encoded, positions, token_batch
 from rebinding.surgery import Edit, Read, Surgeon, SurgeryError
 from rebinding.surgery.sites import Scope
@@ -46,7 +46,7 @@ def run_binding(
     scope: Scope = "head",
     draws: int = 20,
     seed: int = 0,
-    block: int = 16,
+    block: int = BLOCK,
 ) -> Evidence:
     """Carry out `conditions` on `heads`, for every prompt with every pair (i, j) that starts from its answer's slot.
 

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from rebinding.circuit import Circuit
 from rebinding.evidence import Evidence, merge
-from rebinding.experiments.readout import blocks
+from rebinding.experiments.readout import BLOCK, blocks
 from rebinding.prompts import Encoded, positions, token_batch
 from rebinding.surgery import Edit, Live, Read, Recording, Surgeon, TorchSurgeon
 from rebinding.surgery.sites import Take
@@ -67,7 +67,7 @@ class Answers:
         return measures
 
 
-def mean_z(surgeon: Surgeon, prompts: Sequence[Encoded], *, block: int = 32) -> list[Tensor]:
+def mean_z(surgeon: Surgeon, prompts: Sequence[Encoded], *, block: int = BLOCK) -> list[Tensor]:
     """The mean of z over prompts, per layer: (head, token, head_dim); summed in float64."""
     total: list[Tensor] = []
     for where in blocks(len(prompts), block):
@@ -79,11 +79,13 @@ def mean_z(surgeon: Surgeon, prompts: Sequence[Encoded], *, block: int = 32) -> 
 
 def full_model(surgeon: Surgeon, prompts: Sequence[Encoded], answers: Answers, ids: Sequence[int]) -> Evidence:
     """The unedited model, measured like a circuit."""
-    recording = surgeon.record(token_batch(prompts))
-    readout = positions(prompts, "readout")
-    take = answers.take(torch.arange(len(prompts)))
-    (values,) = surgeon.run(recording, [], [Read("logits", positions=readout[:, None], take=take)])
-    return Evidence("circuits", _frame(["full model"], ids, values[None]), {"ablation": None})
+    parts = []
+    for where in blocks(len(prompts), BLOCK):
+        part = Answers(answers.tokens[where], answers.right[where])
+        take = part.take(torch.arange(len(prompts[where])))
+        read = Read("logits", positions=positions(prompts[where], "readout")[:, None], take=take)
+        parts += surgeon.run(surgeon.record(token_batch(prompts[where])), [], [read])
+    return Evidence("circuits", _frame(["full model"], ids, torch.cat(parts)[None]), {"ablation": None})
 
 
 def evaluate(
@@ -96,7 +98,7 @@ def evaluate(
     *,
     mean_set: str,
     method: Method = "held",
-    block: int = 32,
+    block: int = BLOCK,
 ) -> Evidence:
     """Every circuit on every prompt, all else ablated: a row per circuit and prompt."""
     settings: dict[str, Any] = {"ablation": "mean", "mean_set": mean_set}

@@ -17,7 +17,7 @@ from typing import Literal, TypeAlias, get_args
 import torch
 from torch import Tensor
 
-from rebinding.experiments.readout import blocks
+from rebinding.experiments.readout import BLOCK, blocks
 from rebinding.prompts import Encoded, positions, token_batch
 from rebinding.surgery import Anatomy, Read, Site, Surgeon, SurgeryError
 
@@ -76,7 +76,7 @@ def measure_directions(
     heads: Sequence[Head],
     *,
     point: Point = "raw",
-    block: int = 32,
+    block: int = BLOCK,
 ) -> Directions:
     """Mean queries and keys over `prompts[k]`, prompts that ask for the object of slot k, for slots 0, 1, ..."""
     if sorted(prompts) != list(range(len(prompts))) or not all(prompts.values()):

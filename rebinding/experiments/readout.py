@@ -1,4 +1,4 @@
-"""What experiments keep of a vocabulary of logits: a few candidates, or the probability of one token."""
+"""What experiments share: how prompts are cut into blocks, and what is kept of a vocabulary of logits."""
 
 from __future__ import annotations
 
@@ -8,6 +8,10 @@ import torch
 from torch import Tensor
 
 from rebinding.surgery.sites import Take
+
+BLOCK = 20
+"""Prompts whose runs are held in memory at once, and that are lost when a run is interrupted. Experiments on the same
+prompts cut them in the same places, so that one recording can serve several."""
 
 
 def logits_of(tokens: Tensor) -> Take:

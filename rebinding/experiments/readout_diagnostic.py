@@ -23,8 +23,8 @@ from torch import Tensor
 from rebinding.answers import AnswerRule
 from rebinding.designs import Design
 from rebinding.evidence import Evidence
-from rebinding.experiments.readout import logits_of
-from rebinding.experiments.tracing import BLOCK, TracedPair
+from rebinding.experiments.readout import BLOCK, logits_of
+from rebinding.experiments.tracing import TracedPair
 from rebinding.experiments.tracing_modes import described, traced_pair
 from rebinding.progress import Tick, in_blocks
 from rebinding.prompts import Encoder, PromptError, positions, token_batch

@@ -27,7 +27,7 @@ from torch import Tensor
 
 from rebinding.evidence import Evidence
 from rebinding.experiments.directions import Head, by_layer
-from rebinding.experiments.readout import blocks, logits_of
+from rebinding.experiments.readout import BLOCK, blocks, logits_of
 from rebinding.prompts import Encoded, positions, token_batch
 from rebinding.published import ROLE_OF_GROUP, Group
 from rebinding.surgery import Edit, Read, Site, Surgeon, SurgeryError
@@ -74,7 +74,7 @@ def run_roles(
     mode: Mode = "published",
     future: Future = "keep",
     single_heads: bool = True,
-    block: int = 16,
+    block: int = BLOCK,
 ) -> Evidence:
     """Patch every group, and with `single_heads` every head of it alone, in every pair.
 

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from rebinding.evidence import Evidence
-from rebinding.experiments.readout import logits_of
+from rebinding.experiments.readout import BLOCK, logits_of
 from rebinding.experiments.tracing_rows import rows_of
 from rebinding.progress import Tick, in_blocks
 from rebinding.prompts import Encoded, PromptError, aligned, token_batch
@@ -28,8 +28,6 @@ from rebinding.store import Shelf
 from rebinding.surgery import Edit, Read, Surgeon
 
 EXPERIMENT = "tracing"
-BLOCK = 20
-"""Pairs whose runs are held in memory at once, and that are lost when a run is interrupted."""
 
 Cells: TypeAlias = Tensor
 """(prompt, layer, token) booleans."""

@@ -13,8 +13,8 @@ import torch
 from rebinding.answers import AnswerRule
 from rebinding.designs import TRACING_MODES, Design, DesignError, Pair, tracing_mode
 from rebinding.evidence import Evidence
-from rebinding.experiments.readout import logits_of
-from rebinding.experiments.tracing import BLOCK, TracedPair, trace
+from rebinding.experiments.readout import BLOCK, logits_of
+from rebinding.experiments.tracing import TracedPair, trace
 from rebinding.prompts import Encoded, Encoder, token_batch
 from rebinding.store import Shelf
 from rebinding.surgery import Read, Surgeon

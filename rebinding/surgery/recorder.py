@@ -3,6 +3,7 @@
 Prompts of one design begin alike: the chat's frame and the instruction are the same words. What all prompts of a call
 begin with is computed once, with the first prompt; the others continue it, from the first token in which two of them
 differ, as a replay continues a recorded prompt. The decoder is the model's own; its layers are handed the window.
+Nothing is taken over from earlier calls: a recording depends on its own prompts and not on what was run before.
 """
 
 from __future__ import annotations
@@ -39,12 +40,6 @@ class Beginning:
         keys, values = (self.kept[site][layer][:, :, : self.length] for site in ("keys", "values"))
         return SharedPrefix(keys, values, None, self.rows)
 
-    def before(self, site: str, layer: int, own: Tensor) -> Tensor:
-        """A site over all tokens, from the prompts' own part of it."""
-        axis = own.ndim - 2  # (prompt, [head,] token, width)
-        shared = self.kept[site][layer].narrow(axis, 0, self.length)
-        return torch.cat([shared.expand(self.rows, *shared.shape[1:]), own], dim=axis)
-
 
 @dataclass(eq=False)
 class _Recorder:
@@ -78,15 +73,6 @@ class _Recorder:
     def prefix(self, layer: int) -> SharedPrefix | None:
         return None if self.beginning is None else self.beginning.prefix(layer)
 
-    def whole(self) -> Kept:
-        """What was kept, over all tokens."""
-        if self.beginning is None:
-            return self.kept
-        return {
-            site: [self.beginning.before(site, layer, own) for layer, own in enumerate(layers)]
-            for site, layers in self.kept.items()
-        }
-
 
 @torch.no_grad()
 def record(
@@ -115,8 +101,23 @@ def record(
     for part in others:
         beginning = Beginning(kept, common, part.shape[0]) if common else None
         parts.append(_pass(model, anatomy, part, _Recorder(wanted, held, beginning))[0])
-    sites = {site: [torch.cat(layers) for layers in zip(*(part[site] for part in parts), strict=True)] for site in kept}
-    return Recording(tokens, sites, calls)
+    return Recording(tokens, {site: _joined([part[site] for part in parts], common) for site in kept}, calls)
+
+
+def _joined(parts: Sequence[list[Tensor]], common: int) -> list[Tensor]:
+    """One site of all prompts, by layer; parts after the first lack the `common` tokens that they begin with."""
+    return [_whole(layers, common) if common else torch.cat(layers) for layers in zip(*parts, strict=True)]
+
+
+def _whole(parts: Sequence[Tensor], common: int) -> Tensor:
+    first, *others = parts
+    axis, length = first.ndim - 2, first.shape[-2]  # (prompt, [head,] token, width)
+    whole = first.new_empty(sum(part.shape[0] for part in parts), *first.shape[1:])
+    whole[:1] = first
+    whole[1:].narrow(axis, 0, common).copy_(first.narrow(axis, 0, common))
+    for rows, own in zip(whole[1:].split([part.shape[0] for part in others]), others, strict=True):
+        rows.narrow(axis, common, length - common).copy_(own)
+    return whole
 
 
 def common_beginning(tokens: Tensor) -> int:
@@ -135,7 +136,7 @@ def _pass(
     with _watch(model, anatomy, recorder, calls):
         embedding = next(model.get_input_embeddings().parameters())
         model.get_submodule(anatomy.decoder)(input_ids=tokens.to(embedding.device), use_cache=False, rules=recorder)
-    return recorder.whole(), calls
+    return recorder.kept, calls
 
 
 @contextmanager
