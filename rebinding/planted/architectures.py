@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 Architecture: TypeAlias = Literal["llama", "gemma2", "gemma3"]
 ARCHITECTURES: tuple[Architecture, ...] = get_args(Architecture)
@@ -65,7 +65,10 @@ def family(name: str, head_dim: int) -> Family:
 
 
 def empty_model(this: Family, shape: Shape) -> Any:
-    """A model of the family with the shape's sizes and no meaning yet: eager attention, float32, on the CPU."""
+    """A model of the family with the shape's sizes: eager attention, float32, on the CPU.
+
+    Norms are neutral. Matrices are allocated and not filled; whoever asks writes every one of them.
+    """
     from transformers import (
         Gemma2Config,
         Gemma2ForCausalLM,
@@ -74,6 +77,7 @@ def empty_model(this: Family, shape: Shape) -> Any:
         LlamaConfig,
         LlamaForCausalLM,
     )
+    from transformers.initialization import no_init_weights
 
     common: dict[str, Any] = {
         "vocab_size": shape.vocabulary,
@@ -91,15 +95,16 @@ def empty_model(this: Family, shape: Shape) -> Any:
     }
     windowed: dict[str, Any] = {"sliding_window": WINDOW, "query_pre_attn_scalar": this.scaling}
     default = {"rope_type": "default", "rope_theta": 5e5}
-    with torch.device("cpu"):
+    with no_init_weights(), torch.device("cpu"):
         if this.name == "llama":
-            model: nn.Module = LlamaForCausalLM(LlamaConfig(**common, rope_parameters=default))
+            model: Any = LlamaForCausalLM(LlamaConfig(**common, rope_parameters=default))
         elif this.name == "gemma2":
             model = Gemma2ForCausalLM(Gemma2Config(**common, **windowed, rope_parameters=default))
         else:
             local, far = {"rope_type": "default", "rope_theta": 3e5}, {"rope_type": "default", "rope_theta": 1e6}
             rope = {"sliding_attention": local, "full_attention": far}
             model = Gemma3ForCausalLM(Gemma3TextConfig(**common, **windowed, rope_parameters=rope))
+    model.tie_weights()
     return model.eval().requires_grad_(False)
 
 
