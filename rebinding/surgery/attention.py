@@ -54,7 +54,7 @@ class SharedPrefix:
 
     `keys`, `values`: (prompt, kv head, prefix, head_dim). `place` is each row's place in a table of `prompts x width`
     cells, in which the rows of one prompt stand side by side; cells without a row hold zeros and are thrown away. None:
-    every row stands in its place already.
+    the rows take turns, prompt 0, 1, 2, ... and again from 0, `width` times.
     """
 
     keys: Tensor
@@ -71,26 +71,24 @@ class SharedPrefix:
         return self._unpack(self._pack(pattern) @ self.values, pattern.shape[1], pattern.shape[2])
 
     def _pack(self, rows: Tensor) -> Tensor:
-        n_rows, heads, length, inner = rows.shape
+        _, heads, length, inner = rows.shape
         prompts, kv = self.keys.shape[:2]
         if self.place is None:
-            table = rows
-        elif prompts * self.width != n_rows:
+            cells = rows.view(self.width, prompts, kv, heads // kv, length, inner).transpose(0, 1)
+        else:
             table = rows.new_zeros(prompts * self.width, heads, length, inner)
             table[self.place] = rows
-        else:
-            table = torch.empty_like(rows).index_copy_(0, self.place, rows)
-        cells = table.view(prompts, self.width, kv, heads // kv, length, inner)
-        return cells.permute(0, 2, 1, 3, 4, 5).reshape(
-            prompts, kv, -1, inner
-        )  # (prompt, kv head, row x head x query, inner)
+            cells = table.view(prompts, self.width, kv, heads // kv, length, inner)
+        return cells.transpose(1, 2).reshape(prompts, kv, -1, inner)  # (prompt, kv head, row x head x query, inner)
 
     def _unpack(self, packed: Tensor, heads: int, length: int) -> Tensor:
         prompts, kv, _, inner = packed.shape
         cells = packed.view(prompts, kv, self.width, heads // kv, length, inner).transpose(1, 2)
-        if self.place is not None:
+        if self.place is None:
+            cells = cells.transpose(0, 1)
+        else:
             cells = cells[self.place // self.width, self.place % self.width]  # (row, kv head, head, query, inner)
-        return cells.reshape(-1, heads, length, inner)
+        return cells.reshape(-1, heads, length, inner)  # (row, head, query, inner)
 
 
 class Rules(Protocol):

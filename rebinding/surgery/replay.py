@@ -72,15 +72,18 @@ def shared_prefix(recording: Recording, layer: int, source: Tensor, length: int)
     """The first `length` recorded keys and values of the prompts that rows continue, one copy a prompt."""
     keys, values = recording.sites["keys"][layer], recording.sites["values"][layer]
     prompts, which = source.unique(return_inverse=True)
-    order = torch.argsort(which, stable=True)
-    counts = torch.bincount(which)
-    width = int(counts.max())
-    rank = torch.empty_like(order)
-    rank[order] = torch.arange(order.numel()) - (counts.cumsum(0) - counts)[which[order]]
-    at = prompts.to(keys.device)
-    return SharedPrefix(
-        keys[at][:, :, :length], values[at][:, :, :length], (which * width + rank).to(keys.device), width
-    )
+    if prompts.numel() < recording.n_prompts:
+        keys, values = keys[prompts.to(keys.device)], values[prompts.to(values.device)]
+    width, rest = divmod(which.numel(), prompts.numel())
+    place = None
+    if rest or not torch.equal(which, torch.arange(prompts.numel()).repeat(width)):
+        order = torch.argsort(which, stable=True)
+        counts = torch.bincount(which)
+        width = int(counts.max())
+        rank = torch.empty_like(order)
+        rank[order] = torch.arange(order.numel()) - (counts.cumsum(0) - counts)[which[order]]
+        place = (which * width + rank).to(keys.device)
+    return SharedPrefix(keys[:, :, :length], values[:, :, :length], place, width)
 
 
 def replay(
