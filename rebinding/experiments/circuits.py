@@ -13,7 +13,7 @@ rather than all of it; `method="edits"` runs the same as ordinary edits on any s
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -25,7 +25,7 @@ from rebinding.circuit import Circuit
 from rebinding.evidence import Evidence, merge
 from rebinding.experiments.readout import BLOCK, blocks
 from rebinding.prompts import Encoded, positions, token_batch
-from rebinding.surgery import Edit, Live, Read, Recording, Surgeon, TorchSurgeon
+from rebinding.surgery import Edit, Live, Read, Surgeon, TorchSurgeon
 from rebinding.surgery.sites import Take
 
 Method = Literal["held", "edits"]
@@ -105,11 +105,8 @@ def evaluate(
     shards = []
     for where in blocks(len(prompts), block):
         part = Answers(answers.tokens[where], answers.right[where])
-        chosen = list(circuits.values())
-        if method == "held" and isinstance(surgeon, TorchSurgeon):
-            values = _held_run(surgeon, prompts[where], part, chosen, means)  # (circuit, prompt, measure)
-        else:
-            values = _edited_run(surgeon, prompts[where], part, chosen, means)  # (circuit, prompt, measure)
+        run = measurer(surgeon, prompts[where], part, means, method)
+        values = run(list(circuits.values()))  # (circuit, prompt, measure)
         shards.append(Evidence("circuits", _frame(list(circuits), ids[where], values), settings))
     return merge(shards)
 
@@ -131,35 +128,33 @@ def live_places(circuits: Sequence[Circuit], prompts: Sequence[Encoded]) -> Live
     return Live(rows, layers, heads, places)
 
 
-def _held_run(
-    surgeon: TorchSurgeon,
-    prompts: Sequence[Encoded],
-    answers: Answers,
-    circuits: list[Circuit],
-    means: Sequence[Tensor],
-) -> Tensor:
-    source = torch.arange(len(prompts)).repeat(len(circuits))
-    recording = surgeon.record_held(token_batch(prompts), means)
-    values = surgeon.run_held(
-        recording,
-        live_places(circuits, prompts),
-        source=source,
-        readout=positions(prompts, "readout")[source],
-        take=answers.take(source),
-    )
-    return values.reshape(len(circuits), len(prompts), -1)
+def measurer(
+    surgeon: Surgeon, prompts: Sequence[Encoded], answers: Answers, means: Sequence[Tensor], method: Method = "held"
+) -> Callable[[Sequence[Circuit]], Tensor]:
+    """Measures circuits on prompts that are recorded once, all else ablated: (circuit, prompt, measure).
 
+    Held runs compute the tokens at which a head is alive, and are the torch surgeon's alone; edited ones serve any.
+    """
+    readout, tokens = positions(prompts, "readout"), token_batch(prompts)
+    if method == "held" and isinstance(surgeon, TorchSurgeon):
+        held = surgeon.record_held(tokens, means)
 
-def _edited_run(
-    surgeon: Surgeon, prompts: Sequence[Encoded], answers: Answers, circuits: list[Circuit], means: Sequence[Tensor]
-) -> Tensor:
-    source = torch.arange(len(prompts)).repeat(len(circuits))
-    tokens = token_batch(prompts)
-    recording: Recording = surgeon.record(tokens)
-    edits = ablation_edits(means, live_places(circuits, prompts), source.numel())
-    read = Read("logits", positions=positions(prompts, "readout")[source][:, None], take=answers.take(source))
-    (values,) = surgeon.run(recording, edits, [read], source=source)
-    return values.reshape(len(circuits), len(prompts), -1)
+        def run(live: Live, source: Tensor, take: Take) -> Tensor:
+            return surgeon.run_held(held, live, source=source, readout=readout[source], take=take)
+
+    else:
+        recording = surgeon.record(tokens)
+
+        def run(live: Live, source: Tensor, take: Take) -> Tensor:
+            read = Read("logits", positions=readout[source][:, None], take=take)
+            return surgeon.run(recording, ablation_edits(means, live, source.numel()), [read], source=source)[0]
+
+    def measure(circuits: Sequence[Circuit]) -> Tensor:
+        source = torch.arange(len(prompts)).repeat(len(circuits))
+        values = run(live_places(circuits, prompts), source, answers.take(source))
+        return values.reshape(len(circuits), len(prompts), -1)
+
+    return measure
 
 
 def ablation_edits(means: Sequence[Tensor], live: Live, n_rows: int) -> list[Edit]:

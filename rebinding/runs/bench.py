@@ -21,7 +21,7 @@ from rebinding.experiments.directions import Directions
 from rebinding.prompts import Encoded, Encoder
 from rebinding.store import Shelf
 from rebinding.subjects import Subject
-from rebinding.surgery import TorchSurgeon
+from rebinding.surgery import Surgeon
 from rebinding.words import Vocabulary
 
 DISCOVERY, MEANS, PRUNING, EVALUATION, DIRECTIONS = 0, 100, 200, 300, 10_000
@@ -44,7 +44,7 @@ class Bench:
     """Binding directions measured so far, by heads and prompts."""
 
     @cached_property
-    def surgeon(self) -> TorchSurgeon:
+    def surgeon(self) -> Surgeon:
         return self.subject.surgeon(remember=REMEMBERED)
 
     @cached_property

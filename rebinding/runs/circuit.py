@@ -11,12 +11,12 @@ import torch
 from rebinding.circuit import Circuit, CircuitHead
 from rebinding.designs import Design, DesignName
 from rebinding.evidence import Evidence
-from rebinding.experiments.circuits import evaluate, full_model, live_places, mean_z
+from rebinding.experiments.circuits import evaluate, full_model, mean_z, measurer
 from rebinding.experiments.discovery import Discovery, discover
 from rebinding.experiments.paths import PAPER, PAPER_LITERAL, Head, PathSettings, Scene, Stage, score_stage
 from rebinding.experiments.pruning import Score, over_orders
 from rebinding.experiments.random_circuits import draw_circuits
-from rebinding.prompts import Encoded, positions, token_batch
+from rebinding.prompts import Encoded
 from rebinding.runs.bench import DISCOVERY, EVALUATION, MEANS, PRUNING, Bench
 
 FOUND_ON: DesignName = "partner_second"
@@ -102,17 +102,8 @@ def pruned(bench: Bench, circuit: Circuit, drawn: Design, mean_set: DesignName, 
 
 def scorer(bench: Bench, prompts: Sequence[Encoded], means: Sequence[torch.Tensor]) -> Score:
     """The answer's mean logit in a circuit, on prompts that are recorded once."""
-    answers, readout = bench.answers(prompts), positions(prompts, "readout")
-    recording = bench.surgeon.record_held(token_batch(prompts), means)
-
-    def score(circuits: Sequence[Circuit]) -> list[float]:
-        source = torch.arange(len(prompts)).repeat(len(circuits))
-        live = live_places(circuits, prompts)
-        take = answers.take(source)
-        values = bench.surgeon.run_held(recording, live, source=source, readout=readout[source], take=take)
-        return [float(mean) for mean in values[:, 0].reshape(len(circuits), -1).mean(dim=1)]
-
-    return score
+    measure = measurer(bench.surgeon, prompts, bench.answers(prompts), means)
+    return lambda circuits: measure(circuits)[..., 0].mean(dim=1).tolist()
 
 
 def left(pruning: Evidence, order: int = 0) -> Circuit:

@@ -40,7 +40,7 @@ def open_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
 
 def open_model(folder: Path, *, dtype: Dtype, device: Device) -> PreTrainedModel:
     """The causal language model of a folder on the library's eager attention, exactly as stored."""
-    _check_architecture(folder)
+    check_architecture(folder)
     read: Any = AutoModelForCausalLM.from_pretrained  # typed as if it never returned its report
     try:
         model, report = read(
@@ -65,7 +65,8 @@ def open_model(folder: Path, *, dtype: Dtype, device: Device) -> PreTrainedModel
     return loaded
 
 
-def _check_architecture(folder: Path) -> None:
+def check_architecture(folder: Path) -> None:
+    """Refuse what transformers does not know as a causal language model."""
     try:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
     except (ValueError, KeyError) as error:

@@ -101,3 +101,11 @@ class NotFinite(SubjectError):
 
 class InertSite(SubjectError):
     """A model on which edits of some site change nothing."""
+
+
+class NotServed(SubjectError):
+    """A subject that no server can hold."""
+
+
+class NoKey(SubjectError):
+    """A server that wants to know who asks."""

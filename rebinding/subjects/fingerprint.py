@@ -22,7 +22,7 @@ UNRELATED = frozenset({"_name_or_path", "architectures", "transformers_version",
 
 def fingerprint(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast) -> str:
     """The fingerprint of a model with its tokenizer, as 64 hexadecimal digits."""
-    parts = {"weights": hash_weights(model), "config": _hash_config(model), "tokenizer": hash_tokenizer(tokenizer)}
+    parts = {"weights": hash_weights(model), "config": hash_config(model), "tokenizer": hash_tokenizer(tokenizer)}
     return _sha(json.dumps(parts, sort_keys=True).encode())
 
 
@@ -42,7 +42,8 @@ def _hash_tensor(tensor: Tensor) -> str:
     return digest.hexdigest()
 
 
-def _hash_config(model: PreTrainedModel) -> str:
+def hash_config(model: PreTrainedModel) -> str:
+    """A digest of the fields of a configuration that numbers depend on."""
     return _sha(json.dumps(_related(model.config.to_dict()), sort_keys=True, default=str).encode())
 
 

@@ -12,8 +12,9 @@ What fails is refused with the reason; a norm layout that does not reproduce the
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -31,7 +32,7 @@ from rebinding.subjects.errors import (
 )
 from rebinding.subjects.probe import Watched, draw_tokens, forward, other_tokens
 from rebinding.subjects.verify import check_anatomy
-from rebinding.surgery import Anatomy, Edit, Read, Site, SurgeryError, TorchSurgeon, derive
+from rebinding.surgery import Anatomy, Edit, Read, Site, Surgeon, SurgeryError, TorchSurgeon, derive
 from rebinding.surgery.anatomy import AnatomyError
 from rebinding.surgery.attention import UnknownAttention, install
 from rebinding.surgery.sites import HEADLESS, KEYED, SITES
@@ -46,7 +47,7 @@ CHANGED = 3
 def check_subject(model: PreTrainedModel) -> Anatomy:
     """The anatomy of a model, verified; the model is left on our attention. An error says what is wrong with it."""
     _install(model)
-    anatomy = _derive(model)
+    anatomy = derived(model)
     tokens = draw_tokens(model, anatomy)
     with _own_attention(model):
         own = forward(model, anatomy, tokens, rules=False)
@@ -71,7 +72,8 @@ def _install(model: PreTrainedModel) -> None:
         raise FixedAttention(f"{error} Pass a model that transformers runs through its AttentionInterface.") from error
 
 
-def _derive(model: PreTrainedModel) -> Anatomy:
+def derived(model: PreTrainedModel) -> Anatomy:
+    """The anatomy that a model's modules show, all layers alike; nothing is computed."""
     try:
         anatomy = derive(model)
     except (AnatomyError, AttributeError) as error:
@@ -172,18 +174,9 @@ def _check_same(model: PreTrainedModel, anatomy: Anatomy, own: Watched, ours: Wa
 
 
 def _check_edits(model: PreTrainedModel, anatomy: Anatomy, tokens: Tensor, ours: Watched) -> None:
-    """One row a site, with noise of the site's own size at every layer, head and token; and one row left alone."""
-    sites = [site for site in SITES if site != "logits"]
-    surgeon = TorchSurgeon(model, anatomy)
-    edits = [
-        _noise(anatomy, ours, site, layer, row, tokens.shape[1])
-        for row, site in enumerate(sites, start=1)
-        for layer in range(anatomy.n_layers)
-    ]
-    read = Read("logits", positions=[tokens.shape[1] - 1])
+    """Noise of the site's own size at every layer."""
     try:
-        recording = surgeon.record(tokens[:1])
-        (logits,) = surgeon.run(recording, edits, [read], source=torch.zeros(len(sites) + 1, dtype=torch.long))
+        inert = inert_sites(TorchSurgeon(model, anatomy), tokens, range(anatomy.n_layers), partial(_size, ours))
     except torch.OutOfMemoryError:
         raise
     except (SurgeryError, UnknownAttention, RuntimeError, TypeError, LookupError, AttributeError) as error:
@@ -191,8 +184,6 @@ def _check_edits(model: PreTrainedModel, anatomy: Anatomy, tokens: Tensor, ours:
             f"the layers of {type(model).__name__} cannot be run one by one ({error}), which every replay does. Its "
             "way of calling them would have to be added to rebinding/surgery/recording.py."
         ) from error
-    moved = (logits[1:] - logits[:1]).abs().amax(dim=(1, 2))  # (site,)
-    inert = [site for site, by in zip(sites, moved.tolist(), strict=True) if not by > allowance(logits[0])]
     if inert:
         raise InertSite(
             f"{type(model).__name__}: edits of {', '.join(inert)} at every layer leave the logits as they were. Either "
@@ -200,7 +191,27 @@ def _check_edits(model: PreTrainedModel, anatomy: Anatomy, tokens: Tensor, ours:
         )
 
 
-def _noise(anatomy: Anatomy, ours: Watched, site: Site, layer: int, row: int, length: int) -> Edit:
+def inert_sites(
+    surgeon: Surgeon, tokens: Tensor, layers: Sequence[int], size: Callable[[Site, int], float]
+) -> list[Site]:
+    """Sites at which noise of some size at every head and token of these layers does not move the logits.
+
+    One batch: a row a site, and one row left alone.
+    """
+    anatomy, sites = surgeon.anatomy, [site for site in SITES if site != "logits"]
+    edits = [
+        _noise(anatomy, site, layer, row, tokens.shape[1], size(site, layer))
+        for row, site in enumerate(sites, start=1)
+        for layer in layers
+    ]
+    read = Read("logits", positions=[tokens.shape[1] - 1])
+    recording = surgeon.record(tokens[:1])
+    (logits,) = surgeon.run(recording, edits, [read], source=torch.zeros(len(sites) + 1, dtype=torch.long))
+    moved = (logits[1:] - logits[:1]).abs().amax(dim=(1, 2))  # (site,)
+    return [site for site, by in zip(sites, moved.tolist(), strict=True) if not by > allowance(logits[0])]
+
+
+def _noise(anatomy: Anatomy, site: Site, layer: int, row: int, length: int, size: float) -> Edit:
     grouped = site in ("k", "v")
     heads = None if site in HEADLESS else list(range(anatomy.n_kv_heads if grouped else anatomy.n_heads))
     width = length if site in KEYED else anatomy.hidden if heads is None else anatomy.head_dim
@@ -209,7 +220,7 @@ def _noise(anatomy: Anatomy, ours: Watched, site: Site, layer: int, row: int, le
     return Edit(
         site,
         layer,
-        _size(ours, site, layer) * torch.randn(shape, generator=dice),
+        size * torch.randn(shape, generator=dice),
         positions=list(range(length)),
         heads=heads,
         rows=[row],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
@@ -19,7 +19,7 @@ from rebinding.subjects.names import Origin, origin
 from rebinding.subjects.probe import token_device
 from rebinding.subjects.selfcheck import check_subject
 from rebinding.subjects.shapes import build_shape
-from rebinding.surgery import Anatomy, TorchSurgeon
+from rebinding.surgery import Anatomy, Surgeon, TorchSurgeon
 
 if TYPE_CHECKING:
     from rebinding.prompts import Encoder
@@ -37,7 +37,7 @@ class Subject:
     tokenizer: PreTrainedTokenizerFast
     anatomy: Anatomy
     form: Form
-    dtype: Dtype
+    dtype: Dtype | Literal["as served"]
     device: torch.device
     revision: str | None = None
 
@@ -46,7 +46,7 @@ class Subject:
         """sha256 over weights, configuration and tokenizer; computed when first asked for."""
         return fingerprint(self.model, self.tokenizer)
 
-    def surgeon(self, *, remember: int = 0) -> TorchSurgeon:
+    def surgeon(self, *, remember: int = 0) -> Surgeon:
         """A surgeon on this subject, which keeps up to `remember` bytes of recordings."""
         return TorchSurgeon(self.model, self.anatomy, remember=remember)
 
@@ -79,7 +79,7 @@ def load(
         name=name,
         model=model,
         tokenizer=tokenizer,
-        form=form or (found.alias.form if found.alias and found.kind != "shape" else _form(name, tokenizer)),
+        form=form or form_for(name, found, tokenizer),
         anatomy=check_subject(model),
         dtype=precision,
         device=token_device(model),
@@ -115,7 +115,10 @@ def _plant(specification: str, dtype: Dtype, device: Device) -> tuple[PreTrained
     return model.to(place).eval().requires_grad_(False), plant.tokenizer
 
 
-def _form(name: str, tokenizer: PreTrainedTokenizerFast) -> Form:
+def form_for(name: str, found: Origin, tokenizer: PreTrainedTokenizerFast) -> Form:
+    """How prompts are put into a chat: the alias' own way, or what the tokenizer shows."""
+    if found.alias is not None and found.kind != "shape":
+        return found.alias.form
     try:
         return form_of(tokenizer)
     except PromptError as error:

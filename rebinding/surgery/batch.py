@@ -105,16 +105,16 @@ def places(one: Placed, begin: int, device: torch.device) -> tuple[Tensor, ...]:
 def write(value: Tensor, one: Placed, begin: int) -> None:
     """Write one edit into `value`, which is the caller's own copy and whose first token is `begin`."""
     ranks = 3 if one.edit.heads is None else 4
-    new = _of_lines(one.edit.value.to(device=value.device, dtype=value.dtype), ranks, one.lines)
+    new = of_lines(one.edit.value.to(device=value.device, dtype=value.dtype), ranks, one.lines)
     index = places(one, begin, value.device)
     old = value[index]
     new = old + new if one.edit.mode == "add" else new.expand_as(old)
     if one.edit.where is not None:
-        new = torch.where(_of_lines(one.edit.where.to(value.device), ranks - 1, one.lines)[..., None], new, old)
+        new = torch.where(of_lines(one.edit.where.to(value.device), ranks - 1, one.lines)[..., None], new, old)
     value[index] = new
 
 
-def _of_lines(table: Tensor, ranks: int, wanted: Tensor) -> Tensor:
+def of_lines(table: Tensor, ranks: int, wanted: Tensor) -> Tensor:
     """The lines of a value or a mask that belong to some rows, with all its axes; one line serves all."""
     table = table.reshape((1,) * (ranks - table.ndim) + tuple(table.shape))
     return table[wanted.to(table.device)] if table.shape[0] > 1 else table

@@ -1,7 +1,8 @@
 """The same edits and reads as one nnsight trace: the independent check of the torch surgeon, and the way to NDIF.
 
-Every run is one full forward pass over all rows, on the library's own eager attention, in which nnsight hands values
-out and takes edited ones back. Nothing is replayed and nothing is skipped; only the checks of a call are shared.
+Every run is one full forward pass over all rows, or several over `rows` of them each, on the library's own eager
+attention, in which nnsight hands values out and takes edited ones back. Nothing is replayed and nothing is skipped;
+only the checks of a call are shared.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ from transformers import PreTrainedModel
 
 from rebinding.surgery import plan as calls
 from rebinding.surgery.anatomy import Anatomy
+from rebinding.surgery.batch import Results, of_lines
 from rebinding.surgery.nnsight_remote import Remote, library_attention, wrapped
 from rebinding.surgery.nnsight_sites import Outcome, Plan, Shape, Write, carry_out
-from rebinding.surgery.recording import Recording
+from rebinding.surgery.recording import Recording, lines
 from rebinding.surgery.sites import HEADLESS, Attention, Edit, NothingEdited, Read, Site, SurgeryError
 
 
@@ -28,11 +30,19 @@ class NNsightSurgeon:
     """Carries out edits and reads as nnsight traces; see `rebinding.surgery.sites` for the vocabulary.
 
     With `remote=True` a trace runs on NDIF, `model` being a `TransformersModel` or loaded from the Hub; with
-    `remote="local"` it runs here, after having been packed and unpacked as if it had travelled.
+    `remote="local"` it runs here, after having been packed and unpacked as if it had travelled. `rows` bounds the rows
+    of one trace; left out, all rows of a run are one.
     """
 
-    def __init__(self, model: PreTrainedModel | TransformersModel, anatomy: Anatomy, *, remote: Remote = False) -> None:
-        self.model, self.anatomy, self.remote = wrapped(model, remote), anatomy, remote
+    def __init__(
+        self,
+        model: PreTrainedModel | TransformersModel,
+        anatomy: Anatomy,
+        *,
+        remote: Remote = False,
+        rows: int | None = None,
+    ) -> None:
+        self.model, self.anatomy, self.remote, self.rows = wrapped(model, remote), anatomy, remote, rows
         self.shape = shape_of(anatomy)
 
     def record(self, tokens: Tensor, *, keep: Collection[Site] = ()) -> Recording:
@@ -68,25 +78,32 @@ class NNsightSurgeon:
         """
         call = calls.make_plan(self.anatomy, recording, edits, reads, source, attention, allow_still=allow_still)
         frozen = self._recorded_z(recording) if attention == "frozen" else None
-        rows = torch.arange(call.n_rows)
-        plan: Plan = {
-            "shape": self.shape,
-            "writes": writes_of(call),
-            "reads": [(read.layer, read.site, index(read, rows)) for read in call.reads],
-            "source": call.source,
-            "frozen": frozen,
-        }
-        outcome = self._trace(recording.tokens[call.source.to(recording.tokens.device)], plan)
-        if edits and not allow_still and not outcome["moved"]:
+        results, moved = Results(call.n_rows, call.reads), False
+        for rows in torch.arange(call.n_rows).split(self.rows or call.n_rows):
+            outcome = self._trace(
+                recording.tokens[call.source[rows].to(recording.tokens.device)], self._plan(call, rows, frozen)
+            )
+            for number in range(len(call.reads)):
+                results.put(number, rows, outcome["reads"][number])
+            moved = moved or outcome["moved"]
+        if edits and not allow_still and not moved:
             raise NothingEdited(
                 "every edit writes what was there already (or adds zero): the result would be the unedited run. "
                 "Pass allow_still=True if that is what you are testing."
             )
-        found = [outcome["reads"][number] for number in range(len(call.reads))]
-        return [
-            value if read.take is None else read.take(value, rows)
-            for read, value in zip(call.reads, found, strict=True)
-        ]
+        return results.ordered()
+
+    def _plan(self, call: calls.Plan, rows: Tensor, frozen: list[Tensor] | None) -> Plan:
+        """What a trace over some rows of a call carries with it."""
+        prompts, source = call.source[rows].unique(return_inverse=True)
+        places = torch.arange(rows.numel())
+        return {
+            "shape": self.shape,
+            "writes": writes_of(call, rows),
+            "reads": [(read.layer, read.site, index(read, places, rows)) for read in call.reads],
+            "source": source,
+            "frozen": frozen and [z[prompts.to(z.device)] for z in frozen],
+        }
 
     @torch.no_grad()
     def _trace(self, tokens: Tensor, plan: Plan) -> Outcome:
@@ -118,21 +135,29 @@ def trace(model: Any, tokens: Tensor, plan: Plan, remote: Remote) -> Outcome:
     return outcome  # type: ignore[no-any-return]  # nnsight is untyped
 
 
-def index(named: Edit | Read, rows: Tensor) -> tuple[Tensor, ...]:
-    """The cells that an edit or a read names, as an index into (row, [head,] position)."""
+def index(named: Edit | Read, places: Tensor, wanted: Tensor) -> tuple[Tensor, ...]:
+    """Cells as an index into (row, [head,] position): the `wanted` lines of an edit or read, at `places` in a trace."""
+    positions = lines(named.positions, wanted)
     if named.heads is None:
-        return rows[:, None], named.positions
-    return rows[:, None, None], named.heads[:, :, None], named.positions[:, None, :]
+        return places[:, None], positions
+    return places[:, None, None], lines(named.heads, wanted)[:, :, None], positions[:, None, :]
 
 
-def writes_of(call: calls.Plan) -> dict[tuple[int, str], list[Write]]:
-    """The edits of a call by layer and site, in the order in which they were listed."""
+def writes_of(call: calls.Plan, rows: Tensor) -> dict[tuple[int, str], list[Write]]:
+    """The edits of some rows of a call by layer and site, in the order in which they were listed."""
+    place = torch.full((call.n_rows,), -1)
+    place[rows] = torch.arange(rows.numel())
     writes: dict[tuple[int, str], list[Write]] = {}
     for edit in call.edits:
+        there = place[calls.touched(edit, call.n_rows)]
+        wanted = torch.nonzero(there >= 0).reshape(-1)
+        if not wanted.numel():
+            continue
+        ranks = 3 if edit.heads is None else 4
         write: Write = {
-            "index": index(edit, calls.touched(edit, call.n_rows)),
-            "value": edit.value,
-            "where": edit.where,
+            "index": index(edit, there[wanted], wanted),
+            "value": of_lines(edit.value, ranks, wanted),
+            "where": None if edit.where is None else of_lines(edit.where, ranks - 1, wanted),
             "add": edit.mode == "add",
             "own": edit.scope == "head",
         }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
@@ -13,10 +14,10 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 ROOT = Path(__file__).parents[2]
 
 
-def run(*given: str) -> subprocess.CompletedProcess[str]:
-    """`pytest claims` with options."""
+def run(*given: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """`pytest claims` with options, and with some environment variables set."""
     command = [sys.executable, "-m", "pytest", "claims", *given, "-q", "-p", "no:cacheprovider"]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return subprocess.run(command, cwd=ROOT, env=os.environ | environment, capture_output=True, text=True, check=False)
 
 
 def verdicts(junit: Path) -> dict[str, str]:

@@ -26,6 +26,8 @@ DEFAULTS: dict[str, Any] = {
     "--report": None,
     "--strict-verdicts": False,
     "--skip-unavailable": False,
+    "--remote": False,
+    "markexpr": "not gpu and not slow",
 }
 
 
@@ -73,6 +75,13 @@ def test_a_variant_is_judged_on_the_claims_it_was_made_for() -> None:
         ({"circuit": "published", "model": ["shape:gemma2-9b"]}, "prints no heads"),
         ({"dtype": "float32", "model": ["gemma2-9b"]}, "gemma2-9b is on record in bfloat16"),
         ({"dtype": "bfloat16", "model": ["planted:pointer"]}, "planted models are made in float32"),
+        ({"remote": True}, "name a Hub model with --model"),
+        ({"remote": True, "model": ["gemma2-9b", "planted:pointer"]}, "planted:pointer@llama is on this machine alone"),
+        ({"remote": True, "model": ["shape:gemma2-9b"]}, "shape:gemma2-9b is on this machine alone"),
+        ({"remote": True, "model": ["."]}, "is on this machine alone"),
+        ({"remote": True, "planted": "all"}, "is on this machine alone"),
+        ({"remote": True, "model": ["gemma2-9b"], "dtype": "bfloat16"}, "--dtype bfloat16 and --remote contradict"),
+        ({"remote": True, "model": ["gemma2-9b"], "device": "cpu"}, "--device cpu and --remote contradict"),
         ({"circuit": "nowhere.json", "model": ["planted:pointer"]}, "nor a file"),
     ],
 )

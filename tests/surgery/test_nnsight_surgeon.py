@@ -16,11 +16,14 @@ from rebinding.surgery.anatomy import derive
 from rebinding.surgery.nnsight_sites import ATTENTION_CALL, IN_ATTENTION, ROTATION_CALL
 from rebinding.surgery.nnsight_surgeon import NNsightSurgeon
 from rebinding.surgery.recording import Recording
-from rebinding.surgery.sites import Attention, Edit, NothingEdited, Read, Site, SurgeryError
+from rebinding.surgery.sites import Attention, Edit, Mode, NothingEdited, Read, Site, SurgeryError
 from rebinding.surgery.torch_surgeon import TorchSurgeon
+from tests.surgery.cases import CELLS, LENGTH, SOURCE, Cell, edits_of, reads_of
 from tests.surgery.models import FAMILIES, SIZES, Family, make_hostile, tiny, tokens
+from tests.surgery.test_invariants import agree
 
 LAST = Read("logits", positions=[12])
+MODES: tuple[Mode, Mode] = ("set", "add")
 
 
 def prepared(family: Family) -> tuple[PreTrainedModel, NNsightSurgeon, Recording]:
@@ -40,6 +43,36 @@ def plain(model: PreTrainedModel, prompts: Tensor) -> Tensor:
 def noise(*shape: int) -> Tensor:
     """Random values, the same every time."""
     return torch.randn(shape, generator=torch.Generator().manual_seed(1))
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize("cell", CELLS, ids=str)
+def test_a_run_in_several_traces_is_the_run(cell: Cell, rows: int) -> None:
+    """Lines of values, places and masks go with their rows; no edit names all four rows."""
+    model, whole, _ = prepared("gemma3")
+    recording = whole.record(tokens("gemma3", length=LENGTH), keep={"z"})
+    parts = NNsightSurgeon(model, derive(model), rows=rows)
+    for mode in MODES:
+        edits, reads = edits_of(cell, mode), reads_of(cell)
+        found, wanted = (
+            one.run(recording, edits, reads, source=SOURCE, attention=cell.attention) for one in (parts, whole)
+        )
+        assert all(agree(one, other) for one, other in zip(found, wanted, strict=True))
+        clean = whole.run(recording, [], reads, source=SOURCE, attention=cell.attention)
+        assert not agree(wanted[-1], clean[-1])
+
+
+def test_nothing_edited_is_said_of_the_run_and_not_of_a_trace() -> None:
+    model, _, recording = prepared("llama")
+    parts = NNsightSurgeon(model, derive(model), rows=1)
+    felt = Edit("resid", 1, noise(1, 1, 24), positions=[3], rows=[1], mode="add")
+    still = Edit("resid", 1, torch.zeros(24), positions=[3], rows=[1], mode="add")
+    (moved,) = parts.run(recording, [felt], [LAST])
+    (clean,) = parts.run(recording, [], [LAST])
+    assert agree(moved[[0, 2]], clean[[0, 2]])
+    assert not agree(moved[1], clean[1])
+    with pytest.raises(NothingEdited):
+        parts.run(recording, [still], [LAST])
 
 
 @pytest.mark.parametrize("label", [*IN_ATTENTION, "k through the rotation"])

@@ -1,0 +1,107 @@
+"""A subject on a server (NDIF): its description is fetched, its weights are not, and every run is a request.
+
+What cannot be seen from here is said and not guessed: in which numbers the server computes, and which commit it holds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import nnsight
+import torch
+
+from rebinding.chat import Form
+from rebinding.subjects.checkpoint import check_architecture, open_tokenizer
+from rebinding.subjects.errors import InertSite, NoKey, NotServed
+from rebinding.subjects.files import check_description
+from rebinding.subjects.fingerprint import hash_config, hash_tokenizer
+from rebinding.subjects.hub import commit_of, fetch
+from rebinding.subjects.names import Origin, origin
+from rebinding.subjects.probe import draw_tokens
+from rebinding.subjects.selfcheck import derived, inert_sites
+from rebinding.subjects.subject import Subject, form_for
+from rebinding.surgery.nnsight_remote import EAGER, Remote
+from rebinding.surgery.nnsight_surgeon import NNsightSurgeon
+
+ROWS = 32
+"""Rows of one request: a server that many share should not be asked for more at once."""
+
+
+@dataclass(frozen=True, eq=False)
+class RemoteSubject(Subject):
+    """A subject whose `model` has no weights here; `client` is nnsight's view of it."""
+
+    client: Any = None
+    remote: Remote = True
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """sha256 over its name, configuration and tokenizer; weights are not seen."""
+        parts = {
+            "served": self.name,
+            "config": hash_config(self.model),
+            "tokenizer": hash_tokenizer(self.tokenizer),
+        }
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+    def surgeon(self, *, remember: int = 0) -> NNsightSurgeon:
+        """A surgeon whose runs are requests. Nothing is remembered: a recording holds no more than was asked for."""
+        return NNsightSurgeon(self.client, self.anatomy, remote=self.remote, rows=ROWS)
+
+
+def load_remote(name: str, *, form: Form | None = None) -> RemoteSubject:
+    """A Hub model by name, to be run on NDIF; one request checks that edits of every site reach its logits."""
+    found = origin(name)
+    folder = describe(found)
+    tokenizer = open_tokenizer(folder)
+    client, remote = connect(found)
+    subject = RemoteSubject(
+        name=name,
+        model=client._module,
+        tokenizer=tokenizer,
+        form=form or form_for(name, found, tokenizer),
+        anatomy=derived(client._module),
+        dtype="as served",
+        device=torch.device("meta"),
+        revision=commit_of(folder),
+        client=client,
+        remote=remote,
+    )
+    _check(subject)
+    return subject
+
+
+def describe(found: Origin) -> Path:
+    """The folder with a Hub model's configuration and tokenizer; an error where NDIF could not be asked for it."""
+    if found.kind != "hub":
+        raise NotServed(f"{found.target} is no model of the Hub, and a server finds its model by Hub id; load it here")
+    if nnsight.CONFIG.API.APIKEY is None:
+        raise NoKey(
+            "NDIF answers those who have a key, and none is set: set NDIF_API_KEY, or keep one with nnsight.login()"
+        )
+    folder = fetch(found.target, found.revision)
+    check_description(folder)
+    check_architecture(folder)
+    return folder
+
+
+def connect(found: Origin) -> tuple[Any, Remote]:
+    """nnsight's view of a Hub model, without weights, and the way to where they are."""
+    options: dict[str, Any] = {} if found.revision is None else {"revision": found.revision}
+    return nnsight.TransformersModel(found.target, task="text-generation", attn_implementation=EAGER, **options), True
+
+
+def _check(subject: RemoteSubject) -> None:
+    layer = subject.anatomy.n_layers // 2
+    tokens = draw_tokens(subject.model, subject.anatomy)
+    inert = inert_sites(subject.surgeon(), tokens, [layer], lambda site, layer: 1.0)
+    if inert:
+        raise InertSite(
+            f"{subject.name}: on the server edits of {', '.join(inert)} at layer {layer} leave the logits as they were;"
+            " its modules are not what its anatomy takes them for"
+        )
