@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pandas as pd
 import pyarrow as pa
@@ -27,6 +27,7 @@ class Evidence:
     experiment: str
     rows: pd.DataFrame
     settings: Mapping[str, Any]
+    SUFFIX: ClassVar[str] = ".parquet"
 
     def save(self, path: Path) -> None:
         """Write as Parquet; the settings travel inside the file."""

@@ -39,7 +39,7 @@ def in_blocks(
     parts = [items[start : start + size] for start in range(0, len(items), size)]
     keys = [None if shelf is None else shelf.key([content(item) for item in part]) for part in parts]
     work = [sum(map(cost, part)) for part in parts]
-    done = [shelf is not None and key is not None and shelf.store.holds(experiment, key) for key in keys]
+    done = [shelf is not None and key is not None and shelf.store.holds(Evidence, experiment, key) for key in keys]
     before = sum(amount for amount, there in zip(work, done, strict=True) if there)
     hide = None if progress is None else not progress
     with tqdm(total=sum(work), initial=before, desc=experiment, disable=hide, unit_scale=True, unit="") as bar:
@@ -48,5 +48,5 @@ def in_blocks(
             if shelf is None or key is None:
                 shards.append(compute(part, bar.update))
             else:
-                shards.append(shelf.store.remember(experiment, key, partial(compute, part, bar.update)))
+                shards.append(shelf.store.remember(Evidence, experiment, key, partial(compute, part, bar.update)))
     return merge(shards)

@@ -1,4 +1,4 @@
-"""Evidence on disk, found again by what made it.
+"""Evidence and activations on disk, found again by what made them.
 
 A shard's address is a hash of everything its numbers depend on: the subject's weights and tokenizer, the prompts, the
 settings, the dtype, the versions of the numerical libraries, and the source files of `rebinding` that the experiment
@@ -17,17 +17,24 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from filelock import FileLock
 
+from rebinding.activations import Activations
 from rebinding.evidence import Evidence
 from rebinding.sources import code_hash
+
+Content = TypeVar("Content", Evidence, Activations)
 
 DEFAULT_FOLDER = ".rebinding"
 VARIABLE = "REBINDING_STORE"
 LIBRARIES = ("torch", "transformers")
 """Libraries whose next version may round differently."""
+
+
+KINDS: tuple[type[Evidence | Activations], ...] = (Evidence, Activations)
+"""What can be in a shard; each is told by the ending of its file."""
 
 
 class StoreWarning(UserWarning):
@@ -57,43 +64,43 @@ class Entry:
 
 @dataclass(frozen=True)
 class Store:
-    """A folder of evidence shards: `root/experiment/key.parquet`, with `key.sha256` beside each."""
+    """A folder of shards: `root/experiment/key.parquet`, or `.safetensors`, with `key.sha256` beside each."""
 
     root: Path
 
-    def path(self, experiment: str, key: str) -> Path:
+    def path(self, kind: type[Content], experiment: str, key: str) -> Path:
         """Where a shard is or would be."""
-        return self.root / experiment / f"{key}.parquet"
+        return self.root / experiment / f"{key}{kind.SUFFIX}"
 
-    def holds(self, experiment: str, key: str) -> bool:
+    def holds(self, kind: type[Content], experiment: str, key: str) -> bool:
         """Whether the shard is there, undamaged."""
-        path = self.path(experiment, key)
+        path = self.path(kind, experiment, key)
         return path.is_file() and _checksum(path) == _noted(path)
 
-    def get(self, experiment: str, key: str) -> Evidence | None:
+    def get(self, kind: type[Content], experiment: str, key: str) -> Content | None:
         """The shard, or None if it is missing; also None, with a warning, if it is damaged."""
-        path = self.path(experiment, key)
+        path = self.path(kind, experiment, key)
         if not path.is_file():
             return None
         if _checksum(path) != _noted(path):
             warnings.warn(f"{path} is damaged (its checksum differs) and is computed again", StoreWarning, stacklevel=2)
             return None
-        return Evidence.load(path)
+        return kind.load(path)
 
-    def put(self, experiment: str, key: str, evidence: Evidence) -> None:
+    def put(self, experiment: str, key: str, content: Content) -> None:
         """Write a shard. It appears whole or not at all; the checksum follows, and a shard without one is not used."""
-        path = self.path(experiment, key)
+        path = self.path(type(content), experiment, key)
         path.parent.mkdir(parents=True, exist_ok=True)
-        _replace(path, evidence.save)
+        _replace(path, content.save)
         checksum = _checksum(path)
         _replace(_beside(path), lambda there: _write(there, checksum))
 
-    def remember(self, experiment: str, key: str, compute: Callable[[], Evidence]) -> Evidence:
+    def remember(self, kind: type[Content], experiment: str, key: str, compute: Callable[[], Content]) -> Content:
         """The shard if it is there, else what `compute` gives, kept. Whoever comes second waits and then reads."""
-        path = self.path(experiment, key)
+        path = self.path(kind, experiment, key)
         path.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(path.with_suffix(".lock")):
-            found = self.get(experiment, key)
+            found = self.get(kind, experiment, key)
             if found is None:
                 found = compute()
                 self.put(experiment, key, found)
@@ -101,7 +108,7 @@ class Store:
 
     def entries(self) -> Iterator[Entry]:
         """Every shard, by experiment and key."""
-        for path in sorted(self.root.glob("*/*.parquet")):
+        for path in sorted(path for kind in KINDS for path in self.root.glob(f"*/*{kind.SUFFIX}")):
             about = path.stat()
             yield Entry(path.parent.name, path.stem, path, about.st_size, about.st_mtime)
 

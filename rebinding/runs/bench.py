@@ -13,13 +13,13 @@ from typing import Any
 
 import torch
 
+from rebinding.activations import Activations
 from rebinding.answers import is_single_token
 from rebinding.designs import Design, DesignName, design
 from rebinding.evidence import Evidence
 from rebinding.experiments.circuits import Answers
-from rebinding.experiments.directions import Directions
 from rebinding.prompts import Encoded, Encoder
-from rebinding.store import Shelf
+from rebinding.store import Shelf, digest
 from rebinding.subjects import Subject
 from rebinding.surgery import Surgeon
 from rebinding.words import Vocabulary
@@ -38,10 +38,8 @@ class Bench:
 
     subject: Subject
     shelf: Shelf | None = None
-    means: dict[Any, list[torch.Tensor]] = field(default_factory=dict)
-    """What heads have been held at so far, by the prompts behind it."""
-    directions: dict[Any, Directions] = field(default_factory=dict)
-    """Binding directions measured so far, by heads and prompts."""
+    known: dict[tuple[str, str], Activations] = field(default_factory=dict)
+    """Activations that were needed so far."""
 
     @cached_property
     def surgeon(self) -> Surgeon:
@@ -89,4 +87,18 @@ class Bench:
         if self.shelf is None:
             return compute()
         shelf = self.shelf.of(module, type(self.surgeon).__module__, settings=settings)
-        return shelf.store.remember(experiment, shelf.key(None), compute)
+        return shelf.store.remember(Evidence, experiment, shelf.key(None), compute)
+
+    def activations(
+        self, name: str, module: str, settings: Mapping[str, Any], compute: Callable[[], Mapping[str, torch.Tensor]]
+    ) -> Mapping[str, torch.Tensor]:
+        """Tensors that several experiments need: computed once, kept here, and in the store where there is one."""
+        known = name, digest(dict(settings))
+        if known not in self.known:
+            shelf = self.shelf and self.shelf.of(module, type(self.surgeon).__module__, settings=settings)
+            self.known[known] = (
+                shelf.store.remember(Activations, name, shelf.key(None), lambda: Activations(compute()))
+                if shelf
+                else Activations(compute())
+            )
+        return self.known[known].tensors

@@ -7,17 +7,21 @@ from dataclasses import asdict, dataclass
 from types import MappingProxyType
 from typing import Any
 
+from torch import Tensor
+
 from rebinding.circuit import Circuit
 from rebinding.designs import DesignName
 from rebinding.evidence import Evidence
 from rebinding.experiments.binding import run_binding
 from rebinding.experiments.binding_cases import Slots, every_pair
 from rebinding.experiments.conditions import MATCHED_RANDOM, PUBLISHED_CONDITIONS, TABLE, Condition
-from rebinding.experiments.directions import Directions, Head, measure_directions
+from rebinding.experiments.directions import Directions, Head, Point, measure_directions
 from rebinding.runs.bench import DIRECTIONS, EVALUATION, Bench
 from rebinding.surgery.sites import Scope
 
 SLOTS = 3
+POINT: Point = "raw"
+"""Where queries and keys are shifted, as published: before any norm and before RoPE."""
 FIRST_PAIR: tuple[Slots, ...] = ((1, 0),)
 
 
@@ -73,15 +77,18 @@ def shifted(
 
 def measured(bench: Bench, name: DesignName, heads: Sequence[Head], n: int) -> Directions:
     """The directions of some heads, from `n` prompts for every slot; measured once for all variations."""
-    known = (name, tuple(heads), n)
-    if known not in bench.directions:
+    settings = {"design": name, "heads": list(heads), "n": n, "slots": SLOTS, "point": POINT}
+
+    def compute() -> dict[str, Tensor]:
         asks = bench.design(name, split="directions" if name == "counterbalanced" else None)
         numbers = range(DIRECTIONS, DIRECTIONS + n)
         asked = {
             slot: bench.encoder.encode(asks.direction(number, slot) for number in numbers) for slot in range(SLOTS)
         }
-        bench.directions[known] = measure_directions(bench.surgeon, asked, heads)
-    return bench.directions[known]
+        found = measure_directions(bench.surgeon, asked, heads, point=POINT)
+        return {"q": found.q, "k": found.k}
+
+    return Directions(tuple(heads), POINT, **bench.activations("directions", __name__, settings, compute))
 
 
 def _plain(how: Variation) -> dict[str, Any]:

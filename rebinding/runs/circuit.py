@@ -125,12 +125,16 @@ def _beside(bench: Bench, circuit: Circuit, which: Beside) -> dict[str, Circuit]
 
 
 def _means(bench: Bench, drawn: Design, mean_set: DesignName) -> list[torch.Tensor]:
+    """What heads are held at, by layer: the mean of z over prompts of their own, kept for all who ablate."""
     options: dict[str, Any] = {"boxes": drawn.boxes, "operations": drawn.operations, "verb": drawn.verb}
-    known = (mean_set, *options.values())
-    if known not in bench.means:
+    settings = {"mean_set": mean_set, "prompts": PROMPTS_OF_MEANS[mean_set], **options}
+
+    def compute() -> dict[str, torch.Tensor]:
         _, prompts = bench.prompts(bench.design(mean_set, **options), MEANS, PROMPTS_OF_MEANS[mean_set])
-        bench.means[known] = mean_z(bench.surgeon, prompts)
-    return bench.means[known]
+        return {str(layer): mean for layer, mean in enumerate(mean_z(bench.surgeon, prompts))}
+
+    found = bench.activations("means", __name__, settings, compute)
+    return [found[str(layer)] for layer in range(len(found))]
 
 
 def _told(drawn: Design) -> dict[str, Any]:

@@ -31,7 +31,7 @@ def judged(store: Path, junit: Path) -> dict[str, str]:
 
 
 def shards(store: Path) -> list[Path]:
-    return sorted(path for path in store.rglob("*") if path.suffix in (".parquet", ".sha256"))
+    return sorted(path for path in store.rglob("*") if path.suffix in (".parquet", ".safetensors", ".sha256"))
 
 
 def test_a_second_run_reads_what_the_first_has_computed(kept: tuple[Path, dict[str, str]], tmp_path: Path) -> None:

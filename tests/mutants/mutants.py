@@ -121,8 +121,8 @@ MUTANTS = (
     Mutant(
         "ablate to zero",
         f"{RUNS}/circuit.py",
-        "bench.means[known] = mean_z(bench.surgeon, prompts)",
-        "bench.means[known] = [0 * mean for mean in mean_z(bench.surgeon, prompts)]",
+        "return {str(layer): mean for",
+        "return {str(layer): 0 * mean for",
         on(POINTER, "circuit.recovers_accuracy", "circuit.e_prime"),
     ),
     Mutant(

@@ -22,9 +22,9 @@ def store(tmp_path: Path) -> Store:
 
 
 def test_what_is_put_is_got(store: Store) -> None:
-    assert store.get("toy", "key") is None
+    assert store.get(Evidence, "toy", "key") is None
     store.put("toy", "key", shard())
-    found = store.get("toy", "key")
+    found = store.get(Evidence, "toy", "key")
     assert found is not None
     pd.testing.assert_frame_equal(found.rows, shard().rows)
     assert (found.experiment, found.settings) == ("toy", shard().settings)
@@ -42,20 +42,20 @@ def test_one_flipped_byte_is_noticed_and_computed_again(store: Store, part: str)
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
-    assert not store.holds("toy", "key")
+    assert not store.holds(Evidence, "toy", "key")
     with pytest.warns(StoreWarning, match="damaged"):
-        again = store.remember("toy", "key", lambda: shard(5.0))
+        again = store.remember(Evidence, "toy", "key", lambda: shard(5.0))
     assert again.rows["value"].tolist() == [5.0, 2.0]
-    assert store.holds("toy", "key")
+    assert store.holds(Evidence, "toy", "key")
 
 
 def test_a_shard_without_its_checksum_is_not_trusted(store: Store) -> None:
     """What a process leaves that dies between the two writes."""
     store.put("toy", "key", shard())
     (store.root / "toy" / "key.sha256").unlink()
-    assert not store.holds("toy", "key")
+    assert not store.holds(Evidence, "toy", "key")
     with pytest.warns(StoreWarning):
-        assert store.get("toy", "key") is None
+        assert store.get(Evidence, "toy", "key") is None
 
 
 def test_a_failed_write_leaves_the_old_shard(store: Store) -> None:
@@ -63,7 +63,7 @@ def test_a_failed_write_leaves_the_old_shard(store: Store) -> None:
     unsaveable = Evidence("toy", pd.DataFrame({"value": [object()]}), {})
     with pytest.raises(Exception, match="object"):
         store.put("toy", "key", unsaveable)
-    found = store.get("toy", "key")
+    found = store.get(Evidence, "toy", "key")
     assert found is not None
     assert found.rows["value"].tolist() == [1.0, 2.0]
     assert not list(store.root.rglob("*.part"))
@@ -85,8 +85,8 @@ def test_who_comes_second_waits_and_reads(store: Store) -> None:
         return shard(8.0)
 
     results: dict[str, Evidence] = {}
-    first = threading.Thread(target=lambda: results.update(a=store.remember("toy", "key", slow)))
-    second = threading.Thread(target=lambda: results.update(b=store.remember("toy", "key", never)))
+    first = threading.Thread(target=lambda: results.update(a=store.remember(Evidence, "toy", "key", slow)))
+    second = threading.Thread(target=lambda: results.update(b=store.remember(Evidence, "toy", "key", never)))
     first.start()
     assert first_is_in.wait(10)
     second.start()
