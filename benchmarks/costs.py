@@ -2,7 +2,8 @@
 
 The naive schedule is 9 x heads x prompts full forwards with the logits of the last row. The least is what remains when
 everything that provably cannot change the result is left out: layers below the sender, tokens before it and after the
-last one read, senders above every receiver, attention where it is frozen, layers below the first receiver that moves.
+last one read, senders above every receiver, attention where it is frozen, layers below the first receiver that moves,
+and in the last layer all but the keys and values of tokens that are not read.
 """
 
 from __future__ import annotations
@@ -54,6 +55,11 @@ class Shape:
         """A whole layer for a window of tokens."""
         return (last - first + 1) * (self.projections + self.mlp) + self.attention(first, last)
 
+    def read(self, first: int, last: int) -> int:
+        """The last layer for a window of tokens of which the last one is read."""
+        keys_and_values = 2 * self.hidden * self.head_dim * self.kv_heads
+        return (last - first) * keys_and_values + self.layer(last, last)
+
     def forward(self) -> int:
         """A full forward with the logits of the last row."""
         return self.layers * self.layer(0, self.tokens - 1) + self.head
@@ -83,7 +89,7 @@ def least(
     for layer in range(levels[-1]):
         first = min(level for level in levels if level > layer)
         arrive = sum(_port(shape, stage, receivers, level) for level in levels if level > layer)
-        receive = (shape.layers - first) * shape.layer(at, readout) + shape.head
+        receive = (shape.layers - first - 1) * shape.layer(at, readout) + shape.read(at, readout) + shape.head
         total += shape.heads * (_send(shape, sender, at, layer, levels[-1], frozen) + arrive + receive)
     return total
 
