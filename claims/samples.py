@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import lru_cache, partial
 
 import numpy as np
@@ -13,7 +12,7 @@ import pandas as pd
 from rebinding.claim import Claim, margin_of
 from rebinding.evidence import Evidence
 from rebinding.experiments.binding_measures import per_example
-from rebinding.experiments.discovery import scores, select
+from rebinding.experiments.discovery import changes, select
 from rebinding.experiments.roles import group_effects
 from rebinding.experiments.tracing_summary import claimable
 from rebinding.judging import Part
@@ -102,13 +101,12 @@ def lost(evidence: Evidence, heads: Sequence[tuple[int, int]]) -> Array:
 def reselected(evidence: Evidence, keep: int, least: float, seed: int = 0) -> list[list[tuple[int, int]]]:
     """Our own selection again, on resampled prompts."""
     generator = np.random.default_rng(seed)
-    of_prompt = list(evidence.rows.groupby("prompt").indices.values())  # row numbers
+    table = changes(evidence)
     found = []
     for _ in range(RESAMPLES):
-        drawn = [of_prompt[place] for place in generator.choice(len(of_prompt), len(of_prompt))]
-        copies = np.repeat(np.arange(len(drawn)), [len(rows) for rows in drawn])
-        again = evidence.rows.iloc[np.concatenate(drawn)].assign(prompt=copies)
-        found.append(select(scores(replace(evidence, rows=again)), keep, least=least))
+        drawn = generator.choice(len(table), len(table))
+        again = table.columns.to_frame(index=False).assign(score=table.to_numpy()[drawn].mean(axis=0))
+        found.append(select(again, keep, least=least))
     return found
 
 

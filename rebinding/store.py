@@ -162,14 +162,15 @@ def _write(path: Path, text: str) -> None:
 
 
 def _replace(path: Path, write: Callable[[Path], None]) -> None:
-    """Let `write` make a file elsewhere in the folder, then move it to its place in one step."""
+    """Let `write` make a file elsewhere in the folder, then move it to its place in one step.
+
+    What a loss of power leaves of it is told by the checksum; nothing waits for the disk.
+    """
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
     os.close(handle)
     part = Path(name)
     try:
         write(part)
-        with part.open("rb") as file:
-            os.fsync(file.fileno())
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)

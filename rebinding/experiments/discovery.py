@@ -45,15 +45,20 @@ def scores(evidence: Evidence) -> pd.DataFrame:
             TinyProbabilities,
             stacklevel=2,
         )
-    changes = rows.assign(
-        change=(rows["p_patch"] - rows["p_orig"]) / rows["p_orig"], logit=rows["logit_patch"] - rows["logit_orig"]
-    )
-    by_head = changes.groupby(["layer", "head"], sort=True)
-    table = by_head["change"].agg(score="mean", spread="std", n="count")
-    table["se"] = (table["spread"] / table["n"] ** 0.5).fillna(0.0)
-    table["logit_change"] = by_head["logit"].mean()
-    found: pd.DataFrame = table.reset_index()[["layer", "head", "score", "se", "logit_change", "n"]]
-    return found
+    change, logit = changes(evidence), _by_head(rows, rows["logit_patch"] - rows["logit_orig"])
+    n = change.count()
+    columns = {"score": change.mean(), "se": (change.std() / n**0.5).fillna(0.0), "logit_change": logit.mean(), "n": n}
+    return pd.DataFrame(columns).sort_index().reset_index()
+
+
+def changes(evidence: Evidence) -> pd.DataFrame:
+    """(p_patch - p_orig) / p_orig: a line a prompt, a column a head, named (layer, head)."""
+    rows = evidence.rows
+    return _by_head(rows, (rows["p_patch"] - rows["p_orig"]) / rows["p_orig"])
+
+
+def _by_head(rows: pd.DataFrame, values: pd.Series[float]) -> pd.DataFrame:
+    return rows.assign(value=values).pivot(index="prompt", columns=["layer", "head"], values="value")
 
 
 def select(

@@ -62,13 +62,21 @@ class SharedPrefix:
     place: Tensor | None
     width: int
 
-    def scores(self, query: Tensor) -> Tensor:
-        """Products of every row's queries with its prompt's keys: (row, head, query, prefix)."""
-        return self._unpack(self._pack(query) @ self.keys.transpose(2, 3), query.shape[1], query.shape[2])
+    def scores(self, query: Tensor, own: Tensor) -> Tensor:
+        """Products of every row's queries with its prompt's keys, before its `own`: (row, head, query, key)."""
+        rows, heads, length, after = own.shape
+        before = self.keys.shape[2]
+        scores = own.new_empty(rows, heads, length, before + after)
+        prefix = self._unpack(self._pack(query) @ self.keys.transpose(2, 3), heads, length)
+        scores.view(*prefix.shape[:-1], -1)[..., :before] = prefix
+        scores[..., before:] = own
+        return scores
 
-    def mix(self, pattern: Tensor) -> Tensor:
-        """The prefix's share of z: (row, head, query, head_dim)."""
-        return self._unpack(self._pack(pattern) @ self.values, pattern.shape[1], pattern.shape[2])
+    def mix(self, pattern: Tensor, own: Tensor) -> Tensor:
+        """The prefix's share of z added to each row's `own`: (row, head, query, head_dim)."""
+        prefix = self._unpack(self._pack(pattern) @ self.values, own.shape[1], own.shape[2])
+        own.view(prefix.shape).add_(prefix)
+        return own
 
     def _pack(self, rows: Tensor) -> Tensor:
         _, heads, length, inner = rows.shape
@@ -82,13 +90,12 @@ class SharedPrefix:
         return cells.transpose(1, 2).reshape(prompts, kv, -1, inner)  # (prompt, kv head, row x head x query, inner)
 
     def _unpack(self, packed: Tensor, heads: int, length: int) -> Tensor:
+        """Back to rows, as a view: (row, kv head, head, query, inner), or (turn, prompt, ...) where rows take turns."""
         prompts, kv, _, inner = packed.shape
         cells = packed.view(prompts, kv, self.width, heads // kv, length, inner).transpose(1, 2)
         if self.place is None:
-            cells = cells.transpose(0, 1)
-        else:
-            cells = cells[self.place // self.width, self.place % self.width]  # (row, kv head, head, query, inner)
-        return cells.reshape(-1, heads, length, inner)  # (row, head, query, inner)
+            return cells.transpose(0, 1)
+        return cells[self.place // self.width, self.place % self.width]
 
 
 class Rules(Protocol):
@@ -138,7 +145,7 @@ def attention(
         value = see("v_seen", value.repeat_interleave(group, dim=1))  # (batch, head, key, head_dim)
     scores = _grouped(query, key.transpose(2, 3))  # (batch, head, query, key)
     if before is not None:
-        scores = torch.cat([before.scores(query), scores], dim=-1)
+        scores = before.scores(query, scores)
     scores = scores.mul_(factor)  # in place: nobody else has seen these
     if softcap is not None:
         scores = scores.div_(softcap).tanh_().mul_(softcap)
@@ -149,7 +156,7 @@ def attention(
     cut = pattern.shape[-1] - key.shape[2]
     z = _grouped(pattern[..., cut:], value)  # (batch, head, query, head_dim)
     if before is not None:
-        z = z.add_(before.mix(pattern[..., :cut]))
+        z = before.mix(pattern[..., :cut], z)
     z = see("z", z).transpose(1, 2)  # (batch, query, head, head_dim)
     if skip:
         z = torch.cat([z.new_zeros(z.shape[0], skip, *z.shape[2:]), z], dim=1)

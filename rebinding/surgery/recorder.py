@@ -9,9 +9,10 @@ Nothing is taken over from earlier calls: a recording depends on its own prompts
 from __future__ import annotations
 
 import inspect
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import torch
@@ -145,7 +146,7 @@ def _watch(model: PreTrainedModel, anatomy: Anatomy, recorder: _Recorder, calls:
     handles = []
 
     def before_layer(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        given = dict(inspect.signature(type(module).forward).bind(module, *args, **kwargs).arguments)
+        given = dict(_signature(type(module).forward).bind(module, *args, **kwargs).arguments)
         del given["self"]
         hidden, rest = given.pop("hidden_states"), given.pop("kwargs", {})
         given |= rest
@@ -173,6 +174,11 @@ def _watch(model: PreTrainedModel, anatomy: Anatomy, recorder: _Recorder, calls:
     finally:
         for handle in handles:
             handle.remove()
+
+
+@cache
+def _signature(forward: Callable[..., Any]) -> inspect.Signature:
+    return inspect.signature(forward)
 
 
 def _window(given: dict[str, Any], begin: int, hidden: Tensor) -> LayerCall:
