@@ -94,11 +94,12 @@ class Bench:
     ) -> Mapping[str, torch.Tensor]:
         """Tensors that several experiments need: computed once, kept here, and in the store where there is one."""
         known = name, digest(dict(settings))
-        if known not in self.known:
-            shelf = self.shelf and self.shelf.of(module, type(self.surgeon).__module__, settings=settings)
-            self.known[known] = (
-                shelf.store.remember(Activations, name, shelf.key(None), lambda: Activations(compute()))
-                if shelf
-                else Activations(compute())
-            )
-        return self.known[known].tensors
+        if known in self.known:
+            return self.known[known].tensors
+        if self.shelf is None:
+            made = Activations(compute())
+        else:
+            shelf = self.shelf.of(module, type(self.surgeon).__module__, settings=settings)
+            made = shelf.store.remember(Activations, name, shelf.key(None), lambda: Activations(compute()))
+        self.known[known] = made
+        return made.tensors

@@ -22,7 +22,11 @@ UNRELATED = frozenset({"_name_or_path", "architectures", "transformers_version",
 
 def fingerprint(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast) -> str:
     """The fingerprint of a model with its tokenizer, as 64 hexadecimal digits."""
-    parts = {"weights": hash_weights(model), "config": hash_config(model), "tokenizer": hash_tokenizer(tokenizer)}
+    return joined(weights=hash_weights(model), config=hash_config(model), tokenizer=hash_tokenizer(tokenizer))
+
+
+def joined(**parts: str) -> str:
+    """One digest over several by name."""
     return _sha(json.dumps(parts, sort_keys=True).encode())
 
 

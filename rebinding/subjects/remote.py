@@ -5,8 +5,6 @@ What cannot be seen from here is said and not guessed: in which numbers the serv
 
 from __future__ import annotations
 
-import hashlib
-import json
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -19,7 +17,7 @@ from rebinding.chat import Form
 from rebinding.subjects.checkpoint import check_architecture, open_tokenizer
 from rebinding.subjects.errors import InertSite, NoKey, NotServed
 from rebinding.subjects.files import check_description
-from rebinding.subjects.fingerprint import hash_config, hash_tokenizer
+from rebinding.subjects.fingerprint import hash_config, hash_tokenizer, joined
 from rebinding.subjects.hub import commit_of, fetch
 from rebinding.subjects.names import Origin, origin
 from rebinding.subjects.probe import draw_tokens
@@ -42,12 +40,7 @@ class RemoteSubject(Subject):
     @cached_property
     def fingerprint(self) -> str:
         """sha256 over its name, configuration and tokenizer; weights are not seen."""
-        parts = {
-            "served": self.name,
-            "config": hash_config(self.model),
-            "tokenizer": hash_tokenizer(self.tokenizer),
-        }
-        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+        return joined(served=self.name, config=hash_config(self.model), tokenizer=hash_tokenizer(self.tokenizer))
 
     def surgeon(self, *, remember: int = 0) -> NNsightSurgeon:
         """A surgeon whose runs are requests. Nothing is remembered: a recording holds no more than was asked for."""

@@ -21,6 +21,9 @@ from rebinding.surgery.plan import ORDER
 from rebinding.surgery.recording import lines
 from rebinding.surgery.sites import Attention
 
+INSIDE = range(ORDER["resid"] + 1, ORDER["logits"])
+"""Sites for which a layer has to be run."""
+
 
 def unread(batch: Batch, layer: int, attention: Attention) -> int:
     """How many tokens at the beginning of the window nobody reads above this layer; 0 if it has to be run in full."""
@@ -32,10 +35,6 @@ def unread(batch: Batch, layer: int, attention: Attention) -> int:
         return 0
     first = min(int(lines(read.positions, batch.rows).min()) for read in reads if read.layer == above)
     return max(0, first - batch.begin)
-
-
-INSIDE = range(ORDER["resid"] + 1, ORDER["logits"])
-"""Sites for which a layer has to be run."""
 
 
 @contextmanager

@@ -9,6 +9,8 @@ import torch
 
 from rebinding.activations import Activations
 from rebinding.circuit import Circuit
+from rebinding.designs import DesignName
+from rebinding.experiments.directions import Head
 from rebinding.planted import build
 from rebinding.runs import Bench, binding, circuit
 from rebinding.store import Store, StoreWarning
@@ -92,8 +94,13 @@ def test_directions_serve_another_run(subject: Subject, store: Store, monkeypatc
     assert (again.heads, again.point) == (first.heads, first.point)
     assert torch.equal(again.q, first.q)
     assert torch.equal(again.k, first.k)
-    for name, some, n in (("counterbalanced", heads, 6), ("published", heads[:1], 6), ("published", heads, 7)):
-        other = binding.measured(bench(subject, store), name, some, n)  # type: ignore[arg-type]  # names of designs
+    cases: tuple[tuple[DesignName, tuple[Head, ...], int], ...] = (
+        ("counterbalanced", heads, 6),
+        ("published", heads[:1], 6),
+        ("published", heads, 7),
+    )
+    for name, some, n in cases:
+        other = binding.measured(bench(subject, store), name, some, n)
         assert other.q.shape != first.q.shape or not torch.equal(other.q, first.q)
     assert len(counted) == 4
 
