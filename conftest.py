@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import ExitStack
 
 import pytest
 
@@ -13,5 +14,29 @@ pytest_plugins = ["fixtures.plugin"]  # `fixtures` alone would be pytest's own p
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`--reference FOLDER`: further packs of reference numbers for `tests/reference`."""
+    """`--reference FOLDER`: further packs for `tests/reference`. `--rounding SEED`: another processor's last bits."""
     parser.addoption("--reference", action="append", default=[], metavar="FOLDER", help="a pack of reference numbers")
+    parser.addoption(
+        "--rounding",
+        type=int,
+        metavar="SEED",
+        help="tests only: round matrix products and softmax as another processor would (tests/rounding.py)",
+    )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Round otherwise in this process and in every pytest it starts, and keep such evidence out of the usual store."""
+    seed = config.getoption("--rounding")
+    if seed is None:
+        return
+    from rebinding.store import default_root
+    from tests.rounding import rounding
+
+    given = os.environ.get("PYTEST_ADDOPTS", "")
+    if "--rounding" not in given:
+        os.environ["PYTEST_ADDOPTS"] = f"{given} --rounding={seed}".strip()
+        os.environ["REBINDING_STORE"] = f"{default_root()}-rounding-{seed}"
+    stack = ExitStack()
+    stack.enter_context(rounding(seed))
+    config.add_cleanup(stack.close)
