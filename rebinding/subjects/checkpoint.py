@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
-
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerFast
+from typing import TYPE_CHECKING, Any
 
 from rebinding.subjects.devices import Device, Dtype, device_map, torch_dtype
 from rebinding.subjects.errors import DamagedWeights, DoesNotFit, MissingTokenizer, UnsupportedArchitecture
 from rebinding.subjects.files import check_description, check_weights, slow_tokenizer, weight_files
 from rebinding.subjects.hub import DESCRIPTION, fetch
 from rebinding.subjects.names import Origin
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 
 def locate(origin: Origin) -> Path:
@@ -29,6 +30,8 @@ def locate(origin: Origin) -> Path:
 
 def open_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
     """The fast tokenizer of a folder."""
+    from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, use_fast=True, trust_remote_code=False, local_files_only=True)
     except (ValueError, OSError, KeyError, ImportError) as error:
@@ -40,6 +43,8 @@ def open_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
 
 def open_model(folder: Path, *, dtype: Dtype, device: Device) -> PreTrainedModel:
     """The causal language model of a folder on the library's eager attention, exactly as stored."""
+    from transformers import AutoModelForCausalLM
+
     check_architecture(folder)
     read: Any = AutoModelForCausalLM.from_pretrained  # typed as if it never returned its report
     try:
@@ -67,6 +72,8 @@ def open_model(folder: Path, *, dtype: Dtype, device: Device) -> PreTrainedModel
 
 def check_architecture(folder: Path) -> None:
     """Refuse what transformers does not know as a causal language model."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
     try:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
     except (ValueError, KeyError) as error:

@@ -103,6 +103,10 @@ class InertSite(SubjectError):
     """A model on which edits of some site change nothing."""
 
 
+class ChangedSubject(SubjectError):
+    """A subject that is not what the store has on record under its name."""
+
+
 class NotServed(SubjectError):
     """A subject that no server can hold."""
 

@@ -15,10 +15,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedModel
 
 from rebinding.subjects.errors import (
     AttentionDiffers,
@@ -36,6 +36,9 @@ from rebinding.surgery import Anatomy, Edit, Read, Site, Surgeon, SurgeryError, 
 from rebinding.surgery.anatomy import AnatomyError
 from rebinding.surgery.attention import UnknownAttention, install
 from rebinding.surgery.sites import HEADLESS, KEYED, SITES
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 ROUNDING = 4
 """Two roundings of a product and a sum each, on either side: the most by which one exchanged kernel may differ."""

@@ -13,14 +13,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedModel
 
 from rebinding.subjects.errors import UnsupportedArchitecture
 from rebinding.subjects.probe import Watched
 from rebinding.surgery.anatomy import Anatomy, Projection
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 
 def check_anatomy(model: PreTrainedModel, anatomy: Anatomy, seen: Watched, *, rounding: int) -> Anatomy:

@@ -13,16 +13,18 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel
 
 from rebinding.surgery.anatomy import Anatomy
 from rebinding.surgery.attention import SharedPrefix, Stage
 from rebinding.surgery.recording import PASSED, LayerCall, Recording, cut_call, layer_call, site_of_output
 from rebinding.surgery.sites import Site, SurgeryError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 Kept = dict[str, list[Tensor]]
 """What was kept of some prompts: `kept[site][layer]`, prompts first."""
