@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from logging import WARNING
 from pathlib import Path
 from typing import Any
 
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerFast
+from transformers.utils import logging
 
 from rebinding.subjects.devices import Device, Dtype, device_map, torch_dtype
 from rebinding.subjects.errors import DamagedWeights, DoesNotFit, MissingTokenizer, UnsupportedArchitecture
@@ -27,6 +31,27 @@ def locate(origin: Origin) -> Path:
     return folder
 
 
+@contextmanager
+def discreet() -> Iterator[None]:
+    """Bars of transformers on a terminal only, and none of its warnings: what could be wrong is refused here instead.
+
+    TRANSFORMERS_VERBOSITY=info still shows them all.
+    """
+    hook, level = logging.set_tqdm_hook(_on_a_terminal), logging.get_verbosity()
+    if level == WARNING:
+        logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_tqdm_hook(hook)
+        logging.set_verbosity(level)
+
+
+def _on_a_terminal(bar: Callable[..., Any], given: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    return bar(*given, **{**named, "disable": None})
+
+
+@discreet()
 def open_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
     """The fast tokenizer of a folder."""
     try:
@@ -38,6 +63,7 @@ def open_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
     return tokenizer
 
 
+@discreet()
 def open_model(folder: Path, *, dtype: Dtype, device: Device) -> PreTrainedModel:
     """The causal language model of a folder on the library's eager attention, exactly as stored."""
     check_architecture(folder)
@@ -65,6 +91,7 @@ def open_model(folder: Path, *, dtype: Dtype, device: Device) -> PreTrainedModel
     return loaded
 
 
+@discreet()
 def check_architecture(folder: Path) -> None:
     """Refuse what transformers does not know as a causal language model."""
     try:
