@@ -13,6 +13,7 @@ from browser.conftest import CLAIMS, WIDTHS
 from rebinding.report.page import render
 from tests.report.folders import judged, make
 from tests.report.test_page import HOSTILE
+from tests.report.test_stopped import IDS, unable
 
 Visits = Any
 """What the fixture `visit` gives: a function that opens a page."""
@@ -82,6 +83,24 @@ def test_a_claim_is_opened_by_its_address(visit: Visits, invented: Path) -> None
     seen.page.evaluate("location.hash = 'tracing.five_boxes.object_direct'")
     expect(seen.page.locator("details.cell[open]")).to_have_count(4)
     assert seen.page.locator("article[id='tracing.five_boxes.object_direct']").is_visible()
+
+
+def test_claims_that_could_not_be_judged_are_folded(visit: Visits, tmp_path: Path) -> None:
+    """Out of sight until they are asked for: by hand, by address or without scripts; a filter takes the fold along."""
+    page = render(make(tmp_path / "r", unable(), kind="folder", bare=True))
+    seen = visit(page)
+    assert seen.shown() == []
+    seen.page.locator("details.stopped > summary").first.click()
+    assert seen.shown() == [IDS[0]]
+    seen.page.uncheck("input[value=invalid]")
+    assert seen.page.locator("details.stopped:visible").count() == 0
+    seen.page.locator("details.failures > summary").click()
+    seen.page.locator("details.failures a", has_text=IDS[-1]).click()
+    assert seen.page.locator(f"article[id='{IDS[-1]}'] .command").is_visible()
+    silent = visit(page, java_script_enabled=False)
+    silent.page.locator("details.stopped > summary").first.click()
+    assert silent.page.locator("article.claim:visible").count() == 1
+    assert Axe().run(seen.page).response["violations"] == []
 
 
 def test_from_what_failed_to_the_command(visit: Visits, invented: Path) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -19,58 +18,16 @@ from markupsafe import Markup
 
 from rebinding.claim import Judgement
 from rebinding.report import differences
-from rebinding.report.drawn import HEIGHT, WIDTH, Histogram, Strip, histogram, number, strip
+from rebinding.report.drawn import HEIGHT, WIDTH, number
 from rebinding.report.folder import Model, Run, read
-from rebinding.report.outline import SECTIONS, Section, section_of
-from rebinding.report.plates import PLATES, Plate
+from rebinding.report.parts import Picture, Pictures, in_order, parts
+from rebinding.report.plates import PLATES
 from rebinding.report.provenance import SEEDS, Origins, origins
-from rebinding.report.summary import MARKS, Summary, plural, standing, summarise
+from rebinding.report.stopped import Stopped, stopped
+from rebinding.report.summary import MARKS, Summary, plural, summarise
 from rebinding.report.svg import inline
-from rebinding.report.tables import Table, tables
 
 PAGE = "index.html"
-
-
-@dataclass(frozen=True)
-class Cell:
-    """A claim on one model."""
-
-    model: Model
-    found: Judgement
-    standing: str
-    strip: Strip | None
-    histogram: Histogram | None
-    pictures: tuple[Picture, ...]
-
-
-@dataclass(frozen=True)
-class Entry:
-    """A claim, on every model on which it was judged."""
-
-    id: str
-    first: Judgement
-    cells: tuple[Cell, ...]
-
-
-@dataclass(frozen=True)
-class Picture:
-    """A figure of one model; `svg` None where it has no evidence for it."""
-
-    id: str
-    plate: Plate
-    model: Model
-    svg: Markup | None
-    box: str = ""
-
-
-@dataclass(frozen=True)
-class Part:
-    """A section with all that stands in it."""
-
-    section: Section
-    entries: tuple[Entry, ...]
-    figures: tuple[tuple[Plate, tuple[Picture, ...]], ...]
-    tables: tuple[Table, ...]
 
 
 @dataclass(frozen=True)
@@ -80,7 +37,19 @@ class Card:
     model: Model
     planted: bool
     summary: Summary
+    stopped: tuple[Stopped, ...]
     origins: Origins
+
+    @property
+    def lost(self) -> bool:
+        """Whether nothing could be judged on this model: then one gate has stopped all."""
+        return any(one.whole for one in self.stopped)
+
+    @property
+    def differing(self) -> tuple[Judgement, ...]:
+        """Verdicts that are not as expected, but for those that are said together."""
+        told = {id for one in self.stopped for id in one.ids}
+        return tuple(one for one in self.summary.differing if one.id not in told)
 
 
 def render(folder: Path) -> Path:
@@ -133,19 +102,14 @@ def cards(run: Run) -> list[Card]:
     for model in run.models:
         planted = model.about.get("kind") == "planted"
         claims = in_order(run.of(model))
-        found.append(Card(model, planted, summarise(claims, planted=planted), origins(model)))
+        summary = summarise(claims, planted=planted)
+        found.append(Card(model, planted, summary, tuple(stopped(claims)), origins(model)))
     return found
 
 
-def in_order(claims: Sequence[Judgement]) -> list[Judgement]:
-    """By the outline, then as they come in the alphabet."""
-    place = {one.key: number for number, one in enumerate(SECTIONS)}
-    return sorted(claims, key=lambda one: (place[section_of(one.id)], one.id))
-
-
-def draw(run: Run) -> dict[tuple[str, str], Picture]:
+def draw(run: Run) -> Pictures:
     """Every figure once, by its plate and model."""
-    found = {}
+    found: dict[tuple[str, str], Picture] = {}
     for plate in PLATES:
         for model in run.models:
             name = f"figure-{plate.key}-{token(model.name)}"
@@ -157,41 +121,3 @@ def draw(run: Run) -> dict[tuple[str, str], Picture]:
             svg = inline(figure, f"{name}-svg", alt=plate.shows)
             found[plate.key, model.name] = Picture(name, plate, model, svg, f"0 0 {width:g} {height:g}")
     return found
-
-
-def parts(run: Run, pictures: dict[tuple[str, str], Picture]) -> Iterator[Part]:
-    """The sections that have anything to show."""
-    every, listed = in_order(run.claims), tables(run)
-    for section in SECTIONS:
-        ids = dict.fromkeys(one.id for one in every if section_of(one.id) == section.key)
-        entries = tuple(entry(run, id, pictures) for id in ids)
-        figures = tuple(
-            (plate, tuple(pictures[plate.key, model.name] for model in run.models))
-            for plate in PLATES
-            if plate.section == section.key
-        )
-        if entries or (figures and section.key != "other"):
-            here = tuple(table for table in listed if table.section == section.key)
-            yield Part(section, entries, figures, here)
-
-
-def entry(run: Run, id: str, pictures: dict[tuple[str, str], Picture]) -> Entry:
-    """A claim with its models side by side."""
-    cells = []
-    for model in run.models:
-        for one in run.of(model):
-            if one.id == id:
-                cells.append(cell(model, one, pictures))
-    return Entry(id, cells[0].found, tuple(cells))
-
-
-def cell(model: Model, one: Judgement, pictures: dict[tuple[str, str], Picture]) -> Cell:
-    """One claim on one model, with the figures that rest on its evidence."""
-    used = [name for name in one.evidence.split(", ") if name]
-    beside = tuple(
-        picture
-        for plate in PLATES
-        if plate.rests_on(used) and (picture := pictures[plate.key, model.name]).svg is not None
-    )
-    planted = model.about.get("kind") == "planted"
-    return Cell(model, one, standing(one, planted=planted), strip(one), histogram(one.sample), beside)

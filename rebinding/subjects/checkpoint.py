@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from logging import WARNING
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerFast
+from transformers.utils import logging
 
 from rebinding.subjects.devices import Device, Dtype, device_map, torch_dtype
 from rebinding.subjects.errors import DamagedWeights, DoesNotFit, MissingTokenizer, UnsupportedArchitecture
 from rebinding.subjects.files import check_description, check_weights, slow_tokenizer, weight_files
 from rebinding.subjects.hub import DESCRIPTION, fetch
 from rebinding.subjects.names import Origin
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 
 def locate(origin: Origin) -> Path:
@@ -28,10 +31,29 @@ def locate(origin: Origin) -> Path:
     return folder
 
 
+@contextmanager
+def discreet() -> Iterator[None]:
+    """Bars of transformers on a terminal only, and none of its warnings: what could be wrong is refused here instead.
+
+    TRANSFORMERS_VERBOSITY=info still shows them all.
+    """
+    hook, level = logging.set_tqdm_hook(_on_a_terminal), logging.get_verbosity()
+    if level == WARNING:
+        logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_tqdm_hook(hook)
+        logging.set_verbosity(level)
+
+
+def _on_a_terminal(bar: Callable[..., Any], given: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    return bar(*given, **{**named, "disable": None})
+
+
+@discreet()
 def open_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
     """The fast tokenizer of a folder."""
-    from transformers import AutoTokenizer, PreTrainedTokenizerFast
-
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, use_fast=True, trust_remote_code=False, local_files_only=True)
     except (ValueError, OSError, KeyError, ImportError) as error:
@@ -41,10 +63,9 @@ def open_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
     return tokenizer
 
 
+@discreet()
 def open_model(folder: Path, *, dtype: Dtype, device: Device) -> PreTrainedModel:
     """The causal language model of a folder on the library's eager attention, exactly as stored."""
-    from transformers import AutoModelForCausalLM
-
     check_architecture(folder)
     read: Any = AutoModelForCausalLM.from_pretrained  # typed as if it never returned its report
     try:
@@ -70,10 +91,9 @@ def open_model(folder: Path, *, dtype: Dtype, device: Device) -> PreTrainedModel
     return loaded
 
 
+@discreet()
 def check_architecture(folder: Path) -> None:
     """Refuse what transformers does not know as a causal language model."""
-    from transformers import AutoConfig, AutoModelForCausalLM
-
     try:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
     except (ValueError, KeyError) as error:

@@ -5,6 +5,7 @@ A failed gate makes the claim INVALID under the gate's name. It never passes, an
 
 from collections.abc import Callable, Iterable, Sized
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 import numpy.typing as npt
@@ -42,8 +43,8 @@ def above_chance(correct: npt.ArrayLike, chance: float) -> Gate:
     if hits.dtype != bool or hits.ndim != 1 or not hits.size:
         raise ValueError(f"got {hits.dtype} of shape {hits.shape}, expected one boolean per prompt: right or wrong")
     p_value = stats.binomtest(int(hits.sum()), hits.size, chance, alternative="greater").pvalue
-    seen = f"{hits.sum()} of {hits.size} right, chance is {chance:.3f} (p = {p_value:.2g})"
-    return Gate("above_chance", bool(p_value <= SURELY), f"{seen}; the full model is not surely able to do the task")
+    seen = f"{hits.sum()} of {hits.size} right, chance is {Fraction(chance).limit_denominator(100)}"
+    return Gate("above_chance", bool(p_value <= SURELY), f"{seen} (p = {p_value:.2g}, at most {SURELY} is asked for)")
 
 
 def edits_moved(changes: npt.ArrayLike) -> Gate:

@@ -9,7 +9,11 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
-from transformers import PreTrainedModel, PreTrainedTokenizerFast
+import torch
+from transformers import Gemma2ForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
+
+from rebinding.planted import build
+from tests.subjects.folders import change_config
 
 ROOT = Path(__file__).parents[2]
 
@@ -35,6 +39,16 @@ def folder_of(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, there:
     """Save a model as a user would have it."""
     model.save_pretrained(there)
     tokenizer.save_pretrained(there)
+    return there
+
+
+def save_random(there: Path) -> Path:
+    """A model that cannot do the task: a plant's shape, random weights, and flags that its library warns of."""
+    plant = build("pointer", "gemma2")
+    torch.manual_seed(0)
+    model = Gemma2ForCausalLM(plant.model.config)
+    folder_of(model, plant.tokenizer, there)
+    change_config(there, "generation_config.json", do_sample=False, temperature=0.5)
     return there
 
 

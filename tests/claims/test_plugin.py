@@ -7,7 +7,7 @@ import json
 import pytest
 
 from rebinding.planted import build
-from tests.claims.runs import folder_of
+from tests.claims.runs import folder_of, save_random
 
 pytest_plugins = ["pytester"]
 
@@ -54,6 +54,26 @@ def test_a_planted_verdict_must_be_the_truth(run, pytester: pytest.Pytester) -> 
         "binding.q_redirects": ("INCONCLUSIVE", "REPLICATED"),
     }
     assert 'name="verdict" value="INCONCLUSIVE"' in (pytester.path / "out.xml").read_text()
+
+
+def test_what_a_model_cannot_do_is_said_once(pytester: pytest.Pytester) -> None:
+    """Every test fails, and counts; what is read is one sentence, and nothing of what libraries say while loading. A
+    single failure is told by pytest."""
+    pytester.makepyfile(test_small=ROWS)
+    given = ("--model", str(save_random(pytester.path / "model")), "--device", "cpu", "--samples", "12", "--no-store")
+    options = ("-p", "fixtures.plugin", "-p", "no:cacheprovider", "-q", *given)
+    found = pytester.runpytest_inprocess(*options, "--junitxml", "out.xml")
+    assert found.ret == pytest.ExitCode.TESTS_FAILED
+    found.assert_outcomes(failed=4)
+    found.stdout.fnmatch_lines(["* of 12 right, chance is 1/3 * nothing can be judged on this model"])
+    found.stdout.fnmatch_lines(["  4 claims: INVALID (above_chance)"])
+    found.stdout.no_fnmatch_line("*FAILURES*")
+    found.stdout.no_fnmatch_line("FAILED *")
+    assert (pytester.path / "out.xml").read_text().count("<failure") == 4
+    alone = pytester.runpytest_inprocess(*options, "-k", "q_redirects")
+    alone.assert_outcomes(failed=1)
+    alone.stdout.fnmatch_lines(["*FAILURES*", "binding.q_redirects on *: INVALID, expected a valid measurement"])
+    alone.stdout.no_fnmatch_line("*Captured*")
 
 
 @pytest.mark.parametrize(("option", "code"), [((), 0), (("--strict-verdicts",), 1)])

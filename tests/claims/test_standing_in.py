@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
-import torch
-from transformers import Gemma2ForCausalLM
 
 from rebinding.circuit import Circuit, Owner, save
 from rebinding.planted import build
 from rebinding.subjects import ALIASES
-from tests.claims.runs import folder_of, ok, run, verdicts
+from tests.claims.runs import folder_of, ok, run, save_random, verdicts
 from tests.claims.test_rows import claims
 
 
@@ -19,19 +18,28 @@ from tests.claims.test_rows import claims
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A plant, and the same shape with random weights."""
     there, plant = tmp_path_factory.mktemp("folders"), build("pointer", "gemma2")
-    torch.manual_seed(0)
-    random = Gemma2ForCausalLM(plant.model.config)
     return {
-        name: folder_of(model, plant.tokenizer, there / name)
-        for name, model in (("planted", plant.model), ("random", random))
+        "planted": folder_of(plant.model, plant.tokenizer, there / "planted"),
+        "random": save_random(there / "random"),
     }
 
 
 def test_random_weights_are_invalid_and_fail_the_run(folders: dict[str, Path], tmp_path: Path) -> None:
-    junit = tmp_path / "found.xml"
+    """Said once to a person; the files for machines have every row."""
+    junit, report = tmp_path / "found.xml", tmp_path / "report"
     stand_in = f"gemma2-9b={folders['random']}"
-    done = run("--model", stand_in, "--device", "cpu", "--samples", "20", "--no-store", "--junitxml", str(junit))
+    given = ("--device", "cpu", "--samples", "20", "--no-store", "--junitxml", str(junit), "--report", str(report))
+    done = run("--model", stand_in, *given)
     ok(done, pytest.ExitCode.TESTS_FAILED)
+    every = len(list(claims()))
+    assert f"\n  {every} claims: INVALID (above_chance)\n" in done.stdout
+    assert done.stdout.count("nothing can be judged on this model") == 1
+    assert f"\n{every} failed, " in done.stdout
+    assert done.stdout.count("INVALID") == 1
+    assert not [word for word in ("FAILURES", "FAILED", "Loading", "transformers") if word in done.stdout]
+    assert done.stderr == ""
+    assert len(json.loads((report / "claims.json").read_text())["claims"]) == every
+    assert (report / "index.html").read_text().count("nothing can be judged on this model") == 1
     found = verdicts(junit)
     assert set(found) == {claim.id for claim in claims()}
     assert set(found.values()) == {"INVALID (above_chance)"}
@@ -71,7 +79,7 @@ def test_a_file_of_another_models_circuit_stops_before_anything_runs(folders: di
     done = run("--model", str(folders["planted"]), "--device", "cpu", "--no-store", "--circuit", str(file))
     ok(done, pytest.ExitCode.TESTS_FAILED)
     assert f"{len(list(claims()))} failed" in done.stdout
-    assert "belongs to another" in done.stdout
+    assert done.stdout.count("belongs to another") == 1, "said once"
 
 
 def test_without_a_gpu_the_papers_models_are_listed_and_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import io
+import logging
+import sys
 from pathlib import Path
 
 import pytest
 import torch
+from transformers.utils import logging as told
 
 from rebinding.boxes import Contains, Story, Swap
 from rebinding.prompts import Prompt, token_batch
 from rebinding.subjects import load
 from rebinding.surgery import Edit, Read
-from tests.subjects.folders import save_tiny
+from tests.subjects.folders import change_config, save_tiny
 from tests.surgery.models import FAMILIES, Family, tiny, tokens
 
 
@@ -77,3 +81,25 @@ def test_an_alias_gives_a_folder_its_chat_form(tmp_path: Path) -> None:
     assert load(f"llama3.2-3b={folder}").form == "llama3"
     assert load(str(folder)).form == "template"
     assert load(f"llama3.2-3b={folder}", form="raw").form == "raw"
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_loading_is_quiet_where_nobody_watches(terminal: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bar on a terminal only, no warnings of transformers; afterwards both are as they were."""
+    folder = save_tiny(tmp_path)
+    change_config(folder, "generation_config.json", do_sample=False, temperature=0.5)
+    heard, screen = logging.StreamHandler(io.StringIO()), io.StringIO()
+    monkeypatch.setattr(screen, "isatty", lambda: terminal)
+    monkeypatch.setattr(sys, "stderr", screen)
+    told.warning_once.cache_clear()
+    library = logging.getLogger("transformers")
+    library.addHandler(heard)
+    before = told.get_verbosity()
+    try:
+        load(str(folder), form="raw")
+    finally:
+        library.removeHandler(heard)
+    assert ("Loading weights" in screen.getvalue()) == terminal
+    assert heard.stream.getvalue() == ""
+    assert told.get_verbosity() == before
+    assert told.set_tqdm_hook(None) is None

@@ -3,6 +3,7 @@
 const form = document.querySelector("form.filters");
 const cells = [...document.querySelectorAll("details.cell")];
 const claims = [...document.querySelectorAll("article.claim")];
+const stopped = [...document.querySelectorAll("details.stopped")];
 
 let from = null; // the model from whose summary a link was followed: its line alone is opened
 
@@ -22,6 +23,7 @@ function filter() {
     shown += cell.hidden ? 0 : 1;
   }
   for (const claim of claims) claim.hidden = !claim.querySelector("details.cell:not([hidden])");
+  for (const one of stopped) one.hidden = !one.querySelector("article.claim:not([hidden])");
   for (const one of document.querySelectorAll("[data-model]:not(details.cell)")) one.hidden = !models.has(one.dataset.model);
   form.querySelector("output").textContent = `${shown} of ${cells.length} verdicts shown`;
 }
@@ -36,6 +38,8 @@ function follow() {
     from = null;
   }
   if (target.tagName === "DETAILS") target.open = true;
+  const apart = target.closest("details.stopped");
+  if (apart) apart.open = true;
   target.scrollIntoView();
 }
 
@@ -59,8 +63,8 @@ form.hidden = false;
 form.addEventListener("input", filter);
 form.addEventListener("submit", (event) => event.preventDefault());
 form.addEventListener("reset", () => setTimeout(filter));
-document.getElementById("open-all").addEventListener("click", () => cells.forEach((one) => (one.open = !one.hidden)));
-document.getElementById("close-all").addEventListener("click", () => cells.forEach((one) => (one.open = false)));
+document.getElementById("open-all").addEventListener("click", () => [...stopped, ...cells].forEach((one) => (one.open = !one.hidden)));
+document.getElementById("close-all").addEventListener("click", () => [...stopped, ...cells].forEach((one) => (one.open = false)));
 document.querySelectorAll(".command code").forEach(copying);
 addEventListener("hashchange", follow);
 addEventListener("click", (event) => {
