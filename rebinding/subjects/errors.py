@@ -95,6 +95,10 @@ class AttentionDiffers(SubjectError):
     """A model on which our attention does not give the numbers of its own."""
 
 
+class ReplayDiffers(SubjectError):
+    """A model whose layers, run again with nothing changed, do not give its own numbers."""
+
+
 class NotFinite(SubjectError):
     """A model that computes infinities or NaN."""
 

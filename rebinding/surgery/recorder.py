@@ -148,10 +148,7 @@ def _watch(model: PreTrainedModel, anatomy: Anatomy, recorder: _Recorder, calls:
     handles = []
 
     def before_layer(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        given = dict(_signature(type(module).forward).bind(module, *args, **kwargs).arguments)
-        del given["self"]
-        hidden, rest = given.pop("hidden_states"), given.pop("kwargs", {})
-        given |= rest
+        hidden, given = _by_name(module, args, kwargs)
         calls.append(layer_call(type(module).__name__, given))
         if recorder.begin and len(calls) == 1:  # later layers get what the first one gave
             hidden = hidden[:, recorder.begin :]
@@ -176,6 +173,23 @@ def _watch(model: PreTrainedModel, anatomy: Anatomy, recorder: _Recorder, calls:
     finally:
         for handle in handles:
             handle.remove()
+
+
+def _by_name(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Tensor, dict[str, Any]]:
+    """A layer's residual, and all else that it is called with, under the names that its forward has for it."""
+    signature = _signature(type(layer).forward)
+    bound = signature.bind(layer, *args, **kwargs).arguments
+    given: dict[str, Any] = {}
+    for place, (name, value) in enumerate(bound.items()):
+        kind = signature.parameters[name].kind
+        if kind is inspect.Parameter.VAR_POSITIONAL:
+            raise SurgeryError(
+                f"{type(layer).__name__} is called with {len(value)} arguments that have no name: a replay cannot "
+                "repeat them"
+            )
+        if place > 0:  # the first is the layer itself
+            given |= value if kind is inspect.Parameter.VAR_KEYWORD else {name: value}
+    return given.pop("hidden_states"), given
 
 
 @cache
