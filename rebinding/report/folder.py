@@ -59,6 +59,11 @@ class Model:
         """All of it, by name."""
         return {name: Evidence.load(path) for name, path in self.files.items()}
 
+    @cached_property
+    def digests(self) -> Mapping[str, str]:
+        """sha256 of each piece of evidence as it lies there."""
+        return {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in self.files.items()}
+
     def starting(self, *prefixes: str) -> Mapping[str, Evidence]:
         """The evidence whose name begins like one of these, in the order of the names."""
         return {name: found for name, found in sorted(self.evidence.items()) if name.startswith(prefixes)}

@@ -20,12 +20,13 @@ from rebinding.claim import Judgement
 from rebinding.report import differences
 from rebinding.report.drawn import HEIGHT, WIDTH, number
 from rebinding.report.folder import Model, Run, read
+from rebinding.report.kept import drawn
 from rebinding.report.parts import Picture, Pictures, in_order, parts
 from rebinding.report.plates import PLATES
 from rebinding.report.provenance import SEEDS, Origins, origins
 from rebinding.report.stopped import Stopped, stopped
 from rebinding.report.summary import MARKS, Summary, plural, summarise
-from rebinding.report.svg import inline
+from rebinding.store import Store
 
 PAGE = "index.html"
 
@@ -52,14 +53,14 @@ class Card:
         return tuple(one for one in self.summary.differing if one.id not in told)
 
 
-def render(folder: Path) -> Path:
-    """Write the page of a report's folder, and say where it is."""
+def render(folder: Path, store: Store | None = None) -> Path:
+    """Write the page of a report's folder, and say where it is; figures that the store holds are not drawn again."""
     path = folder / PAGE
-    path.write_text(html(read(folder)), encoding="utf-8", newline="\n")
+    path.write_text(html(read(folder), store), encoding="utf-8", newline="\n")
     return path
 
 
-def html(run: Run) -> str:
+def html(run: Run, store: Store | None = None) -> str:
     """The page as text."""
     page = Environment(
         loader=PackageLoader("rebinding.report"),
@@ -69,7 +70,7 @@ def html(run: Run) -> str:
         lstrip_blocks=True,
     )
     page.filters |= {"number": number, "token": token, "plural": plural}
-    pictures = draw(run)
+    pictures = draw(run, store)
     script = files("rebinding.report").joinpath("templates/script.js").read_text("utf-8")
     return page.get_template("page.html").render(
         run=run,
@@ -107,17 +108,13 @@ def cards(run: Run) -> list[Card]:
     return found
 
 
-def draw(run: Run) -> Pictures:
+def draw(run: Run, store: Store | None) -> Pictures:
     """Every figure once, by its plate and model."""
     found: dict[tuple[str, str], Picture] = {}
     for plate in PLATES:
         for model in run.models:
             name = f"figure-{plate.key}-{token(model.name)}"
-            figure = plate.draw(model)
-            if figure is None:
-                found[plate.key, model.name] = Picture(name, plate, model, None)
-                continue
-            width, height = 72 * figure.get_size_inches()
-            svg = inline(figure, f"{name}-svg", alt=plate.shows)
-            found[plate.key, model.name] = Picture(name, plate, model, svg, f"0 0 {width:g} {height:g}")
+            figure = drawn(plate, model, f"{name}-svg", store)
+            shown = (None, "") if figure is None else (figure.svg, figure.box)
+            found[plate.key, model.name] = Picture(name, plate, model, *shown)
     return found

@@ -1,0 +1,71 @@
+"""Figures as SVG, drawn once: kept in the store under all that they are drawn from.
+
+That is a model's evidence, byte for byte, what is written down about it, and the source that draws. Without a store
+every figure is drawn.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from markupsafe import Markup
+
+from rebinding.notes import Note
+from rebinding.report.folder import Model
+from rebinding.report.plates import Plate
+from rebinding.report.svg import inline
+from rebinding.sources import code_hash
+from rebinding.store import Store, digest
+
+FIGURES = "figures"
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A figure's SVG and its view box."""
+
+    svg: Markup
+    box: str
+
+
+def drawn(plate: Plate, model: Model, name: str, store: Store | None) -> Drawn | None:
+    """The figure of a model under the id `name`; None where it has no evidence for it."""
+    if store is None:
+        return _draw(plate, model, name)
+    key = digest({"model": _content(model), "plate": plate.key, "name": name, "shows": plate.shows, **_hand()})
+    found = json.loads(store.remember(Note, FIGURES, key, _as_note(lambda: _draw(plate, model, name))).text)
+    return None if found is None else Drawn(Markup(found["svg"]), found["box"])  # our own figure, drawn before
+
+
+def _draw(plate: Plate, model: Model, name: str) -> Drawn | None:
+    figure = plate.draw(model)
+    if figure is None:
+        return None
+    width, height = 72 * figure.get_size_inches()
+    return Drawn(inline(figure, name, alt=plate.shows), f"0 0 {width:g} {height:g}")
+
+
+def _as_note(draw: Callable[[], Drawn | None]) -> Callable[[], Note]:
+    def made() -> Note:
+        figure = draw()
+        return Note(json.dumps(None if figure is None else {"svg": str(figure.svg), "box": figure.box}))
+
+    return made
+
+
+def _content(model: Model) -> dict[str, Any]:
+    """All that a figure can look at, but for how long things took."""
+    about = {name: value for name, value in model.about.items() if name != "evidence"}
+    return {"about": about, "evidence": model.digests}
+
+
+def _hand() -> dict[str, str]:
+    """What draws: our own source and the library."""
+    return {
+        "code": code_hash("rebinding.report.plates", "rebinding.report.svg"),
+        "matplotlib": importlib.metadata.version("matplotlib"),
+    }
