@@ -12,7 +12,7 @@ from rebinding.circuit import Circuit, CircuitHead
 from rebinding.experiments.circuits import Answers, evaluate, full_model, mean_z
 from rebinding.experiments.discovery import select
 from rebinding.experiments.pruning import prune_published
-from tests.reference.pack import ROLES, Pack, deviation
+from tests.reference.pack import ABSOLUTE, ROLES, Pack, deviation
 
 COLUMNS = {
     "candidate_accuracy": "hit",
@@ -105,6 +105,7 @@ def test_measures(pack: Pack, means: list, form: str, method: Any, deviations: d
                 by_prompt = found.set_index("prompt").loc[entry["ids"]]
                 worst = max(worst, deviation(by_prompt["label_logit"], want["per_prompt"]["label_logit"]))
                 worst = max(worst, deviation(by_prompt["margin"], want["per_prompt"]["margin"]))
+                assert by_prompt["margin"].abs().min() > ABSOLUTE, "a hit would be a matter of rounding"
                 assert list(by_prompt["hit"].astype(int)) == want["per_prompt"]["hit"]
         deviations[NAME] = max(deviations.get(NAME, 0.0), worst)
         with subtests.test(name):
