@@ -10,7 +10,7 @@ from rebinding.experiments.paths import PathSettings, Scene, Stage, score_stage
 from tests.reference.pack import ROLES, Pack, deviation
 
 PARTS = 4
-"""A relative change of a probability is made of four numbers that are compared: two logits, two logarithms of totals."""
+"""A relative change of a probability is made of four numbers, each of which may be off: two logits, two log totals."""
 
 COMPONENTS = {"": None, "q": "q", "k": "k", "v": "v", "k+v": "kv"}
 
