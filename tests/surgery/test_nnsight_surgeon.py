@@ -65,9 +65,9 @@ def test_a_run_in_several_traces_is_the_run(cell: Cell, rows: int) -> None:
 def test_nothing_edited_is_said_of_the_run_and_not_of_a_trace() -> None:
     model, _, recording = prepared("llama")
     parts = NNsightSurgeon(model, derive(model), rows=1)
-    felt = Edit("resid", 1, noise(1, 1, 24), positions=[3], rows=[1], mode="add")
+    moving = Edit("resid", 1, noise(1, 1, 24), positions=[3], rows=[1], mode="add")
     still = Edit("resid", 1, torch.zeros(24), positions=[3], rows=[1], mode="add")
-    (moved,) = parts.run(recording, [felt], [LAST])
+    (moved,) = parts.run(recording, [moving], [LAST])
     (clean,) = parts.run(recording, [], [LAST])
     assert agree(moved[[0, 2]], clean[[0, 2]])
     assert felt(moved[1], clean[1])
