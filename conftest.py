@@ -33,10 +33,11 @@ def pytest_configure(config: pytest.Config) -> None:
     from rebinding.store import default_root
     from tests.rounding import rounding
 
-    given = os.environ.get("PYTEST_ADDOPTS", "")
-    if "--rounding" not in given:
+    given, store = os.environ.get("PYTEST_ADDOPTS", ""), str(default_root())
+    if not given.endswith(f"--rounding={seed}"):
         os.environ["PYTEST_ADDOPTS"] = f"{given} --rounding={seed}".strip()
-        os.environ["REBINDING_STORE"] = f"{default_root()}-rounding-{seed}"
+    if not store.endswith(f"-rounding-{seed}"):
+        os.environ["REBINDING_STORE"] = f"{store}-rounding-{seed}"
     stack = ExitStack()
     stack.enter_context(rounding(seed))
     config.add_cleanup(stack.close)

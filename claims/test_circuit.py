@@ -12,9 +12,10 @@ from claims.samples import lost, of_circuit, of_random, over_random, reselected
 from fixtures.study import Study
 from rebinding.claim import Claim
 from rebinding.evidence import Evidence
+from rebinding.experiments.discovery import LEAST
 from rebinding.judging import Part, all_of
 from rebinding.published import share_kept
-from rebinding.runs.circuit import FULL, LEAST, ORDERS, STAGES, left
+from rebinding.runs.circuit import FULL, ORDERS, STAGES, left
 from rebinding.verdicts import (
     Verdict,
     effect,

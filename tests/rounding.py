@@ -1,10 +1,11 @@
 """Another processor's rounding, on this one: matrix products and softmax whose last bits are moved on purpose.
 
 Kernels round by the order in which they sum, and that order follows from shape, layout, instruction set and threads. So
-a test may rely on two calls with the same shapes and strides giving the same bits, and on nothing else. Here every
-product and every softmax on the CPU is multiplied, entry by entry, by 1 + k eps with |k| <= `ULPS`, where the k are
-drawn from a hash of (seed, operation, shapes, strides): the same call gives the same numbers, another batch size or
-layout gives others. An exact zero stays one: no kernel makes a sum of zeros anything else.
+a test may rely on two calls with the same shapes, strides and alignment giving the same bits, and on nothing else. Here
+every product and every softmax on the CPU is multiplied, entry by entry, by 1 + k eps with |k| <= `ULPS`, where the k
+are drawn from a hash of (seed, operation, shapes, strides, alignment): the same call gives the same numbers; another
+batch size, another layout, or weights read from a file give others. An exact zero stays one: no kernel makes a sum of
+zeros anything else. In 16 bits |k| <= 1: kernels sum in 32 bits there and round once.
 
 The kernels are exchanged below autograd and below every library (`torch.library`, for the dispatch key of the CPU), so
 nothing in the process can go around them. `linear`, `matmul` and `einsum` end in the kernels named here.
@@ -31,7 +32,9 @@ KERNELS = (
     *("mm.out", "addmm.out", "bmm.out", "baddbmm.out", "addmv.out", "_softmax.out"),
     *("addmm_", "baddbmm_", "addmv_", "_scaled_dot_product_flash_attention_for_cpu"),
 )
-POOL = 1 << 22
+ALIGNED = 64
+"""Bytes to which PyTorch aligns what it allocates. Weights mapped from a file stand at other addresses."""
+POOL = 1 << 23
 """Factors drawn beforehand, of which every call takes a stretch."""
 
 
@@ -54,25 +57,31 @@ def _perturbed(name: str, kernel: Callable[..., Any], seed: int, ulps: int) -> C
     def call(keyset: Any, *args: Any, **kwargs: Any) -> Any:
         made = kernel(keyset, *args, **kwargs)
         first: Tensor = made[0] if isinstance(made, tuple) else made
-        layout = [(tuple(one.shape), one.stride(), str(one.dtype)) for one in args if isinstance(one, Tensor)]
+        layout = [_layout(one) for one in args if isinstance(one, Tensor)]
         _move(first, f"{seed} {name} {layout}", ulps)
         return made
 
     return call
 
 
+def _layout(one: Tensor) -> tuple[tuple[int, ...], tuple[int, ...], int, str]:
+    return tuple(one.shape), one.stride(), one.data_ptr() % ALIGNED, str(one.dtype)
+
+
 def _move(value: Tensor, what: str, ulps: int) -> None:
     if not value.is_floating_point() or value.numel() == 0:
         return
-    start = int.from_bytes(hashlib.blake2b(what.encode(), digest_size=4).digest(), "big") % POOL
-    factors = _factors(value.dtype, ulps)
-    if start + value.numel() > POOL:
-        factors = factors.repeat(value.numel() // POOL + 2)
-    value.mul_(factors[start : start + value.numel()].view(value.shape))
+    span = min(value.numel(), POOL)
+    start = int.from_bytes(hashlib.blake2b(what.encode(), digest_size=4).digest(), "big") % (POOL - span + 1)
+    factors = _factors(value.dtype, ulps)[start : start + span]
+    if span < value.numel():
+        factors = factors.repeat(value.numel() // span + 1)[: value.numel()]
+    value.mul_(factors.view(value.shape))
 
 
 @cache
 def _factors(dtype: torch.dtype, ulps: int) -> Tensor:
     dice = torch.Generator().manual_seed(0)
-    units = torch.randint(-ulps, ulps + 1, (POOL,), generator=dice)
+    most = ulps if dtype.itemsize > 2 else min(ulps, 1)
+    units = torch.randint(-most, most + 1, (POOL,), generator=dice)
     return (1.0 + units.double() * torch.finfo(dtype).eps).to(dtype)

@@ -16,7 +16,11 @@ from rebinding.store import Shelf
 from rebinding.surgery import Surgeon
 
 Rule: TypeAlias = Literal["negative", "published"]
-"""`negative`: only scores below zero are selected, exact zeros never. `published`: the k lowest, whatever they are."""
+"""`negative`: only scores clearly below zero are selected. `published`: the k lowest, whatever they are."""
+
+LEAST = 1e-3
+"""A head that moves the answer's probability by less than a tenth of a per cent is not selected: a head that sends
+nothing moves it by rounding, and half of these moves are falls."""
 
 TINY = 1e-3
 """Below this probability of the answer, a relative change says more about the denominator than about the head."""
@@ -62,12 +66,11 @@ def _by_head(rows: pd.DataFrame, values: pd.Series[float]) -> pd.DataFrame:
 
 
 def select(
-    table: pd.DataFrame, keep: int, *, rule: Rule = "negative", least: float = 0.0, exclude: Sequence[Head] = ()
+    table: pd.DataFrame, keep: int, *, rule: Rule = "negative", least: float = LEAST, exclude: Sequence[Head] = ()
 ) -> list[Head]:
     """The `keep` most negative heads, ties broken by (layer, head); those of earlier groups left out if `exclude`d.
 
-    Under the rule `negative` a score must lie below `-least`: with the default only exact zeros and gains are left out,
-    with 0.001 also heads that move the answer's probability by less than a tenth of a per cent.
+    Under the rule `negative` a score must lie below `-least`.
     """
     left = table[[(layer, head) not in set(exclude) for layer, head in zip(table["layer"], table["head"], strict=True)]]
     if rule == "negative":
@@ -83,7 +86,7 @@ def discover(
     *,
     settings: PathSettings | None = None,
     rule: Rule = "negative",
-    least: float = 0.0,
+    least: float = LEAST,
     distinct: bool = False,
     described: dict[str, Any] | None = None,
     shelf: Shelf | None = None,

@@ -21,8 +21,6 @@ from rebinding.runs.bench import DISCOVERY, EVALUATION, MEANS, PRUNING, Bench
 
 FOUND_ON: DesignName = "partner_second"
 NOISE = "independent"
-LEAST = 1e-3
-"""A head that moves the answer's probability by less than a tenth of a per cent is not selected."""
 PROMPTS_OF_MEANS = {"published": 100, "partner_second": 100, "counterbalanced": 108}
 """As published; three whole blocks of the counterbalanced design."""
 DRAWS = 10
@@ -45,7 +43,7 @@ def scene(bench: Bench, n: int) -> Scene:
 def discovered(bench: Bench, where: Scene) -> Discovery:
     """The circuit that path patching finds."""
     about = {"design": FOUND_ON, "noise": NOISE}
-    return discover(bench.surgeon, where, PAPER, least=LEAST, described=about, shelf=bench.shelf)
+    return discover(bench.surgeon, where, PAPER, described=about, shelf=bench.shelf)
 
 
 def link(bench: Bench, where: Scene, stage: str, receivers: Sequence[Head]) -> Evidence:

@@ -11,7 +11,7 @@ import torch
 
 from rebinding.circuit import Owner, save
 from rebinding.designs import DESIGNS, NOISE_KINDS, Design, design
-from rebinding.experiments.discovery import discover
+from rebinding.experiments.discovery import LEAST, discover
 from rebinding.experiments.patching import Scope
 from rebinding.experiments.paths import PAPER, PAPER_LITERAL, Frozen, PathSettings, Scene, Stage
 from rebinding.prompts import Encoder
@@ -34,7 +34,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--keep", metavar="A,B,C,D,E", help="heads kept per stage (default: the paper's 50,50,25,10,10)"
     )
-    parser.add_argument("--least", type=float, default=0.0, metavar="X", help="select scores below -X only (default 0)")
+    parser.add_argument(
+        "--least", type=float, default=LEAST, metavar="X", help=f"select scores below -X only (default {LEAST})"
+    )
     parser.add_argument("--frozen", choices=get_args(Frozen), default="all")
     parser.add_argument("--scope", choices=get_args(Scope), default="head")
     parser.add_argument("--block", type=int, default=16, metavar="N", help="prompts computed at once")

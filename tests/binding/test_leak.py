@@ -12,14 +12,15 @@ from rebinding.experiments.conditions import WRONG_HEADS
 from rebinding.experiments.directions import Head
 from rebinding.surgery.sites import Scope
 from tests.binding.setup import Bench, random_model
+from tests.close import FELT, allowance
 from tests.surgery.models import Family
 
 KEYS = WRONG_HEADS[1]
 """Shift the keys of `others`, and read `heads`."""
 
 
-ROUNDING = 1e-6
-"""Runs that start at another token add up the same numbers in another order (seen: 5e-9)."""
+ROUNDING = allowance(1.0)
+"""Runs that start at another token add up the same numbers in another order; attention is a share of one."""
 
 
 def moved(bench: Bench, edited: Head, read: Head, scope: Scope) -> float:
@@ -40,6 +41,6 @@ def test_bystanders_of_a_random_model(family: Family) -> None:
     bystander, stranger = (layer, head // group * group), (layer, (head + group) % bench.surgeon.anatomy.n_heads)
     assert bystander != (layer, head)
     for scope, seen in (("group", True), ("head", False)):
-        assert (moved(bench, (layer, head), bystander, scope) > 1e-3) == seen
+        shared = moved(bench, (layer, head), bystander, scope)
+        assert shared > FELT * ROUNDING if seen else shared < ROUNDING
         assert moved(bench, (layer, head), stranger, scope) < ROUNDING
-    assert moved(bench, (layer, head), bystander, "head") < ROUNDING

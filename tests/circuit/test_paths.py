@@ -20,7 +20,9 @@ from rebinding.surgery import Anatomy, TorchSurgeon, derive
 from tests.circuit.naive import Naive, stage_probabilities
 from tests.surgery.models import FAMILIES, Family, tiny, tokens
 
-RELATIVE = 1e-5
+RELATIVE = 2e-5
+"""Of a probability. In float64 only norms, softmaxes and the last step to a probability are float32: a few units of
+1.2e-7 each, in four layers (seen under `--rounding`: 1.2e-5)."""
 ROLES = {"context_partner": 4, "swap_partner": 7, "question_box": 9, "readout": 12}
 RECEIVERS = {
     "A": [],
@@ -63,15 +65,22 @@ def table(evidence: Evidence, column: str) -> Tensor:
     return torch.tensor(rows[column].to_numpy().copy()).view(shape)
 
 
+def arrives(anatomy: Anatomy, layer: int, token: int) -> bool:
+    """Whether what a head of this layer sees at a token can reach the readout within the windows from there on."""
+    for window in anatomy.windows[layer:]:
+        token = ROLES["readout"] if window is None else token + window - 1
+    return token >= ROLES["readout"]
+
+
 @pytest.mark.parametrize("stage", [*PAPER, PAPER_LITERAL[3]], ids=["A", "B", "C", "D", "E", "D by q"])
 @pytest.mark.parametrize("frozen", ["all", "none"])
 @pytest.mark.parametrize("scope", ["head", "group"])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_equals_the_naive_schedule(family: Family, scope: Any, frozen: Any, stage: Stage) -> None:
-    """p_patch of every prompt and sender, to 1e-5 relative; the noise prompts have their roles elsewhere."""
-    model = tiny(family)
+    """p_patch of every prompt and sender; the noise prompts have their roles elsewhere."""
+    model = tiny(family).double()
     anatomy = derive(model)
-    plain = apart(model, family, anatomy) if scope == "head" else copy.deepcopy(model)
+    plain = apart(model, family, anatomy).double() if scope == "head" else copy.deepcopy(model)
     surgeon = TorchSurgeon(model, anatomy)
     scene = scene_of(family, {**ROLES, "context_partner": 5, "swap_partner": 6, "question_box": 10})
     receivers = RECEIVERS[stage.group]
@@ -88,18 +97,20 @@ def test_equals_the_naive_schedule(family: Family, scope: Any, frozen: Any, stag
         for (layer, head), probability in zip(senders, want, strict=True):
             assert float(got[number, layer, head]) == pytest.approx(probability, rel=RELATIVE), (layer, head)
         assert float(orig[number, 0, 0]) == pytest.approx(naive.probability(clean, label), rel=RELATIVE)
-    moved = (got != orig).any(dim=0)  # (layer, head)
+    moved = ((got - orig).abs() / orig).amax(dim=0)  # (layer, head)
     last = max((layer for layer, _ in receivers), default=anatomy.n_layers)
-    assert not moved[last:].any(), "a head at or above every receiver cannot send: exactly zero"
+    assert (got == orig)[:, last:].all(), "a head at or above every receiver cannot send: it is not run"
     if stage.component == "q" and stage.sender != stage.at and frozen == "all":
-        assert not moved.any(), "frozen, nothing carries a value from one token to another"
+        assert (got == orig).all(), "frozen, nothing carries a value from one token to another: nothing is run"
+    elif receivers and stage.at is not None and not arrives(anatomy, min(receivers)[0], ROLES[stage.at]):
+        assert moved.max() <= RELATIVE, "sliding windows cut the receivers off from the readout"
     else:
-        assert moved[0].all(), "sliding windows may cut a late sender off, but not the first layer's"
+        assert moved[0].min() > 3 * RELATIVE, "the weakest of these effects is 6.7e-5"
 
 
 def test_block_size_does_not_matter() -> None:
     """One prompt at a time or all at once."""
-    model = tiny("gemma2")
+    model = tiny("gemma2").double()
     surgeon = TorchSurgeon(model, derive(model))
     scene = scene_of("gemma2")
     runs = [score_stage(surgeon, scene, PAPER[2], RECEIVERS["C"], settings=PathSettings(block=size)) for size in (1, 2)]
@@ -124,8 +135,8 @@ def evidence_of(changes: list[float], p_orig: float = 0.5) -> Evidence:
 
 
 def test_selection() -> None:
-    """The most negative first, ties by place, exact zeros and gains never; as published they fill up the list."""
-    found = scores(evidence_of([0.0, -0.25, 0.5, -0.5, -0.25]))
+    """The most negative first, ties by place, gains and rounding never; as published they fill up the list."""
+    found = scores(evidence_of([-1e-6, -0.25, 0.5, -0.5, -0.25]))
     assert select(found, 2) == [(0, 3), (0, 1)]
     assert select(found, 9) == [(0, 3), (0, 1), (0, 4)]
     assert select(found, 4, rule="published") == [(0, 3), (0, 1), (0, 4), (0, 0)]

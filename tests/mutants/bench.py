@@ -12,12 +12,13 @@ from pathlib import Path
 from tests.mutants.mutants import Mutant
 
 ROOT = Path(__file__).parents[2]
-PARTS = ("rebinding", "claims", "fixtures", "conftest.py", "pytest.ini")
+PARTS = ("rebinding", "claims", "fixtures", "conftest.py", "pytest.ini", "tests/__init__.py", "tests/rounding.py")
 Cell = tuple[str, str]
 
 
 def copy_of_the_tree(there: Path) -> Path:
-    """What claims need, apart from the original."""
+    """What claims need, apart from the original; `tests/rounding.py` for runs under `--rounding`."""
+    (there / "tests").mkdir()
     for part in PARTS:
         if (ROOT / part).is_dir():
             shutil.copytree(ROOT / part, there / part, ignore=shutil.ignore_patterns("__pycache__"))

@@ -12,6 +12,7 @@ from rebinding.planted import ARCHITECTURES, MECHANISMS, TemplateError, WiringEr
 from rebinding.prompts import Encoder
 from rebinding.surgery import Edit, Read, TorchSurgeon, derive
 from rebinding.surgery.nnsight_surgeon import NNsightSurgeon
+from tests.close import agree, allowance
 from tests.planted.bench import encoded, logits, plant
 
 CLASSES = {"llama": "LlamaForCausalLM", "gemma2": "Gemma2ForCausalLM", "gemma3": "Gemma3ForCausalLM"}
@@ -39,7 +40,7 @@ def test_saved_and_loaded(architecture: str, tmp_path: Path) -> None:
     ids = torch.tensor([prompt.ids for prompt in prompts])
     with torch.no_grad():
         again = loaded(ids, use_cache=False, logits_to_keep=1).logits[:, -1]
-    assert torch.equal(again, logits(subject, prompts))
+    assert agree(again, logits(subject, prompts))  # what is read from a file lies elsewhere in memory
 
 
 def test_builds_are_reproducible_and_seeds_differ() -> None:
@@ -92,6 +93,7 @@ def test_both_surgeons_agree(architecture: str) -> None:
     reads = [
         Read("pattern", match, positions=[roles["readout"]], heads=[match_head]),
         Read("logits", positions=[roles["readout"]]),
+        Read("scores", match, positions=[roles["readout"]], heads=[match_head]),
     ]
     model, anatomy = build(subject.specification).model, derive(subject.model)
     torch_found, nnsight_found = (
@@ -100,9 +102,11 @@ def test_both_surgeons_agree(architecture: str) -> None:
     )
     clean = logits(subject, prompts)
     assert (torch_found[1][:, 0] - clean).abs().max() > 1.0
+    rounding = allowance(
+        nnsight_found[2]
+    )  # of scores, of a hundred and more; by as much the pattern is off, relatively
     for ours, theirs in zip(torch_found, nnsight_found, strict=True):
-        # float32 with scores of a hundred and more: the same products in another order
-        torch.testing.assert_close(ours, theirs, rtol=0, atol=2e-4)
+        assert float((ours - theirs).abs().max()) <= rounding
 
 
 @pytest.mark.parametrize(

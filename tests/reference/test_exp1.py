@@ -8,7 +8,7 @@ import torch
 
 from rebinding.experiments.tracing import TracedPair, trace
 from rebinding.experiments.tracing_modes import candidate_logits, correct_ones
-from tests.reference.pack import Pack, deviation
+from tests.reference.pack import ABSOLUTE, Pack, deviation
 
 HITS = "/hits"
 
@@ -54,6 +54,7 @@ def test_filter(pack: Pack, deviations: dict[str, float]) -> None:
     own = torch.tensor([pair.answer for pair in pairs])[:, None]
     others = logits.scatter(1, own, float("-inf")).amax(dim=1)
     margin = (logits.gather(1, own)[:, 0] - others).numpy()
+    assert abs(margin).min() > ABSOLUTE, "which are answered would be a matter of rounding"
     assert (logits.argmax(dim=1) == own[:, 0]).int().tolist() == entry["value"]["correct"]
     assert deviation(margin, entry["value"]["margin"]) <= 1
     kept = entry["value"]["kept_ids"]
@@ -62,7 +63,7 @@ def test_filter(pack: Pack, deviations: dict[str, float]) -> None:
 
 
 def test_maps(pack: Pack, deviations: dict[str, float]) -> None:
-    """Hits of every cell and prompt exactly; margins and exponentiated logits within the suggested tolerance."""
+    """Hits of every cell and prompt, but for ties; margins and exponentiated logits within the suggested tolerance."""
     assert maps(pack), "the pack holds no tracing"
     for name in maps(pack):
         entry = pack.entries[name + HITS]
@@ -71,12 +72,13 @@ def test_maps(pack: Pack, deviations: dict[str, float]) -> None:
         rows = trace(pack.surgeon, pairs, mode=settings["mode"], progress=False).rows
         hits = grid(rows, rows["hit"])
         want = pack.entries[f"{name}/per_prompt"]["value"]
-        assert hits.sum(axis=0).tolist() == entry["value"]["hits"], name
-        one_by_one = [
-            ["".join(map(str, cell)) for cell in line] for line in hits.transpose(1, 2, 0).astype(int).tolist()
-        ]
-        assert one_by_one == want["per_prompt_hits"], name
+        wanted = np.array([[list(map(int, cell)) for cell in line] for line in want["per_prompt_hits"]])
+        assert wanted.sum(axis=2).tolist() == entry["value"]["hits"], name
+        clear = abs(grid(rows, rows["margin"])) > ABSOLUTE  # (prompt, layer, token)
+        assert clear.mean() > 0.99
+        assert (hits == wanted.transpose(2, 0, 1))[clear].all(), name
         first = rows.groupby("id", sort=False).first()
+        assert first["base_margin"].abs().min() > ABSOLUTE
         assert first["base_hit"].astype(int).tolist() == want["unpatched_counterfactual_hits"], name
         far = {
             "margin": deviation(grid(rows, rows["margin"]).mean(axis=0), want["mean_margin"]),

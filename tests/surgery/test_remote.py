@@ -27,6 +27,7 @@ from rebinding.surgery import attention as registered
 from rebinding.surgery.anatomy import derive
 from rebinding.surgery.nnsight_surgeon import NNsightSurgeon
 from rebinding.surgery.sites import Edit, NothingEdited, Read, SurgeryError
+from tests.close import agree, felt
 from tests.surgery.cases import CELLS, LENGTH, SOURCE, Cell, edits_of, reads_of
 from tests.surgery.models import VOCABULARY, Family, tiny, tokens
 
@@ -115,7 +116,7 @@ def surgeons(
 def test_a_serialised_trace_gives_the_same_numbers_elsewhere(
     family: Family, cell: Cell, surgeons: dict[Family, tuple[NNsightSurgeon, NNsightSurgeon]]
 ) -> None:
-    """Every site can travel: the same edits return the same tensors, bit for bit, from the other interpreter."""
+    """Every site can travel: the same edits return the same tensors, as the other interpreter rounds them."""
     here, away = surgeons[family]
     prompts = tokens(family, length=LENGTH)
     recording = here.record(prompts, keep={"z"})
@@ -123,15 +124,15 @@ def test_a_serialised_trace_gives_the_same_numbers_elsewhere(
     found = away.run(recording, edits, reads, source=SOURCE, attention=cell.attention)
     wanted = here.run(recording, edits, reads, source=SOURCE, attention=cell.attention)
     clean = here.run(recording, [], reads, source=SOURCE, attention=cell.attention)
-    assert all(torch.equal(one, other) for one, other in zip(found, wanted, strict=True))
-    assert not torch.equal(found[-1], clean[-1])
+    assert all(agree(one, other) for one, other in zip(found, wanted, strict=True))
+    assert felt(found[-1], clean[-1])
 
 
 def test_nothing_edited_is_noticed_from_afar(surgeons: dict[Family, tuple[NNsightSurgeon, NNsightSurgeon]]) -> None:
     """Whether a write changed a value is found out where the model is, and raised here."""
     here, away = surgeons["gemma2"]
     recording = here.record(tokens("gemma2"))
-    (value,) = here.run(recording, [], [Read("q", 1, heads=[2], positions=[7])])
+    (value,) = away.run(recording, [], [Read("q", 1, heads=[2], positions=[7])])
     with pytest.raises(NothingEdited):
         away.run(recording, [Edit("q", 1, value, heads=[2], positions=[7])], [Read("logits", positions=[12])])
 
@@ -144,7 +145,7 @@ def test_a_recording_made_elsewhere_serves_here(
     found = away.record(tokens("gemma3"), keep=["z", "resid"])
     wanted = here.record(tokens("gemma3"), keep=["z", "resid"])
     for site in ("z", "resid"):
-        assert all(torch.equal(a, b) for a, b in zip(found.sites[site], wanted.sites[site], strict=True))
+        assert all(agree(a, b) for a, b in zip(found.sites[site], wanted.sites[site], strict=True))
 
 
 def test_take_stays_at_home(surgeons: dict[Family, tuple[NNsightSurgeon, NNsightSurgeon]]) -> None:
@@ -155,11 +156,11 @@ def test_take_stays_at_home(surgeons: dict[Family, tuple[NNsightSurgeon, NNsight
     def take(values: Tensor, rows: Tensor) -> Tensor:
         with lock:
             seen.append(rows)
-        return values.argmax(dim=-1)
+        return values.amax(dim=-1)
 
     recording = here.record(tokens("qwen3"))
     read = Read("logits", positions=[12], take=take)
-    assert torch.equal(away.run(recording, [], [read])[0], here.run(recording, [], [read])[0])
+    assert agree(away.run(recording, [], [read])[0], here.run(recording, [], [read])[0])
     assert len(seen) == 2
 
 

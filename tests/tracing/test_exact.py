@@ -10,11 +10,9 @@ from rebinding.experiments.tracing import changing, patched_logits, trace
 from rebinding.prompts import token_batch
 from rebinding.surgery import TorchSurgeon, derive
 from rebinding.surgery.nnsight_surgeon import NNsightSurgeon
+from tests.close import allowance
 from tests.surgery.models import FAMILIES, Family, tiny, tokens
 from tests.tracing.naive import final_logits, naive_map, random_pairs
-
-ROUNDING = 2e-5
-"""Float32: logits of size 5 after four layers; the largest difference seen in any family is 8e-6."""
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -32,11 +30,12 @@ def test_equals_one_forward_pass_per_cell(family: Family) -> None:
 
     wanted = torch.tensor([[*pair.candidates, pair.rival] for pair in pairs])
     want = want.gather(-1, wanted[:, None, None].expand(*want.shape[:3], -1))
-    assert (got - want).abs().max() < ROUNDING
-    assert (base - unpatched.gather(-1, wanted)).abs().max() < ROUNDING
+    rounding = allowance(unpatched)
+    assert (got - want).abs().max() < rounding
+    assert (base - unpatched.gather(-1, wanted)).abs().max() < rounding
     moved = (want - base[:, None, None]).abs().amax(-1)
-    assert (moved[~cells] < ROUNDING).all(), "a cell that was not run changes something"
-    assert (moved[:, 0, [4, 8]] > 100 * ROUNDING).any(), "the patches move nothing, so equality says nothing"
+    assert (moved[~cells] < rounding).all(), "a cell that was not run changes something"
+    assert moved[:, 0, [4, 8]].max() > 100 * rounding, "the patches move nothing, so equality says nothing"
 
 
 def test_running_the_cells_that_change_nothing_changes_nothing() -> None:
@@ -46,8 +45,9 @@ def test_running_the_cells_that_change_nothing_changes_nothing() -> None:
     sparse, full = (trace(surgeon, pairs, mode="test", run_no_ops=run, progress=False).rows for run in (False, True))
     assert full["ran"].all()
     assert not sparse["ran"].all()
+    rounding = 2 * allowance(full["answer_logit"], least=1.0)  # a margin is a difference of two
     for name in ("hit", "hit_with_counterfactual", "margin", "counterfactual_margin", "answer_logit"):
-        np.testing.assert_allclose(sparse[name].astype(float), full[name].astype(float), atol=ROUNDING)
+        np.testing.assert_allclose(sparse[name].astype(float), full[name].astype(float), rtol=0, atol=rounding)
 
 
 def test_the_cells_that_run() -> None:
@@ -67,7 +67,7 @@ def test_some_layers_and_tokens() -> None:
     assert len(part) == 5 * 2 * 2
     both = part.merge(whole, on=["id", "layer", "token"], suffixes=("", "_whole"))
     assert len(both) == len(part)
-    np.testing.assert_allclose(both["margin"], both["margin_whole"], atol=ROUNDING)
+    np.testing.assert_allclose(both["margin"], both["margin_whole"], rtol=0, atol=2 * allowance(whole["answer_logit"]))
 
 
 def test_the_other_surgeon_gives_the_same_map() -> None:
@@ -76,6 +76,9 @@ def test_the_other_surgeon_gives_the_same_map() -> None:
     model, other = tiny("llama"), tiny("llama")
     surgeons = TorchSurgeon(model, derive(model)), NNsightSurgeon(other, derive(other))
     ours, theirs = (trace(surgeon, pairs, mode="test", progress=False) for surgeon in surgeons)
-    np.testing.assert_allclose(ours.rows["margin"], theirs.rows["margin"], atol=ROUNDING)
-    assert (ours.rows["hit"] == theirs.rows["hit"]).all()
+    rounding = 2 * allowance(ours.rows["answer_logit"])  # a margin is a difference of two
+    np.testing.assert_allclose(ours.rows["margin"], theirs.rows["margin"], rtol=0, atol=rounding)
+    clear = ours.rows["margin"].abs() > rounding
+    assert clear.mean() > 0.9, "nearly every hit is no matter of rounding"
+    assert (ours.rows["hit"] == theirs.rows["hit"])[clear].all()
     assert (ours.settings["surgeon"], theirs.settings["surgeon"]) == ("TorchSurgeon", "NNsightSurgeon")

@@ -23,6 +23,7 @@ from rebinding.experiments.tracing_modes import (
 from rebinding.experiments.tracing_summary import by_role
 from rebinding.prompts import PromptError
 from rebinding.store import Store
+from tests.close import allowance
 from tests.tracing.small import encoder, plan, surgeon
 
 
@@ -64,6 +65,8 @@ def test_the_filter_keeps_the_first_correct_ones() -> None:
     wanted = torch.tensor([one.candidates for one in pairs])
     logits = candidate_logits(surgeon(), [one.original for one in pairs], wanted)
     right = [one.id for one, line in zip(pairs, logits, strict=True) if int(line.argmax()) == one.answer]
+    first, second = logits.topk(2).values.unbind(dim=-1)  # (pair,)
+    assert (first - second).min() > 2 * allowance(logits), "what is right would be a matter of rounding"
     assert 5 < len(right) < 35, "a filter that keeps all or nothing tests nothing"
     pool = iter(pairs)
     assert [one.id for one in correct_ones(surgeon(), pool, 5)] == right[:5]

@@ -1,0 +1,41 @@
+"""How far two computations of the same numbers may lie apart: where tests get their tolerances from.
+
+Kernels differ in the order of their sums, and what one layer rounds the next ones amplify. So the tolerance is a share
+of the largest number that was computed on the way, mostly the largest logit, and never of the difference in question.
+
+"It moved" is stated against the same tolerance: `felt`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor
+
+ROUNDING = 400 * torch.finfo(torch.float32).eps
+"""Of the largest entry. Measured on the random models of `tests/surgery` and on the plants, under
+`--rounding` 1, 2 and 3: below 150 units in the last place."""
+
+FELT = 5
+"""What moved must have moved by this many times as much as rounding could."""
+
+
+def allowance(*values: Tensor | ArrayLike, least: float = 0.0) -> float:
+    """How far numbers may lie apart that are computed from `values`; masked scores and infinities are no size."""
+    return ROUNDING * max(least, *(_largest(value) for value in values))
+
+
+def agree(got: Tensor, want: Tensor) -> bool:
+    """Equal up to the rounding of sums taken in another order."""
+    return bool((got - want).abs().max() <= allowance(want))
+
+
+def felt(got: Tensor, clean: Tensor) -> bool:
+    """An edit was felt: the largest change is clearly more than rounding."""
+    return bool((got - clean).abs().max() > FELT * allowance(clean))
+
+
+def _largest(value: Tensor | ArrayLike) -> float:
+    numbers = np.abs(np.asarray(value, dtype=np.float64))
+    return float(numbers[numbers < 1e30].max(initial=0.0))
