@@ -48,6 +48,13 @@ def sources(*modules: str, root: Path = ROOT) -> dict[str, Path]:
     return found
 
 
+def modules_of(package: str, root: Path = ROOT) -> list[str]:
+    """Every module of a package of ours, by name."""
+    folder = root.joinpath(*package.split(".")[1:])
+    paths = sorted(path.relative_to(root).with_suffix("") for path in folder.rglob("*.py"))
+    return [".".join((PACKAGE, *path.parts)).removesuffix(".__init__") for path in paths]
+
+
 def _inside(name: str) -> bool:
     return name.split(".")[0] == PACKAGE
 

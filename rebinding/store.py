@@ -1,4 +1,4 @@
-"""Evidence and activations on disk, found again by what made them.
+"""Evidence, activations and notes on disk, found again by what made them.
 
 A shard's address is a hash of everything its numbers depend on: the subject's weights and tokenizer, the prompts, the
 settings, the dtype, the versions of the numerical libraries, and the source files of `rebinding` that the experiment
@@ -23,9 +23,10 @@ from filelock import FileLock
 
 from rebinding.activations import Activations
 from rebinding.evidence import Evidence
+from rebinding.notes import Note
 from rebinding.sources import code_hash
 
-Content = TypeVar("Content", Evidence, Activations)
+Content = TypeVar("Content", Evidence, Activations, Note)
 
 DEFAULT_FOLDER = ".rebinding"
 VARIABLE = "REBINDING_STORE"
@@ -33,7 +34,7 @@ LIBRARIES = ("torch", "transformers")
 """Libraries whose next version may round differently."""
 
 
-KINDS: tuple[type[Evidence | Activations], ...] = (Evidence, Activations)
+KINDS: tuple[type[Evidence | Activations | Note], ...] = (Evidence, Activations, Note)
 """What can be in a shard; each is told by the ending of its file."""
 
 

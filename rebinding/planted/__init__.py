@@ -1,7 +1,7 @@
 """Models whose mechanism is known because we wrote the weights."""
 
 from rebinding.planted.architectures import ARCHITECTURES
-from rebinding.planted.plant import MECHANISMS, Plant, Specification, build, parse
+from rebinding.planted.plant import MECHANISMS, Declared, Plant, Specification, build, parse
 from rebinding.planted.template import TemplateError
 from rebinding.planted.truth import Truth
 from rebinding.planted.variants import VARIANTS
@@ -11,6 +11,7 @@ __all__ = [
     "ARCHITECTURES",
     "MECHANISMS",
     "VARIANTS",
+    "Declared",
     "Plant",
     "Specification",
     "TemplateError",

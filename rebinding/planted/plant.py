@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
-from functools import cache
+from functools import cache, cached_property
 from types import MappingProxyType
 from typing import Any
 
@@ -67,22 +67,32 @@ class Specification:
 
 
 @dataclass(frozen=True, eq=False)
-class Plant:
-    """A model and all that is known about it because we wrote it."""
+class Declared:
+    """What a plant says of itself: its circuit, and what a paper about it would have printed."""
 
     specification: Specification
-    model: Any
-    tokenizer: Any
-    wiring: Wiring
-    seats: tuple[Seat, ...]
-    decoys: tuple[tuple[int, int], ...]
     circuit: tuple[CircuitHead, ...]
-    truth: Mapping[str, Truth]
     printed: Mapping[str, float]
 
     @property
     def mechanism(self) -> str:
         return self.specification.mechanism
+
+    @cached_property
+    def truth(self) -> Mapping[str, Truth]:
+        """What every row must come out as."""
+        return truth_of(self.specification.mechanism, self.specification.variant)
+
+
+@dataclass(frozen=True, eq=False)
+class Plant(Declared):
+    """A model and all that is known about it because we wrote it."""
+
+    model: Any
+    tokenizer: Any
+    wiring: Wiring
+    seats: tuple[Seat, ...]
+    decoys: tuple[tuple[int, int], ...]
 
     @property
     def architecture(self) -> str:
@@ -154,8 +164,8 @@ def _build(what: Specification) -> Plant:
         if seat.line.group is not None and seat.line.role is not None
     )
     circuit = variant.declares(circuit, made.decoys) if variant and variant.declares else circuit
-    truth, printed = truth_of(what.mechanism, what.variant), _printed(what, made, variant)
-    return Plant(what, made.model, tokenizer, wiring, made.seats, made.decoys, circuit, truth, printed)
+    printed = _printed(what, made, variant)
+    return Plant(what, circuit, printed, made.model, tokenizer, wiring, made.seats, made.decoys)
 
 
 WORKING = ("copy", "echo", "fetch", "match", "pair", "own", "other", "its slot", "other slot")

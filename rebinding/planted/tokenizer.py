@@ -8,14 +8,17 @@ depend on anything but this file and the template.
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers, processors
-from transformers import PreTrainedTokenizerFast
 
 from rebinding.boxes import Contains, Move, Put, Remove, Story, Swap
 from rebinding.chat import SYSTEM
 from rebinding.text import Prompt, written
 from rebinding.words import LABELS, OBJECTS
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
 
 SPECIAL = ("<pad>", "<unk>", "<bos>", "<end>", "<system>", "<user>", "<assistant>")
 PUNCTUATION = (".", ",", ":", "?", "\n", "\n\n")
@@ -28,6 +31,8 @@ TEMPLATE = (
 
 def build_tokenizer() -> PreTrainedTokenizerFast:
     """A new tokenizer, the same one every time."""
+    from transformers import PreTrainedTokenizerFast
+
     words = dict.fromkeys((*SPECIAL, *PUNCTUATION, *_template_words(), *LABELS, *OBJECTS))
     vocabulary = {word: index for index, word in enumerate(words)}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))

@@ -95,12 +95,20 @@ class AttentionDiffers(SubjectError):
     """A model on which our attention does not give the numbers of its own."""
 
 
+class ReplayDiffers(SubjectError):
+    """A model whose layers, run again with nothing changed, do not give its own numbers."""
+
+
 class NotFinite(SubjectError):
     """A model that computes infinities or NaN."""
 
 
 class InertSite(SubjectError):
     """A model on which edits of some site change nothing."""
+
+
+class ChangedSubject(SubjectError):
+    """A subject that is not what the store has on record under its name."""
 
 
 class NotServed(SubjectError):

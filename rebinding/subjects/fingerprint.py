@@ -10,11 +10,13 @@ import hashlib
 import json
 import os
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedModel, PreTrainedTokenizerFast
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 UNRELATED = frozenset({"_name_or_path", "architectures", "transformers_version", "dtype", "torch_dtype", "use_cache"})
 """Fields of a configuration that say where it came from, or nothing about the numbers computed."""

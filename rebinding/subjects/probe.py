@@ -5,28 +5,32 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel
 
 from rebinding.surgery.anatomy import Anatomy
-from rebinding.surgery.attention import SharedPrefix, Stage
 
-LENGTH = 12
-PROMPTS = 2
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+LENGTH = 100
+"""Tokens of a real prompt: what is right at a dozen may be wrong here."""
+SHORT = 12
+"""Tokens of its beginning, enough where only sites are told apart."""
 LONGEST = 256
 """A sliding window up to this long is made to bind: the probe is two tokens longer than it."""
 
 
 def draw_tokens(model: PreTrainedModel, anatomy: Anatomy) -> Tensor:
-    """Random tokens (prompt, token), the same ones every time, without those that stand for images or begin a text."""
+    """Random tokens (1, token), the same ones every time, without those that stand for images or begin a text."""
     bound = [window + 2 for window in anatomy.windows if window is not None and window <= LONGEST]
-    length = max([LENGTH, *bound])
+    known = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    length = min(max([LENGTH, *bound]), known or LONGEST)
     ordinary = sorted(set(range(anatomy.vocabulary)) - _special_ids(model.config.to_dict()))
     dice = torch.Generator().manual_seed(0)
-    return torch.tensor(ordinary)[torch.randint(len(ordinary), (PROMPTS, length), generator=dice)]
+    return torch.tensor(ordinary)[torch.randint(len(ordinary), (1, length), generator=dice)]
 
 
 def other_tokens(model: PreTrainedModel, anatomy: Anatomy, tokens: Tensor, last: int) -> Tensor:
@@ -51,32 +55,13 @@ def _special_ids(config: dict[str, Any]) -> set[int]:
 
 @dataclass(eq=False)
 class Watched:
-    """What passed: attention stages by (layer, stage), and inputs and outputs of modules by (layer, what).
+    """What passed: inputs and outputs of modules by (layer, what).
 
-    Layer `n_layers` holds the input of the final norm, under `resid`. Rules of an attention call that change nothing.
+    Layer `n_layers` holds the input of the final norm, under `resid`.
     """
 
-    stages: dict[tuple[int, Stage], Tensor] = field(default_factory=dict)
     modules: dict[tuple[int, str], Tensor] = field(default_factory=dict)
     logits: Tensor = field(default_factory=lambda: torch.empty(0))
-
-    def see(self, layer: int, stage: Stage, value: Tensor) -> Tensor:
-        """Keep a stage of attention."""
-        self.stages[layer, stage] = value
-        return value
-
-    def per_query_head(self, layer: int) -> bool:
-        """As the unedited run does."""
-        return False
-
-    def prefix(self, layer: int) -> SharedPrefix | None:
-        """Nothing stands before the probe."""
-        return None
-
-    @property
-    def skip(self) -> int:
-        """Everything is looked at."""
-        return 0
 
 
 def token_device(model: PreTrainedModel) -> torch.device:
@@ -87,18 +72,17 @@ def token_device(model: PreTrainedModel) -> torch.device:
 
 
 @torch.no_grad()
-def forward(model: PreTrainedModel, anatomy: Anatomy, tokens: Tensor, *, rules: bool) -> Watched:
-    """Run the model on whatever attention it has, and keep what passes. With `rules` the attention has to be ours."""
-    seen = Watched()
-    device = token_device(model)
-    extra = {"rules": seen} if rules else {}
-    with _hooks(model, anatomy, seen):
-        seen.logits = model(input_ids=tokens.to(device), use_cache=False, **extra).logits
+def forward(model: PreTrainedModel, anatomy: Anatomy, tokens: Tensor) -> Watched:
+    """Run the model on whatever attention it has, and keep what passes."""
+    with watched(model, anatomy) as seen:
+        seen.logits = model(input_ids=tokens.to(token_device(model)), use_cache=False).logits
     return seen
 
 
 @contextmanager
-def _hooks(model: PreTrainedModel, anatomy: Anatomy, seen: Watched) -> Iterator[None]:
+def watched(model: PreTrainedModel, anatomy: Anatomy) -> Iterator[Watched]:
+    """Keep what passes while a block runs the model."""
+    seen = Watched()
     handles: list[Any] = []
 
     def on_input(module: nn.Module, layer: int, what: str) -> None:
@@ -123,7 +107,7 @@ def _hooks(model: PreTrainedModel, anatomy: Anatomy, seen: Watched) -> Iterator[
             on_input(layer.get_submodule(anatomy.output), number, "z")
             on_output(layer.get_submodule(anatomy.output), number, "attended")
         on_input(model.get_submodule(anatomy.final_norm), anatomy.n_layers, "resid")
-        yield
+        yield seen
     finally:
         for handle in handles:
             handle.remove()

@@ -14,14 +14,16 @@ import nnsight
 import torch
 
 from rebinding.chat import Form
+from rebinding.subjects.allowance import Allowance
 from rebinding.subjects.checkpoint import check_architecture, open_tokenizer
 from rebinding.subjects.errors import InertSite, NoKey, NotServed
 from rebinding.subjects.files import check_description
 from rebinding.subjects.fingerprint import hash_config, hash_tokenizer, joined
 from rebinding.subjects.hub import commit_of, fetch
+from rebinding.subjects.inert import inert_sites
 from rebinding.subjects.names import Origin, origin
-from rebinding.subjects.probe import draw_tokens
-from rebinding.subjects.selfcheck import derived, inert_sites
+from rebinding.subjects.probe import SHORT, draw_tokens
+from rebinding.subjects.selfcheck import derived
 from rebinding.subjects.subject import Subject, form_for
 from rebinding.surgery.nnsight_remote import EAGER, Remote
 from rebinding.surgery.nnsight_surgeon import NNsightSurgeon
@@ -55,7 +57,7 @@ def load_remote(name: str, *, form: Form | None = None) -> RemoteSubject:
     client, remote = connect(found)
     subject = RemoteSubject(
         name=name,
-        model=client._module,
+        opened=lambda: client._module,
         tokenizer=tokenizer,
         form=form or form_for(name, found, tokenizer),
         anatomy=derived(client._module),
@@ -91,10 +93,12 @@ def connect(found: Origin) -> tuple[Any, Remote]:
 
 def _check(subject: RemoteSubject) -> None:
     layer = subject.anatomy.n_layers // 2
-    tokens = draw_tokens(subject.model, subject.anatomy)
-    inert = inert_sites(subject.surgeon(), tokens, [layer], lambda site, layer: 1.0)
+    tokens = draw_tokens(subject.model, subject.anatomy)[:, :SHORT]
+    allowance = Allowance(subject.anatomy.n_layers, subject.anatomy.hidden)
+    surgeon = subject.surgeon()
+    inert = inert_sites(surgeon, surgeon.record(tokens), [layer], lambda site, layer: 1.0, allowance)
     if inert:
         raise InertSite(
-            f"{subject.name}: on the server edits of {', '.join(inert)} at layer {layer} leave the logits as they were;"
+            f"{subject.name}: on the server edits of {', '.join(inert)} at layer {layer} change nothing that comes out;"
             " its modules are not what its anatomy takes them for"
         )

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import json
 from importlib.resources import files
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import nn
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
-from transformers.initialization import no_init_weights
 
 from rebinding.subjects.names import ALIASES
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig, PreTrainedModel
 
 BLOCK = (1 << 20) - 3
 """Length of the block of random numbers that fills all matrices. Prime to their widths, so rows differ."""
@@ -28,6 +29,8 @@ SPREAD = 0.02
 
 def shape_config(alias: str) -> PreTrainedConfig:
     """The configuration of one of the paper's models."""
+    from transformers import AutoConfig
+
     text = files("rebinding").joinpath("shapes", f"{ALIASES[alias].name}.json").read_text(encoding="utf-8")
     config: PreTrainedConfig = AutoConfig.for_model(**json.loads(text))
     return config
@@ -35,10 +38,13 @@ def shape_config(alias: str) -> PreTrainedConfig:
 
 def skeleton(config: PreTrainedConfig, dtype: torch.dtype, device: torch.device) -> PreTrainedModel:
     """A model whose matrices are allocated and not filled; buffers, as RoPE's frequencies, are computed."""
+    from transformers import AutoModelForCausalLM
+    from transformers.initialization import no_init_weights
+
     with no_init_weights(), device:
         model = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation="eager")
     model.tie_weights()
-    return cast(PreTrainedModel, model.eval().requires_grad_(False))
+    return cast("PreTrainedModel", model.eval().requires_grad_(False))
 
 
 @torch.no_grad()

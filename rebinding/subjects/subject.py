@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
-from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from rebinding.chat import FORMS, Form, PromptError, form_of
-from rebinding.subjects.checkpoint import locate, open_model, open_tokenizer
 from rebinding.subjects.devices import Device, Dtype, check_dtype, device_map, one_device, torch_dtype
 from rebinding.subjects.errors import NoChatForm, UnknownName
 from rebinding.subjects.fingerprint import fingerprint
-from rebinding.subjects.hub import commit_of
 from rebinding.subjects.names import Origin, origin
 from rebinding.subjects.probe import token_device
 from rebinding.subjects.selfcheck import check_subject
-from rebinding.subjects.shapes import build_shape
 from rebinding.surgery import Anatomy, Surgeon, TorchSurgeon
 
 if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerFast
+
     from rebinding.prompts import Encoder
 
 
@@ -29,26 +28,34 @@ if TYPE_CHECKING:
 class Subject:
     """A loaded model that passed its self-check, with its tokenizer and the chat form it is asked in.
 
-    `device` is where token ids go. `revision` is the commit that was loaded, if the model came from the Hub.
+    `opened` gives the model: at once where it has been loaded, later where what it is was known beforehand
+    (`rebinding.runs.remembered`); then `told` is its fingerprint. `device` is where token ids go. `revision` is the
+    commit that was loaded, if the model came from the Hub.
     """
 
     name: str
-    model: PreTrainedModel
+    opened: Callable[[], PreTrainedModel]
     tokenizer: PreTrainedTokenizerFast
     anatomy: Anatomy
     form: Form
     dtype: Dtype | Literal["as served"]
     device: torch.device
     revision: str | None = None
+    told: str | None = None
+
+    @cached_property
+    def model(self) -> PreTrainedModel:
+        """The model itself."""
+        return self.opened()
 
     @cached_property
     def fingerprint(self) -> str:
         """sha256 over weights, configuration and tokenizer; computed when first asked for."""
-        return fingerprint(self.model, self.tokenizer)
+        return self.told or fingerprint(self.model, self.tokenizer)
 
     def surgeon(self, *, remember: int = 0) -> Surgeon:
         """A surgeon on this subject, which keeps up to `remember` bytes of recordings."""
-        return TorchSurgeon(self.model, self.anatomy, remember=remember)
+        return TorchSurgeon(lambda: self.model, self.anatomy, remember=remember)
 
     def encoder(self) -> Encoder:
         """From prompts to tokens and role positions, in this subject's chat form."""
@@ -77,7 +84,7 @@ def load(
     model, tokenizer, commit = _open(found, precision, device)
     return Subject(
         name=name,
-        model=model,
+        opened=lambda: model,
         tokenizer=tokenizer,
         form=form or form_for(name, found, tokenizer),
         anatomy=check_subject(model),
@@ -93,9 +100,13 @@ def _open(found: Origin, dtype: Dtype, device: Device) -> tuple[PreTrainedModel,
         return model, tokenizer, None
     if found.kind == "shape":
         from rebinding.planted.tokenizer import build_tokenizer
+        from rebinding.subjects.shapes import build_shape
 
         built = build_shape(found.target, dtype=torch_dtype(dtype), device=one_device(device))
         return built, build_tokenizer(), None
+    from rebinding.subjects.checkpoint import locate, open_model, open_tokenizer
+    from rebinding.subjects.hub import commit_of
+
     folder = locate(found)
     tokenizer = open_tokenizer(folder)
     return open_model(folder, dtype=dtype, device=device), tokenizer, commit_of(folder)

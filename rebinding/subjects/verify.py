@@ -1,39 +1,58 @@
-"""What an anatomy says about a model, held against one run of it.
+"""What an anatomy says about a model, held against one recorded run of it.
 
 | claim | how it is seen |
 |---|---|
 | windows | a score is masked exactly where its key lies after the query, or outside the layer's window |
 | `q`, `k`, `v` | the slices cover the outputs of their modules; values arrive at attention as the slice of `v`; |
-|   | so do queries and keys at the first token, which RoPE only scales, unless a norm stands between |
+|   | so do queries and keys at the first token, after their norm if they have one, as RoPE only scales those |
 | `z` | what attention returns is what the output projection reads |
 | head | the logits are `anatomy.logits` of the input of the final norm |
+| layers | each reads what the one before it puts out, and the final norm what the last one does |
 | norms | `attention_input`, `attention_write` and `mlp_write` rebuild every layer's output |
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedModel
 
+from rebinding.subjects.allowance import Allowance
 from rebinding.subjects.errors import UnsupportedArchitecture
+from rebinding.subjects.precision import raised
 from rebinding.subjects.probe import Watched
 from rebinding.surgery.anatomy import Anatomy, Projection
+from rebinding.surgery.recording import Recording
+from rebinding.surgery.sites import Site
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+STAGES: tuple[Site, ...] = ("q_rot", "scores", "z")
+"""What has to be recorded, besides what always is."""
+Stages: TypeAlias = dict[str, Tensor]
+"""Stages of attention at one layer."""
 
 
-def check_anatomy(model: PreTrainedModel, anatomy: Anatomy, seen: Watched, *, rounding: int) -> Anatomy:
+def check_anatomy(
+    model: PreTrainedModel, anatomy: Anatomy, own: Watched, seen: Watched, recording: Recording, allowance: Allowance
+) -> Anatomy:
     """The anatomy, with `norms` set to unknown if they do not rebuild the layers; an error for any other false claim.
 
-    Slices and masks hold exactly. Where something is computed again, `rounding` units in the last place are allowed.
+    `own` is a run on the model's own attention, `seen` the one that was recorded. What is a copy of the same memory is
+    compared to the bit; where something is computed again, as rounding allows.
     """
+    within = allowance.one_layer
     for layer in range(anatomy.n_layers):
-        _check_mask(model, anatomy, seen, layer)
-        _check_slices(model, anatomy, seen, layer, rounding)
-        _check_z(model, seen, layer)
-    _check_head(model, anatomy, seen, rounding)
-    return anatomy if norms_hold(model, anatomy, seen, rounding) else replace(anatomy, norms="unknown")
+        stages = {site: values[layer] for site, values in recording.sites.items() if site != "resid"}
+        _check_mask(model, anatomy, stages, layer)
+        _check_slices(model, anatomy, seen, stages, layer, within)
+        _check_z(model, seen, stages, layer)
+    _check_head(model, anatomy, own, within)
+    _check_chain(model, anatomy, seen)
+    return anatomy if norms_hold(model, anatomy, seen, within) else replace(anatomy, norms="unknown")
 
 
 def _refuse(model: PreTrainedModel, what: str) -> UnsupportedArchitecture:
@@ -42,9 +61,9 @@ def _refuse(model: PreTrainedModel, what: str) -> UnsupportedArchitecture:
     )
 
 
-def _check_mask(model: PreTrainedModel, anatomy: Anatomy, seen: Watched, layer: int) -> None:
-    scores = seen.stages[layer, "scores"]  # (prompt, head, query, key)
-    visible = scores > torch.finfo(scores.dtype).min / 2
+def _check_mask(model: PreTrainedModel, anatomy: Anatomy, stages: Stages, layer: int) -> None:
+    scores = stages["scores"]  # (prompt, head, query, key)
+    visible = scores > torch.finfo(model.dtype).min / 2
     back = torch.arange(scores.shape[2])[:, None] - torch.arange(scores.shape[3])[None]  # (query, key)
     window = anatomy.windows[layer]
     expected = (back >= 0) & (back < (window if window is not None else scores.shape[3]))
@@ -54,7 +73,9 @@ def _check_mask(model: PreTrainedModel, anatomy: Anatomy, seen: Watched, layer: 
         )
 
 
-def _check_slices(model: PreTrainedModel, anatomy: Anatomy, seen: Watched, layer: int, rounding: int) -> None:
+def _check_slices(
+    model: PreTrainedModel, anatomy: Anatomy, seen: Watched, stages: Stages, layer: int, allowance: Allowance
+) -> None:
     parts: dict[str, Projection] = {"q": anatomy.q, "k": anatomy.k, "v": anatomy.v}
     for letter, part in parts.items():
         output = seen.modules[layer, letter]
@@ -64,23 +85,34 @@ def _check_slices(model: PreTrainedModel, anatomy: Anatomy, seen: Watched, layer
                 model, f"{part.module} of layer {layer} puts out {output.shape[-1]} numbers a token, not {width}"
             )
     slices = {letter: _heads(seen.modules[layer, letter], part, anatomy) for letter, part in parts.items()}
-    if not torch.equal(slices["v"], seen.stages[layer, "values"]):
+    if not torch.equal(slices["v"], stages["values"]):
         raise _refuse(
             model, f"the values in layer {layer} are not the {anatomy.v.start}:{anatomy.v.stop} of {anatomy.v.module}"
         )
-    if anatomy.query_key_norms:
-        return
-    for letter, arrived in (("q", seen.stages[layer, "q_rot"]), ("k", seen.stages[layer, "keys"])):
-        if not _proportional(slices[letter][:, :, 0], arrived[:, :, 0], rounding):
+    attention = anatomy.layer_modules(model)[layer].get_submodule(anatomy.attention)
+    for letter, arrived in (("q", stages["q_rot"]), ("k", stages["keys"])):
+        with raised(attention):
+            expected = _normed(getattr(attention, f"{letter}_norm", None), slices[letter][:, :, 0])
+        if not _proportional(expected, arrived[:, :, 0], allowance):
             raise _refuse(
                 model, f"at the first token the {letter} of layer {layer} is not the slice of {parts[letter].module}"
             )
 
 
-def _proportional(a: Tensor, b: Tensor, rounding: int) -> bool:
+@torch.no_grad()
+def _normed(norm: Any, heads: Tensor) -> Tensor:
+    """Queries or keys (prompt, head, head_dim) after their norm, of each head or of all of them together."""
+    if norm is None:
+        return heads
+    apart = norm.weight.shape[-1] == heads.shape[-1]
+    out: Tensor = norm(heads if apart else heads.flatten(1))
+    return out if apart else out.view_as(heads)
+
+
+def _proportional(a: Tensor, b: Tensor, allowance: Allowance) -> bool:
     """Equal up to one factor: some extended RoPE scales queries and keys by a constant."""
     factor = float((a * b).sum() / (a * a).sum().clamp(min=torch.finfo(a.dtype).tiny))
-    return _near(a * factor, b, rounding)
+    return allowance.near(a * factor, b)
 
 
 def _heads(output: Tensor, part: Projection, anatomy: Anatomy) -> Tensor:
@@ -88,8 +120,8 @@ def _heads(output: Tensor, part: Projection, anatomy: Anatomy) -> Tensor:
     return heads
 
 
-def _check_z(model: PreTrainedModel, seen: Watched, layer: int) -> None:
-    z = seen.stages[layer, "z"].transpose(1, 2).flatten(2)  # (prompt, token, head x head_dim)
+def _check_z(model: PreTrainedModel, seen: Watched, stages: Stages, layer: int) -> None:
+    z = stages["z"].transpose(1, 2).flatten(2)  # (prompt, token, head x head_dim)
     entering = seen.modules[layer, "z"]
     if entering.shape != z.shape or not torch.equal(entering, z):
         raise _refuse(
@@ -97,36 +129,42 @@ def _check_z(model: PreTrainedModel, seen: Watched, layer: int) -> None:
         )
 
 
-def _check_head(model: PreTrainedModel, anatomy: Anatomy, seen: Watched, rounding: int) -> None:
+def _check_chain(model: PreTrainedModel, anatomy: Anatomy, seen: Watched) -> None:
+    """A replay hands each layer's output to the next one; the model has to do the same."""
+    for layer in range(anatomy.n_layers):
+        out, following = seen.modules[layer, "written"], seen.modules[layer + 1, "resid"]
+        if not torch.equal(out.to(following.device), following):
+            raise UnsupportedArchitecture(
+                f"{type(model).__name__}: what layer {layer} puts out is not what comes next: the model scales it "
+                "or adds to it between its layers, which no replay repeats. rebinding/surgery/replay.py would have to."
+            )
+
+
+def _check_head(model: PreTrainedModel, anatomy: Anatomy, seen: Watched, allowance: Allowance) -> None:
     with torch.no_grad():
         rebuilt = anatomy.logits(model, seen.modules[anatomy.n_layers, "resid"])
-    if not _near(rebuilt, seen.logits, rounding):
+    if not allowance.near(rebuilt, seen.logits):
         raise _refuse(
             model, "its logits are not its head on its final norm, with the factor and soft cap of its config"
         )
 
 
 @torch.no_grad()
-def norms_hold(model: PreTrainedModel, anatomy: Anatomy, seen: Watched, rounding: int) -> bool:
+def norms_hold(model: PreTrainedModel, anatomy: Anatomy, seen: Watched, allowance: Allowance) -> bool:
     """Whether the norm layout rebuilds every layer from its parts."""
     if anatomy.norms == "unknown":
         return False
     for number, layer in enumerate(anatomy.layer_modules(model)):
         resid = seen.modules[number, "resid"]
         try:
-            entering = anatomy.attention_input(layer, resid)
-            middle = resid + anatomy.attention_write(layer, seen.modules[number, "attended"])
-            leaving = middle + anatomy.mlp_write(layer, middle)
+            with raised(layer):
+                entering = anatomy.attention_input(layer, resid)
+                middle = resid + anatomy.attention_write(layer, seen.modules[number, "attended"])
+                leaving = middle + anatomy.mlp_write(layer, middle)
         except (AttributeError, TypeError):  # no such norm; or an MLP that returns more than its output
             return False
-        if not _near(entering, seen.modules[number, "read"], rounding):
+        if not allowance.near(entering, seen.modules[number, "read"]):
             return False
-        if not _near(leaving, seen.modules[number, "written"], rounding):
+        if not allowance.near(leaving, seen.modules[number, "written"]):
             return False
     return True
-
-
-def _near(a: Tensor, b: Tensor, rounding: int) -> bool:
-    if a.shape != b.shape:
-        return False
-    return float((a - b).abs().max()) <= rounding * torch.finfo(b.dtype).eps * float(b.abs().max())

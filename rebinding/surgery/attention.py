@@ -15,12 +15,13 @@ of a prompt are multiplied with the one recorded prefix (`SharedPrefix`), and on
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 import torch
 from torch import Tensor, nn
-from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
-from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 NAME = "rebinding_eager"
 
@@ -189,6 +190,9 @@ def _refuse_unknown(module: nn.Module, mask: Tensor | None, n_queries: int, extr
 
 def register() -> None:
     """Make the function known to transformers, together with the mask that belongs to it."""
+    from transformers import AttentionInterface, AttentionMaskInterface  # seconds; only where a model is
+    from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
+
     AttentionInterface.register(NAME, attention)
     AttentionMaskInterface.register(NAME, ALL_MASK_ATTENTION_FUNCTIONS["eager"])
 
@@ -205,6 +209,3 @@ def install(model: PreTrainedModel) -> None:
             f"{type(model).__name__} does not let its attention function be chosen (it stays "
             f"{text._attn_implementation!r}): its forward pass cannot be edited exactly."
         )
-
-
-register()

@@ -10,9 +10,10 @@ so a row is carried as the few tokens that are edited or read, and a layer costs
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel
 
 from rebinding.surgery.anatomy import Anatomy
 from rebinding.surgery.batch import Batch, Results
@@ -20,6 +21,9 @@ from rebinding.surgery.plan import ORDER
 from rebinding.surgery.recording import Recording, site_of_output
 from rebinding.surgery.replay import admit, read_logits
 from rebinding.surgery.sites import Site
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 READABLE: frozenset[Site] = frozenset({"resid", "q", "k", "v", "z", "mlp_out", "logits"})
 """What can be read without running attention."""

@@ -12,17 +12,19 @@ tokens (`SharedPrefix`) and their own new keys; the mask hides the recorded keys
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedModel
 
 from rebinding.surgery.anatomy import Anatomy
 from rebinding.surgery.attention import SharedPrefix, Stage
 from rebinding.surgery.recording import LayerCall, Recording
 from rebinding.surgery.replay import shared_prefix
 from rebinding.surgery.sites import SurgeryError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 
 @dataclass(frozen=True, eq=False)

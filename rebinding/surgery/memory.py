@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psutil
 import torch
-from transformers import PreTrainedModel
 
 from rebinding.surgery.anatomy import Anatomy
 from rebinding.surgery.plan import Plan
 from rebinding.surgery.recording import Recording
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 CPU_BUDGET = 1 << 29
 """Bytes that a batch may take on a CPU: beyond this it only falls out of the caches."""

@@ -13,16 +13,18 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel
 
 from rebinding.surgery.anatomy import Anatomy
 from rebinding.surgery.attention import SharedPrefix, Stage
 from rebinding.surgery.recording import PASSED, LayerCall, Recording, cut_call, layer_call, site_of_output
 from rebinding.surgery.sites import Site, SurgeryError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 Kept = dict[str, list[Tensor]]
 """What was kept of some prompts: `kept[site][layer]`, prompts first."""
@@ -146,10 +148,7 @@ def _watch(model: PreTrainedModel, anatomy: Anatomy, recorder: _Recorder, calls:
     handles = []
 
     def before_layer(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        given = dict(_signature(type(module).forward).bind(module, *args, **kwargs).arguments)
-        del given["self"]
-        hidden, rest = given.pop("hidden_states"), given.pop("kwargs", {})
-        given |= rest
+        hidden, given = _by_name(module, args, kwargs)
         calls.append(layer_call(type(module).__name__, given))
         if recorder.begin and len(calls) == 1:  # later layers get what the first one gave
             hidden = hidden[:, recorder.begin :]
@@ -174,6 +173,23 @@ def _watch(model: PreTrainedModel, anatomy: Anatomy, recorder: _Recorder, calls:
     finally:
         for handle in handles:
             handle.remove()
+
+
+def _by_name(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Tensor, dict[str, Any]]:
+    """A layer's residual, and all else that it is called with, under the names that its forward has for it."""
+    signature = _signature(type(layer).forward)
+    bound = signature.bind(layer, *args, **kwargs).arguments
+    given: dict[str, Any] = {}
+    for place, (name, value) in enumerate(bound.items()):
+        kind = signature.parameters[name].kind
+        if kind is inspect.Parameter.VAR_POSITIONAL:
+            raise SurgeryError(
+                f"{type(layer).__name__} is called with {len(value)} arguments that have no name: a replay cannot "
+                "repeat them"
+            )
+        if place > 0:  # the first is the layer itself
+            given |= value if kind is inspect.Parameter.VAR_KEYWORD else {name: value}
+    return given.pop("hidden_states"), given
 
 
 @cache

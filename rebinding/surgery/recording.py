@@ -105,20 +105,28 @@ def site_of_output(anatomy: Anatomy, site: str, output: Any) -> Tensor:
 
 
 PASSED = ("attention_mask", "position_embeddings", "position_ids", "cache_position")
+"""Keywords whose tensors are bound to tokens: a replay cuts them to its window."""
+OWN = ("rules", "use_cache")
+"""Keywords that every replay sets for itself."""
 
 
 def layer_call(name: str, kwargs: dict[str, Any]) -> LayerCall:
-    """The keywords of a layer's call that a replay repeats; one row of each, because all prompts are alike in them."""
-    call: LayerCall = {}
-    for key, value in kwargs.items():
-        if key in PASSED:
-            call[key] = _one_row(value)
-        elif isinstance(value, Tensor):
+    """The keywords of a layer's call that a replay repeats; of those in `PASSED` one row, as all prompts are alike."""
+    call = {key: _one_row(value) if key in PASSED else value for key, value in kwargs.items() if key not in OWN}
+    for key in call.keys() - set(PASSED):
+        if not _is_plain(call[key]):
             raise SurgeryError(
-                f"{name} is called with a tensor {key!r} that a replay would not know how to cut; this architecture "
-                "needs support in rebinding/surgery/recording.py first"
+                f"{name} is called with {key!r}, a {type(call[key]).__name__} that a replay would not know how to cut "
+                "or repeat; this architecture needs support in rebinding/surgery/recording.py first"
             )
     return call
+
+
+def _is_plain(value: Any) -> bool:
+    """Numbers, flags, words and nothing, alone or in a row: the same for any window of tokens."""
+    if isinstance(value, (tuple, list)):
+        return all(map(_is_plain, value))
+    return value is None or isinstance(value, (bool, int, float, str, torch.dtype, torch.device))
 
 
 def _one_row(value: Any) -> Any:
@@ -133,6 +141,8 @@ def cut_call(call: LayerCall, start: int, stop: int, device: torch.device) -> La
     """A layer's keywords for a window of tokens: queries `start..stop`, keys `0..stop`."""
 
     def cut(key: str, value: Any) -> Any:
+        if key not in PASSED:
+            return value
         if isinstance(value, tuple):
             return tuple(cut(key, part) for part in value)
         if not isinstance(value, Tensor):

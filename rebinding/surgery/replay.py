@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel
 
 from rebinding.surgery.anatomy import Anatomy
 from rebinding.surgery.attention import SharedPrefix, Stage
@@ -23,6 +22,9 @@ from rebinding.surgery.narrow import narrowed, unread
 from rebinding.surgery.plan import ORDER
 from rebinding.surgery.recording import Recording, cut_call, gather, site_of_output
 from rebinding.surgery.sites import Attention, Site
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 PER_QUERY_HEAD: tuple[Site, ...] = ("k_rot", "v_seen")
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
-from torch import Tensor
-from transformers import PreTrainedModel
+from torch import Tensor, nn
 
 from rebinding.surgery.anatomy import Anatomy
 from rebinding.surgery.attention import install
@@ -22,19 +23,39 @@ from rebinding.surgery.remembered import Recordings
 from rebinding.surgery.replay import replay
 from rebinding.surgery.sites import Attention, Edit, Read, Site, SurgeryError, Take
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
 
 class TorchSurgeon:
     """Carries out edits and reads on a model; see `rebinding.surgery.sites` for the vocabulary.
 
     `rows` bounds how many rows run at once. Left out, it follows from free memory; running out of it halves a batch and
     goes on, with the same results. `remember` is how many bytes of recordings are kept in case they are asked for
-    again; with more than none, the model must not change.
+    again; with more than none, the model must not change. A function in place of the model is called when the first
+    run needs it.
     """
 
-    def __init__(self, model: PreTrainedModel, anatomy: Anatomy, *, rows: int | None = None, remember: int = 0) -> None:
-        install(model)
-        self.model, self.anatomy, self.rows = model, anatomy, rows
+    def __init__(
+        self,
+        model: PreTrainedModel | Callable[[], PreTrainedModel],
+        anatomy: Anatomy,
+        *,
+        rows: int | None = None,
+        remember: int = 0,
+    ) -> None:
+        self.anatomy, self.rows = anatomy, rows
         self.recordings = Recordings(remember)
+        self._given = model
+        if isinstance(model, nn.Module):
+            _ = self.model  # at once: what cannot be edited is refused here
+
+    @cached_property
+    def model(self) -> PreTrainedModel:
+        """The model, on our attention."""
+        model: Any = self._given if isinstance(self._given, nn.Module) else self._given()
+        install(model)
+        return cast("PreTrainedModel", model)
 
     def record(self, tokens: Tensor, *, keep: Collection[Site] = ()) -> Recording:
         """Run prompts (prompt, token) unedited; `keep` names sites to remember besides what replays need.
