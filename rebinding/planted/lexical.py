@@ -16,8 +16,8 @@ from rebinding.planted.wiring import Line, Wiring
 LOGIT = 5.0
 """Logits of the answer; clearly fewer than the pointer's, so that their margins can be told apart."""
 STEP = 1 / 64
-"""What one label is preferred by to the one before it. At softness 0 all 25 steps weigh 11.7 nats, which is less than the
-15 that the context, having none of the gate, lacks to the threshold: a label there never outweighs the question."""
+"""What one label is preferred by to the one before it. At softness 0 all 25 steps weigh 11.7 nats, which is less than
+the 15 that the context, having none of the gate, lacks to the threshold: a label there never outweighs the question."""
 TASTE = " + ".join(f"{k * STEP} label[{k}]" for k in range(1, BASE["label"]))
 """Some labels over others: what little of a head's attention falls on the context is not left to rounding."""
 

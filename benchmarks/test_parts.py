@@ -1,0 +1,60 @@
+"""The README's first command, cold and warm: seconds by part, and as multiples of a fixed matrix product.
+
+Seconds say something of one machine. Divided by what a product of two 1024 x 1024 matrices takes there, they can be
+held against another's.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+
+import torch
+
+from benchmarks.parts import VARIABLE
+
+ROOT = Path(__file__).parents[1]
+SIZE, REPEATS = 1024, 30
+
+
+def product_seconds() -> float:
+    """What one fixed product takes here, median of many."""
+    one, other = torch.ones(2, SIZE, SIZE)
+    taken = []
+    for _ in range(REPEATS):
+        begin = perf_counter()
+        _ = one @ other
+        taken.append(perf_counter() - begin)
+    return median(taken)
+
+
+def run(store: Path, report: Path, told: Path) -> tuple[float, dict[str, float]]:
+    """Seconds of the whole process, and by part."""
+    command = [sys.executable, "-m", "pytest", "claims", "-q", "-p", "no:cacheprovider", "-p", "benchmarks.parts"]
+    begin = perf_counter()
+    done = subprocess.run(
+        [*command, "--store", str(store), "--report", str(report)],
+        cwd=ROOT,
+        env=os.environ | {VARIABLE: str(told)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-2000:]
+    return perf_counter() - begin, json.loads(told.read_text())
+
+
+def test_parts_of_the_first_command(tmp_path: Path) -> None:
+    unit = product_seconds()
+    print(f"\none product of {SIZE} x {SIZE} matrices: {unit * 1e3:.1f} ms")
+    for name in ("cold", "warm"):
+        whole, parts = run(tmp_path / "store", tmp_path / "report", tmp_path / "parts.json")
+        print(f"{name}: {whole:.1f} s, {whole / unit:.0f} products")
+        for part, seconds in sorted(parts.items(), key=lambda item: -item[1]):
+            print(f"  {part:12} {seconds:6.1f} s {seconds / unit:7.0f} products {seconds / whole:5.0%}")
+        assert sum(parts.values()) < whole * 1.02  # a part counted twice would show
