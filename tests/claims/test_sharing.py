@@ -1,0 +1,31 @@
+"""What a run takes upon itself: whole models a process, and no library before it is needed."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections import defaultdict
+
+from tests.claims.runs import ROOT, ok, run
+
+HEAVY = ("transformers.modeling_utils", "nnsight", "matplotlib", "huggingface_hub", "rebinding.report.page")
+
+
+def test_each_process_takes_whole_models() -> None:
+    done = run("-n", "2", "-v", "--no-store", "--samples", "12", "-k", "D_q_C or group_e")
+    ok(done)
+    workers = defaultdict(set)
+    for worker, model in re.findall(r"\[(gw\d)\].*?\[(planted:\w+@llama)-", done.stdout):
+        workers[model].add(worker)
+    assert {model: len(names) for model, names in workers.items()} == {
+        "planted:pointer@llama": 1,
+        "planted:global@llama": 1,
+    }
+    assert set.union(*workers.values()) == {"gw0", "gw1"}
+
+
+def test_nothing_heavy_is_imported_to_begin_with() -> None:
+    code = f"import sys, fixtures.plugin; print([name for name in {HEAVY!r} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
