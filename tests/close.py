@@ -17,8 +17,8 @@ ROUNDING = 400 * torch.finfo(torch.float32).eps
 """Of the largest entry. Measured on the random models of `tests/surgery` and on the plants, under
 `--rounding` 1, 2 and 3: below 150 units in the last place."""
 
-FELT = 5
-"""What moved must have moved by this many times as much as rounding could."""
+FELT = 2
+"""What moved must have moved by this many times as much as rounding could: five times what was seen of it."""
 
 
 def allowance(*values: Tensor | ArrayLike, least: float = 0.0) -> float:

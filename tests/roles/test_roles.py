@@ -29,9 +29,9 @@ def pairs(bench: Bench, kind: str, n: int = 2, *, mirror: bool = False) -> list[
     return [RolePair(number, *pair) for number, pair in enumerate(zip(*sides, strict=True))]
 
 
-def run(bench: Bench, kind: str = "pointer", *, mirror: bool = False, **options: Any) -> Evidence:
+def run(bench: Bench, kind: str = "pointer", *, n: int = 2, mirror: bool = False, **options: Any) -> Evidence:
     token = bench.encoder.answer_token
-    return run_roles(bench.surgeon, pairs(bench, kind, mirror=mirror), GROUPS, kind=kind, token=token, **options)
+    return run_roles(bench.surgeon, pairs(bench, kind, n, mirror=mirror), GROUPS, kind=kind, token=token, **options)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_words_are_those_of_the_story() -> None:
 def test_rows_that_look_ahead_are_kept_removed_or_refused() -> None:
     """In published pointer pairs the tokens of D and E stand later in the counterfactual; nowhere else do they."""
     bench = random_model("llama")
-    kept, masked = run(bench, future="keep"), run(bench, future="mask")
+    kept, masked = run(bench, n=8, future="keep"), run(bench, n=8, future="mask")
     ahead = kept.rows.groupby("group")["future_mass"].max()
     assert min(ahead["D"], ahead["E"]) > 1e-6, "masked, it is zero to the bit"
     assert ahead["A"] == ahead["B"] == 0
