@@ -18,12 +18,11 @@ from rebinding.experiments.paths import PAPER, PAPER_LITERAL, PathSettings, Scen
 from rebinding.prompts import Encoded, Prompt
 from rebinding.surgery import Anatomy, TorchSurgeon, derive
 from tests.circuit.naive import Naive, stage_probabilities
-from tests.close import FELT
 from tests.surgery.models import FAMILIES, Family, tiny, tokens
 
-RELATIVE = 1e-5
+RELATIVE = 2e-5
 """Of a probability. In float64 only norms, softmaxes and the last step to a probability are float32: a few units of
-1.2e-7 each, in four layers (seen under `--rounding`: SEEN)."""
+1.2e-7 each, in four layers (seen under `--rounding`: 1.2e-5)."""
 ROLES = {"context_partner": 4, "swap_partner": 7, "question_box": 9, "readout": 12}
 RECEIVERS = {
     "A": [],
@@ -106,7 +105,7 @@ def test_equals_the_naive_schedule(family: Family, scope: Any, frozen: Any, stag
     elif receivers and stage.at is not None and not arrives(anatomy, min(receivers)[0], ROLES[stage.at]):
         assert moved.max() <= RELATIVE, "sliding windows cut the receivers off from the readout"
     else:
-        assert moved[0].min() > FELT * RELATIVE
+        assert moved[0].min() > 3 * RELATIVE, "the weakest of these effects is 6.7e-5"
 
 
 def test_block_size_does_not_matter() -> None:
