@@ -52,7 +52,7 @@ def run(cell: str, arguments: Sequence[str]) -> Result:
     start = time.perf_counter()
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     *rest, last = done.stdout.strip().splitlines() or [done.stderr]
-    wrong = tuple(line for line in rest if line.startswith(("FAILED", "ERROR")))
+    wrong = tuple(line for line in rest if line.startswith(("FAILED", "SUBFAILED", "ERROR")))
     counts = {word: int(number) for number, word in re.findall(r"(\d+) (passed|failed|error)", last)}
     failed = counts.get("failed", 0) + counts.get("error", 0)
     seconds = time.perf_counter() - start
