@@ -18,7 +18,7 @@ ROUNDING = 400 * torch.finfo(torch.float32).eps
 Plants, whose scores are a hundred and more, reached 470 where a query is shifted: there the scores are the size."""
 
 FELT = 2
-"""What moved must have moved by this many times as much as rounding could: five times what was seen of it."""
+"""What moved must have moved by this many times as much as rounding could: seven times what was seen of it."""
 
 
 def allowance(*values: Tensor | ArrayLike, least: float = 0.0) -> float:
