@@ -15,6 +15,7 @@ from rebinding.boxes import Contains, Story, Swap
 from rebinding.prompts import Prompt, token_batch
 from rebinding.subjects import load
 from rebinding.surgery import Edit, Read
+from tests.close import agree
 from tests.subjects.folders import change_config, save_tiny
 from tests.surgery.models import FAMILIES, Family, tiny, tokens
 
@@ -24,7 +25,7 @@ def test_a_folder_gives_the_model_that_was_saved(family: Family, tmp_path: Path)
     subject = load(str(save_tiny(tmp_path, family)), form="raw")
     ids = tokens(family)
     with torch.no_grad():
-        assert torch.equal(subject.model(ids).logits, tiny(family)(ids).logits)
+        assert agree(subject.model(ids).logits, tiny(family)(ids).logits)  # weights from a file lie elsewhere
     assert (subject.dtype, subject.device, subject.form) == ("float32", torch.device("cpu"), "raw")
     assert subject.revision is None
     assert not subject.model.training
