@@ -74,7 +74,7 @@ def test_rows_that_look_ahead_are_kept_removed_or_refused() -> None:
     assert min(ahead["D"], ahead["E"]) > 1e-6, "masked, it is zero to the bit"
     assert ahead["A"] == ahead["B"] == 0
     apart = (kept.rows["after"] - masked.rows["after"]).abs().groupby(kept.rows["group"]).max()
-    assert apart[["D", "E"]].min() > close(kept), "little of the attention lies ahead: 1.4e-4 of a logit in E"
+    assert apart[["D", "E"]].min() > FELT * close(kept)
     assert apart[["A", "B"]].max() == 0
     with pytest.raises(SurgeryError, match="group D: swap_partner stands later"):
         run(bench, future="refuse")
