@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from rebinding.designs import design
-from rebinding.prompts import CHUNK, Encoded, Encoder
+from rebinding.world.designs import design
+from rebinding.world.prompts import CHUNK, Encoded, Encoder
 from tests.world.tokenizers import byte_level, sentence_pieces, word_level
 
 PAIRS = 10_000

@@ -15,11 +15,11 @@ import pytest
 import torch
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
-from rebinding.designs import design
 from rebinding.experiments.tracing import TracedPair, changing, patched_logits
 from rebinding.experiments.tracing_modes import PANELS, traced_pair
-from rebinding.prompts import Encoder, token_batch
 from rebinding.surgery import TorchSurgeon, derive
+from rebinding.world.designs import design
+from rebinding.world.prompts import Encoder, token_batch
 from tests.tracing.naive import patched, residuals
 
 TOKENIZER = Path(__file__).parents[1] / "tests" / "reference" / "llama-tiny" / "model"

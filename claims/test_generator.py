@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from rebinding.designs import design
+from rebinding.world.designs import design
 
 IDS = range(288)
 

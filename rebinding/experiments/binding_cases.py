@@ -12,8 +12,8 @@ from torch import Tensor
 
 from rebinding.experiments.conditions import Condition
 from rebinding.experiments.directions import KINDS
-from rebinding.prompts import Encoded, positions
 from rebinding.surgery import SurgeryError
+from rebinding.world.prompts import Encoded, positions
 
 Slots: TypeAlias = tuple[int, int]
 

@@ -24,9 +24,9 @@ from torch import Tensor
 from rebinding.circuit import Circuit
 from rebinding.evidence import Evidence, merge
 from rebinding.experiments.readout import BLOCK, blocks
-from rebinding.prompts import Encoded, positions, token_batch
 from rebinding.surgery import Edit, Live, Read, Surgeon, TorchSurgeon
 from rebinding.surgery.sites import Take
+from rebinding.world.prompts import Encoded, positions, token_batch
 
 Method = Literal["held", "edits"]
 MEASURES = ("label_logit", "margin", "hit", "probability")

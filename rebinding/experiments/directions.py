@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 from rebinding.experiments.readout import BLOCK, blocks
-from rebinding.prompts import Encoded, positions, token_batch
 from rebinding.surgery import Anatomy, Read, Site, Surgeon, SurgeryError
+from rebinding.world.prompts import Encoded, positions, token_batch
 
 Head: TypeAlias = tuple[int, int]
 Kind: TypeAlias = Literal["box", "object"]

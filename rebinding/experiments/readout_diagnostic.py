@@ -20,16 +20,16 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from rebinding.answers import AnswerRule
-from rebinding.designs import Design
 from rebinding.evidence import Evidence
 from rebinding.experiments.readout import BLOCK, logits_of
 from rebinding.experiments.tracing import TracedPair
 from rebinding.experiments.tracing_modes import described, traced_pair
 from rebinding.progress import Tick, in_blocks
-from rebinding.prompts import Encoder, PromptError, positions, token_batch
 from rebinding.store import Shelf
 from rebinding.surgery import Edit, Read, Surgeon
+from rebinding.world.answers import AnswerRule
+from rebinding.world.designs import Design
+from rebinding.world.prompts import Encoder, PromptError, positions, token_batch
 
 EXPERIMENT = "readout_diagnostic"
 MODE = "swap_target_box_to_remaining_context_box"

@@ -23,9 +23,9 @@ from rebinding.evidence import Evidence
 from rebinding.experiments.readout import BLOCK, logits_of
 from rebinding.experiments.tracing_rows import rows_of
 from rebinding.progress import Tick, in_blocks
-from rebinding.prompts import Encoded, PromptError, aligned, token_batch
 from rebinding.store import Shelf
 from rebinding.surgery import Edit, Read, Surgeon
+from rebinding.world.prompts import Encoded, PromptError, aligned, token_batch
 
 EXPERIMENT = "tracing"
 

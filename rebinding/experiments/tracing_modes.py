@@ -10,14 +10,14 @@ from typing import Any, Literal, TypeAlias
 
 import torch
 
-from rebinding.answers import AnswerRule
-from rebinding.designs import TRACING_MODES, Design, DesignError, Pair, tracing_mode
 from rebinding.evidence import Evidence
 from rebinding.experiments.readout import BLOCK, logits_of
 from rebinding.experiments.tracing import TracedPair, trace
-from rebinding.prompts import Encoded, Encoder, token_batch
 from rebinding.store import Shelf
 from rebinding.surgery import Read, Surgeon
+from rebinding.world.answers import AnswerRule
+from rebinding.world.designs import TRACING_MODES, Design, DesignError, Pair, tracing_mode
+from rebinding.world.prompts import Encoded, Encoder, token_batch
 
 Query: TypeAlias = Literal["same", "partner"]
 """Which box the counterfactual asks about: the original's, or the original's partner in the swap."""

@@ -9,10 +9,10 @@ from types import MappingProxyType
 
 import torch
 
-from rebinding.designs import Design, design
 from rebinding.planted.architectures import ARCHITECTURES
 from rebinding.planted.plant import GRADED, MECHANISMS, Plant, Specification, build, parse
-from rebinding.prompts import Encoder, Prompt
+from rebinding.world.designs import Design, design
+from rebinding.world.prompts import Encoder, Prompt
 
 BATCH = 50
 

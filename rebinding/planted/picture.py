@@ -15,9 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rebinding.designs import design
 from rebinding.planted.plant import Plant, build, parse
-from rebinding.prompts import Encoded, Encoder
+from rebinding.world.designs import design
+from rebinding.world.prompts import Encoded, Encoder
 
 COLOURS = {
     "A": "#0072B2",

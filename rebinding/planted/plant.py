@@ -21,7 +21,7 @@ from rebinding.planted.tokenizer import build_tokenizer
 from rebinding.planted.truth import Truth, truth_of
 from rebinding.planted.variants import Variant, variant_of
 from rebinding.planted.wiring import Softness, Wiring, WiringError
-from rebinding.prompts import Encoded
+from rebinding.world.prompts import Encoded
 
 MECHANISMS: Mapping[str, Callable[[int], Wiring]] = MappingProxyType(
     {"pointer": pointer.wiring, "global": global_.wiring, "recency": recency.wiring, "lexical": lexical.wiring}

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from rebinding.boxes import Contains, Story, Swap, labels_of
 from rebinding.planted.rope import LONGEST
 from rebinding.planted.wiring import WiringError
+from rebinding.world.boxes import Contains, Story, Swap, labels_of
 
 if TYPE_CHECKING:
-    from rebinding.prompts import Encoded
+    from rebinding.world.prompts import Encoded
 
 LABEL, OBJECT, SENTENCE = 3, 6, 6
 """Tokens from the word `Context` to the first label and the first object, and from one sentence to the next."""
@@ -59,14 +59,14 @@ def _check_distance(role: str, found: int, expected: int, anchor: str) -> None:
     if found != expected:
         raise TemplateError(
             f"{role} stands {found} tokens after {anchor}, a plant expects {expected}: it reads the template of"
-            " rebinding.text under its own tokenizer and nothing else"
+            " rebinding.world.text under its own tokenizer and nothing else"
         )
 
 
 def check_tokenizer(tokenizer: Any) -> None:
     """Refuse a tokenizer under which the template's distances are not those the lines were written with."""
-    from rebinding.prompts import Encoder
-    from rebinding.text import Prompt
+    from rebinding.world.prompts import Encoder
+    from rebinding.world.text import Prompt
 
     story = Story((Contains("A", "egg"), Contains("B", "fan"), Contains("C", "tea")), (Swap("A", "C"),))
     (prompt,) = Encoder(tokenizer).encode([Prompt(story, "B")])

@@ -64,14 +64,14 @@ def _by_pair(axes: Axes, examples: pd.DataFrame) -> None:
 
 def planted_evidence(mechanism: str, design_name: str, *, n: int, architecture: str = "llama") -> Evidence:
     """Q, K and Q+K on the heads that a plant calls group B, as published or over all ordered pairs of slots."""
-    from rebinding.designs import design
     from rebinding.experiments.binding import run_binding
     from rebinding.experiments.binding_cases import every_pair
     from rebinding.experiments.conditions import QK, K, Q
     from rebinding.experiments.directions import measure_directions
     from rebinding.planted import build
-    from rebinding.prompts import Encoder
     from rebinding.surgery import TorchSurgeon, derive
+    from rebinding.world.designs import design
+    from rebinding.world.prompts import Encoder
 
     plant: Any = build(mechanism, architecture)
     surgeon, encoder = TorchSurgeon(plant.model, derive(plant.model)), Encoder(plant.tokenizer)

@@ -14,15 +14,15 @@ from typing import Any
 import torch
 
 from rebinding.activations import Activations
-from rebinding.answers import is_single_token
-from rebinding.designs import Design, DesignName, design
 from rebinding.evidence import Evidence
 from rebinding.experiments.circuits import Answers
-from rebinding.prompts import Encoded, Encoder
 from rebinding.store import Shelf, digest
 from rebinding.subjects import Subject
 from rebinding.surgery import Surgeon
-from rebinding.words import Vocabulary
+from rebinding.world.answers import is_single_token
+from rebinding.world.designs import Design, DesignName, design
+from rebinding.world.prompts import Encoded, Encoder
+from rebinding.world.words import Vocabulary
 
 DISCOVERY, MEANS, PRUNING, EVALUATION, DIRECTIONS = 0, 100, 200, 300, 10_000
 MOST_PROMPTS = DIRECTIONS - EVALUATION

@@ -10,7 +10,6 @@ from typing import Any
 from torch import Tensor
 
 from rebinding.circuit import Circuit
-from rebinding.designs import DesignName
 from rebinding.evidence import Evidence
 from rebinding.experiments.binding import run_binding
 from rebinding.experiments.binding_cases import Slots, every_pair
@@ -18,6 +17,7 @@ from rebinding.experiments.conditions import MATCHED_RANDOM, PUBLISHED_CONDITION
 from rebinding.experiments.directions import Directions, Head, Point, measure_directions
 from rebinding.runs.bench import DIRECTIONS, EVALUATION, Bench
 from rebinding.surgery.sites import Scope
+from rebinding.world.designs import DesignName
 
 SLOTS = 3
 POINT: Point = "raw"

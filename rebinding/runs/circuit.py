@@ -9,15 +9,15 @@ import pandas as pd
 import torch
 
 from rebinding.circuit import Circuit, CircuitHead
-from rebinding.designs import Design, DesignName
 from rebinding.evidence import Evidence
 from rebinding.experiments.circuits import evaluate, full_model, mean_z, measurer
 from rebinding.experiments.discovery import Discovery, discover
 from rebinding.experiments.paths import PAPER, PAPER_LITERAL, Head, PathSettings, Scene, Stage, score_stage
 from rebinding.experiments.pruning import Score, over_orders
 from rebinding.experiments.random_circuits import draw_circuits
-from rebinding.prompts import Encoded
 from rebinding.runs.bench import DISCOVERY, EVALUATION, MEANS, PRUNING, Bench
+from rebinding.world.designs import Design, DesignName
+from rebinding.world.prompts import Encoded
 
 FOUND_ON: DesignName = "partner_second"
 NOISE = "independent"

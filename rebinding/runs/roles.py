@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Literal, TypeAlias
 
 from rebinding.circuit import Circuit
-from rebinding.designs import DesignName
 from rebinding.evidence import Evidence
 from rebinding.experiments.roles import MODES, Mode, RolePair, run_roles
 from rebinding.runs.bench import EVALUATION, Bench
+from rebinding.world.designs import DesignName
 
 PairKind: TypeAlias = Literal["pointer", "content_control"]
 

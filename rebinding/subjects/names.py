@@ -18,9 +18,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Literal, TypeAlias
 
-from rebinding.chat import Form
 from rebinding.subjects.devices import Dtype
 from rebinding.subjects.errors import NoSuchFolder, UnknownName
+from rebinding.world.chat import Form
 
 Kind: TypeAlias = Literal["planted", "shape", "folder", "hub"]
 

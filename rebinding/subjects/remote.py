@@ -13,7 +13,6 @@ from typing import Any
 import nnsight
 import torch
 
-from rebinding.chat import Form
 from rebinding.subjects.allowance import Allowance
 from rebinding.subjects.checkpoint import check_architecture, open_tokenizer
 from rebinding.subjects.errors import InertSite, NoKey, NotServed
@@ -27,6 +26,7 @@ from rebinding.subjects.selfcheck import derived
 from rebinding.subjects.subject import Subject, form_for
 from rebinding.surgery.nnsight_remote import EAGER, Remote
 from rebinding.surgery.nnsight_surgeon import NNsightSurgeon
+from rebinding.world.chat import Form
 
 ROWS = 32
 """Rows of one request: a server that many share should not be asked for more at once."""

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
-from rebinding.chat import FORMS, Form, PromptError, form_of
 from rebinding.subjects.devices import Device, Dtype, check_dtype, device_map, one_device, torch_dtype
 from rebinding.subjects.errors import NoChatForm, UnknownName
 from rebinding.subjects.fingerprint import fingerprint
@@ -17,11 +16,12 @@ from rebinding.subjects.names import Origin, origin
 from rebinding.subjects.probe import token_device
 from rebinding.subjects.selfcheck import check_subject
 from rebinding.surgery import Anatomy, Surgeon, TorchSurgeon
+from rebinding.world.chat import FORMS, Form, PromptError, form_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
-    from rebinding.prompts import Encoder
+    from rebinding.world.prompts import Encoder
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +59,7 @@ class Subject:
 
     def encoder(self) -> Encoder:
         """From prompts to tokens and role positions, in this subject's chat form."""
-        from rebinding.prompts import Encoder
+        from rebinding.world.prompts import Encoder
 
         return Encoder(self.tokenizer, self.form)
 

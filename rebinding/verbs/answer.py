@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import torch
 
 from rebinding.circuit import CircuitHead
-from rebinding.prompts import Encoded, Form, Prompt, token_batch
 from rebinding.subjects import Subject, load
 from rebinding.surgery import Read
+from rebinding.world.prompts import Encoded, Form, Prompt, token_batch
 
 GROUPS = ("B", "A")
 """The groups whose attention is shown: who finds the slot, and who fetches the object."""

@@ -11,9 +11,9 @@ import sys
 from pathlib import Path
 from typing import Any, TextIO
 
-from rebinding.designs import DESIGNS, NOISE_KINDS, TRACING_MODES, Design, DesignError, Pair, design
-from rebinding.prompts import FORMS, Encoded, Encoder, aligned, render
-from rebinding.words import HALVES, THIRDS
+from rebinding.world.designs import DESIGNS, NOISE_KINDS, TRACING_MODES, Design, DesignError, Pair, design
+from rebinding.world.prompts import FORMS, Encoded, Encoder, aligned, render
+from rebinding.world.words import HALVES, THIRDS
 
 ROLE_PAIRS = ("content_control", "pointer", "structure_only_pointer")
 PAIRS = (*TRACING_MODES, *NOISE_KINDS, *ROLE_PAIRS)

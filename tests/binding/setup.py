@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any
 
-from rebinding.designs import DesignName, design
 from rebinding.evidence import Evidence
 from rebinding.experiments.binding import run_binding
 from rebinding.experiments.binding_cases import every_pair
@@ -15,9 +14,10 @@ from rebinding.experiments.conditions import Condition, control_heads
 from rebinding.experiments.directions import Directions, Head, Point, measure_directions
 from rebinding.planted import build
 from rebinding.planted.tokenizer import build_tokenizer
-from rebinding.prompts import Encoded, Encoder
 from rebinding.surgery import Surgeon, TorchSurgeon, derive
 from rebinding.surgery.nnsight_surgeon import NNsightSurgeon
+from rebinding.world.designs import DesignName, design
+from rebinding.world.prompts import Encoded, Encoder
 from tests.surgery.models import Family, tiny
 
 SLOTS = 3

@@ -7,10 +7,10 @@ from functools import cache
 import pandas as pd
 import pytest
 
-from rebinding.designs import DesignName
 from rebinding.experiments.binding_measures import per_example, summary
 from rebinding.experiments.conditions import QK_SOURCE, TABLE, WRONG_HEADS, WRONG_POSITION
 from rebinding.surgery.sites import Scope
+from rebinding.world.designs import DesignName
 from tests.binding.setup import BLOCK, planted
 
 ARCHITECTURES = ("llama", "gemma2", "gemma3")

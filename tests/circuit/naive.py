@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from rebinding.experiments.paths import Stage
-from rebinding.prompts import Encoded
+from rebinding.world.prompts import Encoded
 
 Hook = tuple[nn.Module, str, Callable[..., Any]]
 

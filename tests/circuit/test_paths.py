@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from rebinding.boxes import Contains, Story, Swap
 from rebinding.evidence import Evidence
 from rebinding.experiments.discovery import TinyProbabilities, scores, select
 from rebinding.experiments.paths import PAPER, PAPER_LITERAL, PathSettings, Scene, Stage, score_stage
-from rebinding.prompts import Encoded, Prompt
 from rebinding.surgery import Anatomy, TorchSurgeon, derive
+from rebinding.world.boxes import Contains, Story, Swap
+from rebinding.world.prompts import Encoded, Prompt
 from tests.circuit.naive import Naive, stage_probabilities
 from tests.surgery.models import FAMILIES, Family, tiny, tokens
 

@@ -9,16 +9,16 @@ import pytest
 import torch
 
 from rebinding.circuit import Circuit
-from rebinding.designs import design
 from rebinding.experiments.circuits import Answers, evaluate, full_model, mean_z
 from rebinding.experiments.discovery import discover
 from rebinding.experiments.paths import PAPER, PAPER_LITERAL, PathSettings, Stage
 from rebinding.experiments.pruning import prune_published
 from rebinding.experiments.random_circuits import draw_circuits
 from rebinding.planted import Plant, build
-from rebinding.prompts import Encoded, Encoder
 from rebinding.surgery import TorchSurgeon, derive
 from rebinding.verbs.discover import kept_heads, scene_of
+from rebinding.world.designs import design
+from rebinding.world.prompts import Encoded, Encoder
 
 ARCHITECTURES = ("llama", "gemma2", "gemma3")
 

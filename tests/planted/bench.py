@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rebinding.designs import DesignName, design
 from rebinding.planted import Plant, build, parse
-from rebinding.prompts import Encoded, Encoder
+from rebinding.world.designs import DesignName, design
+from rebinding.world.prompts import Encoded, Encoder
 
 Head = tuple[int, int]
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from rebinding.designs import design
 from rebinding.planted import ARCHITECTURES, MECHANISMS, Specification, build
 from rebinding.planted.accuracy import accuracy, conditions
-from rebinding.prompts import Encoder, Prompt
+from rebinding.world.designs import design
+from rebinding.world.prompts import Encoder, Prompt
 from tests.planted.bench import margins, plant
 
 LEAST_MARGIN = 1.0

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from rebinding.designs import DesignName
 from rebinding.planted import ARCHITECTURES, MECHANISMS
-from rebinding.prompts import Encoded
+from rebinding.world.designs import DesignName
+from rebinding.world.prompts import Encoded
 from tests.close import FELT, allowance, felt
 from tests.planted.bench import encoded, logits, margins, plant
 

@@ -9,9 +9,9 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rebinding.planted import ARCHITECTURES, MECHANISMS, TemplateError, WiringError, build, parse
-from rebinding.prompts import Encoder
 from rebinding.surgery import Edit, Read, TorchSurgeon, derive
 from rebinding.surgery.nnsight_surgeon import NNsightSurgeon
+from rebinding.world.prompts import Encoder
 from tests.close import agree, allowance
 from tests.planted.bench import encoded, logits, plant
 
@@ -114,7 +114,7 @@ def test_both_surgeons_agree(architecture: str) -> None:
     [(5, 1, "swap", "up to 3"), (3, 1, "move", "swap sentences only"), (3, 2, "swap", "more than once")],
 )
 def test_prompts_of_another_kind_are_refused(boxes: int, operations: int, verb: str, word: str) -> None:
-    from rebinding.designs import design
+    from rebinding.world.designs import design
 
     subject = plant("pointer")
     foreign = design("published", boxes=boxes, operations=operations, verb=verb)  # type: ignore[arg-type]  # a table's text

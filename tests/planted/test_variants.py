@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from fixtures.study import PLANTED
-from rebinding.designs import DesignName, design
 from rebinding.planted import MECHANISMS, VARIANTS, WiringError
 from rebinding.planted.linter import lint
 from rebinding.planted.truth import truth_of
@@ -19,9 +18,10 @@ from rebinding.planted.variants.circuits import JUDGED, SEEN, remembered
 from rebinding.planted.variants.papers import APART
 from rebinding.planted.variants.variant import extended
 from rebinding.planted.wiring import Softness
-from rebinding.prompts import Encoded, Encoder
 from rebinding.published import PublishedNumber
 from rebinding.runs.bench import DISCOVERY, EVALUATION, PRUNING
+from rebinding.world.designs import DesignName, design
+from rebinding.world.prompts import Encoded, Encoder
 from tests.planted.bench import encoded, margins, plant
 
 

@@ -17,9 +17,9 @@ from safetensors.torch import load_file
 from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from rebinding.boxes import Contains, Story, Swap
-from rebinding.prompts import Encoded, Prompt
 from rebinding.surgery import Anatomy, TorchSurgeon, derive
+from rebinding.world.boxes import Contains, Story, Swap
+from rebinding.world.prompts import Encoded, Prompt
 
 ROLES = {
     "colon": "readout",

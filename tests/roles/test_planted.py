@@ -7,8 +7,8 @@ from functools import cache
 import pandas as pd
 import pytest
 
-from rebinding.designs import DesignName, design
 from rebinding.experiments.roles import Mode, RolePair, group_effects, run_roles
+from rebinding.world.designs import DesignName, design
 from tests.binding.setup import planted
 
 ARCHITECTURES = ("llama", "gemma2", "gemma3")

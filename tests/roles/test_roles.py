@@ -7,10 +7,10 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from rebinding.designs import design
 from rebinding.evidence import Evidence
 from rebinding.experiments.roles import WHOLE_GROUP, RolePair, effects, run_roles
 from rebinding.surgery import SurgeryError
+from rebinding.world.designs import design
 from tests.binding.setup import Bench, random_model
 from tests.close import FELT, allowance
 from tests.surgery.models import Family

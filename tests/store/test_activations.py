@@ -9,12 +9,12 @@ import torch
 
 from rebinding.activations import Activations
 from rebinding.circuit import Circuit
-from rebinding.designs import DesignName
 from rebinding.experiments.directions import Head
 from rebinding.planted import build
 from rebinding.runs import Bench, binding, circuit
 from rebinding.store import Store, StoreWarning
 from rebinding.subjects import Subject, load
+from rebinding.world.designs import DesignName
 
 TENSORS = {
     "doubles": torch.randn(3, 4, dtype=torch.float64),

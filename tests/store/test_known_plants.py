@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 import torch
 
-from rebinding.designs import design
 from rebinding.planted import build, parse
-from rebinding.prompts import token_batch
 from rebinding.runs import remembered
 from rebinding.runs.remembered import SUBJECTS, declared, load_remembered
 from rebinding.store import Store
 from rebinding.subjects import Subject, load
 from rebinding.subjects.errors import ChangedSubject
 from rebinding.surgery import Read
+from rebinding.world.designs import design
+from rebinding.world.prompts import token_batch
 
 NAME = "planted:pointer@llama"
 

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from rebinding.boxes import Contains, Story, Swap
 from rebinding.experiments.tracing import TracedPair
-from rebinding.prompts import Encoded, Prompt
 from rebinding.surgery import derive
+from rebinding.world.boxes import Contains, Story, Swap
+from rebinding.world.prompts import Encoded, Prompt
 
 
 def residuals(model: PreTrainedModel, tokens: Tensor) -> list[Tensor]:

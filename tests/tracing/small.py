@@ -8,9 +8,9 @@ from typing import Any
 
 from transformers import AutoTokenizer, PreTrainedModel
 
-from rebinding.designs import Design, design
-from rebinding.prompts import Encoder
 from rebinding.surgery import TorchSurgeon, derive
+from rebinding.world.designs import Design, design
+from rebinding.world.prompts import Encoder
 from tests.surgery.models import Family, tiny
 
 TOKENIZER = Path(__file__).parents[1] / "reference" / "llama-tiny" / "model"

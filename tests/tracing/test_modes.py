@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from rebinding.designs import TRACING_MODES, DesignError
 from rebinding.experiments.tracing import TracedPair, trace
 from rebinding.experiments.tracing_modes import (
     OVERSAMPLING,
@@ -21,8 +20,9 @@ from rebinding.experiments.tracing_modes import (
     traced_pair,
 )
 from rebinding.experiments.tracing_summary import by_role
-from rebinding.prompts import PromptError
 from rebinding.store import Store
+from rebinding.world.designs import TRACING_MODES, DesignError
+from rebinding.world.prompts import PromptError
 from tests.close import allowance
 from tests.tracing.small import encoder, plan, surgeon
 

@@ -13,14 +13,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rebinding.designs import Design, design
 from rebinding.evidence import Evidence
 from rebinding.experiments.readout_diagnostic import diagnose
 from rebinding.experiments.tracing_modes import trace_design
 from rebinding.experiments.tracing_summary import by_role, by_token
 from rebinding.planted import build
-from rebinding.prompts import Encoder
 from rebinding.surgery import TorchSurgeon, derive
+from rebinding.world.designs import Design, design
+from rebinding.world.prompts import Encoder
 
 N = {3: 3, 5: 2}
 """Prompts, by boxes."""

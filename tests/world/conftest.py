@@ -11,7 +11,7 @@ import os
 import pytest
 from hypothesis import HealthCheck, settings
 
-from rebinding.prompts import Encoder
+from rebinding.world.prompts import Encoder
 
 from .tokenizers import byte_level, sentence_pieces, word_level
 

@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rebinding.designs import NOISE_KINDS, TRACING_MODES, Design, Pair, design
-from rebinding.prompts import Prompt
-from rebinding.text import written
+from rebinding.world.designs import NOISE_KINDS, TRACING_MODES, Design, Pair, design
+from rebinding.world.prompts import Prompt
+from rebinding.world.text import written
 
 FILE = Path(__file__).with_name("golden.json")
 

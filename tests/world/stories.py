@@ -7,9 +7,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from rebinding.boxes import Contains, Move, Operation, Put, Remove, Story, Swap
-from rebinding.prompts import Prompt
-from rebinding.words import LABELS, OBJECTS
+from rebinding.world.boxes import Contains, Move, Operation, Put, Remove, Story, Swap
+from rebinding.world.prompts import Prompt
+from rebinding.world.words import LABELS, OBJECTS
 
 
 @st.composite

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rebinding.answers import is_single_token
-from rebinding.designs import design
-from rebinding.prompts import Encoder, PromptError
-from rebinding.words import OBJECTS
+from rebinding.world.answers import is_single_token
+from rebinding.world.designs import design
+from rebinding.world.prompts import Encoder, PromptError
+from rebinding.world.words import OBJECTS
 
 from .tokenizers import byte_level
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from tokenizers import Regex, pre_tokenizers
 
-from rebinding.boxes import Contains, Story
 from rebinding.planted.tokenizer import build_tokenizer
-from rebinding.prompts import Encoder, Prompt, PromptError
+from rebinding.world.boxes import Contains, Story
+from rebinding.world.prompts import Encoder, Prompt, PromptError
 
 from .tokenizers import byte_level, sentence_pieces
 

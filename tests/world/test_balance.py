@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
-from rebinding.designs import Design, design
-from rebinding.prompts import Prompt
+from rebinding.world.designs import Design, design
+from rebinding.world.prompts import Prompt
 
 
 def naming(prompt: Prompt) -> str:

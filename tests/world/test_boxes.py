@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rebinding.boxes import Contains, Move, Operation, Put, Remove, Story, StoryError, Swap, retrieved_slot, rho
-from rebinding.words import LABELS, OBJECTS
+from rebinding.world.boxes import Contains, Move, Operation, Put, Remove, Story, StoryError, Swap, retrieved_slot, rho
+from rebinding.world.words import LABELS, OBJECTS
 
 from .stories import any_stories, follow, swap_stories, swaps
 

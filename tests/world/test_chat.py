@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from rebinding.chat import SYSTEM, PromptError, form_of, wrapping
-from rebinding.designs import design
-from rebinding.prompts import Encoder, Prompt, render
-from rebinding.text import written
+from rebinding.world.chat import SYSTEM, PromptError, form_of, wrapping
+from rebinding.world.designs import design
+from rebinding.world.prompts import Encoder, Prompt, render
+from rebinding.world.text import written
 
 from .stories import prompts
 from .tokenizers import byte_level, sentence_pieces, word_level

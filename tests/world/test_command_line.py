@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from rebinding.cli import VERBS, main
-from rebinding.designs import design
-from rebinding.prompts import Encoder
 from rebinding.verbs.prompt import PAIRS, describe, pair_of
+from rebinding.world.designs import design
+from rebinding.world.prompts import Encoder
 
 from .tokenizers import byte_level, word_level
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rebinding.boxes import Contains, Move, Remove, Story, StoryError, Swap, retrieved_slot
-from rebinding.designs import DESIGNS, NOISE_KINDS, Design, DesignError, DesignName, NoiseKind, Pair, design
-from rebinding.prompts import Encoder, Prompt, aligned, positions
-from rebinding.text import written
+from rebinding.world.boxes import Contains, Move, Remove, Story, StoryError, Swap, retrieved_slot
+from rebinding.world.designs import DESIGNS, NOISE_KINDS, Design, DesignError, DesignName, NoiseKind, Pair, design
+from rebinding.world.prompts import Encoder, Prompt, aligned, positions
+from rebinding.world.text import written
 
 IDS = st.integers(0, 1_000_000)
 NAMES = st.sampled_from(DESIGNS)
@@ -182,7 +182,7 @@ def test_pairs_can_be_asked_about_every_box() -> None:
 
 def test_a_design_filters_its_words_by_a_tokenizer(encoder: Encoder) -> None:
     assert design(tokenizer=encoder.tokenizer).prompt(299) == design().prompt(299)
-    from rebinding.words import OBJECTS, Vocabulary
+    from rebinding.world.words import OBJECTS, Vocabulary
 
     words = Vocabulary(objects=("hammock", *OBJECTS))
     assert design(vocabulary=words, tokenizer=encoder.tokenizer).vocabulary.objects == OBJECTS

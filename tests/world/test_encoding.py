@@ -10,11 +10,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rebinding.boxes import Contains, Move, Operation, Swap
-from rebinding.designs import design
-from rebinding.prompts import Encoded, Encoder, Form, Prompt, PromptError, aligned, positions, render, token_batch
-from rebinding.text import written
-from rebinding.words import LABELS, OBJECTS
+from rebinding.world.boxes import Contains, Move, Operation, Swap
+from rebinding.world.designs import design
+from rebinding.world.prompts import Encoded, Encoder, Form, Prompt, PromptError, aligned, positions, render, token_batch
+from rebinding.world.text import written
+from rebinding.world.words import LABELS, OBJECTS
 
 from .stories import prompts
 from .tokenizers import DATELESS_TEMPLATE, byte_level, sentence_pieces, word_level

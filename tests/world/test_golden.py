@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from rebinding.designs import design
+from rebinding.world.designs import design
 
 from .golden import digest, load, names
 

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rebinding.boxes import labels_of
-from rebinding.designs import DESIGNS, TRACING_MODES, DesignName, design
-from rebinding.prompts import Encoder, Prompt, aligned
-from rebinding.text import written
+from rebinding.world.boxes import labels_of
+from rebinding.world.designs import DESIGNS, TRACING_MODES, DesignName, design
+from rebinding.world.prompts import Encoder, Prompt, aligned
+from rebinding.world.text import written
 
 # For the published design with three boxes (asked box 0, partner 1, remaining 2): the roles that differ, and the slot
 # of the counterfactual's answer ("donor": an object from outside; None: no answer). Typed from the published table.

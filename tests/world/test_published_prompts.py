@@ -12,8 +12,8 @@ from collections.abc import Callable
 
 import pytest
 
-from rebinding.designs import design
-from rebinding.prompts import Encoder, Prompt
+from rebinding.world.designs import design
+from rebinding.world.prompts import Encoder, Prompt
 
 from .tokenizers import DATELESS_TEMPLATE, byte_level
 

@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 
-from rebinding.boxes import Contains, Move, Operation, Put, Remove, Story, StoryError, Swap, labels_of
-from rebinding.prompts import Prompt, render
-from rebinding.text import by_function, written
+from rebinding.world.boxes import Contains, Move, Operation, Put, Remove, Story, StoryError, Swap, labels_of
+from rebinding.world.prompts import Prompt, render
+from rebinding.world.text import by_function, written
 
 from .stories import prompts
 

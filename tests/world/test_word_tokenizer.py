@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from transformers import AutoTokenizer
 
-from rebinding.designs import design
 from rebinding.planted.tokenizer import build_tokenizer
-from rebinding.prompts import Encoder, form_of
-from rebinding.words import LABELS, OBJECTS
+from rebinding.world.designs import design
+from rebinding.world.prompts import Encoder, form_of
+from rebinding.world.words import LABELS, OBJECTS
 
 
 @pytest.mark.parametrize("verb", ["swap", "move"])

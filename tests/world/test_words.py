@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rebinding.words import LABELS, OBJECTS, DesignError, Split, Vocabulary, draw
+from rebinding.world.words import LABELS, OBJECTS, DesignError, Split, Vocabulary, draw
 
 # Split, id, the first three entities and the two donors after them, as regenerated independently of this project.
 CHECK_VECTORS: list[tuple[Split, int, str, str]] = [

@@ -18,11 +18,11 @@ from typing import Any
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
 
-from rebinding.boxes import Contains, Move, Put, Remove, Story, Swap
 from rebinding.planted.tokenizer import build_tokenizer
-from rebinding.prompts import SYSTEM, Prompt
-from rebinding.text import written
-from rebinding.words import LABELS, OBJECTS
+from rebinding.world.boxes import Contains, Move, Put, Remove, Story, Swap
+from rebinding.world.prompts import SYSTEM, Prompt
+from rebinding.world.text import written
+from rebinding.world.words import LABELS, OBJECTS
 
 LLAMA_SPECIAL = ("<|begin_of_text|>", "<|eot_id|>", "<|start_header_id|>", "<|end_header_id|>", "<|pad|>")
 LLAMA_WORDS = (

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from rebinding.designs import design
 from rebinding.planted.features import BASE
 from rebinding.planted.pointer import ECHO_LOGIT, FOUND, OBJECT_LOGIT, WANTED
 from rebinding.planted.variants.variant import Change, Heads, Variant, edited, extended, undeclared, without
 from rebinding.planted.wiring import Line, Wiring
-from rebinding.words import OBJECTS
+from rebinding.world.designs import design
+from rebinding.world.words import OBJECTS
 
 SEEN, JUDGED = ((0, 16), (200, 236)), (300, 350)
 """Prompt ids on which circuits are found and pruned on plants, and those on which the claims about them are judged."""

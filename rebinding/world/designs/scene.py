@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
-from rebinding.boxes import Contains, Move, Operation, Remove, Story, Swap
-from rebinding.prompts import Prompt
-from rebinding.words import DesignError, Draw
+from rebinding.world.boxes import Contains, Move, Operation, Remove, Story, Swap
+from rebinding.world.prompts import Prompt
+from rebinding.world.words import DesignError, Draw
 
 Verb: TypeAlias = Literal["swap", "move"]
 Distractor: TypeAlias = Literal["before", "after"]

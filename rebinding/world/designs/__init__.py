@@ -1,9 +1,9 @@
 """Which stories are drawn, and which counterfactual each is paired with."""
 
-from rebinding.designs.design import DESIGNS, NOISE_KINDS, Design, DesignName, NoiseKind, Pair, design
-from rebinding.designs.scene import Distractor, Verb
-from rebinding.designs.tracing import TRACING_MODES, TracingMode, tracing_mode
-from rebinding.words import DesignError, Split, Vocabulary
+from rebinding.world.designs.design import DESIGNS, NOISE_KINDS, Design, DesignName, NoiseKind, Pair, design
+from rebinding.world.designs.scene import Distractor, Verb
+from rebinding.world.designs.tracing import TRACING_MODES, TracingMode, tracing_mode
+from rebinding.world.words import DesignError, Split, Vocabulary
 
 __all__ = [
     "DESIGNS",

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
-from rebinding.text import PREFILL, Rendered
+from rebinding.world.text import PREFILL, Rendered
 
 Form: TypeAlias = Literal["raw", "gemma", "llama3", "template"]
 FORMS: tuple[Form, ...] = get_args(Form)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from rebinding.boxes import Move, Operation, Put, Remove, Story, StoryError, Swap, labels_of
+from rebinding.world.boxes import Move, Operation, Put, Remove, Story, StoryError, Swap, labels_of
 
 INSTRUCTION = "Answer the question based on the context below. Answer with the single object word only."
 PREFILL = "Answer:"

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, TypeAlias, get_args
 
-from rebinding.chat import PromptError
+from rebinding.world.chat import PromptError
 
 AnswerRule: TypeAlias = Literal["continuation", "exp1_spaced", "exp34_unspaced"]
 

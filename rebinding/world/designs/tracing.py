@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal, TypeAlias
 
-from rebinding.boxes import Contains, Move, Operation, Story, Swap
-from rebinding.designs.scene import Scene
-from rebinding.prompts import Prompt
-from rebinding.words import DesignError
+from rebinding.world.boxes import Contains, Move, Operation, Story, Swap
+from rebinding.world.designs.scene import Scene
+from rebinding.world.prompts import Prompt
+from rebinding.world.words import DesignError
 
 Word: TypeAlias = Literal["asked", "partner", "remaining", "donor", "donor2"]
 Exchange: TypeAlias = tuple[tuple[Word, Word], ...]

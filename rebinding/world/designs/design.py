@@ -2,7 +2,7 @@
 
 * `published` puts the queried box in slot 0 and its partner in slot 1, and names the partner first;
 * `partner_second` is the same with the partner named second, so that its mention can know the box it is swapped with;
-* `counterbalanced` crosses the slots, the naming and the kind of asked box (see `rebinding.designs.balance`).
+* `counterbalanced` crosses the slots, the naming and the kind of asked box (see `rebinding.world.designs.balance`).
 
 Every edit is defined on a scene, so all methods work in all designs.
 """
@@ -13,12 +13,12 @@ import random
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias, get_args
 
-from rebinding.boxes import MAX_BOXES, MIN_BOXES
-from rebinding.designs.balance import block_length, cell, check_crossing
-from rebinding.designs.scene import DISTRACTED_BOXES, Distractor, Scene, Verb
-from rebinding.designs.tracing import tracing_mode
-from rebinding.prompts import Prompt
-from rebinding.words import HALVES, THIRDS, DesignError, Split, Vocabulary, draw
+from rebinding.world.boxes import MAX_BOXES, MIN_BOXES
+from rebinding.world.designs.balance import block_length, cell, check_crossing
+from rebinding.world.designs.scene import DISTRACTED_BOXES, Distractor, Scene, Verb
+from rebinding.world.designs.tracing import tracing_mode
+from rebinding.world.prompts import Prompt
+from rebinding.world.words import HALVES, THIRDS, DesignError, Split, Vocabulary, draw
 
 DesignName: TypeAlias = Literal["published", "partner_second", "counterbalanced"]
 NoiseKind: TypeAlias = Literal["rotation", "fresh", "independent"]
@@ -178,7 +178,7 @@ def design(
     """
     words = Vocabulary() if vocabulary is None else vocabulary
     if tokenizer is not None:
-        from rebinding.answers import is_single_token
+        from rebinding.world.answers import is_single_token
 
         words = words.keep(lambda word: is_single_token(tokenizer, word))
     if split is None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import gcd
 
-from rebinding.words import DesignError
+from rebinding.world.words import DesignError
 
 
 @dataclass(frozen=True)

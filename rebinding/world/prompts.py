@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from itertools import islice, zip_longest
 from typing import TYPE_CHECKING, Any
 
-from rebinding.answers import AnswerRule, alias_tokens, answer_token
-from rebinding.chat import DATE, FORMS, SYSTEM, Form, PromptError, form_of, wrapping
-from rebinding.text import Prompt, Rendered, by_function, written
+from rebinding.world.answers import AnswerRule, alias_tokens, answer_token
+from rebinding.world.chat import DATE, FORMS, SYSTEM, Form, PromptError, form_of, wrapping
+from rebinding.world.text import Prompt, Rendered, by_function, written
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -92,7 +92,7 @@ class Encoder:
         return encoded
 
     def answer_token(self, word: str, rule: AnswerRule = "continuation") -> int:
-        """The token that stands for `word` as an answer, under one of the rules of `rebinding.answers`."""
+        """The token that stands for `word` as an answer, under one of the rules of `rebinding.world.answers`."""
         if (word, rule) not in self._answers:
             self._answers[word, rule] = answer_token(self.tokenizer, self._wrapping.suffix, word, rule)
         return self._answers[word, rule]
