@@ -10,9 +10,9 @@ from __future__ import annotations
 import sys
 
 from benchmarks.costs import Shape, least, naive
-from rebinding.circuit import Circuit
 from rebinding.experiments.paths import PAPER
-from rebinding.published import circuit
+from rebinding.paper.circuit import Circuit
+from rebinding.paper.numbers import circuit
 from rebinding.subjects.shapes import shape_config
 
 WRAPPED = {

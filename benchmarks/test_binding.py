@@ -26,9 +26,10 @@ from rebinding.evidence import Evidence
 from rebinding.experiments.binding import run_binding
 from rebinding.experiments.conditions import PUBLISHED_CONDITIONS, Condition, Shift, shift_of
 from rebinding.experiments.directions import KINDS, Directions, averaged_in_groups, by_layer
+from rebinding.experiments.tokens import token_batch
 from rebinding.surgery import TorchSurgeon, derive
 from rebinding.world.boxes import Contains, Story, Swap
-from rebinding.world.prompts import Encoded, Prompt, token_batch
+from rebinding.world.prompts import Encoded, Prompt
 
 PROMPTS, TIMED, BLOCK, REPEATS = 300, 8, 32, 2
 """Prompts of ours, prompts of the baseline (one batch), prompts that ours keeps recorded at once, repetitions."""

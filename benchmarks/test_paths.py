@@ -26,8 +26,8 @@ from benchmarks.model import (
     benchmark_prompts,
 )
 from rebinding.experiments.paths import PAPER, PathSettings, Scene, Stage, score_stage
+from rebinding.experiments.tokens import token_batch
 from rebinding.surgery import TorchSurgeon, derive
-from rebinding.world.prompts import token_batch
 
 PROMPTS, SAMPLE = 16, 2
 SHAPE = Shape(LAYERS, HEADS, KV_HEADS, HIDDEN // HEADS, HIDDEN, INNER, VOCABULARY, TOKENS)

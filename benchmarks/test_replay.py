@@ -12,10 +12,10 @@ import pytest
 import torch
 
 from benchmarks.model import HEADS, HIDDEN, LAYERS, ROLES, benchmark_model, benchmark_prompts
+from rebinding.experiments.tokens import token_batch
 from rebinding.surgery import Edit, Read, TorchSurgeon, derive
 from rebinding.surgery.attention import install
 from rebinding.surgery.nnsight_surgeon import NNsightSurgeon
-from rebinding.world.prompts import token_batch
 
 CANDIDATES, SAMPLE = 64, 4
 ROUNDING = 1e-4  # float32 sums in another order, on logits of size 1; the test prints what it found

@@ -15,11 +15,12 @@ import pytest
 import torch
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
+from rebinding.experiments.tokens import token_batch
 from rebinding.experiments.tracing import TracedPair, changing, patched_logits
 from rebinding.experiments.tracing_modes import PANELS, traced_pair
 from rebinding.surgery import TorchSurgeon, derive
 from rebinding.world.designs import design
-from rebinding.world.prompts import Encoder, token_batch
+from rebinding.world.prompts import Encoder
 from tests.tracing.naive import patched, residuals
 
 TOKENIZER = Path(__file__).parents[1] / "tests" / "reference" / "llama-tiny" / "model"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rebinding.claim import Claim
+from rebinding.paper.claim import Claim
 
 
 def judges(*claims: Claim) -> pytest.MarkDecorator:

@@ -9,14 +9,14 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from rebinding.claim import Claim, margin_of
 from rebinding.evidence import Evidence
 from rebinding.experiments.binding_measures import per_example
 from rebinding.experiments.discovery import changes, select
 from rebinding.experiments.roles import group_effects
 from rebinding.experiments.tracing_summary import claimable
-from rebinding.judging import Part
+from rebinding.paper.claim import Claim, margin_of
 from rebinding.verdicts import ordering
+from rebinding.verdicts.sentences import Part
 
 Array = npt.NDArray[np.float64]
 RESAMPLES = 20

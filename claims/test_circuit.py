@@ -10,11 +10,10 @@ import numpy as np
 from claims.rows import judges
 from claims.samples import lost, of_circuit, of_random, over_random, reselected
 from fixtures.study import Study
-from rebinding.claim import Claim
 from rebinding.evidence import Evidence
 from rebinding.experiments.discovery import LEAST
-from rebinding.judging import Part, all_of
-from rebinding.published import share_kept
+from rebinding.paper.claim import Claim
+from rebinding.paper.numbers import share_kept
 from rebinding.runs.circuit import FULL, ORDERS, STAGES, left
 from rebinding.verdicts import (
     Verdict,
@@ -29,6 +28,7 @@ from rebinding.verdicts import (
     overlap,
     value,
 )
+from rebinding.verdicts.sentences import Part, all_of
 
 CHANCE = 1 / 3
 ROW: dict[str, Any] = {"source": "section 4.1, circuit evaluation", "where": "readout; other heads held at their mean"}

@@ -10,9 +10,9 @@ import numpy as np
 from claims.rows import judges
 from claims.samples import balanced, over_random, shift
 from fixtures.study import Study
-from rebinding.claim import Claim
-from rebinding.judging import Part, all_of
+from rebinding.paper.claim import Claim
 from rebinding.verdicts import Verdict, effect, guarded, no_effect, ordering
+from rebinding.verdicts.sentences import Part, all_of
 
 OURS: dict[str, Any] = {"source": "beyond the paper"}
 BINDING: dict[str, Any] = OURS | {

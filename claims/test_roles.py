@@ -8,9 +8,9 @@ from typing import Any
 from claims.rows import judges
 from claims.samples import of_group
 from fixtures.study import Study
-from rebinding.claim import Claim
-from rebinding.judging import Part, all_of, any_of
+from rebinding.paper.claim import Claim
 from rebinding.verdicts import Verdict, effect, not_applicable, ordering, value
+from rebinding.verdicts.sentences import Part, all_of, any_of
 
 POINTER, CONTENT = "rabbit", "egg"
 """The object at the counterfactual's place, and the counterfactual's new object."""

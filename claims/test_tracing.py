@@ -9,9 +9,8 @@ from typing import Any
 from claims.rows import judges
 from claims.samples import Array, all_layers, base, restored, room
 from fixtures.study import Study
-from rebinding.claim import Claim
 from rebinding.evidence import Evidence
-from rebinding.judging import LEVEL, all_of
+from rebinding.paper.claim import Claim
 from rebinding.verdicts import (
     Gate,
     Outcome,
@@ -22,6 +21,7 @@ from rebinding.verdicts import (
     ordering,
     requirement,
 )
+from rebinding.verdicts.sentences import LEVEL, all_of
 
 IIA = "normalised IIA, the largest over layers and tokens"
 ROWS: dict[str, Any] = {"source": "section 3, results", "metrics": ("iia",), "statistic": IIA}

@@ -27,9 +27,10 @@ from rebinding.experiments.binding_cases import Cases, Slots, cases_of
 from rebinding.experiments.conditions import PUBLISHED_CONDITIONS, Condition, Shift, shift_of
 from rebinding.experiments.directions import KINDS, SITES, Directions, Head, averaged_in_groups, by_layer
 from rebinding.experiments.readout import BLOCK, blocks, logits_of
+from rebinding.experiments.tokens import positions, token_batch
 from rebinding.surgery import Edit, Read, Surgeon, SurgeryError
 from rebinding.surgery.sites import Scope
-from rebinding.world.prompts import Encoded, positions, token_batch
+from rebinding.world.prompts import Encoded
 
 
 def run_binding(

@@ -12,8 +12,9 @@ from torch import Tensor
 
 from rebinding.experiments.conditions import Condition
 from rebinding.experiments.directions import KINDS
+from rebinding.experiments.tokens import positions
 from rebinding.surgery import SurgeryError
-from rebinding.world.prompts import Encoded, positions
+from rebinding.world.prompts import Encoded
 
 Slots: TypeAlias = tuple[int, int]
 

@@ -22,9 +22,9 @@ import numpy.typing as npt
 import pandas as pd
 
 from rebinding.evidence import Evidence, EvidenceError
-from rebinding.experiments.directions import KINDS, Kind
+from rebinding.experiments.directions import KINDS, KeyKind
 
-Readout: TypeAlias = Sequence[Kind] | Literal["tied"]
+Readout: TypeAlias = Sequence[KeyKind] | Literal["tied"]
 Array: TypeAlias = npt.NDArray[np.float64]
 When: TypeAlias = Literal["before", "after"]
 WHEN: tuple[When, When] = ("before", "after")

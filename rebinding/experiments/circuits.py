@@ -21,12 +21,13 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from rebinding.circuit import Circuit
 from rebinding.evidence import Evidence, merge
 from rebinding.experiments.readout import BLOCK, blocks
+from rebinding.experiments.tokens import positions, token_batch
+from rebinding.paper.circuit import Circuit
 from rebinding.surgery import Edit, Live, Read, Surgeon, TorchSurgeon
 from rebinding.surgery.sites import Take
-from rebinding.world.prompts import Encoded, positions, token_batch
+from rebinding.world.prompts import Encoded
 
 Method = Literal["held", "edits"]
 MEASURES = ("label_logit", "margin", "hit", "probability")

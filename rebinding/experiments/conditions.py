@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rebinding.experiments.directions import KINDS, Directions, Head, Kind, by_layer, published_noise, unit_noise
+from rebinding.experiments.directions import KINDS, Directions, Head, KeyKind, by_layer, published_noise, unit_noise
 from rebinding.surgery import Anatomy, SurgeryError
 from rebinding.surgery.sites import Scope
 
@@ -34,7 +34,7 @@ class Condition:
     name: str
     query: bool = False
     keys: Literal["none", "both", "source"] = "none"
-    kinds: tuple[Kind, ...] = KINDS
+    kinds: tuple[KeyKind, ...] = KINDS
     vectors: Vectors = "binding"
     on: Literal["chosen", "others"] = "chosen"
     query_role: str = "readout"

@@ -18,13 +18,14 @@ import torch
 from torch import Tensor
 
 from rebinding.experiments.readout import BLOCK, blocks
+from rebinding.experiments.tokens import positions, token_batch
 from rebinding.surgery import Anatomy, Read, Site, Surgeon, SurgeryError
-from rebinding.world.prompts import Encoded, positions, token_batch
+from rebinding.world.prompts import Encoded
 
 Head: TypeAlias = tuple[int, int]
-Kind: TypeAlias = Literal["box", "object"]
+KeyKind: TypeAlias = Literal["box", "object"]
 Point: TypeAlias = Literal["raw", "rope"]
-KINDS: tuple[Kind, ...] = get_args(Kind)
+KINDS: tuple[KeyKind, ...] = get_args(KeyKind)
 SITES: Mapping[Point, tuple[Site, Site]] = {"raw": ("q", "k"), "rope": ("q_rot", "k_rot")}
 """The sites of queries and keys at each point."""
 
@@ -52,11 +53,11 @@ class Directions:
         """From slot i to slot j, one line a case: (case, head, head_dim)."""
         return self.q[j] - self.q[i]
 
-    def mean_keys(self, kinds: Sequence[Kind]) -> Tensor:
+    def mean_keys(self, kinds: Sequence[KeyKind]) -> Tensor:
         """Means over the tokens of all the kinds that are asked for: (slot, head, head_dim)."""
         return self.k[[KINDS.index(kind) for kind in kinds]].mean(0)
 
-    def key_shift(self, i: Tensor, j: Tensor, kinds: Sequence[Kind]) -> Tensor:
+    def key_shift(self, i: Tensor, j: Tensor, kinds: Sequence[KeyKind]) -> Tensor:
         """From slot i to slot j for keys: (case, head, head_dim)."""
         means = self.mean_keys(kinds)
         return means[j] - means[i]

@@ -9,9 +9,9 @@ from warnings import warn
 
 import pandas as pd
 
-from rebinding.circuit import Circuit, CircuitHead
 from rebinding.evidence import Evidence
 from rebinding.experiments.paths import PAPER, Head, PathSettings, Scene, Stage, score_stage
+from rebinding.paper.circuit import Circuit, CircuitHead
 from rebinding.store import Shelf
 from rebinding.surgery import Surgeon
 

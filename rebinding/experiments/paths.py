@@ -28,10 +28,11 @@ from torch import Tensor
 
 from rebinding.evidence import Evidence
 from rebinding.experiments.patching import Block, Component, Scope, receiver_run, sender_run
+from rebinding.experiments.tokens import positions, token_batch
 from rebinding.progress import Tick, in_blocks
 from rebinding.store import Shelf
 from rebinding.surgery import Read, Recording, Surgeon
-from rebinding.world.prompts import Encoded, positions, token_batch
+from rebinding.world.prompts import Encoded
 
 Frozen: TypeAlias = Literal["all", "none"]
 Head: TypeAlias = tuple[int, int]

@@ -14,7 +14,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from rebinding.circuit import Circuit, CircuitHead
+from rebinding.paper.circuit import Circuit, CircuitHead
 
 Score = Callable[[Sequence[Circuit]], list[float]]
 """Many circuits at once, so that they can be one batch."""

@@ -6,7 +6,7 @@ import random
 from collections import Counter
 from typing import Literal
 
-from rebinding.circuit import Circuit, CircuitError, CircuitHead
+from rebinding.paper.circuit import Circuit, CircuitError, CircuitHead
 
 Match = Literal["role", "role_and_layer"]
 

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from rebinding.evidence import Evidence
 from rebinding.experiments.readout import BLOCK, logits_of
+from rebinding.experiments.tokens import positions, token_batch
 from rebinding.experiments.tracing import TracedPair
 from rebinding.experiments.tracing_modes import described, traced_pair
 from rebinding.progress import Tick, in_blocks
@@ -29,7 +30,7 @@ from rebinding.store import Shelf
 from rebinding.surgery import Edit, Read, Surgeon
 from rebinding.world.answers import AnswerRule
 from rebinding.world.designs import Design
-from rebinding.world.prompts import Encoder, PromptError, positions, token_batch
+from rebinding.world.prompts import Encoder, PromptError
 
 EXPERIMENT = "readout_diagnostic"
 MODE = "swap_target_box_to_remaining_context_box"

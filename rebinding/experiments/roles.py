@@ -28,9 +28,10 @@ from torch import Tensor
 from rebinding.evidence import Evidence
 from rebinding.experiments.directions import Head, by_layer
 from rebinding.experiments.readout import BLOCK, blocks, logits_of
-from rebinding.published import ROLE_OF_GROUP, Group
+from rebinding.experiments.tokens import positions, token_batch
+from rebinding.paper.numbers import ROLE_OF_GROUP, Group
 from rebinding.surgery import Edit, Read, Site, Surgeon, SurgeryError
-from rebinding.world.prompts import Encoded, positions, token_batch
+from rebinding.world.prompts import Encoded
 
 Mode: TypeAlias = Literal["paper", "published", "own_role"]
 Future: TypeAlias = Literal["keep", "mask", "refuse"]

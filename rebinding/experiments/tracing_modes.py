@@ -12,12 +12,13 @@ import torch
 
 from rebinding.evidence import Evidence
 from rebinding.experiments.readout import BLOCK, logits_of
+from rebinding.experiments.tokens import token_batch
 from rebinding.experiments.tracing import TracedPair, trace
 from rebinding.store import Shelf
 from rebinding.surgery import Read, Surgeon
 from rebinding.world.answers import AnswerRule
 from rebinding.world.designs import TRACING_MODES, Design, DesignError, Pair, tracing_mode
-from rebinding.world.prompts import Encoded, Encoder, token_batch
+from rebinding.world.prompts import Encoded, Encoder
 
 Query: TypeAlias = Literal["same", "partner"]
 """Which box the counterfactual asks about: the original's, or the original's partner in the swap."""

@@ -9,7 +9,7 @@ from functools import cache, cached_property
 from types import MappingProxyType
 from typing import Any
 
-from rebinding.circuit import CircuitHead
+from rebinding.paper.circuit import CircuitHead
 from rebinding.planted import global_, lexical, pointer, recency
 from rebinding.planted.architectures import ARCHITECTURES
 from rebinding.planted.compile import Compiled, compile_wiring

@@ -5,7 +5,7 @@ from __future__ import annotations
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from rebinding.circuit import Circuit, CircuitHead
+from rebinding.paper.circuit import Circuit, CircuitHead
 from rebinding.report.style import DPI, LETTERING, OKABE_ITO, readable
 
 GROUP_COLOURS = dict(

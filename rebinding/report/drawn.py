@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rebinding.claim import Judgement
+from rebinding.verdicts.judgement import Judgement
 
 WIDTH, HEIGHT = 200.0, 48.0
 ROOM = 0.12

@@ -18,8 +18,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from rebinding.claim import SCHEMA, Judgement
 from rebinding.evidence import Evidence
+from rebinding.verdicts.judgement import SCHEMA, Judgement
 
 CLAIMS, TABLE, SAMPLES, EVIDENCE = "claims.json", "claims.csv", "samples.parquet", "evidence"
 LONGEST = 120

@@ -16,7 +16,6 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from rebinding.claim import Judgement
 from rebinding.report import differences
 from rebinding.report.drawn import HEIGHT, WIDTH, number
 from rebinding.report.folder import Model, Run, read
@@ -27,6 +26,7 @@ from rebinding.report.provenance import SEEDS, Origins, origins
 from rebinding.report.stopped import Stopped, stopped
 from rebinding.report.summary import MARKS, Summary, plural, summarise
 from rebinding.store import Store
+from rebinding.verdicts.judgement import Judgement
 
 PAGE = "index.html"
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from rebinding.claim import Judgement
 from rebinding.report.drawn import Histogram, Strip, histogram, strip
 from rebinding.report.folder import Model, Run
 from rebinding.report.outline import SECTIONS, Section, section_of
@@ -15,6 +14,7 @@ from rebinding.report.plates import PLATES, Plate
 from rebinding.report.stopped import stopped
 from rebinding.report.summary import standing
 from rebinding.report.tables import Table, tables
+from rebinding.verdicts.judgement import Judgement
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rebinding.published import numbers
+from rebinding.paper.numbers import numbers
 
 
 def printed(about: Mapping[str, Any]) -> Mapping[str, float]:

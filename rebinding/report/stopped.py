@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from rebinding.claim import Judgement
 from rebinding.report.outline import SECTIONS, section_of
+from rebinding.verdicts.judgement import Judgement
 
 FEW = 4
 """Up to so many claims are named, more of them counted by section."""

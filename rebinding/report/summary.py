@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rebinding.claim import Judgement
 from rebinding.verdicts import Verdict, family
+from rebinding.verdicts.judgement import Judgement
 from rebinding.verdicts.outcome import OUTCOMES
 
 FAILED = ("NOT REPLICATED", "INVALID")

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from rebinding.experiments.binding_measures import per_example
-from rebinding.published import ALIASES, checkpoint
+from rebinding.paper.numbers import ALIASES, checkpoint
 from rebinding.report.drawings import largest
 from rebinding.report.drawn import number
 from rebinding.report.folder import Model, Run

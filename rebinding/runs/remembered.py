@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from rebinding.circuit import CircuitHead
 from rebinding.notes import Note
+from rebinding.paper.circuit import CircuitHead
 from rebinding.planted import Declared, Specification, build, parse
 from rebinding.planted.tokenizer import build_tokenizer
 from rebinding.sources import code_hash, modules_of

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias
 
-from rebinding.circuit import Circuit
 from rebinding.evidence import Evidence
 from rebinding.experiments.roles import MODES, Mode, RolePair, run_roles
+from rebinding.paper.circuit import Circuit
 from rebinding.runs.bench import EVALUATION, Bench
 from rebinding.world.designs import DesignName
 

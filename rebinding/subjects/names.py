@@ -22,7 +22,7 @@ from rebinding.subjects.devices import Dtype
 from rebinding.subjects.errors import NoSuchFolder, UnknownName
 from rebinding.world.chat import Form
 
-Kind: TypeAlias = Literal["planted", "shape", "folder", "hub"]
+Source: TypeAlias = Literal["planted", "shape", "folder", "hub"]
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ ALIASES: Mapping[str, Alias] = MappingProxyType(
 class Origin:
     """What a name stands for. `target` is a planted specification, an alias, a folder or a Hub id, by `kind`."""
 
-    kind: Kind
+    kind: Source
     target: str
     alias: Alias | None = None
     revision: str | None = None

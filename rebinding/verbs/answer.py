@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 import torch
 
-from rebinding.circuit import CircuitHead
+from rebinding.experiments.tokens import token_batch
+from rebinding.paper.circuit import CircuitHead
 from rebinding.subjects import Subject, load
 from rebinding.surgery import Read
-from rebinding.world.prompts import Encoded, Form, Prompt, token_batch
+from rebinding.world.prompts import Encoded, Form, Prompt
 
 GROUPS = ("B", "A")
 """The groups whose attention is shown: who finds the slot, and who fetches the object."""

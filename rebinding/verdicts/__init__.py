@@ -1,7 +1,7 @@
 """Estimates, intervals and the rules that turn evidence into verdicts."""
 
 from rebinding.verdicts.effects import effect, no_effect, ordering
-from rebinding.verdicts.estimates import Estimate, Unit, estimate
+from rebinding.verdicts.estimates import Estimate, estimate
 from rebinding.verdicts.families import Family, family
 from rebinding.verdicts.gates import (
     Gate,
@@ -14,7 +14,7 @@ from rebinding.verdicts.gates import (
     guarded,
     requirement,
 )
-from rebinding.verdicts.outcome import Kind, Outcome, Verdict, invalid, not_applicable
+from rebinding.verdicts.outcome import Outcome, Verdict, invalid, not_applicable
 from rebinding.verdicts.places import effect_somewhere, no_effect_anywhere
 from rebinding.verdicts.sets import emptiness, overlap
 from rebinding.verdicts.values import value, value_unidentified
@@ -23,9 +23,7 @@ __all__ = [
     "Estimate",
     "Family",
     "Gate",
-    "Kind",
     "Outcome",
-    "Unit",
     "Verdict",
     "above_chance",
     "declared_n",

@@ -19,18 +19,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
-from rebinding.verdicts.estimates import FEWEST_UNITS, Estimate, Unit, estimate
-from rebinding.verdicts.outcome import (
-    Kind,
-    Outcome,
-    Outcomes,
-    Verdict,
-    decided,
-    finite_or_none,
-    invalid,
-    per_unit,
-    the_one,
-)
+from rebinding.paper.claim import Rule, Unit
+from rebinding.verdicts.estimates import FEWEST_UNITS, Estimate, estimate
+from rebinding.verdicts.outcome import Outcome, Outcomes, Verdict, decided, finite_or_none, invalid, per_unit, the_one
 from rebinding.verdicts.power import needed_units
 
 Support = tuple[float, float]
@@ -115,7 +106,7 @@ def no_effect(
 
 
 def prepared(
-    kind: Kind, sample: npt.NDArray[np.generic], margin: float, unit: Unit, support: Support | None
+    kind: Rule, sample: npt.NDArray[np.generic], margin: float, unit: Unit, support: Support | None
 ) -> Estimate | Verdict:
     """The estimate behind a verdict, or INVALID where numbers are not finite; refuses margins that cannot be met."""
     if margin < 0 or (kind == "no-effect" and margin == 0):
@@ -129,7 +120,7 @@ def prepared(
 
 
 def reported(
-    kind: Kind,
+    kind: Rule,
     outcome: Outcome,
     ours: Estimate,
     *,
@@ -159,7 +150,7 @@ def reported(
 
 
 def _effect(
-    kind: Kind,
+    kind: Rule,
     sample: npt.NDArray[np.generic],
     margin: float,
     above: float,
@@ -178,7 +169,7 @@ def _effect(
     return replace(found, sample=per_unit(sample))
 
 
-def _meaning(kind: Kind, outcome: Outcome, needed: int | None, positive: bool) -> str:
+def _meaning(kind: Rule, outcome: Outcome, needed: int | None, positive: bool) -> str:
     if outcome == "INCONCLUSIVE":
         return "open for any N (more draws may decide)" if needed is None else f"about N = {needed} would decide"
     if kind == "no-effect":
@@ -189,7 +180,7 @@ def _meaning(kind: Kind, outcome: Outcome, needed: int | None, positive: bool) -
 
 
 def _p_value(
-    kind: Kind, mean: float, bounds: tuple[float, float], margin: float, level: float, units: int
+    kind: Rule, mean: float, bounds: tuple[float, float], margin: float, level: float, units: int
 ) -> float | None:
     """One-sided p-value of the rejecting test (effect >= margin, or |effect| <= margin), normal between the bounds."""
     if units < FEWEST_UNITS:

@@ -4,15 +4,16 @@ Everything broadcasts over leading axes, so that a simulation of thousands of ex
 """
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from scipy import stats
 from statsmodels.stats.proportion import proportion_confint
 
+from rebinding.paper.claim import Unit
+
 Array = npt.NDArray[np.float64]
-Unit = Literal["prompts", "circuit draws", "direction draws", "nested"]
 
 FEWEST_UNITS = 5
 """Below this no rule decides: five equal signs are the fewest that a sign test calls surprising (2^-5 < 5 %)."""

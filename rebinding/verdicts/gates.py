@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
-from rebinding.verdicts.outcome import Kind, Verdict, invalid
+from rebinding.paper.claim import Rule
+from rebinding.verdicts.outcome import Verdict, invalid
 
 SURELY = 0.001
 """A model at chance slips through the ability gate once in a thousand runs."""
@@ -70,7 +71,7 @@ def requirement(name: str, passed: bool, detail: str) -> Gate:
     return Gate(name, bool(passed), detail)
 
 
-def guarded(kind: Kind, gates: Iterable[Gate], rule: Callable[[], Verdict]) -> Verdict:
+def guarded(kind: Rule, gates: Iterable[Gate], rule: Callable[[], Verdict]) -> Verdict:
     """The verdict of `rule` if every gate holds, else INVALID naming the first that fails; `rule` is then not run."""
     for gate in gates:
         if not gate.passed:

@@ -7,7 +7,8 @@ from typing import Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-Kind = Literal["value", "effect", "ordering", "no-effect", "set", "report"]
+from rebinding.paper.claim import Rule
+
 Outcome = Literal["REPLICATED", "NOT REPLICATED", "INCONCLUSIVE", "INVALID", "NOT APPLICABLE"]
 
 Outcomes = npt.NDArray[np.str_]
@@ -28,7 +29,7 @@ class Verdict:
     estimate, one per resampled unit: both are there to be drawn, and no rule looks at them.
     """
 
-    kind: Kind
+    kind: Rule
     outcome: Outcome
     reason: str
     measured: float | None = None
@@ -48,12 +49,12 @@ class Verdict:
         return self.outcome not in ("INVALID", "NOT APPLICABLE")
 
 
-def invalid(kind: Kind, gate: str, reason: str, *, n: int | None = None) -> Verdict:
+def invalid(kind: Rule, gate: str, reason: str, *, n: int | None = None) -> Verdict:
     """The experiment cannot speak about the claim: `gate` failed."""
     return Verdict(kind, "INVALID", f"{gate}: {reason}", n=n, gate=gate)
 
 
-def not_applicable(kind: Kind, reason: str) -> Verdict:
+def not_applicable(kind: Rule, reason: str) -> Verdict:
     """The claim does not speak about this subject."""
     return Verdict(kind, "NOT APPLICABLE", reason)
 

@@ -11,9 +11,10 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
+from rebinding.paper.claim import Rule
 from rebinding.verdicts.effects import Support, effect_outcomes, no_effect_outcomes, prepared, reported
 from rebinding.verdicts.estimates import Array, Estimate
-from rebinding.verdicts.outcome import Kind, Outcome, Outcomes, Verdict, per_unit
+from rebinding.verdicts.outcome import Outcome, Outcomes, Verdict, per_unit
 from rebinding.verdicts.power import needed_units
 
 
@@ -39,7 +40,7 @@ def no_effect_anywhere(
     return _judge("no-effect", values, margin, support, level)
 
 
-def _judge(kind: Kind, values: npt.ArrayLike, margin: float, support: Support | None, level: float) -> Verdict:
+def _judge(kind: Rule, values: npt.ArrayLike, margin: float, support: Support | None, level: float) -> Verdict:
     sample = np.asarray(values)
     if sample.ndim != 2:
         raise ValueError(f"got a sample of shape {sample.shape}, expected (places, prompts), one row per place")
@@ -78,7 +79,7 @@ def _combined(outcomes: Outcomes, *, one_is_enough: Outcome) -> Outcome:
     return opposite if (outcomes == opposite).all() else "INCONCLUSIVE"
 
 
-def _family_p(kind: Kind, p_value: float, places: int) -> float:
+def _family_p(kind: Rule, p_value: float, places: int) -> float:
     return p_value if kind == "effect" else min(1.0, p_value * places)
 
 

@@ -14,8 +14,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
-from rebinding.published import PublishedNumber
-from rebinding.verdicts.estimates import FEWEST_UNITS, Array, Estimate, Unit, estimate, wilson
+from rebinding.paper.claim import Unit
+from rebinding.paper.numbers import PublishedNumber
+from rebinding.verdicts.estimates import FEWEST_UNITS, Array, Estimate, estimate, wilson
 from rebinding.verdicts.outcome import (
     Outcome,
     Outcomes,

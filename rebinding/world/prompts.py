@@ -10,14 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, zip_longest
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rebinding.world.answers import AnswerRule, alias_tokens, answer_token
 from rebinding.world.chat import DATE, FORMS, SYSTEM, Form, PromptError, form_of, wrapping
 from rebinding.world.text import Prompt, Rendered, by_function, written
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 __all__ = [
     "DATE",
@@ -32,10 +29,8 @@ __all__ = [
     "Rendered",
     "aligned",
     "form_of",
-    "positions",
     "render",
     "side_by_side",
-    "token_batch",
 ]
 
 CHUNK = 1024
@@ -141,35 +136,10 @@ class Encoder:
             )
 
 
-def token_batch(encoded: Sequence[Encoded]) -> Tensor:
-    """Token ids of prompts of equal length. Nothing is ever padded: unequal lengths are an error."""
-    import torch
-
-    if not encoded:
-        raise PromptError("no prompts given; a batch needs at least one")
-    for one in encoded:
-        if len(one) != len(encoded[0]):
-            raise PromptError(_unequal(encoded[0], one))
-    return torch.tensor([one.ids for one in encoded], dtype=torch.long)  # (prompt, token)
-
-
-def positions(encoded: Sequence[Encoded], role: str) -> Tensor:
-    """Where `role` stands in each prompt."""
-    import torch
-
-    lacking = [one for one in encoded if role not in one.roles]
-    if lacking:
-        raise PromptError(
-            f"{len(lacking)} of {len(encoded)} prompts have no role {role!r}; the first of them has"
-            f" {', '.join(lacking[0].roles)}"
-        )
-    return torch.tensor([one.roles[role] for one in encoded], dtype=torch.long)  # (prompt,)
-
-
 def aligned(original: Encoded, counterfactual: Encoded) -> tuple[int, ...]:
     """The token positions in which a pair differs; an error if the two are not equally long."""
     if len(original) != len(counterfactual):
-        raise PromptError(_unequal(original, counterfactual))
+        raise PromptError(unequal(original, counterfactual))
     return tuple(index for index, (a, b) in enumerate(zip(original.ids, counterfactual.ids, strict=True)) if a != b)
 
 
@@ -181,7 +151,7 @@ def side_by_side(left: Encoded, right: Encoded) -> str:
     return "\n".join(shown)
 
 
-def _unequal(left: Encoded, right: Encoded) -> str:
+def unequal(left: Encoded, right: Encoded) -> str:
     return (
         f"two prompts have {len(left)} and {len(right)} tokens; positions correspond only at equal length. Use words"
         f" that are single tokens (design(..., tokenizer=...)). From the first difference on:\n"

@@ -7,7 +7,7 @@ import pytest
 
 from rebinding.experiments.binding_measures import summary
 from rebinding.experiments.conditions import PUBLISHED_CONDITIONS, QK, K, Q
-from rebinding.published import number
+from rebinding.paper.numbers import number
 from rebinding.report.binding_figures import PAPERS, head_figure, printed_table, table_figure
 from rebinding.report.key_dominance import COLOURS, key_dominance_figure
 from tests.binding.setup import random_model

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from rebinding.circuit import Circuit, CircuitError, CircuitHead, Owner, load, save
-from rebinding.published import checkpoint
-from rebinding.published import circuit as published
+from rebinding.paper.circuit import Circuit, CircuitError, CircuitHead, Owner, load, save
+from rebinding.paper.numbers import checkpoint
+from rebinding.paper.numbers import circuit as published
 
 OWNER = Owner("planted:pointer", "a" * 64, 12, 8)
 CIRCUIT = Circuit((CircuitHead("A", 11, 2, "readout"), CircuitHead("C", 9, 7, "question_box")), {"noise": "fresh"})

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 import torch
 
-from rebinding.circuit import Circuit, CircuitError, CircuitHead
 from rebinding.experiments.circuits import Answers, evaluate, full_model, mean_z
 from rebinding.experiments.pruning import over_orders, prune_published, prune_stated
 from rebinding.experiments.random_circuits import draw_circuits
+from rebinding.experiments.tokens import token_batch
+from rebinding.paper.circuit import Circuit, CircuitError, CircuitHead
 from rebinding.surgery import TorchSurgeon, derive
 from rebinding.surgery.nnsight_surgeon import NNsightSurgeon
-from rebinding.world.prompts import token_batch
 from tests.circuit.naive import hooked
 from tests.circuit.test_paths import ROLES, fake_prompts
 from tests.close import FELT, allowance

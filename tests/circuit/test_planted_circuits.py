@@ -8,12 +8,12 @@ from functools import cache
 import pytest
 import torch
 
-from rebinding.circuit import Circuit
 from rebinding.experiments.circuits import Answers, evaluate, full_model, mean_z
 from rebinding.experiments.discovery import discover
 from rebinding.experiments.paths import PAPER, PAPER_LITERAL, PathSettings, Stage
 from rebinding.experiments.pruning import prune_published
 from rebinding.experiments.random_circuits import draw_circuits
+from rebinding.paper.circuit import Circuit
 from rebinding.planted import Plant, build
 from rebinding.surgery import TorchSurgeon, derive
 from rebinding.verbs.discover import kept_heads, scene_of

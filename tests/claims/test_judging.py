@@ -8,9 +8,10 @@ from functools import partial
 import numpy as np
 import pytest
 
-from rebinding.claim import Claim, Judgement, judgement
-from rebinding.judging import Part, all_of, any_of
+from rebinding.paper.claim import Claim
 from rebinding.verdicts import Verdict, effect
+from rebinding.verdicts.judgement import Judgement, judgement
+from rebinding.verdicts.sentences import Part, all_of, any_of
 
 UP: Part = partial(effect, np.ones(30), margin=0.1)
 DOWN: Part = partial(effect, -np.ones(30), margin=0.1)

@@ -14,7 +14,7 @@ pytest_plugins = ["pytester"]
 ROWS = """
 from claims.rows import judges
 from dataclasses import replace
-from rebinding.claim import Claim
+from rebinding.paper.claim import Claim
 from rebinding.verdicts import Verdict, not_applicable
 
 def row(name):

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from rebinding.claim import Claim
+from rebinding.paper.claim import Claim
 from rebinding.planted import MECHANISMS, VARIANTS
 from rebinding.planted.truth import Verdict, truth_of
 

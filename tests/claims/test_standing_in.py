@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rebinding.circuit import Circuit, Owner, save
+from rebinding.paper.circuit import Circuit, Owner, save
 from rebinding.planted import build
 from rebinding.subjects import ALIASES
 from tests.claims.runs import folder_of, ok, run, save_random, verdicts

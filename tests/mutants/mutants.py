@@ -113,7 +113,7 @@ MUTANTS = (
     ),
     Mutant(
         "take (head, layer) for (layer, head)",
-        "rebinding/circuit.py",
+        "rebinding/paper/circuit.py",
         "return tuple((head.layer, head.head) for head in self.heads if head.group == name)",
         "return tuple((head.head, head.layer) for head in self.heads if head.group == name)",
         on(POINTER, "roles.b_moves_pointer", "circuit.chain.A_logits"),

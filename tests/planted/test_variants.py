@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from fixtures.study import PLANTED
+from rebinding.paper.numbers import PublishedNumber
 from rebinding.planted import MECHANISMS, VARIANTS, WiringError
 from rebinding.planted.linter import lint
 from rebinding.planted.truth import truth_of
@@ -18,7 +19,6 @@ from rebinding.planted.variants.circuits import JUDGED, SEEN, remembered
 from rebinding.planted.variants.papers import APART
 from rebinding.planted.variants.variant import extended
 from rebinding.planted.wiring import Softness
-from rebinding.published import PublishedNumber
 from rebinding.runs.bench import DISCOVERY, EVALUATION, PRUNING
 from rebinding.world.designs import DesignName, design
 from rebinding.world.prompts import Encoded, Encoder

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rebinding import published
+from rebinding.paper import numbers as published
 
 G9, G12, L3, L8 = published.ALIASES
 

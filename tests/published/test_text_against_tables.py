@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from rebinding import published
+from rebinding.paper import numbers as published
 
 G9, G12, L3, L8 = published.ALIASES
 ALL = published.ALIASES

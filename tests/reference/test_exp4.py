@@ -14,7 +14,7 @@ from rebinding.evidence import Evidence
 from rebinding.experiments.binding import run_binding
 from rebinding.experiments.binding_measures import per_head, summary
 from rebinding.experiments.conditions import PUBLISHED_RANDOM, QK, SEEDS, K, Q
-from rebinding.experiments.directions import Directions, Head, Kind, measure_directions, published_noise
+from rebinding.experiments.directions import Directions, Head, KeyKind, measure_directions, published_noise
 from rebinding.surgery.sites import Scope
 from tests.reference.pack import Pack, deviation
 
@@ -33,7 +33,7 @@ SCOPES: dict[str, Scope] = {"shared_keys": "group", "isolated_heads": "head"}
 FORMS = {"space": "object_token_with_space", "no_space": "object_token_without_space"}
 
 
-def kinds_of(entry: dict[str, Any]) -> tuple[Kind, ...]:
+def kinds_of(entry: dict[str, Any]) -> tuple[KeyKind, ...]:
     return tuple(entry["settings"]["kinds"].split(","))
 
 

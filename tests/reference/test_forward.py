@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
+from rebinding.experiments.tokens import token_batch
 from rebinding.surgery import Read
-from rebinding.world.prompts import token_batch
 from tests.reference.pack import Pack
 
 RAW = 1e-4

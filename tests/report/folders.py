@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from rebinding.claim import Judgement
 from rebinding.evidence import Evidence
 from rebinding.report.folder import EVIDENCE, evidence_file, write
+from rebinding.verdicts.judgement import Judgement
 
 CIRCUIT = [["A", 3, 0, "readout"], ["B", 2, 1, "readout"], ["C", 1, 1, "question_box"], ["D", 0, 0, "swap_partner"]]
 CONDITIONS = ("random_q", "random_k", "random_qk", "q", "k_both", "k_box", "k_object", "qk")

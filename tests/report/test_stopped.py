@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from fixtures.telling import luck, table
-from rebinding.claim import Judgement
 from rebinding.report.folder import read
 from rebinding.report.page import html
 from rebinding.report.plates import PLATES
 from rebinding.report.stopped import FEW, stopped
+from rebinding.verdicts.judgement import Judgement
 from tests.report.folders import judged, make
 
 IDS = ("tracing.object_direct", "tracing.five_boxes.object_direct", *(f"binding.claim_{n}" for n in range(FEW)))

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from rebinding.activations import Activations
-from rebinding.circuit import Circuit
 from rebinding.experiments.directions import Head
+from rebinding.paper.circuit import Circuit
 from rebinding.planted import build
 from rebinding.runs import Bench, binding, circuit
 from rebinding.store import Store, StoreWarning

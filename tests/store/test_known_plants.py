@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from rebinding.experiments.tokens import token_batch
 from rebinding.planted import build, parse
 from rebinding.runs import remembered
 from rebinding.runs.remembered import SUBJECTS, declared, load_remembered
@@ -18,7 +19,6 @@ from rebinding.subjects import Subject, load
 from rebinding.subjects.errors import ChangedSubject
 from rebinding.surgery import Read
 from rebinding.world.designs import design
-from rebinding.world.prompts import token_batch
 
 NAME = "planted:pointer@llama"
 

@@ -11,10 +11,11 @@ import pytest
 import torch
 from transformers.utils import logging as told
 
+from rebinding.experiments.tokens import token_batch
 from rebinding.subjects import load
 from rebinding.surgery import Edit, Read
 from rebinding.world.boxes import Contains, Story, Swap
-from rebinding.world.prompts import Prompt, token_batch
+from rebinding.world.prompts import Prompt
 from tests.close import agree
 from tests.subjects.folders import change_config, save_tiny
 from tests.surgery.models import FAMILIES, Family, tiny, tokens

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
+from rebinding.experiments.tokens import token_batch
 from rebinding.experiments.tracing import changing, patched_logits, trace
 from rebinding.surgery import TorchSurgeon, derive
 from rebinding.surgery.nnsight_surgeon import NNsightSurgeon
-from rebinding.world.prompts import token_batch
 from tests.close import allowance
 from tests.surgery.models import FAMILIES, Family, tiny, tokens
 from tests.tracing.naive import final_logits, naive_map, random_pairs

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from rebinding.published import printed_number
+from rebinding.paper.numbers import printed_number
 from rebinding.verdicts import effect, no_effect, ordering, value
 
 STRENGTH = {"NOT REPLICATED": 0, "INCONCLUSIVE": 1, "REPLICATED": 2}

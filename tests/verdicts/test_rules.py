@@ -6,7 +6,7 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 
-from rebinding.published import number, printed_number
+from rebinding.paper.numbers import number, printed_number
 from rebinding.verdicts import (
     effect,
     effect_somewhere,

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rebinding.experiments.tokens import positions
 from rebinding.world.boxes import Contains, Move, Remove, Story, StoryError, Swap, retrieved_slot
 from rebinding.world.designs import DESIGNS, NOISE_KINDS, Design, DesignError, DesignName, NoiseKind, Pair, design
-from rebinding.world.prompts import Encoder, Prompt, aligned, positions
+from rebinding.world.prompts import Encoder, Prompt, aligned
 from rebinding.world.text import written
 
 IDS = st.integers(0, 1_000_000)

@@ -10,9 +10,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rebinding.experiments.tokens import positions, token_batch
 from rebinding.world.boxes import Contains, Move, Operation, Swap
 from rebinding.world.designs import design
-from rebinding.world.prompts import Encoded, Encoder, Form, Prompt, PromptError, aligned, positions, render, token_batch
+from rebinding.world.prompts import Encoded, Encoder, Form, Prompt, PromptError, aligned, render
 from rebinding.world.text import written
 from rebinding.world.words import LABELS, OBJECTS
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from types import MappingProxyType
 
+from rebinding.paper.numbers import Quantity, tolerance
 from rebinding.planted.variants.variant import Numbers, Variant
-from rebinding.published import Kind, tolerance
 
 APART = 3.0
 """Margins by which a misprinted number is off; one is what may differ."""
-KINDS: dict[str, Kind] = {
+KINDS: dict[str, Quantity] = {
     "accuracy.": "accuracy", "margin.": "margin", "logit.": "logit", "roles.": "dlogit",
     ".dR": "dR", ".dlogit": "dlogit", ".switch": "switch",
 }  # fmt: skip

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from rebinding.circuit import CircuitHead
+from rebinding.paper.circuit import CircuitHead
 from rebinding.planted.wiring import Line, Wiring
 
 Change: TypeAlias = Callable[[Wiring], Wiring]

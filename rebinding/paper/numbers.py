@@ -14,9 +14,11 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, Literal, get_args
 
-from rebinding.circuit import CircuitHead
+from rebinding.paper.circuit import CircuitHead
 
-Kind = Literal["accuracy", "margin", "logit", "dR", "dlogit", "switch", "share", "iia", "count", "setting", "duration"]
+Quantity = Literal[
+    "accuracy", "margin", "logit", "dR", "dlogit", "switch", "share", "iia", "count", "setting", "duration"
+]
 Alias = Literal["gemma2-9b", "gemma3-12b", "llama3.2-3b", "llama3.1-8b"]
 Group = Literal["A", "B", "C", "D", "E"]
 
@@ -40,7 +42,7 @@ class Tolerance:
     spread is at most binomial.
     """
 
-    kind: Kind
+    kind: Quantity
     reason: str
     absolute: float | None = None
     relative: float = 0.0
@@ -58,7 +60,7 @@ class PublishedNumber:
     id: str
     value: float
     half_width: float
-    kind: Kind
+    kind: Quantity
     source: str
     printed: str
     n: int | None = None
@@ -104,7 +106,7 @@ def printed_number(
     id: str,
     printed: str,
     *,
-    kind: Kind,
+    kind: Quantity,
     source: str,
     n: int | None = None,
     draws: int | None = None,
@@ -165,7 +167,7 @@ def withdrawn() -> Mapping[str, PublishedNumber]:
 
 
 @cache
-def tolerance(kind: Kind) -> Tolerance:
+def tolerance(kind: Quantity) -> Tolerance:
     """The declared margin of a kind of quantity and the reason for it."""
     kinds = _toml()["kinds"]
     if kind not in kinds:
@@ -224,7 +226,7 @@ def _known(alias: str) -> Alias:
 
 @cache
 def _toml() -> dict[str, Any]:
-    text = files("rebinding").joinpath("published.toml").read_text(encoding="utf-8")
+    text = files("rebinding.paper").joinpath("published.toml").read_text(encoding="utf-8")
     return tomllib.loads(text, parse_float=Decimal)  # a Decimal remembers how many places were printed
 
 

@@ -1,75 +1,15 @@
-"""A claim as data, and what became of it on one model."""
+"""What became of a claim on one model: a line of `claims.json`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
-from types import MappingProxyType
-from typing import Any, Literal, TypeAlias
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
 
-from rebinding.published import ALIASES, Kind, tolerance
-from rebinding.verdicts import Unit, Verdict
-from rebinding.verdicts.outcome import Kind as Rule
+from rebinding.paper.claim import Claim
+from rebinding.verdicts.outcome import Verdict
 
-Metric: TypeAlias = Kind | Literal["probability"]
 SCHEMA = 1
-EVERY: tuple[str, ...] = ALIASES
-FIVE = "five_boxes."
-
-PROBABILITY = 0.01
-"""The paper prunes at one per cent; a head that moves the answer's probability by less counts as doing nothing."""
-
-
-@dataclass(frozen=True)
-class Claim:
-    """A sentence, where it stands, and how it is judged.
-
-    `metrics` are the kinds of quantity that are measured, and with them the margins; `statistic` and `where` say what
-    of them, over which layers, heads and tokens; `unit` is what is resampled, `n` how many of them the paper's models
-    are asked for (a planted model's truth table has its own). `groups` must have heads in the circuit. `asserted`
-    names the models for which the paper makes the claim: on others the verdict is a property that is reported.
-    """
-
-    id: str
-    says: str
-    source: str
-    kind: Rule
-    metrics: tuple[Metric, ...]
-    statistic: str
-    where: str
-    unit: Unit = "prompts"
-    n: int = 300
-    groups: tuple[str, ...] = ()
-    asserted: tuple[str, ...] = EVERY
-    boxes: int = 3
-
-    def margin(self, metric: Metric | None = None) -> float:
-        """The smallest change that counts, of the claim's first metric or the one named."""
-        wanted = metric or self.metrics[0]
-        if wanted not in self.metrics:
-            raise ValueError(f"{self.id} declares {', '.join(self.metrics)}, and its test asks for {wanted}")
-        return margin_of(wanted)
-
-    @property
-    def margins(self) -> Mapping[str, float]:
-        """The margin of every declared metric."""
-        return MappingProxyType({metric: margin_of(metric) for metric in self.metrics})
-
-    def with_five_boxes(self) -> Claim:
-        """The same row of the section on tracing in stories of five boxes with a distracting swap."""
-        section, _, name = self.id.partition(".")
-        says = f"With five boxes and a further swap: {self.says[0].lower()}{self.says[1:]}"
-        return replace(self, id=f"{section}.{FIVE}{name}", says=says, asserted=("gemma2-9b",), boxes=5)
-
-
-def margin_of(metric: Metric) -> float:
-    """The declared margin of a kind of quantity."""
-    if metric == "probability":
-        return PROBABILITY
-    found = tolerance(metric).absolute
-    if found is None:
-        raise ValueError(f"{metric} is quoted and never judged: no margin is declared for it")
-    return found
 
 
 @dataclass(frozen=True)

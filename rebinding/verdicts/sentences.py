@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Protocol
 
-from rebinding.verdicts import Kind, Outcome, Verdict
+from rebinding.paper.claim import Rule
+from rebinding.verdicts import Outcome, Verdict
 
 LEVEL = 0.05
 
@@ -22,17 +23,17 @@ class Part(Protocol):
     def __call__(self, *, level: float) -> Verdict: ...
 
 
-def all_of(kind: Kind, parts: Mapping[str, Part], *, level: float = LEVEL) -> Verdict:
+def all_of(kind: Rule, parts: Mapping[str, Part], *, level: float = LEVEL) -> Verdict:
     """The verdict of a sentence whose parts must all hold."""
     return _together(kind, parts, level, every="REPLICATED", one="NOT REPLICATED")
 
 
-def any_of(kind: Kind, parts: Mapping[str, Part], *, level: float = LEVEL) -> Verdict:
+def any_of(kind: Rule, parts: Mapping[str, Part], *, level: float = LEVEL) -> Verdict:
     """The verdict of a sentence of which one part must hold."""
     return _together(kind, parts, level, every="NOT REPLICATED", one="REPLICATED")
 
 
-def _together(kind: Kind, parts: Mapping[str, Part], level: float, *, every: Outcome, one: Outcome) -> Verdict:
+def _together(kind: Rule, parts: Mapping[str, Part], level: float, *, every: Outcome, one: Outcome) -> Verdict:
     if not parts:
         raise ValueError("a sentence without parts; give at least one rule")
     plain = {name: part(level=level) for name, part in parts.items()}
@@ -51,7 +52,7 @@ def _together(kind: Kind, parts: Mapping[str, Part], level: float, *, every: Out
     return _named(kind, name, told)
 
 
-def _named(kind: Kind, name: str, verdict: Verdict) -> Verdict:
+def _named(kind: Rule, name: str, verdict: Verdict) -> Verdict:
     return replace(verdict, kind=kind, reason=f"{name}: {verdict.reason}")
 
 

@@ -1,0 +1,1 @@
+"""What the paper says: its numbers with their places, its circuits, its sentences as rows."""
