@@ -30,7 +30,7 @@ def pytest_configure(config: pytest.Config) -> None:
     seed = config.getoption("--rounding")
     if seed is None:
         return
-    from rebinding.store import default_root
+    from rebinding.evidence.store import default_root
     from tests.rounding import rounding
 
     given, store = os.environ.get("PYTEST_ADDOPTS", ""), str(default_root())

@@ -10,9 +10,9 @@ from warnings import warn
 import pandas as pd
 
 from rebinding.evidence import Evidence
+from rebinding.evidence.store import Shelf
 from rebinding.experiments.paths import PAPER, Head, PathSettings, Scene, Stage, score_stage
 from rebinding.paper.circuit import Circuit, CircuitHead
-from rebinding.store import Shelf
 from rebinding.surgery import Surgeon
 
 Rule: TypeAlias = Literal["negative", "published"]

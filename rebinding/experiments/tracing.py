@@ -20,11 +20,11 @@ import torch
 from torch import Tensor
 
 from rebinding.evidence import Evidence
+from rebinding.evidence.blocks import Tick, in_blocks
+from rebinding.evidence.store import Shelf
 from rebinding.experiments.readout import BLOCK, logits_of
 from rebinding.experiments.tokens import token_batch
 from rebinding.experiments.tracing_rows import rows_of
-from rebinding.progress import Tick, in_blocks
-from rebinding.store import Shelf
 from rebinding.surgery import Edit, Read, Surgeon
 from rebinding.world.prompts import Encoded, PromptError, aligned
 

@@ -11,10 +11,10 @@ from typing import Any, Literal, TypeAlias
 import torch
 
 from rebinding.evidence import Evidence
+from rebinding.evidence.store import Shelf
 from rebinding.experiments.readout import BLOCK, logits_of
 from rebinding.experiments.tokens import token_batch
 from rebinding.experiments.tracing import TracedPair, trace
-from rebinding.store import Shelf
 from rebinding.surgery import Read, Surgeon
 from rebinding.world.answers import AnswerRule
 from rebinding.world.designs import TRACING_MODES, Design, DesignError, Pair, tracing_mode

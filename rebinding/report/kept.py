@@ -14,12 +14,12 @@ from typing import Any
 
 from markupsafe import Markup
 
-from rebinding.notes import Note
+from rebinding.evidence.notes import Note
+from rebinding.evidence.sources import code_hash
+from rebinding.evidence.store import Store, digest
 from rebinding.report.folder import Model
 from rebinding.report.plates import Plate
 from rebinding.report.svg import inline
-from rebinding.sources import code_hash
-from rebinding.store import Store, digest
 
 FIGURES = "figures"
 

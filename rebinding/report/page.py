@@ -16,6 +16,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from rebinding.evidence.store import Store
 from rebinding.report import differences
 from rebinding.report.drawn import HEIGHT, WIDTH, number
 from rebinding.report.folder import Model, Run, read
@@ -25,7 +26,6 @@ from rebinding.report.plates import PLATES
 from rebinding.report.provenance import SEEDS, Origins, origins
 from rebinding.report.stopped import Stopped, stopped
 from rebinding.report.summary import MARKS, Summary, plural, summarise
-from rebinding.store import Store
 from rebinding.verdicts.judgement import Judgement
 
 PAGE = "index.html"

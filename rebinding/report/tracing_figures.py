@@ -178,9 +178,9 @@ def _what_is_left_out(first: int) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Trace a subject and write the three figures. The one place here that sees a model."""
+    from rebinding.evidence.store import Store, default_root
     from rebinding.experiments.readout_diagnostic import diagnose
     from rebinding.experiments.tracing_modes import PANELS, panel_mode, trace_design
-    from rebinding.store import Store, default_root
     from rebinding.subjects import load
     from rebinding.world.designs import DESIGNS, design
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import torch
 
-from rebinding.activations import Activations
 from rebinding.evidence import Evidence
+from rebinding.evidence.activations import Activations
+from rebinding.evidence.store import Shelf, digest
 from rebinding.experiments.circuits import Answers
-from rebinding.store import Shelf, digest
 from rebinding.subjects import Subject
 from rebinding.surgery import Surgeon
 from rebinding.world.answers import is_single_token

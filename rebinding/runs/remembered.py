@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from rebinding.notes import Note
+from rebinding.evidence.notes import Note
+from rebinding.evidence.sources import code_hash, modules_of
+from rebinding.evidence.store import LIBRARIES, Store, digest
 from rebinding.paper.circuit import CircuitHead
 from rebinding.planted import Declared, Specification, build, parse
 from rebinding.planted.tokenizer import build_tokenizer
-from rebinding.sources import code_hash, modules_of
-from rebinding.store import LIBRARIES, Store, digest
 from rebinding.subjects.devices import Device, check_dtype, one_device
 from rebinding.subjects.errors import ChangedSubject
 from rebinding.subjects.names import origin

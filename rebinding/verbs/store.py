@@ -6,7 +6,7 @@ import argparse
 from collections import defaultdict
 from pathlib import Path
 
-from rebinding.store import Entry, Store, default_root
+from rebinding.evidence.store import Entry, Store, default_root
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

@@ -105,7 +105,7 @@ MUTANTS = (
     ),
     Mutant(
         "find a stale shard",
-        "rebinding/store.py",
+        "rebinding/evidence/store.py",
         'return digest({**self.about, "content": content})',
         'return digest({**self.about, "settings": None, "content": content})',
         on("planted:recency", "robust.key_dominance_counterbalanced"),

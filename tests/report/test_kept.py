@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from rebinding.evidence.store import Store
 from rebinding.report import kept
 from rebinding.report.folder import read
 from rebinding.report.page import html
-from rebinding.store import Store
 from tests.report.folders import judged, make
 
 

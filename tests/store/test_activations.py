@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from rebinding.activations import Activations
+from rebinding.evidence.activations import Activations
+from rebinding.evidence.store import Store, StoreWarning
 from rebinding.experiments.directions import Head
 from rebinding.paper.circuit import Circuit
 from rebinding.planted import build
 from rebinding.runs import Bench, binding, circuit
-from rebinding.store import Store, StoreWarning
 from rebinding.subjects import Subject, load
 from rebinding.world.designs import DesignName
 

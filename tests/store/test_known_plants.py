@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import torch
 
+from rebinding.evidence.store import Store
 from rebinding.experiments.tokens import token_batch
 from rebinding.planted import build, parse
 from rebinding.runs import remembered
 from rebinding.runs.remembered import SUBJECTS, declared, load_remembered
-from rebinding.store import Store
 from rebinding.subjects import Subject, load
 from rebinding.subjects.errors import ChangedSubject
 from rebinding.surgery import Read

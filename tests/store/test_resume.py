@@ -13,8 +13,8 @@ import pandas as pd
 import pytest
 
 from rebinding.evidence import Evidence
-from rebinding.progress import Tick, in_blocks
-from rebinding.store import Shelf, Store
+from rebinding.evidence.blocks import Tick, in_blocks
+from rebinding.evidence.store import Shelf, Store
 
 ITEMS = list(range(10))
 
@@ -89,8 +89,8 @@ import sys, time
 from pathlib import Path
 import pandas as pd
 from rebinding.evidence import Evidence
-from rebinding.progress import in_blocks
-from rebinding.store import Store
+from rebinding.evidence.blocks import in_blocks
+from rebinding.evidence.store import Store
 
 def compute(part, tick):
     if 7 in part:

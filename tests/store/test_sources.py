@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rebinding.sources import ROOT, code_hash, sources
+from rebinding.evidence.sources import ROOT, code_hash, sources
 
 TRACING = "rebinding.experiments.tracing"
 

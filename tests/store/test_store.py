@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from rebinding.evidence import Evidence
-from rebinding.store import Store, StoreWarning, default_root
+from rebinding.evidence.store import Store, StoreWarning, default_root
 
 
 def shard(value: float = 1.0) -> Evidence:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from rebinding.evidence.store import Store
 from rebinding.experiments.tracing import TracedPair, trace
 from rebinding.experiments.tracing_modes import (
     OVERSAMPLING,
@@ -20,7 +21,6 @@ from rebinding.experiments.tracing_modes import (
     traced_pair,
 )
 from rebinding.experiments.tracing_summary import by_role
-from rebinding.store import Store
 from rebinding.world.designs import TRACING_MODES, DesignError
 from rebinding.world.prompts import PromptError
 from tests.close import allowance

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias, TypeVar
 from tqdm import tqdm
 
 from rebinding.evidence import Evidence, merge
-from rebinding.store import Shelf
+from rebinding.evidence.store import Shelf
 
 Item = TypeVar("Item")
 Tick: TypeAlias = Callable[[int], object]

@@ -21,10 +21,10 @@ from typing import Any, TypeVar
 
 from filelock import FileLock
 
-from rebinding.activations import Activations
 from rebinding.evidence import Evidence
-from rebinding.notes import Note
-from rebinding.sources import code_hash
+from rebinding.evidence.activations import Activations
+from rebinding.evidence.notes import Note
+from rebinding.evidence.sources import code_hash
 
 Content = TypeVar("Content", Evidence, Activations, Note)
 

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 
 PACKAGE = "rebinding"
-ROOT = Path(__file__).parent
+ROOT = Path(__file__).parents[1]
 MAKERS = ("rebinding.planted",)
 """Packages that make subjects. What they make is known by its weights and tokenizer, so how they do it is left out."""
 
