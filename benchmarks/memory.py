@@ -16,8 +16,8 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from benchmarks.model import TOKENS, benchmark_prompts
-from rebinding.experiments.patching import MESSAGES
-from rebinding.experiments.paths import PAPER, PathSettings, Scene, score_stage
+from rebinding.experiments.circuit.patching import MESSAGES
+from rebinding.experiments.circuit.paths import PAPER, PathSettings, Scene, score_stage
 from rebinding.surgery import TorchSurgeon, derive
 from rebinding.surgery.memory import CPU_BUDGET
 

@@ -25,7 +25,7 @@ from benchmarks.model import (
     benchmark_model,
     benchmark_prompts,
 )
-from rebinding.experiments.paths import PAPER, PathSettings, Scene, Stage, score_stage
+from rebinding.experiments.circuit.paths import PAPER, PathSettings, Scene, Stage, score_stage
 from rebinding.experiments.tokens import token_batch
 from rebinding.surgery import TorchSurgeon, derive
 

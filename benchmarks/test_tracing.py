@@ -16,8 +16,8 @@ import torch
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
 from rebinding.experiments.tokens import token_batch
-from rebinding.experiments.tracing import TracedPair, changing, patched_logits
-from rebinding.experiments.tracing_modes import PANELS, traced_pair
+from rebinding.experiments.tracing.maps import TracedPair, changing, patched_logits
+from rebinding.experiments.tracing.modes import PANELS, traced_pair
 from rebinding.surgery import TorchSurgeon, derive
 from rebinding.world.designs import design
 from rebinding.world.prompts import Encoder

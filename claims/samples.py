@@ -10,10 +10,10 @@ import numpy.typing as npt
 import pandas as pd
 
 from rebinding.evidence import Evidence
-from rebinding.experiments.binding_measures import per_example
-from rebinding.experiments.discovery import changes, select
-from rebinding.experiments.roles import group_effects
-from rebinding.experiments.tracing_summary import claimable
+from rebinding.experiments.binding.measures import per_example
+from rebinding.experiments.circuit.discovery import changes, select
+from rebinding.experiments.roles.interchange import group_effects
+from rebinding.experiments.tracing.summary import claimable
 from rebinding.paper.claim import Claim, margin_of
 from rebinding.verdicts import ordering
 from rebinding.verdicts.sentences import Part

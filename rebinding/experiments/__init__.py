@@ -1,1 +1,1 @@
-"""One file per section of the paper; each maps a surgeon, encoded prompts and settings to evidence."""
+"""One package per section of the paper: measure (surgeon, prompts, settings to evidence) and summarise."""

@@ -11,8 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from rebinding.evidence import Evidence
-from rebinding.experiments.binding_measures import Readout, per_example, per_head
-from rebinding.experiments.directions import KINDS
+from rebinding.experiments.binding.directions import KINDS
+from rebinding.experiments.binding.measures import Readout, per_example, per_head
 from rebinding.paper.numbers import Alias, numbers
 from rebinding.report.intervals import over_prompts
 from rebinding.report.style import LETTERING, OKABE_ITO, readable

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from matplotlib.figure import Figure
 
 from rebinding.evidence import Evidence
-from rebinding.experiments.tracing_modes import PANELS
+from rebinding.experiments.tracing.modes import PANELS
 from rebinding.paper.circuit import Circuit, CircuitHead
 from rebinding.report.binding_figures import head_figure, table_figure, variation_figure
 from rebinding.report.circuit_figure import draw_circuit

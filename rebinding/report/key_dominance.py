@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from rebinding.evidence import Evidence
-from rebinding.experiments.binding_measures import per_example
+from rebinding.experiments.binding.measures import per_example
 from rebinding.report.binding_figures import dot
 from rebinding.report.intervals import over_prompts
 from rebinding.report.style import DPI, LETTERING, OKABE_ITO
@@ -64,10 +64,10 @@ def _by_pair(axes: Axes, examples: pd.DataFrame) -> None:
 
 def planted_evidence(mechanism: str, design_name: str, *, n: int, architecture: str = "llama") -> Evidence:
     """Q, K and Q+K on the heads that a plant calls group B, as published or over all ordered pairs of slots."""
-    from rebinding.experiments.binding import run_binding
-    from rebinding.experiments.binding_cases import every_pair
-    from rebinding.experiments.conditions import QK, K, Q
-    from rebinding.experiments.directions import measure_directions
+    from rebinding.experiments.binding.cases import every_pair
+    from rebinding.experiments.binding.conditions import QK, K, Q
+    from rebinding.experiments.binding.directions import measure_directions
+    from rebinding.experiments.binding.shifts import run_binding
     from rebinding.planted import build
     from rebinding.surgery import TorchSurgeon, derive
     from rebinding.world.designs import design

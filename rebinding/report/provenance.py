@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from rebinding.evidence import Evidence
-from rebinding.experiments import conditions
-from rebinding.experiments.binding import run_binding
-from rebinding.experiments.pruning import over_orders
-from rebinding.experiments.random_circuits import draw_circuits
+from rebinding.experiments.binding import conditions
+from rebinding.experiments.binding.shifts import run_binding
+from rebinding.experiments.circuit.pruning import over_orders
+from rebinding.experiments.circuit.random_circuits import draw_circuits
 from rebinding.report.folder import Model
 
 

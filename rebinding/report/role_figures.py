@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from rebinding.evidence import Evidence
-from rebinding.experiments.roles import group_effects
+from rebinding.experiments.roles.interchange import group_effects
 from rebinding.report.intervals import over_prompts
 from rebinding.report.style import LETTERING, OKABE_ITO, readable
 

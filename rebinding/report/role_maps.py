@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
 from rebinding.evidence import Evidence
-from rebinding.experiments.tracing_summary import by_role
+from rebinding.experiments.tracing.summary import by_role
 from rebinding.report.style import LETTERING, MAP_COLOURS, PANEL_COLOURS, readable
 from rebinding.report.tracing_figures import striped
 

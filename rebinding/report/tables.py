@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from rebinding.experiments.binding_measures import per_example
+from rebinding.experiments.binding.measures import per_example
 from rebinding.paper.numbers import ALIASES, checkpoint
 from rebinding.report.drawings import largest
 from rebinding.report.drawn import number

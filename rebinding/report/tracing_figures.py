@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from rebinding.evidence import Evidence
-from rebinding.experiments.tracing_summary import by_token
+from rebinding.experiments.tracing.summary import by_token
 from rebinding.report.style import DPI, LETTERING, MAP_COLOURS, PANEL_COLOURS, SITE_COLOURS, readable
 
 FLOOR = 0.05
@@ -179,8 +179,8 @@ def _what_is_left_out(first: int) -> str:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Trace a subject and write the three figures. The one place here that sees a model."""
     from rebinding.evidence.store import Store, default_root
-    from rebinding.experiments.readout_diagnostic import diagnose
-    from rebinding.experiments.tracing_modes import PANELS, panel_mode, trace_design
+    from rebinding.experiments.tracing.diagnostic import diagnose
+    from rebinding.experiments.tracing.modes import PANELS, panel_mode, trace_design
     from rebinding.subjects import load
     from rebinding.world.designs import DESIGNS, design
 

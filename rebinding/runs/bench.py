@@ -16,7 +16,7 @@ import torch
 from rebinding.evidence import Evidence
 from rebinding.evidence.activations import Activations
 from rebinding.evidence.store import Shelf, digest
-from rebinding.experiments.circuits import Answers
+from rebinding.experiments.circuit.ablation import Answers
 from rebinding.subjects import Subject
 from rebinding.surgery import Surgeon
 from rebinding.world.answers import is_single_token

@@ -10,10 +10,10 @@ from typing import Any
 from torch import Tensor
 
 from rebinding.evidence import Evidence
-from rebinding.experiments.binding import run_binding
-from rebinding.experiments.binding_cases import Slots, every_pair
-from rebinding.experiments.conditions import MATCHED_RANDOM, PUBLISHED_CONDITIONS, TABLE, Condition
-from rebinding.experiments.directions import Directions, Head, Point, measure_directions
+from rebinding.experiments.binding.cases import Slots, every_pair
+from rebinding.experiments.binding.conditions import MATCHED_RANDOM, PUBLISHED_CONDITIONS, TABLE, Condition
+from rebinding.experiments.binding.directions import Directions, Head, Point, measure_directions
+from rebinding.experiments.binding.shifts import run_binding
 from rebinding.paper.circuit import Circuit
 from rebinding.runs.bench import DIRECTIONS, EVALUATION, Bench
 from rebinding.surgery.sites import Scope

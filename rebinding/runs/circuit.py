@@ -9,11 +9,11 @@ import pandas as pd
 import torch
 
 from rebinding.evidence import Evidence
-from rebinding.experiments.circuits import evaluate, full_model, mean_z, measurer
-from rebinding.experiments.discovery import Discovery, discover
-from rebinding.experiments.paths import PAPER, PAPER_LITERAL, Head, PathSettings, Scene, Stage, score_stage
-from rebinding.experiments.pruning import Score, over_orders
-from rebinding.experiments.random_circuits import draw_circuits
+from rebinding.experiments.circuit.ablation import evaluate, full_model, mean_z, measurer
+from rebinding.experiments.circuit.discovery import Discovery, discover
+from rebinding.experiments.circuit.paths import PAPER, PAPER_LITERAL, Head, PathSettings, Scene, Stage, score_stage
+from rebinding.experiments.circuit.pruning import Score, over_orders
+from rebinding.experiments.circuit.random_circuits import draw_circuits
 from rebinding.paper.circuit import Circuit, CircuitHead
 from rebinding.runs.bench import DISCOVERY, EVALUATION, MEANS, PRUNING, Bench
 from rebinding.world.designs import Design, DesignName

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal, TypeAlias
 
 from rebinding.evidence import Evidence
-from rebinding.experiments.roles import MODES, Mode, RolePair, run_roles
+from rebinding.experiments.roles.interchange import MODES, Mode, RolePair, run_roles
 from rebinding.paper.circuit import Circuit
 from rebinding.runs.bench import EVALUATION, Bench
 from rebinding.world.designs import DesignName

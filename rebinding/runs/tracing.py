@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rebinding.evidence import Evidence
-from rebinding.experiments.readout_diagnostic import diagnose
-from rebinding.experiments.tracing_modes import trace_design, traced_pair
+from rebinding.experiments.tracing.diagnostic import diagnose
+from rebinding.experiments.tracing.modes import trace_design, traced_pair
 from rebinding.runs.bench import EVALUATION, Bench
 from rebinding.world.designs import Design, DesignName
 

@@ -10,9 +10,9 @@ from typing import get_args
 import torch
 
 from rebinding.evidence.store import Shelf, Store, default_root
-from rebinding.experiments.discovery import LEAST, discover
-from rebinding.experiments.patching import Scope
-from rebinding.experiments.paths import PAPER, PAPER_LITERAL, Frozen, PathSettings, Scene, Stage
+from rebinding.experiments.circuit.discovery import LEAST, discover
+from rebinding.experiments.circuit.patching import Scope
+from rebinding.experiments.circuit.paths import PAPER, PAPER_LITERAL, Frozen, PathSettings, Scene, Stage
 from rebinding.paper.circuit import Owner, save
 from rebinding.subjects import Subject, load
 from rebinding.world.designs import DESIGNS, NOISE_KINDS, Design, design

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from rebinding.experiments.conditions import (
+from rebinding.experiments.binding.conditions import (
     K_BOX,
     MATCHED_RANDOM,
     PUBLISHED_RANDOM,
@@ -17,7 +17,13 @@ from rebinding.experiments.conditions import (
     control_heads,
     shift_of,
 )
-from rebinding.experiments.directions import KINDS, Directions, averaged_in_groups, measure_directions, published_noise
+from rebinding.experiments.binding.directions import (
+    KINDS,
+    Directions,
+    averaged_in_groups,
+    measure_directions,
+    published_noise,
+)
 from rebinding.surgery import SurgeryError
 from tests.binding.setup import random_model
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rebinding.experiments.binding_measures import summary
-from rebinding.experiments.conditions import PUBLISHED_CONDITIONS, QK, K, Q
+from rebinding.experiments.binding.conditions import PUBLISHED_CONDITIONS, QK, K, Q
+from rebinding.experiments.binding.measures import summary
 from rebinding.paper.numbers import number
 from rebinding.report.binding_figures import PAPERS, head_figure, printed_table, table_figure
 from rebinding.report.key_dominance import COLOURS, key_dominance_figure

@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rebinding.experiments.binding_measures import masses
-from rebinding.experiments.conditions import WRONG_HEADS
-from rebinding.experiments.directions import Head
+from rebinding.experiments.binding.conditions import WRONG_HEADS
+from rebinding.experiments.binding.directions import Head
+from rebinding.experiments.binding.measures import masses
 from rebinding.surgery.sites import Scope
 from tests.binding.setup import Bench, random_model
 from tests.close import FELT, allowance

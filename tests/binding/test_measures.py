@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from rebinding.evidence import Evidence, EvidenceError
-from rebinding.experiments.binding_measures import per_example, per_head, summary
+from rebinding.experiments.binding.measures import per_example, per_head, summary
 
 SLOTS = 3
 HEADS = (0, 5)

@@ -7,8 +7,8 @@ from functools import cache
 import pandas as pd
 import pytest
 
-from rebinding.experiments.binding_measures import per_example, summary
-from rebinding.experiments.conditions import QK_SOURCE, TABLE, WRONG_HEADS, WRONG_POSITION
+from rebinding.experiments.binding.conditions import QK_SOURCE, TABLE, WRONG_HEADS, WRONG_POSITION
+from rebinding.experiments.binding.measures import per_example, summary
 from rebinding.surgery.sites import Scope
 from rebinding.world.designs import DesignName
 from tests.binding.setup import BLOCK, planted

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from rebinding.experiments.conditions import ALL_CONDITIONS
-from rebinding.experiments.directions import Point
+from rebinding.experiments.binding.conditions import ALL_CONDITIONS
+from rebinding.experiments.binding.directions import Point
 from rebinding.surgery.sites import Scope
 from tests.binding.setup import random_model
 from tests.close import FELT, allowance

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from rebinding.experiments.paths import Stage
+from rebinding.experiments.circuit.paths import Stage
 from rebinding.world.prompts import Encoded
 
 Hook = tuple[nn.Module, str, Callable[..., Any]]

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from rebinding.experiments.circuits import Answers, evaluate, full_model, mean_z
-from rebinding.experiments.pruning import over_orders, prune_published, prune_stated
-from rebinding.experiments.random_circuits import draw_circuits
+from rebinding.experiments.circuit.ablation import Answers, evaluate, full_model, mean_z
+from rebinding.experiments.circuit.pruning import over_orders, prune_published, prune_stated
+from rebinding.experiments.circuit.random_circuits import draw_circuits
 from rebinding.experiments.tokens import token_batch
 from rebinding.paper.circuit import Circuit, CircuitError, CircuitHead
 from rebinding.surgery import TorchSurgeon, derive

@@ -12,8 +12,8 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from rebinding.evidence import Evidence
-from rebinding.experiments.discovery import TinyProbabilities, scores, select
-from rebinding.experiments.paths import PAPER, PAPER_LITERAL, PathSettings, Scene, Stage, score_stage
+from rebinding.experiments.circuit.discovery import TinyProbabilities, scores, select
+from rebinding.experiments.circuit.paths import PAPER, PAPER_LITERAL, PathSettings, Scene, Stage, score_stage
 from rebinding.surgery import Anatomy, TorchSurgeon, derive
 from rebinding.world.boxes import Contains, Story, Swap
 from rebinding.world.prompts import Encoded, Prompt

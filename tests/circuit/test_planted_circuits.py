@@ -8,11 +8,11 @@ from functools import cache
 import pytest
 import torch
 
-from rebinding.experiments.circuits import Answers, evaluate, full_model, mean_z
-from rebinding.experiments.discovery import discover
-from rebinding.experiments.paths import PAPER, PAPER_LITERAL, PathSettings, Stage
-from rebinding.experiments.pruning import prune_published
-from rebinding.experiments.random_circuits import draw_circuits
+from rebinding.experiments.circuit.ablation import Answers, evaluate, full_model, mean_z
+from rebinding.experiments.circuit.discovery import discover
+from rebinding.experiments.circuit.paths import PAPER, PAPER_LITERAL, PathSettings, Stage
+from rebinding.experiments.circuit.pruning import prune_published
+from rebinding.experiments.circuit.random_circuits import draw_circuits
 from rebinding.paper.circuit import Circuit
 from rebinding.planted import Plant, build
 from rebinding.surgery import TorchSurgeon, derive

@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 import torch
 
-from rebinding.experiments.tracing import TracedPair, trace
-from rebinding.experiments.tracing_modes import candidate_logits, correct_ones
+from rebinding.experiments.tracing.maps import TracedPair, trace
+from rebinding.experiments.tracing.modes import candidate_logits, correct_ones
 from tests.reference.pack import ABSOLUTE, Pack, deviation
 
 HITS = "/hits"

@@ -8,9 +8,9 @@ import pandas as pd
 import pytest
 import torch
 
-from rebinding.experiments.circuits import Answers, evaluate, full_model, mean_z
-from rebinding.experiments.discovery import select
-from rebinding.experiments.pruning import prune_published
+from rebinding.experiments.circuit.ablation import Answers, evaluate, full_model, mean_z
+from rebinding.experiments.circuit.discovery import select
+from rebinding.experiments.circuit.pruning import prune_published
 from rebinding.paper.circuit import Circuit, CircuitHead
 from tests.close import agree
 from tests.reference.pack import ABSOLUTE, ROLES, Pack, deviation

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from rebinding.experiments.paths import PathSettings, Scene, Stage, score_stage
+from rebinding.experiments.circuit.paths import PathSettings, Scene, Stage, score_stage
 from tests.reference.pack import ROLES, Pack, deviation
 
 PARTS = 4

@@ -6,7 +6,7 @@ from functools import cache
 from typing import Any
 
 from rebinding.evidence import Evidence
-from rebinding.experiments.roles import MODES, WHOLE_GROUP, RolePair, group_effects, run_roles
+from rebinding.experiments.roles.interchange import MODES, WHOLE_GROUP, RolePair, group_effects, run_roles
 from tests.reference.pack import ROLES, Pack, deviation
 
 NAME = "exp3"

@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from rebinding.evidence import Evidence
-from rebinding.experiments.binding import run_binding
-from rebinding.experiments.binding_measures import per_head, summary
-from rebinding.experiments.conditions import PUBLISHED_RANDOM, QK, SEEDS, K, Q
-from rebinding.experiments.directions import Directions, Head, KeyKind, measure_directions, published_noise
+from rebinding.experiments.binding.conditions import PUBLISHED_RANDOM, QK, SEEDS, K, Q
+from rebinding.experiments.binding.directions import Directions, Head, KeyKind, measure_directions, published_noise
+from rebinding.experiments.binding.measures import per_head, summary
+from rebinding.experiments.binding.shifts import run_binding
 from rebinding.surgery.sites import Scope
 from tests.reference.pack import Pack, deviation
 

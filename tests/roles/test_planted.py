@@ -7,7 +7,7 @@ from functools import cache
 import pandas as pd
 import pytest
 
-from rebinding.experiments.roles import Mode, RolePair, group_effects, run_roles
+from rebinding.experiments.roles.interchange import Mode, RolePair, group_effects, run_roles
 from rebinding.world.designs import DesignName, design
 from tests.binding.setup import planted
 

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from rebinding.evidence import Evidence
-from rebinding.experiments.roles import WHOLE_GROUP, RolePair, effects, run_roles
+from rebinding.experiments.roles.interchange import WHOLE_GROUP, RolePair, effects, run_roles
 from rebinding.surgery import SurgeryError
 from rebinding.world.designs import design
 from tests.binding.setup import Bench, random_model

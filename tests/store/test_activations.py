@@ -9,7 +9,7 @@ import torch
 
 from rebinding.evidence.activations import Activations
 from rebinding.evidence.store import Store, StoreWarning
-from rebinding.experiments.directions import Head
+from rebinding.experiments.binding.directions import Head
 from rebinding.paper.circuit import Circuit
 from rebinding.planted import build
 from rebinding.runs import Bench, binding, circuit

@@ -11,7 +11,7 @@ import pytest
 
 from rebinding.evidence.sources import ROOT, code_hash, sources
 
-TRACING = "rebinding.experiments.tracing"
+TRACING = "rebinding.experiments.tracing.maps"
 
 
 @pytest.fixture

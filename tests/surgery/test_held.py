@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from rebinding.experiments.circuits import ablation_edits
+from rebinding.experiments.circuit.ablation import ablation_edits
 from rebinding.surgery import Live, Read, TorchSurgeon, derive
 from tests.close import agree, felt
 from tests.surgery.models import FAMILIES, Family, tiny, tokens

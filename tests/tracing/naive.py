@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from rebinding.experiments.tracing import TracedPair
+from rebinding.experiments.tracing.maps import TracedPair
 from rebinding.surgery import derive
 from rebinding.world.boxes import Contains, Story, Swap
 from rebinding.world.prompts import Encoded, Prompt

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from rebinding.experiments.tracing_cost import operations, tracing_cost
+from rebinding.experiments.tracing.cost import operations, tracing_cost
 from rebinding.surgery import derive
 from tests.surgery.models import tiny
 

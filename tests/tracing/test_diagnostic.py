@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from rebinding.evidence.store import Store
-from rebinding.experiments.readout_diagnostic import SITES, Window, diagnose, questions, windows
 from rebinding.experiments.tokens import token_batch
+from rebinding.experiments.tracing.diagnostic import SITES, Window, diagnose, questions, windows
 from tests.close import allowance
 from tests.surgery.models import Family
 from tests.tracing.naive import final_logits, patched, residuals

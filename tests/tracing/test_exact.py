@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from rebinding.experiments.tokens import token_batch
-from rebinding.experiments.tracing import changing, patched_logits, trace
+from rebinding.experiments.tracing.maps import changing, patched_logits, trace
 from rebinding.surgery import TorchSurgeon, derive
 from rebinding.surgery.nnsight_surgeon import NNsightSurgeon
 from tests.close import allowance

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from rebinding.evidence.store import Store
-from rebinding.experiments.tracing import TracedPair, trace
-from rebinding.experiments.tracing_modes import (
+from rebinding.experiments.tracing.maps import TracedPair, trace
+from rebinding.experiments.tracing.modes import (
     OVERSAMPLING,
     PANELS,
     UnchangedAnswer,
@@ -20,7 +20,7 @@ from rebinding.experiments.tracing_modes import (
     trace_design,
     traced_pair,
 )
-from rebinding.experiments.tracing_summary import by_role
+from rebinding.experiments.tracing.summary import by_role
 from rebinding.world.designs import TRACING_MODES, DesignError
 from rebinding.world.prompts import PromptError
 from tests.close import allowance

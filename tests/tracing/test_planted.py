@@ -14,9 +14,9 @@ import pandas as pd
 import pytest
 
 from rebinding.evidence import Evidence
-from rebinding.experiments.readout_diagnostic import diagnose
-from rebinding.experiments.tracing_modes import trace_design
-from rebinding.experiments.tracing_summary import by_role, by_token
+from rebinding.experiments.tracing.diagnostic import diagnose
+from rebinding.experiments.tracing.modes import trace_design
+from rebinding.experiments.tracing.summary import by_role, by_token
 from rebinding.planted import build
 from rebinding.surgery import TorchSurgeon, derive
 from rebinding.world.designs import Design, design

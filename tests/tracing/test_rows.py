@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from rebinding.evidence import Evidence, EvidenceError
-from rebinding.experiments.tracing import TracedPair
-from rebinding.experiments.tracing_rows import names_of, scores
-from rebinding.experiments.tracing_summary import by_role, by_token, effects, normalised
+from rebinding.experiments.tracing.maps import TracedPair
+from rebinding.experiments.tracing.rows import names_of, scores
+from rebinding.experiments.tracing.summary import by_role, by_token, effects, normalised
 from tests.tracing.naive import plain
 
 

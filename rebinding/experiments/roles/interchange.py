@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from rebinding.evidence import Evidence
-from rebinding.experiments.directions import Head, by_layer
+from rebinding.experiments.binding.directions import Head, by_layer
 from rebinding.experiments.readout import BLOCK, blocks, logits_of
 from rebinding.experiments.tokens import positions, token_batch
 from rebinding.paper.numbers import ROLE_OF_GROUP, Group

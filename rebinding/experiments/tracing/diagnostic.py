@@ -25,8 +25,8 @@ from rebinding.evidence.blocks import Tick, in_blocks
 from rebinding.evidence.store import Shelf
 from rebinding.experiments.readout import BLOCK, logits_of
 from rebinding.experiments.tokens import positions, token_batch
-from rebinding.experiments.tracing import TracedPair
-from rebinding.experiments.tracing_modes import described, traced_pair
+from rebinding.experiments.tracing.maps import TracedPair
+from rebinding.experiments.tracing.modes import described, traced_pair
 from rebinding.surgery import Edit, Read, Surgeon
 from rebinding.world.answers import AnswerRule
 from rebinding.world.designs import Design

@@ -29,7 +29,7 @@ from torch import Tensor
 from rebinding.evidence import Evidence
 from rebinding.evidence.blocks import Tick, in_blocks
 from rebinding.evidence.store import Shelf
-from rebinding.experiments.patching import Block, Component, Scope, receiver_run, sender_run
+from rebinding.experiments.circuit.patching import Block, Component, Scope, receiver_run, sender_run
 from rebinding.experiments.tokens import positions, token_batch
 from rebinding.surgery import Read, Recording, Surgeon
 from rebinding.world.prompts import Encoded

@@ -10,7 +10,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rebinding.experiments.directions import KINDS, Directions, Head, KeyKind, by_layer, published_noise, unit_noise
+from rebinding.experiments.binding.directions import (
+    KINDS,
+    Directions,
+    Head,
+    KeyKind,
+    by_layer,
+    published_noise,
+    unit_noise,
+)
 from rebinding.surgery import Anatomy, SurgeryError
 from rebinding.surgery.sites import Scope
 

@@ -10,8 +10,8 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from rebinding.experiments.conditions import Condition
-from rebinding.experiments.directions import KINDS
+from rebinding.experiments.binding.conditions import Condition
+from rebinding.experiments.binding.directions import KINDS
 from rebinding.experiments.tokens import positions
 from rebinding.surgery import SurgeryError
 from rebinding.world.prompts import Encoded

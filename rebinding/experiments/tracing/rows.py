@@ -24,7 +24,7 @@ import pandas as pd
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from rebinding.experiments.tracing import TracedPair
+    from rebinding.experiments.tracing.maps import TracedPair
 
 PLACES = ("context_box[", "context_object[", "swap_first", "swap_second", "swap_period", "question_box", "readout")
 """How the names of roles by place begin; other roles are named by what they do."""

@@ -11,7 +11,7 @@ import pandas as pd
 
 from rebinding.evidence import Evidence
 from rebinding.evidence.store import Shelf
-from rebinding.experiments.paths import PAPER, Head, PathSettings, Scene, Stage, score_stage
+from rebinding.experiments.circuit.paths import PAPER, Head, PathSettings, Scene, Stage, score_stage
 from rebinding.paper.circuit import Circuit, CircuitHead
 from rebinding.surgery import Surgeon
 

@@ -14,7 +14,7 @@ from rebinding.evidence import Evidence
 from rebinding.evidence.store import Shelf
 from rebinding.experiments.readout import BLOCK, logits_of
 from rebinding.experiments.tokens import token_batch
-from rebinding.experiments.tracing import TracedPair, trace
+from rebinding.experiments.tracing.maps import TracedPair, trace
 from rebinding.surgery import Read, Surgeon
 from rebinding.world.answers import AnswerRule
 from rebinding.world.designs import TRACING_MODES, Design, DesignError, Pair, tracing_mode

@@ -8,7 +8,7 @@ other way round. If a head matches binding IDs, either edit moves its attention 
 chosen query heads that share it are averaged. `scope="head"` gives each chosen query head its own edited copy.
 
 For every case, condition, draw and head the attention on every slot's box and object token is kept, before and after,
-so the read-out set and the measures are chosen afterwards (`rebinding.experiments.binding_measures`).
+so the read-out set and the measures are chosen afterwards (`rebinding.experiments.binding.measures`).
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ import torch
 from torch import Tensor
 
 from rebinding.evidence import Evidence
-from rebinding.experiments.binding_cases import Cases, Slots, cases_of
-from rebinding.experiments.conditions import PUBLISHED_CONDITIONS, Condition, Shift, shift_of
-from rebinding.experiments.directions import KINDS, SITES, Directions, Head, averaged_in_groups, by_layer
+from rebinding.experiments.binding.cases import Cases, Slots, cases_of
+from rebinding.experiments.binding.conditions import PUBLISHED_CONDITIONS, Condition, Shift, shift_of
+from rebinding.experiments.binding.directions import KINDS, SITES, Directions, Head, averaged_in_groups, by_layer
 from rebinding.experiments.readout import BLOCK, blocks, logits_of
 from rebinding.experiments.tokens import positions, token_batch
 from rebinding.surgery import Edit, Read, Surgeon, SurgeryError

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import torch
 
-from rebinding.experiments.tracing import cells_of, work_of
+from rebinding.experiments.tracing.maps import cells_of, work_of
 from rebinding.surgery import Anatomy
 
 

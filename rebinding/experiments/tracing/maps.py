@@ -24,7 +24,7 @@ from rebinding.evidence.blocks import Tick, in_blocks
 from rebinding.evidence.store import Shelf
 from rebinding.experiments.readout import BLOCK, logits_of
 from rebinding.experiments.tokens import token_batch
-from rebinding.experiments.tracing_rows import rows_of
+from rebinding.experiments.tracing.rows import rows_of
 from rebinding.surgery import Edit, Read, Surgeon
 from rebinding.world.prompts import Encoded, PromptError, aligned
 
@@ -78,7 +78,7 @@ def trace(
     block: int = BLOCK,
     progress: bool | None = None,
 ) -> Evidence:
-    """The map of one mode: one row per pair x layer x token (columns: `rebinding.experiments.tracing_rows`).
+    """The map of one mode: one row per pair x layer x token (columns: `rebinding.experiments.tracing.rows`).
 
     `layers` are inputs of decoder layers, all of them by default; `tokens` all by default. `run_no_ops` runs the cells
     that cannot change anything as well: slower, the same numbers.

@@ -1,0 +1,1 @@
+"""Section 3: the residual interchange map, cell by cell, and the readout diagnostic."""
