@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 import torch
 
-from rebinding.planted.architectures import ARCHITECTURES
+from rebinding.planted.compiler.architectures import ARCHITECTURES
 from rebinding.planted.plant import GRADED, MECHANISMS, Plant, Specification, build, parse
 from rebinding.world.designs import Design, design
 from rebinding.world.prompts import Encoder, Prompt

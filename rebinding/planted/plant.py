@@ -10,17 +10,17 @@ from types import MappingProxyType
 from typing import Any
 
 from rebinding.paper.circuit import CircuitHead
-from rebinding.planted import global_, lexical, pointer, recency
-from rebinding.planted.architectures import ARCHITECTURES
-from rebinding.planted.compile import Compiled, compile_wiring
-from rebinding.planted.linter import lint
-from rebinding.planted.packing import Seat
+from rebinding.planted.compiler.architectures import ARCHITECTURES
+from rebinding.planted.compiler.compile import Compiled, compile_wiring
+from rebinding.planted.compiler.linter import lint
+from rebinding.planted.compiler.packing import Seat
+from rebinding.planted.language.template import check_prompt, check_tokenizer
+from rebinding.planted.language.wiring import Softness, Wiring, WiringError
+from rebinding.planted.mechanisms import global_, lexical, pointer, recency
 from rebinding.planted.printed import pointer_numbers
-from rebinding.planted.template import check_prompt, check_tokenizer
 from rebinding.planted.tokenizer import build_tokenizer
 from rebinding.planted.truth import Truth, truth_of
 from rebinding.planted.variants import Variant, variant_of
-from rebinding.planted.wiring import Softness, Wiring, WiringError
 from rebinding.world.prompts import Encoded
 
 MECHANISMS: Mapping[str, Callable[[int], Wiring]] = MappingProxyType(

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from rebinding.planted.pointer import ECHO_LOGIT, FOUND, OBJECT_LOGIT, WANTED
-from rebinding.planted.wiring import GRADED_GAP, Softness
+from rebinding.planted.language.wiring import GRADED_GAP, Softness
+from rebinding.planted.mechanisms.pointer import ECHO_LOGIT, FOUND, OBJECT_LOGIT, WANTED
 
 BOXES, ASKED, ANSWER = 3, 0, 1
 THING_PREFERENCE = 0.25

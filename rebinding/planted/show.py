@@ -7,8 +7,8 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
+from rebinding.planted.language.wiring import Line
 from rebinding.planted.plant import Plant, build, parse
-from rebinding.planted.wiring import Line
 
 WIDTH = 110
 

@@ -9,14 +9,14 @@ import pytest
 import torch
 
 from rebinding.planted import MECHANISMS, WiringError
-from rebinding.planted.layout import lay_out
-from rebinding.planted.linter import check_distances, lint
-from rebinding.planted.packing import seat
-from rebinding.planted.pointer import wiring
-from rebinding.planted.template import TemplateError, check_tokenizer
+from rebinding.planted.compiler.layout import lay_out
+from rebinding.planted.compiler.linter import check_distances, lint
+from rebinding.planted.compiler.packing import seat
+from rebinding.planted.language.template import TemplateError, check_tokenizer
+from rebinding.planted.language.wiring import Line, Softness, Wiring, expression
+from rebinding.planted.mechanisms.pointer import wiring
 from rebinding.planted.tokenizer import build_tokenizer
 from rebinding.planted.variants import VARIANTS, vary
-from rebinding.planted.wiring import Line, Softness, Wiring, expression
 
 GRADED = Softness.of(0.75)
 

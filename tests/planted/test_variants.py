@@ -12,13 +12,13 @@ from torch import Tensor
 from fixtures.study import PLANTED
 from rebinding.paper.numbers import PublishedNumber
 from rebinding.planted import MECHANISMS, VARIANTS, WiringError
-from rebinding.planted.linter import lint
+from rebinding.planted.compiler.linter import lint
+from rebinding.planted.language.wiring import Softness
 from rebinding.planted.truth import truth_of
 from rebinding.planted.variants import vary
 from rebinding.planted.variants.circuits import JUDGED, SEEN, remembered
 from rebinding.planted.variants.papers import APART
 from rebinding.planted.variants.variant import extended
-from rebinding.planted.wiring import Softness
 from rebinding.runs.bench import DISCOVERY, EVALUATION, PRUNING
 from rebinding.world.designs import DesignName, design
 from rebinding.world.prompts import Encoded, Encoder

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from rebinding.planted.language.wiring import Wiring, WiringError
 from rebinding.planted.variants.circuits import CIRCUITS
 from rebinding.planted.variants.heads import HEADS
 from rebinding.planted.variants.papers import PAPERS
 from rebinding.planted.variants.tracing import TRACING
 from rebinding.planted.variants.variant import Variant
-from rebinding.planted.wiring import Wiring, WiringError
 
 __all__ = ["VARIANTS", "Variant", "variant_of", "vary"]
 

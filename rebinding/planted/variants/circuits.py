@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from rebinding.planted.features import BASE
-from rebinding.planted.pointer import ECHO_LOGIT, FOUND, OBJECT_LOGIT, WANTED
+from rebinding.planted.language.features import BASE
+from rebinding.planted.language.wiring import Line, Wiring
+from rebinding.planted.mechanisms.pointer import ECHO_LOGIT, FOUND, OBJECT_LOGIT, WANTED
 from rebinding.planted.variants.variant import Change, Heads, Variant, edited, extended, undeclared, without
-from rebinding.planted.wiring import Line, Wiring
 from rebinding.world.designs import design
 from rebinding.world.words import OBJECTS
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from rebinding.planted.features import BASE
-from rebinding.planted.pointer import FOUND, WANTED
+from rebinding.planted.language.features import BASE
+from rebinding.planted.language.wiring import Line, Wiring
+from rebinding.planted.mechanisms.pointer import FOUND, WANTED
 from rebinding.planted.variants.variant import Change, Variant, edited, extended, undeclared
-from rebinding.planted.wiring import Line, Wiring
 
 COPYING = f"{FOUND} found + {WANTED} want = slot"
 SHARP = 30.0

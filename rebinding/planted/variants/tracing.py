@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from rebinding.planted.template import STOP_AFTER_LABEL, STOP_BEFORE_QUESTION
+from rebinding.planted.language.template import STOP_AFTER_LABEL, STOP_BEFORE_QUESTION
+from rebinding.planted.language.wiring import Line, Wiring
 from rebinding.planted.variants.variant import Variant, edited, without
-from rebinding.planted.wiring import Line, Wiring
 
 
 def _shortcut(wiring: Wiring) -> Wiring:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from rebinding.paper.circuit import CircuitHead
-from rebinding.planted.wiring import Line, Wiring
+from rebinding.planted.language.wiring import Line, Wiring
 
 Change: TypeAlias = Callable[[Wiring], Wiring]
 Heads: TypeAlias = tuple[CircuitHead, ...]

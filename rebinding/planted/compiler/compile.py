@@ -9,14 +9,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rebinding.planted.architectures import Family, Shape, empty_model, family, frequencies
-from rebinding.planted.features import CONSTANT, embedding
-from rebinding.planted.layout import BALLAST, NOISE, Layout, lay_out
-from rebinding.planted.linter import check_distances
-from rebinding.planted.packing import Seat, seat
-from rebinding.planted.rope import gap
-from rebinding.planted.weights import Projections, Scale, constant, write_decoy, write_line, zeros
-from rebinding.planted.wiring import GATE, Softness, Wiring, WiringError
+from rebinding.planted.compiler.architectures import Family, Shape, empty_model, family, frequencies
+from rebinding.planted.compiler.layout import BALLAST, NOISE, Layout, lay_out
+from rebinding.planted.compiler.linter import check_distances
+from rebinding.planted.compiler.packing import Seat, seat
+from rebinding.planted.compiler.weights import Projections, Scale, constant, write_decoy, write_line, zeros
+from rebinding.planted.language.features import CONSTANT, embedding
+from rebinding.planted.language.rope import gap
+from rebinding.planted.language.wiring import GATE, Softness, Wiring, WiringError
 
 HEAD_DIM = 64
 INTERMEDIATE = 48

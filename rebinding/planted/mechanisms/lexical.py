@@ -8,10 +8,10 @@ fetches that label (`fetch`), finds the tokens that bear it (`match`), and the o
 
 from __future__ import annotations
 
-from rebinding.planted.features import BASE
-from rebinding.planted.parts import grammar
-from rebinding.planted.pointer import FOUND, WANTED
-from rebinding.planted.wiring import Line, Wiring
+from rebinding.planted.language.features import BASE
+from rebinding.planted.language.parts import grammar
+from rebinding.planted.language.wiring import Line, Wiring
+from rebinding.planted.mechanisms.pointer import FOUND, WANTED
 
 LOGIT = 5.0
 """Logits of the answer; clearly fewer than the pointer's, so that their margins can be told apart."""

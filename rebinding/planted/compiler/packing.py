@@ -15,9 +15,9 @@ from typing import TypeAlias
 
 from torch import Tensor
 
-from rebinding.planted.layout import Layout
-from rebinding.planted.rope import FAST, slow_dimensions
-from rebinding.planted.wiring import Line, WiringError
+from rebinding.planted.compiler.layout import Layout
+from rebinding.planted.language.rope import FAST, slow_dimensions
+from rebinding.planted.language.wiring import Line, WiringError
 
 Piece: TypeAlias = tuple[str, str]
 """What a stretch of key or value dimensions holds: a kind of use, and the text of the expression it reads."""

@@ -11,9 +11,9 @@ Any number of swaps works, as long as no box is swapped twice.
 
 from __future__ import annotations
 
-from rebinding.planted.features import BASE
-from rebinding.planted.parts import anchors, grammar
-from rebinding.planted.wiring import Line, Wiring
+from rebinding.planted.language.features import BASE
+from rebinding.planted.language.parts import anchors, grammar
+from rebinding.planted.language.wiring import Line, Wiring
 
 OBJECT_LOGIT, ECHO_LOGIT = 4.5, 3.5
 """Logits of the answer from the object's own token, and from the object as `match` saw it."""

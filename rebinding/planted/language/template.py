@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from rebinding.planted.rope import LONGEST
-from rebinding.planted.wiring import WiringError
+from rebinding.planted.language.rope import LONGEST
+from rebinding.planted.language.wiring import WiringError
 from rebinding.world.boxes import Contains, Story, Swap, labels_of
 
 if TYPE_CHECKING:

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from rebinding.planted.layout import NOISE, Layout
-from rebinding.planted.packing import Seat
-from rebinding.planted.rope import phases, position_dimensions
-from rebinding.planted.wiring import GATE, Softness, gain, strengths, threshold
+from rebinding.planted.compiler.layout import NOISE, Layout
+from rebinding.planted.compiler.packing import Seat
+from rebinding.planted.language.rope import phases, position_dimensions
+from rebinding.planted.language.wiring import GATE, Softness, gain, strengths, threshold
 
 LOUD = 2.0
 """Factor by which kinds of tokens are larger in a key than content, and correspondingly smaller in a query.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rebinding.planted.template import LABEL, OBJECT, SENTENCE
-from rebinding.planted.wiring import Line
+from rebinding.planted.language.template import LABEL, OBJECT, SENTENCE
+from rebinding.planted.language.wiring import Line
 
 
 def grammar() -> Line:

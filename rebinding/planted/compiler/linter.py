@@ -7,8 +7,8 @@
    one for each group.
 
 Two rules need the model's sizes and are checked where these are known: no alias of a distance within the longest prompt
-(`check_distances`), and no collision within a KV group (`rebinding.planted.packing`). Prompts and tokenizers of another
-template are refused by `rebinding.planted.template`.
+(`check_distances`), and no collision within a KV group (`rebinding.planted.compiler.packing`). Prompts and tokenizers of
+another template are refused by `rebinding.planted.language.template`.
 """
 
 from __future__ import annotations
@@ -17,9 +17,18 @@ from collections import Counter
 
 from torch import Tensor
 
-from rebinding.planted.features import ALIASES, BASE
-from rebinding.planted.rope import GAP, gap
-from rebinding.planted.wiring import GATE, Expression, Line, Softness, Wiring, WiringError, expression, strengths
+from rebinding.planted.language.features import ALIASES, BASE
+from rebinding.planted.language.rope import GAP, gap
+from rebinding.planted.language.wiring import (
+    GATE,
+    Expression,
+    Line,
+    Softness,
+    Wiring,
+    WiringError,
+    expression,
+    strengths,
+)
 
 KINDS = frozenset({"start", "marker", "dot", "colon", "letter", "thing", "train", "rehearsed", "odd", "cue", *ALIASES})
 """What may gate a query or a key."""

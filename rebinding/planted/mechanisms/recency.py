@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from rebinding.planted import pointer
-from rebinding.planted.wiring import Line, Wiring
+from rebinding.planted.language.wiring import Line, Wiring
+from rebinding.planted.mechanisms import pointer
 
 STEP = 2.0
 """Nats by which a slot is preferred to the one before it."""

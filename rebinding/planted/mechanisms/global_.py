@@ -10,10 +10,10 @@ Any number of swaps works, as long as no box is swapped twice. No head binds by 
 
 from __future__ import annotations
 
-from rebinding.planted.features import BASE
-from rebinding.planted.parts import anchors, grammar
-from rebinding.planted.template import STOP_BEFORE_QUESTION
-from rebinding.planted.wiring import Line, Wiring
+from rebinding.planted.language.features import BASE
+from rebinding.planted.language.parts import anchors, grammar
+from rebinding.planted.language.template import STOP_BEFORE_QUESTION
+from rebinding.planted.language.wiring import Line, Wiring
 
 LOGIT = 5.0
 """Logits of the answer; clearly fewer than the pointer's, so that their margins can be told apart."""

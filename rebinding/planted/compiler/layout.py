@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from rebinding.planted.features import ALIASES, BASE, CONSTANT
-from rebinding.planted.wiring import Expression, WiringError, expression
+from rebinding.planted.language.features import ALIASES, BASE, CONSTANT
+from rebinding.planted.language.wiring import Expression, WiringError, expression
 
 NOISE, BALLAST = "noise", "ballast"
 NOISE_SIZE = 16

@@ -1,0 +1,1 @@
+"""The four mechanisms, each a wiring."""
