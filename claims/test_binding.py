@@ -9,10 +9,10 @@ import numpy as np
 
 from claims.rows import judges
 from claims.samples import correct, difference_of_correct, shift
-from fixtures.study import Study
 from rebinding.evidence import Evidence
 from rebinding.experiments.binding.conditions import PUBLISHED_RANDOM
 from rebinding.paper.claim import Claim
+from rebinding.study.study import Study
 from rebinding.verdicts import Verdict, effect, no_effect, not_applicable, ordering, value, value_unidentified
 from rebinding.verdicts.sentences import LEVEL, Part, all_of
 

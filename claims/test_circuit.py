@@ -9,12 +9,12 @@ import numpy as np
 
 from claims.rows import judges
 from claims.samples import lost, of_circuit, of_random, over_random, reselected
-from fixtures.study import Study
 from rebinding.evidence import Evidence
 from rebinding.experiments.circuit.discovery import LEAST
 from rebinding.paper.claim import Claim
 from rebinding.paper.numbers import share_kept
-from rebinding.runs.circuit import FULL, ORDERS, STAGES, left
+from rebinding.study.circuit import FULL, ORDERS, STAGES, left
+from rebinding.study.study import Study
 from rebinding.verdicts import (
     Verdict,
     effect,

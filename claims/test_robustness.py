@@ -9,8 +9,8 @@ import numpy as np
 
 from claims.rows import judges
 from claims.samples import balanced, over_random, shift
-from fixtures.study import Study
 from rebinding.paper.claim import Claim
+from rebinding.study.study import Study
 from rebinding.verdicts import Verdict, effect, guarded, no_effect, ordering
 from rebinding.verdicts.sentences import Part, all_of
 

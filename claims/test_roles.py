@@ -7,8 +7,8 @@ from typing import Any
 
 from claims.rows import judges
 from claims.samples import of_group
-from fixtures.study import Study
 from rebinding.paper.claim import Claim
+from rebinding.study.study import Study
 from rebinding.verdicts import Verdict, effect, not_applicable, ordering, value
 from rebinding.verdicts.sentences import Part, all_of, any_of
 

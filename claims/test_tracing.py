@@ -8,9 +8,9 @@ from typing import Any
 
 from claims.rows import judges
 from claims.samples import Array, all_layers, base, restored, room
-from fixtures.study import Study
 from rebinding.evidence import Evidence
 from rebinding.paper.claim import Claim
+from rebinding.study.study import Study
 from rebinding.verdicts import (
     Gate,
     Outcome,

@@ -29,7 +29,7 @@ class Subject:
     """A loaded model that passed its self-check, with its tokenizer and the chat form it is asked in.
 
     `opened` gives the model: at once where it has been loaded, later where what it is was known beforehand
-    (`rebinding.runs.remembered`); then `told` is its fingerprint. `device` is where token ids go. `revision` is the
+    (`rebinding.study.plants`); then `told` is its fingerprint. `device` is where token ids go. `revision` is the
     commit that was loaded, if the model came from the Hub.
     """
 

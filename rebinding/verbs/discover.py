@@ -13,7 +13,8 @@ from rebinding.evidence.store import Shelf, Store, default_root
 from rebinding.experiments.circuit.discovery import LEAST, discover
 from rebinding.experiments.circuit.patching import Scope
 from rebinding.experiments.circuit.paths import PAPER, PAPER_LITERAL, Frozen, PathSettings, Scene, Stage
-from rebinding.paper.circuit import Owner, save
+from rebinding.paper.circuit import save
+from rebinding.study.circuit import owner_of
 from rebinding.subjects import Subject, load
 from rebinding.world.designs import DESIGNS, NOISE_KINDS, Design, design
 from rebinding.world.prompts import Encoder
@@ -98,11 +99,6 @@ def scene_of(encoder: Encoder, drawn: Design, ids: range, noise: str) -> Scene:
     corrupt = encoder.encode(pair.counterfactual for pair in pairs)
     labels = torch.tensor([encoder.answer_token(pair.original.answer) for pair in pairs])
     return Scene(tuple(ids), tuple(clean), tuple(corrupt), labels)
-
-
-def owner_of(subject: Subject) -> Owner:
-    """The model as a circuit file names it."""
-    return Owner(subject.name, subject.fingerprint, subject.anatomy.n_layers, subject.anatomy.n_heads)
 
 
 def _shelf(subject: Subject, root: Path | None) -> Shelf:

@@ -28,46 +28,46 @@ def on(model: str, *claims: str) -> tuple[tuple[str, str], ...]:
     return tuple((claim, model) for claim in claims)
 
 
-EXPERIMENTS, RUNS = "rebinding/experiments", "rebinding/runs"
+EXPERIMENTS, STUDY = "rebinding/experiments", "rebinding/study"
 MUTANTS = (
     Mutant(
         "flip a sign",
-        f"{EXPERIMENTS}/conditions.py",
+        f"{EXPERIMENTS}/binding/conditions.py",
         "q, at_j = directions.query_shift(i, j),",
         "q, at_j = -directions.query_shift(i, j),",
         on(POINTER, "binding.q_redirects", "binding.qk_cancels"),
     ),
     Mutant(
         "swap i and j",
-        f"{EXPERIMENTS}/binding_measures.py",
+        f"{EXPERIMENTS}/binding/measures.py",
         "values[lines, j] - values[lines, i]",
         "values[lines, i] - values[lines, j]",
         on(POINTER, "binding.k_redirects", "binding.table.q.dR"),
     ),
     Mutant(
         "skip an edit",
-        f"{EXPERIMENTS}/binding.py",
+        f"{EXPERIMENTS}/binding/shifts.py",
         "if shift.q is not None:",
         "if shift.q is not None and values is not None:",
         on(POINTER, "binding.q_redirects", "binding.table.q.switch"),
     ),
     Mutant(
         "give the clean run back",
-        f"{EXPERIMENTS}/tracing.py",
+        f"{EXPERIMENTS}/tracing/maps.py",
         "logits[source, layer, column] = found[:, 0].cpu()",
         "logits[source, layer, column] = base[source]",
         on(POINTER, "tracing.boxes_emerge_after_swap", "tracing.object_direct"),
     ),
     Mutant(
         "patch a prompt with itself",
-        f"{EXPERIMENTS}/roles.py",
+        f"{EXPERIMENTS}/roles/interchange.py",
         "given = _read(block.surgeon, block.other, block.counterfactuals, heads, place)",
         "given = _read(block.surgeon, block.own, block.originals, heads, place)",
         on(POINTER, "roles.b_moves_pointer", "roles.b_is_the_pointer"),
     ),
     Mutant(
         "score the full model in place of the circuit",
-        f"{EXPERIMENTS}/circuits.py",
+        f"{EXPERIMENTS}/circuit/ablation.py",
         "        shards.append(Evidence(",
         "        whole = full_model(surgeon, prompts[where], part, ids[where]).rows\n"
         '        values = torch.tensor(whole[["label_logit", "margin", "hit", "probability"]].to_numpy(float))\n'
@@ -77,14 +77,14 @@ MUTANTS = (
     ),
     Mutant(
         "read the wrong position",
-        f"{EXPERIMENTS}/binding.py",
+        f"{EXPERIMENTS}/binding/shifts.py",
         'readout = positions(cases.prompts, "readout")[cases.source].repeat(copies)[:, None]',
         'readout = positions(cases.prompts, "readout")[cases.source].repeat(copies)[:, None] - 1',
         on(POINTER, "binding.q_redirects", "binding.table.k_both.dR"),
     ),
     Mutant(
         "leak to the KV group",
-        f"{RUNS}/binding.py",
+        f"{STUDY}/binding.py",
         'Variation(TABLE, scope="head")',
         "Variation(TABLE)",
         on("planted:recency+leak", "robust.no_kv_leak"),
@@ -98,7 +98,7 @@ MUTANTS = (
     ),
     Mutant(
         "count slots from one",
-        f"{EXPERIMENTS}/binding_cases.py",
+        f"{EXPERIMENTS}/binding/cases.py",
         'roles = [f"context_{kind}[{slot}]"',
         'roles = [f"context_{kind}[{(slot + 1) % slots}]"',
         on(POINTER, "binding.q_redirects", "binding.table.q.dR"),
@@ -120,14 +120,14 @@ MUTANTS = (
     ),
     Mutant(
         "ablate to zero",
-        f"{RUNS}/circuit.py",
+        f"{STUDY}/circuit.py",
         "return {str(layer): mean for",
         "return {str(layer): 0 * mean for",
         on(POINTER, "circuit.recovers_accuracy", "circuit.e_prime"),
     ),
     Mutant(
         "call the circuit random",
-        f"{RUNS}/circuit.py",
+        f"{STUDY}/circuit.py",
         'random = {f"random {number}": one for',
         'random = {f"random {number}": circuit for',
         on(POINTER, "circuit.beats_random", "circuit.random_baseline"),
@@ -141,7 +141,7 @@ MUTANTS = (
     ),
     Mutant(
         "judge what a model cannot do",
-        "fixtures/study.py",
+        f"{STUDY}/study.py",
         "return above_chance(found.rows",
         "return above_chance(1 + 0 * found.rows",
         on(POINTER, "robust.more_operations"),

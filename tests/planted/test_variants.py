@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from fixtures.study import PLANTED
 from rebinding.paper.numbers import PublishedNumber
 from rebinding.planted import MECHANISMS, VARIANTS, WiringError
 from rebinding.planted.compiler.linter import lint
@@ -19,7 +18,8 @@ from rebinding.planted.variants import vary
 from rebinding.planted.variants.circuits import JUDGED, SEEN, remembered
 from rebinding.planted.variants.papers import APART
 from rebinding.planted.variants.variant import extended
-from rebinding.runs.bench import DISCOVERY, EVALUATION, PRUNING
+from rebinding.study.bench import DISCOVERY, EVALUATION, PRUNING
+from rebinding.study.study import PLANTED
 from rebinding.world.designs import DesignName, design
 from rebinding.world.prompts import Encoded, Encoder
 from tests.planted.bench import encoded, margins, plant

@@ -12,7 +12,7 @@ from rebinding.evidence.store import Store, StoreWarning
 from rebinding.experiments.binding.directions import Head
 from rebinding.paper.circuit import Circuit
 from rebinding.planted import build
-from rebinding.runs import Bench, binding, circuit
+from rebinding.study import Bench, binding, circuit
 from rebinding.subjects import Subject, load
 from rebinding.world.designs import DesignName
 
@@ -113,5 +113,5 @@ def test_within_a_bench_nothing_is_read_twice(subject: Subject) -> None:
         return {"a": torch.ones(1)}
 
     for settings in ({"n": 1}, {"n": 1}, {"n": 2}):
-        own.activations("means", "rebinding.runs.circuit", settings, compute)
+        own.activations("means", "rebinding.study.circuit", settings, compute)
     assert len(counted) == 2

@@ -13,8 +13,8 @@ import torch
 from rebinding.evidence.store import Store
 from rebinding.experiments.tokens import token_batch
 from rebinding.planted import build, parse
-from rebinding.runs import remembered
-from rebinding.runs.remembered import SUBJECTS, declared, load_remembered
+from rebinding.study import plants as remembered
+from rebinding.study.plants import SUBJECTS, declared, load_remembered
 from rebinding.subjects import Subject, load
 from rebinding.subjects.errors import ChangedSubject
 from rebinding.surgery import Read

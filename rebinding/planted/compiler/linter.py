@@ -7,8 +7,8 @@
    one for each group.
 
 Two rules need the model's sizes and are checked where these are known: no alias of a distance within the longest prompt
-(`check_distances`), and no collision within a KV group (`rebinding.planted.compiler.packing`). Prompts and tokenizers of
-another template are refused by `rebinding.planted.language.template`.
+(`check_distances`), and no collision within a KV group (`rebinding.planted.compiler.packing`). Prompts and tokenizers
+of another template are refused by `rebinding.planted.language.template`.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from rebinding.experiments.binding.conditions import MATCHED_RANDOM, PUBLISHED_C
 from rebinding.experiments.binding.directions import Directions, Head, Point, measure_directions
 from rebinding.experiments.binding.shifts import run_binding
 from rebinding.paper.circuit import Circuit
-from rebinding.runs.bench import DIRECTIONS, EVALUATION, Bench
+from rebinding.study.bench import DIRECTIONS, EVALUATION, Bench
 from rebinding.surgery.sites import Scope
 from rebinding.world.designs import DesignName
 

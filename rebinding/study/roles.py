@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 from rebinding.evidence import Evidence
 from rebinding.experiments.roles.interchange import MODES, Mode, RolePair, run_roles
 from rebinding.paper.circuit import Circuit
-from rebinding.runs.bench import EVALUATION, Bench
+from rebinding.study.bench import EVALUATION, Bench
 from rebinding.world.designs import DesignName
 
 PairKind: TypeAlias = Literal["pointer", "content_control"]

@@ -14,8 +14,9 @@ from rebinding.experiments.circuit.discovery import Discovery, discover
 from rebinding.experiments.circuit.paths import PAPER, PAPER_LITERAL, Head, PathSettings, Scene, Stage, score_stage
 from rebinding.experiments.circuit.pruning import Score, over_orders
 from rebinding.experiments.circuit.random_circuits import draw_circuits
-from rebinding.paper.circuit import Circuit, CircuitHead
-from rebinding.runs.bench import DISCOVERY, EVALUATION, MEANS, PRUNING, Bench
+from rebinding.paper.circuit import Circuit, CircuitHead, Owner
+from rebinding.study.bench import DISCOVERY, EVALUATION, MEANS, PRUNING, Bench
+from rebinding.subjects import Subject
 from rebinding.world.designs import Design, DesignName
 from rebinding.world.prompts import Encoded
 
@@ -28,6 +29,11 @@ ORDERS = 8
 STAGES: dict[str, Stage] = {stage.group: stage for stage in PAPER} | {"D literal": PAPER_LITERAL[3]}
 FULL = "full model"
 Beside: TypeAlias = Literal["groups", "heads", "random"]
+
+
+def owner_of(subject: Subject) -> Owner:
+    """The model as a circuit file names it."""
+    return Owner(subject.name, subject.fingerprint, subject.anatomy.n_layers, subject.anatomy.n_heads)
 
 
 def scene(bench: Bench, n: int) -> Scene:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rebinding.evidence import Evidence
 from rebinding.experiments.tracing.diagnostic import diagnose
 from rebinding.experiments.tracing.modes import trace_design, traced_pair
-from rebinding.runs.bench import EVALUATION, Bench
+from rebinding.study.bench import EVALUATION, Bench
 from rebinding.world.designs import Design, DesignName
 
 WIDE = 5

@@ -1,0 +1,28 @@
+"""What was asked for: the models, and how their claims are to be judged."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from rebinding.evidence.store import Store
+from rebinding.study.asked import Asked
+from rebinding.world.designs import DesignName
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The run as a whole. `samples`, `circuit` and `dtype` None stand for what each claim, or model, has by itself;
+    `remote`: models run on NDIF, and none of their weights are needed here."""
+
+    models: tuple[Asked, ...]
+    samples: int | None
+    design: DesignName
+    circuit: str | None
+    dtype: str | None
+    device: str
+    remote: bool
+    store: Store | None
+    report: Path | None
+    strict: bool
+    skip_unavailable: bool
