@@ -2,7 +2,7 @@
 
 import sys
 
-from rebinding.cli import main
+from rebinding.verbs.verbs import main
 
 if __name__ == "__main__":
     sys.exit(main())

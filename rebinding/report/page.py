@@ -19,10 +19,10 @@ from markupsafe import Markup
 from rebinding.evidence.store import Store
 from rebinding.report import differences
 from rebinding.report.drawn import HEIGHT, WIDTH, number
+from rebinding.report.figures.kept import drawn
+from rebinding.report.figures.plates import PLATES
 from rebinding.report.folder import Model, Run, read
-from rebinding.report.kept import drawn
 from rebinding.report.parts import Picture, Pictures, in_order, parts
-from rebinding.report.plates import PLATES
 from rebinding.report.provenance import SEEDS, Origins, origins
 from rebinding.report.stopped import Stopped, stopped
 from rebinding.report.summary import MARKS, Summary, plural, summarise

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from rebinding.report.drawn import Histogram, Strip, histogram, strip
+from rebinding.report.figures.plates import PLATES, Plate
 from rebinding.report.folder import Model, Run
 from rebinding.report.outline import SECTIONS, Section, section_of
-from rebinding.report.plates import PLATES, Plate
 from rebinding.report.stopped import stopped
 from rebinding.report.summary import standing
 from rebinding.report.tables import Table, tables

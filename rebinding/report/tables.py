@@ -11,8 +11,8 @@ import pandas as pd
 
 from rebinding.experiments.binding.measures import per_example
 from rebinding.paper.numbers import ALIASES, checkpoint
-from rebinding.report.drawings import largest
 from rebinding.report.drawn import number
+from rebinding.report.figures.drawings import largest
 from rebinding.report.folder import Model, Run
 from rebinding.report.intervals import LEVEL, over_prompts
 from rebinding.report.printed import quoted, written

@@ -73,7 +73,7 @@ def run(options: argparse.Namespace) -> int:
     if options.save:
         save(found.circuit, owner_of(subject), options.save)
     if options.figure:
-        from rebinding.report.circuit_figure import draw_circuit  # matplotlib only where a figure is wanted
+        from rebinding.report.figures.circuit import draw_circuit  # matplotlib only where a figure is wanted
 
         draw_circuit(found.circuit, subject.anatomy.n_layers, subject.name).savefig(options.figure)
     return 0

@@ -8,8 +8,8 @@ import pytest
 from rebinding.experiments.binding.conditions import PUBLISHED_CONDITIONS, QK, K, Q
 from rebinding.experiments.binding.measures import summary
 from rebinding.paper.numbers import number
-from rebinding.report.binding_figures import PAPERS, head_figure, printed_table, table_figure
-from rebinding.report.key_dominance import COLOURS, key_dominance_figure
+from rebinding.report.figures.binding import PAPERS, head_figure, printed_table, table_figure
+from rebinding.report.figures.key_dominance import COLOURS, key_dominance_figure
 from tests.binding.setup import random_model
 
 

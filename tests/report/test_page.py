@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from rebinding.report.drawn import histogram, strip
+from rebinding.report.figures.plates import PLATES, Plate
 from rebinding.report.folder import read
 from rebinding.report.page import html, render
-from rebinding.report.plates import PLATES, Plate
 from rebinding.report.summary import failures, sentence, standing
 from tests.report.folders import judged, make
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from fixtures.telling import luck, table
+from rebinding.report.figures.plates import PLATES
 from rebinding.report.folder import read
 from rebinding.report.page import html
-from rebinding.report.plates import PLATES
 from rebinding.report.stopped import FEW, stopped
 from rebinding.verdicts.judgement import Judgement
 from tests.report.folders import judged, make

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rebinding.cli import main
+from rebinding.verbs.verbs import main
 from tests.report.folders import judged, make
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from rebinding.cli import VERBS, main
 from rebinding.verbs.prompt import PAIRS, describe, pair_of
+from rebinding.verbs.verbs import VERBS, main
 from rebinding.world.designs import design
 from rebinding.world.prompts import Encoder
 
@@ -88,7 +88,7 @@ def test_help_lists_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
 def test_verbs_are_imported_when_they_are_called_only() -> None:
     """Asking for help loads neither torch nor transformers, and no verb."""
     code = (
-        "import sys; from rebinding.cli import main; main(['--help']);"
+        "import sys; from rebinding.verbs.verbs import main; main(['--help']);"
         "print([name for name in ('torch', 'transformers', 'rebinding.verbs') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -9,14 +9,14 @@ from matplotlib.figure import Figure
 from rebinding.evidence import Evidence
 from rebinding.experiments.tracing.modes import PANELS
 from rebinding.paper.circuit import Circuit, CircuitHead
-from rebinding.report.binding_figures import head_figure, table_figure, variation_figure
-from rebinding.report.circuit_figure import draw_circuit
+from rebinding.report.figures.binding import head_figure, table_figure, variation_figure
+from rebinding.report.figures.circuit import draw_circuit
+from rebinding.report.figures.overlap import Heads, overlap_grid
+from rebinding.report.figures.role_maps import combined_role_map, mode_role_maps
+from rebinding.report.figures.roles import role_bars
+from rebinding.report.figures.tracing import readout_figure
 from rebinding.report.folder import Model
-from rebinding.report.overlap_figure import Heads, overlap_grid
 from rebinding.report.printed import printed
-from rebinding.report.role_figures import role_bars
-from rebinding.report.role_maps import combined_role_map, mode_role_maps
-from rebinding.report.tracing_figures import readout_figure
 
 MAIN = ("q", "k_both", "qk")
 

@@ -25,6 +25,7 @@ class Verb:
 VERBS: Mapping[str, Verb] = MappingProxyType(
     {
         "discover": Verb("rebinding.verbs.discover", "find a model's circuit by path patching, print it, save it"),
+        "figures": Verb("rebinding.verbs.figures", "draw the figures of the docs"),
         "planted": Verb("rebinding.verbs.planted", "show a planted mechanism: its circuit and its truth table"),
         "prompt": Verb("rebinding.verbs.prompt", "show a pair of prompts with their roles under a model's tokenizer"),
         "report": Verb("rebinding.verbs.report", "make a report's page again from its evidence; needs no model"),

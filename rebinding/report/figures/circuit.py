@@ -6,7 +6,7 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from rebinding.paper.circuit import Circuit, CircuitHead
-from rebinding.report.style import DPI, LETTERING, OKABE_ITO, readable
+from rebinding.report.figures.style import DPI, LETTERING, OKABE_ITO, readable
 
 GROUP_COLOURS = dict(
     zip("ABCDE", (OKABE_ITO[name] for name in ("vermillion", "blue", "green", "orange", "purple")), strict=True)

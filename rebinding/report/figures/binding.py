@@ -14,8 +14,8 @@ from rebinding.evidence import Evidence
 from rebinding.experiments.binding.directions import KINDS
 from rebinding.experiments.binding.measures import Readout, per_example, per_head
 from rebinding.paper.numbers import Alias, numbers
+from rebinding.report.figures.style import LETTERING, OKABE_ITO, readable
 from rebinding.report.intervals import over_prompts
-from rebinding.report.style import LETTERING, OKABE_ITO, readable
 
 PANELS = {"dR": "change of log attention ratio", "dlogit": "change of logit margin", "switch": "share that switches"}
 OURS, PAPERS = OKABE_ITO["blue"], OKABE_ITO["vermillion"]

@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from rebinding.evidence import Evidence
-from rebinding.report.style import LETTERING, OKABE_ITO
+from rebinding.report.figures.style import LETTERING, OKABE_ITO
 
 Heads = Collection[tuple[int, int]]
 STRONGEST = "Blues"

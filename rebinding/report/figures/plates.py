@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from matplotlib.figure import Figure
 
-from rebinding.report import drawings
+from rebinding.report.figures import drawings
 from rebinding.report.folder import Model
 
 

@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 
 from rebinding.evidence import Evidence
 from rebinding.experiments.roles.interchange import group_effects
+from rebinding.report.figures.style import LETTERING, OKABE_ITO, readable
 from rebinding.report.intervals import over_prompts
-from rebinding.report.style import LETTERING, OKABE_ITO, readable
 
 WIDTH = 0.38
 PAPERS = OKABE_ITO["vermillion"]

@@ -1,7 +1,7 @@
 """The maps of section 3 at the tokens that the claims look at: layers x roles, in the order of the prompt.
 
 Claims trace no more than they need, so a role that one mode was traced at may be missing from another: those cells are
-hatched. The maps over every token are in `rebinding.report.tracing_figures`.
+hatched. The maps over every token are in `rebinding.report.figures.tracing`.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from matplotlib.patches import Patch, Rectangle
 
 from rebinding.evidence import Evidence
 from rebinding.experiments.tracing.summary import by_role
-from rebinding.report.style import LETTERING, MAP_COLOURS, PANEL_COLOURS, readable
-from rebinding.report.tracing_figures import striped
+from rebinding.report.figures.style import LETTERING, MAP_COLOURS, PANEL_COLOURS, readable
+from rebinding.report.figures.tracing import striped
 
 Grid = npt.NDArray[np.float64]
 

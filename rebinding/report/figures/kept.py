@@ -17,9 +17,9 @@ from markupsafe import Markup
 from rebinding.evidence.notes import Note
 from rebinding.evidence.sources import code_hash
 from rebinding.evidence.store import Store, digest
+from rebinding.report.figures.plates import Plate
+from rebinding.report.figures.svg import inline
 from rebinding.report.folder import Model
-from rebinding.report.plates import Plate
-from rebinding.report.svg import inline
 
 FIGURES = "figures"
 
@@ -66,6 +66,6 @@ def _content(model: Model) -> dict[str, Any]:
 def _hand() -> dict[str, str]:
     """What draws: our own source and the library."""
     return {
-        "code": code_hash("rebinding.report.plates", "rebinding.report.svg"),
+        "code": code_hash("rebinding.report.figures.plates", "rebinding.report.figures.svg"),
         "matplotlib": importlib.metadata.version("matplotlib"),
     }

@@ -1,15 +1,8 @@
-"""Figures of section 3: the combined map of the three roles, one map a mode, and the readout diagnostic.
-
-Functions take evidence and return a figure. As a command this module also makes the evidence, and writes all three:
-
-    python -m rebinding.report.tracing_figures planted:pointer docs/figures
-"""
+"""Figures of section 3: the combined map of the three roles, one map a mode, and the readout diagnostic."""
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
@@ -21,7 +14,7 @@ from matplotlib.patches import Patch
 
 from rebinding.evidence import Evidence
 from rebinding.experiments.tracing.summary import by_token
-from rebinding.report.style import DPI, LETTERING, MAP_COLOURS, PANEL_COLOURS, SITE_COLOURS, readable
+from rebinding.report.figures.style import LETTERING, MAP_COLOURS, PANEL_COLOURS, SITE_COLOURS, readable
 
 FLOOR = 0.05
 """In the combined map a role colours a cell from this normalised IIA on."""
@@ -174,42 +167,3 @@ def _mode(evidence: Evidence) -> str:
 
 def _what_is_left_out(first: int) -> str:
     return f"Tokens before {first} are the same in every pair, and patching them changes nothing." if first else ""
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Trace a subject and write the three figures. The one place here that sees a model."""
-    from rebinding.evidence.store import Store, default_root
-    from rebinding.experiments.tracing.diagnostic import diagnose
-    from rebinding.experiments.tracing.modes import PANELS, panel_mode, trace_design
-    from rebinding.subjects import load
-    from rebinding.world.designs import DESIGNS, design
-
-    parser = argparse.ArgumentParser(prog="python -m rebinding.report.tracing_figures", description=main.__doc__)
-    parser.add_argument("subject")
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--samples", type=int, default=20, metavar="N")
-    parser.add_argument("--design", choices=DESIGNS, default="published")
-    parser.add_argument("--mode", action="append", default=[], metavar="PANEL=MODE", help="another mode for a panel")
-    parser.add_argument("--store", type=Path, default=default_root(), metavar="DIR")
-    options = parser.parse_args(arguments)
-    chosen = dict(choice.split("=", 1) for choice in options.mode)
-    subject = load(options.subject)
-    surgeon, encoder = subject.surgeon(), subject.encoder()
-    plan = design(options.design, tokenizer=subject.tokenizer)
-    shelf = Store(options.store).shelf(subject=subject.fingerprint, dtype=subject.dtype)
-    common: dict[str, Any] = {"n": options.samples, "shelf": shelf}
-    modes = {panel: panel_mode(panel, chosen.get(panel)) for panel in PANELS}
-    maps = {panel: trace_design(surgeon, encoder, plan, mode=mode, **common) for panel, mode in modes.items()}
-    figures = {
-        "tracing-combined": combined_map(maps),
-        "tracing-modes": mode_maps(maps),
-        "tracing-readout": readout_figure(diagnose(surgeon, encoder, plan, **common)),
-    }
-    options.folder.mkdir(parents=True, exist_ok=True)
-    for name, figure in figures.items():
-        figure.savefig(options.folder / f"{name}.png", dpi=DPI, bbox_inches="tight")
-        print(options.folder / f"{name}.png")
-
-
-if __name__ == "__main__":
-    main()
