@@ -15,6 +15,7 @@ from rebinding.experiments.circuit.paths import PAPER, PAPER_LITERAL, Head, Path
 from rebinding.experiments.circuit.pruning import Score, over_orders
 from rebinding.experiments.circuit.random_circuits import draw_circuits
 from rebinding.paper.circuit import Circuit, CircuitHead, Owner
+from rebinding.paper.rows.circuit import ORDERS
 from rebinding.study.bench import DISCOVERY, EVALUATION, MEANS, PRUNING, Bench
 from rebinding.subjects import Subject
 from rebinding.world.designs import Design, DesignName
@@ -25,7 +26,6 @@ NOISE = "independent"
 PROMPTS_OF_MEANS = {"published": 100, "partner_second": 100, "counterbalanced": 108}
 """As published; three whole blocks of the counterbalanced design."""
 DRAWS = 10
-ORDERS = 8
 STAGES: dict[str, Stage] = {stage.group: stage for stage in PAPER} | {"D literal": PAPER_LITERAL[3]}
 FULL = "full model"
 Beside: TypeAlias = Literal["groups", "heads", "random"]
