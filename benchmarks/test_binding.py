@@ -138,7 +138,7 @@ def ours(model: LlamaForCausalLM, conditions: Sequence[Condition]) -> tuple[Coun
 def assert_equal(evidence: Evidence, condition: str, attention: list[Tensor], logits: Tensor) -> None:
     rows = evidence.rows[evidence.rows["condition"] == condition].set_index(["layer", "head"])
     for layer, head in CHOSEN:
-        mine = rows.loc[(layer, head)].sort_values("id").head(TIMED)
+        mine = rows.loc[(layer, head)].sort_values("prompt").head(TIMED)
         for kind, places in SLOTS.items():
             got = torch.tensor(mine[[f"after_{kind}_{slot}" for slot in range(3)]].to_numpy())
             assert (got - attention[layer][:, head][:, list(places)]).abs().max() < ROUNDING

@@ -35,7 +35,7 @@ def restored(evidence: Evidence, *roles: str) -> Array:
         if here.empty:
             raise KeyError(f"no token has the role {role} in this map")
         tables.append(here.assign(gain=(here["lead"] - here["base"]) / room(evidence)))
-    return np.concatenate([one.pivot(index="layer", columns="id", values="gain").to_numpy() for one in tables])
+    return np.concatenate([one.pivot(index="layer", columns="prompt", values="gain").to_numpy() for one in tables])
 
 
 def leading(evidence: Evidence) -> pd.DataFrame:
@@ -62,14 +62,14 @@ def room(evidence: Evidence) -> float:
 
 def base(evidence: Evidence) -> float:
     """How often the unpatched counterfactual gives the original's answer."""
-    return float(leading(evidence).groupby("id")["base"].first().mean())
+    return float(leading(evidence).groupby("prompt")["base"].first().mean())
 
 
 def all_layers(evidence: Evidence, place: str) -> pd.DataFrame:
     """The change that patching a token at every layer makes, (prompt, question); questions not asked are left out."""
     rows = evidence.rows
     whole = (rows["first"] == 0) & (rows["last"] == rows["last"].max()) & (rows["place"] == place)
-    return rows[whole].pivot(index="id", columns="question", values="change").dropna(axis=1)
+    return rows[whole].pivot(index="prompt", columns="question", values="change").dropna(axis=1)
 
 
 def of_circuit(evidence: Evidence, name: str, measure: str) -> Array:
@@ -113,7 +113,7 @@ def reselected(evidence: Evidence, keep: int, least: float, seed: int = 0) -> li
 def of_group(evidence: Evidence, group: str, word: str) -> Array:
     """The change of a word's logit when a group gets the counterfactual's attention, by prompt."""
     table = group_effects(evidence)
-    return table[table["group"] == group].sort_values("id")[word].to_numpy(dtype=np.float64)
+    return table[table["group"] == group].sort_values("prompt")[word].to_numpy(dtype=np.float64)
 
 
 @lru_cache(maxsize=8)
@@ -125,7 +125,7 @@ def examples(evidence: Evidence) -> pd.DataFrame:
 def shift(evidence: Evidence, condition: str, measure: str) -> Array:
     """One measure of a condition, by example; (draw, example) where the condition has several draws."""
     table = examples(evidence)
-    mine = table[table["condition"] == condition].sort_values(["draw", "id", "i", "j"])
+    mine = table[table["condition"] == condition].sort_values(["draw", "prompt", "i", "j"])
     draws = mine["draw"].nunique()
     values = mine[measure].to_numpy(dtype=np.float64).reshape(draws, -1)
     return values[0] if draws == 1 else values
@@ -135,7 +135,7 @@ def balanced(evidence: Evidence, condition: str, measure: str) -> Array:
     """One number per balanced set: the mean over one example of every ordered pair of slots, so that what one order
     adds and the other takes away cancels within each unit."""
     table = examples(evidence)
-    mine = table[table["condition"] == condition].sort_values("id")
+    mine = table[table["condition"] == condition].sort_values("prompt")
     by_pair = [rows[measure].to_numpy(dtype=np.float64) for _, rows in mine.groupby(["i", "j"])]
     sets = min(map(len, by_pair))
     return np.mean([values[:sets] for values in by_pair], axis=0)
@@ -144,7 +144,7 @@ def balanced(evidence: Evidence, condition: str, measure: str) -> Array:
 def correct(evidence: Evidence, condition: str) -> npt.NDArray[np.bool_]:
     """Whether the unedited model answers, by example."""
     table = examples(evidence)
-    return table[table["condition"] == condition].sort_values(["draw", "id", "i", "j"])["correct"].to_numpy()
+    return table[table["condition"] == condition].sort_values(["draw", "prompt", "i", "j"])["correct"].to_numpy()
 
 
 def difference_of_correct(values: Array, right: npt.NDArray[np.bool_]) -> Array:

@@ -12,7 +12,7 @@ from rebinding.study.study import Study
 from rebinding.verdicts import Verdict, effect, not_applicable, ordering, value
 from rebinding.verdicts.sentences import Part, all_of, any_of
 
-POINTER, CONTENT = "rabbit", "egg"
+POINTER, CONTENT = "pointed_object", "new_object"
 """The object at the counterfactual's place, and the counterfactual's new object."""
 
 

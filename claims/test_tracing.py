@@ -16,9 +16,9 @@ from rebinding.paper.rows.tracing import (
     LOCAL,
     NOT_THROUGH,
     OVER_PERIOD,
-    P_TO_M,
     PARTNER,
-    PARTNER_EDIT,
+    PARTNER_IN_CONTEXT,
+    PARTNER_TO_REMAINING,
     REFERENCE,
 )
 from rebinding.study.study import Study
@@ -85,12 +85,12 @@ def test_the_asked_box_is_not_looked_up_in_the_context(claim: Claim, study: Stud
 
 @judges(PARTNER, PARTNER.with_five_boxes())
 def test_the_partner_is_not_looked_up_in_the_context(claim: Claim, study: Study) -> Verdict:
-    return stays_lost(claim, study.traced(claim, PARTNER_EDIT, "context_partner"), "context_partner")
+    return stays_lost(claim, study.traced(claim, PARTNER_IN_CONTEXT, "context_partner"), "context_partner")
 
 
 @judges(EMERGE, EMERGE.with_five_boxes())
 def test_boxes_matter_from_the_swap_on_and_end_at_the_readout(claim: Claim, study: Study) -> Verdict:
-    modes = {"swap_asked": "swap_only", "swap_partner": P_TO_M}
+    modes = {"swap_asked": "swap_only", "swap_partner": PARTNER_TO_REMAINING}
     maps = {edited: study.traced(claim, mode, edited, "readout") for edited, mode in modes.items()}
     return all_of(
         claim.kind,

@@ -21,7 +21,7 @@ class Interval(NamedTuple):
 
 def over_prompts(table: pd.DataFrame, measure: str) -> Interval:
     """The mean of a measure; a prompt's several cases and draws count as one observation, their mean."""
-    per_prompt = table.groupby("id")[measure].mean().to_numpy(dtype=float)
+    per_prompt = table.groupby("prompt")[measure].mean().to_numpy(dtype=float)
     found = estimate(per_prompt, unit="prompts")
     low, high = found.bounds(LEVEL)
     return Interval(float(found.mean), float(low), float(high))

@@ -57,7 +57,7 @@ class NNsightSurgeon:
                 recording.sites.setdefault(site, []).append(kept)
         return recording
 
-    def with_spots(self, recording: Recording, reads: Sequence[Read]) -> Recording:
+    def with_reads(self, recording: Recording, reads: Sequence[Read]) -> Recording:
         """The recording as it is: every run is a full one, and none is shortened by what was read before."""
         return recording
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from torch import Tensor
 
 from rebinding.surgery.anatomy import Anatomy
+from rebinding.surgery.recording import Recording
 from rebinding.surgery.sites import Attention, Edit, Read, Site
 
 
@@ -16,15 +17,15 @@ class Surgeon(Protocol):
 
     anatomy: Anatomy
 
-    def record(self, tokens: Tensor, *, keep: Collection[Site] = ()) -> Any:
+    def record(self, tokens: Tensor, *, keep: Collection[Site] = ()) -> Recording:
         """Run prompts (prompt, token) unedited and remember what runs start from."""
 
-    def with_spots(self, recording: Any, reads: Sequence[Read]) -> Any:
+    def with_reads(self, recording: Recording, reads: Sequence[Read]) -> Recording:
         """The recording with unedited reads added; a surgeon that gains nothing from them may return it as it is."""
 
     def run(
         self,
-        recording: Any,
+        recording: Recording,
         edits: Sequence[Edit],
         reads: Sequence[Read],
         *,

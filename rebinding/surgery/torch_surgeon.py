@@ -82,7 +82,7 @@ class TorchSurgeon:
             parts.append(take(self.anatomy.logits(self.model, resid[:, None]), rows).to(device))
         return torch.cat(parts)
 
-    def with_spots(self, recording: Recording, reads: Sequence[Read]) -> Recording:
+    def with_reads(self, recording: Recording, reads: Sequence[Read]) -> Recording:
         """The recording with some unedited reads added (one line of positions a prompt, one of heads for all).
 
         Rows of later runs that change above such a read need not be computed from there.

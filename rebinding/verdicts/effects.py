@@ -21,7 +21,16 @@ from scipy import stats
 
 from rebinding.paper.claim import Rule, Unit
 from rebinding.verdicts.estimates import FEWEST_UNITS, Estimate, estimate
-from rebinding.verdicts.outcome import Outcome, Outcomes, Verdict, decided, finite_or_none, invalid, per_unit, the_one
+from rebinding.verdicts.outcome import (
+    Outcome,
+    Outcomes,
+    Verdict,
+    decided,
+    finite_or_none,
+    invalid,
+    per_unit,
+    single_outcome,
+)
 from rebinding.verdicts.power import needed_units
 
 Support = tuple[float, float]
@@ -97,7 +106,7 @@ def no_effect(
     ours = prepared("no-effect", np.asarray(values), margin, unit, support)
     if isinstance(ours, Verdict):
         return ours
-    outcome = the_one(no_effect_outcomes(ours, margin, level, about))
+    outcome = single_outcome(no_effect_outcomes(ours, margin, level, about))
     needed = None
     if outcome == "INCONCLUSIVE":
         needed = needed_units(lambda other: no_effect_outcomes(other, margin, level, about), ours)
@@ -161,7 +170,7 @@ def _effect(
     ours = prepared(kind, sample, margin, unit, support)
     if isinstance(ours, Verdict):
         return ours
-    outcome = the_one(effect_outcomes(ours, margin, level, above))
+    outcome = single_outcome(effect_outcomes(ours, margin, level, above))
     needed = None
     if outcome == "INCONCLUSIVE":
         needed = needed_units(lambda other: effect_outcomes(other, margin, level, above), ours)

@@ -67,7 +67,7 @@ def decided(
     return np.select([enough & replicated, enough & rejected], names[:2], names[2])
 
 
-def the_one(outcomes: Outcomes) -> Outcome:
+def single_outcome(outcomes: Outcomes) -> Outcome:
     """The outcome of a single experiment."""
     return OUTCOMES[OUTCOMES.index(outcomes.item())]
 

@@ -25,7 +25,7 @@ from rebinding.verdicts.outcome import (
     finite_or_none,
     invalid,
     per_unit,
-    the_one,
+    single_outcome,
 )
 from rebinding.verdicts.power import needed_units
 
@@ -90,7 +90,7 @@ def value(
     reference = _reference(paper, unit, paper_n, paper_draws)
     bounded = paper.proportion and unit == "prompts"
     ours = estimate(sample, unit=unit, support=(0.0, 1.0) if bounded else None)
-    outcome = the_one(value_outcomes(ours, reference, margin, level))
+    outcome = single_outcome(value_outcomes(ours, reference, margin, level))
     low, high = difference(ours, reference, 1 - 2 * level)
     needed = None
     if outcome == "INCONCLUSIVE":

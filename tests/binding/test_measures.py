@@ -25,7 +25,7 @@ EPS = 1e-9
 def rows(condition: str, *, id: int = 7, correct: bool = True, draw: int = 0) -> list[dict[str, object]]:
     found = []
     for head in HEADS:
-        row = {"id": id, "i": 1, "j": 0, "correct": correct, "condition": condition, "draw": draw}
+        row = {"prompt": id, "i": 1, "j": 0, "correct": correct, "condition": condition, "draw": draw}
         row |= {"layer": 2, "head": head}
         for (when, kind), by_head in MASS.items():
             row |= {f"{when}_{kind}_{slot}": by_head[head][slot] for slot in range(SLOTS)}

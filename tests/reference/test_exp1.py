@@ -39,7 +39,7 @@ def pairs_of(pack: Pack, originals: str, counterfactuals: str, ids: list[int]) -
 
 def grid(rows: pd.DataFrame, values: pd.Series) -> np.ndarray:
     """(prompt, layer, token)."""
-    keys = [rows["id"], rows["layer"], rows["token"]]
+    keys = [rows["prompt"], rows["layer"], rows["token"]]
     shape = [key.nunique() for key in keys]
     return values.to_numpy().reshape(shape)
 
@@ -77,7 +77,7 @@ def test_maps(pack: Pack, deviations: dict[str, float]) -> None:
         clear = abs(grid(rows, rows["margin"])) > ABSOLUTE  # (prompt, layer, token)
         assert clear.mean() > 0.99
         assert (hits == wanted.transpose(2, 0, 1))[clear].all(), name
-        first = rows.groupby("id", sort=False).first()
+        first = rows.groupby("prompt", sort=False).first()
         assert first["base_margin"].abs().min() > ABSOLUTE
         assert first["base_hit"].astype(int).tolist() == want["unpatched_counterfactual_hits"], name
         far = {

@@ -10,7 +10,7 @@ from rebinding.experiments.roles.interchange import MODES, WHOLE_GROUP, RolePair
 from tests.reference.pack import ROLES, Pack, deviation
 
 NAME = "exp3"
-WORDS = {"content_control": ("egg", "rabbit"), "pointer": ("rabbit", "egg")}
+WORDS = {"content_control": ("new_object", "pointed_object"), "pointer": ("pointed_object", "new_object")}
 """The measured and the other word of each kind of pair, as the packs' formulas say."""
 
 RUNS = {"before": "original", "after": "patched", "counterfactual": "counterfactual_run"}
@@ -52,12 +52,12 @@ def test_role(pack: Pack, deviations: dict[str, float]) -> None:
         group, kind = name.split("/")[1:]
         for form in FORMS:
             rows = evidence(pack, kind, form).rows
-            rows = rows[(rows["group"] == group) & (rows["head"] == WHOLE_GROUP)].set_index(["word", "id"])
+            rows = rows[(rows["group"] == group) & (rows["head"] == WHOLE_GROUP)].set_index(["word", "prompt"])
             means = group_effects(evidence(pack, kind, form)).groupby("group").mean().loc[group]
             for word, suffix in zip(WORDS[kind], ("", "_of_the_other_word"), strict=True):
                 mine = rows.loc[word].loc[entry["ids"]].reset_index()
                 want = entry["value"][form][f"per_prompt{suffix}"]
-                assert mine["id"].tolist() == [one["id"] for one in want]
+                assert mine["prompt"].tolist() == [one["id"] for one in want]
                 assert mine["token"].tolist() == [one["token"] for one in want]
                 for ours, theirs in RUNS.items():
                     record(deviations, mine[ours].tolist(), [one[theirs] for one in want])
@@ -73,7 +73,7 @@ def test_attention_on_later_keys(pack: Pack, deviations: dict[str, float]) -> No
             continue
         rows = evidence(pack, kind, "space").rows
         rows = rows[(rows["group"] == group) & (rows["word"] == "answer")]
-        rows = rows.set_index(["id", "layer", "head"])["future_mass"]
+        rows = rows.set_index(["prompt", "layer", "head"])["future_mass"]
         heads = [tuple(head) for head in entry["settings"]["heads"]]
         record(deviations, [[rows.loc[number, *head] for head in heads] for number in entry["ids"]], want)
 

@@ -152,7 +152,7 @@ def compare_runs(
 ) -> None:
     heads, prompts = heads_of(entry), entry["value"]["per_prompt"]
     assert [one["id"] for one in prompts] == entry["ids"]
-    rows = mine.rows[mine.rows["condition"] == condition].set_index(["id", "layer", "head"])
+    rows = mine.rows[mine.rows["condition"] == condition].set_index(["prompt", "layer", "head"])
     rows = rows.loc[[(number, *head) for number in entry["ids"] for head in heads]]
     slots = range(mine.settings["slots"])
     mass = sum(rows[[f"{when}_{kind}_{slot}" for slot in slots]].to_numpy() for kind in kinds_of(entry))

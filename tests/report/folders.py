@@ -113,7 +113,7 @@ def traced(mode: str, layers: int, shift: float) -> Evidence:
     """A map in which the readout is restored in the last layer, and with a shift in all."""
     rows = [
         {
-            "id": id, "mode": mode, "layer": layer, "token": token, "role": role, "place": role,
+            "prompt": id, "mode": mode, "layer": layer, "token": token, "role": role, "place": role,
             "hit": role == "readout" and (layer == layers - 1 or shift > 0), "base_hit": False,
             "margin": 0.0, "base_margin": 0.0, "ran": True, "differs": True,
         }
@@ -127,7 +127,7 @@ def diagnosed(layers: int, shift: float) -> Evidence:
     spans = [*((layer, layer) for layer in range(layers)), (0, layers - 1)]
     rows = [
         {
-            "id": id, "question": question, "place": place, "first": first, "last": last,
+            "prompt": id, "question": question, "place": place, "first": first, "last": last,
             "change": first + 10.0 * (place == "readout") + shift, "original_correct": True,
             "counterfactual_correct": True,
         }
@@ -166,18 +166,18 @@ def roles(kind: str, shift: float) -> Evidence:
     """Group B moves the pointed word."""
     rows = [
         {
-            "id": id, "word": word, "group": group, "layer": -1, "head": -1, "before": 0.0,
-            "after": (2.0 + shift) * (group == "B" and word == "rabbit") + 0.1 * id,
+            "prompt": id, "word": word, "group": group, "layer": -1, "head": -1, "before": 0.0,
+            "after": (2.0 + shift) * (group == "B" and word == "pointed_object") + 0.1 * id,
         }
-        for id, group, word in product(range(PROMPTS), "AB", ("answer", "egg", "rabbit"))
+        for id, group, word in product(range(PROMPTS), "AB", ("answer", "new_object", "pointed_object"))
     ]  # fmt: skip
     return Evidence("roles", pd.DataFrame(rows), {"kind": kind, "mode": "paper", "groups": {"A": [], "B": []}})
 
 
 def binding(shift: float, random: np.random.Generator) -> Evidence:
     """Attention of one head on three slots before and after."""
-    rows = pd.DataFrame(list(product(range(PROMPTS), CONDITIONS)), columns=["id", "condition"])
-    rows = rows.assign(i=1, j=0, correct=rows["id"] > 0, draw=0, layer=2, head=1)
+    rows = pd.DataFrame(list(product(range(PROMPTS), CONDITIONS)), columns=["prompt", "condition"])
+    rows = rows.assign(i=1, j=0, correct=rows["prompt"] > 0, draw=0, layer=2, head=1)
     names = [f"{kind}_{slot}" for kind in ("box", "object") for slot in range(3)]
     for when, name in product(("before", "after"), [*names, "logit_0", "logit_1", "logit_2"]):
         moved = shift * (when == "after" and name.endswith("_0"))

@@ -11,11 +11,11 @@ from tests.roles.test_roles import run
 
 
 def test_bars_are_the_means_of_each_group() -> None:
-    """Hatched: the content control's egg; filled: the pointer's rabbit."""
+    """Hatched: the content control's new object; filled: the pointed one."""
     control, pointer = (run(random_model("llama"), kind, single_heads=False) for kind in ("content_control", "pointer"))
     (axes,) = role_bars(control, pointer).axes
     bars = [container for container in axes.containers if hasattr(container, "patches")]
-    for container, word, evidence in zip(bars, ("egg", "rabbit"), (control, pointer), strict=True):
+    for container, word, evidence in zip(bars, ("new_object", "pointed_object"), (control, pointer), strict=True):
         means = group_effects(evidence).groupby("group")[word].mean()
         assert [bar.get_height() for bar in container.patches] == pytest.approx(means.tolist(), abs=1e-6)
-        assert bool(container.patches[0].get_hatch()) == (word == "egg")
+        assert bool(container.patches[0].get_hatch()) == (word == "new_object")

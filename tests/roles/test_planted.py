@@ -26,7 +26,7 @@ def bars(architecture: str, kind: str, mode: Mode, name: DesignName = "published
     evidence = run_roles(
         bench.surgeon, given, bench.groups, kind=kind, token=bench.encoder.answer_token, mode=mode, single_heads=False
     )
-    return group_effects(evidence).drop(columns="id").groupby("group").mean()
+    return group_effects(evidence).drop(columns="prompt").groupby("group").mean()
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
@@ -34,31 +34,31 @@ def bars(architecture: str, kind: str, mode: Mode, name: DesignName = "published
 def test_b_moves_the_pointer_and_not_the_content(architecture: str, mode: Mode) -> None:
     """B's attention brings the object at the counterfactual's place up and the answer down; new objects never come."""
     pointer, control = bars(architecture, "pointer", mode), bars(architecture, "content_control", mode)
-    assert pointer.loc["B", "rabbit"] > MOVED
+    assert pointer.loc["B", "pointed_object"] > MOVED
     assert pointer.loc["B", "answer"] < -MOVED
-    assert abs(control.loc["B", "egg"]) < STILL
-    assert abs(pointer.loc["B", "egg"]) < STILL
+    assert abs(control.loc["B", "new_object"]) < STILL
+    assert abs(pointer.loc["B", "new_object"]) < STILL
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_a_by_its_outputs_carries_content_and_by_its_patterns_an_address(architecture: str) -> None:
     """The published mixture of sites makes A look unlike B; with patterns for both it addresses as B does."""
     outputs, patterns = (bars(architecture, "content_control", mode).loc["A"] for mode in ("published", "own_role"))
-    assert outputs["egg"] > MOVED
-    assert abs(patterns["egg"]) < STILL
-    assert bars(architecture, "pointer", "published").loc["A", "rabbit"] < STILL
-    assert bars(architecture, "pointer", "own_role").loc["A", "rabbit"] > MOVED
+    assert outputs["new_object"] > MOVED
+    assert abs(patterns["new_object"]) < STILL
+    assert bars(architecture, "pointer", "published").loc["A", "pointed_object"] < STILL
+    assert bars(architecture, "pointer", "own_role").loc["A", "pointed_object"] > MOVED
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_groups_act_at_their_own_tokens(architecture: str) -> None:
     """C points from the question box, and does nothing at the readout, where the paper patches every group."""
-    assert bars(architecture, "pointer", "published").loc["C", "rabbit"] > MOVED
-    assert abs(bars(architecture, "pointer", "paper").loc["C", "rabbit"]) < STILL
+    assert bars(architecture, "pointer", "published").loc["C", "pointed_object"] > MOVED
+    assert abs(bars(architecture, "pointer", "paper").loc["C", "pointed_object"]) < STILL
 
 
 @pytest.mark.parametrize("name", ["partner_second", "counterbalanced"])
 @pytest.mark.parametrize("kind", ["pointer", "structure_only_pointer"])
 def test_the_pointer_does_not_need_new_objects_or_wording(name: DesignName, kind: str) -> None:
     """A counterfactual that only exchanges two statements moves B as the published one does, in other designs too."""
-    assert bars("llama", kind, "own_role", name).loc["B", "rabbit"] > MOVED
+    assert bars("llama", kind, "own_role", name).loc["B", "pointed_object"] > MOVED

@@ -86,7 +86,7 @@ def test_rows_that_look_ahead_are_kept_removed_or_refused() -> None:
 def test_a_group_is_patched_as_one() -> None:
     """Rows of the whole group are not those of any of its heads, unless it has only one."""
     evidence = run(random_model("llama"))
-    table = effects(evidence).set_index(["group", "head", "id"])["rabbit"].sort_index()
+    table = effects(evidence).set_index(["group", "head", "prompt"])["pointed_object"].sort_index()
     for group, heads in GROUPS.items():
         for _, head in heads:
             apart = (table[group, head] - table[group, WHOLE_GROUP]).abs().max()

@@ -18,7 +18,7 @@ from tests.tracing.small import encoder, model, plan, surgeon
 @pytest.mark.parametrize("family", ["llama", "gemma2"])
 def test_equals_hooked_forward_passes(family: Family) -> None:
     found = diagnose(surgeon(family), encoder(), plan(), n=2, width=2, progress=False).rows
-    here = found[found["id"] == 1]
+    here = found[found["prompt"] == 1]
     assert len(here) == 3 * len(SITES) * len(windows(4, 2))
     moved = 0.0
     for question in questions(encoder(), plan(), 1):

@@ -65,7 +65,7 @@ def test_some_layers_and_tokens() -> None:
     whole = trace(surgeon, pairs, mode="test", progress=False).rows
     part = trace(surgeon, pairs, mode="test", layers=[3, 1], tokens=[12, 5], block=2, progress=False).rows
     assert len(part) == 5 * 2 * 2
-    both = part.merge(whole, on=["id", "layer", "token"], suffixes=("", "_whole"))
+    both = part.merge(whole, on=["prompt", "layer", "token"], suffixes=("", "_whole"))
     assert len(both) == len(part)
     np.testing.assert_allclose(both["margin"], both["margin_whole"], rtol=0, atol=2 * allowance(whole["answer_logit"]))
 

@@ -25,7 +25,7 @@ def evidence(mode: str, acts: set[tuple[int, int]], base: float = 0.0) -> Eviden
     role = np.where(token == READOUT, "readout", np.where(token == FIRST, "swap_asked", ""))
     table = pd.DataFrame(
         {
-            "id": prompt,
+            "prompt": prompt,
             "layer": layer,
             "token": token,
             "role": role,
@@ -89,7 +89,7 @@ def test_where_nothing_can_be_restored_the_legend_says_so() -> None:
 def diagnostic() -> Evidence:
     rows = [
         {
-            "id": number,
+            "prompt": number,
             "question": question,
             "place": place,
             "first": first,

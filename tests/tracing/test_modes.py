@@ -79,7 +79,7 @@ def test_evidence_says_what_was_done(tmp_path: Path) -> None:
     found = trace_design(surgeon(), encoder(), plan(), n=4, **common)
     says = found.settings
     assert says["ids"] == [0, 4 * OVERSAMPLING - 1]
-    assert says["kept"] == found.rows["id"].nunique() == 4
+    assert says["kept"] == found.rows["prompt"].nunique() == 4
     assert (says["mode"], says["design"], says["query"], says["changes_answer"]) == (
         "target_box",
         "published",
@@ -89,7 +89,7 @@ def test_evidence_says_what_was_done(tmp_path: Path) -> None:
     assert len(list(Store(tmp_path).entries())) == 2
     more = trace_design(surgeon(), encoder(), plan(), n=6, **common)
     assert len(list(Store(tmp_path).entries())) == 3, "the first four pairs were traced again"
-    assert list(more.rows["id"].unique()[:4]) == list(found.rows["id"].unique())
+    assert list(more.rows["prompt"].unique()[:4]) == list(found.rows["prompt"].unique())
 
 
 def test_a_mode_that_keeps_the_answer_is_refused_for_claims() -> None:

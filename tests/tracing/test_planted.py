@@ -25,7 +25,7 @@ from rebinding.world.prompts import Encoder
 N = {3: 3, 5: 2}
 """Prompts, by boxes."""
 BOTH = [3, 5]
-P_TO_M = "swap_target_box_to_remaining_context_box"
+PARTNER_TO_REMAINING = "swap_target_box_to_remaining_context_box"
 
 
 @cache
@@ -68,7 +68,7 @@ def test_pointer_the_object_goes_straight_to_the_readout(boxes: int) -> None:
 
 
 @pytest.mark.parametrize("boxes", BOTH)
-@pytest.mark.parametrize("mode", ["swap_only", P_TO_M])
+@pytest.mark.parametrize("mode", ["swap_only", PARTNER_TO_REMAINING])
 def test_pointer_boxes_act_from_the_swap_on(boxes: int, mode: str) -> None:
     """From the swap's labels over the question box to the readout; the full stop carries nothing."""
     acts = acting("pointer", boxes, mode)
@@ -80,7 +80,7 @@ def test_pointer_boxes_act_from_the_swap_on(boxes: int, mode: str) -> None:
 
 
 @pytest.mark.parametrize("boxes", BOTH)
-@pytest.mark.parametrize("mode", ["target_box", "swap_only", P_TO_M])
+@pytest.mark.parametrize("mode", ["target_box", "swap_only", PARTNER_TO_REMAINING])
 def test_global_the_swap_period_carries_everything(boxes: int, mode: str) -> None:
     """Whatever is edited, there are layers at which the full stop alone restores the answer."""
     acts = acting("global", boxes, mode)

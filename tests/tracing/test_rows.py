@@ -80,7 +80,7 @@ def evidence(changes_answer: bool = True) -> Evidence:
     """Two pairs, one layer, two tokens; a role stands at token 0 in one pair and at token 1 in the other."""
     table = pd.DataFrame(
         {
-            "id": [0, 0, 1, 1],
+            "prompt": [0, 0, 1, 1],
             "layer": 0,
             "token": [0, 1, 0, 1],
             "role": ["readout", "", "", "readout"],

@@ -30,7 +30,7 @@ When: TypeAlias = Literal["before", "after"]
 WHEN: tuple[When, When] = ("before", "after")
 MEASURES = ("dR", "dlogit", "switch", "dR_summed", "switch_example")
 EPS = 1e-9
-CASE = ["id", "i", "j", "correct", "condition", "draw"]
+CASE = ["prompt", "i", "j", "correct", "condition", "draw"]
 """What identifies an example of a condition; each has one row per head."""
 
 

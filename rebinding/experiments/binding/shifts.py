@@ -203,7 +203,7 @@ def _frame(
     """One row per case and head."""
     heads, slots = len(setup.heads), cases.objects.shape[1]
     known: dict[str, Any] = {
-        "id": cases.ids, "i": cases.i, "j": cases.j, "correct": before[1].argmax(1) == cases.i,
+        "prompt": cases.ids, "i": cases.i, "j": cases.j, "correct": before[1].argmax(1) == cases.i,
     }  # fmt: skip
     columns: dict[str, Any] = {name: np.repeat(value.numpy(), heads) for name, value in known.items()}
     columns |= {"condition": condition, "draw": draw}

@@ -155,7 +155,7 @@ def _deliver(block: Block, found: list[Port], layers: range, *, frozen: bool) ->
     at, source = block.receiver_at, block.source(layers)
     found = [port for port in found if port.layer > layers.start]
     clean_reads = [Read(port.site, port.layer, positions=at[:, None], heads=port.read_heads) for port in found]
-    recording = block.surgeon.with_spots(block.recording, clean_reads)
+    recording = block.surgeon.with_reads(block.recording, clean_reads)
     unmoved = block.surgeon.run(recording, [], clean_reads)
     reads = [Read(port.site, port.layer, positions=at[source][:, None], heads=port.read_heads) for port in found]
     moved = _send(replace(block, recording=recording), layers, reads, frozen=frozen)

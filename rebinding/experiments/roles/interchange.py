@@ -5,9 +5,9 @@ counterfactual, at one token. Values stay the original's own and everything down
 *points* moves the answer to where the counterfactual's answer stands, and a head that *carries content* moves it to the
 counterfactual's object.
 
-Three words are measured at the readout: the original's own `answer`; the counterfactual's answer, `egg`, which the
-original does not contain in the content control; and `rabbit`, the object that the asked box holds before the swap,
-which stands in the original where the counterfactual's answer stands in a pointer pair.
+Three words are measured at the readout: the original's own `answer`; the counterfactual's answer, `new_object`, which
+the original does not contain in the content control; and `pointed_object`, the object that the asked box holds before
+the swap, which stands in the original where the counterfactual's answer stands in a pointer pair.
 
 A copied row may look at keys after its query, if the group's token stands later in the counterfactual. Published is to
 keep them (`future="keep"`); `"mask"` removes them and scales the rest up to one, `"refuse"` raises.
@@ -30,13 +30,13 @@ from rebinding.experiments.binding.directions import Head, by_layer
 from rebinding.experiments.readout import BLOCK, blocks, logits_of
 from rebinding.experiments.tokens import positions, token_batch
 from rebinding.paper.numbers import ROLE_OF_GROUP, Group
-from rebinding.surgery import Edit, Read, Site, Surgeon, SurgeryError
+from rebinding.surgery import Edit, Read, Recording, Site, Surgeon, SurgeryError
 from rebinding.world.prompts import Encoded
 
 Mode: TypeAlias = Literal["paper", "published", "own_role"]
 Future: TypeAlias = Literal["keep", "mask", "refuse"]
 Place: TypeAlias = tuple[Site, str]
-WORDS = ("answer", "egg", "rabbit")
+WORDS = ("answer", "new_object", "pointed_object")
 WHOLE_GROUP = -1
 """Layer and head of the rows in which all heads of a group are patched together."""
 
@@ -113,7 +113,7 @@ def run_roles(
 def effects(evidence: Evidence) -> pd.DataFrame:
     """The change of every word's logit, one column a word, for every pair and patch."""
     rows = evidence.rows.assign(delta=evidence.rows["after"] - evidence.rows["before"])
-    table = rows.pivot(index=["id", "group", "layer", "head"], columns="word", values="delta")
+    table = rows.pivot(index=["prompt", "group", "layer", "head"], columns="word", values="delta")
     return table[list(WORDS)].reset_index().rename_axis(columns=None)
 
 
@@ -141,8 +141,8 @@ class _Block:
 
     surgeon: Surgeon
     pairs: Sequence[RolePair]
-    own: Any
-    other: Any
+    own: Recording
+    other: Recording
     words: Tensor
     before: Tensor
     elsewhere: Tensor
@@ -194,7 +194,9 @@ def _logits(prompts: Sequence[Encoded], words: Tensor, copies: int) -> Read:
     return Read("logits", positions=at, take=logits_of(words.repeat(copies, 1)))
 
 
-def _read(surgeon: Surgeon, recording: Any, prompts: Sequence[Encoded], heads: Sequence[Head], place: Place) -> Tensor:
+def _read(
+    surgeon: Surgeon, recording: Recording, prompts: Sequence[Encoded], heads: Sequence[Head], place: Place
+) -> Tensor:
     """What some heads of unedited prompts have at a place: (pair, head, width)."""
     (site, role), layers = place, by_layer(heads)
     at = positions(prompts, role)[:, None]
@@ -238,7 +240,7 @@ def _frame(block: _Block, after: Tensor, sizes: Mapping[str, Tensor]) -> pd.Data
     """One row per pair and word."""
     logits = {"before": block.before, "after": after, "counterfactual": block.elsewhere}
     columns: dict[str, Any] = {
-        "id": np.repeat([one.id for one in block.pairs], len(WORDS)),
+        "prompt": np.repeat([one.id for one in block.pairs], len(WORDS)),
         "word": np.tile(WORDS, len(block.pairs)),
         "text": [word for one in block.pairs for word in one.words()],
         "token": block.words.flatten().numpy(),

@@ -157,7 +157,7 @@ def _site_rows(
 def _rows(
     asked: Sequence[Question], site: str, spans: Sequence[Window], patched: Tensor, base: Tensor, base_other: Tensor
 ) -> pd.DataFrame:
-    """Columns: id, question, place, first, last (layers of the window); `margin`, the logit of the counterfactual's
+    """Columns: prompt, question, place, first, last (layers of the window); `margin`, the logit of the counterfactual's
     answer minus that of the original's, `base_margin` without the patch, and `change`, their difference; `hit`, whether
     the counterfactual's answer is now the largest of all objects; and whether the unpatched prompts are right."""
     answer = torch.tensor([question.pair.answer for question in asked])
@@ -168,7 +168,7 @@ def _rows(
     margin = patched[torch.arange(again.numel()), rival[again]] - patched[torch.arange(again.numel()), answer[again]]
     return pd.DataFrame(
         {
-            "id": [question.pair.id for question in asked] * len(spans),
+            "prompt": [question.pair.id for question in asked] * len(spans),
             "question": [question.name for question in asked] * len(spans),
             "place": site,
             "first": [span.first for span in spans for _ in asked],

@@ -2,7 +2,7 @@
 
 | column | meaning |
 |---|---|
-| `id`, `mode`, `layer`, `token` | the pair and the cell |
+| `prompt`, `mode`, `layer`, `token` | the pair and the cell |
 | `place`, `role` | the token's names in the original by place and by function (the place where it has none) |
 | `differs` | whether the pair's prompts differ in this token |
 | `ran` | whether the cell was run; otherwise it is known to change nothing |
@@ -45,7 +45,7 @@ def rows_of(
     places, roles = zip(*(names_of(pair.original.roles, tokens) for pair in pairs), strict=True)
     differs = np.array([np.isin(tokens, pair.differing) for pair in pairs])[:, None]  # (prompt, 1, token)
     columns: dict[str, Any] = {
-        "id": np.array([pair.id for pair in pairs])[:, None, None],
+        "prompt": np.array([pair.id for pair in pairs])[:, None, None],
         "mode": mode,
         "layer": np.array(layers, dtype=np.int16)[:, None],
         "token": np.array(tokens, dtype=np.int16),

@@ -49,8 +49,8 @@ def effects(evidence: Evidence, role: str, measure: Measure = "hit") -> pd.DataF
         known = sorted({*rows["role"], *rows["place"]} - {""})
         raise EvidenceError(f"no token has the role {role!r} in this evidence; the roles are {', '.join(known)}")
     gain = here[measure].astype(float) - here[f"base_{measure}"].astype(float)
-    table = here.assign(gain=gain).pivot(index="layer", columns="id", values="gain")
-    base = float(here.groupby("id")[f"base_{measure}"].first().mean())
+    table = here.assign(gain=gain).pivot(index="layer", columns="prompt", values="gain")
+    base = float(here.groupby("prompt")[f"base_{measure}"].first().mean())
     return table / (1.0 - base) if base < 1 else table * float("nan")
 
 
@@ -70,7 +70,7 @@ def _summed(rows: pd.DataFrame, keys: list[str], measure: Measure) -> pd.DataFra
         base=(f"base_{measure}", "mean"),
         margin=("margin", "mean"),
         base_margin=("base_margin", "mean"),
-        pairs=("id", "nunique"),
+        pairs=("prompt", "nunique"),
         ran=("ran", "sum"),
         differs=("differs", "sum"),
     )

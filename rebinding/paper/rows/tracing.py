@@ -9,8 +9,8 @@ from rebinding.paper.claim import Claim
 IIA = "normalised IIA, the largest over layers and tokens"
 ROWS: dict[str, Any] = {"source": "section 3, results", "metrics": ("iia",), "statistic": IIA}
 CHANGE = "change of logit(counterfactual's answer) - logit(original's answer), all layers patched at once"
-PARTNER_EDIT = "context_target_box_and_swap_query_box"
-P_TO_M = "swap_target_box_to_remaining_context_box"
+PARTNER_IN_CONTEXT = "context_target_box_and_swap_query_box"
+PARTNER_TO_REMAINING = "swap_target_box_to_remaining_context_box"
 REFERENCE = Claim(
     "tracing.reference_box_not_from_context",
     "Putting the asked box's label back where it is first mentioned does not bring the answer back.",
@@ -22,14 +22,14 @@ PARTNER = Claim(
     "tracing.swap_box_not_from_context",
     "Putting the partner's label back where it is first mentioned does not bring the answer back.",
     kind="no-effect",
-    where=f"mode {PARTNER_EDIT}; every layer, at the partner's first mention",
+    where=f"mode {PARTNER_IN_CONTEXT}; every layer, at the partner's first mention",
     **ROWS,
 )
 EMERGE = Claim(
     "tracing.boxes_emerge_after_swap",
     "Which box is meant matters from the swap sentence on, and in the end at the readout.",
     kind="effect",
-    where=f"modes swap_only and {P_TO_M}; every layer, at the edited label of the swap and at the readout",
+    where=f"modes swap_only and {PARTNER_TO_REMAINING}; every layer, at the swap's edited label and at the readout",
     **ROWS,
 )
 DIRECT = Claim(
@@ -53,7 +53,7 @@ OVER_PERIOD = Claim(
     "ordering",
     ("margin",),
     f"{CHANGE}, mean over the questions",
-    f"mode {P_TO_M}, counterfactual into original; readout against the swap's full stop",
+    f"mode {PARTNER_TO_REMAINING}, counterfactual into original; readout against the swap's full stop",
 )
 LOCAL = Claim(
     "tracing.prefix_effect_local",
@@ -62,5 +62,5 @@ LOCAL = Claim(
     "ordering",
     ("margin",),
     CHANGE,
-    f"mode {P_TO_M}, counterfactual into original; the swap's full stop and the readout",
+    f"mode {PARTNER_TO_REMAINING}, counterfactual into original; the swap's full stop and the readout",
 )

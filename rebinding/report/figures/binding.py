@@ -51,7 +51,7 @@ def table_figure(
         axes.set_title(title)
         axes.set_yticks(range(len(conditions)), [readable(name) for name in conditions])
     axes.set_ylim(len(conditions) - 0.5, -0.5)
-    figure.supxlabel(f"N = {examples['id'].nunique()} prompts, keys edited per {evidence.settings['scope']}")
+    figure.supxlabel(f"N = {examples['prompt'].nunique()} prompts, keys edited per {evidence.settings['scope']}")
     return figure
 
 

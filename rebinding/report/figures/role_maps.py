@@ -60,9 +60,9 @@ def mode_role_maps(maps: Mapping[str, Evidence]) -> Figure:
             values, aspect="auto", origin="lower", extent=_extent(values.shape), vmin=0, vmax=1, cmap=MAP_COLOURS
         )
         untraced(axes, np.isnan(values))
-        base = evidence.rows.drop_duplicates("id")["base_hit"].mean()
+        base = evidence.rows.drop_duplicates("prompt")["base_hit"].mean()
         axes.set_title(
-            f"{readable(name)}\nbase {base:.2f}, N = {evidence.rows['id'].nunique()}", fontsize=7, loc="left"
+            f"{readable(name)}\nbase {base:.2f}, N = {evidence.rows['prompt'].nunique()}", fontsize=7, loc="left"
         )
         label(axes, roles, layers)
     figure.colorbar(image, ax=every, label="IIA", location="right", fraction=0.03)

@@ -15,23 +15,23 @@ from rebinding.report.intervals import over_prompts
 
 WIDTH = 0.38
 PAPERS = OKABE_ITO["vermillion"]
-MEASURED = {"egg": "content", "rabbit": "pointer"}
+MEASURED = {"new_object": "content", "pointed_object": "pointer"}
 """What the paper's numbers are called, by the word that is measured."""
-LOOKS = {"egg": {"hatch": "///", "facecolor": "white"}, "rabbit": {"facecolor": OKABE_ITO["blue"]}}
+LOOKS = {"new_object": {"hatch": "///", "facecolor": "white"}, "pointed_object": {"facecolor": OKABE_ITO["blue"]}}
 
 
 @mpl.rc_context(LETTERING)
 def role_bars(
     control: Evidence, pointer: Evidence, *, printed: Mapping[tuple[str, str], float] | None = None
 ) -> Figure:
-    """Grouped bars: the content control's `egg` hatched, the pointer's `rabbit` filled, with 95 % intervals.
+    """Grouped bars with 95 % intervals: the control's `new_object` hatched, the pointer's `pointed_object` filled.
 
     `printed` are the paper's numbers by group and by `pointer` or `content`, drawn as diamonds.
     """
     figure = Figure(figsize=(5, 3), layout="constrained")
     axes = figure.subplots()
     groups = list(control.settings["groups"])
-    for side, (word, evidence) in enumerate((("egg", control), ("rabbit", pointer))):
+    for side, (word, evidence) in enumerate((("new_object", control), ("pointed_object", pointer))):
         table = group_effects(evidence)
         found = [over_prompts(table[table["group"] == group], word) for group in groups]
         means = np.array([one.mean for one in found])

@@ -80,7 +80,7 @@ def readout_figure(evidence: Evidence) -> Figure:
         here = rows[rows["question"] == name]
         for place, group in here.groupby("place", sort=False):
             _draw_site(axes, str(place), group)
-        right = here.drop_duplicates("id")[["original_correct", "counterfactual_correct"]].mean()
+        right = here.drop_duplicates("prompt")[["original_correct", "counterfactual_correct"]].mean()
         axes.set_title(f"question about the {name} box\nanswered correctly: {right.iloc[0]:.0%}, {right.iloc[1]:.0%}")
         axes.axhline(0, color="grey", linewidth=0.8)
         axes.set_xlabel("layer (a window at its middle)")
@@ -160,9 +160,9 @@ def _label(axes: Axes, tables: Any, first: int) -> None:
 
 def _mode(evidence: Evidence) -> str:
     """The mode with the numbers that belong beside every normalised one."""
-    base = evidence.rows.drop_duplicates("id")["base_hit"].mean()
+    base = evidence.rows.drop_duplicates("prompt")["base_hit"].mean()
     note = ", nothing to restore" if base == 1 else ""
-    return f"{evidence.settings['mode']} (base {base:.2f}{note}, N = {evidence.rows['id'].nunique()})"
+    return f"{evidence.settings['mode']} (base {base:.2f}{note}, N = {evidence.rows['prompt'].nunique()})"
 
 
 def _what_is_left_out(first: int) -> str:
