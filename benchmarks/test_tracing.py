@@ -65,7 +65,7 @@ def replayed(model: PreTrainedModel, pairs: list[TracedPair]) -> tuple[float, to
     layers, tokens = range(surgeon.anatomy.n_layers), range(len(pairs[0].original))
     begin = time.perf_counter()
     cells = changing(pairs, layers, tokens)
-    logits, _ = patched_logits(surgeon, pairs, cells, layers=layers, tokens=tokens)
+    logits = patched_logits(surgeon, pairs, cells, layers=layers, tokens=tokens).logits
     return time.perf_counter() - begin, logits
 
 

@@ -7,9 +7,9 @@ from functools import partial
 import numpy as np
 
 from claims.rows import judges
-from claims.samples import correct, difference_of_correct, shift
 from rebinding.evidence import Evidence
 from rebinding.experiments.binding.conditions import PUBLISHED_RANDOM
+from rebinding.experiments.binding.summary import correct, difference_of_correct, shift
 from rebinding.paper.claim import Claim
 from rebinding.paper.rows.binding import (
     BOTH_MOST,
@@ -25,7 +25,7 @@ from rebinding.paper.rows.binding import (
     TABLE,
 )
 from rebinding.study.study import Study
-from rebinding.verdicts import Verdict, effect, no_effect, not_applicable, ordering, value, value_unidentified
+from rebinding.verdicts import Verdict, effect, no_effect, not_applicable, ordering, reported, value, value_unidentified
 from rebinding.verdicts.sentences import LEVEL, Part, all_of
 
 
@@ -160,10 +160,7 @@ def test_the_signature(claim: Claim, study: Study) -> Verdict:
     }
     holds = {
         name: all_of("ordering", parts).outcome == "REPLICATED"
-        for name, parts in (("matching", matching), ("key dominated", dominated(evidence, margin)))
+        for name, parts in (("matching", matching), ("key-dominated", dominated(evidence, margin)))
     }
     name = next((name for name, true in holds.items() if true), "neither")
-    reason = f"The signature is: {name}."
-    truth = study.truth(claim)
-    outcome = "REPLICATED" if truth is None or truth.reason == reason else "NOT REPLICATED"
-    return Verdict(claim.kind, outcome, reason, measured=float(np.mean(k - q)), n=len(q))
+    return reported(name, f"The signature is: {name}.", measured=float(np.mean(k - q)), n=len(q))

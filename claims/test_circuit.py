@@ -7,12 +7,19 @@ from typing import Any
 
 import numpy as np
 
+from claims.parts import over_random
 from claims.rows import judges
-from claims.samples import lost, of_circuit, of_random, over_random, reselected
 from rebinding.evidence import Evidence
-from rebinding.experiments.circuit.discovery import LEAST
+from rebinding.experiments.circuit.summary import (
+    left,
+    lost,
+    of_circuit,
+    of_random,
+    reselected,
+    without_group,
+    without_head,
+)
 from rebinding.paper.claim import Claim
-from rebinding.paper.numbers import share_kept
 from rebinding.paper.rows.circuit import (
     AGAIN,
     BASELINE,
@@ -31,7 +38,6 @@ from rebinding.paper.rows.circuit import (
     ORDERS,
     RECOVERS,
 )
-from rebinding.study.circuit import FULL, STAGES, left
 from rebinding.study.study import Study
 from rebinding.verdicts import (
     Verdict,
@@ -64,7 +70,7 @@ def held_against(claim: Claim, study: Study, id: str, values: Any, **options: An
 
 @judges(FULL_ACCURACY)
 def test_the_full_model_does_the_task(claim: Claim, study: Study) -> Verdict:
-    return held_against(claim, study, "accuracy.full", of_circuit(accuracies(claim, study), FULL, "hit"))
+    return held_against(claim, study, "accuracy.full", of_circuit(accuracies(claim, study), "full", "hit"))
 
 
 @judges(RECOVERS)
@@ -86,7 +92,7 @@ def test_the_circuit_beats_random_ones(claim: Claim, study: Study) -> Verdict:
 @judges(NO_FLOOR)
 def test_the_circuit_is_no_floor(claim: Claim, study: Study) -> Verdict:
     evidence = accuracies(claim, study)
-    mine, whole = (of_circuit(evidence, name, "margin") for name in ("circuit", FULL))
+    mine, whole = of_circuit(evidence, "circuit", "margin"), of_circuit(evidence, "full", "margin")
     return all_of(
         claim.kind,
         {
@@ -102,7 +108,7 @@ def test_margins_and_logits_are_as_printed(claim: Claim, study: Study) -> Verdic
     quantity = claim.metrics[0]
     measure = "margin" if quantity == "margin" else "label_logit"
     samples = {
-        "full": of_circuit(evidence, FULL, measure),
+        "full": of_circuit(evidence, "full", measure),
         "circuit": of_circuit(evidence, "circuit", measure),
         "random": of_random(evidence, measure).mean(axis=1),
     }
@@ -116,16 +122,14 @@ def test_margins_and_logits_are_as_printed(claim: Claim, study: Study) -> Verdic
 
 @judges(E_PRIME)
 def test_the_answer_survives_without_e(claim: Claim, study: Study) -> Verdict:
-    evidence = accuracies(claim, study)
-    name = "without E" if study.circuit.group("E") else "circuit"
-    return effect(of_circuit(evidence, name, "hit"), above=CHANCE, margin=claim.margin())
+    hits = without_group(accuracies(claim, study), "E", "hit")
+    return effect(hits, above=CHANCE, margin=claim.margin())
 
 
 @judges(COMPACT)
 def test_the_circuit_is_small(claim: Claim, study: Study) -> Verdict:
-    total = study.bench.surgeon.anatomy.n_layers * study.bench.surgeon.anatomy.n_heads
-    shares = np.array([left(study.pruning(), order).pairs / total for order in range(ORDERS)])
-    paper = study.printed("heads.share") if study.asked.alias is None else share_kept(study.asked.alias)
+    shares = np.array([left(study.pruning(), order).pairs / study.all_heads for order in range(ORDERS)])
+    paper = study.printed("heads.share")
     if paper is None:
         return not_applicable(claim.kind, "the paper prints no number for this model")
     return value(shares, paper, unit=claim.unit, paper_draws=1)
@@ -149,7 +153,7 @@ def test_no_kept_head_can_go(claim: Claim, study: Study) -> Verdict:
         {
             f"{head.group} {head.layer}.{head.head}": partial(
                 effect,
-                whole - of_circuit(evidence, f"without {head.group}{head.layer}.{head.head}", "label_logit"),
+                whole - without_head(evidence, head, "label_logit"),
                 margin=claim.margin(),
             )
             for head in heads
@@ -160,7 +164,7 @@ def test_no_kept_head_can_go(claim: Claim, study: Study) -> Verdict:
 @judges(*AGAIN.values())
 def test_the_published_heads_are_found_again(claim: Claim, study: Study) -> Verdict:
     group = claim.id[-1]
-    if study.circuit_kind == "discovered":
+    if study.circuit_from == "discovered":
         return not_applicable(claim.kind, "the circuit is our own; there is no other to compare it with")
     published = group_present(group, study.circuit.group(group))
     return guarded(claim.kind, [published], lambda: found_again(study, group))
@@ -171,23 +175,20 @@ def found_again(study: Study, group: str) -> Verdict:
     found = study.discovery
     ours, theirs = found.circuit.group(group), study.circuit.group(group)
     evidence = found.evidence.get(group)
-    again = [[]] * 20 if evidence is None else reselected(evidence, STAGES[group].keep, LEAST)
+    again = [[]] * 20 if evidence is None else reselected(evidence)
     if group == "A":
         again = [[head for head in one if head not in found.circuit.group("B")] for one in again]
     if not ours:
         return emptiness(ours, empty=False, selections=again)
-    anatomy = study.bench.surgeon.anatomy
-    return overlap(ours, theirs, universe=anatomy.n_layers * anatomy.n_heads, selections=again)
+    return overlap(ours, theirs, universe=study.all_heads, selections=again)
 
 
 @judges(*LINKS.values())
 def test_every_link_of_the_chain(claim: Claim, study: Study) -> Verdict:
     stage = next(name for name, one in LINKS.items() if one is claim)
-    evidence = study.link(stage, STAGES[stage].receivers)
-    return effect(lost(evidence, study.circuit.group(stage)), margin=claim.margin())
+    return effect(lost(study.link(stage), study.circuit.group(stage)), margin=claim.margin())
 
 
 @judges(NULL)
 def test_frozen_d_does_not_reach_the_query_of_c(claim: Claim, study: Study) -> Verdict:
-    evidence = study.link("D literal", "C")
-    return no_effect(lost(evidence, study.circuit.group("D")), margin=claim.margin())
+    return no_effect(lost(study.link("D literal"), study.circuit.group("D")), margin=claim.margin())

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from claims.parts import over_random
 from claims.rows import judges
-from claims.samples import balanced, over_random, shift
+from rebinding.experiments.binding.summary import balanced, shift
 from rebinding.paper.claim import Claim
 from rebinding.paper.rows.robustness import BALANCED_MEAN, COUNTERBALANCED, FRESH, ISOLATED, LEAK, MORE, RANDOM, THIRD
 from rebinding.study.study import Study

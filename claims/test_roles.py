@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from claims.rows import judges
-from claims.samples import of_group
+from rebinding.experiments.roles.summary import of_group
 from rebinding.paper.claim import Claim
 from rebinding.paper.rows.roles import A_VALUES, CARRIES, EXCEPTION, IS_POINTER, LEAVES, MOVES, SMALL_ON_CONTENT, WEAKER
 from rebinding.study.study import Study

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from claims.rows import judges
-from claims.samples import Array, all_layers, base, restored, room
 from rebinding.evidence import Evidence
+from rebinding.experiments.tracing.summary import all_layers, base, differs, restored, room
 from rebinding.paper.claim import Claim
 from rebinding.paper.rows.tracing import (
     DIRECT,
@@ -24,15 +23,15 @@ from rebinding.paper.rows.tracing import (
 from rebinding.study.study import Study
 from rebinding.verdicts import (
     Gate,
-    Outcome,
     Verdict,
     effect,
     effect_somewhere,
     guarded,
+    nowhere,
     ordering,
     requirement,
 )
-from rebinding.verdicts.sentences import LEVEL, all_of
+from rebinding.verdicts.sentences import all_of
 
 OBJECT_MAP = (
     "context_box",
@@ -48,8 +47,7 @@ LABELS = ("context_box[0]", "context_box[1]", "context_box[2]", "swap_first", "s
 
 def token_differs(evidence: Evidence, role: str) -> Gate:
     """Without a difference at the patched token a patch would write what is there already."""
-    rows = evidence.rows[(evidence.rows["role"] == role) | (evidence.rows["place"] == role)]
-    return requirement("token_differs", bool(rows["differs"].all()), f"the prompts agree at {role}, a patch is a no-op")
+    return requirement("token_differs", differs(evidence, role), f"the prompts agree at {role}, a patch is a no-op")
 
 
 def something_to_restore(evidence: Evidence) -> Gate:
@@ -61,13 +59,6 @@ def something_to_restore(evidence: Evidence) -> Gate:
 def support(evidence: Evidence) -> tuple[float, float]:
     """The range of one prompt's normalised gain."""
     return -1.0 / room(evidence), 1.0 / room(evidence)
-
-
-def nowhere(values: Array, *, margin: float, support: tuple[float, float], level: float = LEVEL) -> Verdict:
-    """No place restores the answer: the opposite of an effect at one place at least. Doing harm is not restoring."""
-    found = effect_somewhere(values, margin=margin, support=support, level=level)
-    opposite: dict[Outcome, Outcome] = {"REPLICATED": "NOT REPLICATED", "NOT REPLICATED": "REPLICATED"}
-    return replace(found, kind="no-effect", outcome=opposite.get(found.outcome, found.outcome))
 
 
 def stays_lost(claim: Claim, evidence: Evidence, role: str) -> Verdict:

@@ -1,5 +1,7 @@
 """What was measured, and how it is kept: tables with their settings, activations, the store, blocks."""
 
 from rebinding.evidence.evidence import Evidence, EvidenceError, merge
+from rebinding.evidence.kinds import Kind
+from rebinding.evidence.request import PromptSet, Request
 
-__all__ = ["Evidence", "EvidenceError", "merge"]
+__all__ = ["Evidence", "EvidenceError", "Kind", "PromptSet", "Request", "merge"]

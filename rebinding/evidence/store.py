@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
-import json
 import os
 import tempfile
 import warnings
@@ -24,6 +23,7 @@ from filelock import FileLock
 from rebinding.evidence import Evidence
 from rebinding.evidence.activations import Activations
 from rebinding.evidence.notes import Note
+from rebinding.evidence.request import digest
 from rebinding.evidence.sources import code_hash
 
 Content = TypeVar("Content", Evidence, Activations, Note)
@@ -45,11 +45,6 @@ class StoreWarning(UserWarning):
 def default_root() -> Path:
     """Where evidence is kept if nobody says: what `REBINDING_STORE` names, else `.rebinding` here."""
     return Path(os.environ.get(VARIABLE) or DEFAULT_FOLDER)
-
-
-def digest(content: Any) -> str:
-    """sha256 of plain JSON, independent of the order of names."""
-    return hashlib.sha256(json.dumps(content, sort_keys=True, allow_nan=False).encode()).hexdigest()
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,16 @@ def logit_and_probability_of(tokens: Tensor) -> Take:
     return take
 
 
+def moved(new: Tensor, old: Tensor) -> Tensor:
+    """How far edits are from what they replace: the largest change along the last axis, as a share of what is there.
+
+    0 is an edit that writes what is there already; no edit is more than 2.
+    """
+    new, old = new.float(), old.float()
+    size = torch.maximum(new.abs(), old.abs()).amax(dim=-1)
+    return (new - old).abs().amax(dim=-1) / size.clamp_min(torch.finfo(torch.float32).tiny)
+
+
 def blocks(count: int, size: int) -> Iterator[slice]:
     """Slices that walk through `count` items, `size` at a time."""
     for start in range(0, count, size):

@@ -10,24 +10,25 @@ from importlib.resources import files
 from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
 
-Verdict: TypeAlias = Literal["REPLICATED", "NOT REPLICATED", "INVALID", "NOT APPLICABLE"]
+Verdict: TypeAlias = Literal["REPLICATED", "NOT REPLICATED", "INVALID", "NOT APPLICABLE", "REPORTED"]
 CODES: Mapping[str, Verdict] = MappingProxyType(
-    {"yes": "REPLICATED", "no": "NOT REPLICATED", "invalid": "INVALID", "na": "NOT APPLICABLE"}
+    {"yes": "REPLICATED", "no": "NOT REPLICATED", "invalid": "INVALID", "na": "NOT APPLICABLE", "reported": "REPORTED"}
 )
 FIVE_BOXES = "tracing.five_boxes."
 
 
 @dataclass(frozen=True)
 class Truth:
-    """The verdict that a claim must get, why, the prompts it takes, and for INVALID the gate that must fail."""
+    """The verdict that a claim must get, why, the prompts it takes, and in a word what it comes to: the gate that must
+    fail for INVALID, what must be found for REPORTED."""
 
     verdict: Verdict
     reason: str
     n: int
-    gate: str | None = None
+    detail: str | None = None
 
     def __str__(self) -> str:
-        return f"{self.verdict} ({self.gate})" if self.gate else self.verdict
+        return f"{self.verdict} ({self.detail})" if self.detail else self.verdict
 
 
 def truth_of(mechanism: str, variant: str | None = None) -> Mapping[str, Truth]:
@@ -58,11 +59,11 @@ def _rows(rows: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
 
 def _cell(text: str, n: int, row: str) -> Truth:
     code, _, reason = text.partition(" ")
-    code, _, gate = code.partition(":")
+    code, _, detail = code.partition(":")
     reasons = _table()["reasons"]
     if code not in CODES or reason not in reasons:
         raise ValueError(f"truth.toml, {row}: {text!r} is not a verdict ({', '.join(CODES)}) and the name of a reason")
-    return Truth(CODES[code], reasons[reason], n, gate or None)
+    return Truth(CODES[code], reasons[reason], n, detail or None)
 
 
 @cache

@@ -5,6 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from rebinding.evidence import Kind
+from rebinding.experiments.binding.shifts import BINDING
+from rebinding.experiments.circuit.paths import PATHS
+from rebinding.experiments.circuit.request import ABLATION, PRUNING
+from rebinding.experiments.roles.interchange import ROLES
+from rebinding.experiments.tracing.rows import TRACING
 from rebinding.report.folder import Model, Run
 
 
@@ -17,9 +23,9 @@ class Difference:
     applies: Callable[[Run, Model], bool]
 
 
-def with_evidence(*prefixes: str) -> Callable[[Run, Model], bool]:
-    """The model has evidence of this kind."""
-    return lambda run, model: any(name.startswith(prefixes) for name in model.files)
+def with_evidence(*kinds: Kind) -> Callable[[Run, Model], bool]:
+    """The model has evidence of one of these kinds."""
+    return lambda run, model: any(model.of(kind) for kind in kinds)
 
 
 def _planted(run: Run, model: Model) -> bool:
@@ -27,7 +33,7 @@ def _planted(run: Run, model: Model) -> bool:
 
 
 def _means(run: Run, model: Model) -> bool:
-    ablated = with_evidence("ablated-", "pruning")
+    ablated = with_evidence(ABLATION, PRUNING)
     return ablated(run, model) and model.about.get("mean_set") == "counterbalanced"
 
 
@@ -52,20 +58,20 @@ DIFFERENCES: tuple[Difference, ...] = (
         "The circuit that is judged was not printed in the paper: it is declared by the plant, discovered here, or"
         " read from a file.",
         "The heads of the paper's table.",
-        lambda run, model: model.about.get("circuit_kind") not in (None, "published"),
+        lambda run, model: model.about.get("circuit_from") not in (None, "published"),
     ),
     Difference(
         "IIA is normalised by the hits of the unpatched counterfactual, and the base stands beside it; tokens without a"
         " role are not traced.",
         "A raw share, without base, over every token.",
-        with_evidence("tracing-"),
+        with_evidence(TRACING),
     ),
     Difference(
         "In path patching all other heads are frozen, keys and values are those of one query head, the noise is an"
         " independent story, the partner is named second, and D acts on C's keys and values.",
         "Nothing is frozen, whole KV groups are patched, and D is said to act on C's query, which cannot work when"
         " heads are frozen.",
-        with_evidence("paths-", "link-"),
+        with_evidence(PATHS),
     ),
     Difference(
         "Heads outside the circuit are held at means over counterbalanced prompts, which cannot carry a slot.",
@@ -75,27 +81,27 @@ DIFFERENCES: tuple[Difference, ...] = (
     Difference(
         "Random circuits and the circuit are evaluated on the same held-out ids.",
         "Random circuits are evaluated on the ids of the selection.",
-        with_evidence("ablated-"),
+        with_evidence(ABLATION),
     ),
     Difference(
         "Pruning walks the circuit in eight orders, and the spread is reported.",
         "One walk, front to back.",
-        with_evidence("pruning"),
+        with_evidence(PRUNING),
     ),
     Difference(
         "Every group, A included, gets the counterfactual's attention pattern at the readout.",
         "A gets head outputs instead; C, D and E are patched at their own tokens.",
-        with_evidence("roles-"),
+        with_evidence(ROLES),
     ),
     Difference(
         "All conditions are read on box and object tokens.",
         "Each condition is read on the tokens that it shifts, so its rows do not compare.",
-        with_evidence("binding-"),
+        with_evidence(BINDING),
     ),
     Difference(
         "The printed random row is held against three controls, and is never counted as not replicated.",
         "One row Random, without saying which of three controls it is.",
-        with_evidence("binding-published"),
+        lambda run, model: bool(model.of(BINDING, variation="published")),
     ),
 )
 

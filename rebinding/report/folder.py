@@ -18,7 +18,9 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from rebinding.evidence import Evidence
+from rebinding.evidence import Evidence, Kind
+from rebinding.evidence.request import Facet
+from rebinding.experiments.circuit.request import PRUNING
 from rebinding.verdicts.judgement import SCHEMA, Judgement
 
 CLAIMS, TABLE, SAMPLES, EVIDENCE = "claims.json", "claims.csv", "samples.parquet", "evidence"
@@ -64,9 +66,29 @@ class Model:
         """sha256 of each piece of evidence as it lies there."""
         return {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in self.files.items()}
 
-    def starting(self, *prefixes: str) -> Mapping[str, Evidence]:
-        """The evidence whose name begins like one of these, in the order of the names."""
-        return {name: found for name, found in sorted(self.evidence.items()) if name.startswith(prefixes)}
+    def of(self, kind: Kind, **facets: Facet) -> Mapping[str, Evidence]:
+        """The evidence of a kind whose requests have these facets, by label."""
+        return {label: found for label, found in sorted(self.evidence.items()) if asks(found, kind, **facets)}
+
+    def one(self, kind: Kind, **facets: Facet) -> Evidence | None:
+        """The one of these that rests on most units, as where a claim was judged on fewer prompts than another."""
+        return max(self.of(kind, **facets).values(), key=lambda found: len(found.rows), default=None)
+
+    @cached_property
+    def stages(self) -> Mapping[str, Evidence]:
+        """What each stage of our own discovery rests on, by group."""
+        return {group: self.evidence[label] for group, label in self.about.get("stages", {}).items()}
+
+    def discovered(self) -> list[tuple[str, int, int, str]]:
+        """The circuit that our own discovery finds, before pruning."""
+        found = self.one(PRUNING)
+        return [] if found is None else [tuple(head) for head in found.settings["request"]["circuit"]]
+
+
+def asks(evidence: Evidence, kind: Kind, **facets: Facet) -> bool:
+    """Whether evidence answers a request of this kind with these facets."""
+    told = evidence.settings["facets"]
+    return evidence.experiment == kind.name and all(told.get(name) == value for name, value in facets.items())
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,7 +122,8 @@ def write(
         "claims": [one.plain() for one in claims],
     }
     (folder / CLAIMS).write_text(json.dumps(content, indent=1, allow_nan=False, ensure_ascii=False) + "\n", "utf-8")
-    pd.DataFrame(content["claims"]).to_csv(folder / TABLE, index=False)
+    table = [one | {"evidence": "; ".join(one["evidence"])} for one in content["claims"]]
+    pd.DataFrame(table).to_csv(folder / TABLE, index=False)
     pq.write_table(pa.Table.from_pandas(samples(claims), preserve_index=False), folder / SAMPLES)
 
 
@@ -128,7 +151,7 @@ def read(folder: Path) -> Run:
     models = tuple(Model(number, about, folder) for number, about in enumerate(_models(content)))
     _complete(folder, models)
     try:
-        claims = tuple(_with_samples(folder, [Judgement(**one) for one in content["claims"]]))
+        claims = tuple(_with_samples(folder, [Judgement.read(one) for one in content["claims"]]))
     except (TypeError, KeyError) as error:
         raise ReportError(f"{path} lacks a field, or has one too many: {error}; run the claims again") from None
     return Run(content.get("settings", {}), content.get("software", {}), models, claims)

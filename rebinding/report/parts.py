@@ -109,11 +109,11 @@ def entry(run: Run, id: str, pictures: Pictures) -> Entry:
 
 def cell(model: Model, one: Judgement, pictures: Pictures) -> Cell:
     """One claim on one model, with the figures that rest on its evidence."""
-    used = [name for name in one.evidence.split(", ") if name]
+    used = [model.evidence[label] for label in one.evidence if label in model.evidence]
     beside = tuple(
         picture
         for plate in PLATES
-        if plate.rests_on(used) and (picture := pictures[plate.key, model.name]).svg is not None
+        if plate.shows_any(used) and (picture := pictures[plate.key, model.name]).svg is not None
     )
     planted = model.about.get("kind") == "planted"
     return Cell(model, one, standing(one, planted=planted), strip(one), histogram(one.sample), beside)

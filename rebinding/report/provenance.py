@@ -63,10 +63,9 @@ def origins(model: Model) -> Origins:
 def origin(model: Model, name: str, evidence: Evidence) -> Origin:
     """One piece. Prompts are those that have rows, whatever was looked at to find them."""
     about = model.about["evidence"][name]
-    column = next((one for one in ("id", "prompt") if one in evidence.rows), None)
-    ids = sorted({int(one) for one in evidence.rows[column]}) if column else []
-    told = evidence.settings
-    design = str(told.get("design") or told.get("name") or told.get("mean_set") or "")
+    ids = sorted({int(one) for one in evidence.rows.get("prompt", ())})
+    told = evidence.settings["request"]
+    design = str(evidence.settings["facets"]["design"])
     return Origin(
         name,
         about["file"],

@@ -10,9 +10,11 @@ import numpy.typing as npt
 import pandas as pd
 
 from rebinding.experiments.binding.measures import per_example
+from rebinding.experiments.binding.shifts import BINDING
+from rebinding.experiments.circuit.request import ABLATION, PRUNING
+from rebinding.experiments.circuit.summary import of_circuit, of_random
 from rebinding.paper.numbers import ALIASES, checkpoint
 from rebinding.report.drawn import number
-from rebinding.report.figures.drawings import largest
 from rebinding.report.folder import Model, Run
 from rebinding.report.intervals import LEVEL, over_prompts
 from rebinding.report.printed import quoted, written
@@ -92,7 +94,7 @@ def shifts(run: Run) -> Table:
     """The Q/K table: every condition and measure."""
     rows: list[Row] = []
     for model in run.models:
-        evidence = largest(model.starting("binding-published-"))
+        evidence = model.one(BINDING, variation="published")
         examples = None if evidence is None else per_example(evidence)
         rows += _shift_rows(model.name, model.name, examples, written(model.about))
     for alias in _unjudged(run):
@@ -125,7 +127,7 @@ def correct_only(run: Run) -> Table:
     rows: list[Row] = []
     conditions = ("q", "k_both", "qk")
     for model in run.models:
-        evidence = largest(model.starting("binding-published-"))
+        evidence = model.one(BINDING, variation="published")
         if evidence is None:
             continue
         examples = per_example(evidence)
@@ -148,9 +150,8 @@ def heads(run: Run) -> Table:
     """Heads by group, as (layer.head): those judged, and those that discovery finds."""
     rows = []
     for model in run.models:
-        evidence = largest(model.starting("pruning"))
-        found = [] if evidence is None else evidence.settings["circuit"]
-        for said, listed in (("judged", model.about.get("circuit", [])), ("discovered here", found)):
+        evidence = model.one(PRUNING)
+        for said, listed in (("judged", model.about.get("circuit", [])), ("discovered here", model.discovered())):
             cells = tuple(
                 ", ".join(f"{layer}.{head}" for one, layer, head, _ in sorted(listed) if one == group) or "none"
                 for group in GROUPS
@@ -185,15 +186,12 @@ def _unjudged(run: Run) -> Sequence[str]:
 
 def _ablated(run: Run, model: Model, measure: str) -> tuple[str, ...]:
     """Full model, circuit and random circuits, on the evidence of the claim about the circuit's accuracy."""
-    used = [name for one in run.of(model) if one.id == "circuit.recovers_accuracy" for name in one.evidence.split(", ")]
-    evidence = largest({name: found for name, found in model.starting("ablated-groups").items() if name in used})
-    if evidence is None:
+    used = {label for one in run.of(model) if one.id == "circuit.recovers_accuracy" for label in one.evidence}
+    found = [one for label, one in model.of(ABLATION, beside="groups").items() if label in used]
+    if not found:
         return "", "", ""
-    rows = evidence.rows
-    random = rows[rows["circuit"].str.startswith("random ")].groupby("circuit")[measure].mean()
-    plain = (rows.loc[rows["circuit"] == name, measure].to_numpy() for name in ("full model", "circuit"))
-    hits = measure == "hit"
-    return (*(_spread(values > 0 if hits else values) for values in plain), _spread(random.to_numpy()))
+    plain = (of_circuit(found[0], "full", measure), of_circuit(found[0], "circuit", measure))
+    return (*map(_spread, plain), _spread(of_random(found[0], measure).mean(axis=1)))
 
 
 def _spread(values: npt.NDArray[np.generic]) -> str:

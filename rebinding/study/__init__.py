@@ -1,4 +1,4 @@
-"""The experiments as the claims need them: which prompts, which settings, kept in the store."""
+"""What a model is asked, one file per section: which prompts, which settings, what is remembered."""
 
 from rebinding.study.bench import Bench
 

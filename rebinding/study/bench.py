@@ -7,20 +7,23 @@ pruning from 200, evaluation from 300 on, directions from 10,000.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
 import torch
+from torch import Tensor
 
-from rebinding.evidence import Evidence
+from rebinding.evidence import Evidence, PromptSet, Request
 from rebinding.evidence.activations import Activations
-from rebinding.evidence.store import Shelf, digest
+from rebinding.evidence.store import Shelf
 from rebinding.experiments.circuit.ablation import Answers
+from rebinding.experiments.circuit.paths import Scene
+from rebinding.study.drawing import Drawn, Pairing, draw
 from rebinding.subjects import Subject
 from rebinding.surgery import Surgeon
 from rebinding.world.answers import is_single_token
-from rebinding.world.designs import Design, DesignName, design
+from rebinding.world.designs import Design, design
 from rebinding.world.prompts import Encoded, Encoder
 from rebinding.world.words import Vocabulary
 
@@ -31,6 +34,36 @@ MOST_PROMPTS = DIRECTIONS - EVALUATION
 REMEMBERED = 1 << 30
 """Bytes of recordings that are kept, because claims look at the same prompts again and again."""
 
+Measure: TypeAlias = Callable[["Bench", Any], Evidence]
+Tensors: TypeAlias = Callable[["Bench", Any], Mapping[str, Tensor]]
+MEASURES: dict[type[Request], Measure] = {}
+TENSORS: dict[type[Request], Tensors] = {}
+IN_BLOCKS: set[type[Request]] = set()
+"""Kinds that their measure keeps block by block: to keep the whole as well would keep everything twice."""
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def measures(kind: type[Request], *, in_blocks: bool = False) -> Callable[[Function], Function]:
+    """The function computes the evidence of a kind of request, from a bench and the request and nothing else."""
+
+    def register(function: Function) -> Function:
+        MEASURES[kind] = function
+        if in_blocks:
+            IN_BLOCKS.add(kind)
+        return function
+
+    return register
+
+
+def averages(kind: type[Request]) -> Callable[[Function], Function]:
+    """The same for tensors that several experiments need."""
+
+    def register(function: Function) -> Function:
+        TENSORS[kind] = function
+        return function
+
+    return register
+
 
 @dataclass(frozen=True, eq=False)
 class Bench:
@@ -38,8 +71,15 @@ class Bench:
 
     subject: Subject
     shelf: Shelf | None = None
-    known: dict[tuple[str, str], Activations] = field(default_factory=dict)
-    """Activations that were needed so far."""
+    tensors: dict[Request, Activations] = field(default_factory=dict)
+    """Tensors that were needed so far."""
+    sets: dict[PromptSet, Drawn] = field(default_factory=dict)
+    """Prompts that were drawn so far."""
+
+    told: dict[tuple[Design, tuple[int, ...], Pairing, int | None], PromptSet] = field(default_factory=dict)
+    """What was drawn, by how it was asked for."""
+    scenes: dict[PromptSet, Scene] = field(default_factory=dict)
+    """Prompts of path patching with their recordings."""
 
     @cached_property
     def surgeon(self) -> Surgeon:
@@ -54,24 +94,44 @@ class Bench:
         """The words that are single tokens of this subject."""
         return Vocabulary().keep(partial(is_single_token, self.subject.tokenizer))
 
-    def design(self, name: DesignName, **options: Any) -> Design:
+    def design(self, name: Any, **options: Any) -> Design:
         """A design in those words."""
         return design(name, vocabulary=self.vocabulary, **options)
 
-    def prompts(
-        self, drawn: Design, first: int, n: int, roles: Sequence[str] = ()
-    ) -> tuple[tuple[int, ...], list[Encoded]]:
+    def draw(self, drawn: Design, ids: Sequence[int], pairing: Pairing = (), encoded: int | None = None) -> PromptSet:
+        """The prompts of some ids, or their pairs; encoded once, however many sentences ask for them."""
+        told = (replace(drawn, vocabulary=Vocabulary()), tuple(ids), pairing, encoded)  # the words are the bench's own
+        if told not in self.told:
+            found = draw(self.encoder, drawn, ids, pairing, encoded)
+            self.sets[found.asked], self.told[told] = found, found.asked
+        return self.told[told]
+
+    def draw_with(self, drawn: Design, first: int, n: int, roles: Sequence[str]) -> PromptSet:
         """The first `n` prompts from id `first` on that have all these roles (not every question has a partner)."""
-        ids, kept = [], []
+        fits: list[int] = []
         for start in range(first, first + 4 * n, n):
             more = range(start, start + n)
-            for number, one in zip(more, self.encoder.encode(map(drawn.prompt, more)), strict=True):
-                if all(role in one.roles for role in roles):
-                    ids.append(number)
-                    kept.append(one)
-            if len(kept) >= n:
+            encoded = self.sets[self.draw(drawn, more)].prompts
+            fits += [number for number, one in zip(more, encoded, strict=True) if all(r in one.roles for r in roles)]
+            if len(fits) >= n:
                 break
-        return tuple(ids[:n]), kept[:n]
+        return self.draw(drawn, fits[:n])
+
+    def drawn(self, asked: PromptSet) -> Drawn:
+        """The prompts behind a request; drawn again where somebody else drew them, and held against what was asked."""
+        if asked not in self.sets:
+            self.draw(self.plan(asked), asked.ids, asked.pairing, asked.encoded)
+        if asked not in self.sets:
+            raise ValueError(
+                f"ids {asked.ids[0]} to {asked.ids[-1]} of {asked.design} are other tokens here than in the request:"
+                f" it was made for another tokenizer, chat form ({asked.form}) or list of words"
+            )
+        return self.sets[asked]
+
+    def plan(self, asked: PromptSet) -> Design:
+        """The design that a set of prompts is drawn from."""
+        options = {name: getattr(asked, name) for name in ("split", "boxes", "operations", "verb", "distractor")}
+        return self.design(asked.design, **options)
 
     def answers(self, prompts: Sequence[Encoded]) -> Answers:
         """The objects that are in the boxes at the end, and which of them is asked for."""
@@ -80,26 +140,37 @@ class Bench:
         right = [words.index(one.prompt.answer) for words, one in zip(held, prompts, strict=True)]
         return Answers(torch.tensor(tokens), torch.tensor(right))
 
-    def kept(
-        self, experiment: str, module: str, settings: Mapping[str, Any], compute: Callable[[], Evidence]
-    ) -> Evidence:
-        """Evidence from the store, or computed and put there. `settings` say all that `compute` depends on."""
-        if self.shelf is None:
-            return compute()
-        shelf = self.shelf.of(module, type(self.surgeon).__module__, settings=settings)
-        return shelf.store.remember(Evidence, experiment, shelf.key(None), compute)
+    def measured(self, request: Request) -> Evidence:
+        """Evidence from the store, or computed and put there; it says inside what was asked."""
+        measure = MEASURES[type(request)]
 
-    def activations(
-        self, name: str, module: str, settings: Mapping[str, Any], compute: Callable[[], Mapping[str, torch.Tensor]]
-    ) -> Mapping[str, torch.Tensor]:
+        def compute() -> Evidence:
+            found = measure(self, request)
+            about = {"request": dict(request.plain), "facets": dict(request.facets), "key": request.key}
+            return request.KIND.evidence(found.rows, {**found.settings, **about})
+
+        if self.shelf is None or type(request) in IN_BLOCKS:
+            return compute()
+        shelf = self._shelf(measure)
+        return shelf.store.remember(Evidence, request.KIND.name, shelf.key(request.key), compute)
+
+    def averaged(self, request: Request) -> Mapping[str, Tensor]:
         """Tensors that several experiments need: computed once, kept here, and in the store where there is one."""
-        known = name, digest(dict(settings))
-        if known in self.known:
-            return self.known[known].tensors
-        if self.shelf is None:
-            made = Activations(compute())
-        else:
-            shelf = self.shelf.of(module, type(self.surgeon).__module__, settings=settings)
-            made = shelf.store.remember(Activations, name, shelf.key(None), lambda: Activations(compute()))
-        self.known[known] = made
-        return made.tensors
+        if request not in self.tensors:
+            compute = TENSORS[type(request)]
+
+            def made() -> Activations:
+                return Activations(compute(self, request))
+
+            if self.shelf is None:
+                self.tensors[request] = made()
+            else:
+                shelf = self._shelf(compute)
+                key = shelf.key(request.key)
+                self.tensors[request] = shelf.store.remember(Activations, request.KIND.name, key, made)
+        return self.tensors[request].tensors
+
+    def _shelf(self, function: Callable[..., Any]) -> Shelf:
+        """Where what a function computes is kept: its code, and that of the surgeon, belong to the address."""
+        assert self.shelf is not None
+        return self.shelf.of(function.__module__, type(self.surgeon).__module__, settings={})

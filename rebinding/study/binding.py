@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
 
 from torch import Tensor
 
@@ -13,9 +12,10 @@ from rebinding.evidence import Evidence
 from rebinding.experiments.binding.cases import Slots, every_pair
 from rebinding.experiments.binding.conditions import MATCHED_RANDOM, PUBLISHED_CONDITIONS, TABLE, Condition
 from rebinding.experiments.binding.directions import Directions, Head, Point, measure_directions
+from rebinding.experiments.binding.request import MeanVectors, Shifts
 from rebinding.experiments.binding.shifts import run_binding
 from rebinding.paper.circuit import Circuit
-from rebinding.study.bench import DIRECTIONS, EVALUATION, Bench
+from rebinding.study.bench import DIRECTIONS, EVALUATION, Bench, averages, measures
 from rebinding.surgery.sites import Scope
 from rebinding.world.designs import DesignName
 
@@ -49,48 +49,48 @@ VARIATIONS: Mapping[str, Variation] = MappingProxyType(
 
 def shifted(
     bench: Bench, circuit: Circuit, name: DesignName, variation: str, *, n: int, directions: int = 100
-) -> Evidence:
+) -> Shifts:
     """Queries and keys of group B shifted, in one of the variations."""
     how = VARIATIONS[variation]
-    drawn, heads = how.design or name, circuit.group("B")
-    settings = {"heads": list(heads), "design": drawn, "n": n, "directions": directions, **_plain(how)}
-
-    def compute() -> Evidence:
-        eyes = bench.design(drawn, split="evaluation" if drawn == "counterbalanced" else None)
-        ids, prompts = bench.prompts(eyes, EVALUATION, n)
-        pairs = every_pair(SLOTS) if drawn == "counterbalanced" else how.pairs
-        return run_binding(
-            bench.surgeon,
-            prompts,
-            measured(bench, drawn, heads, directions),
-            heads,
-            ids=ids,
-            token=bench.encoder.answer_token,
-            pairs=pairs,
-            conditions=how.conditions,
-            scope=how.scope,
-            draws=how.draws,
-        )
-
-    return bench.kept("binding", __name__, settings, compute)
+    shown = how.design or name
+    eyes = bench.design(shown, split="evaluation" if shown == "counterbalanced" else None)
+    return Shifts(
+        prompts=bench.draw(eyes, range(EVALUATION, EVALUATION + n)),
+        directions=vectors(bench, shown, circuit.group("B"), directions),
+        variation=variation,
+        slots=every_pair(SLOTS) if shown == "counterbalanced" else how.pairs,
+        conditions=how.conditions,
+        scope=how.scope,
+        draws=how.draws,
+    )
 
 
-def measured(bench: Bench, name: DesignName, heads: Sequence[Head], n: int) -> Directions:
+def vectors(bench: Bench, name: DesignName, heads: Sequence[Head], n: int) -> MeanVectors:
     """The directions of some heads, from `n` prompts for every slot; measured once for all variations."""
-    settings = {"design": name, "heads": list(heads), "n": n, "slots": SLOTS, "point": POINT}
-
-    def compute() -> dict[str, Tensor]:
-        asks = bench.design(name, split="directions" if name == "counterbalanced" else None)
-        numbers = range(DIRECTIONS, DIRECTIONS + n)
-        asked = {
-            slot: bench.encoder.encode(asks.direction(number, slot) for number in numbers) for slot in range(SLOTS)
-        }
-        found = measure_directions(bench.surgeon, asked, heads, point=POINT)
-        return {"q": found.q, "k": found.k}
-
-    return Directions(tuple(heads), POINT, **bench.activations("directions", __name__, settings, compute))
+    asks = bench.design(name, split="directions" if name == "counterbalanced" else None)
+    ids = range(DIRECTIONS, DIRECTIONS + n)
+    return MeanVectors(tuple(bench.draw(asks, ids, ("slot", str(slot))) for slot in range(SLOTS)), tuple(heads), POINT)
 
 
-def _plain(how: Variation) -> dict[str, Any]:
-    conditions: Sequence[Condition] = how.conditions
-    return {**asdict(how), "conditions": [asdict(one) for one in conditions], "design_given": how.design is None}
+@averages(MeanVectors)
+def measure_vectors(bench: Bench, asked: MeanVectors) -> Mapping[str, Tensor]:
+    prompts = {slot: bench.drawn(one).prompts for slot, one in enumerate(asked.slots)}
+    found = measure_directions(bench.surgeon, prompts, asked.heads, point=asked.point)
+    return {"q": found.q, "k": found.k}
+
+
+@measures(Shifts)
+def measure_shifts(bench: Bench, asked: Shifts) -> Evidence:
+    heads = asked.directions.heads
+    return run_binding(
+        bench.surgeon,
+        bench.drawn(asked.prompts).prompts,
+        Directions(heads, asked.directions.point, **bench.averaged(asked.directions)),
+        heads,
+        ids=asked.prompts.ids,
+        token=bench.encoder.answer_token,
+        pairs=asked.slots,
+        conditions=asked.conditions,
+        scope=asked.scope,
+        draws=asked.draws,
+    )

@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
-
 from rebinding.evidence import Evidence
 from rebinding.experiments.roles.interchange import MODES, Mode, RolePair, run_roles
+from rebinding.experiments.roles.request import Counterfactual, Interchange
 from rebinding.paper.circuit import Circuit
-from rebinding.study.bench import EVALUATION, Bench
-from rebinding.world.designs import DesignName
-
-PairKind: TypeAlias = Literal["pointer", "content_control"]
+from rebinding.study.bench import EVALUATION, Bench, measures
+from rebinding.world.designs import Design
 
 
 def interchanged(
-    bench: Bench, circuit: Circuit, name: DesignName, kind: PairKind, *, n: int, mode: Mode = "paper"
-) -> Evidence:
+    bench: Bench, circuit: Circuit, drawn: Design, counterfactual: Counterfactual, n: int, mode: Mode = "paper"
+) -> Interchange:
     """Every group of a circuit gets the attention of a counterfactual."""
-    groups = {group: circuit.group(group) for group in MODES[mode] if circuit.group(group)}
-    settings = {"design": name, "kind": kind, "n": n, "mode": mode, "groups": {k: list(v) for k, v in groups.items()}}
+    groups = tuple((group, circuit.group(group)) for group in MODES[mode] if circuit.group(group))
+    pairs = bench.draw(drawn, range(EVALUATION, EVALUATION + n), (counterfactual,))
+    return Interchange(pairs, counterfactual, mode, groups)
 
-    def compute() -> Evidence:
-        drawn = bench.design(name)
-        found = [getattr(drawn, kind)(number) for number in range(EVALUATION, EVALUATION + n)]
-        sides = [bench.encoder.encode(getattr(pair, side) for pair in found) for side in ("original", "counterfactual")]
-        pairs = [RolePair(pair.id, own, other) for pair, own, other in zip(found, *sides, strict=True)]
-        token = bench.encoder.answer_token
-        return run_roles(bench.surgeon, pairs, groups, kind=kind, token=token, mode=mode, single_heads=False)
 
-    return bench.kept("roles", __name__, settings, compute)
+@measures(Interchange)
+def measure_interchange(bench: Bench, asked: Interchange) -> Evidence:
+    pairs = [RolePair(number, own, other) for number, own, other in bench.drawn(asked.pairs).pairs]
+    return run_roles(
+        bench.surgeon,
+        pairs,
+        dict(asked.groups),
+        kind=asked.counterfactual,
+        token=bench.encoder.answer_token,
+        mode=asked.mode,
+        single_heads=False,
+    )

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rebinding.evidence import Evidence
-from rebinding.experiments.tracing.diagnostic import diagnose
-from rebinding.experiments.tracing.modes import trace_design, traced_pair
-from rebinding.study.bench import EVALUATION, Bench
+from rebinding.experiments.tracing.diagnostic import MODE, diagnose
+from rebinding.experiments.tracing.modes import OVERSAMPLING, trace_design
+from rebinding.experiments.tracing.request import ReadoutDiagnostic, TracingMap
+from rebinding.study.bench import EVALUATION, Bench, measures
 from rebinding.world.designs import Design, DesignName
 
 WIDE = 5
@@ -18,27 +19,32 @@ def story(bench: Bench, name: DesignName, boxes: int) -> Design:
     return bench.design(name, boxes=boxes, distractor="before") if boxes == WIDE else bench.design(name, boxes=boxes)
 
 
-def traced(bench: Bench, name: DesignName, mode: str, roles: Sequence[str], *, boxes: int, n: int) -> Evidence:
+def traced(bench: Bench, drawn: Design, mode: str, roles: Sequence[str], n: int) -> TracingMap:
     """The map of one mode, at the tokens that have one of these roles; `context_box` is the label of every slot."""
-    settings = {"design": name, "mode": mode, "roles": list(roles), "boxes": boxes, "n": n}
-
-    def compute() -> Evidence:
-        drawn = story(bench, name, boxes)
-        first = traced_pair(bench.encoder, drawn.tracing(EVALUATION, mode))
-        tokens = sorted({at for role, at in first.original.roles.items() if role.partition("[")[0] in roles})
-        return trace_design(
-            bench.surgeon, bench.encoder, drawn, mode=mode, n=n, first_id=EVALUATION, tokens=tokens, shelf=bench.shelf
-        )
-
-    return bench.kept("tracing-maps", __name__, settings, compute)
+    pool = range(EVALUATION, EVALUATION + OVERSAMPLING * n)
+    return TracingMap(bench.draw(drawn, pool, ("tracing", mode), n), mode, tuple(roles), n)
 
 
-def diagnosed(bench: Bench, name: DesignName, *, boxes: int, n: int) -> Evidence:
+@measures(TracingMap)
+def measure_map(bench: Bench, asked: TracingMap) -> Evidence:
+    return trace_design(
+        bench.surgeon,
+        bench.encoder,
+        bench.plan(asked.pairs),
+        mode=asked.mode,
+        n=asked.prompts,
+        first_id=asked.pairs.ids[0],
+        roles=asked.roles,
+        shelf=bench.shelf,
+    )
+
+
+def diagnosed(bench: Bench, drawn: Design, n: int) -> ReadoutDiagnostic:
     """The readout diagnostic."""
-    settings = {"design": name, "boxes": boxes, "n": n}
+    return ReadoutDiagnostic(bench.draw(drawn, range(EVALUATION, EVALUATION + n), ("questions", MODE)))
 
-    def compute() -> Evidence:
-        drawn = story(bench, name, boxes)
-        return diagnose(bench.surgeon, bench.encoder, drawn, n=n, first_id=EVALUATION, shelf=bench.shelf)
 
-    return bench.kept("diagnostics", __name__, settings, compute)
+@measures(ReadoutDiagnostic)
+def measure_diagnostic(bench: Bench, asked: ReadoutDiagnostic) -> Evidence:
+    first, plan = asked.pairs.ids[0], bench.plan(asked.pairs)
+    return diagnose(bench.surgeon, bench.encoder, plan, n=asked.n, first_id=first, shelf=bench.shelf)

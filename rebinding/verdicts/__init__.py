@@ -5,6 +5,7 @@ from rebinding.verdicts.estimates import Estimate, estimate
 from rebinding.verdicts.families import Family, family
 from rebinding.verdicts.gates import (
     Gate,
+    GateFailed,
     above_chance,
     declared_n,
     edits_moved,
@@ -12,10 +13,11 @@ from rebinding.verdicts.gates import (
     finite,
     group_present,
     guarded,
+    require,
     requirement,
 )
-from rebinding.verdicts.outcome import Outcome, Verdict, invalid, not_applicable
-from rebinding.verdicts.places import effect_somewhere, no_effect_anywhere
+from rebinding.verdicts.outcome import Outcome, Verdict, invalid, not_applicable, reported
+from rebinding.verdicts.places import effect_somewhere, no_effect_anywhere, nowhere
 from rebinding.verdicts.sets import emptiness, overlap
 from rebinding.verdicts.values import value, value_unidentified
 
@@ -23,6 +25,7 @@ __all__ = [
     "Estimate",
     "Family",
     "Gate",
+    "GateFailed",
     "Outcome",
     "Verdict",
     "above_chance",
@@ -41,8 +44,11 @@ __all__ = [
     "no_effect",
     "no_effect_anywhere",
     "not_applicable",
+    "nowhere",
     "ordering",
     "overlap",
+    "reported",
+    "require",
     "requirement",
     "value",
     "value_unidentified",

@@ -18,6 +18,10 @@ SURELY = 0.001
 """A model at chance slips through the ability gate once in a thousand runs."""
 
 
+STILL = 1e-6
+"""A change of less than this share of what stood there is rounding: eight units in the last place of 32 bits."""
+
+
 @dataclass(frozen=True)
 class Gate:
     """One precondition, whether it held, and what was seen."""
@@ -49,8 +53,9 @@ def above_chance(correct: npt.ArrayLike, chance: float) -> Gate:
 
 
 def edits_moved(changes: npt.ArrayLike) -> Gate:
-    """Every edit changed something where it was made. `changes`: the largest absolute change of each edit."""
-    moved = np.abs(np.asarray(changes, dtype=np.float64)) > 0
+    """Every edit changed something where it was made. `changes`: the largest change of each edit, as a share of what
+    stood there."""
+    moved = np.abs(np.asarray(changes, dtype=np.float64)) > STILL
     return Gate("edits_moved", bool(moved.all() and moved.size), f"{(~moved).sum()} of {moved.size} edits were no-ops")
 
 
@@ -69,6 +74,20 @@ def group_present(group: str, heads: Sized) -> Gate:
 def requirement(name: str, passed: bool, detail: str) -> Gate:
     """A precondition of one experiment, such as `answer_changes` or `token_differs`; `detail` is read if it fails."""
     return Gate(name, bool(passed), detail)
+
+
+class GateFailed(Exception):
+    """Evidence that may not be looked at, and the gate that says so."""
+
+    def __init__(self, gate: Gate) -> None:
+        super().__init__(f"{gate.name}: {gate.detail}")
+        self.gate = gate
+
+
+def require(gate: Gate) -> None:
+    """Go on only if the gate holds."""
+    if not gate.passed:
+        raise GateFailed(gate)
 
 
 def guarded(kind: Rule, gates: Iterable[Gate], rule: Callable[[], Verdict]) -> Verdict:

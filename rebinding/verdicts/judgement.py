@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -31,6 +31,7 @@ class Judgement:
     n: int | None
     needed_n: int | None
     gate: str | None
+    finding: str | None
     p_value: float | None
     unit: str
     metrics: str
@@ -39,8 +40,8 @@ class Judgement:
     design: str
     circuit: str
     reason: str
-    evidence: str = ""
-    """The names of the evidence that it rests on, parted by commas."""
+    evidence: tuple[str, ...] = ()
+    """The labels of the requests that it rests on."""
     against: float | None = None
     """What the estimate is held against: the printed value, 0, or chance."""
     because: str | None = None
@@ -55,13 +56,23 @@ class Judgement:
         """Whether this is what had to come out; a row that is only reported must be valid."""
         if self.expected is None:
             return self.verdict != "INVALID"
-        told = f"{self.verdict} ({self.gate})" if self.gate else self.verdict
-        return told == self.expected
+        return self.told == self.expected
+
+    @property
+    def told(self) -> str:
+        """The verdict with what it came to: the gate that failed, or what was found."""
+        more = self.gate or self.finding
+        return f"{self.verdict} ({more})" if more else self.verdict
 
     @property
     def open(self) -> bool:
         """Neither for nor against: more examples, or better ones, are needed."""
         return self.verdict == "INCONCLUSIVE"
+
+    @classmethod
+    def read(cls, fields: Mapping[str, Any], sample: Iterable[float] = ()) -> Judgement:
+        """What `plain` wrote, after a journey as JSON."""
+        return cls(**{**fields, "evidence": tuple(fields["evidence"])}, sample=tuple(sample))
 
     def plain(self) -> dict[str, Any]:
         """As JSON, without the sample."""
@@ -82,7 +93,7 @@ def judgement(
     command: str = "",
 ) -> Judgement:
     """A verdict with all that one must know to read it."""
-    named = ("measured", "low", "high", "against", "n", "needed_n", "gate", "p_value", "sample")
+    named = ("measured", "low", "high", "against", "n", "needed_n", "gate", "finding", "p_value", "sample")
     numbers = {name: getattr(verdict, name) for name in named}
     return Judgement(
         id=claim.id,
@@ -101,7 +112,7 @@ def judgement(
         design=design,
         circuit=circuit,
         reason=verdict.reason,
-        evidence=", ".join(evidence),
+        evidence=tuple(evidence),
         because=because,
         command=command,
         **numbers,

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from rebinding.paper.claim import Rule
 
-Outcome = Literal["REPLICATED", "NOT REPLICATED", "INCONCLUSIVE", "INVALID", "NOT APPLICABLE"]
+Outcome = Literal["REPLICATED", "NOT REPLICATED", "INCONCLUSIVE", "INVALID", "NOT APPLICABLE", "REPORTED"]
 
 Outcomes = npt.NDArray[np.str_]
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
@@ -25,7 +25,8 @@ class Verdict:
     decide with 80 % power if the estimate and its spread stayed as they are; None where nothing is open, or where no
     number would do (the reason says which). `p_value` belongs to the rejecting test: how often data at least this far
     from the claim arise where the claim holds. Numbers that do not exist are None, never NaN or infinite.
-    `against` is what the estimate is held against (the printed value, 0, chance), and `sample` the numbers behind the
+    `finding` is what a row that only reports has found. `against` is what the estimate is held against (the printed
+    value, 0, chance), and `sample` the numbers behind the
     estimate, one per resampled unit: both are there to be drawn, and no rule looks at them.
     """
 
@@ -39,6 +40,7 @@ class Verdict:
     n: int | None = None
     needed_n: int | None = None
     gate: str | None = None
+    finding: str | None = None
     p_value: float | None = None
     against: float | None = None
     sample: tuple[float, ...] = field(default=(), repr=False, compare=False)
@@ -57,6 +59,11 @@ def invalid(kind: Rule, gate: str, reason: str, *, n: int | None = None) -> Verd
 def not_applicable(kind: Rule, reason: str) -> Verdict:
     """The claim does not speak about this subject."""
     return Verdict(kind, "NOT APPLICABLE", reason)
+
+
+def reported(finding: str, reason: str, *, measured: float | None = None, n: int | None = None) -> Verdict:
+    """What was found, in a word, where nothing is claimed."""
+    return Verdict("report", "REPORTED", reason, measured=measured, n=n, finding=finding)
 
 
 def decided(

@@ -29,6 +29,13 @@ def effect_somewhere(
     return _judge("effect", values, margin, support, level)
 
 
+def nowhere(values: npt.ArrayLike, *, margin: float, support: Support | None = None, level: float = 0.05) -> Verdict:
+    """Is the effect at no place? The opposite of an effect at one place at least: doing harm is not an effect."""
+    found = effect_somewhere(values, margin=margin, support=support, level=level)
+    opposite: dict[Outcome, Outcome] = {"REPLICATED": "NOT REPLICATED", "NOT REPLICATED": "REPLICATED"}
+    return replace(found, kind="no-effect", outcome=opposite.get(found.outcome, found.outcome))
+
+
 def no_effect_anywhere(
     values: npt.ArrayLike, *, margin: float, support: Support | None = None, level: float = 0.05
 ) -> Verdict:

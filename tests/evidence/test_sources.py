@@ -22,12 +22,12 @@ def copy(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("edited", "counts"),
     [
-        ("experiments/tracing.py", True),
+        ("experiments/tracing/maps.py", True),
         ("experiments/readout.py", True),
         ("surgery/replay.py", True),  # imported by the surgeon, which the package's __init__ imports
         ("surgery/__init__.py", True),
         ("__init__.py", True),
-        ("report/style.py", False),
+        ("report/figures/style.py", False),
         ("verdicts/effects.py", False),
     ],
 )

@@ -68,11 +68,11 @@ MUTANTS = (
     Mutant(
         "score the full model in place of the circuit",
         f"{EXPERIMENTS}/circuit/ablation.py",
-        "        shards.append(Evidence(",
+        "        shards.append(CIRCUITS",
         "        whole = full_model(surgeon, prompts[where], part, ids[where]).rows\n"
         '        values = torch.tensor(whole[["label_logit", "margin", "hit", "probability"]].to_numpy(float))\n'
         "        values = values[None].expand(len(circuits), -1, -1)\n"
-        "        shards.append(Evidence(",
+        "        shards.append(CIRCUITS",
         (*on(POINTER, "circuit.random_baseline"), *on("planted:pointer+missing", "circuit.recovers_accuracy")),
     ),
     Mutant(

@@ -135,7 +135,7 @@ def diagnosed(layers: int, shift: float) -> Evidence:
             range(PROMPTS), ("asked", "partner"), ("swap_period", "readout"), spans
         )
     ]  # fmt: skip
-    return Evidence("readout_diagnostic", pd.DataFrame(rows), {"n": PROMPTS})
+    return Evidence("readout-diagnostic", pd.DataFrame(rows), {"n": PROMPTS})
 
 
 def paths(layers: int, heads: int, shift: float, random: np.random.Generator) -> Evidence:

@@ -73,6 +73,6 @@ def test_windows() -> None:
 def test_it_resumes(tmp_path: Path) -> None:
     shelf = Store(tmp_path).shelf(subject="s", dtype="float32")
     first = diagnose(surgeon(), encoder(), plan(), n=2, block=1, shelf=shelf, progress=False)
-    assert [entry.experiment for entry in Store(tmp_path).entries()] == ["readout_diagnostic"] * 2
+    assert [entry.experiment for entry in Store(tmp_path).entries()] == ["readout-diagnostic"] * 2
     second = diagnose(surgeon(), encoder(), plan(), n=2, block=1, shelf=shelf, progress=False)
     assert first.rows.equals(second.rows)

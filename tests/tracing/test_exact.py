@@ -26,14 +26,15 @@ def test_equals_one_forward_pass_per_cell(family: Family) -> None:
 
     surgeon = TorchSurgeon(model, derive(model))
     cells = changing(pairs, layers, positions)
-    got, base = patched_logits(surgeon, pairs, cells, layers=layers, tokens=positions)
+    patched = patched_logits(surgeon, pairs, cells, layers=layers, tokens=positions)
 
     wanted = torch.tensor([[*pair.candidates, pair.rival] for pair in pairs])
     want = want.gather(-1, wanted[:, None, None].expand(*want.shape[:3], -1))
     rounding = allowance(unpatched)
-    assert (got - want).abs().max() < rounding
-    assert (base - unpatched.gather(-1, wanted)).abs().max() < rounding
-    moved = (want - base[:, None, None]).abs().amax(-1)
+    assert (patched.logits - want).abs().max() < rounding
+    assert (patched.base - unpatched.gather(-1, wanted)).abs().max() < rounding
+    moved = (want - patched.base[:, None, None]).abs().amax(-1)
+    assert ((patched.moved == 0) | cells).all(), "a cell that was not run would have been given something"
     assert (moved[~cells] < rounding).all(), "a cell that was not run changes something"
     assert moved[:, 0, [4, 8]].max() > 100 * rounding, "the patches move nothing, so equality says nothing"
 

@@ -103,7 +103,7 @@ def diagnostic() -> Evidence:
         for place in ("swap_period", "readout")
         for first, last in ((0, 0), (1, 1), (2, 2), (0, 1), (1, 2), (0, 2))
     ]
-    return Evidence("readout_diagnostic", pd.DataFrame(rows), {})
+    return Evidence("readout-diagnostic", pd.DataFrame(rows), {})
 
 
 def test_readout_figure() -> None:

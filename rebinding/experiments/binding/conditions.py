@@ -101,6 +101,12 @@ class Shift:
     at_j: Tensor | None
     at_i: Tensor | None
 
+    def moved(self, directions: Directions) -> Tensor:
+        """How large the largest of these vectors is, as a share of the largest mean that was measured: (draw, case)."""
+        parts = [(self.q, directions.q), (self.at_j, directions.k), (self.at_i, directions.k)]
+        sizes = [vectors.abs().amax(dim=(2, 3)) / means.abs().amax() for vectors, means in parts if vectors is not None]
+        return torch.stack(sizes).amax(dim=0)
+
     @property
     def draws(self) -> int:
         """How often the condition is run on every case."""

@@ -22,7 +22,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from rebinding.evidence import Evidence
+from rebinding.evidence import Evidence, Kind
 from rebinding.experiments.binding.cases import Cases, Slots, cases_of
 from rebinding.experiments.binding.conditions import PUBLISHED_CONDITIONS, Condition, Shift, shift_of
 from rebinding.experiments.binding.directions import KINDS, SITES, Directions, Head, averaged_in_groups, by_layer
@@ -31,6 +31,13 @@ from rebinding.experiments.tokens import positions, token_batch
 from rebinding.surgery import Edit, Read, Surgeon, SurgeryError
 from rebinding.surgery.sites import Scope
 from rebinding.world.prompts import Encoded
+
+BINDING = Kind(
+    "binding",
+    ("prompt", "i", "j", "correct", "condition", "draw", "layer", "head", "moved"),
+    numbered=r"(before|after)_(box|object|logit)_\d+",
+    edits=("condition",),
+)
 
 
 def run_binding(
@@ -67,7 +74,7 @@ def run_binding(
         for part in blocks(len(prompts), block)
         for frame in _run_block(setup, cases_of(prompts[part], ids[part], pairs, token), conditions)
     ]
-    return Evidence("binding", pd.concat(frames, ignore_index=True), _settings(setup, pairs, conditions))
+    return BINDING.evidence(pd.concat(frames, ignore_index=True), _settings(setup, pairs, conditions))
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,7 +115,9 @@ def _run_block(setup: _Setup, cases: Cases, conditions: Sequence[Condition]) -> 
     for condition, shift in zip(conditions, shifts, strict=True):
         for draw in range(shift.draws):
             rows = slice(first, first + len(cases))
-            yield _frame(setup, cases, condition.name, draw, before, (masses[rows], logits[rows]))
+            moved = shift.moved(setup.directions)[draw].repeat_interleave(len(setup.heads))
+            frame = _frame(setup, cases, condition.name, draw, before, (masses[rows], logits[rows]))
+            yield frame.assign(moved=moved.numpy())
             first += len(cases)
 
 

@@ -21,7 +21,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from rebinding.evidence import Evidence, merge
+from rebinding.evidence import Evidence, Kind, merge
 from rebinding.experiments.readout import BLOCK, blocks
 from rebinding.experiments.tokens import positions, token_batch
 from rebinding.paper.circuit import Circuit
@@ -31,6 +31,7 @@ from rebinding.world.prompts import Encoded
 
 Method = Literal["held", "edits"]
 MEASURES = ("label_logit", "margin", "hit", "probability")
+CIRCUITS = Kind("circuits", ("circuit", "prompt", *MEASURES))
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +87,7 @@ def full_model(surgeon: Surgeon, prompts: Sequence[Encoded], answers: Answers, i
         take = part.take(torch.arange(len(prompts[where])))
         read = Read("logits", positions=positions(prompts[where], "readout")[:, None], take=take)
         parts += surgeon.run(surgeon.record(token_batch(prompts[where])), [], [read])
-    return Evidence("circuits", _frame(["full model"], ids, torch.cat(parts)[None]), {"ablation": None})
+    return CIRCUITS.evidence(_frame(["full model"], ids, torch.cat(parts)[None]), {"ablation": None})
 
 
 def evaluate(
@@ -108,7 +109,7 @@ def evaluate(
         part = Answers(answers.tokens[where], answers.right[where])
         run = measurer(surgeon, prompts[where], part, means, method)
         values = run(list(circuits.values()))  # (circuit, prompt, measure)
-        shards.append(Evidence("circuits", _frame(list(circuits), ids[where], values), settings))
+        shards.append(CIRCUITS.evidence(_frame(list(circuits), ids[where], values), settings))
     return merge(shards)
 
 

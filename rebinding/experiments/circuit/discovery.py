@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypeAlias
 from warnings import warn
@@ -91,12 +91,33 @@ def discover(
     described: dict[str, Any] | None = None,
     shelf: Shelf | None = None,
 ) -> Discovery:
+    """Run the stages in order on some prompts."""
+    settings = settings or PathSettings()
+    about = {**asdict(settings), "prompts": len(scene.ids), **(described or {})}
+    return discover_by(
+        lambda stage, receivers: score_stage(surgeon, scene, stage, receivers, settings=settings, shelf=shelf),
+        stages,
+        rule=rule,
+        least=least,
+        distinct=distinct,
+        described=about,
+    )
+
+
+def discover_by(
+    score: Callable[[Stage, Sequence[Head]], Evidence],
+    stages: Sequence[Stage] = PAPER,
+    *,
+    rule: Rule = "negative",
+    least: float = LEAST,
+    distinct: bool = False,
+    described: dict[str, Any] | None = None,
+) -> Discovery:
     """Run the stages in order; a stage whose receivers are empty gives an empty group.
 
     With `distinct`, heads taken by an earlier stage are not taken again. As published, a head found in both A and B
     belongs to B (the two act at the same token); other heads may act in several groups at their roles.
     """
-    settings = settings or PathSettings()
     groups: dict[str, list[Head]] = {}
     evidence: dict[str, Evidence] = {}
     for stage in stages:
@@ -104,7 +125,7 @@ def discover(
         if stage.receivers and not receivers:
             groups[stage.group] = []
             continue
-        found = score_stage(surgeon, scene, stage, receivers, settings=settings, shelf=shelf)
+        found = score(stage, receivers)
         earlier = [head for heads in groups.values() for head in heads] if distinct else []
         groups[stage.group] = select(scores(found), stage.keep, rule=rule, least=least, exclude=earlier)
         evidence[stage.group] = found
@@ -114,9 +135,8 @@ def discover(
         for layer, head in groups[stage.group]
         if not _taken_later(stages[number + 1 :], groups, stage, (layer, head))
     )
-    how = {"stages": [asdict(stage) for stage in stages], **asdict(settings), "rule": rule, "least": least}
-    how |= {"distinct": distinct}
-    return Discovery(Circuit(heads, {**how, "prompts": len(scene.ids), **(described or {})}), evidence)
+    how = {"stages": [asdict(stage) for stage in stages], "rule": rule, "least": least, "distinct": distinct}
+    return Discovery(Circuit(heads, {**how, **(described or {})}), evidence)
 
 
 def _taken_later(later: Sequence[Stage], groups: dict[str, list[Head]], stage: Stage, head: Head) -> bool:

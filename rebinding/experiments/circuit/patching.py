@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 import torch
 from torch import Tensor
 
-from rebinding.experiments.readout import logit_and_probability_of
+from rebinding.experiments.readout import logit_and_probability_of, moved
 from rebinding.surgery import Anatomy, Edit, Read, Recording, Site, Surgeon
 
 Component: TypeAlias = Literal["q", "k", "v", "kv"]
@@ -50,6 +50,16 @@ class Block:
     def before(self) -> Tensor:
         """Logit and probability of the answer, unedited: (prompt, 2)."""
         return self.surgeon.run(self.recording, [], [self.label_read(torch.arange(self.n))])[0][:, 0]
+
+    def moved(self) -> Tensor:
+        """How far every sender's z in the noise prompt is from its own: (layer, head, prompt)."""
+        heads = range(self.anatomy.n_heads)
+        reads = [
+            Read("z", layer, positions=self.sender_at[:, None], heads=heads) for layer in range(self.anatomy.n_layers)
+        ]
+        clean = self.surgeon.run(self.recording, [], reads)  # (prompt, head, 1, head_dim) a layer
+        found = [moved(noise, own)[:, :, 0].T for noise, own in zip(self.noise_z, clean, strict=True)]
+        return torch.stack(found)
 
     def label_read(self, source: Tensor) -> Read:
         """The answer's logit and probability at the readout, for rows that continue these prompts."""

@@ -26,7 +26,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from rebinding.evidence import Evidence
+from rebinding.evidence import Evidence, Kind
 from rebinding.evidence.blocks import Tick, in_blocks
 from rebinding.evidence.store import Shelf
 from rebinding.experiments.circuit.patching import Block, Component, Scope, receiver_run, sender_run
@@ -34,6 +34,11 @@ from rebinding.experiments.tokens import positions, token_batch
 from rebinding.surgery import Read, Recording, Surgeon
 from rebinding.world.prompts import Encoded
 
+PATHS = Kind(
+    "paths",
+    ("prompt", "layer", "head", "logit_orig", "p_orig", "logit_patch", "p_patch", "moved"),
+    edits=("prompt",),
+)
 Frozen: TypeAlias = Literal["all", "none"]
 Head: TypeAlias = tuple[int, int]
 """(layer, head)."""
@@ -156,7 +161,8 @@ def score_stage(
         else:
             before, after = receiver_run(block, stage.component, receivers, frozen=frozen, scope=settings.scope)
         tick(senders * len(prompts))
-        return Evidence("paths", _rows([scene.ids[number] for number in prompts], before, after), described)
+        rows = _rows([scene.ids[number] for number in prompts], before, after, block.moved())
+        return PATHS.evidence(rows, described)
 
     return in_blocks(
         range(len(scene.ids)),
@@ -169,8 +175,9 @@ def score_stage(
     )
 
 
-def _rows(ids: Sequence[int], before: Tensor, after: Tensor) -> pd.DataFrame:
-    """`before` (prompt, 2) and `after` (layer, head, prompt, 2), logit and probability, as a table."""
+def _rows(ids: Sequence[int], before: Tensor, after: Tensor, moved: Tensor) -> pd.DataFrame:
+    """A table of logit and probability `before` (prompt, 2) and `after` (layer, head, prompt, 2), and of how far each
+    sender `moved` (layer, head, prompt)."""
     n_layers, n_heads, n, _ = after.shape
     grid = torch.cartesian_prod(torch.arange(n_layers), torch.arange(n_heads), torch.arange(n))  # (row, 3)
     return pd.DataFrame(
@@ -182,5 +189,6 @@ def _rows(ids: Sequence[int], before: Tensor, after: Tensor) -> pd.DataFrame:
             "p_orig": before[grid[:, 2], 1].cpu().numpy(),
             "logit_patch": after[..., 0].reshape(-1).cpu().numpy(),
             "p_patch": after[..., 1].reshape(-1).cpu().numpy(),
+            "moved": moved.reshape(-1).cpu().numpy(),
         }
     )

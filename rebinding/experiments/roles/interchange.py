@@ -25,9 +25,9 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from rebinding.evidence import Evidence
+from rebinding.evidence import Evidence, Kind
 from rebinding.experiments.binding.directions import Head, by_layer
-from rebinding.experiments.readout import BLOCK, blocks, logits_of
+from rebinding.experiments.readout import BLOCK, blocks, logits_of, moved
 from rebinding.experiments.tokens import positions, token_batch
 from rebinding.paper.numbers import ROLE_OF_GROUP, Group
 from rebinding.surgery import Edit, Read, Recording, Site, Surgeon, SurgeryError
@@ -36,6 +36,14 @@ from rebinding.world.prompts import Encoded
 Mode: TypeAlias = Literal["paper", "published", "own_role"]
 Future: TypeAlias = Literal["keep", "mask", "refuse"]
 Place: TypeAlias = tuple[Site, str]
+ROLES = Kind(
+    "roles",
+    (
+        *("prompt", "word", "text", "token", "group", "layer", "head"),
+        *("before", "after", "counterfactual", "future_mass", "moved"),
+    ),
+    edits=(),
+)
 WORDS = ("answer", "new_object", "pointed_object")
 WHOLE_GROUP = -1
 """Layer and head of the rows in which all heads of a group are patched together."""
@@ -107,7 +115,7 @@ def run_roles(
         "groups": {group: [list(head) for head in heads] for group, heads in named.items()},
         "places": {group: list(MODES[mode][group]) for group in named},
     }
-    return Evidence("roles", pd.concat(frames, ignore_index=True), settings)
+    return ROLES.evidence(pd.concat(frames, ignore_index=True), settings)
 
 
 def effects(evidence: Evidence) -> pd.DataFrame:
@@ -174,8 +182,8 @@ def _run_group(
     (site, role), count = place, len(block.pairs)
     at = positions(block.originals, role)
     given = _read(block.surgeon, block.other, block.counterfactuals, heads, place)
-    moved = (given - _read(block.surgeon, block.own, block.originals, heads, place)).abs().amax(-1)  # (pair, head)
-    late = _future_mass(given, at) if site == "pattern" else torch.zeros_like(moved)
+    change = moved(given, _read(block.surgeon, block.own, block.originals, heads, place))  # (pair, head)
+    late = _future_mass(given, at) if site == "pattern" else torch.zeros_like(change)
     given = _masked(given, at) if site == "pattern" and future == "mask" else given
     patches = [tuple(range(len(heads))), *((n,) for n in range(len(heads)) if single_heads)]
     edits = list(_edits(heads, patches, given, site, at))
@@ -185,7 +193,7 @@ def _run_group(
     for number, patch in enumerate(patches):
         layer, head = heads[patch[0]] if number else (WHOLE_GROUP, WHOLE_GROUP)
         logits = after[number * count : (number + 1) * count]
-        sizes = {"future_mass": late[:, patch].amax(1), "moved": moved[:, patch].amax(1)}
+        sizes = {"future_mass": late[:, patch].amax(1), "moved": change[:, patch].amax(1)}
         yield _frame(block, logits, sizes).assign(layer=layer, head=head)
 
 

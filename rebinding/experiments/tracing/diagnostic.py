@@ -20,19 +20,26 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from rebinding.evidence import Evidence
+from rebinding.evidence import Evidence, Kind
 from rebinding.evidence.blocks import Tick, in_blocks
 from rebinding.evidence.store import Shelf
-from rebinding.experiments.readout import BLOCK, logits_of
+from rebinding.experiments.readout import BLOCK, logits_of, moved
 from rebinding.experiments.tokens import positions, token_batch
 from rebinding.experiments.tracing.maps import TracedPair
 from rebinding.experiments.tracing.modes import described, traced_pair
 from rebinding.surgery import Edit, Read, Surgeon
 from rebinding.world.answers import AnswerRule
-from rebinding.world.designs import Design
+from rebinding.world.designs import Design, Pair
 from rebinding.world.prompts import Encoder, PromptError
 
-EXPERIMENT = "readout_diagnostic"
+DIAGNOSTIC = Kind(
+    "readout-diagnostic",
+    (
+        *("prompt", "question", "place", "first", "last", "margin", "base_margin", "change", "hit"),
+        *("original_correct", "counterfactual_correct", "moved"),
+    ),
+    edits=("prompt", "question", "place"),
+)
 MODE = "swap_target_box_to_remaining_context_box"
 SITES = ("swap_period", "readout")
 WINDOWS = 6
@@ -101,12 +108,12 @@ def diagnose(
 
     def compute(part: Sequence[Question], tick: Tick) -> Evidence:
         tables = [_site_rows(surgeon, part, site, spans, tick) for site in sites]
-        return Evidence(EXPERIMENT, pd.concat(tables, ignore_index=True), settings)
+        return DIAGNOSTIC.evidence(pd.concat(tables, ignore_index=True), settings)
 
     found = in_blocks(
         asked,
         compute,
-        experiment=EXPERIMENT,
+        experiment=DIAGNOSTIC.name,
         size=block * 3,
         cost=partial(_cost, sites=sites, spans=spans, n_layers=surgeon.anatomy.n_layers),
         content=Question.content,
@@ -114,17 +121,21 @@ def diagnose(
         progress=progress,
     )
     about = {**described(design, encoder), "answer_rule": rule, "n": n, "ids": [ids.start, ids.stop - 1]}
-    return Evidence(EXPERIMENT, found.rows, {**found.settings, **about})
+    return DIAGNOSTIC.evidence(found.rows, {**found.settings, **about})
 
 
 def questions(encoder: Encoder, design: Design, prompt_id: int, rule: AnswerRule = "continuation") -> list[Question]:
     """The pair of an id, asking about every box whose answer it changes, in the order asked, partner, remaining."""
-    pair = design.tracing(prompt_id, MODE)
-    partner, story = pair.original.partner, pair.original.story
-    names = {pair.original.question: "asked", str(partner): "partner"}
-    changed = [box for box in story.boxes if pair.asking(box).changes_answer]
-    named = sorted(((names.get(box, "remaining"), box) for box in changed), key=lambda one: one[0])
-    return [Question(name, traced_pair(encoder, pair.asking(box), rule)) for name, box in named]
+    return [
+        Question(name, traced_pair(encoder, pair, rule)) for name, pair in asked_of(design.tracing(prompt_id, MODE))
+    ]
+
+
+def asked_of(pair: Pair) -> list[tuple[str, Pair]]:
+    """A pair with the question about every box whose answer it changes, by what the swap does with the box."""
+    names = {pair.original.question: "asked", str(pair.original.partner): "partner"}
+    changed = [box for box in pair.original.story.boxes if pair.asking(box).changes_answer]
+    return sorted(((names.get(box, "remaining"), pair.asking(box)) for box in changed), key=lambda one: one[0])
 
 
 def _site_rows(
@@ -141,7 +152,9 @@ def _site_rows(
     unedited = Read("logits", positions=length - 1, take=logits_of(wanted))
     base, base_other = (surgeon.run(run, [], [unedited])[0][:, 0].cpu() for run in (recording, other))
     layers = range(surgeon.anatomy.n_layers)
-    values = surgeon.run(other, [], [Read("resid", layer, positions=where[:, None]) for layer in layers])
+    reads = [Read("resid", layer, positions=where[:, None]) for layer in layers]
+    values, own = surgeon.run(other, [], reads), surgeon.run(recording, [], reads)
+    by_layer = torch.stack([moved(new, old)[:, 0].cpu() for new, old in zip(values, own, strict=True)])
     source = torch.arange(len(pairs)).repeat(len(spans))  # (row,), row = window x question
     edits = []
     for layer in layers:
@@ -151,7 +164,8 @@ def _site_rows(
     read = Read("logits", positions=length - 1, take=logits_of(wanted[source]))
     patched = surgeon.run(recording, edits, [read], source=source, allow_still=True)[0][:, 0].cpu()  # (row, candidate)
     tick(sum(_cost(question, sites=[site], spans=spans, n_layers=len(layers)) for question in asked))
-    return _rows(asked, site, spans, patched, base, base_other)
+    changes = torch.cat([by_layer[span.first : span.last + 1].amax(0) for span in spans])  # (row,)
+    return _rows(asked, site, spans, patched, base, base_other).assign(moved=changes.numpy())
 
 
 def _rows(

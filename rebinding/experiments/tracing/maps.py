@@ -22,13 +22,11 @@ from torch import Tensor
 from rebinding.evidence import Evidence
 from rebinding.evidence.blocks import Tick, in_blocks
 from rebinding.evidence.store import Shelf
-from rebinding.experiments.readout import BLOCK, logits_of
+from rebinding.experiments.readout import BLOCK, logits_of, moved
 from rebinding.experiments.tokens import token_batch
-from rebinding.experiments.tracing.rows import rows_of
-from rebinding.surgery import Edit, Read, Surgeon
+from rebinding.experiments.tracing.rows import TRACING, rows_of
+from rebinding.surgery import Edit, Read, Recording, Surgeon
 from rebinding.world.prompts import Encoded, PromptError, aligned
-
-EXPERIMENT = "tracing"
 
 Cells: TypeAlias = Tensor
 """(prompt, layer, token) booleans."""
@@ -73,6 +71,7 @@ def trace(
     mode: str,
     layers: Sequence[int] | None = None,
     tokens: Sequence[int] | None = None,
+    roles: Sequence[str] | None = None,
     run_no_ops: bool = False,
     shelf: Shelf | None = None,
     block: int = BLOCK,
@@ -80,37 +79,42 @@ def trace(
 ) -> Evidence:
     """The map of one mode: one row per pair x layer x token (columns: `rebinding.experiments.tracing.rows`).
 
-    `layers` are inputs of decoder layers, all of them by default; `tokens` all by default. `run_no_ops` runs the cells
-    that cannot change anything as well: slower, the same numbers.
+    `layers` are inputs of decoder layers, all of them by default; `tokens` all by default. With `roles` a pair has rows
+    for those of its own tokens that have one of these roles, wherever they stand in the other pairs (`context_box` is
+    the label of every slot). `run_no_ops` runs the cells that cannot change anything as well: slower, the same numbers.
     """
     _check(pairs)
     length = len(pairs[0].original)
     layers = list(range(surgeon.anatomy.n_layers) if layers is None else layers)
     tokens = list(range(length) if tokens is None else tokens)
+    tokens = tokens if roles is None else sorted({at for pair in pairs for at in _having(pair, roles)} & set(tokens))
     settings = {
         "mode": mode,
         "site": "resid",
         "direction": "original into counterfactual",
         "layers": layers,
         "tokens": tokens,
+        "roles": None if roles is None else list(roles),
         "length": length,
         "run_no_ops": run_no_ops,
         "surgeon": type(surgeon).__name__,
     }
 
     def compute(part: Sequence[TracedPair], tick: Tick) -> Evidence:
-        cells = torch.ones(len(part), len(layers), len(tokens), dtype=torch.bool)  # (prompt, layer, token)
-        cells = cells if run_no_ops else changing(part, layers, tokens)
-        logits, base = patched_logits(surgeon, part, cells, layers=layers, tokens=tokens, tick=tick)
-        return Evidence(EXPERIMENT, rows_of(mode, part, cells, logits, base, layers, tokens), settings)
+        asked = _asked(part, tokens, roles).expand(-1, len(layers), -1)  # (prompt, layer, token)
+        cells = asked if run_no_ops else asked & changing(part, layers, tokens)
+        patched = patched_logits(surgeon, part, cells, layers=layers, tokens=tokens, tick=tick)
+        rows = rows_of(mode, part, cells, patched.moved, patched.logits, patched.base, layers, tokens)
+        return TRACING.evidence(rows[asked.reshape(-1).numpy()].reset_index(drop=True), settings)
 
     def cost(pair: TracedPair) -> int:
-        return int(work_of(changing([pair], layers, tokens), layers, tokens, length, surgeon.anatomy.n_layers).sum())
+        cells = changing([pair], layers, tokens) & _asked([pair], tokens, roles)
+        return int(work_of(cells, layers, tokens, length, surgeon.anatomy.n_layers).sum())
 
     return in_blocks(
         pairs,
         compute,
-        experiment=EXPERIMENT,
+        experiment=TRACING.name,
         size=block,
         cost=cost,
         content=TracedPair.content,
@@ -137,6 +141,27 @@ def work_of(cells: Cells, layers: Sequence[int], tokens: Sequence[int], length: 
     return cells * height * width  # (prompt, layer, token)
 
 
+def _having(pair: TracedPair, roles: Sequence[str]) -> set[int]:
+    """The tokens of a pair that have one of these roles."""
+    return {at for name, at in pair.original.roles.items() if name.partition("[")[0] in roles}
+
+
+def _asked(pairs: Sequence[TracedPair], tokens: Sequence[int], roles: Sequence[str] | None) -> Tensor:
+    """The tokens that are asked for in each pair: (prompt, 1, token)."""
+    wanted = [[roles is None or token in _having(pair, roles) for token in tokens] for pair in pairs]
+    return torch.tensor(wanted)[:, None]
+
+
+@dataclass(frozen=True, eq=False)
+class Patched:
+    """Logits at the readout of the candidates and the rival, patched (prompt, layer, token, candidate) and not (prompt,
+    candidate), and how far each patch was from what it replaced (prompt, layer, token)."""
+
+    logits: Tensor
+    base: Tensor
+    moved: Tensor
+
+
 def patched_logits(
     surgeon: Surgeon,
     pairs: Sequence[TracedPair],
@@ -145,14 +170,16 @@ def patched_logits(
     layers: Sequence[int],
     tokens: Sequence[int],
     tick: Tick = lambda amount: None,
-) -> tuple[Tensor, Tensor]:
-    """Logits at the readout of the candidates and the rival: (prompt, layer, token, candidate), and unpatched.
+) -> Patched:
+    """Patch every cell alone.
 
     Where a pair has no rival its answer stands in that column. Cells that are not run have the unpatched logits.
     """
     length, wanted = len(pairs[0].original), _wanted(pairs)
-    given = _residuals(surgeon, pairs, layers, tokens)
+    originals = surgeon.record(token_batch([pair.original for pair in pairs]))
     recording = surgeon.record(token_batch([pair.counterfactual for pair in pairs]))
+    given, own = (_residuals(surgeon, one, layers, tokens) for one in (originals, recording))
+    changes = torch.stack([moved(new, old).cpu() for new, old in zip(given, own, strict=True)], dim=1)
     base = surgeon.run(recording, [], [_readout(wanted, length)])[0][:, 0].cpu()  # (prompt, candidate)
     logits = base[:, None, None].repeat(1, len(layers), len(tokens), 1)  # (prompt, layer, token, candidate)
     work = work_of(cells, layers, tokens, length, surgeon.anatomy.n_layers)
@@ -170,14 +197,11 @@ def patched_logits(
         found = surgeon.run(recording, edits, [read], source=source, allow_still=True)[0]  # (row, 1, candidate)
         logits[source, layer, column] = found[:, 0].cpu()
         tick(int(work[:, :, column].sum()))
-    return logits, base
+    return Patched(logits, base, changes)
 
 
-def _residuals(
-    surgeon: Surgeon, pairs: Sequence[TracedPair], layers: Sequence[int], tokens: Sequence[int]
-) -> list[Tensor]:
-    """The originals' residuals, one (prompt, token, hidden) a layer."""
-    recording = surgeon.record(token_batch([pair.original for pair in pairs]))
+def _residuals(surgeon: Surgeon, recording: Recording, layers: Sequence[int], tokens: Sequence[int]) -> list[Tensor]:
+    """Residuals of unedited prompts, one (prompt, token, hidden) a layer."""
     return surgeon.run(recording, [], [Read("resid", layer, positions=tokens) for layer in layers])
 
 

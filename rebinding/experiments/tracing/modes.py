@@ -15,6 +15,7 @@ from rebinding.evidence.store import Shelf
 from rebinding.experiments.readout import BLOCK, logits_of
 from rebinding.experiments.tokens import token_batch
 from rebinding.experiments.tracing.maps import TracedPair, trace
+from rebinding.experiments.tracing.rows import TRACING
 from rebinding.surgery import Read, Surgeon
 from rebinding.world.answers import AnswerRule
 from rebinding.world.designs import TRACING_MODES, Design, DesignError, Pair, tracing_mode
@@ -95,6 +96,7 @@ def trace_design(
     for_claims: bool = True,
     layers: Sequence[int] | None = None,
     tokens: Sequence[int] | None = None,
+    roles: Sequence[str] | None = None,
     shelf: Shelf | None = None,
     block: int = BLOCK,
     progress: bool | None = None,
@@ -126,13 +128,14 @@ def trace_design(
         mode=mode,
         layers=layers,
         tokens=tokens,
+        roles=roles,
         shelf=shelf,
         block=block,
         progress=progress,
     )
     settings = {**described(design, encoder), "query": query, "answer_rule": rule, "changes_answer": changes}
     pool_settings = {"n": n, "kept": len(pairs), "ids": [ids.start, ids.stop - 1], "filter": "original correct"}
-    return Evidence(found.experiment, found.rows, {**found.settings, **settings, **pool_settings})
+    return TRACING.evidence(found.rows, {**found.settings, **settings, **pool_settings})
 
 
 def described(design: Design, encoder: Encoder) -> dict[str, Any]:

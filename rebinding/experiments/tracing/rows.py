@@ -6,6 +6,7 @@
 | `place`, `role` | the token's names in the original by place and by function (the place where it has none) |
 | `differs` | whether the pair's prompts differ in this token |
 | `ran` | whether the cell was run; otherwise it is known to change nothing |
+| `moved` | how far the patch was from what it replaced, as a share of the largest value there |
 | `hit` | as published: the first largest logit among the original's objects is that of its answer |
 | `hit_with_counterfactual` | the same with the counterfactual's answer as one more candidate |
 | `margin` | logit of the original's answer minus the largest of its other objects |
@@ -23,18 +24,28 @@ import numpy as np
 import pandas as pd
 from torch import Tensor
 
+from rebinding.evidence import Kind
+
 if TYPE_CHECKING:
     from rebinding.experiments.tracing.maps import TracedPair
 
 PLACES = ("context_box[", "context_object[", "swap_first", "swap_second", "swap_period", "question_box", "readout")
 """How the names of roles by place begin; other roles are named by what they do."""
 SCORES = ("hit", "hit_with_counterfactual", "margin", "counterfactual_margin", "answer_logit")
+CELL = ("prompt", "mode", "layer", "token", "place", "role", "differs", "ran", "moved")
+TRACING = Kind(
+    "tracing",
+    (*CELL, *SCORES, *(f"base_{name}" for name in SCORES)),
+    lacking=("counterfactual_margin", "base_counterfactual_margin"),
+    edits=("prompt",),
+)
 
 
 def rows_of(
     mode: str,
     pairs: Sequence[TracedPair],
     cells: Tensor,
+    moved: Tensor,
     logits: Tensor,
     base: Tensor,
     layers: Sequence[int],
@@ -53,6 +64,7 @@ def rows_of(
         "role": np.array(roles, dtype=object)[:, None],
         "differs": differs,
         "ran": cells.numpy(),
+        "moved": moved.numpy(),
         **scores(pairs, logits),
         **{f"base_{name}": value for name, value in scores(pairs, base[:, None, None]).items()},
     }

@@ -7,7 +7,13 @@ from collections.abc import Callable, Iterable, Mapping
 from matplotlib.figure import Figure
 
 from rebinding.evidence import Evidence
+from rebinding.experiments.binding.shifts import BINDING
+from rebinding.experiments.circuit import summary
+from rebinding.experiments.circuit.request import PRUNING
+from rebinding.experiments.roles.interchange import ROLES
+from rebinding.experiments.tracing.diagnostic import DIAGNOSTIC
 from rebinding.experiments.tracing.modes import PANELS
+from rebinding.experiments.tracing.rows import TRACING
 from rebinding.paper.circuit import Circuit, CircuitHead
 from rebinding.report.figures.binding import head_figure, table_figure, variation_figure
 from rebinding.report.figures.circuit import draw_circuit
@@ -46,25 +52,17 @@ def diagnostic(boxes: int) -> Callable[[Model], Figure | None]:
     """The readout diagnostic."""
 
     def draw(model: Model) -> Figure | None:
-        found = largest(model.starting(f"diagnostic-{boxes}-"))
+        found = model.one(DIAGNOSTIC, boxes=boxes)
         return readout_figure(found) if found else None
 
     return draw
 
 
 def by_mode(model: Model, boxes: int) -> Mapping[str, Evidence]:
-    """The tracing maps by mode; of several of one mode the one with most rows."""
-    found: dict[str, Evidence] = {}
-    for one in model.starting(f"tracing-{boxes}-").values():
-        mode = str(one.settings["mode"])
-        if mode not in found or len(found[mode].rows) < len(one.rows):
-            found[mode] = one
-    return found
-
-
-def largest(found: Mapping[str, Evidence]) -> Evidence | None:
-    """The evidence with most rows."""
-    return max(found.values(), key=lambda one: len(one.rows), default=None)
+    """The tracing maps by mode."""
+    names = dict.fromkeys(str(one.settings["mode"]) for one in model.of(TRACING, boxes=boxes).values())
+    maps = {mode: model.one(TRACING, boxes=boxes, mode=mode) for mode in names}
+    return {mode: found for mode, found in maps.items() if found is not None}
 
 
 def circuit(model: Model) -> Figure | None:
@@ -75,21 +73,17 @@ def circuit(model: Model) -> Figure | None:
 
 def left(model: Model) -> Figure | None:
     """What pruning leaves of the circuit that was discovered, in the published order of the walk."""
-    found = largest(model.starting("pruning"))
+    found = model.one(PRUNING)
     if found is None or "layers" not in model.about:
         return None
-    kept = found.rows[(found.rows["order"] == 0) & ~found.rows["removed"]]
-    listed = zip(kept["group"], kept["layer"], kept["head"], kept["role"], strict=True)
-    heads = tuple(CircuitHead(str(g), int(layer), int(head), str(role)) for g, layer, head, role in listed)
-    return draw_circuit(Circuit(heads), int(model.about["layers"]), "discovered and pruned") if heads else None
+    kept = summary.left(found)
+    return draw_circuit(kept, int(model.about["layers"]), "discovered and pruned") if kept.heads else None
 
 
 def overlap(model: Model) -> Figure | None:
     """Which heads each stage of path patching finds, beside those of the circuit that is judged."""
-    paths = {name.removeprefix("paths-"): one for name, one in model.starting("paths-").items()}
-    found = largest(model.starting("pruning"))
-    discovered = found.settings["circuit"] if found else []
-    return overlap_grid(paths, _grouped(model.about.get("circuit", [])), _grouped(discovered)) if paths else None
+    judged, ours = _grouped(model.about.get("circuit", [])), _grouped(model.discovered())
+    return overlap_grid(model.stages, judged, ours) if model.stages else None
 
 
 def _grouped(heads: Iterable[tuple[str, int, int, str]]) -> dict[str, Heads]:
@@ -101,7 +95,7 @@ def _grouped(heads: Iterable[tuple[str, int, int, str]]) -> dict[str, Heads]:
 
 def bars(model: Model) -> Figure | None:
     """Roles of the groups."""
-    control, pointer = (largest(model.starting(f"roles-{kind}-")) for kind in ("content_control", "pointer"))
+    control, pointer = (model.one(ROLES, pairs=pairs) for pairs in ("content_control", "pointer"))
     if control is None or pointer is None:
         return None
     named = {name.removeprefix("roles."): value for name, value in printed(model.about).items() if "roles." in name}
@@ -111,7 +105,7 @@ def bars(model: Model) -> Figure | None:
 
 def dots(model: Model) -> Figure | None:
     """The Q/K table as dots."""
-    found = largest(model.starting("binding-published-"))
+    found = model.one(BINDING, variation="published")
     if found is None:
         return None
     cells = [name.split(".") for name in printed(model.about) if name.startswith("binding.")]
@@ -123,7 +117,7 @@ def dots(model: Model) -> Figure | None:
 
 def by_head(model: Model) -> Figure | None:
     """dR of every head of group B."""
-    found = largest(model.starting("binding-published-"))
+    found = model.one(BINDING, variation="published")
     return head_figure(found, conditions=MAIN) if found else None
 
 
@@ -132,6 +126,6 @@ def variations(model: Model) -> Figure | None:
     found = {
         name: one
         for name in ("published", "isolated", "third slot", "counterbalanced")
-        if (one := largest(model.starting(f"binding-{name}-"))) is not None
+        if (one := model.one(BINDING, variation=name)) is not None
     }
     return variation_figure(found, conditions=MAIN) if len(found) > 1 else None

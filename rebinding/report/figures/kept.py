@@ -15,8 +15,9 @@ from typing import Any
 from markupsafe import Markup
 
 from rebinding.evidence.notes import Note
+from rebinding.evidence.request import digest
 from rebinding.evidence.sources import code_hash
-from rebinding.evidence.store import Store, digest
+from rebinding.evidence.store import Store
 from rebinding.report.figures.plates import Plate
 from rebinding.report.figures.svg import inline
 from rebinding.report.folder import Model

@@ -2,19 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from matplotlib.figure import Figure
 
+from rebinding.evidence import Evidence, Kind
+from rebinding.evidence.request import Facet
+from rebinding.experiments.binding.shifts import BINDING
+from rebinding.experiments.circuit.paths import PATHS
+from rebinding.experiments.circuit.request import ABLATION, PRUNING
+from rebinding.experiments.roles.interchange import ROLES
+from rebinding.experiments.tracing.diagnostic import DIAGNOSTIC
+from rebinding.experiments.tracing.rows import TRACING
 from rebinding.report.figures import drawings
-from rebinding.report.folder import Model
+from rebinding.report.folder import Model, asks
+
+
+@dataclass(frozen=True)
+class Use:
+    """Evidence of a kind, where its requests have these facets."""
+
+    kind: Kind
+    facets: Mapping[str, Facet] = field(default_factory=dict)
+
+
+def of(kind: Kind, **facets: Facet) -> Use:
+    """A kind of evidence, or the part of it that has these facets."""
+    return Use(kind, MappingProxyType(facets))
 
 
 @dataclass(frozen=True)
 class Plate:
-    """A figure that is drawn for every model. `uses` are how the names of its evidence begin; `draw` gives None where
-    this model has none of it."""
+    """A figure that is drawn for every model. `uses` says which evidence it shows; `draw` gives None where a model has
+    none of it."""
 
     key: str
     section: str
@@ -22,12 +44,12 @@ class Plate:
     stands_for: str
     says: str
     shows: str
-    uses: tuple[str, ...]
+    uses: tuple[Use, ...]
     draw: Callable[[Model], Figure | None]
 
-    def rests_on(self, evidence: Iterable[str]) -> bool:
+    def shows_any(self, evidence: Iterable[Evidence]) -> bool:
         """Whether a claim with this evidence is to be read beside this figure."""
-        return any(name.startswith(self.uses) for name in evidence)
+        return any(asks(one, use.kind, **use.facets) for one in evidence for use in self.uses)
 
 
 MAP_SAYS = (
@@ -47,7 +69,7 @@ def tracing(boxes: int, section: str, suffix: str, note: str) -> tuple[Plate, ..
             f"Beside the paper's figure of information flow{note}.",
             MAP_SAYS,
             f"Normalised IIA of three edits in three colours; {PLACES}. White: nothing, or not traced with that edit.",
-            (f"tracing-{boxes}-",),
+            (of(TRACING, boxes=boxes),),
             drawings.combined(boxes),
         ),
         Plate(
@@ -57,7 +79,7 @@ def tracing(boxes: int, section: str, suffix: str, note: str) -> tuple[Plate, ..
             f"Beside the appendix's maps, one for each edit{note}.",
             MAP_SAYS,
             f"Raw IIA, with the base of the unpatched counterfactual; {PLACES}. Hatched: not traced.",
-            (f"tracing-{boxes}-",),
+            (of(TRACING, boxes=boxes),),
             drawings.modes(boxes),
         ),
         Plate(
@@ -68,12 +90,13 @@ def tracing(boxes: int, section: str, suffix: str, note: str) -> tuple[Plate, ..
             "There, patching the end of the swap helps the question about the asked box, and patching the readout helps"
             " every question.",
             "Change of the margin by layer, for each question and both places of the patch.",
-            (f"diagnostic-{boxes}-",),
+            (of(DIAGNOSTIC, boxes=boxes),),
             drawings.diagnostic(boxes),
         ),
     )
 
 
+VARIED = ("isolated", "third slot", "counterbalanced", "random directions")
 PLATES: tuple[Plate, ...] = (
     *tracing(3, "tracing", "", ""),
     *tracing(5, "five", "-five", ", with five boxes and a swap that distracts"),
@@ -84,7 +107,7 @@ PLATES: tuple[Plate, ...] = (
         "Beside the paper's circuit diagram.",
         "There, groups E to A stand at their tokens, and information goes down and to the right.",
         "Heads of the circuit that is judged: a row for each token, layers from left to right.",
-        ("ablated-groups", "link-"),
+        (of(ABLATION, beside="groups"), of(PATHS)),
         drawings.circuit,
     ),
     Plate(
@@ -94,7 +117,7 @@ PLATES: tuple[Plate, ...] = (
         "Beside the paper's table of heads after pruning.",
         "",
         "Heads that path patching found here and pruning left: a row for each token, layers from left to right.",
-        ("pruning", "ablated-heads"),
+        (of(PRUNING), of(ABLATION, beside="heads")),
         drawings.left,
     ),
     Plate(
@@ -104,7 +127,7 @@ PLATES: tuple[Plate, ...] = (
         "Beside the paper's table of heads by group.",
         "It prints the heads, and no scores.",
         "Darker: the head's noise costs more of the answer. Squares: the circuit that is judged; crosses: found here.",
-        ("paths-", "pruning"),
+        (of(PATHS), of(PRUNING)),
         drawings.overlap,
     ),
     Plate(
@@ -114,7 +137,7 @@ PLATES: tuple[Plate, ...] = (
         "Beside the paper's bars of head roles.",
         "There, B moves the pointed object and leaves the new one; the four printed numbers are diamonds.",
         "Change of logit of the pointed object (filled) and of the new object (hatched), for each group.",
-        ("roles-",),
+        (of(ROLES),),
         drawings.bars,
     ),
     Plate(
@@ -124,7 +147,7 @@ PLATES: tuple[Plate, ...] = (
         "Beside the paper's tables of the Q/K interventions.",
         "There, query and keys each redirect, and both together cancel; printed numbers are diamonds.",
         "Change of the log attention ratio, of the logit margin, and share of switches, with 95 % intervals.",
-        ("binding-published-",),
+        (of(BINDING, variation="published"),),
         drawings.dots,
     ),
     Plate(
@@ -134,7 +157,7 @@ PLATES: tuple[Plate, ...] = (
         "Not in the paper, whose averages hide single heads.",
         "",
         "dR of every head of group B for the query, the keys and both.",
-        ("binding-published-",),
+        (of(BINDING, variation="published"),),
         drawings.by_head,
     ),
     Plate(
@@ -144,7 +167,7 @@ PLATES: tuple[Plate, ...] = (
         "Not in the paper, which runs one ordered pair of slots on keys of whole KV groups.",
         "",
         "dR for the query, the keys and both: as published, on single heads, to the third slot, over all slot pairs.",
-        ("binding-isolated", "binding-third", "binding-counterbalanced", "binding-random"),
+        tuple(of(BINDING, variation=name) for name in VARIED),
         drawings.variations,
     ),
 )

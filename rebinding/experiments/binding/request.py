@@ -1,0 +1,58 @@
+"""What can be asked of section 5."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from rebinding.evidence import Kind, PromptSet, Request
+from rebinding.evidence.request import Facet
+from rebinding.experiments.binding.cases import Slots
+from rebinding.experiments.binding.conditions import Condition
+from rebinding.experiments.binding.directions import Head, Point
+from rebinding.experiments.binding.shifts import BINDING
+from rebinding.surgery.sites import Scope
+
+
+@dataclass(frozen=True)
+class MeanVectors(Request):
+    """The directions of some heads: mean queries and keys over prompts that ask for the object of each slot."""
+
+    KIND: ClassVar[Kind] = Kind("directions", ())
+    slots: tuple[PromptSet, ...]
+    heads: tuple[Head, ...]
+    point: Point
+
+    @property
+    def n(self) -> int:
+        return len(self.slots[0].ids)
+
+    @property
+    def facets(self) -> Mapping[str, Facet]:
+        return self.slots[0].facets
+
+
+@dataclass(frozen=True)
+class Shifts(Request):
+    """Queries and keys of some heads shifted from slot i to slot j along their directions.
+
+    `variation` is what this way of doing it is called; what it is stands in the other fields.
+    """
+
+    KIND: ClassVar[Kind] = BINDING
+    prompts: PromptSet
+    directions: MeanVectors
+    variation: str
+    slots: tuple[Slots, ...]
+    conditions: tuple[Condition, ...]
+    scope: Scope
+    draws: int
+
+    @property
+    def n(self) -> int:
+        return len(self.prompts.ids)
+
+    @property
+    def facets(self) -> Mapping[str, Facet]:
+        return {"variation": self.variation, **self.prompts.facets}

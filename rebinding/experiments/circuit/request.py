@@ -1,0 +1,115 @@
+"""What can be asked of section 4.1."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Literal, TypeAlias
+
+from rebinding.evidence import Kind, PromptSet, Request
+from rebinding.evidence.request import Facet
+from rebinding.experiments.circuit.ablation import MEASURES
+from rebinding.experiments.circuit.paths import PATHS, Head, PathSettings, Stage
+from rebinding.paper.circuit import CircuitHead
+
+Which: TypeAlias = Literal["full", "circuit", "less", "random"]
+"""The whole model, the circuit, the circuit less some heads, and random circuits of its size."""
+Beside: TypeAlias = Literal["groups", "heads", "random"]
+"""What is measured beside the circuit: it without each group and random ones; it without each head; random ones."""
+VARIANT = ("which", "group", "layer", "head", "draw")
+"""The columns that say which circuit a row is of: `group`, `layer` and `head` (-1 for whole groups) are what `less`
+lacks, and `draw` numbers the random ones."""
+ABLATION = Kind("ablation", ("prompt", *VARIANT, *MEASURES))
+PRUNING = Kind("pruning", ("order", "group", "layer", "head", "role", "drop", "removed"), unit="order")
+MEANS = Kind("means", ())
+
+
+@dataclass(frozen=True)
+class Ability(Request):
+    """The unedited model."""
+
+    KIND: ClassVar[Kind] = Kind("ability", ("prompt", *MEASURES))
+    prompts: PromptSet
+
+    @property
+    def n(self) -> int:
+        return len(self.prompts.ids)
+
+    @property
+    def facets(self) -> Mapping[str, Facet]:
+        return self.prompts.facets
+
+
+@dataclass(frozen=True)
+class Means(Request):
+    """The mean of z over prompts, by layer, token and head: what ablated heads are held at."""
+
+    KIND: ClassVar[Kind] = MEANS
+    prompts: PromptSet
+
+    @property
+    def n(self) -> int:
+        return len(self.prompts.ids)
+
+    @property
+    def facets(self) -> Mapping[str, Facet]:
+        return self.prompts.facets
+
+
+@dataclass(frozen=True)
+class Ablation(Request):
+    """The full model and a circuit with all other heads held at their means, and beside it others."""
+
+    KIND: ClassVar[Kind] = ABLATION
+    prompts: PromptSet
+    means: Means
+    circuit: tuple[CircuitHead, ...]
+    beside: Beside
+    draws: int
+
+    @property
+    def n(self) -> int:
+        return len(self.prompts.ids)
+
+    @property
+    def facets(self) -> Mapping[str, Facet]:
+        return {"beside": self.beside, **self.prompts.facets, "means": self.means.prompts.design}
+
+
+@dataclass(frozen=True)
+class Pruning(Request):
+    """The published walk over a circuit, in its own order and in shuffled ones."""
+
+    KIND: ClassVar[Kind] = PRUNING
+    prompts: PromptSet
+    means: Means
+    circuit: tuple[CircuitHead, ...]
+    orders: int
+
+    @property
+    def n(self) -> int:
+        return self.orders
+
+    @property
+    def facets(self) -> Mapping[str, Facet]:
+        return {**self.prompts.facets, "means": self.means.prompts.design, "heads": len(self.circuit)}
+
+
+@dataclass(frozen=True)
+class Paths(Request):
+    """Path patching of one stage: every head as a sender to the given receivers."""
+
+    KIND: ClassVar[Kind] = PATHS
+    pairs: PromptSet
+    stage: Stage
+    receivers: tuple[Head, ...]
+    how: PathSettings
+
+    @property
+    def n(self) -> int:
+        return len(self.pairs.ids)
+
+    @property
+    def facets(self) -> Mapping[str, Facet]:
+        literal = f"{self.stage.group} to {self.stage.component or 'logits'} at {self.stage.at or 'readout'}"
+        return {"stage": literal, "receivers": len(self.receivers), **self.pairs.facets}

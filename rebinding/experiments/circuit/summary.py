@@ -1,0 +1,75 @@
+"""From evidence of section 4.1 to the numbers that a rule weighs: one number per prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from rebinding.evidence import Evidence
+from rebinding.experiments.circuit.discovery import changes, select
+from rebinding.experiments.circuit.request import Which
+from rebinding.paper.circuit import Circuit, CircuitHead
+
+Array: TypeAlias = npt.NDArray[Any]
+"""Numbers by prompt; hits are booleans."""
+RESAMPLES = 20
+
+
+def of_circuit(evidence: Evidence, which: Which, measure: str) -> Array:
+    """One measure of the full model or the circuit, by prompt; hits are booleans."""
+    return _by_prompt(evidence.rows[evidence.rows["which"] == which], measure)
+
+
+def without_group(evidence: Evidence, group: str, measure: str) -> Array:
+    """The same of the circuit less a group; of the circuit itself where it has no such heads."""
+    rows = evidence.rows
+    here = rows[(rows["which"] == "less") & (rows["group"] == group) & (rows["layer"] < 0)]
+    return of_circuit(evidence, "circuit", measure) if here.empty else _by_prompt(here, measure)
+
+
+def without_head(evidence: Evidence, head: CircuitHead, measure: str) -> Array:
+    """The same of the circuit less one head."""
+    rows = evidence.rows
+    lacks = (rows["group"] == head.group) & (rows["layer"] == head.layer) & (rows["head"] == head.head)
+    return _by_prompt(rows[(rows["which"] == "less") & lacks], measure)
+
+
+def of_random(evidence: Evidence, measure: str) -> Array:
+    """One measure of the random circuits: (draw, prompt)."""
+    rows = evidence.rows[evidence.rows["which"] == "random"]
+    return np.stack([_by_prompt(one, measure).astype(np.float64) for _, one in rows.groupby("draw")])
+
+
+def _by_prompt(rows: pd.DataFrame, measure: str) -> Array:
+    values: npt.NDArray[Any] = rows.sort_values("prompt")[measure].to_numpy(dtype=np.float64)
+    return values > 0 if measure == "hit" else values
+
+
+def left(pruning: Evidence, order: int = 0) -> Circuit:
+    """The circuit that one walk leaves."""
+    rows = pruning.rows[(pruning.rows["order"] == order) & ~pruning.rows["removed"]]
+    listed = zip(rows["group"], rows["layer"], rows["head"], rows["role"], strict=True)
+    return Circuit(tuple(CircuitHead(str(g), int(layer), int(head), str(role)) for g, layer, head, role in listed))
+
+
+def lost(evidence: Evidence, heads: Sequence[tuple[int, int]]) -> Array:
+    """By how much of itself the answer's probability falls, mean over some senders, by prompt."""
+    rows = evidence.rows[pd.MultiIndex.from_frame(evidence.rows[["layer", "head"]]).isin(list(heads))]
+    change = (rows["p_orig"] - rows["p_patch"]) / rows["p_orig"]
+    return change.groupby(rows["prompt"]).mean().to_numpy()
+
+
+def reselected(evidence: Evidence, seed: int = 0) -> list[list[tuple[int, int]]]:
+    """Our own selection again, on resampled prompts."""
+    generator = np.random.default_rng(seed)
+    table = changes(evidence)
+    found = []
+    for _ in range(RESAMPLES):
+        drawn = generator.choice(len(table), len(table))
+        again = table.columns.to_frame(index=False).assign(score=table.to_numpy()[drawn].mean(axis=0))
+        found.append(select(again, evidence.settings["stage"]["keep"]))
+    return found

@@ -1,0 +1,156 @@
+"""A model that is judged, with what only the judge's clerk may know: how it is loaded, and what was planted in it.
+
+Tests of claims see a `Study`, which keeps this to itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from rebinding.paper import circuit as circuit_files
+from rebinding.paper.circuit import Circuit, CircuitError
+from rebinding.paper.claim import Claim
+from rebinding.paper.numbers import PublishedNumber, number, numbers, share_kept
+from rebinding.paper.numbers import circuit as published_circuit
+from rebinding.planted import Declared, Truth
+from rebinding.planted.truth import directions_of
+from rebinding.study.asked import Asked
+from rebinding.study.bench import Bench
+from rebinding.study.circuit import owner_of
+from rebinding.study.plants import declared, load_remembered
+from rebinding.study.settings import Settings
+from rebinding.study.tracing import WIDE
+from rebinding.subjects import Subject, SubjectError, load
+from rebinding.world.designs import DesignName
+
+PAPER = {"able": 300, "able_wide": 300, "paths": 100, "evaluated": 300, "pruned": 50}
+"""Prompts on the paper's models, where a claim does not say."""
+PLANTED = {"able": 60, "able_wide": 40, "paths": 16, "evaluated": 72, "pruned": 36}
+"""The same on planted models. `evaluated` is what the row that needs most of them says: one run serves all rows."""
+DIRECTIONS = 100
+QUANTITIES = {"accuracy": "accuracy", "margin": "margin", "logit": "logit", "heads": "share", "roles": "dlogit"}
+"""The kind of quantity behind a plant's printed number, by how its name begins; other names end with it."""
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """A model, loaded when its first evidence is computed and let go with the case."""
+
+    asked: Asked
+    settings: Settings
+    refused: dict[str, SubjectError | CircuitError] = field(default_factory=dict)
+    """Why a model could not be loaded."""
+
+    @property
+    def name(self) -> str:
+        return self.asked.name
+
+    @cached_property
+    def plant(self) -> Declared | None:
+        """What a planted model says of itself."""
+        return None if self.asked.plant is None else declared(self.asked.plant, self.settings.store)
+
+    def truth(self, claim: Claim) -> Truth | None:
+        """What the planted mechanism says of a claim."""
+        return None if self.plant is None else self.plant.truth[claim.id]
+
+    # loading
+
+    @cached_property
+    def bench(self) -> Bench:
+        return self._bench(self.name)
+
+    @cached_property
+    def wide_bench(self) -> Bench:
+        """For stories of five boxes; a planted model is built anew for those."""
+        if self.asked.plant is None:
+            return self.bench
+        return self._bench(replace(self.asked.plant, boxes=WIDE).name)
+
+    def _bench(self, name: str) -> Bench:
+        subject = self._subject(name)
+        store = self.settings.store
+        return Bench(subject, store.shelf(subject=subject.fingerprint, dtype=subject.dtype) if store else None)
+
+    def _subject(self, name: str) -> Subject:
+        """Load a model once; what failed is not tried again. A circuit file is held against it before anything runs."""
+        if name in self.refused:
+            raise self.refused[name]
+        try:
+            subject = self._load(name)
+            if self.settings.circuit not in (None, "published", "discovered"):
+                circuit_files.load(Path(str(self.settings.circuit)), owner_of(subject))
+        except (SubjectError, CircuitError) as error:
+            self.refused[name] = error
+            raise
+        return subject
+
+    def _load(self, name: str) -> Subject:
+        if self.settings.remote:
+            from rebinding.subjects.remote import load_remote  # nnsight takes a while to import
+
+            return load_remote(name)
+        dtype, device, store = self.settings.dtype or self.asked.dtype, self.settings.device, self.settings.store
+        if self.asked.plant is not None and store is not None:
+            return load_remembered(name, store, dtype=dtype, device=device)
+        return load(name, dtype=dtype, device=device)
+
+    # what is asked of it
+
+    def n(self, claim: Claim) -> int:
+        """How many prompts the claim is judged on."""
+        truth = self.truth(claim)
+        return self.settings.samples or (truth.n if truth else claim.n)
+
+    def size(self, what: str) -> int:
+        """How many prompts evidence has that serves several claims."""
+        return self.settings.samples or (PLANTED if self.plant else PAPER)[what]
+
+    @property
+    def directions(self) -> int:
+        """How many prompts a slot's directions are averaged over."""
+        return directions_of(self.plant.mechanism) if self.plant else self.settings.samples or DIRECTIONS
+
+    @property
+    def mean_set(self) -> DesignName:
+        """What the other heads are held at: as published on models, unable to know a slot on plants."""
+        return "counterbalanced" if self.plant else self.settings.design
+
+    # what is printed of it
+
+    def printed(self, id: str) -> PublishedNumber | None:
+        """The number that the paper prints for this model, or would have printed for a plant."""
+        if self.plant is not None:
+            value = self.plant.printed.get(id)
+            kind: Any = QUANTITIES.get(id.partition(".")[0]) or id.rpartition(".")[2]
+            return (
+                None if value is None else PublishedNumber(id, value, 0.005, kind, "planted", f"{value:.2f}", 300, 10)
+            )
+        if id == "heads.share":
+            return None if self.asked.alias is None else share_kept(self.asked.alias)
+        full = f"{id}@{self.asked.alias}"
+        return number(full) if full in numbers() else None
+
+    @property
+    def circuit_from(self) -> str:
+        """Where the circuit comes from, in a word."""
+        if self.settings.circuit is not None:
+            return self.settings.circuit
+        if self.plant is not None:
+            return "declared"
+        return "published" if self.asked.shape_fits else "discovered"
+
+    def given_circuit(self) -> Circuit | None:
+        """The circuit that claims are about, unless it is the one that is to be discovered."""
+        owner = owner_of(self.bench.subject)
+        match self.circuit_from:
+            case "discovered":
+                return None
+            case "declared" | "published":
+                heads = self.plant.circuit if self.plant else published_circuit(str(self.asked.alias))
+                return Circuit(heads).check(owner.n_layers, owner.n_heads)
+            case file:
+                return circuit_files.load(Path(file), owner)
