@@ -17,7 +17,8 @@ from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM, PreTraine
 
 from rebinding.experiments.tokens import token_batch
 from rebinding.experiments.tracing.maps import TracedPair, changing, patched_logits
-from rebinding.experiments.tracing.modes import PANELS, traced_pair
+from rebinding.experiments.tracing.modes import traced_pair
+from rebinding.experiments.tracing.panels import PANELS
 from rebinding.surgery import TorchSurgeon, derive
 from rebinding.world.designs import design
 from rebinding.world.prompts import Encoder

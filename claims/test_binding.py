@@ -8,8 +8,7 @@ import numpy as np
 
 from claims.rows import judges
 from rebinding.evidence import Evidence
-from rebinding.experiments.binding.conditions import PUBLISHED_RANDOM
-from rebinding.experiments.binding.summary import correct, difference_of_correct, shift
+from rebinding.experiments.binding.summary import RANDOM_CONTROLS, correct, difference_of_correct, shift
 from rebinding.paper.claim import Claim
 from rebinding.paper.rows.binding import (
     BOTH_MOST,
@@ -45,10 +44,10 @@ def random_row(claim: Claim, study: Study, measure: str) -> Verdict:
     paper = study.printed(f"binding.random.{measure}")
     if paper is None:
         return not_applicable(claim.kind, "which control was printed is not known, and a plant prints none")
-    level = LEVEL / len(PUBLISHED_RANDOM)
+    level = LEVEL / len(RANDOM_CONTROLS)
     evidence = study.binding(claim)
     return value_unidentified(
-        {one.name: value(shift(evidence, one.name, measure), paper, level=level) for one in PUBLISHED_RANDOM}
+        {one: value(shift(evidence, one, measure), paper, level=level) for one in RANDOM_CONTROLS}
     )
 
 

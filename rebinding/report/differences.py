@@ -6,11 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rebinding.evidence import Kind
-from rebinding.experiments.binding.shifts import BINDING
-from rebinding.experiments.circuit.paths import PATHS
-from rebinding.experiments.circuit.request import ABLATION, PRUNING
-from rebinding.experiments.roles.interchange import ROLES
-from rebinding.experiments.tracing.rows import TRACING
+from rebinding.experiments.binding.kinds import BINDING
+from rebinding.experiments.circuit.kinds import ABLATION, PATHS, PRUNING
+from rebinding.experiments.roles.kinds import ROLES
+from rebinding.experiments.tracing.kinds import TRACING
 from rebinding.report.folder import Model, Run
 
 

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from rebinding.evidence import Evidence, Kind
 from rebinding.evidence.request import Facet
-from rebinding.experiments.circuit.request import PRUNING
+from rebinding.experiments.circuit.kinds import PRUNING
 from rebinding.verdicts.judgement import SCHEMA, Judgement
 
 CLAIMS, TABLE, SAMPLES, EVIDENCE = "claims.json", "claims.csv", "samples.parquet", "evidence"

@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rebinding.evidence import Evidence
-from rebinding.experiments.binding import conditions
-from rebinding.experiments.binding.shifts import run_binding
-from rebinding.experiments.circuit.pruning import over_orders
-from rebinding.experiments.circuit.random_circuits import draw_circuits
+from rebinding.experiments import seeds
 from rebinding.report.folder import Model
 
-
-def _default(made_by: Callable[..., object]) -> str:
-    """The seed that a function takes if nobody gives another one, which nobody does."""
-    return str(inspect.signature(made_by).parameters["seed"].default)
-
-
 SEEDS: Mapping[str, str] = {
-    "random circuits": _default(draw_circuits),
-    "order of the pruning walks": _default(over_orders),
-    "published random directions": ", ".join(f"{name} {seed}" for name, seed in conditions.SEEDS.items()),
-    "matched random directions, and heads that serve as controls": _default(run_binding),
-    "resampled selections of heads": "0",
+    "random circuits": str(seeds.RANDOM_CIRCUITS),
+    "order of the pruning walks": str(seeds.WALKS),
+    "published random directions": ", ".join(f"{name} {seed}" for name, seed in seeds.PUBLISHED_NOISE.items()),
+    "matched random directions, and heads that serve as controls": str(seeds.MATCHED),
+    "resampled selections of heads": str(seeds.RESAMPLED),
     "prompts": "the id of the prompt",
 }
 """Every seed is fixed in the code; these are all there are."""

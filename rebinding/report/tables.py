@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from rebinding.experiments.binding.kinds import BINDING
 from rebinding.experiments.binding.measures import per_example
-from rebinding.experiments.binding.shifts import BINDING
-from rebinding.experiments.circuit.request import ABLATION, PRUNING
+from rebinding.experiments.circuit.kinds import ABLATION, PRUNING
 from rebinding.experiments.circuit.summary import of_circuit, of_random
 from rebinding.paper.numbers import ALIASES, checkpoint
 from rebinding.report.drawn import number

@@ -78,6 +78,8 @@ class Bench:
 
     told: dict[tuple[Design, tuple[int, ...], Pairing, int | None], PromptSet] = field(default_factory=dict)
     """What was drawn, by how it was asked for."""
+    shelves: dict[str, Shelf] = field(default_factory=dict)
+    """The part of the shelf that belongs to the code of a module."""
     scenes: dict[PromptSet, Scene] = field(default_factory=dict)
     """Prompts of path patching with their recordings."""
 
@@ -173,4 +175,7 @@ class Bench:
     def _shelf(self, function: Callable[..., Any]) -> Shelf:
         """Where what a function computes is kept: its code, and that of the surgeon, belong to the address."""
         assert self.shelf is not None
-        return self.shelf.of(function.__module__, type(self.surgeon).__module__, settings={})
+        name = function.__module__
+        if name not in self.shelves:
+            self.shelves[name] = self.shelf.of(name, type(self.surgeon).__module__, settings={})
+        return self.shelves[name]

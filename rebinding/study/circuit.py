@@ -10,20 +10,19 @@ import torch
 from torch import Tensor
 
 from rebinding.evidence import Evidence, PromptSet
-from rebinding.experiments.circuit.ablation import MEASURES, evaluate, full_model, mean_z, measurer
+from rebinding.experiments.circuit.ablation import evaluate, full_model, mean_z, measurer
 from rebinding.experiments.circuit.discovery import Discovery, discover_by
+from rebinding.experiments.circuit.kinds import MEASURES, VARIANT, Which
 from rebinding.experiments.circuit.paths import PAPER, PAPER_LITERAL, Head, PathSettings, Scene, Stage, score_stage
 from rebinding.experiments.circuit.pruning import Score, over_orders
 from rebinding.experiments.circuit.random_circuits import draw_circuits
 from rebinding.experiments.circuit.request import (
-    VARIANT,
     Ability,
     Ablation,
     Beside,
     Means,
     Paths,
     Pruning,
-    Which,
 )
 from rebinding.paper.circuit import Circuit, Owner
 from rebinding.paper.rows.circuit import ORDERS

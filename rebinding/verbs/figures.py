@@ -16,7 +16,8 @@ from rebinding.experiments.binding.conditions import QK, K, Q
 from rebinding.experiments.binding.directions import measure_directions
 from rebinding.experiments.binding.shifts import run_binding
 from rebinding.experiments.tracing.diagnostic import diagnose
-from rebinding.experiments.tracing.modes import PANELS, panel_mode, trace_design
+from rebinding.experiments.tracing.modes import trace_design
+from rebinding.experiments.tracing.panels import PANELS, panel_mode
 from rebinding.planted import ARCHITECTURES, build
 from rebinding.report.figures.key_dominance import COLOURS, key_dominance_figure
 from rebinding.report.figures.style import DPI

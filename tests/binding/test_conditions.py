@@ -17,13 +17,8 @@ from rebinding.experiments.binding.conditions import (
     control_heads,
     shift_of,
 )
-from rebinding.experiments.binding.directions import (
-    KINDS,
-    Directions,
-    averaged_in_groups,
-    measure_directions,
-    published_noise,
-)
+from rebinding.experiments.binding.directions import Directions, averaged_in_groups, measure_directions, published_noise
+from rebinding.experiments.binding.kinds import KINDS
 from rebinding.surgery import SurgeryError
 from tests.binding.setup import random_model
 

@@ -91,7 +91,7 @@ MUTANTS = (
     ),
     Mutant(
         "drop the baseline",
-        "claims/samples.py",
+        f"{EXPERIMENTS}/tracing/summary.py",
         'gain=(here["lead"] - here["base"]) / room(evidence)',
         'gain=here["lead"]',
         on(POINTER, "tracing.object_direct", "tracing.object_not_through_labels"),
@@ -107,7 +107,7 @@ MUTANTS = (
         "find a stale shard",
         "rebinding/evidence/store.py",
         'return digest({**self.about, "content": content})',
-        'return digest({**self.about, "settings": None, "content": content})',
+        'return digest({**self.about, "content": None})',
         on("planted:recency", "robust.key_dominance_counterbalanced"),
         before=("binding.key_dominance",),
     ),
@@ -128,8 +128,8 @@ MUTANTS = (
     Mutant(
         "call the circuit random",
         f"{STUDY}/circuit.py",
-        'random = {f"random {number}": one for',
-        'random = {f"random {number}": circuit for',
+        'random = {Variant("random", draw=number): one for',
+        'random = {Variant("random", draw=number): circuit for',
         on(POINTER, "circuit.beats_random", "circuit.random_baseline"),
     ),
     Mutant(

@@ -23,7 +23,7 @@ def test_every_row_has_every_mechanism() -> None:
         rows = truth_of(mechanism)
         assert rows.keys() == first.keys()
         assert all(truth.n > 0 and truth.reason.endswith(".") for truth in rows.values())
-        assert all((truth.gate is not None) == (truth.verdict == "INVALID") for truth in rows.values())
+        assert all((truth.detail is not None) == (truth.verdict in ("INVALID", "REPORTED")) for truth in rows.values())
 
 
 def test_every_reason_is_used_and_every_variant_known() -> None:

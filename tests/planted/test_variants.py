@@ -19,7 +19,7 @@ from rebinding.planted.variants.circuits import JUDGED, SEEN, remembered
 from rebinding.planted.variants.papers import APART
 from rebinding.planted.variants.variant import extended
 from rebinding.study.bench import DISCOVERY, EVALUATION, PRUNING
-from rebinding.study.study import PLANTED
+from rebinding.study.case import PLANTED
 from rebinding.world.designs import DesignName, design
 from rebinding.world.prompts import Encoded, Encoder
 from tests.planted.bench import encoded, margins, plant

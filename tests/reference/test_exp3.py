@@ -6,7 +6,9 @@ from functools import cache
 from typing import Any
 
 from rebinding.evidence import Evidence
-from rebinding.experiments.roles.interchange import MODES, WHOLE_GROUP, RolePair, group_effects, run_roles
+from rebinding.experiments.roles.interchange import MODES, RolePair, run_roles
+from rebinding.experiments.roles.kinds import WHOLE_GROUP
+from rebinding.experiments.roles.summary import group_effects
 from tests.reference.pack import ROLES, Pack, deviation
 
 NAME = "exp3"

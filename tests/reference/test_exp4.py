@@ -11,10 +11,12 @@ import pytest
 import torch
 
 from rebinding.evidence import Evidence
-from rebinding.experiments.binding.conditions import PUBLISHED_RANDOM, QK, SEEDS, K, Q
-from rebinding.experiments.binding.directions import Directions, Head, KeyKind, measure_directions, published_noise
+from rebinding.experiments.binding.conditions import PUBLISHED_RANDOM, QK, K, Q
+from rebinding.experiments.binding.directions import Directions, Head, measure_directions, published_noise
+from rebinding.experiments.binding.kinds import KeyKind
 from rebinding.experiments.binding.measures import per_head, summary
 from rebinding.experiments.binding.shifts import run_binding
+from rebinding.experiments.seeds import PUBLISHED_NOISE
 from rebinding.surgery.sites import Scope
 from tests.reference.pack import Pack, deviation
 
@@ -112,7 +114,7 @@ def test_random_vectors(pack: Pack, deviations: dict[str, float]) -> None:
             "random_key_for_slot_i": ("k_at_i", mine.key_shift(i, j, kinds)[0]),
         }
         for field, (seed, shift) in real.items():
-            noise = published_noise(heads, shift.shape[-1], SEEDS[seed]) * shift.norm(dim=-1, keepdim=True)
+            noise = published_noise(heads, shift.shape[-1], PUBLISHED_NOISE[seed]) * shift.norm(dim=-1, keepdim=True)
             record(deviations, noise, [entry["value"][field][key(head)] for head in heads])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,7 @@ def judged(id: str = "binding.q_redirects", model: str = "planted:pointer@llama"
         "n": 60,
         "needed_n": None,
         "gate": None,
+        "finding": None,
         "p_value": 1.0,
         "unit": "prompts",
         "metrics": "dR",
@@ -45,7 +47,7 @@ def judged(id: str = "binding.q_redirects", model: str = "planted:pointer@llama"
         "design": "published",
         "circuit": "declared",
         "reason": "1 in [0.9, 1.1] against 0 +- 0.2: surely greater",
-        "evidence": "binding-published-60",
+        "evidence": ("binding-published-60",),
         "against": 0.0,
         "because": "Query and key meet in one slot code.",
         "command": "pytest 'claims/test_binding.py::test_x'",
@@ -84,7 +86,8 @@ def about(name: str, every: Mapping[str, Evidence], layers: int, heads: int) -> 
     """What is told of a model."""
     return {
         "name": name,
-        "circuit_kind": "declared",
+        "circuit_from": "declared",
+        "stages": {group: f"paths-{group}" for group in "AB" if f"paths-{group}" in every},
         "circuit": CIRCUIT,
         "mean_set": "counterbalanced",
         "printed": {"binding.q.dR": 2.5, "roles.B.pointer": 3.0, "accuracy.full": 1.0},
@@ -96,17 +99,31 @@ def about(name: str, every: Mapping[str, Evidence], layers: int, heads: int) -> 
 
 
 def evidence(layers: int, heads: int, shift: float) -> dict[str, Evidence]:
-    """Every kind, by the names that a study gives them."""
+    """Every kind, by short labels."""
     random = np.random.default_rng(0)
+    boxes = (3, 5)
     return {
-        **{f"tracing-{n}-{mode}-5-2": traced(mode, layers, shift) for n in (3, 5) for mode in MODES},
-        **{f"diagnostic-{n}-5": diagnosed(layers, shift) for n in (3, 5)},
-        **{f"paths-{group}": paths(layers, heads, shift, random) for group in "AB"},
-        "pruning": pruning(),
-        "ablated-groups-counterbalanced-published-5": ablated(shift),
-        **{f"roles-{kind}-5": roles(kind, shift) for kind in ("pointer", "content_control")},
-        **{f"binding-{name}-60": binding(shift, random) for name in ("published", "isolated", "counterbalanced")},
+        **{
+            f"tracing-{n}-{mode}": asked(traced(mode, layers, shift), boxes=n, mode=mode)
+            for n in boxes
+            for mode in MODES
+        },
+        **{f"diagnostic-{n}": asked(diagnosed(layers, shift), boxes=n) for n in boxes},
+        **{f"paths-{group}": asked(paths(layers, heads, shift, random), stage=group) for group in "AB"},
+        "pruning": asked(pruning(), {"circuit": CIRCUIT}, design="partner_second"),
+        "ablated-groups": asked(ablated(shift), beside="groups"),
+        **{f"roles-{pairs}": asked(roles(pairs, shift), pairs=pairs) for pairs in ("pointer", "content_control")},
+        **{
+            f"binding-{name}-60": asked(binding(shift, random), variation=name)
+            for name in ("published", "isolated", "counterbalanced")
+        },
     }
+
+
+def asked(evidence: Evidence, request: Mapping[str, Any] | None = None, **facets: Any) -> Evidence:
+    """Evidence that says what was asked, as a bench leaves it."""
+    told = {"request": request or {}, "facets": {"design": "published", **facets}, "key": "0" * 64}
+    return replace(evidence, settings={**evidence.settings, **told})
 
 
 def traced(mode: str, layers: int, shift: float) -> Evidence:
@@ -149,17 +166,20 @@ def pruning() -> Evidence:
     """One walk that removes the last head."""
     rows = [[*head, 0, 0.1, number == len(CIRCUIT) - 1] for number, head in enumerate(CIRCUIT)]
     table = pd.DataFrame(rows, columns=["group", "layer", "head", "role", "order", "drop", "removed"])
-    return Evidence("pruning", table, {"circuit": CIRCUIT, "name": "partner_second"})
+    return Evidence("pruning", table, {})
 
 
 def ablated(shift: float) -> Evidence:
     """Three kinds of circuit on five prompts."""
     rows = [
-        {"circuit": name, "prompt": prompt, "hit": float(hit), "margin": hit + shift, "label_logit": 5.0 + shift}
-        for name, hit in (("full model", 1), ("circuit", 1), ("random 0", 0), ("random 1", 0))
+        {
+            **{"which": which, "group": "", "layer": -1, "head": -1, "draw": draw, "prompt": prompt},
+            **{"hit": float(hit), "margin": hit + shift, "label_logit": 5.0 + shift},
+        }
+        for which, draw, hit in (("full", -1, 1), ("circuit", -1, 1), ("random", 0, 0), ("random", 1, 0))
         for prompt in range(PROMPTS)
     ]
-    return Evidence("circuits", pd.DataFrame(rows), {"mean_set": "counterbalanced"})
+    return Evidence("ablation", pd.DataFrame(rows), {"mean_set": "counterbalanced"})
 
 
 def roles(kind: str, shift: float) -> Evidence:

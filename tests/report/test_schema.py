@@ -12,7 +12,10 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from claims.samples import reselected
+from rebinding.experiments.binding.shifts import run_binding
+from rebinding.experiments.circuit.pruning import over_orders
+from rebinding.experiments.circuit.random_circuits import draw_circuits
+from rebinding.experiments.circuit.summary import reselected
 from rebinding.report.page import PAGE  # with matplotlib, which a run within a run must not load a second time
 from rebinding.report.provenance import SEEDS
 from tests.claims.test_plugin import ROWS
@@ -107,4 +110,11 @@ def test_a_command_judges_one_claim_alone(written: Path, pytester: pytest.Pytest
 
 
 def test_the_seeds_are_those_of_the_code() -> None:
-    assert SEEDS["resampled selections of heads"] == str(inspect.signature(reselected).parameters["seed"].default)
+    made_by = {
+        "random circuits": draw_circuits,
+        "order of the pruning walks": over_orders,
+        "matched random directions, and heads that serve as controls": run_binding,
+        "resampled selections of heads": reselected,
+    }
+    for name, function in made_by.items():
+        assert SEEDS[name] == str(inspect.signature(function).parameters["seed"].default)

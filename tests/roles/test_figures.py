@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rebinding.experiments.roles.interchange import group_effects
+from rebinding.experiments.roles.summary import group_effects
 from rebinding.report.figures.roles import role_bars
 from tests.binding.setup import random_model
 from tests.roles.test_roles import run

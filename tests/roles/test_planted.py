@@ -7,7 +7,8 @@ from functools import cache
 import pandas as pd
 import pytest
 
-from rebinding.experiments.roles.interchange import Mode, RolePair, group_effects, run_roles
+from rebinding.experiments.roles.interchange import Mode, RolePair, run_roles
+from rebinding.experiments.roles.summary import group_effects
 from rebinding.world.designs import DesignName, design
 from tests.binding.setup import planted
 

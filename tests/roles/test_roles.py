@@ -8,7 +8,9 @@ import pandas as pd
 import pytest
 
 from rebinding.evidence import Evidence
-from rebinding.experiments.roles.interchange import WHOLE_GROUP, RolePair, effects, run_roles
+from rebinding.experiments.roles.interchange import RolePair, run_roles
+from rebinding.experiments.roles.kinds import WHOLE_GROUP
+from rebinding.experiments.roles.summary import effects
 from rebinding.surgery import SurgeryError
 from rebinding.world.designs import design
 from tests.binding.setup import Bench, random_model

@@ -10,50 +10,13 @@ from typing import Any
 import pytest
 import torch
 
-from rebinding.surgery import Edit, NothingEdited, Read, SurgeryError, TorchSurgeon, derive
+from rebinding.surgery import Edit, NothingEdited, Read, TorchSurgeon, derive
 from rebinding.surgery.sites import SITES
 from tests.close import FELT, agree, allowance, felt
-from tests.surgery.models import FAMILIES, Family, tiny, tokens
+from tests.surgery.edited import KEPT, edit_at, logits, surgeon_of
+from tests.surgery.models import Family, tiny, tokens
 
-KEPT = ("resid", "q", "k", "v", "q_rot", "k_rot", "v_seen", "scores", "pattern", "z", "mlp_out")
 EDITABLE = [site for site in SITES if site != "logits"]
-
-
-def surgeon_of(family: Family, **options: Any) -> TorchSurgeon:
-    """A surgeon on a tiny model."""
-    model = tiny(family)
-    return TorchSurgeon(model, derive(model), **options)
-
-
-@pytest.fixture(scope="module", params=FAMILIES)
-def case(request: pytest.FixtureRequest) -> tuple[TorchSurgeon, torch.Tensor, Any]:
-    """A surgeon, prompts, and a recording with everything kept."""
-    surgeon, prompts = surgeon_of(request.param), tokens(request.param)
-    return surgeon, prompts, surgeon.record(prompts, keep=KEPT)
-
-
-def edit_at(surgeon: TorchSurgeon, site: Any, layer: int, position: int, length: int, **more: Any) -> Edit:
-    """An edit that must be felt, at one head (or none) and one position."""
-    anatomy = surgeon.anatomy
-    dice = torch.Generator().manual_seed(layer * 100 + position)
-    if site == "pattern":
-        value = torch.zeros(length)
-        value[0] = 1.0
-    elif site == "scores":
-        value = torch.zeros(length)
-        value[position - 1] = 9.0  # inside every window
-    else:
-        wide = anatomy.hidden if site in ("resid", "mlp_out") else anatomy.head_dim
-        value = torch.randn(wide, generator=dice) * 3
-    scope = "group" if site in ("k", "v") else None
-    heads = None if site in ("resid", "mlp_out") else [1]
-    mode = "set" if site == "pattern" else "add"
-    return Edit(site, layer, value, positions=[position], heads=heads, mode=mode, **({"scope": scope} | more))
-
-
-def logits(surgeon: TorchSurgeon, recording: Any, edits: list[Edit], positions: Any, **more: Any) -> torch.Tensor:
-    """Logits at some positions."""
-    return surgeon.run(recording, edits, [Read("logits", positions=positions)], **more)[0]
 
 
 def test_unedited_is_the_model(case: Any) -> None:
@@ -267,42 +230,3 @@ def test_bfloat16_on_the_same_path(case: Any) -> None:
         best = want.topk(2).values
         clear = best[..., 0] - best[..., 1] > 2 * slack
         assert torch.equal(got.argmax(-1)[clear], want.argmax(-1)[clear])
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: Edit("nowhere", 0, torch.zeros(1), positions=[0]), "unknown site"),
-        (lambda: Edit("resid", 0, torch.zeros(1), positions=[0], heads=[0]), "has no heads"),
-        (lambda: Edit("z", 0, torch.zeros(1), positions=[0]), "per head"),
-        (lambda: Edit("k", 0, torch.zeros(1), positions=[0], heads=[0]), "scope"),
-        (lambda: Edit("z", 0, torch.zeros(1), positions=[0, 0], heads=[0]), "twice"),
-        (lambda: Edit("z", 0, torch.zeros(1), positions=[-1], heads=[0]), "counted from 0"),
-        (lambda: Edit("z", 9, torch.zeros(1), positions=[0], heads=[0]), "layers 0..3"),
-        (lambda: Edit("z", 0, torch.zeros(1), positions=[99], heads=[0]), "position 99"),
-        (lambda: Edit("z", 0, torch.zeros(1), positions=[0], heads=[6]), "query heads"),
-        (lambda: Edit("k", 0, torch.zeros(1), positions=[0], heads=[2], scope="group"), "KV heads"),
-        (lambda: Edit("z", 0, torch.zeros(7), positions=[0], heads=[0]), "must broadcast"),
-        (lambda: Edit("z", 0, torch.ones(10), positions=[0], heads=[0], rows=[5]), "row 5"),
-        (lambda: Edit("z", 0, torch.zeros(10), positions=[0], heads=[0], rows=[]), "no rows"),
-    ],
-)
-def test_impossible_edits_are_refused(case: Any, make: Any, message: str) -> None:
-    """Each with its own message."""
-    surgeon, _, recording = case
-    with pytest.raises(SurgeryError, match=message):
-        logits(surgeon, recording, [make()], [12])
-
-
-def test_edits_that_reach_no_read_are_refused(case: Any) -> None:
-    """An edit above or after everything that is read changes nothing: an error, not a quiet clean run."""
-    surgeon, prompts, recording = case
-    length = prompts.shape[1]
-    with pytest.raises(NothingEdited):
-        logits(surgeon, recording, [edit_at(surgeon, "z", 1, 8, length)], [5])
-    with pytest.raises(NothingEdited):
-        surgeon.run(recording, [edit_at(surgeon, "z", 3, 5, length)], [Read("resid", 3, positions=[8])])
-    with pytest.raises(NothingEdited):
-        logits(surgeon, recording, [Edit("z", 1, torch.zeros(10), positions=[4], heads=[0], mode="add")], [12])
-    with pytest.raises(SurgeryError, match="frozen"):
-        logits(surgeon, recording, [edit_at(surgeon, "q", 1, 8, length)], [8], attention="frozen")

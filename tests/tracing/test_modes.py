@@ -11,15 +11,14 @@ from rebinding.evidence.store import Store
 from rebinding.experiments.tracing.maps import TracedPair, trace
 from rebinding.experiments.tracing.modes import (
     OVERSAMPLING,
-    PANELS,
     UnchangedAnswer,
     candidate_logits,
     correct_ones,
     counterfactual,
-    panel_mode,
     trace_design,
     traced_pair,
 )
+from rebinding.experiments.tracing.panels import PANELS, panel_mode
 from rebinding.experiments.tracing.summary import by_role
 from rebinding.world.designs import TRACING_MODES, DesignError
 from rebinding.world.prompts import PromptError

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from rebinding.experiments.binding.conditions import Condition
-from rebinding.experiments.binding.directions import KINDS
+from rebinding.experiments.binding.kinds import KINDS
 from rebinding.experiments.tokens import positions
 from rebinding.surgery import SurgeryError
 from rebinding.world.prompts import Encoded

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
@@ -10,20 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rebinding.experiments.binding.directions import (
-    KINDS,
-    Directions,
-    Head,
-    KeyKind,
-    by_layer,
-    published_noise,
-    unit_noise,
-)
+from rebinding.experiments.binding.directions import Directions, Head, by_layer, published_noise, unit_noise
+from rebinding.experiments.binding.kinds import KINDS, KeyKind
+from rebinding.experiments.seeds import MATCHED, PUBLISHED_NOISE
 from rebinding.surgery import Anatomy, SurgeryError
 from rebinding.surgery.sites import Scope
-
-SEEDS: Mapping[str, int] = {"q": 1006, "k_at_j": 1007, "k_at_i": 1008}
-"""The published seeds of the random query shift and of the random key shifts at the two slots."""
 
 Vectors: TypeAlias = Literal["binding", "published_noise", "matched_noise"]
 
@@ -79,7 +70,7 @@ WRONG_POSITION = (
 ALL_CONDITIONS = (*PUBLISHED_CONDITIONS, QK_SOURCE, *MATCHED_RANDOM, *WRONG_HEADS, *WRONG_POSITION)
 
 
-def control_heads(anatomy: Anatomy, heads: Sequence[Head], seed: int = 0) -> tuple[Head, ...]:
+def control_heads(anatomy: Anatomy, heads: Sequence[Head], seed: int = MATCHED) -> tuple[Head, ...]:
     """As many other heads per layer as were chosen (fewer if the layer has no more), from KV groups without a chosen
     head first: what a shared key carries over to a chosen head would be no control."""
     generator = np.random.default_rng(seed)
@@ -132,7 +123,7 @@ def shift_of(
             q, at_j, at_i = q[None], at_j[None], at_i[None]
         case "published_noise":
             q, at_j, at_i = (
-                _scaled(published_noise(directions.heads, q.shape[-1], SEEDS[name])[None], real)
+                _scaled(published_noise(directions.heads, q.shape[-1], PUBLISHED_NOISE[name])[None], real)
                 for name, real in (("q", q), ("k_at_j", at_j), ("k_at_i", at_i))
             )
         case "matched_noise":

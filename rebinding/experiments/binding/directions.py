@@ -12,20 +12,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias
 
 import torch
 from torch import Tensor
 
+from rebinding.experiments.binding.kinds import KINDS, KeyKind
 from rebinding.experiments.readout import BLOCK, blocks
 from rebinding.experiments.tokens import positions, token_batch
 from rebinding.surgery import Anatomy, Read, Site, Surgeon, SurgeryError
 from rebinding.world.prompts import Encoded
 
 Head: TypeAlias = tuple[int, int]
-KeyKind: TypeAlias = Literal["box", "object"]
 Point: TypeAlias = Literal["raw", "rope"]
-KINDS: tuple[KeyKind, ...] = get_args(KeyKind)
 SITES: Mapping[Point, tuple[Site, Site]] = {"raw": ("q", "k"), "rope": ("q_rot", "k_rot")}
 """The sites of queries and keys at each point."""
 

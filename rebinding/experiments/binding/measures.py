@@ -22,7 +22,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from rebinding.evidence import Evidence, EvidenceError
-from rebinding.experiments.binding.directions import KINDS, KeyKind
+from rebinding.experiments.binding.kinds import KINDS, KeyKind
 
 Readout: TypeAlias = Sequence[KeyKind] | Literal["tied"]
 Array: TypeAlias = npt.NDArray[np.float64]

@@ -11,7 +11,7 @@ from rebinding.evidence.request import Facet
 from rebinding.experiments.binding.cases import Slots
 from rebinding.experiments.binding.conditions import Condition
 from rebinding.experiments.binding.directions import Head, Point
-from rebinding.experiments.binding.shifts import BINDING
+from rebinding.experiments.binding.kinds import BINDING, DIRECTIONS
 from rebinding.surgery.sites import Scope
 
 
@@ -19,7 +19,7 @@ from rebinding.surgery.sites import Scope
 class MeanVectors(Request):
     """The directions of some heads: mean queries and keys over prompts that ask for the object of each slot."""
 
-    KIND: ClassVar[Kind] = Kind("directions", ())
+    KIND: ClassVar[Kind] = DIRECTIONS
     slots: tuple[PromptSet, ...]
     heads: tuple[Head, ...]
     point: Point

@@ -22,22 +22,17 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from rebinding.evidence import Evidence, Kind
+from rebinding.evidence import Evidence
 from rebinding.experiments.binding.cases import Cases, Slots, cases_of
 from rebinding.experiments.binding.conditions import PUBLISHED_CONDITIONS, Condition, Shift, shift_of
-from rebinding.experiments.binding.directions import KINDS, SITES, Directions, Head, averaged_in_groups, by_layer
+from rebinding.experiments.binding.directions import SITES, Directions, Head, averaged_in_groups, by_layer
+from rebinding.experiments.binding.kinds import BINDING, KINDS
 from rebinding.experiments.readout import BLOCK, blocks, logits_of
+from rebinding.experiments.seeds import MATCHED
 from rebinding.experiments.tokens import positions, token_batch
 from rebinding.surgery import Edit, Read, Surgeon, SurgeryError
 from rebinding.surgery.sites import Scope
 from rebinding.world.prompts import Encoded
-
-BINDING = Kind(
-    "binding",
-    ("prompt", "i", "j", "correct", "condition", "draw", "layer", "head", "moved"),
-    numbered=r"(before|after)_(box|object|logit)_\d+",
-    edits=("condition",),
-)
 
 
 def run_binding(
@@ -53,7 +48,7 @@ def run_binding(
     others: Sequence[Head] = (),
     scope: Scope = "head",
     draws: int = 20,
-    seed: int = 0,
+    seed: int = MATCHED,
     block: int = BLOCK,
 ) -> Evidence:
     """Carry out `conditions` on `heads`, for every prompt with every pair (i, j) that starts from its answer's slot.

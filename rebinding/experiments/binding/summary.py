@@ -10,9 +10,12 @@ import numpy.typing as npt
 import pandas as pd
 
 from rebinding.evidence import Evidence
+from rebinding.experiments.binding.conditions import PUBLISHED_RANDOM
 from rebinding.experiments.binding.measures import per_example
 
 Array: TypeAlias = npt.NDArray[np.float64]
+RANDOM_CONTROLS = tuple(one.name for one in PUBLISHED_RANDOM)
+"""The three conditions that the printed random row may be."""
 
 
 @lru_cache(maxsize=8)

@@ -21,7 +21,8 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from rebinding.evidence import Evidence, Kind, merge
+from rebinding.evidence import Evidence, merge
+from rebinding.experiments.circuit.kinds import CIRCUITS, MEASURES
 from rebinding.experiments.readout import BLOCK, blocks
 from rebinding.experiments.tokens import positions, token_batch
 from rebinding.paper.circuit import Circuit
@@ -30,8 +31,6 @@ from rebinding.surgery.sites import Take
 from rebinding.world.prompts import Encoded
 
 Method = Literal["held", "edits"]
-MEASURES = ("label_logit", "margin", "hit", "probability")
-CIRCUITS = Kind("circuits", ("circuit", "prompt", *MEASURES))
 
 
 @dataclass(frozen=True, eq=False)

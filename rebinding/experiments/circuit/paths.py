@@ -26,19 +26,15 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from rebinding.evidence import Evidence, Kind
+from rebinding.evidence import Evidence
 from rebinding.evidence.blocks import Tick, in_blocks
 from rebinding.evidence.store import Shelf
+from rebinding.experiments.circuit.kinds import PATHS
 from rebinding.experiments.circuit.patching import Block, Component, Scope, receiver_run, sender_run
 from rebinding.experiments.tokens import positions, token_batch
 from rebinding.surgery import Read, Recording, Surgeon
 from rebinding.world.prompts import Encoded
 
-PATHS = Kind(
-    "paths",
-    ("prompt", "layer", "head", "logit_orig", "p_orig", "logit_patch", "p_patch", "moved"),
-    edits=("prompt",),
-)
 Frozen: TypeAlias = Literal["all", "none"]
 Head: TypeAlias = tuple[int, int]
 """(layer, head)."""

@@ -14,6 +14,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from rebinding.experiments.seeds import WALKS
 from rebinding.paper.circuit import Circuit, CircuitHead
 
 Score = Callable[[Sequence[Circuit]], list[float]]
@@ -65,7 +66,7 @@ def _walk(circuits: Sequence[Circuit], score: Score, threshold: float, relative:
 
 
 def prune_stated(
-    circuit: Circuit, score: Score, *, threshold: float = 0.01, subsets: int = 10, seed: int = 0
+    circuit: Circuit, score: Score, *, threshold: float = 0.01, subsets: int = 10, seed: int = WALKS
 ) -> Pruned:
     """Remove the heads whose largest relative contribution, over sampled sets K, stays below the threshold.
 
@@ -92,7 +93,7 @@ def prune_stated(
 
 
 def over_orders(
-    circuit: Circuit, score: Score, *, orders: int, seed: int = 0, threshold: float = 0.01, relative: bool = False
+    circuit: Circuit, score: Score, *, orders: int, seed: int = WALKS, threshold: float = 0.01, relative: bool = False
 ) -> list[Pruned]:
     """The published walk in the given order and in shuffled ones: how far does the outcome depend on it?"""
     draws = random.Random(seed)

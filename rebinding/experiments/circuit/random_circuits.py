@@ -6,6 +6,7 @@ import random
 from collections import Counter
 from typing import Literal
 
+from rebinding.experiments.seeds import RANDOM_CIRCUITS
 from rebinding.paper.circuit import Circuit, CircuitError, CircuitHead
 
 Match = Literal["role", "role_and_layer"]
@@ -17,7 +18,7 @@ def draw_circuits(
     n_heads: int,
     *,
     draws: int,
-    seed: int = 21,
+    seed: int = RANDOM_CIRCUITS,
     match: Match = "role",
     exclude: bool = False,
 ) -> list[Circuit]:

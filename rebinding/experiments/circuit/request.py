@@ -8,27 +8,19 @@ from typing import ClassVar, Literal, TypeAlias
 
 from rebinding.evidence import Kind, PromptSet, Request
 from rebinding.evidence.request import Facet
-from rebinding.experiments.circuit.ablation import MEASURES
-from rebinding.experiments.circuit.paths import PATHS, Head, PathSettings, Stage
+from rebinding.experiments.circuit.kinds import ABILITY, ABLATION, MEANS, PATHS, PRUNING
+from rebinding.experiments.circuit.paths import Head, PathSettings, Stage
 from rebinding.paper.circuit import CircuitHead
 
-Which: TypeAlias = Literal["full", "circuit", "less", "random"]
-"""The whole model, the circuit, the circuit less some heads, and random circuits of its size."""
 Beside: TypeAlias = Literal["groups", "heads", "random"]
 """What is measured beside the circuit: it without each group and random ones; it without each head; random ones."""
-VARIANT = ("which", "group", "layer", "head", "draw")
-"""The columns that say which circuit a row is of: `group`, `layer` and `head` (-1 for whole groups) are what `less`
-lacks, and `draw` numbers the random ones."""
-ABLATION = Kind("ablation", ("prompt", *VARIANT, *MEASURES))
-PRUNING = Kind("pruning", ("order", "group", "layer", "head", "role", "drop", "removed"), unit="order")
-MEANS = Kind("means", ())
 
 
 @dataclass(frozen=True)
 class Ability(Request):
     """The unedited model."""
 
-    KIND: ClassVar[Kind] = Kind("ability", ("prompt", *MEASURES))
+    KIND: ClassVar[Kind] = ABILITY
     prompts: PromptSet
 
     @property

@@ -11,7 +11,8 @@ import pandas as pd
 
 from rebinding.evidence import Evidence
 from rebinding.experiments.circuit.discovery import changes, select
-from rebinding.experiments.circuit.request import Which
+from rebinding.experiments.circuit.kinds import Which
+from rebinding.experiments.seeds import RESAMPLED
 from rebinding.paper.circuit import Circuit, CircuitHead
 
 Array: TypeAlias = npt.NDArray[Any]
@@ -63,7 +64,7 @@ def lost(evidence: Evidence, heads: Sequence[tuple[int, int]]) -> Array:
     return change.groupby(rows["prompt"]).mean().to_numpy()
 
 
-def reselected(evidence: Evidence, seed: int = 0) -> list[list[tuple[int, int]]]:
+def reselected(evidence: Evidence, seed: int = RESAMPLED) -> list[list[tuple[int, int]]]:
     """Our own selection again, on resampled prompts."""
     generator = np.random.default_rng(seed)
     table = changes(evidence)

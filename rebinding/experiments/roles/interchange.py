@@ -25,9 +25,10 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from rebinding.evidence import Evidence, Kind
+from rebinding.evidence import Evidence
 from rebinding.experiments.binding.directions import Head, by_layer
 from rebinding.experiments.readout import BLOCK, blocks, logits_of, moved
+from rebinding.experiments.roles.kinds import ROLES, WHOLE_GROUP, WORDS
 from rebinding.experiments.tokens import positions, token_batch
 from rebinding.paper.numbers import ROLE_OF_GROUP, Group
 from rebinding.surgery import Edit, Read, Recording, Site, Surgeon, SurgeryError
@@ -36,18 +37,6 @@ from rebinding.world.prompts import Encoded
 Mode: TypeAlias = Literal["paper", "published", "own_role"]
 Future: TypeAlias = Literal["keep", "mask", "refuse"]
 Place: TypeAlias = tuple[Site, str]
-ROLES = Kind(
-    "roles",
-    (
-        *("prompt", "word", "text", "token", "group", "layer", "head"),
-        *("before", "after", "counterfactual", "future_mass", "moved"),
-    ),
-    edits=(),
-)
-WORDS = ("answer", "new_object", "pointed_object")
-WHOLE_GROUP = -1
-"""Layer and head of the rows in which all heads of a group are patched together."""
-
 MODES: Mapping[Mode, Mapping[Group, Place]] = MappingProxyType(
     {
         "paper": dict.fromkeys(ROLE_OF_GROUP, ("pattern", "readout")),
@@ -116,19 +105,6 @@ def run_roles(
         "places": {group: list(MODES[mode][group]) for group in named},
     }
     return ROLES.evidence(pd.concat(frames, ignore_index=True), settings)
-
-
-def effects(evidence: Evidence) -> pd.DataFrame:
-    """The change of every word's logit, one column a word, for every pair and patch."""
-    rows = evidence.rows.assign(delta=evidence.rows["after"] - evidence.rows["before"])
-    table = rows.pivot(index=["prompt", "group", "layer", "head"], columns="word", values="delta")
-    return table[list(WORDS)].reset_index().rename_axis(columns=None)
-
-
-def group_effects(evidence: Evidence) -> pd.DataFrame:
-    """The same for whole groups only: one row per pair and group."""
-    table = effects(evidence)
-    return table[table["head"] == WHOLE_GROUP].drop(columns=["layer", "head"]).reset_index(drop=True)
 
 
 def _refuse_future(pairs: Sequence[RolePair], groups: Mapping[Group, Sequence[Head]], mode: Mode) -> None:

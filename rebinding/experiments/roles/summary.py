@@ -6,11 +6,25 @@ from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
 from rebinding.evidence import Evidence
-from rebinding.experiments.roles.interchange import group_effects
+from rebinding.experiments.roles.kinds import WHOLE_GROUP, WORDS
 
 Array: TypeAlias = npt.NDArray[np.float64]
+
+
+def effects(evidence: Evidence) -> pd.DataFrame:
+    """The change of every word's logit, one column a word, for every pair and patch."""
+    rows = evidence.rows.assign(delta=evidence.rows["after"] - evidence.rows["before"])
+    table = rows.pivot(index=["prompt", "group", "layer", "head"], columns="word", values="delta")
+    return table[list(WORDS)].reset_index().rename_axis(columns=None)
+
+
+def group_effects(evidence: Evidence) -> pd.DataFrame:
+    """The same for whole groups only: one row per pair and group."""
+    table = effects(evidence)
+    return table[table["head"] == WHOLE_GROUP].drop(columns=["layer", "head"]).reset_index(drop=True)
 
 
 def of_group(evidence: Evidence, group: str, word: str) -> Array:

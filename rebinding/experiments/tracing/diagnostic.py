@@ -20,11 +20,12 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from rebinding.evidence import Evidence, Kind
+from rebinding.evidence import Evidence
 from rebinding.evidence.blocks import Tick, in_blocks
 from rebinding.evidence.store import Shelf
 from rebinding.experiments.readout import BLOCK, logits_of, moved
 from rebinding.experiments.tokens import positions, token_batch
+from rebinding.experiments.tracing.kinds import DIAGNOSTIC
 from rebinding.experiments.tracing.maps import TracedPair
 from rebinding.experiments.tracing.modes import described, traced_pair
 from rebinding.surgery import Edit, Read, Surgeon
@@ -32,14 +33,6 @@ from rebinding.world.answers import AnswerRule
 from rebinding.world.designs import Design, Pair
 from rebinding.world.prompts import Encoder, PromptError
 
-DIAGNOSTIC = Kind(
-    "readout-diagnostic",
-    (
-        *("prompt", "question", "place", "first", "last", "margin", "base_margin", "change", "hit"),
-        *("original_correct", "counterfactual_correct", "moved"),
-    ),
-    edits=("prompt", "question", "place"),
-)
 MODE = "swap_target_box_to_remaining_context_box"
 SITES = ("swap_period", "readout")
 WINDOWS = 6

@@ -24,7 +24,8 @@ from rebinding.evidence.blocks import Tick, in_blocks
 from rebinding.evidence.store import Shelf
 from rebinding.experiments.readout import BLOCK, logits_of, moved
 from rebinding.experiments.tokens import token_batch
-from rebinding.experiments.tracing.rows import TRACING, rows_of
+from rebinding.experiments.tracing.kinds import TRACING
+from rebinding.experiments.tracing.rows import rows_of
 from rebinding.surgery import Edit, Read, Recording, Surgeon
 from rebinding.world.prompts import Encoded, PromptError, aligned
 

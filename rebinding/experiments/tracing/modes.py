@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
-from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
 
 import torch
@@ -14,8 +13,8 @@ from rebinding.evidence import Evidence
 from rebinding.evidence.store import Shelf
 from rebinding.experiments.readout import BLOCK, logits_of
 from rebinding.experiments.tokens import token_batch
+from rebinding.experiments.tracing.kinds import TRACING
 from rebinding.experiments.tracing.maps import TracedPair, trace
-from rebinding.experiments.tracing.rows import TRACING
 from rebinding.surgery import Read, Surgeon
 from rebinding.world.answers import AnswerRule
 from rebinding.world.designs import TRACING_MODES, Design, DesignError, Pair, tracing_mode
@@ -23,64 +22,12 @@ from rebinding.world.prompts import Encoded, Encoder
 
 Query: TypeAlias = Literal["same", "partner"]
 """Which box the counterfactual asks about: the original's, or the original's partner in the swap."""
-PanelName: TypeAlias = Literal["reference_box", "swap_target_box", "object"]
 OVERSAMPLING = 4
 """The published filter looks for N correct originals among so many times N ids."""
 
 
 class UnchangedAnswer(DesignError):
     """A mode whose counterfactual has the original's answer was asked for in support of a claim."""
-
-
-@dataclass(frozen=True)
-class Panel:
-    """One panel of the paper's figure, the mode we take for it, other modes that could stand there, and why."""
-
-    mode: str
-    alternatives: tuple[str, ...]
-    reason: str
-
-
-PANELS: Mapping[PanelName, Panel] = MappingProxyType(
-    {
-        "reference_box": Panel(
-            "swap_only",
-            ("context_and_swap",),
-            "It is the one configuration that was published, its counterfactual has an answer, and so its base is near"
-            " 0. But it says nothing of the first mention, which is the same token in both prompts. For that take"
-            " context_and_swap (the appendix speaks of this experiment's tokens in the plural): there the first mention"
-            " differs and the one in the swap stays counterfactual while it is patched. Its counterfactual asks about"
-            " an absent box, so its base can be anything: read it beside the map.",
-        ),
-        "swap_target_box": Panel(
-            "swap_target_box_to_remaining_context_box",
-            ("swap_target_box", "context_target_box_and_swap_query_box"),
-            "The appendix speaks of one token. Of the two modes that edit the partner's mention alone, this one names a"
-            " box that exists, so that the counterfactual is a story with an answer to every question. For the first"
-            " mention take context_target_box_and_swap_query_box: it alone edits the partner's label there, keeps"
-            " another edit, and changes the answer. (context_and_swap_target_box does not change it.)",
-        ),
-        "object": Panel(
-            "target_box",
-            (
-                "swap_target_object_with_remaining_context_object",
-                "context_target_object_and_swap_query_box",
-            ),
-            "The appendix speaks of one token, and this is the only mode that edits one object and changes the answer.",
-        ),
-    }
-)
-"""The paper does not say which edit made which panel; this is our reading of it."""
-
-
-def panel_mode(panel: PanelName, mode: str | None = None) -> str:
-    """The mode that stands for a panel: ours, or any other by its name."""
-    if panel not in PANELS:
-        raise DesignError(f"there is no panel {panel!r}; the panels are {', '.join(PANELS)}")
-    if mode is None:
-        return PANELS[panel].mode
-    tracing_mode(mode)
-    return mode
 
 
 def trace_design(

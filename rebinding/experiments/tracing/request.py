@@ -8,8 +8,7 @@ from typing import ClassVar
 
 from rebinding.evidence import Kind, PromptSet, Request
 from rebinding.evidence.request import Facet
-from rebinding.experiments.tracing.diagnostic import DIAGNOSTIC
-from rebinding.experiments.tracing.rows import TRACING
+from rebinding.experiments.tracing.kinds import DIAGNOSTIC, TRACING
 
 
 @dataclass(frozen=True)

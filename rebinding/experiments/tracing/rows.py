@@ -24,21 +24,11 @@ import numpy as np
 import pandas as pd
 from torch import Tensor
 
-from rebinding.evidence import Kind
-
 if TYPE_CHECKING:
     from rebinding.experiments.tracing.maps import TracedPair
 
 PLACES = ("context_box[", "context_object[", "swap_first", "swap_second", "swap_period", "question_box", "readout")
 """How the names of roles by place begin; other roles are named by what they do."""
-SCORES = ("hit", "hit_with_counterfactual", "margin", "counterfactual_margin", "answer_logit")
-CELL = ("prompt", "mode", "layer", "token", "place", "role", "differs", "ran", "moved")
-TRACING = Kind(
-    "tracing",
-    (*CELL, *SCORES, *(f"base_{name}" for name in SCORES)),
-    lacking=("counterfactual_margin", "base_counterfactual_margin"),
-    edits=("prompt",),
-)
 
 
 def rows_of(

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from rebinding.evidence import Evidence
-from rebinding.experiments.binding.directions import KINDS
+from rebinding.experiments.binding.kinds import KINDS
 from rebinding.experiments.binding.measures import Readout, per_example, per_head
 from rebinding.paper.numbers import Alias, numbers
 from rebinding.report.figures.style import LETTERING, OKABE_ITO, readable

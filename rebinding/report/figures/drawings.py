@@ -7,13 +7,12 @@ from collections.abc import Callable, Iterable, Mapping
 from matplotlib.figure import Figure
 
 from rebinding.evidence import Evidence
-from rebinding.experiments.binding.shifts import BINDING
+from rebinding.experiments.binding.kinds import BINDING
 from rebinding.experiments.circuit import summary
-from rebinding.experiments.circuit.request import PRUNING
-from rebinding.experiments.roles.interchange import ROLES
-from rebinding.experiments.tracing.diagnostic import DIAGNOSTIC
-from rebinding.experiments.tracing.modes import PANELS
-from rebinding.experiments.tracing.rows import TRACING
+from rebinding.experiments.circuit.kinds import PRUNING
+from rebinding.experiments.roles.kinds import ROLES
+from rebinding.experiments.tracing.kinds import DIAGNOSTIC, TRACING
+from rebinding.experiments.tracing.panels import PANELS
 from rebinding.paper.circuit import Circuit, CircuitHead
 from rebinding.report.figures.binding import head_figure, table_figure, variation_figure
 from rebinding.report.figures.circuit import draw_circuit

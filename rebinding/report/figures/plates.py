@@ -10,12 +10,10 @@ from matplotlib.figure import Figure
 
 from rebinding.evidence import Evidence, Kind
 from rebinding.evidence.request import Facet
-from rebinding.experiments.binding.shifts import BINDING
-from rebinding.experiments.circuit.paths import PATHS
-from rebinding.experiments.circuit.request import ABLATION, PRUNING
-from rebinding.experiments.roles.interchange import ROLES
-from rebinding.experiments.tracing.diagnostic import DIAGNOSTIC
-from rebinding.experiments.tracing.rows import TRACING
+from rebinding.experiments.binding.kinds import BINDING
+from rebinding.experiments.circuit.kinds import ABLATION, PATHS, PRUNING
+from rebinding.experiments.roles.kinds import ROLES
+from rebinding.experiments.tracing.kinds import DIAGNOSTIC, TRACING
 from rebinding.report.figures import drawings
 from rebinding.report.folder import Model, asks
 

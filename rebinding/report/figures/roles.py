@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from rebinding.evidence import Evidence
-from rebinding.experiments.roles.interchange import group_effects
+from rebinding.experiments.roles.summary import group_effects
 from rebinding.report.figures.style import LETTERING, OKABE_ITO, readable
 from rebinding.report.intervals import over_prompts
 

@@ -1,0 +1,26 @@
+"""The kinds of evidence of section 4.1, with their columns."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+from rebinding.evidence import Kind
+
+MEASURES = ("label_logit", "margin", "hit", "probability")
+"""Of the answer: its logit, its margin over the best other object, whether it beats them all, its probability."""
+Which: TypeAlias = Literal["full", "circuit", "less", "random"]
+"""The whole model, the circuit, the circuit less some heads, and random circuits of its size."""
+VARIANT = ("which", "group", "layer", "head", "draw")
+"""The columns that say which circuit a row is of: `group`, `layer` and `head` (-1 for whole groups) are what `less`
+lacks, and `draw` numbers the random ones."""
+ABLATION = Kind("ablation", ("prompt", *VARIANT, *MEASURES))
+PRUNING = Kind("pruning", ("order", "group", "layer", "head", "role", "drop", "removed"), unit="order")
+MEANS = Kind("means", ())
+ABILITY = Kind("ability", ("prompt", *MEASURES))
+CIRCUITS = Kind("circuits", ("circuit", "prompt", *MEASURES))
+"""Any circuits, by any names: what `evaluate` makes."""
+PATHS = Kind(
+    "paths",
+    ("prompt", "layer", "head", "logit_orig", "p_orig", "logit_patch", "p_patch", "moved"),
+    edits=("prompt",),
+)

@@ -1,0 +1,74 @@
+"""A pytest plugin that breaks one thing, named by the variable `FAULT`: `-p tests.study.faulty`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from rebinding.evidence import Evidence
+from rebinding.experiments.roles import interchange
+from rebinding.study import bench, drawing
+
+
+def overflow(found: Evidence) -> Evidence:
+    """One number of one row is not finite."""
+    rows = found.rows.copy()
+    rows.loc[rows.index[0], "after"] = np.inf
+    return replace(found, rows=rows)
+
+
+def lost_prompt(found: Evidence) -> Evidence:
+    """A prompt has no rows."""
+    rows = found.rows
+    return replace(found, rows=rows[rows["prompt"] != rows["prompt"].iloc[0]])
+
+
+def in_evidence(change: Callable[[Evidence], Evidence]) -> None:
+    """Change the evidence of the roles."""
+    measured = bench.Bench.measured
+
+    def changed(self: bench.Bench, request: Any) -> Evidence:
+        found = measured(self, request)
+        return change(found) if found.experiment == "roles" else found
+
+    bench.Bench.measured = changed  # type: ignore[method-assign]
+
+
+def patch_with_itself() -> None:
+    """Every prompt is patched with what it has already."""
+    read = interchange._read
+    own: list[Any] = []
+
+    def changed(surgeon: Any, recording: Any, prompts: Any, heads: Any, place: Any) -> Any:
+        if len(own) % 2:  # the second reading of a group is that of the prompts themselves
+            own.append(None)
+            return own[-2]
+        own.append(read(surgeon, recording, prompts, heads, place))
+        return own[-1]
+
+    interchange._read = changed  # type: ignore[assignment]
+
+
+def longer() -> None:
+    """Counterfactuals have a token more than their originals."""
+    draw = drawing.draw
+
+    def changed(*given: Any, **more: Any) -> drawing.Drawn:
+        found = draw(*given, **more)
+        return replace(found, others=tuple(replace(one, ids=(*one.ids, 0)) for one in found.others))
+
+    bench.draw = changed  # type: ignore[attr-defined]
+
+
+FAULTS: dict[str, Callable[[], None]] = {
+    "finite": lambda: in_evidence(overflow),
+    "declared_n": lambda: in_evidence(lost_prompt),
+    "edits_moved": patch_with_itself,
+    "equal_lengths": longer,
+}
+if "FAULT" in os.environ:
+    FAULTS[os.environ["FAULT"]]()

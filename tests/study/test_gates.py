@@ -1,0 +1,28 @@
+"""Every gate on evidence fires, from the command line to the verdict; without a fault the same row is judged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.claims.runs import run, verdicts
+from tests.study.faulty import FAULTS
+
+ROW = "roles.b_moves_pointer"
+
+
+def judged(tmp_path: Path, **environment: str) -> str:
+    junit = tmp_path / "found.xml"
+    run("-p", "tests.study.faulty", "--model", "planted:pointer", "--samples", "12", "--no-store", "-k", ROW,
+        "--junitxml", str(junit), **environment)  # fmt: skip
+    return verdicts(junit)[ROW]
+
+
+@pytest.mark.parametrize("gate", FAULTS)
+def test_a_fault_makes_the_row_invalid(gate: str, tmp_path: Path) -> None:
+    assert judged(tmp_path, FAULT=gate) == f"INVALID ({gate})"
+
+
+def test_without_a_fault_it_is_judged(tmp_path: Path) -> None:
+    assert judged(tmp_path) in ("REPLICATED", "INCONCLUSIVE")

@@ -1,0 +1,42 @@
+"""Surgeons on tiny models, and edits that must be felt there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from rebinding.surgery import Edit, Read, TorchSurgeon, derive
+from tests.surgery.models import Family, tiny
+
+KEPT = ("resid", "q", "k", "v", "q_rot", "k_rot", "v_seen", "scores", "pattern", "z", "mlp_out")
+
+
+def surgeon_of(family: Family, **options: Any) -> TorchSurgeon:
+    """A surgeon on a tiny model."""
+    model = tiny(family)
+    return TorchSurgeon(model, derive(model), **options)
+
+
+def edit_at(surgeon: TorchSurgeon, site: Any, layer: int, position: int, length: int, **more: Any) -> Edit:
+    """An edit that must be felt, at one head (or none) and one position."""
+    anatomy = surgeon.anatomy
+    dice = torch.Generator().manual_seed(layer * 100 + position)
+    if site == "pattern":
+        value = torch.zeros(length)
+        value[0] = 1.0
+    elif site == "scores":
+        value = torch.zeros(length)
+        value[position - 1] = 9.0  # inside every window
+    else:
+        wide = anatomy.hidden if site in ("resid", "mlp_out") else anatomy.head_dim
+        value = torch.randn(wide, generator=dice) * 3
+    scope = "group" if site in ("k", "v") else None
+    heads = None if site in ("resid", "mlp_out") else [1]
+    mode = "set" if site == "pattern" else "add"
+    return Edit(site, layer, value, positions=[position], heads=heads, mode=mode, **({"scope": scope} | more))
+
+
+def logits(surgeon: TorchSurgeon, recording: Any, edits: list[Edit], positions: Any, **more: Any) -> torch.Tensor:
+    """Logits at some positions."""
+    return surgeon.run(recording, edits, [Read("logits", positions=positions)], **more)[0]
