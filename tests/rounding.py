@@ -34,6 +34,8 @@ KERNELS = (
 )
 ALIGNED = 64
 """Bytes to which PyTorch aligns what it allocates. Weights mapped from a file stand at other addresses."""
+ACTIVE: list[int] = []
+"""The seeds under which this process rounds at the moment."""
 POOL = 1 << 23
 """Factors drawn beforehand, of which every call takes a stretch."""
 
@@ -42,6 +44,7 @@ POOL = 1 << 23
 def rounding(seed: int, ulps: int = ULPS) -> Iterator[None]:
     """Within this context products and softmaxes round as some other processor would: one that `seed` names."""
     overridden = Library("aten", "IMPL")
+    ACTIVE.append(seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # that kernels are overridden, which is the purpose
         for name in KERNELS:
@@ -50,6 +53,7 @@ def rounding(seed: int, ulps: int = ULPS) -> Iterator[None]:
     try:
         yield
     finally:
+        ACTIVE.remove(seed)
         overridden._destroy()
 
 

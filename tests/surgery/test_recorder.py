@@ -10,9 +10,9 @@ from torch import Tensor
 
 from rebinding.surgery import TorchSurgeon, derive
 from rebinding.surgery.recorder import common_beginning, record
-from tests.close import agree, felt
+from tests.close import agree, allowance, felt
+from tests.surgery.edited import KEPT
 from tests.surgery.models import FAMILIES, Family, tiny, tokens
-from tests.surgery.test_invariants import KEPT
 
 COMMON = 6
 """Tokens in common; more than most windows of the tiny models, and less than half of a prompt."""
@@ -41,7 +41,9 @@ def test_a_common_beginning_changes_nothing(family: Family) -> None:
             seen = want > torch.finfo(want.dtype).min / 2  # a masked score is the same number everywhere
             assert torch.equal(seen, value > torch.finfo(want.dtype).min / 2)
             value, want = value.where(seen, 0.0), want.where(seen, 0.0)
-            assert agree(value, want), (site, layer)
+            # as large as the residual, from which a site is computed: scores are sums that cancel
+            slack = allowance(want, together.sites["resid"][layer])
+            assert (value - want).abs().max() <= slack, (site, layer)
             assert felt(value[:1].expand_as(value), want), "the prompts would all be the first one"
     for mine, own in zip(together.calls, alone[0].calls, strict=True):
         tensors = [key for key, value in own.items() if isinstance(value, Tensor)]
