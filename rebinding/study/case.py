@@ -54,8 +54,8 @@ class Case:
         return None if self.asked.plant is None else declared(self.asked.plant, self.settings.store)
 
     def truth(self, claim: Claim) -> Truth | None:
-        """What the planted mechanism says of a claim."""
-        return None if self.plant is None else self.plant.truth[claim.id]
+        """What the planted mechanism says of a claim; nothing, where nobody has derived it."""
+        return None if self.plant is None else self.plant.truth.get(claim.id)
 
     # loading
 

@@ -1,0 +1,86 @@
+"""CONTRIBUTING shows how an experiment is added, up to its figure on the page: here it is done, in a copy of the tree."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.mutants.bench import copy_of_the_tree
+
+ROOT = Path(__file__).parents[2]
+REGISTRIES = 2
+
+
+def blocks() -> dict[str, str]:
+    """The Python in the page, by what its first line says."""
+    found = re.findall(
+        r"```python\n# ([^\n]+)\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text("utf-8"), flags=re.DOTALL
+    )
+    return dict(found)
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tree with the experiment in it."""
+    there = copy_of_the_tree(tmp_path_factory.mktemp("contributed"))
+    for place, text in blocks().items():
+        if place.endswith(".py") and " " not in place:
+            assert not (there / place).exists(), "an experiment is files of its own"
+            (there / place).write_text(text)
+        else:
+            path = there / place.rpartition(" in ")[2]
+            plates = path.read_text()
+            assert plates.rstrip().endswith(")")
+            imports = (
+                "from rebinding.experiments.looks import LOOKS\nfrom rebinding.report.figures.looks import looks\n"
+            )
+            head, between, rest = plates.partition("from rebinding.report.folder")
+            path.write_text(head + imports + between + rest.rstrip().removesuffix(")") + text + ")\n")
+    return there
+
+
+def test_it_touches_its_own_files_and_at_most_two_registries() -> None:
+    assert sum(not place.endswith(".py") or " " in place for place in blocks()) <= REGISTRIES
+    assert len(blocks()) == 6
+
+
+def test_the_experiment_comes_out_on_the_page(tree: Path) -> None:
+    given = [
+        "claims/test_looks.py",
+        "--model",
+        "planted:pointer",
+        "--samples",
+        "12",
+        "--report",
+        "out",
+        "--no-store",
+        "-q",
+    ]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *given, "-p", "no:cacheprovider"], cwd=tree, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-2000:]
+    (claim,) = json.loads((tree / "out" / "claims.json").read_text("utf-8"))["claims"]
+    assert (claim["verdict"], claim["expected"], claim["circuit"]) == ("REPLICATED", None, "declared")
+    assert claim["measured"] > 0.9
+    page = (tree / "out" / "index.html").read_text("utf-8")
+    assert "What group A looks at" in page
+    assert "attention on the answer" in page
+
+
+def test_it_notices_the_wrong_token(tree: Path) -> None:
+    """The same heads hardly look at the object that the asked box held."""
+    path = tree / "rebinding" / "study" / "looks.py"
+    right = path.read_text()
+    path.write_text(right.replace("context_partner_object", "context_asked_object"))
+    given = ["claims/test_looks.py", "--model", "planted:pointer", "--samples", "12", "--no-store", "-q", "-rA"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *given, "-p", "no:cacheprovider"], cwd=tree, capture_output=True, text=True
+    )
+    path.write_text(right)
+    assert "NOT REPLICATED" in done.stdout
