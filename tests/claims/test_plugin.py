@@ -72,9 +72,7 @@ def test_what_a_model_cannot_do_is_said_once(pytester: pytest.Pytester) -> None:
     assert (pytester.path / "out.xml").read_text().count("<failure") == 4
     alone = pytester.runpytest_inprocess(*options, "-k", "q_redirects")
     alone.assert_outcomes(failed=1)
-    alone.stdout.fnmatch_lines(
-        ["*FAILURES*", "binding.q_redirects on *: INVALID (above_chance), expected a valid measurement"]
-    )
+    alone.stdout.fnmatch_lines(["*FAILURES*", "binding.q_redirects on *: INVALID (above_chance), expected a valid *"])
     alone.stdout.no_fnmatch_line("*Captured*")
 
 

@@ -1,4 +1,4 @@
-"""CONTRIBUTING shows how an experiment is added, up to its figure on the page: here it is done, in a copy of the tree."""
+"""CONTRIBUTING shows how an experiment is added, up to the page: here it is done, in a copy of the tree."""
 
 from __future__ import annotations
 
@@ -14,14 +14,13 @@ from tests.mutants.bench import copy_of_the_tree
 
 ROOT = Path(__file__).parents[2]
 REGISTRIES = 2
+IMPORTS = "from rebinding.experiments.looks import LOOKS\nfrom rebinding.report.figures.looks import looks\n"
 
 
 def blocks() -> dict[str, str]:
     """The Python in the page, by what its first line says."""
-    found = re.findall(
-        r"```python\n# ([^\n]+)\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text("utf-8"), flags=re.DOTALL
-    )
-    return dict(found)
+    page = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+    return dict(re.findall(r"```python\n# ([^\n]+)\n(.*?)```", page, flags=re.DOTALL))
 
 
 @pytest.fixture(scope="module")
@@ -36,11 +35,8 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
             path = there / place.rpartition(" in ")[2]
             plates = path.read_text()
             assert plates.rstrip().endswith(")")
-            imports = (
-                "from rebinding.experiments.looks import LOOKS\nfrom rebinding.report.figures.looks import looks\n"
-            )
             head, between, rest = plates.partition("from rebinding.report.folder")
-            path.write_text(head + imports + between + rest.rstrip().removesuffix(")") + text + ")\n")
+            path.write_text(head + IMPORTS + between + rest.rstrip().removesuffix(")") + text + ")\n")
     return there
 
 
@@ -49,21 +45,14 @@ def test_it_touches_its_own_files_and_at_most_two_registries() -> None:
     assert len(blocks()) == 6
 
 
+def judge(tree: Path, *more: str) -> subprocess.CompletedProcess[str]:
+    given = ["claims/test_looks.py", "--model", "planted:pointer", "--samples", "12", "--no-store", "-q", *more]
+    command = [sys.executable, "-m", "pytest", *given, "-p", "no:cacheprovider"]
+    return subprocess.run(command, cwd=tree, capture_output=True, text=True, check=False)
+
+
 def test_the_experiment_comes_out_on_the_page(tree: Path) -> None:
-    given = [
-        "claims/test_looks.py",
-        "--model",
-        "planted:pointer",
-        "--samples",
-        "12",
-        "--report",
-        "out",
-        "--no-store",
-        "-q",
-    ]
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", *given, "-p", "no:cacheprovider"], cwd=tree, capture_output=True, text=True
-    )
+    done = judge(tree, "--report", "out")
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-2000:]
     (claim,) = json.loads((tree / "out" / "claims.json").read_text("utf-8"))["claims"]
     assert (claim["verdict"], claim["expected"], claim["circuit"]) == ("REPLICATED", None, "declared")
@@ -78,9 +67,6 @@ def test_it_notices_the_wrong_token(tree: Path) -> None:
     path = tree / "rebinding" / "study" / "looks.py"
     right = path.read_text()
     path.write_text(right.replace("context_partner_object", "context_asked_object"))
-    given = ["claims/test_looks.py", "--model", "planted:pointer", "--samples", "12", "--no-store", "-q", "-rA"]
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", *given, "-p", "no:cacheprovider"], cwd=tree, capture_output=True, text=True
-    )
+    done = judge(tree)
     path.write_text(right)
     assert "NOT REPLICATED" in done.stdout
