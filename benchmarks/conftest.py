@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Per group: time per unit of work, the ratio to the baseline, and how much of the allowed ratio that is."""
     session = getattr(config, "_benchmarksession", None)
-    groups: dict[str, list] = {}
+    groups: dict[str, list[Any]] = {}
     for bench in getattr(session, "benchmarks", []):
         if bench.stats and "units" in bench.extra_info:
             groups.setdefault(bench.group, []).append(bench)

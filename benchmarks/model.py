@@ -26,7 +26,7 @@ ROLES = {
 def benchmark_model() -> LlamaForCausalLM:
     """Random weights, float32, on the library's own eager attention."""
     torch.manual_seed(0)
-    config = LlamaConfig(
+    config = LlamaConfig(  # type: ignore[call-arg]  # attn_implementation is not in its signature
         vocab_size=VOCABULARY,
         hidden_size=HIDDEN,
         intermediate_size=INNER,
@@ -36,7 +36,8 @@ def benchmark_model() -> LlamaForCausalLM:
         head_dim=HIDDEN // HEADS,
         attn_implementation="eager",
     )
-    return LlamaForCausalLM(config).eval()
+    model: LlamaForCausalLM = LlamaForCausalLM(config).eval()
+    return model
 
 
 def benchmark_prompts(n: int, seed: int = 1) -> list[Encoded]:

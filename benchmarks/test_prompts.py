@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from pytest_benchmark.fixture import BenchmarkFixture
 
 from rebinding.world.designs import design
 from rebinding.world.prompts import CHUNK, Encoded, Encoder
@@ -49,9 +48,7 @@ def encode_texts(tokenizer: Any, texts: list[str]) -> None:
 
 @pytest.mark.benchmark(timer=time.process_time)
 @pytest.mark.parametrize("name", TOKENIZERS)
-def test_ten_thousand_published_pairs(
-    benchmark: BenchmarkFixture, name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_ten_thousand_published_pairs(benchmark: Any, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Ours and the tokenizer alone take turns in one run; the ratio is that of the fastest rounds."""
     benchmark.group = "10,000 published pairs: draw, write, encode, locate roles"
     encoder = Encoder(TOKENIZERS[name]())

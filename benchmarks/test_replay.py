@@ -58,7 +58,8 @@ def hooked(model: Any, tokens: torch.Tensor, number: int, position: int) -> torc
 
     handle = model.model.layers[int(layers[number])].self_attn.o_proj.register_forward_pre_hook(replace)
     try:
-        return model(tokens, use_cache=False, logits_to_keep=1).logits[:, -1]
+        found: torch.Tensor = model(tokens, use_cache=False, logits_to_keep=1).logits[:, -1]
+        return found
     finally:
         handle.remove()
 

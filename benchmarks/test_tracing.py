@@ -35,7 +35,7 @@ ROUNDING = 4e-5
 
 def model_of(vocabulary: int) -> PreTrainedModel:
     torch.manual_seed(0)
-    config = LlamaConfig(
+    config = LlamaConfig(  # type: ignore[call-arg]  # attn_implementation is not in its signature
         vocab_size=vocabulary,
         hidden_size=768,
         intermediate_size=2048,
@@ -44,7 +44,7 @@ def model_of(vocabulary: int) -> PreTrainedModel:
         num_key_value_heads=4,
         attn_implementation="eager",
     )
-    model = LlamaForCausalLM(config).eval().requires_grad_(False)
+    model: PreTrainedModel = LlamaForCausalLM(config).eval().requires_grad_(False)
     for weight in model.parameters():
         weight.data.mul_(2.0 if weight.ndim > 1 else 1.0)
     return model

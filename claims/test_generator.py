@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from rebinding.world.boxes import Swap
 from rebinding.world.designs import design
 
 IDS = range(288)
@@ -18,7 +19,10 @@ def test_published_prompts_always_ask_for_slot_one() -> None:
 def test_published_prompts_name_the_partner_first() -> None:
     """The swap sentence names the partner first, so its label stands before the one that it is swapped with."""
     prompts = [design("published").prompt(number) for number in IDS]
-    assert all(prompt.story.operations[0].second == prompt.question for prompt in prompts)
+    for prompt in prompts:
+        one = prompt.story.operations[0]
+        assert isinstance(one, Swap)
+        assert one.second == prompt.question
 
 
 def test_counterbalanced_prompts_ask_for_every_slot_equally() -> None:

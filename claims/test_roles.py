@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Literal, TypeAlias
 
 from claims.rows import judges
 from rebinding.experiments.roles.summary import of_group
@@ -12,14 +13,16 @@ from rebinding.study.study import Study
 from rebinding.verdicts import Verdict, effect, not_applicable, ordering, value
 from rebinding.verdicts.sentences import Part, all_of, any_of
 
+Kind: TypeAlias = Literal["pointer", "content"]
+
 POINTER, CONTENT = "pointed_object", "new_object"
 """The object at the counterfactual's place, and the counterfactual's new object."""
 
 
-def printed(claim: Claim, study: Study, group: str, *kinds: str) -> Verdict:
+def printed(claim: Claim, study: Study, group: str, *kinds: Kind) -> Verdict:
     """A group's effects against the printed ones."""
-    words = {"pointer": POINTER, "content": CONTENT}
-    pairs = {"pointer": "pointer", "content": "content_control"}
+    words: dict[Kind, str] = {"pointer": POINTER, "content": CONTENT}
+    pairs: dict[Kind, Literal["pointer", "content_control"]] = {"pointer": "pointer", "content": "content_control"}
     parts: dict[str, Part] = {}
     for kind in kinds:
         paper = study.printed(f"roles.{group}.{kind}")

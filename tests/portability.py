@@ -47,7 +47,7 @@ class Result:
 def run(cell: str, arguments: Sequence[str]) -> Result:
     """One pytest in a process of its own."""
     environment = {name: value for name, value in os.environ.items() if name not in CHOSEN}
-    environment |= {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"} | CELLS[cell]
+    environment |= {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", **CELLS[cell]}
     command = [sys.executable, "-m", "pytest", *arguments, "-q", "--tb=line", "-p", "no:cacheprovider"]
     start = time.perf_counter()
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)

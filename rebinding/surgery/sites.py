@@ -33,7 +33,7 @@ Site: TypeAlias = Literal[
 Mode: TypeAlias = Literal["set", "add"]
 Scope: TypeAlias = Literal["group", "head"]
 Attention: TypeAlias = Literal["live", "frozen"]
-Index: TypeAlias = int | Sequence[int] | Tensor
+Index: TypeAlias = int | Sequence[int] | Sequence[Sequence[int]] | Tensor
 
 Take: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 """What to keep of the values of some rows: called with the values and the numbers of the rows."""

@@ -66,7 +66,9 @@ class Naive:
 
     def all_z(self, encoded: Encoded) -> dict[str, Tensor]:
         """The inputs of all output projections."""
-        return self.look(encoded, {str(n): (layer.self_attn.o_proj, "in") for n, layer in enumerate(self.layers)})
+        return self.look(
+            encoded, {str(n): (layer.get_submodule("self_attn.o_proj"), "in") for n, layer in enumerate(self.layers)}
+        )
 
     def hold(self, clean: dict[str, Tensor], sender: tuple[int, int, int], value: Tensor, frozen: bool) -> list[Hook]:
         """Replace the sender's z (layer, head, position); hold every other z if frozen."""
@@ -83,7 +85,7 @@ class Naive:
             return replace
 
         numbers = range(len(self.layers)) if frozen else [layer]
-        return [(self.layers[number].self_attn.o_proj, "in", act(number)) for number in numbers]
+        return [(self.layers[number].get_submodule("self_attn.o_proj"), "in", act(number)) for number in numbers]
 
 
 def stage_probabilities(
@@ -108,10 +110,11 @@ def stage_probabilities(
             found.append(naive.probability(clean, label, send))
             continue
         taps = {
-            f"{letter}{at}": (getattr(naive.layers[at].self_attn, f"{letter}_proj"), "out")
+            f"{letter}{at}": (naive.layers[at].get_submodule(f"self_attn.{letter}_proj"), "out")
             for at in {at for at, _ in receivers}
             for letter in stage.component
         }
+        assert stage.at is not None  # as it has a component
         arrived = naive.look(clean, taps, send)
         write = []
         for name, (module, side) in taps.items():

@@ -50,7 +50,8 @@ class Pack:
     @cached_property
     def expected(self) -> dict[str, Any]:
         """The file of numbers."""
-        return json.loads((self.folder / "expected.json").read_text())
+        found: dict[str, Any] = json.loads((self.folder / "expected.json").read_text())
+        return found
 
     @cached_property
     def entries(self) -> dict[str, dict[str, Any]]:
@@ -59,7 +60,8 @@ class Pack:
 
     @cached_property
     def _prompts(self) -> dict[str, Any]:
-        return json.loads((self.folder / "prompts.json").read_text())
+        found: dict[str, Any] = json.loads((self.folder / "prompts.json").read_text())
+        return found
 
     @cached_property
     def tokenizer(self) -> Any:

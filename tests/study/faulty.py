@@ -50,7 +50,7 @@ def patch_with_itself() -> None:
         own.append(read(surgeon, recording, prompts, heads, place))
         return own[-1]
 
-    interchange._read = changed  # type: ignore[assignment]
+    interchange._read = changed
 
 
 def longer() -> None:

@@ -35,7 +35,7 @@ class GainedLayer(LlamaDecoderLayer):
 class NamelessLayer(GainedLayer):
     """The gain has no name."""
 
-    def forward(self, hidden_states: Tensor, *rest: Any, **kwargs: Any) -> Tensor:  # type: ignore[override]
+    def forward(self, hidden_states: Tensor, *rest: Any, **kwargs: Any) -> Tensor:
         return super().forward(hidden_states, *rest, **kwargs)
 
 
@@ -61,7 +61,7 @@ class ScaledLayer(LlamaDecoderLayer):
 class Plain(LlamaModel):
     """The library's model, with `step` for the call of a layer."""
 
-    def forward(self, input_ids: Tensor, use_cache: bool = False, **kwargs: Any) -> Any:  # type: ignore[override]
+    def forward(self, input_ids: Tensor, use_cache: bool = False, **kwargs: Any) -> Any:
         hidden = self.embed_tokens(input_ids)
         positions = torch.arange(hidden.shape[1])[None]
         given = {
@@ -133,7 +133,7 @@ class Shuffled(LlamaAttention):
     giving: Sequence[int]
     tiled: bool
 
-    def forward(
+    def forward(  # type: ignore[override]  # nothing is cached here
         self, hidden_states: Tensor, position_embeddings: Any, attention_mask: Tensor | None = None, **kwargs: Any
     ) -> Any:
         shape = (*hidden_states.shape[:-1], -1, self.head_dim)

@@ -7,9 +7,10 @@ from typing import Any
 import torch
 
 from rebinding.surgery import Edit, Read, TorchSurgeon, derive
+from rebinding.surgery.sites import Mode, Site
 from tests.surgery.models import Family, tiny
 
-KEPT = ("resid", "q", "k", "v", "q_rot", "k_rot", "v_seen", "scores", "pattern", "z", "mlp_out")
+KEPT: tuple[Site, ...] = ("resid", "q", "k", "v", "q_rot", "k_rot", "v_seen", "scores", "pattern", "z", "mlp_out")
 
 
 def surgeon_of(family: Family, **options: Any) -> TorchSurgeon:
@@ -33,7 +34,7 @@ def edit_at(surgeon: TorchSurgeon, site: Any, layer: int, position: int, length:
         value = torch.randn(wide, generator=dice) * 3
     scope = "group" if site in ("k", "v") else None
     heads = None if site in ("resid", "mlp_out") else [1]
-    mode = "set" if site == "pattern" else "add"
+    mode: Mode = "set" if site == "pattern" else "add"
     return Edit(site, layer, value, positions=[position], heads=heads, mode=mode, **({"scope": scope} | more))
 
 

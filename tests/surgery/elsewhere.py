@@ -39,7 +39,7 @@ def answer(request: dict[str, str]) -> None:
 
 
 if __name__ == "__main__":
-    sys.modules["rebinding"] = None  # whatever is installed here: importing it fails
+    sys.modules["rebinding"] = None  # type: ignore[assignment]  # whatever is installed here: importing it fails
     for line in sys.stdin:
         try:
             answer(json.loads(line))

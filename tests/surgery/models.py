@@ -67,7 +67,7 @@ def _multimodal(**settings: Any) -> Gemma3Config:
     vision = SiglipVisionConfig(
         hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2, image_size=8, patch_size=4
     )
-    return Gemma3Config(
+    return Gemma3Config(  # type: ignore[call-arg]  # attn_implementation is not in its signature
         text_config=Gemma3TextConfig(**settings),
         vision_config=vision,
         mm_tokens_per_image=1,

@@ -47,13 +47,15 @@ def naive_map(
         for layer in layers
         for token in tokens
     ]
-    return torch.stack(cells, dim=1).unflatten(1, (len(layers), len(tokens)))
+    found: Tensor = torch.stack(cells, dim=1).unflatten(1, (len(layers), len(tokens)))
+    return found
 
 
 @torch.no_grad()
 def final_logits(model: PreTrainedModel, tokens: Tensor) -> Tensor:
     """Logits at the last token, (prompt, vocabulary)."""
-    return model(input_ids=tokens, use_cache=False, logits_to_keep=1).logits[:, -1]
+    found: Tensor = model(input_ids=tokens, use_cache=False, logits_to_keep=1).logits[:, -1]
+    return found
 
 
 def layers_of(model: PreTrainedModel) -> Any:
