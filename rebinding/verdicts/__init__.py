@@ -17,7 +17,7 @@ from rebinding.verdicts.gates import (
     requirement,
 )
 from rebinding.verdicts.outcome import Outcome, Verdict, invalid, not_applicable, reported
-from rebinding.verdicts.places import effect_somewhere, no_effect_anywhere, nowhere
+from rebinding.verdicts.places import effect_somewhere, nowhere
 from rebinding.verdicts.sets import emptiness, overlap
 from rebinding.verdicts.values import value, value_unidentified
 
@@ -42,7 +42,6 @@ __all__ = [
     "guarded",
     "invalid",
     "no_effect",
-    "no_effect_anywhere",
     "not_applicable",
     "nowhere",
     "ordering",

@@ -11,8 +11,7 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from rebinding.paper.claim import Rule
-from rebinding.verdicts.effects import Support, effect_outcomes, no_effect_outcomes, prepared, reported
+from rebinding.verdicts.effects import Support, effect_outcomes, prepared, reported
 from rebinding.verdicts.estimates import Array, Estimate
 from rebinding.verdicts.outcome import Outcome, Outcomes, Verdict, per_unit
 from rebinding.verdicts.power import needed_units
@@ -26,7 +25,31 @@ def effect_somewhere(
     REPLICATED if one place is surely positive (and not surely negligible), NOT REPLICATED if every place is surely
     below the margin. The numbers reported are those of the place with the largest mean among the deciding ones.
     """
-    return _judge("effect", values, margin, support, level)
+    sample = np.asarray(values)
+    if sample.ndim != 2:
+        raise ValueError(f"got a sample of shape {sample.shape}, expected (places, prompts), one row per place")
+    ours = prepared("effect", sample, margin, "prompts", support)
+    if isinstance(ours, Verdict):
+        return ours
+    places = len(sample)
+    outcomes = effect_outcomes(ours, margin, level, tests=places)
+    outcome = _combined(outcomes)
+    peak = int(np.where(outcomes == outcome, ours.mean, -np.inf).argmax())
+    at_peak = _at(ours, peak)
+    needed = None
+    if outcome == "INCONCLUSIVE":
+        needed = needed_units(partial(effect_outcomes, margin=margin, level=level, tests=places), at_peak)
+    verdict = reported(
+        "effect",
+        outcome,
+        at_peak,
+        margin=margin,
+        origin=0.0,
+        level=level if outcome == "NOT REPLICATED" else level / places,
+        needed=needed,
+        where=f" at place {peak} of {places}",
+    )
+    return replace(verdict, sample=per_unit(sample[peak]))
 
 
 def nowhere(values: npt.ArrayLike, *, margin: float, support: Support | None = None, level: float = 0.05) -> Verdict:
@@ -36,58 +59,11 @@ def nowhere(values: npt.ArrayLike, *, margin: float, support: Support | None = N
     return replace(found, kind="no-effect", outcome=opposite.get(found.outcome, found.outcome))
 
 
-def no_effect_anywhere(
-    values: npt.ArrayLike, *, margin: float, support: Support | None = None, level: float = 0.05
-) -> Verdict:
-    """Is there no effect at any place? `values` are (places, prompts).
-
-    REPLICATED if every place is equivalent to 0, NOT REPLICATED if one is surely outside the margin. The numbers
-    reported are those of the place farthest from 0 among the deciding ones.
-    """
-    return _judge("no-effect", values, margin, support, level)
-
-
-def _judge(kind: Rule, values: npt.ArrayLike, margin: float, support: Support | None, level: float) -> Verdict:
-    sample = np.asarray(values)
-    if sample.ndim != 2:
-        raise ValueError(f"got a sample of shape {sample.shape}, expected (places, prompts), one row per place")
-    ours = prepared(kind, sample, margin, "prompts", support)
-    if isinstance(ours, Verdict):
-        return ours
-    places = len(sample)
-    rule = effect_outcomes if kind == "effect" else no_effect_outcomes
-    outcomes = rule(ours, margin, level, tests=places)
-    outcome = _combined(outcomes, one_is_enough="REPLICATED" if kind == "effect" else "NOT REPLICATED")
-    size = ours.mean if kind == "effect" else np.abs(ours.mean)
-    peak = int(np.where(outcomes == outcome, size, -np.inf).argmax())
-    at_peak = _at(ours, peak)
-    needed = None
-    if outcome == "INCONCLUSIVE":
-        needed = needed_units(partial(rule, margin=margin, level=level, tests=places), at_peak)
-    together = outcome == ("NOT REPLICATED" if kind == "effect" else "REPLICATED")
-    verdict = reported(
-        kind,
-        outcome,
-        at_peak,
-        margin=margin,
-        origin=0.0,
-        level=level if together else level / places,
-        needed=needed,
-        where=f" at place {peak} of {places}",
-    )
-    corrected = None if verdict.p_value is None else _family_p(kind, verdict.p_value, places)
-    return replace(verdict, p_value=corrected, sample=per_unit(sample[peak]))
-
-
-def _combined(outcomes: Outcomes, *, one_is_enough: Outcome) -> Outcome:
-    opposite: Outcome = "NOT REPLICATED" if one_is_enough == "REPLICATED" else "REPLICATED"
-    if (outcomes == one_is_enough).any():
-        return one_is_enough
-    return opposite if (outcomes == opposite).all() else "INCONCLUSIVE"
-
-
-def _family_p(kind: Rule, p_value: float, places: int) -> float:
-    return p_value if kind == "effect" else min(1.0, p_value * places)
+def _combined(outcomes: Outcomes) -> Outcome:
+    """One place is enough; against it all must speak."""
+    if (outcomes == "REPLICATED").any():
+        return "REPLICATED"
+    return "NOT REPLICATED" if (outcomes == "NOT REPLICATED").all() else "INCONCLUSIVE"
 
 
 def _at(ours: Estimate, place: int) -> Estimate:

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from rebinding.experiments.tracing.cost import operations, tracing_cost
 from rebinding.surgery import derive
 from tests.surgery.models import tiny
+from tests.tracing.cost import operations, tracing_cost
 
 ANATOMY = derive(tiny("llama"))
 """Hidden 24, 6 query heads and 2 KV heads of 10, vocabulary 101."""

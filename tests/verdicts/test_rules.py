@@ -11,8 +11,8 @@ from rebinding.verdicts import (
     effect,
     effect_somewhere,
     no_effect,
-    no_effect_anywhere,
     not_applicable,
+    nowhere,
     ordering,
     value,
     value_unidentified,
@@ -141,11 +141,11 @@ def test_nested_ordering_needs_draws_not_only_prompts():
 
 def test_the_strongest_of_many_places():
     quiet = np.tile(SPREAD / 5, (40, 1))
-    assert no_effect_anywhere(quiet, margin=0.1).outcome == "REPLICATED"
+    assert nowhere(quiet, margin=0.1).outcome == "REPLICATED"
     assert effect_somewhere(quiet, margin=0.1).outcome == "NOT REPLICATED"
     loud = quiet.copy()
     loud[17] += 0.5
-    somewhere, anywhere = effect_somewhere(loud, margin=0.1), no_effect_anywhere(loud, margin=0.1)
+    somewhere, anywhere = effect_somewhere(loud, margin=0.1), nowhere(loud, margin=0.1)
     assert (somewhere.outcome, anywhere.outcome) == ("REPLICATED", "NOT REPLICATED")
     assert somewhere.measured == anywhere.measured == pytest.approx(0.5)
     assert "place 17 of 40" in somewhere.reason
