@@ -17,7 +17,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from benchmarks.model import TOKENS, benchmark_prompts
 from rebinding.experiments.circuit.patching import MESSAGES
-from rebinding.experiments.circuit.paths import PAPER, PathSettings, Scene, score_stage
+from rebinding.experiments.circuit.paths import PAPER, NoisePairs, PathSettings, score_stage
 from rebinding.surgery import TorchSurgeon, derive
 from rebinding.surgery.memory import CPU_BUDGET
 
@@ -44,7 +44,7 @@ def measure(layers: int) -> tuple[int, float]:
     )  # fmt: skip
     model = LlamaForCausalLM(config).eval()
     surgeon = TorchSurgeon(model, derive(model))
-    scene = Scene(
+    scene = NoisePairs(
         tuple(range(16)), tuple(benchmark_prompts(16)), tuple(benchmark_prompts(16, seed=2)), torch.arange(16)
     )
     scene.block(surgeon, PAPER[1], slice(0, 16))

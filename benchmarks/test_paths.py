@@ -25,7 +25,7 @@ from benchmarks.model import (
     benchmark_model,
     benchmark_prompts,
 )
-from rebinding.experiments.circuit.paths import PAPER, PathSettings, Scene, Stage, score_stage
+from rebinding.experiments.circuit.paths import PAPER, NoisePairs, PathSettings, Stage, score_stage
 from rebinding.experiments.tokens import token_batch
 from rebinding.surgery import TorchSurgeon, derive
 
@@ -49,10 +49,10 @@ def surgeon() -> TorchSurgeon:
 
 
 @pytest.fixture(scope="module")
-def scene(surgeon: TorchSurgeon) -> Scene:
+def scene(surgeon: TorchSurgeon) -> NoisePairs:
     """Clean and noise prompts; recorded beforehand, as for every stage after the first."""
     clean, noise = benchmark_prompts(PROMPTS), benchmark_prompts(PROMPTS, seed=2)
-    scene = Scene(tuple(range(PROMPTS)), tuple(clean), tuple(noise), torch.arange(PROMPTS))
+    scene = NoisePairs(tuple(range(PROMPTS)), tuple(clean), tuple(noise), torch.arange(PROMPTS))
     for stage in PAPER:
         scene.block(surgeon, stage, slice(0, PROMPTS))
     return scene
@@ -65,7 +65,7 @@ def times() -> dict[str, float]:
 
 
 @pytest.mark.parametrize("group", ["A", "B", "C", "D", "E"])
-def test_naive(benchmark: Any, surgeon: TorchSurgeon, scene: Scene, times: dict[str, float], group: str) -> None:
+def test_naive(benchmark: Any, surgeon: TorchSurgeon, scene: NoisePairs, times: dict[str, float], group: str) -> None:
     """The baseline: full hooked forwards, all prompts in a batch, one sender at a time."""
     tokens = token_batch(scene.clean)
 
@@ -87,7 +87,7 @@ def test_naive(benchmark: Any, surgeon: TorchSurgeon, scene: Scene, times: dict[
 @pytest.mark.parametrize("frozen", ["all", "none"])
 @pytest.mark.parametrize("stage", PAPER, ids=lambda stage: stage.group)
 def test_stage(
-    benchmark: Any, surgeon: TorchSurgeon, scene: Scene, times: dict[str, float], stage: Stage, frozen: Any
+    benchmark: Any, surgeon: TorchSurgeon, scene: NoisePairs, times: dict[str, float], stage: Stage, frozen: Any
 ) -> None:
     """One stage, every head a sender."""
     receivers = RECEIVERS[stage.group]
@@ -111,7 +111,7 @@ def test_recordings(benchmark: Any, surgeon: TorchSurgeon, times: dict[str, floa
     clean, noise = benchmark_prompts(PROMPTS), benchmark_prompts(PROMPTS, seed=2)
 
     def record() -> None:
-        scene = Scene(tuple(range(PROMPTS)), tuple(clean), tuple(noise), torch.arange(PROMPTS))
+        scene = NoisePairs(tuple(range(PROMPTS)), tuple(clean), tuple(noise), torch.arange(PROMPTS))
         for stage in PAPER:
             scene.block(surgeon, stage, slice(0, PROMPTS))
 

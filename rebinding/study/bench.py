@@ -18,7 +18,7 @@ from rebinding.evidence import Evidence, PromptSet, Request
 from rebinding.evidence.activations import Activations
 from rebinding.evidence.store import Shelf
 from rebinding.experiments.circuit.ablation import Answers
-from rebinding.experiments.circuit.paths import Scene
+from rebinding.experiments.circuit.paths import NoisePairs
 from rebinding.study.drawing import Drawn, Pairing, draw
 from rebinding.subjects import Subject
 from rebinding.surgery import Surgeon
@@ -80,7 +80,7 @@ class Bench:
     """What was drawn, by how it was asked for."""
     shelves: dict[str, Shelf] = field(default_factory=dict)
     """The part of the shelf that belongs to the code of a module."""
-    scenes: dict[PromptSet, Scene] = field(default_factory=dict)
+    noise_pairs: dict[PromptSet, NoisePairs] = field(default_factory=dict)
     """Prompts of path patching with their recordings."""
 
     @cached_property

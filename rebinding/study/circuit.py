@@ -13,7 +13,7 @@ from rebinding.evidence import Evidence, PromptSet
 from rebinding.experiments.circuit.ablation import evaluate, full_model, mean_z, measurer
 from rebinding.experiments.circuit.discovery import Discovery, discover_by
 from rebinding.experiments.circuit.kinds import MEASURES, VARIANT, Which
-from rebinding.experiments.circuit.paths import PAPER, PAPER_LITERAL, Head, PathSettings, Scene, Stage, score_stage
+from rebinding.experiments.circuit.paths import PAPER, PAPER_LITERAL, Head, NoisePairs, PathSettings, Stage, score_stage
 from rebinding.experiments.circuit.pruning import Score, over_orders
 from rebinding.experiments.circuit.random_circuits import draw_circuits
 from rebinding.experiments.circuit.request import (
@@ -91,13 +91,13 @@ def measure_paths(bench: Bench, asked: Paths) -> Evidence:
     return score_stage(bench.surgeon, where, asked.stage, asked.receivers, settings=asked.how, shelf=bench.shelf)
 
 
-def _scene(bench: Bench, pairs: PromptSet) -> Scene:
+def _scene(bench: Bench, pairs: PromptSet) -> NoisePairs:
     """Kept from stage to stage, because it remembers its recordings."""
-    if pairs not in bench.scenes:
+    if pairs not in bench.noise_pairs:
         drawn = bench.drawn(pairs)
         labels = torch.tensor([bench.encoder.answer_token(one.prompt.answer) for one in drawn.prompts])
-        bench.scenes[pairs] = Scene(pairs.ids, drawn.prompts, drawn.others, labels)
-    return bench.scenes[pairs]
+        bench.noise_pairs[pairs] = NoisePairs(pairs.ids, drawn.prompts, drawn.others, labels)
+    return bench.noise_pairs[pairs]
 
 
 # ablation

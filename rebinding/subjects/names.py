@@ -18,6 +18,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Literal, TypeAlias
 
+from rebinding.paper.numbers import ALIASES as PAPERS
+from rebinding.paper.numbers import checkpoint
 from rebinding.subjects.devices import Dtype
 from rebinding.subjects.errors import NoSuchFolder, UnknownName
 from rebinding.world.chat import Form
@@ -41,16 +43,9 @@ class Alias:
 
 
 ALIASES: Mapping[str, Alias] = MappingProxyType(
-    {
-        alias.name: alias
-        for alias in (
-            Alias("gemma2-9b", "google/gemma-2-9b-it", "gemma"),
-            Alias("gemma3-12b", "google/gemma-3-12b-it", "gemma"),
-            Alias("llama3.2-3b", "meta-llama/Llama-3.2-3B-Instruct", "llama3"),
-            Alias("llama3.1-8b", "meta-llama/Llama-3.1-8B-Instruct", "llama3"),
-        )
-    }
+    {one: Alias(one, checkpoint(one).hub, checkpoint(one).chat) for one in PAPERS}
 )
+"""The four stand in one file: `rebinding/paper/published.toml`."""
 
 
 @dataclass(frozen=True)

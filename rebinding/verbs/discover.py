@@ -11,11 +11,11 @@ import torch
 
 from rebinding.evidence.store import Shelf, Store, default_root
 from rebinding.experiments.circuit.discovery import LEAST, discover
-from rebinding.experiments.circuit.patching import Scope
-from rebinding.experiments.circuit.paths import PAPER, PAPER_LITERAL, Frozen, PathSettings, Scene, Stage
+from rebinding.experiments.circuit.paths import PAPER, PAPER_LITERAL, Frozen, NoisePairs, PathSettings, Stage
 from rebinding.paper.circuit import save
 from rebinding.study.circuit import owner_of
 from rebinding.subjects import Subject, load
+from rebinding.surgery.sites import Scope
 from rebinding.world.designs import DESIGNS, NOISE_KINDS, Design, design
 from rebinding.world.prompts import Encoder
 
@@ -56,10 +56,10 @@ def run(options: argparse.Namespace) -> int:
     subject = load(options.model, dtype=options.dtype, device=options.device)
     drawn = design(options.design, boxes=options.boxes, tokenizer=subject.tokenizer)
     ids = range(options.first_id, options.first_id + options.samples)
-    scene = scene_of(subject.encoder(), drawn, ids, options.noise)
+    found_on = noise_pairs_of(subject.encoder(), drawn, ids, options.noise)
     found = discover(
         subject.surgeon(),
-        scene,
+        found_on,
         stages,
         settings=PathSettings(options.frozen, options.scope, options.block),
         least=options.least,
@@ -92,13 +92,13 @@ def kept_heads(stages: tuple[Stage, ...], given: str | None) -> tuple[Stage, ...
     return tuple(replace(stage, keep=count) for stage, count in zip(stages, counts, strict=True))
 
 
-def scene_of(encoder: Encoder, drawn: Design, ids: range, noise: str) -> Scene:
+def noise_pairs_of(encoder: Encoder, drawn: Design, ids: range, noise: str) -> NoisePairs:
     """Clean and noise prompts of some ids, with their answers."""
     pairs = [drawn.noise(number, noise) for number in ids]  # type: ignore[arg-type]  # argparse checked the choice
     clean = encoder.encode(pair.original for pair in pairs)
     corrupt = encoder.encode(pair.counterfactual for pair in pairs)
     labels = torch.tensor([encoder.answer_token(pair.original.answer) for pair in pairs])
-    return Scene(tuple(ids), tuple(clean), tuple(corrupt), labels)
+    return NoisePairs(tuple(ids), tuple(clean), tuple(corrupt), labels)
 
 
 def _shelf(subject: Subject, root: Path | None) -> Shelf:

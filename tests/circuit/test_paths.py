@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 
 from rebinding.evidence import Evidence
 from rebinding.experiments.circuit.discovery import TinyProbabilities, scores, select
-from rebinding.experiments.circuit.paths import PAPER, PAPER_LITERAL, PathSettings, Scene, Stage, score_stage
+from rebinding.experiments.circuit.paths import PAPER, PAPER_LITERAL, NoisePairs, PathSettings, Stage, score_stage
 from rebinding.surgery import Anatomy, TorchSurgeon, derive
 from rebinding.world.boxes import Contains, Story, Swap
 from rebinding.world.prompts import Encoded, Prompt
@@ -39,11 +39,11 @@ def fake_prompts(prompts: Tensor, roles: dict[str, int]) -> list[Encoded]:
     return [Encoded(Prompt(story, "A"), "", tuple(row.tolist()), dict(roles)) for row in prompts]
 
 
-def scene_of(family: Family, noise_roles: dict[str, int] = ROLES) -> Scene:
+def scene_of(family: Family, noise_roles: dict[str, int] = ROLES) -> NoisePairs:
     """Two prompts and their noise."""
     drawn = tokens(family, n=4)
     clean, noise = fake_prompts(drawn[:2], ROLES), fake_prompts(drawn[2:], noise_roles)
-    return Scene((7, 8), tuple(clean), tuple(noise), torch.tensor([11, 50]))
+    return NoisePairs((7, 8), tuple(clean), tuple(noise), torch.tensor([11, 50]))
 
 
 def apart(model: PreTrainedModel, family: Family, anatomy: Anatomy) -> PreTrainedModel:

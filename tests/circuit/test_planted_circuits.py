@@ -49,7 +49,7 @@ def found_groups(
 ) -> dict[str, list[tuple[int, int]]]:
     """Group -> heads, as discovered with the plant's own k."""
     sizes = ",".join(str(len(planted_groups(architecture)[stage.group])) for stage in stages)
-    scene = scene_of(Encoder(plant(architecture).tokenizer), design(name), range(n), noise)
+    scene = noise_pairs_of(Encoder(plant(architecture).tokenizer), design(name), range(n), noise)
     settings = PathSettings(frozen, "head")  # type: ignore[arg-type]  # a test parameter
     found = discover(surgeon(architecture), scene, kept_heads(tuple(stages), sizes), settings=settings)
     return {name: sorted(found.circuit.group(name)) for name in found.circuit.groups}
@@ -62,7 +62,7 @@ def test_discovery_returns_the_planted_heads(architecture: str) -> None:
     Planted heads move the answer's probability by a quarter at least, decoys by 1e-5 at most.
     """
     assert found_groups(architecture, "partner_second", "independent") == planted_groups(architecture)
-    scene = scene_of(Encoder(plant(architecture).tokenizer), design("partner_second"), range(16), "independent")
+    scene = noise_pairs_of(Encoder(plant(architecture).tokenizer), design("partner_second"), range(16), "independent")
     wide = discover(surgeon(architecture), scene, PAPER).circuit
     assert {(head.layer, head.head) for head in wide.heads} <= {
         pair for one in planted_groups(architecture).values() for pair in one

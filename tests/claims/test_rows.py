@@ -15,15 +15,14 @@ from rebinding.planted.truth import Verdict, truth_of
 SECTIONS = ("tracing", "circuit", "roles", "binding", "robustness")
 BOTH: tuple[Verdict, ...] = ("REPLICATED", "NOT REPLICATED")
 UNIDENTIFIED = "the paper does not say which control it printed, and a number of something else cannot be refuted"
+REPORTS = "it claims nothing; three findings are held against what was planted"
 NEVER: dict[tuple[str, Verdict], str] = {
     ("circuit.chain.D_q_C", "NOT REPLICATED"): "frozen, nothing leads from the swap to the question's box in any model",
     ("binding.table.random.dR", "NOT REPLICATED"): UNIDENTIFIED,
     ("binding.table.random.dlogit", "NOT REPLICATED"): UNIDENTIFIED,
     ("binding.table.random.switch", "NOT REPLICATED"): UNIDENTIFIED,
-    (
-        "binding.signature",
-        "NOT REPLICATED",
-    ): "it tells which signature a model shows; a cell that says another is wrong",
+    ("binding.signature", "REPLICATED"): REPORTS,
+    ("binding.signature", "NOT REPLICATED"): REPORTS,
 }
 """Verdicts that a row cannot get on any planted model, and why."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -70,7 +71,8 @@ def test_means_serve_another_experiment_and_another_run(
     def ablated(where: Store | None, n: int) -> object:
         own = bench(subject, where)
         drawn = own.design("published")
-        return circuit.ablated(own, heads, drawn, "counterbalanced", n=n, beside="heads").rows["margin"].tolist()
+        asked = circuit.ablated(own, heads, drawn, "counterbalanced", n=n, beside="heads")
+        return own.measured(asked).rows["margin"].tolist()
 
     alone, counted = ablated(None, 4), []
     mean_z = circuit.mean_z
@@ -88,30 +90,28 @@ def test_directions_serve_another_run(subject: Subject, store: Store, monkeypatc
     heads = Circuit(build("pointer").circuit).group("B")
     counted, measure = [], binding.measure_directions
     monkeypatch.setattr(binding, "measure_directions", lambda *g, **m: counted.append(1) or measure(*g, **m))
-    first = binding.measured(bench(subject, store), "published", heads, 6)
-    again = binding.measured(bench(subject, store), "published", heads, 6)
+
+    def measured(name: DesignName, some: tuple[Head, ...], n: int) -> Mapping[str, torch.Tensor]:
+        own = bench(subject, store)
+        return own.averaged(binding.vectors(own, name, some, n))
+
+    first, again = measured("published", heads, 6), measured("published", heads, 6)
     assert counted == [1]
-    assert (again.heads, again.point) == (first.heads, first.point)
-    assert torch.equal(again.q, first.q)
-    assert torch.equal(again.k, first.k)
+    assert all(torch.equal(again[name], first[name]) for name in ("q", "k"))
     cases: tuple[tuple[DesignName, tuple[Head, ...], int], ...] = (
         ("counterbalanced", heads, 6),
         ("published", heads[:1], 6),
         ("published", heads, 7),
     )
     for name, some, n in cases:
-        other = binding.measured(bench(subject, store), name, some, n)
-        assert other.q.shape != first.q.shape or not torch.equal(other.q, first.q)
+        other = measured(name, some, n)
+        assert other["q"].shape != first["q"].shape or not torch.equal(other["q"], first["q"])
     assert len(counted) == 4
 
 
-def test_within_a_bench_nothing_is_read_twice(subject: Subject) -> None:
+def test_within_a_bench_nothing_is_read_twice(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
     own, counted = bench(subject, None), []
-
-    def compute() -> dict[str, torch.Tensor]:
-        counted.append(1)
-        return {"a": torch.ones(1)}
-
-    for settings in ({"n": 1}, {"n": 1}, {"n": 2}):
-        own.activations("means", "rebinding.study.circuit", settings, compute)
+    monkeypatch.setattr(circuit, "mean_z", lambda *given: counted.append(1) or [torch.ones(1)])
+    for design in ("published", "published", "counterbalanced"):
+        own.averaged(circuit.means_of(own, own.design("published"), design))
     assert len(counted) == 2

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from rebinding.experiments.circuit.paths import PathSettings, Scene, Stage, score_stage
+from rebinding.experiments.circuit.paths import NoisePairs, PathSettings, Stage, score_stage
 from tests.reference.pack import ROLES, Pack, deviation
 
 PARTS = 4
@@ -28,12 +28,12 @@ def stage_of(settings: dict) -> Stage:
     return Stage(settings["stage"], ROLES[settings["sender_role"]], receivers, component, at, keep=1)
 
 
-def scene_of(pack: Pack) -> Scene:
+def scene_of(pack: Pack) -> NoisePairs:
     """The pack's clean and corrupt prompts."""
     entry = pack.entries["path_patching/p_orig"]
     clean, corrupt = (pack.prompts(f"path_patching/{side}", entry["ids"]) for side in ("clean", "corrupt"))
     labels = torch.tensor(entry["settings"]["label_token_ids"])
-    return Scene(tuple(entry["ids"]), tuple(clean), tuple(corrupt), labels)
+    return NoisePairs(tuple(entry["ids"]), tuple(clean), tuple(corrupt), labels)
 
 
 def test_stages(pack: Pack, deviations: dict[str, float], subtests: pytest.Subtests) -> None:

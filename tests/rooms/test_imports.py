@@ -16,7 +16,7 @@ TABLE: Mapping[str, tuple[str, ...]] = {
     "verdicts": ("paper",),
     "experiments": ("world", "surgery", "paper", "evidence"),
     "planted": ("world", "paper"),
-    "subjects": ("world", "surgery", "planted"),
+    "subjects": ("world", "surgery", "paper", "planted"),
     "study": ("world", "surgery", "paper", "evidence", "verdicts", "experiments", "planted", "subjects"),
     "report": ("evidence", "verdicts", "paper", "experiments"),
     "verbs": (

@@ -89,7 +89,7 @@ def test_verbs_are_imported_when_they_are_called_only() -> None:
     """Asking for help loads neither torch nor transformers, and no verb."""
     code = (
         "import sys; from rebinding.verbs.verbs import main; main(['--help']);"
-        "print([name for name in ('torch', 'transformers', 'rebinding.verbs') if name in sys.modules])"
+        "print([name for name in sys.modules if name.startswith(('torch', 'transformers', 'rebinding.verbs.'))])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "[]"
+    assert done.stdout.splitlines()[-1] == "['rebinding.verbs.verbs']"

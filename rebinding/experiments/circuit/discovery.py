@@ -11,7 +11,7 @@ import pandas as pd
 
 from rebinding.evidence import Evidence
 from rebinding.evidence.store import Shelf
-from rebinding.experiments.circuit.paths import PAPER, Head, PathSettings, Scene, Stage, score_stage
+from rebinding.experiments.circuit.paths import PAPER, Head, NoisePairs, PathSettings, Stage, score_stage
 from rebinding.paper.circuit import Circuit, CircuitHead
 from rebinding.surgery import Surgeon
 
@@ -81,7 +81,7 @@ def select(
 
 def discover(
     surgeon: Surgeon,
-    scene: Scene,
+    pairs: NoisePairs,
     stages: Sequence[Stage] = PAPER,
     *,
     settings: PathSettings | None = None,
@@ -93,9 +93,9 @@ def discover(
 ) -> Discovery:
     """Run the stages in order on some prompts."""
     settings = settings or PathSettings()
-    about = {**asdict(settings), "prompts": len(scene.ids), **(described or {})}
+    about = {**asdict(settings), "prompts": len(pairs.ids), **(described or {})}
     return discover_by(
-        lambda stage, receivers: score_stage(surgeon, scene, stage, receivers, settings=settings, shelf=shelf),
+        lambda stage, receivers: score_stage(surgeon, pairs, stage, receivers, settings=settings, shelf=shelf),
         stages,
         rule=rule,
         least=least,

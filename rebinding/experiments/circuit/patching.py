@@ -11,9 +11,9 @@ from torch import Tensor
 
 from rebinding.experiments.readout import logit_and_probability_of, moved
 from rebinding.surgery import Anatomy, Edit, Read, Recording, Site, Surgeon
+from rebinding.surgery.sites import Scope
 
 Component: TypeAlias = Literal["q", "k", "v", "kv"]
-Scope: TypeAlias = Literal["group", "head"]
 MESSAGES = 1 << 27
 """Bytes of what senders say to receivers that are held at once."""
 

@@ -30,9 +30,10 @@ from rebinding.evidence import Evidence
 from rebinding.evidence.blocks import Tick, in_blocks
 from rebinding.evidence.store import Shelf
 from rebinding.experiments.circuit.kinds import PATHS
-from rebinding.experiments.circuit.patching import Block, Component, Scope, receiver_run, sender_run
+from rebinding.experiments.circuit.patching import Block, Component, receiver_run, sender_run
 from rebinding.experiments.tokens import positions, token_batch
 from rebinding.surgery import Read, Recording, Surgeon
+from rebinding.surgery.sites import Scope
 from rebinding.world.prompts import Encoded
 
 Frozen: TypeAlias = Literal["all", "none"]
@@ -94,7 +95,7 @@ class PathSettings:
 
 
 @dataclass(frozen=True, eq=False)
-class Scene:
+class NoisePairs:
     """The prompts of a discovery: clean and noise, aligned, with the answer tokens of the clean ones.
 
     Recordings of the clean prompts are kept from stage to stage; so is each noise prompt's z at the sender roles.
@@ -131,7 +132,7 @@ class Scene:
 
 def score_stage(
     surgeon: Surgeon,
-    scene: Scene,
+    pairs: NoisePairs,
     stage: Stage,
     receivers: Sequence[Head] = (),
     *,
@@ -150,23 +151,23 @@ def score_stage(
     senders = surgeon.anatomy.n_layers * surgeon.anatomy.n_heads
 
     def compute(prompts: Sequence[int], tick: Tick) -> Evidence:
-        block = scene.block(surgeon, stage, slice(prompts[0], prompts[-1] + 1))
+        block = pairs.block(surgeon, stage, slice(prompts[0], prompts[-1] + 1))
         frozen = settings.frozen == "all"
         if stage.component is None:
             before, after = sender_run(block, frozen=frozen)
         else:
             before, after = receiver_run(block, stage.component, receivers, frozen=frozen, scope=settings.scope)
         tick(senders * len(prompts))
-        rows = _rows([scene.ids[number] for number in prompts], before, after, block.moved())
+        rows = _rows([pairs.ids[number] for number in prompts], before, after, block.moved())
         return PATHS.evidence(rows, described)
 
     return in_blocks(
-        range(len(scene.ids)),
+        range(len(pairs.ids)),
         compute,
         experiment=f"paths-{stage.group}",
         size=settings.block,
         cost=lambda _: senders,
-        content=lambda number: [scene.clean[number].ids, scene.noise[number].ids, int(scene.labels[number])],
+        content=lambda number: [pairs.clean[number].ids, pairs.noise[number].ids, int(pairs.labels[number])],
         shelf=shelf and shelf.of(__name__, type(surgeon).__module__, settings=described),
     )
 
