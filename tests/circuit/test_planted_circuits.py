@@ -16,7 +16,7 @@ from rebinding.experiments.circuit.random_circuits import draw_circuits
 from rebinding.paper.circuit import Circuit
 from rebinding.planted import Plant, build
 from rebinding.surgery import TorchSurgeon, derive
-from rebinding.verbs.discover import kept_heads, scene_of
+from rebinding.verbs.discover import kept_heads, noise_pairs_of
 from rebinding.world.designs import design
 from rebinding.world.prompts import Encoded, Encoder
 
