@@ -20,7 +20,7 @@ from rebinding.paper.rows.tracing import (
     PARTNER_TO_REMAINING,
     REFERENCE,
 )
-from rebinding.study.study import Study
+from rebinding.study.study import ModeName, Study
 from rebinding.verdicts import (
     Gate,
     Verdict,
@@ -81,7 +81,7 @@ def test_the_partner_is_not_looked_up_in_the_context(claim: Claim, study: Study)
 
 @judges(EMERGE, EMERGE.with_five_boxes())
 def test_boxes_matter_from_the_swap_on_and_end_at_the_readout(claim: Claim, study: Study) -> Verdict:
-    modes = {"swap_asked": "swap_only", "swap_partner": PARTNER_TO_REMAINING}
+    modes: dict[str, ModeName] = {"swap_asked": "swap_only", "swap_partner": PARTNER_TO_REMAINING}
     maps = {edited: study.traced(claim, mode, edited, "readout") for edited, mode in modes.items()}
     return all_of(
         claim.kind,

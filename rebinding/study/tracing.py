@@ -9,7 +9,7 @@ from rebinding.experiments.tracing.diagnostic import MODE, diagnose
 from rebinding.experiments.tracing.modes import OVERSAMPLING, trace_design
 from rebinding.experiments.tracing.request import ReadoutDiagnostic, TracingMap
 from rebinding.study.bench import EVALUATION, Bench, measures
-from rebinding.world.designs import Design, DesignName
+from rebinding.world.designs import Design, DesignName, ModeName
 
 WIDE = 5
 
@@ -19,7 +19,7 @@ def story(bench: Bench, name: DesignName, boxes: int) -> Design:
     return bench.design(name, boxes=boxes, distractor="before") if boxes == WIDE else bench.design(name, boxes=boxes)
 
 
-def traced(bench: Bench, drawn: Design, mode: str, roles: Sequence[str], n: int) -> TracingMap:
+def traced(bench: Bench, drawn: Design, mode: ModeName, roles: Sequence[str], n: int) -> TracingMap:
     """The map of one mode, at the tokens that have one of these roles; `context_box` is the label of every slot."""
     pool = range(EVALUATION, EVALUATION + OVERSAMPLING * n)
     return TracingMap(bench.draw(drawn, pool, ("tracing", mode), n), mode, tuple(roles), n)

@@ -32,6 +32,7 @@ from rebinding.evidence.store import Shelf
 from rebinding.experiments.circuit.kinds import PATHS
 from rebinding.experiments.circuit.patching import Block, Component, receiver_run, sender_run
 from rebinding.experiments.tokens import positions, token_batch
+from rebinding.paper.numbers import Group
 from rebinding.surgery import Read, Recording, Surgeon
 from rebinding.surgery.sites import Scope
 from rebinding.world.prompts import Encoded
@@ -48,9 +49,9 @@ class Stage:
     `receivers` names the group found by an earlier stage; None stands for the logits.
     """
 
-    group: str
+    group: Group
     sender: str
-    receivers: str | None
+    receivers: Group | None
     component: Component | None
     at: str | None
     keep: int

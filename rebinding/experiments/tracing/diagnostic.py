@@ -30,10 +30,10 @@ from rebinding.experiments.tracing.maps import TracedPair
 from rebinding.experiments.tracing.modes import described, traced_pair
 from rebinding.surgery import Edit, Read, Surgeon
 from rebinding.world.answers import AnswerRule
-from rebinding.world.designs import Design, Pair
+from rebinding.world.designs import Design, ModeName, Pair
 from rebinding.world.prompts import Encoder, PromptError
 
-MODE = "swap_target_box_to_remaining_context_box"
+MODE: ModeName = "swap_target_box_to_remaining_context_box"
 SITES = ("swap_period", "readout")
 WINDOWS = 6
 """By default a window is a sixth of the layers."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal, TypeAlias
 
-from rebinding.world.designs import DesignError, tracing_mode
+from rebinding.world.designs import DesignError, ModeName, mode_name
 
 PanelName: TypeAlias = Literal["reference_box", "swap_target_box", "object"]
 
@@ -16,8 +16,8 @@ PanelName: TypeAlias = Literal["reference_box", "swap_target_box", "object"]
 class Panel:
     """One panel of the paper's figure, the mode we take for it, other modes that could stand there, and why."""
 
-    mode: str
-    alternatives: tuple[str, ...]
+    mode: ModeName
+    alternatives: tuple[ModeName, ...]
     reason: str
 
 
@@ -53,11 +53,10 @@ PANELS: Mapping[PanelName, Panel] = MappingProxyType(
 """The paper does not say which edit made which panel; this is our reading of it."""
 
 
-def panel_mode(panel: PanelName, mode: str | None = None) -> str:
+def panel_mode(panel: PanelName, mode: str | None = None) -> ModeName:
     """The mode that stands for a panel: ours, or any other by its name."""
     if panel not in PANELS:
         raise DesignError(f"there is no panel {panel!r}; the panels are {', '.join(PANELS)}")
     if mode is None:
         return PANELS[panel].mode
-    tracing_mode(mode)
-    return mode
+    return mode_name(mode)

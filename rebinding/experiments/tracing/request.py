@@ -9,6 +9,7 @@ from typing import ClassVar
 from rebinding.evidence import Kind, PromptSet, Request
 from rebinding.evidence.request import Facet
 from rebinding.experiments.tracing.kinds import DIAGNOSTIC, TRACING
+from rebinding.world.designs import ModeName
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,7 @@ class TracingMap(Request):
 
     KIND: ClassVar[Kind] = TRACING
     pairs: PromptSet
-    mode: str
+    mode: ModeName
     roles: tuple[str, ...]
     prompts: int
 

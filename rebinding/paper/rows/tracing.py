@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from rebinding.paper.claim import Claim
+from rebinding.world.designs import ModeName
 
 IIA = "normalised IIA, the largest over layers and tokens"
 ROWS: dict[str, Any] = {"source": "section 3, results", "metrics": ("iia",), "statistic": IIA}
 CHANGE = "change of logit(counterfactual's answer) - logit(original's answer), all layers patched at once"
-PARTNER_IN_CONTEXT = "context_target_box_and_swap_query_box"
-PARTNER_TO_REMAINING = "swap_target_box_to_remaining_context_box"
+PARTNER_IN_CONTEXT: ModeName = "context_target_box_and_swap_query_box"
+PARTNER_TO_REMAINING: ModeName = "swap_target_box_to_remaining_context_box"
 REFERENCE = Claim(
     "tracing.reference_box_not_from_context",
     "Putting the asked box's label back where it is first mentioned does not bring the answer back.",

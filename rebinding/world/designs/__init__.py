@@ -2,7 +2,7 @@
 
 from rebinding.world.designs.design import DESIGNS, NOISE_KINDS, Design, DesignName, NoiseKind, Pair, design
 from rebinding.world.designs.scene import Distractor, Verb
-from rebinding.world.designs.tracing import TRACING_MODES, TracingMode, tracing_mode
+from rebinding.world.designs.tracing import TRACING_MODES, ModeName, TracingMode, mode_name, tracing_mode
 from rebinding.world.words import DesignError, Split, Vocabulary
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "DesignError",
     "DesignName",
     "Distractor",
+    "ModeName",
     "NoiseKind",
     "Pair",
     "Split",
@@ -20,5 +21,6 @@ __all__ = [
     "Verb",
     "Vocabulary",
     "design",
+    "mode_name",
     "tracing_mode",
 ]

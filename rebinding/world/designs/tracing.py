@@ -18,6 +18,23 @@ from rebinding.world.words import DesignError
 
 Word: TypeAlias = Literal["asked", "partner", "remaining", "donor", "donor2"]
 Exchange: TypeAlias = tuple[tuple[Word, Word], ...]
+ModeName: TypeAlias = Literal[
+    "context_only",
+    "swap_only",
+    "context_target_box",
+    "swap_target_box",
+    "swap_target_box_to_remaining_context_box",
+    "context_target_object_and_swap_target_box_to_remaining_context_box",
+    "context_target_box_and_swap_query_box",
+    "context_and_swap",
+    "context_and_swap_target_box",
+    "target_box",
+    "query_box",
+    "context_target_object_and_swap_query_box",
+    "swap_target_object_with_remaining_context_object",
+    "swap_partner",
+    "no_swap",
+]
 
 
 @dataclass(frozen=True)
@@ -67,7 +84,7 @@ class TracingMode:
         return Prompt(story, question, 0 if self.removes_operations else original.focus)
 
 
-TRACING_MODES: Mapping[str, TracingMode] = MappingProxyType(
+TRACING_MODES: Mapping[ModeName, TracingMode] = MappingProxyType(
     {
         "context_only": TracingMode(
             "the asked box bears another label in the context", context=(("asked", "donor"),), answer="undefined"
@@ -123,9 +140,15 @@ TRACING_MODES: Mapping[str, TracingMode] = MappingProxyType(
 
 
 def tracing_mode(name: str) -> TracingMode:
-    if name not in TRACING_MODES:
-        raise DesignError(f"there is no tracing mode {name!r}; the modes are {', '.join(TRACING_MODES)}")
-    return TRACING_MODES[name]
+    return TRACING_MODES[mode_name(name)]
+
+
+def mode_name(name: str) -> ModeName:
+    """A mode by a name that somebody typed."""
+    for known in TRACING_MODES:
+        if name == known:
+            return known
+    raise DesignError(f"there is no tracing mode {name!r}; the modes are {', '.join(TRACING_MODES)}")
 
 
 def _entity(scene: Scene, word: Word) -> int | None:
