@@ -10,8 +10,8 @@ from importlib.resources import files
 from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
 
-Verdict: TypeAlias = Literal["REPLICATED", "NOT REPLICATED", "INVALID", "NOT APPLICABLE", "REPORTED"]
-CODES: Mapping[str, Verdict] = MappingProxyType(
+Wanted: TypeAlias = Literal["REPLICATED", "NOT REPLICATED", "INVALID", "NOT APPLICABLE", "REPORTED"]
+CODES: Mapping[str, Wanted] = MappingProxyType(
     {"yes": "REPLICATED", "no": "NOT REPLICATED", "invalid": "INVALID", "na": "NOT APPLICABLE", "reported": "REPORTED"}
 )
 FIVE_BOXES = "tracing.five_boxes."
@@ -22,7 +22,7 @@ class Truth:
     """The verdict that a claim must get, why, the prompts it takes, and in a word what it comes to: the gate that must
     fail for INVALID, what must be found for REPORTED."""
 
-    verdict: Verdict
+    verdict: Wanted
     reason: str
     n: int
     detail: str | None = None

@@ -36,10 +36,10 @@ PROMPTS_OF_MEANS = {"published": 100, "partner_second": 100, "counterbalanced": 
 """As published; three whole blocks of the counterbalanced design."""
 DRAWS = 10
 STAGES: dict[str, Stage] = {stage.group: stage for stage in PAPER} | {"D literal": PAPER_LITERAL[3]}
-Asked: TypeAlias = Callable[[Paths], Evidence]
+Ask: TypeAlias = Callable[[Paths], Evidence]
 
 
-class Variant(NamedTuple):
+class Ablated(NamedTuple):
     """Which circuit a row of an ablation is of; the columns of `VARIANT`."""
 
     which: Which
@@ -79,7 +79,7 @@ def link(pairs: PromptSet, stage: Stage, receivers: Sequence[Head]) -> Paths:
     return Paths(pairs, stage, tuple(sorted(receivers)), PathSettings())
 
 
-def discovered(pairs: PromptSet, ask: Asked) -> Discovery:
+def discovered(pairs: PromptSet, ask: Ask) -> Discovery:
     """The circuit that path patching finds, each stage asked for as evidence of its own."""
     about = {"design": pairs.design, "noise": NOISE, "prompts": len(pairs.ids)}
     return discover_by(lambda stage, heads: ask(link(pairs, stage, heads)), PAPER, described=about)
@@ -114,27 +114,27 @@ def ablated(bench: Bench, circuit: Circuit, drawn: Design, mean_set: DesignName,
 def measure_ablation(bench: Bench, asked: Ablation) -> Evidence:
     prompts, ids = bench.drawn(asked.prompts).prompts, asked.prompts.ids
     answers, means = bench.answers(prompts), _listed(bench, asked.means)
-    circuits = {Variant("circuit"): Circuit(asked.circuit)} | _beside(bench, asked)
+    circuits = {Ablated("circuit"): Circuit(asked.circuit)} | _beside(bench, asked)
     named = {str(number): circuit for number, circuit in enumerate(circuits.values())}
     mean_set = asked.means.prompts.design
     found = evaluate(bench.surgeon, prompts, answers, ids, named, means, mean_set=mean_set)
     whole = full_model(bench.surgeon, prompts, answers, ids)
-    columns = {str(number): variant for number, variant in enumerate(circuits)} | {"full model": Variant("full")}
+    columns = {str(number): variant for number, variant in enumerate(circuits)} | {"full model": Ablated("full")}
     rows = pd.concat([whole.rows, found.rows], ignore_index=True)
     told = pd.DataFrame([columns[name] for name in rows["circuit"]], columns=list(VARIANT))
     return Evidence(asked.KIND.name, told.join(rows[["prompt", *MEASURES]]), found.settings)
 
 
-def _beside(bench: Bench, asked: Ablation) -> dict[Variant, Circuit]:
+def _beside(bench: Bench, asked: Ablation) -> dict[Ablated, Circuit]:
     circuit = Circuit(asked.circuit)
     if asked.beside == "heads":
-        return {Variant("less", one.group, one.layer, one.head): circuit.without([one]) for one in circuit.heads}
+        return {Ablated("less", one.group, one.layer, one.head): circuit.without([one]) for one in circuit.heads}
     anatomy = bench.surgeon.anatomy
     drawn = draw_circuits(circuit, anatomy.n_layers, anatomy.n_heads, draws=asked.draws)
-    random = {Variant("random", draw=number): one for number, one in enumerate(drawn)}
+    random = {Ablated("random", draw=number): one for number, one in enumerate(drawn)}
     if asked.beside == "random":
         return random
-    return {Variant("less", name): circuit.without(heads) for name, heads in circuit.groups.items()} | random
+    return {Ablated("less", name): circuit.without(heads) for name, heads in circuit.groups.items()} | random
 
 
 def means_of(bench: Bench, drawn: Design, mean_set: DesignName) -> Means:

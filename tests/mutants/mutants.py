@@ -128,8 +128,8 @@ MUTANTS = (
     Mutant(
         "call the circuit random",
         f"{STUDY}/circuit.py",
-        'random = {Variant("random", draw=number): one for',
-        'random = {Variant("random", draw=number): circuit for',
+        'random = {Ablated("random", draw=number): one for',
+        'random = {Ablated("random", draw=number): circuit for',
         on(POINTER, "circuit.beats_random", "circuit.random_baseline"),
     ),
     Mutant(

@@ -26,31 +26,31 @@ FIGURES = "figures"
 
 
 @dataclass(frozen=True)
-class Drawn:
+class Svg:
     """A figure's SVG and its view box."""
 
     svg: Markup
     box: str
 
 
-def drawn(plate: Plate, model: Model, name: str, store: Store | None) -> Drawn | None:
+def drawn(plate: Plate, model: Model, name: str, store: Store | None) -> Svg | None:
     """The figure of a model under the id `name`; None where it has no evidence for it."""
     if store is None:
         return _draw(plate, model, name)
     key = digest({"model": _content(model), "plate": plate.key, "name": name, "shows": plate.shows, **_hand()})
     found = json.loads(store.remember(Note, FIGURES, key, _as_note(lambda: _draw(plate, model, name))).text)
-    return None if found is None else Drawn(Markup(found["svg"]), found["box"])  # our own figure, drawn before
+    return None if found is None else Svg(Markup(found["svg"]), found["box"])  # our own figure, drawn before
 
 
-def _draw(plate: Plate, model: Model, name: str) -> Drawn | None:
+def _draw(plate: Plate, model: Model, name: str) -> Svg | None:
     figure = plate.draw(model)
     if figure is None:
         return None
     width, height = 72 * figure.get_size_inches()
-    return Drawn(inline(figure, name, alt=plate.shows), f"0 0 {width:g} {height:g}")
+    return Svg(inline(figure, name, alt=plate.shows), f"0 0 {width:g} {height:g}")
 
 
-def _as_note(draw: Callable[[], Drawn | None]) -> Callable[[], Note]:
+def _as_note(draw: Callable[[], Svg | None]) -> Callable[[], Note]:
     def made() -> Note:
         figure = draw()
         return Note(json.dumps(None if figure is None else {"svg": str(figure.svg), "box": figure.box}))

@@ -19,16 +19,16 @@ from rebinding.report.folder import Model, asks
 
 
 @dataclass(frozen=True)
-class Use:
+class Shows:
     """Evidence of a kind, where its requests have these facets."""
 
     kind: Kind
     facets: Mapping[str, Facet] = field(default_factory=dict)
 
 
-def of(kind: Kind, **facets: Facet) -> Use:
+def of(kind: Kind, **facets: Facet) -> Shows:
     """A kind of evidence, or the part of it that has these facets."""
-    return Use(kind, MappingProxyType(facets))
+    return Shows(kind, MappingProxyType(facets))
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Plate:
     stands_for: str
     says: str
     shows: str
-    uses: tuple[Use, ...]
+    uses: tuple[Shows, ...]
     draw: Callable[[Model], Figure | None]
 
     def shows_any(self, evidence: Iterable[Evidence]) -> bool:

@@ -1,0 +1,69 @@
+"""The page that follows one pair says what happens: its code prints its output, its files exist, none comes twice."""
+
+from __future__ import annotations
+
+import io
+import re
+from contextlib import redirect_stdout
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs/walk.md").read_text("utf-8")
+NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
+SHARE, LAST_DIGIT = 1e-2, 2e-3
+"""Numbers are printed with three decimals; what rounds otherwise is far within this, another mechanism is not."""
+MOST_HOPS = 10
+FILE = re.compile(r"`([\w./-]+/[\w.-]+\.(?:py|md|toml))`")
+
+
+@cache
+def blocks() -> tuple[str, str]:
+    """The code, and what the page says that it prints."""
+    code, told = re.findall(r"^```(?:python)?\n(.*?)^```$", PAGE, flags=re.MULTILINE | re.DOTALL)
+    return code, told
+
+
+def hops() -> list[tuple[str, str]]:
+    """Every hop's file, and what is entered there."""
+    found = re.findall(r"^## \d+\. .+\n\n`([^`]+)`, `([^`]+)`$", PAGE, flags=re.MULTILINE)
+    assert len(found) == len(re.findall(r"^## \d+\. ", PAGE, flags=re.MULTILINE))
+    return found
+
+
+def test_the_code_prints_what_the_page_says() -> None:
+    code, told = blocks()
+    printed = io.StringIO()
+    with redirect_stdout(printed):
+        exec(compile(code, "docs/walk.md", "exec"), {})
+    got = printed.getvalue()
+    assert [NUMBER.sub("#", line).split() for line in got.splitlines()] == [
+        NUMBER.sub("#", line).split() for line in told.splitlines()
+    ]
+    wanted = [float(one) for one in NUMBER.findall(told)]
+    assert [float(one) for one in NUMBER.findall(got)] == pytest.approx(wanted, rel=SHARE, abs=LAST_DIGIT)
+
+
+def test_the_code_fits_a_screen() -> None:
+    assert len(blocks()[0].splitlines()) <= 25
+
+
+def test_every_file_is_there() -> None:
+    named = FILE.findall(PAGE)
+    assert len(named) > MOST_HOPS
+    assert not [one for one in named if not (ROOT / one).is_file()]
+
+
+def test_no_more_than_ten_hops_and_no_file_twice() -> None:
+    files = [file for file, _ in hops()]
+    assert 1 < len(files) <= MOST_HOPS
+    assert len(set(files)) == len(files)
+
+
+def test_what_a_hop_enters_is_in_its_file() -> None:
+    for file, entered in hops():
+        text = (ROOT / file).read_text("utf-8")
+        for name in entered.split("."):
+            assert re.search(rf"^\s*(?:def|class) {name}\b|^{name} = ", text, flags=re.MULTILINE), (file, name)
