@@ -6,10 +6,14 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 SCHEMA = 1
 ORDER = ["layer", "head"]
+
+
+Head: TypeAlias = tuple[int, int]
+"""(layer, head)."""
 
 
 class CircuitError(ValueError):

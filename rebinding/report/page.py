@@ -23,7 +23,7 @@ from rebinding.report.figures.kept import drawn
 from rebinding.report.figures.plates import PLATES
 from rebinding.report.folder import Model, Run, read
 from rebinding.report.parts import Picture, Pictures, in_order, parts
-from rebinding.report.provenance import SEEDS, Origins, origins
+from rebinding.report.provenance import SEEDS, Listing, origins
 from rebinding.report.stopped import Stopped, stopped
 from rebinding.report.summary import MARKS, Summary, plural, summarise
 from rebinding.verdicts.judgement import Judgement
@@ -39,7 +39,7 @@ class Card:
     planted: bool
     summary: Summary
     stopped: tuple[Stopped, ...]
-    origins: Origins
+    origins: Listing
 
     @property
     def lost(self) -> bool:

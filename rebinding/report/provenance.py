@@ -21,7 +21,7 @@ SEEDS: Mapping[str, str] = {
 
 
 @dataclass(frozen=True)
-class Origin:
+class Piece:
     """A piece of evidence: its file, what it took, and the prompts that it rests on."""
 
     name: str
@@ -35,28 +35,28 @@ class Origin:
 
 
 @dataclass(frozen=True)
-class Origins:
+class Listing:
     """All of a model's evidence."""
 
-    listed: tuple[Origin, ...]
+    listed: tuple[Piece, ...]
 
     @property
     def seconds(self) -> float:
         return sum(one.seconds for one in self.listed)
 
 
-def origins(model: Model) -> Origins:
+def origins(model: Model) -> Listing:
     """Every piece of evidence of a model, by name."""
-    return Origins(tuple(origin(model, name, one) for name, one in sorted(model.evidence.items())))
+    return Listing(tuple(origin(model, name, one) for name, one in sorted(model.evidence.items())))
 
 
-def origin(model: Model, name: str, evidence: Evidence) -> Origin:
+def origin(model: Model, name: str, evidence: Evidence) -> Piece:
     """One piece. Prompts are those that have rows, whatever was looked at to find them."""
     about = model.about["evidence"][name]
     ids = sorted({int(one) for one in evidence.rows.get("prompt", ())})
     told = evidence.settings["request"]
     design = str(evidence.settings["facets"]["design"])
-    return Origin(
+    return Piece(
         name,
         about["file"],
         float(about["seconds"]),

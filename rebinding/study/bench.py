@@ -39,7 +39,8 @@ Tensors: TypeAlias = Callable[["Bench", Any], Mapping[str, Tensor]]
 MEASURES: dict[type[Request], Measure] = {}
 TENSORS: dict[type[Request], Tensors] = {}
 IN_BLOCKS: set[type[Request]] = set()
-"""Kinds that their measure keeps block by block: to keep the whole as well would keep everything twice."""
+"""Kinds that their measure keeps block by block, and whose whole is put together without the model. (A tracing map is
+kept as a whole besides: which pairs are in it, only the model knows.)"""
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 

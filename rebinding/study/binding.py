@@ -11,10 +11,10 @@ from torch import Tensor
 from rebinding.evidence import Evidence
 from rebinding.experiments.binding.cases import Slots, every_pair
 from rebinding.experiments.binding.conditions import MATCHED_RANDOM, PUBLISHED_CONDITIONS, TABLE, Condition
-from rebinding.experiments.binding.directions import Directions, Head, Point, measure_directions
+from rebinding.experiments.binding.directions import Directions, Point, measure_directions
 from rebinding.experiments.binding.request import MeanVectors, Shifts
 from rebinding.experiments.binding.shifts import run_binding
-from rebinding.paper.circuit import Circuit
+from rebinding.paper.circuit import Circuit, Head
 from rebinding.study.bench import DIRECTIONS, EVALUATION, Bench, averages, measures
 from rebinding.surgery.sites import Scope
 from rebinding.world.designs import DesignName

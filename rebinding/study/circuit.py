@@ -13,7 +13,7 @@ from rebinding.evidence import Evidence, PromptSet
 from rebinding.experiments.circuit.ablation import evaluate, full_model, mean_z, measurer
 from rebinding.experiments.circuit.discovery import Discovery, discover_by
 from rebinding.experiments.circuit.kinds import MEASURES, VARIANT, Which
-from rebinding.experiments.circuit.paths import PAPER, PAPER_LITERAL, Head, NoisePairs, PathSettings, Stage, score_stage
+from rebinding.experiments.circuit.paths import PAPER, PAPER_LITERAL, NoisePairs, PathSettings, Stage, score_stage
 from rebinding.experiments.circuit.pruning import Score, over_orders
 from rebinding.experiments.circuit.random_circuits import draw_circuits
 from rebinding.experiments.circuit.request import (
@@ -24,7 +24,7 @@ from rebinding.experiments.circuit.request import (
     Paths,
     Pruning,
 )
-from rebinding.paper.circuit import Circuit, Owner
+from rebinding.paper.circuit import Circuit, Head, Owner
 from rebinding.paper.rows.circuit import ORDERS
 from rebinding.study.bench import DISCOVERY, EVALUATION, MEANS, PRUNING, Bench, averages, measures
 from rebinding.subjects import Subject

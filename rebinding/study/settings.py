@@ -16,13 +16,13 @@ class Settings:
     `remote`: models run on NDIF, and none of their weights are needed here."""
 
     models: tuple[Asked, ...]
-    samples: int | None
-    design: DesignName
-    circuit: str | None
-    dtype: str | None
-    device: str
-    remote: bool
-    store: Store | None
-    report: Path | None
-    strict: bool
-    skip_unavailable: bool
+    samples: int | None = None
+    design: DesignName = "published"
+    circuit: str | None = None
+    dtype: str | None = None
+    device: str = "auto"
+    remote: bool = False
+    store: Store | None = None
+    report: Path | None = None
+    strict: bool = False
+    skip_unavailable: bool = False

@@ -10,8 +10,9 @@ from typing import Any
 from rebinding.evidence import Evidence
 from rebinding.experiments.binding.cases import every_pair
 from rebinding.experiments.binding.conditions import Condition, control_heads
-from rebinding.experiments.binding.directions import Directions, Head, Point, measure_directions
+from rebinding.experiments.binding.directions import Directions, Point, measure_directions
 from rebinding.experiments.binding.shifts import run_binding
+from rebinding.paper.circuit import Head
 from rebinding.planted import build
 from rebinding.planted.tokenizer import build_tokenizer
 from rebinding.surgery import Surgeon, TorchSurgeon, derive

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from rebinding.experiments.binding.conditions import WRONG_HEADS
-from rebinding.experiments.binding.directions import Head
 from rebinding.experiments.binding.measures import masses
+from rebinding.paper.circuit import Head
 from rebinding.surgery.sites import Scope
 from tests.binding.setup import Bench, random_model
 from tests.close import FELT, allowance

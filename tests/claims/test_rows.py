@@ -10,13 +10,13 @@ import pytest
 
 from rebinding.paper.claim import Claim
 from rebinding.planted import MECHANISMS, VARIANTS
-from rebinding.planted.truth import Verdict, truth_of
+from rebinding.planted.truth import Wanted, truth_of
 
 SECTIONS = ("tracing", "circuit", "roles", "binding", "robustness")
-BOTH: tuple[Verdict, ...] = ("REPLICATED", "NOT REPLICATED")
+BOTH: tuple[Wanted, ...] = ("REPLICATED", "NOT REPLICATED")
 UNIDENTIFIED = "the paper does not say which control it printed, and a number of something else cannot be refuted"
 REPORTS = "it claims nothing; three findings are held against what was planted"
-NEVER: dict[tuple[str, Verdict], str] = {
+NEVER: dict[tuple[str, Wanted], str] = {
     ("circuit.chain.D_q_C", "NOT REPLICATED"): "frozen, nothing leads from the swap to the question's box in any model",
     ("binding.table.random.dR", "NOT REPLICATED"): UNIDENTIFIED,
     ("binding.table.random.dlogit", "NOT REPLICATED"): UNIDENTIFIED,

@@ -10,8 +10,7 @@ import torch
 
 from rebinding.evidence.activations import Activations
 from rebinding.evidence.store import Store, StoreWarning
-from rebinding.experiments.binding.directions import Head
-from rebinding.paper.circuit import Circuit
+from rebinding.paper.circuit import Circuit, Head
 from rebinding.planted import build
 from rebinding.study import Bench, binding, circuit
 from rebinding.subjects import Subject, load

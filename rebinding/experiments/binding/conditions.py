@@ -10,9 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rebinding.experiments.binding.directions import Directions, Head, by_layer, published_noise, unit_noise
+from rebinding.experiments.binding.directions import Directions, by_layer, published_noise, unit_noise
 from rebinding.experiments.binding.kinds import KINDS, KeyKind
 from rebinding.experiments.seeds import MATCHED, PUBLISHED_NOISE
+from rebinding.paper.circuit import Head
 from rebinding.surgery import Anatomy, SurgeryError
 from rebinding.surgery.sites import Scope
 

@@ -20,10 +20,10 @@ from torch import Tensor
 from rebinding.experiments.binding.kinds import KINDS, KeyKind
 from rebinding.experiments.readout import BLOCK, blocks
 from rebinding.experiments.tokens import positions, token_batch
+from rebinding.paper.circuit import Head
 from rebinding.surgery import Anatomy, Read, Site, Surgeon, SurgeryError
 from rebinding.world.prompts import Encoded
 
-Head: TypeAlias = tuple[int, int]
 Point: TypeAlias = Literal["raw", "rope"]
 SITES: Mapping[Point, tuple[Site, Site]] = {"raw": ("q", "k"), "rope": ("q_rot", "k_rot")}
 """The sites of queries and keys at each point."""

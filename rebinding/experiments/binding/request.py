@@ -10,8 +10,9 @@ from rebinding.evidence import Kind, PromptSet, Request
 from rebinding.evidence.request import Facet
 from rebinding.experiments.binding.cases import Slots
 from rebinding.experiments.binding.conditions import Condition
-from rebinding.experiments.binding.directions import Head, Point
+from rebinding.experiments.binding.directions import Point
 from rebinding.experiments.binding.kinds import BINDING, DIRECTIONS
+from rebinding.paper.circuit import Head
 from rebinding.surgery.sites import Scope
 
 

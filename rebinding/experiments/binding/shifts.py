@@ -25,11 +25,12 @@ from torch import Tensor
 from rebinding.evidence import Evidence
 from rebinding.experiments.binding.cases import Cases, Slots, cases_of
 from rebinding.experiments.binding.conditions import PUBLISHED_CONDITIONS, Condition, Shift, shift_of
-from rebinding.experiments.binding.directions import SITES, Directions, Head, averaged_in_groups, by_layer
+from rebinding.experiments.binding.directions import SITES, Directions, averaged_in_groups, by_layer
 from rebinding.experiments.binding.kinds import BINDING, KINDS
 from rebinding.experiments.readout import BLOCK, blocks, logits_of
 from rebinding.experiments.seeds import MATCHED
 from rebinding.experiments.tokens import positions, token_batch
+from rebinding.paper.circuit import Head
 from rebinding.surgery import Edit, Read, Surgeon, SurgeryError
 from rebinding.surgery.sites import Scope
 from rebinding.world.prompts import Encoded

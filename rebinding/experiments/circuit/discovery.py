@@ -11,11 +11,11 @@ import pandas as pd
 
 from rebinding.evidence import Evidence
 from rebinding.evidence.store import Shelf
-from rebinding.experiments.circuit.paths import PAPER, Head, NoisePairs, PathSettings, Stage, score_stage
-from rebinding.paper.circuit import Circuit, CircuitHead
+from rebinding.experiments.circuit.paths import PAPER, NoisePairs, PathSettings, Stage, score_stage
+from rebinding.paper.circuit import Circuit, CircuitHead, Head
 from rebinding.surgery import Surgeon
 
-Rule: TypeAlias = Literal["negative", "published"]
+Selection: TypeAlias = Literal["negative", "published"]
 """`negative`: only scores clearly below zero are selected. `published`: the k lowest, whatever they are."""
 
 LEAST = 1e-3
@@ -66,7 +66,7 @@ def _by_head(rows: pd.DataFrame, values: pd.Series[float]) -> pd.DataFrame:
 
 
 def select(
-    table: pd.DataFrame, keep: int, *, rule: Rule = "negative", least: float = LEAST, exclude: Sequence[Head] = ()
+    table: pd.DataFrame, keep: int, *, rule: Selection = "negative", least: float = LEAST, exclude: Sequence[Head] = ()
 ) -> list[Head]:
     """The `keep` most negative heads, ties broken by (layer, head); those of earlier groups left out if `exclude`d.
 
@@ -85,7 +85,7 @@ def discover(
     stages: Sequence[Stage] = PAPER,
     *,
     settings: PathSettings | None = None,
-    rule: Rule = "negative",
+    rule: Selection = "negative",
     least: float = LEAST,
     distinct: bool = False,
     described: dict[str, Any] | None = None,
@@ -108,7 +108,7 @@ def discover_by(
     score: Callable[[Stage, Sequence[Head]], Evidence],
     stages: Sequence[Stage] = PAPER,
     *,
-    rule: Rule = "negative",
+    rule: Selection = "negative",
     least: float = LEAST,
     distinct: bool = False,
     described: dict[str, Any] | None = None,

@@ -32,14 +32,13 @@ from rebinding.evidence.store import Shelf
 from rebinding.experiments.circuit.kinds import PATHS
 from rebinding.experiments.circuit.patching import Block, Component, receiver_run, sender_run
 from rebinding.experiments.tokens import positions, token_batch
+from rebinding.paper.circuit import Head
 from rebinding.paper.numbers import Group
 from rebinding.surgery import Read, Recording, Surgeon
 from rebinding.surgery.sites import Scope
 from rebinding.world.prompts import Encoded
 
 Frozen: TypeAlias = Literal["all", "none"]
-Head: TypeAlias = tuple[int, int]
-"""(layer, head)."""
 
 
 @dataclass(frozen=True)

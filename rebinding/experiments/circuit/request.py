@@ -9,8 +9,8 @@ from typing import ClassVar, Literal, TypeAlias
 from rebinding.evidence import Kind, PromptSet, Request
 from rebinding.evidence.request import Facet
 from rebinding.experiments.circuit.kinds import ABILITY, ABLATION, MEANS, PATHS, PRUNING
-from rebinding.experiments.circuit.paths import Head, PathSettings, Stage
-from rebinding.paper.circuit import CircuitHead
+from rebinding.experiments.circuit.paths import PathSettings, Stage
+from rebinding.paper.circuit import CircuitHead, Head
 
 Beside: TypeAlias = Literal["groups", "heads", "random"]
 """What is measured beside the circuit: it without each group and random ones; it without each head; random ones."""

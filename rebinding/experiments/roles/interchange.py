@@ -26,10 +26,11 @@ import torch
 from torch import Tensor
 
 from rebinding.evidence import Evidence
-from rebinding.experiments.binding.directions import Head, by_layer
+from rebinding.experiments.binding.directions import by_layer
 from rebinding.experiments.readout import BLOCK, blocks, logits_of, moved
 from rebinding.experiments.roles.kinds import ROLES, WHOLE_GROUP, WORDS
 from rebinding.experiments.tokens import positions, token_batch
+from rebinding.paper.circuit import Head
 from rebinding.paper.numbers import ROLE_OF_GROUP, Group
 from rebinding.surgery import Edit, Read, Recording, Site, Surgeon, SurgeryError
 from rebinding.world.prompts import Encoded

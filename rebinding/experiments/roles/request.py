@@ -8,9 +8,9 @@ from typing import ClassVar, Literal, TypeAlias
 
 from rebinding.evidence import Kind, PromptSet, Request
 from rebinding.evidence.request import Facet
-from rebinding.experiments.binding.directions import Head
 from rebinding.experiments.roles.interchange import Mode
 from rebinding.experiments.roles.kinds import ROLES
+from rebinding.paper.circuit import Head
 from rebinding.paper.numbers import Group
 
 Counterfactual: TypeAlias = Literal["pointer", "content_control"]
