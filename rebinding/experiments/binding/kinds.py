@@ -14,6 +14,6 @@ BINDING = Kind(
     "binding",
     ("prompt", "i", "j", "correct", "condition", "draw", "layer", "head", "moved"),
     numbered=r"(before|after)_(box|object|logit)_\d+",
-    edits=("condition",),
+    edits=(),  # a direction measured to be nothing is a finding; together they must move something
 )
 DIRECTIONS = Kind("directions", ())
