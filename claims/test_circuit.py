@@ -11,7 +11,7 @@ from claims.parts import over_random
 from claims.rows import judges
 from rebinding.evidence import Evidence
 from rebinding.experiments.circuit.summary import (
-    left,
+    left_by_order,
     lost,
     of_circuit,
     of_random,
@@ -35,7 +35,6 @@ from rebinding.paper.rows.circuit import (
     MINIMAL,
     NO_FLOOR,
     NULL,
-    ORDERS,
     RECOVERS,
 )
 from rebinding.study.study import Study
@@ -128,7 +127,7 @@ def test_the_answer_survives_without_e(claim: Claim, study: Study) -> Verdict:
 
 @judges(COMPACT)
 def test_the_circuit_is_small(claim: Claim, study: Study) -> Verdict:
-    shares = np.array([left(study.pruning(), order).pairs / study.all_heads for order in range(ORDERS)])
+    shares = np.array([one.pairs / study.all_heads for one in left_by_order(study.pruning())])
     paper = study.printed("heads.share")
     if paper is None:
         return not_applicable(claim.kind, "the paper prints no number for this model")
@@ -137,7 +136,7 @@ def test_the_circuit_is_small(claim: Claim, study: Study) -> Verdict:
 
 @judges(E_EMPTY, E_PRESENT)
 def test_what_pruning_leaves_of_e(claim: Claim, study: Study) -> Verdict:
-    kept = [left(study.pruning(), order).group("E") for order in range(ORDERS)]
+    kept = [one.group("E") for one in left_by_order(study.pruning())]
     return emptiness(kept[0], empty=claim is E_EMPTY, selections=kept[1:])
 
 

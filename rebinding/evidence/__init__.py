@@ -2,6 +2,6 @@
 
 from rebinding.evidence.evidence import Evidence, EvidenceError, merge
 from rebinding.evidence.kinds import Kind
-from rebinding.evidence.request import PromptSet, Request
+from rebinding.evidence.request import OnPrompts, PromptSet, Request
 
-__all__ = ["Evidence", "EvidenceError", "Kind", "PromptSet", "Request", "merge"]
+__all__ = ["Evidence", "EvidenceError", "Kind", "OnPrompts", "PromptSet", "Request", "merge"]

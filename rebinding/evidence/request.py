@@ -100,3 +100,18 @@ class Request:
         """What it is, in a line."""
         told = ", ".join(f"{name} {value}" for name, value in self.facets.items() if value is not None)
         return f"{self.KIND.name}: {told}, N {self.n}"
+
+
+@dataclass(frozen=True)
+class OnPrompts(Request):
+    """A request on one set of prompts, each of them a unit, unless a kind says otherwise."""
+
+    prompts: PromptSet
+
+    @property
+    def n(self) -> int:
+        return len(self.prompts.ids)
+
+    @property
+    def facets(self) -> Mapping[str, Facet]:
+        return self.prompts.facets

@@ -23,7 +23,8 @@ def gates_of(request: Request, evidence: Evidence) -> Iterator[Gate]:
         yield edits_moved(np.atleast_1d(np.asarray(changes, dtype=np.float64)))
 
 
-def aligned_pairs(bench: Bench, pairs: PromptSet) -> Gate:
-    """Whether the two prompts of every pair have as many tokens."""
-    drawn = bench.drawn(pairs)
-    return equal_lengths([len(one) for one in drawn.prompts], [len(one) for one in drawn.others])
+def aligned_pairs(bench: Bench, prompts: PromptSet) -> Gate:
+    """Whether the two prompts of every pair have as many tokens; prompts without counterfactuals always do."""
+    drawn = bench.drawn(prompts)
+    own = [len(one) for one in drawn.prompts] if drawn.others else []
+    return equal_lengths(own, [len(one) for one in drawn.others])

@@ -25,16 +25,19 @@ from rebinding.experiments.circuit.request import (
     Pruning,
 )
 from rebinding.paper.circuit import Circuit, Head, Owner
-from rebinding.paper.rows.circuit import ORDERS
 from rebinding.study.bench import DISCOVERY, EVALUATION, MEANS, PRUNING, Bench, averages, measures
+from rebinding.study.drawing import Drawn
 from rebinding.subjects import Subject
 from rebinding.world.designs import Design, DesignName
+from rebinding.world.prompts import Encoder
 
 FOUND_ON: DesignName = "partner_second"
 NOISE = "independent"
 PROMPTS_OF_MEANS = {"published": 100, "partner_second": 100, "counterbalanced": 108}
 """As published; three whole blocks of the counterbalanced design."""
 DRAWS = 10
+ORDERS = 8
+"""Walks of pruning, in the published order and in shuffled ones."""
 STAGES: dict[str, Stage] = {stage.group: stage for stage in PAPER} | {"D literal": PAPER_LITERAL[3]}
 Ask: TypeAlias = Callable[[Paths], Evidence]
 
@@ -87,17 +90,21 @@ def discovered(pairs: PromptSet, ask: Ask) -> Discovery:
 
 @measures(Paths, in_blocks=True)
 def measure_paths(bench: Bench, asked: Paths) -> Evidence:
-    where = _scene(bench, asked.pairs)
+    where = _kept_pairs(bench, asked.prompts)
     return score_stage(bench.surgeon, where, asked.stage, asked.receivers, settings=asked.how, shelf=bench.shelf)
 
 
-def _scene(bench: Bench, pairs: PromptSet) -> NoisePairs:
-    """Kept from stage to stage, because it remembers its recordings."""
+def _kept_pairs(bench: Bench, pairs: PromptSet) -> NoisePairs:
+    """Kept from stage to stage, because they remember their recordings."""
     if pairs not in bench.noise_pairs:
-        drawn = bench.drawn(pairs)
-        labels = torch.tensor([bench.encoder.answer_token(one.prompt.answer) for one in drawn.prompts])
-        bench.noise_pairs[pairs] = NoisePairs(pairs.ids, drawn.prompts, drawn.others, labels)
+        bench.noise_pairs[pairs] = with_labels(bench.encoder, bench.drawn(pairs))
     return bench.noise_pairs[pairs]
+
+
+def with_labels(encoder: Encoder, drawn: Drawn) -> NoisePairs:
+    """Drawn clean and noise prompts, with the answers of the clean ones."""
+    labels = torch.tensor([encoder.answer_token(one.prompt.answer) for one in drawn.prompts])
+    return NoisePairs(drawn.asked.ids, drawn.prompts, drawn.others, labels)
 
 
 # ablation

@@ -21,7 +21,7 @@ def interchanged(
 
 @measures(Interchange)
 def measure_interchange(bench: Bench, asked: Interchange) -> Evidence:
-    pairs = [RolePair(number, own, other) for number, own, other in bench.drawn(asked.pairs).pairs]
+    pairs = [RolePair(number, own, other) for number, own, other in bench.drawn(asked.prompts).pairs]
     return run_roles(
         bench.surgeon,
         pairs,

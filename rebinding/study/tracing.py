@@ -30,10 +30,10 @@ def measure_map(bench: Bench, asked: TracingMap) -> Evidence:
     return trace_design(
         bench.surgeon,
         bench.encoder,
-        bench.plan(asked.pairs),
+        bench.plan(asked.prompts),
         mode=asked.mode,
-        n=asked.prompts,
-        first_id=asked.pairs.ids[0],
+        n=asked.wanted,
+        first_id=asked.prompts.ids[0],
         roles=asked.roles,
         shelf=bench.shelf,
     )
@@ -46,5 +46,5 @@ def diagnosed(bench: Bench, drawn: Design, n: int) -> ReadoutDiagnostic:
 
 @measures(ReadoutDiagnostic)
 def measure_diagnostic(bench: Bench, asked: ReadoutDiagnostic) -> Evidence:
-    first, plan = asked.pairs.ids[0], bench.plan(asked.pairs)
+    first, plan = asked.prompts.ids[0], bench.plan(asked.prompts)
     return diagnose(bench.surgeon, bench.encoder, plan, n=asked.n, first_id=first, shelf=bench.shelf)

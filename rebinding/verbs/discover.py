@@ -7,17 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
-import torch
-
 from rebinding.evidence.store import Shelf, Store, default_root
 from rebinding.experiments.circuit.discovery import LEAST, discover
-from rebinding.experiments.circuit.paths import PAPER, PAPER_LITERAL, Frozen, NoisePairs, PathSettings, Stage
+from rebinding.experiments.circuit.paths import PAPER, PAPER_LITERAL, Frozen, PathSettings, Stage
 from rebinding.paper.circuit import save
-from rebinding.study.circuit import owner_of
+from rebinding.study.circuit import owner_of, with_labels
+from rebinding.study.drawing import draw
 from rebinding.subjects import Subject, load
 from rebinding.surgery.sites import Scope
-from rebinding.world.designs import DESIGNS, NOISE_KINDS, Design, design
-from rebinding.world.prompts import Encoder
+from rebinding.world.designs import DESIGNS, NOISE_KINDS, design
 
 STAGES = {"paper": PAPER, "paper-literal": PAPER_LITERAL}
 
@@ -56,7 +54,8 @@ def run(options: argparse.Namespace) -> int:
     subject = load(options.model, dtype=options.dtype, device=options.device)
     drawn = design(options.design, boxes=options.boxes, tokenizer=subject.tokenizer)
     ids = range(options.first_id, options.first_id + options.samples)
-    found_on = noise_pairs_of(subject.encoder(), drawn, ids, options.noise)
+    encoder = subject.encoder()
+    found_on = with_labels(encoder, draw(encoder, drawn, ids, ("noise", options.noise)))
     found = discover(
         subject.surgeon(),
         found_on,
@@ -90,15 +89,6 @@ def kept_heads(stages: tuple[Stage, ...], given: str | None) -> tuple[Stage, ...
     if len(counts) != len(stages) or min(counts) < 1:
         raise ValueError(f"--keep {given}: give {len(stages)} positive numbers, one a stage, such as 50,50,25,10,10")
     return tuple(replace(stage, keep=count) for stage, count in zip(stages, counts, strict=True))
-
-
-def noise_pairs_of(encoder: Encoder, drawn: Design, ids: range, noise: str) -> NoisePairs:
-    """Clean and noise prompts of some ids, with their answers."""
-    pairs = [drawn.noise(number, noise) for number in ids]  # type: ignore[arg-type]  # argparse checked the choice
-    clean = encoder.encode(pair.original for pair in pairs)
-    corrupt = encoder.encode(pair.counterfactual for pair in pairs)
-    labels = torch.tensor([encoder.answer_token(pair.original.answer) for pair in pairs])
-    return NoisePairs(tuple(ids), tuple(clean), tuple(corrupt), labels)
 
 
 def _shelf(subject: Subject, root: Path | None) -> Shelf:

@@ -110,7 +110,7 @@ def no_effect(
     needed = None
     if outcome == "INCONCLUSIVE":
         needed = needed_units(lambda other: no_effect_outcomes(other, margin, level, about), ours)
-    found = reported("no-effect", outcome, ours, margin=margin, origin=about, level=level, needed=needed)
+    found = with_numbers("no-effect", outcome, ours, margin=margin, origin=about, level=level, needed=needed)
     return replace(found, sample=per_unit(values))
 
 
@@ -128,7 +128,7 @@ def prepared(
     return estimate(sample, unit=unit, support=support)
 
 
-def reported(
+def with_numbers(
     kind: Rule,
     outcome: Outcome,
     ours: Estimate,
@@ -174,7 +174,7 @@ def _effect(
     needed = None
     if outcome == "INCONCLUSIVE":
         needed = needed_units(lambda other: effect_outcomes(other, margin, level, above), ours)
-    found = reported(kind, outcome, ours, margin=margin, origin=above, level=level, needed=needed)
+    found = with_numbers(kind, outcome, ours, margin=margin, origin=above, level=level, needed=needed)
     return replace(found, sample=per_unit(sample))
 
 

@@ -11,7 +11,7 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from rebinding.verdicts.effects import Support, effect_outcomes, prepared, reported
+from rebinding.verdicts.effects import Support, effect_outcomes, prepared, with_numbers
 from rebinding.verdicts.estimates import Array, Estimate
 from rebinding.verdicts.outcome import Outcome, Outcomes, Verdict, per_unit
 from rebinding.verdicts.power import needed_units
@@ -39,7 +39,7 @@ def effect_somewhere(
     needed = None
     if outcome == "INCONCLUSIVE":
         needed = needed_units(partial(effect_outcomes, margin=margin, level=level, tests=places), at_peak)
-    verdict = reported(
+    verdict = with_numbers(
         "effect",
         outcome,
         at_peak,

@@ -15,8 +15,10 @@ from rebinding.experiments.circuit.pruning import prune_published
 from rebinding.experiments.circuit.random_circuits import draw_circuits
 from rebinding.paper.circuit import Circuit
 from rebinding.planted import Plant, build
+from rebinding.study.circuit import with_labels
+from rebinding.study.drawing import draw
 from rebinding.surgery import TorchSurgeon, derive
-from rebinding.verbs.discover import kept_heads, noise_pairs_of
+from rebinding.verbs.discover import kept_heads
 from rebinding.world.designs import design
 from rebinding.world.prompts import Encoded, Encoder
 
@@ -49,7 +51,8 @@ def found_groups(
 ) -> dict[str, list[tuple[int, int]]]:
     """Group -> heads, as discovered with the plant's own k."""
     sizes = ",".join(str(len(planted_groups(architecture)[stage.group])) for stage in stages)
-    scene = noise_pairs_of(Encoder(plant(architecture).tokenizer), design(name), range(n), noise)
+    encoder = Encoder(plant(architecture).tokenizer)
+    scene = with_labels(encoder, draw(encoder, design(name), range(n), ("noise", noise)))
     settings = PathSettings(frozen, "head")  # type: ignore[arg-type]  # a test parameter
     found = discover(surgeon(architecture), scene, kept_heads(tuple(stages), sizes), settings=settings)
     return {name: sorted(found.circuit.group(name)) for name in found.circuit.groups}
@@ -62,7 +65,8 @@ def test_discovery_returns_the_planted_heads(architecture: str) -> None:
     Planted heads move the answer's probability by a quarter at least, decoys by 1e-5 at most.
     """
     assert found_groups(architecture, "partner_second", "independent") == planted_groups(architecture)
-    scene = noise_pairs_of(Encoder(plant(architecture).tokenizer), design("partner_second"), range(16), "independent")
+    encoder = Encoder(plant(architecture).tokenizer)
+    scene = with_labels(encoder, draw(encoder, design("partner_second"), range(16), ("noise", "independent")))
     wide = discover(surgeon(architecture), scene, PAPER).circuit
     assert {(head.layer, head.head) for head in wide.heads} <= {
         pair for one in planted_groups(architecture).values() for pair in one

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +15,7 @@ from tests.mutants.bench import copy_of_the_tree
 
 ROOT = Path(__file__).parents[2]
 REGISTRIES = 2
-IMPORTS = "from rebinding.experiments.looks import LOOKS\nfrom rebinding.report.figures.looks import looks\n"
+IMPORTS = "from rebinding.experiments.looks.kinds import LOOKS\nfrom rebinding.report.figures.looks import looks\n"
 
 
 def blocks() -> dict[str, str]:
@@ -30,6 +31,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for place, text in blocks().items():
         if place.endswith(".py") and " " not in place:
             assert not (there / place).exists(), "an experiment is files of its own"
+            (there / place).parent.mkdir(exist_ok=True)
             (there / place).write_text(text)
         else:
             path = there / place.rpartition(" in ")[2]
@@ -37,12 +39,13 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
             assert plates.rstrip().endswith(")")
             head, between, rest = plates.partition("from rebinding.report.folder")
             path.write_text(head + IMPORTS + between + rest.rstrip().removesuffix(")") + text + ")\n")
+    shutil.copytree(ROOT / "tests" / "rooms", there / "tests" / "rooms")
     return there
 
 
 def test_it_touches_its_own_files_and_at_most_two_registries() -> None:
     assert sum(not place.endswith(".py") or " " in place for place in blocks()) <= REGISTRIES
-    assert len(blocks()) == 6
+    assert len(blocks()) == 9
 
 
 def judge(tree: Path, *more: str) -> subprocess.CompletedProcess[str]:
@@ -60,6 +63,12 @@ def test_the_experiment_comes_out_on_the_page(tree: Path) -> None:
     page = (tree / "out" / "index.html").read_text("utf-8")
     assert "What group A looks at" in page
     assert "attention on the answer" in page
+
+
+def test_it_keeps_to_the_rooms(tree: Path) -> None:
+    command = [sys.executable, "-m", "pytest", "tests/rooms", "-q", "-p", "no:cacheprovider"]
+    done = subprocess.run(command, cwd=tree, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-3000:]
 
 
 def test_it_notices_the_wrong_token(tree: Path) -> None:

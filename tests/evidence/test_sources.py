@@ -59,3 +59,10 @@ def test_a_module_that_is_not_there() -> None:
     with pytest.raises(ModuleNotFoundError, match=r"rebinding\.nowhere"):
         code_hash("rebinding.nowhere")
     assert sources("numpy.random") == {}
+
+
+@pytest.mark.parametrize("section", ["tracing", "circuit", "roles", "binding"])
+def test_no_sentence_and_no_rule_decides_what_evidence_is(section: str) -> None:
+    """A row said otherwise, or judged by another rule, rests on the evidence that is there."""
+    found = sources(f"rebinding.study.{section}")
+    assert not [name for name in found if name.startswith(("rebinding.paper.rows", "rebinding.verdicts"))]

@@ -37,8 +37,10 @@ DRAWN_FROM = ("kinds", "summary", "measures", "panels", "seeds")
 """What the report reads of experiments: which columns there are, and the numbers that sum evidence up."""
 NO_TORCH = ("world", "paper", "verdicts")
 """Rooms that need no tensors. (Evidence has activations.)"""
-JUDGES = ("rebinding.paper", "rebinding.evidence", "rebinding.verdicts", "rebinding.study.study", "claims")
+SEEN = ("rebinding.paper", "rebinding.evidence", "rebinding.verdicts", "rebinding.study", "claims")
 """What a test of a claim may import; and summaries of experiments."""
+HIDDEN = tuple(f"rebinding.study.{name}" for name in ("asked", "bench", "case", "plants", "settings"))
+"""What it may not, though it lies there: how a model is loaded, and what was planted in it."""
 
 
 def room(name: str) -> str | None:
@@ -89,15 +91,14 @@ def test_the_report_computes_nothing() -> None:
     assert not {one for one in asked if one.rpartition(".")[2] not in DRAWN_FROM}
 
 
+def seen(name: str) -> bool:
+    """Whether a test of a claim may import it."""
+    if not name.startswith(("rebinding", "fixtures", "claims")):
+        return True
+    return name.endswith(".summary") or (name.startswith(SEEN) and not name.startswith(HIDDEN))
+
+
 def test_claims_see_study_evidence_and_verdicts() -> None:
     claims = [name for name in trees() if name.startswith("claims.test_") and name != "claims.test_generator"]
-    assert len(claims) == 5
-    wrong = [
-        (name, one)
-        for name in claims
-        for one in imported(name)
-        if one.startswith(("rebinding", "fixtures", "claims"))
-        and not one.startswith(JUDGES)
-        and not one.endswith(".summary")
-    ]
-    assert not wrong
+    assert len(claims) >= 5
+    assert not [(name, one) for name in claims for one in imported(name) if not seen(one)]

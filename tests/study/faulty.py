@@ -8,10 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pytest
 
 from rebinding.evidence import Evidence
 from rebinding.experiments.roles import interchange
 from rebinding.study import bench, drawing
+
+PATCH = pytest.MonkeyPatch()
 
 
 def overflow(found: Evidence) -> Evidence:
@@ -35,7 +38,7 @@ def in_evidence(change: Callable[[Evidence], Evidence]) -> None:
         found = measured(self, request)
         return change(found) if found.experiment == "roles" else found
 
-    bench.Bench.measured = changed  # type: ignore[method-assign]
+    PATCH.setattr(bench.Bench, "measured", changed)
 
 
 def patch_with_itself() -> None:
@@ -50,7 +53,7 @@ def patch_with_itself() -> None:
         own.append(read(surgeon, recording, prompts, heads, place))
         return own[-1]
 
-    interchange._read = changed
+    PATCH.setattr(interchange, "_read", changed)
 
 
 def longer() -> None:
@@ -61,7 +64,7 @@ def longer() -> None:
         found = draw(*given, **more)
         return replace(found, others=tuple(replace(one, ids=(*one.ids, 0)) for one in found.others))
 
-    bench.draw = changed  # type: ignore[attr-defined]
+    PATCH.setattr(bench, "draw", changed)
 
 
 FAULTS: dict[str, Callable[[], None]] = {

@@ -118,7 +118,7 @@ def _longer(subject: Subject) -> Any:
         shifted = [{role: at + 1 for role, at in one.roles.items()} for one in found]
         return [replace(one, ids=(one.ids[0], *one.ids), roles=at) for one, at in zip(found, shifted, strict=True)]
 
-    encoder.encode = changed  # type: ignore[method-assign]
+    pytest.MonkeyPatch().setattr(encoder, "encode", changed)
     return encoder
 
 
@@ -160,7 +160,7 @@ def test_roles_are_those_of_every_prompt(bench: Bench) -> None:
     asked = tracing.traced(bench, drawn, "context_and_swap", ("context_asked", "readout"), 9)
     rows = at(bench.measured(asked).rows, "context_asked")
     own = {}
-    for item, prompt in zip(bench.drawn(asked.pairs).items, bench.drawn(asked.pairs).prompts, strict=True):
+    for item, prompt in zip(bench.drawn(asked.prompts).items, bench.drawn(asked.prompts).prompts, strict=True):
         own[item.id] = prompt.roles["context_asked"]
     assert rows["prompt"].nunique() == 9
     assert len(set(rows["token"])) > 1

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from rebinding.evidence import Kind, PromptSet, Request
+from rebinding.evidence import Kind, OnPrompts, PromptSet, Request
 from rebinding.evidence.request import Facet
 from rebinding.experiments.binding.cases import Slots
 from rebinding.experiments.binding.conditions import Condition
@@ -35,24 +35,19 @@ class MeanVectors(Request):
 
 
 @dataclass(frozen=True)
-class Shifts(Request):
+class Shifts(OnPrompts):
     """Queries and keys of some heads shifted from slot i to slot j along their directions.
 
     `variation` is what this way of doing it is called; what it is stands in the other fields.
     """
 
     KIND: ClassVar[Kind] = BINDING
-    prompts: PromptSet
     directions: MeanVectors
     variation: str
     slots: tuple[Slots, ...]
     conditions: tuple[Condition, ...]
     scope: Scope
     draws: int
-
-    @property
-    def n(self) -> int:
-        return len(self.prompts.ids)
 
     @property
     def facets(self) -> Mapping[str, Facet]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal, TypeAlias
 
-from rebinding.evidence import Kind, PromptSet, Request
+from rebinding.evidence import Kind, OnPrompts
 from rebinding.evidence.request import Facet
 from rebinding.experiments.circuit.kinds import ABILITY, ABLATION, MEANS, PATHS, PRUNING
 from rebinding.experiments.circuit.paths import PathSettings, Stage
@@ -17,51 +17,28 @@ Beside: TypeAlias = Literal["groups", "heads", "random"]
 
 
 @dataclass(frozen=True)
-class Ability(Request):
+class Ability(OnPrompts):
     """The unedited model."""
 
     KIND: ClassVar[Kind] = ABILITY
-    prompts: PromptSet
-
-    @property
-    def n(self) -> int:
-        return len(self.prompts.ids)
-
-    @property
-    def facets(self) -> Mapping[str, Facet]:
-        return self.prompts.facets
 
 
 @dataclass(frozen=True)
-class Means(Request):
+class Means(OnPrompts):
     """The mean of z over prompts, by layer, token and head: what ablated heads are held at."""
 
     KIND: ClassVar[Kind] = MEANS
-    prompts: PromptSet
-
-    @property
-    def n(self) -> int:
-        return len(self.prompts.ids)
-
-    @property
-    def facets(self) -> Mapping[str, Facet]:
-        return self.prompts.facets
 
 
 @dataclass(frozen=True)
-class Ablation(Request):
+class Ablation(OnPrompts):
     """The full model and a circuit with all other heads held at their means, and beside it others."""
 
     KIND: ClassVar[Kind] = ABLATION
-    prompts: PromptSet
     means: Means
     circuit: tuple[CircuitHead, ...]
     beside: Beside
     draws: int
-
-    @property
-    def n(self) -> int:
-        return len(self.prompts.ids)
 
     @property
     def facets(self) -> Mapping[str, Facet]:
@@ -69,11 +46,10 @@ class Ablation(Request):
 
 
 @dataclass(frozen=True)
-class Pruning(Request):
+class Pruning(OnPrompts):
     """The published walk over a circuit, in its own order and in shuffled ones."""
 
     KIND: ClassVar[Kind] = PRUNING
-    prompts: PromptSet
     means: Means
     circuit: tuple[CircuitHead, ...]
     orders: int
@@ -88,20 +64,15 @@ class Pruning(Request):
 
 
 @dataclass(frozen=True)
-class Paths(Request):
+class Paths(OnPrompts):
     """Path patching of one stage: every head as a sender to the given receivers."""
 
     KIND: ClassVar[Kind] = PATHS
-    pairs: PromptSet
     stage: Stage
     receivers: tuple[Head, ...]
     how: PathSettings
 
     @property
-    def n(self) -> int:
-        return len(self.pairs.ids)
-
-    @property
     def facets(self) -> Mapping[str, Facet]:
         literal = f"{self.stage.group} to {self.stage.component or 'logits'} at {self.stage.at or 'readout'}"
-        return {"stage": literal, "receivers": len(self.receivers), **self.pairs.facets}
+        return {"stage": literal, "receivers": len(self.receivers), **self.prompts.facets}

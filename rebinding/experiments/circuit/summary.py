@@ -57,6 +57,11 @@ def left(pruning: Evidence, order: int = 0) -> Circuit:
     return Circuit(tuple(CircuitHead(str(g), int(layer), int(head), str(role)) for g, layer, head, role in listed))
 
 
+def left_by_order(pruning: Evidence) -> list[Circuit]:
+    """What each walk leaves, the published order first."""
+    return [left(pruning, int(order)) for order in sorted(pruning.rows["order"].unique())]
+
+
 def lost(evidence: Evidence, heads: Sequence[tuple[int, int]]) -> Array:
     """By how much of itself the answer's probability falls, mean over some senders, by prompt."""
     rows = evidence.rows[pd.MultiIndex.from_frame(evidence.rows[["layer", "head"]]).isin(list(heads))]

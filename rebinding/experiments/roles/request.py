@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal, TypeAlias
 
-from rebinding.evidence import Kind, PromptSet, Request
+from rebinding.evidence import Kind, OnPrompts
 from rebinding.evidence.request import Facet
 from rebinding.experiments.roles.interchange import Mode
 from rebinding.experiments.roles.kinds import ROLES
@@ -18,18 +18,13 @@ Counterfactual: TypeAlias = Literal["pointer", "content_control"]
 
 
 @dataclass(frozen=True)
-class Interchange(Request):
+class Interchange(OnPrompts):
     """Every group of a circuit gets the attention that it has in a counterfactual."""
 
     KIND: ClassVar[Kind] = ROLES
-    pairs: PromptSet
     counterfactual: Counterfactual
     mode: Mode
     groups: tuple[tuple[Group, tuple[Head, ...]], ...]
-
-    @property
-    def n(self) -> int:
-        return len(self.pairs.ids)
 
     @property
     def edits(self) -> tuple[str, ...] | None:
@@ -38,4 +33,4 @@ class Interchange(Request):
 
     @property
     def facets(self) -> Mapping[str, Facet]:
-        return {"pairs": self.counterfactual, "mode": self.mode, **self.pairs.facets}
+        return {"pairs": self.counterfactual, "mode": self.mode, **self.prompts.facets}
