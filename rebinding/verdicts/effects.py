@@ -1,11 +1,12 @@
-"""Effect, ordering and no-effect claims: one mean against what counts as nothing.
+"""Effect, ordering and no-effect claims: one mean against one boundary, by two one-sided tests.
 
-`margin` is the smallest change that counts. For "there is an effect":
-    NOT REPLICATED  if the upper 95 % bound stays below the margin, or is not even positive;
-    REPLICATED      otherwise, if the lower 95 % bound is above 0;
+`margin` is the smallest change that counts, and the only boundary there is. For "there is an effect":
+    REPLICATED      if the lower 95 % bound is above the margin;
+    NOT REPLICATED  if the upper 95 % bound is below it;
     INCONCLUSIVE    otherwise.
-So a surely positive but negligible change is no replication, and noise around 0 comes to a decision. For "there is no
-effect": REPLICATED if the 90 % interval lies within +-margin (two one-sided tests), NOT REPLICATED if it lies outside.
+For "there is no effect": REPLICATED if the 90 % interval lies within +-margin, NOT REPLICATED if it lies outside. So a
+wrong decision has at most 5 % on either side, more data always lead to one (unless the truth is the boundary itself),
+and no evidence can satisfy a sentence and its opposite.
 
 Where all examples give the same number the interval is a point. That is real on a model whose mechanism was planted,
 and it is decided: N equal positive values have probability 2^-N under a distribution symmetric about 0 (sign test),
@@ -20,7 +21,7 @@ import numpy.typing as npt
 from scipy import stats
 
 from rebinding.paper.claim import Rule, Unit
-from rebinding.verdicts.estimates import FEWEST_UNITS, Estimate, estimate
+from rebinding.verdicts.estimates import FEWEST_UNITS, Array, Estimate, estimate
 from rebinding.verdicts.outcome import (
     Outcome,
     Outcomes,
@@ -37,12 +38,11 @@ Support = tuple[float, float]
 
 
 def effect_outcomes(ours: Estimate, margin: float, level: float = 0.05, above: float = 0.0, tests: int = 1) -> Outcomes:
-    """The rule for "greater than `above`"; REPLICATED is guarded against being the best of `tests` tries."""
-    high = ours.safe_bounds(1 - 2 * level)[1] - above
-    low = ours.safe_bounds(1 - 2 * level / tests)[0] - above
-    enough = ours.units >= FEWEST_UNITS
-    none = (high < margin) | (high <= 0)
-    return decided((low > 0) & ~none, none, enough=enough)
+    """The rule for "greater than `above` by what counts"; REPLICATED is guarded against being the best of `tests`."""
+    boundary = above + margin
+    high = ours.safe_bounds(1 - 2 * level)[1]
+    low = ours.safe_bounds(1 - 2 * level / tests)[0]
+    return decided(low > boundary, high < boundary, enough=ours.units >= FEWEST_UNITS)
 
 
 def no_effect_outcomes(
@@ -66,7 +66,7 @@ def effect(
     support: Support | None = None,
     level: float = 0.05,
 ) -> Verdict:
-    """Is the mean surely greater than `above`, and the difference not surely smaller than `margin`?"""
+    """Is the mean surely greater than `above`, by what counts?"""
     return _effect("effect", np.asarray(values), margin, above, unit, support, level)
 
 
@@ -154,7 +154,7 @@ def with_numbers(
         n=int(ours.n),
         needed_n=needed,
         against=origin,
-        p_value=_p_value(kind, mean - origin, (low - origin, high - origin), margin, level, int(ours.units)),
+        p_value=_p_value(kind, ours, margin, origin, level),
     )
 
 
@@ -184,22 +184,32 @@ def _meaning(kind: Rule, outcome: Outcome, needed: int | None, positive: bool) -
     if kind == "no-effect":
         return "equivalent within the margin" if outcome == "REPLICATED" else "surely outside the margin"
     if outcome == "REPLICATED":
-        return "surely greater"
+        return "surely greater by what counts"
     return "greater, but surely by less than counts" if positive else "surely not greater by what counts"
 
 
-def _p_value(
-    kind: Rule, mean: float, bounds: tuple[float, float], margin: float, level: float, units: int
-) -> float | None:
-    """One-sided p-value of the rejecting test (effect >= margin, or |effect| <= margin), normal between the bounds."""
-    if units < FEWEST_UNITS:
+def p_below(ours: Estimate, boundary: float, level: float) -> Array:
+    """One-sided p-value of "the mean is at least `boundary`": at most `level` exactly where the bound lies below it."""
+    high = ours.safe_bounds(1 - 2 * level)[1]
+    return _p(boundary - ours.mean, high - ours.mean, level)
+
+
+def p_above(ours: Estimate, boundary: float, level: float) -> Array:
+    """One-sided p-value of "the mean is at most `boundary`"."""
+    low = ours.safe_bounds(1 - 2 * level)[0]
+    return _p(ours.mean - boundary, ours.mean - low, level)
+
+
+def _p(clear: Array, reach: Array, level: float) -> Array:
+    """Normal between the bounds: `clear` is how far the mean is beyond the boundary, `reach` how far its bound is."""
+    share = np.divide(clear, reach, out=np.where(clear > 0, np.inf, -np.inf), where=reach > 0)
+    return np.asarray(stats.norm.sf(stats.norm.isf(level) * share))
+
+
+def _p_value(kind: Rule, ours: Estimate, margin: float, origin: float, level: float) -> float | None:
+    """That of the rejecting test: of an effect of `margin` and more, or of a mean within +-margin."""
+    if int(ours.units) < FEWEST_UNITS:
         return None
-    if kind == "no-effect":
-        clear = abs(mean) - margin
-        reach = mean - bounds[0] if mean > 0 else bounds[1] - mean
-    else:
-        clear = margin - mean
-        reach = bounds[1] - mean
-    if reach <= 0:
-        return 0.0 if clear > 0 else 1.0
-    return float(stats.norm.sf(stats.norm.isf(level) * clear / reach))
+    if kind != "no-effect":
+        return float(p_below(ours, origin + margin, level))
+    return float(min(p_above(ours, origin + margin, level), p_below(ours, origin - margin, level)))

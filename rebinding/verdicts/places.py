@@ -11,8 +11,8 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from rebinding.verdicts.effects import Support, effect_outcomes, prepared, with_numbers
-from rebinding.verdicts.estimates import Array, Estimate
+from rebinding.verdicts.effects import Support, effect_outcomes, p_above, p_below, prepared, with_numbers
+from rebinding.verdicts.estimates import Array, Estimate, estimate
 from rebinding.verdicts.outcome import Outcome, Outcomes, Verdict, per_unit
 from rebinding.verdicts.power import needed_units
 
@@ -49,14 +49,22 @@ def effect_somewhere(
         needed=needed,
         where=f" at place {peak} of {places}",
     )
-    return replace(verdict, sample=per_unit(sample[peak]))
+    together = None if verdict.p_value is None else float(p_below(ours, margin, level).max())
+    return replace(verdict, p_value=together, sample=per_unit(sample[peak]))
 
 
 def nowhere(values: npt.ArrayLike, *, margin: float, support: Support | None = None, level: float = 0.05) -> Verdict:
-    """Is the effect at no place? The opposite of an effect at one place at least: doing harm is not an effect."""
+    """Is the effect at no place? The opposite of an effect at one place at least: doing harm is not an effect.
+
+    What rejects it is one place that surely has the effect, so its p-value is that of the best place, times the places.
+    """
     found = effect_somewhere(values, margin=margin, support=support, level=level)
     opposite: dict[Outcome, Outcome] = {"REPLICATED": "NOT REPLICATED", "NOT REPLICATED": "REPLICATED"}
-    return replace(found, kind="no-effect", outcome=opposite.get(found.outcome, found.outcome))
+    rejecting = None
+    if found.p_value is not None:
+        ours = estimate(np.asarray(values), unit="prompts", support=support)
+        rejecting = min(1.0, float(p_above(ours, margin, level / len(ours.mean)).min()) * len(ours.mean))
+    return replace(found, kind="no-effect", outcome=opposite.get(found.outcome, found.outcome), p_value=rejecting)
 
 
 def _combined(outcomes: Outcomes) -> Outcome:

@@ -38,24 +38,32 @@ def _together(kind: Rule, parts: Mapping[str, Part], level: float, *, every: Out
         raise ValueError("a sentence without parts; give at least one rule")
     plain = {name: part(level=level) for name, part in parts.items()}
     strict = {name: part(level=level / len(parts)) for name, part in parts.items()}
-    for name, verdict in plain.items():
-        if not verdict.judged:
-            return _named(kind, name, verdict)
-    for name, verdict in strict.items():
-        if verdict.outcome == one:
-            return _named(kind, name, verdict)
+    broken = {name: verdict for name, verdict in plain.items() if not verdict.judged}
+    if broken:
+        return _named(kind, *min(broken.items()))
+    p_value = _p_value(plain, strict, every)
+    sure = {name: verdict for name, verdict in strict.items() if verdict.outcome == one}
     waiting = {name: verdict for name, verdict in plain.items() if verdict.outcome != every}
-    name, verdict = next(iter((waiting or plain).items()))
-    if waiting and verdict.outcome == one:  # sure alone, not sure as one of several
-        return _named(kind, name, replace(strict[name], outcome="INCONCLUSIVE"))
-    told = verdict if waiting else replace(verdict, p_value=_largest(plain))
-    return _named(kind, name, told)
+    name, verdict = _telling(sure or waiting or plain)
+    if not sure and waiting and verdict.outcome == one:  # sure alone, not sure as one of several
+        verdict = replace(strict[name], outcome="INCONCLUSIVE")
+    return replace(_named(kind, name, verdict), p_value=p_value)
+
+
+def _telling(verdicts: Mapping[str, Verdict]) -> tuple[str, Verdict]:
+    """The part that is nearest to being rejected, whatever the order in which the parts are said."""
+    name = min(verdicts, key=lambda one: (1.0 if (p := verdicts[one].p_value) is None else p, one))
+    return name, verdicts[name]
+
+
+def _p_value(plain: Mapping[str, Verdict], strict: Mapping[str, Verdict], every: Outcome) -> float | None:
+    """Of the test that rejects the sentence: "all" falls with any of its parts, "any" with all of them."""
+    if every == "REPLICATED":
+        found = [verdict.p_value for verdict in strict.values() if verdict.p_value is not None]
+        return min(1.0, len(plain) * min(found)) if found else None
+    known = [verdict.p_value for verdict in plain.values() if verdict.p_value is not None]
+    return max(known) if known else None
 
 
 def _named(kind: Rule, name: str, verdict: Verdict) -> Verdict:
     return replace(verdict, kind=kind, reason=f"{name}: {verdict.reason}")
-
-
-def _largest(verdicts: Mapping[str, Verdict]) -> float | None:
-    known = [verdict.p_value for verdict in verdicts.values() if verdict.p_value is not None]
-    return max(known) if known else None

@@ -1,7 +1,7 @@
 """Value claims: does a measurement agree with a printed number?
 
-Let D = ours - paper. REPLICATED if the 90 % interval of D lies within the declared margin (two one-sided tests at 5 %);
-NOT REPLICATED if it does not and the 95 % interval of D excludes 0; INCONCLUSIVE otherwise. The printed number brings
+Let D = ours - paper. REPLICATED if the 90 % interval of D lies within +-margin (two one-sided tests at 5 %), NOT
+REPLICATED if it lies outside, INCONCLUSIVE otherwise: one boundary, for either decision. The printed number brings
 its own sampling error and its rounding: the interval is widened by the half-width, so rounding can neither earn nor
 cost a replication. Both samples are taken as independent; where we drew the very prompts of the paper that only makes
 the interval too long.
@@ -62,10 +62,8 @@ def value_outcomes(ours: Estimate, paper: Reference, margin: float, level: float
     """The rule, for any number of experiments at once."""
     low, high = difference(ours, paper, 1 - 2 * level)
     within = (low >= -margin) & (high <= margin)
-    low, high = difference(ours, paper, 1 - level)
-    apart = (low > 0) | (high < 0)
-    enough = ours.units >= FEWEST_UNITS
-    return decided(within, apart, enough=enough)
+    outside = (low > margin) | (high < -margin)
+    return decided(within, outside, enough=ours.units >= FEWEST_UNITS)
 
 
 def value(
@@ -105,7 +103,7 @@ def value(
         margin=margin,
         n=int(ours.n),
         needed_n=needed,
-        p_value=_p_value(ours, reference, level),
+        p_value=_p_value(ours, reference, margin, level),
         against=paper.value,
         sample=per_unit(sample),
     )
@@ -152,17 +150,17 @@ def _reference(paper: PublishedNumber, unit: Unit, n: int | None, draws: int | N
     return Reference(paper.value, paper.half_width, prompts, draws or 1, paper.proportion and unit == "prompts")
 
 
-def _p_value(ours: Estimate, paper: Reference, level: float) -> float | None:
-    """Two-sided p-value of D = 0: below `level` exactly where the interval excludes 0, normal in between."""
+def _p_value(ours: Estimate, paper: Reference, margin: float, level: float) -> float | None:
+    """p-value of "the difference is within +-margin": below `level` exactly where the interval lies outside."""
     if ours.units < FEWEST_UNITS:
         return None
-    low, high = (float(bound) for bound in difference(ours, paper, 1 - level))
+    low, high = (float(bound) for bound in difference(ours, paper, 1 - 2 * level))
     gap = float(ours.mean) - float(paper.value)
-    clear = max(abs(gap) - paper.half_width, 0.0)
+    clear = abs(gap) - paper.half_width - margin
     reach = (gap - low if gap > 0 else high - gap) - paper.half_width
     if reach <= 0:
         return 0.0 if clear > 0 else 1.0
-    return float(2 * stats.norm.sf(stats.norm.isf(level / 2) * clear / reach))
+    return float(stats.norm.sf(stats.norm.isf(level) * clear / reach))
 
 
 def _reason(
@@ -172,7 +170,7 @@ def _reason(
     if outcome == "REPLICATED":
         return f"{numbers}, within the margin of {margin:.3g}"
     if outcome == "NOT REPLICATED":
-        return f"{numbers}: not within the margin of {margin:.3g}, and surely not 0"
+        return f"{numbers}, surely outside the margin of {margin:.3g}"
     if needed is None:
         return f"{numbers}, margin {margin:.3g}: open for any N (the paper's N, its rounding, or the draws limit it)"
     return f"{numbers}, margin {margin:.3g}: about N = {needed} would decide"

@@ -46,7 +46,8 @@ def test_power_of_the_value_rule_is_what_normal_theory_says():
     expected = 2 * stats.norm.cdf((MARGIN - 0.005) / error - stats.norm.ppf(0.95)) - 1
     assert at_least(expected - 0.02) <= share(outcomes, "REPLICATED") <= at_most(expected + 0.02)
     far = value_outcomes(estimate(normal(300, 0.5, 7), unit="prompts"), paper_mean(300, 8), MARGIN)
-    assert share(far, "NOT REPLICATED") >= at_least(0.99)
+    beyond = stats.norm.cdf((0.5 - MARGIN - 0.005) / error - stats.norm.ppf(0.95))  # 0.975
+    assert at_least(beyond - 0.01) <= share(far, "NOT REPLICATED") <= at_most(beyond + 0.01)
 
 
 @pytest.mark.parametrize("truth", [0.05, 0.34, 0.71, 0.89, 1.0])

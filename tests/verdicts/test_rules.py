@@ -95,7 +95,7 @@ def test_equal_values_are_decided_from_five_on():
         assert no_effect(np.zeros(n), margin=0.2).outcome == outcome
         assert value(np.full(n, 2.66), SHIFT).outcome == outcome
     assert effect(np.full(1, 0.7), margin=0.2).needed_n == 5
-    assert effect(np.zeros(5), margin=0.0).outcome == "NOT REPLICATED"
+    assert effect(np.zeros(5), margin=0.0).outcome == "INCONCLUSIVE"  # the boundary itself is on neither side of it
     assert effect(np.full(5, -0.7), margin=0.2).outcome == "NOT REPLICATED"
     assert no_effect(np.full(5, 0.7), margin=0.2).outcome == "NOT REPLICATED"
 
