@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from rebinding.paper.numbers import ALIASES, Quantity, tolerance
+from rebinding.paper.procedure import ProcedureName
 
 Rule: TypeAlias = Literal["value", "effect", "ordering", "no-effect", "set", "report"]
 """How a claim is decided."""
@@ -16,6 +17,7 @@ Unit: TypeAlias = Literal["prompts", "circuit draws", "direction draws", "nested
 Metric: TypeAlias = Quantity | Literal["probability"]
 EVERY: tuple[str, ...] = ALIASES
 FIVE = "five_boxes."
+CONTROLLED = ".controlled"
 
 PROBABILITY = 0.01
 """The paper prunes at one per cent; a head that moves the answer's probability by less counts as doing nothing."""
@@ -29,6 +31,7 @@ class Claim:
     of them, over which layers, heads and tokens; `unit` is what is resampled, `n` how many of them the paper's models
     are asked for (a planted model's truth table has its own). `groups` must have heads in the circuit. `asserted`
     names the models for which the paper makes the claim: on others the verdict is a property that is reported.
+    `procedure` says under which conventions: the paper's own, or the best that we know.
     """
 
     id: str
@@ -43,6 +46,12 @@ class Claim:
     groups: tuple[str, ...] = ()
     asserted: tuple[str, ...] = EVERY
     boxes: int = 3
+    procedure: ProcedureName = "published"
+
+    @property
+    def sentence(self) -> str:
+        """The id without the procedure: what the two rows of a sentence have in common."""
+        return self.id.removesuffix(CONTROLLED)
 
     def margin(self, metric: Metric | None = None) -> float:
         """The smallest change that counts, of the claim's first metric or the one named."""
@@ -55,6 +64,11 @@ class Claim:
     def margins(self) -> Mapping[str, float]:
         """The margin of every declared metric."""
         return MappingProxyType({metric: margin_of(metric) for metric in self.metrics})
+
+    def controlled(self, **changes: Any) -> Claim:
+        """The same sentence under the controlled procedure. The paper did not run this, so it asserts nothing here."""
+        told = {"id": f"{self.id}{CONTROLLED}", "asserted": (), **changes}
+        return replace(self, procedure="controlled", **told)
 
     def with_five_boxes(self) -> Claim:
         """The same row of the section on tracing in stories of five boxes with a distracting swap."""

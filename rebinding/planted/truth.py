@@ -1,4 +1,4 @@
-"""The truth table: what every claim must come out as on a plant, and why (`truth.toml`)."""
+"""The truth table: what every claim must come out as on a plant, and why (`truths/`, a file per section)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Truth:
 
 def truth_of(mechanism: str, variant: str | None = None) -> Mapping[str, Truth]:
     """The truth of every row on a mechanism; on a variant, of the rows that it was made for."""
-    table = _table()
+    table = whole_table()
     stated = table["variants"].get(variant, {}) if variant else None
     rows = {
         row: _cell(cells[mechanism] if stated is None else stated[plain], cells.get(f"n_{mechanism}", cells["n"]), row)
@@ -45,7 +45,7 @@ def truth_of(mechanism: str, variant: str | None = None) -> Mapping[str, Truth]:
 
 def directions_of(mechanism: str) -> int:
     """How many prompts binding directions are averaged over on a mechanism."""
-    found: int = _table()["directions"][mechanism]
+    found: int = whole_table()["directions"][mechanism]
     return found
 
 
@@ -60,12 +60,34 @@ def _rows(rows: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
 def _cell(text: str, n: int, row: str) -> Truth:
     code, _, reason = text.partition(" ")
     code, _, detail = code.partition(":")
-    reasons = _table()["reasons"]
+    reasons = whole_table()["reasons"]
     if code not in CODES or reason not in reasons:
-        raise ValueError(f"truth.toml, {row}: {text!r} is not a verdict ({', '.join(CODES)}) and the name of a reason")
+        raise ValueError(f"truths, {row}: {text!r} is not a verdict ({', '.join(CODES)}) and the name of a reason")
     return Truth(CODES[code], reasons[reason], n, detail or None)
 
 
 @cache
-def _table() -> dict[str, Any]:
-    return tomllib.loads(files("rebinding.planted").joinpath("truth.toml").read_text())
+def whole_table() -> dict[str, Any]:
+    """All files as one table. A row, a reason or a variant's cell that two files state is a mistake."""
+    whole: dict[str, Any] = {"rows": {}, "reasons": {}, "variants": {}}
+    for part in _parts():
+        whole.setdefault("directions", part.get("directions", {}))
+        for name in ("rows", "reasons"):
+            add_once(whole[name], part.get(name, {}), name)
+        for variant, cells in part.get("variants", {}).items():
+            add_once(whole["variants"].setdefault(variant, {}), cells, f"variants.{variant}")
+    return whole
+
+
+def _parts() -> Iterator[dict[str, Any]]:
+    folder = files("rebinding.planted").joinpath("truths")
+    for path in sorted(folder.iterdir(), key=lambda one: (one.name != "common.toml", one.name)):
+        if path.name.endswith(".toml"):
+            yield tomllib.loads(path.read_text())
+
+
+def add_once(known: dict[str, Any], more: Mapping[str, Any], what: str) -> None:
+    twice = known.keys() & more.keys()
+    if twice:
+        raise ValueError(f"truths, {what}: {', '.join(sorted(twice))} stands in two files; say it once")
+    known.update(more)

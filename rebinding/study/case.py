@@ -15,6 +15,7 @@ from rebinding.paper.circuit import Circuit, CircuitError
 from rebinding.paper.claim import Claim
 from rebinding.paper.numbers import PublishedNumber, number, numbers, share_kept
 from rebinding.paper.numbers import circuit as published_circuit
+from rebinding.paper.procedure import Procedure
 from rebinding.planted import Declared, Truth
 from rebinding.planted.truth import directions_of
 from rebinding.study.asked import Asked
@@ -104,6 +105,10 @@ class Case:
         """How many prompts the claim is judged on."""
         truth = self.truth(claim)
         return self.settings.samples or (truth.n if truth else claim.n)
+
+    def procedure(self, claim: Claim) -> Procedure:
+        """The conventions under which the claim is judged."""
+        return next(one for one in self.settings.procedures if one.like == claim.procedure)
 
     def size(self, what: str) -> int:
         """How many prompts evidence has that serves several claims."""

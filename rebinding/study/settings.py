@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rebinding.evidence.store import Store
+from rebinding.paper.procedure import GIVEN, Procedure, given
 from rebinding.study.asked import Asked
 from rebinding.world.designs import DesignName
 
@@ -22,6 +23,7 @@ class Settings:
     dtype: str | None = None
     device: str = "auto"
     remote: bool = False
+    procedures: tuple[Procedure, ...] = tuple(map(given, GIVEN))
     store: Store | None = None
     report: Path | None = None
     strict: bool = False

@@ -46,6 +46,12 @@ class Judgement:
     """What the estimate is held against: the printed value, 0, or chance."""
     because: str | None = None
     """Why a plant must get the verdict that is expected of it."""
+    procedure: str = "published"
+    """The conventions under which it was judged."""
+    sentence: str = ""
+    """The id without the procedure."""
+    label: str | None = None
+    """What is to be known of the sentence itself, such as that the paper's own table says otherwise."""
     command: str = ""
     """What judges this claim alone on this model again."""
     sample: tuple[float, ...] = ()
@@ -91,6 +97,8 @@ def judgement(
     evidence: Iterable[str] = (),
     because: str | None = None,
     command: str = "",
+    procedure: str = "published",
+    label: str | None = None,
 ) -> Judgement:
     """A verdict with all that one must know to read it."""
     named = ("measured", "low", "high", "against", "n", "needed_n", "gate", "finding", "p_value", "sample")
@@ -114,6 +122,9 @@ def judgement(
         reason=verdict.reason,
         evidence=tuple(evidence),
         because=because,
+        procedure=procedure,
+        sentence=claim.sentence,
+        label=label,
         command=command,
         **numbers,
     )

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import tomllib
-from importlib.resources import files
-
 import pytest
 import torch
 
 from rebinding.planted import MECHANISMS, VARIANTS
 from rebinding.planted.show import main, table
-from rebinding.planted.truth import truth_of
+from rebinding.planted.truth import add_once, truth_of, whole_table
 from tests.planted.bench import encoded, logits, margins, plant
 
-FILE = tomllib.loads(files("rebinding.planted").joinpath("truth.toml").read_text())
+FILE = whole_table()
 
 
 def test_every_row_has_every_mechanism() -> None:
@@ -36,6 +33,11 @@ def test_every_reason_is_used_and_every_variant_known() -> None:
             plain, other = truth_of(mechanism), truth_of(mechanism, name)
             assert {row.replace("tracing.five_boxes.", "tracing.") for row in other} == set(changes), name
             assert all(plain[row].verdict != truth.verdict for row, truth in other.items()), name
+
+
+def test_nothing_is_stated_twice() -> None:
+    with pytest.raises(ValueError, match="rows: a stands in two files"):
+        add_once({"a": 1}, {"a": 1}, "rows")
 
 
 @pytest.mark.parametrize("name", ["pointer@gemma2", "lexical"])

@@ -1,0 +1,156 @@
+"""Procedures: all conventions of an experiment that a sentence leaves open, as data.
+
+A sentence can be true of the published experiment and false of a better one. So it is judged up to twice: under
+`published`, which follows the paper's released procedure to the letter, and under `controlled`, the same sentence under
+the best experiment that we know. Both are files beside this one (`procedures/*.toml`); a copy with one convention
+changed is a third procedure (`--procedure FILE`), which is how one asks what a single choice does to a verdict.
+
+Such a file begins with `like = "published"` (or `"controlled"`), says only what differs, and stands for those rows.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
+
+from rebinding.world.designs import DesignName, NoiseKind
+
+ProcedureName: TypeAlias = Literal["published", "controlled"]
+GIVEN: tuple[ProcedureName, ...] = get_args(ProcedureName)
+
+
+@dataclass(frozen=True)
+class TracingWay:
+    """Section 3: how residuals are exchanged, and what counts as the answer."""
+
+    candidates: Literal["original", "with_counterfactual"]
+    """Among which objects the largest logit must be the original's answer."""
+
+
+@dataclass(frozen=True)
+class CircuitWay:
+    """Section 4.1: how heads are found, pruned, and held against random ones."""
+
+    design: DesignName
+    """Which stories discovery is run on."""
+    noise: NoiseKind
+    """What the corrupt prompt of a pair is."""
+    frozen: Literal["all", "none"]
+    """Whether the other heads keep their clean output while a sender is patched."""
+    scope: Literal["group", "head"]
+    """Whether an edited key or value acts on its KV group, or on one query head."""
+    score: Literal["probability", "logit"]
+    """What a sender changes: the answer's probability, relatively, or its logit against the other objects'."""
+    random: Literal["role", "role_and_layer"]
+    """What random circuits have in common with the circuit."""
+
+
+@dataclass(frozen=True)
+class RolesWay:
+    """Section 4.2: what is exchanged for each group, where, and in which direction."""
+
+    places: Literal["paper", "published", "own_role"]
+    """`paper`: patterns at the readout for all; `published`: A's outputs, the others' patterns at their own tokens."""
+
+
+@dataclass(frozen=True)
+class BindingWay:
+    """Section 5: how queries and keys are shifted and what is read."""
+
+    scope: Literal["group", "head"]
+    read: Literal["shifted", "both"]
+    """The context tokens whose attention counts: those whose keys are shifted, or box and object always."""
+    pairs: Literal["first", "every"]
+    """The one ordered pair of slots of the paper, or all of them."""
+    batches: int
+    """Disjoint sets of prompts from which directions are measured apart."""
+
+
+@dataclass(frozen=True)
+class Procedure:
+    """A name, the rows that it stands for, and the conventions of every section."""
+
+    name: str
+    like: ProcedureName
+    tracing: TracingWay
+    circuit: CircuitWay
+    roles: RolesWay
+    binding: BindingWay
+    path: Path | None = None
+    """The file that it was read from, where somebody wrote one."""
+
+    @property
+    def plain(self) -> dict[str, Any]:
+        """Every convention, as JSON."""
+        return {name: asdict(getattr(self, name)) for name in _file("published")}
+
+
+Way = TypeVar("Way")
+
+
+@cache
+def given(name: ProcedureName) -> Procedure:
+    """One of the two that come with the package."""
+    return _made(name, name, _file(name))
+
+
+def read(path: Path) -> Procedure:
+    """A procedure of one's own, named after its file; a ValueError says what is wrong in it."""
+    try:
+        told = tomllib.loads(path.read_text())
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ValueError(f"{path} cannot be read as a procedure: {error}") from None
+    like = told.pop("like", None)
+    if like not in GIVEN:
+        raise ValueError(f"{path}: like = {like!r}; begin it with like = {' or '.join(map(repr, GIVEN))}")
+    if path.stem in GIVEN:
+        raise ValueError(f"{path}: {path.stem} is the name of a procedure that comes with the package; rename the file")
+    try:
+        return replace(_made(path.stem, like, _over(_file(like), told)), path=path)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+def _file(name: str) -> dict[str, Any]:
+    return tomllib.loads(files("rebinding.paper").joinpath("procedures", f"{name}.toml").read_text())
+
+
+def _over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """What `above` says, else what `below` says, section by section."""
+    strange = [name for name, value in above.items() if name not in below or not isinstance(value, dict)]
+    if strange:
+        raise ValueError(f"{', '.join(strange)}: the sections of a procedure are {', '.join(below)}")
+    return {name: {**section, **above.get(name, {})} for name, section in below.items()}
+
+
+def _made(name: str, like: ProcedureName, told: Mapping[str, Any]) -> Procedure:
+    kinds = {key: kind for key, kind in get_type_hints(Procedure).items() if key in told}
+    return Procedure(name, like, **{key: _way(key, kind, told[key]) for key, kind in kinds.items()})
+
+
+def _way(section: str, kind: type[Way], told: Mapping[str, Any]) -> Way:
+    """The conventions of one section: all of them, none unknown, each one of its choices."""
+    hints = get_type_hints(kind)
+    if told.keys() != hints.keys():
+        raise ValueError(f"[{section}] says {', '.join(told) or 'nothing'}; it has to say {', '.join(hints)}")
+    for name, hint in hints.items():
+        value = told[name]
+        if get_origin(hint) is Literal and value not in get_args(hint):
+            raise ValueError(f"[{section}] {name} = {value!r}; choose among {', '.join(get_args(hint))}")
+        if hint is int and (type(value) is not int or value < 1):
+            raise ValueError(f"[{section}] {name} = {value!r}; give a whole number above 0")
+    return kind(**told)
+
+
+def differences(one: Procedure, other: Procedure) -> dict[str, tuple[Any, Any]]:
+    """In which conventions two procedures differ: `section.name` and both values."""
+    found: dict[str, tuple[Any, Any]] = {}
+    for section in _file("published"):
+        first, second = asdict(getattr(one, section)), asdict(getattr(other, section))
+        found |= {f"{section}.{name}": (first[name], second[name]) for name in first if first[name] != second[name]}
+    return found

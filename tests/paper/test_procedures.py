@@ -1,0 +1,47 @@
+"""Procedures are data: complete, each convention one of its choices, and a third one can be written."""
+
+from pathlib import Path
+
+import pytest
+
+from rebinding.paper.procedure import differences, given, read
+
+
+def test_the_two_differ_in_every_section() -> None:
+    sections = {name.partition(".")[0] for name in differences(given("published"), given("controlled"))}
+    assert sections == set(given("published").plain) == {"tracing", "circuit", "roles", "binding"}
+
+
+def test_one_convention_changed(tmp_path: Path) -> None:
+    file = tmp_path / "heads.toml"
+    file.write_text('like = "published"\n[binding]\nscope = "head"\n')
+    mine = read(file)
+    assert (mine.name, mine.like, mine.path) == ("heads", "published", file)
+    assert differences(given("published"), mine) == {"binding.scope": ("group", "head")}
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('[binding]\nscope = "head"\n', "begin it with like"),
+        ('like = "mine"\n', "begin it with like"),
+        ('like = "published"\n[binding]\nscope = "heads"\n', "choose among group, head"),
+        ('like = "published"\n[binding]\nbatches = 0\n', "whole number above 0"),
+        ('like = "published"\n[bindings]\n', "sections of a procedure are"),
+        ('like = "published"\n[binding]\nscoop = 1\n', "it has to say"),
+        ("like = ", "cannot be read"),
+    ],
+)
+def test_what_is_wrong_is_said_with_the_file(text: str, says: str, tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(text)
+    with pytest.raises(ValueError, match=says) as error:
+        read(file)
+    assert str(file) in str(error.value)
+
+
+def test_a_file_may_not_take_the_name_of_a_given_one(tmp_path: Path) -> None:
+    file = tmp_path / "published.toml"
+    file.write_text('like = "published"\n')
+    with pytest.raises(ValueError, match="rename the file"):
+        read(file)
