@@ -45,8 +45,9 @@ def measure(layers: int) -> tuple[int, float]:
     model = LlamaForCausalLM(config).eval()
     surgeon = TorchSurgeon(model, derive(model))
     scene = NoisePairs(
-        tuple(range(16)), tuple(benchmark_prompts(16)), tuple(benchmark_prompts(16, seed=2)), torch.arange(16)
-    )
+        tuple(range(16)), tuple(benchmark_prompts(16)), tuple(benchmark_prompts(16, seed=2)), torch.arange(16),
+        torch.arange(16)[:, None],
+    )  # fmt: skip
     scene.block(surgeon, PAPER[1], slice(0, 16))
     receivers = [(layer, layer % 8) for layer in range(1, layers, 2)]
     before, peak = psutil.Process().memory_info().rss, Peak()

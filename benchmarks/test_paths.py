@@ -52,7 +52,9 @@ def surgeon() -> TorchSurgeon:
 def scene(surgeon: TorchSurgeon) -> NoisePairs:
     """Clean and noise prompts; recorded beforehand, as for every stage after the first."""
     clean, noise = benchmark_prompts(PROMPTS), benchmark_prompts(PROMPTS, seed=2)
-    scene = NoisePairs(tuple(range(PROMPTS)), tuple(clean), tuple(noise), torch.arange(PROMPTS))
+    scene = NoisePairs(
+        tuple(range(PROMPTS)), tuple(clean), tuple(noise), torch.arange(PROMPTS), torch.arange(PROMPTS)[:, None]
+    )
     for stage in PAPER:
         scene.block(surgeon, stage, slice(0, PROMPTS))
     return scene
@@ -111,7 +113,9 @@ def test_recordings(benchmark: Any, surgeon: TorchSurgeon, times: dict[str, floa
     clean, noise = benchmark_prompts(PROMPTS), benchmark_prompts(PROMPTS, seed=2)
 
     def record() -> None:
-        scene = NoisePairs(tuple(range(PROMPTS)), tuple(clean), tuple(noise), torch.arange(PROMPTS))
+        scene = NoisePairs(
+            tuple(range(PROMPTS)), tuple(clean), tuple(noise), torch.arange(PROMPTS), torch.arange(PROMPTS)[:, None]
+        )
         for stage in PAPER:
             scene.block(surgeon, stage, slice(0, PROMPTS))
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from claims.parts import over_random
+from claims.parts import of_candidates, over_random
 from claims.rows import judges
-from rebinding.evidence import Evidence
 from rebinding.experiments.circuit.summary import (
+    Array,
     left_by_order,
     lost,
     of_circuit,
@@ -22,20 +22,25 @@ from rebinding.experiments.circuit.summary import (
 from rebinding.paper.claim import Claim
 from rebinding.paper.rows.circuit import (
     AGAIN,
+    AGAIN_CONTROLLED,
     BASELINE,
     BEATS,
+    BEATS_BY_LAYER,
     COMPACT,
+    D_BY_Q,
     E_EMPTY,
     E_PRESENT,
     E_PRIME,
     FULL_ACCURACY,
     LINKS,
+    LINKS_IN_LOGITS,
     LOGITS,
     MARGINS,
     MINIMAL,
+    NEAR_FULL,
     NO_FLOOR,
-    NULL,
     RECOVERS,
+    THREE_TO_TEN,
 )
 from rebinding.study.study import Study
 from rebinding.verdicts import (
@@ -47,17 +52,14 @@ from rebinding.verdicts import (
     invalid,
     no_effect,
     not_applicable,
-    ordering,
     overlap,
     value,
 )
-from rebinding.verdicts.sentences import Part, all_of
+from rebinding.verdicts.sentences import Part, all_of, most_of
 
 CHANCE = 1 / 3
-
-
-def accuracies(claim: Claim, study: Study) -> Evidence:
-    return study.ablated(study.n(claim))
+MOST = 0.9
+LOW, HIGH = 0.03, 0.10
 
 
 def held_against(claim: Claim, study: Study, id: str, values: Any, **options: Any) -> Verdict:
@@ -69,41 +71,48 @@ def held_against(claim: Claim, study: Study, id: str, values: Any, **options: An
 
 @judges(FULL_ACCURACY)
 def test_the_full_model_does_the_task(claim: Claim, study: Study) -> Verdict:
-    return held_against(claim, study, "accuracy.full", of_circuit(accuracies(claim, study), "full", "hit"))
+    return held_against(claim, study, "accuracy.full", of_circuit(study.ablated(claim), "full", "hit"))
 
 
 @judges(RECOVERS)
 def test_the_circuit_recovers_it(claim: Claim, study: Study) -> Verdict:
-    return held_against(claim, study, "accuracy.circuit", of_circuit(accuracies(claim, study), "circuit", "hit"))
+    return held_against(claim, study, "accuracy.circuit", of_circuit(study.ablated(claim), "circuit", "hit"))
 
 
 @judges(BASELINE)
 def test_random_circuits_are_as_printed(claim: Claim, study: Study) -> Verdict:
-    by_draw = of_random(accuracies(claim, study), "hit").mean(axis=1)
+    by_draw = of_random(study.ablated(claim), "hit").mean(axis=1)
     return held_against(claim, study, "accuracy.random", by_draw, unit=claim.unit)
 
 
-@judges(BEATS)
+@judges(NEAR_FULL)
+def test_the_circuit_is_nearly_as_good_as_the_model(claim: Claim, study: Study) -> Verdict:
+    evidence = study.ablated(claim)
+    mine, whole = (of_circuit(evidence, which, "hit").astype(float) for which in ("circuit", "full"))
+    return effect(mine - MOST * whole, margin=0.0, support=(-MOST, 1.0))
+
+
+@judges(BEATS, BEATS_BY_LAYER)
 def test_the_circuit_beats_random_ones(claim: Claim, study: Study) -> Verdict:
-    return over_random(claim, accuracies(claim, study))(level=0.05)
+    return over_random(claim, study.ablated(claim))(level=0.05)
 
 
 @judges(NO_FLOOR)
 def test_the_circuit_is_no_floor(claim: Claim, study: Study) -> Verdict:
-    evidence = accuracies(claim, study)
-    mine, whole = of_circuit(evidence, "circuit", "margin"), of_circuit(evidence, "full", "margin")
+    evidence = study.ablated(claim)
+    missed = ~of_circuit(evidence, "full", "hit")
     return all_of(
         claim.kind,
         {
             "over random circuits": over_random(claim, evidence),
-            "margin over the model's": partial(ordering, mine, whole, margin=claim.margin("margin")),
+            "the model misses": partial(effect, missed, above=1 - MOST, margin=0.0),
         },
     )
 
 
 @judges(MARGINS, LOGITS)
 def test_margins_and_logits_are_as_printed(claim: Claim, study: Study) -> Verdict:
-    evidence = accuracies(claim, study)
+    evidence = study.ablated(claim)
     quantity = claim.metrics[0]
     measure = "margin" if quantity == "margin" else "label_logit"
     samples = {
@@ -121,23 +130,46 @@ def test_margins_and_logits_are_as_printed(claim: Claim, study: Study) -> Verdic
 
 @judges(E_PRIME)
 def test_the_answer_survives_without_e(claim: Claim, study: Study) -> Verdict:
-    hits = without_group(accuracies(claim, study), "E", "hit")
+    hits = without_group(study.ablated(claim), "E", "hit")
     return effect(hits, above=CHANCE, margin=claim.margin())
 
 
 @judges(COMPACT)
 def test_the_circuit_is_small(claim: Claim, study: Study) -> Verdict:
-    shares = np.array([one.pairs / study.all_heads for one in left_by_order(study.pruning())])
     paper = study.printed("heads.share")
     if paper is None:
         return not_applicable(claim.kind, "the paper prints no number for this model")
-    return value(shares, paper, unit=claim.unit, paper_draws=1)
+    found = shares(claim, study)
+    return of_candidates(
+        lambda noise, level: value(found[noise], paper, unit=claim.unit, paper_draws=1, level=level), found
+    )
+
+
+@judges(THREE_TO_TEN)
+def test_the_circuit_is_three_to_ten_per_cent(claim: Claim, study: Study) -> Verdict:
+    found, middle, half = shares(claim, study), (LOW + HIGH) / 2, (HIGH - LOW) / 2
+    return of_candidates(
+        lambda noise, level: no_effect(found[noise], about=middle, margin=half, unit=claim.unit, level=level), found
+    )
+
+
+def shares(claim: Claim, study: Study) -> dict[str, Array]:
+    """Which share of all heads each walk of pruning leaves, for every noise that the discovery may have had."""
+    return {
+        noise: np.array([one.pairs / study.all_heads for one in left_by_order(evidence)])
+        for noise, evidence in study.prunings(claim).items()
+    }
 
 
 @judges(E_EMPTY, E_PRESENT)
 def test_what_pruning_leaves_of_e(claim: Claim, study: Study) -> Verdict:
-    kept = [one.group("E") for one in left_by_order(study.pruning())]
-    return emptiness(kept[0], empty=claim is E_EMPTY, selections=kept[1:])
+    pruned = study.prunings(claim)
+
+    def judged(noise: str, level: float) -> Verdict:
+        kept = [one.group("E") for one in left_by_order(pruned[noise])]
+        return emptiness(kept[0], empty=claim is E_EMPTY, selections=kept[1:], level=level)
+
+    return of_candidates(judged, pruned)
 
 
 @judges(MINIMAL)
@@ -145,49 +177,52 @@ def test_no_kept_head_can_go(claim: Claim, study: Study) -> Verdict:
     heads = study.pruned_circuit.heads
     if not heads:
         return invalid(claim.kind, "circuit_left", "pruning leaves no head of what was discovered")
-    evidence = study.one_by_one(study.n(claim))
-    whole = of_circuit(evidence, "circuit", "label_logit")
-    return all_of(
+    evidence, counts = study.one_by_one(claim), study.way(claim).prune_step / 2
+    whole = of_circuit(evidence, "circuit", "margin")
+    lost = {one: whole - without_head(evidence, one, "margin") for one in heads}
+    parts = {f"{one.group} {one.layer}.{one.head}": partial(effect, fall, margin=counts) for one, fall in lost.items()}
+    return most_of(claim.kind, parts, MOST)
+
+
+@judges(*AGAIN.values(), *AGAIN_CONTROLLED.values())
+def test_the_published_heads_are_found_again(claim: Claim, study: Study) -> Verdict:
+    group = claim.sentence[-1]
+    if study.circuit_from == "discovered":
+        return not_applicable(claim.kind, "the circuit is our own; there is no other to compare it with")
+    published = study.circuit.group(group)
+    if not published and study.circuit_from == "published":
+        return not_applicable(claim.kind, f"the paper's group {group} is empty on this model")
+    found = study.discoveries(claim)
+    return guarded(
         claim.kind,
-        {
-            f"{head.group} {head.layer}.{head.head}": partial(
-                effect,
-                whole - without_head(evidence, head, "label_logit"),
-                margin=claim.margin(),
-            )
-            for head in heads
-        },
+        [group_present(group, published)],
+        lambda: of_candidates(lambda noise, level: found_again(claim, study, noise, level), found),
     )
 
 
-@judges(*AGAIN.values())
-def test_the_published_heads_are_found_again(claim: Claim, study: Study) -> Verdict:
-    group = claim.id[-1]
-    if study.circuit_from == "discovered":
-        return not_applicable(claim.kind, "the circuit is our own; there is no other to compare it with")
-    published = group_present(group, study.circuit.group(group))
-    return guarded(claim.kind, [published], lambda: found_again(study, group))
-
-
-def found_again(study: Study, group: str) -> Verdict:
+def found_again(claim: Claim, study: Study, noise: str, level: float) -> Verdict:
     """A group of ours against the published one, and against our own selection on resampled prompts."""
-    found = study.discovery
+    found, group, way = study.discoveries(claim)[noise], claim.sentence[-1], study.way(claim)
     ours, theirs = found.circuit.group(group), study.circuit.group(group)
     evidence = found.evidence.get(group)
-    again = [[]] * 20 if evidence is None else reselected(evidence)
-    if group == "A":
-        again = [[head for head in one if head not in found.circuit.group("B")] for one in again]
+    taken = found.circuit.group("B") if group == "A" else ()
+    again = [[]] * 20 if evidence is None else reselected(evidence, way.score, way.select, exclude=taken)
     if not ours:
-        return emptiness(ours, empty=False, selections=again)
-    return overlap(ours, theirs, universe=study.all_heads, selections=again)
+        return emptiness(ours, empty=False, selections=again, level=level)
+    return overlap(ours, theirs, universe=study.all_heads, selections=again, level=level)
 
 
-@judges(*LINKS.values())
+@judges(*LINKS.values(), *LINKS_IN_LOGITS.values())
 def test_every_link_of_the_chain(claim: Claim, study: Study) -> Verdict:
-    stage = next(name for name, one in LINKS.items() if one is claim)
-    return effect(lost(study.link(stage), study.circuit.group(stage)), margin=claim.margin())
+    stage = next(name for name, one in LINKS.items() if one.id == claim.sentence)
+    evidence = study.link(claim, stage)
+    heads = study.circuit.group(stage)
+    if claim.procedure == "controlled":
+        return effect(lost(evidence, heads, "logit") * len(heads), margin=claim.margin())
+    return effect(lost(evidence, heads, "probability"), margin=claim.margin())
 
 
-@judges(NULL)
-def test_frozen_d_does_not_reach_the_query_of_c(claim: Claim, study: Study) -> Verdict:
-    return no_effect(lost(study.link("D literal"), study.circuit.group("D")), margin=claim.margin())
+@judges(D_BY_Q)
+def test_d_acts_on_the_queries_of_c(claim: Claim, study: Study) -> Verdict:
+    evidence = study.link(claim, "D literal")
+    return effect(lost(evidence, study.circuit.group("D"), "probability"), margin=claim.margin())

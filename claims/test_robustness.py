@@ -60,18 +60,17 @@ def test_shifts_leave_the_spread_of_random_directions(claim: Claim, study: Study
 
 @judges(BALANCED_MEAN)
 def test_the_circuit_does_not_need_means_that_know_a_slot(claim: Claim, study: Study) -> Verdict:
-    return over_random(claim, study.ablated(study.n(claim), means="counterbalanced"))(level=0.05)
+    return over_random(claim, study.ablated(claim, means="counterbalanced"))(level=0.05)
 
 
 @judges(FRESH)
 def test_the_circuit_serves_new_words(claim: Claim, study: Study) -> Verdict:
-    n = study.n(claim)
     return all_of(
         claim.kind,
         {
-            "test half": over_random(claim, study.ablated_elsewhere(n, name="published", split="test")),
+            "test half": over_random(claim, study.ablated_elsewhere(claim, name="published", split="test")),
             "evaluation third": over_random(
-                claim, study.ablated_elsewhere(n, name="counterbalanced", split="evaluation")
+                claim, study.ablated_elsewhere(claim, name="counterbalanced", split="evaluation")
             ),
         },
     )
@@ -86,6 +85,6 @@ def test_the_circuit_serves_other_operations(claim: Claim, study: Study) -> Verd
         (study.able_at(n, **options) for options in kinds.values()),
         lambda: all_of(
             claim.kind,
-            {name: over_random(claim, study.ablated_elsewhere(n, **options)) for name, options in kinds.items()},
+            {name: over_random(claim, study.ablated_elsewhere(claim, **options)) for name, options in kinds.items()},
         ),
     )

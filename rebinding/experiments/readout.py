@@ -24,14 +24,23 @@ def logits_of(tokens: Tensor) -> Take:
     return take
 
 
-def logit_and_probability_of(tokens: Tensor) -> Take:
-    """Keep logit and full-softmax probability of one token a row: (row, position, 2)."""
+def answer_of(tokens: Tensor, rivals: Tensor) -> Take:
+    """Keep of one token a row: logit, full-softmax probability, and lead; (row, position, 3).
+
+    The lead is the logit less the mean logit of the `rivals` (row, rival), the other objects of the story. It is linear
+    in the logits, so that what lifts every object alike does not count, and it goes on moving where the probability is
+    so near 1 that a relative change says nothing. Without rivals it is the logit itself.
+    """
 
     def take(logits: Tensor, rows: Tensor) -> Tensor:
-        wanted = tokens[rows].to(logits.device)[:, None, None].expand(-1, logits.shape[1], 1)
-        logit = logits.gather(-1, wanted).float()  # (row, position, 1)
+        def gathered(wanted: Tensor) -> Tensor:
+            index = wanted[rows].to(logits.device)[:, None, :].expand(-1, logits.shape[1], -1)
+            return logits.gather(-1, index).float()  # (row, position, token)
+
+        logit = gathered(tokens[:, None])  # (row, position, 1)
         log_total = torch.logsumexp(logits.float(), dim=-1, keepdim=True)  # (row, position, 1)
-        return torch.cat([logit, torch.exp(logit - log_total)], dim=-1)
+        lead = logit - gathered(rivals).mean(-1, keepdim=True) if rivals.shape[1] else logit
+        return torch.cat([logit, torch.exp(logit - log_total), lead], dim=-1)
 
     return take
 

@@ -37,17 +37,25 @@ class CircuitWay:
     """Section 4.1: how heads are found, pruned, and held against random ones."""
 
     design: DesignName
-    """Which stories discovery is run on."""
-    noise: NoiseKind
-    """What the corrupt prompt of a pair is."""
+    """Which stories discovery and pruning are run on."""
+    noise: tuple[NoiseKind, ...]
+    """What the corrupt prompt of a pair is; several, where it is not known which it was."""
     frozen: Literal["all", "none"]
     """Whether the other heads keep their clean output while a sender is patched."""
     scope: Literal["group", "head"]
     """Whether an edited key or value acts on its KV group, or on one query head."""
     score: Literal["probability", "logit"]
-    """What a sender changes: the answer's probability, relatively, or its logit against the other objects'."""
+    """What a sender changes: the answer's probability, relatively, or its lead over the other objects in logits."""
+    select: Literal["published", "negative", "sure"]
+    """Which heads a stage keeps: the k lowest whatever they are, those below zero, or those surely below."""
+    means: DesignName
+    """The stories over whose mean other heads are held."""
+    prune_by: Literal["label_logit", "margin"]
+    """What pruning looks at: the answer's own logit, or its margin over the best other object."""
+    prune_step: float
+    """A head goes if this falls by less without it."""
     random: Literal["role", "role_and_layer"]
-    """What random circuits have in common with the circuit."""
+    """What random circuits, and blind draws of heads, have in common with the circuit."""
 
 
 @dataclass(frozen=True)
@@ -138,13 +146,26 @@ def _way(section: str, kind: type[Way], told: Mapping[str, Any]) -> Way:
     hints = get_type_hints(kind)
     if told.keys() != hints.keys():
         raise ValueError(f"[{section}] says {', '.join(told) or 'nothing'}; it has to say {', '.join(hints)}")
-    for name, hint in hints.items():
-        value = told[name]
-        if get_origin(hint) is Literal and value not in get_args(hint):
-            raise ValueError(f"[{section}] {name} = {value!r}; choose among {', '.join(get_args(hint))}")
-        if hint is int and (type(value) is not int or value < 1):
-            raise ValueError(f"[{section}] {name} = {value!r}; give a whole number above 0")
-    return kind(**told)
+    return kind(**{name: _value(f"[{section}] {name}", hint, told[name]) for name, hint in hints.items()})
+
+
+def _value(what: str, hint: Any, value: Any) -> Any:
+    """A convention as its type has it: one of some words, a list of them, or a number above 0."""
+    if get_origin(hint) is tuple:
+        if not isinstance(value, list) or not value:
+            raise ValueError(f"{what} = {value!r}; give a list with one or more of {', '.join(get_args(_first(hint)))}")
+        return tuple(_value(what, _first(hint), one) for one in value)
+    if get_origin(hint) is Literal and value not in get_args(hint):
+        raise ValueError(f"{what} = {value!r}; choose among {', '.join(map(str, get_args(hint)))}")
+    if hint is int and (type(value) is not int or value < 1):
+        raise ValueError(f"{what} = {value!r}; give a whole number above 0")
+    if hint is float and (type(value) not in (int, float) or not value > 0):
+        raise ValueError(f"{what} = {value!r}; give a number above 0")
+    return value
+
+
+def _first(hint: Any) -> Any:
+    return get_args(hint)[0]
 
 
 def differences(one: Procedure, other: Procedure) -> dict[str, tuple[Any, Any]]:

@@ -1,7 +1,8 @@
 """A subject ready for experiments, and the store in which their evidence is kept.
 
 Prompt ids are shared out, so that nothing is judged on the prompts it was found on: discovery from 0, means from 100,
-pruning from 200, evaluation from 300 on, directions from 10,000.
+pruning from 200, evaluation from 300 on, directions from 10,000, balanced discovery from 20,000 (where a third of the
+ids ask about a bystander and are passed over).
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from rebinding.world.designs import Design, design
 from rebinding.world.prompts import Encoded, Encoder
 from rebinding.world.words import Vocabulary
 
-DISCOVERY, MEANS, PRUNING, EVALUATION, DIRECTIONS = 0, 100, 200, 300, 10_000
+DISCOVERY, MEANS, PRUNING, EVALUATION, DIRECTIONS, BALANCED = 0, 100, 200, 300, 10_000, 20_000
 MOST_PROMPTS = DIRECTIONS - EVALUATION
 """Evaluation prompts end where those for directions begin."""
 
@@ -109,7 +110,7 @@ class Bench:
             self.sets[found.asked], self.told[told] = found, found.asked
         return self.told[told]
 
-    def draw_with(self, drawn: Design, first: int, n: int, roles: Sequence[str]) -> PromptSet:
+    def draw_with(self, drawn: Design, first: int, n: int, roles: Sequence[str], pairing: Pairing = ()) -> PromptSet:
         """The first `n` prompts from id `first` on that have all these roles (not every question has a partner)."""
         fits: list[int] = []
         for start in range(first, first + 4 * n, n):
@@ -118,7 +119,7 @@ class Bench:
             fits += [number for number, one in zip(more, encoded, strict=True) if all(r in one.roles for r in roles)]
             if len(fits) >= n:
                 break
-        return self.draw(drawn, fits[:n])
+        return self.draw(drawn, fits[:n], pairing)
 
     def drawn(self, asked: PromptSet) -> Drawn:
         """The prompts behind a request; drawn again where somebody else drew them, and held against what was asked."""

@@ -15,7 +15,7 @@ from rebinding.paper.circuit import Circuit, CircuitError
 from rebinding.paper.claim import Claim
 from rebinding.paper.numbers import PublishedNumber, number, numbers, share_kept
 from rebinding.paper.numbers import circuit as published_circuit
-from rebinding.paper.procedure import Procedure
+from rebinding.paper.procedure import Procedure, ProcedureName, given
 from rebinding.planted import Declared, Truth
 from rebinding.planted.truth import directions_of
 from rebinding.study.asked import Asked
@@ -29,7 +29,7 @@ from rebinding.world.designs import DesignName
 
 PAPER = {"able": 300, "able_wide": 300, "paths": 100, "evaluated": 300, "pruned": 50}
 """Prompts on the paper's models, where a claim does not say."""
-PLANTED = {"able": 60, "able_wide": 40, "paths": 16, "evaluated": 72, "pruned": 36}
+PLANTED = {"able": 60, "able_wide": 40, "paths": 36, "evaluated": 72, "pruned": 36}
 """The same on planted models. `evaluated` is what the row that needs most of them says: one run serves all rows."""
 DIRECTIONS = 100
 QUANTITIES = {"accuracy": "accuracy", "margin": "margin", "logit": "logit", "heads": "share", "roles": "dlogit"}
@@ -106,9 +106,9 @@ class Case:
         truth = self.truth(claim)
         return self.settings.samples or (truth.n if truth else claim.n)
 
-    def procedure(self, claim: Claim) -> Procedure:
-        """The conventions under which the claim is judged."""
-        return next(one for one in self.settings.procedures if one.like == claim.procedure)
+    def conventions(self, like: ProcedureName) -> Procedure:
+        """The conventions under which such rows are judged; as given, where the run is about the other procedure."""
+        return next((one for one in self.settings.procedures if one.like == like), given(like))
 
     def size(self, what: str) -> int:
         """How many prompts evidence has that serves several claims."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple, TypeAlias
 
 import pandas as pd
@@ -15,24 +16,24 @@ from rebinding.experiments.circuit.discovery import Discovery, discover_by
 from rebinding.experiments.circuit.kinds import MEASURES, VARIANT, Which
 from rebinding.experiments.circuit.paths import PAPER, PAPER_LITERAL, NoisePairs, PathSettings, Stage, score_stage
 from rebinding.experiments.circuit.pruning import Score, over_orders
-from rebinding.experiments.circuit.random_circuits import draw_circuits
+from rebinding.experiments.circuit.random_circuits import Match, draw_circuits
 from rebinding.experiments.circuit.request import (
     Ability,
     Ablation,
     Beside,
     Means,
     Paths,
+    PruneBy,
     Pruning,
 )
 from rebinding.paper.circuit import Circuit, Head, Owner
-from rebinding.study.bench import DISCOVERY, EVALUATION, MEANS, PRUNING, Bench, averages, measures
+from rebinding.paper.procedure import CircuitWay, ProcedureName
+from rebinding.study.bench import BALANCED, DISCOVERY, EVALUATION, MEANS, PRUNING, Bench, averages, measures
 from rebinding.study.drawing import Drawn
 from rebinding.subjects import Subject
-from rebinding.world.designs import Design, DesignName
+from rebinding.world.designs import Design, DesignName, NoiseKind
 from rebinding.world.prompts import Encoder
 
-FOUND_ON: DesignName = "partner_second"
-NOISE = "independent"
 PROMPTS_OF_MEANS = {"published": 100, "partner_second": 100, "counterbalanced": 108}
 """As published; three whole blocks of the counterbalanced design."""
 DRAWS = 10
@@ -72,26 +73,68 @@ def measure_ability(bench: Bench, asked: Ability) -> Evidence:
 # path patching
 
 
-def noise_pairs(bench: Bench, n: int) -> PromptSet:
-    """Clean and noise prompts for path patching."""
-    return bench.draw(bench.design(FOUND_ON), range(DISCOVERY, DISCOVERY + n), ("noise", NOISE))
+def of_a_plant(way: CircuitWay, procedure: ProcedureName) -> CircuitWay:
+    """The conventions of a paper about a planted model. Its D sits at the second label of a swap and its means must not
+    know a slot; and a stage that keeps 50 heads keeps most of what a plant has, so it keeps those that count."""
+    if procedure == "controlled":
+        return replace(way, design="partner_second")
+    return replace(
+        way,
+        design="partner_second",
+        noise=("independent",),
+        frozen="all",
+        scope="head",
+        select="negative",
+        means="counterbalanced",
+    )
 
 
-def link(pairs: PromptSet, stage: Stage, receivers: Sequence[Head]) -> Paths:
-    """Every head as a sender to the given receivers."""
-    return Paths(pairs, stage, tuple(sorted(receivers)), PathSettings())
+def noise_pairs(bench: Bench, way: CircuitWay, kind: NoiseKind, n: int, first: int | None = None) -> PromptSet:
+    """Clean and noise prompts for path patching: those of discovery, or others from id `first` on."""
+    drawn = bench.design(way.design)
+    if way.design != "counterbalanced":
+        start = DISCOVERY if first is None else first
+        return bench.draw(drawn, range(start, start + n), ("noise", kind))
+    roles = [role for stage in PAPER for role in (stage.sender, stage.at) if role is not None]
+    return bench.draw_with(drawn, BALANCED if first is None else first, n, roles, ("noise", kind))
 
 
-def discovered(pairs: PromptSet, ask: Ask) -> Discovery:
+def link(
+    pairs: PromptSet,
+    stage: Stage,
+    receivers: Sequence[Head],
+    way: CircuitWay,
+    senders: Sequence[Head] | None = None,
+) -> Paths:
+    """Heads as senders to the given receivers."""
+    sending = None if senders is None else tuple(sorted(senders))
+    return Paths(pairs, stage, tuple(sorted(receivers)), PathSettings(way.frozen, way.scope), sending)
+
+
+def discovered(pairs: PromptSet, way: CircuitWay, ask: Ask) -> Discovery:
     """The circuit that path patching finds, each stage asked for as evidence of its own."""
-    about = {"design": pairs.design, "noise": NOISE, "prompts": len(pairs.ids)}
-    return discover_by(lambda stage, heads: ask(link(pairs, stage, heads)), PAPER, described=about)
+    about = {"design": pairs.design, "noise": pairs.pairing[-1], "prompts": len(pairs.ids)}
+    return discover_by(
+        lambda stage, heads: ask(link(pairs, stage, heads, way)),
+        PAPER,
+        scale=way.score,
+        rule=way.select,
+        described=about,
+    )
 
 
 @measures(Paths, in_blocks=True)
 def measure_paths(bench: Bench, asked: Paths) -> Evidence:
     where = _kept_pairs(bench, asked.prompts)
-    return score_stage(bench.surgeon, where, asked.stage, asked.receivers, settings=asked.how, shelf=bench.shelf)
+    return score_stage(
+        bench.surgeon,
+        where,
+        asked.stage,
+        asked.receivers,
+        senders=asked.senders,
+        settings=asked.how,
+        shelf=bench.shelf,
+    )
 
 
 def _kept_pairs(bench: Bench, pairs: PromptSet) -> NoisePairs:
@@ -102,19 +145,31 @@ def _kept_pairs(bench: Bench, pairs: PromptSet) -> NoisePairs:
 
 
 def with_labels(encoder: Encoder, drawn: Drawn) -> NoisePairs:
-    """Drawn clean and noise prompts, with the answers of the clean ones."""
-    labels = torch.tensor([encoder.answer_token(one.prompt.answer) for one in drawn.prompts])
-    return NoisePairs(drawn.asked.ids, drawn.prompts, drawn.others, labels)
+    """Drawn clean and noise prompts, with the answers of the clean ones and the other objects of their stories."""
+    prompts = [one.prompt for one in drawn.prompts]
+    labels = torch.tensor([encoder.answer_token(one.answer) for one in prompts])
+    others = [[word for word in one.story.state().values() if word not in (None, one.answer)] for one in prompts]
+    rivals = torch.tensor([[encoder.answer_token(str(word)) for word in words] for words in others])
+    return NoisePairs(drawn.asked.ids, drawn.prompts, drawn.others, labels, rivals)
 
 
 # ablation
 
 
-def ablated(bench: Bench, circuit: Circuit, drawn: Design, mean_set: DesignName, *, n: int, beside: Beside) -> Ablation:
+def ablated(
+    bench: Bench,
+    circuit: Circuit,
+    drawn: Design,
+    mean_set: DesignName,
+    *,
+    n: int,
+    beside: Beside,
+    match: Match = "role",
+) -> Ablation:
     """The full model and the circuit; beside them random circuits, with the circuit less one group each or without, or
     the circuit less one head each."""
     prompts = bench.draw_with(drawn, EVALUATION, n, _roles(circuit))
-    return Ablation(prompts, means_of(bench, drawn, mean_set), circuit.heads, beside, DRAWS)
+    return Ablation(prompts, means_of(bench, drawn, mean_set), circuit.heads, beside, DRAWS, match)
 
 
 @measures(Ablation)
@@ -137,7 +192,7 @@ def _beside(bench: Bench, asked: Ablation) -> dict[Ablated, Circuit]:
     if asked.beside == "heads":
         return {Ablated("less", one.group, one.layer, one.head): circuit.without([one]) for one in circuit.heads}
     anatomy = bench.surgeon.anatomy
-    drawn = draw_circuits(circuit, anatomy.n_layers, anatomy.n_heads, draws=asked.draws)
+    drawn = draw_circuits(circuit, anatomy.n_layers, anatomy.n_heads, draws=asked.draws, match=asked.match)
     random = {Ablated("random", draw=number): one for number, one in enumerate(drawn)}
     if asked.beside == "random":
         return random
@@ -165,29 +220,33 @@ def _listed(bench: Bench, asked: Means) -> list[Tensor]:
 # pruning
 
 
-def pruned(bench: Bench, circuit: Circuit, drawn: Design, mean_set: DesignName, *, n: int) -> Pruning:
-    """The published walk over a circuit, in its own order and in shuffled ones."""
+def pruned(bench: Bench, circuit: Circuit, way: CircuitWay, *, n: int) -> Pruning:
+    """The published walk over a circuit, in its own order and in shuffled ones, on prompts like those of discovery."""
+    drawn = bench.design(way.design)
     prompts = bench.draw_with(drawn, PRUNING, n, _roles(circuit))
-    return Pruning(prompts, means_of(bench, drawn, mean_set), circuit.heads, ORDERS)
+    means = means_of(bench, drawn, way.means)
+    return Pruning(prompts, means, circuit.heads, ORDERS, way.prune_by, way.prune_step)
 
 
 @measures(Pruning)
 def measure_pruning(bench: Bench, asked: Pruning) -> Evidence:
     """A row per order and head."""
-    score = scorer(bench, asked.prompts, asked.means)
+    score = scorer(bench, asked.prompts, asked.means, asked.by)
+    walks = over_orders(Circuit(asked.circuit), score, orders=asked.orders, threshold=asked.step)
     rows = [
         {**trial.head._asdict(), "order": number, "drop": trial.drop, "removed": trial.removed}
-        for number, one in enumerate(over_orders(Circuit(asked.circuit), score, orders=asked.orders))
+        for number, one in enumerate(walks)
         for trial in one.trials
     ]
     return Evidence(asked.KIND.name, pd.DataFrame(rows), {})
 
 
-def scorer(bench: Bench, prompts: PromptSet, means: Means) -> Score:
-    """The answer's mean logit in a circuit, on prompts that are recorded once."""
+def scorer(bench: Bench, prompts: PromptSet, means: Means, by: PruneBy) -> Score:
+    """The answer's mean logit (or margin) in a circuit, on prompts that are recorded once."""
     encoded = bench.drawn(prompts).prompts
     measure = measurer(bench.surgeon, encoded, bench.answers(encoded), _listed(bench, means))
-    return lambda circuits: measure(circuits)[..., 0].mean(dim=1).tolist()
+    column = MEASURES.index(by)
+    return lambda circuits: measure(circuits)[..., column].mean(dim=1).tolist()
 
 
 def _roles(circuit: Circuit) -> list[str]:

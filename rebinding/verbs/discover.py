@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import get_args
 
 from rebinding.evidence.store import Shelf, Store, default_root
-from rebinding.experiments.circuit.discovery import LEAST, discover
+from rebinding.experiments.circuit.discovery import LEAST, Scale, Selection, discover
 from rebinding.experiments.circuit.paths import PAPER, PAPER_LITERAL, Frozen, PathSettings, Stage
 from rebinding.paper.circuit import save
 from rebinding.study.circuit import owner_of, with_labels
@@ -33,9 +33,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--keep", metavar="A,B,C,D,E", help="heads kept per stage (default: the paper's 50,50,25,10,10)"
     )
-    parser.add_argument(
-        "--least", type=float, default=LEAST, metavar="X", help=f"select scores below -X only (default {LEAST})"
-    )
+    parser.add_argument("--score", choices=get_args(Scale), default="logit", help="what a head is scored by")
+    parser.add_argument("--select", choices=get_args(Selection), default="sure", help="which heads a stage keeps")
+    least = ", ".join(f"{value} by {scale}" for scale, value in LEAST.items())
+    parser.add_argument("--least", type=float, metavar="X", help=f"select scores below -X only (default {least})")
     parser.add_argument("--frozen", choices=get_args(Frozen), default="all")
     parser.add_argument("--scope", choices=get_args(Scope), default="head")
     parser.add_argument("--block", type=int, default=16, metavar="N", help="prompts computed at once")
@@ -61,6 +62,8 @@ def run(options: argparse.Namespace) -> int:
         found_on,
         stages,
         settings=PathSettings(options.frozen, options.scope, options.block),
+        scale=options.score,
+        rule=options.select,
         least=options.least,
         described={"design": options.design, "noise": options.noise, "first_id": options.first_id},
         shelf=None if options.no_store else _shelf(subject, options.store),

@@ -7,6 +7,7 @@ is at level / parts (one error is enough). "Any of these" is its mirror image.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Protocol
@@ -31,6 +32,34 @@ def all_of(kind: Rule, parts: Mapping[str, Part], *, level: float = LEVEL) -> Ve
 def any_of(kind: Rule, parts: Mapping[str, Part], *, level: float = LEVEL) -> Verdict:
     """The verdict of a sentence of which one part must hold."""
     return _together(kind, parts, level, every="NOT REPLICATED", one="REPLICATED")
+
+
+def most_of(kind: Rule, parts: Mapping[str, Part], share: float, *, level: float = LEVEL) -> Verdict:
+    """The verdict of a sentence of which a share of the parts must hold, k of n.
+
+    REPLICATED if k parts are. If only k - 1 were true, one error among the n - k + 1 others would do it, so each part
+    is judged at level / (n - k + 1). NOT REPLICATED if more than n - k parts fail. If k were true, one error among
+    these would do it, so there each is judged at level / k. "All" and "any" are the ends of this, k = n and k = 1.
+    """
+    if not parts:
+        raise ValueError("a sentence without parts; give at least one rule")
+    need = math.ceil(share * len(parts) - 1e-9)  # 0.9 * 10 is 9 and not 10
+    holding = {name: part(level=level / (len(parts) - need + 1)) for name, part in parts.items()}
+    failing = {name: part(level=level / need) for name, part in parts.items()}
+    broken = {name: verdict for name, verdict in holding.items() if not verdict.judged}
+    if broken:
+        return _named(kind, *min(broken.items()))
+    held = sum(verdict.outcome == "REPLICATED" for verdict in holding.values())
+    failed = sum(verdict.outcome == "NOT REPLICATED" for verdict in failing.values())
+    outcome: Outcome = "INCONCLUSIVE"
+    if held >= need:
+        outcome = "REPLICATED"
+    elif failed > len(parts) - need:
+        outcome = "NOT REPLICATED"
+    name, verdict = _telling(failing)
+    reason = f"{held} of {len(parts)} parts surely hold and {failed} surely fail, {need} must hold; least of all {name}"
+    told = replace(verdict, kind=kind, outcome=outcome, reason=f"{reason}: {verdict.reason}", p_value=None)
+    return told if outcome == "INCONCLUSIVE" else replace(told, needed_n=None)
 
 
 def _together(kind: Rule, parts: Mapping[str, Part], level: float, *, every: Outcome, one: Outcome) -> Verdict:

@@ -47,7 +47,7 @@ def planted_groups(architecture: str) -> dict[str, list[tuple[int, int]]]:
 
 
 def found_groups(
-    architecture: str, name: str, noise: str, stages: Sequence[Stage] = PAPER, *, frozen: str = "all", n: int = 16
+    architecture: str, name: str, noise: str, stages: Sequence[Stage] = PAPER, *, frozen: str = "all", n: int = 36
 ) -> dict[str, list[tuple[int, int]]]:
     """Group -> heads, as discovered with the plant's own k."""
     sizes = ",".join(str(len(planted_groups(architecture)[stage.group])) for stage in stages)
@@ -62,11 +62,12 @@ def found_groups(
 def test_discovery_returns_the_planted_heads(architecture: str) -> None:
     """All five groups, head by head, decoys never, with k far above the plant's neither.
 
-    Planted heads move the answer's probability by a quarter at least, decoys by 1e-5 at most.
+    Planted heads move the answer by half a logit at least in the prompts of their slot, decoys by 1e-4 at most. A head
+    of one slot acts in a third of the prompts or fewer, which takes about 30 of them to be sure of.
     """
     assert found_groups(architecture, "partner_second", "independent") == planted_groups(architecture)
     encoder = Encoder(plant(architecture).tokenizer)
-    scene = with_labels(encoder, draw(encoder, design("partner_second"), range(16), ("noise", "independent")))
+    scene = with_labels(encoder, draw(encoder, design("partner_second"), range(36), ("noise", "independent")))
     wide = discover(surgeon(architecture), scene, PAPER).circuit
     assert {(head.layer, head.head) for head in wide.heads} <= {
         pair for one in planted_groups(architecture).values() for pair in one

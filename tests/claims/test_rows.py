@@ -17,7 +17,6 @@ BOTH: tuple[Wanted, ...] = ("REPLICATED", "NOT REPLICATED")
 UNIDENTIFIED = "the paper does not say which control it printed, and a number of something else cannot be refuted"
 REPORTS = "it claims nothing; three findings are held against what was planted"
 NEVER: dict[tuple[str, Wanted], str] = {
-    ("circuit.chain.D_q_C", "NOT REPLICATED"): "frozen, nothing leads from the swap to the question's box in any model",
     ("binding.table.random.dR", "NOT REPLICATED"): UNIDENTIFIED,
     ("binding.table.random.dlogit", "NOT REPLICATED"): UNIDENTIFIED,
     ("binding.table.random.switch", "NOT REPLICATED"): UNIDENTIFIED,

@@ -33,7 +33,7 @@ def scene_of(pack: Pack) -> NoisePairs:
     entry = pack.entries["path_patching/p_orig"]
     clean, corrupt = (pack.prompts(f"path_patching/{side}", entry["ids"]) for side in ("clean", "corrupt"))
     labels = torch.tensor(entry["settings"]["label_token_ids"])
-    return NoisePairs(tuple(entry["ids"]), tuple(clean), tuple(corrupt), labels)
+    return NoisePairs(tuple(entry["ids"]), tuple(clean), tuple(corrupt), labels, labels[:, None][:, :0])
 
 
 def test_stages(pack: Pack, deviations: dict[str, float], subtests: pytest.Subtests) -> None:

@@ -22,7 +22,7 @@ def test_no_claim_asks_for_what_was_planted(name: str) -> None:
 def test_a_study_shows_nothing_that_is_hidden() -> None:
     public = {one for one in [*vars(Study), *Study.__dataclass_fields__] if not one.startswith("_")}
     assert not public & set(HIDDEN)
-    assert {"binding", "traced", "discovery", "printed", "circuit"} <= public
+    assert {"binding", "traced", "discoveries", "printed", "circuit"} <= public
 
 
 def test_what_is_expected_is_compared_in_one_place() -> None:

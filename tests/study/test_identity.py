@@ -13,6 +13,7 @@ from rebinding.evidence import EvidenceError, PromptSet, Request
 from rebinding.evidence.store import Store
 from rebinding.experiments.tracing.summary import at
 from rebinding.paper.circuit import Circuit
+from rebinding.paper.procedure import given
 from rebinding.planted import build
 from rebinding.study import binding, circuit, roles, tracing
 from rebinding.study.bench import Bench
@@ -38,14 +39,15 @@ def heads() -> Circuit:
 def requests(bench: Bench, heads: Circuit) -> list[Request]:
     """One of every kind."""
     drawn = bench.design("published")
-    pairs = circuit.noise_pairs(bench, 4)
+    way = circuit.of_a_plant(given("controlled").circuit, "controlled")
+    pairs = circuit.noise_pairs(bench, way, "independent", 4)
     return [
         tracing.traced(bench, drawn, "swap_only", ("swap_asked", "readout"), 4),
         tracing.diagnosed(bench, drawn, 4),
         circuit.ability(bench, drawn, 4),
-        circuit.link(pairs, circuit.STAGES["B"], heads.group("A")),
+        circuit.link(pairs, circuit.STAGES["B"], heads.group("A"), way),
         circuit.ablated(bench, heads, drawn, "published", n=4, beside="groups"),
-        circuit.pruned(bench, heads, drawn, "published", n=4),
+        circuit.pruned(bench, heads, way, n=4),
         roles.interchanged(bench, heads, drawn, "pointer", 4),
         binding.shifted(bench, heads, "published", "isolated", n=4, directions=4),
     ]

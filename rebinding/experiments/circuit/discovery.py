@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
 from warnings import warn
 
+import numpy as np
 import pandas as pd
+from scipy import stats
 
 from rebinding.evidence import Evidence
 from rebinding.evidence.store import Shelf
@@ -15,12 +18,19 @@ from rebinding.experiments.circuit.paths import PAPER, NoisePairs, PathSettings,
 from rebinding.paper.circuit import Circuit, CircuitHead, Head
 from rebinding.surgery import Surgeon
 
-Selection: TypeAlias = Literal["negative", "published"]
-"""`negative`: only scores clearly below zero are selected. `published`: the k lowest, whatever they are."""
+Scale: TypeAlias = Literal["probability", "logit"]
+"""What a head's score is made of. `probability`: (p_patch - p_orig) / p_orig, as published. `logit`: by how much the
+answer's lead over the other objects falls. Where the answer is sure (p 0.998) a fall of one per cent of p takes two
+logits, and where p is small noise decides; a lead moves alike in both."""
+Selection: TypeAlias = Literal["sure", "negative", "published"]
+"""`sure`: scores that are below `-least` whatever the prompts, so that of the heads kept one in twenty at most is
+expected to be there by luck; `negative`: scores below `-least`; `published`: the k lowest, whatever they are."""
 
-LEAST = 1e-3
-"""A head that moves the answer's probability by less than a tenth of a per cent is not selected: a head that sends
-nothing moves it by rounding, and half of these moves are falls."""
+LEAST: Mapping[Scale, float] = MappingProxyType({"probability": 1e-3, "logit": 0.05})
+"""A head that moves the answer's probability by less than a tenth of a per cent, or its lead by less than a twentieth
+of a logit (odds by a factor of 1.05), is not selected. A head that sends nothing moves either by rounding, and half of
+these moves are falls."""
+ERROR = 0.05
 
 TINY = 1e-3
 """Below this probability of the answer, a relative change says more about the denominator than about the head."""
@@ -38,43 +48,53 @@ class Discovery:
     evidence: dict[str, Evidence]
 
 
-def scores(evidence: Evidence) -> pd.DataFrame:
-    """Per head: the mean over prompts of (p_patch - p_orig) / p_orig, its standard error, and the mean logit change."""
-    rows = evidence.rows
+def scores(evidence: Evidence, scale: Scale = "probability") -> pd.DataFrame:
+    """Per head: the mean change over prompts, its standard error, and the number of prompts."""
+    if scale == "probability":
+        _warn_of_tiny(evidence.rows)
+    change = changes(evidence, scale)
+    n = change.count()
+    columns = {"score": change.mean(), "se": (change.std() / n**0.5).fillna(0.0), "n": n}
+    return pd.DataFrame(columns).sort_index().reset_index()
+
+
+def _warn_of_tiny(rows: pd.DataFrame) -> None:
     tiny = rows.loc[rows["p_orig"] < TINY, "prompt"].nunique()
     if tiny:
         warn(
             f"{tiny} of {rows['prompt'].nunique()} prompts have an answer probability below {TINY}: relative changes "
-            "on them can dominate the mean; look at the logit changes in the evidence too",
+            "on them can dominate the mean; score by the logit",
             TinyProbabilities,
-            stacklevel=2,
+            stacklevel=3,
         )
-    change, logit = changes(evidence), _by_head(rows, rows["logit_patch"] - rows["logit_orig"])
-    n = change.count()
-    columns = {"score": change.mean(), "se": (change.std() / n**0.5).fillna(0.0), "logit_change": logit.mean(), "n": n}
-    return pd.DataFrame(columns).sort_index().reset_index()
 
 
-def changes(evidence: Evidence) -> pd.DataFrame:
-    """(p_patch - p_orig) / p_orig: a line a prompt, a column a head, named (layer, head)."""
+def changes(evidence: Evidence, scale: Scale = "probability") -> pd.DataFrame:
+    """The change on its scale: a line a prompt, a column a head, named (layer, head)."""
     rows = evidence.rows
-    return _by_head(rows, (rows["p_patch"] - rows["p_orig"]) / rows["p_orig"])
-
-
-def _by_head(rows: pd.DataFrame, values: pd.Series[float]) -> pd.DataFrame:
-    return rows.assign(value=values).pivot(index="prompt", columns=["layer", "head"], values="value")
+    if scale == "logit":
+        value = rows["lead_patch"] - rows["lead_orig"]
+    else:
+        value = (rows["p_patch"] - rows["p_orig"]) / rows["p_orig"]
+    return rows.assign(value=value).pivot(index="prompt", columns=["layer", "head"], values="value")
 
 
 def select(
-    table: pd.DataFrame, keep: int, *, rule: Selection = "negative", least: float = LEAST, exclude: Sequence[Head] = ()
+    table: pd.DataFrame, keep: int, *, rule: Selection = "negative", least: float, exclude: Sequence[Head] = ()
 ) -> list[Head]:
     """The `keep` most negative heads, ties broken by (layer, head); those of earlier groups left out if `exclude`d.
 
-    Under the rule `negative` a score must lie below `-least`.
+    Under `negative` a score must lie below `-least`, under `sure` surely so: one-sided t tests over prompts, with the
+    false discovery rate over all heads held at 5 % (Benjamini and Hochberg).
     """
     left = table[[(layer, head) not in set(exclude) for layer, head in zip(table["layer"], table["head"], strict=True)]]
     if rule == "negative":
         left = left[left["score"] < -least]
+    elif rule == "sure":
+        gap = (left["score"] + least).to_numpy()
+        errors = np.maximum(left["se"].to_numpy(), np.finfo(float).tiny)  # no spread at all is a sign, and no 0 / 0
+        p_values = stats.t.cdf(gap / errors, np.maximum(left["n"] - 1, 1))
+        left = left[(gap < 0) & (stats.false_discovery_control(p_values) <= ERROR)]
     best = left.sort_values(["score", "layer", "head"]).head(keep)
     return [(int(layer), int(head)) for layer, head in zip(best["layer"], best["head"], strict=True)]
 
@@ -85,8 +105,9 @@ def discover(
     stages: Sequence[Stage] = PAPER,
     *,
     settings: PathSettings | None = None,
-    rule: Selection = "negative",
-    least: float = LEAST,
+    scale: Scale = "logit",
+    rule: Selection = "sure",
+    least: float | None = None,
     distinct: bool = False,
     described: dict[str, Any] | None = None,
     shelf: Shelf | None = None,
@@ -97,6 +118,7 @@ def discover(
     return discover_by(
         lambda stage, receivers: score_stage(surgeon, pairs, stage, receivers, settings=settings, shelf=shelf),
         stages,
+        scale=scale,
         rule=rule,
         least=least,
         distinct=distinct,
@@ -108,8 +130,9 @@ def discover_by(
     score: Callable[[Stage, Sequence[Head]], Evidence],
     stages: Sequence[Stage] = PAPER,
     *,
-    rule: Selection = "negative",
-    least: float = LEAST,
+    scale: Scale = "logit",
+    rule: Selection = "sure",
+    least: float | None = None,
     distinct: bool = False,
     described: dict[str, Any] | None = None,
 ) -> Discovery:
@@ -118,6 +141,7 @@ def discover_by(
     With `distinct`, heads taken by an earlier stage are not taken again. As published, a head found in both A and B
     belongs to B (the two act at the same token); other heads may act in several groups at their roles.
     """
+    least = LEAST[scale] if least is None else least
     groups: dict[str, list[Head]] = {}
     evidence: dict[str, Evidence] = {}
     for stage in stages:
@@ -127,7 +151,7 @@ def discover_by(
             continue
         found = score(stage, receivers)
         earlier = [head for heads in groups.values() for head in heads] if distinct else []
-        groups[stage.group] = select(scores(found), stage.keep, rule=rule, least=least, exclude=earlier)
+        groups[stage.group] = select(scores(found, scale), stage.keep, rule=rule, least=least, exclude=earlier)
         evidence[stage.group] = found
     heads = tuple(
         CircuitHead(stage.group, layer, head, stage.sender)
@@ -135,7 +159,13 @@ def discover_by(
         for layer, head in groups[stage.group]
         if not _taken_later(stages[number + 1 :], groups, stage, (layer, head))
     )
-    how = {"stages": [asdict(stage) for stage in stages], "rule": rule, "least": least, "distinct": distinct}
+    how = {
+        "stages": [asdict(stage) for stage in stages],
+        "scale": scale,
+        "rule": rule,
+        "least": least,
+        "distinct": distinct,
+    }
     return Discovery(Circuit(heads, {**how, **(described or {})}), evidence)
 
 

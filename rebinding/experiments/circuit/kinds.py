@@ -19,8 +19,10 @@ MEANS = Kind("means", ())
 ABILITY = Kind("ability", ("prompt", *MEASURES))
 CIRCUITS = Kind("circuits", ("circuit", "prompt", *MEASURES))
 """Any circuits, by any names: what `evaluate` makes."""
+OF_ANSWER = ("logit", "p", "lead")
+"""What path patching looks at: the answer's logit, its probability, and its logit less the other objects' mean."""
 PATHS = Kind(
     "paths",
-    ("prompt", "layer", "head", "logit_orig", "p_orig", "logit_patch", "p_patch", "moved"),
+    ("prompt", "layer", "head", *(f"{name}_{run}" for run in ("orig", "patch") for name in OF_ANSWER), "moved"),
     edits=("prompt",),
 )

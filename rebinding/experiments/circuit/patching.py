@@ -9,7 +9,8 @@ from typing import Literal, TypeAlias
 import torch
 from torch import Tensor
 
-from rebinding.experiments.readout import logit_and_probability_of, moved
+from rebinding.experiments.readout import answer_of, moved
+from rebinding.paper.circuit import Head
 from rebinding.surgery import Anatomy, Edit, Read, Recording, Site, Surgeon
 from rebinding.surgery.sites import Scope
 
@@ -29,6 +30,7 @@ class Block:
     recording: Recording
     noise_z: list[Tensor]
     labels: Tensor
+    rivals: Tensor
     sender_at: Tensor
     receiver_at: Tensor | None
     readout: Tensor
@@ -43,53 +45,58 @@ class Block:
         """The model's parts."""
         return self.surgeon.anatomy
 
-    def source(self, layers: range) -> Tensor:
-        """The prompt of each row, for rows ordered layer, head, prompt."""
-        return torch.arange(self.n).repeat(len(layers) * self.anatomy.n_heads)
+    def source(self, senders: Sequence[Head]) -> Tensor:
+        """The prompt of each row, for rows ordered sender, prompt."""
+        return torch.arange(self.n).repeat(len(senders))
+
+    def all_heads(self) -> list[Head]:
+        """Every head as a sender."""
+        return [(layer, head) for layer in range(self.anatomy.n_layers) for head in range(self.anatomy.n_heads)]
 
     def before(self) -> Tensor:
-        """Logit and probability of the answer, unedited: (prompt, 2)."""
+        """Logit, probability and lead of the answer, unedited: (prompt, 3)."""
         return self.surgeon.run(self.recording, [], [self.label_read(torch.arange(self.n))])[0][:, 0]
 
-    def moved(self) -> Tensor:
-        """How far every sender's z in the noise prompt is from its own: (layer, head, prompt)."""
+    def moved(self, senders: Sequence[Head]) -> Tensor:
+        """How far each sender's z in the noise prompt is from its own: (sender, prompt)."""
         heads = range(self.anatomy.n_heads)
-        reads = [
-            Read("z", layer, positions=self.sender_at[:, None], heads=heads) for layer in range(self.anatomy.n_layers)
-        ]
+        layers = sorted({layer for layer, _ in senders})
+        reads = [Read("z", layer, positions=self.sender_at[:, None], heads=heads) for layer in layers]
         clean = self.surgeon.run(self.recording, [], reads)  # (prompt, head, 1, head_dim) a layer
-        found = [moved(noise, own)[:, :, 0].T for noise, own in zip(self.noise_z, clean, strict=True)]
-        return torch.stack(found)
+        found = {layer: moved(self.noise_z[layer], own)[:, :, 0] for layer, own in zip(layers, clean, strict=True)}
+        return torch.stack([found[layer][:, head] for layer, head in senders])
 
     def label_read(self, source: Tensor) -> Read:
-        """The answer's logit and probability at the readout, for rows that continue these prompts."""
-        take = logit_and_probability_of(self.labels[source])
+        """The answer's logit, probability and lead at the readout, for rows that continue these prompts."""
+        take = answer_of(self.labels[source], self.rivals[source])
         return Read("logits", positions=self.readout[source][:, None], take=take)
 
 
-def sender_run(block: Block, *, frozen: bool) -> tuple[Tensor, Tensor]:
-    """The answer before, and after each head's z was replaced: (prompt, 2), (layer, head, prompt, 2)."""
-    layers = range(block.anatomy.n_layers)
-    (after,) = _send(block, layers, [block.label_read(block.source(layers))], frozen=frozen)
-    return block.before(), after.reshape(len(layers), block.anatomy.n_heads, block.n, 2)
+def sender_run(block: Block, senders: Sequence[Head], *, frozen: bool) -> tuple[Tensor, Tensor]:
+    """The answer before, and after each sender's z was replaced: (prompt, 3), (sender, prompt, 3)."""
+    (after,) = _send(block, senders, [block.label_read(block.source(senders))], frozen=frozen)
+    return block.before(), after.reshape(len(senders), block.n, 3)
 
 
-def _send(block: Block, layers: range, reads: list[Read], *, frozen: bool) -> list[Tensor]:
-    """Replace the z of one head a row, for every head of some layers; rows ordered layer, head, prompt."""
-    heads, n = block.anatomy.n_heads, block.n
-    edits = [
-        Edit(
-            "z",
-            layer,
-            block.noise_z[layer].transpose(0, 1).reshape(heads * n, 1, 1, -1),  # (head x prompt, 1, 1, head_dim)
-            positions=block.sender_at.repeat(heads)[:, None],
-            heads=torch.arange(heads).repeat_interleave(n)[:, None],
-            rows=torch.arange(heads * n) + number * heads * n,
+def _send(block: Block, senders: Sequence[Head], reads: list[Read], *, frozen: bool) -> list[Tensor]:
+    """Replace the z of one sender a row; rows ordered sender, prompt, and senders by layer."""
+    edits, n, start = [], block.n, 0
+    for layer in sorted({layer for layer, _ in senders}):
+        heads = torch.tensor([head for at, head in senders if at == layer])
+        rows = len(heads) * n
+        edits.append(
+            Edit(
+                "z",
+                layer,
+                block.noise_z[layer][:, heads].transpose(0, 1).reshape(rows, 1, 1, -1),  # (sender x prompt, 1, 1, dim)
+                positions=block.sender_at.repeat(len(heads))[:, None],
+                heads=heads.repeat_interleave(n)[:, None],
+                rows=torch.arange(start, start + rows),
+            )
         )
-        for number, layer in enumerate(layers)
-    ]
+        start += rows
     attention: Literal["frozen", "live"] = "frozen" if frozen else "live"
-    source = block.source(layers)
+    source = block.source(senders)
     return block.surgeon.run(block.recording, edits, reads, source=source, attention=attention, allow_still=True)
 
 
@@ -113,7 +120,7 @@ class Port:
         return Edit(self.site, self.layer, values, positions=at, heads=self.write_heads, rows=rows, scope=self.scope)
 
 
-def ports(component: Component, receivers: Sequence[tuple[int, int]], scope: Scope, group: int) -> list[Port]:
+def ports(component: Component, receivers: Sequence[Head], scope: Scope, group: int) -> list[Port]:
     """The ports of a set of receivers (layer, head)."""
     found = []
     for layer in sorted({layer for layer, _ in receivers}):
@@ -129,46 +136,53 @@ def ports(component: Component, receivers: Sequence[tuple[int, int]], scope: Sco
 
 
 def receiver_run(
-    block: Block, component: Component, receivers: Sequence[tuple[int, int]], *, frozen: bool, scope: Scope
+    block: Block,
+    senders: Sequence[Head],
+    component: Component,
+    receivers: Sequence[Head],
+    *,
+    frozen: bool,
+    scope: Scope,
 ) -> tuple[Tensor, Tensor]:
-    """The answer before, and after what each head sends to the receivers is written into a clean run.
+    """The answer before, and after what each sender says to the receivers is written into a clean run.
 
     Only heads below the last receiver can send, and only rows in which some receiver's component moved are run.
     """
     assert block.receiver_at is not None, "a stage with receivers says where they read"
-    last, heads = max(layer for layer, _ in receivers), block.anatomy.n_heads
+    last = max(layer for layer, _ in receivers)
     before = block.before()
-    after = before.expand(block.anatomy.n_layers, heads, -1, -1).clone()  # (layer, head, prompt, 2)
+    after = before.expand(len(senders), -1, -1).clone()  # (sender, prompt, 3)
     found = ports(component, receivers, scope, block.anatomy.group)
-    for layers in _layers_at_once(block, found, last):
-        source = block.source(layers)
-        rows, edits = _only_touched(_deliver(block, found, layers, frozen=frozen))
+    for part in _senders_at_once(block, found, sum(layer < last for layer, _ in senders)):
+        source = block.source(senders[part])
+        rows, edits = _only_touched(_deliver(block, found, senders[part], frozen=frozen))
         if edits:
             reads = [block.label_read(source[rows])]
             (moved,) = block.surgeon.run(block.recording, edits, reads, source=source[rows])
-            after[layers.start : layers.stop].view(-1, 2)[rows.to(after.device)] = moved[:, 0]
+            after[part].view(-1, 3)[rows.to(after.device)] = moved[:, 0]
     return before, after
 
 
-def _layers_at_once(block: Block, found: list[Port], last: int) -> Iterator[range]:
-    """Sender layers whose messages to the receivers fit into `MESSAGES` bytes: memory does not grow with senders."""
+def _senders_at_once(block: Block, found: list[Port], count: int) -> Iterator[slice]:
+    """Parts of `count` senders whose messages to the receivers fit into `MESSAGES` bytes: memory does not grow with
+    senders."""
     heads_read = sum(len(port.read_heads) for port in found)
-    layer = block.anatomy.n_heads * block.n * heads_read * block.anatomy.head_dim * block.noise_z[0].element_size()
-    size = max(1, MESSAGES // layer)
-    for start in range(0, last, size):
-        yield range(start, min(start + size, last))
+    message = block.n * heads_read * block.anatomy.head_dim * block.noise_z[0].element_size()
+    size = max(1, MESSAGES // message)
+    for start in range(0, count, size):
+        yield slice(start, min(start + size, count))
 
 
-def _deliver(block: Block, found: list[Port], layers: range, *, frozen: bool) -> list[Edit]:
-    """The edits that write what reached the ports above from every sender of some layers, where it moved anything."""
+def _deliver(block: Block, found: list[Port], senders: Sequence[Head], *, frozen: bool) -> list[Edit]:
+    """The edits that write what reached the ports above from every sender, where it moved anything."""
     assert block.receiver_at is not None
-    at, source = block.receiver_at, block.source(layers)
-    found = [port for port in found if port.layer > layers.start]
+    at, source = block.receiver_at, block.source(senders)
+    found = [port for port in found if port.layer > senders[0][0]]
     clean_reads = [Read(port.site, port.layer, positions=at[:, None], heads=port.read_heads) for port in found]
     recording = block.surgeon.with_reads(block.recording, clean_reads)
     unmoved = block.surgeon.run(recording, [], clean_reads)
     reads = [Read(port.site, port.layer, positions=at[source][:, None], heads=port.read_heads) for port in found]
-    moved = _send(replace(block, recording=recording), layers, reads, frozen=frozen)
+    moved = _send(replace(block, recording=recording), senders, reads, frozen=frozen)
     edits = []
     for port, before, after in zip(found, unmoved, moved, strict=True):
         rows = torch.nonzero((after != before[source.to(before.device)]).flatten(1).any(dim=1)).reshape(-1).cpu()

@@ -8,8 +8,8 @@ A stage scores every head as a sender. Two runs of the clean prompt:
    published helpers).
 2. *receiver run*: a clean run into which those components are written, nothing frozen.
 
-The score of a head is the mean over prompts of (p_patch - p_orig) / p_orig, p the probability of the answer at the
-readout. A first stage has no receivers: its score is read from the sender run itself.
+What is kept is the answer's logit, probability and lead over the other objects at the readout, before and after; a
+score is made of these (`discovery.py`). A first stage has no receivers: it is read from the sender run itself.
 
 Everything that cannot change the result is skipped, exactly: a sender run computes the tokens up to the receiver
 role, from the sender's layer to the last receiver's; frozen, it computes one token and only MLPs. A receiver run starts
@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import product
 from typing import Literal, TypeAlias
 
 import pandas as pd
@@ -29,7 +30,7 @@ from torch import Tensor
 from rebinding.evidence import Evidence
 from rebinding.evidence.blocks import Tick, in_blocks
 from rebinding.evidence.store import Shelf
-from rebinding.experiments.circuit.kinds import PATHS
+from rebinding.experiments.circuit.kinds import OF_ANSWER, PATHS
 from rebinding.experiments.circuit.patching import Block, Component, receiver_run, sender_run
 from rebinding.experiments.tokens import positions, token_batch
 from rebinding.paper.circuit import Head
@@ -105,6 +106,8 @@ class NoisePairs:
     clean: tuple[Encoded, ...]
     noise: tuple[Encoded, ...]
     labels: Tensor
+    rivals: Tensor
+    """The other objects' tokens (prompt, object); none at all, where only the answer's own logit is wanted."""
     recordings: dict[tuple[int, int], Recording] = field(default_factory=dict, repr=False)
     noise_z: dict[tuple[int, int, str], list[Tensor]] = field(default_factory=dict, repr=False)
 
@@ -124,6 +127,7 @@ class NoisePairs:
             self.recordings[span],
             self.noise_z[sent],
             self.labels[where],
+            self.rivals[where],
             sender_at=positions(clean, stage.sender),
             receiver_at=None if stage.at is None else positions(clean, stage.at),
             readout=positions(clean, "readout"),
@@ -136,10 +140,11 @@ def score_stage(
     stage: Stage,
     receivers: Sequence[Head] = (),
     *,
+    senders: Sequence[Head] | None = None,
     settings: PathSettings | None = None,
     shelf: Shelf | None = None,
 ) -> Evidence:
-    """Every head as a sender of one stage: a row per prompt and head, with probability and logit before and after.
+    """Every head (or some) as a sender of one stage: a row per prompt and head, with the answer before and after.
 
     With a shelf, blocks of prompts are kept as they are done, and an interrupted stage goes on from there.
     """
@@ -148,17 +153,23 @@ def score_stage(
     settings = settings or PathSettings()
     receivers = sorted(receivers)
     described = {"stage": asdict(stage), "receivers": [list(head) for head in receivers], **asdict(settings)}
-    senders = surgeon.anatomy.n_layers * surgeon.anatomy.n_heads
+    if senders is None:
+        senders = list(product(range(surgeon.anatomy.n_layers), range(surgeon.anatomy.n_heads)))
+    else:
+        senders = sorted(set(senders))
+        described["senders"] = [list(head) for head in senders]
 
     def compute(prompts: Sequence[int], tick: Tick) -> Evidence:
         block = pairs.block(surgeon, stage, slice(prompts[0], prompts[-1] + 1))
         frozen = settings.frozen == "all"
         if stage.component is None:
-            before, after = sender_run(block, frozen=frozen)
+            before, after = sender_run(block, senders, frozen=frozen)
         else:
-            before, after = receiver_run(block, stage.component, receivers, frozen=frozen, scope=settings.scope)
-        tick(senders * len(prompts))
-        rows = _rows([pairs.ids[number] for number in prompts], before, after, block.moved())
+            before, after = receiver_run(
+                block, senders, stage.component, receivers, frozen=frozen, scope=settings.scope
+            )
+        tick(len(senders) * len(prompts))
+        rows = _rows([pairs.ids[number] for number in prompts], senders, before, after, block.moved(senders))
         return PATHS.evidence(rows, described)
 
     return in_blocks(
@@ -166,26 +177,29 @@ def score_stage(
         compute,
         experiment=f"paths-{stage.group}",
         size=settings.block,
-        cost=lambda _: senders,
-        content=lambda number: [pairs.clean[number].ids, pairs.noise[number].ids, int(pairs.labels[number])],
+        cost=lambda _: len(senders),
+        content=lambda number: [
+            pairs.clean[number].ids,
+            pairs.noise[number].ids,
+            int(pairs.labels[number]),
+            pairs.rivals[number].tolist(),
+        ],
         shelf=shelf and shelf.of(__name__, type(surgeon).__module__, settings=described),
     )
 
 
-def _rows(ids: Sequence[int], before: Tensor, after: Tensor, moved: Tensor) -> pd.DataFrame:
-    """A table of logit and probability `before` (prompt, 2) and `after` (layer, head, prompt, 2), and of how far each
-    sender `moved` (layer, head, prompt)."""
-    n_layers, n_heads, n, _ = after.shape
-    grid = torch.cartesian_prod(torch.arange(n_layers), torch.arange(n_heads), torch.arange(n))  # (row, 3)
-    return pd.DataFrame(
-        {
-            "prompt": torch.tensor(ids)[grid[:, 2]].numpy(),
-            "layer": grid[:, 0].numpy(),
-            "head": grid[:, 1].numpy(),
-            "logit_orig": before[grid[:, 2], 0].cpu().numpy(),
-            "p_orig": before[grid[:, 2], 1].cpu().numpy(),
-            "logit_patch": after[..., 0].reshape(-1).cpu().numpy(),
-            "p_patch": after[..., 1].reshape(-1).cpu().numpy(),
-            "moved": moved.reshape(-1).cpu().numpy(),
-        }
-    )
+def _rows(ids: Sequence[int], senders: Sequence[Head], before: Tensor, after: Tensor, moved: Tensor) -> pd.DataFrame:
+    """A table of the answer's measures `before` (prompt, 3) and `after` (sender, prompt, 3), and of how far each
+    sender `moved` (sender, prompt)."""
+    n = len(ids)
+    heads = torch.tensor(senders).repeat_interleave(n, 0)  # (row, 2)
+    measured = {f"{name}_orig": before[:, place].repeat(len(senders)) for place, name in enumerate(OF_ANSWER)}
+    measured |= {f"{name}_patch": after[..., place].reshape(-1) for place, name in enumerate(OF_ANSWER)}
+    frame = {
+        "prompt": torch.tensor(ids).repeat(len(senders)),
+        "layer": heads[:, 0],
+        "head": heads[:, 1],
+        **measured,
+        "moved": moved.reshape(-1),
+    }
+    return pd.DataFrame({name: values.cpu().numpy() for name, values in frame.items()})

@@ -10,8 +10,10 @@ from rebinding.evidence import Kind, OnPrompts
 from rebinding.evidence.request import Facet
 from rebinding.experiments.circuit.kinds import ABILITY, ABLATION, MEANS, PATHS, PRUNING
 from rebinding.experiments.circuit.paths import PathSettings, Stage
+from rebinding.experiments.circuit.random_circuits import Match
 from rebinding.paper.circuit import CircuitHead, Head
 
+PruneBy: TypeAlias = Literal["label_logit", "margin"]
 Beside: TypeAlias = Literal["groups", "heads", "random"]
 """What is measured beside the circuit: it without each group and random ones; it without each head; random ones."""
 
@@ -39,10 +41,12 @@ class Ablation(OnPrompts):
     circuit: tuple[CircuitHead, ...]
     beside: Beside
     draws: int
+    match: Match = "role"
 
     @property
     def facets(self) -> Mapping[str, Facet]:
-        return {"beside": self.beside, **self.prompts.facets, "means": self.means.prompts.design}
+        told: dict[str, Facet] = {"beside": self.beside, "means": self.means.prompts.design, "match": self.match}
+        return {**self.prompts.facets, **told}
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,8 @@ class Pruning(OnPrompts):
     means: Means
     circuit: tuple[CircuitHead, ...]
     orders: int
+    by: PruneBy = "label_logit"
+    step: float = 0.01
 
     @property
     def n(self) -> int:
@@ -60,19 +66,28 @@ class Pruning(OnPrompts):
 
     @property
     def facets(self) -> Mapping[str, Facet]:
-        return {**self.prompts.facets, "means": self.means.prompts.design, "heads": len(self.circuit)}
+        told: dict[str, Facet] = {"means": self.means.prompts.design, "heads": len(self.circuit), "by": self.by}
+        return {**self.prompts.facets, **told}
 
 
 @dataclass(frozen=True)
 class Paths(OnPrompts):
-    """Path patching of one stage: every head as a sender to the given receivers."""
+    """Path patching of one stage: heads as senders to the given receivers."""
 
     KIND: ClassVar[Kind] = PATHS
     stage: Stage
     receivers: tuple[Head, ...]
     how: PathSettings
+    senders: tuple[Head, ...] | None = None
+    """All heads, where it is not said which."""
 
     @property
     def facets(self) -> Mapping[str, Facet]:
         literal = f"{self.stage.group} to {self.stage.component or 'logits'} at {self.stage.at or 'readout'}"
-        return {"stage": literal, "receivers": len(self.receivers), **self.prompts.facets}
+        told: dict[str, Facet] = {
+            "stage": literal,
+            "senders": "all" if self.senders is None else len(self.senders),
+            "receivers": len(self.receivers),
+            "noise": self.prompts.pairing[-1],
+        }
+        return {**told, "frozen": self.how.frozen, **self.prompts.facets}

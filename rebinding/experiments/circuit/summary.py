@@ -10,10 +10,10 @@ import numpy.typing as npt
 import pandas as pd
 
 from rebinding.evidence import Evidence
-from rebinding.experiments.circuit.discovery import changes, select
+from rebinding.experiments.circuit.discovery import LEAST, Scale, Selection, changes, select
 from rebinding.experiments.circuit.kinds import Which
 from rebinding.experiments.seeds import RESAMPLED
-from rebinding.paper.circuit import Circuit, CircuitHead
+from rebinding.paper.circuit import Circuit, CircuitHead, Head
 
 Array: TypeAlias = npt.NDArray[Any]
 """Numbers by prompt; hits are booleans."""
@@ -62,20 +62,23 @@ def left_by_order(pruning: Evidence) -> list[Circuit]:
     return [left(pruning, int(order)) for order in sorted(pruning.rows["order"].unique())]
 
 
-def lost(evidence: Evidence, heads: Sequence[tuple[int, int]]) -> Array:
-    """By how much of itself the answer's probability falls, mean over some senders, by prompt."""
-    rows = evidence.rows[pd.MultiIndex.from_frame(evidence.rows[["layer", "head"]]).isin(list(heads))]
-    change = (rows["p_orig"] - rows["p_patch"]) / rows["p_orig"]
-    return change.groupby(rows["prompt"]).mean().to_numpy()
+def lost(evidence: Evidence, heads: Sequence[Head], scale: Scale) -> Array:
+    """By how much the answer falls on a scale, mean over some senders, by prompt."""
+    found: Array = -changes(evidence, scale)[list(heads)].mean(axis=1).to_numpy()
+    return found
 
 
-def reselected(evidence: Evidence, seed: int = RESAMPLED) -> list[list[tuple[int, int]]]:
-    """Our own selection again, on resampled prompts."""
+def reselected(
+    evidence: Evidence, scale: Scale, rule: Selection, exclude: Sequence[Head] = (), seed: int = RESAMPLED
+) -> list[list[Head]]:
+    """Our own selection again, on resampled prompts; the receivers are held."""
     generator = np.random.default_rng(seed)
-    table = changes(evidence)
+    table = changes(evidence, scale)
+    keep = evidence.settings["stage"]["keep"]
     found = []
     for _ in range(RESAMPLES):
-        drawn = generator.choice(len(table), len(table))
-        again = table.columns.to_frame(index=False).assign(score=table.to_numpy()[drawn].mean(axis=0))
-        found.append(select(again, evidence.settings["stage"]["keep"]))
+        drawn = table.to_numpy()[generator.choice(len(table), len(table))]  # (prompt, head)
+        errors = drawn.std(axis=0, ddof=1) / len(drawn) ** 0.5
+        again = table.columns.to_frame(index=False).assign(score=drawn.mean(axis=0), se=errors, n=len(drawn))
+        found.append(select(again, keep, rule=rule, least=LEAST[scale], exclude=exclude))
     return found

@@ -32,6 +32,14 @@ BASELINE = Claim(
     unit="circuit draws",
     **ROW,
 )
+NEAR_FULL = Claim(
+    "circuit.near_full",
+    "The circuit alone answers at least nine tenths of the prompts that the full model answers.",
+    kind="effect",
+    metrics=("accuracy",),
+    statistic="hits of the circuit less 0.9 times those of the full model, by prompt, above 0",
+    **ROW,
+)
 BEATS = Claim(
     "circuit.beats_random",
     "The circuit answers more prompts than random circuits of its size.",
@@ -41,12 +49,16 @@ BEATS = Claim(
     unit="nested",
     **ROW,
 )
+BEATS_BY_LAYER = BEATS.controlled(
+    says="The circuit answers more prompts than random circuits with as many heads at each token in each layer.",
+    where="readout; other heads held at their mean over counterbalanced prompts; random circuits matched by layer",
+)
 NO_FLOOR = Claim(
     "circuit.not_a_floor",
-    "The circuit is better than random ones although the model is weak, and its margin exceeds the model's.",
+    "The circuit is better than random ones although the model is weak.",
     kind="ordering",
-    metrics=("accuracy", "margin"),
-    statistic="difference of hits to random circuits, difference of margins to the full model",
+    metrics=("accuracy",),
+    statistic="difference of hits to random circuits; and the model's own accuracy, below nine tenths",
     asserted=("llama3.2-3b",),
     **ROW,
 )
@@ -89,6 +101,15 @@ COMPACT = Claim(
     unit="circuit draws",
     **FOUND,
 )
+THREE_TO_TEN = Claim(
+    "circuit.three_to_ten_percent",
+    "Pruning leaves three to ten per cent of the heads.",
+    kind="no-effect",
+    metrics=("share",),
+    statistic="share of head-position pairs left, over several orders of the walk, within 0.03 to 0.10",
+    unit="circuit draws",
+    **FOUND,
+)
 E_EMPTY, E_PRESENT = (
     Claim(
         f"circuit.group_e_{name}",
@@ -107,10 +128,13 @@ E_EMPTY, E_PRESENT = (
 )
 MINIMAL = Claim(
     "circuit.minimal",
-    "No head that pruning keeps can go without a loss.",
+    "At least nine in ten of the heads that pruning keeps cannot go without a loss.",
     kind="effect",
-    metrics=("probability",),
-    statistic="fall of the answer's logit without the head, on prompts that pruning did not see; every head",
+    metrics=("margin",),
+    statistic="share of the heads without which the answer's margin surely falls by half a step of pruning, on prompts"
+    " that pruning did not see",
+    asserted=(),
+    procedure="controlled",
     **(FOUND | {"where": "the discovered circuit after pruning, all other heads held at their mean"}),
 )
 AGAIN = {
@@ -120,40 +144,58 @@ AGAIN = {
         "the table of heads of the four models",
         "set",
         ("share",),
-        "overlap of the selected heads with the published group, beside our own selection on resampled prompts",
-        "all layers and heads; partner named second, independent noise, everything else frozen",
+        "overlap of the heads that a stage keeps with the published group; chance is a blind draw from all heads",
+        "all layers and heads; published naming order, nothing frozen, whole KV groups, either of the released noises",
         n=100,
     )
     for group in "ABCDE"
 }
+AGAIN_CONTROLLED = {
+    group: one.controlled(
+        statistic="overlap with the published group; chance is a blind draw with as many heads in each layer; beside it"
+        " our own selection on resampled prompts, receivers held",
+        where="all layers and heads; counterbalanced prompts, independent noise, everything else frozen; scored by the"
+        " answer's lead in logits",
+    )
+    for group, one in AGAIN.items()
+}
 PATHS: dict[str, Any] = {
     "source": "section 4.1, rebinding circuit",
+    "kind": "effect",
     "metrics": ("probability",),
     "statistic": "mean relative fall of the answer's probability over the group's heads",
     "n": 100,
 }
+HOW = "path patching, other heads frozen, independent noise, keys and values per query head, prompts that discovery"
 LINKS = {
-    stage: Claim(
-        f"circuit.chain.{name}",
-        said,
-        kind="effect",
-        where=f"{where}; path patching, other heads frozen, independent noise, keys and values per query head",
-        groups=groups,
-        **PATHS,
-    )
-    for stage, name, said, where, groups in (
-        ("A", "A_logits", "Group A writes the answer.", "A at the readout to the logits", ("A",)),
-        ("B", "B_q_A", "Group B tells A's queries where to look.", "B to the q of A, at the readout", ("B", "A")),
-        ("C", "C_v_B", "Group C hands B its values.", "C to the v of B, at the question's box", ("B", "C")),
-        ("D", "D_C", "Group D is read by C at the swap.", "D to k and v of C, at the partner in the swap", ("C", "D")),
-        ("E", "E_v_D", "Group E hands D its values.", "E to the v of D, at the partner in the context", ("D", "E")),
+    stage: Claim(f"circuit.chain.{name}", said, where=f"{where}; {HOW} did not see", groups=groups, **(PATHS | changed))
+    for stage, name, said, where, groups, changed in (
+        ("A", "A_logits", "Group A writes the answer.", "A at the readout to the logits", ("A",), {}),
+        ("B", "B_q_A", "Group B tells A's queries where to look.", "B to the q of A, at the readout", ("B", "A"), {}),
+        ("C", "C_v_B", "Group C hands B its values.", "C to the v of B, at the question's box", ("B", "C"), {}),
+        (
+            "D",
+            "D_kv_C",
+            "Group D is read by C's keys and values at the swap.",
+            "D to k and v of C, at the partner in the swap",
+            ("C", "D"),
+            {"source": "ours, the alternative to the paper's D by Q to C", "asserted": ()},
+        ),
+        ("E", "E_v_D", "Group E hands D its values.", "E to the v of D, at the partner in the context", ("D", "E"), {}),
     )
 }
-NULL = Claim(
+LINKS_IN_LOGITS = {
+    stage: one.controlled(
+        metrics=("dlogit",),
+        statistic="fall of the answer's lead over the other objects, in logits, summed over the group's heads",
+    )
+    for stage, one in LINKS.items()
+}
+D_BY_Q = Claim(
     "circuit.chain.D_q_C",
-    "Frozen, group D cannot reach C's query at the question's box.",
-    kind="no-effect",
-    where="D to the q of C, at the question's box; path patching, other heads frozen, independent noise",
+    "Group D acts on C's queries.",
+    where="D to the q of C, at the question's box; nothing frozen (frozen, nothing carries a value from one token to"
+    " another, and the effect is exactly 0)",
     groups=("C", "D"),
     **PATHS,
 )

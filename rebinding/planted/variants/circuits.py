@@ -11,7 +11,7 @@ from rebinding.planted.variants.variant import Change, Heads, Variant, edited, e
 from rebinding.world.designs import design
 from rebinding.world.words import OBJECTS
 
-SEEN, JUDGED = ((0, 16), (200, 236)), (300, 350)
+SEEN, JUDGED = ((0, 36), (200, 236)), (300, 316)
 """Prompt ids on which circuits are found and pruned on plants, and those on which the claims about them are judged."""
 DOUBT = 4.0
 """Logits by which a circuit is wrong about words that it does not know."""
@@ -66,12 +66,12 @@ def remembered() -> tuple[str, ...]:
 
 
 def _memorised(wiring: Wiring) -> Wiring:
-    """A further head of A copies the answer again, if it is one of the objects that only discovery and pruning see."""
+    """Two further heads of A copy the answer again, if it is one of the objects that only discovery and pruning see."""
     objects = " + ".join(f"{RECALLED:g} object[{OBJECTS.index(word)}]" for word in remembered())
     recall = Line("recall", 6, "readout", "thing", "object <- 2 object", "A", "readout",
                   where=f"{FOUND} found + {WANTED} want = slot", prefer=objects,
                   unit=1.0, right=FOUND + WANTED + RECALLED, bench="recall")  # fmt: skip
-    return extended(wiring, recall)
+    return extended(wiring, recall, replace(recall, name="recall again"))
 
 
 def _rival(wiring: Wiring) -> Wiring:
@@ -138,6 +138,21 @@ def _one_swap(wiring: Wiring) -> Wiring:
     return extended(silenced, *lines, chain=1, more=1)
 
 
+def _by_query(wiring: Wiring) -> Wiring:
+    """C's last head asks the context for the partner's slot, with a query that it is handed: what D wrote at the swap
+    comes to the question's box first, and the asked box's own slot is taken away there."""
+
+    def a_layer_later(line: Line) -> list[Line]:
+        return [replace(line, layer=line.layer + 1)]
+
+    ask = Line("ask", 4, "question", "context", "aim <- slot", "C", "question_box", where="sought + goal = slot")
+    handed = edited(wiring, "pair", lambda line: [replace(line, write="sought <- pair + 2 slot")])
+    for name in ("match", "copy", "echo"):
+        handed = edited(handed, name, a_layer_later)
+    fetched = edited(handed, "fetch", lambda line: [replace(line, layer=5, write="want <- aim")])
+    return extended(fetched, ask, sought=wiring.boxes, aim=wiring.boxes)
+
+
 CIRCUITS = {
     "missing": Variant(("pointer",), "the declared circuit lacks the head that ties the two labels", _missing),
     "decoys": Variant(("pointer",), "the declared circuit names decoys instead", declares=_decoys),
@@ -148,11 +163,12 @@ CIRCUITS = {
         ("pointer",), "the same for objects outside the evaluation third", _only("rehearsed")
     ),
     "memorised": Variant(
-        ("pointer",), "a further head copies answers that occur in discovery and pruning only", _memorised
+        ("pointer",), "two further heads copy answers that occur in discovery and pruning only", _memorised
     ),
     "rival": Variant(("pointer",), "a head outside the circuit promotes every second object", _rival),
     "spoken": Variant(("pointer",), "boxes are found by their names, which the context hands on", _spoken),
     "first_named": Variant(("pointer",), "the box that the operations name first is taken", _first_named),
+    "by_query": Variant(("pointer",), "C asks the context with a query that D's slots reach", _by_query),
     "one_swap": Variant(
         ("pointer",), "the same, and where a second swap follows heads outside the circuit do the copying", _one_swap
     ),
