@@ -4,9 +4,9 @@
     REPLICATED      if the lower 95 % bound is above the margin;
     NOT REPLICATED  if the upper 95 % bound is below it;
     INCONCLUSIVE    otherwise.
-For "there is no effect": REPLICATED if the 90 % interval lies within +-margin, NOT REPLICATED if it lies outside. So a
-wrong decision has at most 5 % on either side, more data always lead to one (unless the truth is the boundary itself),
-and no evidence can satisfy a sentence and its opposite.
+For "there is no effect": REPLICATED if the 90 % interval lies within +-margin, NOT REPLICATED if it surely lies outside
+(`p_outside`: outside has two sides). So a wrong decision has at most 5 % on either side, more data always lead to one
+(unless the truth is the boundary itself), and no evidence can satisfy a sentence and its opposite.
 
 Where all examples give the same number the interval is a point. That is real on a model whose mechanism was planted,
 and it is decided: N equal positive values have probability 2^-N under a distribution symmetric about 0 (sign test),
@@ -18,7 +18,6 @@ from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
 
 from rebinding.paper.claim import Rule, Unit
 from rebinding.verdicts.estimates import FEWEST_UNITS, Array, Estimate, estimate
@@ -33,6 +32,7 @@ from rebinding.verdicts.outcome import (
     single_outcome,
 )
 from rebinding.verdicts.power import needed_units
+from rebinding.verdicts.rejecting import freedom, p_below, p_outside
 
 Support = tuple[float, float]
 
@@ -45,16 +45,17 @@ def effect_outcomes(ours: Estimate, margin: float, level: float = 0.05, above: f
     return decided(low > boundary, high < boundary, enough=ours.units >= FEWEST_UNITS)
 
 
-def no_effect_outcomes(
-    ours: Estimate, margin: float, level: float = 0.05, about: float = 0.0, tests: int = 1
-) -> Outcomes:
-    """The rule for "equal to `about`"; NOT REPLICATED is guarded against being the worst of `tests` tries."""
+def no_effect_outcomes(ours: Estimate, margin: float, level: float = 0.05, about: float = 0.0) -> Outcomes:
+    """The rule for "equal to `about`"."""
     low, high = (bound - about for bound in ours.safe_bounds(1 - 2 * level))
     within = (low > -margin) & (high < margin)
-    low, high = (bound - about for bound in ours.safe_bounds(1 - 2 * level / tests))
-    outside = (low > margin) | (high < -margin)
-    enough = ours.units >= FEWEST_UNITS
-    return decided(within, outside, enough=enough)
+    return decided(within, p_differs(ours, margin, level, about) < level, enough=ours.units >= FEWEST_UNITS)
+
+
+def p_differs(ours: Estimate, margin: float, level: float, about: float) -> Array:
+    """p-value of "the mean is within `margin` of `about`"."""
+    low, high = ours.safe_bounds(1 - 2 * level)
+    return p_outside(ours.mean - about, margin, ours.mean - low, high - ours.mean, freedom(ours), level)
 
 
 def effect(
@@ -188,28 +189,10 @@ def _meaning(kind: Rule, outcome: Outcome, needed: int | None, positive: bool) -
     return "greater, but surely by less than counts" if positive else "surely not greater by what counts"
 
 
-def p_below(ours: Estimate, boundary: float, level: float) -> Array:
-    """One-sided p-value of "the mean is at least `boundary`": at most `level` exactly where the bound lies below it."""
-    high = ours.safe_bounds(1 - 2 * level)[1]
-    return _p(boundary - ours.mean, high - ours.mean, level)
-
-
-def p_above(ours: Estimate, boundary: float, level: float) -> Array:
-    """One-sided p-value of "the mean is at most `boundary`"."""
-    low = ours.safe_bounds(1 - 2 * level)[0]
-    return _p(ours.mean - boundary, ours.mean - low, level)
-
-
-def _p(clear: Array, reach: Array, level: float) -> Array:
-    """Normal between the bounds: `clear` is how far the mean is beyond the boundary, `reach` how far its bound is."""
-    share = np.divide(clear, reach, out=np.where(clear > 0, np.inf, -np.inf), where=reach > 0)
-    return np.asarray(stats.norm.sf(stats.norm.isf(level) * share))
-
-
 def _p_value(kind: Rule, ours: Estimate, margin: float, origin: float, level: float) -> float | None:
     """That of the rejecting test: of an effect of `margin` and more, or of a mean within +-margin."""
     if int(ours.units) < FEWEST_UNITS:
         return None
     if kind != "no-effect":
         return float(p_below(ours, origin + margin, level))
-    return float(min(p_above(ours, origin + margin, level), p_below(ours, origin - margin, level)))
+    return float(p_differs(ours, margin, level, origin))

@@ -151,15 +151,18 @@ def _crossed(sample: Array) -> Estimate:
     """Variance components of draws x prompts, both random (method of moments, negative components set to 0).
 
     MS_draw, MS_prompt and MS_rest estimate rest + P draw, rest + D prompt and rest; the degrees of freedom of the
-    mean's variance are Satterthwaite's. Prompts drawn afresh for every draw are the case prompt = 0.
+    mean's variance are Satterthwaite's. Prompts drawn afresh for every draw are the case prompt = 0. The third moment
+    of the mean is that of the draws' means plus that of the prompts' means; `skew` is what N independent prompts would
+    need to have to give the mean as much of it.
     """
     draws, prompts = sample.shape[-2:]
     mean = sample.mean((-2, -1))
     if min(draws, prompts) < 2:
         return Estimate(mean, np.full_like(mean, np.inf), *_counts(mean, prompts), draws=draws)
-    by_draw = sample.mean(-1, keepdims=True)  # (..., draws, 1)
-    by_prompt = sample.mean(-2, keepdims=True)  # (..., 1, prompts)
-    rest = sample - by_draw - by_prompt + mean[..., None, None]
+    centre = mean[..., None, None]
+    by_draw = sample.mean(-1, keepdims=True) - centre  # (..., draws, 1)
+    by_prompt = sample.mean(-2, keepdims=True) - centre  # (..., 1, prompts)
+    rest = sample - by_draw - by_prompt - centre
     freedom = (draws - 1, prompts - 1, (draws - 1) * (prompts - 1))
     ms_draw = prompts * by_draw.var((-2, -1)) * draws / freedom[0]
     ms_prompt = draws * by_prompt.var((-2, -1)) * prompts / freedom[1]
@@ -170,4 +173,7 @@ def _crossed(sample: Array) -> Estimate:
     scatter = ms_draw**2 / freedom[0] + ms_prompt**2 / freedom[1] + ms_rest**2 / freedom[2]
     df = np.divide(total**2, scatter, out=np.full_like(total, freedom[0]), where=scatter > 0)
     n, _ = _counts(mean, prompts)
-    return Estimate(mean, prompt_var, n, df, draw_var=draw_var, rest_var=ms_rest, draws=draws)
+    ours = Estimate(mean, prompt_var, n, df, draw_var=draw_var, rest_var=ms_rest, draws=draws)
+    third = (by_draw**3).mean((-2, -1)) / draws**2 + (by_prompt**3).mean((-2, -1)) / prompts**2
+    scale = np.where(ours.se > 0, ours.se, np.inf)
+    return replace(ours, skew=np.sqrt(prompts) * third / scale**3)

@@ -11,10 +11,11 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from rebinding.verdicts.effects import Support, effect_outcomes, p_above, p_below, prepared, with_numbers
+from rebinding.verdicts.effects import Support, effect_outcomes, prepared, with_numbers
 from rebinding.verdicts.estimates import Array, Estimate, estimate
 from rebinding.verdicts.outcome import Outcome, Outcomes, Verdict, per_unit
 from rebinding.verdicts.power import needed_units
+from rebinding.verdicts.rejecting import p_above, p_below
 
 
 def effect_somewhere(

@@ -1,7 +1,7 @@
 """Value claims: does a measurement agree with a printed number?
 
 Let D = ours - paper. REPLICATED if the 90 % interval of D lies within +-margin (two one-sided tests at 5 %), NOT
-REPLICATED if it lies outside, INCONCLUSIVE otherwise: one boundary, for either decision. The printed number brings
+REPLICATED if it surely lies outside (`p_outside`), INCONCLUSIVE otherwise: one boundary, for either decision. The printed number brings
 its own sampling error and its rounding: the interval is widened by the half-width, so rounding can neither earn nor
 cost a replication. Both samples are taken as independent; where we drew the very prompts of the paper that only makes
 the interval too long.
@@ -28,6 +28,7 @@ from rebinding.verdicts.outcome import (
     single_outcome,
 )
 from rebinding.verdicts.power import needed_units
+from rebinding.verdicts.rejecting import freedom, p_outside
 
 
 @dataclass(frozen=True)
@@ -62,8 +63,15 @@ def value_outcomes(ours: Estimate, paper: Reference, margin: float, level: float
     """The rule, for any number of experiments at once."""
     low, high = difference(ours, paper, 1 - 2 * level)
     within = (low >= -margin) & (high <= margin)
-    outside = (low > margin) | (high < -margin)
-    return decided(within, outside, enough=ours.units >= FEWEST_UNITS)
+    return decided(within, p_differs(ours, paper, margin, level) < level, enough=ours.units >= FEWEST_UNITS)
+
+
+def p_differs(ours: Estimate, paper: Reference, margin: float, level: float) -> Array:
+    """p-value of "the difference, before it was rounded, is within +-margin"."""
+    low, high = difference(ours, paper, 1 - 2 * level)
+    gap, rounding = ours.mean - paper.value, paper.half_width
+    down, up = gap - low - rounding, high - gap - rounding
+    return p_outside(gap, margin + rounding, down, up, freedom(ours), level)
 
 
 def value(
@@ -103,7 +111,7 @@ def value(
         margin=margin,
         n=int(ours.n),
         needed_n=needed,
-        p_value=_p_value(ours, reference, margin, level),
+        p_value=float(p_differs(ours, reference, margin, level)) if ours.units >= FEWEST_UNITS else None,
         against=paper.value,
         sample=per_unit(sample),
     )
@@ -148,19 +156,6 @@ def _reference(paper: PublishedNumber, unit: Unit, n: int | None, draws: int | N
         option = "paper_n" if missing == "prompts" else "paper_draws"
         raise ValueError(f"{paper.id}: the paper's number of {missing} is not on record; give {option}=")
     return Reference(paper.value, paper.half_width, prompts, draws or 1, paper.proportion and unit == "prompts")
-
-
-def _p_value(ours: Estimate, paper: Reference, margin: float, level: float) -> float | None:
-    """p-value of "the difference is within +-margin": below `level` exactly where the interval lies outside."""
-    if ours.units < FEWEST_UNITS:
-        return None
-    low, high = (float(bound) for bound in difference(ours, paper, 1 - 2 * level))
-    gap = float(ours.mean) - float(paper.value)
-    clear = abs(gap) - paper.half_width - margin
-    reach = (gap - low if gap > 0 else high - gap) - paper.half_width
-    if reach <= 0:
-        return 0.0 if clear > 0 else 1.0
-    return float(stats.norm.sf(stats.norm.isf(level) * clear / reach))
 
 
 def _reason(
