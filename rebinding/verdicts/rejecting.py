@@ -5,8 +5,7 @@ the bound. In between it is that of Student's t, on the scale that the bound set
 """
 
 import numpy as np
-import numpy.typing as npt
-from scipy import stats
+from scipy import special
 
 from rebinding.verdicts.estimates import Array, Estimate
 
@@ -32,9 +31,9 @@ def p_outside(gap: Array, margin: Number, down: Array, up: Array, df: Number, le
     the error of the gap, either has the size of the other, and testing each at `level` would err twice as often. Their
     sum is the probability of a gap this large at the edge itself.
     """
-    above = _tail(gap - margin, down, df, level) + _tail(gap + margin, down, df, level)
-    below = _tail(-gap - margin, up, df, level) + _tail(margin - gap, up, df, level)
-    return np.minimum(1.0, np.minimum(above, below))
+    distance, reach = np.abs(gap), np.where(gap > 0, down, up)
+    near, far = (_tail(distance - edge, reach, df, level) for edge in (margin, -margin))
+    return np.minimum(1.0, near + far)
 
 
 def freedom(ours: Estimate) -> Number:
@@ -42,8 +41,8 @@ def freedom(ours: Estimate) -> Number:
     return np.inf if ours.binary else ours.df
 
 
-def _tail(clear: Array, reach: Array, df: Number, level: float) -> npt.NDArray[np.float64]:
+def _tail(clear: Array, reach: Array, df: Number, level: float) -> Array:
     """`clear` is how far the estimate is beyond the boundary, `reach` how far its bound at `level` is from it."""
     clear, reach = np.broadcast_arrays(clear, reach)
     share = np.divide(clear, reach, out=np.where(clear > 0, np.inf, -np.inf), where=reach > 0)
-    return np.asarray(stats.t.sf(stats.t.isf(level, df) * share, df))
+    return np.asarray(special.stdtr(df, share * special.stdtrit(df, level)))
