@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from rebinding.evidence import Evidence, PromptSet, Request
 from rebinding.study.bench import Bench
 from rebinding.verdicts import Gate, declared_n, edits_moved, equal_lengths, finite
+from rebinding.world.boxes import labels_of
+from rebinding.world.prompts import Encoded
 
 
 def gates_of(request: Request, evidence: Evidence) -> Iterator[Gate]:
@@ -28,3 +31,19 @@ def aligned_pairs(bench: Bench, prompts: PromptSet) -> Gate:
     drawn = bench.drawn(prompts)
     own = [len(one) for one in drawn.prompts] if drawn.others else []
     return equal_lengths(own, [len(one) for one in drawn.others])
+
+
+def guesses(prompts: Sequence[Encoded]) -> Mapping[str, npt.NDArray[np.bool_]]:
+    """On which prompts one would be right who always names the object of one slot, or that of the box which the
+    operations name first, or last. (The first and the last object of the context are slots.)"""
+    right: dict[str, list[bool]] = {}
+    for one in prompts:
+        story, answer = one.prompt.story, one.prompt.answer
+        named = {f"always slot {slot}": thing for slot, thing in enumerate(story.objects)}
+        labels = [label for operation in story.operations for label in labels_of(operation)]
+        if labels:
+            first, last = (story.objects[story.slot(label)] for label in (labels[0], labels[-1]))
+            named |= {"the box named first": first, "the box named last": last}
+        for name, thing in named.items():
+            right.setdefault(name, []).append(thing == answer)
+    return {name: np.array(hits) for name, hits in right.items()}

@@ -3,7 +3,7 @@
 A failed gate makes the claim INVALID under the gate's name. It never passes, and it is never counted as a refutation.
 """
 
-from collections.abc import Callable, Iterable, Sized
+from collections.abc import Callable, Iterable, Mapping, Sized
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -20,6 +20,13 @@ SURELY = 0.001
 
 STILL = 1e-6
 """A change of less than this share of what stood there is rounding: eight units in the last place of 32 bits."""
+
+
+FLOOR = 0.01
+"""Where relative changes are judged the answer has at least this probability: what the paper calls a change (one per
+cent of all) is then as large as the answer itself."""
+HALF_A_LOGIT = 0.5
+"""What a change of one margin may ask for where the probability is saturated."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +57,44 @@ def above_chance(correct: npt.ArrayLike, chance: float) -> Gate:
     p_value = stats.binomtest(int(hits.sum()), hits.size, chance, alternative="greater").pvalue
     seen = f"{hits.sum()} of {hits.size} right, chance is {Fraction(chance).limit_denominator(100)}"
     return Gate("above_chance", bool(p_value <= SURELY), f"{seen} (p = {p_value:.2g}, at most {SURELY} is asked for)")
+
+
+def above_guessing(correct: npt.ArrayLike, guesses: Mapping[str, npt.ArrayLike]) -> Gate:
+    """The model does the task, and does not guess: its hits exceed those of the best guess on the same prompts.
+
+    `guesses` say for every way of guessing on which prompts it would be right. Who guesses in one of these ways, or now
+    in one and now in another, is right as often as the best of them at most, and hits of unequal chances spread less
+    than a binomial of their mean (Hoeffding): so the binomial test at 0.1 % holds for all of them.
+    """
+    shares = {name: float(np.mean(np.asarray(right, dtype=bool))) for name, right in guesses.items()}
+    best = max(shares, key=lambda name: shares[name])
+    found = above_chance(correct, shares[best])
+    seen = f"{int(np.asarray(correct).sum())} of {np.asarray(correct).size} right"
+    detail = f"{seen}, and {shares[best]:.0%} by guessing ({best}); at most p = {SURELY} is asked for"
+    return Gate("above_guessing", found.passed, detail)
+
+
+def replay_equals_forward(off: npt.ArrayLike, allowed: npt.ArrayLike) -> Gate:
+    """A replay in which nothing is edited gives the model's own logits: `off` within what rounding is `allowed`."""
+    wrong = ~(np.asarray(off, dtype=np.float64) <= np.asarray(allowed, dtype=np.float64))
+    detail = f"{wrong.sum()} of {wrong.size} replays of an unedited prompt are not the model's own forward"
+    return Gate(
+        "replay_equals_forward", not wrong.any(), f"{detail}: its layers depend on what a replay does not repeat"
+    )
+
+
+def relative_changes(probability: npt.ArrayLike, margin: float) -> Gate:
+    """A relative change of the answer's probability can be judged: p is neither next to 0 nor next to 1.
+
+    dp / p = (1 - p) dlogit. So near 1 a change by `margin` asks for margin / (1 - p) logits, more than `HALF_A_LOGIT`
+    from p = 1 - 2 margin on; and below `FLOOR` other words than the story's hold nearly all of the probability.
+    """
+    mean = float(np.mean(np.asarray(probability, dtype=np.float64)))
+    if not mean >= FLOOR:
+        return Gate("floor_of_p", False, f"the answer's mean probability is {mean:.3g}, below {FLOOR}: judge logits")
+    ceiling = 1 - margin / HALF_A_LOGIT
+    detail = f"the answer's mean probability is {mean:.4g}, above {ceiling:.4g}: a relative change of {margin} takes"
+    return Gate("saturation", mean <= ceiling, f"{detail} more than {HALF_A_LOGIT} logits; judge logits")
 
 
 def edits_moved(changes: npt.ArrayLike) -> Gate:

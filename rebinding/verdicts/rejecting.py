@@ -27,9 +27,9 @@ def p_above(ours: Estimate, boundary: float, level: float) -> Array:
 def p_outside(gap: Array, margin: Number, down: Array, up: Array, df: Number, level: float) -> Array:
     """p-value of "the difference lies within +-margin", for a `gap` that was seen, its bounds `down` and `up` from it.
 
-    At the edge, +margin, both tails reject: the near one, and beyond -margin the far one. If the margin is small against
-    the error of the gap, either has the size of the other, and testing each at `level` would err twice as often. Their
-    sum is the probability of a gap this large at the edge itself.
+    At the edge, +margin, both tails reject: the near one, and beyond -margin the far one. If the margin is small
+    against the error of the gap, either has the size of the other, and testing each at `level` would err twice as
+    often. Their sum is the probability of a gap this large at the edge itself.
     """
     distance, reach = np.abs(gap), np.where(gap > 0, down, up)
     near, far = (_tail(distance - edge, reach, df, level) for edge in (margin, -margin))

@@ -1,10 +1,10 @@
 """Value claims: does a measurement agree with a printed number?
 
 Let D = ours - paper. REPLICATED if the 90 % interval of D lies within +-margin (two one-sided tests at 5 %), NOT
-REPLICATED if it surely lies outside (`p_outside`), INCONCLUSIVE otherwise: one boundary, for either decision. The printed number brings
-its own sampling error and its rounding: the interval is widened by the half-width, so rounding can neither earn nor
-cost a replication. Both samples are taken as independent; where we drew the very prompts of the paper that only makes
-the interval too long.
+REPLICATED if it surely lies outside (`p_outside`), INCONCLUSIVE otherwise: one boundary, for either decision. The
+printed number brings its own sampling error and its rounding: the interval is widened by the half-width, so rounding
+can neither earn nor cost a replication. Both samples are taken as independent; where we drew the very prompts of the
+paper that only makes the interval too long.
 """
 
 from collections.abc import Mapping

@@ -11,8 +11,11 @@ import numpy as np
 import pytest
 
 from rebinding.evidence import Evidence
+from rebinding.experiments.circuit.request import Ability
 from rebinding.experiments.roles import interchange
 from rebinding.study import bench, drawing
+from rebinding.surgery import recorder
+from tests.subjects.peculiar import ByKeyword, GainedLayer
 
 PATCH = pytest.MonkeyPatch()
 
@@ -67,11 +70,46 @@ def longer() -> None:
     PATCH.setattr(bench, "draw", changed)
 
 
+def guessing() -> None:
+    """The model always names the object of slot 1: right on every published prompt, on a third of the crossed ones."""
+    measured = bench.Bench.measured
+
+    def changed(self: bench.Bench, request: Any) -> Evidence:
+        found = measured(self, request)
+        if not isinstance(request, Ability):
+            return found
+        prompts = [one.prompt for one in self.drawn(request.prompts).prompts]
+        hits = [float(one.story.objects[1] == one.answer) for one in prompts]
+        return replace(found, rows=found.rows.assign(hit=hits))
+
+    PATCH.setattr(bench.Bench, "measured", changed)
+
+
+def lost_keyword() -> None:
+    """After its self-check the decoder gives its layers a keyword that is no tensor, and a recorded call loses it."""
+    measured, call = bench.Bench.measured, recorder.layer_call
+
+    def changed(self: bench.Bench, request: Any) -> Evidence:
+        decoder: Any = self.subject.model.model
+        decoder.__class__ = ByKeyword
+        for layer in decoder.layers:
+            layer.__class__ = GainedLayer
+        return measured(self, request)
+
+    def without(name: str, kwargs: dict[str, Any]) -> dict[str, Any]:
+        return {key: value for key, value in call(name, kwargs).items() if not isinstance(value, float)}
+
+    PATCH.setattr(bench.Bench, "measured", changed)
+    PATCH.setattr(recorder, "layer_call", without)
+
+
 FAULTS: dict[str, Callable[[], None]] = {
     "finite": lambda: in_evidence(overflow),
     "declared_n": lambda: in_evidence(lost_prompt),
     "edits_moved": patch_with_itself,
     "equal_lengths": longer,
+    "above_guessing": guessing,
+    "replay_equals_forward": lost_keyword,
 }
 if "FAULT" in os.environ:
     FAULTS[os.environ["FAULT"]]()

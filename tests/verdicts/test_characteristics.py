@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -54,7 +55,7 @@ def test_more_data_decide_more_often_and_in_the_same_sense(sampler: str, size: S
         ladders.setdefault((cell.rule, cell.truth, cell.spread), []).append(cell)
     for ladder in ladders.values():
         right = [cell.right for cell in ladder]
-        assert all(later >= earlier - luck for earlier, later in zip(right, right[1:], strict=False)), ladder
+        assert all(later >= earlier - luck for earlier, later in pairwise(right)), ladder
         clear = ladder[-1].truth not in (-1.0, 1.0) and ladder[-1].spread <= 1
         assert not clear or right[-1] >= at_least(0.95, size.repetitions), ladder[-1]
 
@@ -89,4 +90,3 @@ def test_shares_of_a_whole(n: int, mean: float) -> None:
         for found in (at_edge, below, above):
             for outcome in ("REPLICATED", "NOT REPLICATED"):
                 assert share(found, outcome) <= at_most(LEVEL, repetitions)
-

@@ -8,6 +8,7 @@ from rebinding.verdicts import (
     Gate,
     Verdict,
     above_chance,
+    above_guessing,
     declared_n,
     edits_moved,
     effect,
@@ -18,9 +19,15 @@ from rebinding.verdicts import (
     guarded,
     invalid,
     not_applicable,
+    relative_changes,
+    replay_equals_forward,
     requirement,
 )
 from tests.verdicts.simulation import at_most
+
+
+SLOT = np.arange(20) % 3 > 0
+"""Where one would be right who always names the same slot."""
 
 
 @pytest.mark.parametrize(
@@ -29,6 +36,10 @@ from tests.verdicts.simulation import at_most
         (finite([1.0, 2.0], [0.0]), finite([1.0], [np.nan])),
         (declared_n(300, 300), declared_n(299, 300)),
         (above_chance(np.ones(20, bool), 1 / 3), above_chance(np.arange(30) < 12, 1 / 3)),
+        (above_guessing(np.ones(20, bool), {"slot": SLOT}), above_guessing(SLOT, {"other": ~SLOT[::-1], "slot": SLOT})),
+        (replay_equals_forward([1e-6, 0], [1e-5, 1e-5]), replay_equals_forward([1e-6, np.nan], [1e-5, 1e-5])),
+        (relative_changes([0.5, 0.9], 0.01), relative_changes([0.99, 0.985], 0.01)),
+        (relative_changes([0.5, 0.9], 0.01), relative_changes([0.009, 0.01], 0.01)),
         (edits_moved([1e-3, -2.0]), edits_moved([1.0, 0.0])),
         (edits_moved([1.0]), edits_moved([])),
         (equal_lengths([5, 6], [5, 6]), equal_lengths([5, 6], [5, 7])),
@@ -59,6 +70,15 @@ def test_a_model_at_chance_almost_never_passes_for_able():
     assert np.mean([above_chance(row, 1 / 3).passed for row in hits]) <= at_most(0.001, 2000)
     with pytest.raises(ValueError, match="one boolean per prompt"):
         above_chance([1.0, 0.0], 1 / 3)
+
+
+def test_who_guesses_now_so_and_now_so_does_not_pass():
+    """A model that takes one of three guesses at random on every prompt, of which one is right in half of the cases."""
+    rng, runs = np.random.default_rng(51), 2000
+    right = {"a": np.arange(60) % 2 == 0, "b": np.arange(60) % 3 == 0, "c": np.arange(60) % 3 == 1}
+    table = np.stack(list(right.values()))
+    hits = table[rng.integers(3, size=(runs, 60)), np.arange(60)]
+    assert np.mean([above_guessing(row, right).passed for row in hits]) <= at_most(0.001, runs)
 
 
 def rejected(p_value):

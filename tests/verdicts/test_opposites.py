@@ -53,8 +53,8 @@ CONTRARY: Mapping[str, tuple[Callable[..., Verdict], Callable[..., Verdict]]] = 
         lambda x, margin: value(x, printed(0.5), margin=margin),
         lambda x, margin: value(x, printed(0.5 + 2.5 * margin), margin=margin),
     ),
-    "somewhere": (lambda x, margin: effect_somewhere(x[None], margin=margin), lambda x, margin: no_effect(x, margin=margin)),
-}  # fmt: skip
+    "somewhere": (lambda x, margin: effect_somewhere(x[None], margin=margin), no_effect),
+}
 
 
 @pytest.mark.parametrize("kind", CONTRARY)
@@ -137,7 +137,7 @@ def test_scaling_values_and_margin_together_changes_nothing(
         one, other = RULES[rule](sample, margin=margin), RULES[rule](factor * sample, margin=factor * margin)
     assert other.outcome == one.outcome
     assert other.p_value == (None if one.p_value is None else pytest.approx(one.p_value, rel=1e-9, abs=1e-300))
-    assert other.n == one.n and other.needed_n == one.needed_n
+    assert (other.n, other.needed_n) == (one.n, one.needed_n)
 
 
 @QUICK

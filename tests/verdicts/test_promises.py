@@ -57,12 +57,16 @@ def test_the_p_value_of_nowhere_is_that_of_the_test_that_rejects_it() -> None:
     loud[7] += 1.0
     refuted, kept = nowhere(loud, margin=0.1), nowhere(quiet, margin=0.1)
     assert (refuted.outcome, kept.outcome) == ("NOT REPLICATED", "REPLICATED")
-    assert refuted.p_value is not None and refuted.p_value < 1e-6
-    assert kept.p_value is not None and kept.p_value > 0.5
+    assert refuted.p_value is not None
+    assert refuted.p_value < 1e-6
+    assert kept.p_value is not None
+    assert kept.p_value > 0.5
     assert family({"refuted": refuted, "kept": kept}).surviving == ("refuted",)
     there, gone = effect_somewhere(loud, margin=0.1), effect_somewhere(quiet, margin=0.1)
-    assert there.p_value is not None and there.p_value > 0.5
-    assert gone.p_value is not None and gone.p_value < 1e-6
+    assert there.p_value is not None
+    assert there.p_value > 0.5
+    assert gone.p_value is not None
+    assert gone.p_value < 1e-6
 
 
 def test_the_p_value_of_a_sentence_counts_its_parts() -> None:
@@ -71,7 +75,8 @@ def test_the_p_value_of_a_sentence_counts_its_parts() -> None:
     barely: Part = partial(effect, spread_like(60, 1.0) - 0.6, margin=0.1)
     alone = barely(level=0.05).p_value
     told = all_of("effect", {"barely": barely} | {str(number): up for number in range(19)}).p_value
-    assert alone is not None and told is not None
+    assert alone is not None
+    assert told is not None
     assert told == pytest.approx(20 * alone, rel=1e-6)  # both read off Student's t, one off the bound at 5 % / 20
 
 

@@ -67,6 +67,57 @@ def test_blind_selection_is_seldom_a_replication_and_a_true_one_seldom_rejected(
     assert rejected / runs <= at_most(0.05, runs)
 
 
+def near(published, rng, around=2):
+    """As many heads as published, drawn blindly from the layers of the published ones and two on either side."""
+    layers = sorted({layer + step for layer, _ in published for step in range(-around, around + 1)})
+    heads = [(layer, head) for layer in layers for head in range(16)]
+    return [heads[i] for i in rng.choice(len(heads), len(published), replace=False)]
+
+
+def test_who_knows_the_layers_does_not_know_the_heads():
+    """Twenty published heads in four neighbouring layers of 26 with 16 heads: knowing where they lie is no finding."""
+    rng, runs = np.random.default_rng(42), 500
+    published = [(layer, head) for layer in (20, 21, 22, 23) for head in range(5)]
+    drawn = [near(published, rng) for _ in range(runs)]
+
+    def passed(**null):
+        found = (overlap(one, published, universe=26 * 16, selections=[], **null) for one in drawn)
+        return sum(verdict.outcome == "REPLICATED" for verdict in found) / runs
+
+    assert passed(null="layers", layers=26) <= at_most(0.05, runs)
+    assert passed() > 0.25, "the null of all heads alike takes it for a finding"
+
+
+def test_the_null_of_layers_is_that_of_drawing():
+    """Against as many drawn selections."""
+    rng, runs = np.random.default_rng(43), 5000
+    ours, published = [(0, 0), (0, 1), (1, 3), (2, 7)], [(0, 0), (1, 3), (1, 4), (2, 1)]
+    chance = float(
+        overlap(ours, published, universe=24, selections=[], null="layers", layers=3)
+        .reason.split("p = ")[1]
+        .split(")")[0]
+    )
+    hits = sum(
+        np.isin(rng.permuted(np.tile(np.arange(8), (runs, 1)), axis=1)[:, :count], marked).sum(1)
+        for count, marked in ((2, [0]), (1, [3, 4]), (1, [1]))
+    )
+    assert abs((hits >= 2).mean() - chance) < 5 * np.sqrt(chance / runs) + 0.005 * chance  # printed to two digits
+
+
+def test_our_own_heads_pass_the_null_of_layers():
+    same = overlap(GROUP, GROUP, universe=100, selections=[GROUP] * 19, null="layers", layers=10)
+    assert same.outcome == "INCONCLUSIVE", "a whole layer: within it there was nothing to choose"
+    found = [(2, 1), (2, 5), (3, 4)]
+    assert (
+        overlap(found, found, universe=100, selections=[found] * 19, null="layers", layers=10).outcome == "REPLICATED"
+    )
+    other = [(2, 2), (2, 6), (3, 5)]
+    assert (
+        overlap(found, other, universe=100, selections=[found] * 19, null="layers", layers=10).outcome
+        == "NOT REPLICATED"
+    )
+
+
 def test_empty_groups():
     assert emptiness([], empty=True, selections=[[]] * 3).outcome == "REPLICATED"
     assert emptiness(GROUP, empty=True, selections=[GROUP] * 3).outcome == "NOT REPLICATED"
@@ -80,5 +131,11 @@ def test_empty_groups():
 def test_misuse_is_explained():
     with pytest.raises(ValueError, match="use `emptiness`"):
         overlap([], GROUP, universe=100, selections=[])
+    with pytest.raises(ValueError, match="do not make layers that hold"):
+        overlap(GROUP, GROUP, universe=100, selections=[], null="layers", layers=20)
+    with pytest.raises(ValueError, match="do not make layers that hold"):
+        overlap([(0, 1)], [(12, 1)], universe=100, selections=[], null="layers", layers=10)
+    with pytest.raises(ValueError, match=r"a head is \(layer, head\)"):
+        overlap([1], [2], universe=100, selections=[], null="layers", layers=10)
     with pytest.raises(ValueError, match="in a universe of 9"):
         overlap(GROUP, GROUP, universe=9, selections=[])

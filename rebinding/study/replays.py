@@ -1,0 +1,56 @@
+"""Does a replay of real prompts, with nothing edited, give what the model gives by itself?
+
+The self-check asks this at load, of random tokens (`rebinding.subjects.repeat`). Here it is asked of prompts that are
+judged, as evidence of its own, so that a run which reads its evidence from the store need not load the model for it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pandas as pd
+
+from rebinding.evidence import Evidence, Kind, OnPrompts
+from rebinding.experiments.tokens import token_batch
+from rebinding.study.bench import EVALUATION, Bench, measures
+from rebinding.subjects.allowance import Allowance, size
+from rebinding.subjects.precision import in_float32
+from rebinding.subjects.probe import forward
+from rebinding.subjects.repeat import replayed
+from rebinding.surgery import TorchSurgeon
+from rebinding.world.designs import Design
+
+REPLAYS = Kind("replays", ("prompt", "layer", "token", "off", "allowed"))
+PROMPTS = 2
+"""A kind of layer that is replayed wrongly is so on any prompt."""
+
+
+@dataclass(frozen=True)
+class Replays(OnPrompts):
+    """Unedited prompts, replayed from two places each."""
+
+    KIND: ClassVar[Kind] = REPLAYS
+
+
+def asked(bench: Bench, drawn: Design) -> Replays:
+    """The first evaluation prompts."""
+    return Replays(bench.draw(drawn, range(EVALUATION, EVALUATION + PROMPTS)))
+
+
+@measures(Replays)
+def measure_replays(bench: Bench, asked: Replays) -> Evidence:
+    """By how much the logits at the readout are off, and what rounding allows (`Allowance`), in float32."""
+    model, anatomy = bench.subject.model, bench.subject.anatomy
+    surgeon, allowance = TorchSurgeon(model, anatomy), Allowance.of_model(model, anatomy)
+    rows: list[dict[str, float]] = []
+    with in_float32(model, anatomy):
+        for number, one in zip(asked.prompts.ids, bench.drawn(asked.prompts).prompts, strict=True):
+            tokens = token_batch([one])  # (1, token)
+            own = forward(model, anatomy, tokens).logits[0, -1]  # (vocabulary,)
+            places = [(0, len(one) // 2), (anatomy.n_layers // 2, 1)]
+            found = replayed(surgeon, surgeon.record(tokens), places)  # (place, vocabulary)
+            for (layer, token), logits in zip(places, found, strict=True):
+                off = {"off": size(logits - own), "allowed": allowance.of(own)}
+                rows.append({"prompt": number, "layer": layer, "token": token, **off})
+    return REPLAYS.evidence(pd.DataFrame(rows), {})
