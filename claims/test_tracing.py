@@ -5,134 +5,146 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from claims.rows import judges
 from rebinding.evidence import Evidence
-from rebinding.experiments.tracing.summary import all_layers, base, differs, restored, room
+from rebinding.experiments.tracing.summary import (
+    added,
+    base,
+    first_layer,
+    gains,
+    last_layer,
+    moved_by,
+    restored,
+    support,
+)
 from rebinding.paper.claim import Claim
+from rebinding.paper.procedure import TracingWay
 from rebinding.paper.rows.tracing import (
+    BOTH_ASKED,
     DIRECT,
     EMERGE,
     LOCAL,
     NOT_THROUGH,
+    OBJECT,
     OVER_PERIOD,
     PARTNER,
-    PARTNER_IN_CONTEXT,
+    PARTNER_AND_ASKED,
     PARTNER_TO_REMAINING,
+    PAYLOAD,
     REFERENCE,
+    SWAP_ASKED,
+    judged,
 )
 from rebinding.study.study import ModeName, Study
-from rebinding.verdicts import (
-    Gate,
-    Verdict,
-    effect,
-    effect_somewhere,
-    guarded,
-    nowhere,
-    ordering,
-    requirement,
-)
-from rebinding.verdicts.sentences import all_of
+from rebinding.verdicts import Verdict, effect, effect_somewhere, guarded, no_effect, nowhere, ordering, requirement
+from rebinding.verdicts.sentences import Part, all_of
 
-OBJECT_MAP = (
-    "context_box",
-    "context_partner_object",
-    "swap_first",
-    "swap_second",
-    "swap_period",
-    "question_box",
-    "readout",
-)
-LABELS = ("context_box[0]", "context_box[1]", "context_box[2]", "swap_first", "swap_second", "question_box")
+OBJECT_MAP = ("context_box", "context_partner_object", "swap_first", "swap_second", "swap_period", "question_box",
+              "readout")  # fmt: skip
+BETWEEN = ("swap_first", "swap_second", "swap_period", "question_box")
+MOST = 0.5
+"""What holds of the typical prompt holds in more than half of them, by what counts."""
 
 
-def token_differs(evidence: Evidence, role: str) -> Gate:
-    """Without a difference at the patched token a patch would write what is there already."""
-    return requirement("token_differs", differs(evidence, role), f"the prompts agree at {role}, a patch is a no-op")
+def weighing(claim: Claim, evidence: Evidence, way: TracingWay) -> dict[str, Any]:
+    """What every rule on shares of restored prompts is told."""
+    return {"margin": claim.margin(), "support": support(evidence, way)}
 
 
-def something_to_restore(evidence: Evidence) -> Gate:
-    """The counterfactual run must not give the original's answer by itself."""
-    detail = "the unpatched counterfactual gives the original's answer in every prompt; nothing can be restored"
-    return requirement("base", base(evidence) < 1, detail)
+def in_most(claim: Claim, holds: Any) -> Part:
+    """An order of layers, by prompt, which has to hold in most of them."""
+    return partial(effect, np.asarray(holds, dtype=bool), above=MOST, margin=claim.margin())
 
 
-def support(evidence: Evidence) -> tuple[float, float]:
-    """The range of one prompt's normalised gain."""
-    return -1.0 / room(evidence), 1.0 / room(evidence)
+def adds_nothing(claim: Claim, study: Study, mode: ModeName, context: str) -> Verdict:
+    """At no layer does the context's label, beside the swap's, bring the answer back."""
+    evidence, way = study.mentioned(claim, mode, context, "swap_asked"), study.procedure(claim).tracing
+    return nowhere(added(evidence, way), **weighing(claim, evidence, way))
 
 
-def stays_lost(claim: Claim, evidence: Evidence, role: str) -> Verdict:
-    """No layer at this role restores the answer."""
-    gates = [token_differs(evidence, role), something_to_restore(evidence)]
-    return guarded(
-        claim.kind, gates, lambda: nowhere(restored(evidence, role), margin=claim.margin(), support=support(evidence))
-    )
-
-
-@judges(REFERENCE, REFERENCE.with_five_boxes())
+@judges(*judged(REFERENCE))
 def test_the_asked_box_is_not_looked_up_in_the_context(claim: Claim, study: Study) -> Verdict:
-    return stays_lost(claim, study.traced(claim, "context_and_swap", "context_asked"), "context_asked")
+    return adds_nothing(claim, study, BOTH_ASKED, "context_asked")
 
 
-@judges(PARTNER, PARTNER.with_five_boxes())
+@judges(*judged(PARTNER))
 def test_the_partner_is_not_looked_up_in_the_context(claim: Claim, study: Study) -> Verdict:
-    return stays_lost(claim, study.traced(claim, PARTNER_IN_CONTEXT, "context_partner"), "context_partner")
+    return adds_nothing(claim, study, PARTNER_AND_ASKED, "context_partner")
 
 
-@judges(EMERGE, EMERGE.with_five_boxes())
+def passing(claim: Claim, study: Study, mode: ModeName, edited: str, other: str) -> dict[str, Part]:
+    """From the edited label over tokens in between to the readout, where the box arrives without its object."""
+    evidence, way = study.traced(claim, mode, *BETWEEN, "readout"), study.procedure(claim).tracing
+    weighed = weighing(claim, evidence, way)
+    between = (other, "swap_period", "question_box")
+    said = gains(study.traced(claim, OBJECT, *OBJECT_MAP), "readout", way) > 0
+    arrived = gains(evidence, "readout", way).mask(said, 0.0)
+    readout = first_layer(evidence, way, "readout")
+    return {
+        f"{mode}, in between": partial(effect_somewhere, restored(evidence, way, *between), **weighed),
+        f"{mode}, at the readout": partial(effect_somewhere, arrived.to_numpy(), **weighed),
+        f"{mode}, readout after the tokens in between": in_most(claim, first_layer(evidence, way, *between) < readout),
+        f"{mode}, readout after the label": in_most(claim, last_layer(evidence, way, edited) < readout),
+    }
+
+
+@judges(*judged(EMERGE))
 def test_boxes_matter_from_the_swap_on_and_end_at_the_readout(claim: Claim, study: Study) -> Verdict:
-    modes: dict[str, ModeName] = {"swap_asked": "swap_only", "swap_partner": PARTNER_TO_REMAINING}
-    maps = {edited: study.traced(claim, mode, edited, "readout") for edited, mode in modes.items()}
-    return all_of(
-        claim.kind,
-        {
-            f"{role}, edited label {edited}": partial(
-                effect_somewhere, restored(evidence, role), margin=claim.margin(), support=support(evidence)
-            )
-            for edited, evidence in maps.items()
-            for role in (edited, "readout")
-        },
-    )
+    asked = passing(claim, study, SWAP_ASKED, "swap_asked", "swap_partner")
+    partner = passing(claim, study, PARTNER_TO_REMAINING, "swap_partner", "swap_asked")
+    return all_of(claim.kind, asked | partner)
 
 
-@judges(DIRECT, DIRECT.with_five_boxes())
+@judges(*judged(DIRECT))
 def test_the_object_goes_from_its_token_to_the_readout(claim: Claim, study: Study) -> Verdict:
-    evidence = study.traced(claim, "target_box", *OBJECT_MAP)
-    weighed: dict[str, Any] = {"margin": claim.margin(), "support": support(evidence)}
-    between = restored(evidence, "swap_first", "swap_second", "swap_period", "question_box")
+    evidence, way = study.traced(claim, OBJECT, *OBJECT_MAP), study.procedure(claim).tracing
+    weighed, own = weighing(claim, evidence, way), "context_partner_object"
+    in_turn = last_layer(evidence, way, own) < first_layer(evidence, way, "readout")
     return all_of(
         claim.kind,
         {
-            "its own token": partial(effect_somewhere, restored(evidence, "context_partner_object"), **weighed),
-            "the readout": partial(effect_somewhere, restored(evidence, "readout"), **weighed),
-            "in between": partial(nowhere, between, **weighed),
+            "its own token": partial(effect_somewhere, restored(evidence, way, own), **weighed),
+            "in between": partial(nowhere, restored(evidence, way, *BETWEEN), **weighed),
+            "the readout in later layers": in_most(claim, in_turn),
         },
     )
 
 
-@judges(NOT_THROUGH, NOT_THROUGH.with_five_boxes())
+@judges(*judged(NOT_THROUGH))
 def test_labels_do_not_carry_the_object(claim: Claim, study: Study) -> Verdict:
-    evidence = study.traced(claim, "target_box", *OBJECT_MAP)
-    labels = (*LABELS, *(f"context_box[{slot}]" for slot in range(3, claim.boxes)))
+    evidence, way = study.traced(claim, OBJECT, *OBJECT_MAP), study.procedure(claim).tracing
+    labels = (*(f"context_box[{slot}]" for slot in range(claim.boxes)), "swap_first", "swap_second", "question_box")
+    lost = requirement("base", base(evidence, way) < 1, "the unpatched counterfactual gives the original's answer")
     return guarded(
-        claim.kind,
-        [something_to_restore(evidence)],
-        lambda: nowhere(restored(evidence, *labels), margin=claim.margin(), support=support(evidence)),
+        claim.kind, [lost], lambda: nowhere(restored(evidence, way, *labels), **weighing(claim, evidence, way))
     )
 
 
-@judges(OVER_PERIOD, OVER_PERIOD.with_five_boxes())
+@judges(*judged(PAYLOAD))
+def test_the_box_reaches_the_readout_before_the_object(claim: Claim, study: Study) -> Verdict:
+    way = study.procedure(claim).tracing
+    box = first_layer(study.traced(claim, PARTNER_TO_REMAINING, *BETWEEN, "readout"), way, "readout")
+    thing = first_layer(study.traced(claim, OBJECT, *OBJECT_MAP), way, "readout")
+    return in_most(claim, box < thing)(level=0.05)
+
+
+@judges(*judged(OVER_PERIOD))
 def test_the_readout_moves_more_than_the_full_stop(claim: Claim, study: Study) -> Verdict:
-    evidence = study.diagnosed(claim)
-    readout, stop = (all_layers(evidence, place).mean(axis=1) for place in ("readout", "swap_period"))
-    return ordering(readout, stop, margin=claim.margin())
+    evidence, way = study.diagnosed(claim), study.procedure(claim).tracing
+    stop, readout = moved_by(evidence, "swap_period", "every_layer"), moved_by(evidence, "readout", way.readout)
+    parts = {name: partial(ordering, readout[name] / 2, stop[name], margin=claim.margin()) for name in stop}
+    return all_of(claim.kind, parts)
 
 
-@judges(LOCAL, LOCAL.with_five_boxes())
+@judges(*judged(LOCAL))
 def test_the_full_stop_helps_one_question_and_the_readout_all(claim: Claim, study: Study) -> Verdict:
-    evidence = study.diagnosed(claim)
-    stop, readout = all_layers(evidence, "swap_period"), all_layers(evidence, "readout")
-    others = stop.drop(columns="asked").mean(axis=1)
-    parts = {"full stop, asked over others": partial(ordering, stop["asked"], others, margin=claim.margin())}
-    parts |= {f"readout, {name}": partial(effect, readout[name], margin=claim.margin()) for name in readout}
+    evidence, way = study.diagnosed(claim), study.procedure(claim).tracing
+    stop, readout = moved_by(evidence, "swap_period", "every_layer"), moved_by(evidence, "readout", way.readout)
+    margin = claim.margin()
+    parts: dict[str, Part] = {"full stop, asked": partial(effect, stop["asked"], margin=margin)}
+    parts |= {f"full stop, {name}": partial(no_effect, stop[name], margin=margin) for name in stop if name != "asked"}
+    parts |= {f"readout, {name}": partial(effect, readout[name], margin=margin) for name in readout}
+    parts |= {f"more, {name}": partial(ordering, readout[name], stop[name], margin=margin) for name in readout}
     return all_of(claim.kind, parts)

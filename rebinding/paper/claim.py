@@ -70,11 +70,12 @@ class Claim:
         told = {"id": f"{self.id}{CONTROLLED}", "asserted": (), **changes}
         return replace(self, procedure="controlled", **told)
 
-    def with_five_boxes(self) -> Claim:
+    def with_five_boxes(self, **changes: Any) -> Claim:
         """The same row of the section on tracing in stories of five boxes with a distracting swap."""
         section, _, name = self.id.partition(".")
         says = f"With five boxes and a further swap: {self.says[0].lower()}{self.says[1:]}"
-        return replace(self, id=f"{section}.{FIVE}{name}", says=says, asserted=("gemma2-9b",), boxes=5)
+        told = {"id": f"{section}.{FIVE}{name}", "says": says, "boxes": 5, **changes}
+        return replace(self, **told)
 
 
 def margin_of(metric: Metric) -> float:

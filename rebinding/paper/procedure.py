@@ -18,7 +18,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
 
-from rebinding.world.designs import DesignName, NoiseKind
+from rebinding.world.answers import AnswerRule
+from rebinding.world.designs import DesignName, NoiseKind, Split
 
 ProcedureName: TypeAlias = Literal["published", "controlled"]
 GIVEN: tuple[ProcedureName, ...] = get_args(ProcedureName)
@@ -26,10 +27,25 @@ GIVEN: tuple[ProcedureName, ...] = get_args(ProcedureName)
 
 @dataclass(frozen=True)
 class TracingWay:
-    """Section 3: how residuals are exchanged, and what counts as the answer."""
+    """Section 3: which pairs residuals are exchanged in, and what counts as the answer."""
 
+    design: DesignName
+    """Which stories are traced."""
+    split: Split
+    """Which of the words they are drawn from."""
+    ids: Literal["from_zero", "held_out"]
+    """Where prompts begin: with the first there is, or behind those that anything was found on."""
+    rule: AnswerRule
+    """Which token stands for an answer."""
     candidates: Literal["original", "with_counterfactual"]
-    """Among which objects the largest logit must be the original's answer."""
+    """Among which objects the original's answer must have the largest logit."""
+    lead: Literal["largest", "clear"]
+    """Whether the first largest logit is enough, or it must lead by what counts."""
+    scale: Literal["raw", "normalised"]
+    """Hits less those of the unpatched run, as they are, or as a share of what there was to restore."""
+    readout: Literal["every_layer", "not_the_last"]
+    """Layers that are patched at the readout when it is held against the swap's end; in the last sixth of them the
+    readout is about to say the answer."""
 
 
 @dataclass(frozen=True)

@@ -60,9 +60,9 @@ DIFFERENCES: tuple[Difference, ...] = (
         lambda run, model: model.about.get("circuit_from") not in (None, "published"),
     ),
     Difference(
-        "IIA is normalised by the hits of the unpatched counterfactual, and the base stands beside it; tokens without a"
-        " role are not traced.",
-        "A raw share, without base, over every token.",
+        "The hits of the unpatched counterfactual are taken off, and in controlled rows what is left is normalised by"
+        " them; tokens without a role are not traced; what the context adds is told by patching it beside the swap.",
+        "A raw share, without base, over every token, one token at a time.",
         with_evidence(TRACING),
     ),
     Difference(

@@ -68,7 +68,7 @@ def tracing(options: argparse.Namespace) -> dict[str, Figure]:
     return {
         "tracing-combined": combined_map(maps),
         "tracing-modes": mode_maps(maps),
-        "tracing-readout": readout_figure(diagnose(surgeon, encoder, plan, n=n, shelf=shelf)),
+        "tracing-readout": readout_figure(diagnose(surgeon, encoder, plan, ids=range(n), shelf=shelf)),
     }
 
 

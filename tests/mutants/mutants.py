@@ -56,7 +56,7 @@ MUTANTS = (
         f"{EXPERIMENTS}/tracing/maps.py",
         "logits[source, layer, column] = found[:, 0].cpu()",
         "logits[source, layer, column] = base[source]",
-        on(POINTER, "tracing.boxes_emerge_after_swap", "tracing.object_direct"),
+        on(POINTER, "tracing.boxes_emerge_after_swap", "tracing.object_direct.controlled"),
     ),
     Mutant(
         "patch a prompt with itself",
@@ -92,9 +92,9 @@ MUTANTS = (
     Mutant(
         "drop the baseline",
         f"{EXPERIMENTS}/tracing/summary.py",
-        'gain=(here["lead"] - here["base"]) / room(evidence)',
+        'gain=(here["lead"] - here["base"]) / room(evidence, way)',
         'gain=here["lead"]',
-        on(POINTER, "tracing.object_direct", "tracing.object_not_through_labels"),
+        on(POINTER, "tracing.object_not_through_labels"),
     ),
     Mutant(
         "count slots from one",

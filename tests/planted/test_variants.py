@@ -170,13 +170,36 @@ def test_one_swap_is_all_that_the_declared_heads_serve() -> None:
         assert bool(loss.min() > 1.0) == (not served)
 
 
-def test_last_swap_is_right_by_the_order_of_naming_alone() -> None:
-    assert margins(plant("pointer+last_swap"), encoded("published", 12)).min() > 1.0
-    assert margins(plant("pointer+last_swap"), encoded("partner_second", 12)).max() < -1.0
-    assert (
-        margins(plant("pointer+last_swap?boxes=5"), _drawn("published", range(6), boxes=5, distractor="before")).min()
-        > 1
-    )
+def test_a_neighbour_is_right_in_fixed_slots_alone() -> None:
+    """The box that is named last is given the slot after its own, which is its partner's in every published prompt."""
+    assert margins(plant("pointer+neighbour"), encoded("published", 12)).min() > 1.0
+    assert margins(plant("pointer+neighbour"), encoded("counterbalanced", 36)).min() < -1.0
+    wide = _drawn("published", range(6), boxes=5, distractor="before")
+    assert margins(plant("pointer+neighbour?boxes=5"), wide).min() > 1.0
+
+
+def test_early_objects_know_their_label_after_the_first_layer() -> None:
+    assert margins(plant("lexical+early"), encoded("counterbalanced", 12)).min() > 1.0
+    assert plant("lexical+early").heads["bind"][0] == 0
+    assert plant("lexical").heads["bind"][0] == 1
+
+
+def test_a_hint_serves_the_box_that_is_named_last() -> None:
+    """Two of ten logits, and those of a question about any other box are the pointer's."""
+    name = "pointer+hint"
+    asked_last, asked_first = encoded("published", 9), encoded("partner_second", 9)
+    assert margins(plant(name), [*asked_last, *asked_first]).min() > 1.0
+    lost = _lost(name, "say", asked_last)
+    assert 1.0 < lost.min() <= lost.max() < 3.0
+    assert _lost(name, "say", asked_first).abs().max() < 0.2
+
+
+def test_what_is_stored_answers_almost_alone() -> None:
+    name, prompts = "pointer+stored", encoded("counterbalanced", 12)
+    full = margins(plant(name), prompts)
+    assert full.min() > 1.0
+    for line, share in (("say", 0.9), ("copy", 0.1 * 4.5 / 8)):
+        assert float((_lost(name, line, prompts) / full).mean()) == pytest.approx(share, abs=0.05)
 
 
 def test_fresh_words_have_a_head_of_their_own() -> None:

@@ -24,6 +24,8 @@ from rebinding.subjects import Subject, load
 def subject() -> Subject:
     return load("planted:pointer")
 
+WAY = given("published").tracing
+
 
 @pytest.fixture(scope="module")
 def bench(subject: Subject) -> Bench:
@@ -42,8 +44,9 @@ def requests(bench: Bench, heads: Circuit) -> list[Request]:
     way = circuit.of_a_plant(given("controlled").circuit, "controlled")
     pairs = circuit.noise_pairs(bench, way, "independent", 4)
     return [
-        tracing.traced(bench, drawn, "swap_only", ("swap_asked", "readout"), 4),
-        tracing.diagnosed(bench, drawn, 4),
+        tracing.traced(bench, drawn, "swap_only", ("swap_asked", "readout"), 4, WAY),
+        tracing.mentioned(bench, drawn, "context_and_swap", "context_asked", "swap_asked", 4, WAY),
+        tracing.diagnosed(bench, drawn, 4, WAY),
         circuit.ability(bench, drawn, 4),
         circuit.link(pairs, circuit.STAGES["B"], heads.group("A"), way),
         circuit.ablated(bench, heads, drawn, "published", n=4, beside="groups"),
@@ -133,7 +136,7 @@ def test_a_request_for_other_tokens_is_refused(bench: Bench) -> None:
 
 def test_another_bench_computes_the_same_from_the_request_alone(subject: Subject, requests: list[Request]) -> None:
     """Nothing of the bench that made a request is needed to answer it."""
-    for request in (requests[2], requests[6]):
+    for request in (requests[3], requests[7]):
         found = Bench(subject).measured(request)
         assert found.settings["request"] == dict(request.plain)
         assert found.settings["key"] == request.key
@@ -159,7 +162,7 @@ def test_columns_are_held_to_their_kind(bench: Bench) -> None:
 def test_roles_are_those_of_every_prompt(bench: Bench) -> None:
     """Where a role stands elsewhere in each prompt, each prompt has rows at its own token, and none is dropped."""
     drawn = bench.design("counterbalanced")
-    asked = tracing.traced(bench, drawn, "context_and_swap", ("context_asked", "readout"), 9)
+    asked = tracing.traced(bench, drawn, "context_and_swap", ("context_asked", "readout"), 9, WAY)
     rows = at(bench.measured(asked).rows, "context_asked")
     own = {}
     for item, prompt in zip(bench.drawn(asked.prompts).items, bench.drawn(asked.prompts).prompts, strict=True):

@@ -65,7 +65,7 @@ def test_five_boxes_ask_about_three() -> None:
 
 def test_windows() -> None:
     assert windows(3, 2) == [Window(0, 0), Window(0, 1), Window(0, 2), Window(1, 1), Window(1, 2), Window(2, 2)]
-    assert len(windows(42)) == 42 + 36 + 1
+    assert len(windows(42)) == 42 + 36 + 1 + 1
     with pytest.raises(ValueError, match="window of 4 layers in a model of 3"):
         windows(3, 4)
 

@@ -45,7 +45,7 @@ def traced(mechanism: str, boxes: int, mode: str) -> Evidence:
 @cache
 def diagnosed(mechanism: str, boxes: int) -> pd.DataFrame:
     surgeon, encoder, plan = plant(mechanism, boxes)
-    return diagnose(surgeon, encoder, plan, n=N[boxes], progress=False).rows
+    return diagnose(surgeon, encoder, plan, ids=range(N[boxes]), progress=False).rows
 
 
 def acting(mechanism: str, boxes: int, mode: str) -> dict[str, list[int]]:

@@ -47,13 +47,19 @@ class Window:
     last: int
 
 
+def before_the_answer(n_layers: int) -> Window:
+    """All layers but the last sixth: there, the readout of a model is about to say its answer, and a patch of it would
+    be the answer itself."""
+    return Window(0, n_layers - 1 - max(1, n_layers // WINDOWS))
+
+
 def windows(n_layers: int, width: int | None = None) -> list[Window]:
-    """Every single layer, every run of `width` layers, and all layers together."""
+    """Every single layer, every run of `width` layers, all layers together, and those before the answer."""
     width = max(1, -(-n_layers // WINDOWS)) if width is None else width
     if not 1 <= width <= n_layers:
         raise ValueError(f"a window of {width} layers in a model of {n_layers}; give 1 to {n_layers}")
     runs = {Window(first, first + size - 1) for size in (1, width, n_layers) for first in range(n_layers - size + 1)}
-    return sorted(runs)
+    return sorted(runs | {before_the_answer(n_layers)} if n_layers > 1 else runs)
 
 
 @dataclass(frozen=True)
@@ -73,8 +79,7 @@ def diagnose(
     encoder: Encoder,
     design: Design,
     *,
-    n: int,
-    first_id: int = 0,
+    ids: Sequence[int],
     width: int | None = None,
     sites: Sequence[str] = SITES,
     rule: AnswerRule = "continuation",
@@ -82,12 +87,11 @@ def diagnose(
     block: int = BLOCK,
     progress: bool | None = None,
 ) -> Evidence:
-    """Run the diagnostic on `n` ids: one row per id x question x site x window (columns: `_rows`).
+    """Run the diagnostic: one row per id x question x site x window (columns: `_rows`).
 
     Nothing is filtered: whether the model answers the two unpatched prompts correctly is recorded with every row.
     Boxes whose answer the edit leaves alone (those of a distractor swap) have no margin and are not asked about.
     """
-    ids = range(first_id, first_id + n)
     asked = [question for number in ids for question in questions(encoder, design, number, rule)]
     spans = windows(surgeon.anatomy.n_layers, width)
     settings = {
@@ -113,7 +117,7 @@ def diagnose(
         shelf=shelf and shelf.of(__name__, type(surgeon).__module__, settings=settings),
         progress=progress,
     )
-    about = {**described(design, encoder), "answer_rule": rule, "n": n, "ids": [ids.start, ids.stop - 1]}
+    about = {**described(design, encoder), "answer_rule": rule, "n": len(ids), "ids": [min(ids), max(ids)]}
     return DIAGNOSTIC.evidence(found.rows, {**found.settings, **about})
 
 

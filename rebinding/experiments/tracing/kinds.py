@@ -12,6 +12,12 @@ TRACING = Kind(
     lacking=("counterfactual_margin", "base_counterfactual_margin"),
     edits=("prompt",),
 )
+MENTION = Kind(
+    "first-mention",
+    ("prompt", "mode", "layer", "patched", "moved", *SCORES, *(f"base_{name}" for name in SCORES)),
+    lacking=("counterfactual_margin", "base_counterfactual_margin"),
+    edits=("prompt", "patched"),
+)
 DIAGNOSTIC = Kind(
     "readout-diagnostic",
     (

@@ -84,7 +84,7 @@ def trace(
     for those of its own tokens that have one of these roles, wherever they stand in the other pairs (`context_box` is
     the label of every slot). `run_no_ops` runs the cells that cannot change anything as well: slower, the same numbers.
     """
-    _check(pairs)
+    check_pairs(pairs)
     length = len(pairs[0].original)
     layers = list(range(surgeon.anatomy.n_layers) if layers is None else layers)
     tokens = list(range(length) if tokens is None else tokens)
@@ -176,7 +176,7 @@ def patched_logits(
 
     Where a pair has no rival its answer stands in that column. Cells that are not run have the unpatched logits.
     """
-    length, wanted = len(pairs[0].original), _wanted(pairs)
+    length, wanted = len(pairs[0].original), wanted_logits(pairs)
     originals = surgeon.record(token_batch([pair.original for pair in pairs]))
     recording = surgeon.record(token_batch([pair.counterfactual for pair in pairs]))
     given, own = (_residuals(surgeon, one, layers, tokens) for one in (originals, recording))
@@ -210,12 +210,13 @@ def _readout(wanted: Tensor, length: int) -> Read:
     return Read("logits", positions=length - 1, take=logits_of(wanted))
 
 
-def _wanted(pairs: Sequence[TracedPair]) -> Tensor:
+def wanted_logits(pairs: Sequence[TracedPair]) -> Tensor:
+    """The tokens whose logits are kept: the candidates, and the rival (the answer again, where there is none)."""
     lines = [[*pair.candidates, pair.candidates[pair.answer] if pair.rival is None else pair.rival] for pair in pairs]
     return torch.tensor(lines)  # (prompt, candidate)
 
 
-def _check(pairs: Sequence[TracedPair]) -> None:
+def check_pairs(pairs: Sequence[TracedPair]) -> None:
     if not pairs:
         raise PromptError("no pairs to trace; tracing needs at least one")
     token_batch([side for pair in pairs for side in (pair.original, pair.counterfactual)])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, Literal, TypeAlias
 
@@ -53,22 +53,8 @@ def trace_design(
     A mode that leaves the answer as it is shows nothing by restoring it, and is refused unless `for_claims=False`; its
     evidence then says `changes_answer: false` in its settings, and nothing that judges claims accepts it.
     """
-    ids = range(first_id, first_id + OVERSAMPLING * n)
-    pool = (traced_pair(encoder, counterfactual(design, number, mode, query), rule) for number in ids)
-    pairs = correct_ones(surgeon, pool, n)
-    if not pairs:
-        raise DesignError(
-            f"no original of ids {ids.start}..{ids.stop - 1} is answered correctly among its objects, so there is"
-            " nothing to trace; take another model, design or first_id"
-        )
-    changes = all(pair.changes_answer for pair in pairs)
-    if for_claims and not changes:
-        same = [pair.id for pair in pairs if not pair.changes_answer]
-        raise UnchangedAnswer(
-            f"mode {mode!r} with query {query!r} leaves the answer as it is ({len(same)} of {len(pairs)} pairs, the"
-            f" first is id {same[0]}): restoring it shows nothing. Pass for_claims=False to look at it, or use one of"
-            f" {', '.join(name for name, one in TRACING_MODES.items() if one.changes_answer and one.keeps_length)}"
-        )
+    pool = Pool(design, mode, n, first_id, query, rule, for_claims)
+    pairs = pool.pairs(surgeon, encoder)
     found = trace(
         surgeon,
         pairs,
@@ -80,9 +66,57 @@ def trace_design(
         block=block,
         progress=progress,
     )
-    settings = {**described(design, encoder), "query": query, "answer_rule": rule, "changes_answer": changes}
-    pool_settings = {"n": n, "kept": len(pairs), "ids": [ids.start, ids.stop - 1], "filter": "original correct"}
-    return TRACING.evidence(found.rows, {**found.settings, **settings, **pool_settings})
+    return TRACING.evidence(found.rows, {**found.settings, **pool.described(encoder, pairs)})
+
+
+@dataclass(frozen=True)
+class Pool:
+    """The pairs of a mode from `first_id` on, of which the first `n` are traced whose original is right."""
+
+    design: Design
+    mode: str
+    n: int
+    first_id: int = 0
+    query: Query = "same"
+    rule: AnswerRule = "continuation"
+    for_claims: bool = True
+
+    @property
+    def ids(self) -> range:
+        """Everything that is looked at if need be."""
+        return range(self.first_id, self.first_id + OVERSAMPLING * self.n)
+
+    def pairs(self, surgeon: Surgeon, encoder: Encoder) -> list[TracedPair]:
+        """Those that are traced; an error if there are none, or if they could not support a claim that they are for."""
+        made = (counterfactual(self.design, number, self.mode, self.query) for number in self.ids)
+        found = correct_ones(surgeon, (traced_pair(encoder, pair, self.rule) for pair in made), self.n)
+        if not found:
+            raise DesignError(
+                f"no original of ids {self.ids.start}..{self.ids.stop - 1} is answered correctly among its objects, so"
+                " there is nothing to trace; take another model, design or first_id"
+            )
+        same = [pair.id for pair in found if not pair.changes_answer]
+        if self.for_claims and same:
+            raise UnchangedAnswer(
+                f"mode {self.mode!r} with query {self.query!r} leaves the answer as it is ({len(same)} of {len(found)}"
+                f" pairs, the first is id {same[0]}): restoring it shows nothing. Pass for_claims=False to look at it,"
+                " or use one of"
+                f" {', '.join(name for name, one in TRACING_MODES.items() if one.changes_answer and one.keeps_length)}"
+            )
+        return found
+
+    def described(self, encoder: Encoder, pairs: Sequence[TracedPair]) -> dict[str, Any]:
+        """What evidence says of the pairs that were found."""
+        return {
+            **described(self.design, encoder),
+            "query": self.query,
+            "answer_rule": self.rule,
+            "changes_answer": all(pair.changes_answer for pair in pairs),
+            "n": self.n,
+            "kept": len(pairs),
+            "ids": [self.ids.start, self.ids.stop - 1],
+            "filter": "original correct",
+        }
 
 
 def described(design: Design, encoder: Encoder) -> dict[str, Any]:

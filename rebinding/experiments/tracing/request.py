@@ -8,20 +8,21 @@ from typing import ClassVar
 
 from rebinding.evidence import Kind, OnPrompts
 from rebinding.evidence.request import Facet
-from rebinding.experiments.tracing.kinds import DIAGNOSTIC, TRACING
+from rebinding.experiments.tracing.kinds import DIAGNOSTIC, MENTION, TRACING
+from rebinding.world.answers import AnswerRule
 from rebinding.world.designs import ModeName
 
 
 @dataclass(frozen=True)
-class TracingMap(OnPrompts):
-    """The residual interchange of one mode, at every pair's own tokens that have one of these roles.
+class OfMode(OnPrompts):
+    """Residual interchange in the pairs of one mode.
 
-    `prompts` is the pool of pairs: the first `wanted` of them whose original is answered correctly are traced.
+    `prompts` is the pool of pairs: the first `wanted` of them whose original is answered correctly are traced. Answers
+    are told by `rule`.
     """
 
-    KIND: ClassVar[Kind] = TRACING
     mode: ModeName
-    roles: tuple[str, ...]
+    rule: AnswerRule
     wanted: int
 
     @property
@@ -30,7 +31,28 @@ class TracingMap(OnPrompts):
 
     @property
     def facets(self) -> Mapping[str, Facet]:
-        return {"mode": self.mode, **self.prompts.facets, "roles": len(self.roles)}
+        return {"mode": self.mode, **self.prompts.facets}
+
+
+@dataclass(frozen=True)
+class TracingMap(OfMode):
+    """One token and layer at a time, at every pair's own tokens that have one of these roles."""
+
+    KIND: ClassVar[Kind] = TRACING
+    roles: tuple[str, ...]
+
+    @property
+    def facets(self) -> Mapping[str, Facet]:
+        return {**super().facets, "roles": len(self.roles)}
+
+
+@dataclass(frozen=True)
+class FirstMention(OfMode):
+    """A label in the context and one in the swap, patched apart and together."""
+
+    KIND: ClassVar[Kind] = MENTION
+    context: str
+    swap: str
 
 
 @dataclass(frozen=True)
@@ -38,3 +60,4 @@ class ReadoutDiagnostic(OnPrompts):
     """Windows of layers patched at the end of the swap and at the readout, for every question."""
 
     KIND: ClassVar[Kind] = DIAGNOSTIC
+    rule: AnswerRule

@@ -9,7 +9,9 @@ import numpy.typing as npt
 import pandas as pd
 
 from rebinding.evidence import Evidence, EvidenceError
+from rebinding.experiments.tracing.diagnostic import before_the_answer
 from rebinding.paper.claim import margin_of
+from rebinding.paper.procedure import TracingWay
 
 Array: TypeAlias = npt.NDArray[np.float64]
 Measure: TypeAlias = Literal["hit", "hit_with_counterfactual"]
@@ -42,70 +44,87 @@ def by_role(evidence: Evidence, measure: Measure = "hit") -> pd.DataFrame:
     return _summed(rows[rows["role"] != ""], ["role", "layer"], measure)
 
 
-def effects(evidence: Evidence, role: str, measure: Measure = "hit") -> pd.DataFrame:
-    """Per prompt and layer what patching a role restores: (hit - base hit) / (1 - base), layers x pairs.
+def leading(evidence: Evidence, way: TracingWay) -> pd.DataFrame:
+    """Whether the original's answer comes out, with a patch (`lead`) and without (`base`).
 
-    A line's mean is the normalised IIA of its layer. For claims: refuses evidence that cannot support one.
-    """
-    here = at(claimable(evidence).rows, role)
-    gain = here[measure].astype(float) - here[f"base_{measure}"].astype(float)
-    table = here.assign(gain=gain).pivot(index="layer", columns="prompt", values="gain")
-    base = float(here.groupby("prompt")[f"base_{measure}"].first().mean())
-    return table / (1.0 - base) if base < 1 else table * float("nan")
-
-
-def restored(evidence: Evidence, *roles: str) -> Array:
-    """What patching the tokens of some roles restores, (place, prompt): (lead - base lead) / (1 - mean base lead).
-
-    A place is a role and a layer. Where the unpatched counterfactual gives the original's answer in every prompt there
-    is nothing to restore, and every number is 0.
-    """
-    rows = leading(evidence)
-    tables = []
-    for role in roles:
-        here = at(rows, role)
-        tables.append(here.assign(gain=(here["lead"] - here["base"]) / room(evidence)))
-    return np.concatenate([one.pivot(index="layer", columns="prompt", values="gain").to_numpy() for one in tables])
-
-
-def differs(evidence: Evidence, role: str) -> bool:
-    """Whether the prompts of every pair differ at a role's token; else a patch there writes what is there already."""
-    return bool(at(evidence.rows, role)["differs"].all())
-
-
-def leading(evidence: Evidence) -> pd.DataFrame:
-    """Whether the original's answer comes out, with a patch and without.
-
-    As published: its logit is the first largest among the original's objects. Where the counterfactual has no answer
-    (the asked box is gone) that would be decided by ties, so there the answer has to lead by what counts as a
-    difference of logits.
+    As published: its logit is the first largest among the original's objects. Where that is only noise, because no
+    object has a logit to speak of, the largest is decided by ties; so the answer may have to lead by what counts as a
+    difference of logits. Where the counterfactual has no answer (the asked box is gone) it always has to.
     """
     rows = claimable(evidence).rows
-    if rows["counterfactual_margin"].notna().all():
-        return rows.assign(lead=rows["hit"].astype(float), base=rows["base_hit"].astype(float))
-    least = margin_of("margin")
-    leads = {
-        name: (rows[column] >= least).astype(float) for name, column in (("lead", "margin"), ("base", "base_margin"))
-    }
-    return rows.assign(**leads)
+    clear = way.lead == "clear" or rows["counterfactual_margin"].isna().any()
+    found = {}
+    for name, prefix in (("lead", ""), ("base", "base_")):
+        over = rows[f"{prefix}margin"]
+        if way.candidates == "with_counterfactual":
+            over = np.fmin(over, rows[f"{prefix}counterfactual_margin"])
+        hit = rows[f"{prefix}{'hit' if way.candidates == 'original' else 'hit_with_counterfactual'}"]
+        found[name] = (over >= margin_of("margin")) if clear else hit
+    return rows.assign(**{name: one.astype(float) for name, one in found.items()})
 
 
-def room(evidence: Evidence) -> float:
-    """The share of prompts in which there is something to restore; 1 where there is nothing at all."""
-    return 1.0 - base(evidence) or 1.0
+def gains(evidence: Evidence, role: str, way: TracingWay) -> pd.DataFrame:
+    """Per layer and prompt what patching a role's token restores: (lead - base) / room.
+
+    From the second layer on: at the input of the first a patch of the edited token makes the original run again, and a
+    patch of any other writes what is there.
+    """
+    rows = leading(evidence, way)
+    here = at(rows[rows["layer"] > 0], role)
+    restored = here.assign(gain=(here["lead"] - here["base"]) / room(evidence, way))
+    return restored.pivot(index="layer", columns="prompt", values="gain")
 
 
-def base(evidence: Evidence) -> float:
+def restored(evidence: Evidence, way: TracingWay, *roles: str) -> Array:
+    """What patching the tokens of some roles restores, (place, prompt); a place is a role and a layer."""
+    return np.concatenate([gains(evidence, role, way).to_numpy() for role in roles])
+
+
+def added(evidence: Evidence, way: TracingWay) -> Array:
+    """What the context's label adds to the swap's, (layer, prompt): lead with both patched less lead with one."""
+    rows = leading(evidence, way)
+    both, alone = (
+        rows[rows["patched"] == name].pivot(index="layer", columns="prompt", values="lead") for name in ("both", "swap")
+    )
+    difference: Array = ((both - alone) / room(evidence, way)).to_numpy()
+    return difference
+
+
+def first_layer(evidence: Evidence, way: TracingWay, *roles: str) -> pd.Series:
+    """By prompt the first layer at which one of these roles restores the answer; behind the last, where none does."""
+    found = sum((gains(evidence, role, way) > 0 for role in roles[1:]), gains(evidence, roles[0], way) > 0)
+    return found.idxmax().where(found.any(), int(evidence.rows["layer"].max()) + 1)
+
+
+def last_layer(evidence: Evidence, way: TracingWay, role: str) -> pd.Series:
+    """By prompt the last layer at which a role restores the answer. At the first the edited token always does."""
+    found = gains(evidence, role, way) > 0
+    return found[::-1].idxmax().where(found.any(), 0)
+
+
+def room(evidence: Evidence, way: TracingWay) -> float:
+    """The share of prompts in which there is something to restore, or 1 where gains are not normalised (or there is
+    nothing at all)."""
+    return 1.0 if way.scale == "raw" else 1.0 - base(evidence, way) or 1.0
+
+
+def support(evidence: Evidence, way: TracingWay) -> tuple[float, float]:
+    """The range of one prompt's gain."""
+    return -1.0 / room(evidence, way), 1.0 / room(evidence, way)
+
+
+def base(evidence: Evidence, way: TracingWay) -> float:
     """How often the unpatched counterfactual gives the original's answer."""
-    return float(leading(evidence).groupby("prompt")["base"].first().mean())
+    return float(leading(evidence, way).groupby("prompt")["base"].first().mean())
 
 
-def all_layers(evidence: Evidence, place: str) -> pd.DataFrame:
-    """The change that patching a token at every layer makes, (prompt, question); questions not asked are left out."""
+def moved_by(evidence: Evidence, place: str, layers: Literal["every_layer", "not_the_last"]) -> pd.DataFrame:
+    """The change that patching a token at many layers at once makes, (prompt, question)."""
     rows = evidence.rows
-    whole = (rows["first"] == 0) & (rows["last"] == rows["last"].max()) & (rows["place"] == place)
-    table: pd.DataFrame = rows[whole].pivot(index="prompt", columns="question", values="change").dropna(axis=1)
-    return table
+    last = int(rows["last"].max())
+    until = last if layers == "every_layer" else before_the_answer(last + 1).last
+    whole = (rows["first"] == 0) & (rows["last"] == until) & (rows["place"] == place)
+    return rows[whole].pivot(index="prompt", columns="question", values="change").dropna(axis=1)
 
 
 def at(rows: pd.DataFrame, role: str) -> pd.DataFrame:

@@ -1,12 +1,18 @@
-"""Variants for the claims about tracing: routes that are right in prompts of fixed slots only."""
+"""Variants for the claims about tracing: other routes from the swap, and from the context, to the readout."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from rebinding.planted.language.template import STOP_AFTER_LABEL, STOP_BEFORE_QUESTION
 from rebinding.planted.language.wiring import Line, Wiring
-from rebinding.planted.variants.variant import Variant, edited, without
+from rebinding.planted.mechanisms import global_
+from rebinding.planted.mechanisms.pointer import ECHO_LOGIT, OBJECT_LOGIT
+from rebinding.planted.variants.variant import Variant, edited, extended, undeclared, without
+
+STORED = 0.9
+"""Share of the answer that a swap's full stop holds ready."""
+HINT = 2.0
+"""Logits by which the full stop helps the question about the box that was named last."""
 
 
 def _shortcut(wiring: Wiring) -> Wiring:
@@ -19,18 +25,50 @@ def _shortcut(wiring: Wiring) -> Wiring:
     return edited(without(wiring, "other", "its slot", "other slot", "own"), "pair", simpler)
 
 
-def _last_swap(wiring: Wiring) -> Wiring:
-    """The slot of the box that the last swap names first is taken, whoever is asked: its label, where the context
-    mentions it, decides alone."""
-    back = STOP_BEFORE_QUESTION + STOP_AFTER_LABEL
+def _neighbour(wiring: Wiring) -> Wiring:
+    """A box that the swap names last gets the slot after its own; who the partner is nobody asks."""
+    both = "pair <- slot; " + "; ".join(f"pair[{(k + 1) % wiring.boxes}] <- slot[{k}]" for k in range(wiring.boxes))
+    return edited(without(wiring, "other slot"), "its slot", lambda line: [replace(line, write=both)])
 
-    def simpler(line: Line) -> list[Line]:
-        return [replace(line, look="second", where="", prefer="", right=1.0, back=back, write="goal <- pair")]
 
-    return edited(without(wiring, "its slot", "own"), "pair", simpler)
+def _early(wiring: Wiring) -> Wiring:
+    """Objects take their label in the very first layer; after that the label in the context is read no more."""
+    return edited(wiring, "bind", lambda line: [replace(line, layer=0, look="letter")])
+
+
+def _hint(wiring: Wiring) -> Wiring:
+    """The full stop of a swap also finds what the box named last will hold, and tells the question about that box."""
+    return extended(
+        wiring,
+        Line("stop last", 1, "period", "second", "last <- label", back=1),
+        Line("stop first", 1, "period", "first", "earlier <- label", back=4),
+        Line("stop slot", 2, "period", "context", "coming <- slot", where="earlier = label"),
+        Line("stop thing", 3, "period", "thing", "hint <- object", where="coming = slot"),
+        Line("hear", 4, "question", "period", "heard <- hint", where="label = last"),
+        Line("say", 5, "readout", "question", f"object <- {HINT} heard"),
+        last=wiring.spaces["other"], earlier=wiring.spaces["other"], coming=wiring.boxes,
+        hint=wiring.spaces["echo"], heard=wiring.spaces["echo"],
+    )  # fmt: skip
+
+
+def _stored(wiring: Wiring) -> Wiring:
+    """Nine tenths of the answer come from the state at the full stop, as in `global`, one tenth by the pointer."""
+    whole = global_.wiring(wiring.boxes)
+    known = {line.name for line in wiring.lines}
+    lines = [undeclared(line) for line in whole.lines if line.name not in known]
+    say = f"object <- {STORED * (OBJECT_LOGIT + ECHO_LOGIT)} answer"
+    lines = [replace(line, write=say) if line.name == "say" else line for line in lines]
+    for name, logits in (("copy", OBJECT_LOGIT), ("echo", ECHO_LOGIT)):
+        source = "echo" if name == "echo" else "object"
+        little = f"object <- {logits * (1 - STORED):.2f} {source}"
+        wiring = edited(wiring, name, lambda line, little=little: [replace(line, layer=7, write=little)])
+    return extended(wiring, *lines, **whole.spaces)
 
 
 TRACING = {
     "shortcut": Variant(("pointer",), "the swap is ignored and the next slot taken", _shortcut),
-    "last_swap": Variant(("pointer",), "the box that the last swap names first is taken, whoever is asked", _last_swap),
+    "neighbour": Variant(("pointer",), "the box named last gets the slot after its own", _neighbour),
+    "early": Variant(("lexical",), "objects take their label in the first layer", _early),
+    "hint": Variant(("pointer",), "the full stop helps the question about the box named last", _hint),
+    "stored": Variant(("pointer",), "nine tenths of the answer are ready at the full stop", _stored),
 }

@@ -51,17 +51,20 @@ def diagnostic(boxes: int) -> Callable[[Model], Figure | None]:
     """The readout diagnostic."""
 
     def draw(model: Model) -> Figure | None:
-        found = model.one(DIAGNOSTIC, boxes=boxes)
+        found = model.one(DIAGNOSTIC, boxes=boxes, design="published") or model.one(DIAGNOSTIC, boxes=boxes)
         return readout_figure(found) if found else None
 
     return draw
 
 
 def by_mode(model: Model, boxes: int) -> Mapping[str, Evidence]:
-    """The tracing maps by mode."""
-    names = dict.fromkeys(str(one.settings["mode"]) for one in model.of(TRACING, boxes=boxes).values())
-    maps = {mode: model.one(TRACING, boxes=boxes, mode=mode) for mode in names}
-    return {mode: found for mode, found in maps.items() if found is not None}
+    """The tracing maps by mode, of the published stories where there are any."""
+    found: dict[str, Evidence] = {}
+    for facets in ({}, {"design": "published"}):
+        names = dict.fromkeys(str(one.settings["mode"]) for one in model.of(TRACING, boxes=boxes, **facets).values())
+        maps = {mode: model.one(TRACING, boxes=boxes, mode=mode, **facets) for mode in names}
+        found |= {mode: one for mode, one in maps.items() if one is not None}
+    return found
 
 
 def circuit(model: Model) -> Figure | None:

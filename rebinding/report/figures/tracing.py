@@ -114,7 +114,8 @@ def _draw_site(axes: Axes, place: str, group: pd.DataFrame) -> None:
     axes.fill_between(
         single["middle"], single["mean"] - half, single["mean"] + half, color=colour, alpha=0.2, linewidth=0
     )
-    windows = spans[(spans["width"] > 1) & (spans["width"] <= top)]
+    runs = spans[(spans["width"] > 1) & (spans["width"] <= top)]
+    windows = runs[runs["width"] == runs["width"].min()]  # one that is longer stops before the answer, and is judged
     if len(windows):
         label = f"{readable(place)}, {windows['width'].iloc[0]} layers"
         axes.plot(windows["middle"], windows["mean"], "--", color=colour, label=label)
