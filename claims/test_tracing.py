@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from claims.rows import judges
 from rebinding.evidence import Evidence
@@ -16,6 +17,7 @@ from rebinding.experiments.tracing.summary import (
     gains,
     last_layer,
     moved_by,
+    restorable,
     restored,
     support,
 )
@@ -53,9 +55,11 @@ def weighing(claim: Claim, evidence: Evidence, way: TracingWay) -> dict[str, Any
     return {"margin": claim.margin(), "support": support(evidence, way)}
 
 
-def in_most(claim: Claim, holds: Any) -> Part:
-    """An order of layers, by prompt, which has to hold in most of them."""
-    return partial(effect, np.asarray(holds, dtype=bool), above=MOST, margin=claim.margin())
+def in_most(claim: Claim, holds: pd.Series, *maps: tuple[Evidence, TracingWay]) -> Part:
+    """An order of layers, by prompt, which has to hold in most of those in which there is something to restore."""
+    lost = np.logical_and.reduce([restorable(evidence, way)[holds.index] for evidence, way in maps])
+    order = holds[lost] if lost.any() else holds & False
+    return partial(effect, order.to_numpy(), above=MOST, margin=claim.margin())
 
 
 def adds_nothing(claim: Claim, study: Study, mode: ModeName, context: str) -> Verdict:
@@ -81,12 +85,13 @@ def passing(claim: Claim, study: Study, mode: ModeName, edited: str, other: str)
     between = (other, "swap_period", "question_box")
     said = gains(study.traced(claim, OBJECT, *OBJECT_MAP), "readout", way) > 0
     arrived = gains(evidence, "readout", way).mask(said, 0.0)
-    readout = first_layer(evidence, way, "readout")
+    found = evidence, way
+    first, last = (first_layer(*found, *roles) for roles in (between, ("readout",)))
     return {
         f"{mode}, in between": partial(effect_somewhere, restored(evidence, way, *between), **weighed),
         f"{mode}, at the readout": partial(effect_somewhere, arrived.to_numpy(), **weighed),
-        f"{mode}, readout after the tokens in between": in_most(claim, first_layer(evidence, way, *between) < readout),
-        f"{mode}, readout after the label": in_most(claim, last_layer(evidence, way, edited) < readout),
+        f"{mode}, readout after the tokens in between": in_most(claim, first < last, found),
+        f"{mode}, readout after the label": in_most(claim, last_layer(*found, edited) < last, found),
     }
 
 
@@ -107,7 +112,7 @@ def test_the_object_goes_from_its_token_to_the_readout(claim: Claim, study: Stud
         {
             "its own token": partial(effect_somewhere, restored(evidence, way, own), **weighed),
             "in between": partial(nowhere, restored(evidence, way, *BETWEEN), **weighed),
-            "the readout in later layers": in_most(claim, in_turn),
+            "the readout in later layers": in_most(claim, in_turn, (evidence, way)),
         },
     )
 
@@ -125,16 +130,19 @@ def test_labels_do_not_carry_the_object(claim: Claim, study: Study) -> Verdict:
 @judges(*judged(PAYLOAD))
 def test_the_box_reaches_the_readout_before_the_object(claim: Claim, study: Study) -> Verdict:
     way = study.procedure(claim).tracing
-    box = first_layer(study.traced(claim, PARTNER_TO_REMAINING, *BETWEEN, "readout"), way, "readout")
-    thing = first_layer(study.traced(claim, OBJECT, *OBJECT_MAP), way, "readout")
-    return in_most(claim, box < thing)(level=0.05)
+    boxes = study.traced(claim, PARTNER_TO_REMAINING, *BETWEEN, "readout")
+    things = study.traced(claim, OBJECT, *OBJECT_MAP)
+    earlier = first_layer(boxes, way, "readout") < first_layer(things, way, "readout")
+    return in_most(claim, earlier, (boxes, way), (things, way))(level=0.05)
 
 
 @judges(*judged(OVER_PERIOD))
 def test_the_readout_moves_more_than_the_full_stop(claim: Claim, study: Study) -> Verdict:
     evidence, way = study.diagnosed(claim), study.procedure(claim).tracing
     stop, readout = moved_by(evidence, "swap_period", "every_layer"), moved_by(evidence, "readout", way.readout)
-    parts = {name: partial(ordering, readout[name] / 2, stop[name], margin=claim.margin()) for name in stop}
+    parts: dict[str, Part] = {
+        f"{name}": partial(ordering, readout[name] / 2, stop[name], margin=claim.margin()) for name in stop
+    }
     return all_of(claim.kind, parts)
 
 

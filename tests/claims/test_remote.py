@@ -36,7 +36,7 @@ def both(folder: Path, chosen: str) -> tuple[dict[str, list[str]], dict[str, lis
 
 
 def test_a_map_from_afar(folder: Path) -> None:
-    away, here = both(folder, "boxes_emerge_after_swap and not five")
+    away, here = both(folder, "boxes_emerge_after_swap and not five and not controlled")
     assert away == here
     assert list(here) == ["tracing.boxes_emerge_after_swap"]
 

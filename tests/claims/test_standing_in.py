@@ -59,8 +59,11 @@ def test_a_planted_folder_is_judged_against_the_papers_numbers(folders: dict[str
         "binding.table.q.dR": "NOT REPLICATED",  # 13 nats where the paper has 2.66
         "binding.object_keys_read_out": "NOT REPLICATED",
         "circuit.chain.A_logits": "REPLICATED",
-        "tracing.boxes_emerge_after_swap": "REPLICATED",
-        "tracing.five_boxes.boxes_emerge_after_swap": "REPLICATED",
+        **{
+            f"tracing.{wide}boxes_emerge_after_swap{ending}": "REPLICATED"
+            for wide in ("", "five_boxes.")
+            for ending in ("", ".controlled")
+        },
     }
 
 

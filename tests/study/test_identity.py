@@ -24,6 +24,7 @@ from rebinding.subjects import Subject, load
 def subject() -> Subject:
     return load("planted:pointer")
 
+
 WAY = given("published").tracing
 
 

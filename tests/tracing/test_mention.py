@@ -70,8 +70,6 @@ def test_what_is_measured() -> None:
 
 def test_it_resumes(tmp_path: Path) -> None:
     shelf = Store(tmp_path).shelf(subject="s", dtype="float32")
-    again = [
-        mention(surgeon(), encoder(), pool(2), **ROLES, block=1, shelf=shelf, progress=False) for _ in range(2)
-    ]
+    again = [mention(surgeon(), encoder(), pool(2), **ROLES, block=1, shelf=shelf, progress=False) for _ in range(2)]
     assert [entry.experiment for entry in Store(tmp_path).entries()] == ["first-mention"] * 2
     assert again[0].rows.equals(again[1].rows)

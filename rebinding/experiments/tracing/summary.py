@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -55,9 +56,8 @@ def leading(evidence: Evidence, way: TracingWay) -> pd.DataFrame:
     clear = way.lead == "clear" or rows["counterfactual_margin"].isna().any()
     found = {}
     for name, prefix in (("lead", ""), ("base", "base_")):
-        over = rows[f"{prefix}margin"]
-        if way.candidates == "with_counterfactual":
-            over = np.fmin(over, rows[f"{prefix}counterfactual_margin"])
+        rivals = ("margin",) if way.candidates == "original" else ("margin", "counterfactual_margin")
+        over = rows[[f"{prefix}{one}" for one in rivals]].min(axis=1)  # one that does not exist is left out
         hit = rows[f"{prefix}{'hit' if way.candidates == 'original' else 'hit_with_counterfactual'}"]
         found[name] = (over >= margin_of("margin")) if clear else hit
     return rows.assign(**{name: one.astype(float) for name, one in found.items()})
@@ -81,8 +81,12 @@ def restored(evidence: Evidence, way: TracingWay, *roles: str) -> Array:
 
 
 def added(evidence: Evidence, way: TracingWay) -> Array:
-    """What the context's label adds to the swap's, (layer, prompt): lead with both patched less lead with one."""
-    rows = leading(evidence, way)
+    """What the context's label adds to the swap's, (layer, prompt): lead with both patched less lead with one.
+
+    A box that a run knows of neither from the context nor from the swap leaves the objects without a logit to speak of,
+    and the largest of these is noise. So here the answer has to lead clearly, whatever the procedure.
+    """
+    rows = leading(evidence, replace(way, lead="clear"))
     both, alone = (
         rows[rows["patched"] == name].pivot(index="layer", columns="prompt", values="lead") for name in ("both", "swap")
     )
@@ -100,6 +104,11 @@ def last_layer(evidence: Evidence, way: TracingWay, role: str) -> pd.Series:
     """By prompt the last layer at which a role restores the answer. At the first the edited token always does."""
     found = gains(evidence, role, way) > 0
     return found[::-1].idxmax().where(found.any(), 0)
+
+
+def restorable(evidence: Evidence, way: TracingWay) -> pd.Series:
+    """By prompt whether the unpatched counterfactual lacks the original's answer."""
+    return leading(evidence, way).groupby("prompt")["base"].first() == 0
 
 
 def room(evidence: Evidence, way: TracingWay) -> float:

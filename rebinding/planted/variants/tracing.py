@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from rebinding.planted.language.wiring import Line, Wiring
@@ -51,6 +52,11 @@ def _hint(wiring: Wiring) -> Wiring:
     )  # fmt: skip
 
 
+def _faintly(write: str) -> Callable[[Line], list[Line]]:
+    """A head that writes something else, and a layer later."""
+    return lambda line: [replace(line, layer=line.layer + 1, write=write)]
+
+
 def _stored(wiring: Wiring) -> Wiring:
     """Nine tenths of the answer come from the state at the full stop, as in `global`, one tenth by the pointer."""
     whole = global_.wiring(wiring.boxes)
@@ -58,10 +64,8 @@ def _stored(wiring: Wiring) -> Wiring:
     lines = [undeclared(line) for line in whole.lines if line.name not in known]
     say = f"object <- {STORED * (OBJECT_LOGIT + ECHO_LOGIT)} answer"
     lines = [replace(line, write=say) if line.name == "say" else line for line in lines]
-    for name, logits in (("copy", OBJECT_LOGIT), ("echo", ECHO_LOGIT)):
-        source = "echo" if name == "echo" else "object"
-        little = f"object <- {logits * (1 - STORED):.2f} {source}"
-        wiring = edited(wiring, name, lambda line, little=little: [replace(line, layer=7, write=little)])
+    for name, source, logits in (("copy", "object", OBJECT_LOGIT), ("echo", "echo", ECHO_LOGIT)):
+        wiring = edited(wiring, name, _faintly(f"object <- {logits * (1 - STORED):.2f} {source}"))
     return extended(wiring, *lines, **whole.spaces)
 
 
