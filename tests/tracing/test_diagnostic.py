@@ -17,7 +17,7 @@ from tests.tracing.small import encoder, model, plan, surgeon
 
 @pytest.mark.parametrize("family", ["llama", "gemma2"])
 def test_equals_hooked_forward_passes(family: Family) -> None:
-    found = diagnose(surgeon(family), encoder(), plan(), n=2, width=2, progress=False).rows
+    found = diagnose(surgeon(family), encoder(), plan(), ids=range(2), width=2, progress=False).rows
     here = found[found["prompt"] == 1]
     assert len(here) == 3 * len(SITES) * len(windows(4, 2))
     moved = 0.0
@@ -41,7 +41,7 @@ def test_equals_hooked_forward_passes(family: Family) -> None:
 
 def test_the_readouts_embedding_says_nothing() -> None:
     """It is ':' in both prompts, so patching the first layer's input alone changes nothing."""
-    rows = diagnose(surgeon(), encoder(), plan(), n=3, progress=False).rows
+    rows = diagnose(surgeon(), encoder(), plan(), ids=range(3), progress=False).rows
     early = rows[(rows["place"] == "readout") & (rows["last"] == 0)]
     assert len(early) == 9
     assert early["change"].abs().max() < 4 * allowance(early["base_margin"], least=5.0)  # four logits, of size 5
@@ -72,7 +72,7 @@ def test_windows() -> None:
 
 def test_it_resumes(tmp_path: Path) -> None:
     shelf = Store(tmp_path).shelf(subject="s", dtype="float32")
-    first = diagnose(surgeon(), encoder(), plan(), n=2, block=1, shelf=shelf, progress=False)
+    first = diagnose(surgeon(), encoder(), plan(), ids=range(2), block=1, shelf=shelf, progress=False)
     assert [entry.experiment for entry in Store(tmp_path).entries()] == ["readout-diagnostic"] * 2
-    second = diagnose(surgeon(), encoder(), plan(), n=2, block=1, shelf=shelf, progress=False)
+    second = diagnose(surgeon(), encoder(), plan(), ids=range(2), block=1, shelf=shelf, progress=False)
     assert first.rows.equals(second.rows)
