@@ -1,35 +1,66 @@
-"""Section 4.2: what the head groups do, when they get the attention that they have in a counterfactual prompt."""
+"""Section 4.2: what the head groups do, when they get what they have in a counterfactual prompt."""
 
 from __future__ import annotations
 
 from functools import partial
 from typing import Literal, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
+
 from claims.rows import judges
 from rebinding.experiments.roles.summary import of_group
 from rebinding.paper.claim import Claim
-from rebinding.paper.rows.roles import A_VALUES, CARRIES, EXCEPTION, IS_POINTER, LEAVES, MOVES, SMALL_ON_CONTENT, WEAKER
+from rebinding.paper.procedure import RolesWay
+from rebinding.paper.rows.roles import (
+    A_VALUES,
+    CARRIES,
+    EXCEPTION,
+    IS_POINTER,
+    LEAVES,
+    LOWERS,
+    MOVES,
+    RAISES,
+    SMALL_ON_CONTENT,
+    WEAKER,
+    twice,
+)
+from rebinding.study.roles import candidates
 from rebinding.study.study import Study
-from rebinding.verdicts import Verdict, effect, not_applicable, ordering, value
-from rebinding.verdicts.sentences import Part, all_of, any_of
+from rebinding.verdicts import Verdict, effect, not_applicable, nowhere, ordering, value, value_unidentified
+from rebinding.verdicts.sentences import LEVEL, Part, all_of
 
-Kind: TypeAlias = Literal["pointer", "content"]
+Target: TypeAlias = Literal["pointer", "content"]
+MEASURED: dict[Target, tuple[Literal["pointer", "content_control"], str]] = {
+    "pointer": ("pointer", "pointed_object"),
+    "content": ("content_control", "new_object"),
+}
+"""In which pairs, and of which word: the object at the counterfactual's place; the counterfactual's new object."""
+SMALL = 0.5
+"""A change of less than half of another one is small next to it."""
 
-POINTER, CONTENT = "pointed_object", "new_object"
-"""The object at the counterfactual's place, and the counterfactual's new object."""
+
+def change(
+    claim: Claim, study: Study, group: str, target: Target, way: RolesWay | None = None
+) -> npt.NDArray[np.float64]:
+    """What a group's patch does to a target, by prompt."""
+    pairs, word = MEASURED[target]
+    return of_group(study.roles(claim, pairs, way), group, word)
 
 
-def printed(claim: Claim, study: Study, group: str, *kinds: Kind) -> Verdict:
-    """A group's effects against the printed ones."""
-    words: dict[Kind, str] = {"pointer": POINTER, "content": CONTENT}
-    pairs: dict[Kind, Literal["pointer", "content_control"]] = {"pointer": "pointer", "content": "content_control"}
-    parts: dict[str, Part] = {}
-    for kind in kinds:
-        paper = study.printed(f"roles.{group}.{kind}")
-        if paper is None:
-            return not_applicable(claim.kind, f"the paper prints no {kind} effect of group {group} for this model")
-        parts[kind] = partial(value, of_group(study.roles(claim, pairs[kind]), group, words[kind]), paper)
-    return all_of(claim.kind, parts)
+def printed(claim: Claim, study: Study, group: str, *targets: Target) -> Verdict:
+    """A group's effects against the printed ones, under each of the conventions that these may be numbers of."""
+    papers = {target: paper for target in targets if (paper := study.printed(f"roles.{group}.{target}"))}
+    if len(papers) < len(targets):
+        return not_applicable(claim.kind, f"the paper prints no such effects of group {group} for this model")
+    ways = candidates(study.procedure(claim).roles)
+    found: dict[str, Verdict] = {}
+    for way in ways:
+        parts: dict[str, Part] = {
+            target: partial(value, change(claim, study, group, target, way), paper) for target, paper in papers.items()
+        }
+        found[f"{way.places} places, {way.direction} direction"] = all_of(claim.kind, parts, level=LEVEL / len(ways))
+    return value_unidentified(found) if len(found) > 1 else next(iter(found.values()))
 
 
 @judges(MOVES)
@@ -47,57 +78,66 @@ def test_a_has_the_printed_effects(claim: Claim, study: Study) -> Verdict:
     return printed(claim, study, "A", "pointer", "content")
 
 
-@judges(IS_POINTER)
+@judges(*twice(IS_POINTER))
 def test_b_is_the_pointer(claim: Claim, study: Study) -> Verdict:
-    evidence = study.roles(claim, "pointer")
-    b = of_group(evidence, "B", POINTER)
-    return all_of(
-        claim.kind,
-        {
-            f"B over {group}": partial(ordering, b, of_group(evidence, group, POINTER), margin=claim.margin())
-            for group in "ACD"
-            if study.circuit.group(group)
-        },
-    )
+    others = [group for group in "ACD" if study.circuit.group(group)]
+    if not others:
+        return not_applicable(claim.kind, "the circuit has no group A, C or D that B could be held against")
+    b = change(claim, study, "B", "pointer")
+    parts: dict[str, Part] = {
+        f"B over {group}": partial(ordering, b, change(claim, study, group, "pointer"), margin=claim.margin())
+        for group in others
+    }
+    return all_of(claim.kind, parts)
 
 
-@judges(SMALL_ON_CONTENT)
-def test_b_moves_the_pointer_more_than_the_content(claim: Claim, study: Study) -> Verdict:
-    pointer = of_group(study.roles(claim, "pointer"), "B", POINTER)
-    content = of_group(study.roles(claim, "content_control"), "B", CONTENT)
-    return ordering(pointer, abs(content), margin=claim.margin())
+@judges(*twice(RAISES))
+def test_b_raises_the_pointer_target_rather_than_the_content(claim: Claim, study: Study) -> Verdict:
+    pointer, content = (change(claim, study, "B", target) for target in MEASURED)
+    parts: dict[str, Part] = {
+        "pointer up": partial(effect, pointer, margin=claim.margin()),
+        "content up by less": partial(ordering, pointer, content, margin=claim.margin()),
+        "content down by less": partial(ordering, pointer, -content, margin=claim.margin()),
+    }
+    return all_of(claim.kind, parts)
 
 
-@judges(WEAKER)
+@judges(*twice(SMALL_ON_CONTENT))
+def test_b_does_little_to_the_content(claim: Claim, study: Study) -> Verdict:
+    pointer, content = (change(claim, study, "B", target) for target in MEASURED)
+    parts: dict[str, Part] = {
+        "content up by less than half": partial(ordering, SMALL * pointer, content, margin=claim.margin()),
+        "content down by less than half": partial(ordering, SMALL * pointer, -content, margin=claim.margin()),
+    }
+    return all_of(claim.kind, parts)
+
+
+@judges(*twice(WEAKER))
 def test_a_and_c_move_the_pointer_less_than_b(claim: Claim, study: Study) -> Verdict:
-    moved = {group: of_group(study.roles(claim, "pointer"), group, POINTER) for group in "ABC"}
+    moved = {group: change(claim, study, group, "pointer") for group in "ABC"}
     parts: dict[str, Part] = {group: partial(effect, moved[group], margin=claim.margin()) for group in "AC"}
     parts |= {f"B over {one}": partial(ordering, moved["B"], moved[one], margin=claim.margin()) for one in "AC"}
     return all_of(claim.kind, parts)
 
 
-@judges(CARRIES)
+@judges(*twice(LOWERS))
+def test_a_brings_content_down(claim: Claim, study: Study) -> Verdict:
+    return effect(-change(claim, study, "A", "content"), margin=claim.margin())
+
+
+@judges(*twice(CARRIES))
 def test_a_brings_content_and_takes_the_pointer_down(claim: Claim, study: Study) -> Verdict:
-    content = of_group(study.roles(claim, "content_control"), "A", CONTENT)
-    pointer = of_group(study.roles(claim, "pointer"), "A", POINTER)
-    return all_of(
-        claim.kind,
-        {
-            "content up": partial(effect, content, margin=claim.margin()),
-            "pointer down": partial(effect, -pointer, margin=claim.margin()),
-        },
-    )
+    content = change(claim, study, "A", "content")
+    parts: dict[str, Part] = {
+        "content up": partial(effect, content, margin=claim.margin()),
+        "content up by more than B's": partial(
+            ordering, content, change(claim, study, "B", "content"), margin=claim.margin()
+        ),
+        "pointer down": partial(effect, -change(claim, study, "A", "pointer"), margin=claim.margin()),
+    }
+    return all_of(claim.kind, parts)
 
 
-@judges(EXCEPTION)
-def test_another_group_points_more_than_b(claim: Claim, study: Study) -> Verdict:
-    evidence = study.roles(claim, "pointer")
-    b = of_group(evidence, "B", POINTER)
-    return any_of(
-        claim.kind,
-        {
-            f"{group} over B": partial(ordering, of_group(evidence, group, POINTER), b, margin=claim.margin())
-            for group in "ACD"
-            if study.circuit.group(group)
-        },
-    )
+@judges(*twice(EXCEPTION))
+def test_b_does_not_raise_the_pointer_target(claim: Claim, study: Study) -> Verdict:
+    return nowhere(change(claim, study, "B", "pointer")[None], margin=claim.margin())

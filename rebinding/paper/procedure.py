@@ -79,7 +79,23 @@ class RolesWay:
     """Section 4.2: what is exchanged for each group, where, and in which direction."""
 
     places: Literal["paper", "published", "own_role"]
-    """`paper`: patterns at the readout for all; `published`: A's outputs, the others' patterns at their own tokens."""
+    """`paper`: patterns at the readout for all, as the text says; `published`: A's outputs, the others' patterns at
+    their own tokens, as the released code does; `own_role`: patterns for all, at their own tokens."""
+    direction: Literal["code", "text", "both"]
+    """How the answer's slot moves. In published stories `code` is from 0 to 1 and `text` from 1 to 0; `both` makes one
+    unit of the two, for every id."""
+    pointer: Literal["refilled", "structure"]
+    """What a pointer pair changes: new objects beside the order of the statements, or the order alone."""
+    printed: Literal["as_run", "or_as_told"]
+    """What a printed number may be a number of: these conventions, or the text's own as well (`paper`, `text`)."""
+    design: DesignName
+    """Which stories are told; `--design` stands in for the published one."""
+    ids: Literal["first", "held_out"]
+    """Prompts from id 0 on, or such as nothing else was measured on; the counterbalanced ones in held-out words too."""
+    answers: AnswerRule
+    """Which token stands for an object."""
+    future: Literal["keep", "mask"]
+    """What becomes of attention, in a copied row, on keys after the query."""
 
 
 @dataclass(frozen=True)

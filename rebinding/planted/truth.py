@@ -10,10 +10,12 @@ from importlib.resources import files
 from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
 
-Wanted: TypeAlias = Literal["REPLICATED", "NOT REPLICATED", "INVALID", "NOT APPLICABLE", "REPORTED"]
+Wanted: TypeAlias = Literal["REPLICATED", "NOT REPLICATED", "INCONCLUSIVE", "INVALID", "NOT APPLICABLE", "REPORTED"]
 CODES: Mapping[str, Wanted] = MappingProxyType(
-    {"yes": "REPLICATED", "no": "NOT REPLICATED", "invalid": "INVALID", "na": "NOT APPLICABLE", "reported": "REPORTED"}
-)
+    {"yes": "REPLICATED", "no": "NOT REPLICATED", "open": "INCONCLUSIVE",
+     "invalid": "INVALID", "na": "NOT APPLICABLE", "reported": "REPORTED"}
+)  # fmt: skip
+"""`open` is for a printed number that may be one of several: with none of them ours agrees, and it is not refuted."""
 FIVE_BOXES = "tracing.five_boxes."
 
 

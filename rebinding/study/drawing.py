@@ -18,13 +18,20 @@ Item: TypeAlias = Prompt | Pair
 Pairing: TypeAlias = tuple[str, ...]
 """How the counterfactual of a prompt is made: a name below, and its arguments."""
 
+MIRRORED: Mapping[str, tuple[bool, ...]] = MappingProxyType({"code": (False,), "text": (True,), "both": (False, True)})
+"""Which of the two pairs of an id the directions of head-role pairs stand for."""
 PAIRINGS: Mapping[str, Callable[..., Sequence[Item]]] = MappingProxyType(
     {
         "": lambda drawn, number: [drawn.prompt(number)],
         "slot": lambda drawn, number, slot: [drawn.direction(number, int(slot))],
         "noise": lambda drawn, number, how: [drawn.noise(number, how)],
-        "pointer": lambda drawn, number: [drawn.pointer(number)],
-        "content_control": lambda drawn, number: [drawn.content_control(number)],
+        "pointer": lambda drawn, number, way: [drawn.pointer(number, mirror=one) for one in MIRRORED[way]],
+        "structure_only_pointer": lambda drawn, number, way: [
+            drawn.structure_only_pointer(number, mirror=one) for one in MIRRORED[way]
+        ],
+        "content_control": lambda drawn, number, way: [
+            drawn.content_control(number, mirror=one) for one in MIRRORED[way]
+        ],
         "tracing": lambda drawn, number, mode: [counterfactual(drawn, number, mode)],
         "questions": lambda drawn, number, mode: [pair for _, pair in asked_of(drawn.tracing(number, mode))],
     }

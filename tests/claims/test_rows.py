@@ -15,11 +15,15 @@ from rebinding.planted.truth import Wanted, truth_of
 SECTIONS = ("tracing", "circuit", "roles", "binding", "robustness")
 BOTH: tuple[Wanted, ...] = ("REPLICATED", "NOT REPLICATED")
 UNIDENTIFIED = "the paper does not say which control it printed, and a number of something else cannot be refuted"
+TOLD_TWICE = "text and code differ, and a number that may be of either cannot be refuted"
 REPORTS = "it claims nothing; three findings are held against what was planted"
 NEVER: dict[tuple[str, Wanted], str] = {
     ("binding.table.random.dR", "NOT REPLICATED"): UNIDENTIFIED,
     ("binding.table.random.dlogit", "NOT REPLICATED"): UNIDENTIFIED,
     ("binding.table.random.switch", "NOT REPLICATED"): UNIDENTIFIED,
+    ("roles.b_moves_pointer", "NOT REPLICATED"): TOLD_TWICE,
+    ("roles.b_leaves_content", "NOT REPLICATED"): TOLD_TWICE,
+    ("roles.a_on_g9", "NOT REPLICATED"): TOLD_TWICE,
     ("binding.signature", "REPLICATED"): REPORTS,
     ("binding.signature", "NOT REPLICATED"): REPORTS,
 }

@@ -79,7 +79,10 @@ SENTENCES = (
     Sentence("circuit.group_e_empty", "set", (G9, L3), lambda m: size_of_group_e(m) == 0),
     Sentence("circuit.group_e_present", "set", (G12, L8), lambda m: size_of_group_e(m) > 0),
     Sentence("roles.b_is_the_pointer", "dlogit", (G9,), lambda m: role("B", "pointer") > role("A", "pointer")),
-    Sentence("roles.b_small_on_content", "dlogit", (G9,), lambda m: role("B", "pointer") > abs(role("B", "content"))),
+    Sentence(
+        "roles.b_small_on_content", "dlogit", (G9,), lambda m: role("B", "pointer") / 2 > abs(role("B", "content"))
+    ),
+    Sentence("roles.a_lowers_content", "dlogit", (G9,), lambda m: role("A", "content") < 0),
     Sentence("roles.a_and_c_weaker", "dlogit", (G9,), lambda m: 0 < role("A", "pointer") < role("B", "pointer")),
     Sentence("binding.q_redirects", "dR", (G9, G12), lambda m: cell(m, "q", "dR") > 0),
     Sentence("binding.q_redirects", "dlogit", (G9, G12), lambda m: cell(m, "q", "dlogit") > 0),

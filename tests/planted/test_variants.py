@@ -16,7 +16,9 @@ from rebinding.planted.language.wiring import Softness
 from rebinding.planted.truth import truth_of
 from rebinding.planted.variants import vary
 from rebinding.planted.variants.circuits import JUDGED, SEEN, remembered
+from rebinding.planted.variants.heads import VOTE
 from rebinding.planted.variants.papers import APART
+from rebinding.planted.variants.roles import HELD_BACK
 from rebinding.planted.variants.variant import extended
 from rebinding.study.bench import DISCOVERY, EVALUATION, PRUNING
 from rebinding.study.case import PLANTED
@@ -217,11 +219,32 @@ def test_a_sharp_match_answers_with_more_room() -> None:
     assert (margins(plant("pointer+sharp"), prompts) > margins(plant("pointer"), prompts) + 0.1).all()
 
 
-def test_a_faint_copy_is_counted_with_c() -> None:
-    subject, prompts = plant("pointer+faint"), encoded("counterbalanced", 9)
-    assert ("C", *subject.heads["faint copy"], "question_box") in subject.circuit
-    lost = _lost("pointer+faint", "faint copy", prompts)
-    assert 1.0 < lost.min() <= lost.max() < 3.0
+def test_a_hub_points_from_c_and_a_as_well() -> None:
+    """Every answer is right, the declared part of C does the smaller share, and A holds the asked box's object back."""
+    name, prompts = "pointer+hub", encoded("counterbalanced", 12)
+    subject = plant(name)
+    assert margins(subject, prompts).min() > 1.0
+    assert {subject.heads[line] for line in ("own aside", "pair aside")} & _declared(name) == set()
+    assert {subject.heads[line] for line in ("own", "pair", "held")} <= _declared(name)
+    assert _lost(name, "held", prompts).abs().max() < HELD_BACK + 0.1
+
+
+def test_a_reluctant_answer_has_a_rival() -> None:
+    """Without the head that says what the asked box held, the margin of a swapped box is larger by its vote."""
+    name = "pointer+reluctant"
+    swapped = [prompt for prompt in encoded("counterbalanced", 18) if prompt.prompt.partner is not None]
+    assert margins(plant(name), swapped).min() > 1.0
+    lost = _lost(name, "held", swapped)
+    assert -VOTE - 0.2 < lost.min() <= lost.max() < -1.0
+
+
+def test_who_shuns_the_answers_half_of_the_words_is_still_right() -> None:
+    subject, prompts = plant("pointer+shun"), encoded("published", 30)
+    assert {(head.layer, head.head) for head in subject.circuit if head.group == "A"} == {subject.heads["class"]}
+    assert margins(subject, prompts).min() > 1.0
+    lost = _lost("pointer+shun", "class", prompts)  # -2 where the other objects are of the other half, else nothing
+    assert lost.max() < 0.5
+    assert lost.min() < -1.5
 
 
 def test_classes_are_promoted_and_objects_voted_against() -> None:

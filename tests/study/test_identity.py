@@ -52,7 +52,7 @@ def requests(bench: Bench, heads: Circuit) -> list[Request]:
         circuit.link(pairs, circuit.STAGES["B"], heads.group("A"), way),
         circuit.ablated(bench, heads, drawn, "published", n=4, beside="groups"),
         circuit.pruned(bench, heads, way, n=4),
-        roles.interchanged(bench, heads, drawn, "pointer", 4),
+        roles.interchanged(bench, heads, drawn, "pointer", 4, given("published").roles),
         binding.shifted(bench, heads, "published", "isolated", n=4, directions=4),
     ]
 

@@ -62,6 +62,11 @@ class RolePair:
         story, question = self.original.prompt.story, self.original.prompt.question
         return self.original.prompt.answer, self.counterfactual.prompt.answer, story.objects[story.slot(question)]
 
+    @property
+    def answer_slot(self) -> int:
+        """Where the original's answer stands: it tells the two directions of an id apart."""
+        return self.original.prompt.story.objects.index(self.original.prompt.answer)
+
 
 def run_roles(
     surgeon: Surgeon,
@@ -226,6 +231,7 @@ def _frame(block: _Block, after: Tensor, sizes: Mapping[str, Tensor]) -> pd.Data
     logits = {"before": block.before, "after": after, "counterfactual": block.elsewhere}
     columns: dict[str, Any] = {
         "prompt": np.repeat([one.id for one in block.pairs], len(WORDS)),
+        "answer_slot": np.repeat([one.answer_slot for one in block.pairs], len(WORDS)),
         "word": np.tile(WORDS, len(block.pairs)),
         "text": [word for one in block.pairs for word in one.words()],
         "token": block.words.flatten().numpy(),

@@ -7,7 +7,7 @@ from rebinding.evidence import Kind
 ROLES = Kind(
     "roles",
     (
-        *("prompt", "word", "text", "token", "group", "layer", "head"),
+        *("prompt", "answer_slot", "word", "text", "token", "group", "layer", "head"),
         *("before", "after", "counterfactual", "future_mass", "moved"),
     ),
     edits=(),

@@ -8,10 +8,11 @@ from typing import ClassVar, Literal, TypeAlias
 
 from rebinding.evidence import Kind, OnPrompts
 from rebinding.evidence.request import Facet
-from rebinding.experiments.roles.interchange import Mode
+from rebinding.experiments.roles.interchange import Future, Mode
 from rebinding.experiments.roles.kinds import ROLES
 from rebinding.paper.circuit import Head
 from rebinding.paper.numbers import Group
+from rebinding.world.answers import AnswerRule
 
 Counterfactual: TypeAlias = Literal["pointer", "content_control"]
 """Which pairs: the answer's place changes, or the object in it."""
@@ -24,6 +25,8 @@ class Interchange(OnPrompts):
     KIND: ClassVar[Kind] = ROLES
     counterfactual: Counterfactual
     mode: Mode
+    future: Future
+    answers: AnswerRule
     groups: tuple[tuple[Group, tuple[Head, ...]], ...]
 
     @property
@@ -32,5 +35,11 @@ class Interchange(OnPrompts):
         return None if self.counterfactual == "content_control" else self.KIND.edits
 
     @property
+    def direction(self) -> str:
+        """How the answer's slot moves: `code`, `text`, or `both`."""
+        return self.prompts.pairing[1]
+
+    @property
     def facets(self) -> Mapping[str, Facet]:
-        return {"pairs": self.counterfactual, "mode": self.mode, **self.prompts.facets}
+        told = {"pairs": self.counterfactual, "mode": self.mode, "direction": self.direction}
+        return {**told, **self.prompts.facets}

@@ -17,14 +17,17 @@ Array: TypeAlias = npt.NDArray[np.float64]
 def effects(evidence: Evidence) -> pd.DataFrame:
     """The change of every word's logit, one column a word, for every pair and patch."""
     rows = evidence.rows.assign(delta=evidence.rows["after"] - evidence.rows["before"])
-    table = rows.pivot(index=["prompt", "group", "layer", "head"], columns="word", values="delta")
+    index = ["prompt", "answer_slot", "group", "layer", "head"]
+    table = rows.pivot(index=index, columns="word", values="delta")
     return table[list(WORDS)].reset_index().rename_axis(columns=None)
 
 
 def group_effects(evidence: Evidence) -> pd.DataFrame:
-    """The same for whole groups only: one row per pair and group."""
+    """The same for whole groups only: one row per id and group. Where an id is run in both directions, what it gives is
+    their mean, in which a taste for one of the slots cancels."""
     table = effects(evidence)
-    return table[table["head"] == WHOLE_GROUP].drop(columns=["layer", "head"]).reset_index(drop=True)
+    whole = table[table["head"] == WHOLE_GROUP]
+    return whole.groupby(["prompt", "group"], as_index=False)[list(WORDS)].mean()
 
 
 def of_group(evidence: Evidence, group: str, word: str) -> Array:
