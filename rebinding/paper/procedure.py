@@ -87,7 +87,8 @@ class RolesWay:
     pointer: Literal["refilled", "structure"]
     """What a pointer pair changes: new objects beside the order of the statements, or the order alone."""
     printed: Literal["as_run", "or_as_told"]
-    """What a printed number may be a number of: these conventions, or the text's own as well (`paper`, `text`)."""
+    """What a printed number may be a number of: these conventions, or the text's as well (`paper`, `text`,
+    `structure`)."""
     design: DesignName
     """Which stories are told; `--design` stands in for the published one."""
     ids: Literal["first", "held_out"]

@@ -16,7 +16,7 @@ from rebinding.world.designs import Design, DesignName
 
 def candidates(way: RolesWay) -> tuple[RolesWay, ...]:
     """The conventions that a printed number may have been measured under: those given, and perhaps the text's own."""
-    told = replace(way, places="paper", direction="text")
+    told = replace(way, places="paper", direction="text", pointer="structure")
     return (way,) if way.printed == "as_run" or way == told else (way, told)
 
 

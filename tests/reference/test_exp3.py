@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -9,6 +10,12 @@ from rebinding.evidence import Evidence
 from rebinding.experiments.roles.interchange import MODES, RolePair, run_roles
 from rebinding.experiments.roles.kinds import WHOLE_GROUP
 from rebinding.experiments.roles.summary import group_effects
+from rebinding.paper.circuit import Circuit, CircuitHead
+from rebinding.paper.numbers import GROUPS, ROLE_OF_GROUP
+from rebinding.paper.procedure import given
+from rebinding.study.bench import Bench
+from rebinding.study.roles import interchanged, stories
+from rebinding.subjects import load
 from tests.reference.pack import ROLES, Pack, deviation
 
 NAME = "exp3"
@@ -33,8 +40,16 @@ def evidence(pack: Pack, kind: str, form: str) -> Evidence:
     }
     prompts = zip(entry["ids"], pack.prompts(original, entry["ids"]), pack.prompts(other, entry["ids"]), strict=True)
     groups = {group: [tuple(head) for head in one["settings"]["heads"]] for group, one in entries.items()}
+    way = given("published").roles
     return run_roles(
-        pack.surgeon, [RolePair(*pair) for pair in prompts], groups, kind=kind, token=words.__getitem__, block=4
+        pack.surgeon,
+        [RolePair(*pair) for pair in prompts],
+        groups,
+        kind=kind,
+        token=words.__getitem__,
+        mode=way.places,
+        future=way.future,
+        block=4,
     )
 
 
@@ -84,3 +99,29 @@ def record(deviations: dict[str, float], got: Any, want: Any) -> None:
     found = deviation(got, want)
     deviations[NAME] = max(deviations.get(NAME, 0.0), found)
     assert found <= 1
+
+
+def test_published_rows_ask_for_what_the_pack_was_made_with(pack: Pack, deviations: dict[str, float]) -> None:
+    """From the conventions in the file to the numbers, by the way that a claim takes: the pack's own prompts, words,
+    places and answer tokens, and its logits."""
+    subject = replace(load(str(pack.folder / "model"), dtype="float32", device="cpu"), form="template")  # no date lines
+    bench, way = Bench(subject), given("published").roles
+    entries = {kind: pack.entries[f"head_roles/{GROUPS[0]}/{kind}"] for kind in WORDS}
+    heads = [
+        CircuitHead(group, *head, ROLE_OF_GROUP[group])
+        for group in GROUPS
+        for head in pack.entries[f"head_roles/{group}/pointer"]["settings"]["heads"]
+    ]
+    for kind, entry in entries.items():
+        asked = interchanged(
+            bench, Circuit(tuple(heads)), stories(bench, way, "published"), kind, len(entry["ids"]), way
+        )
+        assert asked.prompts.ids == tuple(entry["ids"])
+        sides = bench.drawn(asked.prompts).prompts, bench.drawn(asked.prompts).others
+        for side, found in zip(("original", "counterfactual"), sides, strict=True):
+            theirs = pack.prompts(entry["settings"][side].removeprefix("design "), entry["ids"])
+            assert [one.ids for one in found] == [one.ids for one in theirs]
+        table = group_effects(bench.measured(asked)).groupby("group").mean()
+        for group in GROUPS:
+            want = pack.entries[f"head_roles/{group}/{kind}"]["value"]["no_space"]
+            record(deviations, table.loc[group, WORDS[kind][0]], want["delta"])

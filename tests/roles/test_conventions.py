@@ -54,9 +54,9 @@ def test_the_text_is_the_other_candidate(bench: Bench, circuit: Circuit) -> None
     """Patterns at the readout, and the answer goes the other way. Who is run as told has no other candidate."""
     code, text = roles.candidates(PUBLISHED)
     assert code == PUBLISHED
-    assert (text.places, text.direction) == ("paper", "text")
+    assert (text.places, text.direction, text.pointer) == ("paper", "text", "structure")
     assert asked(bench, circuit, text).key != asked(bench, circuit, code).key
-    drawn = [design("published").pointer(number, mirror=True) for number in range(4)]
+    drawn = [design("published").structure_only_pointer(number, mirror=True) for number in range(4)]
     assert list(bench.drawn(asked(bench, circuit, text).prompts).items) == drawn
     assert roles.candidates(CONTROLLED) == (CONTROLLED,)
     assert roles.candidates(text) == (text,)

@@ -13,7 +13,8 @@ from tests.roles.test_roles import run
 def test_bars_are_the_means_of_each_group() -> None:
     """Hatched: the content control's new object; filled: the pointed one."""
     control, pointer = (run(random_model("llama"), kind, single_heads=False) for kind in ("content_control", "pointer"))
-    (axes,) = role_bars(control, pointer).axes
+    first, axes = role_bars({"one": (control, pointer), "other": (control, pointer)}).axes
+    assert [first.get_title(loc="left"), axes.get_title(loc="left")] == ["one", "other"]
     bars = [container for container in axes.containers if hasattr(container, "patches")]
     for container, word, evidence in zip(bars, ("new_object", "pointed_object"), (control, pointer), strict=True):
         means = group_effects(evidence).groupby("group")[word].mean()

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from matplotlib.figure import Figure
 
 from rebinding.evidence import Evidence
+from rebinding.evidence.request import Facet
 from rebinding.experiments.binding.kinds import BINDING
 from rebinding.experiments.circuit import summary
 from rebinding.experiments.circuit.kinds import PRUNING
@@ -18,7 +19,7 @@ from rebinding.report.figures.binding import head_figure, table_figure, variatio
 from rebinding.report.figures.circuit import draw_circuit
 from rebinding.report.figures.overlap import Heads, overlap_grid
 from rebinding.report.figures.role_maps import combined_role_map, mode_role_maps
-from rebinding.report.figures.roles import role_bars
+from rebinding.report.figures.roles import Bars, role_bars
 from rebinding.report.figures.tracing import readout_figure
 from rebinding.report.folder import Model
 from rebinding.report.printed import printed
@@ -96,13 +97,30 @@ def _grouped(heads: Iterable[tuple[str, int, int, str]]) -> dict[str, Heads]:
 
 
 def bars(model: Model) -> Figure | None:
-    """Roles of the groups."""
-    control, pointer = (model.one(ROLES, pairs=pairs) for pairs in ("content_control", "pointer"))
-    if control is None or pointer is None:
+    """Roles of the groups, once for every way in which they were patched."""
+    ways = {name: both for name, facets in role_ways(model).items() if (both := _both(model, facets))}
+    if not ways:
         return None
     named = {name.removeprefix("roles."): value for name, value in printed(model.about).items() if "roles." in name}
     by_group = {(name.partition(".")[0], name.partition(".")[2]): value for name, value in named.items()}
-    return role_bars(control, pointer, printed=by_group)
+    return role_bars(ways, printed=by_group)
+
+
+WAYS = {"published": "as released", "paper": "as the text says", "own_role": "controlled"}
+"""What the ways of patching are called, in the order in which they are drawn."""
+
+
+def role_ways(model: Model) -> Mapping[str, Mapping[str, Facet]]:
+    """The facets of every way in which this model's groups were patched, by a name for people."""
+    told = [one.settings["facets"] for one in model.of(ROLES).values()]
+    found: list[Mapping[str, Facet]] = [{key: one[key] for key in ("mode", "direction", "design")} for one in told]
+    ordered = sorted(found, key=lambda one: (list(WAYS).index(str(one["mode"])), str(one)))
+    return {f"{WAYS[str(one['mode'])]}: {one['design']}, direction {one['direction']}": one for one in ordered}
+
+
+def _both(model: Model, facets: Mapping[str, Facet]) -> Bars | None:
+    control, pointer = (model.one(ROLES, pairs=pairs, **facets) for pairs in ("content_control", "pointer"))
+    return None if control is None or pointer is None else (control, pointer)
 
 
 def dots(model: Model) -> Figure | None:

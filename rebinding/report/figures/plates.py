@@ -134,7 +134,8 @@ PLATES: tuple[Plate, ...] = (
         "What the groups do",
         "Beside the paper's bars of head roles.",
         "There, B moves the pointed object and leaves the new one; the four printed numbers are diamonds.",
-        "Change of logit of the pointed object (filled) and of the new object (hatched), for each group.",
+        "Change of logit of the pointed object (filled) and of the new object (hatched), for each group: as the code"
+        " was released, as the text says, and under the controlled procedure.",
         (of(ROLES),),
         drawings.bars,
     ),

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TypeAlias
 
 import matplotlib as mpl
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from rebinding.evidence import Evidence
@@ -14,22 +16,38 @@ from rebinding.report.figures.style import LETTERING, OKABE_ITO, readable
 from rebinding.report.intervals import over_prompts
 
 WIDTH = 0.38
+CONTROLLED = "own_role"
 PAPERS = OKABE_ITO["vermillion"]
 MEASURED = {"new_object": "content", "pointed_object": "pointer"}
 """What the paper's numbers are called, by the word that is measured."""
 LOOKS = {"new_object": {"hatch": "///", "facecolor": "white"}, "pointed_object": {"facecolor": OKABE_ITO["blue"]}}
 
 
-@mpl.rc_context(LETTERING)
-def role_bars(
-    control: Evidence, pointer: Evidence, *, printed: Mapping[tuple[str, str], float] | None = None
-) -> Figure:
-    """Grouped bars with 95 % intervals: the control's `new_object` hatched, the pointer's `pointed_object` filled.
+Bars: TypeAlias = tuple[Evidence, Evidence]
+"""Content control and pointer pairs, run under the same conventions."""
 
-    `printed` are the paper's numbers by group and by `pointer` or `content`, drawn as diamonds.
+
+@mpl.rc_context(LETTERING)
+def role_bars(ways: Mapping[str, Bars], *, printed: Mapping[tuple[str, str], float] | None = None) -> Figure:
+    """A panel for every way in which the groups were patched: grouped bars with 95 % intervals, the control's
+    `new_object` hatched, the pointer's `pointed_object` filled.
+
+    `printed` are the paper's numbers by group and by `pointer` or `content`, drawn as diamonds
+    beside bars of which they may be numbers: not in the controlled panel.
     """
-    figure = Figure(figsize=(5, 3), layout="constrained")
-    axes = figure.subplots()
+    figure = Figure(figsize=(1.5 + 3.5 * len(ways), 3), layout="constrained")
+    every = figure.subplots(1, len(ways), sharey=True, squeeze=False)[0]
+    for axes, (name, (control, pointer)) in zip(every, ways.items(), strict=True):
+        measured = control.settings["mode"] != CONTROLLED
+        _panel(axes, control, pointer, (printed or {}) if measured else {})
+        axes.set_title(name, fontsize=7, loc="left")
+    every[0].set_ylabel("change of the word's logit")
+    every[0].legend()
+    return figure
+
+
+def _panel(axes: Axes, control: Evidence, pointer: Evidence, printed: Mapping[tuple[str, str], float]) -> None:
+    """The bars of one way."""
     groups = list(control.settings["groups"])
     for side, (word, evidence) in enumerate((("new_object", control), ("pointed_object", pointer))):
         table = group_effects(evidence)
@@ -47,13 +65,10 @@ def role_bars(
             label=f"{readable(evidence.settings['kind'])}: {word}",
             **LOOKS[word],  # type: ignore[arg-type]  # mypy spreads the values over all keywords
         )
-        named = [(place, (printed or {}).get((group, MEASURED[word]))) for place, group in enumerate(groups)]
+        named = [(place, printed.get((group, MEASURED[word]))) for place, group in enumerate(groups)]
         papers = [(place + (side - 0.5) * WIDTH, value) for place, value in named if value is not None]
         for at, value in papers:
             axes.plot(at, value, "D", mfc="none", color=PAPERS, label="_" if side or at != papers[0][0] else "paper")
     axes.axhline(0, color=OKABE_ITO["black"], linewidth=0.8)
     axes.set_xticks(range(len(groups)), groups)
-    axes.set_xlabel(f"patched group ({readable(control.settings['mode'])} places)")
-    axes.set_ylabel("change of the word's logit")
-    axes.legend()
-    return figure
+    axes.set_xlabel("patched group")
