@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
 
 from claims.rows import judges
+from claims.shifts import half_of, more, no_larger, no_more, nothing, over, switches
 from rebinding.evidence import Evidence
-from rebinding.experiments.binding.summary import RANDOM_CONTROLS, correct, difference_of_correct, shift
+from rebinding.experiments.binding.summary import Array, controls, correct, difference_of_correct, shift
 from rebinding.paper.claim import Claim
+from rebinding.paper.numbers import PublishedNumber
 from rebinding.paper.rows.binding import (
     BOTH_MOST,
     BOX_KEYS,
@@ -22,144 +25,157 @@ from rebinding.paper.rows.binding import (
     Q_STRONGEST,
     SIGNATURE,
     TABLE,
+    both,
 )
 from rebinding.study.study import Study
-from rebinding.verdicts import Verdict, effect, no_effect, not_applicable, ordering, reported, value, value_unidentified
-from rebinding.verdicts.sentences import LEVEL, Part, all_of
+from rebinding.verdicts import Verdict, not_applicable, reported, value, value_unidentified
+from rebinding.verdicts.effects import Support
+from rebinding.verdicts.sentences import LEVEL, Part, all_of, any_of
+
+KEYS = ("k_both", "k_box", "k_object")
+SHARES = (-1.0, 1.0)
+"""What the difference of two shares cannot leave."""
 
 
 @judges(*TABLE.values())
 def test_the_printed_table(claim: Claim, study: Study) -> Verdict:
+    """Which control was printed as random, and whether heads or examples switch, is not known: every candidate runs."""
     _, _, condition, measure = claim.id.split(".")
-    if condition == "random":
-        return random_row(claim, study, measure)
     paper = study.printed(f"binding.{condition}.{measure}")
     if paper is None:
-        return not_applicable(claim.kind, "the paper prints no table for this model")
-    return value(shift(study.binding(claim), condition, measure), paper)
-
-
-def random_row(claim: Claim, study: Study, measure: str) -> Verdict:
-    """The printed random row is held against every control that it may be."""
-    paper = study.printed(f"binding.random.{measure}")
-    if paper is None:
-        return not_applicable(claim.kind, "which control was printed is not known, and a plant prints none")
-    level = LEVEL / len(RANDOM_CONTROLS)
+        return not_applicable(claim.kind, "no such number is printed of this model")
     evidence = study.binding(claim)
-    return value_unidentified(
-        {one: value(shift(evidence, one, measure), paper, level=level) for one in RANDOM_CONTROLS}
-    )
+    rows = controls(evidence) if condition == "random" else (condition,)
+    measures = switches(study.procedure(claim)) if measure == "switch" else (measure,)
+    candidates = {f"{row} {one}": shift(evidence, row, one) for row in rows for one in measures}
+    if len(candidates) == 1:
+        return value(*candidates.values(), paper)
+    level = LEVEL / len(candidates)
+    return value_unidentified({name: value(found, paper, level=level) for name, found in candidates.items()})
 
 
-@judges(Q_REDIRECTS)
+@judges(*both(Q_REDIRECTS))
 def test_shifted_queries_redirect(claim: Claim, study: Study) -> Verdict:
     evidence = study.binding(claim)
-    return all_of(
-        claim.kind,
-        {name: partial(effect, shift(evidence, "q", name), margin=claim.margins[name]) for name in claim.metrics},
-    )
+    return all_of(claim.kind, {name: more(shift(evidence, "q", name), claim.margin(name)) for name in claim.metrics})
 
 
-@judges(K_REDIRECTS)
+@judges(*both(K_REDIRECTS))
 def test_shifted_keys_redirect(claim: Claim, study: Study) -> Verdict:
-    return effect(shift(study.binding(claim), "k_both", "dR"), margin=claim.margin())
+    return more(shift(study.binding(claim), "k_both", "dR"), claim.margin())(level=LEVEL)
 
 
-@judges(BOX_KEYS)
+@judges(*both(BOX_KEYS))
 def test_box_keys_address_and_do_not_answer(claim: Claim, study: Study) -> Verdict:
     evidence = study.binding(claim)
+    turned, answered = (shift(evidence, "k_box", name) for name in ("dR", "dlogit"))
     return all_of(
-        claim.kind,
-        {
-            "dR": partial(effect, shift(evidence, "k_box", "dR"), margin=claim.margin("dR")),
-            "dlogit": partial(no_effect, shift(evidence, "k_box", "dlogit"), margin=claim.margin("dlogit")),
-        },
+        claim.kind, {"dR": more(turned, claim.margin("dR")), "dlogit": nothing(answered, claim.margin("dlogit"))}
     )
 
 
-@judges(OBJECT_KEYS)
+@judges(*both(OBJECT_KEYS))
 def test_object_keys_move_the_answer_most(claim: Claim, study: Study) -> Verdict:
     evidence = study.binding(claim)
-    most = shift(evidence, "k_object", "dlogit")
-    return all_of(
-        claim.kind,
-        {
-            f"over {other}": partial(ordering, most, shift(evidence, other, "dlogit"), margin=claim.margin())
-            for other in ("q", "k_both", "k_box", "qk")
-        },
-    )
+    most, margin = shift(evidence, "k_object", "dlogit"), claim.margin()
+    parts: dict[str, Part] = {"over k_box": over(most, shift(evidence, "k_box", "dlogit"), margin)}
+    for other in ("q", "k_both", "qk"):
+        parts[f"not exceeded by {other}"] = no_more(shift(evidence, other, "dlogit"), most, margin)
+    return all_of(claim.kind, parts)
 
 
-@judges(CANCELS)
+@judges(*both(CANCELS))
 def test_query_and_keys_together_cancel(claim: Claim, study: Study) -> Verdict:
-    evidence = study.binding(claim)
-    more = shift(evidence, "qk", "switch") - shift(evidence, "random_qk", "switch")
-    return all_of(
-        claim.kind,
-        {
-            "attention stays": partial(no_effect, shift(evidence, "qk", "dR"), margin=claim.margin("dR")),
-            "no more switches than random": partial(effect, -more, above=-claim.margin("switch"), margin=0.0),
-        },
-    )
+    return all_of(claim.kind, cancelled(claim, study, study.binding(claim)))
+
+
+def cancelled(claim: Claim, study: Study, evidence: Evidence) -> dict[str, Part]:
+    """Both together move attention less than each alone; and nothing by more than a random shift does, in one of the
+    senses that the published procedure leaves open."""
+    together, margin = shift(evidence, "qk", "dR"), claim.margin("dR")
+    parts: dict[str, Part] = {
+        f"less attention than {name}": over(shift(evidence, name, "dR"), together, margin) for name in ("q", "k_both")
+    }
+    senses: dict[str, Part] = {}
+    for control in controls(evidence):
+        for turned in switches(study.procedure(claim)):
+            senses[f"{control}, {turned}"] = partial(all_of, claim.kind, as_random(claim, evidence, control, turned))
+    return {**parts, "no more than random": partial(any_of, claim.kind, senses)}
+
+
+def as_random(claim: Claim, evidence: Evidence, control: str, turned: str) -> dict[str, Part]:
+    """What query and keys together do to attention, answer and heads is no larger than what a random shift does."""
+    spread: dict[str, Support | None] = {"dR": None, "dlogit": None, turned: SHARES}
+    return {
+        name: no_larger(
+            shift(evidence, "qk", name),
+            shift(evidence, control, name),
+            claim.margin("switch" if name == turned else name),
+            support,
+        )
+        for name, support in spread.items()
+    }
+
+
+@judges(*both(DOMINANCE))
+def test_keys_dominate(claim: Claim, study: Study) -> Verdict:
+    return all_of(claim.kind, dominated(study.binding(claim), claim.margin("dR")))
 
 
 def dominated(evidence: Evidence, margin: float) -> dict[str, Part]:
     """The signature that the paper calls key dominated."""
     q, k, qk = (shift(evidence, name, "dR") for name in ("q", "k_both", "qk"))
-    return {
-        "keys over query": partial(ordering, k, q, margin=margin),
-        "query near zero": partial(no_effect, q, margin=margin),
-        "both together": partial(effect, qk, margin=margin),
-    }
+    return {"keys over query": over(k, q, margin), "weak query": half_of(q, k), "both together": more(qk, margin)}
 
 
-@judges(DOMINANCE)
-def test_keys_dominate(claim: Claim, study: Study) -> Verdict:
-    return all_of(claim.kind, dominated(study.binding(claim), claim.margin()))
-
-
-@judges(Q_STRONGEST)
+@judges(*both(Q_STRONGEST))
 def test_the_query_is_the_strongest(claim: Claim, study: Study) -> Verdict:
     evidence = study.binding(claim)
-    return ordering(shift(evidence, "q", "dlogit"), shift(evidence, "k_both", "dlogit"), margin=claim.margin())
+    return all_of(
+        claim.kind,
+        {
+            f"{name} over {keys}": over(shift(evidence, "q", name), shift(evidence, keys, name), claim.margin(name))
+            for name in claim.metrics
+            for keys in KEYS
+        },
+    )
 
 
-@judges(BOTH_MOST)
+@judges(*both(BOTH_MOST))
 def test_both_kinds_of_keys_move_attention_most(claim: Claim, study: Study) -> Verdict:
     evidence = study.binding(claim)
-    return ordering(shift(evidence, "k_both", "dR"), shift(evidence, "k_object", "dR"), margin=claim.margin())
+    return over(shift(evidence, "k_both", "dR"), shift(evidence, "k_object", "dR"), claim.margin())(level=LEVEL)
 
 
 @judges(CORRECT_ONLY)
 def test_correct_examples_are_like_all(claim: Claim, study: Study) -> Verdict:
     evidence = study.binding(claim)
     right = correct(evidence, "q")
-    parts: dict[str, Part] = {}
+    parts: dict[str, Part] = {"qk dR, still positive": more(shift(evidence, "qk", "dR")[right], claim.margin("dR"))}
     for condition in ("q", "k_both", "qk"):
         for name in claim.metrics:
             values = shift(evidence, condition, name)
-            same = difference_of_correct(values, right)
-            parts[f"{condition} {name}, correct against all"] = partial(no_effect, same, margin=claim.margin(name))
+            same = nothing(difference_of_correct(values, right), claim.margin(name))
+            parts[f"{condition} {name}, correct against all"] = same
             paper = study.printed(f"correct_only.{condition}.{name}")
             if paper is not None:
-                printed = partial(value, values[right], paper, paper_n=int(right.sum()))
-                parts[f"{condition} {name}, printed"] = printed
+                parts[f"{condition} {name}, printed"] = printed(values[right], paper)
     return all_of(claim.kind, parts)
 
 
-@judges(SIGNATURE)
+def printed(values: Array, paper: PublishedNumber) -> Part:
+    """Held against a number of which it is not printed how many examples are behind it: as many as ours."""
+    return partial(value, values, paper, paper_n=len(values))
+
+
+@judges(*both(SIGNATURE))
 def test_the_signature(claim: Claim, study: Study) -> Verdict:
-    evidence = study.binding(claim)
+    evidence, margin = study.binding(claim), claim.margin()
     q, k, qk = (shift(evidence, name, "dR") for name in ("q", "k_both", "qk"))
-    margin = claim.margin()
-    matching: dict[str, Part] = {
-        "query": partial(effect, q, margin=margin),
-        "keys": partial(effect, k, margin=margin),
-        "both": partial(no_effect, qk, margin=margin),
+    signatures: dict[str, Callable[[], dict[str, Part]]] = {
+        "matching": lambda: {"query": more(q, margin), "keys": more(k, margin), "both": nothing(qk, margin)},
+        "key-dominated": lambda: dominated(evidence, margin),
     }
-    holds = {
-        name: all_of("ordering", parts).outcome == "REPLICATED"
-        for name, parts in (("matching", matching), ("key-dominated", dominated(evidence, margin)))
-    }
-    name = next((name for name, true in holds.items() if true), "neither")
-    return reported(name, f"The signature is: {name}.", measured=float(np.mean(k - q)), n=len(q))
+    holding = (name for name, parts in signatures.items() if all_of("ordering", parts()).outcome == "REPLICATED")
+    name = next(holding, "neither")
+    return reported(name, f"The signature is: {name}.", measured=float(np.mean(k - q)), n=q.shape[-1])

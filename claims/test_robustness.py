@@ -9,27 +9,14 @@ import numpy as np
 
 from claims.parts import over_random
 from claims.rows import judges
-from rebinding.experiments.binding.summary import balanced, shift
+from rebinding.experiments.binding.summary import shift
 from rebinding.paper.claim import Claim
-from rebinding.paper.rows.robustness import BALANCED_MEAN, COUNTERBALANCED, FRESH, ISOLATED, LEAK, MORE, RANDOM, THIRD
+from rebinding.paper.rows.robustness import BALANCED_MEAN, FRESH, LEAK, MORE, RANDOM, THIRD
 from rebinding.study.study import Study
-from rebinding.verdicts import Verdict, effect, guarded, no_effect, ordering
+from rebinding.verdicts import Verdict, effect, guarded, no_effect
 from rebinding.verdicts.sentences import Part, all_of
 
 MOST = 0.9
-
-
-@judges(COUNTERBALANCED)
-def test_key_dominance_survives_every_pair(claim: Claim, study: Study) -> Verdict:
-    evidence = study.binding(claim, "counterbalanced")
-    keys, query = (balanced(evidence, name, "dR") for name in ("k_both", "q"))
-    return ordering(keys, query, margin=claim.margin())
-
-
-@judges(ISOLATED)
-def test_key_dominance_survives_isolation(claim: Claim, study: Study) -> Verdict:
-    evidence = study.binding(claim, "isolated")
-    return ordering(shift(evidence, "k_both", "dR"), shift(evidence, "q", "dR"), margin=claim.margin())
 
 
 @judges(LEAK)

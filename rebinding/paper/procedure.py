@@ -103,11 +103,18 @@ class RolesWay:
 class BindingWay:
     """Section 5: how queries and keys are shifted and what is read."""
 
+    ids: Literal["first", "held_out"]
+    """The prompts: from id 0 on, which discovery saw as well, or ids on which nothing was chosen."""
     scope: Literal["group", "head"]
+    """Whether an edited key acts on its KV group, or on one query head."""
     read: Literal["shifted", "both"]
     """The context tokens whose attention counts: those whose keys are shifted, or box and object always."""
+    switch: Literal["head", "example", "either"]
+    """Switches are counted head by head, or once an example with the attention of all heads; or it is not known."""
+    answers: AnswerRule
+    """Which token stands for an object (`rebinding.world.answers`)."""
     pairs: Literal["first", "every"]
-    """The one ordered pair of slots of the paper, or all of them."""
+    """The one ordered pair of slots of the paper, or all of them, in counterbalanced stories."""
     batches: int
     """Disjoint sets of prompts from which directions are measured apart."""
 

@@ -17,6 +17,8 @@ from rebinding.planted.mechanisms.pointer import ECHO_LOGIT, FOUND, OBJECT_LOGIT
 
 BOXES, ASKED, ANSWER = 3, 0, 1
 THING_PREFERENCE = 0.25
+READ = {"k_box": slice(0, 1), "k_object": slice(1, 2)}
+"""The tokens whose attention a condition is read on, where they are not both kinds."""
 HEADS_OF_B = 2
 """`match` moves and `fetch` does not; what is averaged over group B is halved."""
 
@@ -44,12 +46,13 @@ def pointer_numbers(softness: Softness) -> Mapping[str, float]:
 
 
 def _row(name: str, want: Tensor, at_boxes: Tensor, at_objects: Tensor, softness: Softness) -> dict[str, float]:
-    """One condition: how well each slot's box and object tokens match after the shift."""
+    """One condition: how well each slot's box and object tokens match after the shift, read on the shifted ones."""
     before, after = _match(want, want, softness), _match(at_boxes, at_objects, softness)
-    ratio = _preference(after) - _preference(before)
+    read = READ.get(name, slice(None))
+    ratio = _preference(after[read]) - _preference(before[read])
     plain, changed = _logits(want, before, softness), _logits(want, after, softness)
     toward = (changed[ASKED] - changed[ANSWER]) - (plain[ASKED] - plain[ANSWER])
-    switched = float(after.sum(0).argmax() == ASKED)
+    switched = float(after[read].sum(0).argmax() == ASKED)
     return {
         f"binding.{name}.dR": float(ratio) / HEADS_OF_B,
         f"binding.{name}.dlogit": float(toward),

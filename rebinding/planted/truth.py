@@ -12,9 +12,15 @@ from typing import Any, Literal, TypeAlias
 
 Wanted: TypeAlias = Literal["REPLICATED", "NOT REPLICATED", "INCONCLUSIVE", "INVALID", "NOT APPLICABLE", "REPORTED"]
 CODES: Mapping[str, Wanted] = MappingProxyType(
-    {"yes": "REPLICATED", "no": "NOT REPLICATED", "open": "INCONCLUSIVE",
-     "invalid": "INVALID", "na": "NOT APPLICABLE", "reported": "REPORTED"}
-)  # fmt: skip
+    {
+        "yes": "REPLICATED",
+        "no": "NOT REPLICATED",
+        "open": "INCONCLUSIVE",
+        "invalid": "INVALID",
+        "na": "NOT APPLICABLE",
+        "reported": "REPORTED",
+    }
+)
 """`open` is for a printed number that may be one of several: with none of them ours agrees, and it is not refuted."""
 FIVE_BOXES = "tracing.five_boxes."
 

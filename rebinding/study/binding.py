@@ -6,16 +6,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
+import pandas as pd
 from torch import Tensor
 
 from rebinding.evidence import Evidence
 from rebinding.experiments.binding.cases import Slots, every_pair
 from rebinding.experiments.binding.conditions import MATCHED_RANDOM, PUBLISHED_CONDITIONS, TABLE, Condition
 from rebinding.experiments.binding.directions import Directions, Point, measure_directions
+from rebinding.experiments.binding.kinds import BINDING
 from rebinding.experiments.binding.request import MeanVectors, Shifts
 from rebinding.experiments.binding.shifts import run_binding
+from rebinding.experiments.seeds import MATCHED
 from rebinding.paper.circuit import Circuit, Head
-from rebinding.study.bench import DIRECTIONS, EVALUATION, Bench, averages, measures
+from rebinding.paper.procedure import BindingWay
+from rebinding.study.bench import DIRECTIONS, DISCOVERY, EVALUATION, Bench, averages, measures
 from rebinding.surgery.sites import Scope
 from rebinding.world.designs import DesignName
 
@@ -23,52 +27,68 @@ SLOTS = 3
 POINT: Point = "raw"
 """Where queries and keys are shifted, as published: before any norm and before RoPE."""
 FIRST_PAIR: tuple[Slots, ...] = ((1, 0),)
+MATCHED_Q, MATCHED_K, MATCHED_QK = MATCHED_RANDOM
 
 
 @dataclass(frozen=True)
 class Variation:
-    """How the interventions are run. `design` None stands for the one that was asked for."""
+    """Which conditions are run, and what is done otherwise than the procedure says; None where nothing is."""
 
     conditions: tuple[Condition, ...]
     pairs: tuple[Slots, ...] = FIRST_PAIR
-    scope: Scope = "group"
-    design: DesignName | None = None
-    draws: int = 1
+    scope: Scope | None = None
+    random: bool = False
+    """Whether random directions are drawn many times."""
 
 
 VARIATIONS: Mapping[str, Variation] = MappingProxyType(
     {
         "published": Variation(PUBLISHED_CONDITIONS),
+        "controlled": Variation((*TABLE, MATCHED_QK)),
         "isolated": Variation(TABLE, scope="head"),
         "third slot": Variation(TABLE, pairs=((1, 2),)),
-        "counterbalanced": Variation(TABLE, pairs=every_pair(SLOTS), design="counterbalanced"),
-        "random directions": Variation((*TABLE, *MATCHED_RANDOM[:2]), draws=40),
+        "random directions": Variation((*TABLE, MATCHED_Q, MATCHED_K), random=True),
     }
 )
+"""The two procedures, and what else is asked of the first."""
 
 
 def shifted(
-    bench: Bench, circuit: Circuit, name: DesignName, variation: str, *, n: int, directions: int = 100
+    bench: Bench,
+    circuit: Circuit,
+    name: DesignName,
+    variation: str,
+    way: BindingWay,
+    *,
+    n: int,
+    directions: int,
+    draws: int,
 ) -> Shifts:
-    """Queries and keys of group B shifted, in one of the variations."""
+    """Queries and keys of group B shifted, in one of the variations; directions are the mean of so many prompts."""
     how = VARIATIONS[variation]
-    shown = how.design or name
-    eyes = bench.design(shown, split="evaluation" if shown == "counterbalanced" else None)
+    shown: DesignName = "counterbalanced" if way.pairs == "every" else name
+    every = shown == "counterbalanced"
+    first = EVALUATION if way.ids == "held_out" else DISCOVERY
+    eyes = bench.design(shown, split="evaluation" if every else None)
     return Shifts(
-        prompts=bench.draw(eyes, range(EVALUATION, EVALUATION + n)),
-        directions=vectors(bench, shown, circuit.group("B"), directions),
+        prompts=bench.draw(eyes, range(first, first + n)),
+        batches=tuple(
+            vectors(bench, shown, circuit.group("B"), range(start, start + directions))
+            for start in range(DIRECTIONS, DIRECTIONS + way.batches * directions, directions)
+        ),
         variation=variation,
-        slots=every_pair(SLOTS) if shown == "counterbalanced" else how.pairs,
+        slots=every_pair(SLOTS) if every else how.pairs,
         conditions=how.conditions,
-        scope=how.scope,
-        draws=how.draws,
+        scope=how.scope or way.scope,
+        draws=draws if how.random else 1,
+        read=way.read,
+        answers=way.answers,
     )
 
 
-def vectors(bench: Bench, name: DesignName, heads: Sequence[Head], n: int) -> MeanVectors:
-    """The directions of some heads, from `n` prompts for every slot; measured once for all variations."""
+def vectors(bench: Bench, name: DesignName, heads: Sequence[Head], ids: Sequence[int]) -> MeanVectors:
+    """The directions of some heads, from these prompts for every slot; measured once for all variations."""
     asks = bench.design(name, split="directions" if name == "counterbalanced" else None)
-    ids = range(DIRECTIONS, DIRECTIONS + n)
     return MeanVectors(tuple(bench.draw(asks, ids, ("slot", str(slot))) for slot in range(SLOTS)), tuple(heads), POINT)
 
 
@@ -81,16 +101,23 @@ def measure_vectors(bench: Bench, asked: MeanVectors) -> Mapping[str, Tensor]:
 
 @measures(Shifts)
 def measure_shifts(bench: Bench, asked: Shifts) -> Evidence:
-    heads = asked.directions.heads
+    """Every batch of directions on every prompt, with its own random vectors; `draw` counts on from batch to batch."""
+    found = [_of_batch(bench, asked, vectors, MATCHED + number) for number, vectors in enumerate(asked.batches)]
+    rows = [one.rows.assign(draw=one.rows["draw"] + number * asked.draws) for number, one in enumerate(found)]
+    return BINDING.evidence(pd.concat(rows, ignore_index=True), found[0].settings)
+
+
+def _of_batch(bench: Bench, asked: Shifts, vectors: MeanVectors, seed: int) -> Evidence:
     return run_binding(
         bench.surgeon,
         bench.drawn(asked.prompts).prompts,
-        Directions(heads, asked.directions.point, **bench.averaged(asked.directions)),
-        heads,
+        Directions(vectors.heads, vectors.point, **bench.averaged(vectors)),
+        vectors.heads,
         ids=asked.prompts.ids,
-        token=bench.encoder.answer_token,
+        token=lambda word: bench.encoder.answer_token(word, asked.answers),
         pairs=asked.slots,
         conditions=asked.conditions,
         scope=asked.scope,
         draws=asked.draws,
+        seed=seed,
     )

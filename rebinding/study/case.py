@@ -32,6 +32,8 @@ PAPER = {"able": 300, "able_wide": 300, "paths": 100, "evaluated": 300, "pruned"
 PLANTED = {"able": 60, "able_wide": 40, "paths": 36, "evaluated": 72, "pruned": 36}
 """The same on planted models. `evaluated` is what the row that needs most of them says: one run serves all rows."""
 DIRECTIONS = 100
+DRAWS, PLANTED_DRAWS = 200, 40
+"""Random directions; 40 decide whether nine in ten do less, where all of them do."""
 QUANTITIES = {"accuracy": "accuracy", "margin": "margin", "logit": "logit", "heads": "share", "roles": "dlogit"}
 """The kind of quantity behind a plant's printed number, by how its name begins; other names end with it."""
 
@@ -118,6 +120,11 @@ class Case:
     def directions(self) -> int:
         """How many prompts a slot's directions are averaged over."""
         return directions_of(self.plant.mechanism) if self.plant else self.settings.samples or DIRECTIONS
+
+    @property
+    def draws(self) -> int:
+        """How many random directions are drawn."""
+        return PLANTED_DRAWS if self.plant else DRAWS
 
     @property
     def mean_set(self) -> DesignName:

@@ -108,7 +108,7 @@ MUTANTS = (
         "rebinding/evidence/store.py",
         'return digest({**self.about, "content": content})',
         'return digest({**self.about, "content": None})',
-        on("planted:recency", "robust.key_dominance_counterbalanced"),
+        on("planted:recency", "binding.key_dominance.controlled"),
         before=("binding.key_dominance",),
     ),
     Mutant(

@@ -214,6 +214,14 @@ def test_fresh_words_have_a_head_of_their_own() -> None:
         assert _lost(name, idle, prompts).abs().max() < 0.2
 
 
+def test_a_chain_of_two_matches() -> None:
+    """The heads that copy listen to the second match, which is of B as well."""
+    name, prompts = "pointer+chained", encoded("counterbalanced", 12)
+    assert plant(name).heads["again"] in _declared(name)
+    assert margins(plant(name), prompts).min() > 1.0
+    assert _lost(name, "again", prompts).min() > 1.0
+
+
 def test_a_sharp_match_answers_with_more_room() -> None:
     prompts = encoded("counterbalanced", 12)
     assert (margins(plant("pointer+sharp"), prompts) > margins(plant("pointer"), prompts) + 0.1).all()

@@ -115,7 +115,7 @@ def evidence(layers: int, heads: int, shift: float) -> dict[str, Evidence]:
         **{f"roles-{pairs}": asked(roles(pairs, shift), pairs=pairs) for pairs in ("pointer", "content_control")},
         **{
             f"binding-{name}-60": asked(binding(shift, random), variation=name)
-            for name in ("published", "isolated", "counterbalanced")
+            for name in ("published", "isolated", "controlled")
         },
     }
 

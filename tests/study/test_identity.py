@@ -53,7 +53,7 @@ def requests(bench: Bench, heads: Circuit) -> list[Request]:
         circuit.ablated(bench, heads, drawn, "published", n=4, beside="groups"),
         circuit.pruned(bench, heads, way, n=4),
         roles.interchanged(bench, heads, drawn, "pointer", 4, given("published").roles),
-        binding.shifted(bench, heads, "published", "isolated", n=4, directions=4),
+        binding.shifted(bench, heads, "published", "isolated", given("published").binding, n=4, directions=4, draws=1),
     ]
 
 

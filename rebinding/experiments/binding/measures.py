@@ -8,8 +8,8 @@ and a head *switches* if most of its attention was on slot i before and is on sl
 As published dR and switch are computed per head and then averaged, so a head with hardly any attention on the slots
 weighs as much as the others; `dR_summed` and `switch_example` sum the attention over heads first.
 
-The read-out set is `("box", "object")` for all conditions unless said otherwise. As published it is tied to the tokens
-that the condition shifts (`readout="tied"`), so that rows of the table are not read at the same tokens.
+The read-out set is what the evidence was asked for: box and object for all conditions, or as published tied to the
+tokens that the condition shifts (`readout="tied"`), so that rows of the table are not read at the same tokens.
 """
 
 from __future__ import annotations
@@ -34,8 +34,14 @@ CASE = ["prompt", "i", "j", "correct", "condition", "draw"]
 """What identifies an example of a condition; each has one row per head."""
 
 
-def masses(evidence: Evidence, when: When, readout: Readout = KINDS) -> Array:
+def readout_of(evidence: Evidence) -> Readout:
+    """The read-out set that was asked for: both kinds, where nothing was said."""
+    return "tied" if evidence.settings.get("request", {}).get("read") == "shifted" else KINDS
+
+
+def masses(evidence: Evidence, when: When, readout: Readout | None = None) -> Array:
     """M of every row of the evidence: (row, slot)."""
+    readout = readout or readout_of(evidence)
     rows, slots = evidence.rows, int(evidence.settings["slots"])
     if readout != "tied":
         return _summed(rows, when, readout, slots)
@@ -54,7 +60,7 @@ def _summed(rows: pd.DataFrame, when: str, kinds: Sequence[str], slots: int) -> 
     return total
 
 
-def per_head(evidence: Evidence, *, readout: Readout = KINDS, eps: float = EPS) -> pd.DataFrame:
+def per_head(evidence: Evidence, *, readout: Readout | None = None, eps: float = EPS) -> pd.DataFrame:
     """dR and switch of every example and head."""
     rows = evidence.rows
     i, j = rows["i"].to_numpy(), rows["j"].to_numpy()
@@ -65,7 +71,7 @@ def per_head(evidence: Evidence, *, readout: Readout = KINDS, eps: float = EPS) 
     return table
 
 
-def per_example(evidence: Evidence, *, readout: Readout = KINDS, eps: float = EPS) -> pd.DataFrame:
+def per_example(evidence: Evidence, *, readout: Readout | None = None, eps: float = EPS) -> pd.DataFrame:
     """All measures of every example, condition and draw; `switch` is the share of heads that switch."""
     table = per_head(evidence, readout=readout, eps=eps).groupby(CASE, sort=False)[["dR", "switch"]].mean()
     i, j = (table.index.get_level_values(name).to_numpy() for name in ("i", "j"))
@@ -78,7 +84,7 @@ def per_example(evidence: Evidence, *, readout: Readout = KINDS, eps: float = EP
 
 
 def summary(
-    evidence: Evidence, *, readout: Readout = KINDS, eps: float = EPS, only_correct: bool = False
+    evidence: Evidence, *, readout: Readout | None = None, eps: float = EPS, only_correct: bool = False
 ) -> pd.DataFrame:
     """The table of the section: every condition's means, over examples and draws.
 

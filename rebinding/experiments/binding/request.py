@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from rebinding.evidence import Kind, OnPrompts, PromptSet, Request
 from rebinding.evidence.request import Facet
@@ -14,6 +14,7 @@ from rebinding.experiments.binding.directions import Point
 from rebinding.experiments.binding.kinds import BINDING, DIRECTIONS
 from rebinding.paper.circuit import Head
 from rebinding.surgery.sites import Scope
+from rebinding.world.answers import AnswerRule
 
 
 @dataclass(frozen=True)
@@ -38,16 +39,20 @@ class MeanVectors(Request):
 class Shifts(OnPrompts):
     """Queries and keys of some heads shifted from slot i to slot j along their directions.
 
-    `variation` is what this way of doing it is called; what it is stands in the other fields.
+    `variation` is what this way of doing it is called; what it is stands in the other fields. Every prompt is run with
+    every one of `batches`, directions that were measured on disjoint sets of prompts.
     """
 
     KIND: ClassVar[Kind] = BINDING
-    directions: MeanVectors
+    batches: tuple[MeanVectors, ...]
     variation: str
     slots: tuple[Slots, ...]
     conditions: tuple[Condition, ...]
     scope: Scope
     draws: int
+    read: Literal["shifted", "both"]
+    """The tokens whose attention counts; all of it is kept, and this says how its table is made."""
+    answers: AnswerRule
 
     @property
     def facets(self) -> Mapping[str, Facet]:

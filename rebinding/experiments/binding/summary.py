@@ -24,33 +24,40 @@ def examples(evidence: Evidence) -> pd.DataFrame:
     return per_example(evidence)
 
 
+def controls(evidence: Evidence) -> tuple[str, ...]:
+    """The conditions whose vectors are random."""
+    return tuple(name for name, how in evidence.settings["conditions"].items() if how["vectors"] != "binding")
+
+
 def shift(evidence: Evidence, condition: str, measure: str) -> Array:
-    """One measure of a condition, by example; (draw, example) where the condition has several draws."""
+    """One measure of a condition, by unit; (draw, unit) where there are several draws, or sets of directions.
+
+    A unit is an example. Where every ordered pair of slots was run it is the mean over one example of each, so that
+    what one order adds and the other takes away cancels within every unit.
+    """
     table = examples(evidence)
     mine = table[table["condition"] == condition].sort_values(["draw", "prompt", "i", "j"])
     draws = mine["draw"].nunique()
-    values = mine[measure].to_numpy(dtype=np.float64).reshape(draws, -1)
+    by_pair = [
+        rows[measure].to_numpy(dtype=np.float64).reshape(draws, -1)  # (draw, example)
+        for _, rows in mine.groupby(["i", "j"])
+    ]
+    units = min(one.shape[1] for one in by_pair)
+    values = np.mean([one[:, :units] for one in by_pair], axis=0)  # (draw, unit)
     found: Array = values[0] if draws == 1 else values
     return found
 
 
-def balanced(evidence: Evidence, condition: str, measure: str) -> Array:
-    """One number per balanced set: the mean over one example of every ordered pair of slots, so that what one order
-    adds and the other takes away cancels within each unit."""
-    table = examples(evidence)
-    mine = table[table["condition"] == condition].sort_values("prompt")
-    by_pair = [rows[measure].to_numpy(dtype=np.float64) for _, rows in mine.groupby(["i", "j"])]
-    sets = min(map(len, by_pair))
-    together: Array = np.mean([values[:sets] for values in by_pair], axis=0)
-    return together
+def size(values: Array) -> Array:
+    """A shift counted in the direction in which it goes on the whole, draw by draw: its mean is how large it is."""
+    found: Array = values * np.sign(values.mean(axis=-1, keepdims=True))
+    return found
 
 
 def correct(evidence: Evidence, condition: str) -> npt.NDArray[np.bool_]:
-    """Whether the unedited model answers, by example."""
-    table = examples(evidence)
-    mine = table[table["condition"] == condition].sort_values(["draw", "prompt", "i", "j"])
-    right: npt.NDArray[np.bool_] = mine["correct"].to_numpy(dtype=np.bool_)
-    return right
+    """Whether the unedited model answers, by unit: all examples of it."""
+    right = shift(evidence, condition, "correct")
+    return right == 1 if right.ndim == 1 else right[0] == 1
 
 
 def difference_of_correct(values: Array, right: npt.NDArray[np.bool_]) -> Array:

@@ -18,20 +18,38 @@ CONDITIONS = {
 MEASURES: Mapping[Metric, str] = {
     "dR": "the log ratio of the attention on slot j to that on slot i changes by the printed amount",
     "dlogit": "the logit of slot j's object against slot i's changes by the printed amount",
-    "switch": "the printed share of heads turns from slot i to slot j",
+    "switch": "the printed share turns from slot i to slot j",
+}
+STATISTICS: Mapping[Metric, str] = {
+    "dR": "mean dR over heads and prompts",
+    "dlogit": "mean dlogit over prompts",
+    "switch": "share of heads and prompts, or of prompts: which of them was printed is not known",
 }
 ROW: dict[str, Any] = {
     "source": "section 5, results",
-    "where": "heads of group B, at the readout; raw projections; read on box and object tokens; from slot 1 to slot 0",
+    "where": "group B, keys of its KV groups, at the readout; raw projections; read on the shifted tokens; slot 1 to 0",
     "groups": ("B",),
 }
+CONTROLLED: dict[str, Any] = {
+    "where": "each head of group B, at the readout; raw projections; read on box and object; all ordered pairs of slots",
+    "unit": "nested",
+    "n": 180,
+}
+
+
+def both(claim: Claim, **changes: Any) -> tuple[Claim, Claim]:
+    """The sentence as published, and controlled: every ordered pair of slots once a unit, crossed with ten sets of
+    directions that were measured on other prompts with other words."""
+    return claim, claim.controlled(**CONTROLLED | changes)
+
+
 TABLE = {
     f"{condition}.{measure}": Claim(
         f"binding.table.{condition}.{measure}",
         f"With {said}, {what}.",
         kind="value",
         metrics=(measure,),
-        statistic=f"mean {measure} over heads and prompts",
+        statistic=STATISTICS[measure],
         **(ROW | {"source": "the table of the Q/K interventions"}),
     )
     for condition, said in CONDITIONS.items()
@@ -65,7 +83,7 @@ BOX_KEYS = Claim(
 )
 OBJECT_KEYS = Claim(
     "binding.object_keys_read_out",
-    "Of all shifts, exchanging the keys of the objects alone moves the answer most.",
+    "Exchanging the keys of the objects moves the answer more than those of the boxes does, and no shift moves it more.",
     kind="ordering",
     metrics=("dlogit",),
     statistic="paired difference to every other condition",
@@ -74,28 +92,29 @@ OBJECT_KEYS = Claim(
 )
 CANCELS = Claim(
     "binding.qk_cancels",
-    "Shifting query and keys together leaves attention where it was, and switches no more heads than a random shift.",
-    kind="no-effect",
-    metrics=("dR", "switch"),
-    statistic="mean change of dR, and paired difference of switches to the random shift of both",
+    "Shifting query and keys together undoes what either does: it moves attention less than each alone, and attention,"
+    " heads and answer no more than a random shift.",
+    kind="ordering",
+    metrics=("dR", "dlogit", "switch"),
+    statistic="paired differences of dR to the query's and the keys', and of all sizes to the random control's",
     asserted=("gemma2-9b", "gemma3-12b"),
     **ROW,
 )
 DOMINANCE = Claim(
     "binding.key_dominance",
-    "Keys turn attention more than the query does, the query hardly does, and both together do not cancel.",
+    "Keys turn attention more than the query, which does less than half of what they do, and both together still do.",
     kind="ordering",
     metrics=("dR",),
-    statistic="paired difference, and means",
+    statistic="paired differences, and mean",
     asserted=("llama3.2-3b", "llama3.1-8b"),
     **ROW,
 )
 Q_STRONGEST = Claim(
     "binding.q_strongest",
-    "The query shift moves the answer more than the key shift.",
+    "The query shift moves attention and answer more than any shift of keys.",
     kind="ordering",
-    metrics=("dlogit",),
-    statistic="paired difference",
+    metrics=("dR", "dlogit"),
+    statistic="paired difference to every shift of keys",
     asserted=("gemma3-12b",),
     **ROW,
 )
@@ -110,10 +129,11 @@ BOTH_MOST = Claim(
 )
 CORRECT_ONLY = Claim(
     "binding.llama3b_correct_only",
-    "The interventions do the same on the prompts that the model answers correctly as on all.",
+    "On the prompts that the model answers correctly the shifts do what they do on all, and query and keys together"
+    " still turn attention.",
     kind="value",
     metrics=("dR", "dlogit"),
-    statistic="mean over correct examples less mean over all, and the printed table of the correct ones",
+    statistic="printed values and mean dR over correct examples, and their mean less that over all",
     asserted=("llama3.2-3b",),
     **(ROW | {"source": "the table of correct examples only"}),
 )

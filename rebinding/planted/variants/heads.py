@@ -32,6 +32,17 @@ def _veto(wiring: Wiring) -> Wiring:
     return extended(wiring, veto)
 
 
+def _chained(wiring: Wiring) -> Wiring:
+    """A further B head matches the slot that `match` found, and the copying heads, a layer later, listen to it."""
+    again = Line("again", 6, "readout", "context + thing", "found_again <- slot", "B", "readout",
+                 where="found = slot", prefer="0.25 thing", bench="again")  # fmt: skip
+
+    def later(line: Line) -> list[Line]:
+        return [replace(line, layer=7, where=line.where.replace("found", "found_again"))]
+
+    return extended(edited(edited(wiring, "copy", later), "echo", later), again, found_again=wiring.boxes)
+
+
 def _sharp(wiring: Wiring) -> Wiring:
     """`match` listens to slots far more than to anything that a random direction could touch."""
     return edited(wiring, "match", lambda line: [replace(line, unit=SHARP)])
@@ -61,11 +72,7 @@ HEADS = {
         "a bystander shares the KV head of a late head and decides the answer: shifted keys leak to it",
         _bystander("late object", 12.0),
     ),
-    "against": Variant(
-        ("pointer",),
-        "a bystander shares the KV head of `match` and votes against what it sees",
-        _bystander("match", -VOTE),
-    ),
+    "chained": Variant(("pointer",), "a second head of group B matches what the first has found", _chained),
     "veto": Variant(("pointer",), "matching box labels work against matching objects", _veto),
     "sharp": Variant(("pointer",), "the match of slots is as good as a hard choice", _sharp),
     "fresh": Variant(("pointer",), "group B asks for a slot in prompts of unfamiliar objects only", _fresh),

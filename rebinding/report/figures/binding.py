@@ -11,7 +11,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from rebinding.evidence import Evidence
-from rebinding.experiments.binding.kinds import KINDS
 from rebinding.experiments.binding.measures import Readout, per_example, per_head
 from rebinding.paper.numbers import Alias, numbers
 from rebinding.report.figures.style import LETTERING, OKABE_ITO, readable
@@ -36,7 +35,7 @@ def printed_table(alias: Alias) -> dict[tuple[str, str], float]:
 
 @mpl.rc_context(LETTERING)
 def table_figure(
-    evidence: Evidence, *, readout: Readout = KINDS, printed: Mapping[tuple[str, str], float] | None = None
+    evidence: Evidence, *, readout: Readout | None = None, printed: Mapping[tuple[str, str], float] | None = None
 ) -> Figure:
     """One panel a measure, one line a condition: our mean with its 95 % interval, and the paper's value."""
     examples = per_example(evidence, readout=readout)
@@ -57,7 +56,7 @@ def table_figure(
 
 @mpl.rc_context(LETTERING)
 def head_figure(
-    evidence: Evidence, *, readout: Readout = KINDS, conditions: Sequence[str] = ("q", "k_both", "qk")
+    evidence: Evidence, *, readout: Readout | None = None, conditions: Sequence[str] = ("q", "k_both", "qk")
 ) -> Figure:
     """dR of every head, one panel a condition: an average over heads may be the work of one."""
     table = per_head(evidence, readout=readout)

@@ -145,7 +145,7 @@ def variations(model: Model) -> Figure | None:
     """The same shifts, run in other ways."""
     found = {
         name: one
-        for name in ("published", "isolated", "third slot", "counterbalanced")
+        for name in ("published", "controlled", "isolated", "third slot")
         if (one := model.one(BINDING, variation=name)) is not None
     }
     return variation_figure(found, conditions=MAIN) if len(found) > 1 else None

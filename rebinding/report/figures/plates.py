@@ -94,7 +94,7 @@ def tracing(boxes: int, section: str, suffix: str, note: str) -> tuple[Plate, ..
     )
 
 
-VARIED = ("isolated", "third slot", "counterbalanced", "random directions")
+VARIED = ("controlled", "isolated", "third slot", "random directions")
 PLATES: tuple[Plate, ...] = (
     *tracing(3, "tracing", "", ""),
     *tracing(5, "five", "-five", ", with five boxes and a swap that distracts"),
@@ -165,7 +165,7 @@ PLATES: tuple[Plate, ...] = (
         "The same shifts, run in other ways",
         "Not in the paper, which runs one ordered pair of slots on keys of whole KV groups.",
         "",
-        "dR for the query, the keys and both: as published, on single heads, to the third slot, over all slot pairs.",
+        "dR for the query, the keys and both: as published, controlled, on single heads, and to the third slot.",
         tuple(of(BINDING, variation=name) for name in VARIED),
         drawings.variations,
     ),
