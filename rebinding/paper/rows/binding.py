@@ -31,7 +31,7 @@ ROW: dict[str, Any] = {
     "groups": ("B",),
 }
 CONTROLLED: dict[str, Any] = {
-    "where": "each head of group B, at the readout; raw projections; read on box and object; all ordered pairs of slots",
+    "where": "each head of group B, at the readout; raw projections; read on box and object; all ordered slot pairs",
     "unit": "nested",
     "n": 180,
 }
@@ -83,7 +83,7 @@ BOX_KEYS = Claim(
 )
 OBJECT_KEYS = Claim(
     "binding.object_keys_read_out",
-    "Exchanging the keys of the objects moves the answer more than those of the boxes does, and no shift moves it more.",
+    "Exchanging the keys of the objects moves the answer more than those of the boxes, and no shift moves it more.",
     kind="ordering",
     metrics=("dlogit",),
     statistic="paired difference to every other condition",
