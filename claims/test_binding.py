@@ -11,7 +11,7 @@ from claims.rows import judges
 from claims.shifts import half_of, more, no_larger, no_more, nothing, over, switches
 from rebinding.evidence import Evidence
 from rebinding.experiments.binding.summary import Array, controls, correct, difference_of_correct, shift
-from rebinding.paper.claim import Claim
+from rebinding.paper.claim import Claim, Metric
 from rebinding.paper.numbers import PublishedNumber
 from rebinding.paper.rows.binding import (
     BOTH_MOST,
@@ -48,10 +48,9 @@ def test_the_printed_table(claim: Claim, study: Study) -> Verdict:
     rows = controls(evidence) if condition == "random" else (condition,)
     measures = switches(study.procedure(claim)) if measure == "switch" else (measure,)
     candidates = {f"{row} {one}": shift(evidence, row, one) for row in rows for one in measures}
-    if len(candidates) == 1:
-        return value(*candidates.values(), paper)
     level = LEVEL / len(candidates)
-    return value_unidentified({name: value(found, paper, level=level) for name, found in candidates.items()})
+    verdicts = {name: value(found, paper, level=level) for name, found in candidates.items()}
+    return value_unidentified(verdicts) if len(verdicts) > 1 else verdicts[f"{condition} {measure}"]
 
 
 @judges(*both(Q_REDIRECTS))
@@ -105,15 +104,12 @@ def cancelled(claim: Claim, study: Study, evidence: Evidence) -> dict[str, Part]
 
 def as_random(claim: Claim, evidence: Evidence, control: str, turned: str) -> dict[str, Part]:
     """What query and keys together do to attention, answer and heads is no larger than what a random shift does."""
-    spread: dict[str, Support | None] = {"dR": None, "dlogit": None, turned: SHARES}
+    measures: dict[str, tuple[Metric, Support | None]] = {
+        "dR": ("dR", None), "dlogit": ("dlogit", None), turned: ("switch", SHARES),
+    }  # fmt: skip
     return {
-        name: no_larger(
-            shift(evidence, "qk", name),
-            shift(evidence, control, name),
-            claim.margin("switch" if name == turned else name),
-            support,
-        )
-        for name, support in spread.items()
+        name: no_larger(*(shift(evidence, one, name) for one in ("qk", control)), claim.margin(metric), support)
+        for name, (metric, support) in measures.items()
     }
 
 

@@ -56,8 +56,9 @@ def size(values: Array) -> Array:
 
 def correct(evidence: Evidence, condition: str) -> npt.NDArray[np.bool_]:
     """Whether the unedited model answers, by unit: all examples of it."""
-    right = shift(evidence, condition, "correct")
-    return right == 1 if right.ndim == 1 else right[0] == 1
+    right = np.atleast_2d(shift(evidence, condition, "correct"))  # (draw, unit): the same in every draw
+    found: npt.NDArray[np.bool_] = right[0] == 1
+    return found
 
 
 def difference_of_correct(values: Array, right: npt.NDArray[np.bool_]) -> Array:

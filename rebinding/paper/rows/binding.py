@@ -146,3 +146,13 @@ SIGNATURE = Claim(
     asserted=(),
     **ROW,
 )
+FAMILIES = both(
+    Claim(
+        "binding.families_differ",
+        "Over the models of a run: in Gemma models query and keys match, and Llama models are dominated by keys.",
+        kind="ordering",
+        metrics=("dR",),
+        statistic="what binding.qk_cancels came to on every Gemma, and binding.key_dominance on every Llama",
+        **(ROW | {"source": "section 6, binding ID matching"}),
+    )
+)
