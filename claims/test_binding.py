@@ -10,7 +10,7 @@ import numpy as np
 from claims.rows import judges
 from claims.shifts import half_of, more, no_larger, no_more, nothing, over, switches
 from rebinding.evidence import Evidence
-from rebinding.experiments.binding.summary import Array, controls, correct, difference_of_correct, shift
+from rebinding.experiments.binding.summary import Array, controls, correct, difference_of_correct, on_context, shift
 from rebinding.paper.claim import Claim, Metric
 from rebinding.paper.numbers import PublishedNumber
 from rebinding.paper.rows.binding import (
@@ -20,6 +20,7 @@ from rebinding.paper.rows.binding import (
     CORRECT_ONLY,
     DOMINANCE,
     K_REDIRECTS,
+    MASS,
     OBJECT_KEYS,
     Q_REDIRECTS,
     Q_STRONGEST,
@@ -28,11 +29,12 @@ from rebinding.paper.rows.binding import (
     both,
 )
 from rebinding.study.study import Study
-from rebinding.verdicts import Verdict, not_applicable, reported, value, value_unidentified
+from rebinding.verdicts import Verdict, effect, not_applicable, reported, value, value_unidentified
 from rebinding.verdicts.effects import Support
 from rebinding.verdicts.sentences import LEVEL, Part, all_of, any_of
 
 KEYS = ("k_both", "k_box", "k_object")
+QUARTER = 0.25
 SHARES = (-1.0, 1.0)
 """What the difference of two shares cannot leave."""
 
@@ -175,3 +177,8 @@ def test_the_signature(claim: Claim, study: Study) -> Verdict:
     holding = (name for name, parts in signatures.items() if all_of("ordering", parts()).outcome == "REPLICATED")
     name = next(holding, "neither")
     return reported(name, f"The signature is: {name}.", measured=float(np.mean(k - q)), n=q.shape[-1])
+
+
+@judges(MASS)
+def test_group_b_looks_at_the_context(claim: Claim, study: Study) -> Verdict:
+    return effect(on_context(study.binding(claim)), above=QUARTER, margin=claim.margin(), support=(0.0, 1.0))

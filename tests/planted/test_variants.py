@@ -214,6 +214,12 @@ def test_fresh_words_have_a_head_of_their_own() -> None:
         assert _lost(name, idle, prompts).abs().max() < 0.2
 
 
+def test_what_only_glances_at_the_context_is_b() -> None:
+    subject = plant("pointer+glance")
+    assert {(one.layer, one.head) for one in subject.circuit if one.group == "B"} == {subject.heads["fetch"]}
+    assert _declared("pointer+glance") == _declared("pointer")
+
+
 def test_a_chain_of_two_matches() -> None:
     """The heads that copy listen to the second match, which is of B as well."""
     name, prompts = "pointer+chained", encoded("counterbalanced", 12)

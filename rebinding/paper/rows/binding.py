@@ -146,6 +146,17 @@ SIGNATURE = Claim(
     asserted=(),
     **ROW,
 )
+MASS = Claim(
+    "beyond.mass",
+    "Group B gives more than a quarter of its attention to boxes and objects of the context, of which dR speaks.",
+    "beyond the paper",
+    "effect",
+    ("probability",),
+    "attention on all boxes and objects of the context before any shift, mean over heads and prompts",
+    "group B, at the readout",
+    groups=("B",),
+    asserted=(),
+)
 FAMILIES = both(
     Claim(
         "binding.families_differ",

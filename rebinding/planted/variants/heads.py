@@ -32,6 +32,11 @@ def _veto(wiring: Wiring) -> Wiring:
     return extended(wiring, veto)
 
 
+def _glance(wiring: Wiring) -> Wiring:
+    """The head that matches is counted with A; what is left of B looks at the question."""
+    return edited(wiring, "match", lambda line: [replace(line, group="A")])
+
+
 def _chained(wiring: Wiring) -> Wiring:
     """A further B head matches the slot that `match` found, and the copying heads, a layer later, listen to it."""
     again = Line("again", 6, "readout", "context + thing", "found_again <- slot", "B", "readout",
@@ -72,6 +77,7 @@ HEADS = {
         "a bystander shares the KV head of a late head and decides the answer: shifted keys leak to it",
         _bystander("late object", 12.0),
     ),
+    "glance": Variant(("pointer",), "the head that matches is counted with A, and B looks at the question", _glance),
     "chained": Variant(("pointer",), "a second head of group B matches what the first has found", _chained),
     "veto": Variant(("pointer",), "matching box labels work against matching objects", _veto),
     "sharp": Variant(("pointer",), "the match of slots is as good as a hard choice", _sharp),
