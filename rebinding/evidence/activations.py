@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -18,11 +19,22 @@ class Activations:
     tensors: Mapping[str, Tensor]
     SUFFIX: ClassVar[str] = ".safetensors"
 
-    def save(self, path: Path) -> None:
-        """Write as safetensors."""
-        save_file({name: tensor.detach().cpu().contiguous() for name, tensor in self.tensors.items()}, path)
+    def save(self, path: Path, address: str | None = None) -> None:
+        """Write as safetensors; in a store the shard's address stands in the header."""
+        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in self.tensors.items()}
+        try:
+            save_file(tensors, path, None if address is None else {"address": address})
+        except SafetensorError as error:  # a full disk, in the library's own words
+            raise OSError(f"{path} cannot be written ({error})") from error
 
     @classmethod
     def load(cls, path: Path) -> Activations:
         """Read what `save` wrote, onto the CPU; whoever uses a tensor takes it to where it is needed."""
         return cls(load_file(path))
+
+    @staticmethod
+    def address(path: Path) -> str | None:
+        """The address that a file says it belongs to; its tensors are not read."""
+        with safe_open(path, framework="pt") as file:
+            found: str | None = (file.metadata() or {}).get("address")
+        return found

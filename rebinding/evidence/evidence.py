@@ -12,6 +12,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from rebinding.evidence.tables import LargeTable, read_table
+
 KEY = b"rebinding"
 SCHEMA = 1
 
@@ -29,24 +31,46 @@ class Evidence:
     settings: Mapping[str, Any]
     SUFFIX: ClassVar[str] = ".parquet"
 
-    def save(self, path: Path) -> None:
-        """Write as Parquet; the settings travel inside the file."""
-        note = json.dumps({"schema": SCHEMA, "experiment": self.experiment, "settings": self.settings}, sort_keys=True)
+    def save(self, path: Path, address: str | None = None) -> None:
+        """Write as Parquet; the settings travel inside the file, and in a store the shard's address."""
+        note = {"schema": SCHEMA, "experiment": self.experiment, "settings": self.settings}
+        told = json.dumps(note if address is None else {**note, "address": address}, sort_keys=True)
         table = pa.Table.from_pandas(self.rows, preserve_index=False)
-        table = table.replace_schema_metadata({**(table.schema.metadata or {}), KEY: note.encode()})
+        table = table.replace_schema_metadata({**(table.schema.metadata or {}), KEY: told.encode()})
         pq.write_table(table, path, compression="zstd")
 
     @classmethod
     def load(cls, path: Path) -> Evidence:
         """Read what `save` wrote."""
-        table = pq.read_table(path)
-        note = (table.schema.metadata or {}).get(KEY)
-        if note is None:
-            raise EvidenceError(f"{path} is a Parquet file without settings: it was not written by this project")
-        fields = json.loads(note)
-        if fields["schema"] != SCHEMA:
-            raise EvidenceError(f"{path} has evidence schema {fields['schema']}; this version reads {SCHEMA}")
+        try:
+            table = read_table(path)
+        except (pa.ArrowException, LargeTable) as error:
+            raise EvidenceError(f"{path} cannot be read as evidence ({error})") from error
+        fields = _fields(path, table.schema)
         return cls(fields["experiment"], table.to_pandas(), fields["settings"])
+
+    @staticmethod
+    def address(path: Path) -> str | None:
+        """The address that a file says it belongs to; its rows are not read."""
+        found: str | None = _fields(path, pq.read_schema(path)).get("address")
+        return found
+
+
+def _fields(path: Path, schema: pa.Schema) -> dict[str, Any]:
+    """What a file says of itself, beside its rows."""
+    note = (schema.metadata or {}).get(KEY)
+    if note is None:
+        raise EvidenceError(f"{path} is a Parquet file without settings: it was not written by this project")
+    try:
+        fields: dict[str, Any] = json.loads(note)
+        given = fields["schema"], fields["experiment"], fields["settings"]
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise EvidenceError(f"{path} has settings that this project did not write ({error!r})") from error
+    if given[0] != SCHEMA:
+        raise EvidenceError(f"{path} has evidence schema {given[0]}; this version reads {SCHEMA}")
+    if not isinstance(given[1], str) or not isinstance(given[2], dict):
+        raise EvidenceError(f"{path} has settings that are no object, or an experiment that is no name")
+    return fields
 
 
 def merge(shards: Sequence[Evidence]) -> Evidence:

@@ -3,27 +3,24 @@
 A shard's address is a hash of everything its numbers depend on: the subject's weights and tokenizer, the prompts, the
 settings, the dtype, the versions of the numerical libraries, and the source files of `rebinding` that the experiment
 imports. Whatever changes, the address changes, and nothing stale can be read. What stays is exact: a shard is moved
-into place whole, and its checksum beside it tells a damaged one, which is computed again.
+into place whole, and what is damaged, or lies at another's address, is computed again (`rebinding.evidence.shards`).
 """
 
 from __future__ import annotations
 
-import hashlib
 import importlib.metadata
 import os
-import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from filelock import FileLock
-
 from rebinding.evidence import Evidence
 from rebinding.evidence.activations import Activations
 from rebinding.evidence.notes import Note
 from rebinding.evidence.request import digest
+from rebinding.evidence.shards import beside, check, plain, taking_turns, write
 from rebinding.evidence.sources import code_hash
 
 Content = TypeVar("Content", Evidence, Activations, Note)
@@ -70,41 +67,49 @@ class Store:
 
     def holds(self, kind: type[Content], experiment: str, key: str) -> bool:
         """Whether the shard is there, undamaged."""
-        path = self.path(kind, experiment, key)
-        return path.is_file() and _checksum(path) == _noted(path)
+        try:
+            check(self.path(kind, experiment, key), _address(experiment, key), kind.address)
+        except Exception:
+            return False
+        return True
 
     def get(self, kind: type[Content], experiment: str, key: str) -> Content | None:
         """The shard, or None if it is missing; also None, with a warning, if it is damaged."""
         path = self.path(kind, experiment, key)
-        if not path.is_file():
+        if not os.path.lexists(path):
             return None
-        if _checksum(path) != _noted(path):
-            warnings.warn(f"{path} is damaged (its checksum differs) and is computed again", StoreWarning, stacklevel=2)
+        try:
+            check(path, _address(experiment, key), kind.address)
+            return kind.load(path)
+        except Exception as error:  # whatever a reader says of a file that nobody here wrote
+            why = f"{path} is damaged ({error}) and is computed again"
+            warnings.warn(why, StoreWarning, stacklevel=2)
             return None
-        return kind.load(path)
 
     def put(self, experiment: str, key: str, content: Content) -> None:
-        """Write a shard. It appears whole or not at all; the checksum follows, and a shard without one is not used."""
-        path = self.path(type(content), experiment, key)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _replace(path, content.save)
-        checksum = _checksum(path)
-        _replace(_beside(path), lambda there: _write(there, checksum))
+        """Write a shard, in place of what may lie there."""
+        write(self.path(type(content), experiment, key), content, _address(experiment, key))
 
     def remember(self, kind: type[Content], experiment: str, key: str, compute: Callable[[], Content]) -> Content:
-        """The shard if it is there, else what `compute` gives, kept. Whoever comes second waits and then reads."""
-        path = self.path(kind, experiment, key)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(path.with_suffix(".lock")):
+        """The shard if it is there, else what `compute` gives, kept. Whoever comes second waits and then reads.
+
+        What cannot be kept, on a full disk or in a store that is read-only, is used all the same, with a warning.
+        """
+        with taking_turns(self.path(kind, experiment, key)):
             found = self.get(kind, experiment, key)
-            if found is None:
-                found = compute()
+            if found is not None:
+                return found
+            found = compute()
+            try:
                 self.put(experiment, key, found)
+            except OSError as error:
+                why = f"evidence cannot be kept in {self.root} ({error.strerror or error}); it is used, and lost after"
+                warnings.warn(why, StoreWarning, stacklevel=2)
             return found
 
     def entries(self) -> Iterator[Entry]:
         """Every shard, by experiment and key."""
-        for path in sorted(path for kind in KINDS for path in self.root.glob(f"*/*{kind.SUFFIX}")):
+        for path in sorted(path for kind in KINDS for path in self.root.glob(f"*/*{kind.SUFFIX}") if plain(path)):
             about = path.stat()
             yield Entry(path.parent.name, path.stem, path, about.st_size, about.st_mtime)
 
@@ -112,9 +117,9 @@ class Store:
         """Remove the shards of one experiment, or all; returns how many. Nothing else in the folder is touched."""
         gone = [entry for entry in self.entries() if experiment in (None, entry.experiment)]
         for entry in gone:
-            with FileLock(entry.path.with_suffix(".lock")):
+            with taking_turns(entry.path):
                 entry.path.unlink(missing_ok=True)
-                _beside(entry.path).unlink(missing_ok=True)
+                beside(entry.path).unlink(missing_ok=True)
         return len(gone)
 
     def shelf(self, *, subject: str, dtype: str) -> Shelf:
@@ -139,34 +144,6 @@ class Shelf:
         return digest({**self.about, "content": content})
 
 
-def _beside(path: Path) -> Path:
-    return path.with_suffix(".sha256")
-
-
-def _checksum(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _noted(path: Path) -> str | None:
-    note = _beside(path)
-    return note.read_text().strip() if note.is_file() else None
-
-
-def _write(path: Path, text: str) -> None:
-    path.write_text(f"{text}\n")
-
-
-def _replace(path: Path, write: Callable[[Path], None]) -> None:
-    """Let `write` make a file elsewhere in the folder, then move it to its place in one step.
-
-    What a loss of power leaves of it is told by the checksum; nothing waits for the disk.
-    """
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
-    os.close(handle)
-    part = Path(name)
-    try:
-        write(part)
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+def _address(experiment: str, key: str) -> str:
+    """What a shard says inside of where it belongs."""
+    return f"{experiment}/{key}"

@@ -66,7 +66,7 @@ def test_what_is_built_late_is_the_model(store: Store) -> None:
 def test_other_weights_than_on_record_are_an_error(store: Store) -> None:
     load_remembered(NAME, store, dtype="float32")
     (entry,) = [one for one in store.entries() if one.experiment == SUBJECTS]
-    known = json.loads(entry.path.read_text())
+    known = json.loads(remembered.Note.load(entry.path).text)
     store.put(SUBJECTS, entry.key, remembered.Note(json.dumps(known | {"fingerprint": "0" * 64})))
     late = load_remembered(NAME, store, dtype="float32")
     with pytest.raises(ChangedSubject, match="other weights"):

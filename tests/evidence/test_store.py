@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+import torch
 
 from rebinding.evidence import Evidence
+from rebinding.evidence.activations import Activations
+from rebinding.evidence.notes import Note
 from rebinding.evidence.store import Store, StoreWarning, default_root
 
 
@@ -35,12 +38,13 @@ def test_nothing_else_lies_about(store: Store) -> None:
     assert sorted(path.name for path in (store.root / "toy").iterdir()) == ["key.parquet", "key.sha256"]
 
 
+@pytest.mark.parametrize("flipped", [0x01, 0x80], ids=["another letter", "no text any more"])
 @pytest.mark.parametrize("part", ["key.parquet", "key.sha256"])
-def test_one_flipped_byte_is_noticed_and_computed_again(store: Store, part: str) -> None:
+def test_one_flipped_byte_is_noticed_and_computed_again(store: Store, part: str, flipped: int) -> None:
     store.put("toy", "key", shard())
     path = store.root / "toy" / part
     content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
+    content[len(content) // 2] ^= flipped
     path.write_bytes(content)
     assert not store.holds(Evidence, "toy", "key")
     with pytest.warns(StoreWarning, match="damaged"):
@@ -56,6 +60,47 @@ def test_a_shard_without_its_checksum_is_not_trusted(store: Store) -> None:
     assert not store.holds(Evidence, "toy", "key")
     with pytest.warns(StoreWarning):
         assert store.get(Evidence, "toy", "key") is None
+
+
+CONTENTS: dict[str, tuple[Evidence | Activations | Note, Evidence | Activations | Note]] = {
+    "evidence": (shard(1.0), shard(9.0)),
+    "activations": (Activations({"a": torch.ones(2)}), Activations({"a": torch.zeros(2)})),
+    "notes": (Note("mine"), Note("theirs")),
+}
+
+
+@pytest.mark.parametrize("kind", CONTENTS)
+def test_a_shard_that_came_with_its_checksum_is_not_taken_for_the_right_one(store: Store, kind: str) -> None:
+    """It says inside where it belongs; so nobody reads one piece of evidence for another."""
+    right, other = CONTENTS[kind]
+    store.put("toy", "key", right)
+    store.put("toy", "other", other)
+    place, strange = (store.path(type(right), "toy", key) for key in ("key", "other"))
+    for here, there in ((place, strange), (place.with_suffix(".sha256"), strange.with_suffix(".sha256"))):
+        here.write_bytes(there.read_bytes())
+    assert not store.holds(type(right), "toy", "key")
+    with pytest.warns(StoreWarning, match="says that it is 'toy/other'"):
+        assert store.get(type(right), "toy", "key") is None
+    with pytest.warns(StoreWarning) as told:
+        store.remember(type(right), "toy", "key", lambda: right)
+    assert len(told) == 1
+    assert store.holds(type(right), "toy", "key")
+
+
+@pytest.mark.parametrize("kind", CONTENTS)
+def test_content_survives_a_journey_with_its_address(store: Store, kind: str) -> None:
+    for content in CONTENTS[kind]:
+        store.put("toy", "key", content)
+        again = store.get(type(content), "toy", "key")
+        assert type(again) is type(content)
+        if isinstance(again, Evidence) and isinstance(content, Evidence):
+            pd.testing.assert_frame_equal(again.rows, content.rows)
+            assert (again.experiment, again.settings) == (content.experiment, content.settings)
+        elif isinstance(again, Activations) and isinstance(content, Activations):
+            assert again.tensors.keys() == content.tensors.keys()
+            assert all(torch.equal(again.tensors[name], content.tensors[name]) for name in again.tensors)
+        else:
+            assert again == content
 
 
 def test_a_failed_write_leaves_the_old_shard(store: Store) -> None:
