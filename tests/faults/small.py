@@ -1,0 +1,76 @@
+"""A small run on a planted model, with every kind of shard: what is damaged, killed and finished in these tests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from torch import Tensor, equal
+
+from rebinding.evidence import Evidence, Request
+from rebinding.evidence.store import Store
+from rebinding.experiments.binding.request import Shifts
+from rebinding.experiments.roles.summary import of_group
+from rebinding.paper.circuit import Circuit
+from rebinding.planted import build, parse
+from rebinding.study import binding, circuit, roles
+from rebinding.study.bench import Bench
+from rebinding.study.plants import declared
+from rebinding.subjects import Subject, load
+from rebinding.verdicts import Verdict, effect
+
+NAME = "planted:pointer"
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a run comes to."""
+
+    evidence: Mapping[str, Evidence]
+    tensors: Mapping[str, Tensor]
+    plant: Mapping[str, float]
+    verdict: Verdict
+
+    def same(self, other: Found) -> bool:
+        """To the bit: what is computed again is the very same computation, and what is read was written by one."""
+        if (self.evidence.keys(), self.plant, self.verdict) != (other.evidence.keys(), other.plant, other.verdict):
+            return False
+        pairs = [(self.evidence[name], other.evidence[name]) for name in self.evidence]
+        tensors = [(self.tensors[name], other.tensors[name]) for name in self.tensors]
+        return all(a.settings == b.settings and a.rows.equals(b.rows) for a, b in pairs) and all(
+            equal(a, b) for a, b in tensors
+        )
+
+
+@cache
+def subject() -> Subject:
+    """The model, loaded once."""
+    return load(NAME)
+
+
+@cache
+def plan() -> tuple[Bench, tuple[*tuple[Request, ...], Shifts]]:
+    """A bench that keeps nothing, and what is asked of it."""
+    bench = Bench(subject())
+    drawn, heads = bench.design("published"), Circuit(build("pointer").circuit)
+    return bench, (
+        roles.interchanged(bench, heads, drawn, "pointer", 4),
+        circuit.ability(bench, drawn, 4),
+        circuit.link(circuit.noise_pairs(bench, 2), circuit.STAGES["B"], heads.group("A")),
+        binding.shifted(bench, heads, "published", "isolated", n=2, directions=2),
+    )
+
+
+def run(root: Path) -> Found:
+    """Ask a new bench on the store there, which has nothing in memory but the prompts and the model."""
+    told, requests = plan()
+    store = Store(root)
+    bench = Bench(subject(), store.shelf(subject=subject().fingerprint, dtype="float32"), sets=told.sets)
+    bench.__dict__["surgeon"] = told.surgeon
+    found = {one.label: bench.measured(one) for one in requests}
+    tensors = bench.averaged(requests[-1].directions)
+    plant = declared(parse("pointer"), store)
+    changes = of_group(found[requests[0].label], "B", "pointed_object")
+    return Found(found, tensors, dict(plant.printed), effect(changes, margin=0.2))
