@@ -15,32 +15,16 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from random import Random
 from typing import Any, TypeAlias
 
-import pandas as pd
-
 from rebinding.evidence import Evidence
-from rebinding.evidence.blocks import Tick, in_blocks
-from rebinding.evidence.store import Store
 from tests.faults.stores import content
+from tests.faults.toy import blocks
 
 Run: TypeAlias = Callable[[Path], object]
-BLOCKS = 40
-
-
-def blocks(root: Path, count: int = BLOCKS) -> Evidence:
-    """Shards that cost nothing to compute."""
-
-    def compute(part: Sequence[int], tick: Tick) -> Evidence:
-        return Evidence("toy", pd.DataFrame({"item": part, "root": [item**0.5 for item in part]}), {})
-
-    shelf = Store(root).shelf(subject="toy", dtype="float32")
-    return in_blocks(
-        range(count), compute, experiment="toy", size=1, cost=lambda item: 1, content=str, shelf=shelf, progress=False
-    )
 
 
 def two(root: Path) -> Evidence:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.faults.killed import BLOCKS
+from tests.faults.toy import BLOCKS
 
 ROOT = Path(__file__).parents[2]
 
