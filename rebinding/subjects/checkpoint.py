@@ -28,6 +28,7 @@ def locate(origin: Origin) -> Path:
         check_description(folder)
         folder = fetch(origin.target, origin.revision, [*DESCRIPTION, *weight_files(folder)])
     check_weights(folder)
+    check_architecture(folder)
     return folder
 
 
@@ -56,7 +57,7 @@ def open_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
     """The fast tokenizer of a folder."""
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, use_fast=True, trust_remote_code=False, local_files_only=True)
-    except (ValueError, OSError, KeyError, ImportError) as error:
+    except Exception as error:  # transformers and tokenizers raise anything on files that nobody wrote for them
         raise MissingTokenizer(f"the tokenizer in {folder} cannot be opened ({error}): save it there again") from error
     if not isinstance(tokenizer, PreTrainedTokenizerFast):
         raise slow_tokenizer(folder)
@@ -66,7 +67,6 @@ def open_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
 @discreet()
 def open_model(folder: Path, *, dtype: Dtype, device: Device) -> PreTrainedModel:
     """The causal language model of a folder on the library's eager attention, exactly as stored."""
-    check_architecture(folder)
     read: Any = AutoModelForCausalLM.from_pretrained  # typed as if it never returned its report
     try:
         model, report = read(
@@ -82,13 +82,18 @@ def open_model(folder: Path, *, dtype: Dtype, device: Device) -> PreTrainedModel
     except RuntimeError as error:
         if "out of memory" in str(error):
             raise DoesNotFit(f"{folder} does not fit into memory in {dtype}: {_room()}") from error
-        raise DamagedWeights(
-            f"the weights in {folder} do not fit its config.json ({error}): fetch both again"
-        ) from error
+        raise _unfit(folder, error) from error
+    except Exception as error:  # a configuration that no model can be built from: a head of no size, a name of nothing
+        raise _unfit(folder, error) from error
     _check_report(folder, model, report)
     _check_placement(folder, model, dtype)
     loaded: PreTrainedModel = model.eval().requires_grad_(False)
     return loaded
+
+
+def _unfit(folder: Path, error: Exception) -> DamagedWeights:
+    why = f"{type(error).__name__}: {error!s:.500}"
+    return DamagedWeights(f"the weights in {folder} do not fit its config.json ({why}): fetch both again")
 
 
 @discreet()
@@ -96,7 +101,7 @@ def check_architecture(folder: Path) -> None:
     """Refuse what transformers does not know as a causal language model."""
     try:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
-    except (ValueError, KeyError) as error:
+    except Exception as error:  # validators of several libraries, each with errors of its own
         raise UnsupportedArchitecture(f"transformers cannot read {folder / 'config.json'}: {error}") from error
     if type(config) not in AutoModelForCausalLM._model_mapping:
         raise UnsupportedArchitecture(

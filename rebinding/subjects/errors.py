@@ -31,6 +31,10 @@ class CustomCode(SubjectError):
     """A model that brings its own Python code."""
 
 
+class AdapterBeside(SubjectError):
+    """A model with an adapter that some installations would add to it and others would not."""
+
+
 class QuantisedModel(SubjectError):
     """A model whose weights are stored in fewer bits than it computes with."""
 

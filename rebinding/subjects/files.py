@@ -8,7 +8,9 @@ from typing import Any
 
 from safetensors import SafetensorError, safe_open
 
+from rebinding.subjects.claimed import check_layers, files_of_index
 from rebinding.subjects.errors import (
+    AdapterBeside,
     CustomCode,
     DamagedWeights,
     MissingTokenizer,
@@ -21,6 +23,8 @@ from rebinding.subjects.errors import (
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
+MOST = 100_000_000
+"""Bytes of a JSON file that are read; the largest tokenizers have a third of that."""
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 
 
@@ -37,10 +41,16 @@ def check_description(folder: Path) -> None:
                 "copy of the folder and pass the copy; otherwise this model cannot be studied."
             )
     if config.get("quantization_config"):
-        method = config["quantization_config"].get("quant_method", "quantised")
+        told = config["quantization_config"]
+        method = told.get("quant_method", "quantised") if isinstance(told, dict) else "quantised"
         raise QuantisedModel(
             f"{folder} holds {method} weights: edits are checked against exact arithmetic, so pass the checkpoint "
             "that it was made from, with dtype='bfloat16' if memory is short"
+        )
+    if (folder / "adapter_config.json").exists():
+        raise AdapterBeside(
+            f"{folder} holds an adapter beside a model: transformers would add it where peft is installed, and only "
+            "there. Merge it (merge_and_unload), save the whole with save_pretrained, and pass that folder."
         )
     _check_tokenizer(folder)
 
@@ -66,12 +76,12 @@ def slow_tokenizer(folder: Path) -> SlowTokenizer:
 def weight_files(folder: Path) -> list[str]:
     """The names of a model's safetensors files, by its index if it has one."""
     if (folder / INDEX).is_file():
-        return sorted(set(_read(folder / INDEX)["weight_map"].values()))
+        return files_of_index(folder / INDEX, _read(folder / INDEX))
     return [SINGLE]
 
 
 def check_weights(folder: Path) -> None:
-    """Refuse weights that are absent, pickled or cut short. Reads the files' headers, not the tensors."""
+    """Refuse weights that are absent, pickled, cut short or of other layers. Reads headers, not tensors."""
     missing = [name for name in weight_files(folder) if not (folder / name).is_file()]
     if missing and any(path for pattern in PICKLES for path in folder.glob(pattern)):
         raise PickledWeights(
@@ -80,22 +90,27 @@ def check_weights(folder: Path) -> None:
         )
     if missing:
         raise MissingWeights(f"{folder} lacks {', '.join(missing)}: fetch the model again, completely")
+    tensors: list[str] = []
     for name in weight_files(folder):
         try:
-            with safe_open(folder / name, framework="pt"):
-                pass
+            with safe_open(folder / name, framework="pt") as file:
+                tensors += file.keys()
         except SafetensorError as error:
             size = (folder / name).stat().st_size
             raise DamagedWeights(
                 f"{folder / name} ({size} bytes) is truncated or damaged ({error}): fetch it again. A file of some "
                 "hundred bytes is a pointer that `git lfs pull` replaces."
             ) from error
+    check_layers(folder, _read(folder / "config.json"), tensors)
 
 
 def _read(path: Path) -> dict[str, Any]:
+    size = path.stat().st_size
+    if size > MOST:
+        raise NoSuchFolder(f"{path} has {size} bytes; nothing that describes a model has more than {MOST}")
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise NoSuchFolder(f"{path} is not JSON ({error}): fetch it again") from error
     if not isinstance(content, dict):
         raise NoSuchFolder(f"{path} holds no object but a {type(content).__name__}: fetch it again")

@@ -73,6 +73,8 @@ def origin(name: str, *, revision: str | None = None) -> Origin:
 def _origin(name: str) -> Origin:
     if not name:
         raise UnknownName(f"an empty name; {_what_names_are()}")
+    if not name.isprintable():
+        raise UnknownName(f"{name!a} has characters that cannot be seen and could steer a terminal; rename it")
     prefix, colon, rest = name.partition(":")
     if colon and prefix == "planted":
         return Origin("planted", rest)

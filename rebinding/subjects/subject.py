@@ -16,7 +16,7 @@ from rebinding.subjects.names import Origin, origin
 from rebinding.subjects.probe import token_device
 from rebinding.subjects.selfcheck import check_subject
 from rebinding.surgery import Anatomy, Surgeon, TorchSurgeon
-from rebinding.world.chat import FORMS, Form, PromptError, form_of
+from rebinding.world.chat import FORMS, Form, PromptError, form_of, wrapping
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerFast
@@ -131,6 +131,8 @@ def form_for(name: str, found: Origin, tokenizer: PreTrainedTokenizerFast) -> Fo
     if found.alias is not None and found.kind != "shape":
         return found.alias.form
     try:
-        return form_of(tokenizer)
+        form = form_of(tokenizer)
+        wrapping(form, tokenizer)  # a template that is of no use, or does not end, is refused before the weights
+        return form
     except PromptError as error:
         raise NoChatForm(f"{name}: {error}") from error

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
+from rebinding.world.bounded import Failed, Unbounded, bounded
 from rebinding.world.text import PREFILL, Rendered
 
 Form: TypeAlias = Literal["raw", "gemma", "llama3", "template"]
@@ -25,6 +26,10 @@ PINNED_DAY = f"{{% macro strftime_now(format) -%}}{DATE}{{%- endmacro %}}"
 
 class PromptError(ValueError):
     """A prompt that cannot be written or tokenised as the experiments need it."""
+
+
+class EndlessTemplate(PromptError):
+    """A chat template that does not come to an end in reasonable time and memory."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +106,8 @@ def _from_template(tokenizer: Any) -> Wrapping:
     turns = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": marker}]
     try:
         text = _apply(tokenizer, turns)
+    except EndlessTemplate:
+        raise
     except PromptError:
         text = ""
     if SYSTEM not in text:
@@ -108,7 +115,7 @@ def _from_template(tokenizer: Any) -> Wrapping:
     if text.count(marker) != 1 or SYSTEM not in text:
         raise PromptError(
             "the chat template does not show system and user text exactly once and unchanged; pass form='raw'."
-            f" It gives:\n{text}"
+            f" It gives:\n{text[:1000]}"
         )
     prefix, suffix = text.split(marker)
     if not suffix.endswith(PREFILL):
@@ -120,20 +127,25 @@ def _from_template(tokenizer: Any) -> Wrapping:
 
 
 def _apply(tokenizer: Any, turns: list[dict[str, str]]) -> str:
-    from jinja2 import TemplateError
-
     turns = [*turns, {"role": "assistant", "content": PREFILL}]
-    try:
-        text = tokenizer.apply_chat_template(
-            turns,
-            chat_template=f"{PINNED_DAY}{tokenizer.get_chat_template()}",
-            tokenize=False,
-            continue_final_message=True,
-            date_string=DATE,
+
+    def render() -> str:
+        return str(
+            tokenizer.apply_chat_template(
+                turns,
+                chat_template=f"{PINNED_DAY}{tokenizer.get_chat_template()}",
+                tokenize=False,
+                continue_final_message=True,
+                date_string=DATE,
+            )
         )
-    except (TemplateError, TypeError, ValueError) as error:
+
+    try:
+        return bounded(render)
+    except Unbounded as error:
+        raise EndlessTemplate(f"the chat template was stopped: {error}; pass form='raw'") from error
+    except Failed as error:
         raise PromptError(
             f"the chat template refuses a conversation that ends with the prefilled {PREFILL!r} ({error});"
             " pass form='raw', or a template that continues the final message"
         ) from error
-    return str(text)

@@ -1,0 +1,68 @@
+"""Run by tests: folders of models that mean harm, each loaded in a fork of its own with little time and memory.
+
+    python -m tests.faults.refused FOLDER
+
+The outcome of each is printed as JSON. Whatever runs code of the folder leaves a file, whose path is in `CANARY`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shutil
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from rebinding.subjects import load
+from rebinding.world.bounded import limit
+from tests.faults.subjects import SUBJECTS, specimen
+
+SECONDS = 20
+
+
+def outcome(folder: Path) -> dict[str, Any]:
+    """What becomes of loading a folder, and of putting a prompt into its chat."""
+    begun = time.process_time()
+    try:
+        load(str(folder)).encoder()
+        found = {"error": None, "says": ""}
+    except Exception as error:
+        found = {"error": type(error).__name__, "module": type(error).__module__, "says": str(error)}
+    return {**found, "seconds": time.process_time() - begun}
+
+
+def apart(folder: Path) -> dict[str, Any]:
+    """The same in a process that the kernel ends where it takes too much."""
+    out, into = os.pipe()
+    child = os.fork()
+    if child == 0:
+        limit(SECONDS)
+        with os.fdopen(into, "w") as file:
+            json.dump(outcome(folder), file)
+        os._exit(0)
+    os.close(into)
+    with os.fdopen(out) as file:
+        told = file.read()
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    return {"code": code, "error": "", "says": "", "seconds": SECONDS, **(json.loads(told) if told else {})}
+
+
+def main(root: Path) -> None:
+    whole, canary = specimen(root / "whole"), root / "canary"
+    found = {"as it is": apart(whole)}
+    for name, subject in SUBJECTS.items():
+        folder = root / "model"
+        shutil.copytree(whole, folder)
+        subject.harm(folder, canary)
+        found[name] = {**apart(folder), "ran": canary.exists()}
+        shutil.rmtree(folder)
+        canary.unlink(missing_ok=True)
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    main(Path(sys.argv[1]))
