@@ -20,16 +20,14 @@ import pyarrow.parquet as pq
 
 from rebinding.evidence import Evidence, Kind
 from rebinding.evidence.request import Facet
+from rebinding.evidence.tables import read_table
 from rebinding.experiments.circuit.kinds import PRUNING
+from rebinding.report.checked import AGAIN, ReportError, parsed
 from rebinding.verdicts.judgement import SCHEMA, Judgement
 
 CLAIMS, TABLE, SAMPLES, EVIDENCE = "claims.json", "claims.csv", "samples.parquet", "evidence"
 LONGEST = 120
 """Characters of a file name that are taken from the names of model and evidence."""
-
-
-class ReportError(ValueError):
-    """A folder that no page can be made from."""
 
 
 def evidence_file(model: str, name: str) -> str:
@@ -123,8 +121,13 @@ def write(
     }
     (folder / CLAIMS).write_text(json.dumps(content, indent=1, allow_nan=False, ensure_ascii=False) + "\n", "utf-8")
     table = [one | {"evidence": "; ".join(one["evidence"])} for one in content["claims"]]
-    pd.DataFrame(table).to_csv(folder / TABLE, index=False)
+    pd.DataFrame(table).map(_text).to_csv(folder / TABLE, index=False)
     pq.write_table(pa.Table.from_pandas(samples(claims), preserve_index=False), folder / SAMPLES)
+
+
+def _text(value: Any) -> Any:
+    """A cell as a spreadsheet may show it: what would be a formula there gets an apostrophe, which makes it a text."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(tuple("=+-@\t\r\n")) else value
 
 
 def samples(claims: Sequence[Judgement]) -> pd.DataFrame:
@@ -135,19 +138,13 @@ def samples(claims: Sequence[Judgement]) -> pd.DataFrame:
 
 
 def read(folder: Path) -> Run:
-    """What `write` wrote, refusing a folder that is not one or lacks evidence."""
+    """What `write` wrote, refusing a folder that is not one, lacks evidence, or leads elsewhere."""
     path = folder / CLAIMS
     if not path.is_file():
         raise ReportError(
             f"{folder} holds no {CLAIMS}: give a folder that was made with `pytest claims --report {folder}`"
         )
-    try:
-        content = json.loads(path.read_text("utf-8"))
-    except ValueError as error:
-        raise ReportError(f"{path} is not JSON ({error}); make it again with `pytest claims --report`") from None
-    if not isinstance(content, dict) or content.get("schema") != SCHEMA:
-        given = content.get("schema") if isinstance(content, dict) else None
-        raise ReportError(f"{path} has schema {given}; this version reads {SCHEMA}: run the claims again")
+    content = parsed(path)
     models = tuple(Model(number, about, folder) for number, about in enumerate(_models(content)))
     _complete(folder, models)
     try:
@@ -173,6 +170,14 @@ def _complete(folder: Path, models: Sequence[Model]) -> None:
             f"{folder} lacks {len(missing)} of its {len(wanted)} files of evidence, such as {EVIDENCE}/{missing[0]};"
             f" copy the folder {EVIDENCE} as a whole, or make the report again with `pytest claims --report {folder}`"
         )
+    _inside(folder, wanted)
+
+
+def _inside(folder: Path, paths: Sequence[Path]) -> None:
+    """Nothing is read through a link that leads out of the folder."""
+    out = [path for path in paths if not path.resolve().is_relative_to(folder.resolve())]
+    if out:
+        raise ReportError(f"{out[0]} leads out of {folder}: a report's files lie in its folder; copy them there")
 
 
 def _with_samples(folder: Path, claims: Sequence[Judgement]) -> Iterator[Judgement]:
@@ -181,8 +186,11 @@ def _with_samples(folder: Path, claims: Sequence[Judgement]) -> Iterator[Judgeme
     if not path.is_file():
         yield from claims
         return
-    by_claim = {
-        name: tuple(rows["value"]) for name, rows in pq.read_table(path).to_pandas().groupby(["claim", "model"])
-    }
+    _inside(folder, [path])
+    try:
+        rows = read_table(path).to_pandas().astype({"value": "float64"})
+        by_claim = {name: tuple(found["value"]) for name, found in rows.groupby(["claim", "model"])}
+    except (pa.ArrowException, ValueError, KeyError, OSError) as error:
+        raise ReportError(f"{path} holds no samples ({error}); {AGAIN}") from error
     for one in claims:
         yield replace(one, sample=by_claim.get((one.id, one.model), ()))

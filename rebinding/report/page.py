@@ -54,9 +54,14 @@ class Card:
 
 
 def render(folder: Path, store: Store | None = None) -> Path:
-    """Write the page of a report's folder, and say where it is; figures that the store holds are not drawn again."""
-    path = folder / PAGE
-    path.write_text(html(read(folder), store), encoding="utf-8", newline="\n")
+    """Write the page of a report's folder, and say where it is; figures that the store holds are not drawn again.
+
+    A link in the page's place is replaced: what it leads to is not ours.
+    """
+    path, content = folder / PAGE, html(read(folder), store)
+    if path.is_symlink():
+        path.unlink()
+    path.write_text(content, encoding="utf-8", newline="\n")
     return path
 
 

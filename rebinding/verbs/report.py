@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from rebinding.report.checked import ReportError
 from rebinding.report.page import render
 
 
@@ -13,5 +14,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    print(render(options.folder))
+    try:
+        print(render(options.folder))
+    except (ReportError, OSError):
+        raise
+    except Exception as error:  # a stranger's folder may hold any table: other columns, layers that there are not
+        raise ReportError(
+            f"no page can be made of the evidence in {options.folder} ({type(error).__name__}: {error}): it is not as"
+            " this version writes it; make it again with `pytest claims --report`"
+        ) from error
     return 0

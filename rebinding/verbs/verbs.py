@@ -13,6 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from rebinding.verbs.terminal import readable
+
 
 @dataclass(frozen=True)
 class Verb:
@@ -47,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return int(module.run(options))
     except ValueError as error:
-        print(f"{parser.prog}: {error}", file=sys.stderr)
+        print(readable(f"{parser.prog}: {error}"), file=sys.stderr)
         return 2
 
 

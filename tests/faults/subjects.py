@@ -178,8 +178,8 @@ SUBJECTS: Mapping[str, Subject] = {
     "code of its own": Subject(code("config.json", "AutoModelForCausalLM"), "CustomCode", "never run here"),
     "tokenizer of its own": Subject(code("tokenizer_config.json", "AutoTokenizer"), "CustomCode", "never run here"),
     "token below nothing": Subject(added(-5, "<x>"), "MissingTokenizer", "-5"),
-    "template without end": Subject(template(FOR_EVER), "NoChatForm", "was stopped: it took more than"),
-    "template that doubles": Subject(template(DOUBLED), "NoChatForm", "was stopped: it took more than"),
+    "template without end": Subject(template(FOR_EVER), "NoChatForm", "was stopped"),
+    "template that doubles": Subject(template(DOUBLED), "NoChatForm", "was stopped"),
     "template of ten billion letters": Subject(template("{{ 'a' * 10**10 }}"), "NoChatForm", "was stopped"),
     "template of two megabytes": Subject(template("{{ 'a' * 2000000 }}"), "NoChatForm", "longer than 1 MB"),
     "template that calculates": Subject(
