@@ -1,8 +1,9 @@
 """Run by tests: folders of models that mean harm, each loaded in a fork of its own with little time and memory.
 
-    python -m tests.faults.refused FOLDER
+    python -m tests.faults.refused FOLDER [NAME ...]
 
-The outcome of each is printed as JSON. Whatever runs code of the folder leaves a file, whose path is in `CANARY`.
+All of them, or those named. The outcome of each is printed as JSON. Whatever runs code of the folder leaves a file, the
+canary.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import resource
 import shutil
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,13 +52,13 @@ def apart(folder: Path) -> dict[str, Any]:
     return {"code": code, "error": "", "says": "", "seconds": SECONDS, **(json.loads(told) if told else {})}
 
 
-def main(root: Path) -> None:
+def main(root: Path, names: Sequence[str]) -> None:
     whole, canary = specimen(root / "whole"), root / "canary"
     found = {"as it is": apart(whole)}
-    for name, subject in SUBJECTS.items():
+    for name in names or SUBJECTS:
         folder = root / "model"
         shutil.copytree(whole, folder)
-        subject.harm(folder, canary)
+        SUBJECTS[name].harm(folder, canary)
         found[name] = {**apart(folder), "ran": canary.exists()}
         shutil.rmtree(folder)
         canary.unlink(missing_ok=True)
@@ -65,4 +67,4 @@ def main(root: Path) -> None:
 
 if __name__ == "__main__":
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), sys.argv[2:])
