@@ -14,8 +14,10 @@ import time
 import warnings
 from collections.abc import Callable
 
-SECONDS = 5.0
-"""What a template takes at the most; ordinary ones take milliseconds."""
+SECONDS = 5
+"""Of the processor, that a template takes at the most; ordinary ones take milliseconds."""
+PATIENCE = 60.0
+"""Seconds by the clock, on a machine with other things to do."""
 MEMORY = 1 << 30
 """Bytes that it may take beside those that this process has."""
 LONGEST = 1 << 20
@@ -31,7 +33,7 @@ class Failed(ValueError):
     """Text that could not be made; the message is that of the error."""
 
 
-def bounded(make: Callable[[], str], seconds: float = SECONDS) -> str:
+def bounded(make: Callable[[], str]) -> str:
     """What `make` gives; nothing else that it does, to variables or modules, is seen here."""
     if not hasattr(os, "fork"):
         return make()
@@ -40,10 +42,10 @@ def bounded(make: Callable[[], str], seconds: float = SECONDS) -> str:
         warnings.simplefilter("ignore", DeprecationWarning)  # forks of threads: this one runs Python alone, and ends
         child = os.fork()
     if child == 0:
-        _be_child(make, into, seconds)
+        _be_child(make, into)
     os.close(into)
     try:
-        told = _read(out, seconds)
+        told = _read(out)
     finally:
         os.close(out)
         os.kill(child, signal.SIGKILL)
@@ -51,14 +53,14 @@ def bounded(make: Callable[[], str], seconds: float = SECONDS) -> str:
     if told[:1] == FAILED:
         raise Failed(told[1:].decode())
     if told[:1] != DONE:
-        raise Unbounded(f"it took more than {seconds:g} s, more than {MEMORY >> 20} MB, or ended the process")
+        raise Unbounded(f"it took more than {SECONDS} s, more than {MEMORY >> 20} MB, or ended the process")
     return told[1:].decode()
 
 
-def _be_child(make: Callable[[], str], into: int, seconds: float) -> None:
+def _be_child(make: Callable[[], str], into: int) -> None:
     """Make the text, write it, and be gone: nothing that belongs to the parent may be tidied up."""
     try:
-        limit(seconds)
+        limit(SECONDS)
         try:
             told = DONE + make().encode()
         except MemoryError:
@@ -71,21 +73,24 @@ def _be_child(make: Callable[[], str], into: int, seconds: float) -> None:
         os._exit(0)
 
 
-def limit(seconds: float) -> None:
-    """The kernel's own limits, where it has them: an orphan ends too."""
+def limit(seconds: int) -> None:
+    """Let the kernel end this process when it takes too much, and refuse it more memory than that."""
     import resource
 
-    with open("/proc/self/statm") if os.path.exists("/proc/self/statm") else open(os.devnull) as file:
-        pages = file.read().split()
-    _, most = resource.getrlimit(resource.RLIMIT_AS)
-    if pages:
-        resource.setrlimit(resource.RLIMIT_AS, (int(pages[0]) * resource.getpagesize() + MEMORY, most))
-    resource.setrlimit(resource.RLIMIT_CPU, (int(seconds) + 1, int(seconds) + 2))
+    def at_most(what: int, amount: int) -> None:
+        most = resource.getrlimit(what)[1]
+        resource.setrlimit(what, (amount if most == resource.RLIM_INFINITY else min(amount, most), most))
+
+    at_most(resource.RLIMIT_CPU, seconds)
+    if os.path.exists("/proc/self/statm"):
+        with open("/proc/self/statm") as file:
+            pages = int(file.read().split()[0])
+        at_most(resource.RLIMIT_AS, pages * resource.getpagesize() + MEMORY)
 
 
-def _read(out: int, seconds: float) -> bytes:
+def _read(out: int) -> bytes:
     """What the child writes until it ends; nothing, if it does not end in time."""
-    until, found = time.monotonic() + seconds, b""
+    until, found = time.monotonic() + PATIENCE, b""
     while select.select([out], [], [], max(0.0, until - time.monotonic()))[0]:
         piece = os.read(out, 1 << 16)
         if not piece:
