@@ -155,7 +155,7 @@ def norms_hold(model: PreTrainedModel, anatomy: Anatomy, seen: Watched, allowanc
     if anatomy.norms == "unknown":
         return False
     for number, layer in enumerate(anatomy.layer_modules(model)):
-        resid = seen.modules[number, "resid"]
+        resid = seen.modules[number, "resid"].to(seen.modules[number, "read"].device)  # the layer may be on another one
         try:
             with raised(layer):
                 entering = anatomy.attention_input(layer, resid)

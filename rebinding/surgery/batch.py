@@ -10,7 +10,8 @@ from torch import Tensor
 
 from rebinding.surgery.plan import Plan, touched
 from rebinding.surgery.recording import Recording, gather, lines
-from rebinding.surgery.sites import Edit, Read, Scope, Site
+from rebinding.surgery.sites import Edit, Read, Scope, Site, SurgeryError
+from rebinding.surgery.trips import brought
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,6 +30,11 @@ class Results:
     n_rows: int
     reads: Sequence[Read]
     tensors: dict[int, Tensor] = field(default_factory=dict)
+    conditions: list[tuple[Tensor, str]] = field(default_factory=list)
+
+    def must_hold(self, condition: Tensor, otherwise: str) -> None:
+        """Note a flag that is to be true, and what is wrong if it is not; it is looked at when the run is over."""
+        self.conditions.append((condition.reshape(1), otherwise))
 
     def put(self, number: int, rows: Tensor, values: Tensor) -> None:
         """Keep the values of some rows for one read."""
@@ -39,7 +45,10 @@ class Results:
         self.tensors[number][rows.to(values.device)] = values
 
     def ordered(self) -> list[Tensor]:
-        """One tensor per read."""
+        """One tensor per read; an error if something did not hold."""
+        for held, (_, otherwise) in zip(brought([one for one, _ in self.conditions]), self.conditions, strict=True):
+            if not held:
+                raise SurgeryError(otherwise)
         return [self.tensors[number] for number in range(len(self.reads))]
 
 

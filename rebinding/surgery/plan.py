@@ -16,6 +16,7 @@ from torch import Tensor
 from rebinding.surgery.anatomy import Anatomy
 from rebinding.surgery.recording import Recording, gather, lines
 from rebinding.surgery.sites import HEADLESS, KEYED, SITES, Attention, Edit, NothingEdited, Read, Site, SurgeryError
+from rebinding.surgery.trips import brought
 
 ORDER: dict[Site, int] = {
     "resid": 0,
@@ -172,12 +173,12 @@ def _width(anatomy: Anatomy, recording: Recording, site: Site) -> int:
 
 
 def _changes(recording: Recording, edit: Edit, source: Tensor, rows: Tensor) -> Tensor:
-    """For each touched row, whether the edit writes something else than what was recorded."""
+    """For each touched row, whether the edit writes something else than what was recorded; where the numbers are."""
     full = (rows.numel(),) + (1,) * (3 if edit.heads is not None else 2)
     value = edit.value.reshape((1,) * (len(full) - edit.value.ndim) + tuple(edit.value.shape))
     if edit.mode == "add":
         moved = (value != 0).flatten(1).any(dim=1)  # (rows or 1,)
-        return moved.expand(rows.numel()).cpu()
+        return moved.expand(rows.numel())
     if not recording.has(edit.site) or edit.site == "logits":
         return torch.ones(rows.numel(), dtype=torch.bool)
     places = Read(edit.site, edit.layer, positions=edit.positions, heads=edit.heads)
@@ -186,7 +187,7 @@ def _changes(recording: Recording, edit: Edit, source: Tensor, rows: Tensor) -> 
     differs = value.to(there) != there  # (row, [head,] position, width)
     if edit.where is not None:
         differs = differs & edit.where.to(there.device)[..., None]
-    return differs.flatten(1).any(dim=1).cpu()
+    return differs.flatten(1).any(dim=1)
 
 
 def _starts(
@@ -196,16 +197,16 @@ def _starts(
     start = torch.full((source.numel(),), NEVER)
     last = max((read.layer, ORDER[read.site]) for read in reads)
     reach = torch.stack([lines(read.positions, torch.arange(source.numel())).amax(1) for read in reads]).amax(0)
-    for edit in edits:
-        if (edit.layer, ORDER[edit.site]) > last:
-            continue
+    reaching = [edit for edit in edits if (edit.layer, ORDER[edit.site]) <= last]
+    changes = brought([_changes(recording, edit, source, touched(edit, source.numel())) for edit in reaching])
+    for edit, changed in zip(reaching, changes, strict=True):
         rows = touched(edit, source.numel())
         where = lines(edit.positions, torch.arange(rows.numel()))  # (row, position)
         seen = where.amin(1) <= reach[rows]
         if attention == "frozen":  # positions do not talk: only a read at an edited position can see the edit
             asked = torch.cat([lines(read.positions, rows) for read in reads], dim=1)  # (row, position)
             seen = (where[:, :, None] == asked[:, None, :]).flatten(1).any(dim=1)
-        works = _changes(recording, edit, source, rows) & seen
+        works = changed & seen
         start[rows] = torch.where(works, start[rows].clamp(max=edit.layer), start[rows])
     return start
 

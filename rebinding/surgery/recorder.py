@@ -104,7 +104,10 @@ def record(
     for part in others:
         beginning = Beginning(kept, common, part.shape[0]) if common else None
         parts.append(_pass(model, anatomy, part, _Recorder(wanted, held, beginning))[0])
-    return Recording(tokens, {site: _joined([part[site] for part in parts], common) for site in kept}, calls)
+    sites = {site: _joined([part[site] for part in parts], common) for site in kept}
+    for layer, keys in enumerate(sites["keys"]):  # where its layer computes: it comes from where the one below does
+        sites["resid"][layer] = sites["resid"][layer].to(keys.device)
+    return Recording(tokens, sites, calls)
 
 
 def _joined(parts: Sequence[list[Tensor]], common: int) -> list[Tensor]:

@@ -171,7 +171,7 @@ def _projections(
             hook = _output_hook(anatomy, batch, number, site, results)
             handles.append(layer.get_submodule(path).register_forward_hook(hook))
         if isolated:
-            rules.rewrite = rewritten_keys(layer, anatomy, isolated, batch.begin, call, handles)
+            rules.rewrite = rewritten_keys(layer, anatomy, isolated, batch.begin, call, handles, results)
         yield
     finally:
         for handle in handles:

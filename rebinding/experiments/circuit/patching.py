@@ -13,6 +13,7 @@ from rebinding.experiments.readout import answer_of, moved
 from rebinding.paper.circuit import Head
 from rebinding.surgery import Anatomy, Edit, Read, Recording, Site, Surgeon
 from rebinding.surgery.sites import Scope
+from rebinding.surgery.trips import brought
 
 Component: TypeAlias = Literal["q", "k", "v", "kv"]
 MESSAGES = 1 << 27
@@ -64,7 +65,8 @@ class Block:
         reads = [Read("z", layer, positions=self.sender_at[:, None], heads=heads) for layer in layers]
         clean = self.surgeon.run(self.recording, [], reads)  # (prompt, head, 1, head_dim) a layer
         found = {layer: moved(self.noise_z[layer], own)[:, :, 0] for layer, own in zip(layers, clean, strict=True)}
-        return torch.stack([found[layer][:, head] for layer, head in senders])
+        first = found[layers[0]].device  # layers may be on several
+        return torch.stack([found[layer][:, head].to(first) for layer, head in senders])
 
     def label_read(self, source: Tensor) -> Read:
         """The answer's logit, probability and lead at the readout, for rows that continue these prompts."""
@@ -183,9 +185,13 @@ def _deliver(block: Block, found: list[Port], senders: Sequence[Head], *, frozen
     unmoved = block.surgeon.run(recording, [], clean_reads)
     reads = [Read(port.site, port.layer, positions=at[source][:, None], heads=port.read_heads) for port in found]
     moved = _send(replace(block, recording=recording), senders, reads, frozen=frozen)
+    flags = [
+        (after != before[source.to(before.device)]).flatten(1).any(dim=1)
+        for before, after in zip(unmoved, moved, strict=True)
+    ]
     edits = []
-    for port, before, after in zip(found, unmoved, moved, strict=True):
-        rows = torch.nonzero((after != before[source.to(before.device)]).flatten(1).any(dim=1)).reshape(-1).cpu()
+    for port, after, flag in zip(found, moved, brought(flags), strict=True):
+        rows = torch.nonzero(flag).reshape(-1)
         if rows.numel():
             values = after[rows.to(after.device)]
             edits.append(port.write(values, rows, at[source[rows]][:, None], block.anatomy.group))

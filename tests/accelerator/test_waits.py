@@ -1,0 +1,49 @@
+"""How often a program waits for the device: a stated number a block, however many prompts are in it."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from rebinding.rehearsal.ledger import Wait
+from tests.accelerator.setup import Place, placed, requests
+
+WANTED = ("paths A", "ablation groups", "roles pointer", "binding isolated", "diagnostic")
+MOST = {
+    # flags of what moved, a trip a run; and the columns of the table
+    "paths A": 7,
+    # one table of the circuits and one of the full model
+    "ablation groups": 2,
+    # of each of five groups: patterns by layer of both prompts, and the logits; logits of both prompts before
+    "roles pointer": 23,
+    # queries and keys of three slots by layer, attention by layer before and after with the logits; the check of keys
+    "binding isolated": 19,
+    # residuals by layer; of each of two places the flags of a run, and logits
+    "diagnostic": 32,
+}
+"""Waits for a block on a Gemma 2 of seven layers, besides those of transformers' masks."""
+
+
+@pytest.fixture(scope="module")
+def place() -> Place:
+    return placed("pointer@gemma2", 1)
+
+
+def counted(waits: list[Wait]) -> Counter[str]:
+    """Waits by the function that they happen in; those of the masks, two for each of two kinds a pass, apart."""
+    return Counter(one.within[0] for one in waits if one.within[0] != "_pass")
+
+
+def test_waits_are_bounded_and_do_not_grow_with_prompts(place: Place) -> None:
+    few, many = (dict(requests(place.here, place.circuit, n)) for n in (2, 4))
+    for what in WANTED:
+        two, four = (counted(place.measured(asked[what])[1]) for asked in (few, many))
+        assert two == four, what
+        assert two.total() <= MOST[what], (what, two)
+
+
+def test_a_pass_waits_for_the_masks_alone(place: Place) -> None:
+    """Two questions for each kind of mask: Gemma 2 has two kinds, and a recording of several prompts two passes."""
+    _, waits = place.measured(dict(requests(place.here, place.circuit, 3))["ability"])
+    assert Counter(one.within[0] for one in waits)["_pass"] <= 2 * 2
