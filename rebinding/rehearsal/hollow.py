@@ -52,5 +52,7 @@ def without_masks(indices: Any) -> list[Any]:
         elif one.device.type == "cpu":
             found += one.nonzero(as_tuple=True)
         else:
-            raise NotImplementedError(f"a hollow mask of shape {tuple(one.shape)} is an index: nobody knows how many it has")
+            raise NotImplementedError(
+                f"a hollow mask of shape {tuple(one.shape)} is an index: nobody knows how many it has"
+            )
     return found

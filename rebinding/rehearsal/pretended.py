@@ -141,11 +141,7 @@ def mapped_values(function: Any, named: dict[str, Any]) -> dict[str, Any]:
 def _refuse_mixed(operation: Any, what: Known, args: Any, tensors: list[Tensor]) -> None:
     """Numbers without dimensions may come from the CPU, and indices into what is on a device; nothing else may."""
     free = {id(one) for one in leaves(args[1])} if what.indexed and isinstance(args[0], Pretended) else set()
-    named = [
-        one
-        for one in tensors
-        if isinstance(one, Pretended) or (one.ndim and id(one) not in free)
-    ]
+    named = [one for one in tensors if isinstance(one, Pretended) or (one.ndim and id(one) not in free)]
     places = {one.device for one in named}
     if len(places) > 1:
         shapes = ", ".join(f"{tuple(one.shape)} on {one.device}" for one in named)

@@ -32,23 +32,26 @@ def _row_bytes(model: PreTrainedModel, anatomy: Anatomy, *, window: int, keys: i
     return max(layer + patterns, logits * anatomy.vocabulary * 3 * size, 1)
 
 
-def _budget(model: PreTrainedModel) -> int:
+def budget(model: PreTrainedModel) -> int:
+    """Bytes that a batch may take on the device of a model."""
     if model.device.type == "cuda":
         return int(torch.cuda.mem_get_info(model.device)[0] * SHARE)
     return min(CPU_BUDGET, int(psutil.virtual_memory().available * SHARE))
 
 
-def rows_that_fit(model: PreTrainedModel, anatomy: Anatomy, plan: Plan, recording: Recording, window: int) -> int:
-    """Rows of a batch of replays over a window of tokens; at least one."""
+def rows_that_fit(
+    model: PreTrainedModel, anatomy: Anatomy, plan: Plan, recording: Recording, window: int, *, room: int
+) -> int:
+    """Rows of a batch of replays over a window of tokens that take at most `room` bytes; at least one."""
     logits = sum(read.positions.shape[1] for read in plan.reads if read.site == "logits")
     row = _row_bytes(model, anatomy, window=window, keys=recording.length, logits=logits)
-    return max(1, _budget(model) // row)
+    return max(1, room // row)
 
 
-def held_rows(model: PreTrainedModel, anatomy: Anatomy, recording: Recording, tokens: int = 8) -> int:
-    """Rows of a batch of held runs, each a few tokens wide; at least one."""
+def held_rows(model: PreTrainedModel, anatomy: Anatomy, recording: Recording, tokens: int = 8, *, room: int) -> int:
+    """Rows of a batch of held runs, each a few tokens wide, that take at most `room` bytes; at least one."""
     row = _row_bytes(model, anatomy, window=tokens, keys=recording.length + tokens, logits=1)
-    return max(1, _budget(model) // row)
+    return max(1, room // row)
 
 
 def is_out_of_memory(error: BaseException) -> bool:

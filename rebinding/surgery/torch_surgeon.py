@@ -15,7 +15,7 @@ from rebinding.surgery.attention import install
 from rebinding.surgery.batch import Batch, Results, look_up_still, make_batch
 from rebinding.surgery.frozen import can_run, replay_frozen
 from rebinding.surgery.held import Live, run_held
-from rebinding.surgery.memory import held_rows, is_out_of_memory, rows_that_fit
+from rebinding.surgery.memory import budget, held_rows, is_out_of_memory, rows_that_fit
 from rebinding.surgery.plan import NEVER, Plan, make_plan
 from rebinding.surgery.recorder import record
 from rebinding.surgery.recording import Recording
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 class TorchSurgeon:
     """Carries out edits and reads on a model; see `rebinding.surgery.sites` for the vocabulary.
 
-    `rows` bounds how many rows run at once. Left out, it follows from free memory; running out of it halves a batch and
+    `rows` bounds how many rows run at once. Left out, it follows from free memory, or from what `budget` says that a
+    batch may take; running out of it halves a batch and
     goes on, with the same results. `remember` is how many bytes of recordings are kept in case they are asked for
     again; with more than none, the model must not change. A function in place of the model is called when the first
     run needs it.
@@ -43,8 +44,9 @@ class TorchSurgeon:
         *,
         rows: int | None = None,
         remember: int = 0,
+        budget: Callable[[], int] | None = None,
     ) -> None:
-        self.anatomy, self.rows = anatomy, rows
+        self.anatomy, self.rows, self._budget = anatomy, rows, budget
         self.recordings = Recordings(remember)
         self._given = model
         if isinstance(model, nn.Module):
@@ -56,6 +58,10 @@ class TorchSurgeon:
         model: Any = self._given if isinstance(self._given, nn.Module) else self._given()
         install(model)
         return cast("PreTrainedModel", model)
+
+    def room(self) -> int:
+        """Bytes that a batch may take now."""
+        return budget(self.model) if self._budget is None else self._budget()
 
     def record(self, tokens: Tensor, *, keep: Collection[Site] = ()) -> Recording:
         """Run prompts (prompt, token) unedited; `keep` names sites to remember besides what replays need.
@@ -76,7 +82,8 @@ class TorchSurgeon:
         """
         device = recording.sites["resid"][0].device
         parts = []
-        for rows in torch.arange(source.numel()).split(self.rows or held_rows(self.model, self.anatomy, recording)):
+        size = self.rows or held_rows(self.model, self.anatomy, recording, room=self.room())
+        for rows in torch.arange(source.numel()).split(size):
             part = live.of_rows(rows, source.numel())
             resid = run_held(self.model, self.anatomy, recording, part, source[rows], readout[rows])
             parts.append(take(self.anatomy.logits(self.model, resid[:, None]), rows).to(device))
@@ -118,7 +125,7 @@ class TorchSurgeon:
 
     def _run_rows(self, plan: Plan, recording: Recording, rows: Tensor, attention: Attention, results: Results) -> None:
         begin, end = int(plan.first[rows[0]]), int(plan.last[rows[0]]) + 1
-        size = self.rows or rows_that_fit(self.model, self.anatomy, plan, recording, end - begin)
+        size = self.rows or rows_that_fit(self.model, self.anatomy, plan, recording, end - begin, room=self.room())
         waiting = list(rows.split(size))
         while waiting:
             part = waiting.pop(0)

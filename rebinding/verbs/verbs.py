@@ -28,6 +28,7 @@ VERBS: Mapping[str, Verb] = MappingProxyType(
     {
         "discover": Verb("rebinding.verbs.discover", "find a model's circuit by path patching, print it, save it"),
         "figures": Verb("rebinding.verbs.figures", "draw the figures of the docs"),
+        "plan": Verb("rebinding.verbs.plan", "what judging a model takes in memory and time; loads nothing"),
         "planted": Verb("rebinding.verbs.planted", "show a planted mechanism: its circuit and its truth table"),
         "prompt": Verb("rebinding.verbs.prompt", "show a pair of prompts with their roles under a model's tokenizer"),
         "report": Verb("rebinding.verbs.report", "make a report's page again from its evidence; needs no model"),

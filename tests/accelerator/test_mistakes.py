@@ -34,7 +34,11 @@ def spoil(monkeypatch: pytest.MonkeyPatch, function: Callable[..., Any], right: 
     assert text.count(right) == 1
     names: dict[str, Any] = {}
     home = sys.modules[function.__module__]
-    exec(compile("from __future__ import annotations\n" + text.replace(right, wrong), "spoiled", "exec"), vars(home), names)
+    exec(
+        compile("from __future__ import annotations\n" + text.replace(right, wrong), "spoiled", "exec"),
+        vars(home),
+        names,
+    )
     for module in [one for name, one in sys.modules.items() if name.startswith("rebinding.")]:
         if getattr(module, function.__name__, None) is function:
             monkeypatch.setattr(module, function.__name__, names[function.__name__])

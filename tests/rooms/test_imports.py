@@ -18,6 +18,7 @@ TABLE: Mapping[str, tuple[str, ...]] = {
     "planted": ("world", "paper"),
     "subjects": ("world", "surgery", "paper", "planted"),
     "study": ("world", "surgery", "paper", "evidence", "verdicts", "experiments", "planted", "subjects"),
+    "rehearsal": ("world", "surgery", "paper", "evidence", "experiments", "planted", "subjects", "study"),
     "report": ("evidence", "verdicts", "paper", "experiments"),
     "verbs": (
         "world",
@@ -29,6 +30,7 @@ TABLE: Mapping[str, tuple[str, ...]] = {
         "planted",
         "subjects",
         "study",
+        "rehearsal",
         "report",
     ),
 }

@@ -1,0 +1,82 @@
+"""A subject without weights: the shape of one of the paper's models, hollow, on a pretended device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from rebinding.planted.tokenizer import build_tokenizer
+from rebinding.rehearsal.pretended import Pretence, disguise, pretended
+from rebinding.study.bench import Bench
+from rebinding.subjects.devices import Dtype, torch_dtype
+from rebinding.subjects.names import origin
+from rebinding.subjects.selfcheck import derived
+from rebinding.subjects.shapes import shape_config, skeleton
+from rebinding.subjects.subject import Subject, form_for
+from rebinding.surgery import TorchSurgeon
+from rebinding.surgery.batch import Batch, Results
+from rebinding.surgery.sites import Attention
+from rebinding.world.prompts import Encoded, Encoder, Prompt
+
+
+class Lengthened(Encoder):
+    """The embedded tokenizer with more tokens of a chat's frame in front, until prompts are as long as with another."""
+
+    more = 0
+
+    def encode(self, prompts: Iterable[Prompt]) -> list[Encoded]:
+        return [self._after(one) for one in super().encode(prompts)]
+
+    def _after(self, one: Encoded) -> Encoded:
+        roles = {name: place + self.more for name, place in one.roles.items()}
+        return replace(one, ids=one.ids[:1] * self.more + one.ids, roles=roles)
+
+
+class Rehearsing(TorchSurgeon):
+    """The torch surgeon; it notes how many rows its batches have."""
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self.rows_seen: list[int] = []
+
+    def _run_batch(self, batch: Batch, attention: Attention, results: Results) -> None:
+        self.rows_seen.append(batch.rows.numel())
+        super()._run_batch(batch, attention, results)
+
+
+@dataclass(frozen=True, eq=False)
+class Shape(Subject):
+    """What a subject of this shape would be, if it were loaded."""
+
+    budget: Callable[[], int] | None = None
+    tokens: int = 0
+    surgeons: list[Rehearsing] = field(default_factory=list)
+
+    def surgeon(self, *, remember: int = 0) -> Rehearsing:
+        self.surgeons.append(Rehearsing(self.model, self.anatomy, remember=remember, budget=self.budget))
+        return self.surgeons[-1]
+
+    def encoder(self) -> Encoder:
+        found = Lengthened(self.tokenizer, self.form)
+        usual = super().encoder().encode([Bench(self).design("published").prompt(0)])
+        found.more = max(0, self.tokens - len(usual[0]))
+        return found
+
+
+def hollow_bench(
+    alias: str, pretence: Pretence, *, dtype: Dtype, tokens: int, budget: Callable[[], int] | None, **overrides: Any
+) -> Bench:
+    """A bench on the shape of an alias; prompts of the published design have `tokens` tokens (or more, if need be)."""
+    config = shape_config(alias)
+    for name, value in overrides.items():
+        setattr(config, name, value)
+    model = skeleton(config, torch_dtype(dtype), torch.device("meta"))
+    disguise(model, pretence, {"": pretended()})
+    name, tokenizer = f"shape:{alias}", build_tokenizer()
+    form = form_for(name, origin(name), tokenizer)
+    return Bench(
+        Shape(name, lambda: model, tokenizer, derived(model), form, dtype, pretended(), budget=budget, tokens=tokens)
+    )

@@ -1,0 +1,84 @@
+"""`python -m rebinding plan`: what judging a model takes, before anything is loaded."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+
+from rebinding.rehearsal.plan import Device, Planned, plan
+from rebinding.subjects import ALIASES
+
+GB, TERA = 1e9, 1e12
+HEAD = f"  {'':42} {'N':>4} {'blocks':>6} {'rows':>7} {'GB':>6} {'PFLOP':>8} {'minutes':>8}"
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--model", required=True, choices=(*ALIASES, "all"), help="one of the paper's models, or all")
+    parser.add_argument("--gpu", default="80GB", metavar="SIZE", help="memory of one GPU (default 80GB)")
+    parser.add_argument("--gpus", type=int, default=1, metavar="N", help="how many there are (default 1)")
+    parser.add_argument("--rate", type=float, default=400, metavar="TFLOP", help="TFLOP a second (default 400)")
+    parser.add_argument("--bandwidth", type=float, default=3, metavar="TB", help="TB a second (default 3)")
+    parser.add_argument("--tokens", type=int, metavar="N", help="tokens of a prompt (default: the model's own)")
+
+
+def run(options: argparse.Namespace) -> int:
+    device = Device(size_of(options.gpu), options.rate * TERA, options.bandwidth * TERA)
+    if options.gpus < 1 or min(options.rate, options.bandwidth) <= 0:
+        raise ValueError("--gpus, --rate and --bandwidth are positive numbers")
+    names = tuple(ALIASES) if options.model == "all" else (options.model,)
+    total = 0.0
+    for name in names:
+        found = plan(
+            name, device, tokens=options.tokens, tick=lambda what: print(f"\r{what:70}", end="", file=sys.stderr)
+        )
+        print(f"\r{'':70}\r", end="", file=sys.stderr)
+        print("\n".join(told(found, device, options.gpus)), flush=True)
+        total += found.seconds
+    if len(names) > 1:
+        print(f"pytest -m gpu, {len(names)} models one after the other: {total / 60:.0f} minutes at best")
+    return 0
+
+
+def size_of(text: str) -> int:
+    """Bytes: 80GB is 80 billion."""
+    number = text.upper().removesuffix("GB")
+    try:
+        size = float(number)
+    except ValueError:
+        size = 0.0
+    if size <= 0:
+        raise ValueError(f"--gpu {text}: give a size in GB, such as 80GB")
+    return int(size * GB)
+
+
+def told(found: Planned, device: Device, gpus: int) -> Iterator[str]:
+    """The table of a model, and what fits."""
+    yield (
+        f"{found.alias}: prompts of {found.tokens} tokens, weights {found.weights / GB:.1f} GB; at "
+        f"{device.rate / TERA:g} TFLOP/s and {device.bandwidth / TERA:g} TB/s"
+    )
+    yield HEAD
+    for line in found.lines:
+        name = line.item.name + (f" (x{line.item.times})" if line.item.times > 1 else "")
+        yield (
+            f"  {name:42} {line.item.n:4} {line.item.blocks:6} {line.rows:7} {line.extra / GB:6.1f} "
+            f"{line.flop / 1e15:8.2f} {line.seconds / 60:8.1f}"
+        )
+    yield f"  {'all':42} {'':4} {'':6} {'':7} {'':6} {found.flop / 1e15:8.2f} {found.seconds / 60:8.1f}"
+    yield f"  {fitting(found, device, gpus)}"
+
+
+def fitting(found: Planned, device: Device, gpus: int) -> str:
+    """What fits and what does not, in a sentence."""
+    most = f"{found.peak / GB:.0f} GB at the most, {(found.peak - found.weights) / GB:.0f} GB beside the weights"
+    if found.peak <= device.memory:
+        share = f"; {gpus} GPUs judge {gpus} models at a time" if gpus > 1 else ""
+        return f"{most}: fits into one GPU of {device.memory / GB:g} GB{share}"
+    needed = -(-found.peak // device.memory)
+    if needed <= gpus:
+        return (
+            f"{most}: does not fit into one GPU of {device.memory / GB:g} GB; device_map='auto' spreads the layers over "
+            f"{needed}, which compute one after the other, so the time is the same"
+        )
+    return f"{most}: does not fit into {gpus} GPUs of {device.memory / GB:g} GB; {needed} would do"

@@ -1,0 +1,90 @@
+"""A rehearsal on hollow tensors says of small shapes what a run of them on the CPU takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch.profiler import ProfilerActivity, profile
+from torch.utils.flop_counter import FlopCounterMode
+
+from rebinding.evidence import Request
+from rebinding.paper.circuit import Circuit, CircuitHead
+from rebinding.rehearsal.pretended import Pretence, pretended
+from rebinding.rehearsal.subject import hollow_bench
+from rebinding.study import circuit, tracing
+from rebinding.study.bench import Bench
+from rebinding.subjects import build_shape
+from rebinding.surgery.memory import CPU_BUDGET
+
+SIZES = {"small": (3, 128), "middle": (5, 256), "large": (7, 384)}
+"""Layers and hidden size of three shapes."""
+WITHIN = 0.2
+"""How far the peak of a plan may be off: its promise."""
+TOKENS = 83
+
+
+def overrides(layers: int, hidden: int) -> dict[str, Any]:
+    return {
+        **{"num_hidden_layers": layers, "hidden_size": hidden, "intermediate_size": 3 * hidden, "vocab_size": 4000},
+        **{"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64},
+        "layer_types": (["sliding_attention", "full_attention"] * layers)[:layers],
+    }
+
+
+def requests(bench: Bench) -> Iterator[tuple[str, Request]]:
+    """A frozen and an unfrozen kind of run, and one that only reads."""
+    anatomy = bench.subject.anatomy
+    heads = Circuit(tuple(CircuitHead("B", layer, 1, "readout") for layer in range(1, anatomy.n_layers)))
+    pairs = circuit.noise_pairs(bench, 8)
+    yield "ability", circuit.ability(bench, bench.design("published"), 20)
+    yield "path patching C", circuit.link(pairs, circuit.STAGES["C"], heads.group("B"))
+    yield "map", tracing.traced(bench, bench.design("published"), "swap_only", ("swap_asked", "readout"), 8)
+
+
+def real(hollow: Bench, size: str) -> Bench:
+    """The same bench with weights on the CPU."""
+    model = build_shape("gemma2-9b", dtype=torch.float32, device=torch.device("cpu"), **overrides(*SIZES[size]))
+    return Bench(replace(hollow.subject, opened=lambda: model, device=torch.device("cpu"), surgeons=[]))  # type: ignore[call-arg]
+
+
+def measured_peak(bench: Bench, request: Request) -> int:
+    """Bytes that torch's allocator gave out at the most, above what was out before."""
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
+        bench.measured(request)
+    sizes = [one.nbytes() for one in seen.profiler.kineto_results.events() if one.name() == "[memory]"]
+    return int(torch.tensor(sizes).cumsum(0).max())
+
+
+@pytest.fixture(scope="module", params=SIZES)
+def both(request: pytest.FixtureRequest) -> tuple[Pretence, Bench, Bench]:
+    pretence = Pretence(hollow=True)
+    with pretence:
+        bench = hollow_bench(
+            "gemma2-9b", pretence, dtype="float32", tokens=TOKENS, budget=lambda: CPU_BUDGET,
+            **overrides(*SIZES[request.param]),
+        )  # fmt: skip
+    return pretence, bench, real(bench, request.param)
+
+
+def test_flop_and_peak_memory(both: tuple[Pretence, Bench, Bench]) -> None:
+    pretence, hollow, here = both
+    ledger, place = pretence.ledger, pretended()
+    for what, request in requests(here):
+        with pretence:
+            ledger.reset()
+            before = ledger.live[place]
+            hollow.measured(request)
+        planned = ledger.peak[place] - before
+        peak = measured_peak(here, request)
+        print(what, planned, peak, planned / peak, ledger.flop)
+        assert planned == pytest.approx(peak, rel=WITHIN), what
+        here.__dict__["surgeon"] = here.subject.surgeon()  # nothing is remembered
+        here.noise_pairs.clear()
+        with FlopCounterMode(display=False) as counter:
+            here.measured(request)
+        print(counter.get_total_flops())
+        assert ledger.flop == counter.get_total_flops(), what
