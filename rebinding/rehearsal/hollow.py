@@ -44,7 +44,7 @@ def made_up(operation: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any
 
 
 def without_masks(indices: Any) -> list[Any]:
-    """Indices in which masks of the CPU are told apart into numbers; how many entries one of the device has is unknown."""
+    """Indices in which masks of the CPU are told apart into numbers; how many entries another has is unknown."""
     found: list[Any] = []
     for one in indices:
         if one is None or one.dtype != torch.bool:

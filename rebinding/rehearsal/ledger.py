@@ -1,9 +1,9 @@
 """What operations on a pretended device would have cost: waiting, computing, moving, and memory.
 
-*Waits* are operations for which the program stands still until the device has caught up: numbers come back to the CPU
-(`.cpu()`, `.item()`, `.tolist()`, `bool()`), or the size of a result depends on numbers (`nonzero`, an index by a mask).
-*FLOP* are those of torch's own counter, two per multiply-add. *Moved* are the bytes of operands and results of whatever
-is not a view. *Live* are the bytes of all storage on a device, by storage and not by tensor.
+*Waits* are operations for which the program stands still until the device has caught up: numbers come back to the
+CPU (`.cpu()`, `.item()`, `.tolist()`, `bool()`), or the size of a result depends on numbers (`nonzero`, an index by a
+mask). *FLOP* are those of torch's own counter, two per multiply-add. *Moved* are the bytes of operands and results of
+whatever is not a view. *Live* are the bytes of all storage on a device, by storage and not by tensor.
 """
 
 from __future__ import annotations

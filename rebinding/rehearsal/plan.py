@@ -1,8 +1,8 @@
 """What judging a model will take, before anything of it is loaded: a rehearsal of one block of every kind of request.
 
-The experiments' own code runs on hollow tensors in the shape of the model (`rebinding.rehearsal.subject`), so nothing is
-counted twice: batches are cut by the surgeon's own rule from the memory that is left, FLOP are counted as torch counts
-them, memory is that of all storage alive. Blocks of a kind are alike, so a kind takes as often what its first block took.
+The experiments' own code runs on hollow tensors in the shape of the model (`rebinding.rehearsal.subject`), so nothing
+is counted twice: batches are cut by the surgeon's own rule from the memory that is left, FLOP are counted as torch
+counts them, memory is that of all storage alive. Blocks of a kind are alike: all take what the first one took.
 """
 
 from __future__ import annotations

@@ -146,8 +146,8 @@ def _refuse_mixed(operation: Any, what: Known, args: Any, tensors: list[Tensor])
     if len(places) > 1:
         shapes = ", ".join(f"{tuple(one.shape)} on {one.device}" for one in named)
         raise MixedDevices(
-            f"{operation} mixes {' and '.join(sorted(map(str, places)))}: {shapes}. Give a factory device=, or move one "
-            "to where the other is with .to(other.device)."
+            f"{operation} mixes {' and '.join(sorted(map(str, places)))}: {shapes}. Give a factory device=, or move "
+            "one to where the other is with .to(other.device)."
         )
 
 

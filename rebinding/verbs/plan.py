@@ -29,15 +29,18 @@ def run(options: argparse.Namespace) -> int:
     names = tuple(ALIASES) if options.model == "all" else (options.model,)
     total = 0.0
     for name in names:
-        found = plan(
-            name, device, tokens=options.tokens, tick=lambda what: print(f"\r{what:70}", end="", file=sys.stderr)
-        )
-        print(f"\r{'':70}\r", end="", file=sys.stderr)
+        found = plan(name, device, tokens=options.tokens, tick=_show)
+        _show("")
         print("\n".join(told(found, device, options.gpus)), flush=True)
         total += found.seconds
     if len(names) > 1:
         print(f"pytest -m gpu, {len(names)} models one after the other: {total / 60:.0f} minutes at best")
     return 0
+
+
+def _show(what: str) -> None:
+    """What is rehearsed just now, on one line of a terminal."""
+    print(f"\r{what:70}\r", end="", file=sys.stderr)
 
 
 def size_of(text: str) -> int:
@@ -78,7 +81,7 @@ def fitting(found: Planned, device: Device, gpus: int) -> str:
     needed = -(-found.peak // device.memory)
     if needed <= gpus:
         return (
-            f"{most}: does not fit into one GPU of {device.memory / GB:g} GB; device_map='auto' spreads the layers over "
-            f"{needed}, which compute one after the other, so the time is the same"
+            f"{most}: does not fit into one GPU of {device.memory / GB:g} GB; device_map='auto' spreads the layers "
+            f"over {needed}, which compute one after the other, so the time is the same"
         )
     return f"{most}: does not fit into {gpus} GPUs of {device.memory / GB:g} GB; {needed} would do"

@@ -17,10 +17,10 @@ MOST = {
     "ablation groups": 2,
     # of each of five groups: patterns by layer of both prompts, and the logits; logits of both prompts before
     "roles pointer": 23,
-    # queries and keys of three slots by layer, attention by layer before and after with the logits; the check of keys
-    "binding isolated": 19,
-    # residuals by layer; of each of two places the flags of a run, and logits
-    "diagnostic": 32,
+    # attention by layer and logits, before and after; the check of keys
+    "binding isolated": 7,
+    # residuals of both prompts by layer; of each of two places the flags of two runs, and logits
+    "diagnostic": 24,
 }
 """Waits for a block on a Gemma 2 of seven layers, besides those of transformers' masks."""
 
@@ -37,6 +37,7 @@ def counted(waits: list[Wait]) -> Counter[str]:
 
 def test_waits_are_bounded_and_do_not_grow_with_prompts(place: Place) -> None:
     few, many = (dict(requests(place.here, place.circuit, n)) for n in (2, 4))
+    place.measured(few["binding isolated"])  # directions are measured once, for all
     for what in WANTED:
         two, four = (counted(place.measured(asked[what])[1]) for asked in (few, many))
         assert two == four, what
