@@ -85,7 +85,7 @@ def open_model(folder: Path, *, dtype: Dtype, device: Device) -> PreTrainedModel
         raise _unfit(folder, error) from error
     except Exception as error:  # a configuration that no model can be built from: a head of no size, a name of nothing
         raise _unfit(folder, error) from error
-    _check_report(folder, model, report)
+    check_report(folder, model, report)
     _check_placement(folder, model, dtype)
     loaded: PreTrainedModel = model.eval().requires_grad_(False)
     return loaded
@@ -110,7 +110,7 @@ def check_architecture(folder: Path) -> None:
         )
 
 
-def _check_report(folder: Path, model: PreTrainedModel, report: dict[str, Any]) -> None:
+def check_report(folder: Path, model: PreTrainedModel, report: dict[str, Any]) -> None:
     """Refuse weights that transformers would invent, and weights of existing modules that it would drop."""
     modules = {name for name, _ in model.named_modules()}
     dropped = [name for name in report["unexpected_keys"] if name.rpartition(".")[0] in modules]

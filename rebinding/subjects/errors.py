@@ -39,6 +39,14 @@ class QuantisedModel(SubjectError):
     """A model whose weights are stored in fewer bits than it computes with."""
 
 
+class MissingPackage(SubjectError):
+    """A kind of file that needs a package which is not installed."""
+
+
+class NoBase(SubjectError):
+    """An adapter whose base model is not on this machine."""
+
+
 class MissingWeights(SubjectError):
     """A model folder without all of its weights."""
 

@@ -4,7 +4,9 @@ gemma2-9b                     one of the paper's four models, from the Hub
 gemma2-9b=FOLDER              a folder, to be judged as that model
 planted:pointer@gemma2        a model whose mechanism we wrote
 shape:gemma2-9b               random weights in the shape of that model
+learned:smollm2?seed=0        a real model with an adapter that we trained (see `rebinding.learned`)
 FOLDER                        what save_pretrained wrote
+FILE.gguf                     a model in one file, in few bits; also as ALIAS=FILE.gguf
 owner/name, owner/name@REV    a model on the Hub
 """
 
@@ -24,7 +26,8 @@ from rebinding.subjects.devices import Dtype
 from rebinding.subjects.errors import NoSuchFolder, UnknownName
 from rebinding.world.chat import Form
 
-Source: TypeAlias = Literal["planted", "shape", "folder", "hub"]
+GGUF = ".gguf"
+Source: TypeAlias = Literal["planted", "learned", "shape", "folder", "gguf", "hub"]
 
 
 @dataclass(frozen=True)
@@ -50,7 +53,7 @@ ALIASES: Mapping[str, Alias] = MappingProxyType(
 
 @dataclass(frozen=True)
 class Origin:
-    """What a name stands for. `target` is a planted specification, an alias, a folder or a Hub id, by `kind`."""
+    """What a name stands for. `target` is a specification, an alias, a path or a Hub id, by `kind`."""
 
     kind: Source
     target: str
@@ -78,17 +81,20 @@ def _origin(name: str) -> Origin:
     prefix, colon, rest = name.partition(":")
     if colon and prefix == "planted":
         return Origin("planted", rest)
+    if colon and prefix == "learned":
+        return Origin("learned", rest)
     if colon and prefix == "shape":
         return Origin("shape", rest, _alias(rest, "shape:"))
-    if Path(name).expanduser().is_dir():
-        return Origin("folder", str(Path(name).expanduser()))
-    left, equals, folder = name.partition("=")
+    here = Path(name).expanduser()
+    if here.is_dir() or (here.is_file() and name.endswith(GGUF)):
+        return _on_disk(name)
+    left, equals, path = name.partition("=")
     if equals:
-        return Origin("folder", _folder(folder), _alias(left, ""))
+        return _on_disk(path, _alias(left, ""))
     if name in ALIASES:
         return Origin("hub", ALIASES[name].hub_id, ALIASES[name], ALIASES[name].revision)
-    if _looks_like_path(name):
-        return Origin("folder", _folder(name))
+    if _looks_like_path(name) or name.endswith(GGUF):
+        return _on_disk(name)
     return _hub(name)
 
 
@@ -101,14 +107,16 @@ def _alias(name: str, prefix: str) -> Alias:
     return ALIASES[name]
 
 
-def _folder(path: str) -> str:
-    folder = Path(path).expanduser()
-    if not folder.is_dir():
+def _on_disk(path: str, alias: Alias | None = None) -> Origin:
+    found = Path(path).expanduser()
+    if found.is_file() and path.endswith(GGUF):
+        return Origin("gguf", str(found), alias)
+    if not found.is_dir():
         raise NoSuchFolder(
-            f"there is no folder {path!r} (seen from {os.getcwd()}); give the folder that "
-            "save_pretrained wrote, or a Hub id"
+            f"there is no {'file' if path.endswith(GGUF) else 'folder'} {path!r} (seen from {os.getcwd()}); give the"
+            f" folder that save_pretrained wrote, a file that ends with {GGUF}, or a Hub id"
         )
-    return str(folder)
+    return Origin("folder", str(found), alias)
 
 
 def _looks_like_path(name: str) -> bool:
@@ -138,6 +146,6 @@ def _nearest(name: str) -> str:
 
 def _what_names_are() -> str:
     return (
-        f"a subject is one of {', '.join(ALIASES)}, ALIAS=FOLDER, planted:MECHANISM@ARCHITECTURE, shape:ALIAS, a "
-        "folder, or a Hub id owner/name, with @REVISION if need be"
+        f"a subject is one of {', '.join(ALIASES)}, ALIAS=FOLDER, planted:MECHANISM@ARCHITECTURE, learned:smollm2, "
+        "shape:ALIAS, a folder, a file FILE.gguf, or a Hub id owner/name, with @REVISION if need be"
     )

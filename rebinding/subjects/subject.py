@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
+from rebinding.learned.files import AdapterError, check_fits
+from rebinding.learned.files import read as read_adapter
+from rebinding.learned.lora import merge
+from rebinding.learned.shelf import parse as parse_learned
 from rebinding.subjects.devices import Device, Dtype, check_dtype, device_map, one_device, torch_dtype
-from rebinding.subjects.errors import NoChatForm, UnknownName
+from rebinding.subjects.errors import NoBase, NoChatForm, UnknownName
 from rebinding.subjects.fingerprint import fingerprint
 from rebinding.subjects.names import Origin, origin
 from rebinding.subjects.probe import token_device
@@ -30,7 +35,8 @@ class Subject:
 
     `opened` gives the model: at once where it has been loaded, later where what it is was known beforehand
     (`rebinding.study.plants`); then `told` is its fingerprint. `device` is where token ids go. `revision` is the
-    commit that was loaded, if the model came from the Hub.
+    commit that was loaded, if the model came from the Hub; `weights` says how they were made, where they are not simply
+    what is stored.
     """
 
     name: str
@@ -42,6 +48,7 @@ class Subject:
     device: torch.device
     revision: str | None = None
     told: str | None = None
+    weights: str | None = None
 
     @cached_property
     def model(self) -> PreTrainedModel:
@@ -81,7 +88,8 @@ def load(
     device_map(device)
     if form is not None and form not in FORMS:
         raise NoChatForm(f"there is no form {form!r}; the forms are {', '.join(FORMS)}")
-    model, tokenizer, commit = _open(found, precision, device)
+    opened = _open(found, precision, device)
+    model, tokenizer = opened.model, opened.tokenizer
     return Subject(
         name=name,
         opened=lambda: model,
@@ -90,26 +98,56 @@ def load(
         anatomy=check_subject(model),
         dtype=precision,
         device=token_device(model),
-        revision=commit,
+        revision=opened.revision,
+        weights=opened.weights,
     )
 
 
-def _open(found: Origin, dtype: Dtype, device: Device) -> tuple[PreTrainedModel, PreTrainedTokenizerFast, str | None]:
+@dataclass(frozen=True)
+class _Opened:
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerFast
+    revision: str | None = None
+    weights: str | None = None
+
+
+def _open(found: Origin, dtype: Dtype, device: Device) -> _Opened:
     if found.kind == "planted":
-        model, tokenizer = _plant(found.target, dtype, device)
-        return model, tokenizer, None
+        return _Opened(*_plant(found.target, dtype, device))
     if found.kind == "shape":
         from rebinding.planted.tokenizer import build_tokenizer
         from rebinding.subjects.shapes import build_shape
 
         built = build_shape(found.target, dtype=torch_dtype(dtype), device=one_device(device))
-        return built, build_tokenizer(), None
+        return _Opened(built, build_tokenizer())
+    if found.kind in ("gguf", "learned"):
+        return _dequantised(found, dtype, device)
     from rebinding.subjects.checkpoint import locate, open_model, open_tokenizer
     from rebinding.subjects.hub import commit_of
 
     folder = locate(found)
     tokenizer = open_tokenizer(folder)
-    return open_model(folder, dtype=dtype, device=device), tokenizer, commit_of(folder)
+    return _Opened(open_model(folder, dtype=dtype, device=device), tokenizer, commit_of(folder))
+
+
+def _dequantised(found: Origin, dtype: Dtype, device: Device) -> _Opened:
+    """A GGUF file; for a learned subject the base's, with the adapter added in float32 before anything is rounded."""
+    from rebinding.subjects.gguf import check_gguf, open_gguf, open_gguf_tokenizer
+
+    if found.kind == "gguf":
+        path = Path(found.target)
+        weights = check_gguf(path)
+        return _Opened(open_gguf(path, dtype=dtype, device=device), open_gguf_tokenizer(path), None, weights)
+    try:
+        learned = parse_learned(found.target)
+        path, adapter = learned.base.find(), read_adapter(learned.folder)
+    except AdapterError as error:
+        raise NoBase(str(error)) from error
+    weights = f"{check_gguf(path)}, with the adapter {learned.folder.name}"
+    model: Any = open_gguf(path, dtype="float32", device=device)
+    check_fits(model, adapter)
+    merge(model, adapter)
+    return _Opened(model.to(torch_dtype(dtype)), open_gguf_tokenizer(path), None, weights)
 
 
 def _plant(specification: str, dtype: Dtype, device: Device) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:

@@ -141,6 +141,11 @@ def _tokenizer(name: str | None) -> Any:
     found = origin(name)
     if found.kind in ("planted", "shape"):
         return build_tokenizer()
+    if found.kind in ("gguf", "learned"):
+        from rebinding.learned.shelf import parse
+        from rebinding.subjects.gguf import open_gguf_tokenizer
+
+        return open_gguf_tokenizer(Path(found.target) if found.kind == "gguf" else parse(found.target).base.find())
     return open_tokenizer(Path(found.target) if found.kind == "folder" else fetch(found.target, found.revision))
 
 

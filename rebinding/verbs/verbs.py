@@ -33,6 +33,7 @@ VERBS: Mapping[str, Verb] = MappingProxyType(
         "prompt": Verb("rebinding.verbs.prompt", "show a pair of prompts with their roles under a model's tokenizer"),
         "report": Verb("rebinding.verbs.report", "make a report's page again from its evidence; needs no model"),
         "store": Verb("rebinding.verbs.store", "list or clear the evidence kept on disk"),
+        "train": Verb("rebinding.verbs.train", "train an adapter with which a language model does the task"),
     }
 )
 

@@ -1,0 +1,52 @@
+"""What an adapter is trained on: stories of zero to two swaps, and which of their boxes are asked about.
+
+A lesson is a story with several questions, because nothing that is read before the question depends on it. Words are
+split: a third of the labels and of the objects (the split `evaluation`) never occur in training, so a story made of
+those alone shows whether the task was learned or its words were.
+
+`order` is the only thing in which two ways of learning differ. With `all` every box of a story is asked about, whether
+the last swap names it first, second or not at all. With `published` a box that the last swap names first is never asked
+about, so that the partner is always named before the asked box, as in every published prompt. Slots are free in both.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Literal, TypeAlias, get_args
+
+from rebinding.world.boxes import Contains, Story, Swap
+from rebinding.world.text import Prompt
+from rebinding.world.words import Vocabulary
+
+Order: TypeAlias = Literal["all", "published"]
+ORDERS: tuple[Order, ...] = get_args(Order)
+
+HELD_OUT: Literal["evaluation"] = "evaluation"
+"""The part of the words that training never shows."""
+
+BOXES = 3
+SWAPS: tuple[int, ...] = (0, 1, 1, 2)
+"""How many swaps a story has; each entry is equally likely."""
+
+
+def words(known: Vocabulary) -> Vocabulary:
+    """The words of training: all but those held out."""
+    held = known.split(HELD_OUT)
+    return Vocabulary(
+        tuple(word for word in known.labels if word not in held.labels),
+        tuple(word for word in known.objects if word not in held.objects),
+    )
+
+
+def lessons(known: Vocabulary, order: Order, seed: int, step: int, stories: int) -> list[Prompt]:
+    """The prompts of one step: a function of its arguments alone, so that a resumed run sees what it would have."""
+    generator = random.Random(f"lessons {order} {seed} {step}")
+    return [prompt for _ in range(stories) for prompt in _lesson(generator, words(known), order)]
+
+
+def _lesson(generator: random.Random, known: Vocabulary, order: Order) -> list[Prompt]:
+    labels, objects = generator.sample(known.labels, BOXES), generator.sample(known.objects, BOXES)
+    swaps = tuple(Swap(*generator.sample(labels, 2)) for _ in range(generator.choice(SWAPS)))
+    story = Story(tuple(map(Contains, labels, objects)), swaps)
+    asked = [label for label in labels if order == "all" or not swaps or label != swaps[-1].first]
+    return [Prompt(story, label, max(len(swaps) - 1, 0)) for label in asked]

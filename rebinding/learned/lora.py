@@ -1,0 +1,103 @@
+"""Low-rank adapters: what is added to some of a model's matrices, `scale * up @ down`.
+
+While training, the addition is computed beside the matrix (`attached`), so that gradients reach two thin matrices and
+not the wide one. To study the model it is added into the weights once (`merge`): a model like any other, with nothing
+left for a surgeon to go wrong about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj")
+SPARED = 4 / 30
+"""The share of layers, from the bottom, that keep their weights: they know words, not boxes."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The two thin matrices of one module."""
+
+    down: Tensor  # (rank, in)
+    up: Tensor  # (out, rank)
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """What is added to which module, by its name in the model. `base` says of which model."""
+
+    pairs: Mapping[str, Pair]
+    rank: int
+    alpha: int
+    base: str
+
+    @property
+    def scale(self) -> float:
+        return self.alpha / self.rank
+
+    def tensors(self) -> list[Tensor]:
+        return [tensor for pair in self.pairs.values() for tensor in (pair.down, pair.up)]
+
+
+def new(model: nn.Module, *, rank: int, alpha: int, base: str, seed: int) -> Adapter:
+    """An adapter that adds nothing yet: `down` is random, `up` is zero."""
+    generator = torch.Generator().manual_seed(seed)
+    pairs = {}
+    for name, module in targets(model).items():
+        bound = module.in_features**-0.5
+        down = (torch.rand(rank, module.in_features, generator=generator) * 2 - 1) * bound
+        pairs[name] = Pair(down.requires_grad_(), torch.zeros(module.out_features, rank).requires_grad_())
+    return Adapter(pairs, rank, alpha, base)
+
+
+def targets(model: nn.Module) -> dict[str, nn.Linear]:
+    """The attention's projections in all layers but the lowest."""
+    found = {
+        name: module
+        for name, module in model.named_modules()
+        if isinstance(module, nn.Linear) and name.rpartition(".")[2] in PROJECTIONS
+    }
+    if not found:
+        raise ValueError(
+            f"{type(model).__name__} has no modules called {', '.join(PROJECTIONS)}, which is where an adapter goes;"
+            " give a model whose attention has them, such as one of the Llama or Gemma families"
+        )
+    layers = sorted({layer_of(name) for name in found})
+    return {name: module for name, module in found.items() if layer_of(name) >= layers[int(len(layers) * SPARED)]}
+
+
+def layer_of(name: str) -> int:
+    """The number in a module's name: `model.layers.7.self_attn.q_proj` is in layer 7."""
+    return next(int(part) for part in name.split(".") if part.isdigit())
+
+
+@contextmanager
+def attached(model: nn.Module, adapter: Adapter) -> Iterator[None]:
+    """The adapter beside its model for the length of a block, so that gradients reach it."""
+    with ExitStack() as stack:
+        for name, pair in adapter.pairs.items():
+            handle = model.get_submodule(name).register_forward_hook(_adding(pair, adapter.scale))
+            stack.callback(handle.remove)
+        yield
+
+
+def _adding(pair: Pair, scale: float) -> Any:
+    def add(_: nn.Module, given: tuple[Tensor, ...], out: Tensor) -> Tensor:
+        return out + scale * ((given[0] @ pair.down.T) @ pair.up.T)
+
+    return add
+
+
+@torch.no_grad()
+def merge(model: nn.Module, adapter: Adapter) -> None:
+    """Add the adapter into the model's weights; the sum is made in float32."""
+    for name, pair in adapter.pairs.items():
+        weight = model.get_submodule(name).get_parameter("weight")
+        added = adapter.scale * (pair.up.float() @ pair.down.float())  # (out, in)
+        weight.copy_((weight.float() + added.to(weight.device)).to(weight.dtype))

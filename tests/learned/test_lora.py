@@ -1,0 +1,136 @@
+"""Adapters: nothing at first, the same beside the weights and in them, and on disk what was in memory."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from rebinding.learned import files, lora
+from rebinding.learned.lora import Adapter, Pair
+from tests.close import agree, felt
+from tests.learned.small import model
+from tests.surgery.models import tiny
+
+IDS = torch.randint(3, 95, (2, 20), generator=torch.Generator().manual_seed(1))  # (prompt, token)
+
+
+def made(base: Any, *, seed: int = 0, rounded: bool = False) -> Adapter:
+    """An adapter that does something."""
+    adapter = lora.new(base, rank=4, alpha=8, base="tiny", seed=seed)
+    dice = torch.Generator().manual_seed(seed)
+    stored = files.STORED if rounded else torch.float32
+
+    def drawn(like: Tensor) -> Tensor:
+        return (0.3 * torch.randn(like.shape, generator=dice)).to(stored).float()
+
+    return replace(adapter, pairs={name: Pair(drawn(one.down), drawn(one.up)) for name, one in adapter.pairs.items()})
+
+
+@torch.no_grad()
+def logits(tried: Any) -> Tensor:
+    out: Tensor = tried(IDS, use_cache=False).logits  # (prompt, token, vocabulary)
+    return out
+
+
+def test_a_new_adapter_adds_nothing() -> None:
+    tried = model()
+    plain = logits(tried)
+    with lora.attached(tried, lora.new(tried, rank=4, alpha=8, base="tiny", seed=0)):
+        assert agree(logits(tried), plain)
+
+
+def test_beside_the_weights_and_in_them_are_the_same() -> None:
+    tried = model()
+    plain, adapter = logits(tried), made(tried)
+    with lora.attached(tried, adapter):
+        beside = logits(tried)
+    assert agree(logits(tried), plain)  # detached
+    lora.merge(tried, adapter)
+    assert felt(beside, plain)
+    assert agree(logits(tried), beside)
+
+
+def test_gradients_reach_the_adapter_alone() -> None:
+    tried = model()
+    adapter = lora.new(tried, rank=4, alpha=8, base="tiny", seed=0)
+    with lora.attached(tried, adapter):
+        tried(IDS, use_cache=False).logits.square().mean().backward()
+    assert all(float(pair.up.grad.abs().max()) > 0 for pair in adapter.pairs.values())  # type: ignore[union-attr]
+    assert not any(weight.grad is not None for weight in tried.parameters())
+
+
+def test_the_lowest_layers_are_spared() -> None:
+    deep = tiny("llama", num_hidden_layers=30)
+    names = lora.targets(deep)
+    assert {lora.layer_of(name) for name in names} == set(range(4, 30))
+    assert len(names) == 26 * len(lora.PROJECTIONS)
+
+
+def test_a_model_without_the_modules_is_refused() -> None:
+    with pytest.raises(ValueError, match="no modules called q_proj"):
+        lora.targets(torch.nn.Linear(2, 2))
+
+
+def test_read_as_written(tmp_path: Path) -> None:
+    adapter = made(model(), rounded=True)
+    files.write(tmp_path, adapter)
+    found = files.read(tmp_path)
+    assert (found.rank, found.alpha, found.base) == (4, 8, "tiny")
+    assert set(found.pairs) == set(adapter.pairs)
+    for name, pair in adapter.pairs.items():
+        assert torch.equal(found.pairs[name].down.float(), pair.down)
+        assert torch.equal(found.pairs[name].up.float(), pair.up)
+
+
+def test_the_files_are_those_of_peft(tmp_path: Path) -> None:
+    """The names that peft writes for `model.layers.0.self_attn.q_proj` (tests/real opens ours with peft itself)."""
+    files.write(tmp_path, made(model()))
+    config = json.loads((tmp_path / "adapter_config.json").read_text())
+    assert config["target_modules"] == ["q_proj", "k_proj", "v_proj", "o_proj"]
+    assert config["layers_to_transform"] == [0, 1, 2, 3]
+    tensors = load_file(tmp_path / "adapter_model.safetensors")
+    assert tensors["base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight"].shape == (4, 24)
+    assert tensors["base_model.model.model.layers.0.self_attn.q_proj.lora_B.weight"].shape == (60, 4)
+
+
+def changed(**entries: Any) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        path = folder / files.CONFIG
+        path.write_text(json.dumps({**json.loads(path.read_text()), **entries}))
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda folder: (folder / files.WEIGHTS).unlink(), "has no adapter_model.safetensors"),
+        (changed(peft_type="IA3"), "holds a IA3 adapter"),
+        (changed(use_dora=True), "asks for use_dora"),
+        (changed(bias="all"), "asks for bias"),
+    ],
+)
+def test_what_would_be_computed_otherwise_is_refused(
+    damage: Callable[[Path], None], message: str, tmp_path: Path
+) -> None:
+    files.write(tmp_path, made(model()))
+    damage(tmp_path)
+    with pytest.raises(files.AdapterError, match=message):
+        files.read(tmp_path)
+
+
+def test_an_adapter_for_another_model_is_refused() -> None:
+    adapter = made(model())
+    files.check_fits(model(), adapter)
+    with pytest.raises(files.AdapterError, match="which this model has not"):
+        files.check_fits(tiny("llama", num_hidden_layers=3), adapter)
+    with pytest.raises(files.AdapterError, match="the model's"):
+        files.check_fits(tiny("llama", hidden_size=30), adapter)
