@@ -17,7 +17,7 @@ class Recipe:
 
     order: Order = "all"
     seed: int = 0
-    steps: int = 240
+    steps: int = 200
     stories: int = 4
     rank: int = 16
     alpha: int = 32

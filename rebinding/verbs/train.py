@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from rebinding.learned import files, lora
-from rebinding.learned.card import Card
+from rebinding.learned.card import PAGE, Card
 from rebinding.learned.exam import Mark, exam
 from rebinding.learned.lessons import ORDERS
 from rebinding.learned.recipe import Recipe
@@ -44,15 +44,16 @@ def run(options: argparse.Namespace) -> int:
     out = Path(options.out)
     subject = load(options.base, dtype="float32")
     known = Vocabulary().keep(lambda word: is_single_token(subject.tokenizer, word))
-    before = marks(subject, known, options.prompts, "without an adapter")
     training = Training(subject.model, subject.encoder(), known, recipe, options.name or options.base)
     adapter = training.run(out, _Progress(recipe.steps))
     files.write(out, adapter)
+    print(f"wrote {out}", flush=True)
+    before = marks(subject, known, options.prompts, "without an adapter")
     lora.merge(subject.model, files.read(out))
     after = marks(subject, known, options.prompts, "with the adapter")
     Card(adapter.base, recipe, tuple(training.curve), before, after).write(out)
     (out / NOTES).unlink(missing_ok=True)
-    print(f"wrote {out}")
+    print(f"wrote its card, {out / PAGE}")
     if options.merged:
         subject.model.save_pretrained(options.merged)
         subject.tokenizer.save_pretrained(options.merged)

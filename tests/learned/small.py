@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from transformers import PreTrainedModel
@@ -21,3 +22,10 @@ def model(family: Family = "llama", **overrides: Any) -> PreTrainedModel:
 
 def encoder() -> Encoder:
     return Encoder(build_tokenizer())
+
+
+def save(folder: Path) -> Path:
+    """The model and its tokenizer as a folder."""
+    model().save_pretrained(folder)
+    build_tokenizer().save_pretrained(folder)
+    return folder

