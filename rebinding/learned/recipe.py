@@ -12,8 +12,8 @@ WARM = 10
 
 @dataclass(frozen=True)
 class Recipe:
-    """Tried on SmolLM2-135M: with these values every prompt without a swap is right after 100 steps and swaps are
-    learned rather suddenly between 130 and 150; the rest is for what is still uncertain then."""
+    """Tried on SmolLM2-135M: with these values prompts without a swap are right after 100 steps and swaps are
+    learned rather suddenly between 110 and 150; the rest is for what is still uncertain then."""
 
     order: Order = "all"
     seed: int = 0
