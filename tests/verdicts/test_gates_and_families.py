@@ -25,7 +25,6 @@ from rebinding.verdicts import (
 )
 from tests.verdicts.simulation import at_most
 
-
 SLOT = np.arange(20) % 3 > 0
 """Where one would be right who always names the same slot."""
 
