@@ -110,7 +110,7 @@ def as_random(claim: Claim, evidence: Evidence, control: str, turned: str) -> di
         "dR": ("dR", None), "dlogit": ("dlogit", None), turned: ("switch", SHARES),
     }  # fmt: skip
     return {
-        name: no_larger(*(shift(evidence, one, name) for one in ("qk", control)), claim.margin(metric), support)
+        name: no_larger(shift(evidence, "qk", name), shift(evidence, control, name), claim.margin(metric), support)
         for name, (metric, support) in measures.items()
     }
 

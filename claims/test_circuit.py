@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from claims.parts import of_candidates, over_random
 from claims.rows import judges
+from rebinding.evidence import Evidence
 from rebinding.experiments.circuit.summary import (
     Array,
     left_by_order,
@@ -19,6 +21,7 @@ from rebinding.experiments.circuit.summary import (
     without_group,
     without_head,
 )
+from rebinding.paper.circuit import Head
 from rebinding.paper.claim import Claim
 from rebinding.paper.rows.circuit import (
     AGAIN,
@@ -53,9 +56,11 @@ from rebinding.verdicts import (
     no_effect,
     not_applicable,
     overlap,
+    relative_changes,
     value,
 )
 from rebinding.verdicts.sentences import Part, all_of, most_of
+from rebinding.verdicts.sets import Null
 
 CHANCE = 1 / 3
 MOST = 0.9
@@ -209,20 +214,30 @@ def found_again(claim: Claim, study: Study, noise: str, level: float) -> Verdict
     again = [[]] * 20 if evidence is None else reselected(evidence, way.score, way.select, exclude=taken)
     if not ours:
         return emptiness(ours, empty=False, selections=again, level=level)
-    return overlap(ours, theirs, universe=study.all_heads, selections=again, level=level)
+    null: Null = "layers" if way.random == "role_and_layer" else "universe"
+    told: dict[str, Any] = {"universe": study.all_heads, "null": null, "layers": study.layers}
+    return overlap(ours, theirs, selections=again, level=level, **told)
 
 
 @judges(*LINKS.values(), *LINKS_IN_LOGITS.values())
 def test_every_link_of_the_chain(claim: Claim, study: Study) -> Verdict:
     stage = next(name for name, one in LINKS.items() if one.id == claim.sentence)
-    evidence = study.link(claim, stage)
-    heads = study.circuit.group(stage)
+    evidence, heads = study.link(claim, stage), study.circuit.group(stage)
     if claim.procedure == "controlled":
         return effect(lost(evidence, heads, "logit") * len(heads), margin=claim.margin())
-    return effect(lost(evidence, heads, "probability"), margin=claim.margin())
+    return falls(claim, evidence, heads)
 
 
 @judges(D_BY_Q)
 def test_d_acts_on_the_queries_of_c(claim: Claim, study: Study) -> Verdict:
-    evidence = study.link(claim, "D literal")
-    return effect(lost(evidence, study.circuit.group("D"), "probability"), margin=claim.margin())
+    return falls(claim, study.link(claim, "D literal"), study.circuit.group("D"))
+
+
+def falls(claim: Claim, evidence: Evidence, heads: Sequence[Head]) -> Verdict:
+    """The answer's probability falls, relatively; where it is next to 0 or 1 that says nothing."""
+    before = evidence.rows.groupby("prompt")["p_orig"].first()
+    return guarded(
+        claim.kind,
+        [relative_changes(before, claim.margin())],
+        lambda: effect(lost(evidence, heads, "probability"), margin=claim.margin()),
+    )

@@ -5,18 +5,25 @@ The receivers of path patching are the published groups, those of discovery befo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import get_args
 
 from rebinding.evidence import Request
-from rebinding.experiments.circuit.paths import PathSettings
+from rebinding.experiments.circuit.paths import PathSettings, Stage
+from rebinding.experiments.circuit.request import Beside
 from rebinding.experiments.readout import BLOCK
-from rebinding.paper.circuit import Circuit
+from rebinding.experiments.roles.request import Counterfactual
+from rebinding.paper.circuit import Circuit, Head
+from rebinding.paper.procedure import GIVEN, BindingWay, CircuitWay, Procedure, TracingWay, given
 from rebinding.study import binding, circuit, roles, tracing
+from rebinding.study.bench import DIRECTIONS as DIRECTIONS_FROM
 from rebinding.study.bench import Bench
-from rebinding.study.case import DIRECTIONS, PAPER
+from rebinding.study.case import DIRECTIONS, DRAWS, PAPER
 from rebinding.world.designs import Design, DesignName, ModeName
 
+PAIRINGS: tuple[Counterfactual, ...] = get_args(Counterfactual)
 LABELS: tuple[tuple[ModeName, tuple[str, ...]], ...] = (
     ("context_and_swap", ("context_asked",)),
     ("context_target_box_and_swap_query_box", ("context_partner",)),
@@ -52,63 +59,108 @@ class Item:
 
 
 def agenda(bench: Bench, heads: Circuit) -> Iterator[Item]:
-    """In the order in which a run comes to them."""
-    yield from _able_and_traced(bench)
-    yield from _circuit(bench, heads)
-    drawn = bench.design("published")
-    for pairing in ("pointer", "content_control"):
-        yield Item(
-            f"roles, {pairing}",
-            N,
-            BLOCK,
-            lambda n, p=pairing: roles.interchanged(bench, heads, drawn, p, n),  # type: ignore[misc]
-        )
-    designs: tuple[DesignName, ...] = ("published", "counterbalanced")
-    for name in designs:
-        size = DIRECTIONS if name == "published" else 108
-        yield Item(
-            f"directions, {name}", size, BLOCK if name == "published" else 36, averaged=True,
-            make=lambda n, d=name: binding.vectors(bench, d, heads.group("B"), n),  # type: ignore[misc]
-        )  # fmt: skip
-    for variation in binding.VARIATIONS:
-        balanced = variation == "counterbalanced"
-        yield Item(
-            f"binding, {variation}", BALANCED if balanced else N, BLOCK if not balanced else 36,
-            lambda n, v=variation: binding.shifted(bench, heads, "published", v, n=n, directions=DIRECTIONS),  # type: ignore[misc]
-        )  # fmt: skip
-
-
-def _able_and_traced(bench: Bench) -> Iterator[Item]:
+    """In the order in which a run comes to them, under one procedure after the other."""
     for boxes in (3, tracing.WIDE):
         drawn = tracing.story(bench, "published", boxes)
-        told = f", {boxes} boxes"
-        yield Item(f"ability{told}", PAPER["able"], BLOCK, lambda n, d=drawn: circuit.ability(bench, d, n))  # type: ignore[misc]
-        for mode, at in (*LABELS, ("target_box", EVERYWHERE)):
-            yield Item(f"map {mode}{told}", N, BLOCK, _mapped(bench, drawn, mode, at))
-        yield Item(f"diagnostic{told}", N, BLOCK, lambda n, d=drawn: tracing.diagnosed(bench, d, n))  # type: ignore[misc]
+        yield Item(f"ability, {boxes} boxes", PAPER["able"], BLOCK, partial(circuit.ability, bench, drawn), times=2)
+    for procedure in map(given, GIVEN):
+        for boxes in (3, tracing.WIDE):
+            yield from _traced(bench, procedure, boxes)
+        yield from _found(bench, heads, procedure)
+        for pairing in PAIRINGS:
+            yield from _roles(bench, heads, procedure, pairing)
+    yield from _ablated(bench, heads)
+    yield from _binding(bench, heads)
 
 
-def _mapped(bench: Bench, drawn: Design, mode: ModeName, at: tuple[str, ...]) -> Callable[[int], Request]:
-    return lambda n: tracing.traced(bench, drawn, mode, at, n)
+def _traced(bench: Bench, procedure: Procedure, boxes: int) -> Iterator[Item]:
+    way = procedure.tracing
+    drawn = tracing.planned(bench, way, "published", boxes)
+    told = f", {boxes} boxes, {procedure.name}"
+    for mode, at in (*LABELS, ("target_box", EVERYWHERE)):
+        yield Item(f"map {mode}{told}", N, BLOCK, _mapped(bench, drawn, mode, at, way))
+    yield Item(f"diagnostic{told}", N, BLOCK, lambda n: tracing.diagnosed(bench, drawn, n, way))
 
 
-def _circuit(bench: Bench, heads: Circuit) -> Iterator[Item]:
+def _mapped(
+    bench: Bench, drawn: Design, mode: ModeName, at: tuple[str, ...], way: TracingWay
+) -> Callable[[int], Request]:
+    return lambda n: tracing.traced(bench, drawn, mode, at, n, way)
+
+
+def _found(bench: Bench, heads: Circuit, procedure: Procedure) -> Iterator[Item]:
+    """Discovery and pruning, for every noise that it may have been; links, with the group's own heads as senders."""
+    way = procedure.circuit
     for name, stage in circuit.STAGES.items():
         receivers = heads.group(stage.receivers) if stage.receivers else ()
         if stage.receivers and not receivers:
             continue
-        yield Item(
-            f"path patching {name}", PAIRS, PathSettings().block, times=1 if name == "D literal" else 2,
-            make=lambda n, s=stage, r=receivers: circuit.link(circuit.noise_pairs(bench, n), s, r),  # type: ignore[misc]
-        )  # fmt: skip
-    drawn, found_on = bench.design("published"), bench.design(circuit.FOUND_ON)
-    for held in ("published", "counterbalanced"):
-        size = circuit.PROMPTS_OF_MEANS[held]  # type: ignore[index]
-        yield Item(f"means, {held}", size, size, lambda n, d=held: circuit.means_of(bench, drawn, d), averaged=True)  # type: ignore[misc]
+        if name != "D literal":
+            make = _sent(bench, stage, receivers, way, None)
+            yield Item(
+                f"path patching {name}, {procedure.name}", PAIRS, PathSettings().block, make, times=len(way.noise)
+            )
+        senders = heads.group(stage.group)
+        if senders and procedure.name == "controlled":
+            make = _sent(bench, stage, receivers, way, senders)
+            yield Item(f"link {name}", PAIRS, PathSettings().block, make)
     few = PAPER["pruned"]
-    yield Item("pruning", few, few, lambda n: circuit.pruned(bench, heads, found_on, "published", n=n))
-    for beside, size, times in (("groups", N, 2), ("heads", ONE_BY_ONE, 1), ("random", N, 4)):
-        yield Item(
-            f"ablation, {beside}", size, BLOCK, times=times,
-            make=lambda n, b=beside: circuit.ablated(bench, heads, drawn, "published", n=n, beside=b),  # type: ignore[misc]
-        )  # fmt: skip
+    make = partial(_pruned, bench, heads, way)
+    yield Item(f"pruning, {procedure.name}", few, few, make, times=len(way.noise))
+
+
+def _sent(
+    bench: Bench, stage: Stage, receivers: Sequence[Head], way: CircuitWay, senders: Sequence[Head] | None
+) -> Callable[[int], Request]:
+    return lambda n: circuit.link(circuit.noise_pairs(bench, way, way.noise[0], n), stage, receivers, way, senders)
+
+
+def _pruned(bench: Bench, heads: Circuit, way: CircuitWay, n: int) -> Request:
+    return circuit.pruned(bench, heads, way, n=n)
+
+
+def _roles(bench: Bench, heads: Circuit, procedure: Procedure, pairing: Counterfactual) -> Iterator[Item]:
+    for way in roles.candidates(procedure.roles):
+        drawn = roles.stories(bench, way, "published")
+        make = partial(roles.interchanged, bench, heads, drawn, pairing, way=way)
+        yield Item(f"roles {pairing}, {way.places}, {procedure.name}", N, BLOCK, make)
+
+
+def _ablated(bench: Bench, heads: Circuit) -> Iterator[Item]:
+    drawn = bench.design("published")
+    held: tuple[DesignName, ...] = ("published", "counterbalanced")
+    for name in held:
+        size = circuit.PROMPTS_OF_MEANS[name]
+        yield Item(f"means, {name}", size, size, partial(_means, bench, drawn, name), averaged=True)
+    kinds: tuple[tuple[Beside, int, int], ...] = (("groups", N, 2), ("heads", ONE_BY_ONE, 1), ("random", N, 4))
+    for beside, size, times in kinds:
+        yield Item(f"ablation, {beside}", size, BLOCK, partial(_held, bench, heads, drawn, beside), times=times)
+
+
+def _means(bench: Bench, drawn: Design, name: DesignName, n: int) -> Request:
+    return circuit.means_of(bench, drawn, name)
+
+
+def _held(bench: Bench, heads: Circuit, drawn: Design, beside: Beside, n: int) -> Request:
+    return circuit.ablated(bench, heads, drawn, "published", n=n, beside=beside)
+
+
+def _binding(bench: Bench, heads: Circuit) -> Iterator[Item]:
+    sizes: tuple[tuple[DesignName, int, int], ...] = (("published", DIRECTIONS, BLOCK), ("counterbalanced", 108, 36))
+    for name, size, block in sizes:
+        make = partial(_vectors, bench, name, heads.group("B"))
+        times = given("controlled").binding.batches if name == "counterbalanced" else 1
+        yield Item(f"directions, {name}", size, block, make, times=times, averaged=True)
+    for variation in binding.VARIATIONS:
+        balanced = variation == "controlled"
+        way = given("controlled" if balanced else "published").binding
+        make = partial(_shifted, bench, heads, variation, way)
+        yield Item(f"binding, {variation}", BALANCED if balanced else N, 36 if balanced else BLOCK, make)
+
+
+def _vectors(bench: Bench, name: DesignName, heads: Sequence[Head], n: int) -> Request:
+    return binding.vectors(bench, name, heads, range(DIRECTIONS_FROM, DIRECTIONS_FROM + n))
+
+
+def _shifted(bench: Bench, heads: Circuit, variation: str, way: BindingWay, n: int) -> Request:
+    return binding.shifted(bench, heads, "published", variation, way, n=n, directions=DIRECTIONS, draws=DRAWS)

@@ -15,7 +15,7 @@ from rebinding.paper.circuit import Circuit
 from rebinding.paper.numbers import circuit
 from rebinding.rehearsal.agenda import Item, agenda
 from rebinding.rehearsal.pretended import Pretence, pretended
-from rebinding.rehearsal.subject import hollow_bench
+from rebinding.rehearsal.subject import Rehearsing, hollow_bench
 from rebinding.study.bench import REMEMBERED, Bench
 from rebinding.subjects import ALIASES
 from rebinding.surgery.memory import SHARE
@@ -97,6 +97,7 @@ def rehearsed(
 ) -> Iterator[Line]:
     """One block of every item, and what all of them take."""
     ledger, place, surgeon = pretence.ledger, pretended(), bench.surgeon
+    assert isinstance(surgeon, Rehearsing), "plans are made on a hollow bench"
     for item in items:
         tick(item.name)
         asked = item.make(min(item.block, item.n))

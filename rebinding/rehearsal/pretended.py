@@ -51,11 +51,13 @@ class Pretended(torch.Tensor):
         made.held, made.pretence = held, pretence
         return cast("Pretended", made)
 
-    def __repr__(self, *, tensor_contents: Any = None) -> str:
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]  # torch's is not typed
         return f"Pretended({self.held!r}, device={self.device})"
 
     @classmethod
-    def __torch_dispatch__(cls, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(  # type: ignore[override]  # torch's own signature says what it does not do
+        cls, operation: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         """Threads that a program starts are outside of the block."""
         first = next(one for one in leaves((args, tuple((kwargs or {}).values()))) if isinstance(one, Pretended))
         return first.pretence.__torch_dispatch__(operation, types, args, kwargs)
@@ -82,7 +84,7 @@ class Pretence(TorchDispatchMode):
     """Within this block tensors can be on pretended devices; what happens there is entered in the ledger."""
 
     def __init__(self, *, hollow: bool = False) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]  # of torch
         self.hollow, self.ledger = hollow, Ledger()
 
     def __torch_dispatch__(self, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -12,6 +12,7 @@ from accelerate.hooks import AlignDevicesHook, add_hook_to_module, attach_execut
 from rebinding.evidence import Evidence, Request
 from rebinding.experiments.circuit.request import Means
 from rebinding.paper.circuit import Circuit
+from rebinding.paper.procedure import given
 from rebinding.planted import build, parse
 from rebinding.rehearsal.ledger import Wait
 from rebinding.rehearsal.pretended import Pretence, disguise, pretended
@@ -78,26 +79,30 @@ def hook_on(model: Any, path: str, device: torch.device) -> None:
 def requests(bench: Bench, heads: Circuit, n: int = 2) -> Iterator[tuple[str, Request]]:
     """A request of every kind, as the study makes them, with few prompts, draws and roles."""
     drawn, found_on = bench.design("published"), bench.design("partner_second")
+    ways = given("published")
+    way = circuit.of_a_plant(ways.circuit, "published")
     yield "ability", circuit.ability(bench, drawn, n)
-    pairs = circuit.noise_pairs(bench, n)
+    pairs = circuit.noise_pairs(bench, way, "independent", n)
     for name, stage in circuit.STAGES.items():
         if name in "ACD":
-            yield f"paths {name}", circuit.link(pairs, stage, heads.group(stage.receivers) if stage.receivers else ())
+            receivers = heads.group(stage.receivers) if stage.receivers else ()
+            yield f"paths {name}", circuit.link(pairs, stage, receivers, way)
     means = Means(bench.draw(found_on, range(MEANS, MEANS + n)))
     for beside in ("groups", "heads", "random"):
         asked = circuit.ablated(bench, heads, found_on, "published", n=n, beside=beside)
         yield f"ablation {beside}", replace(asked, means=means, draws=1)
-    walk = circuit.pruned(bench, Circuit(heads.heads[::2]), found_on, "published", n=n)
+    walk = circuit.pruned(bench, Circuit(heads.heads[::2]), way, n=n)
     yield "pruning", replace(walk, means=means, orders=1)
     for pairing in ("pointer", "content_control"):
-        yield f"roles {pairing}", roles.interchanged(bench, heads, drawn, pairing, n)
+        yield f"roles {pairing}", roles.interchanged(bench, heads, drawn, pairing, n, ways.roles)
     for variation in ("published", "isolated"):
-        yield f"binding {variation}", binding.shifted(bench, heads, "published", variation, n=n, directions=2)
-    yield "map", tracing.traced(bench, drawn, "target_box", ("swap_second", "readout"), n)
-    yield "diagnostic", tracing.diagnosed(bench, drawn, n // 2)
+        shifts = binding.shifted(bench, heads, "published", variation, ways.binding, n=n, directions=2, draws=1)
+        yield f"binding {variation}", shifts
+    yield "map", tracing.traced(bench, drawn, "target_box", ("swap_second", "readout"), n, ways.tracing)
+    yield "diagnostic", tracing.diagnosed(bench, drawn, n // 2, ways.tracing)
 
 
 def numbers(evidence: Evidence) -> dict[str, Any]:
     """The columns of floats."""
     rows = evidence.rows
-    return {name: rows[name].to_numpy() for name in rows if rows[name].dtype.kind == "f"}
+    return {str(name): rows[name].to_numpy() for name in rows if rows[name].dtype.kind == "f"}

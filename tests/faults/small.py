@@ -14,6 +14,7 @@ from rebinding.evidence.store import Store
 from rebinding.experiments.binding.request import Shifts
 from rebinding.experiments.roles.summary import of_group
 from rebinding.paper.circuit import Circuit
+from rebinding.paper.procedure import given
 from rebinding.planted import build, parse
 from rebinding.study import binding, circuit, roles
 from rebinding.study.bench import Bench
@@ -54,12 +55,14 @@ def subject() -> Subject:
 def plan() -> tuple[Bench, tuple[*tuple[Request, ...], Shifts]]:
     """A bench that keeps nothing, and what is asked of it."""
     bench = Bench(subject())
-    drawn, heads = bench.design("published"), Circuit(build("pointer").circuit)
+    drawn, heads, ways = bench.design("published"), Circuit(build("pointer").circuit), given("published")
+    way = circuit.of_a_plant(ways.circuit, "published")
+    pairs = circuit.noise_pairs(bench, way, "independent", 2)
     return bench, (
-        roles.interchanged(bench, heads, drawn, "pointer", 4),
+        roles.interchanged(bench, heads, drawn, "pointer", 4, ways.roles),
         circuit.ability(bench, drawn, 4),
-        circuit.link(circuit.noise_pairs(bench, 2), circuit.STAGES["B"], heads.group("A")),
-        binding.shifted(bench, heads, "published", "isolated", n=2, directions=2),
+        circuit.link(pairs, circuit.STAGES["B"], heads.group("A"), way),
+        binding.shifted(bench, heads, "published", "isolated", ways.binding, n=2, directions=2, draws=1),
     )
 
 
@@ -70,7 +73,7 @@ def run(root: Path) -> Found:
     bench = Bench(subject(), store.shelf(subject=subject().fingerprint, dtype="float32"), sets=told.sets)
     bench.__dict__["surgeon"] = told.surgeon
     found = {one.label: bench.measured(one) for one in requests}
-    tensors = bench.averaged(requests[-1].directions)
+    tensors = bench.averaged(requests[-1].batches[0])
     plant = declared(parse("pointer"), store)
     changes = of_group(found[requests[0].label], "B", "pointed_object")
     return Found(found, tensors, dict(plant.printed), effect(changes, margin=0.2))

@@ -87,7 +87,7 @@ def guessing() -> None:
 
 def lost_keyword() -> None:
     """After its self-check the decoder gives its layers a keyword that is no tensor, and a recorded call loses it."""
-    measured, call = bench.Bench.measured, recorder.layer_call
+    measured, call = bench.Bench.measured, vars(recorder)["layer_call"]
 
     def changed(self: bench.Bench, request: Any) -> Evidence:
         decoder: Any = self.subject.model.model

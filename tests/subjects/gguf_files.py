@@ -73,7 +73,8 @@ def _weights(words: int) -> dict[str, Array]:
     dice = np.random.default_rng(0)
 
     def matrix(*shape: int) -> Array:
-        return (dice.standard_normal(shape) * 1.6 * shape[-1] ** -0.5).astype(np.float32)
+        found: Array = (dice.standard_normal(shape) * 1.6 * shape[-1] ** -0.5).astype(np.float32)
+        return found
 
     found = {"token_embd.weight": matrix(words, WIDTH), "output.weight": matrix(words, WIDTH)}
     found["output_norm.weight"] = np.ones(WIDTH, np.float32)

@@ -66,7 +66,7 @@ def samples(name: str, n: int, repetitions: int) -> Samples:
     def joined(field: str) -> Array:
         return np.concatenate([getattr(part, field) for part in parts])
 
-    ours = replace(parts[0], **{field: joined(field) for field in ("mean", "unit_var", "n", "skew")})
+    ours = replace(parts[0], mean=joined("mean"), unit_var=joined("unit_var"), n=joined("n"), skew=joined("skew"))
     return Samples(replace(ours, df=np.asarray(n - 1.0)), np.concatenate(papers))  # the same for all: much faster
 
 
