@@ -13,7 +13,7 @@ lets its operations be carried out by somebody else.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -45,13 +45,13 @@ class Pretended(torch.Tensor):
 
     @staticmethod
     def __new__(cls, held: Tensor, device: torch.device, pretence: Pretence) -> Pretended:
-        made = torch.Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]  # not in torch's stubs
+        made = torch.Tensor._make_wrapper_subclass(
             cls, held.size(), strides=held.stride(), dtype=held.dtype, device=device
         )
         made.held, made.pretence = held, pretence
-        return cast("Pretended", made)
+        return made
 
-    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]  # torch's is not typed
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]  # torch does not say
         return f"Pretended({self.held!r}, device={self.device})"
 
     @classmethod

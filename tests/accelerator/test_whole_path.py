@@ -22,7 +22,7 @@ from tests.close import allowance
 
 PLACES = {"gemma3 on one device": ("pointer@gemma3", 1), "gemma2 on two": ("pointer@gemma2", 2)}
 SUMMARIES: Mapping[str, Callable[[Evidence], object]] = {
-    "paths": lambda found: scores(found)["logit_change"].to_numpy(),
+    "paths": lambda found: scores(found, "logit")["score"].to_numpy(),
     "roles": lambda found: of_group(found, "B", "pointed_object"),
     "binding": lambda found: summary(found)[list(MEASURES)].to_numpy(),
     "map": lambda found: restored(found, "swap_second"),

@@ -193,13 +193,13 @@ def _rows(ids: Sequence[int], senders: Sequence[Head], before: Tensor, after: Te
     sender `moved` (sender, prompt)."""
     n = len(ids)
     heads = torch.tensor(senders).repeat_interleave(n, 0)  # (row, 2)
-    measured = {f"{name}_orig": before[:, place].repeat(len(senders)) for place, name in enumerate(OF_ANSWER)}
-    measured |= {f"{name}_patch": after[..., place].reshape(-1) for place, name in enumerate(OF_ANSWER)}
+    again = before.repeat(len(senders), 1)  # (row, 3)
+    measured = torch.cat([again, after.reshape(-1, 3), moved.reshape(-1, 1).to(after.device)], dim=1).cpu()
+    names = [*(f"{name}_orig" for name in OF_ANSWER), *(f"{name}_patch" for name in OF_ANSWER), "moved"]
     frame = {
         "prompt": torch.tensor(ids).repeat(len(senders)),
         "layer": heads[:, 0],
         "head": heads[:, 1],
-        **measured,
-        "moved": moved.reshape(-1),
+        **dict(zip(names, measured.unbind(1), strict=True)),
     }
-    return pd.DataFrame({name: values.cpu().numpy() for name, values in frame.items()})
+    return pd.DataFrame({name: values.numpy() for name, values in frame.items()})
