@@ -51,7 +51,7 @@ def bounded(make: Callable[[], str]) -> str:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
     if told[:1] == FAILED:
-        raise Failed(told[1:].decode())
+        raise Failed(told[1:].decode(errors="replace"))
     if told[:1] != DONE:
         raise Unbounded(f"it took more than {SECONDS} s, more than {MEMORY >> 20} MB, or ended the process")
     return told[1:].decode()
@@ -66,7 +66,7 @@ def _be_child(make: Callable[[], str], into: int) -> None:
         except MemoryError:
             told = b""
         except Exception as error:
-            told = FAILED + str(error).encode()[:1000]
+            told = FAILED + str(error).encode(errors="replace")[:1000]
         with os.fdopen(into, "wb") as file:
             file.write(told)
     finally:
