@@ -10,6 +10,7 @@ from typing import Any
 from rebinding.verdicts import Verdict, family
 from rebinding.verdicts.judgement import Judgement
 from rebinding.verdicts.outcome import OUTCOMES
+from rebinding.verdicts.standing import Twice, in_words, judged_twice
 
 FAILED = ("NOT REPLICATED", "INVALID")
 MARKS = {"REPLICATED": "✓", "NOT REPLICATED": "✗", "INCONCLUSIVE": "?", "INVALID": "!", "NOT APPLICABLE": "–"}
@@ -37,6 +38,13 @@ class Summary:
     failed: int
     failures: tuple[Failure, ...]
     differing: tuple[Judgement, ...]
+    twice: tuple[Twice, ...]
+    """The sentences that were judged as published and controlled."""
+
+    @property
+    def standings(self) -> str | None:
+        """How many of these are robust, artifacts, hidden, refuted."""
+        return in_words(self.twice) if self.twice else None
 
 
 def summarise(claims: Sequence[Judgement], *, planted: bool) -> Summary:
@@ -51,6 +59,7 @@ def summarise(claims: Sequence[Judgement], *, planted: bool) -> Summary:
         sum(one.verdict in FAILED for one in claims),
         failures(claims),
         differing,
+        tuple(judged_twice(claims)),
     )
 
 
@@ -72,11 +81,11 @@ def sentence(claims: Sequence[Judgement]) -> str:
     """'27 of 31 claims replicated, 2 not, 2 inconclusive', and how many do not apply."""
     counts = Counter(one.verdict for one in claims if one.kind != "report")
     away, reports = counts.pop("NOT APPLICABLE", 0), sum(one.kind == "report" for one in claims)
-    told = [f"{counts['REPLICATED']} of {plural(counts.total(), 'claim')} replicated"]
-    told += [f"{counts[name]} {word}" for name, word in WORDS.items() if counts[name]]
+    parts = [f"{counts['REPLICATED']} of {plural(counts.total(), 'claim')} replicated"]
+    parts += [f"{counts[name]} {word}" for name, word in WORDS.items() if counts[name]]
     left = [f"{away} not applicable"] if away else []
     left += [f"{reports} only reported"] if reports else []
-    return ", ".join(told) + (f" ({' and '.join(left)} besides)" if left else "") + "."
+    return ", ".join(parts) + (f" ({' and '.join(left)} besides)" if left else "") + "."
 
 
 WORDS = {"NOT REPLICATED": "not", "INCONCLUSIVE": "inconclusive", "INVALID": "invalid"}
