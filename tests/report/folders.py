@@ -112,7 +112,10 @@ def evidence(layers: int, heads: int, shift: float) -> dict[str, Evidence]:
         **{f"paths-{group}": asked(paths(layers, heads, shift, random), stage=group) for group in "AB"},
         "pruning": asked(pruning(), {"circuit": CIRCUIT}, design="partner_second"),
         "ablated-groups": asked(ablated(shift), beside="groups"),
-        **{f"roles-{pairs}": asked(roles(pairs, shift), pairs=pairs) for pairs in ("pointer", "content_control")},
+        **{
+            f"roles-{pairs}": asked(roles(pairs, shift), pairs=pairs, mode="published", direction="code")
+            for pairs in ("pointer", "content_control")
+        },
         **{
             f"binding-{name}-60": asked(binding(shift, random), variation=name)
             for name in ("published", "isolated", "controlled")
@@ -159,7 +162,7 @@ def paths(layers: int, heads: int, shift: float, random: np.random.Generator) ->
     """Scores of every head."""
     grid = pd.DataFrame(list(product(range(layers), range(heads), range(PROMPTS))), columns=["layer", "head", "prompt"])
     fall = random.uniform(0, 0.5, len(grid)) + shift * (grid["layer"] == 0) * 0.4
-    return Evidence("paths", grid.assign(p_orig=0.9, p_patch=0.9 * (1 - fall)), {"stage": {"keep": 2}})
+    return Evidence("paths", grid.assign(lead_orig=9.0, lead_patch=9.0 * (1 - fall)), {"stage": {"keep": 2}})
 
 
 def pruning() -> Evidence:
@@ -186,7 +189,7 @@ def roles(kind: str, shift: float) -> Evidence:
     """Group B moves the pointed word."""
     rows = [
         {
-            "prompt": id, "word": word, "group": group, "layer": -1, "head": -1, "before": 0.0,
+            "prompt": id, "answer_slot": 0, "word": word, "group": group, "layer": -1, "head": -1, "before": 0.0,
             "after": (2.0 + shift) * (group == "B" and word == "pointed_object") + 0.1 * id,
         }
         for id, group, word in product(range(PROMPTS), "AB", ("answer", "new_object", "pointed_object"))

@@ -36,7 +36,7 @@ def overlap_grid(paths: Mapping[str, Evidence], judged: Mapping[str, Heads], fou
             axes.plot(here[:, 0], here[:, 1], linestyle="", color=OKABE_ITO["vermillion"], ms=6, **mark)
         both = len(set(judged.get(group, ())) & set(found.get(group, ())))
         counted = f"{len(judged.get(group, ()))} judged, {len(found.get(group, ()))} found, {both} both"
-        axes.set_title(f"{group}: {counted}\ndarkest: {top:.0%} of the answer", fontsize=7, loc="left")
+        axes.set_title(f"{group}: {counted}\ndarkest: {top:.2g} logits", fontsize=7, loc="left")
         axes.set_xlim(-0.6, layers - 0.4)
     figure.supxlabel("layer", fontsize=8)
     figure.supylabel("head", fontsize=8)
@@ -44,9 +44,8 @@ def overlap_grid(paths: Mapping[str, Evidence], judged: Mapping[str, Heads], fou
 
 
 def fall(evidence: Evidence) -> np.ndarray:
-    """By how much of itself the answer's probability falls, mean over prompts: (layer, head)."""
+    """By how many logits the answer's lead over the other objects falls, mean over prompts: (layer, head)."""
     rows = evidence.rows
-    change = (rows["p_orig"] - rows["p_patch"]) / rows["p_orig"]
-    table = change.groupby([rows["layer"], rows["head"]]).mean().unstack()
+    table = (rows["lead_orig"] - rows["lead_patch"]).groupby([rows["layer"], rows["head"]]).mean().unstack()
     values: np.ndarray = table.to_numpy(dtype=np.float64)
     return values.clip(min=0)
