@@ -32,6 +32,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Round otherwise in this process and in every pytest it starts, and keep such evidence out of the usual store."""
+    _check_real(config)
     seed = config.getoption("--rounding")
     if seed is None:
         return
@@ -49,9 +50,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Without real weights there is nothing to test them on; who names those tests is told what they need."""
-    if collection_path != REAL or config.getoption("--real"):
-        return None
-    if any(REAL in (named := Path(one.split("::")[0]).resolve(), *named.parents) for one in config.args):
-        raise pytest.UsageError(f"{collection_path} needs --real FOLDER; `tox -e real` fetches what belongs there")
-    return True
+    """Without real weights there is nothing to run tests/real on."""
+    return True if collection_path == REAL and not config.getoption("--real") else None
+
+
+def _check_real(config: pytest.Config) -> None:
+    """Who names those tests is told what they need; a path that is named is never ignored."""
+    named = [Path(one.split("::")[0]).resolve() for one in config.args]
+    if not config.getoption("--real") and any(REAL in (one, *one.parents) for one in named):
+        raise pytest.UsageError("tests/real needs --real FOLDER; `tox -e real` fetches what belongs there")
