@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 
+import pytest
 import torch
 from peft import PeftModel
 
@@ -18,6 +19,7 @@ SHIPPED = parse("smollm2")
 FEW = 18
 
 
+@pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")  # peft asks for it
 def test_peft_opens_the_adapter_and_computes_the_same(smollm2: Subject, learned: Subject) -> None:
     base = copy.deepcopy(smollm2.model)
     base.set_attn_implementation("eager")
