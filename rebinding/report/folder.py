@@ -5,6 +5,7 @@ What stands in each file, field by field, is docs/report.md.
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import json
 import re
@@ -121,7 +122,7 @@ def write(
     }
     (folder / CLAIMS).write_text(json.dumps(content, indent=1, allow_nan=False, ensure_ascii=False) + "\n", "utf-8")
     table = [one | {"evidence": "; ".join(one["evidence"])} for one in content["claims"]]
-    pd.DataFrame(table).map(_text).to_csv(folder / TABLE, index=False)
+    pd.DataFrame(table).map(_text).to_csv(folder / TABLE, index=False, quoting=csv.QUOTE_NONNUMERIC)  # a \r ends no row
     pq.write_table(pa.Table.from_pandas(samples(claims), preserve_index=False), folder / SAMPLES)
 
 
