@@ -15,7 +15,7 @@ from rebinding.evidence import Request
 from rebinding.paper.circuit import Circuit, CircuitHead
 from rebinding.rehearsal.pretended import Pretence, pretended
 from rebinding.rehearsal.subject import hollow_bench
-from rebinding.study import circuit, tracing
+from rebinding.study import circuit, roles
 from rebinding.study.bench import Bench
 from rebinding.subjects import build_shape
 from rebinding.surgery.memory import CPU_BUDGET
@@ -36,13 +36,14 @@ def overrides(layers: int, hidden: int) -> dict[str, Any]:
 
 
 def requests(bench: Bench) -> Iterator[tuple[str, Request]]:
-    """A frozen and an unfrozen kind of run, and one that only reads."""
+    """A kind that only reads, one with frozen and live runs, one with live runs; in none of them is anything still, and
+    none asks which prompts are answered correctly."""
     anatomy = bench.subject.anatomy
     heads = Circuit(tuple(CircuitHead("B", layer, 1, "readout") for layer in range(1, anatomy.n_layers)))
     pairs = circuit.noise_pairs(bench, 4)
     yield "ability", circuit.ability(bench, bench.design("published"), 8)
     yield "path patching C", circuit.link(pairs, circuit.STAGES["C"], heads.group("B"))
-    yield "map", tracing.traced(bench, bench.design("published"), "swap_only", ("swap_asked",), 3)
+    yield "roles", roles.interchanged(bench, heads, bench.design("published"), "pointer", 4)
 
 
 def real(hollow: Bench, size: str) -> Bench:
