@@ -63,7 +63,7 @@ MUTANTS = (
         f"{EXPERIMENTS}/roles/interchange.py",
         "given = _read(block.surgeon, block.other, block.counterfactuals, heads, place)",
         "given = _read(block.surgeon, block.own, block.originals, heads, place)",
-        on(POINTER, "roles.b_moves_pointer", "roles.b_is_the_pointer"),
+        on(POINTER, "roles.b_moves_pointer", "roles.b_raises_pointer"),
     ),
     Mutant(
         "score the full model in place of the circuit",

@@ -113,7 +113,8 @@ def evidence(layers: int, heads: int, shift: float) -> dict[str, Evidence]:
         "pruning": asked(pruning(), {"circuit": CIRCUIT}, design="partner_second"),
         "ablated-groups": asked(ablated(shift), beside="groups"),
         **{
-            f"roles-{pairs}": asked(roles(pairs, shift), pairs=pairs, mode="published", direction="code")
+            f"roles-{mode}-{pairs}": asked(roles(pairs, mode, shift), pairs=pairs, mode=mode, direction=direction)
+            for mode, direction in (("published", "code"), ("own_role", "both"))
             for pairs in ("pointer", "content_control")
         },
         **{
@@ -185,7 +186,7 @@ def ablated(shift: float) -> Evidence:
     return Evidence("ablation", pd.DataFrame(rows), {"mean_set": "counterbalanced"})
 
 
-def roles(kind: str, shift: float) -> Evidence:
+def roles(kind: str, mode: str, shift: float) -> Evidence:
     """Group B moves the pointed word."""
     rows = [
         {
@@ -194,7 +195,7 @@ def roles(kind: str, shift: float) -> Evidence:
         }
         for id, group, word in product(range(PROMPTS), "AB", ("answer", "new_object", "pointed_object"))
     ]  # fmt: skip
-    return Evidence("roles", pd.DataFrame(rows), {"kind": kind, "mode": "paper", "groups": {"A": [], "B": []}})
+    return Evidence("roles", pd.DataFrame(rows), {"kind": kind, "mode": mode, "groups": {"A": [], "B": []}})
 
 
 def binding(shift: float, random: np.random.Generator) -> Evidence:
