@@ -109,8 +109,9 @@ def as_random(claim: Claim, evidence: Evidence, control: str, turned: str) -> di
     measures: dict[str, tuple[Metric, Support | None]] = {
         "dR": ("dR", None), "dlogit": ("dlogit", None), turned: ("switch", SHARES),
     }  # fmt: skip
+    found = {name: (shift(evidence, "qk", name), shift(evidence, control, name)) for name in measures}
     return {
-        name: no_larger(shift(evidence, "qk", name), shift(evidence, control, name), claim.margin(metric), support)
+        name: no_larger(*found[name], margin=claim.margin(metric), support=support)
         for name, (metric, support) in measures.items()
     }
 

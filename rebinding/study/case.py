@@ -31,7 +31,7 @@ PAPER = {"able": 300, "able_wide": 300, "paths": 100, "evaluated": 300, "pruned"
 """Prompts on the paper's models, where a claim does not say."""
 PLANTED = {"able": 60, "able_wide": 40, "paths": 36, "evaluated": 72, "pruned": 36}
 """The same on planted models. `evaluated` is what the row that needs most of them says: one run serves all rows."""
-DIRECTIONS = 100
+DIRECTIONS, FEWEST_DIRECTIONS = 100, 24
 DRAWS, PLANTED_DRAWS = 200, 40
 """Random directions; 40 decide whether nine in ten do less, where all of them do."""
 QUANTITIES = {"accuracy": "accuracy", "margin": "margin", "logit": "logit", "heads": "share", "roles": "dlogit"}
@@ -116,10 +116,12 @@ class Case:
         """How many prompts evidence has that serves several claims."""
         return self.settings.samples or (PLANTED if self.plant else PAPER)[what]
 
-    @property
-    def directions(self) -> int:
-        """How many prompts a slot's directions are averaged over."""
-        return directions_of(self.plant.mechanism) if self.plant else self.settings.samples or DIRECTIONS
+    def directions(self, sets: int) -> int:
+        """How many prompts a slot's directions are averaged over, in each of so many sets. What the words leave in the
+        means of a plant may average out over all of its sets."""
+        if self.plant is None:
+            return self.settings.samples or DIRECTIONS
+        return max(FEWEST_DIRECTIONS, directions_of(self.plant.mechanism) // sets)
 
     @property
     def draws(self) -> int:
