@@ -1,0 +1,248 @@
+"""One step of the search: what every sender does to the score through the present receivers.
+
+Path patching, textbook form. A *sender* is a head at a token. In the sender run its z is that of the noise prompt, every
+other head's z is held, MLPs and norms are recomputed; what then stands at that token in front of a receiver's query, key
+or value projection is the sender's message. The receiver, a head at a token of its own, works out its z from the message
+(`rebinding.surgery.heard`) with all else as recorded: its query if the two tokens are one, the key or the value at the
+sender's token if not. In the receiver run this z is written into the clean prompt, and nothing is held.
+
+**What is left out.** Exactly: senders not below a receiver; tokens before which the two prompts are the same; senders
+whose z is the same in both; tokens behind the receiver's or out of its window. By a bound: rows that hardly move their
+receivers. Rows are run from the one that moves them most; a row's effect is at most its move times the gain, effect per
+move, and the gain is taken as `SLACK` times the largest seen. Once that is below `LEAST` of what would be kept, no more
+rows are run. With `exhaustive` none is left out by the bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from rebinding.experiments.anywhere.kinds import STEPS
+from rebinding.experiments.anywhere.request import Settings
+from rebinding.experiments.anywhere.scene import Scene, Senders
+from rebinding.paper.graph import Node
+from rebinding.surgery import Edit, Read
+from rebinding.surgery.heard import Component, Ear, ear
+
+COMPONENTS: tuple[Component, ...] = ("q", "k", "v")
+SLACK, LEAST = 4.0, 0.1
+MESSAGES = 1 << 27
+"""Bytes of what senders say that are held at once."""
+AT_ONCE = 512
+"""Rows of receiver runs between two looks at the gain."""
+Allowed: TypeAlias = Sequence[Node] | None
+"""Senders to look at; all if None."""
+Layer: TypeAlias = dict[tuple[Literal["q", "k", "v"], int], Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class Receiver:
+    """A head at a token, ready to listen: `at` is -1 in prompts that lack the token."""
+
+    node: Node
+    at: Tensor
+    ear: Ear
+    write: Tensor
+    size: Tensor
+
+    def moved(self, z: Tensor, source: Tensor) -> Tensor:
+        """How much of the residual there is written anew with another z (row, head_dim): (row,)."""
+        change = (z - self.ear.z[source]) @ self.write.T  # (row, hidden)
+        return change.norm(dim=-1) / self.size[source]
+
+
+@dataclass(frozen=True, eq=False)
+class Heard:
+    """What one receiver makes of the senders of a layer, component by component: rows, and z in those rows."""
+
+    receiver: Receiver
+    rows: Tensor
+    z: Tensor
+    moved: Tensor
+
+
+def receiver(scene: Scene, node: Node) -> Receiver:
+    """Listen to what a node hears in the clean prompts."""
+    anatomy, recording, every = scene.surgeon.anatomy, scene.recording, torch.arange(scene.n)
+    at = scene.pairs.at(node.token)
+    there = at.clamp(min=0)
+    layer = anatomy.layer_modules(scene.surgeon.model)[node.layer]
+    span = slice(node.head * anatomy.head_dim, (node.head + 1) * anatomy.head_dim)
+    output = recording.sites["attention_output"][node.layer][every, there]  # (prompt, hidden)
+    resid = recording.sites["resid"][node.layer][every, there]  # (prompt, hidden)
+    shrink = anatomy.attention_write(layer, output).norm(dim=-1) / output.norm(dim=-1)  # (prompt,)
+    weight = layer.get_submodule(anatomy.output).weight[:, span].detach()  # (hidden, head_dim)
+    return Receiver(
+        node, at, ear(scene.surgeon, recording, node.layer, node.head, there), weight, resid.norm(dim=-1) / shrink
+    )
+
+
+def direct(scene: Scene, allowed: Allowed = None) -> pd.DataFrame:
+    """The first step, whose receiver is the logits: senders stand at the readout."""
+    tokens = torch.zeros(scene.n, scene.pairs.length, dtype=torch.bool)
+    tokens[torch.arange(scene.n), scene.readout] = True
+    parts = []
+    for layer in range(scene.surgeon.anatomy.n_layers):
+        senders = _allowed(scene, scene.senders(layer, tokens), allowed)
+        if senders.n:
+            reads = [scene.read(senders.prompt)]
+            edits = [senders.but_for(scene.noise_z)]
+            (after,) = scene.surgeon.run(
+                scene.recording, edits, reads, source=senders.prompt, attention="frozen", allow_still=True
+            )
+            parts.append(_rows(scene, "direct", senders, after[:, 0], torch.ones(senders.n)))
+    return _together(parts)
+
+
+def through(scene: Scene, nodes: Sequence[Node], settings: Settings, allowed: Allowed = None) -> pd.DataFrame:
+    """A later step: senders below the receivers, at every token that some receiver can look at."""
+    receivers = [receiver(scene, node) for node in nodes]
+    waiting: dict[Component, list[tuple[Senders, list[Heard]]]] = {component: [] for component in COMPONENTS}
+    for layer in range(max(node.layer for node in nodes)):
+        above = [one for one in receivers if one.node.layer > layer]
+        senders = _allowed(scene, scene.senders(layer, _tokens(scene, above, settings)), allowed)
+        for rows in torch.arange(senders.n).split(_at_once(scene, above)) if senders.n else ():
+            part = senders.take(rows)
+            said = _say(scene, part, above)
+            for component in COMPONENTS:
+                heard = [_hear(scene, one, component, part, said) for one in above]
+                waiting[component].append((part, heard))
+    floor = 0.0 if settings.exhaustive else LEAST * settings.share * abs(scene.total)
+    return _together([_receive(scene, component, parts, floor) for component, parts in waiting.items() if parts])
+
+
+def _tokens(scene: Scene, receivers: Sequence[Receiver], settings: Settings) -> Tensor:
+    """(prompt, token): where senders may stand: up to the receivers, from the first token that differs."""
+    token = torch.arange(scene.pairs.length)
+    reach = torch.stack([one.at for one in receivers]).amax(0)  # (prompt,)
+    found = (token[None] >= scene.pairs.first[:, None]) & (token[None] <= reach[:, None])
+    if settings.listens:
+        seen = torch.stack([(one.ear.pattern.cpu() >= settings.listens) & (one.at >= 0)[:, None] for one in receivers])
+        own = torch.stack([token[None] == one.at[:, None] for one in receivers])  # (receiver, prompt, token)
+        found &= (seen | own).flatten(0, 1).any(0)  # by place: in any prompt
+    return found
+
+
+def _allowed(scene: Scene, senders: Senders, allowed: Allowed) -> Senders:
+    if allowed is None:
+        return senders
+    table = torch.zeros(scene.surgeon.anatomy.n_heads, scene.n, scene.pairs.length, dtype=torch.bool)
+    for node in allowed:
+        if node.layer == senders.layer:
+            at = scene.pairs.at(node.token)
+            table[node.head, torch.nonzero(at >= 0).reshape(-1), at[at >= 0]] = True
+    return senders.take(torch.nonzero(table[senders.head, senders.prompt, senders.token]).reshape(-1))
+
+
+def _at_once(scene: Scene, receivers: Sequence[Receiver]) -> int:
+    heads = 3 * len({(one.node.layer, one.node.head) for one in receivers})
+    return max(1, MESSAGES // (heads * scene.surgeon.anatomy.head_dim * scene.noise_z[0].element_size()))
+
+
+def _say(scene: Scene, senders: Senders, receivers: Sequence[Receiver]) -> Layer:
+    """What reaches the projections above, at each sender's token: by component and layer (row, head, 1, head_dim)."""
+    group = scene.surgeon.anatomy.group
+    keys, reads = [], []
+    for layer in sorted({one.node.layer for one in receivers}):
+        heads = sorted({one.node.head for one in receivers if one.node.layer == layer})
+        for site in COMPONENTS:
+            named = heads if site == "q" else sorted({head // group for head in heads})
+            reads.append(Read(site, layer, positions=senders.token[:, None], heads=named))
+            keys.append((site, layer))
+    edits = [senders.but_for(scene.noise_z)]
+    values = scene.surgeon.run(
+        scene.recording, edits, reads, source=senders.prompt, attention="frozen", allow_still=True
+    )
+    every = scene.surgeon.anatomy.n_heads
+    said = {}
+    for (site, layer), read, value in zip(keys, reads, values, strict=True):
+        assert read.heads is not None
+        spread = value.new_zeros(senders.n, every, value.shape[-1])  # (row, head, head_dim)
+        spread[:, read.heads[0]] = value[:, :, 0]
+        said[site, layer] = spread
+    return said
+
+
+def _hear(scene: Scene, one: Receiver, component: Component, senders: Senders, said: Layer) -> Heard:
+    at = one.at[senders.prompt]  # (row,)
+    able = senders.token == at if component == "q" else senders.token <= at
+    rows = torch.nonzero(able & (at >= 0)).reshape(-1)
+    head = one.node.head if component == "q" else scene.surgeon.anatomy.kv_head(one.node.head)
+    source = senders.prompt[rows]
+    z = one.ear.hears(component, said[component, one.node.layer][rows, head], source, senders.token[rows])
+    return Heard(one, rows, z, one.moved(z, source))
+
+
+def _receive(
+    scene: Scene, component: Component, parts: Sequence[tuple[Senders, list[Heard]]], floor: float
+) -> pd.DataFrame:
+    """The receiver runs of one component, from the row that moves most downwards."""
+    moves = []
+    for senders, heard in parts:
+        move = torch.zeros(senders.n)
+        for one in heard:
+            move[one.rows] = torch.maximum(move[one.rows], one.moved.cpu())
+        moves.append(move)
+    number = torch.cat([torch.full((move.numel(),), place) for place, move in enumerate(moves)])
+    row = torch.cat([torch.arange(move.numel()) for move in moves])
+    size = torch.cat(moves)
+    order = torch.argsort(size, descending=True, stable=True)
+    order = order[size[order] > 0]
+    found, gain = [], 0.0
+    for chunk in order.split(AT_ONCE):
+        if gain and SLACK * gain * float(size[chunk[0]]) < floor:
+            break
+        for place in number[chunk].unique():
+            mine = chunk[number[chunk] == place]
+            senders, heard = parts[int(place)]
+            after = _run(scene, senders, heard, row[mine])
+            effect = (after - scene.before[senders.prompt[row[mine]]]).abs().cpu()
+            gain = max(gain, float((effect / size[mine]).max()))
+            found.append(_rows(scene, component, senders.take(row[mine]), after, size[mine]))
+    return _together(found)
+
+
+def _run(scene: Scene, senders: Senders, heard: Sequence[Heard], rows: Tensor) -> Tensor:
+    """The score (row,) in clean prompts in which every receiver has what it made of these senders."""
+    place = torch.full((senders.n,), -1)
+    place[rows] = torch.arange(rows.numel())
+    source, edits = senders.prompt[rows], []
+    for one in heard:
+        mine = torch.nonzero((place[one.rows] >= 0) & (one.moved.cpu() > 0)).reshape(-1)
+        if mine.numel():
+            at = one.receiver.at[senders.prompt[one.rows[mine]]]
+            value = one.z[mine][:, None, None]  # (row, 1, 1, head_dim)
+            node = one.receiver.node
+            where = place[one.rows[mine]]
+            edits.append(Edit("z", node.layer, value, positions=at[:, None], heads=(node.head,), rows=where))
+    (after,) = scene.surgeon.run(scene.recording, edits, [scene.read(source)], source=source, allow_still=True)
+    return after[:, 0]
+
+
+def _rows(scene: Scene, component: str, senders: Senders, after: Tensor, moved: Tensor) -> pd.DataFrame:
+    pairs, prompts, tokens = scene.pairs, senders.prompt.tolist(), senders.token.tolist()
+    return pd.DataFrame(
+        {
+            "prompt": [pairs.ids[prompt] for prompt in prompts],
+            "component": component,
+            "layer": senders.layer,
+            "head": senders.head.numpy(),
+            "token": tokens,
+            "place": [pairs.places[token] for token in tokens],
+            "function": [pairs.functions[prompt][token] or "" for prompt, token in zip(prompts, tokens, strict=True)],
+            "before": scene.before[senders.prompt].cpu().numpy(),
+            "after": after.cpu().numpy(),
+            "moved": moved.cpu().numpy(),
+        }
+    )
+
+
+def _together(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    filled = [part for part in parts if len(part)]
+    return pd.concat(filled, ignore_index=True) if filled else pd.DataFrame(columns=list(STEPS.columns))
