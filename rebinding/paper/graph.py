@@ -150,5 +150,7 @@ def _graphml(graph: Graph) -> str:
 
 
 def _data(values: Mapping[str, Any]) -> str:
-    escaped = {name: re.sub("[<&]", lambda one: {"<": "&lt;", "&": "&amp;"}[one[0]], str(v)) for name, v in values.items()}
+    escaped = {
+        name: re.sub("[<&]", lambda one: {"<": "&lt;", "&": "&amp;"}[one[0]], str(v)) for name, v in values.items()
+    }
     return "".join(f'<data key="{name}">{value}</data>' for name, value in escaped.items())

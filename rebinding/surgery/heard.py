@@ -23,9 +23,12 @@ from rebinding.surgery.sites import Read, SurgeryError
 from rebinding.surgery.torch_surgeon import TorchSurgeon
 
 Component: TypeAlias = Literal["q", "k", "v"]
-ROUNDING = 64
-"""Units in the last place, of the largest value, by which a head worked out here may differ from the recorded one: two
-products of some tens of terms each, in another order. An architecture that does anything else differs by far more."""
+ROUNDING = 16
+"""Units in the last place, of the largest value times the largest score (a softmax makes relative errors of absolute
+ones), by which a head worked out here may differ from the recorded one: sums of some tens of terms in another order. An
+architecture that does anything else differs by far more."""
+MASKED = -1e30
+"""Below every score that a key can have."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +92,8 @@ def ear(surgeon: TorchSurgeon, recording: Recording, layer: int, head: int, at: 
     scores = _scored(found, (keys @ query[..., None])[..., 0], at)  # (prompt, token)
     pattern = _softmax(scores, keys)  # (prompt, token)
     worked_out = (pattern[:, None] @ values)[:, 0]  # (prompt, head_dim)
-    bound = ROUNDING * torch.finfo(torch.float32).eps * float(values.abs().max())
+    largest = float(scores[scores > MASKED].abs().max())
+    bound = ROUNDING * torch.finfo(torch.float32).eps * float(values.abs().max()) * max(1.0, largest)
     if float((worked_out - there).abs().max()) > bound:
         raise SurgeryError(
             f"{type(attention).__name__}, layer {layer}: head {head} is recorded otherwise than its queries, keys and "
@@ -109,7 +113,7 @@ def capped(scores: Tensor, softcap: float | None) -> Tensor:
 
 
 def _scored(of: Ear, products: Tensor, at: Tensor) -> Tensor:
-    """Scores (line, token) from products of queries and keys, for queries at token `at` (one for all, or one a line)."""
+    """Scores (line, token) from products of queries and keys, for queries at `at` (one token, or one a line)."""
     mask: Tensor = of.call["attention_mask"][0, 0][at]  # (token,) or (line, token)
     return capped(products * scaling(of.attention), of.softcap) + mask
 

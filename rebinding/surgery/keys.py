@@ -31,15 +31,15 @@ def _path(attention: nn.Module, raw: Tensor, call: dict[str, Any], which: Litera
     if norm is not None:
         if norm.weight.shape[-1] != raw.shape[-1]:
             raise SurgeryError(
-                f"{type(attention).__name__} normalises all heads together: a raw {what} cannot be edited for one query "
-                f"head alone. Edit {which}_rot instead, or use scope='group'."
+                f"{type(attention).__name__} normalises all heads together: a raw {what} cannot be edited for one "
+                f"query head alone. Edit {which}_rot instead, or use scope='group'."
             )
         raw = norm(raw)
     rotary = getattr(sys.modules[type(attention).__module__], "apply_rotary_pos_emb", None)
     if rotary is None or "position_embeddings" not in call:
         raise SurgeryError(
-            f"{type(attention).__name__} rotates in a way that is not known here: a raw {what} cannot be edited for one "
-            f"query head alone. Edit {which}_rot instead."
+            f"{type(attention).__name__} rotates in a way that is not known here: a raw {what} cannot be edited for "
+            f"one query head alone. Edit {which}_rot instead."
         )
     turned: Tensor = rotary(raw, raw, *call["position_embeddings"])[0 if which == "q" else 1]
     return turned

@@ -1,10 +1,11 @@
 """One step of the search: what every sender does to the score through the present receivers.
 
-Path patching, textbook form. A *sender* is a head at a token. In the sender run its z is that of the noise prompt, every
-other head's z is held, MLPs and norms are recomputed; what then stands at that token in front of a receiver's query, key
-or value projection is the sender's message. The receiver, a head at a token of its own, works out its z from the message
-(`rebinding.surgery.heard`) with all else as recorded: its query if the two tokens are one, the key or the value at the
-sender's token if not. In the receiver run this z is written into the clean prompt, and nothing is held.
+Path patching, textbook form. A *sender* is a head at a token. In the sender run its z is that of the noise prompt,
+every other head's z is held, MLPs and norms are recomputed; what then stands at that token in front of a receiver's
+query, key or value projection is the sender's message. The receiver, a head at a token of its own, works out its z from
+the message (`rebinding.surgery.heard`) with all else as recorded: its query if the two tokens are one, the key or the
+value at the sender's token in any case. In the receiver run this z is written into the clean prompt, and nothing is
+held.
 
 **What is left out.** Exactly: senders not below a receiver; tokens before which the two prompts are the same; senders
 whose z is the same in both; tokens behind the receiver's or out of its window. By a bound: rows that hardly move their
@@ -15,72 +16,26 @@ rows are run. With `exhaustive` none is left out by the bound.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from collections.abc import Sequence
+from typing import TypeAlias
 
 import pandas as pd
 import torch
 from torch import Tensor
 
 from rebinding.experiments.anywhere.kinds import STEPS
+from rebinding.experiments.anywhere.listening import COMPONENTS, Heard, attended, hear, portions, receiver, say
 from rebinding.experiments.anywhere.request import Settings
 from rebinding.experiments.anywhere.scene import Scene, Senders
 from rebinding.paper.graph import Node
-from rebinding.surgery import Edit, Read
-from rebinding.surgery.heard import Component, Ear, ear
+from rebinding.surgery import Edit
+from rebinding.surgery.heard import Component
 
-COMPONENTS: tuple[Component, ...] = ("q", "k", "v")
 SLACK, LEAST = 4.0, 0.1
-MESSAGES = 1 << 27
-"""Bytes of what senders say that are held at once."""
 AT_ONCE = 512
 """Rows of receiver runs between two looks at the gain."""
 Allowed: TypeAlias = Sequence[Node] | None
 """Senders to look at; all if None."""
-Layer: TypeAlias = dict[tuple[Literal["q", "k", "v"], int], Tensor]
-
-
-@dataclass(frozen=True, eq=False)
-class Receiver:
-    """A head at a token, ready to listen: `at` is -1 in prompts that lack the token."""
-
-    node: Node
-    at: Tensor
-    ear: Ear
-    write: Tensor
-    size: Tensor
-
-    def moved(self, z: Tensor, source: Tensor) -> Tensor:
-        """How much of the residual there is written anew with another z (row, head_dim): (row,)."""
-        change = (z - self.ear.z[source]) @ self.write.T  # (row, hidden)
-        return change.norm(dim=-1) / self.size[source]
-
-
-@dataclass(frozen=True, eq=False)
-class Heard:
-    """What one receiver makes of the senders of a layer, component by component: rows, and z in those rows."""
-
-    receiver: Receiver
-    rows: Tensor
-    z: Tensor
-    moved: Tensor
-
-
-def receiver(scene: Scene, node: Node) -> Receiver:
-    """Listen to what a node hears in the clean prompts."""
-    anatomy, recording, every = scene.surgeon.anatomy, scene.recording, torch.arange(scene.n)
-    at = scene.pairs.at(node.token)
-    there = at.clamp(min=0)
-    layer = anatomy.layer_modules(scene.surgeon.model)[node.layer]
-    span = slice(node.head * anatomy.head_dim, (node.head + 1) * anatomy.head_dim)
-    output = recording.sites["attention_output"][node.layer][every, there]  # (prompt, hidden)
-    resid = recording.sites["resid"][node.layer][every, there]  # (prompt, hidden)
-    shrink = anatomy.attention_write(layer, output).norm(dim=-1) / output.norm(dim=-1)  # (prompt,)
-    weight = layer.get_submodule(anatomy.output).weight[:, span].detach()  # (hidden, head_dim)
-    return Receiver(
-        node, at, ear(scene.surgeon, recording, node.layer, node.head, there), weight, resid.norm(dim=-1) / shrink
-    )
 
 
 def direct(scene: Scene, allowed: Allowed = None) -> pd.DataFrame:
@@ -106,27 +61,14 @@ def through(scene: Scene, nodes: Sequence[Node], settings: Settings, allowed: Al
     waiting: dict[Component, list[tuple[Senders, list[Heard]]]] = {component: [] for component in COMPONENTS}
     for layer in range(max(node.layer for node in nodes)):
         above = [one for one in receivers if one.node.layer > layer]
-        senders = _allowed(scene, scene.senders(layer, _tokens(scene, above, settings)), allowed)
-        for rows in torch.arange(senders.n).split(_at_once(scene, above)) if senders.n else ():
-            part = senders.take(rows)
-            said = _say(scene, part, above)
+        senders = _allowed(scene, scene.senders(layer, attended(scene, above, settings)), allowed)
+        for part in portions(scene, senders, above):
+            said = say(scene, part, above)
             for component in COMPONENTS:
-                heard = [_hear(scene, one, component, part, said) for one in above]
+                heard = [hear(scene, one, component, part, said) for one in above]
                 waiting[component].append((part, heard))
     floor = 0.0 if settings.exhaustive else LEAST * settings.share * abs(scene.total)
     return _together([_receive(scene, component, parts, floor) for component, parts in waiting.items() if parts])
-
-
-def _tokens(scene: Scene, receivers: Sequence[Receiver], settings: Settings) -> Tensor:
-    """(prompt, token): where senders may stand: up to the receivers, from the first token that differs."""
-    token = torch.arange(scene.pairs.length)
-    reach = torch.stack([one.at for one in receivers]).amax(0)  # (prompt,)
-    found = (token[None] >= scene.pairs.first[:, None]) & (token[None] <= reach[:, None])
-    if settings.listens:
-        seen = torch.stack([(one.ear.pattern.cpu() >= settings.listens) & (one.at >= 0)[:, None] for one in receivers])
-        own = torch.stack([token[None] == one.at[:, None] for one in receivers])  # (receiver, prompt, token)
-        found &= (seen | own).flatten(0, 1).any(0)  # by place: in any prompt
-    return found
 
 
 def _allowed(scene: Scene, senders: Senders, allowed: Allowed) -> Senders:
@@ -138,45 +80,6 @@ def _allowed(scene: Scene, senders: Senders, allowed: Allowed) -> Senders:
             at = scene.pairs.at(node.token)
             table[node.head, torch.nonzero(at >= 0).reshape(-1), at[at >= 0]] = True
     return senders.take(torch.nonzero(table[senders.head, senders.prompt, senders.token]).reshape(-1))
-
-
-def _at_once(scene: Scene, receivers: Sequence[Receiver]) -> int:
-    heads = 3 * len({(one.node.layer, one.node.head) for one in receivers})
-    return max(1, MESSAGES // (heads * scene.surgeon.anatomy.head_dim * scene.noise_z[0].element_size()))
-
-
-def _say(scene: Scene, senders: Senders, receivers: Sequence[Receiver]) -> Layer:
-    """What reaches the projections above, at each sender's token: by component and layer (row, head, 1, head_dim)."""
-    group = scene.surgeon.anatomy.group
-    keys, reads = [], []
-    for layer in sorted({one.node.layer for one in receivers}):
-        heads = sorted({one.node.head for one in receivers if one.node.layer == layer})
-        for site in COMPONENTS:
-            named = heads if site == "q" else sorted({head // group for head in heads})
-            reads.append(Read(site, layer, positions=senders.token[:, None], heads=named))
-            keys.append((site, layer))
-    edits = [senders.but_for(scene.noise_z)]
-    values = scene.surgeon.run(
-        scene.recording, edits, reads, source=senders.prompt, attention="frozen", allow_still=True
-    )
-    every = scene.surgeon.anatomy.n_heads
-    said = {}
-    for (site, layer), read, value in zip(keys, reads, values, strict=True):
-        assert read.heads is not None
-        spread = value.new_zeros(senders.n, every, value.shape[-1])  # (row, head, head_dim)
-        spread[:, read.heads[0]] = value[:, :, 0]
-        said[site, layer] = spread
-    return said
-
-
-def _hear(scene: Scene, one: Receiver, component: Component, senders: Senders, said: Layer) -> Heard:
-    at = one.at[senders.prompt]  # (row,)
-    able = senders.token == at if component == "q" else senders.token <= at
-    rows = torch.nonzero(able & (at >= 0)).reshape(-1)
-    head = one.node.head if component == "q" else scene.surgeon.anatomy.kv_head(one.node.head)
-    source = senders.prompt[rows]
-    z = one.ear.hears(component, said[component, one.node.layer][rows, head], source, senders.token[rows])
-    return Heard(one, rows, z, one.moved(z, source))
 
 
 def _receive(

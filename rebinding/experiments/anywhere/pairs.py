@@ -1,7 +1,7 @@
 """Clean and noise prompts of a search, token by token.
 
-**Alignment.** A noise prompt is as long as its clean one, and each token stands for the one in the same place, except in
-the context: there a statement stands for the statement of the box that plays the same part (named first in the swap,
+**Alignment.** A noise prompt is as long as its clean one, and each token stands for the one in the same place, except
+in the context: there a statement stands for the statement of the box that plays the same part (named first in the swap,
 named second, or not named), wherever that is. Otherwise a head that says nothing but "slot 2" would say the same in
 both prompts, and nobody could see that it is needed.
 
@@ -42,6 +42,13 @@ class Pairs:
     functions: tuple[tuple[str | None, ...], ...]
 
     @property
+    def strata(self) -> dict[int, int]:
+        """Each id with the number of its stratum: the slots of the asked box and of the answer."""
+        slots = [(one.prompt.asked_slot, one.prompt.answer_slot) for one in self.clean]
+        numbers = {pair: number for number, pair in enumerate(sorted(set(slots)))}
+        return {prompt: numbers[pair] for prompt, pair in zip(self.ids, slots, strict=True)}
+
+    @property
     def length(self) -> int:
         """Tokens of a prompt."""
         return len(self.places)
@@ -63,7 +70,9 @@ class Pairs:
 
         def take(logits: Tensor, rows: Tensor) -> Tensor:
             tokens = self.answers[source[rows]].to(logits.device)  # (row, object)
-            found = logits.gather(-1, tokens[:, None].expand(-1, logits.shape[1], -1)).float()  # (row, position, object)
+            found = logits.gather(
+                -1, tokens[:, None].expand(-1, logits.shape[1], -1)
+            ).float()  # (row, position, object)
             return found[..., 0] - found[..., 1:].mean(-1)
 
         return take
@@ -78,8 +87,9 @@ def pairs_of(
         strange = [name for name, at in clean[0].roles.items() if name in places and one.roles.get(name) != at]
         if strange or len(one) != len(clean[0]):
             raise PromptError(
-                f"a search needs prompts that are written alike; {strange[0] if strange else 'the end'} stands elsewhere"
-                f" in one of {len(one)} tokens than in the first, of {len(clean[0])}. Use single-token words and one design"
+                f"a search needs prompts that are written alike; {strange[0] if strange else 'the end'} stands"
+                f" elsewhere in one of {len(one)} tokens than in the first, of {len(clean[0])}. Use words that are"
+                " single tokens, and one design"
             )
     match = [_match(own, other) for own, other in zip(clean, noise, strict=True)]
     first = [_first(own, other, line) for own, other, line in zip(clean, noise, match, strict=True)]

@@ -15,7 +15,7 @@ from rebinding.experiments.tokens import positions, token_batch
 from rebinding.surgery import Edit, Read, Recording, TorchSurgeon
 
 ROUNDING = 1e-6
-"""Of the largest z of a layer in a prompt. What differs by less (some units in the last place of a sum) says nothing."""
+"""Of the largest z of a layer in a prompt. What differs by less (units in the last place of a sum) says nothing."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -65,7 +65,7 @@ class Search:
 
     def _kept(self, evidence: Evidence, asked: Sequence[Node] = ()) -> list[Found]:
         least = self.settings.share * abs(self.whole()) * (LEAST if asked else 1.0)
-        return kept(evidence.rows, self.pairs.ids, asked or self.functions, least=least, alpha=self.settings.alpha)
+        return kept(evidence.rows, self.pairs.strata, asked or self.functions, least=least, alpha=self.settings.alpha)
 
     def _edges(self, receiver: Node, nodes: Sequence[Node]) -> list[Edge]:
         """Who of the nodes tells this one what. An edge needs `LEAST` of what a node needs: a node may reach the score

@@ -4,6 +4,10 @@ A head may stand at tokens that move from prompt to prompt. Its effects, one for
 place (`context_box[1]`) or by function (`context_asked`), whichever tells more of them apart: the naming under which
 the means explain the larger share of the variance. A head that does something for boxes without a function as well is
 named by place.
+
+**How sure.** A counterbalanced design meets every slot of the asked box with every slot of the answer equally often:
+they are strata, not chance. A head that fetches slot 2 does nothing in most of them and everything in the others; what
+counts as spread is what is left within strata (pooled), with n less the number of strata degrees of freedom.
 """
 
 from __future__ import annotations
@@ -22,6 +26,8 @@ from rebinding.paper.graph import Node
 Array: TypeAlias = npt.NDArray[np.float64]
 Functions: TypeAlias = Mapping[int, Mapping[str, str]]
 """Prompt -> place -> function, where a place has one."""
+Strata: TypeAlias = Mapping[int, int]
+"""Prompt -> the number of its stratum."""
 
 
 class Found(NamedTuple):
@@ -41,28 +47,33 @@ def family(place: str) -> str:
 
 def kept(
     rows: pd.DataFrame,
-    prompts: Sequence[int],
+    strata: Strata,
     names: Functions | Sequence[Node],
     *,
     least: float,
     alpha: float,
 ) -> list[Found]:
-    """The senders whose mean effect over `prompts` is at least `least` and surely not 0, in the order of the model.
+    """The senders whose mean effect over all prompts (the keys of `strata`) is at least `least` and surely not 0.
 
     Sure is a Student interval at error rate `alpha` over all senders that were run: of the sender itself, or of all
-    places of its head that are alike (all labels of the context, say) together. A sender without a row has effect 0. `names` are
-    what places are for, or the nodes that are asked about.
+    places of its head that are alike (all labels of the context, say) together. A sender without a row has effect 0.
+    `names` are what places are for, or the nodes that are asked about.
     """
     if rows.empty:
         return []
     rows = rows.assign(family=rows["place"].map(family))
+    prompts, number = list(strata), np.array(list(strata.values()))
     tested = len(rows.drop_duplicates(["component", "layer", "head", "place"]))
-    widest = float(stats.t.ppf(1 - alpha / (4 * tested), max(len(prompts) - 1, 1)))  # two sides, two chances
+    level = alpha / (4 * tested)  # two sides, two chances
     found = []
     for (component, layer, head, alike), cells in rows.groupby(["component", "layer", "head", "family"]):
-        everywhere = _mean(Node(int(layer), int(head), str(alike)), str(component), _by_prompt(cells, prompts), widest)
-        for name, values in _named(cells, prompts, names) if isinstance(names, Mapping) else _asked(cells, prompts, names):
-            one = _mean(Node(int(layer), int(head), name), str(component), values, widest)
+        everywhere = _mean(
+            Node(int(layer), int(head), str(alike)), str(component), _by_prompt(cells, prompts), number, level
+        )
+        for name, values in (
+            _named(cells, prompts, names) if isinstance(names, Mapping) else _asked(cells, prompts, names)
+        ):
+            one = _mean(Node(int(layer), int(head), name), str(component), values, number, level)
             if abs(one.effect) >= least and (sure(one) or sure(everywhere)):
                 found.append(one)
     return found
@@ -73,9 +84,17 @@ def sure(found: Found) -> bool:
     return not found.low <= 0.0 <= found.high
 
 
-def _mean(node: Node, component: str, values: Array, quantile: float) -> Found:
+def _mean(node: Node, component: str, values: Array, strata: npt.NDArray[np.int64], level: float) -> Found:
+    """The mean of `values` (prompt,) and its interval, each tail at `level`."""
+    sizes = np.bincount(strata)
+    if sizes[sizes > 0].min() < 2:  # no spread within: all prompts are one stratum
+        strata, sizes = np.zeros_like(strata), np.array([len(strata)])
+    within = values - (np.bincount(strata, values) / np.maximum(sizes, 1))[strata]  # (prompt,)
+    freedom = len(values) - np.count_nonzero(sizes)
+    half = float("inf")
+    if freedom:
+        half = float(stats.t.ppf(1 - level, freedom)) * float((within**2).sum() / freedom / len(values)) ** 0.5
     mean = float(values.mean())
-    half = quantile * float(values.std(ddof=1)) / len(values) ** 0.5 if len(values) > 1 else float("inf")
     return Found(node, component, mean, mean - half, mean + half)
 
 
@@ -98,7 +117,9 @@ def _named(cells: pd.DataFrame, prompts: Sequence[int], functions: Functions) ->
     """The names that one head's tokens of a family get, with the effects in each prompt."""
     places = sorted(cells["place"].unique())
     by_place = {place: _by_prompt(cells[cells["place"] == place], prompts) for place in places}
-    doing = np.array([[functions.get(one, {}).get(place, "") for place in places] for one in prompts])  # (prompt, place)
+    doing = np.array(
+        [[functions.get(one, {}).get(place, "") for place in places] for one in prompts]
+    )  # (prompt, place)
     table = np.stack([by_place[place] for place in places], axis=1)  # (prompt, place)
     named = sorted(set(doing.flat) - {""})
     idle = np.abs(table[doing == ""]).sum() <= np.abs(table).sum() / 2 if (doing == "").any() else True
