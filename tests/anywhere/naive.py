@@ -36,7 +36,9 @@ def score_after(
     write: list[Hook] = []
     for one in receivers:
         if one.layer > sender.layer:
-            write.append(_writer(naive, one, clean.roles[one.token], _heard(naive, clean, at, one, send, part)))
+            own = every[str(one.layer)][0, clean.roles[one.token]].view(naive.n_heads, naive.dim)[one.head]
+            change = _heard(naive, clean, at, one, send, part) - own
+            write.append(_adder(naive, one, clean.roles[one.token], change))
     return score(naive, clean, answers, write)
 
 
@@ -57,15 +59,15 @@ def _heard(naive: Naive, clean: Encoded, at: int, one: Node, send: Sequence[Hook
     return found[0, clean.roles[one.token], span]
 
 
-def _writer(naive: Naive, one: Node, at: int, value: Tensor) -> Hook:
+def _adder(naive: Naive, one: Node, at: int, change: Tensor) -> Hook:
     span = slice(one.head * naive.dim, (one.head + 1) * naive.dim)
 
-    def write(_: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor]:
+    def add(_: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor]:
         z = args[0].clone()
-        z[0, at, span] = value
+        z[0, at, span] += change
         return (z,)
 
-    act: Callable[..., Any] = write
+    act: Callable[..., Any] = add
     return naive.layers[one.layer].get_submodule("self_attn.o_proj"), "in", act
 
 

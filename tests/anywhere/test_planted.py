@@ -22,8 +22,8 @@ from tests.planted.bench import plant
 
 SHARE = 0.002
 """Of the whole. The weakest planted node is worth 0.005 of it; a decoy 1e-5 at most."""
-PROMPTS = 18
-"""Two of each pair of slots: what chance is left in a plant is in the words, and small."""
+PROMPTS = 36
+"""A balanced block: four of each pair of slots."""
 SETTINGS = Settings(SHARE, block=PROMPTS)
 PLANTS = ("pointer@llama", "global@gemma2", "lexical@gemma3", "recency@llama", "pointer+at_stop@llama")
 

@@ -4,8 +4,8 @@ Path patching, textbook form. A *sender* is a head at a token. In the sender run
 every other head's z is held, MLPs and norms are recomputed; what then stands at that token in front of a receiver's
 query, key or value projection is the sender's message. The receiver, a head at a token of its own, works out its z from
 the message (`rebinding.surgery.heard`) with all else as recorded: its query if the two tokens are one, the key or the
-value at the sender's token in any case. In the receiver run this z is written into the clean prompt, and nothing is
-held.
+value at the sender's token in any case. In the receiver run the change of its z is added in the clean prompt, and
+nothing is held: a receiver that hears nothing of a sender still listens to those that do.
 
 **What is left out.** Exactly: senders not below a receiver; tokens before which the two prompts are the same; senders
 whose z is the same in both; tokens behind the receiver's or out of its window. By a bound: rows that hardly move their
@@ -112,7 +112,7 @@ def _receive(
 
 
 def _run(scene: Scene, senders: Senders, heard: Sequence[Heard], rows: Tensor) -> Tensor:
-    """The score (row,) in clean prompts in which every receiver has what it made of these senders."""
+    """The score (row,) in clean prompts in which every receiver says what these senders make it say."""
     place = torch.full((senders.n,), -1)
     place[rows] = torch.arange(rows.numel())
     source, edits = senders.prompt[rows], []
@@ -120,10 +120,12 @@ def _run(scene: Scene, senders: Senders, heard: Sequence[Heard], rows: Tensor) -
         mine = torch.nonzero((place[one.rows] >= 0) & (one.moved.cpu() > 0)).reshape(-1)
         if mine.numel():
             at = one.receiver.at[senders.prompt[one.rows[mine]]]
-            value = one.z[mine][:, None, None]  # (row, 1, 1, head_dim)
+            value = one.change[mine][:, None, None]  # (row, 1, 1, head_dim)
             node = one.receiver.node
             where = place[one.rows[mine]]
-            edits.append(Edit("z", node.layer, value, positions=at[:, None], heads=(node.head,), rows=where))
+            edits.append(
+                Edit("z", node.layer, value, positions=at[:, None], heads=(node.head,), rows=where, mode="add")
+            )
     (after,) = scene.surgeon.run(scene.recording, edits, [scene.read(source)], source=source, allow_still=True)
     return after[:, 0]
 

@@ -32,19 +32,18 @@ class Receiver:
     write: Tensor
     size: Tensor
 
-    def moved(self, z: Tensor, source: Tensor) -> Tensor:
-        """How much of the residual there is written anew with another z (row, head_dim): (row,)."""
-        change = (z - self.ear.z[source]) @ self.write.T  # (row, hidden)
-        return change.norm(dim=-1) / self.size[source]
+    def moved(self, change: Tensor, source: Tensor) -> Tensor:
+        """How much of the residual there is written anew by a change of z (row, head_dim): (row,)."""
+        return (change @ self.write.T).norm(dim=-1) / self.size[source]
 
 
 @dataclass(frozen=True, eq=False)
 class Heard:
-    """What one receiver makes of the senders of a layer, component by component: rows, and z in those rows."""
+    """What one receiver makes of senders: the rows in which it can hear them, and how its z changes there."""
 
     receiver: Receiver
     rows: Tensor
-    z: Tensor
+    change: Tensor
     moved: Tensor
 
 
@@ -115,4 +114,5 @@ def hear(scene: Scene, one: Receiver, component: Component, senders: Senders, sa
     head = one.node.head if component == "q" else scene.surgeon.anatomy.kv_head(one.node.head)
     source = senders.prompt[rows]
     z = one.ear.hears(component, said[component, one.node.layer][rows, head], source, senders.token[rows])
-    return Heard(one, rows, z, one.moved(z, source))
+    change = z - one.ear.z[source]  # (row, head_dim)
+    return Heard(one, rows, change, one.moved(change, source))

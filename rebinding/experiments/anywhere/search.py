@@ -54,7 +54,7 @@ class Search:
     def _nodes(self, nodes: list[Node], edges: list[Edge]) -> tuple[list[Node], list[Edge]]:
         front: list[Node] = []
         while True:
-            found = self._kept(self.step(front))
+            found = self._kept(self.step(front), known=nodes)
             if not front:
                 edges += [Edge(one.node, None, one.component, one.effect, one.low, one.high) for one in found]
             front = sorted({one.node for one in found} - set(nodes), reverse=True)
@@ -63,9 +63,10 @@ class Search:
             if not any(node.layer for node in front):
                 return nodes, edges
 
-    def _kept(self, evidence: Evidence, asked: Sequence[Node] = ()) -> list[Found]:
+    def _kept(self, evidence: Evidence, asked: Sequence[Node] = (), known: Sequence[Node] = ()) -> list[Found]:
         least = self.settings.share * abs(self.whole()) * (LEAST if asked else 1.0)
-        return kept(evidence.rows, self.pairs.strata, asked or self.functions, least=least, alpha=self.settings.alpha)
+        names, alpha = asked or self.functions, self.settings.alpha
+        return kept(evidence.rows, self.pairs.strata, names, known, least=least, alpha=alpha)
 
     def _edges(self, receiver: Node, nodes: Sequence[Node]) -> list[Edge]:
         """Who of the nodes tells this one what. An edge needs `LEAST` of what a node needs: a node may reach the score

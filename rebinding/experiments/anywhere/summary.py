@@ -49,6 +49,7 @@ def kept(
     rows: pd.DataFrame,
     strata: Strata,
     names: Functions | Sequence[Node],
+    known: Sequence[Node] = (),
     *,
     least: float,
     alpha: float,
@@ -57,7 +58,7 @@ def kept(
 
     Sure is a Student interval at error rate `alpha` over all senders that were run: of the sender itself, or of all
     places of its head that are alike (all labels of the context, say) together. A sender without a row has effect 0.
-    `names` are what places are for, or the nodes that are asked about.
+    `names` are what places are for, or the nodes that are asked about; `known` are nodes whose heads have a naming.
     """
     if rows.empty:
         return []
@@ -70,9 +71,8 @@ def kept(
         everywhere = _mean(
             Node(int(layer), int(head), str(alike)), str(component), _by_prompt(cells, prompts), number, level
         )
-        for name, values in (
-            _named(cells, prompts, names) if isinstance(names, Mapping) else _asked(cells, prompts, names)
-        ):
+        cells_of = _named(cells, prompts, names, known) if isinstance(names, Mapping) else _asked(cells, prompts, names)
+        for name, values in cells_of:
             one = _mean(Node(int(layer), int(head), name), str(component), values, number, level)
             if abs(one.effect) >= least and (sure(one) or sure(everywhere)):
                 found.append(one)
@@ -113,8 +113,10 @@ def _asked(cells: pd.DataFrame, prompts: Sequence[int], nodes: Sequence[Node]) -
             yield node.token, _by_prompt(mine, prompts)
 
 
-def _named(cells: pd.DataFrame, prompts: Sequence[int], functions: Functions) -> Iterator[tuple[str, Array]]:
-    """The names that one head's tokens of a family get, with the effects in each prompt."""
+def _named(
+    cells: pd.DataFrame, prompts: Sequence[int], functions: Functions, known: Sequence[Node]
+) -> Iterator[tuple[str, Array]]:
+    """The names that one head's tokens of a family get, with the effects in each prompt; those it has if any."""
     places = sorted(cells["place"].unique())
     by_place = {place: _by_prompt(cells[cells["place"] == place], prompts) for place in places}
     doing = np.array(
@@ -122,8 +124,11 @@ def _named(cells: pd.DataFrame, prompts: Sequence[int], functions: Functions) ->
     )  # (prompt, place)
     table = np.stack([by_place[place] for place in places], axis=1)  # (prompt, place)
     named = sorted(set(doing.flat) - {""})
-    idle = np.abs(table[doing == ""]).sum() <= np.abs(table).sum() / 2 if (doing == "").any() else True
-    if named and idle and _explained(table, doing) > _explained(table, np.broadcast_to(places, doing.shape)):
+    head = (cells["layer"].iloc[0], cells["head"].iloc[0])
+    taken = {node.token for node in known if (node.layer, node.head) == head}
+    idle = np.abs(table[doing == ""]).sum() <= np.abs(table).sum() / 2
+    better = idle and _explained(table, doing) > _explained(table, np.broadcast_to(places, doing.shape))
+    if named and not taken & set(places) and (better or taken & set(named)):
         yield from ((name, np.where(doing == name, table, 0.0).sum(axis=1)) for name in named)
     else:
         yield from by_place.items()
