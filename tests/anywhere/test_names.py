@@ -79,3 +79,11 @@ def test_prompts_that_are_written_otherwise_are_refused() -> None:
 
     with pytest.raises(PromptError, match="written alike"):
         pairs_of((0, 1), [encoded(0), encoded(1)], [encoded(2), encoded(3, boxes=4)], [[1, 2], [3, 4]])
+
+
+def test_strata_are_as_fine_as_the_number_of_prompts_allows() -> None:
+    """In a balanced block two prompts share all three slots; in 18 two share the first two; in 9 none do."""
+    for count, strata in ((36, 18), (18, 9), (9, 1)):
+        found = search_pairs(encoder(), design("counterbalanced"), range(count)).strata
+        assert list(found) == list(range(count))
+        assert sorted(set(found.values())) == list(range(strata))

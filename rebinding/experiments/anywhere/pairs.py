@@ -10,6 +10,7 @@ both prompts, and nobody could see that it is needed.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -19,7 +20,7 @@ from torch import Tensor
 from rebinding.surgery.sites import Take
 from rebinding.world.boxes import labels_of
 from rebinding.world.places import by_function, by_place, token_at
-from rebinding.world.prompts import Encoded, PromptError, aligned
+from rebinding.world.prompts import Encoded, Prompt, PromptError, aligned
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,10 +44,12 @@ class Pairs:
 
     @property
     def strata(self) -> dict[int, int]:
-        """Each id with the number of its stratum: the slots of the asked box and of the answer."""
-        slots = [(one.prompt.asked_slot, one.prompt.answer_slot) for one in self.clean]
-        numbers = {pair: number for number, pair in enumerate(sorted(set(slots)))}
-        return {prompt: numbers[pair] for prompt, pair in zip(self.ids, slots, strict=True)}
+        """Each id with the number of its stratum: the slots of the asked box, of the answer, and of the box that the
+        swap names first; without the last, or none at all, if a prompt would be alone in its stratum."""
+        slots = [_slots(one.prompt) for one in self.clean]
+        keys = next(keys for depth in (3, 2, 0) if min(Counter(keys := [one[:depth] for one in slots]).values()) > 1)
+        numbers = {key: number for number, key in enumerate(sorted(set(keys)))}
+        return {prompt: numbers[key] for prompt, key in zip(self.ids, keys, strict=True)}
 
     @property
     def length(self) -> int:
@@ -97,6 +100,12 @@ def pairs_of(
         tuple(ids), tuple(clean), tuple(noise), torch.tensor(answers), torch.tensor(match),
         torch.tensor(first), tuple(places), tuple(tuple(by_function(one.roles, places)) for one in clean),
     )  # fmt: skip
+
+
+def _slots(prompt: Prompt) -> tuple[int, ...]:
+    """The slots of the asked box, of the answer, and of the box that the operation names first."""
+    named = labels_of(prompt.operation)[0] if prompt.operation is not None else prompt.question
+    return prompt.asked_slot, prompt.answer_slot, prompt.story.slot(named)
 
 
 def _match(clean: Encoded, noise: Encoded) -> list[int]:

@@ -5,9 +5,10 @@ place (`context_box[1]`) or by function (`context_asked`), whichever tells more 
 the means explain the larger share of the variance. A head that does something for boxes without a function as well is
 named by place.
 
-**How sure.** A counterbalanced design meets every slot of the asked box with every slot of the answer equally often:
-they are strata, not chance. A head that fetches slot 2 does nothing in most of them and everything in the others; what
-counts as spread is what is left within strata (pooled), with n less the number of strata degrees of freedom.
+**How sure.** A counterbalanced design meets every slot of the asked box with every slot of the answer equally often,
+and with each order of naming: they are strata, not chance. A head that fetches slot 2 does nothing in most of them and
+everything in the others; what counts as spread is what is left within strata (pooled), with n less the number of strata
+degrees of freedom.
 """
 
 from __future__ import annotations
@@ -87,10 +88,8 @@ def sure(found: Found) -> bool:
 def _mean(node: Node, component: str, values: Array, strata: npt.NDArray[np.int64], level: float) -> Found:
     """The mean of `values` (prompt,) and its interval, each tail at `level`."""
     sizes = np.bincount(strata)
-    if sizes[sizes > 0].min() < 2:  # no spread within: all prompts are one stratum
-        strata, sizes = np.zeros_like(strata), np.array([len(strata)])
-    within = values - (np.bincount(strata, values) / np.maximum(sizes, 1))[strata]  # (prompt,)
-    freedom = len(values) - np.count_nonzero(sizes)
+    within = values - (np.bincount(strata, values) / sizes)[strata]  # (prompt,)
+    freedom = len(values) - len(sizes)
     half = float("inf")
     if freedom:
         half = float(stats.t.ppf(1 - level, freedom)) * float((within**2).sum() / freedom / len(values)) ** 0.5
