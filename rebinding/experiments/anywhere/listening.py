@@ -18,6 +18,8 @@ from rebinding.surgery.heard import Component, Ear, ear
 COMPONENTS: tuple[Component, ...] = ("q", "k", "v")
 MESSAGES = 1 << 27
 """Bytes of what senders say that are held at once."""
+ROUNDED_AWAY = 0.1
+"""Of a unit in the last place of the residual."""
 Said: TypeAlias = dict[tuple[Component, int], Tensor]
 """What reaches the projections above, at each sender's token: by component and layer (row, head, head_dim)."""
 
@@ -84,6 +86,7 @@ def portions(scene: Scene, senders: Senders, receivers: Sequence[Receiver]) -> I
 
 
 def say(scene: Scene, senders: Senders, receivers: Sequence[Receiver]) -> Said:
+    """The sender runs: every head but the sender held, attention with them."""
     """What reaches the projections above, at each sender's token: by component and layer (row, head, 1, head_dim)."""
     group = scene.surgeon.anatomy.group
     keys, reads = [], []
@@ -108,6 +111,8 @@ def say(scene: Scene, senders: Senders, receivers: Sequence[Receiver]) -> Said:
 
 
 def hear(scene: Scene, one: Receiver, component: Component, senders: Senders, said: Said) -> Heard:
+    """What one receiver hears; rows in which its z changes by less than adding it to the residual would round away are
+    left out."""
     at = one.at[senders.prompt]  # (row,)
     able = senders.token == at if component == "q" else senders.token <= at
     rows = torch.nonzero(able & (at >= 0)).reshape(-1)
@@ -115,4 +120,6 @@ def hear(scene: Scene, one: Receiver, component: Component, senders: Senders, sa
     source = senders.prompt[rows]
     z = one.ear.hears(component, said[component, one.node.layer][rows, head], source, senders.token[rows])
     change = z - one.ear.z[source]  # (row, head_dim)
-    return Heard(one, rows, change, one.moved(change, source))
+    moved = one.moved(change, source)  # (row,)
+    felt = torch.nonzero(moved > ROUNDED_AWAY * torch.finfo(change.dtype).eps).reshape(-1).cpu()
+    return Heard(one, rows[felt], change[felt], moved[felt])

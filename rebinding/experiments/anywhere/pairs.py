@@ -47,7 +47,8 @@ class Pairs:
         """Each id with the number of its stratum: the slots of the asked box, of the answer, and of the box that the
         swap names first; without the last, or none at all, if a prompt would be alone in its stratum."""
         slots = [_slots(one.prompt) for one in self.clean]
-        keys = next(keys for depth in (3, 2, 0) if min(Counter(keys := [one[:depth] for one in slots]).values()) > 1)
+        finest = ([one[:depth] for one in slots] for depth in (3, 2))
+        keys = next((keys for keys in finest if min(Counter(keys).values()) > 1), [()] * len(slots))
         numbers = {key: number for number, key in enumerate(sorted(set(keys)))}
         return {prompt: numbers[key] for prompt, key in zip(self.ids, keys, strict=True)}
 
