@@ -61,3 +61,9 @@ def test_against_as_well_as_for() -> None:
 def test_family() -> None:
     assert family("contains@context_box[2]+1") == family("contains@context_box[0]+1") == "contains@context_box+1"
     assert family("Box@swap_second-1") == family("Box@swap_first-1")
+
+
+def test_a_head_that_was_run_at_one_place_is_not_moved_by_its_name() -> None:
+    """Rows of a single place, as where the bound left the others out: other places count as no effect."""
+    table = rows(lambda number, slot: 1.0 + 0.5 * (slot == number % 3))
+    assert names(table[table["place"] == "context_box[1]"]) == ["context_box[1]"]

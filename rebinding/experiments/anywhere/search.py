@@ -101,7 +101,7 @@ class Search:
             size=self.settings.block,
             cost=lambda _: 1,
             content=lambda number: [self.pairs.clean[number].ids, self.pairs.noise[number].ids],
-            shelf=self.shelf and self.shelf.of(__name__, type(self.surgeon).__module__, settings=described),
+            shelf=self.shelf and self.shelf.of(through.__module__, type(self.surgeon).__module__, settings=described),
         )
 
     def scene(self, where: slice) -> Scene:

@@ -116,7 +116,8 @@ def _named(
     cells: pd.DataFrame, prompts: Sequence[int], functions: Functions, known: Sequence[Node]
 ) -> Iterator[tuple[str, Array]]:
     """The names that one head's tokens of a family get, with the effects in each prompt; those it has if any."""
-    places = sorted(cells["place"].unique())
+    alike = {place for one in functions.values() for place in one if family(place) == cells["family"].iloc[0]}
+    places = sorted(alike | set(cells["place"]))  # where nothing was run, there is no effect
     by_place = {place: _by_prompt(cells[cells["place"] == place], prompts) for place in places}
     doing = np.array(
         [[functions.get(one, {}).get(place, "") for place in places] for one in prompts]
@@ -130,7 +131,7 @@ def _named(
     if named and not taken & set(places) and (better or taken & set(named)):
         yield from ((name, np.where(doing == name, table, 0.0).sum(axis=1)) for name in named)
     else:
-        yield from by_place.items()
+        yield from ((place, by_place[place]) for place in places)
 
 
 def _explained(table: Array, names: npt.NDArray[np.str_]) -> float:
