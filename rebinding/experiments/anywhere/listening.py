@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from rebinding.experiments.anywhere.request import Settings
 from rebinding.experiments.anywhere.scene import Scene, Senders
@@ -36,7 +36,8 @@ class Receiver:
 
     def moved(self, change: Tensor, source: Tensor) -> Tensor:
         """How much of the residual there is written anew by a change of z (row, head_dim): (row,)."""
-        return (change @ self.write.T).norm(dim=-1) / self.size[source]
+        written: Tensor = (change @ self.write.T).norm(dim=-1)
+        return written / self.size[source]
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +60,8 @@ def receiver(scene: Scene, node: Node) -> Receiver:
     output = recording.sites["attention_output"][node.layer][every, there]  # (prompt, hidden)
     resid = recording.sites["resid"][node.layer][every, there]  # (prompt, hidden)
     shrink = anatomy.attention_write(layer, output).norm(dim=-1) / output.norm(dim=-1)  # (prompt,)
-    weight = layer.get_submodule(anatomy.output).weight[:, span].detach()  # (hidden, head_dim)
+    projection = cast(nn.Linear, layer.get_submodule(anatomy.output))
+    weight = projection.weight[:, span].detach()  # (hidden, head_dim)
     return Receiver(
         node, at, ear(scene.surgeon, recording, node.layer, node.head, there), weight, resid.norm(dim=-1) / shrink
     )

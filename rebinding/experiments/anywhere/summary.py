@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -68,7 +68,8 @@ def kept(
     tested = len(rows.drop_duplicates(["component", "layer", "head", "place"]))
     level = alpha / (4 * tested)  # two sides, two chances
     found = []
-    for (component, layer, head, alike), cells in rows.groupby(["component", "layer", "head", "family"]):
+    for key, cells in rows.groupby(["component", "layer", "head", "family"]):
+        (component, layer, head, alike) = cast("tuple[str, int, int, str]", key)
         everywhere = _mean(
             Node(int(layer), int(head), str(alike)), str(component), _by_prompt(cells, prompts), number, level
         )
@@ -100,7 +101,7 @@ def _mean(node: Node, component: str, values: Array, strata: npt.NDArray[np.int6
 def _by_prompt(cells: pd.DataFrame, prompts: Sequence[int]) -> Array:
     """The effect in each prompt (prompt,), 0 where there is no row."""
     effect = (cells["before"] - cells["after"]).groupby(cells["prompt"]).sum()
-    return effect.reindex(prompts, fill_value=0.0).to_numpy(dtype=np.float64)
+    return effect.reindex(list(prompts), fill_value=0.0).to_numpy(dtype=np.float64)
 
 
 def _asked(cells: pd.DataFrame, prompts: Sequence[int], nodes: Sequence[Node]) -> Iterator[tuple[str, Array]]:
