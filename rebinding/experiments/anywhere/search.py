@@ -20,6 +20,10 @@ from rebinding.paper.graph import Edge, Graph, Node
 from rebinding.surgery import TorchSurgeon
 
 
+CODE = through.__module__
+"""What the numbers of a step depend on; how senders are chosen from them does not change them."""
+
+
 class OutOfTime(Exception):
     """The minutes are up; what is done is in the store."""
 
@@ -101,7 +105,7 @@ class Search:
             size=self.settings.block,
             cost=lambda _: 1,
             content=lambda number: [self.pairs.clean[number].ids, self.pairs.noise[number].ids],
-            shelf=self.shelf and self.shelf.of(through.__module__, type(self.surgeon).__module__, settings=described),
+            shelf=self.shelf and self.shelf.of(CODE, type(self.surgeon).__module__, settings=described),
         )
 
     def scene(self, where: slice) -> Scene:

@@ -120,9 +120,8 @@ def _named(
     alike = {place for one in functions.values() for place in one if family(place) == cells["family"].iloc[0]}
     places = sorted(alike | set(cells["place"]))  # where nothing was run, there is no effect
     by_place = {place: _by_prompt(cells[cells["place"] == place], prompts) for place in places}
-    doing = np.array(
-        [[functions.get(one, {}).get(place, "") for place in places] for one in prompts]
-    )  # (prompt, place)
+    words = [[functions.get(one, {}).get(place, "") for place in places] for one in prompts]
+    doing = np.array(words)  # (prompt, place)
     table = np.stack([by_place[place] for place in places], axis=1)  # (prompt, place)
     named = sorted(set(doing.flat) - {""})
     head = (cells["layer"].iloc[0], cells["head"].iloc[0])
