@@ -19,7 +19,6 @@ from rebinding.experiments.anywhere.summary import Found, Functions, kept
 from rebinding.paper.graph import Edge, Graph, Node
 from rebinding.surgery import TorchSurgeon
 
-
 CODE = through.__module__
 """What the numbers of a step depend on; how senders are chosen from them does not change them."""
 
