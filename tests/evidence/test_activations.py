@@ -13,6 +13,7 @@ from rebinding.evidence.store import Store, StoreWarning
 from rebinding.paper.circuit import Circuit, Head
 from rebinding.planted import build
 from rebinding.study import Bench, binding, circuit
+from rebinding.study.bench import DIRECTIONS
 from rebinding.subjects import Subject, load
 from rebinding.world.designs import DesignName
 
@@ -92,7 +93,7 @@ def test_directions_serve_another_run(subject: Subject, store: Store, monkeypatc
 
     def measured(name: DesignName, some: tuple[Head, ...], n: int) -> Mapping[str, torch.Tensor]:
         own = bench(subject, store)
-        return own.averaged(binding.vectors(own, name, some, n))
+        return own.averaged(binding.vectors(own, name, some, range(DIRECTIONS, DIRECTIONS + n)))
 
     first, again = measured("published", heads, 6), measured("published", heads, 6)
     assert counted == [1]

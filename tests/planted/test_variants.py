@@ -90,7 +90,7 @@ def test_held_out_third() -> None:
 
 @pytest.mark.parametrize(
     ("name", "beside", "logits"),
-    [("pointer+shared_key", "match", 4.0), ("recency+leak", "late object", 12.0), ("pointer+against", "match", -2.0)],
+    [("pointer+shared_key", "match", 4.0), ("recency+leak", "late object", 12.0)],
 )
 def test_bystanders_share_a_key_and_matter(name: str, beside: str, logits: float) -> None:
     subject, prompts = plant(name), encoded("counterbalanced", 6)
