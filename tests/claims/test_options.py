@@ -19,6 +19,7 @@ DEFAULTS: dict[str, Any] = {
     "--samples": None,
     "--design": "published",
     "--circuit": None,
+    "--procedure": "both",
     "--dtype": None,
     "--device": "auto",
     "--store": None,
@@ -62,6 +63,18 @@ def test_a_variant_is_judged_on_the_claims_it_was_made_for() -> None:
     assert not missing.judged_on("binding.q_redirects")
 
 
+def test_a_procedure_of_ones_own_stands_for_that_which_it_is_like(tmp_path: Path) -> None:
+    file = tmp_path / "heads.toml"
+    file.write_text('like = "controlled"\n[binding]\nscope = "group"\n')
+    assert [one.name for one in settings().procedures] == ["published", "controlled"]
+    assert [one.name for one in settings(procedure="published").procedures] == ["published"]
+    (mine,) = settings(procedure=str(file)).procedures
+    assert (mine.name, mine.like, mine.binding.scope) == ("heads", "controlled", "group")
+    file.write_text('like = "controlled"\n[binding]\nscope = "all"\n')
+    with pytest.raises(pytest.UsageError, match=r"--procedure.*choose among"):
+        settings(procedure=str(file))
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [
@@ -72,6 +85,7 @@ def test_a_variant_is_judged_on_the_claims_it_was_made_for() -> None:
         ({"model": ["planted:pionter"]}, "no mechanism"),
         ({"model": ["planted:global+missing"]}, "global has no variant"),
         ({"device": "cuda:99"}, "CUDA"),
+        ({"procedure": "printed"}, "neither published, controlled, nor both, nor a file"),
         ({"circuit": "published", "model": ["shape:gemma2-9b"]}, "prints no heads"),
         ({"dtype": "float32", "model": ["gemma2-9b"]}, "gemma2-9b is on record in bfloat16"),
         ({"dtype": "bfloat16", "model": ["planted:pointer"]}, "planted models are made in float32"),

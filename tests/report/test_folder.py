@@ -51,7 +51,7 @@ def test_a_folder_without_its_evidence_is_refused(tmp_path: Path) -> None:
     folder = make(tmp_path / "r", [judged()])
     for path in (folder / EVIDENCE).glob("*binding*"):
         path.unlink()
-    with pytest.raises(ReportError, match="lacks 3 of its 19 files of evidence"):
+    with pytest.raises(ReportError, match="lacks 3 of its 21 files of evidence"):
         read(folder)
 
 
