@@ -26,7 +26,7 @@ def failed(
     """A claim that a gate has stopped, on a model of which the paper asserts it."""
     none = dict.fromkeys(("measured", "low", "high", "margin", "n", "p_value", "against", "because"))
     return judged(
-        id, model, **none | {"verdict": "INVALID", "gate": gate, "reason": f"{gate}: {why}", "evidence": ""} | fields
+        id, model, **none | {"verdict": "INVALID", "gate": gate, "reason": f"{gate}: {why}", "evidence": ()} | fields
     )
 
 
