@@ -31,8 +31,10 @@ class Interchange(OnPrompts):
 
     @property
     def edits(self) -> tuple[str, ...] | None:
-        """In a content control nothing that points looks elsewhere, so nothing need move; in a pointer pair it must."""
-        return None if self.counterfactual == "content_control" else self.KIND.edits
+        """Outputs, or patterns at a group's own token, must move in a pointer pair. In a content control nothing that
+        points looks elsewhere; and a model whose heads at the readout look at the same place whatever is asked keeps
+        their patterns, which is a finding and no edit that did nothing."""
+        return None if self.counterfactual == "content_control" or self.mode == "paper" else self.KIND.edits
 
     @property
     def direction(self) -> str:
