@@ -105,7 +105,7 @@ def record(
         beginning = Beginning(kept, common, part.shape[0]) if common else None
         parts.append(_pass(model, anatomy, part, _Recorder(wanted, held, beginning))[0])
     sites = {site: _joined([part[site] for part in parts], common) for site in kept}
-    for layer, keys in enumerate(sites["keys"]):  # where its layer computes: it comes from where the one below does
+    for layer, keys in enumerate(sites.get("keys", [])):  # where its layer computes: it comes from the one below
         sites["resid"][layer] = sites["resid"][layer].to(keys.device)
     return Recording(tokens, sites, calls)
 
