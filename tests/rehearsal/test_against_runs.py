@@ -13,6 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from rebinding.evidence import Request
 from rebinding.paper.circuit import Circuit, CircuitHead
+from rebinding.paper.procedure import given
 from rebinding.rehearsal.pretended import Pretence, pretended
 from rebinding.rehearsal.subject import hollow_bench
 from rebinding.study import circuit, roles
@@ -36,14 +37,16 @@ def overrides(layers: int, hidden: int) -> dict[str, Any]:
 
 
 def requests(bench: Bench) -> Iterator[tuple[str, Request]]:
-    """A kind that only reads, one with frozen and live runs, one with live runs; in none of them is anything still, and
-    none asks which prompts are answered correctly."""
+    """A kind that only reads, one with frozen runs, one with live runs. In none of them is anything still or unheard,
+    which a run leaves out and a rehearsal cannot know, and none asks which prompts are answered correctly."""
     anatomy = bench.subject.anatomy
     heads = Circuit(tuple(CircuitHead("B", layer, 1, "readout") for layer in range(1, anatomy.n_layers)))
-    pairs = circuit.noise_pairs(bench, 4)
+    ways = given("published")
+    way = replace(ways.circuit, frozen="all", scope="head")
+    pairs = circuit.noise_pairs(bench, way, "independent", 4)
     yield "ability", circuit.ability(bench, bench.design("published"), 8)
-    yield "path patching C", circuit.link(pairs, circuit.STAGES["C"], heads.group("B"))
-    yield "roles", roles.interchanged(bench, heads, bench.design("published"), "pointer", 4)
+    yield "path patching A", circuit.link(pairs, circuit.STAGES["A"], (), way)
+    yield "roles", roles.interchanged(bench, heads, bench.design("published"), "pointer", 4, ways.roles)
 
 
 def real(hollow: Bench, size: str) -> Bench:
