@@ -43,6 +43,11 @@ def test_by_function_if_that_tells_more() -> None:
     assert everywhere == ["context_box[0]", "context_box[1]", "context_box[2]"]
 
 
+def test_by_place_where_the_function_does_nothing_elsewhere() -> None:
+    """At one slot, where that is the asked one: the function tells more of the effects, the head is at the slot."""
+    assert names(rows(lambda number, slot: 1.0 * (slot == number % 3 == 1))) == ["context_box[1]"]
+
+
 def test_small_and_unsure_ones_are_left_out() -> None:
     """Below the least; and an effect that is chance, however large, unless the strata explain it."""
     assert names(rows(lambda number, slot: 0.05)) == []

@@ -3,7 +3,8 @@
 A head may stand at tokens that move from prompt to prompt. Its effects, one for each prompt and place, are averaged by
 place (`context_box[1]`) or by function (`context_asked`), whichever tells more of them apart: the naming under which
 the means explain the larger share of the variance. A head that does something for boxes without a function as well is
-named by place.
+named by place. So is one that does nothing at some place where the function occurs, however well the function tells its
+prompts apart: a head at the swap's last label that counts where that label is the partner's is a head at the last label.
 
 **How sure.** A counterbalanced design meets every slot of the asked box with every slot of the answer equally often,
 and with each order of naming: they are strata, not chance. A head that fetches slot 2 does nothing in most of them and
@@ -23,6 +24,9 @@ import pandas as pd
 from scipy import stats
 
 from rebinding.paper.graph import Node
+
+NOTHING = 0.1
+"""Less than this share of what a head does at its strongest place is nothing."""
 
 Array: TypeAlias = npt.NDArray[np.float64]
 Functions: TypeAlias = Mapping[int, Mapping[str, str]]
@@ -127,7 +131,9 @@ def _named(
     head = (cells["layer"].iloc[0], cells["head"].iloc[0])
     taken = {node.token for node in known if (node.layer, node.head) == head}
     idle = np.abs(table[doing == ""]).sum() <= np.abs(table).sum() / 2
-    better = idle and _explained(table, doing) > _explained(table, np.broadcast_to(places, doing.shape))
+    done = np.abs(table).mean(axis=0)[(doing != "").any(axis=0)]  # at each place that has a function
+    everywhere = done.min(initial=np.inf) >= NOTHING * np.abs(table).mean(axis=0).max()
+    better = idle and everywhere and _explained(table, doing) > _explained(table, np.broadcast_to(places, doing.shape))
     if named and not taken & set(places) and (better or taken & set(named)):
         yield from ((name, np.where(doing == name, table, 0.0).sum(axis=1)) for name in named)
     else:
