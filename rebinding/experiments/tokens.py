@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from rebinding.world.places import token_at
 from rebinding.world.prompts import Encoded, PromptError, unequal
 
 
@@ -21,11 +22,13 @@ def token_batch(encoded: Sequence[Encoded]) -> Tensor:
 
 
 def positions(encoded: Sequence[Encoded], role: str) -> Tensor:
-    """Where `role` stands in each prompt."""
-    lacking = [one for one in encoded if role not in one.roles]
-    if lacking:
+    """Where `role`, or a token of another name, stands in each prompt."""
+    found = [token_at(role, one.roles) for one in encoded]
+    there = [at for at in found if at is not None]
+    if len(there) < len(found):
+        lacking = encoded[found.index(None)]
         raise PromptError(
-            f"{len(lacking)} of {len(encoded)} prompts have no role {role!r}; the first of them has"
-            f" {', '.join(lacking[0].roles)}"
+            f"{len(found) - len(there)} of {len(encoded)} prompts have no role {role!r}; the first of them has"
+            f" {', '.join(lacking.roles)}"
         )
-    return torch.tensor([one.roles[role] for one in encoded], dtype=torch.long)  # (prompt,)
+    return torch.tensor(there, dtype=torch.long)  # (prompt,)

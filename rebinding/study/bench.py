@@ -25,6 +25,7 @@ from rebinding.subjects import Subject
 from rebinding.surgery import Surgeon
 from rebinding.world.answers import is_single_token
 from rebinding.world.designs import Design, design
+from rebinding.world.places import token_at
 from rebinding.world.prompts import Encoded, Encoder
 from rebinding.world.words import Vocabulary
 
@@ -116,7 +117,11 @@ class Bench:
         for start in range(first, first + 4 * n, n):
             more = range(start, start + n)
             encoded = self.sets[self.draw(drawn, more)].prompts
-            fits += [number for number, one in zip(more, encoded, strict=True) if all(r in one.roles for r in roles)]
+            fits += [
+                number
+                for number, one in zip(more, encoded, strict=True)
+                if all(token_at(role, one.roles) is not None for role in roles)
+            ]
             if len(fits) >= n:
                 break
         return self.draw(drawn, fits[:n], pairing)

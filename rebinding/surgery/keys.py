@@ -1,10 +1,10 @@
-"""A raw key as ONE query head sees it: a copy of the projection, edited, then taken through norm and RoPE."""
+"""A raw key (or query) as ONE query head sees it: a copy of the projection, then taken through norm and RoPE."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -17,21 +17,31 @@ from rebinding.surgery.sites import SurgeryError
 
 def key_path(attention: nn.Module, raw: Tensor, call: dict[str, Any]) -> Tensor:
     """Raw keys (row, head, token, head_dim) after the module's own key norm and rotary embedding."""
-    norm = getattr(attention, "k_norm", None)
+    return _path(attention, raw, call, "k")
+
+
+def query_path(attention: nn.Module, raw: Tensor, call: dict[str, Any]) -> Tensor:
+    """Raw queries (row, head, token, head_dim) after the module's own query norm and rotary embedding."""
+    return _path(attention, raw, call, "q")
+
+
+def _path(attention: nn.Module, raw: Tensor, call: dict[str, Any], which: Literal["q", "k"]) -> Tensor:
+    what = {"q": "query", "k": "key"}[which]
+    norm = getattr(attention, f"{which}_norm", None)
     if norm is not None:
         if norm.weight.shape[-1] != raw.shape[-1]:
             raise SurgeryError(
-                f"{type(attention).__name__} normalises the keys of all heads together: a raw key cannot be edited for "
-                "one query head alone. Edit k_rot instead, or use scope='group'."
+                f"{type(attention).__name__} normalises all heads together: a raw {what} cannot be edited for one "
+                f"query head alone. Edit {which}_rot instead, or use scope='group'."
             )
         raw = norm(raw)
     rotary = getattr(sys.modules[type(attention).__module__], "apply_rotary_pos_emb", None)
     if rotary is None or "position_embeddings" not in call:
         raise SurgeryError(
-            f"{type(attention).__name__} rotates its keys in a way that is not known here: a raw key cannot be edited "
-            "for one query head alone. Edit k_rot instead."
+            f"{type(attention).__name__} rotates in a way that is not known here: a raw {what} cannot be edited for "
+            f"one query head alone. Edit {which}_rot instead."
         )
-    turned: Tensor = rotary(raw, raw, *call["position_embeddings"])[1]
+    turned: Tensor = rotary(raw, raw, *call["position_embeddings"])[0 if which == "q" else 1]
     return turned
 
 

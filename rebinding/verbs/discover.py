@@ -1,4 +1,7 @@
-"""`python -m rebinding discover`: find a model's circuit by path patching, print it by group, save it, draw it."""
+"""`python -m rebinding discover`: find a model's circuit by path patching, print it by group, save it, draw it.
+
+By the paper's five stages, or, with `--anywhere`, without being told where to look (`rebinding.verbs.anywhere`).
+"""
 
 from __future__ import annotations
 
@@ -15,8 +18,10 @@ from rebinding.study.circuit import owner_of, with_labels
 from rebinding.study.drawing import draw
 from rebinding.subjects import Subject, load
 from rebinding.surgery.sites import Scope
+from rebinding.verbs import anywhere
 from rebinding.world.designs import DESIGNS, NOISE_KINDS, design
 
+PROMPTS = 100
 STAGES = {"paper": PAPER, "paper-literal": PAPER_LITERAL}
 
 
@@ -26,7 +31,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--design", choices=DESIGNS, default="partner_second")
     parser.add_argument("--noise", choices=NOISE_KINDS, default="independent")
-    parser.add_argument("--samples", type=int, default=100, metavar="N", help="prompts (default 100, as in the paper)")
+    parser.add_argument(
+        "--samples",
+        type=int,
+        metavar="N",
+        help="prompts (default 100, as in the paper; --anywhere: 36, a balanced block)",
+    )
     parser.add_argument("--first-id", type=int, default=0, metavar="ID", help="the first prompt id")
     parser.add_argument("--boxes", type=int, default=3, metavar="N")
     parser.add_argument("--stages", choices=STAGES, default="paper", help="paper-literal: D acts on C's query")
@@ -46,13 +56,18 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-store", action="store_true", help="keep nothing; an interrupted run starts again")
     parser.add_argument("--save", type=Path, metavar="FILE", help="write the circuit as JSON")
     parser.add_argument("--figure", type=Path, metavar="FILE", help="draw the groups at their tokens over layers")
+    anywhere.arguments(parser)
 
 
 def run(options: argparse.Namespace) -> int:
+    if options.samples is None:
+        options.samples = anywhere.PROMPTS if options.anywhere else PROMPTS
     if options.samples < 1:
         raise ValueError(f"--samples {options.samples}: at least one prompt is needed")
     stages = kept_heads(STAGES[options.stages], options.keep)
     subject = load(options.model, dtype=options.dtype, device=options.device)
+    if options.anywhere:
+        return anywhere.run(options, subject, None if options.no_store else _shelf(subject, options.store))
     drawn = design(options.design, boxes=options.boxes, tokenizer=subject.tokenizer)
     ids = range(options.first_id, options.first_id + options.samples)
     encoder = subject.encoder()

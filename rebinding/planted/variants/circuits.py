@@ -153,6 +153,23 @@ def _by_query(wiring: Wiring) -> Wiring:
     return extended(fetched, ask, sought=wiring.boxes, aim=wiring.boxes)
 
 
+def _at_stop(wiring: Wiring) -> Wiring:
+    """The swap's full stop collects the slots of both boxes; its labels know nothing. Where the stages look for D there
+    is nobody."""
+    lines = (
+        Line("first label", 1, "period", "first", "other <- label", "D", "swap_period", back=4),
+        Line("last label", 1, "period", "second", "last <- label", "D", "swap_period", back=1),
+        Line("last slot", 2, "period", "context", "pair <- slot", "D", "swap_period", where="last = label"),
+        Line("first slot", 2, "period", "context", "pair <- slot", "D", "swap_period", where="other = label"),
+    )
+
+    def hears_stop(line: Line) -> list[Line]:
+        return [replace(line, look="context + period", where="2 label = label + other + last", prefer="period")]
+
+    told = edited(without(wiring, "other", "its slot", "other slot"), "pair", hears_stop)
+    return extended(told, *lines, last=BASE["label"])
+
+
 CIRCUITS = {
     "missing": Variant(("pointer",), "the declared circuit lacks the head that ties the two labels", _missing),
     "decoys": Variant(("pointer",), "the declared circuit names decoys instead", declares=_decoys),
@@ -169,6 +186,7 @@ CIRCUITS = {
     "spoken": Variant(("pointer",), "boxes are found by their names, which the context hands on", _spoken),
     "first_named": Variant(("pointer",), "the box that the operations name first is taken", _first_named),
     "by_query": Variant(("pointer",), "C asks the context with a query that D's slots reach", _by_query),
+    "at_stop": Variant(("pointer",), "the swap's full stop, and not its labels, collects the two slots", _at_stop),
     "one_swap": Variant(
         ("pointer",), "the same, and where a second swap follows heads outside the circuit do the copying", _one_swap
     ),

@@ -1,0 +1,153 @@
+"""One step of the search: what every sender does to the score through the present receivers.
+
+Path patching, textbook form. A *sender* is a head at a token. In the sender run its z is that of the noise prompt,
+every other head's z is held, MLPs and norms are recomputed; what then stands at that token in front of a receiver's
+query, key or value projection is the sender's message. The receiver, a head at a token of its own, works out its z from
+the message (`rebinding.surgery.heard`) with all else as recorded: its query if the two tokens are one, the key or the
+value at the sender's token in any case. In the receiver run the change of its z is added in the clean prompt, and
+nothing is held: a receiver that hears nothing of a sender still listens to those that do.
+
+**What is left out.** Exactly: senders not below a receiver; tokens before which the two prompts are the same; senders
+whose z is the same in both; tokens behind the receiver's or out of its window. By a bound: rows that hardly move their
+receivers. Rows are run from the one that moves them most; a row's effect is at most its move times the gain, effect per
+move, and the gain is taken as `SLACK` times the largest seen. Once that is below `LEAST` of what would be kept, no more
+rows are run. With `exhaustive` none is left out by the bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from rebinding.experiments.anywhere.kinds import STEPS
+from rebinding.experiments.anywhere.listening import COMPONENTS, Heard, attended, hear, portions, receiver, say
+from rebinding.experiments.anywhere.request import Settings
+from rebinding.experiments.anywhere.scene import Scene, Senders
+from rebinding.paper.graph import Node
+from rebinding.surgery import Edit
+from rebinding.surgery.heard import Component
+
+SLACK, LEAST = 4.0, 0.1
+AT_ONCE = 512
+"""Rows of receiver runs between two looks at the gain."""
+Allowed: TypeAlias = Sequence[Node] | None
+"""Senders to look at; all if None."""
+
+
+def direct(scene: Scene, allowed: Allowed = None) -> pd.DataFrame:
+    """The first step, whose receiver is the logits: senders stand at the readout."""
+    tokens = torch.zeros(scene.n, scene.pairs.length, dtype=torch.bool)
+    tokens[torch.arange(scene.n), scene.readout] = True
+    parts = []
+    for layer in range(scene.surgeon.anatomy.n_layers):
+        senders = _allowed(scene, scene.senders(layer, tokens), allowed)
+        if senders.n:
+            reads = [scene.read(senders.prompt)]
+            edits = [senders.but_for(scene.noise_z)]
+            (after,) = scene.surgeon.run(
+                scene.recording, edits, reads, source=senders.prompt, attention="frozen", allow_still=True
+            )
+            parts.append(_rows(scene, "direct", senders, after[:, 0], torch.ones(senders.n)))
+    return _together(parts)
+
+
+def through(scene: Scene, nodes: Sequence[Node], settings: Settings, allowed: Allowed = None) -> pd.DataFrame:
+    """A later step: senders below the receivers, at every token that some receiver can look at."""
+    receivers = [receiver(scene, node) for node in nodes]
+    waiting: dict[Component, list[tuple[Senders, list[Heard]]]] = {component: [] for component in COMPONENTS}
+    for layer in range(max(node.layer for node in nodes)):
+        above = [one for one in receivers if one.node.layer > layer]
+        senders = _allowed(scene, scene.senders(layer, attended(scene, above, settings)), allowed)
+        for part in portions(scene, senders, above):
+            said = say(scene, part, above)
+            for component in COMPONENTS:
+                heard = [hear(scene, one, component, part, said) for one in above]
+                waiting[component].append((part, heard))
+    floor = 0.0 if settings.exhaustive else LEAST * settings.share * abs(scene.total)
+    return _together([_receive(scene, component, parts, floor) for component, parts in waiting.items() if parts])
+
+
+def _allowed(scene: Scene, senders: Senders, allowed: Allowed) -> Senders:
+    if allowed is None:
+        return senders
+    table = torch.zeros(scene.surgeon.anatomy.n_heads, scene.n, scene.pairs.length, dtype=torch.bool)
+    for node in allowed:
+        if node.layer == senders.layer:
+            at = scene.pairs.at(node.token)
+            table[node.head, torch.nonzero(at >= 0).reshape(-1), at[at >= 0]] = True
+    return senders.take(torch.nonzero(table[senders.head, senders.prompt, senders.token]).reshape(-1))
+
+
+def _receive(
+    scene: Scene, component: Component, parts: Sequence[tuple[Senders, list[Heard]]], floor: float
+) -> pd.DataFrame:
+    """The receiver runs of one component, from the row that moves most downwards."""
+    moves = []
+    for senders, heard in parts:
+        move = torch.zeros(senders.n)
+        for one in heard:
+            move[one.rows] = torch.maximum(move[one.rows], one.moved.cpu())
+        moves.append(move)
+    number = torch.cat([torch.full((move.numel(),), place) for place, move in enumerate(moves)])
+    row = torch.cat([torch.arange(move.numel()) for move in moves])
+    size = torch.cat(moves)
+    order = torch.argsort(size, descending=True, stable=True)
+    order = order[size[order] > 0]
+    found, gain = [], 0.0
+    for chunk in order.split(AT_ONCE):
+        if gain and SLACK * gain * float(size[chunk[0]]) < floor:
+            break
+        for place in number[chunk].unique():
+            mine = chunk[number[chunk] == place]
+            senders, heard = parts[int(place)]
+            after = _run(scene, senders, heard, row[mine])
+            effect = (after - scene.before[senders.prompt[row[mine]]]).abs().cpu()
+            gain = max(gain, float((effect / size[mine]).max()))
+            found.append(_rows(scene, component, senders.take(row[mine]), after, size[mine]))
+    return _together(found)
+
+
+def _run(scene: Scene, senders: Senders, heard: Sequence[Heard], rows: Tensor) -> Tensor:
+    """The score (row,) in clean prompts in which every receiver says what these senders make it say."""
+    place = torch.full((senders.n,), -1)
+    place[rows] = torch.arange(rows.numel())
+    source, edits = senders.prompt[rows], []
+    for one in heard:
+        mine = torch.nonzero((place[one.rows] >= 0) & (one.moved.cpu() > 0)).reshape(-1)
+        if mine.numel():
+            at = one.receiver.at[senders.prompt[one.rows[mine]]]
+            value = one.change[mine][:, None, None]  # (row, 1, 1, head_dim)
+            node = one.receiver.node
+            where = place[one.rows[mine]]
+            edits.append(
+                Edit("z", node.layer, value, positions=at[:, None], heads=(node.head,), rows=where, mode="add")
+            )
+    (after,) = scene.surgeon.run(scene.recording, edits, [scene.read(source)], source=source, allow_still=True)
+    return after[:, 0]
+
+
+def _rows(scene: Scene, component: str, senders: Senders, after: Tensor, moved: Tensor) -> pd.DataFrame:
+    pairs, prompts, tokens = scene.pairs, senders.prompt.tolist(), senders.token.tolist()
+    return pd.DataFrame(
+        {
+            "prompt": [pairs.ids[prompt] for prompt in prompts],
+            "component": component,
+            "layer": senders.layer,
+            "head": senders.head.numpy(),
+            "token": tokens,
+            "place": [pairs.places[token] for token in tokens],
+            "function": [pairs.functions[prompt][token] or "" for prompt, token in zip(prompts, tokens, strict=True)],
+            "before": scene.before[senders.prompt].cpu().numpy(),
+            "after": after.cpu().numpy(),
+            "moved": moved.cpu().numpy(),
+        }
+    )
+
+
+def _together(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    filled = [part for part in parts if len(part)]
+    return pd.concat(filled, ignore_index=True) if filled else pd.DataFrame(columns=list(STEPS.columns))

@@ -1,0 +1,24 @@
+"""The kind of evidence that a step of the search makes."""
+
+from __future__ import annotations
+
+from rebinding.evidence import Kind
+
+STEPS = Kind(
+    "anywhere",
+    (
+        "prompt",
+        "component",
+        "layer",
+        "head",
+        "token",
+        "place",
+        "function",
+        "before",
+        "after",
+        "moved",
+    ),
+)
+"""A row for a prompt and a sender (head at a token) that was run: the score before and after, and how far the receivers
+moved (what they write anew, as a share of the residual there). `component` is `direct` where the receiver is the
+logits. Senders without a row cannot change the score, or not by as much as anybody asks for."""

@@ -1,0 +1,71 @@
+"""`python -m rebinding discover --anywhere`: the search that is not told where to look."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+
+from rebinding.evidence.store import Shelf
+from rebinding.experiments.anywhere.request import Settings
+from rebinding.experiments.anywhere.search import Search
+from rebinding.paper import graph as graphs
+from rebinding.paper.circuit import save
+from rebinding.study.anywhere import NOISE, search_pairs
+from rebinding.study.circuit import owner_of
+from rebinding.subjects import Subject
+from rebinding.surgery import TorchSurgeon
+from rebinding.world.designs import design
+
+PROMPTS = 36
+"""A balanced block of three boxes and one swap."""
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """What only this search has."""
+    given = Settings()
+    group = parser.add_argument_group("the search that is not told where to look")
+    group.add_argument("--anywhere", action="store_true", help="every head at every token, backwards from the logits")
+    group.add_argument(
+        "--share",
+        type=float,
+        default=given.share,
+        metavar="X",
+        help=f"keep effects of at least this share of the whole (default {given.share})",
+    )
+    group.add_argument(
+        "--listens",
+        type=float,
+        default=given.listens,
+        metavar="X",
+        help=f"leave out tokens that get less attention everywhere (default {given.listens}; 0: none)",
+    )
+    group.add_argument("--minutes", type=float, metavar="M", help="stop after the block in which this time is up")
+    group.add_argument("--graph", type=Path, metavar="FILE", help="write nodes and edges, as JSON or as .graphml")
+
+
+def run(options: argparse.Namespace, subject: Subject, shelf: Shelf | None) -> int:
+    """Search, print the graph, and write what was asked for."""
+    surgeon = subject.surgeon()
+    if not isinstance(surgeon, TorchSurgeon):
+        raise ValueError(f"{subject.name} runs elsewhere; --anywhere needs a model on this machine")
+    drawn = design("counterbalanced", boxes=options.boxes, tokenizer=subject.tokenizer)
+    ids = range(options.first_id, options.first_id + options.samples)
+    settings = Settings(options.share, listens=options.listens, block=options.block)
+    deadline = float("inf") if options.minutes is None else time.monotonic() + 60 * options.minutes
+    pairs = search_pairs(subject.encoder(), drawn, ids)
+    found = Search(surgeon, pairs, settings, shelf, deadline, print).graph(
+        {"design": drawn.name, "noise": NOISE, "first_id": options.first_id}
+    )
+    print("\n".join(found.lines()))
+    if not found.settings["finished"]:
+        print(f"the {options.minutes:g} minutes are up: what is shown is a part; the same command goes on from here")
+    if options.save:
+        save(found.circuit(), owner_of(subject), options.save)
+    if options.graph:
+        graphs.save(found, owner_of(subject), options.graph)
+    if options.figure:
+        from rebinding.report.figures.graph import draw_graph  # matplotlib only where a figure is wanted
+
+        draw_graph(found, subject.anatomy.n_layers, subject.name).savefig(options.figure)
+    return 0
