@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import resource
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
@@ -15,7 +14,7 @@ from tests.faults.damages import DAMAGES, copied
 from tests.faults.small import Found, run
 from tests.faults.stores import content
 from tests.faults.tally import Tally
-from tests.faults.users import open_folder, ordinary_user
+from tests.faults.users import ordinary_user
 
 MEMORY = 1 << 30
 """Bytes by which the process may have grown at its peak: a hundredth of what the larger bomb unfolds to."""
@@ -23,10 +22,10 @@ ALL = 200
 
 
 @pytest.fixture(scope="module")
-def undisturbed() -> Iterator[tuple[Path, Found]]:
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Found]:
     """A store that nothing happened to, and what was found when it was made."""
-    with open_folder() as folder:
-        yield folder, run(folder / "whole")
+    folder = tmp_path_factory.mktemp("corruption")
+    return folder, run(folder / "whole")
 
 
 def peak() -> int:
@@ -38,7 +37,7 @@ def tried(fault: str, dice: Random, folder: Path, expected: Found) -> tuple[int,
     root, before = copied(folder / "whole", folder / "damaged"), peak()
     hit = DAMAGES[fault](dice, root)
     outside = content(folder / "outside")
-    with ordinary_user(folder, root), warnings.catch_warnings(record=True) as caught:
+    with ordinary_user(), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         found = run(root)
     told = [str(one.message) for one in caught if one.category is StoreWarning]

@@ -17,7 +17,7 @@ import pytest
 from rebinding.evidence.store import StoreWarning
 from tests.faults.stores import content, shards
 from tests.faults.toy import BLOCKS, blocks
-from tests.faults.users import open_folder, ordinary_user
+from tests.faults.users import ordinary_user
 
 ROOT = Path(__file__).parents[2]
 FEW = 3
@@ -47,30 +47,29 @@ def test_a_store_at_an_odd_place(name: str, whole: Path, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("there", [FEW, 1, 0])
-def test_a_store_that_may_only_be_read(there: int) -> None:
+def test_a_store_that_may_only_be_read(there: int, tmp_path: Path) -> None:
     """What is there is read without a word. The rest is computed, and that it is lost afterwards is said."""
-    with open_folder() as folder:
-        root, seen = folder / "store", list[int]()
-        root.mkdir()
-        if there:
-            blocks(root, there)
-        before = content(root)
-        with _read_only(root), warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            found = blocks(root, FEW, seen)
-        assert seen == list(range(there, FEW))
-        assert [one.category for one in caught] == [StoreWarning] * len(seen)
-        assert all(f"cannot be kept in {root} (Permission denied)" in str(one.message) for one in caught)
-        assert found.rows.equals(blocks(folder / "other", FEW).rows)
-        assert content(root) == before
+    root, seen = tmp_path / "store", list[int]()
+    root.mkdir()
+    if there:
+        blocks(root, there)
+    before = content(root)
+    with _read_only(root), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        found = blocks(root, FEW, seen)
+    assert seen == list(range(there, FEW))
+    assert [one.category for one in caught] == [StoreWarning] * len(seen)
+    assert all(f"cannot be kept in {root} (Permission denied)" in str(one.message) for one in caught)
+    assert found.rows.equals(blocks(tmp_path / "other", FEW).rows)
+    assert content(root) == before
 
 
 @contextmanager
 def _read_only(root: Path) -> Iterator[None]:
     folders = [path for path in (root, *root.rglob("*")) if path.is_dir()]
-    with ordinary_user(*folders):
-        for path in folders:
-            path.chmod(0o555)
+    for path in folders:
+        path.chmod(0o555)
+    with ordinary_user():
         yield
 
 

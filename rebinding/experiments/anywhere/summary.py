@@ -3,8 +3,8 @@
 A head may stand at tokens that move from prompt to prompt. Its effects, one for each prompt and place, are averaged by
 place (`context_box[1]`) or by function (`context_asked`), whichever tells more of them apart: the naming under which
 the means explain the larger share of the variance. A head that does something for boxes without a function as well is
-named by place. So is one that does nothing at some place where the function occurs, however well the function tells its
-prompts apart: a head at the swap's last label that counts where that label is the partner's is a head at the last label.
+named by place. So is one that does nothing at some place where the function occurs, however well the function tells
+its prompts apart: a head at the swap's last label that counts where that label is the partner's stands at the last one.
 
 **How sure.** A counterbalanced design meets every slot of the asked box with every slot of the answer equally often,
 and with each order of naming: they are strata, not chance. A head that fetches slot 2 does nothing in most of them and
