@@ -192,7 +192,7 @@ def test_no_kept_head_can_go(claim: Claim, study: Study) -> Verdict:
 @judges(*AGAIN.values(), *AGAIN_CONTROLLED.values())
 def test_the_published_heads_are_found_again(claim: Claim, study: Study) -> Verdict:
     group = claim.sentence[-1]
-    if study.circuit_from == "discovered":
+    if study.found_here:
         return not_applicable(claim.kind, "the circuit is our own; there is no other to compare it with")
     published = study.circuit.group(group)
     if not published and study.circuit_from == "published":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 SCHEMA = 1
 ORDER = ["layer", "head"]
+AT = " at "
+"""Between the name of a group and its role, in files, where the group has several."""
 
 
 Head: TypeAlias = tuple[int, int]
@@ -47,8 +50,14 @@ class Circuit:
         return {name: tuple(head for head in self.heads if head.group == name) for name in names}
 
     def group(self, name: str) -> tuple[tuple[int, int], ...]:
-        """The (layer, head) pairs of a group."""
-        return tuple((head.layer, head.head) for head in self.heads if head.group == name)
+        """The (layer, head) pairs of a group, each once, at however many tokens it acts."""
+        return tuple(dict.fromkeys((head.layer, head.head) for head in self.heads if head.group == name))
+
+    @property
+    def places(self) -> dict[tuple[str, str], tuple[CircuitHead, ...]]:
+        """The heads by group and role."""
+        names = dict.fromkeys((head.group, head.role) for head in self.heads)
+        return {name: tuple(head for head in self.heads if (head.group, head.role) == name) for name in names}
 
     @property
     def pairs(self) -> int:
@@ -80,8 +89,8 @@ class Circuit:
     def lines(self) -> list[str]:
         """The circuit by group, for people."""
         shown = [
-            f"{name}  at {heads[0].role:18} " + " ".join(f"{head.layer}.{head.head}" for head in sorted(heads))
-            for name, heads in self.groups.items()
+            f"{name}  at {role:18} " + " ".join(f"{head.layer}.{head.head}" for head in sorted(heads))
+            for (name, role), heads in self.places.items()
         ]
         return [*shown, f"{self.pairs} head-position pairs, {self.unique} distinct heads (layer.head)"]
 
@@ -97,10 +106,14 @@ class Owner:
 
 
 def save(circuit: Circuit, owner: Owner, path: Path) -> None:
-    """Write a circuit with the model that it belongs to."""
+    """Write a circuit with the model that it belongs to. A group at several tokens has an entry for each."""
+    roles = Counter(name for name, _ in circuit.places)
     groups = {
-        name: {"role": heads[0].role, "heads": [[head.layer, head.head] for head in heads]}
-        for name, heads in circuit.groups.items()
+        name if roles[name] == 1 else f"{name}{AT}{role}": {
+            "role": role,
+            "heads": [[head.layer, head.head] for head in heads],
+        }
+        for (name, role), heads in circuit.places.items()
     }
     model = {
         "name": owner.name,
@@ -119,7 +132,7 @@ def load(path: Path, owner: Owner) -> Circuit:
         model, schema, order = content["model"], content["schema"], content["order"]
         owned_by, weights = model["name"], model["fingerprint"]
         heads = tuple(
-            CircuitHead(name, int(one), int(other), group["role"])
+            CircuitHead(name.partition(AT)[0], int(one), int(other), group["role"])
             for name, group in content["groups"].items()
             for one, other in group["heads"]
         )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -53,18 +52,8 @@ class Graph:
 
     def circuit(self) -> Circuit:
         """The nodes as a circuit. Groups bear the paper's letters: A acts on the logits, B at the readout on others, C
-        stands in the question, D in the swap, E in the context; a letter with more than one token says which."""
-        letters = {node: self._letter(node) for node in self.nodes}
-        tokens = Counter(letter for letter, _ in {(letters[node], node.token) for node in self.nodes})
-        heads = [
-            CircuitHead(
-                letters[node] if tokens[letters[node]] == 1 else f"{letters[node]} {node.token}",
-                node.layer,
-                node.head,
-                node.token,
-            )
-            for node in self.nodes
-        ]
+        stands in the question, D in the swap, E in the context, at however many tokens."""
+        heads = [CircuitHead(self._letter(node), node.layer, node.head, node.token) for node in self.nodes]
         return Circuit(tuple(sorted(heads)), dict(self.settings))
 
     def _letter(self, node: Node) -> str:

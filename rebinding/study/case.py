@@ -18,11 +18,12 @@ from rebinding.paper.numbers import circuit as published_circuit
 from rebinding.paper.procedure import Procedure, ProcedureName, given
 from rebinding.planted import Declared, Truth
 from rebinding.planted.truth import directions_of
+from rebinding.study.anywhere import searched
 from rebinding.study.asked import Asked
 from rebinding.study.bench import Bench
 from rebinding.study.circuit import owner_of
 from rebinding.study.plants import declared, load_remembered
-from rebinding.study.settings import Settings
+from rebinding.study.settings import ANYWHERE, STAGES, Settings
 from rebinding.study.tracing import WIDE
 from rebinding.subjects import Subject, SubjectError, load
 from rebinding.world.designs import DesignName
@@ -84,7 +85,7 @@ class Case:
             raise self.refused[name]
         try:
             subject = self._load(name)
-            if self.settings.circuit not in (None, "published", "discovered"):
+            if self.settings.circuit not in (None, "published", STAGES, ANYWHERE):
                 circuit_files.load(Path(str(self.settings.circuit)), owner_of(subject))
         except (SubjectError, CircuitError) as error:
             self.refused[name] = error
@@ -155,10 +156,12 @@ class Case:
             return self.settings.circuit
         if self.plant is not None:
             return "declared"
-        return "published" if self.asked.shape_fits else "discovered"
+        return "published" if self.asked.shape_fits else STAGES
 
     def given_circuit(self) -> Circuit | None:
-        """The circuit that claims are about, unless it is the one that is to be discovered."""
+        """The circuit that claims are about, unless it is the one that the five stages are to discover."""
+        if self.circuit_from == ANYWHERE:
+            return searched(self.bench).circuit()
         owner = owner_of(self.bench.subject)
         match self.circuit_from:
             case "discovered":

@@ -10,6 +10,9 @@ from rebinding.paper.procedure import GIVEN, Procedure, given
 from rebinding.study.asked import Asked
 from rebinding.world.designs import DesignName
 
+STAGES, ANYWHERE = "discovered", "discovered-anywhere"
+"""Circuits that are found when they are needed: by the paper's five stages, or by the search that is told no place."""
+
 
 @dataclass(frozen=True)
 class Settings:

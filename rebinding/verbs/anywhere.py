@@ -17,9 +17,6 @@ from rebinding.subjects import Subject
 from rebinding.surgery import TorchSurgeon
 from rebinding.world.designs import design
 
-PROMPTS = 36
-"""A balanced block of three boxes and one swap."""
-
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """What only this search has."""

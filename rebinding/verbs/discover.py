@@ -14,6 +14,7 @@ from rebinding.evidence.store import Shelf, Store, default_root
 from rebinding.experiments.circuit.discovery import LEAST, Scale, Selection, discover
 from rebinding.experiments.circuit.paths import PAPER, PAPER_LITERAL, Frozen, PathSettings, Stage
 from rebinding.paper.circuit import save
+from rebinding.study.anywhere import PROMPTS as BLOCK
 from rebinding.study.circuit import owner_of, with_labels
 from rebinding.study.drawing import draw
 from rebinding.subjects import Subject, load
@@ -61,7 +62,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     if options.samples is None:
-        options.samples = anywhere.PROMPTS if options.anywhere else PROMPTS
+        options.samples = BLOCK if options.anywhere else PROMPTS
     if options.samples < 1:
         raise ValueError(f"--samples {options.samples}: at least one prompt is needed")
     stages = kept_heads(STAGES[options.stages], options.keep)

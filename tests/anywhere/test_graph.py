@@ -58,16 +58,17 @@ def test_graphml(tmp_path: Path) -> None:
 
 
 def test_circuit(tmp_path: Path) -> None:
-    """Groups by what a node does and where; two tokens of a letter are two groups, and the file keeps them."""
+    """Groups by what a node does and where, a letter at as many tokens as there are; and the file keeps them."""
     found = GRAPH.circuit()
-    assert {name: heads[0].role for name, heads in found.groups.items()} == {
-        "A": "readout",
-        "B": "readout",
-        "C": "question_box",
-        "D": "swap_period",
-        "E context_asked": "context_asked",
-        "E contains@context_asked+1": "contains@context_asked+1",
+    assert {place: [(one.layer, one.head) for one in heads] for place, heads in found.places.items()} == {
+        ("A", "readout"): [COPY[:2]],
+        ("B", "readout"): [MATCH[:2]],
+        ("C", "question_box"): [PAIR[:2]],
+        ("D", "swap_period"): [STOP[:2]],
+        ("E", "context_asked"): [LABEL[:2]],
+        ("E", "contains@context_asked+1"): [WORD[:2]],
     }
+    assert found.group("E") == (LABEL[:2],)
     circuit.save(found, OWNER, tmp_path / "circuit.json")
     assert circuit.load(tmp_path / "circuit.json", OWNER) == found
 
