@@ -18,6 +18,7 @@ from rebinding.experiments.circuit.summary import (
     of_circuit,
     of_random,
     reselected,
+    stands_alone,
     without_group,
     without_head,
 )
@@ -179,9 +180,11 @@ def test_what_pruning_leaves_of_e(claim: Claim, study: Study) -> Verdict:
 
 @judges(MINIMAL)
 def test_no_kept_head_can_go(claim: Claim, study: Study) -> Verdict:
-    heads = study.pruned_circuit.heads
-    if not heads:
-        return invalid(claim.kind, "circuit_left", "pruning leaves no head of what was discovered")
+    heads, pruning = study.pruned_circuit.heads, next(iter(study.prunings(claim).values()))
+    if not stands_alone(pruning) or not heads:
+        return invalid(
+            claim.kind, "circuit_left", "what was discovered does not do the task alone, so no head is needed"
+        )
     evidence, counts = study.one_by_one(claim), study.way(claim).prune_step / 2
     whole = of_circuit(evidence, "circuit", "margin")
     lost = {one: whole - without_head(evidence, one, "margin") for one in heads}

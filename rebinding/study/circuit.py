@@ -232,9 +232,11 @@ def pruned(bench: Bench, circuit: Circuit, way: CircuitWay, *, n: int) -> Prunin
 def measure_pruning(bench: Bench, asked: Pruning) -> Evidence:
     """A row per order and head."""
     score = scorer(bench, asked.prompts, asked.means, asked.by)
+    prompts = bench.drawn(asked.prompts).prompts
+    whole = full_model(bench.surgeon, prompts, bench.answers(prompts), asked.prompts.ids).rows[asked.by].mean()
     walks = over_orders(Circuit(asked.circuit), score, orders=asked.orders, threshold=asked.step)
     rows = [
-        {**trial.head._asdict(), "order": number, "drop": trial.drop, "removed": trial.removed}
+        {**trial.head._asdict(), "order": number, "whole": whole, **trial.told}
         for number, one in enumerate(walks)
         for trial in one.trials
     ]

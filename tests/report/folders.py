@@ -163,13 +163,17 @@ def paths(layers: int, heads: int, shift: float, random: np.random.Generator) ->
     """Scores of every head."""
     grid = pd.DataFrame(list(product(range(layers), range(heads), range(PROMPTS))), columns=["layer", "head", "prompt"])
     fall = random.uniform(0, 0.5, len(grid)) + shift * (grid["layer"] == 0) * 0.4
-    return Evidence("paths", grid.assign(lead_orig=9.0, lead_patch=9.0 * (1 - fall)), {"stage": {"keep": 2}})
+    return Evidence(
+        "paths", grid.assign(stratum="1.1.0", lead_orig=9.0, lead_patch=9.0 * (1 - fall)), {"stage": {"keep": 2}}
+    )
 
 
 def pruning() -> Evidence:
     """One walk that removes the last head."""
-    rows = [[*head, 0, 0.1, number == len(CIRCUIT) - 1] for number, head in enumerate(CIRCUIT)]
-    table = pd.DataFrame(rows, columns=["group", "layer", "head", "role", "order", "drop", "removed"])
+    rows = [[*head, 0, 6.0, 5.5, 0.1, number == len(CIRCUIT) - 1] for number, head in enumerate(CIRCUIT)]
+    table = pd.DataFrame(
+        rows, columns=["group", "layer", "head", "role", "order", "whole", "before", "drop", "removed"]
+    )
     return Evidence("pruning", table, {})
 
 

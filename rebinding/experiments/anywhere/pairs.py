@@ -10,7 +10,6 @@ both prompts, and nobody could see that it is needed.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -20,7 +19,8 @@ from torch import Tensor
 from rebinding.surgery.sites import Take
 from rebinding.world.boxes import labels_of
 from rebinding.world.places import by_function, by_place, token_at
-from rebinding.world.prompts import Encoded, Prompt, PromptError, aligned
+from rebinding.world.prompts import Encoded, PromptError, aligned
+from rebinding.world.strata import numbered, stratum
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,13 +44,8 @@ class Pairs:
 
     @property
     def strata(self) -> dict[int, int]:
-        """Each id with the number of its stratum: the slots of the asked box, of the answer, and of the box that the
-        swap names first; without the last, or none at all, if a prompt would be alone in its stratum."""
-        slots = [_slots(one.prompt) for one in self.clean]
-        finest = ([one[:depth] for one in slots] for depth in (3, 2))
-        keys = next((keys for keys in finest if min(Counter(keys).values()) > 1), [()] * len(slots))
-        numbers = {key: number for number, key in enumerate(sorted(set(keys)))}
-        return {prompt: numbers[key] for prompt, key in zip(self.ids, keys, strict=True)}
+        """Each id with the number of its stratum."""
+        return dict(zip(self.ids, numbered([stratum(one.prompt) for one in self.clean]), strict=True))
 
     @property
     def length(self) -> int:
@@ -101,12 +96,6 @@ def pairs_of(
         tuple(ids), tuple(clean), tuple(noise), torch.tensor(answers), torch.tensor(match),
         torch.tensor(first), tuple(places), tuple(tuple(by_function(one.roles, places)) for one in clean),
     )  # fmt: skip
-
-
-def _slots(prompt: Prompt) -> tuple[int, ...]:
-    """The slots of the asked box, of the answer, and of the box that the operation names first."""
-    named = labels_of(prompt.operation)[0] if prompt.operation is not None else prompt.question
-    return prompt.asked_slot, prompt.answer_slot, prompt.story.slot(named)
 
 
 def _match(clean: Encoded, noise: Encoded) -> list[int]:

@@ -6,10 +6,8 @@ the means explain the larger share of the variance. A head that does something f
 named by place. So is one that does nothing at some place where the function occurs, however well the function tells
 its prompts apart: a head at the swap's last label that counts where that label is the partner's stands at the last one.
 
-**How sure.** A counterbalanced design meets every slot of the asked box with every slot of the answer equally often,
-and with each order of naming: they are strata, not chance. A head that fetches slot 2 does nothing in most of them and
-everything in the others; what counts as spread is what is left within strata (pooled), with n less the number of strata
-degrees of freedom.
+**How sure.** What counts as spread is what is left within the strata of the design (`rebinding.world.strata`): a head
+that fetches slot 2 does nothing in most of them and everything in the others.
 """
 
 from __future__ import annotations
@@ -24,6 +22,7 @@ import pandas as pd
 from scipy import stats
 
 from rebinding.paper.graph import Node
+from rebinding.world.strata import spread
 
 NOTHING = 0.1
 """Less than this share of what a head does at its strongest place is nothing."""
@@ -68,7 +67,7 @@ def kept(
     if rows.empty:
         return []
     rows = rows.assign(family=rows["place"].map(family))
-    prompts, number = list(strata), np.array(list(strata.values()))
+    prompts, number = list(strata), list(strata.values())
     tested = len(rows.drop_duplicates(["component", "layer", "head", "place"]))
     level = alpha / (4 * tested)  # two sides, two chances
     found = []
@@ -90,16 +89,11 @@ def sure(found: Found) -> bool:
     return not found.low <= 0.0 <= found.high
 
 
-def _mean(node: Node, component: str, values: Array, strata: npt.NDArray[np.int64], level: float) -> Found:
+def _mean(node: Node, component: str, values: Array, strata: Sequence[int], level: float) -> Found:
     """The mean of `values` (prompt,) and its interval, each tail at `level`."""
-    sizes = np.bincount(strata)
-    within = values - (np.bincount(strata, values) / sizes)[strata]  # (prompt,)
-    freedom = len(values) - len(sizes)
-    half = float("inf")
-    if freedom:
-        half = float(stats.t.ppf(1 - level, freedom)) * float((within**2).sum() / freedom / len(values)) ** 0.5
-    mean = float(values.mean())
-    return Found(node, component, mean, mean - half, mean + half)
+    mean, error, freedom = spread(values, strata)
+    half = float(stats.t.ppf(1 - level, freedom) * error) if freedom else float("inf")
+    return Found(node, component, float(mean), float(mean) - half, float(mean) + half)
 
 
 def _by_prompt(cells: pd.DataFrame, prompts: Sequence[int]) -> Array:

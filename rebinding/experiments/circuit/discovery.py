@@ -17,6 +17,7 @@ from rebinding.evidence.store import Shelf
 from rebinding.experiments.circuit.paths import PAPER, NoisePairs, PathSettings, Stage, score_stage
 from rebinding.paper.circuit import Circuit, CircuitHead, Head
 from rebinding.surgery import Surgeon
+from rebinding.world.strata import numbered, spread
 
 Scale: TypeAlias = Literal["probability", "logit"]
 """What a head's score is made of. `probability`: (p_patch - p_orig) / p_orig, as published. `logit`: by how much the
@@ -49,13 +50,25 @@ class Discovery:
 
 
 def scores(evidence: Evidence, scale: Scale = "probability") -> pd.DataFrame:
-    """Per head: the mean change over prompts, its standard error, and the number of prompts."""
+    """Per head: the mean change over prompts, its standard error within their strata, and degrees of freedom."""
     if scale == "probability":
         _warn_of_tiny(evidence.rows)
     change = changes(evidence, scale)
-    n = change.count()
-    columns = {"score": change.mean(), "se": (change.std() / n**0.5).fillna(0.0), "n": n}
-    return pd.DataFrame(columns).sort_index().reset_index()
+    return estimated(change, strata_of(evidence, change))
+
+
+def estimated(change: pd.DataFrame, strata: Sequence[int]) -> pd.DataFrame:
+    """Per head, from a line a prompt and the prompts' strata: the mean change, its standard error, and degrees of
+    freedom."""
+    found = spread(change.to_numpy(), strata)
+    columns = {"score": found.mean, "se": found.error, "freedom": found.freedom}
+    return pd.DataFrame(columns, index=change.columns).sort_index().reset_index()
+
+
+def strata_of(evidence: Evidence, change: pd.DataFrame) -> list[int]:
+    """The number of each prompt's stratum, in the order of the changes."""
+    told = evidence.rows.groupby("prompt")["stratum"].first().loc[change.index]
+    return numbered([tuple(map(int, one.split("."))) for one in told])
 
 
 def _warn_of_tiny(rows: pd.DataFrame) -> None:
@@ -84,8 +97,9 @@ def select(
 ) -> list[Head]:
     """The `keep` most negative heads, ties broken by (layer, head); those of earlier groups left out if `exclude`d.
 
-    Under `negative` a score must lie below `-least`, under `sure` surely so: one-sided t tests over prompts, with the
-    false discovery rate over all heads held at 5 % (Benjamini and Hochberg).
+    Under `negative` a score must lie below `-least`, under `sure` surely so: one-sided t tests over prompts, whose
+    spread is that within strata (a head may serve one order of naming only), with the false discovery rate over all
+    heads held at 5 % (Benjamini and Hochberg).
     """
     left = table[[(layer, head) not in set(exclude) for layer, head in zip(table["layer"], table["head"], strict=True)]]
     if rule == "negative":
@@ -93,7 +107,7 @@ def select(
     elif rule == "sure":
         gap = (left["score"] + least).to_numpy()
         errors = np.maximum(left["se"].to_numpy(), np.finfo(float).tiny)  # no spread at all is a sign, and no 0 / 0
-        p_values = stats.t.cdf(gap / errors, np.maximum(left["n"] - 1, 1))
+        p_values = stats.t.cdf(gap / errors, np.maximum(left["freedom"], 1))
         left = left[(gap < 0) & (stats.false_discovery_control(p_values) <= ERROR)]
     best = left.sort_values(["score", "layer", "head"]).head(keep)
     return [(int(layer), int(head)) for layer, head in zip(best["layer"], best["head"], strict=True)]

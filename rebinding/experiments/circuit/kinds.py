@@ -14,7 +14,10 @@ VARIANT = ("which", "group", "layer", "head", "draw")
 """The columns that say which circuit a row is of: `group`, `layer` and `head` (-1 for whole groups) are what `less`
 lacks, and `draw` numbers the random ones."""
 ABLATION = Kind("ablation", ("prompt", *VARIANT, *MEASURES))
-PRUNING = Kind("pruning", ("order", "group", "layer", "head", "role", "drop", "removed"), unit="order")
+PRUNING = Kind(
+    "pruning", ("order", "group", "layer", "head", "role", "whole", "before", "drop", "removed"), unit="order"
+)
+"""A head tried on a walk: the measure of the whole model, and of what was left of the circuit before the trial."""
 MEANS = Kind("means", ())
 ABILITY = Kind("ability", ("prompt", *MEASURES))
 CIRCUITS = Kind("circuits", ("circuit", "prompt", *MEASURES))
@@ -23,6 +26,14 @@ OF_ANSWER = ("logit", "p", "lead")
 """What path patching looks at: the answer's logit, its probability, and its logit less the other objects' mean."""
 PATHS = Kind(
     "paths",
-    ("prompt", "layer", "head", *(f"{name}_{run}" for run in ("orig", "patch") for name in OF_ANSWER), "moved"),
+    (
+        "prompt",
+        "stratum",
+        "layer",
+        "head",
+        *(f"{name}_{run}" for run in ("orig", "patch") for name in OF_ANSWER),
+        "moved",
+    ),
     edits=("prompt",),
 )
+"""`stratum` is the prompt's (`rebinding.world.strata`), its numbers joined by points."""

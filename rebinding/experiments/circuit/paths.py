@@ -37,7 +37,8 @@ from rebinding.paper.circuit import Head
 from rebinding.paper.numbers import Group
 from rebinding.surgery import Read, Recording, Surgeon
 from rebinding.surgery.sites import Scope
-from rebinding.world.prompts import Encoded
+from rebinding.world.prompts import Encoded, Prompt
+from rebinding.world.strata import stratum
 
 Frozen: TypeAlias = Literal["all", "none"]
 
@@ -169,7 +170,8 @@ def score_stage(
                 block, senders, stage.component, receivers, frozen=frozen, scope=settings.scope
             )
         tick(len(senders) * len(prompts))
-        rows = _rows([pairs.ids[number] for number in prompts], senders, before, after, block.moved(senders))
+        told = [(pairs.ids[number], written(pairs.clean[number].prompt)) for number in prompts]
+        rows = _rows(told, senders, before, after, block.moved(senders))
         return PATHS.evidence(rows, described)
 
     return in_blocks(
@@ -188,18 +190,29 @@ def score_stage(
     )
 
 
-def _rows(ids: Sequence[int], senders: Sequence[Head], before: Tensor, after: Tensor, moved: Tensor) -> pd.DataFrame:
+def written(prompt: Prompt) -> str:
+    """The prompt's stratum as a table holds it."""
+    return ".".join(map(str, stratum(prompt)))
+
+
+def _rows(
+    told: Sequence[tuple[int, str]], senders: Sequence[Head], before: Tensor, after: Tensor, moved: Tensor
+) -> pd.DataFrame:
     """A table of the answer's measures `before` (prompt, 3) and `after` (sender, prompt, 3), and of how far each
-    sender `moved` (sender, prompt)."""
-    n = len(ids)
+    sender `moved` (sender, prompt); prompts are told by id and stratum."""
+    n = len(told)
     heads = torch.tensor(senders).repeat_interleave(n, 0)  # (row, 2)
     again = before.repeat(len(senders), 1)  # (row, 3)
     measured = torch.cat([again, after.reshape(-1, 3), moved.reshape(-1, 1).to(after.device)], dim=1).cpu()
     names = [*(f"{name}_orig" for name in OF_ANSWER), *(f"{name}_patch" for name in OF_ANSWER), "moved"]
-    frame = {
-        "prompt": torch.tensor(ids).repeat(len(senders)),
-        "layer": heads[:, 0],
-        "head": heads[:, 1],
-        **dict(zip(names, measured.unbind(1), strict=True)),
-    }
-    return pd.DataFrame({name: values.numpy() for name, values in frame.items()})
+    ids, strata = zip(*told, strict=True)
+    columns = dict(zip(names, measured.unbind(1), strict=True))
+    return pd.DataFrame(
+        {
+            "prompt": ids * len(senders),
+            "stratum": strata * len(senders),
+            "layer": heads[:, 0].numpy(),
+            "head": heads[:, 1].numpy(),
+            **{name: values.numpy() for name, values in columns.items()},
+        }
+    )

@@ -31,6 +31,11 @@ class Trial:
     drop: float
     removed: bool
 
+    @property
+    def told(self) -> dict[str, float | bool]:
+        """What a table tells of it, beside the head."""
+        return {"before": self.before, "drop": self.drop, "removed": self.removed}
+
 
 @dataclass(frozen=True)
 class Pruned:

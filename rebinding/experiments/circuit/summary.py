@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from rebinding.evidence import Evidence
-from rebinding.experiments.circuit.discovery import LEAST, Scale, Selection, changes, select
+from rebinding.experiments.circuit.discovery import LEAST, Scale, Selection, changes, estimated, select, strata_of
 from rebinding.experiments.circuit.kinds import Which
 from rebinding.experiments.seeds import RESAMPLED
 from rebinding.paper.circuit import Circuit, CircuitHead, Head
@@ -50,9 +50,28 @@ def _by_prompt(rows: pd.DataFrame, measure: str) -> Array:
     return values > 0 if measure == "hit" else values
 
 
+ALONE = 0.5
+"""Of the model's measure."""
+
+
 def left(pruning: Evidence, order: int = 0) -> Circuit:
     """The circuit that one walk leaves."""
-    rows = pruning.rows[(pruning.rows["order"] == order) & ~pruning.rows["removed"]]
+    return _listed(pruning.rows[(pruning.rows["order"] == order) & ~pruning.rows["removed"]])
+
+
+def stands_alone(pruning: Evidence) -> bool:
+    """Whether the circuit that was to be pruned does the task by itself: with half of the model's own measure."""
+    first = pruning.rows[pruning.rows["order"] == 0].iloc[0]
+    return bool(first["before"] >= ALONE * first["whole"])
+
+
+def kept(pruning: Evidence) -> Circuit:
+    """What pruning leaves. Of a circuit that does not stand alone everything: what a head is worth to something that
+    does nothing is no reason to remove it. So it is where a stage finds nobody at the place where it looks."""
+    return left(pruning) if stands_alone(pruning) else _listed(pruning.rows[pruning.rows["order"] == 0])
+
+
+def _listed(rows: pd.DataFrame) -> Circuit:
     listed = zip(rows["group"], rows["layer"], rows["head"], rows["role"], strict=True)
     return Circuit(tuple(CircuitHead(str(g), int(layer), int(head), str(role)) for g, layer, head, role in listed))
 
@@ -74,11 +93,11 @@ def reselected(
     """Our own selection again, on resampled prompts; the receivers are held."""
     generator = np.random.default_rng(seed)
     table = changes(evidence, scale)
+    strata = strata_of(evidence, table)
     keep = evidence.settings["stage"]["keep"]
     found = []
     for _ in range(RESAMPLES):
-        drawn = table.to_numpy()[generator.choice(len(table), len(table))]  # (prompt, head)
-        errors = drawn.std(axis=0, ddof=1) / len(drawn) ** 0.5
-        again = table.columns.to_frame(index=False).assign(score=drawn.mean(axis=0), se=errors, n=len(drawn))
+        drawn = generator.choice(len(table), len(table))
+        again = estimated(table.iloc[drawn], [strata[number] for number in drawn])
         found.append(select(again, keep, rule=rule, least=LEAST[scale], exclude=exclude))
     return found
