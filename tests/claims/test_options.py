@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from fixtures.options import settings_of
+from rebinding.learned.shelf import ADAPTERS, shipped
 from rebinding.planted import MECHANISMS, VARIANTS
 from rebinding.planted.truth import truth_of
 from rebinding.subjects import ALIASES
@@ -16,6 +17,7 @@ from rebinding.subjects import ALIASES
 DEFAULTS: dict[str, Any] = {
     "--model": [],
     "--planted": None,
+    "--learned": None,
     "--samples": None,
     "--design": "published",
     "--circuit": None,
@@ -54,6 +56,15 @@ def test_planted_all_has_every_mechanism_architecture_and_variant() -> None:
     assert {"planted:lexical@gemma3", "planted:recency@gemma2", "planted:pointer+missing@llama"} <= names
     stated = [(what, name) for name, one in VARIANTS.items() for what in one.mechanisms if truth_of(what, name)]
     assert len(names) == 3 * (len(MECHANISMS) + len(stated))
+
+
+def test_learned_all_has_every_adapter() -> None:
+    """A folder that was put there is a model that is judged; it is loaded, and its base looked for, later."""
+    folders = {path.name for path in ADAPTERS.iterdir() if path.is_dir()}
+    models = settings(learned="all", circuit="discovered-anywhere").models
+    assert {one.name for one in models} == {one.name for one in shipped()}
+    assert {one.folder.name for one in shipped()} == folders
+    assert len(settings(learned="all", planted="all").models) == len(folders) + len(settings(planted="all").models)
 
 
 def test_a_variant_is_judged_on_the_claims_it_was_made_for() -> None:
