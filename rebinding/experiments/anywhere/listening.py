@@ -88,8 +88,10 @@ def portions(scene: Scene, senders: Senders, receivers: Sequence[Receiver]) -> I
 
 
 def say(scene: Scene, senders: Senders, receivers: Sequence[Receiver]) -> Said:
-    """The sender runs: every head but the sender held, attention with them."""
-    """What reaches the projections above, at each sender's token: by component and layer (row, head, 1, head_dim)."""
+    """The sender runs, every head but the sender held, attention with them.
+
+    What reaches the projections above, at each sender's token: by component and layer (row, head, head_dim).
+    """
     group = scene.surgeon.anatomy.group
     keys, reads = [], []
     for layer in sorted({one.node.layer for one in receivers}):
