@@ -46,6 +46,8 @@ def overlap(
     reaches the overlap with probability at most `level`. NOT REPLICATED if it does not and the published set is also a
     stranger among our own selections: if it were one more of them, an overlap with ours this small would have
     probability at most `level` (rank test). INCONCLUSIVE if our own selection varies too much to tell.
+    Where even full overlap would be no news (one head of a layer's eight), it is INCONCLUSIVE; heads of ours in other
+    layers cannot overlap fully, and are measured by how rare it is to draw the published ones in theirs.
     The null `layers` needs to know how many equally large layers the universe has, and heads that say their own:
     (layer, head).
     `measured` is the overlap as a share of the smaller set; [low, high] the range of that share over our selections.
@@ -54,7 +56,9 @@ def overlap(
     _check(mine, theirs, universe)
     shared = len(mine & theirs)
     blind = _blind(mine, theirs, universe, null, layers)  # probability of every overlap, from 0 on
-    chance, best = float(blind[shared:].sum()), float(blind[np.flatnonzero(blind)[-1]])
+    possible = mine if len(blind) > min(len(mine), len(theirs)) else theirs  # ours may lie in other layers
+    full = _blind(possible, theirs, universe, null, layers)
+    chance, best = float(blind[shared:].sum()), float(full[np.flatnonzero(full)[-1]])
     share = _share(mine, theirs)
     own = np.array([_share(mine, frozenset(selection)) for selection in selections], dtype=np.float64)
     rank = float((1 + (own <= share).sum()) / (1 + len(own)))

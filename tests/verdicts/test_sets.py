@@ -1,5 +1,7 @@
 """Set claims: overlap against chance and against ourselves."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -139,3 +141,17 @@ def test_misuse_is_explained():
         overlap([1], [2], universe=100, selections=[], null="layers", layers=10)
     with pytest.raises(ValueError, match="in a universe of 9"):
         overlap(GROUP, GROUP, universe=9, selections=[])
+
+
+def test_heads_in_other_layers_are_other_heads() -> None:
+    """Ours lie, again and again, in two other layers: no overlap is possible there, which is no want of power. Of a
+    single head it is: one of eight is drawn blindly in 12.5 %."""
+    told: dict[str, Any] = {"universe": 56, "null": "layers", "layers": 7}
+    ours, published = [(4, 1), (5, 2)], [(4, 3), (6, 0)]
+    assert (
+        overlap([(1, 0), (2, 0)], [(5, 6), (5, 7)], selections=[[(1, 0), (2, 0)]] * 20, **told).outcome
+        == "NOT REPLICATED"
+    )
+    assert overlap(ours, published, selections=[ours] * 20, **told).outcome == "NOT REPLICATED"
+    assert overlap([(1, 0)], [(5, 6)], selections=[[(1, 0)]] * 20, **told).outcome == "INCONCLUSIVE"
+    assert overlap(published, published, selections=[published] * 20, **told).outcome == "REPLICATED"
