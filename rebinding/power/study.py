@@ -1,0 +1,102 @@
+"""A study whose evidence is made up: the row, its gates and its rules are the real ones, and no model runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from rebinding.evidence import Evidence, Request
+from rebinding.paper.claim import Claim
+from rebinding.paper.numbers import checkpoint
+from rebinding.planted.tokenizer import build_tokenizer
+from rebinding.power.makers import MAKERS
+from rebinding.power.world import NotSimulated, Run
+from rebinding.study.asked import Asked
+from rebinding.study.bench import Bench
+from rebinding.study.case import DIRECTIONS, Case
+from rebinding.study.settings import Settings
+from rebinding.study.study import Study
+from rebinding.subjects import Subject, origin
+from rebinding.surgery.anatomy import Anatomy, Projection
+from rebinding.verdicts import Gate, group_present
+from rebinding.world.chat import form_of
+
+NOWHERE = Projection("", 0, 0)
+
+
+@dataclass(frozen=True, eq=False)
+class Told(Case):
+    """One of the paper's models as far as it is known without weights: sizes, circuit, printed numbers."""
+
+    made: Bench = field(kw_only=True)
+
+    def _bench(self, name: str) -> Bench:
+        return self.made
+
+    def directions(self, sets: int) -> int:
+        """As many as a run of the usual size asks for: how much directions spread is told by the world."""
+        return DIRECTIONS
+
+
+@dataclass(frozen=True, eq=False)
+class Simulated(Study):
+    """A study in one sample of a world."""
+
+    run: Run = field(kw_only=True)
+    _seen: dict[Any, Gate] = field(default_factory=dict, kw_only=True)
+
+    def gates(self, claim: Claim) -> Iterator[Gate]:
+        """The gates that all rows share, looked at once: no row sees other prompts or another model."""
+        if claim.boxes not in self._seen:
+            shared = [*self.replays_as_it_runs(claim.boxes), self.able(claim.boxes), self.beyond_guessing(claim.boxes)]
+            self._seen[claim.boxes] = next((one for one in shared if not one.passed), shared[-1])
+        yield self._seen[claim.boxes]
+        for name in claim.groups:
+            yield group_present(name, self.circuit.group(name))
+
+    def _measured(self, bench: Bench, request: Request) -> Evidence:
+        make = MAKERS.get(type(request))
+        if make is None:
+            raise NotSimulated(f"no one has said how to make up evidence of the kind {request.KIND.name}")
+        rows, settings = make(bench, request, self.run)
+        return request.KIND.evidence(rows, settings)
+
+
+def bench_of(model: str, shared: Bench | None = None) -> Bench:
+    """Prompts for a model without weights, in the embedded words; drawn once for all models that share a bench."""
+    shape, tokenizer = checkpoint(model), shared.subject.tokenizer if shared else build_tokenizer()
+    subject = Subject(
+        model,
+        _nothing_to_open,
+        tokenizer,
+        _anatomy(shape.layers, shape.heads, shape.kv_heads, shape.head_dim),
+        shared.subject.form if shared else form_of(tokenizer),
+        "bfloat16",
+        torch.device("cpu"),
+        told=f"{model}, made up",
+    )
+    return Bench(subject, sets=shared.sets, told=shared.told) if shared else Bench(subject)
+
+
+def simulated(model: str, bench: Bench, run: Run, samples: int | None = None) -> Simulated:
+    """The study of a model in a sample of a world; `samples` is what `--samples` says."""
+    asked = Asked(model, origin(model))
+    case = Told(asked, Settings((asked,), samples=samples, device="cpu"), made=bench)
+    return Simulated(case, run=run)
+
+
+def _nothing_to_open() -> Any:
+    raise AssertionError("evidence of this model is made up, and something asked for its weights")
+
+
+def _anatomy(layers: int, heads: int, kv_heads: int, head_dim: int) -> Anatomy:
+    """Sizes, and no places: there are no modules."""
+    paths = dict.fromkeys(("decoder", "layers", "attention", "mlp", "output", "final_norm", "head"), "")
+    return Anatomy(
+        n_layers=layers, n_heads=heads, n_kv_heads=kv_heads, head_dim=head_dim, hidden=heads * head_dim, vocabulary=0,
+        q=NOWHERE, k=NOWHERE, v=NOWHERE, norms="unknown", query_key_norms=False, score_softcap=None,
+        logit_softcap=None, logit_factor=1.0, windows=(None,) * layers, **paths,
+    )  # fmt: skip
