@@ -26,6 +26,8 @@ Whole: TypeAlias = npt.NDArray[np.int64]
 SLOTS, THIRD = 3, 0.1
 """A tenth of the attention on the context is on the slot that no shift is about."""
 RANDOM = "matched_noise"
+HEADS = 4
+"""So many heads of group B stand for all: they spread alike, and what is judged is their mean."""
 LEAST = 2.0
 """A head that switches has a dR of about as much at least, four times what heads spread by."""
 
@@ -46,15 +48,15 @@ class Cases:
 def shifts(bench: Bench, asked: Shifts, run: Run) -> tuple[pd.DataFrame, dict[str, Any]]:
     """Every batch of directions, condition and draw on every case and head."""
     cases = _cases(bench, asked, run)
-    frames = [
-        _frame(cases, Sample(run, asked, condition, draw + batch * asked.draws))
+    parts = [
+        _rows(cases, Sample(run, asked, condition, draw + batch * asked.draws))
         for batch in range(len(asked.batches))
         for condition in asked.conditions
         for draw in range(asked.draws if condition.vectors == RANDOM else 1)
     ]
     conditions = {one.name: {"vectors": one.vectors, "kinds": list(one.kinds)} for one in asked.conditions}
     settings = {"slots": SLOTS, "conditions": conditions, "request": {"read": asked.read}}
-    return pd.concat(frames, ignore_index=True), settings
+    return pd.DataFrame({name: np.concatenate([one[name] for one in parts]) for name in parts[0]}), settings
 
 
 def _cases(bench: Bench, asked: Shifts, run: Run) -> Cases:
@@ -62,7 +64,7 @@ def _cases(bench: Bench, asked: Shifts, run: Run) -> Cases:
     found = [(n, i, j) for n, one in enumerate(prompts) for i, j in asked.slots if one.prompt.answer_slot == i]
     place, i, j = np.array(found).T
     right = run.dice("answered", asked.prompts.design).random(len(prompts)) < run.world.mean("accuracy.full")
-    return Cases(np.array(asked.prompts.ids)[place], place, i, j, right[place], asked.batches[0].heads)
+    return Cases(np.array(asked.prompts.ids)[place], place, i, j, right[place], asked.batches[0].heads[:HEADS])
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,13 +109,14 @@ class Sample:
         return found
 
 
-def _frame(cases: Cases, sample: Sample) -> pd.DataFrame:
-    """A row per case and head."""
+def _rows(cases: Cases, sample: Sample) -> dict[str, npt.NDArray[Any]]:
+    """A row per case and head: its columns."""
     width = len(cases.heads)
     layer, head = np.tile(np.array(cases.heads), (len(cases.place), 1)).T
     known = {name: np.repeat(getattr(cases, name), width) for name in ("prompt", "i", "j")}
     rows = known | {"layer": layer, "head": head, "correct": np.repeat(cases.right, width)}
-    rows |= {"condition": sample.condition.name, "draw": sample.draw, "moved": 1.0}
+    constant = {"condition": sample.condition.name, "draw": sample.draw, "moved": 1.0}
+    rows |= {name: np.full(len(head), value) for name, value in constant.items()}
     before, after = _ratios(cases, sample)
     for when, ratio in (("before", before), ("after", after)):
         masses = _masses(known["i"], known["j"], ratio, sample.run.world.mean("mass"))
@@ -121,7 +124,7 @@ def _frame(cases: Cases, sample: Sample) -> pd.DataFrame:
             rows |= {f"{when}_{kind}_{slot}": masses[:, slot] / len(KINDS) for kind in KINDS}
     for when, logits in zip(("before", "after"), _logits(cases, sample), strict=True):
         rows |= {f"{when}_logit_{slot}": np.repeat(logits[:, slot], width) for slot in range(SLOTS)}
-    return pd.DataFrame(rows)
+    return rows
 
 
 def _ratios(cases: Cases, sample: Sample) -> tuple[Array, Array]:

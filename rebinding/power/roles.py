@@ -30,7 +30,8 @@ def interchange(bench: Bench, asked: Interchange, run: Run) -> tuple[pd.DataFram
         drawn = run.dice("roles", group, name, asked.prompts.design).standard_normal(len(known))[place]
         for word in WORDS:
             change = mean + run.world.around(mean) * drawn if word == judged else np.zeros(len(ids))
-            frames.append(pd.DataFrame({"prompt": ids, "answer_slot": slots, "word": word, "group": group, "after": change}))
+            row = {"prompt": ids, "answer_slot": slots, "word": word, "group": group, "after": change}
+            frames.append(pd.DataFrame(row))
     rows = pd.concat(frames, ignore_index=True)
     constant = {"text": "", "token": 0, "before": 0.0, "counterfactual": 0.0, "future_mass": 0.0, "moved": 1.0}
     return rows.assign(layer=WHOLE_GROUP, head=WHOLE_GROUP, **constant), {"kind": asked.counterfactual}

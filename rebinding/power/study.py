@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import torch
 
 from rebinding.evidence import Evidence, Request
+from rebinding.experiments.circuit.discovery import Discovery, TinyProbabilities
+from rebinding.experiments.roles.request import Counterfactual
 from rebinding.paper.claim import Claim
 from rebinding.paper.numbers import checkpoint
+from rebinding.paper.procedure import ProcedureName, RolesWay
 from rebinding.planted.tokenizer import build_tokenizer
 from rebinding.power.makers import MAKERS
 from rebinding.power.world import NotSimulated, Run
@@ -22,7 +27,8 @@ from rebinding.study.study import Study
 from rebinding.subjects import Subject, origin
 from rebinding.surgery.anatomy import Anatomy, Projection
 from rebinding.verdicts import Gate, group_present
-from rebinding.world.chat import form_of
+from rebinding.world.chat import Form, form_of
+from rebinding.world.designs import NoiseKind
 
 NOWHERE = Projection("", 0, 0)
 
@@ -46,7 +52,9 @@ class Simulated(Study):
     """A study in one sample of a world."""
 
     run: Run = field(kw_only=True)
-    _seen: dict[Any, Gate] = field(default_factory=dict, kw_only=True)
+    _seen: dict[int, Gate] = field(default_factory=dict, kw_only=True)
+    _asked: dict[Any, Evidence] = field(default_factory=dict, kw_only=True)
+    _found: dict[tuple[str, str], Discovery] = field(default_factory=dict, kw_only=True)
 
     def gates(self, claim: Claim) -> Iterator[Gate]:
         """The gates that all rows share, looked at once: no row sees other prompts or another model."""
@@ -57,6 +65,27 @@ class Simulated(Study):
         for name in claim.groups:
             yield group_present(name, self.circuit.group(name))
 
+    def roles(self, claim: Claim, counterfactual: Counterfactual, way: RolesWay | None = None) -> Evidence:
+        """As of any study; to put the same question together again for every row takes longer than to answer it."""
+        return self._once(super().roles, claim, counterfactual, way)
+
+    def binding(self, claim: Claim, variation: str | None = None) -> Evidence:
+        """The same of section 5."""
+        return self._once(super().binding, claim, variation)
+
+    def _once(self, ask: Callable[..., Evidence], claim: Claim, *how: Any) -> Evidence:
+        key = (ask.__name__, claim.procedure, self.n(claim), how)
+        if key not in self._asked:
+            self._asked[key] = ask(claim, *how)
+        return self._asked[key]
+
+    def _discovery(self, procedure: ProcedureName, kind: NoiseKind) -> Discovery:
+        if (procedure, kind) not in self._found:
+            with warnings.catch_warnings():  # of made-up answers some have next to no probability, as real ones do
+                warnings.simplefilter("ignore", TinyProbabilities)
+                self._found[procedure, kind] = super()._discovery(procedure, kind)
+        return self._found[procedure, kind]
+
     def _measured(self, bench: Bench, request: Request) -> Evidence:
         make = MAKERS.get(type(request))
         if make is None:
@@ -65,20 +94,20 @@ class Simulated(Study):
         return request.KIND.evidence(rows, settings)
 
 
-def bench_of(model: str, shared: Bench | None = None) -> Bench:
-    """Prompts for a model without weights, in the embedded words; drawn once for all models that share a bench."""
-    shape, tokenizer = checkpoint(model), shared.subject.tokenizer if shared else build_tokenizer()
-    subject = Subject(
-        model,
-        _nothing_to_open,
-        tokenizer,
-        _anatomy(shape.layers, shape.heads, shape.kv_heads, shape.head_dim),
-        shared.subject.form if shared else form_of(tokenizer),
-        "bfloat16",
-        torch.device("cpu"),
-        told=f"{model}, made up",
-    )
-    return Bench(subject, sets=shared.sets, told=shared.told) if shared else Bench(subject)
+@cache
+def _words() -> tuple[Any, Form, dict[Any, Any], dict[Any, Any]]:
+    """The embedded tokenizer and its chat form, and the prompts drawn in it: once for all models and samples."""
+    tokenizer = build_tokenizer()
+    return tokenizer, form_of(tokenizer), {}, {}
+
+
+def bench_of(model: str) -> Bench:
+    """Prompts for a model without weights."""
+    shape, (tokenizer, form, sets, told) = checkpoint(model), _words()
+    anatomy = _anatomy(shape.layers, shape.heads, shape.kv_heads, shape.head_dim)
+    name = f"{model}, made up"
+    subject = Subject(model, _nothing_to_open, tokenizer, anatomy, form, "bfloat16", torch.device("cpu"), told=name)
+    return Bench(subject, sets=sets, told=told)
 
 
 def simulated(model: str, bench: Bench, run: Run, samples: int | None = None) -> Simulated:
