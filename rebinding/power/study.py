@@ -89,7 +89,7 @@ class Simulated(Study):
     def _measured(self, bench: Bench, request: Request) -> Evidence:
         make = MAKERS.get(type(request))
         if make is None:
-            raise NotSimulated(f"no one has said how to make up evidence of the kind {request.KIND.name}")
+            raise NotSimulated(f"nobody has said how to make up {request.KIND.name}, of which no number is printed")
         rows, settings = make(bench, request, self.run)
         return request.KIND.evidence(rows, settings)
 
