@@ -103,7 +103,7 @@ class Sample:
         apart = world.spreads[f"random_{measure}"] if self.condition.vectors == RANDOM else (
             world.spreads["set"] * max(abs(every), world.spreads["least"])
         )  # fmt: skip
-        of_set = apart * self.run.dice(*told, self.asked.variation, "set", self.draw).standard_normal()
+        of_set = apart * self.run.dice(*told, "set", self.draw).standard_normal()
         of_prompt = self.run.dice(*told, "prompt").standard_normal(cases.place.max() + 1)[cases.place]
         found: Array = self.means(measure, cases.right) + of_set + world.around(every) * of_prompt
         return found
