@@ -12,8 +12,8 @@ from rebinding.power.study import Simulated, bench_of, simulated
 from rebinding.power.world import Run, World, WorldName, world
 
 ROWS = {
-    "gemma2-9b": ("roles.b_small_on_content", "binding.table.q.dR", "circuit.near_full"),
-    "gemma3-12b": ("roles.b_raises_pointer", "binding.table.k_object.dR", "circuit.recovers_accuracy"),
+    "gemma2-9b": ("roles.b_small_on_content", "binding.table.q.dR", "circuit.beats_random"),
+    "gemma3-12b": ("roles.b_raises_pointer", "binding.table.qk.dR", "circuit.recovers_accuracy"),
     "llama3.2-3b": ("roles.llama3b_exception", "binding.table.k_both.dR", "circuit.not_a_floor"),
     "llama3.1-8b": ("roles.a_carries_content", "binding.table.k_box.dlogit", "circuit.beats_random"),
 }
