@@ -20,6 +20,8 @@ TABLE: Mapping[str, tuple[str, ...]] = {
     "subjects": ("world", "surgery", "paper", "planted", "learned"),
     "study": ("world", "surgery", "paper", "evidence", "verdicts", "experiments", "planted", "subjects"),
     "rehearsal": ("world", "surgery", "paper", "evidence", "experiments", "planted", "subjects", "study"),
+    # it makes up what a study would be given, so it knows what the study knows, and what gates and verdicts are called
+    "power": ("world", "surgery", "paper", "evidence", "verdicts", "experiments", "planted", "subjects", "study"),
     "report": ("evidence", "verdicts", "paper", "experiments"),
     "verbs": (
         "world",
@@ -33,6 +35,7 @@ TABLE: Mapping[str, tuple[str, ...]] = {
         "subjects",
         "study",
         "rehearsal",
+        "power",
         "report",
     ),
 }

@@ -27,6 +27,7 @@ def controls(evidence: Evidence) -> tuple[str, ...]:
     return tuple(name for name, how in evidence.settings["conditions"].items() if how["vectors"] != "binding")
 
 
+@lru_cache(maxsize=64)
 def shift(evidence: Evidence, condition: str, measure: str) -> Array:
     """One measure of a condition, by unit; (draw, unit) where there are several draws, or sets of directions.
 
@@ -43,6 +44,7 @@ def shift(evidence: Evidence, condition: str, measure: str) -> Array:
     units = min(one.shape[1] for one in by_pair)
     values = np.mean([one[:, :units] for one in by_pair], axis=0)  # (draw, unit)
     found: Array = values[0] if draws == 1 else values
+    found.setflags(write=False)  # many claims are given the same
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TypeAlias
 
 import numpy as np
@@ -22,9 +23,10 @@ def effects(evidence: Evidence) -> pd.DataFrame:
     return table[list(WORDS)].reset_index().rename_axis(columns=None)
 
 
+@lru_cache(maxsize=8)
 def group_effects(evidence: Evidence) -> pd.DataFrame:
     """The same for whole groups only: one row per id and group. Where an id is run in both directions, what it gives is
-    their mean, in which a taste for one of the slots cancels."""
+    their mean, in which a taste for one of the slots cancels. (Many claims look at one piece of evidence.)"""
     table = effects(evidence)
     whole = table[table["head"] == WHOLE_GROUP]
     return whole.groupby(["prompt", "group"], as_index=False)[list(WORDS)].mean()
