@@ -1,4 +1,5 @@
-"""What experiments share: how prompts are cut into blocks, and what is kept of a vocabulary of logits."""
+"""What experiments share: how prompts are cut into blocks, and what is kept of a vocabulary of logits or of a
+pattern."""
 
 from __future__ import annotations
 
@@ -20,6 +21,16 @@ def logits_of(tokens: Tensor) -> Take:
     def take(logits: Tensor, rows: Tensor) -> Tensor:
         wanted = tokens[rows].to(logits.device)[:, None, :].expand(-1, logits.shape[1], -1)
         return logits.gather(-1, wanted).float()  # (row, position, candidate)
+
+    return take
+
+
+def attention_on(keys: Tensor) -> Take:
+    """Keep the attention on some keys, one line of `keys` (row, key) a row: (row, head, key)."""
+
+    def take(pattern: Tensor, rows: Tensor) -> Tensor:
+        wanted = keys[rows].to(pattern.device)[:, None].expand(-1, pattern.shape[1], -1)
+        return pattern[:, :, 0].gather(-1, wanted).float()
 
     return take
 

@@ -17,7 +17,7 @@ from typing import Any, Literal, get_args
 from rebinding.paper.circuit import CircuitHead
 
 Quantity = Literal[
-    "accuracy", "margin", "logit", "dR", "dlogit", "switch", "share", "iia", "count", "setting", "duration"
+    "accuracy", "margin", "logit", "dR", "dlogit", "switch", "share", "iia", "attention", "count", "setting", "duration"
 ]
 Alias = Literal["gemma2-9b", "gemma3-12b", "llama3.2-3b", "llama3.1-8b"]
 Group = Literal["A", "B", "C", "D", "E"]

@@ -17,7 +17,7 @@ from rebinding.experiments.readout import BLOCK
 from rebinding.experiments.roles.request import Counterfactual
 from rebinding.paper.circuit import Circuit, Head
 from rebinding.paper.procedure import GIVEN, BindingWay, CircuitWay, Procedure, TracingWay, given
-from rebinding.study import binding, circuit, roles, tracing
+from rebinding.study import attention, binding, circuit, knockout, roles, tracing
 from rebinding.study.bench import DIRECTIONS as DIRECTIONS_FROM
 from rebinding.study.bench import Bench
 from rebinding.study.case import DIRECTIONS, DRAWS, PAPER
@@ -67,9 +67,11 @@ def agenda(bench: Bench, heads: Circuit) -> Iterator[Item]:
         for boxes in (3, tracing.WIDE):
             yield from _traced(bench, procedure, boxes)
         yield from _found(bench, heads, procedure)
+        yield from _looked(bench, heads, procedure)
         for pairing in PAIRINGS:
             yield from _roles(bench, heads, procedure, pairing)
     yield from _ablated(bench, heads)
+    yield Item("knockout", N, BLOCK, partial(knockout.knocked_out, bench, bench.design("published"), heads))
     yield from _binding(bench, heads)
 
 
@@ -107,6 +109,13 @@ def _found(bench: Bench, heads: Circuit, procedure: Procedure) -> Iterator[Item]
     few = PAPER["pruned"]
     make = partial(_pruned, bench, heads, way)
     yield Item(f"pruning, {procedure.name}", few, few, make, times=len(way.noise))
+
+
+def _looked(bench: Bench, heads: Circuit, procedure: Procedure) -> Iterator[Item]:
+    drawn, groups = bench.design("published"), ("A", "C")
+    for group in (one for one in groups if heads.group(one)):
+        make = partial(attention.looked, bench, drawn, heads, group=group, like=procedure.like)
+        yield Item(f"what {group} looks at, {procedure.name}", N, BLOCK, make)
 
 
 def _sent(

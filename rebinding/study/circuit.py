@@ -10,7 +10,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from rebinding.evidence import Evidence, PromptSet
+from rebinding.evidence import Evidence, Kind, PromptSet
 from rebinding.experiments.circuit.ablation import evaluate, full_model, mean_z, measurer
 from rebinding.experiments.circuit.discovery import Discovery, discover_by
 from rebinding.experiments.circuit.kinds import MEASURES, VARIANT, Which
@@ -175,16 +175,21 @@ def ablated(
 @measures(Ablation)
 def measure_ablation(bench: Bench, asked: Ablation) -> Evidence:
     prompts, ids = bench.drawn(asked.prompts).prompts, asked.prompts.ids
-    answers, means = bench.answers(prompts), _listed(bench, asked.means)
+    answers, means = bench.answers(prompts), listed(bench, asked.means)
     circuits = {Ablated("circuit"): Circuit(asked.circuit)} | _beside(bench, asked)
     named = {str(number): circuit for number, circuit in enumerate(circuits.values())}
     mean_set = asked.means.prompts.design
     found = evaluate(bench.surgeon, prompts, answers, ids, named, means, mean_set=mean_set)
     whole = full_model(bench.surgeon, prompts, answers, ids)
-    columns = {str(number): variant for number, variant in enumerate(circuits)} | {"full model": Ablated("full")}
+    return by_variant(asked.KIND, list(circuits), whole, found)
+
+
+def by_variant(kind: Kind, variants: Sequence[Ablated], whole: Evidence, found: Evidence) -> Evidence:
+    """The whole model and circuits that go by their numbers, as rows that say which circuit each is of."""
+    columns = {str(number): variant for number, variant in enumerate(variants)} | {"full model": Ablated("full")}
     rows = pd.concat([whole.rows, found.rows], ignore_index=True)
     told = pd.DataFrame([columns[name] for name in rows["circuit"]], columns=list(VARIANT))
-    return Evidence(asked.KIND.name, told.join(rows[["prompt", *MEASURES]]), found.settings)
+    return Evidence(kind.name, told.join(rows[["prompt", *MEASURES]]), found.settings)
 
 
 def _beside(bench: Bench, asked: Ablation) -> dict[Ablated, Circuit]:
@@ -212,7 +217,7 @@ def measure_means(bench: Bench, asked: Means) -> dict[str, Tensor]:
     return {str(layer): mean for layer, mean in enumerate(mean_z(bench.surgeon, prompts))}
 
 
-def _listed(bench: Bench, asked: Means) -> list[Tensor]:
+def listed(bench: Bench, asked: Means) -> list[Tensor]:
     found = bench.averaged(asked)
     return [found[str(layer)] for layer in range(len(found))]
 
@@ -246,7 +251,7 @@ def measure_pruning(bench: Bench, asked: Pruning) -> Evidence:
 def scorer(bench: Bench, prompts: PromptSet, means: Means, by: PruneBy) -> Score:
     """The answer's mean logit (or margin) in a circuit, on prompts that are recorded once."""
     encoded = bench.drawn(prompts).prompts
-    measure = measurer(bench.surgeon, encoded, bench.answers(encoded), _listed(bench, means))
+    measure = measurer(bench.surgeon, encoded, bench.answers(encoded), listed(bench, means))
     column = MEASURES.index(by)
     return lambda circuits: measure(circuits)[..., column].mean(dim=1).tolist()
 

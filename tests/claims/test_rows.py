@@ -13,7 +13,7 @@ from rebinding.paper.rows.binding import CONDITIONS
 from rebinding.planted import MECHANISMS, VARIANTS
 from rebinding.planted.truth import Wanted, truth_of
 
-SECTIONS = ("tracing", "circuit", "roles", "binding", "robustness")
+SECTIONS = ("tracing", "circuit", "attention", "roles", "binding", "robustness", "beyond")
 BOTH: tuple[Wanted, ...] = ("REPLICATED", "NOT REPLICATED")
 UNIDENTIFIED = "which control, and which switches, were printed is not known: a number of something else is not refuted"
 TOLD_TWICE = "text and code differ, and a number that may be of either cannot be refuted"

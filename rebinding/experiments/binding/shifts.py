@@ -27,7 +27,7 @@ from rebinding.experiments.binding.cases import Cases, Slots, cases_of
 from rebinding.experiments.binding.conditions import PUBLISHED_CONDITIONS, Condition, Shift, shift_of
 from rebinding.experiments.binding.directions import SITES, Directions, averaged_in_groups, by_layer
 from rebinding.experiments.binding.kinds import BINDING, KINDS
-from rebinding.experiments.readout import BLOCK, blocks, logits_of
+from rebinding.experiments.readout import BLOCK, attention_on, blocks, logits_of
 from rebinding.experiments.seeds import MATCHED
 from rebinding.experiments.tokens import positions, token_batch
 from rebinding.paper.circuit import Head
@@ -172,22 +172,12 @@ def _edit_of_keys(setup: _Setup, layer: int, heads: list[int], values: Tensor, w
 def _reads(setup: _Setup, cases: Cases, copies: int) -> list[Read]:
     """Attention from the readout to every slot, a layer at a time, and the logits of the objects there."""
     readout = positions(cases.prompts, "readout")[cases.source].repeat(copies)[:, None]
-    keys = _attention_on(cases.keys.repeat(copies, 1))
+    keys = attention_on(cases.keys.repeat(copies, 1))
     attention = [
         Read("pattern", layer, positions=readout, heads=[setup.heads[place][1] for place in at], take=keys)
         for layer, at in by_layer(setup.heads).items()
     ]
     return [*attention, Read("logits", positions=readout, take=logits_of(cases.objects.repeat(copies, 1)))]
-
-
-def _attention_on(keys: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
-    """Keep the attention on some keys, one line of `keys` a row: (row, head, key)."""
-
-    def take(pattern: Tensor, rows: Tensor) -> Tensor:
-        wanted = keys[rows].to(pattern.device)[:, None].expand(-1, pattern.shape[1], -1)
-        return pattern[:, :, 0].gather(-1, wanted).float()
-
-    return take
 
 
 def _by_head(setup: _Setup, results: Sequence[Tensor]) -> tuple[Tensor, Tensor]:

@@ -86,7 +86,7 @@ def full_model(surgeon: Surgeon, prompts: Sequence[Encoded], answers: Answers, i
         take = part.take(torch.arange(len(prompts[where])))
         read = Read("logits", positions=positions(prompts[where], "readout")[:, None], take=take)
         parts += surgeon.run(surgeon.record(token_batch(prompts[where])), [], [read])
-    return CIRCUITS.evidence(_frame(["full model"], ids, torch.cat(parts)[None]), {"ablation": None})
+    return CIRCUITS.evidence(as_table(["full model"], ids, torch.cat(parts)[None]), {"ablation": None})
 
 
 def evaluate(
@@ -108,7 +108,7 @@ def evaluate(
         part = Answers(answers.tokens[where], answers.right[where])
         run = measurer(surgeon, prompts[where], part, means, method)
         values = run(list(circuits.values()))  # (circuit, prompt, measure)
-        shards.append(CIRCUITS.evidence(_frame(list(circuits), ids[where], values), settings))
+        shards.append(CIRCUITS.evidence(as_table(list(circuits), ids[where], values), settings))
     return merge(shards)
 
 
@@ -170,7 +170,7 @@ def ablation_edits(means: Sequence[Tensor], live: Live, n_rows: int) -> list[Edi
     return edits
 
 
-def _frame(names: Sequence[str], ids: Sequence[int], values: Tensor) -> pd.DataFrame:
+def as_table(names: Sequence[str], ids: Sequence[int], values: Tensor) -> pd.DataFrame:
     """(circuit, prompt, measure) as a table."""
     frame = pd.DataFrame(
         {"circuit": [name for name in names for _ in ids], "prompt": [number for _ in names for number in ids]}

@@ -14,6 +14,7 @@ VARIANT = ("which", "group", "layer", "head", "draw")
 """The columns that say which circuit a row is of: `group`, `layer` and `head` (-1 for whole groups) are what `less`
 lacks, and `draw` numbers the random ones."""
 ABLATION = Kind("ablation", ("prompt", *VARIANT, *MEASURES))
+KNOCKOUT = Kind("knockout", ("prompt", *VARIANT, *MEASURES))
 PRUNING = Kind(
     "pruning", ("order", "group", "layer", "head", "role", "whole", "before", "drop", "removed"), unit="order"
 )

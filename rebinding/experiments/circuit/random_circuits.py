@@ -34,6 +34,15 @@ def draw_circuits(
     return [_draw(circuit, free, match, generator) for _ in range(draws)]
 
 
+def heads_to_spare(circuit: Circuit, n_layers: int, n_heads: int) -> bool:
+    """Whether every layer has enough heads that are not the circuit's for such draws, role by role."""
+    try:
+        draw_circuits(circuit, n_layers, n_heads, draws=1, match="role_and_layer", exclude=True)
+    except CircuitError:
+        return False
+    return True
+
+
 def _draw(circuit: Circuit, free: list[tuple[int, int]], match: Match, generator: random.Random) -> Circuit:
     slots: Counter[tuple[str, int | None]] = Counter()
     for layer, _, role in dict.fromkeys((one.layer, one.head, one.role) for one in circuit.heads):

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal, TypeAlias
 
 from rebinding.evidence import Kind, OnPrompts
 from rebinding.evidence.request import Facet
-from rebinding.experiments.circuit.kinds import ABILITY, ABLATION, MEANS, PATHS, PRUNING
+from rebinding.experiments.circuit.kinds import ABILITY, ABLATION, KNOCKOUT, MEANS, PATHS, PRUNING
 from rebinding.experiments.circuit.paths import PathSettings, Stage
 from rebinding.experiments.circuit.random_circuits import Match
 from rebinding.paper.circuit import CircuitHead, Head
@@ -47,6 +47,20 @@ class Ablation(OnPrompts):
     def facets(self) -> Mapping[str, Facet]:
         told: dict[str, Facet] = {"beside": self.beside, "means": self.means.prompts.design, "match": self.match}
         return {**self.prompts.facets, **told}
+
+
+@dataclass(frozen=True)
+class Knockout(OnPrompts):
+    """The full model, and the same with a circuit's heads held at their means; beside it random sets of other heads."""
+
+    KIND: ClassVar[Kind] = KNOCKOUT
+    means: Means
+    circuit: tuple[CircuitHead, ...]
+    draws: int
+
+    @property
+    def facets(self) -> Mapping[str, Facet]:
+        return {**self.prompts.facets, "means": self.means.prompts.design, "heads": len(self.circuit)}
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,11 @@ from typing import Any
 
 from rebinding.paper.claim import Claim
 
-OURS: dict[str, Any] = {"source": "beyond the paper"}
+OURS: dict[str, Any] = {"source": "beyond the paper", "asserted": ()}
 BINDING: dict[str, Any] = OURS | {
     "metrics": ("dR",),
     "where": "group B, keys of its KV groups, at the readout; raw projections; slot 1 to 0, unless said otherwise",
     "groups": ("B",),
-    "asserted": (),
 }
 THIRD = Claim(
     "robust.third_slot",

@@ -17,6 +17,8 @@ DOUBT = 4.0
 """Logits by which a circuit is wrong about words that it does not know."""
 RECALLED = 20.0
 """Nats by which an object that is remembered exceeds one that is not."""
+TWICE = OBJECT_LOGIT + ECHO_LOGIT
+"""Logits of a second chain: as many as the circuit has."""
 HUSH = 20.0
 """Nats by which a head is silenced, or another one woken."""
 
@@ -153,6 +155,35 @@ def _by_query(wiring: Wiring) -> Wiring:
     return extended(fetched, ask, sought=wiring.boxes, aim=wiring.boxes)
 
 
+def _reminded(wiring: Wiring) -> Wiring:
+    """C has a further head, which looks at the asked box's own label in the swap; `pair` listens to it a little."""
+    mention = Line(
+        "mention", 2, "question", "first + second", "reminded <- label", "C", "question_box", where="label = label"
+    )
+    listening = edited(wiring, "pair", lambda line: [replace(line, where="2 label + 0.25 reminded = label + other")])
+    return extended(listening, mention, reminded=BASE["label"])
+
+
+def _backup(wiring: Wiring) -> Wiring:
+    """A second chain, of heads outside the circuit, in spaces of its own: it says what the circuit says."""
+
+    def twin(name: str, **changes: str) -> Line:
+        (line,) = (one for one in wiring.lines if one.name == name)
+        return replace(undeclared(line), name=f"{name} again", **changes)
+
+    lines = (
+        twin("other", write="other_too <- label"),
+        twin("its slot", write="pair_too <- slot"),
+        twin("other slot", where="other_too = label", write="pair_too <- slot"),
+        twin("own", write="goal_too <- -slot"),
+        twin("pair", where="2 label = label + other_too", write="goal_too <- pair_too + 2 slot"),
+        twin("fetch", write="want_too <- goal_too"),
+        replace(twin("copy"), where="want_too = slot", unit=None, right=1.0, write=f"object <- {TWICE} object"),
+    )
+    slots = dict.fromkeys(("pair_too", "goal_too", "want_too"), wiring.boxes)
+    return extended(wiring, *lines, other_too=BASE["label"], **slots)
+
+
 def _at_stop(wiring: Wiring) -> Wiring:
     """The swap's full stop collects the slots of both boxes; its labels know nothing. Where the stages look for D there
     is nobody."""
@@ -186,6 +217,8 @@ CIRCUITS = {
     "spoken": Variant(("pointer",), "boxes are found by their names, which the context hands on", _spoken),
     "first_named": Variant(("pointer",), "the box that the operations name first is taken", _first_named),
     "by_query": Variant(("pointer",), "C asks the context with a query that D's slots reach", _by_query),
+    "reminded": Variant(("pointer",), "a further head of C looks at the asked box's label in the swap", _reminded),
+    "backup": Variant(("pointer",), "a second chain outside the circuit says what the circuit says", _backup),
     "at_stop": Variant(("pointer",), "the swap's full stop, and not its labels, collects the two slots", _at_stop),
     "one_swap": Variant(
         ("pointer",), "the same, and where a second swap follows heads outside the circuit do the copying", _one_swap

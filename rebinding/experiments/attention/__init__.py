@@ -1,0 +1,1 @@
+"""What heads look at, in prompts as they are."""

@@ -1,0 +1,64 @@
+"""Section 4.1, the other way round: is a circuit needed, or do other heads do what it does when it is gone?
+
+Its heads, each at the token of its group's role, are set to their means, and every other head computes what it then
+computes. A circuit that does the task alone may still not be needed: heads beside it can carry the same answer, or
+take over. To compare with, as much is taken away elsewhere: as many heads at each role in each layer, not its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from rebinding.evidence import Evidence, merge
+from rebinding.experiments.circuit.ablation import Answers, as_table, live_places
+from rebinding.experiments.circuit.kinds import CIRCUITS
+from rebinding.experiments.readout import BLOCK, blocks
+from rebinding.experiments.tokens import positions, token_batch
+from rebinding.paper.circuit import Circuit
+from rebinding.surgery import Edit, Live, Read, Surgeon
+from rebinding.world.prompts import Encoded
+
+
+def knock_out(
+    surgeon: Surgeon,
+    prompts: Sequence[Encoded],
+    answers: Answers,
+    ids: Sequence[int],
+    circuits: Mapping[str, Circuit],
+    means: Sequence[Tensor],
+    *,
+    block: int = BLOCK,
+) -> Evidence:
+    """Every circuit on every prompt, its heads ablated and nothing else: a row per circuit and prompt."""
+    parts = []
+    for where in blocks(len(prompts), block):
+        some = prompts[where]
+        source = torch.arange(len(some)).repeat(len(circuits))
+        take = Answers(answers.tokens[where], answers.right[where]).take(source)
+        read = Read("logits", positions=positions(some, "readout")[source][:, None], take=take)
+        edits = edits_at(means, live_places(list(circuits.values()), some))
+        recording = surgeon.record(token_batch(some))
+        (values,) = surgeon.run(recording, edits, [read], source=source, allow_still=True)
+        frame = as_table(list(circuits), ids[where], values)
+        parts.append(CIRCUITS.evidence(frame, {"ablation": "mean, of these heads alone"}))
+    return merge(parts)
+
+
+def edits_at(means: Sequence[Tensor], places: Live) -> list[Edit]:
+    """Set z to its mean at these places and nowhere else."""
+    edits = []
+    for layer, mean in enumerate(means):
+        here = places.layers == layer
+        if not bool(here.any()):
+            continue
+        rows, row = places.rows[here].unique(return_inverse=True)
+        heads, head = places.heads[here].unique(return_inverse=True)
+        tokens, token = places.positions[here].unique(return_inverse=True)
+        where = torch.zeros(len(rows), len(heads), len(tokens), dtype=torch.bool)  # (row, head, token)
+        where[row, head, token] = True
+        value = mean[heads][:, tokens][None]  # (1, head, token, head_dim)
+        edits.append(Edit("z", layer, value, positions=tokens, heads=heads, rows=rows, where=where))
+    return edits

@@ -1,0 +1,88 @@
+"""A circuit taken out of the model: against hooks on full forwards, on both surgeons, and at its ends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from rebinding.experiments.circuit.ablation import evaluate, full_model
+from rebinding.experiments.circuit.knockout import knock_out
+from rebinding.experiments.circuit.random_circuits import draw_circuits, heads_to_spare
+from rebinding.experiments.tokens import token_batch
+from rebinding.paper.circuit import Circuit, CircuitHead
+from rebinding.surgery.nnsight_surgeon import NNsightSurgeon
+from tests.circuit.naive import hooked
+from tests.circuit.test_circuits import ANSWERS, IDS, SOME, setting
+from tests.close import FELT, allowance
+from tests.surgery.models import FAMILIES, Family, tiny
+
+OTHER = Circuit((CircuitHead("A", 1, 1, "readout"), CircuitHead("A", 1, 3, "question_box")))
+"""Two heads of one layer at two tokens: neither head is touched at the other's token."""
+
+
+def without(surgeon: Any, prompts: list, means: list, circuits: dict[str, Circuit]) -> torch.Tensor:
+    """The answer's logit: (circuit, prompt)."""
+    rows = knock_out(surgeon, prompts, ANSWERS, IDS, circuits, means, block=2).rows
+    return torch.stack([torch.tensor(rows[rows["circuit"] == name]["label_logit"].to_numpy()) for name in circuits])
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_equals_hooks_on_full_forwards(family: Family) -> None:
+    """Edits on both surgeons, two circuits at once, against pre-hooks on the output projections, one at a time."""
+    surgeon, prompts, means = setting(family)
+    model, batch, circuits = tiny(family), token_batch(prompts), {"some": SOME, "other": OTHER}
+    want = torch.zeros(len(circuits), len(prompts))
+    for number, circuit in enumerate(circuits.values()):
+        for place, one in enumerate(prompts):
+
+            def ablate(layer: int, circuit: Circuit = circuit, roles: dict[str, int] = one.roles) -> Any:
+                def replace(module: Any, args: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor]:
+                    z = args[0].clone()
+                    for head in circuit.heads:
+                        if head.layer == layer:
+                            at, dim = roles[head.role], surgeon.anatomy.head_dim
+                            z[0, at, head.head * dim : (head.head + 1) * dim] = means[layer][head.head, at]
+                    return (z,)
+
+                return replace
+
+            layers = enumerate(surgeon.anatomy.layer_modules(model))
+            hooks = [(layer.self_attn.o_proj, "in", ablate(at)) for at, layer in layers]
+            with hooked(hooks), torch.no_grad():
+                logits = model(batch[place : place + 1], use_cache=False).logits[0, one.roles["readout"]]
+            want[number, place] = logits[ANSWERS.tokens[place, ANSWERS.right[place]]].max()
+    close = allowance(want, least=1.0)
+    for one in (surgeon, NNsightSurgeon(surgeon.model, surgeon.anatomy)):
+        assert float((without(one, prompts, means, circuits) - want).abs().max()) <= close
+    clean = torch.tensor(full_model(surgeon, prompts, ANSWERS, IDS).rows["label_logit"].to_numpy())
+    assert float((want - clean).abs().amin()) > FELT * close  # every circuit is felt on every prompt
+    assert float((want[0] - want[1]).abs().min()) > FELT * close
+
+
+def test_what_is_taken_out_is_what_a_circuit_is_without() -> None:
+    """All heads at a token taken out is the circuit of all heads at every other token."""
+    surgeon, prompts, means = setting("llama")
+    for one in prompts:
+        one.roles.update({f"token {place}": place for place in range(len(one))})
+    end = prompts[0].roles["readout"]
+    places = [(layer, head) for layer in range(surgeon.anatomy.n_layers) for head in range(surgeon.anatomy.n_heads)]
+    gone = Circuit(tuple(CircuitHead("gone", *where, f"token {end}") for where in places))
+    rest = Circuit(tuple(CircuitHead("rest", *where, f"token {at}") for where in places for at in range(end)))
+    (taken,) = without(surgeon, prompts, means, {"gone": gone})
+    left = evaluate(surgeon, prompts, ANSWERS, IDS, {"rest": rest}, means, mean_set="test").rows["label_logit"]
+    assert float((taken - torch.tensor(left.to_numpy().copy())).abs().max()) <= allowance(taken, least=1.0)
+
+
+def test_random_sets_are_of_other_heads() -> None:
+    """As many at each role in each layer, none of them the circuit's; and it is known when there are not enough."""
+    for drawn in draw_circuits(SOME, 4, 6, draws=20, match="role_and_layer", exclude=True):
+        assert sorted((one.layer, one.role) for one in drawn.heads) == sorted(
+            (one.layer, one.role) for one in SOME.heads
+        )
+        assert not {(one.layer, one.head) for one in drawn.heads} & {(one.layer, one.head) for one in SOME.heads}
+    assert heads_to_spare(SOME, 4, 6)
+    crowded = Circuit(tuple(CircuitHead("A", 0, head, "readout") for head in range(4)))
+    assert not heads_to_spare(crowded, 4, 6)
+    assert heads_to_spare(crowded, 4, 8)
