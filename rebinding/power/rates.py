@@ -21,7 +21,7 @@ DISCOVERED = tuple(
     f"circuit.{name}"
     for name in ("heads_found_again", "compact", "three_to_ten_percent", "group_e_empty", "group_e_present", "minimal")
 )
-SIZES = (30, 100, 300, 1000, 3000)
+SIZES = (30, 100, 1000)
 """What `--samples` is tried with, to see how many prompts would do."""
 Outcomes: TypeAlias = Counter[str]
 
