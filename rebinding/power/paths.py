@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from rebinding.experiments.circuit.paths import written
 from rebinding.experiments.circuit.request import Paths
 from rebinding.paper.circuit import Head
 from rebinding.paper.numbers import circuit
@@ -34,7 +35,14 @@ def paths(bench: Bench, asked: Paths, run: Run) -> tuple[pd.DataFrame, dict[str,
     before = np.repeat(lead, len(senders))
     after = before + change.ravel()
     layer, head = np.tile(np.array(senders), (len(ids), 1)).T
-    rows = {"prompt": np.repeat(ids, len(senders)), "layer": layer, "head": head, "moved": 1.0}
+    strata = np.array([written(one.prompt) for one in bench.drawn(asked.prompts).prompts])
+    rows = {
+        "prompt": np.repeat(ids, len(senders)),
+        "stratum": np.repeat(strata, len(senders)),
+        "layer": layer,
+        "head": head,
+        "moved": 1.0,
+    }
     for name, value in (("orig", before), ("patch", after)):
         rows |= {f"logit_{name}": value, f"lead_{name}": value, f"p_{name}": probability(value)}
     return pd.DataFrame(rows), {"stage": {"keep": asked.stage.keep}}

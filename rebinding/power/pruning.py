@@ -24,9 +24,10 @@ def pruning(bench: Bench, asked: Pruning, run: Run) -> tuple[pd.DataFrame, dict[
         wanted = [(one.group, one.layer, one.head) in published for one in asked.circuit]
     dice = run.dice("pruning", asked.prompts.tokens, len(asked.circuit))
     frames = []
+    alone, whole = (run.world.mean(f"margin.{name}") for name in ("circuit", "full"))
     for order in range(asked.orders):
         wrong = dice.random(len(wanted)) < run.world.spreads["unstable"]
         kept = np.array(wanted, dtype=bool) ^ wrong
         rows = pd.DataFrame([one._asdict() for one in asked.circuit])
-        frames.append(rows.assign(order=order, drop=kept.astype(float), removed=~kept))
+        frames.append(rows.assign(order=order, whole=whole, before=alone, drop=kept.astype(float), removed=~kept))
     return pd.concat(frames, ignore_index=True), {}

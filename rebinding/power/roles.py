@@ -33,5 +33,12 @@ def interchange(bench: Bench, asked: Interchange, run: Run) -> tuple[pd.DataFram
             row = {"prompt": ids, "answer_slot": slots, "word": word, "group": group, "after": change}
             frames.append(pd.DataFrame(row))
     rows = pd.concat(frames, ignore_index=True)
-    constant = {"text": "", "token": 0, "before": 0.0, "counterfactual": 0.0, "future_mass": 0.0, "moved": 1.0}
+    constant: dict[str, Any] = {
+        "text": "",
+        "token": 0,
+        "before": 0.0,
+        "counterfactual": 0.0,
+        "future_mass": 0.0,
+        "moved": 1.0,
+    }
     return rows.assign(layer=WHOLE_GROUP, head=WHOLE_GROUP, **constant), {"kind": asked.counterfactual}

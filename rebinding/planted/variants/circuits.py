@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from rebinding.planted.language.features import BASE
 from rebinding.planted.language.wiring import Line, Wiring
@@ -167,7 +168,7 @@ def _reminded(wiring: Wiring) -> Wiring:
 def _backup(wiring: Wiring) -> Wiring:
     """A second chain, of heads outside the circuit, in spaces of its own: it says what the circuit says."""
 
-    def twin(name: str, **changes: str) -> Line:
+    def twin(name: str, **changes: Any) -> Line:
         (line,) = (one for one in wiring.lines if one.name == name)
         return replace(undeclared(line), name=f"{name} again", **changes)
 
