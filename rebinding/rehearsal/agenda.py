@@ -16,6 +16,7 @@ from rebinding.experiments.circuit.request import Beside
 from rebinding.experiments.readout import BLOCK
 from rebinding.experiments.roles.request import Counterfactual
 from rebinding.paper.circuit import Circuit, Head
+from rebinding.paper.numbers import Group
 from rebinding.paper.procedure import GIVEN, BindingWay, CircuitWay, Procedure, TracingWay, given
 from rebinding.study import attention, binding, circuit, knockout, roles, tracing
 from rebinding.study.bench import DIRECTIONS as DIRECTIONS_FROM
@@ -35,6 +36,8 @@ EVERYWHERE = (
     *("swap_period", "question_box", "readout"),
 )
 """The tokens of the maps that section 3 is judged on."""
+LOOKING: tuple[Group, ...] = ("A", "C")
+"""The groups of which the paper says what they look at."""
 N, BALANCED, PAIRS, ONE_BY_ONE = 300, 360, 100, 100
 
 
@@ -112,8 +115,8 @@ def _found(bench: Bench, heads: Circuit, procedure: Procedure) -> Iterator[Item]
 
 
 def _looked(bench: Bench, heads: Circuit, procedure: Procedure) -> Iterator[Item]:
-    drawn, groups = bench.design("published"), ("A", "C")
-    for group in (one for one in groups if heads.group(one)):
+    drawn = bench.design("published")
+    for group in (one for one in LOOKING if heads.group(one)):
         make = partial(attention.looked, bench, drawn, heads, group=group, like=procedure.like)
         yield Item(f"what {group} looks at, {procedure.name}", N, BLOCK, make)
 
