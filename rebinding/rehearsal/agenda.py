@@ -36,6 +36,8 @@ EVERYWHERE = (
     *("swap_period", "question_box", "readout"),
 )
 """The tokens of the maps that section 3 is judged on."""
+LOOKING: tuple[Group, ...] = ("A", "C")
+"""The groups of which the paper says what they look at."""
 N, BALANCED, PAIRS, ONE_BY_ONE = 300, 360, 100, 100
 
 
@@ -114,8 +116,7 @@ def _found(bench: Bench, heads: Circuit, procedure: Procedure) -> Iterator[Item]
 
 def _looked(bench: Bench, heads: Circuit, procedure: Procedure) -> Iterator[Item]:
     drawn = bench.design("published")
-    groups: tuple[Group, ...] = ("A", "C")
-    for group in (one for one in groups if heads.group(one)):
+    for group in (one for one in LOOKING if heads.group(one)):
         make = partial(attention.looked, bench, drawn, heads, group=group, like=procedure.like)
         yield Item(f"what {group} looks at, {procedure.name}", N, BLOCK, make)
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from rebinding.evidence import Evidence
 from rebinding.experiments.circuit.ablation import full_model
 from rebinding.experiments.circuit.knockout import knock_out
-from rebinding.experiments.circuit.random_circuits import draw_circuits
+from rebinding.experiments.circuit.random_circuits import draw_circuits, heads_to_spare
 from rebinding.experiments.circuit.request import Knockout
 from rebinding.paper.circuit import Circuit
 from rebinding.study.bench import EVALUATION, Bench, measures
 from rebinding.study.circuit import DRAWS, Ablated, by_variant, listed, means_of
+from rebinding.verdicts import Gate, requirement
 from rebinding.world.designs import Design
 
 
@@ -20,6 +21,13 @@ def knocked_out(bench: Bench, drawn: Design, circuit: Circuit, n: int) -> Knocko
     even = bench.design("counterbalanced", boxes=drawn.boxes, operations=drawn.operations, verb=drawn.verb)
     prompts = bench.draw_with(even, EVALUATION, n, sorted({head.role for head in circuit.heads}))
     return Knockout(prompts, means_of(bench, even, "counterbalanced"), circuit.heads, DRAWS)
+
+
+def others_left(circuit: Circuit, layers: int, all_heads: int) -> Gate:
+    """Whether there are other heads to compare with."""
+    enough = heads_to_spare(circuit, layers, all_heads // layers)
+    told = f"a layer of {all_heads // layers} heads has too few beside the circuit's for random sets of as many"
+    return requirement("heads_to_spare", enough, told)
 
 
 @measures(Knockout)
