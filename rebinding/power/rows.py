@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import pkgutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -12,7 +13,8 @@ from rebinding.paper.claim import Claim
 from rebinding.study.study import Study
 from rebinding.verdicts import Verdict
 
-SECTIONS = ("tracing", "circuit", "roles", "binding", "robustness")
+FIRST = ("test_tracing", "test_circuit", "test_roles", "test_binding", "test_robustness")
+"""Modules of rows in the order of the paper; all others come after these."""
 Weigh: TypeAlias = Callable[[Claim, Study, Callable[[], Verdict]], Verdict]
 
 
@@ -27,7 +29,9 @@ class Row:
 @cache
 def rows() -> tuple[Row, ...]:
     """Every row, in the order of the sections. The package does not know `claims/`, so it is looked up when asked."""
-    return tuple(row for section in SECTIONS for row in _of(_module(f"claims.test_{section}")))
+    there = sorted(one.name for one in pkgutil.iter_modules(_module("claims").__path__) if one.name.startswith("test_"))
+    names = [*FIRST, *(name for name in there if name not in FIRST)]
+    return tuple(row for name in names for row in _of(_module(f"claims.{name}")))
 
 
 def chosen(wanted: str | None) -> tuple[Row, ...]:
