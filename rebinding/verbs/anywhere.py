@@ -57,8 +57,8 @@ def run(options: argparse.Namespace, subject: Subject, shelf: Shelf | None) -> i
     print("\n".join(found.lines()))
     if not found.settings["finished"]:
         print(f"the {options.minutes:g} minutes are up: what is shown is a part; the same command goes on from here")
-    if options.save:
-        save(found.circuit(), owner_of(subject), options.save)
+    if options.circuit:
+        save(found.circuit(), owner_of(subject), options.circuit)
     if options.graph:
         graphs.save(found, owner_of(subject), options.graph)
     if options.figure:

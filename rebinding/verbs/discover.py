@@ -55,7 +55,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--store", type=Path, metavar="DIR", help="where finished blocks are kept (default .rebinding)")
     parser.add_argument("--no-store", action="store_true", help="keep nothing; an interrupted run starts again")
-    parser.add_argument("--save", type=Path, metavar="FILE", help="write the circuit as JSON")
+    # not as `save`: nnsight gives every object a method of that name, and argparse then takes the default as given
+    parser.add_argument("--save", dest="circuit", type=Path, metavar="FILE", help="write the circuit as JSON")
     parser.add_argument("--figure", type=Path, metavar="FILE", help="draw the groups at their tokens over layers")
     anywhere.arguments(parser)
 
@@ -88,8 +89,8 @@ def run(options: argparse.Namespace) -> int:
     for stage in stages:
         if stage.group not in found.circuit.groups:
             print(f"{stage.group}  at {stage.sender:18} (none)")
-    if options.save:
-        save(found.circuit, owner_of(subject), options.save)
+    if options.circuit:
+        save(found.circuit, owner_of(subject), options.circuit)
     if options.figure:
         from rebinding.report.figures.circuit import draw_circuit  # matplotlib only where a figure is wanted
 

@@ -16,6 +16,7 @@ from rebinding.experiments.binding.measures import MEASURES, summary
 from rebinding.experiments.circuit.discovery import scores
 from rebinding.experiments.roles.summary import of_group
 from rebinding.experiments.tracing.summary import restored
+from rebinding.paper.procedure import given
 from rebinding.subjects.fingerprint import hash_weights
 from tests.accelerator.setup import Place, in_loops, numbers, placed, requests
 from tests.close import allowance
@@ -25,7 +26,7 @@ SUMMARIES: Mapping[str, Callable[[Evidence], object]] = {
     "paths": lambda found: scores(found, "logit")["score"].to_numpy(),
     "roles": lambda found: of_group(found, "B", "pointed_object"),
     "binding": lambda found: summary(found)[list(MEASURES)].to_numpy(),
-    "map": lambda found: restored(found, "swap_second"),
+    "map": lambda found: restored(found, given("published").tracing, "swap_second"),
 }
 """From the evidence of some kinds to what a rule weighs."""
 

@@ -114,8 +114,8 @@ MUTANTS = (
     Mutant(
         "take (head, layer) for (layer, head)",
         "rebinding/paper/circuit.py",
-        "return tuple((head.layer, head.head) for head in self.heads if head.group == name)",
-        "return tuple((head.head, head.layer) for head in self.heads if head.group == name)",
+        "return tuple(dict.fromkeys((head.layer, head.head) for head in self.heads if head.group == name))",
+        "return tuple(dict.fromkeys((head.head, head.layer) for head in self.heads if head.group == name))",
         on(POINTER, "roles.b_moves_pointer", "circuit.chain.A_logits"),
     ),
     Mutant(
