@@ -16,7 +16,8 @@ import pytest
 from rebinding.verbs.verbs import VERBS
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted(path for path in ROOT.rglob("*.md") if not {".git", ".tox", ".ci"} & set(path.relative_to(ROOT).parts))
+FOLDERS = ("docs", "rebinding", "benchmarks", ".github")
+PAGES = sorted([*ROOT.glob("*.md"), *(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.md"))])
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 COMMAND = re.compile(r"^(?:\$ |    )python -m rebinding (.+?)(?:\s+#.*)?$", re.MULTILINE)
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
