@@ -72,9 +72,13 @@ class Anatomy:
         assert isinstance(layers, nn.ModuleList)
         return layers
 
-    def logits(self, model: nn.Module, resid: Tensor) -> Tensor:
-        """From the input of the final norm to logits: norm, head, the family's factor, soft cap."""
-        raw: Tensor = model.get_submodule(self.head)(model.get_submodule(self.final_norm)(resid))
+    def logits(self, model: nn.Module, resid: Tensor, tokens: Tensor | None = None) -> Tensor:
+        """From the input of the final norm to logits: norm, head, the family's factor, soft cap.
+
+        Of `resid` (row, position, hidden) and tokens (row, token), those tokens' logits alone: (row, position, token).
+        """
+        head, entry = model.get_submodule(self.head), model.get_submodule(self.final_norm)(resid)
+        raw: Tensor = head(entry) if tokens is None else _logits_of(head, entry, tokens)
         raw = raw * self.logit_factor if self.logit_factor != 1.0 else raw
         return raw if self.logit_softcap is None else torch.tanh(raw / self.logit_softcap) * self.logit_softcap
 
@@ -93,6 +97,16 @@ class Anatomy:
             return edit(mlp(_branch(layer, "post_attention_layernorm", resid)))
         entry = resid if self.norms == "post" else _branch(layer, "pre_feedforward_layernorm", resid)
         return _branch(layer, "post_feedforward_layernorm", edit(mlp(entry)))
+
+
+def _logits_of(head: nn.Module, entry: Tensor, tokens: Tensor) -> Tensor:
+    """A few tokens of a vocabulary (row, position, token); of all of it where the head is no plain matrix at hand."""
+    if type(head) is not nn.Linear or head.weight.device.type == "meta":
+        every: Tensor = head(entry)
+        return every.gather(-1, tokens.to(every.device)[:, None].expand(-1, every.shape[1], -1))
+    tokens = tokens.to(head.weight.device)
+    found = entry.to(head.weight.device) @ head.weight[tokens].transpose(1, 2)  # (row, position, token)
+    return found if head.bias is None else found + head.bias[tokens][:, None]
 
 
 def _branch(layer: nn.Module, name: str, value: Tensor) -> Tensor:

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from rebinding.surgery.sites import Take
 from rebinding.world.boxes import labels_of
 from rebinding.world.places import by_function, by_place, token_at
 from rebinding.world.prompts import Encoded, PromptError, aligned
@@ -63,18 +62,6 @@ class Pairs:
         """Where the token of a name stands in each clean prompt (prompt,); -1 where there is none."""
         found = [token_at(name, one.roles) for one in self.clean]
         return torch.tensor([-1 if at is None else at for at in found])  # (prompt,)
-
-    def score(self, source: Tensor) -> Take:
-        """Keep the score (row, position) of rows that continue these prompts."""
-
-        def take(logits: Tensor, rows: Tensor) -> Tensor:
-            tokens = self.answers[source[rows]].to(logits.device)  # (row, object)
-            found = logits.gather(
-                -1, tokens[:, None].expand(-1, logits.shape[1], -1)
-            ).float()  # (row, position, object)
-            return found[..., 0] - found[..., 1:].mean(-1)
-
-        return take
 
 
 def pairs_of(

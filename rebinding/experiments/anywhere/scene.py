@@ -66,8 +66,15 @@ class Scene:
         return self.surgeon.run(self.recording, [], [self.read(torch.arange(self.n))])[0][:, 0]
 
     def read(self, source: Tensor) -> Read:
-        """The score of rows that continue these prompts."""
-        return Read("logits", positions=self.readout[source][:, None], take=self.pairs.score(source))
+        """The score of rows that continue these prompts, from the logits of the story's objects and no others: a
+        vocabulary costs as much as eight layers of a small model."""
+        anatomy, model, answers = self.surgeon.anatomy, self.surgeon.model, self.pairs.answers
+
+        def score(resid: Tensor, rows: Tensor) -> Tensor:
+            found = anatomy.logits(model, resid, answers[source[rows]]).float()  # (row, 1, object)
+            return found[..., 0] - found[..., 1:].mean(-1)
+
+        return Read("resid", anatomy.n_layers, positions=self.readout[source][:, None], take=score)
 
     def senders(self, layer: int, tokens: Tensor) -> Senders:
         """All heads of a layer at some tokens (prompt, token) whose z is another in the noise prompt."""

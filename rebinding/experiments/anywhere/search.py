@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+import pandas as pd
+
 from rebinding.evidence import Evidence
 from rebinding.evidence.blocks import Tick, in_blocks
 from rebinding.evidence.store import Shelf
@@ -15,7 +17,7 @@ from rebinding.experiments.anywhere.kinds import STEPS
 from rebinding.experiments.anywhere.pairs import Pairs
 from rebinding.experiments.anywhere.request import Settings
 from rebinding.experiments.anywhere.scene import Scene, scene
-from rebinding.experiments.anywhere.summary import Found, Functions, kept
+from rebinding.experiments.anywhere.summary import Found, Functions, family, kept
 from rebinding.paper.graph import Edge, Graph, Node
 from rebinding.surgery import TorchSurgeon
 
@@ -81,8 +83,39 @@ class Search:
         return [Edge(one.node, receiver, one.component, one.effect, one.low, one.high) for one in found]
 
     def step(self, receivers: Sequence[Node], allowed: Sequence[Node] | None = None) -> Evidence:
-        """One step, block by block: senders to some receivers, to the logits if there are none."""
-        settings = self.settings if allowed is None else replace(self.settings, exhaustive=True, listens=0.0)
+        """One step: senders to some receivers, to the logits if there are none.
+
+        A first block of prompts looks at every sender; the others leave out those without which it lost next to
+        nothing (`_felt`). With `allowed` or exhaustively, all prompts look at the same.
+        """
+        ids = range(len(self.pairs.ids))
+        if allowed is not None:
+            return self._blocks(ids, receivers, allowed, replace(self.settings, exhaustive=True, listens=0.0))
+        if self.settings.exhaustive or not receivers:
+            return self._blocks(ids, receivers, None, self.settings)
+        first = self._blocks(ids[: self.settings.block], receivers, None, self.settings)
+        others, felt = ids[self.settings.block :], self._felt(first.rows)
+        if not others or not felt:
+            return first
+        rest = self._blocks(others, receivers, felt, self.settings)
+        return STEPS.evidence(pd.concat([first.rows, rest.rows], ignore_index=True), first.settings)
+
+    def _felt(self, rows: pd.DataFrame) -> list[Node]:
+        """The senders whose effects on the first block, signs apart, come to `LEAST` of what is kept: a head at all
+        places of a family, as it may be the same head's work from prompt to prompt."""
+        effect = (rows["before"] - rows["after"]).abs()
+        cells = effect.groupby([rows["layer"], rows["head"], rows["place"].map(family)]).sum()
+        least = LEAST * self.settings.share * abs(self.whole()) * min(self.settings.block, len(self.pairs.ids))
+        alike: dict[str, list[str]] = {}
+        for place in self.pairs.places:
+            alike.setdefault(family(place), []).append(place)
+        found = cells[cells >= least].index
+        return [Node(int(layer), int(head), place) for layer, head, name in found for place in alike[name]]
+
+    def _blocks(
+        self, numbers: range, receivers: Sequence[Node], allowed: Sequence[Node] | None, settings: Settings
+    ) -> Evidence:
+        """Some prompts, block by block."""
         described = {
             "receivers": [list(node) for node in receivers],
             "allowed": None if allowed is None else [list(node) for node in allowed],
@@ -98,7 +131,7 @@ class Search:
             return STEPS.evidence(rows, described)
 
         return in_blocks(
-            range(len(self.pairs.ids)),
+            numbers,
             compute,
             experiment=STEPS.name,
             size=self.settings.block,
