@@ -23,6 +23,7 @@ class Kind:
     `numbered` is a pattern for families of columns such as `before_logit_0`; `lacking` are columns whose numbers may
     not exist (NaN). `unit` is the column that tells units apart. `edits` are the columns that tell edits apart, each of
     which must have `moved` something in some row; None for kinds in which nothing is edited, or nothing is recorded.
+    `unedited` is a column and its value in rows that are there to compare with, and in which nothing is edited.
     """
 
     name: str
@@ -31,6 +32,7 @@ class Kind:
     lacking: tuple[str, ...] = ()
     unit: str = "prompt"
     edits: tuple[str, ...] | None = None
+    unedited: tuple[str, str] | None = None
 
     def evidence(self, rows: pd.DataFrame, settings: Mapping[str, Any]) -> Evidence:
         """Rows and settings, if the rows are of this kind."""

@@ -22,7 +22,8 @@ def gates_of(request: Request, evidence: Evidence) -> Iterator[Gate]:
     yield declared_n(rows[kind.unit].nunique(), request.n)
     edits = request.edits
     if edits is not None:
-        changes = rows.groupby(list(edits), observed=True)["moved"].max() if edits else rows["moved"].max()
+        made = rows if kind.unedited is None else rows[rows[kind.unedited[0]] != kind.unedited[1]]
+        changes = made.groupby(list(edits), observed=True)["moved"].max() if edits else made["moved"].max()
         yield edits_moved(np.atleast_1d(np.asarray(changes, dtype=np.float64)))
 
 

@@ -189,7 +189,7 @@ def by_variant(kind: Kind, variants: Sequence[Ablated], whole: Evidence, found: 
     columns = {str(number): variant for number, variant in enumerate(variants)} | {"full model": Ablated("full")}
     rows = pd.concat([whole.rows, found.rows], ignore_index=True)
     told = pd.DataFrame([columns[name] for name in rows["circuit"]], columns=list(VARIANT))
-    return Evidence(kind.name, told.join(rows[["prompt", *MEASURES]]), found.settings)
+    return kind.evidence(told.join(rows[[name for name in kind.columns if name not in VARIANT]]), found.settings)
 
 
 def _beside(bench: Bench, asked: Ablation) -> dict[Ablated, Circuit]:

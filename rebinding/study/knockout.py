@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from rebinding.evidence import Evidence
 from rebinding.experiments.circuit.ablation import full_model
 from rebinding.experiments.circuit.knockout import knock_out
@@ -40,4 +42,5 @@ def measure_knockout(bench: Bench, asked: Knockout) -> Evidence:
     variants = [Ablated("circuit"), *(Ablated("random", draw=number) for number in range(asked.draws))]
     named = {str(number): one for number, one in enumerate((circuit, *drawn))}
     found = knock_out(bench.surgeon, prompts, answers, ids, named, listed(bench, asked.means))
-    return by_variant(asked.KIND, variants, full_model(bench.surgeon, prompts, answers, ids), found)
+    whole = full_model(bench.surgeon, prompts, answers, ids)
+    return by_variant(asked.KIND, variants, replace(whole, rows=whole.rows.assign(moved=0.0)), found)

@@ -61,6 +61,26 @@ def test_equals_hooks_on_full_forwards(family: Family) -> None:
     assert float((want[0] - want[1]).abs().min()) > FELT * close
 
 
+def test_how_far_heads_are_from_their_means() -> None:
+    """At means that are the first prompt's own values nothing moves there; elsewhere the farthest head counts."""
+    surgeon, prompts, _ = setting("llama")
+    own = surgeon.record(token_batch(prompts), keep={"z"}).sites["z"]  # layer: (prompt, head, token, head_dim)
+    means = [layer[0] for layer in own]
+    for one in (surgeon, NNsightSurgeon(surgeon.model, surgeon.anatomy)):
+        rows = knock_out(one, prompts, ANSWERS, IDS, {"some": SOME, "other": OTHER}, means, block=2).rows
+        table = rows.set_index(["circuit", "prompt"])["moved"]
+        rounded = allowance(table, least=1.0)
+        for name, circuit in (("some", SOME), ("other", OTHER)):
+            for place, number in enumerate(IDS):
+                shares = []
+                for head in circuit.heads:
+                    at = prompts[place].roles[head.role]
+                    there, mean = own[head.layer][place, head.head, at], means[head.layer][head.head, at]
+                    shares.append(float((there - mean).abs().max() / torch.maximum(there.abs(), mean.abs()).max()))
+                assert table[name, number] == pytest.approx(max(shares), abs=rounded)
+                assert (table[name, number] > FELT * rounded) == (place > 0)
+
+
 def test_what_is_taken_out_is_what_a_circuit_is_without() -> None:
     """All heads at a token taken out is the circuit of all heads at every other token."""
     surgeon, prompts, means = setting("llama")

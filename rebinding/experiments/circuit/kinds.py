@@ -14,7 +14,8 @@ VARIANT = ("which", "group", "layer", "head", "draw")
 """The columns that say which circuit a row is of: `group`, `layer` and `head` (-1 for whole groups) are what `less`
 lacks, and `draw` numbers the random ones."""
 ABLATION = Kind("ablation", ("prompt", *VARIANT, *MEASURES))
-KNOCKOUT = Kind("knockout", ("prompt", *VARIANT, *MEASURES))
+KNOCKOUT = Kind("knockout", ("prompt", *VARIANT, *MEASURES, "moved"), edits=("which",), unedited=("which", "full"))
+"""`moved` is how far the heads of a variant were from the means that replace them; in the whole model nothing is."""
 PRUNING = Kind(
     "pruning", ("order", "group", "layer", "head", "role", "whole", "before", "drop", "removed"), unit="order"
 )
@@ -23,6 +24,8 @@ MEANS = Kind("means", ())
 ABILITY = Kind("ability", ("prompt", *MEASURES))
 CIRCUITS = Kind("circuits", ("circuit", "prompt", *MEASURES))
 """Any circuits, by any names: what `evaluate` makes."""
+KNOCKED = Kind("circuits out", ("circuit", "prompt", *MEASURES, "moved"))
+"""The same, taken out of the model: what `knock_out` makes."""
 OF_ANSWER = ("logit", "p", "lead")
 """What path patching looks at: the answer's logit, its probability, and its logit less the other objects' mean."""
 PATHS = Kind(

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from rebinding.evidence import Evidence, merge
 from rebinding.experiments.circuit.ablation import Answers, as_table, live_places
-from rebinding.experiments.circuit.kinds import CIRCUITS
-from rebinding.experiments.readout import BLOCK, blocks
+from rebinding.experiments.circuit.kinds import KNOCKED
+from rebinding.experiments.readout import BLOCK, blocks, moved
 from rebinding.experiments.tokens import positions, token_batch
 from rebinding.paper.circuit import Circuit
 from rebinding.surgery import Edit, Live, Read, Surgeon
@@ -39,12 +39,28 @@ def knock_out(
         source = torch.arange(len(some)).repeat(len(circuits))
         take = Answers(answers.tokens[where], answers.right[where]).take(source)
         read = Read("logits", positions=positions(some, "readout")[source][:, None], take=take)
-        edits = edits_at(means, live_places(list(circuits.values()), some))
-        recording = surgeon.record(token_batch(some))
-        (values,) = surgeon.run(recording, edits, [read], source=source, allow_still=True)
-        frame = as_table(list(circuits), ids[where], values)
-        parts.append(CIRCUITS.evidence(frame, {"ablation": "mean, of these heads alone"}))
+        places = live_places(list(circuits.values()), some)
+        recording = surgeon.record(token_batch(some), keep={"z"})
+        (values,) = surgeon.run(recording, edits_at(means, places), [read], source=source, allow_still=True)
+        change = changes(recording.sites["z"], means, places, source)
+        frame = as_table(list(circuits), ids[where], values).assign(moved=change.cpu().numpy())
+        parts.append(KNOCKED.evidence(frame, {"ablation": "mean, of these heads alone"}))
     return merge(parts)
+
+
+def changes(z: Sequence[Tensor], means: Sequence[Tensor], places: Live, source: Tensor) -> Tensor:
+    """How far each row's heads are from their means (row,), by the one that is farthest; rows continue `source`.
+
+    A random set may stand at its means already, as heads of a planted model do that say the same everywhere. The
+    circuit may not: taking it out would then be no test of anything, and the gate `edits_moved` says so.
+    """
+    found = torch.zeros(source.numel())
+    for layer, (own, mean) in enumerate(zip(z, means, strict=True)):
+        here = places.layers == layer
+        row, heads, tokens = (part[here] for part in (places.rows, places.heads, places.positions))
+        change = moved(mean[heads, tokens].to(own.device), own[source[row], heads, tokens])  # (place,)
+        found.scatter_reduce_(0, row, change.cpu(), "amax")
+    return found
 
 
 def edits_at(means: Sequence[Tensor], places: Live) -> list[Edit]:
