@@ -67,6 +67,10 @@ class SlowTokenizer(SubjectError):
     """A tokenizer that does not know which characters its tokens stand for."""
 
 
+class OtherTokenizer(SubjectError):
+    """A tokenizer whose tokens the model has no rows for."""
+
+
 class NoChatForm(SubjectError):
     """A tokenizer from which no chat form follows."""
 

@@ -15,13 +15,14 @@ from rebinding.learned.files import read as read_adapter
 from rebinding.learned.lora import merge
 from rebinding.learned.shelf import parse as parse_learned
 from rebinding.subjects.devices import Device, Dtype, check_dtype, device_map, one_device, torch_dtype
-from rebinding.subjects.errors import NoBase, NoChatForm, UnknownName
+from rebinding.subjects.errors import NoBase, NoChatForm, OtherTokenizer, UnknownName
 from rebinding.subjects.fingerprint import fingerprint
 from rebinding.subjects.names import Origin, origin
 from rebinding.subjects.probe import token_device
 from rebinding.subjects.selfcheck import check_subject
 from rebinding.surgery import Anatomy, Surgeon, TorchSurgeon
 from rebinding.world.chat import FORMS, Form, PromptError, form_of, wrapping
+from rebinding.world.words import LABELS, OBJECTS
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerFast
@@ -90,11 +91,13 @@ def load(
         raise NoChatForm(f"there is no form {form!r}; the forms are {', '.join(FORMS)}")
     opened = _open(found, precision, device)
     model, tokenizer = opened.model, opened.tokenizer
+    chat = form or form_for(name, found, tokenizer)
+    check_tokens(name, tokenizer, chat, next(model.get_input_embeddings().parameters()).shape[0])
     return Subject(
         name=name,
         opened=lambda: model,
         tokenizer=tokenizer,
-        form=form or form_for(name, found, tokenizer),
+        form=chat,
         anatomy=check_subject(model),
         dtype=precision,
         device=token_device(model),
@@ -162,6 +165,25 @@ def _plant(specification: str, dtype: Dtype, device: Device) -> tuple[PreTrained
     for weight in model.parameters():  # parameters alone: RoPE's frequencies stay exact
         weight.data = weight.data.to(torch_dtype(dtype))
     return model.to(place).eval().requires_grad_(False), plant.tokenizer
+
+
+def check_tokens(name: str, tokenizer: PreTrainedTokenizerFast, form: Form, rows: int) -> None:
+    """Refuse a tokenizer that writes the task's prompts in tokens for which the model has no embedding.
+
+    A tokenizer may know more tokens than the model has rows (marks for images, say): only those of the template and of
+    the task's words count. They are looked at where the tokenizer is the larger one, and nowhere else.
+    """
+    if len(tokenizer) <= rows:
+        return
+    around, words = wrapping(form, tokenizer), (*LABELS, *OBJECTS)
+    texts = [around.prefix, around.suffix, *(f" {word}" for word in words)]
+    found = {token: text for text in texts for token in tokenizer(text, add_special_tokens=False)["input_ids"]}
+    highest = max(found)
+    if highest >= rows:
+        raise OtherTokenizer(
+            f"{name}: the tokenizer writes {found[highest].strip()[-40:]!r} with token {highest}, and the model has"
+            f" embeddings for tokens 0 to {rows - 1}. The tokenizer is another model's; load the folder with its own"
+        )
 
 
 def form_for(name: str, found: Origin, tokenizer: PreTrainedTokenizerFast) -> Form:

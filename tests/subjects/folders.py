@@ -12,6 +12,8 @@ from transformers import PreTrainedModel
 from rebinding.planted.tokenizer import build_tokenizer
 from tests.surgery.models import Family, tiny
 
+ROWS = len(build_tokenizer())
+
 
 def save(model: PreTrainedModel, folder: Path, **options: Any) -> Path:
     """A model and the embedded tokenizer in a folder."""
@@ -21,8 +23,8 @@ def save(model: PreTrainedModel, folder: Path, **options: Any) -> Path:
 
 
 def save_tiny(folder: Path, family: Family = "llama", **overrides: Any) -> Path:
-    """A tiny random model of a family in a folder."""
-    return save(tiny(family, **overrides), folder)
+    """A tiny random model of a family in a folder, with a row for every token of the tokenizer."""
+    return save(tiny(family, **{"vocab_size": ROWS, **overrides}), folder)
 
 
 def change_config(folder: Path, name: str = "config.json", **changes: Any) -> None:

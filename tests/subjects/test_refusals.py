@@ -14,10 +14,10 @@ from transformers import AutoConfig, AutoModelForCausalLM, ByT5Tokenizer, PreTra
 
 from rebinding.subjects import SubjectError, errors, load
 from rebinding.surgery.attention import NAME
-from tests.subjects.folders import change_config, change_weights, save, save_tiny
+from tests.subjects.folders import ROWS, change_config, change_weights, save, save_tiny
 from tests.surgery.models import SIZES
 
-SMALL = {name: value for name, value in SIZES.items() if name != "attn_implementation"}
+SMALL = {name: value for name, value in SIZES.items() if name != "attn_implementation"} | {"vocab_size": ROWS}
 EXPERTS = {"num_local_experts": 2, "num_experts_per_tok": 1, "num_experts": 2}
 
 
@@ -116,6 +116,11 @@ CASES = {
     ),
     "slow tokenizer": Case(slow_tokenizer, errors.SlowTokenizer, "has no fast tokenizer"),
     "no tokenizer": Case(no_tokenizer, errors.MissingTokenizer, "holds no tokenizer"),
+    "other tokenizer": Case(
+        lambda folder: save_tiny(folder, vocab_size=101),
+        errors.OtherTokenizer,
+        "embeddings for tokens 0 to 100. The tokenizer is another model's",
+    ),
     "no chat form": Case(without_chat_template, errors.NoChatForm, "pass form='raw'"),
     "truncated": Case(cut_short, errors.DamagedWeights, r"is truncated or damaged \("),
     "lost shard": Case(lost_shard, errors.MissingWeights, "lacks model-00002-of-"),
