@@ -42,7 +42,7 @@ class Rehearsing(TorchSurgeon):
         super().__init__(*given, **named)
         self.rows_seen: list[int] = []
 
-    def _run_batch(self, batch: Batch, attention: Attention, results: Results) -> None:
+    def _run_batch(self, batch: Batch, attention: Attention | None, results: Results) -> None:
         self.rows_seen.append(batch.rows.numel())
         super()._run_batch(batch, attention, results)
 

@@ -54,14 +54,27 @@ class Results:
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Rows that run together, sorted by the layer at which they start, over tokens `begin..end`."""
+    """Rows that run together, sorted by the layer at which they start, each over `width` tokens from its `first` on.
+
+    Where tokens talk to one another all rows have the same window, `begin..end`.
+    """
 
     plan: Plan
     recording: Recording
     rows: Tensor
-    begin: int
-    end: int
+    first: Tensor
+    width: int
     placed: tuple[Placed, ...]
+
+    @property
+    def begin(self) -> int:
+        """The first token of the window that all rows have."""
+        return int(self.first[0])
+
+    @property
+    def end(self) -> int:
+        """The token behind it."""
+        return self.begin + self.width
 
     @property
     def start(self) -> Tensor:
@@ -90,7 +103,7 @@ class Batch:
             return value
         value = value.clone()
         for one in edits:
-            write(value, one, self.begin)
+            write(value, one, self.first)
         return value
 
     def read(self, layer: int, site: Site, value: Tensor, results: Results) -> None:
@@ -98,24 +111,38 @@ class Batch:
         rows = self.rows[: value.shape[0]]
         for number, read in enumerate(self.plan.reads):
             if read.layer == layer and read.site == site:
-                results.put(number, rows, gather(value, torch.arange(rows.numel()), read, rows, start=self.begin))
+                results.put(number, rows, self.gathered(value, read))
+
+    def gathered(self, value: Tensor, read: Read) -> Tensor:
+        """What a read names of a value of the active rows over their windows."""
+        rows = self.rows[: value.shape[0]]
+        return gather(value, torch.arange(rows.numel()), read, rows, start=self.first[: rows.numel()])
+
+    def window(self, recorded: Tensor, since: int, until: int) -> Tensor:
+        """The windows (row, token, ...) of the rows `since..until` in a recorded tensor (prompt, token, ...)."""
+        source, first = self.source[since:until], self.first[since:until]
+        if bool((first == first[:1]).all()):  # a slice, which copies less
+            begin = int(first[0]) if first.numel() else 0
+            return recorded[source.to(recorded.device), begin : begin + self.width]
+        tokens = first[:, None] + torch.arange(self.width)  # (row, token)
+        return recorded[source[:, None].to(recorded.device), tokens.to(recorded.device)]
 
 
-def places(one: Placed, begin: int, device: torch.device) -> tuple[Tensor, ...]:
-    """Where an edit writes, as an index into (row, [head,] token, width) whose first token is `begin`."""
+def places(one: Placed, first: Tensor, device: torch.device) -> tuple[Tensor, ...]:
+    """Where an edit writes, as an index into (row, [head,] token, width) whose first token is each row's `first`."""
     at = one.at.to(device)
-    positions = lines(one.edit.positions, one.lines).to(device) - begin  # (row, position)
+    positions = (lines(one.edit.positions, one.lines) - first[one.at][:, None]).to(device)  # (row, position)
     if one.edit.heads is None:
         return at[:, None], positions
     heads = lines(one.edit.heads, one.lines).to(device)  # (row, head)
     return at[:, None, None], heads[:, :, None], positions[:, None, :]
 
 
-def write(value: Tensor, one: Placed, begin: int) -> None:
-    """Write one edit into `value`, which is the caller's own copy and whose first token is `begin`."""
+def write(value: Tensor, one: Placed, first: Tensor) -> None:
+    """Write one edit into `value`, which is the caller's own copy and whose first token is `first` (row,)."""
     ranks = 3 if one.edit.heads is None else 4
     new = of_lines(one.edit.value.to(device=value.device, dtype=value.dtype), ranks, one.lines)
-    index = places(one, begin, value.device)
+    index = places(one, first, value.device)
     old = value[index]
     new = old + new if one.edit.mode == "add" else new.expand_as(old)
     if one.edit.where is not None:
@@ -129,8 +156,9 @@ def of_lines(table: Tensor, ranks: int, wanted: Tensor) -> Tensor:
     return table[wanted.to(table.device)] if table.shape[0] > 1 else table
 
 
-def make_batch(plan: Plan, recording: Recording, rows: Tensor, begin: int, end: int) -> Batch:
-    """A batch of some rows of a plan; every edit keeps the lines whose rows are in it and have started."""
+def make_batch(plan: Plan, recording: Recording, rows: Tensor) -> Batch:
+    """A batch of some rows of a plan, whose windows are equally wide; every edit keeps the lines whose rows are in it
+    and have started."""
     rows = rows[torch.argsort(plan.start[rows], stable=True)]
     place = torch.full((plan.n_rows,), -1)
     place[rows] = torch.arange(rows.numel())
@@ -140,7 +168,8 @@ def make_batch(plan: Plan, recording: Recording, rows: Tensor, begin: int, end: 
         kept = torch.nonzero((place[named] >= 0) & (plan.start[named] <= edit.layer)).reshape(-1)
         if kept.numel():
             placed.append(Placed(edit, place[named[kept]], kept))
-    return Batch(plan, recording, rows, begin, end, tuple(placed))
+    width = int(plan.last[rows[0]] - plan.first[rows[0]]) + 1
+    return Batch(plan, recording, rows, plan.first[rows], width, tuple(placed))
 
 
 def look_up_still(plan: Plan, recording: Recording, results: Results) -> None:

@@ -5,7 +5,8 @@ With every head's output held at its recorded value, the residual at a position 
     r <- r + attention_write(o),   o recorded, or projected anew where an edit writes z
     r <- r + mlp_write(r)
 
-so a row is carried as the few tokens that are edited or read, and a layer costs its MLP.
+so a row is carried as the few tokens that are edited or read, and a layer costs its MLP. Rows with as many tokens run
+together, wherever each has them.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from torch import Tensor, nn
 
 from rebinding.surgery.anatomy import Anatomy
 from rebinding.surgery.batch import Batch, Results
-from rebinding.surgery.plan import ORDER
+from rebinding.surgery.plan import ORDER, Plan
 from rebinding.surgery.recording import Recording, site_of_output
 from rebinding.surgery.replay import admit, read_logits
 from rebinding.surgery.sites import Site
@@ -29,10 +30,10 @@ READABLE: frozenset[Site] = frozenset({"resid", "q", "k", "v", "z", "mlp_out", "
 """What can be read without running attention."""
 
 
-def can_run(anatomy: Anatomy, recording: Recording, batch: Batch) -> bool:
+def can_run(anatomy: Anatomy, recording: Recording, plan: Plan) -> bool:
     """Whether the parts of this anatomy are known and nothing inside attention is read."""
     known = anatomy.norms != "unknown" and recording.has_attention_output
-    return known and {read.site for read in batch.plan.reads} <= READABLE
+    return known and {read.site for read in plan.reads} <= READABLE
 
 
 def replay_frozen(model: PreTrainedModel, anatomy: Anatomy, batch: Batch, results: Results) -> None:
@@ -67,11 +68,11 @@ def _read_projections(
 
 
 def _layer(layer: nn.Module, anatomy: Anatomy, batch: Batch, number: int, hidden: Tensor, results: Results) -> Tensor:
-    output = _window(batch, batch.recording.sites["attention_output"][number], hidden.shape[0])
+    output = batch.window(batch.recording.sites["attention_output"][number], 0, hidden.shape[0])
     z_wanted = any(read.layer == number and read.site == "z" for read in batch.plan.reads)
     edits = batch.edits_at(number, "z")
     if edits or z_wanted:
-        recorded = _window(batch, batch.recording.sites["z"][number].transpose(1, 2), hidden.shape[0])
+        recorded = batch.window(batch.recording.sites["z"][number].transpose(1, 2), 0, hidden.shape[0])
         z = batch.edit(number, "z", recorded.transpose(1, 2))  # (row, head, token, head_dim)
         batch.read(number, "z", z, results)
         if edits:
@@ -86,8 +87,3 @@ def _layer(layer: nn.Module, anatomy: Anatomy, batch: Batch, number: int, hidden
         return value
 
     return hidden + anatomy.mlp_write(layer, hidden, see)
-
-
-def _window(batch: Batch, recorded: Tensor, n_active: int) -> Tensor:
-    """The window of a recorded tensor (prompt, token, ...) for the active rows."""
-    return recorded[batch.source[:n_active].to(recorded.device), batch.begin : batch.end]

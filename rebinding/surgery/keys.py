@@ -49,7 +49,7 @@ def rewritten_keys(
     layer: nn.Module,
     anatomy: Anatomy,
     edits: list[Placed],
-    begin: int,
+    first: Tensor,
     call: dict[str, Any],
     handles: list[Any],
     results: Results,
@@ -77,8 +77,8 @@ def rewritten_keys(
         )
         touched = torch.zeros_like(apart, dtype=torch.bool)
         for one in edits:
-            write(apart, one, begin)
-            touched[places(one, begin, touched.device)] = True
+            write(apart, one, first)
+            touched[places(one, first, touched.device)] = True
         return torch.where(touched, key_path(attention, apart, call), seen)
 
     return rewrite

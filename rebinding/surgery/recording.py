@@ -84,9 +84,11 @@ def lines(table: Tensor, rows: Tensor) -> Tensor:
     return table.expand(rows.numel(), -1) if table.shape[0] == 1 else table[rows]
 
 
-def gather(values: Tensor, places: Tensor, read: Read, rows: Tensor, *, start: int = 0) -> Tensor:
-    """Pick a read's heads and positions out of `values` (place, [head,] token, width), whose first token is `start`."""
-    positions = lines(read.positions, rows).to(values.device) - start  # (row, position)
+def gather(values: Tensor, places: Tensor, read: Read, rows: Tensor, *, start: Tensor | None = None) -> Tensor:
+    """Pick a read's heads and positions out of `values` (place, [head,] token, width), whose first token is 0, or that
+    of each row in `start` (row,)."""
+    positions = lines(read.positions, rows)  # (row, position)
+    positions = (positions if start is None else positions - start[:, None]).to(values.device)
     at = places.to(values.device)
     if read.heads is None:
         return values[at[:, None], positions]  # (row, position, width)

@@ -20,7 +20,7 @@ from rebinding.surgery.batch import Batch, Results
 from rebinding.surgery.keys import rewritten_keys
 from rebinding.surgery.narrow import narrowed, unread
 from rebinding.surgery.plan import ORDER
-from rebinding.surgery.recording import Recording, cut_call, gather, site_of_output
+from rebinding.surgery.recording import Recording, cut_call, site_of_output
 from rebinding.surgery.sites import Attention, Site
 
 if TYPE_CHECKING:
@@ -110,12 +110,11 @@ def admit(batch: Batch, layer: int, hidden: Tensor | None) -> Tensor:
     """The residual at a layer's input, with the rows that start here joining as recorded."""
     resid = batch.recording.sites["resid"][layer]  # (prompt, token, hidden)
     have = 0 if hidden is None else hidden.shape[0]
-    new = batch.source[have : batch.active(layer)].to(resid.device)
-    joining = resid[new, batch.begin : batch.end]  # (row, token, hidden)
+    joining = batch.window(resid, have, batch.active(layer))  # (row, token, hidden)
     if hidden is None:
         return joining
     hidden = hidden.to(resid.device)
-    return torch.cat([hidden, joining]) if new.numel() else hidden
+    return torch.cat([hidden, joining]) if joining.shape[0] else hidden
 
 
 def run_layer(
@@ -146,7 +145,7 @@ def read_logits(model: PreTrainedModel, anatomy: Anatomy, batch: Batch, hidden: 
         if read.site != "logits":
             continue
         source = hidden if everywhere is None else everywhere
-        there = gather(source, torch.arange(rows.numel()), read, rows, start=batch.begin)  # (row, position, width)
+        there = batch.gathered(source, read)  # (row, position, width)
         results.put(number, rows, anatomy.logits(model, there) if everywhere is None else there)
 
 
@@ -171,7 +170,7 @@ def _projections(
             hook = _output_hook(anatomy, batch, number, site, results)
             handles.append(layer.get_submodule(path).register_forward_hook(hook))
         if isolated:
-            rules.rewrite = rewritten_keys(layer, anatomy, isolated, batch.begin, call, handles, results)
+            rules.rewrite = rewritten_keys(layer, anatomy, isolated, batch.first, call, handles, results)
         yield
     finally:
         for handle in handles:

@@ -119,34 +119,42 @@ class TorchSurgeon:
         plan = make_plan(self.anatomy, recording, edits, reads, source, attention, allow_still=allow_still)
         results = Results(plan.n_rows, plan.reads)
         look_up_still(plan, recording, results)
-        for rows in _groups(plan):
-            self._run_rows(plan, recording, rows, attention, results)
+        apart = attention == "frozen" and can_run(self.anatomy, recording, plan)
+        for rows in _groups(plan, apart=apart):
+            self._run_rows(plan, recording, rows, None if apart else attention, results)
         return results.ordered()
 
-    def _run_rows(self, plan: Plan, recording: Recording, rows: Tensor, attention: Attention, results: Results) -> None:
-        begin, end = int(plan.first[rows[0]]), int(plan.last[rows[0]]) + 1
-        size = self.rows or rows_that_fit(self.model, self.anatomy, plan, recording, end - begin, room=self.room())
+    def _run_rows(
+        self, plan: Plan, recording: Recording, rows: Tensor, attention: Attention | None, results: Results
+    ) -> None:
+        width = int(plan.last[rows[0]] - plan.first[rows[0]]) + 1
+        size = self.rows or rows_that_fit(self.model, self.anatomy, plan, recording, width, room=self.room())
         waiting = list(rows.split(size))
         while waiting:
             part = waiting.pop(0)
             try:
-                self._run_batch(make_batch(plan, recording, part, begin, end), attention, results)
+                self._run_batch(make_batch(plan, recording, part), attention, results)
             except (RuntimeError, MemoryError) as error:
                 if not is_out_of_memory(error) or part.numel() == 1:
                     raise
                 waiting[:0] = list(part.split((part.numel() + 1) // 2))
 
-    def _run_batch(self, batch: Batch, attention: Attention, results: Results) -> None:
-        if attention == "frozen" and can_run(self.anatomy, batch.recording, batch):
+    def _run_batch(self, batch: Batch, attention: Attention | None, results: Results) -> None:
+        """`attention` is None where rows do not look at other tokens at all."""
+        if attention is None:
             replay_frozen(self.model, self.anatomy, batch, results)
         else:
             replay(self.model, self.anatomy, batch, results, attention=attention)
 
 
-def _groups(plan: Plan) -> Iterator[Tensor]:
-    """Rows that need the same tokens, in the order of their start layer: a window is as short as it can be."""
+def _groups(plan: Plan, *, apart: bool) -> Iterator[Tensor]:
+    """Rows that need the same tokens, in the order of their start layer: a window is as short as it can be.
+
+    Rows whose tokens stand `apart` from all others need as many tokens, wherever they are.
+    """
     running = torch.nonzero((plan.start <= plan.stop) & (plan.start < NEVER)).reshape(-1)
-    windows = torch.stack([plan.first, plan.last], dim=1)[running]  # (row, 2)
+    width = plan.last - plan.first
+    windows = torch.stack([width if apart else plan.first, width], dim=1)[running]  # (row, 2)
     for window in windows.unique(dim=0):
         rows = running[(windows == window).all(dim=1)]
         yield rows[torch.argsort(plan.start[rows], stable=True)]

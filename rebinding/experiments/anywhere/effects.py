@@ -98,31 +98,38 @@ def _receive(
     order = torch.argsort(size, descending=True, stable=True)
     order = order[size[order] > 0]
     found, gain = [], 0.0
-    for chunk in order.split(AT_ONCE):
+    for chunk in order.split(AT_ONCE) if order.numel() else ():
         if gain and SLACK * gain * float(size[chunk[0]]) < floor:
             break
-        for place in number[chunk].unique():
-            mine = chunk[number[chunk] == place]
-            senders, heard = parts[int(place)]
-            after = _run(scene, senders, heard, row[mine])
-            effect = (after - scene.before[senders.prompt[row[mine]]]).abs().cpu()
-            gain = max(gain, float((effect / size[mine]).max()))
-            found.append(_rows(scene, component, senders.take(row[mine]), after, size[mine]))
+        mine = [(place, chunk[number[chunk] == place]) for place in number[chunk].unique().tolist()]
+        after = _run(scene, [(*parts[place], row[rows]) for place, rows in mine])
+        for (place, rows), value in zip(mine, after.split([rows.numel() for _, rows in mine]), strict=True):
+            senders = parts[place][0].take(row[rows])
+            effect = (value - scene.before[senders.prompt]).abs().cpu()
+            gain = max(gain, float((effect / size[rows]).max()))
+            found.append(_rows(scene, component, senders, value, size[rows]))
     return _together(found)
 
 
-def _run(scene: Scene, senders: Senders, heard: Sequence[Heard], rows: Tensor) -> Tensor:
-    """The score (row,) in clean prompts in which every receiver says what these senders make it say."""
-    place = torch.full((senders.n,), -1)
-    place[rows] = torch.arange(rows.numel())
-    source, edits = senders.prompt[rows], []
-    for one in heard:
-        mine = torch.nonzero((place[one.rows] >= 0) & (one.moved.cpu() > 0)).reshape(-1)
-        if mine.numel():
+def _run(scene: Scene, parts: Sequence[tuple[Senders, Sequence[Heard], Tensor]]) -> Tensor:
+    """The score (row,) in clean prompts in which every receiver says what some senders make it say: of each part the
+    rows that are named, one part after the other."""
+    source = torch.cat([senders.prompt[rows] for senders, _, rows in parts])  # (row,)
+    changes: dict[Node, list[tuple[Tensor, Tensor, Tensor]]] = {}
+    begin = 0
+    for senders, heard, rows in parts:
+        place = torch.full((senders.n,), -1)
+        place[rows] = torch.arange(begin, begin + rows.numel())
+        begin += rows.numel()
+        for one in heard:
+            mine = torch.nonzero((place[one.rows] >= 0) & (one.moved.cpu() > 0)).reshape(-1)
             at = one.receiver.at[senders.prompt[one.rows[mine]]]
-            value = one.change[mine][:, None, None]  # (row, 1, 1, head_dim)
-            node = one.receiver.node
-            where = place[one.rows[mine]]
+            changes.setdefault(one.receiver.node, []).append((place[one.rows[mine]], at, one.change[mine]))
+    edits = []
+    for node, told in changes.items():
+        where, at, value = (torch.cat(column) for column in zip(*told, strict=True))
+        if where.numel():
+            value = value[:, None, None]  # (row, 1, 1, head_dim)
             edits.append(
                 Edit("z", node.layer, value, positions=at[:, None], heads=(node.head,), rows=where, mode="add")
             )
