@@ -14,7 +14,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple, TypeAlias, cast
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -66,18 +68,25 @@ def kept(
     """
     if rows.empty:
         return []
-    rows = rows.assign(family=rows["place"].map(family))
     prompts, number = list(strata), list(strata.values())
     tested = len(rows.drop_duplicates(["component", "layer", "head", "place"]))
     level = alpha / (4 * tested)  # two sides, two chances
+    table = rows.assign(family=rows["place"].map({place: family(place) for place in rows["place"].unique()}))
+    line = rows["prompt"].map({prompt: line for line, prompt in enumerate(prompts)}).to_numpy()  # (row,)
+    effect = (rows["before"] - rows["after"]).to_numpy(dtype=np.float64)  # (row,)
+    place, function = (rows[name].to_numpy(dtype=str) for name in ("place", "function"))  # (row,)
+    naming = _Naming(prompts, names if isinstance(names, Mapping) else {})
     found = []
-    for key, cells in rows.groupby(["component", "layer", "head", "family"]):
+    for key, at in table.groupby(["component", "layer", "head", "family"]).indices.items():
         (component, layer, head, alike) = cast("tuple[str, int, int, str]", key)
-        everywhere = _mean(
-            Node(int(layer), int(head), str(alike)), str(component), _by_prompt(cells, prompts), number, level
-        )
-        cells_of = _named(cells, prompts, names, known) if isinstance(names, Mapping) else _asked(cells, prompts, names)
-        for name, values in cells_of:
+        cells = _Cells(len(prompts), line[at], place[at], effect[at])
+        everywhere = _mean(Node(int(layer), int(head), str(alike)), str(component), cells.total(), number, level)
+        taken = [node for node in known if node[:2] == (layer, head)]
+        if isinstance(names, Mapping):
+            told = naming.named(cells, {node.token for node in taken})
+        else:
+            told = _asked(cells, function[at], [node for node in names if node[:2] == (layer, head)])
+        for name, values in told:
             one = _mean(Node(int(layer), int(head), name), str(component), values, number, level)
             if abs(one.effect) >= least and (sure(one) or sure(everywhere)):
                 found.append(one)
@@ -96,42 +105,80 @@ def _mean(node: Node, component: str, values: Array, strata: Sequence[int], leve
     return Found(node, component, float(mean), float(mean) - half, float(mean) + half)
 
 
-def _by_prompt(cells: pd.DataFrame, prompts: Sequence[int]) -> Array:
-    """The effect in each prompt (prompt,), 0 where there is no row."""
-    effect = (cells["before"] - cells["after"]).groupby(cells["prompt"]).sum()
-    return effect.reindex(list(prompts), fill_value=0.0).to_numpy(dtype=np.float64)
+@dataclass(frozen=True, eq=False)
+class _Cells:
+    """What one head does at the places of a family: effects (row,) with the line of their prompt and their place."""
+
+    prompts: int
+    line: npt.NDArray[np.integer[Any]]
+    place: npt.NDArray[np.str_]
+    effect: Array
+
+    def total(self) -> Array:
+        """The effect in each prompt (prompt,), 0 where there is no row."""
+        return self.where(np.ones(len(self.line), dtype=bool))
+
+    def where(self, mine: npt.NDArray[np.bool_]) -> Array:
+        """The same of some rows only."""
+        return np.bincount(self.line[mine], self.effect[mine], self.prompts).astype(np.float64)
+
+    def by_place(self, places: Sequence[str]) -> Array:
+        """The same at each place (prompt, place): where nothing was run, there is no effect."""
+        table = np.zeros((self.prompts, len(places)))
+        column = np.searchsorted(np.array(places), self.place)
+        np.add.at(table, (self.line, column), self.effect)
+        return table
 
 
-def _asked(cells: pd.DataFrame, prompts: Sequence[int], nodes: Sequence[Node]) -> Iterator[tuple[str, Array]]:
+@dataclass(frozen=True, eq=False)
+class _Naming:
+    """What places are for in each prompt, looked up once for all heads."""
+
+    prompts: Sequence[int]
+    functions: Functions
+    words: dict[tuple[str, ...], npt.NDArray[np.str_]] = field(default_factory=dict)
+
+    @cached_property
+    def alike(self) -> Mapping[str, set[str]]:
+        """The places that have a function in some prompt, by family."""
+        found: dict[str, set[str]] = {}
+        for one in {place for told in self.functions.values() for place in told}:
+            found.setdefault(family(one), set()).add(one)
+        return found
+
+    def doing(self, places: Sequence[str]) -> npt.NDArray[np.str_]:
+        """The function of each place in each prompt (prompt, place), empty where it has none."""
+        key = tuple(places)
+        if key not in self.words:
+            self.words[key] = np.array(
+                [[self.functions.get(one, {}).get(at, "") for at in key] for one in self.prompts]
+            )
+        return self.words[key]
+
+    def named(self, cells: _Cells, taken: set[str]) -> Iterator[tuple[str, Array]]:
+        """The names that one head's tokens of a family get, with the effects in each prompt; those it has if any."""
+        here = set(cells.place.tolist())
+        places = sorted(here.union(*(self.alike.get(name, set()) for name in {family(place) for place in here})))
+        doing, table = self.doing(places), cells.by_place(places)  # (prompt, place)
+        named = sorted(set(doing.flat) - {""})
+        idle = np.abs(table[doing == ""]).sum() <= np.abs(table).sum() / 2
+        done = np.abs(table).mean(axis=0)[(doing != "").any(axis=0)]  # at each place that has a function
+        everywhere = done.min(initial=np.inf) >= NOTHING * np.abs(table).mean(axis=0).max()
+        better = (
+            idle and everywhere and _explained(table, doing) > _explained(table, np.broadcast_to(places, doing.shape))
+        )
+        if named and not taken & set(places) and (better or taken & set(named)):
+            yield from ((name, np.where(doing == name, table, 0.0).sum(axis=1)) for name in named)
+        else:
+            yield from zip(places, table.T, strict=True)
+
+
+def _asked(cells: _Cells, function: npt.NDArray[np.str_], nodes: Sequence[Node]) -> Iterator[tuple[str, Array]]:
     """The effects of those of some nodes that these rows are about, by the nodes' own names."""
-    head = (cells["layer"].iloc[0], cells["head"].iloc[0])
     for node in nodes:
-        mine = cells[(cells["place"] == node.token) | (cells["function"] == node.token)]
-        if head == (node.layer, node.head) and len(mine):
-            yield node.token, _by_prompt(mine, prompts)
-
-
-def _named(
-    cells: pd.DataFrame, prompts: Sequence[int], functions: Functions, known: Sequence[Node]
-) -> Iterator[tuple[str, Array]]:
-    """The names that one head's tokens of a family get, with the effects in each prompt; those it has if any."""
-    alike = {place for one in functions.values() for place in one if family(place) == cells["family"].iloc[0]}
-    places = sorted(alike | set(cells["place"]))  # where nothing was run, there is no effect
-    by_place = {place: _by_prompt(cells[cells["place"] == place], prompts) for place in places}
-    words = [[functions.get(one, {}).get(place, "") for place in places] for one in prompts]
-    doing = np.array(words)  # (prompt, place)
-    table = np.stack([by_place[place] for place in places], axis=1)  # (prompt, place)
-    named = sorted(set(doing.flat) - {""})
-    head = (cells["layer"].iloc[0], cells["head"].iloc[0])
-    taken = {node.token for node in known if (node.layer, node.head) == head}
-    idle = np.abs(table[doing == ""]).sum() <= np.abs(table).sum() / 2
-    done = np.abs(table).mean(axis=0)[(doing != "").any(axis=0)]  # at each place that has a function
-    everywhere = done.min(initial=np.inf) >= NOTHING * np.abs(table).mean(axis=0).max()
-    better = idle and everywhere and _explained(table, doing) > _explained(table, np.broadcast_to(places, doing.shape))
-    if named and not taken & set(places) and (better or taken & set(named)):
-        yield from ((name, np.where(doing == name, table, 0.0).sum(axis=1)) for name in named)
-    else:
-        yield from ((place, by_place[place]) for place in places)
+        mine = (cells.place == node.token) | (function == node.token)
+        if mine.any():
+            yield node.token, cells.where(mine)
 
 
 def _explained(table: Array, names: npt.NDArray[np.str_]) -> float:
