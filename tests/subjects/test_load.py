@@ -26,7 +26,9 @@ def test_a_folder_gives_the_model_that_was_saved(family: Family, tmp_path: Path)
     subject = load(str(save_tiny(tmp_path, family)), form="raw")
     ids = tokens(family)
     with torch.no_grad():
-        assert agree(subject.model(ids).logits, tiny(family, vocab_size=ROWS)(ids).logits)  # weights from a file lie elsewhere
+        assert agree(
+            subject.model(ids).logits, tiny(family, vocab_size=ROWS)(ids).logits
+        )  # weights from a file lie elsewhere
     assert (subject.dtype, subject.device, subject.form) == ("float32", torch.device("cpu"), "raw")
     assert subject.revision is None
     assert not subject.model.training

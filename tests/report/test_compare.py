@@ -1,0 +1,80 @@
+"""`python -m rebinding report FIRST SECOND`: what changed, and nothing else."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rebinding.verbs.verbs import main
+from tests.report.folders import judged, make
+
+ROW = "binding.q_redirects"
+
+
+def compared(tmp_path: Path, capsys: pytest.CaptureFixture[str], first: Any, second: Any) -> tuple[int, str]:
+    """Exit code and output for two reports, each a list of judgements."""
+    folders = [str(make(tmp_path / name, claims, bare=True)) for name, claims in (("a", first), ("b", second))]
+    code = main(["report", *folders])
+    return code, capsys.readouterr().out
+
+
+def test_the_same_report_twice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Only the last line, also where an estimate differs by the rounding of another processor."""
+    code, out = compared(tmp_path, capsys, [judged()], [judged(measured=1.0 + 1e-6)])
+    told = "1 rows in both: 0 with another verdict, 0 with another estimate; 1 rest on the same requests, 0 on others"
+    assert (code, out.strip()) == (0, told)
+
+
+def test_another_verdict_is_told_with_its_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The exit code says it too; a row whose estimate alone moved is told apart, in half widths of its interval."""
+    before = [judged(), judged("roles.b_moves_pointer", measured=2.0, low=1.9, high=2.1)]
+    after = [
+        judged(verdict="INVALID", gate="finite", measured=None, low=None, high=None),
+        judged("roles.b_moves_pointer", measured=2.05, low=1.95, high=2.15),
+    ]
+    code, out = compared(tmp_path, capsys, before, after)
+    assert code == 1
+    verdicts, estimates = out.split("estimates\n")
+    assert f"{ROW}  planted:pointer@llama: REPLICATED -> INVALID (finite); 1 [0.9, 1.1] n=60 -> no estimate" in verdicts
+    assert (
+        "roles.b_moves_pointer  planted:pointer@llama: 2 [1.9, 2.1] n=60 -> 2.05 [1.95, 2.15] n=60, 0.5 half"
+        in estimates
+    )
+    assert ROW not in estimates
+    assert "2 rows in both: 1 with another verdict, 1 with another estimate" in out
+
+
+def test_what_was_asked_otherwise(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Another number of prompts is another request; rows and models of one report only are named; so are versions,
+    options and weights."""
+    first = make(tmp_path / "a", [judged(), judged("x.only_before")], bare=True)
+    second = make(
+        tmp_path / "b", [judged(evidence=("other",), n=24, verdict="INCONCLUSIVE"), judged(model="m2")], bare=True
+    )
+    path = second / "claims.json"
+    content = json.loads(path.read_text())
+    content["software"]["torch"] = "9.9"
+    content["settings"]["samples"] = 24
+    content["models"][0]["fingerprint"] = "f" * 64
+    path.write_text(json.dumps(content))
+    assert main(["report", str(first), str(second)]) == 1
+    out = capsys.readouterr().out
+    for line in (
+        "samples: None -> 24",
+        "torch: 2.13 -> 9.9",
+        f"planted:pointer@llama: fingerprint: {'0123abcd' * 4}0123a... -> {'f' * 37}...",
+        "m2: in the second report only",
+        "x.only_before  planted:pointer@llama: REPLICATED (first)",
+        f"{ROW}  m2: REPLICATED (second)",
+        "it rests on other requests",
+        "0 rest on the same requests, 1 on others",
+    ):
+        assert line in out
+
+
+def test_a_folder_that_is_no_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", str(make(tmp_path / "a", [judged()], bare=True)), str(tmp_path)]) == 2
+    assert "holds no claims.json" in capsys.readouterr().err
