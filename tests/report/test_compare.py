@@ -47,6 +47,14 @@ def test_another_verdict_is_told_with_its_numbers(tmp_path: Path, capsys: pytest
     assert "2 rows in both: 1 with another verdict, 1 with another estimate" in out
 
 
+def test_another_part_of_a_sentence_decides(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its number is of something else, and how far it moved would mean nothing."""
+    first, second = (judged(reason=f"{part}: 1 in [0.9, 1.1]", measured=far) for part, far in (("dR", 1.0), ("p", 3.0)))
+    code, out = compared(tmp_path, capsys, [first], [second])
+    assert code == 0
+    assert f"{ROW}  planted:pointer@llama: 1 [0.9, 1.1] n=60 (by dR) -> 3 [0.9, 1.1] n=60 (by p)\n" in out
+
+
 def test_what_was_asked_otherwise(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Another number of prompts is another request; rows and models of one report only are named; so are versions,
     options and weights."""
