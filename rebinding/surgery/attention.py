@@ -149,7 +149,9 @@ def attention(
         scores = before.scores(query, scores)
     scores = scores.mul_(factor)  # in place: nobody else has seen these
     if softcap is not None:
-        scores = scores.div_(softcap).tanh_().mul_(softcap)
+        capped = scores.div_(softcap)
+        capped = capped.tanh() if capped.requires_grad else capped.tanh_()  # a slope needs what tanh gave
+        scores = capped * softcap if capped.requires_grad else capped.mul_(softcap)
     if attention_mask is not None:
         scores = scores.add_(attention_mask)
     pattern = torch.softmax(see("scores", scores), dim=-1, dtype=torch.float32).to(query.dtype)

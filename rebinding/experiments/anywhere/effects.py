@@ -8,10 +8,11 @@ value at the sender's token in any case. In the receiver run the change of its z
 nothing is held: a receiver that hears nothing of a sender still listens to those that do.
 
 **What is left out.** Exactly: senders not below a receiver; tokens before which the two prompts are the same; senders
-whose z is the same in both; tokens behind the receiver's or out of its window. By a bound: rows that hardly move their
-receivers. Rows are run from the one that moves them most; a row's effect is at most its move times the gain, effect per
-move, and the gain is taken as `SLACK` times the largest seen. Once that is below `LEAST` of what would be kept, no more
-rows are run. With `exhaustive` none is left out by the bound.
+whose z is the same in both; tokens behind the receiver's or out of its window. By a guess: rows that move their
+receivers by less than `SMALL` of the residual, and of which the slope of the score (`rebinding.surgery.slopes`) says
+that they do less than `FEW` of what would be kept, divided by `SLACK`. So small a change is nearly linear; where a head
+is saturated and its slope 0, a small change does nothing, and a large one is run whatever the slope says. With
+`exhaustive` every row is run.
 """
 
 from __future__ import annotations
@@ -31,9 +32,11 @@ from rebinding.paper.graph import Node
 from rebinding.surgery import Edit
 from rebinding.surgery.heard import Component
 
-SLACK, LEAST = 4.0, 0.1
+LEAST = 0.1
+"""Of what is kept: less is nothing, in an edge and in what a first block of prompts says of a sender."""
+FEW, SLACK, SMALL = 0.25, 2.0, 0.02
 AT_ONCE = 512
-"""Rows of receiver runs between two looks at the gain."""
+"""Rows of receiver runs that are put together."""
 Allowed: TypeAlias = Sequence[Node] | None
 """Senders to look at; all if None."""
 
@@ -67,7 +70,7 @@ def through(scene: Scene, nodes: Sequence[Node], settings: Settings, allowed: Al
             for component in COMPONENTS:
                 heard = [hear(scene, one, component, part, said) for one in above]
                 waiting[component].append((part, heard))
-    floor = 0.0 if settings.exhaustive else LEAST * settings.share * abs(scene.total)
+    floor = 0.0 if settings.exhaustive else FEW / SLACK * settings.share * abs(scene.total)
     return _together([_receive(scene, component, parts, floor) for component, parts in waiting.items() if parts])
 
 
@@ -85,29 +88,25 @@ def _allowed(scene: Scene, senders: Senders, allowed: Allowed) -> Senders:
 def _receive(
     scene: Scene, component: Component, parts: Sequence[tuple[Senders, list[Heard]]], floor: float
 ) -> pd.DataFrame:
-    """The receiver runs of one component, from the row that moves most downwards."""
-    moves = []
+    """The receiver runs of one component: of rows that move a receiver much, or may move the score by `floor`."""
+    moves, guesses = [], []
     for senders, heard in parts:
-        move = torch.zeros(senders.n)
+        move, guess = torch.zeros(senders.n), torch.zeros(senders.n)
         for one in heard:
             move[one.rows] = torch.maximum(move[one.rows], one.moved.cpu())
+            guess[one.rows] += one.guess.float().cpu()
         moves.append(move)
+        guesses.append(guess)
     number = torch.cat([torch.full((move.numel(),), place) for place, move in enumerate(moves)])
     row = torch.cat([torch.arange(move.numel()) for move in moves])
-    size = torch.cat(moves)
-    order = torch.argsort(size, descending=True, stable=True)
-    order = order[size[order] > 0]
-    found, gain = [], 0.0
-    for chunk in order.split(AT_ONCE) if order.numel() else ():
-        if gain and SLACK * gain * float(size[chunk[0]]) < floor:
-            break
+    size, guess = torch.cat(moves), torch.cat(guesses)
+    chosen = torch.nonzero((size > 0) & ((size >= SMALL) | (guess.abs() >= floor))).reshape(-1)
+    found = []
+    for chunk in chosen.split(AT_ONCE) if chosen.numel() else ():
         mine = [(place, chunk[number[chunk] == place]) for place in number[chunk].unique().tolist()]
         after = _run(scene, [(*parts[place], row[rows]) for place, rows in mine])
         for (place, rows), value in zip(mine, after.split([rows.numel() for _, rows in mine]), strict=True):
-            senders = parts[place][0].take(row[rows])
-            effect = (value - scene.before[senders.prompt]).abs().cpu()
-            gain = max(gain, float((effect / size[rows]).max()))
-            found.append(_rows(scene, component, senders, value, size[rows]))
+            found.append(_rows(scene, component, parts[place][0].take(row[rows]), value, size[rows]))
     return _together(found)
 
 

@@ -42,12 +42,16 @@ class Receiver:
 
 @dataclass(frozen=True, eq=False)
 class Heard:
-    """What one receiver makes of senders: the rows in which it can hear them, and how its z changes there."""
+    """What one receiver makes of senders: the rows in which it can hear them, and how its z changes there.
+
+    `moved` is the share of the residual that is written anew, `guess` what that does to the score by its slope.
+    """
 
     receiver: Receiver
     rows: Tensor
     change: Tensor
     moved: Tensor
+    guess: Tensor
 
 
 def receiver(scene: Scene, node: Node) -> Receiver:
@@ -126,4 +130,5 @@ def hear(scene: Scene, one: Receiver, component: Component, senders: Senders, sa
     change = z - one.ear.z[source]  # (row, head_dim)
     moved = one.moved(change, source)  # (row,)
     felt = torch.nonzero(moved > ROUNDED_AWAY * torch.finfo(change.dtype).eps).reshape(-1).cpu()
-    return Heard(one, rows[felt], change[felt], moved[felt])
+    slope = scene.slopes[one.node.layer][source, one.node.head, at[rows]].to(change)  # (row, head_dim)
+    return Heard(one, rows[felt], change[felt], moved[felt], (change * slope).sum(-1)[felt])

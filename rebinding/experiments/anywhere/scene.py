@@ -13,6 +13,7 @@ from torch import Tensor
 from rebinding.experiments.anywhere.pairs import Pairs
 from rebinding.experiments.tokens import positions, token_batch
 from rebinding.surgery import Edit, Read, Recording, TorchSurgeon
+from rebinding.surgery.slopes import z_slopes
 
 ROUNDING = 1e-6
 """Of the largest z of a layer in a prompt. What differs by less (units in the last place of a sum) says nothing."""
@@ -66,15 +67,29 @@ class Scene:
         return self.surgeon.run(self.recording, [], [self.read(torch.arange(self.n))])[0][:, 0]
 
     def read(self, source: Tensor) -> Read:
-        """The score of rows that continue these prompts, from the logits of the story's objects and no others: a
-        vocabulary costs as much as eight layers of a small model."""
-        anatomy, model, answers = self.surgeon.anatomy, self.surgeon.model, self.pairs.answers
+        """The score of rows that continue these prompts."""
+        return Read(
+            "resid",
+            self.surgeon.anatomy.n_layers,
+            positions=self.readout[source][:, None],
+            take=lambda resid, rows: self._score(resid, source[rows]),
+        )
 
-        def score(resid: Tensor, rows: Tensor) -> Tensor:
-            found = anatomy.logits(model, resid, answers[source[rows]]).float()  # (row, 1, object)
-            return found[..., 0] - found[..., 1:].mean(-1)
+    def _score(self, resid: Tensor, prompts: Tensor) -> Tensor:
+        """The score (row, position) from the input of the final norm (row, position, hidden): from the logits of the
+        story's objects and no others, as a vocabulary costs as much as eight layers of a small model."""
+        found = self.surgeon.anatomy.logits(self.surgeon.model, resid, self.pairs.answers[prompts]).float()
+        return found[..., 0] - found[..., 1:].mean(-1)  # of (row, position, object)
 
-        return Read("resid", anatomy.n_layers, positions=self.readout[source][:, None], take=score)
+    @cached_property
+    def slopes(self) -> list[Tensor]:
+        """How fast the score changes with z in the clean prompts: by layer (prompt, head, token, head_dim)."""
+
+        def score(resid: Tensor, prompts: Tensor) -> Tensor:
+            every = torch.arange(len(prompts), device=resid.device)
+            return self._score(resid[every, self.readout[prompts].to(resid.device)][:, None], prompts)[:, 0]
+
+        return z_slopes(self.surgeon.model, self.surgeon.anatomy, token_batch(self.pairs.clean), score)
 
     def senders(self, layer: int, tokens: Tensor) -> Senders:
         """All heads of a layer at some tokens (prompt, token) whose z is another in the noise prompt."""

@@ -1,0 +1,60 @@
+"""How fast a score changes with what each head says at each token: one backward pass over unedited prompts.
+
+A slope is a guess at what a small edit of z does, of first order and no more: where attention is saturated it is 0, and
+an edit that is large does something else. It is used to choose which edits to run, never in place of running them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from rebinding.surgery.anatomy import Anatomy
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+
+@torch.enable_grad()
+def z_slopes(
+    model: PreTrainedModel, anatomy: Anatomy, tokens: Tensor, score: Callable[[Tensor, Tensor], Tensor], rows: int = 4
+) -> list[Tensor]:
+    """d score / d z of prompts (prompt, token): by layer (prompt, head, token, head_dim), `rows` prompts at a time.
+
+    `score` takes the input of the final norm (row, token, hidden) and the numbers of its prompts: one number a row.
+    """
+    parts = [_slopes(model, anatomy, tokens, score, prompts) for prompts in torch.arange(tokens.shape[0]).split(rows)]
+    return [torch.cat(layers) for layers in zip(*parts, strict=True)]
+
+
+def _slopes(
+    model: PreTrainedModel,
+    anatomy: Anatomy,
+    tokens: Tensor,
+    score: Callable[[Tensor, Tensor], Tensor],
+    prompts: Tensor,
+) -> list[Tensor]:
+    said: list[Tensor] = []
+    last: list[Tensor] = []
+
+    def listen(module: Any, args: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        said.append(torch.zeros_like(args[0]).requires_grad_())
+        return (args[0] + said[-1], *args[1:])
+
+    with ExitStack() as hooks:
+        for layer in anatomy.layer_modules(model):
+            hooks.callback(layer.get_submodule(anatomy.output).register_forward_pre_hook(listen).remove)
+        norm = model.get_submodule(anatomy.final_norm)
+        hooks.callback(norm.register_forward_pre_hook(lambda _, args: last.append(args[0])).remove)
+        embedding = next(model.get_input_embeddings().parameters())
+        model.get_submodule(anatomy.decoder)(input_ids=tokens[prompts].to(embedding.device), use_cache=False)
+    score(last[0], prompts).sum().backward()
+    found = []
+    for leaf in said:
+        assert leaf.grad is not None
+        found.append(leaf.grad.unflatten(-1, (anatomy.n_heads, anatomy.head_dim)).transpose(1, 2).detach())
+    return found

@@ -1,0 +1,58 @@
+"""The slope of a score with z equals what a small edit of z does, divided by how small it is."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from rebinding.surgery import Edit, Read, TorchSurgeon, derive
+from rebinding.surgery.slopes import z_slopes
+from tests.surgery.models import FAMILIES, Family, tiny, tokens
+
+STEP = 0.03
+ROUNDED = 16 * torch.finfo(torch.float32).eps / STEP
+"""Norms and softmax compute in float32 whatever the model is in; a difference over `STEP` shows their rounding."""
+CUBIC = 0.01
+"""Of a symmetric difference what is left is of the third order: STEP squared, times derivatives of some ten."""
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_equals_a_small_edit(family: Family) -> None:
+    """At three layers, heads and tokens of two prompts, for a score at the last token."""
+    model = tiny(family).double()
+    anatomy, prompts = derive(model), tokens(family, n=2)
+    surgeon, n = TorchSurgeon(model, anatomy), anatomy.n_layers
+    width = model.get_input_embeddings().weight.shape[1]
+    width = model.get_input_embeddings().weight.shape[1]
+    toward = torch.randn(width, generator=torch.Generator().manual_seed(0), dtype=torch.float64)  # (hidden,)
+
+    def score(resid: Tensor, rows: Tensor) -> Tensor:
+        return torch.tanh(resid[:, -1] / 3) @ toward
+
+    found = z_slopes(model, anatomy, prompts, score, rows=1)
+    recording = surgeon.record(prompts, keep={"z"})
+    read = Read("resid", n, positions=torch.full((1, 1), prompts.shape[1] - 1))
+    way = torch.randn(anatomy.head_dim, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    last = prompts.shape[1] - 1
+    for layer, head, token in ((0, 1, last - 3), (1, 0, last), (n - 2, anatomy.n_heads - 1, last - 1)):
+        sides = []
+        for sign in (1.0, -1.0):
+            edit = Edit("z", layer, sign * STEP * way, positions=torch.tensor([[token]]), heads=(head,), mode="add")
+            (resid,) = surgeon.run(recording, [edit], [read])
+            sides.append(score(resid, torch.arange(2)))
+        measured = (sides[0] - sides[1]) / (2 * STEP)  # (prompt,)
+        slope = found[layer][:, head, token] @ way  # (prompt,)
+        assert float(measured.abs().max()) > 20 * ROUNDED
+        assert slope.tolist() == pytest.approx(measured.tolist(), rel=CUBIC, abs=ROUNDED)
+
+
+def test_nothing_is_left_behind() -> None:
+    """No hook, no gradient in the weights: what is run afterwards is what was run before."""
+    model = tiny("llama")
+    prompts = tokens("llama", n=2)
+    before = model(prompts).logits
+    z_slopes(model, derive(model), prompts, lambda resid, rows: resid[:, -1].sum(-1))
+    assert torch.equal(model(prompts).logits, before)
+    assert all(one.grad is None for one in model.parameters())
+    assert not any(module._forward_pre_hooks for module in model.modules())
