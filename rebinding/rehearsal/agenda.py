@@ -18,7 +18,7 @@ from rebinding.experiments.roles.request import Counterfactual
 from rebinding.paper.circuit import Circuit, Head
 from rebinding.paper.numbers import Group
 from rebinding.paper.procedure import GIVEN, BindingWay, CircuitWay, Procedure, TracingWay, given
-from rebinding.study import attention, binding, circuit, knockout, roles, tracing
+from rebinding.study import attention, binding, circuit, contributions, knockout, roles, tracing
 from rebinding.study.bench import DIRECTIONS as DIRECTIONS_FROM
 from rebinding.study.bench import Bench
 from rebinding.study.case import DIRECTIONS, DRAWS, PAPER
@@ -74,6 +74,8 @@ def agenda(bench: Bench, heads: Circuit) -> Iterator[Item]:
         for pairing in PAIRINGS:
             yield from _roles(bench, heads, procedure, pairing)
     yield from _ablated(bench, heads)
+    contributed = partial(contributions.contributed, bench, bench.design("published"), heads, means="published")
+    yield Item("contributions", N, BLOCK, contributed)
     yield Item("knockout", N, BLOCK, partial(knockout.knocked_out, bench, bench.design("published"), heads))
     yield from _binding(bench, heads)
 

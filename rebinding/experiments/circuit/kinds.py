@@ -19,6 +19,8 @@ PRUNING = Kind(
     "pruning", ("order", "group", "layer", "head", "role", "whole", "before", "drop", "removed"), unit="order"
 )
 """A head tried on a walk: the measure of the whole model, and of what was left of the circuit before the trial."""
+CONTRIBUTIONS = Kind("contributions", ("prompt", "group", "layer", "head", "role", "gone", "before", "without"))
+"""Whether a prompt is answered with a head of the circuit and without it, beside a set of others that are `gone`."""
 MEANS = Kind("means", ())
 ABILITY = Kind("ability", ("prompt", *MEASURES))
 CIRCUITS = Kind("circuits", ("circuit", "prompt", *MEASURES))

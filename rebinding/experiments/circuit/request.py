@@ -8,7 +8,7 @@ from typing import ClassVar, Literal, TypeAlias
 
 from rebinding.evidence import Kind, OnPrompts
 from rebinding.evidence.request import Facet
-from rebinding.experiments.circuit.kinds import ABILITY, ABLATION, KNOCKOUT, MEANS, PATHS, PRUNING
+from rebinding.experiments.circuit.kinds import ABILITY, ABLATION, CONTRIBUTIONS, KNOCKOUT, MEANS, PATHS, PRUNING
 from rebinding.experiments.circuit.paths import PathSettings, Stage
 from rebinding.experiments.circuit.random_circuits import Match
 from rebinding.paper.circuit import CircuitHead, Head
@@ -82,6 +82,20 @@ class Pruning(OnPrompts):
     def facets(self) -> Mapping[str, Facet]:
         told: dict[str, Facet] = {"means": self.means.prompts.design, "heads": len(self.circuit), "by": self.by}
         return {**self.prompts.facets, **told}
+
+
+@dataclass(frozen=True)
+class Contributions(OnPrompts):
+    """A circuit with and without each of its heads, beside sets of others that are gone; `random_sets` are drawn."""
+
+    KIND: ClassVar[Kind] = CONTRIBUTIONS
+    means: Means
+    circuit: tuple[CircuitHead, ...]
+    random_sets: int
+
+    @property
+    def facets(self) -> Mapping[str, Facet]:
+        return {**self.prompts.facets, "means": self.means.prompts.design, "heads": len(self.circuit)}
 
 
 @dataclass(frozen=True)
