@@ -165,6 +165,9 @@ def _binding(bench: Bench, heads: Circuit) -> Iterator[Item]:
         make = partial(_vectors, bench, name, heads.group("B"))
         times = given("controlled").binding.batches if name == "counterbalanced" else 1
         yield Item(f"directions, {name}", size, block, make, times=times, averaged=True)
+    way = given("controlled").binding
+    exchanged = partial(binding.exchanged, bench, bench.design("published"), heads, way=way)
+    yield Item("binding, real queries and keys", BALANCED, BLOCK, exchanged)
     for variation in binding.VARIATIONS:
         balanced = variation == "controlled"
         way = given("controlled" if balanced else "published").binding

@@ -4,6 +4,21 @@ from __future__ import annotations
 
 from rebinding.paper.claim import Claim
 
+INTERCHANGE = Claim(
+    "beyond.interchange",
+    "Real queries of group B, or real keys, turn its attention where the mean direction of their slots does not.",
+    "beyond the paper",
+    "effect",
+    ("dR",),
+    "mean dR, above 0 and above that of the mean direction on the same cases: of the query of the same story with a"
+    " question about the box whose object stands in slot j, or of the keys of slots i and j exchanged",
+    "each head of group B, at the readout; raw projections; read on box and object; all ordered slot pairs",
+    unit="nested",
+    n=180,
+    groups=("B",),
+    asserted=(),
+    procedure="controlled",
+)
 NECESSARY = Claim(
     "beyond.necessary",
     "Without the circuit's heads the model answers fewer prompts than without as many others of the same layers: no"
