@@ -15,6 +15,8 @@ VARIANT = ("which", "group", "layer", "head", "draw")
 lacks, and `draw` numbers the random ones."""
 ABLATION = Kind("ablation", ("prompt", *VARIANT, *MEASURES))
 KNOCKOUT = Kind("knockout", ("prompt", *VARIANT, *MEASURES))
+ELSEWHERE = Kind("elsewhere", ("prompt", *VARIANT, *MEASURES))
+"""An ablation on questions that the circuit was not found on, which ask about no swapped box."""
 PRUNING = Kind(
     "pruning", ("order", "group", "layer", "head", "role", "whole", "before", "drop", "removed"), unit="order"
 )

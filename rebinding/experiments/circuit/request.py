@@ -8,7 +8,16 @@ from typing import ClassVar, Literal, TypeAlias
 
 from rebinding.evidence import Kind, OnPrompts
 from rebinding.evidence.request import Facet
-from rebinding.experiments.circuit.kinds import ABILITY, ABLATION, CONTRIBUTIONS, KNOCKOUT, MEANS, PATHS, PRUNING
+from rebinding.experiments.circuit.kinds import (
+    ABILITY,
+    ABLATION,
+    CONTRIBUTIONS,
+    ELSEWHERE,
+    KNOCKOUT,
+    MEANS,
+    PATHS,
+    PRUNING,
+)
 from rebinding.experiments.circuit.paths import PathSettings, Stage
 from rebinding.experiments.circuit.random_circuits import Match
 from rebinding.paper.circuit import CircuitHead, Head
@@ -47,6 +56,13 @@ class Ablation(OnPrompts):
     def facets(self) -> Mapping[str, Facet]:
         told: dict[str, Facet] = {"beside": self.beside, "means": self.means.prompts.design, "match": self.match}
         return {**self.prompts.facets, **told}
+
+
+@dataclass(frozen=True)
+class Elsewhere(Ablation):
+    """The same on questions about a box that is not swapped, of the circuit's heads whose tokens these prompts have."""
+
+    KIND: ClassVar[Kind] = ELSEWHERE
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,22 @@ INTERCHANGE = Claim(
     asserted=(),
     procedure="controlled",
 )
+STATIC = Claim(
+    "beyond.static_and_bystander",
+    "The circuit's heads also answer without a swap, and about the box that the swap does not name; static tracking is"
+    " done by them.",
+    "beyond the paper",
+    "ordering",
+    ("margin", "accuracy"),
+    "the answer's margin over the other objects less that in random circuits, draws crossed with prompts; the share of"
+    " prompts answered, above chance; overlap of groups A to C with those that path patching finds without a swap",
+    "the circuit's heads whose tokens are there, all others at their mean over counterbalanced prompts; random circuits"
+    " matched by layer",
+    unit="nested",
+    groups=("A",),
+    asserted=(),
+    procedure="controlled",
+)
 NECESSARY = Claim(
     "beyond.necessary",
     "Without the circuit's heads the model answers fewer prompts than without as many others of the same layers: no"
