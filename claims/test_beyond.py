@@ -2,13 +2,37 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from claims.rows import judges
-from rebinding.experiments.circuit.summary import of_circuit, of_random
+from claims.shifts import more, over
+from rebinding.experiments.binding.summary import shift
+from rebinding.experiments.circuit.summary import RESAMPLES, of_circuit, of_random, reselected
+from rebinding.paper.circuit import Head
 from rebinding.paper.claim import Claim
-from rebinding.paper.rows.beyond import NECESSARY
+from rebinding.paper.rows.beyond import INTERCHANGE, NECESSARY, STATIC
+from rebinding.study.binding import exchanged
 from rebinding.study.knockout import knocked_out, others_left
+from rebinding.study.static import about_bystander, static_circuit, without_swap
 from rebinding.study.study import Study
-from rebinding.verdicts import Verdict, guarded, ordering
+from rebinding.verdicts import Verdict, above_chance, effect, emptiness, guarded, ordering, overlap
+from rebinding.verdicts.sentences import Part, all_of, any_of
+
+CHANCE = 1 / 3
+SHARED = "ABC"
+"""The groups of which static tracking has its like: at the readout, and at the question's box."""
+
+
+@judges(INTERCHANGE)
+def test_real_queries_or_keys_do_what_means_do_not(claim: Claim, study: Study) -> Verdict:
+    means, margin = study.binding(claim), claim.margin()
+    real = study.ask(claim, partial(exchanged, way=study.procedure(claim).binding))
+    parts: dict[str, Part] = {}
+    for condition, said in (("q", "queries"), ("k_both", "keys")):
+        theirs, ours = shift(means, condition, "dR"), shift(real, condition, "dR")
+        beyond = {"turn": more(ours, margin), "turn more than means": over(ours, theirs, margin)}
+        parts[said] = partial(all_of, claim.kind, beyond)
+    return any_of(claim.kind, parts)
 
 
 @judges(NECESSARY)
@@ -21,3 +45,32 @@ def worse_than_without_others(claim: Claim, study: Study) -> Verdict:
     evidence = study.ask(claim, knocked_out)
     without = of_circuit(evidence, "circuit", "hit").astype(float)
     return ordering(of_random(evidence, "hit"), without, unit=claim.unit, margin=claim.margin())
+
+
+@judges(STATIC)
+def test_the_circuit_serves_what_was_not_swapped(claim: Claim, study: Study) -> Verdict:
+    found = {"without a swap": study.ask(claim, without_swap), "about a bystander": study.ask(claim, about_bystander)}
+    parts: dict[str, Part] = {"heads of static tracking": partial(shared_with_static, claim, study)}
+    for where, evidence in found.items():
+        more_than_random = of_circuit(evidence, "circuit", "margin"), of_random(evidence, "margin")
+        hits = of_circuit(evidence, "circuit", "hit")
+        parts[f"{where}, margin"] = partial(ordering, *more_than_random, unit=claim.unit, margin=claim.margin("margin"))
+        parts[f"{where}, answers"] = partial(effect, hits, above=CHANCE, margin=claim.margin("accuracy"))
+    able = [above_chance(of_circuit(evidence, "full", "hit"), CHANCE) for evidence in found.values()]
+    return guarded(claim.kind, able, lambda: all_of(claim.kind, parts))
+
+
+def shared_with_static(claim: Claim, study: Study, *, level: float) -> Verdict:
+    """The heads of the groups that static tracking has too, with those that are found where nothing is swapped."""
+    way = study.way(claim)
+    found = static_circuit(partial(study.ask, claim), way)
+    ours, theirs = ({head for group in SHARED for head in one.group(group)} for one in (found.circuit, study.circuit))
+    again: list[set[Head]] = [set() for _ in range(RESAMPLES)]
+    for group in (group for group in SHARED if group in found.evidence):
+        taken = found.circuit.group("B") if group == "A" else ()
+        selections = reselected(found.evidence[group], way.score, way.select, exclude=taken)
+        again = [known | set(more) for known, more in zip(again, selections, strict=True)]
+    if not ours:
+        return emptiness((), empty=False, selections=[tuple(one) for one in again], level=level)
+    told = {"universe": study.all_heads, "layers": study.layers}
+    return overlap(ours, theirs, selections=again, null="layers", level=level, **told)

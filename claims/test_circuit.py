@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -21,12 +21,14 @@ from rebinding.experiments.circuit.summary import (
     stands_alone,
     without_group,
     without_head,
+    worth,
 )
 from rebinding.paper.circuit import Head
 from rebinding.paper.claim import Claim
 from rebinding.paper.rows.circuit import (
     AGAIN,
     AGAIN_CONTROLLED,
+    AS_STATED,
     BASELINE,
     BEATS,
     BEATS_BY_LAYER,
@@ -46,6 +48,7 @@ from rebinding.paper.rows.circuit import (
     RECOVERS,
     THREE_TO_TEN,
 )
+from rebinding.study.contributions import contributed
 from rebinding.study.study import Study
 from rebinding.verdicts import (
     Verdict,
@@ -60,12 +63,13 @@ from rebinding.verdicts import (
     relative_changes,
     value,
 )
-from rebinding.verdicts.sentences import Part, all_of, most_of
+from rebinding.verdicts.sentences import Part, all_of, any_of, most_of
 from rebinding.verdicts.sets import Null
 
 CHANCE = 1 / 3
 MOST = 0.9
 LOW, HIGH = 0.03, 0.10
+PER_CENT = 0.01
 
 
 def held_against(claim: Claim, study: Study, id: str, values: Any, **options: Any) -> Verdict:
@@ -190,6 +194,21 @@ def test_no_kept_head_can_go(claim: Claim, study: Study) -> Verdict:
     lost = {one: whole - without_head(evidence, one, "margin") for one in heads}
     parts = {f"{one.group} {one.layer}.{one.head}": partial(effect, fall, margin=counts) for one, fall in lost.items()}
     return most_of(claim.kind, parts, MOST)
+
+
+@judges(AS_STATED)
+def test_every_head_contributes_a_per_cent(claim: Claim, study: Study) -> Verdict:
+    if study.found_here:
+        return not_applicable(claim.kind, "the circuit is our own, and was pruned by another rule")
+    found = worth(study.ask(claim, partial(contributed, means=study.way(claim).means)), PER_CENT)
+    heads = {head: partial(any_of, claim.kind, contributing(beside)) for head, beside in found.items()}
+    return all_of(claim.kind, heads)
+
+
+def contributing(beside: Mapping[str, Array]) -> dict[str, Part]:
+    """The head surely contributes more than a per cent, beside each of the sets that are gone."""
+    support = (-1 - PER_CENT, 1.0)
+    return {f"beside {gone}": partial(effect, values, margin=0.0, support=support) for gone, values in beside.items()}
 
 
 @judges(*AGAIN.values(), *AGAIN_CONTROLLED.values())

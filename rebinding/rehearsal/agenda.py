@@ -11,14 +11,14 @@ from functools import partial
 from typing import get_args
 
 from rebinding.evidence import Request
-from rebinding.experiments.circuit.paths import PathSettings, Stage
+from rebinding.experiments.circuit.paths import PRAKASH, PathSettings, Stage
 from rebinding.experiments.circuit.request import Beside
 from rebinding.experiments.readout import BLOCK
 from rebinding.experiments.roles.request import Counterfactual
 from rebinding.paper.circuit import Circuit, Head
 from rebinding.paper.numbers import Group
 from rebinding.paper.procedure import GIVEN, BindingWay, CircuitWay, Procedure, TracingWay, given
-from rebinding.study import attention, binding, circuit, knockout, roles, tracing
+from rebinding.study import attention, binding, circuit, contributions, knockout, roles, static, tracing
 from rebinding.study.bench import DIRECTIONS as DIRECTIONS_FROM
 from rebinding.study.bench import Bench
 from rebinding.study.case import DIRECTIONS, DRAWS, PAPER
@@ -74,7 +74,10 @@ def agenda(bench: Bench, heads: Circuit) -> Iterator[Item]:
         for pairing in PAIRINGS:
             yield from _roles(bench, heads, procedure, pairing)
     yield from _ablated(bench, heads)
+    contributed = partial(contributions.contributed, bench, bench.design("published"), heads, means="published")
+    yield Item("contributions", N, BLOCK, contributed)
     yield Item("knockout", N, BLOCK, partial(knockout.knocked_out, bench, bench.design("published"), heads))
+    yield from _static(bench, heads)
     yield from _binding(bench, heads)
 
 
@@ -157,12 +160,25 @@ def _held(bench: Bench, heads: Circuit, drawn: Design, beside: Beside, n: int) -
     return circuit.ablated(bench, heads, drawn, "published", n=n, beside=beside)
 
 
+def _static(bench: Bench, heads: Circuit) -> Iterator[Item]:
+    drawn, way = bench.design("published"), given("controlled").circuit
+    for name, asked in (("without a swap", static.without_swap), ("about a bystander", static.about_bystander)):
+        yield Item(f"ablation, {name}", N, BLOCK, partial(asked, bench, drawn, heads))
+    for stage in PRAKASH:
+        receivers = heads.group(stage.receivers) if stage.receivers else ()
+        make = partial(static.static_stage, bench, drawn.boxes, stage, receivers, way)
+        yield Item(f"path patching {stage.group} without a swap", static.PAIRS, PathSettings().block, make)
+
+
 def _binding(bench: Bench, heads: Circuit) -> Iterator[Item]:
     sizes: tuple[tuple[DesignName, int, int], ...] = (("published", DIRECTIONS, BLOCK), ("counterbalanced", 108, 36))
     for name, size, block in sizes:
         make = partial(_vectors, bench, name, heads.group("B"))
         times = given("controlled").binding.batches if name == "counterbalanced" else 1
         yield Item(f"directions, {name}", size, block, make, times=times, averaged=True)
+    way = given("controlled").binding
+    exchanged = partial(binding.exchanged, bench, bench.design("published"), heads, way=way)
+    yield Item("binding, real queries and keys", BALANCED, BLOCK, exchanged)
     for variation in binding.VARIATIONS:
         balanced = variation == "controlled"
         way = given("controlled" if balanced else "published").binding

@@ -13,15 +13,16 @@ from rebinding.evidence import Evidence
 from rebinding.experiments.binding.cases import Slots, every_pair
 from rebinding.experiments.binding.conditions import MATCHED_RANDOM, PUBLISHED_CONDITIONS, TABLE, Condition
 from rebinding.experiments.binding.directions import Directions, Point, measure_directions
+from rebinding.experiments.binding.exchange import run_exchange
 from rebinding.experiments.binding.kinds import BINDING
-from rebinding.experiments.binding.request import MeanVectors, Shifts
+from rebinding.experiments.binding.request import Exchange, MeanVectors, Shifts
 from rebinding.experiments.binding.shifts import run_binding
 from rebinding.experiments.seeds import MATCHED
 from rebinding.paper.circuit import Circuit, Head
 from rebinding.paper.procedure import BindingWay
 from rebinding.study.bench import DIRECTIONS, DISCOVERY, EVALUATION, Bench, averages, measures
 from rebinding.surgery.sites import Scope
-from rebinding.world.designs import DesignName
+from rebinding.world.designs import Design, DesignName
 
 SLOTS = 3
 POINT: Point = "raw"
@@ -68,10 +69,9 @@ def shifted(
     how = VARIATIONS[variation]
     shown: DesignName = "counterbalanced" if way.pairs == "every" else name
     every = shown == "counterbalanced"
-    first = EVALUATION if way.ids == "held_out" else DISCOVERY
-    eyes = bench.design(shown, split="evaluation" if every else None)
+    eyes, ids = looked_at(bench, name, way, n)
     return Shifts(
-        prompts=bench.draw(eyes, range(first, first + n)),
+        prompts=bench.draw(eyes, ids),
         batches=tuple(
             vectors(bench, shown, circuit.group("B"), range(start, start + directions))
             for start in range(DIRECTIONS, DIRECTIONS + way.batches * directions, directions)
@@ -83,6 +83,35 @@ def shifted(
         draws=draws if how.random else 1,
         read=way.read,
         answers=way.answers,
+    )
+
+
+def looked_at(bench: Bench, name: DesignName, way: BindingWay, n: int) -> tuple[Design, range]:
+    """The stories on which queries and keys are edited."""
+    first = EVALUATION if way.ids == "held_out" else DISCOVERY
+    every = way.pairs == "every" or name == "counterbalanced"
+    eyes = bench.design("counterbalanced", split="evaluation") if every else bench.design(name)
+    return eyes, range(first, first + n)
+
+
+def exchanged(bench: Bench, drawn: Design, circuit: Circuit, n: int, *, way: BindingWay) -> Exchange:
+    """Real queries and keys of group B, on the stories on which they are shifted."""
+    eyes, ids = looked_at(bench, drawn.name, way, n)
+    donors = tuple(bench.draw(eyes, ids, ("slot", str(slot))) for slot in range(SLOTS))
+    pairs = every_pair(SLOTS) if eyes.name == "counterbalanced" else FIRST_PAIR
+    return Exchange(bench.draw(eyes, ids), donors, circuit.group("B"), pairs, way.answers)
+
+
+@measures(Exchange)
+def measure_exchange(bench: Bench, asked: Exchange) -> Evidence:
+    return run_exchange(
+        bench.surgeon,
+        bench.drawn(asked.prompts).prompts,
+        [bench.drawn(one).prompts for one in asked.donors],
+        asked.heads,
+        ids=asked.prompts.ids,
+        token=lambda word: bench.encoder.answer_token(word, asked.answers),
+        pairs=asked.slots,
     )
 
 

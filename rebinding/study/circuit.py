@@ -168,7 +168,7 @@ def ablated(
 ) -> Ablation:
     """The full model and the circuit; beside them random circuits, with the circuit less one group each or without, or
     the circuit less one head each."""
-    prompts = bench.draw_with(drawn, EVALUATION, n, _roles(circuit))
+    prompts = bench.draw_with(drawn, EVALUATION, n, roles_of(circuit))
     return Ablation(prompts, means_of(bench, drawn, mean_set), circuit.heads, beside, DRAWS, match)
 
 
@@ -228,7 +228,7 @@ def listed(bench: Bench, asked: Means) -> list[Tensor]:
 def pruned(bench: Bench, circuit: Circuit, way: CircuitWay, *, n: int) -> Pruning:
     """The published walk over a circuit, in its own order and in shuffled ones, on prompts like those of discovery."""
     drawn = bench.design(way.design)
-    prompts = bench.draw_with(drawn, PRUNING, n, _roles(circuit))
+    prompts = bench.draw_with(drawn, PRUNING, n, roles_of(circuit))
     means = means_of(bench, drawn, way.means)
     return Pruning(prompts, means, circuit.heads, ORDERS, way.prune_by, way.prune_step)
 
@@ -256,5 +256,6 @@ def scorer(bench: Bench, prompts: PromptSet, means: Means, by: PruneBy) -> Score
     return lambda circuits: measure(circuits)[..., column].mean(dim=1).tolist()
 
 
-def _roles(circuit: Circuit) -> list[str]:
+def roles_of(circuit: Circuit) -> list[str]:
+    """The tokens at which a circuit acts."""
     return sorted({head.role for head in circuit.heads})

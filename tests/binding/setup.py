@@ -88,6 +88,12 @@ def planted(mechanism: str, architecture: str, variant: str | None = None) -> Be
     return Bench(surgeon, plant.tokenizer, tuple(groups["B"]) if "B" in groups else (), groups)
 
 
+def shape(tokenizer: Any, family: Family) -> dict[str, int]:
+    """In which a random model differs from other tiny ones."""
+    windows = {} if family == "llama" else {"sliding_window": 60}
+    return {"vocab_size": len(tokenizer), "max_position_embeddings": 256, **windows}
+
+
 @cache
 def random_model(family: Family, *, oracle: bool = False) -> Bench:
     """A random model over the planted models' words, with windows that reach back to the context; the same every time.
@@ -95,7 +101,6 @@ def random_model(family: Family, *, oracle: bool = False) -> Bench:
     Two of the heads share a KV head, and they stand in two layers. `oracle` puts it under the nnsight surgeon.
     """
     tokenizer = build_tokenizer()
-    windows = {} if family == "llama" else {"sliding_window": 60}
-    model = tiny(family, vocab_size=len(tokenizer), max_position_embeddings=256, **windows)
+    model = tiny(family, **shape(tokenizer, family))
     surgeon: Surgeon = (NNsightSurgeon if oracle else TorchSurgeon)(model, derive(model))
     return Bench(surgeon, tokenizer, ((1, 0), (1, 2), (2, 4)))

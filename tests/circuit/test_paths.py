@@ -56,9 +56,9 @@ def scene_of(family: Family, noise_roles: dict[str, int] = ROLES) -> NoisePairs:
     return NoisePairs((7, 8), tuple(clean), tuple(noise), torch.tensor([11, 50]), torch.tensor([[3, 4], [5, 6]]))
 
 
-def apart(model: PreTrainedModel, family: Family, anatomy: Anatomy) -> PreTrainedModel:
+def apart(model: PreTrainedModel, family: Family, anatomy: Anatomy, **shape: Any) -> PreTrainedModel:
     """The same model with one KV head per query head, on the library's own eager attention."""
-    single = tiny(family, num_key_value_heads=anatomy.n_heads)
+    single = tiny(family, num_key_value_heads=anatomy.n_heads, **shape)
     state = dict(model.state_dict())
     for name in [name for name in state if "k_proj" in name or "v_proj" in name]:
         if "vision" not in name:

@@ -101,18 +101,20 @@ def _slot_means(
         )
     q, k = torch.zeros(()), torch.zeros(())
     for part in blocks(len(prompts), block):
-        queries, keys = _read_block(surgeon, prompts[part], slot, heads, point)
+        some = prompts[part]
+        tokens = torch.stack([positions(some, f"context_{kind}[{slot}]") for kind in KINDS], dim=1)  # (prompt, kind)
+        queries, keys = read_vectors(surgeon, some, tokens, heads, point)
         q, k = q + queries.double().sum(0), k + keys.double().sum(0)
     return (q / len(prompts)).float(), (k / len(prompts)).float().transpose(0, 1)
 
 
-def _read_block(
-    surgeon: Surgeon, prompts: Sequence[Encoded], slot: int, heads: tuple[Head, ...], point: Point
+def read_vectors(
+    surgeon: Surgeon, prompts: Sequence[Encoded], tokens: Tensor, heads: Sequence[Head], point: Point
 ) -> tuple[Tensor, Tensor]:
-    """Queries (prompt, head, head_dim) at the readout, and keys (prompt, head, kind, head_dim) of the slot."""
+    """Queries (prompt, head, head_dim) at the readout, and keys (prompt, head, token, head_dim) at some tokens
+    (prompt, token), in float32."""
     q_site, k_site = SITES[point]
     anatomy, layers = surgeon.anatomy, by_layer(heads)
-    tokens = torch.stack([positions(prompts, f"context_{kind}[{slot}]") for kind in KINDS], dim=1)  # (prompt, kind)
     recording = surgeon.record(token_batch(prompts), keep=(k_site,))
     owner = {layer: [_owner(anatomy, point, heads[place][1]) for place in at] for layer, at in layers.items()}
     at_readout = positions(prompts, "readout")[:, None]
@@ -125,7 +127,7 @@ def _read_block(
         recording, [], [Read(k_site, layer, positions=tokens, heads=sorted(set(owner[layer]))) for layer in layers]
     )
     q = torch.empty(len(prompts), len(heads), anatomy.head_dim)
-    k = torch.empty(len(prompts), len(heads), len(KINDS), anatomy.head_dim)
+    k = torch.empty(len(prompts), len(heads), tokens.shape[1], anatomy.head_dim)
     for (layer, at), query, key in zip(layers.items(), queries, keys, strict=True):
         q[:, at] = query[:, :, 0].to(q)
         k[:, at] = key[:, [sorted(set(owner[layer])).index(one) for one in owner[layer]]].to(k)

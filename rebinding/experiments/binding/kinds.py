@@ -16,4 +16,6 @@ BINDING = Kind(
     numbered=r"(before|after)_(box|object|logit)_\d+",
     edits=(),  # a direction measured to be nothing is a finding; together they must move something
 )
+EXCHANGE = Kind("exchange", BINDING.columns, numbered=BINDING.numbered, edits=())
+"""The same with real queries and keys in the place of shifted ones."""
 DIRECTIONS = Kind("directions", ())

@@ -11,7 +11,7 @@ from rebinding.evidence.request import Facet
 from rebinding.experiments.binding.cases import Slots
 from rebinding.experiments.binding.conditions import Condition
 from rebinding.experiments.binding.directions import Point
-from rebinding.experiments.binding.kinds import BINDING, DIRECTIONS
+from rebinding.experiments.binding.kinds import BINDING, DIRECTIONS, EXCHANGE
 from rebinding.paper.circuit import Head
 from rebinding.surgery.sites import Scope
 from rebinding.world.answers import AnswerRule
@@ -57,3 +57,15 @@ class Shifts(OnPrompts):
     @property
     def facets(self) -> Mapping[str, Facet]:
         return {"variation": self.variation, **self.prompts.facets}
+
+
+@dataclass(frozen=True)
+class Exchange(OnPrompts):
+    """The query of some heads exchanged for that of the same story asked about another slot; the keys of two slots
+    exchanged. `donors` are those stories, a set for every slot."""
+
+    KIND: ClassVar[Kind] = EXCHANGE
+    donors: tuple[PromptSet, ...]
+    heads: tuple[Head, ...]
+    slots: tuple[Slots, ...]
+    answers: AnswerRule

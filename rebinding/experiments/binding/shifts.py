@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
@@ -26,12 +25,13 @@ from rebinding.evidence import Evidence
 from rebinding.experiments.binding.cases import Cases, Slots, cases_of
 from rebinding.experiments.binding.conditions import PUBLISHED_CONDITIONS, Condition, Shift, shift_of
 from rebinding.experiments.binding.directions import SITES, Directions, averaged_in_groups, by_layer
-from rebinding.experiments.binding.kinds import BINDING, KINDS
-from rebinding.experiments.readout import BLOCK, attention_on, blocks, logits_of
+from rebinding.experiments.binding.kinds import BINDING
+from rebinding.experiments.binding.looked import by_head, reads_of, table_of
+from rebinding.experiments.readout import BLOCK, blocks
 from rebinding.experiments.seeds import MATCHED
 from rebinding.experiments.tokens import positions, token_batch
 from rebinding.paper.circuit import Head
-from rebinding.surgery import Edit, Read, Surgeon, SurgeryError
+from rebinding.surgery import Edit, Surgeon, SurgeryError
 from rebinding.surgery.sites import Scope
 from rebinding.world.prompts import Encoded
 
@@ -95,7 +95,7 @@ class _Setup:
 def _run_block(setup: _Setup, cases: Cases, conditions: Sequence[Condition]) -> Iterator[pd.DataFrame]:
     """All conditions and draws of a block as rows of one run, on top of one recording."""
     recording = setup.surgeon.record(token_batch(cases.prompts))
-    clean = setup.surgeon.run(recording, [], _reads(setup, cases, 1), source=cases.source)
+    clean = setup.surgeon.run(recording, [], reads_of(setup.heads, cases, 1), source=cases.source)
     edits: list[Edit] = []
     shifts = [_shift(setup, cases, condition) for condition in conditions]
     first = 0
@@ -103,16 +103,16 @@ def _run_block(setup: _Setup, cases: Cases, conditions: Sequence[Condition]) -> 
         edits.extend(_edits(setup, cases, condition, shift, first))
         first += shift.draws * len(cases)
     copies = first // len(cases)
-    reads = _reads(setup, cases, copies)
+    reads = reads_of(setup.heads, cases, copies)
     after = setup.surgeon.run(recording, edits, reads, source=cases.source.repeat(copies), allow_still=True)
-    masses, logits = _by_head(setup, after)
-    before = _by_head(setup, clean)
+    masses, logits = by_head(setup.heads, after)
+    before = by_head(setup.heads, clean)
     first = 0
     for condition, shift in zip(conditions, shifts, strict=True):
         for draw in range(shift.draws):
             rows = slice(first, first + len(cases))
             moved = shift.moved(setup.directions)[draw].repeat_interleave(len(setup.heads))
-            frame = _frame(setup, cases, condition.name, draw, before, (masses[rows], logits[rows]))
+            frame = table_of(setup.heads, cases, condition.name, draw, before, (masses[rows], logits[rows]))
             yield frame.assign(moved=moved.numpy())
             first += len(cases)
 
@@ -167,50 +167,6 @@ def _edit_of_keys(setup: _Setup, layer: int, heads: list[int], values: Tensor, w
     if raw:
         return Edit("k", layer, values, positions=where, heads=heads, rows=rows, mode="add", scope=setup.scope)
     return Edit("k_rot", layer, values, positions=where, heads=heads, rows=rows, mode="add")
-
-
-def _reads(setup: _Setup, cases: Cases, copies: int) -> list[Read]:
-    """Attention from the readout to every slot, a layer at a time, and the logits of the objects there."""
-    readout = positions(cases.prompts, "readout")[cases.source].repeat(copies)[:, None]
-    keys = attention_on(cases.keys.repeat(copies, 1))
-    attention = [
-        Read("pattern", layer, positions=readout, heads=[setup.heads[place][1] for place in at], take=keys)
-        for layer, at in by_layer(setup.heads).items()
-    ]
-    return [*attention, Read("logits", positions=readout, take=logits_of(cases.objects.repeat(copies, 1)))]
-
-
-def _by_head(setup: _Setup, results: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-    """Attention (row, head, kind x slot) with the heads in their own order, and logits (row, slot)."""
-    order = [place for at in by_layer(setup.heads).values() for place in at]
-    masses = torch.cat([one.cpu() for one in results[:-1]], dim=1)
-    return masses[:, torch.argsort(torch.tensor(order))], results[-1][:, 0].cpu()
-
-
-def _frame(
-    setup: _Setup,
-    cases: Cases,
-    condition: str,
-    draw: int,
-    before: tuple[Tensor, Tensor],
-    after: tuple[Tensor, Tensor],
-) -> pd.DataFrame:
-    """One row per case and head."""
-    heads, slots = len(setup.heads), cases.objects.shape[1]
-    known: dict[str, Any] = {
-        "prompt": cases.ids, "i": cases.i, "j": cases.j, "correct": before[1].argmax(1) == cases.i,
-    }  # fmt: skip
-    columns: dict[str, Any] = {name: np.repeat(value.numpy(), heads) for name, value in known.items()}
-    columns |= {"condition": condition, "draw": draw}
-    columns |= {
-        name: np.tile([head[n] for head in setup.heads], len(cases)) for n, name in enumerate(("layer", "head"))
-    }
-    for when, (masses, logits) in (("before", before), ("after", after)):
-        for place, name in enumerate(f"{kind}_{slot}" for kind in KINDS for slot in range(slots)):
-            columns[f"{when}_{name}"] = masses[:, :, place].flatten().numpy()
-        for slot in range(slots):
-            columns[f"{when}_logit_{slot}"] = np.repeat(logits[:, slot].numpy(), heads)
-    return pd.DataFrame(columns)
 
 
 def _settings(setup: _Setup, pairs: Sequence[Slots], conditions: Sequence[Condition]) -> dict[str, Any]:

@@ -16,10 +16,14 @@ lacks, and `draw` numbers the random ones."""
 ABLATION = Kind("ablation", ("prompt", *VARIANT, *MEASURES))
 KNOCKOUT = Kind("knockout", ("prompt", *VARIANT, *MEASURES, "moved"), edits=("which",), unedited=("which", "full"))
 """`moved` is how far the heads of a variant were from the means that replace them; in the whole model nothing is."""
+ELSEWHERE = Kind("elsewhere", ("prompt", *VARIANT, *MEASURES))
+"""An ablation on questions that the circuit was not found on, which ask about no swapped box."""
 PRUNING = Kind(
     "pruning", ("order", "group", "layer", "head", "role", "whole", "before", "drop", "removed"), unit="order"
 )
 """A head tried on a walk: the measure of the whole model, and of what was left of the circuit before the trial."""
+CONTRIBUTIONS = Kind("contributions", ("prompt", "group", "layer", "head", "role", "gone", "before", "without"))
+"""Whether a prompt is answered with a head of the circuit and without it, beside a set of others that are `gone`."""
 MEANS = Kind("means", ())
 ABILITY = Kind("ability", ("prompt", *MEASURES))
 CIRCUITS = Kind("circuits", ("circuit", "prompt", *MEASURES))

@@ -1,11 +1,8 @@
-"""Section 4.1: which heads of a circuit does it need? The paper's two answers, and how much they depend on the order.
+"""Section 4.1: which heads of a circuit does it need? The published walk, and how much it depends on the order.
 
-* `published`: walk the list once; remove a head if the measure drops by less than 0.01 without it, and go on from what
-  is left. The measure is the mean logit of the answer, so the step is 0.01 logits on 50 prompts; for accuracy the drop
-  is relative, before / without - 1.
-* `stated`: what the text describes. The contribution of v given a set K that is removed as well is
-  (F(C - K) - F(C - K - v)) / F(C - K - v), F candidate accuracy; a head is removed if its largest contribution over a
-  declared sample of sets K is below one per cent.
+Walk the list once; remove a head if the measure drops by less than 0.01 without it, and go on from what is left. The
+measure is the mean logit of the answer, so the step is 0.01 logits on 50 prompts; for accuracy the drop is relative,
+before / without - 1. What the text describes instead is in `rebinding.experiments.circuit.contributions`.
 """
 
 from __future__ import annotations
@@ -68,33 +65,6 @@ def _walk(circuits: Sequence[Circuit], score: Score, threshold: float, relative:
             if drop < threshold:
                 left[number], current[number] = shorter[number], without
     return [Pruned(circuit, tuple(tried)) for circuit, tried in zip(left, trials, strict=True)]
-
-
-def prune_stated(
-    circuit: Circuit, score: Score, *, threshold: float = 0.01, subsets: int = 10, seed: int = WALKS
-) -> Pruned:
-    """Remove the heads whose largest relative contribution, over sampled sets K, stays below the threshold.
-
-    The sets of a head are the empty one and `subsets - 1` random ones, each of which leaves out every other head with
-    probability one half. All circuits of all heads are one batch.
-    """
-    draws = random.Random(seed)
-    pairs: list[tuple[Circuit, Circuit]] = []
-    for head in circuit.heads:
-        others = [other for other in circuit.heads if other != head]
-        for number in range(subsets):
-            left_out = [other for other in others if number and draws.random() < 0.5]
-            pairs.append((circuit.without(left_out), circuit.without([*left_out, head])))
-    values = score([one for pair in pairs for one in pair])
-    trials, gone = [], []
-    for number, head in enumerate(circuit.heads):
-        span = range(number * subsets, (number + 1) * subsets)
-        drops = [(_drop(values[2 * at], values[2 * at + 1], True), values[2 * at], values[2 * at + 1]) for at in span]
-        drop, before, without = max(drops)
-        removed = drop < threshold
-        trials.append(Trial(head, before, without, drop, removed))
-        gone += [head] if removed else []
-    return Pruned(circuit.without(gone), tuple(trials))
 
 
 def over_orders(

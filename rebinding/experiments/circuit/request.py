@@ -8,7 +8,16 @@ from typing import ClassVar, Literal, TypeAlias
 
 from rebinding.evidence import Kind, OnPrompts
 from rebinding.evidence.request import Facet
-from rebinding.experiments.circuit.kinds import ABILITY, ABLATION, KNOCKOUT, MEANS, PATHS, PRUNING
+from rebinding.experiments.circuit.kinds import (
+    ABILITY,
+    ABLATION,
+    CONTRIBUTIONS,
+    ELSEWHERE,
+    KNOCKOUT,
+    MEANS,
+    PATHS,
+    PRUNING,
+)
 from rebinding.experiments.circuit.paths import PathSettings, Stage
 from rebinding.experiments.circuit.random_circuits import Match
 from rebinding.paper.circuit import CircuitHead, Head
@@ -50,6 +59,13 @@ class Ablation(OnPrompts):
 
 
 @dataclass(frozen=True)
+class Elsewhere(Ablation):
+    """The same on questions about a box that is not swapped, of the circuit's heads whose tokens these prompts have."""
+
+    KIND: ClassVar[Kind] = ELSEWHERE
+
+
+@dataclass(frozen=True)
 class Knockout(OnPrompts):
     """The full model, and the same with a circuit's heads held at their means; beside it random sets of other heads."""
 
@@ -82,6 +98,20 @@ class Pruning(OnPrompts):
     def facets(self) -> Mapping[str, Facet]:
         told: dict[str, Facet] = {"means": self.means.prompts.design, "heads": len(self.circuit), "by": self.by}
         return {**self.prompts.facets, **told}
+
+
+@dataclass(frozen=True)
+class Contributions(OnPrompts):
+    """A circuit with and without each of its heads, beside sets of others that are gone; `random_sets` are drawn."""
+
+    KIND: ClassVar[Kind] = CONTRIBUTIONS
+    means: Means
+    circuit: tuple[CircuitHead, ...]
+    random_sets: int
+
+    @property
+    def facets(self) -> Mapping[str, Facet]:
+        return {**self.prompts.facets, "means": self.means.prompts.design, "heads": len(self.circuit)}
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from rebinding.evidence import Evidence
+from rebinding.experiments.circuit.contributions import NOTHING
 from rebinding.experiments.circuit.discovery import LEAST, Scale, Selection, changes, estimated, select, strata_of
 from rebinding.experiments.circuit.kinds import Which
 from rebinding.experiments.seeds import RESAMPLED
@@ -51,7 +52,7 @@ def _by_prompt(rows: pd.DataFrame, measure: str) -> Array:
 
 
 ALONE = 0.5
-"""Of the model's measure."""
+"""Of the model's measure, or of the circuit's."""
 
 
 def left(pruning: Evidence, order: int = 0) -> Circuit:
@@ -74,6 +75,24 @@ def kept(pruning: Evidence) -> Circuit:
 def _listed(rows: pd.DataFrame) -> Circuit:
     listed = zip(rows["group"], rows["layer"], rows["head"], rows["role"], strict=True)
     return Circuit(tuple(CircuitHead(str(g), int(layer), int(head), str(role)) for g, layer, head, role in listed))
+
+
+def worth(evidence: Evidence, least: float) -> dict[str, dict[str, Array]]:
+    """By head and by set that is gone, for every prompt: a hit with the head less 1 + `least` hits without it. The mean
+    is above 0 where the contribution is above `least`.
+
+    Sets beside which less than half of the circuit's own hits remain are left out: what a head is worth to something
+    that does nothing says nothing, and by chance any share is soon found.
+    """
+    rows = evidence.rows.sort_values("prompt", kind="stable")
+    tables = rows.groupby(["group", "layer", "head", "role", "gone"], sort=False)[["before", "without"]]
+    whole = rows.loc[rows["gone"] == NOTHING, "before"].mean()
+    found: dict[str, dict[str, Array]] = {}
+    for (group, layer, head, _, gone), table in tables:
+        before, without = (table[name].to_numpy(dtype=np.float64) for name in ("before", "without"))
+        if gone == NOTHING or before.mean() >= ALONE * whole:
+            found.setdefault(f"{group} {layer}.{head}", {})[str(gone)] = before - (1 + least) * without
+    return found
 
 
 def left_by_order(pruning: Evidence) -> list[Circuit]:

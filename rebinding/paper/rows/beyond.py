@@ -4,6 +4,37 @@ from __future__ import annotations
 
 from rebinding.paper.claim import Claim
 
+INTERCHANGE = Claim(
+    "beyond.interchange",
+    "Real queries of group B, or real keys, turn its attention where the mean direction of their slots does not.",
+    "beyond the paper",
+    "effect",
+    ("dR",),
+    "mean dR, above 0 and above that of the mean direction on the same cases: of the query of the same story with a"
+    " question about the box whose object stands in slot j, or of the keys of slots i and j exchanged",
+    "each head of group B, at the readout; raw projections; read on box and object; all ordered slot pairs",
+    unit="nested",
+    n=180,
+    groups=("B",),
+    asserted=(),
+    procedure="controlled",
+)
+STATIC = Claim(
+    "beyond.static_and_bystander",
+    "The circuit's heads also answer without a swap, and about the box that the swap does not name; static tracking is"
+    " done by them.",
+    "beyond the paper",
+    "ordering",
+    ("margin", "accuracy"),
+    "the answer's margin over the other objects less that in random circuits, draws crossed with prompts; the share of"
+    " prompts answered, above chance; overlap of groups A to C with those that path patching finds without a swap",
+    "the circuit's heads whose tokens are there, all others at their mean over counterbalanced prompts; random circuits"
+    " matched by layer",
+    unit="nested",
+    groups=("A",),
+    asserted=(),
+    procedure="controlled",
+)
 NECESSARY = Claim(
     "beyond.necessary",
     "Without the circuit's heads the model answers fewer prompts than without as many others of the same layers: no"

@@ -126,6 +126,16 @@ E_EMPTY, E_PRESENT = (
         ("present", "heads", ("gemma3-12b", "llama3.1-8b")),
     )
 )
+AS_STATED = Claim(
+    "circuit.pruned_as_stated",
+    "No head of the published circuit contributes less than one per cent of the answers: those were pruned.",
+    kind="effect",
+    metrics=("accuracy",),
+    statistic="hits of the circuit less 1.01 times those without the head, by prompt, above 0 beside one set of other"
+    " heads that is gone, at least: none, a whole group, or one of eight drawn sets, where half of the hits remain",
+    groups=("A",),
+    **ROW,
+)
 MINIMAL = Claim(
     "circuit.minimal",
     "At least nine in ten of the heads that pruning keeps cannot go without a loss.",

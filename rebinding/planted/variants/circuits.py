@@ -20,6 +20,8 @@ RECALLED = 20.0
 """Nats by which an object that is remembered exceeds one that is not."""
 TWICE = OBJECT_LOGIT + ECHO_LOGIT
 """Logits of a second chain: as many as the circuit has."""
+THREAD = ("other", "other slot", "pair", "fetch", "copy")
+"""From the partner's name at the swap to the answer, in prompts that name the partner first."""
 HUSH = 20.0
 """Nats by which a head is silenced, or another one woken."""
 
@@ -27,6 +29,11 @@ HUSH = 20.0
 def _missing(wiring: Wiring) -> Wiring:
     """The same model; the circuit is declared without the head that tells the swap's second label the first."""
     return edited(wiring, "other", lambda line: [undeclared(line)])
+
+
+def _thread(wiring: Wiring) -> Wiring:
+    """The same model; of the circuit one thread is declared, each head of which does what no other one of it does."""
+    return replace(wiring, lines=tuple(line if line.name in THREAD else undeclared(line) for line in wiring.lines))
 
 
 def _decoys(circuit: Heads, decoys: tuple[tuple[int, int], ...]) -> Heads:
@@ -204,6 +211,7 @@ def _at_stop(wiring: Wiring) -> Wiring:
 
 CIRCUITS = {
     "missing": Variant(("pointer",), "the declared circuit lacks the head that ties the two labels", _missing),
+    "thread": Variant(("pointer",), "the declared circuit is one thread from the swap to the answer", _thread),
     "decoys": Variant(("pointer",), "the declared circuit names decoys instead", declares=_decoys),
     "held_out": Variant(
         ("pointer",), "the circuit copies objects of the published train half and no others", _only("train")

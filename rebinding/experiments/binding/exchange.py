@@ -1,0 +1,120 @@
+"""Section 5 with real queries and keys: is a weak effect of a mean direction the head's weakness, or the mean's?
+
+Shifting a query by the difference of two means moves what is linear in the slot and nothing else. Here the query of a
+case (i, j) is set to the one that the same head has at the readout of the same story when the question is about the box
+whose object stands in slot j: the words are the same but for the question, so this is what the head itself would ask.
+That story has the same keys, because the question comes after them. What the shifted keys stand for is therefore an
+exchange within the prompt: the tokens of slot j get the keys of slot i, kind by kind, and the other way round.
+
+Queries and keys are the outputs of the projections, before any norm and before RoPE, so a key that is written at
+another token is turned to that token's place. Keys are edited as each chosen query head sees them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from rebinding.evidence import Evidence
+from rebinding.experiments.binding.cases import Cases, Slots, cases_of
+from rebinding.experiments.binding.conditions import K, Q
+from rebinding.experiments.binding.directions import by_layer, read_vectors
+from rebinding.experiments.binding.kinds import EXCHANGE, KINDS
+from rebinding.experiments.binding.looked import by_head, reads_of, table_of
+from rebinding.experiments.readout import BLOCK, blocks, moved
+from rebinding.experiments.tokens import positions, token_batch
+from rebinding.paper.circuit import Head
+from rebinding.surgery import Edit, Surgeon, SurgeryError
+from rebinding.world.prompts import Encoded
+
+
+def run_exchange(
+    surgeon: Surgeon,
+    prompts: Sequence[Encoded],
+    donors: Sequence[Sequence[Encoded]],
+    heads: Sequence[Head],
+    *,
+    ids: Sequence[int],
+    token: Callable[[str], int],
+    pairs: Sequence[Slots],
+    block: int = BLOCK,
+) -> Evidence:
+    """Real queries (`q`) and real keys (`k_both`) on every prompt with every pair (i, j) that starts from its answer's
+    slot. `donors[k]` are the same stories in the same order, asked about the box whose object stands in slot k."""
+    _check(prompts, donors)
+    frames = [
+        frame
+        for part in blocks(len(prompts), block)
+        for frame in _run_block(
+            surgeon, cases_of(prompts[part], ids[part], pairs, token), [one[part] for one in donors], tuple(heads)
+        )
+    ]
+    settings: dict[str, Any] = {"heads": [list(head) for head in heads], "slots": len(donors)}
+    return EXCHANGE.evidence(pd.concat(frames, ignore_index=True), settings)
+
+
+def _check(prompts: Sequence[Encoded], donors: Sequence[Sequence[Encoded]]) -> None:
+    """The donors differ from the prompts in what is asked, and in nothing else."""
+    for slot, asked in enumerate(donors):
+        for own, other in zip(prompts, asked, strict=True):
+            if other.prompt.story != own.prompt.story or other.prompt.answer_slot != slot:
+                raise SurgeryError(
+                    f"a donor for slot {slot} is the prompt's own story with a question whose answer stands there; got"
+                    f" an answer in slot {other.prompt.answer_slot}. Make them with design.direction(id, slot)"
+                )
+            if len(own) != len(other):
+                raise SurgeryError(
+                    f"{len(own)} tokens and {len(other)} with another question: positions do not correspond; use a"
+                    " tokenizer in which every label is as long as the others"
+                )
+
+
+def _run_block(
+    surgeon: Surgeon, cases: Cases, donors: Sequence[Sequence[Encoded]], heads: tuple[Head, ...]
+) -> Iterator[pd.DataFrame]:
+    """Both conditions as rows of one run, queries first, on top of one recording."""
+    recording, n = surgeon.record(token_batch(cases.prompts)), len(cases)
+    clean = by_head(heads, surgeon.run(recording, [], reads_of(heads, cases, 1), source=cases.source))
+    asked, queries = _queries(surgeon, cases, donors, heads)
+    where, keys, others = _keys(surgeon, cases, heads)
+    edits: list[Edit] = []
+    for layer, at in by_layer(heads).items():
+        names, readout = [heads[place][1] for place in at], positions(cases.prompts, "readout")[cases.source][:, None]
+        edits.append(Edit("q", layer, queries[:, at, None], positions=readout, heads=names, rows=torch.arange(n)))
+        rows = torch.arange(n, 2 * n)
+        edits.append(Edit("k", layer, others[:, at], positions=where, heads=names, rows=rows, scope="head"))
+    source, reads = cases.source.repeat(2), reads_of(heads, cases, 2)
+    masses, logits = by_head(heads, surgeon.run(recording, edits, reads, source=source, allow_still=True))
+    changes = {Q.name: moved(queries, asked), K.name: moved(others, keys).amax(dim=2)}  # (case, head)
+    for number, (name, change) in enumerate(changes.items()):
+        mine = slice(number * n, (number + 1) * n)
+        frame = table_of(heads, cases, name, 0, clean, (masses[mine], logits[mine]))
+        yield frame.assign(moved=change.flatten().numpy())
+
+
+def _queries(
+    surgeon: Surgeon, cases: Cases, donors: Sequence[Sequence[Encoded]], heads: tuple[Head, ...]
+) -> tuple[Tensor, Tensor]:
+    """Each case's own queries, and those with which slot j is asked for: (case, head, head_dim)."""
+    nowhere = positions(cases.prompts, "readout")[:, None]  # keys are not wanted
+    own, _ = read_vectors(surgeon, cases.prompts, nowhere, heads, "raw")  # (prompt, head, head_dim)
+    real = torch.stack([read_vectors(surgeon, one, nowhere, heads, "raw")[0] for one in donors])
+    return own[cases.source], real[cases.j, cases.source]
+
+
+def _keys(surgeon: Surgeon, cases: Cases, heads: tuple[Head, ...]) -> tuple[Tensor, Tensor, Tensor]:
+    """The tokens of slots j and i (case, token), their own keys and those of the other slot (case, head, token,
+    head_dim)."""
+    slots = cases.objects.shape[1]
+    roles = [f"context_{kind}[{slot}]" for kind in KINDS for slot in range(slots)]
+    tokens = torch.stack([positions(cases.prompts, role) for role in roles], dim=1)  # (prompt, kind x slot)
+    _, keys = read_vectors(surgeon, cases.prompts, tokens, heads, "raw")
+    by_slot = keys[cases.source].unflatten(2, (len(KINDS), slots))  # (case, head, kind, slot, head_dim)
+    line = torch.arange(len(cases))
+    at_j, at_i = by_slot[line, :, :, cases.j], by_slot[line, :, :, cases.i]  # (case, head, kind, head_dim)
+    where = torch.cat([cases.tokens(K, cases.j), cases.tokens(K, cases.i)], dim=1)
+    return where, torch.cat([at_j, at_i], dim=2), torch.cat([at_i, at_j], dim=2)

@@ -1,0 +1,62 @@
+"""What is asked of a circuit for swaps where nothing was swapped: it without a swap, and about a box that the swap does
+not name; and which heads path patching finds without a swap, by the stages of static entity tracking."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from rebinding.evidence import Evidence, PromptSet
+from rebinding.experiments.circuit.discovery import Discovery, discover_by
+from rebinding.experiments.circuit.paths import PRAKASH, Stage
+from rebinding.experiments.circuit.request import Elsewhere, Paths
+from rebinding.paper.circuit import Circuit, Head
+from rebinding.paper.procedure import CircuitWay
+from rebinding.study.bench import BALANCED, EVALUATION, Bench, measures
+from rebinding.study.circuit import DRAWS, link, means_of, measure_ablation
+from rebinding.world.designs import Design
+from rebinding.world.places import token_at
+
+PAIRS = 36
+"""Of path patching without a swap: one effect a head is asked for, and no link."""
+Make: TypeAlias = Callable[[Bench, Design, Circuit, int], Paths]
+
+
+def without_swap(bench: Bench, drawn: Design, circuit: Circuit, n: int) -> Elsewhere:
+    """Stories that end with the context; every slot is asked about equally often."""
+    still = bench.design("counterbalanced", boxes=drawn.boxes, operations=0)
+    return _ablated(bench, still, circuit, bench.draw(still, range(EVALUATION, EVALUATION + n)))
+
+
+def about_bystander(bench: Bench, drawn: Design, circuit: Circuit, n: int) -> Elsewhere:
+    """Stories with a swap, and a question about a box that it does not name: a third of the counterbalanced ids."""
+    even = bench.design("counterbalanced", boxes=drawn.boxes)
+    ids = [number for number in range(EVALUATION, EVALUATION + 4 * n) if even.prompt(number).partner is None]
+    return _ablated(bench, even, circuit, bench.draw(even, ids[:n]))
+
+
+def _ablated(bench: Bench, drawn: Design, circuit: Circuit, prompts: PromptSet) -> Elsewhere:
+    """Heads that act at a token which these prompts do not have cannot act, and are held at their means like others."""
+    roles = bench.drawn(prompts).prompts[0].roles
+    here = tuple(head for head in circuit.heads if token_at(head.role, roles) is not None)
+    return Elsewhere(prompts, means_of(bench, drawn, "counterbalanced"), here, "random", DRAWS, "role_and_layer")
+
+
+measures(Elsewhere)(measure_ablation)
+
+
+def static_stage(bench: Bench, boxes: int, stage: Stage, receivers: Sequence[Head], way: CircuitWay, n: int) -> Paths:
+    """All heads as senders in stories without a swap, each paired with another story."""
+    still = bench.design("counterbalanced", boxes=boxes, operations=0)
+    roles = sorted({role for one in PRAKASH for role in (one.sender, one.at) if role is not None})
+    pairs = bench.draw_with(still, BALANCED, n, roles, ("noise", "independent"))
+    return link(pairs, stage, receivers, way)
+
+
+def static_circuit(ask: Callable[[Make], Evidence], way: CircuitWay) -> Discovery:
+    """The four groups of static entity tracking, each stage asked for as evidence of its own."""
+
+    def score(stage: Stage, receivers: Sequence[Head]) -> Evidence:
+        return ask(lambda bench, drawn, circuit, n: static_stage(bench, drawn.boxes, stage, receivers, way, PAIRS))
+
+    return discover_by(score, PRAKASH, scale=way.score, rule=way.select)
