@@ -67,7 +67,7 @@ def outcome(operation: Any, args: Any, out: Any, place: torch.device, cost: Cost
 
 
 def _storage(one: Tensor) -> int:
-    return one.untyped_storage()._cdata
+    return int(one.untyped_storage()._cdata)
 
 
 def hollow_like(one: Tensor) -> Tensor:

@@ -44,7 +44,7 @@ class Pretended(torch.Tensor):
     held: Tensor
     pretence: Pretence
     form: Hashable
-    __torch_function__ = torch._C._disabled_torch_function_impl  # nothing is done above the dispatcher
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]  # by dispatch alone
 
     @staticmethod
     def __new__(cls, held: Tensor, device: torch.device, pretence: Pretence) -> Pretended:
@@ -93,6 +93,8 @@ class Pretence(TorchDispatchMode):
 
     def __torch_dispatch__(self, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         named = dict(kwargs or {})
+        if not types and named.get("device") is None:  # the CPU's own
+            return operation(*args, **named)
         asked = question(operation, args, named) if self.hollow else None
         if asked in self.alike:
             return self._again(self.alike[asked], operation, args, named)
@@ -144,7 +146,7 @@ class Pretence(TorchDispatchMode):
         if found.kind == "in_place":
             return args[0]
         if found.kind == "view":
-            out = operation(*mapped(self._held, args), **named)
+            out = operation(args[0].held, *args[1:], **named)
             return mapped(lambda one: Pretended(one, found.place, self), out)
         return mapped(lambda one: self.put(hollow_like(one), found.place), found.example)
 
