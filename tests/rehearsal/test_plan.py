@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from rebinding.evidence import Request
+from rebinding.experiments.binding.conditions import Shift
 from rebinding.experiments.circuit.request import Means
 from rebinding.paper.circuit import Circuit, CircuitHead
 from rebinding.paper.procedure import given
@@ -197,6 +198,26 @@ def test_one_batch_of_directions_stands_for_all(there: tuple[Bench, Pretence]) -
         assert way.batches * one == flop(there, whole)
     finally:
         bench.surgeon.recordings.limit = limit  # type: ignore[attr-defined]
+
+
+def test_how_far_shifts_go_is_worked_out_once_a_condition(
+    there: tuple[Bench, Pretence], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With 200 random directions, once a draw would be 40,000 sizes of vectors."""
+    bench, _ = there
+    calls: list[Shift] = []
+    moved = Shift.moved
+
+    def counted(self: Shift, directions: Any) -> Any:
+        calls.append(self)
+        return moved(self, directions)
+
+    monkeypatch.setattr(Shift, "moved", counted)
+    with there[1]:
+        way = given("published").binding
+        asked = binding.shifted(bench, HEADS, "published", "random directions", way, n=2, directions=2, draws=3)
+    flop(there, asked)
+    assert len(calls) == len(asked.conditions)
 
 
 def _measured(bench: Bench, vectors: Any) -> Any:
