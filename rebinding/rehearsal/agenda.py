@@ -6,7 +6,7 @@ The receivers of path patching are the published groups, those of discovery befo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import get_args
 
@@ -25,12 +25,13 @@ from rebinding.study.case import DIRECTIONS, DRAWS, PAPER
 from rebinding.world.designs import Design, DesignName, ModeName
 
 PAIRINGS: tuple[Counterfactual, ...] = get_args(Counterfactual)
-LABELS: tuple[tuple[ModeName, tuple[str, ...]], ...] = (
-    ("context_and_swap", ("context_asked",)),
-    ("context_target_box_and_swap_query_box", ("context_partner",)),
-    ("swap_only", ("swap_asked", "readout")),
-    ("swap_target_box_to_remaining_context_box", ("swap_partner", "readout")),
+LABELS: tuple[ModeName, ...] = ("swap_only", "swap_target_box_to_remaining_context_box")
+AFTER_LABELS = ("swap_first", "swap_second", "swap_period", "question_box", "readout")
+MENTIONS: tuple[tuple[ModeName, str], ...] = (
+    ("context_and_swap", "context_asked"),
+    ("context_target_box_and_swap_query_box", "context_partner"),
 )
+"""What section 3 asks of labels: maps from the swap on, and what a first mention adds."""
 EVERYWHERE = (
     *("context_box", "context_partner_object", "swap_first", "swap_second"),
     *("swap_period", "question_box", "readout"),
@@ -62,17 +63,17 @@ class Item:
 
 
 def agenda(bench: Bench, heads: Circuit) -> Iterator[Item]:
-    """In the order in which a run comes to them, under one procedure after the other."""
+    """Averages first, which others need; then in the order of the paper."""
     for boxes in (3, tracing.WIDE):
         drawn = tracing.story(bench, "published", boxes)
         yield Item(f"ability, {boxes} boxes", PAPER["able"], BLOCK, partial(circuit.ability, bench, drawn), times=2)
+        yield from _traced(bench, boxes)
+    yield from _averages(bench, heads)
     for procedure in map(given, GIVEN):
-        for boxes in (3, tracing.WIDE):
-            yield from _traced(bench, procedure, boxes)
         yield from _found(bench, heads, procedure)
         yield from _looked(bench, heads, procedure)
-        for pairing in PAIRINGS:
-            yield from _roles(bench, heads, procedure, pairing)
+        yield from _roles(bench, heads, procedure)
+    yield from _pruned(bench, heads)
     yield from _ablated(bench, heads)
     contributed = partial(contributions.contributed, bench, bench.design("published"), heads, means="published")
     yield Item("contributions", N, BLOCK, contributed)
@@ -81,13 +82,21 @@ def agenda(bench: Bench, heads: Circuit) -> Iterator[Item]:
     yield from _binding(bench, heads)
 
 
-def _traced(bench: Bench, procedure: Procedure, boxes: int) -> Iterator[Item]:
-    way = procedure.tracing
+def _traced(bench: Bench, boxes: int) -> Iterator[Item]:
+    """Of modes that edit as many labels, and of the procedures, whose stories are as long, one stands for all."""
+    way, ways = given("published").tracing, len(GIVEN)
     drawn = tracing.planned(bench, way, "published", boxes)
-    told = f", {boxes} boxes, {procedure.name}"
-    for mode, at in (*LABELS, ("target_box", EVERYWHERE)):
-        yield Item(f"map {mode}{told}", N, BLOCK, _mapped(bench, drawn, mode, at, way))
-    yield Item(f"diagnostic{told}", N, BLOCK, lambda n: tracing.diagnosed(bench, drawn, n, way))
+    (mode, context), (label, *_) = MENTIONS[0], LABELS
+    told = f", {boxes} boxes"
+
+    def mentioned(n: int) -> Request:
+        return tracing.mentioned(bench, drawn, mode, context, "swap_asked", n, way)
+
+    yield Item(f"first mention{told}", N, BLOCK, mentioned, times=ways * len(MENTIONS))
+    after = _mapped(bench, drawn, label, AFTER_LABELS, way)
+    yield Item(f"map, labels{told}", N, BLOCK, after, times=ways * len(LABELS))
+    yield Item(f"map, objects{told}", N, BLOCK, _mapped(bench, drawn, "target_box", EVERYWHERE, way), times=ways)
+    yield Item(f"diagnostic{told}", N, BLOCK, lambda n: tracing.diagnosed(bench, drawn, n, way), times=ways)
 
 
 def _mapped(
@@ -97,7 +106,7 @@ def _mapped(
 
 
 def _found(bench: Bench, heads: Circuit, procedure: Procedure) -> Iterator[Item]:
-    """Discovery and pruning, for every noise that it may have been; links, with the group's own heads as senders."""
+    """Discovery, for every noise that it may have been; links, with the group's own heads as senders."""
     way = procedure.circuit
     for name, stage in circuit.STAGES.items():
         receivers = heads.group(stage.receivers) if stage.receivers else ()
@@ -112,9 +121,6 @@ def _found(bench: Bench, heads: Circuit, procedure: Procedure) -> Iterator[Item]
         if senders and procedure.name == "controlled":
             make = _sent(bench, stage, receivers, way, senders)
             yield Item(f"link {name}", PAIRS, PathSettings().block, make)
-    few = PAPER["pruned"]
-    make = partial(_pruned, bench, heads, way)
-    yield Item(f"pruning, {procedure.name}", few, few, make, times=len(way.noise))
 
 
 def _looked(bench: Bench, heads: Circuit, procedure: Procedure) -> Iterator[Item]:
@@ -130,23 +136,34 @@ def _sent(
     return lambda n: circuit.link(circuit.noise_pairs(bench, way, way.noise[0], n), stage, receivers, way, senders)
 
 
-def _pruned(bench: Bench, heads: Circuit, way: CircuitWay, n: int) -> Request:
-    return circuit.pruned(bench, heads, way, n=n)
-
-
-def _roles(bench: Bench, heads: Circuit, procedure: Procedure, pairing: Counterfactual) -> Iterator[Item]:
+def _roles(bench: Bench, heads: Circuit, procedure: Procedure) -> Iterator[Item]:
+    """One kind of pair stands for all: they differ in words."""
     for way in roles.candidates(procedure.roles):
         drawn = roles.stories(bench, way, "published")
-        make = partial(roles.interchanged, bench, heads, drawn, pairing, way=way)
-        yield Item(f"roles {pairing}, {way.places}, {procedure.name}", N, BLOCK, make)
+        make = partial(roles.interchanged, bench, heads, drawn, PAIRINGS[0], way=way)
+        yield Item(f"roles, {way.places}, {procedure.name}", N, BLOCK, make, times=len(PAIRINGS))
 
 
-def _ablated(bench: Bench, heads: Circuit) -> Iterator[Item]:
+def _pruned(bench: Bench, heads: Circuit) -> Iterator[Item]:
+    """The walk of one procedure stands for all: they differ in words, and in what heads are held at."""
+    few, way = PAPER["pruned"], given("published").circuit
+    times = sum(len(given(name).circuit.noise) for name in GIVEN)
+    yield Item("pruning", few, few, lambda n: circuit.pruned(bench, heads, way, n=n), times=times)
+
+
+def _averages(bench: Bench, heads: Circuit) -> Iterator[Item]:
     drawn = bench.design("published")
     held: tuple[DesignName, ...] = ("published", "counterbalanced")
     for name in held:
         size = circuit.PROMPTS_OF_MEANS[name]
         yield Item(f"means, {name}", size, size, partial(_means, bench, drawn, name), averaged=True)
+        make = partial(_vectors, bench, name, heads.group("B"))
+        times = given("controlled").binding.batches if name == "counterbalanced" else 1
+        yield Item(f"directions, {name}", DIRECTIONS, BLOCK, make, times=times, averaged=True)
+
+
+def _ablated(bench: Bench, heads: Circuit) -> Iterator[Item]:
+    drawn = bench.design("published")
     kinds: tuple[tuple[Beside, int, int], ...] = (("groups", N, 2), ("heads", ONE_BY_ONE, 1), ("random", N, 4))
     for beside, size, times in kinds:
         yield Item(f"ablation, {beside}", size, BLOCK, partial(_held, bench, heads, drawn, beside), times=times)
@@ -171,11 +188,7 @@ def _static(bench: Bench, heads: Circuit) -> Iterator[Item]:
 
 
 def _binding(bench: Bench, heads: Circuit) -> Iterator[Item]:
-    sizes: tuple[tuple[DesignName, int, int], ...] = (("published", DIRECTIONS, BLOCK), ("counterbalanced", 108, 36))
-    for name, size, block in sizes:
-        make = partial(_vectors, bench, name, heads.group("B"))
-        times = given("controlled").binding.batches if name == "counterbalanced" else 1
-        yield Item(f"directions, {name}", size, block, make, times=times, averaged=True)
+    """Of several batches of directions one is rehearsed: every batch runs the same prompts."""
     way = given("controlled").binding
     exchanged = partial(binding.exchanged, bench, bench.design("published"), heads, way=way)
     yield Item("binding, real queries and keys", BALANCED, BLOCK, exchanged)
@@ -183,7 +196,8 @@ def _binding(bench: Bench, heads: Circuit) -> Iterator[Item]:
         balanced = variation == "controlled"
         way = given("controlled" if balanced else "published").binding
         make = partial(_shifted, bench, heads, variation, way)
-        yield Item(f"binding, {variation}", BALANCED if balanced else N, 36 if balanced else BLOCK, make)
+        size, block = (BALANCED, 36) if balanced else (N, BLOCK)
+        yield Item(f"binding, {variation}", size, block, make, times=way.batches)
 
 
 def _vectors(bench: Bench, name: DesignName, heads: Sequence[Head], n: int) -> Request:
@@ -191,4 +205,5 @@ def _vectors(bench: Bench, name: DesignName, heads: Sequence[Head], n: int) -> R
 
 
 def _shifted(bench: Bench, heads: Circuit, variation: str, way: BindingWay, n: int) -> Request:
-    return binding.shifted(bench, heads, "published", variation, way, n=n, directions=DIRECTIONS, draws=DRAWS)
+    asked = binding.shifted(bench, heads, "published", variation, way, n=n, directions=DIRECTIONS, draws=DRAWS)
+    return replace(asked, batches=asked.batches[:1])

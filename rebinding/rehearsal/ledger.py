@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rebinding.rehearsal.operations import known, leaves
+from rebinding.rehearsal.operations import Cost, known, leaves
 
 
 @dataclass(frozen=True)
@@ -52,15 +52,10 @@ class Ledger:
         if down or masks or what.waits:
             self.waits.append(Wait(str(operation), _callers()))
 
-    def worked(self, operation: Any, args: Sequence[Any], named: dict[str, Any], out: Any) -> None:
+    def worked(self, cost: Cost) -> None:
         """Enter what an operation computed and moved."""
-        what = known(operation)
-        if what.view:
-            return
-        flop = int(what.flop(*args, **named, out_val=out)) if what.flop else 0
-        moved = sum(one.nbytes for one in leaves((args, out)))
-        self.flop, self.moved = self.flop + flop, self.moved + moved
-        self.seconds += max(flop / self.rate, moved / self.bandwidth)
+        self.flop, self.moved = self.flop + cost.flop, self.moved + cost.moved
+        self.seconds += max(cost.flop / self.rate, cost.moved / self.bandwidth)
 
     def allocated(self, held: Tensor, device: torch.device) -> None:
         """Enter a tensor's storage, once, for as long as it lives."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -61,13 +61,35 @@ def known(operation: Any) -> Known:
     )
 
 
-def leaves(value: Any) -> Iterator[Tensor]:
+@dataclass(frozen=True)
+class Cost:
+    """FLOP by torch's own counter, and the bytes of operands and results; a view has neither."""
+
+    flop: int
+    moved: int
+
+
+NOTHING = Cost(0, 0)
+
+
+def cost_of(operation: Any, args: Any, named: dict[str, Any], out: Any) -> Cost:
+    """What an operation computed and moved."""
+    what = known(operation)
+    if what.view:
+        return NOTHING
+    flop = int(what.flop(*args, **named, out_val=out)) if what.flop else 0
+    return Cost(flop, sum(one.nbytes for one in leaves((args, out))))
+
+
+def leaves(value: Any) -> list[Tensor]:
     """The tensors among an operation's arguments or results."""
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, (list, tuple)):
-        for one in value:
-            yield from leaves(one)
+    found: list[Tensor] = []
+    for one in value if isinstance(value, (list, tuple)) else (value,):
+        if isinstance(one, Tensor):
+            found.append(one)
+        elif isinstance(one, (list, tuple)):
+            found += leaves(one)
+    return found
 
 
 def mapped(function: Callable[[Tensor], Any], value: Any) -> Any:

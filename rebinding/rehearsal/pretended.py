@@ -12,18 +12,19 @@ lets its operations be carried out by somebody else.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from rebinding.rehearsal.alike import SHAPES, Outcome, form_of, hollow_like, outcome, question
 from rebinding.rehearsal.hollow import made_up, without_masks
 from rebinding.rehearsal.ledger import Ledger
-from rebinding.rehearsal.operations import Known, known, leaves, mapped
+from rebinding.rehearsal.operations import Known, cost_of, known, leaves, mapped
 
-CPU, SHAPES = torch.device("cpu"), torch.device("meta")
+CPU = torch.device("cpu")
 UNWRITTEN = 101
 """What memory holds that nobody has written, if it is no NaN: far from any position, head or row of a test."""
 
@@ -42,13 +43,15 @@ class Pretended(torch.Tensor):
 
     held: Tensor
     pretence: Pretence
+    form: Hashable
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]  # by dispatch alone
 
     @staticmethod
     def __new__(cls, held: Tensor, device: torch.device, pretence: Pretence) -> Pretended:
         made = torch.Tensor._make_wrapper_subclass(
             cls, held.size(), strides=held.stride(), dtype=held.dtype, device=device
         )
-        made.held, made.pretence = held, pretence
+        made.held, made.pretence, made.form = held, pretence, form_of(held, device)
         return made
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]  # torch does not say
@@ -86,12 +89,18 @@ class Pretence(TorchDispatchMode):
     def __init__(self, *, hollow: bool = False) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # of torch
         self.hollow, self.ledger = hollow, Ledger()
+        self.alike: dict[Hashable, Outcome] = {}
 
     def __torch_dispatch__(self, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         named = dict(kwargs or {})
+        if not types and named.get("device") is None:  # the CPU's own
+            return operation(*args, **named)
+        asked = question(operation, args, named) if self.hollow else None
+        if asked in self.alike:
+            return self._again(self.alike[asked], operation, args, named)
         given = named.get("device")
         target = None if given is None else torch.device(given)
-        tensors = list(leaves((args, tuple(named.values()))))
+        tensors = leaves((args, tuple(named.values())))
         there = [one.device for one in tensors if isinstance(one, Pretended)]
         if not there and (target is None or target.type != "meta" or target.index is None):
             return operation(*args, **named)
@@ -103,7 +112,10 @@ class Pretence(TorchDispatchMode):
         place = target or args[0].device if what.copies else target or there[0]
         if place == CPU or not what.gives_tensors:
             return self._brought_back(operation, args, named)
-        return self._carried_out(operation, what, args, named, place)
+        out, found = self._carried_out(operation, what, args, named, place)
+        if self.hollow and found is not None and not what.waits and not (what.indexed and _has_masks(args[1])):
+            self.alike[asked] = found
+        return out
 
     def _brought_back(self, operation: Any, args: Any, named: dict[str, Any]) -> Any:
         """An operation whose result is on the CPU, or no tensor."""
@@ -111,7 +123,9 @@ class Pretence(TorchDispatchMode):
             return made_up(operation, args, named)
         return operation(*mapped(self._held, args), **mapped_values(self._held, named))
 
-    def _carried_out(self, operation: Any, what: Known, args: Any, named: dict[str, Any], place: torch.device) -> Any:
+    def _carried_out(
+        self, operation: Any, what: Known, args: Any, named: dict[str, Any], place: torch.device
+    ) -> tuple[Any, Outcome | None]:
         """An operation whose result is on a pretended device."""
         if what.indexed and self.hollow:
             args = (args[0], without_masks(args[1]), *args[2:])
@@ -121,13 +135,25 @@ class Pretence(TorchDispatchMode):
         out = operation(*args, **named)
         if what.empty and not self.hollow:
             out.fill_(float("nan") if out.is_floating_point() else UNWRITTEN)
-        self.ledger.worked(operation, args, named, out)
-        return given[0] if what.in_place else mapped(lambda one: self.put(one, place), out)
+        cost = cost_of(operation, args, named, out)
+        self.ledger.worked(cost)
+        found = outcome(operation, args, out, place, cost)
+        return (given[0] if what.in_place else mapped(lambda one: self.put(one, place), out)), found
+
+    def _again(self, found: Outcome, operation: Any, args: Any, named: dict[str, Any]) -> Any:
+        """An operation on hollow tensors that was carried out before on others like them."""
+        self.ledger.worked(found.cost)
+        if found.kind == "in_place":
+            return args[0]
+        if found.kind == "view":
+            out = operation(args[0].held, *args[1:], **named)
+            return mapped(lambda one: Pretended(one, found.place, self), out)
+        return mapped(lambda one: self.put(hollow_like(one), found.place), found.example)
 
     def _held(self, one: Tensor) -> Tensor:
         if isinstance(one, Pretended):
             return one.held
-        return one.to(SHAPES) if self.hollow and one.ndim else one
+        return hollow_like(one) if self.hollow and one.ndim else one
 
     def put(self, held: Tensor, device: torch.device) -> Pretended:
         """A held tensor on a pretended device."""
@@ -138,6 +164,10 @@ class Pretence(TorchDispatchMode):
 def mapped_values(function: Any, named: dict[str, Any]) -> dict[str, Any]:
     """The same keywords with every tensor exchanged."""
     return {name: mapped(function, value) for name, value in named.items()}
+
+
+def _has_masks(indices: Any) -> bool:
+    return any(one.dtype == torch.bool for one in leaves(indices))
 
 
 def _refuse_mixed(operation: Any, what: Known, args: Any, tensors: list[Tensor]) -> None:

@@ -109,9 +109,10 @@ def _run_block(setup: _Setup, cases: Cases, conditions: Sequence[Condition]) -> 
     before = by_head(setup.heads, clean)
     first = 0
     for condition, shift in zip(conditions, shifts, strict=True):
+        by_draw = shift.moved(setup.directions)
         for draw in range(shift.draws):
             rows = slice(first, first + len(cases))
-            moved = shift.moved(setup.directions)[draw].repeat_interleave(len(setup.heads))
+            moved = by_draw[draw].repeat_interleave(len(setup.heads))
             frame = table_of(setup.heads, cases, condition.name, draw, before, (masses[rows], logits[rows]))
             yield frame.assign(moved=moved.numpy())
             first += len(cases)

@@ -182,7 +182,7 @@ def correct_ones(surgeon: Surgeon, pool: Iterator[TracedPair], n: int) -> list[T
             break
         wanted = torch.tensor([pair.candidates for pair in part])  # (prompt, candidate)
         logits = candidate_logits(surgeon, [pair.original for pair in part], wanted)
-        right = logits.argmax(dim=1) == torch.tensor([pair.answer for pair in part])
+        right = logits.argmax(dim=1) == torch.tensor([pair.answer for pair in part]).to(logits.device)
         kept += [pair for pair, is_right in zip(part, right.tolist(), strict=True) if is_right]
     return kept[:n]
 
@@ -190,4 +190,4 @@ def correct_ones(surgeon: Surgeon, pool: Iterator[TracedPair], n: int) -> list[T
 def candidate_logits(surgeon: Surgeon, prompts: Sequence[Encoded], wanted: torch.Tensor) -> torch.Tensor:
     """Logits of candidates (prompt, candidate) at the readout of unedited prompts."""
     read = Read("logits", positions=len(prompts[0]) - 1, take=logits_of(wanted))
-    return surgeon.run(surgeon.record(token_batch(prompts)), [], [read])[0][:, 0].cpu()
+    return surgeon.run(surgeon.record(token_batch(prompts)), [], [read])[0][:, 0]
