@@ -92,11 +92,18 @@ def test_query_and_keys_together_cancel(claim: Claim, study: Study) -> Verdict:
 
 def cancelled(claim: Claim, study: Study, evidence: Evidence) -> dict[str, Part]:
     """Both together move attention less than each alone; and nothing by more than a random shift does, in one of the
-    senses that the published procedure leaves open."""
+    senses that the published procedure leaves open.
+
+    Controlled, each alone must move it in the first place. Directions are means over finitely many prompts, and chance
+    in the query's meets the same chance in the keys': in a model without slots both together turn attention by an
+    amount of order 1 / prompts, always the same way, and each alone by nothing.
+    """
     together, margin = shift(evidence, "qk", "dR"), claim.margin("dR")
     parts: dict[str, Part] = {
         f"less attention than {name}": over(shift(evidence, name, "dR"), together, margin) for name in ("q", "k_both")
     }
+    if claim.procedure == "controlled":
+        parts |= {f"attention by {name}": more(shift(evidence, name, "dR"), margin) for name in ("q", "k_both")}
     senses: dict[str, Part] = {}
     for control in controls(evidence):
         for turned in switches(study.procedure(claim)):
