@@ -18,7 +18,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         return
     terminalreporter.section("ratios: median time per unit of work against the group's baseline")
     for group, benches in groups.items():
-        baseline = next(bench for bench in benches if bench.extra_info.get("baseline"))
+        baseline = next((bench for bench in benches if bench.extra_info.get("baseline")), None)
+        if baseline is None:  # it failed, or was not asked for
+            terminalreporter.write_line(f"{group}: no baseline was run, so there are no ratios")
+            continue
         base = baseline.stats.median / baseline.extra_info["units"]
         terminalreporter.write_line(f"{group}: baseline {baseline.name}, {base * 1e3:.3f} ms a unit")
         for bench in benches:

@@ -41,7 +41,7 @@ def times() -> dict[str, float]:
 def test_five_stages(benchmark: Any, plant: Any, times: dict[str, float]) -> None:
     """The alternative: told where to look. Pairs are recorded within, in both."""
     encoder, surgeon = Encoder(plant.tokenizer), TorchSurgeon(plant.model, derive(plant.model))
-    drawn = draw(encoder, design("counterbalanced"), range(PROMPTS), ("noise", "independent"))
+    drawn = draw(encoder, design("partner_second"), range(PROMPTS), ("noise", "independent"))  # a partner in each
     benchmark.group = "search"
     benchmark.extra_info.update(units=1, baseline=True)
     benchmark.pedantic(lambda: discover(surgeon, with_labels(encoder, drawn)), rounds=2, warmup_rounds=1)
