@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from rebinding.experiments.anywhere.effects import direct, through
+from rebinding.experiments.anywhere.effects import FEW, SMALL, direct, through
 from rebinding.experiments.anywhere.pairs import Pairs
 from rebinding.experiments.anywhere.request import Settings
 from rebinding.experiments.anywhere.scene import scene
@@ -81,13 +81,21 @@ def test_what_is_not_run() -> None:
     assert set(zip(few["layer"], few["head"], few["token"], strict=True)) == {(1, 3, 4)}
 
 
-def test_the_bound_rules_out_small_moves_only() -> None:
-    """With a large floor few rows are run: those that move their receivers most, with the same effects."""
+def test_what_the_slope_leaves_out_is_small() -> None:
+    """Rows that are not run move their receivers little, and would have done less than is asked for; those that are run
+    have the same effects. With slopes of 0 the rows that move much are left."""
     model = tiny("llama")
     where = scene(TorchSurgeon(model, derive(model)), pairs_of("llama"))
     key = ["component", "prompt", "layer", "head", "token"]
     every = through(where, RECEIVERS, ALL).set_index(key)
-    some = through(where, RECEIVERS, Settings(share=0.99, listens=0.0)).set_index(key)
-    assert set(some.index) <= set(every.index)
+    few = Settings(share=0.99, listens=0.0)
+    some = through(where, RECEIVERS, few).set_index(key)
+    assert set(some.index) < set(every.index)
     same = every.loc[some.index]
     assert same["after"].to_numpy() == pytest.approx(some["after"].to_numpy(), abs=allowance(every["after"], least=1.0))
+    left = every.loc[every.index.difference(some.index)]
+    assert left["moved"].max() < SMALL
+    assert (left["after"] - left["before"]).abs().max() < FEW * few.share * abs(where.total)
+    where.__dict__["slopes"] = [torch.zeros_like(one) for one in where.slopes]
+    blind = through(where, RECEIVERS, few).set_index(key)
+    assert set(blind.index) == set(every.index[every["moved"] >= SMALL])
