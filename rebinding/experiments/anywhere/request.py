@@ -12,7 +12,7 @@ class Settings:
     A sender is kept if its effect surely (at error rate `alpha` over all senders of a step) differs from 0 and is at
     least `share` of the whole: the score that is lost if everything is as in the noise prompt. `listens` leaves out
     places to which no receiver gives that much attention in any prompt of a block; 0 leaves out none. `exhaustive` runs
-    rows that a bound rules out. `block` prompts run at once.
+    rows that a guess rules out. `block` prompts run at once.
     """
 
     share: float = 0.02
