@@ -77,7 +77,7 @@ MUTANTS = (
     ),
     Mutant(
         "read the wrong position",
-        f"{EXPERIMENTS}/binding/shifts.py",
+        f"{EXPERIMENTS}/binding/looked.py",
         'readout = positions(cases.prompts, "readout")[cases.source].repeat(copies)[:, None]',
         'readout = positions(cases.prompts, "readout")[cases.source].repeat(copies)[:, None] - 1',
         on(POINTER, "binding.q_redirects", "binding.table.k_both.dR"),
