@@ -41,6 +41,11 @@ class Pair:
         return set(self.before.evidence) == set(self.after.evidence)
 
     @property
+    def judged_alike(self) -> bool:
+        """Whether the verdict is the same, and the reason where there is none."""
+        return _verdict(self.before) == _verdict(self.after)
+
+    @property
     def parts(self) -> tuple[str, str]:
         """Which part decided each, of a sentence that has several."""
         return _part(self.before), _part(self.after)
@@ -75,12 +80,12 @@ class Comparison:
     @cached_property
     def verdicts(self) -> list[Pair]:
         """Rows with another verdict, or another reason for having none."""
-        return [one for one in self.pairs if _verdict(one.before) != _verdict(one.after)]
+        return [one for one in self.pairs if not one.judged_alike]
 
     @cached_property
     def estimates(self) -> list[Pair]:
         """Rows with the same verdict whose estimate moved, farthest first."""
-        moved = [one for one in self.pairs if one not in self.verdicts and one.moved > SAME]
+        moved = [one for one in self.pairs if one.judged_alike and one.moved > SAME]
         return sorted(moved, key=lambda one: -one.moved)
 
     def lines(self) -> Iterator[str]:

@@ -18,10 +18,11 @@ from rebinding.rehearsal import agenda
 from rebinding.rehearsal.agenda import Item
 from rebinding.rehearsal.plan import rehearsed
 from rebinding.rehearsal.pretended import Pretence, pretended
-from rebinding.rehearsal.subject import hollow_bench
+from rebinding.rehearsal.subject import Rehearsing, hollow_bench
 from rebinding.study import binding, circuit, replays, roles, tracing
 from rebinding.study.bench import MEASURES, TENSORS, Bench
 from rebinding.surgery.memory import CPU_BUDGET
+from rebinding.surgery.remembered import Recordings
 from tests.rehearsal.test_against_runs import SIZES, TOKENS, overrides
 
 HEADS = Circuit(tuple(CircuitHead(group, layer, 1, role) for group, layer, role in (
@@ -57,11 +58,17 @@ def there() -> tuple[Bench, Pretence]:
     return made()
 
 
+def remembered(bench: Bench) -> Recordings:
+    """The recordings that the surgeon of a hollow bench keeps."""
+    assert isinstance(bench.surgeon, Rehearsing)
+    return bench.surgeon.recordings
+
+
 def flop(there: tuple[Bench, Pretence], request: Request) -> int:
     """What a request takes if nothing is remembered from before."""
     bench, pretence = there
     with pretence:
-        bench.surgeon.recordings.kept.clear()  # type: ignore[attr-defined]  # of one that rehearses
+        remembered(bench).kept.clear()
         pretence.ledger.reset()
         bench.measured(request)
     return pretence.ledger.flop
@@ -192,12 +199,13 @@ def test_one_batch_of_directions_stands_for_all(there: tuple[Bench, Pretence]) -
         whole = binding.shifted(bench, HEADS, "published", "controlled", way, n=4, directions=4, draws=1)
         for vectors in whole.batches:
             bench.tensors[vectors] = bench.tensors.get(vectors) or _measured(bench, whole.batches[0])
-    limit, bench.surgeon.recordings.limit = bench.surgeon.recordings.limit, 0  # type: ignore[attr-defined]
+    recordings = remembered(bench)
+    limit, recordings.limit = recordings.limit, 0
     try:
         one = flop(there, replace(whole, batches=whole.batches[:1]))
         assert way.batches * one == flop(there, whole)
     finally:
-        bench.surgeon.recordings.limit = limit  # type: ignore[attr-defined]
+        recordings.limit = limit
 
 
 def test_how_far_shifts_go_is_worked_out_once_a_condition(

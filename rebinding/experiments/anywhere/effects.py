@@ -34,7 +34,12 @@ from rebinding.surgery.heard import Component
 
 LEAST = 0.1
 """Of what is kept: less is nothing, in an edge and in what a first block of prompts says of a sender."""
-FEW, SLACK, SMALL = 0.25, 2.0, 0.02
+FEW = 0.25
+"""Of what is kept: a row that does less, in its one prompt, is not missed."""
+SLACK = 2.0
+"""By how much the guess of a small change may be wrong."""
+SMALL = 0.02
+"""Of the residual: a change of so much is not guessed at."""
 AT_ONCE = 512
 """Rows of receiver runs that are put together."""
 Allowed: TypeAlias = Sequence[Node] | None

@@ -42,12 +42,22 @@ class Means(OnPrompts):
 
 
 @dataclass(frozen=True)
-class Ablation(OnPrompts):
+class OfCircuit(OnPrompts):
+    """Whatever holds heads at their means to see what a circuit is worth."""
+
+    means: Means
+    circuit: tuple[CircuitHead, ...]
+
+    @property
+    def facets(self) -> Mapping[str, Facet]:
+        return {**self.prompts.facets, "means": self.means.prompts.design, "heads": len(self.circuit)}
+
+
+@dataclass(frozen=True)
+class Ablation(OfCircuit):
     """The full model and a circuit with all other heads held at their means, and beside it others."""
 
     KIND: ClassVar[Kind] = ABLATION
-    means: Means
-    circuit: tuple[CircuitHead, ...]
     beside: Beside
     draws: int
     match: Match = "role"
@@ -66,26 +76,18 @@ class Elsewhere(Ablation):
 
 
 @dataclass(frozen=True)
-class Knockout(OnPrompts):
+class Knockout(OfCircuit):
     """The full model, and the same with a circuit's heads held at their means; beside it random sets of other heads."""
 
     KIND: ClassVar[Kind] = KNOCKOUT
-    means: Means
-    circuit: tuple[CircuitHead, ...]
     draws: int
-
-    @property
-    def facets(self) -> Mapping[str, Facet]:
-        return {**self.prompts.facets, "means": self.means.prompts.design, "heads": len(self.circuit)}
 
 
 @dataclass(frozen=True)
-class Pruning(OnPrompts):
+class Pruning(OfCircuit):
     """The published walk over a circuit, in its own order and in shuffled ones."""
 
     KIND: ClassVar[Kind] = PRUNING
-    means: Means
-    circuit: tuple[CircuitHead, ...]
     orders: int
     by: PruneBy = "label_logit"
     step: float = 0.01
@@ -96,22 +98,15 @@ class Pruning(OnPrompts):
 
     @property
     def facets(self) -> Mapping[str, Facet]:
-        told: dict[str, Facet] = {"means": self.means.prompts.design, "heads": len(self.circuit), "by": self.by}
-        return {**self.prompts.facets, **told}
+        return {**super().facets, "by": self.by}
 
 
 @dataclass(frozen=True)
-class Contributions(OnPrompts):
+class Contributions(OfCircuit):
     """A circuit with and without each of its heads, beside sets of others that are gone; `random_sets` are drawn."""
 
     KIND: ClassVar[Kind] = CONTRIBUTIONS
-    means: Means
-    circuit: tuple[CircuitHead, ...]
     random_sets: int
-
-    @property
-    def facets(self) -> Mapping[str, Facet]:
-        return {**self.prompts.facets, "means": self.means.prompts.design, "heads": len(self.circuit)}
 
 
 @dataclass(frozen=True)

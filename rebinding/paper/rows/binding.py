@@ -96,7 +96,8 @@ CANCELS = Claim(
     " heads and answer no more than a random shift.",
     kind="ordering",
     metrics=("dR", "dlogit", "switch"),
-    statistic="paired differences of dR to the query's and the keys', and of all sizes to the random control's",
+    statistic="paired differences of dR to the query's and the keys', and of all sizes to the random control's;"
+    " controlled, dR of the query's and the keys' themselves, too",
     asserted=("gemma2-9b", "gemma3-12b"),
     **ROW,
 )
