@@ -32,7 +32,7 @@ class Card:
         content = {
             "base": self.base,
             "recipe": asdict(self.recipe),
-            "boxes": BOXES,
+            "boxes": [BOXES, self.recipe.boxes],
             "swaps": list(SWAPS),
             "held_out": HELD_OUT,
             "curve": [[round(step.loss, 5), round(step.right, 5)] for step in self.curve],
@@ -58,8 +58,8 @@ class Card:
             "The base cannot answer which box contains what after a swap; with this adapter it can. It is licensed"
             " under the Apache License 2.0, as the base is.",
             "",
-            f"* Data: stories of {BOXES} boxes with {_counted(SWAPS)} swaps, asked about {asked}. A third of the labels"
-            f" and objects (the split `{HELD_OUT}`) was never shown.",
+            f"* Data: stories of {_span(made.boxes)} boxes with {_counted(SWAPS)} swaps, asked about {asked}. A third"
+            f" of the labels and objects (the split `{HELD_OUT}`) was never shown.",
             f"* Training: {made.steps} steps of {made.stories} stories, seed {made.seed}, AdamW at {made.rate:g},"
             f" rank {made.rank}, alpha {made.alpha}; cross-entropy of the answer's token.",
             "",
@@ -98,6 +98,10 @@ def read(folder: Path) -> Card:
         {name: Mark(*pair) for name, pair in content["before"].items()},
         {name: Mark(*pair) for name, pair in content["marks"].items()},
     )
+
+
+def _span(most: int) -> str:
+    return f"{BOXES}" if most == BOXES else f"{BOXES} to {most}"
 
 
 def _counted(swaps: Sequence[int]) -> str:

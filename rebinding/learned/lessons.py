@@ -25,6 +25,7 @@ HELD_OUT: Literal["evaluation"] = "evaluation"
 """The part of the words that training never shows."""
 
 BOXES = 3
+"""The fewest boxes that a story has."""
 SWAPS: tuple[int, ...] = (0, 1, 1, 2)
 """How many swaps a story has; each entry is equally likely."""
 
@@ -38,14 +39,18 @@ def words(known: Vocabulary) -> Vocabulary:
     )
 
 
-def lessons(known: Vocabulary, order: Order, seed: int, step: int, stories: int) -> list[Prompt]:
-    """The prompts of one step: a function of its arguments alone, so that a resumed run sees what it would have."""
+def lessons(known: Vocabulary, order: Order, seed: int, step: int, stories: int, most: int = BOXES) -> list[Prompt]:
+    """The prompts of one step: a function of its arguments alone, so that a resumed run sees what it would have.
+
+    Stories have `BOXES` to `most` boxes.
+    """
     generator = random.Random(f"lessons {order} {seed} {step}")
-    return [prompt for _ in range(stories) for prompt in _lesson(generator, words(known), order)]
+    return [prompt for _ in range(stories) for prompt in _lesson(generator, words(known), order, most)]
 
 
-def _lesson(generator: random.Random, known: Vocabulary, order: Order) -> list[Prompt]:
-    labels, objects = generator.sample(known.labels, BOXES), generator.sample(known.objects, BOXES)
+def _lesson(generator: random.Random, known: Vocabulary, order: Order, most: int) -> list[Prompt]:
+    boxes = generator.randint(BOXES, most) if most > BOXES else BOXES
+    labels, objects = generator.sample(known.labels, boxes), generator.sample(known.objects, boxes)
     swaps = tuple(Swap(*generator.sample(labels, 2)) for _ in range(generator.choice(SWAPS)))
     story = Story(tuple(map(Contains, labels, objects)), swaps)
     asked = [label for label in labels if order == "all" or not swaps or label != swaps[-1].first]

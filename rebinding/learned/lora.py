@@ -47,12 +47,13 @@ class Adapter:
 
 def new(model: nn.Module, *, rank: int, alpha: int, base: str, seed: int) -> Adapter:
     """An adapter that adds nothing yet: `down` is random, `up` is zero."""
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(seed)  # on the CPU: a seed means the same numbers on every device
     pairs = {}
     for name, module in targets(model).items():
-        bound = module.in_features**-0.5
-        down = (torch.rand(rank, module.in_features, generator=generator) * 2 - 1) * bound
-        pairs[name] = Pair(down.requires_grad_(), torch.zeros(module.out_features, rank).requires_grad_())
+        bound, place = module.in_features**-0.5, module.weight.device
+        down = ((torch.rand(rank, module.in_features, generator=generator) * 2 - 1) * bound).to(place)
+        up = torch.zeros(module.out_features, rank, device=place)
+        pairs[name] = Pair(down.requires_grad_(), up.requires_grad_())
     return Adapter(pairs, rank, alpha, base)
 
 
@@ -96,8 +97,12 @@ def _adding(pair: Pair, scale: float) -> Any:
 
 @torch.no_grad()
 def merge(model: nn.Module, adapter: Adapter) -> None:
-    """Add the adapter into the model's weights; the sum is made in float32."""
+    """Add the adapter into the model's weights.
+
+    The sum is made in float64 on the CPU and rounded once, so the weights, and with them the fingerprint, do not hang
+    on which device or processor they were made.
+    """
     for name, pair in adapter.pairs.items():
         weight = model.get_submodule(name).get_parameter("weight")
-        added = adapter.scale * (pair.up.float() @ pair.down.float())  # (out, in)
-        weight.copy_((weight.float() + added.to(weight.device)).to(weight.dtype))
+        added = adapter.scale * (pair.up.cpu().double() @ pair.down.cpu().double())  # (out, in)
+        weight.copy_((weight.cpu().double() + added).to(weight.dtype))

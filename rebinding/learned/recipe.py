@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rebinding.learned.lessons import ORDERS, Order
+from rebinding.learned.lessons import BOXES, ORDERS, Order
 
 WARM = 10
 """Steps over which the learning rate rises to its full value."""
@@ -23,6 +23,8 @@ class Recipe:
     alpha: int = 32
     rate: float = 1e-3
     clip: float = 1.0
+    boxes: int = BOXES
+    """The most boxes that a story has."""
 
     def __post_init__(self) -> None:
         if self.order not in ORDERS:
@@ -30,6 +32,9 @@ class Recipe:
         for name in ("steps", "stories", "rank", "alpha"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; give 1 or more")
+
+        if self.boxes < BOXES:
+            raise ValueError(f"boxes is {self.boxes}; a story has at least {BOXES}")
 
     def rate_at(self, step: int) -> float:
         """The learning rate: up over the first steps, level, and down to nothing over the second half."""

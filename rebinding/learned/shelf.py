@@ -13,12 +13,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
+from itertools import product
 from pathlib import Path
 from types import MappingProxyType
 
 from rebinding.learned.files import AdapterError
-from rebinding.learned.lessons import ORDERS, Order
+from rebinding.learned.lessons import BOXES, ORDERS, Order
 
+MOST = 9
+"""Boxes that an adapter may have seen at most."""
 ADAPTERS = Path(__file__).parent / "adapters"
 
 
@@ -74,45 +77,53 @@ BASES: Mapping[str, Base] = MappingProxyType(
 
 @dataclass(frozen=True)
 class Learned:
-    """A base and one of its adapters: in which order of naming, and from which seed, it learned."""
+    """A base and one of its adapters: from which order of naming, seed and most boxes it learned."""
 
     base: Base
     order: Order = "all"
     seed: int = 0
+    boxes: int = BOXES
 
     @property
     def name(self) -> str:
-        return f"learned:{self.base.name}?seed={self.seed}&order={self.order}"
+        more = f"&boxes={self.boxes}" if self.boxes != BOXES else ""
+        return f"learned:{self.base.name}?seed={self.seed}&order={self.order}{more}"
 
     @property
     def folder(self) -> Path:
         """Where the adapter lies, with its card."""
-        return ADAPTERS / f"{self.base.name}-{self.order}-{self.seed}"
+        more = f"-{self.boxes}boxes" if self.boxes != BOXES else ""
+        return ADAPTERS / f"{self.base.name}-{self.order}-{self.seed}{more}"
 
 
 def shipped() -> list[Learned]:
     """Every adapter that comes with the project."""
-    every = [Learned(base, order, seed) for base in BASES.values() for order in ORDERS for seed in range(10)]
+    made = product(BASES.values(), ORDERS, range(10), range(BOXES, MOST + 1))
+    every = [Learned(base, order, seed, boxes) for base, order, seed, boxes in made]
     return [one for one in every if one.folder.is_dir()]
 
 
 def parse(text: str) -> Learned:
-    """Read `[learned:]BASE[?seed=0&order=all]`."""
+    """Read `[learned:]BASE[?seed=0&order=all&boxes=3]`."""
     found = re.fullmatch(r"(?:learned:)?([a-z0-9]+)(?:\?(.*))?", text.strip())
     base = BASES.get(found[1]) if found else None
     if found is None or base is None:
-        raise AdapterError(f"{text!r} is not of the form BASE[?seed=0&order=all]; bases are {', '.join(BASES)}")
+        raise AdapterError(f"{text!r} is not of the form BASE[?seed=0&order=all&boxes=3]; bases are {', '.join(BASES)}")
     order: Order = "all"
-    seed = 0
+    seed, boxes = 0, BOXES
     for option in (found[2] or "").split("&") if found[2] else ():
         name, _, value = option.partition("=")
         if name == "seed" and value.isdigit():
             seed = int(value)
+        elif name == "boxes" and value.isdigit():
+            boxes = int(value)
         elif name == "order" and value in ORDERS:
             order = next(one for one in ORDERS if one == value)
         else:
-            raise AdapterError(f"{option!r} in {text!r} is no option; write seed=NUMBER or order={'|'.join(ORDERS)}")
-    learned = Learned(base, order, seed)
+            raise AdapterError(
+                f"{option!r} in {text!r} is no option; write seed=NUMBER, boxes=NUMBER or order={'|'.join(ORDERS)}"
+            )
+    learned = Learned(base, order, seed, boxes)
     if not learned.folder.is_dir():
         known = ", ".join(one.name for one in shipped())
         raise AdapterError(f"{learned.name} does not come with the project ({known} do); `train` makes others")

@@ -64,7 +64,8 @@ class Training:
 
     def step(self, number: int) -> Step:
         """One step, on the lessons of its number; the adapter has to be attached."""
-        prompts = lessons(self.known, self.recipe.order, self.recipe.seed, number, self.recipe.stories)
+        made = self.recipe
+        prompts = lessons(self.known, made.order, made.seed, number, made.stories, made.boxes)
         for group in self.optimizer.param_groups:
             group["lr"] = self.recipe.rate_at(number)
         logits = answers(self.model, self.encoder.encode(prompts))  # (prompt, vocabulary)

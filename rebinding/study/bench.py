@@ -74,6 +74,8 @@ class Bench:
 
     subject: Subject
     shelf: Shelf | None = None
+    first: int = 0
+    """How much later than usual the prompts begin on which claims are judged: a run is repeated on others."""
     tensors: dict[Request, Activations] = field(default_factory=dict)
     """Tensors that were needed so far."""
     sets: dict[PromptSet, Drawn] = field(default_factory=dict)
@@ -85,6 +87,15 @@ class Bench:
     """The part of the shelf that belongs to the code of a module."""
     noise_pairs: dict[PromptSet, NoisePairs] = field(default_factory=dict)
     """Prompts of path patching with their recordings."""
+
+    @property
+    def evaluation(self) -> int:
+        """The id of the first prompt on which claims are judged."""
+        return EVALUATION + self.first
+
+    def range_of(self, n: int) -> range:
+        """The ids of `n` prompts on which claims are judged."""
+        return range(self.evaluation, self.evaluation + n)
 
     @cached_property
     def surgeon(self) -> Surgeon:

@@ -20,7 +20,7 @@ from rebinding.experiments.binding.shifts import run_binding
 from rebinding.experiments.seeds import MATCHED
 from rebinding.paper.circuit import Circuit, Head
 from rebinding.paper.procedure import BindingWay
-from rebinding.study.bench import DIRECTIONS, DISCOVERY, EVALUATION, Bench, averages, measures
+from rebinding.study.bench import DIRECTIONS, DISCOVERY, Bench, averages, measures
 from rebinding.surgery.sites import Scope
 from rebinding.world.designs import Design, DesignName
 
@@ -88,7 +88,7 @@ def shifted(
 
 def looked_at(bench: Bench, name: DesignName, way: BindingWay, n: int) -> tuple[Design, range]:
     """The stories on which queries and keys are edited."""
-    first = EVALUATION if way.ids == "held_out" else DISCOVERY
+    first = bench.evaluation if way.ids == "held_out" else DISCOVERY + bench.first
     every = way.pairs == "every" or name == "counterbalanced"
     eyes = bench.design("counterbalanced", split="evaluation") if every else bench.design(name)
     return eyes, range(first, first + n)

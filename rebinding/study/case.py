@@ -77,7 +77,8 @@ class Case:
     def _bench(self, name: str) -> Bench:
         subject = self._subject(name)
         store = self.settings.store
-        return Bench(subject, store.shelf(subject=subject.fingerprint, dtype=subject.dtype) if store else None)
+        shelf = store.shelf(subject=subject.fingerprint, dtype=subject.dtype) if store else None
+        return Bench(subject, shelf, self.settings.first)
 
     def _subject(self, name: str) -> Subject:
         """Load a model once; what failed is not tried again. A circuit file is held against it before anything runs."""

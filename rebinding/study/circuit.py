@@ -28,7 +28,7 @@ from rebinding.experiments.circuit.request import (
 )
 from rebinding.paper.circuit import Circuit, Head, Owner
 from rebinding.paper.procedure import CircuitWay, ProcedureName
-from rebinding.study.bench import BALANCED, DISCOVERY, EVALUATION, MEANS, PRUNING, Bench, averages, measures
+from rebinding.study.bench import BALANCED, DISCOVERY, MEANS, PRUNING, Bench, averages, measures
 from rebinding.study.drawing import Drawn
 from rebinding.subjects import Subject
 from rebinding.world.designs import Design, DesignName, NoiseKind
@@ -60,7 +60,7 @@ def owner_of(subject: Subject) -> Owner:
 
 def ability(bench: Bench, drawn: Design, n: int) -> Ability:
     """The unedited model on evaluation prompts."""
-    return Ability(bench.draw(drawn, range(EVALUATION, EVALUATION + n)))
+    return Ability(bench.draw(drawn, bench.range_of(n)))
 
 
 @measures(Ability)
@@ -168,7 +168,7 @@ def ablated(
 ) -> Ablation:
     """The full model and the circuit; beside them random circuits, with the circuit less one group each or without, or
     the circuit less one head each."""
-    prompts = bench.draw_with(drawn, EVALUATION, n, roles_of(circuit))
+    prompts = bench.draw_with(drawn, bench.evaluation, n, roles_of(circuit))
     return Ablation(prompts, means_of(bench, drawn, mean_set), circuit.heads, beside, DRAWS, match)
 
 

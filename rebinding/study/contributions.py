@@ -14,7 +14,7 @@ from rebinding.experiments.circuit.kinds import MEASURES
 from rebinding.experiments.circuit.request import Contributions
 from rebinding.experiments.readout import BLOCK, blocks
 from rebinding.paper.circuit import Circuit
-from rebinding.study.bench import EVALUATION, Bench, measures
+from rebinding.study.bench import Bench, measures
 from rebinding.study.circuit import listed, means_of, roles_of
 from rebinding.world.designs import Design, DesignName
 
@@ -24,7 +24,7 @@ HIT = MEASURES.index("hit")
 
 def contributed(bench: Bench, drawn: Design, circuit: Circuit, n: int, *, means: DesignName) -> Contributions:
     """Every head of a circuit, on prompts that it was not found on."""
-    prompts = bench.draw_with(drawn, EVALUATION, n, roles_of(circuit))
+    prompts = bench.draw_with(drawn, bench.evaluation, n, roles_of(circuit))
     return Contributions(prompts, means_of(bench, drawn, means), circuit.heads, RANDOM_SETS)
 
 

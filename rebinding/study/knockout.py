@@ -10,7 +10,7 @@ from rebinding.experiments.circuit.knockout import knock_out
 from rebinding.experiments.circuit.random_circuits import draw_circuits, heads_to_spare
 from rebinding.experiments.circuit.request import Knockout
 from rebinding.paper.circuit import Circuit
-from rebinding.study.bench import EVALUATION, Bench, measures
+from rebinding.study.bench import Bench, measures
 from rebinding.study.circuit import DRAWS, Ablated, by_variant, listed, means_of, roles_of
 from rebinding.verdicts import Gate, requirement
 from rebinding.world.designs import Design
@@ -21,7 +21,7 @@ def knocked_out(bench: Bench, drawn: Design, circuit: Circuit, n: int) -> Knocko
     which no slot and no order of names is more frequent than another (as many boxes and swaps as in those of the run).
     """
     even = bench.design("counterbalanced", boxes=drawn.boxes, operations=drawn.operations, verb=drawn.verb)
-    prompts = bench.draw_with(even, EVALUATION, n, roles_of(circuit))
+    prompts = bench.draw_with(even, bench.evaluation, n, roles_of(circuit))
     return Knockout(prompts, means_of(bench, even, "counterbalanced"), circuit.heads, DRAWS)
 
 

@@ -10,7 +10,7 @@ from rebinding.experiments.roles.interchange import MODES, RolePair, run_roles
 from rebinding.experiments.roles.request import Counterfactual, Interchange
 from rebinding.paper.circuit import Circuit
 from rebinding.paper.procedure import RolesWay
-from rebinding.study.bench import EVALUATION, Bench, measures
+from rebinding.study.bench import Bench, measures
 from rebinding.world.designs import Design, DesignName
 
 
@@ -32,7 +32,7 @@ def interchanged(
 ) -> Interchange:
     """Every group of a circuit gets the attention of a counterfactual."""
     groups = tuple((group, circuit.group(group)) for group in MODES[way.places] if circuit.group(group))
-    first = EVALUATION if way.ids == "held_out" else 0
+    first = bench.evaluation if way.ids == "held_out" else bench.first
     alone = counterfactual == "pointer" and way.pointer == "structure"
     pairing = ("structure_only_pointer" if alone else counterfactual, way.direction)
     pairs = bench.draw(drawn, range(first, first + n), pairing)

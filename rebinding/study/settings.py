@@ -17,10 +17,12 @@ STAGES, ANYWHERE = "discovered", "discovered-anywhere"
 @dataclass(frozen=True)
 class Settings:
     """The run as a whole. `samples`, `circuit` and `dtype` None stand for what each claim, or model, has by itself;
-    `remote`: models run on NDIF, and none of their weights are needed here."""
+    `first` prompts are passed over before the first on which anything is judged; `remote`: models run on NDIF, and
+    none of their weights are needed here."""
 
     models: tuple[Asked, ...]
     samples: int | None = None
+    first: int = 0
     design: DesignName = "published"
     circuit: str | None = None
     dtype: str | None = None

@@ -12,7 +12,7 @@ from rebinding.experiments.circuit.paths import PRAKASH, Stage
 from rebinding.experiments.circuit.request import Elsewhere, Paths
 from rebinding.paper.circuit import Circuit, Head
 from rebinding.paper.procedure import CircuitWay
-from rebinding.study.bench import BALANCED, EVALUATION, Bench, measures
+from rebinding.study.bench import BALANCED, Bench, measures
 from rebinding.study.circuit import DRAWS, link, means_of, measure_ablation
 from rebinding.world.designs import Design
 from rebinding.world.places import token_at
@@ -25,13 +25,13 @@ Make: TypeAlias = Callable[[Bench, Design, Circuit, int], Paths]
 def without_swap(bench: Bench, drawn: Design, circuit: Circuit, n: int) -> Elsewhere:
     """Stories that end with the context; every slot is asked about equally often."""
     still = bench.design("counterbalanced", boxes=drawn.boxes, operations=0)
-    return _ablated(bench, still, circuit, bench.draw(still, range(EVALUATION, EVALUATION + n)))
+    return _ablated(bench, still, circuit, bench.draw(still, bench.range_of(n)))
 
 
 def about_bystander(bench: Bench, drawn: Design, circuit: Circuit, n: int) -> Elsewhere:
     """Stories with a swap, and a question about a box that it does not name: a third of the counterbalanced ids."""
     even = bench.design("counterbalanced", boxes=drawn.boxes)
-    ids = [number for number in range(EVALUATION, EVALUATION + 4 * n) if even.prompt(number).partner is None]
+    ids = [number for number in bench.range_of(4 * n) if even.prompt(number).partner is None]
     return _ablated(bench, even, circuit, bench.draw(even, ids[:n]))
 
 

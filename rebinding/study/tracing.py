@@ -11,7 +11,7 @@ from rebinding.experiments.tracing.mention import mention
 from rebinding.experiments.tracing.modes import OVERSAMPLING, Pool, trace_design
 from rebinding.experiments.tracing.request import FirstMention, OfMode, ReadoutDiagnostic, TracingMap
 from rebinding.paper.procedure import TracingWay
-from rebinding.study.bench import EVALUATION, Bench, measures
+from rebinding.study.bench import Bench, measures
 from rebinding.world.boxes import labels_of
 from rebinding.world.designs import Design, DesignName, ModeName, Split
 
@@ -35,7 +35,7 @@ def planned(bench: Bench, way: TracingWay, design: DesignName, boxes: int) -> De
 
 def traced(bench: Bench, drawn: Design, mode: ModeName, roles: Sequence[str], n: int, way: TracingWay) -> TracingMap:
     """The map of one mode, at the tokens that have one of these roles; `context_box` is the label of every slot."""
-    prompts = bench.draw(drawn, pool_of(n, way), ("tracing", mode), n)
+    prompts = bench.draw(drawn, pool_of(bench, n, way), ("tracing", mode), n)
     return TracingMap(prompts, mode, way.rule, n, tuple(roles))
 
 
@@ -43,7 +43,7 @@ def mentioned(
     bench: Bench, drawn: Design, mode: ModeName, context: str, swap: str, n: int, way: TracingWay
 ) -> FirstMention:
     """What a label adds in the context to one in the swap."""
-    prompts = bench.draw(drawn, pool_of(n, way), ("tracing", mode), n)
+    prompts = bench.draw(drawn, pool_of(bench, n, way), ("tracing", mode), n)
     return FirstMention(prompts, mode, way.rule, n, context, swap)
 
 
@@ -54,18 +54,18 @@ def diagnosed(bench: Bench, drawn: Design, n: int, way: TracingWay) -> ReadoutDi
     told by its place in the swap; so where the naming is crossed, the ids are those in which the asked box stands last,
     as it does in every published prompt.
     """
-    ids = islice((number for number in count(start(way)) if _asked_last(drawn, number)), n)
+    ids = islice((number for number in count(start(bench, way)) if _asked_last(drawn, number)), n)
     return ReadoutDiagnostic(bench.draw(drawn, tuple(ids), ("questions", MODE)), way.rule)
 
 
-def pool_of(n: int, way: TracingWay) -> range:
+def pool_of(bench: Bench, n: int, way: TracingWay) -> range:
     """The ids of which the first `n` are traced whose original is answered correctly."""
-    return range(start(way), start(way) + OVERSAMPLING * n)
+    return range(start(bench, way), start(bench, way) + OVERSAMPLING * n)
 
 
-def start(way: TracingWay) -> int:
+def start(bench: Bench, way: TracingWay) -> int:
     """The first id."""
-    return 0 if way.ids == "from_zero" else EVALUATION
+    return bench.first if way.ids == "from_zero" else bench.evaluation
 
 
 def _asked_last(drawn: Design, number: int) -> bool:

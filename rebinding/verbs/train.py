@@ -30,6 +30,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=usual.seed, metavar="N")
     parser.add_argument("--steps", type=int, default=usual.steps, metavar="N")
     parser.add_argument("--stories", type=int, default=usual.stories, metavar="N", help="per step, each asked about")
+    parser.add_argument("--boxes", type=int, default=usual.boxes, metavar="N", help="the most that a story has")
     parser.add_argument("--rank", type=int, default=usual.rank, metavar="N")
     parser.add_argument("--rate", type=float, default=usual.rate, metavar="X", help="the learning rate")
     parser.add_argument(
@@ -39,7 +40,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     recipe = Recipe(
-        options.order, options.seed, options.steps, options.stories, options.rank, 2 * options.rank, options.rate
+        *(options.order, options.seed, options.steps, options.stories, options.rank, 2 * options.rank, options.rate),
+        boxes=options.boxes,
     )
     out = Path(options.out)
     subject = load(options.base, dtype="float32")

@@ -27,7 +27,8 @@ def test_a_name_is_read_and_written() -> None:
     ("name", "message"),
     [
         ("smollm3", "bases are smollm2"),
-        ("smollm2?boxes=5", "'boxes=5' in"),
+        ("smollm2?swaps=5", "'swaps=5' in"),
+        ("smollm2?boxes=9", "seed=0&order=all&boxes=9 does not come with the project"),
         ("smollm2?order=some", "order=all|published"),
         ("smollm2?seed=9", "seed=9&order=all does not come with the project"),
     ],

@@ -89,7 +89,7 @@ def test_the_verb_writes_adapter_card_and_model(tmp_path: Path, capsys: pytest.C
     assert main(["train", str(base), "--out", str(out), "--merged", str(merged), "--name", "tiny", *sizes]) == 0
     shown = capsys.readouterr().out
     assert "step 3/3  loss" in shown
-    found, written = card.read(out), load(str(merged))
+    found, written = card.read(out), load(str(merged), device="cpu")
     assert found.base == files.read(out).base == "tiny"
     assert len(found.curve) == found.recipe.steps == 3
     assert set(found.marks) == set(papers(Vocabulary()))
@@ -98,7 +98,7 @@ def test_the_verb_writes_adapter_card_and_model(tmp_path: Path, capsys: pytest.C
     assert found.marks != found.before
     assert f"| published | {found.before['published']} | {found.marks['published']} |" in (out / card.PAGE).read_text()
     assert not (out / NOTES).exists()
-    plain = load(str(base)).model.get_submodule("model.layers.1.self_attn.q_proj").weight
+    plain = load(str(base), device="cpu").model.get_submodule("model.layers.1.self_attn.q_proj").weight
     pair, scale = files.read(out).pairs["model.layers.1.self_attn.q_proj"], files.read(out).scale
     added = written.model.get_submodule("model.layers.1.self_attn.q_proj").weight
     assert agree(added, plain + scale * pair.up.float() @ pair.down.float())
@@ -107,7 +107,7 @@ def test_the_verb_writes_adapter_card_and_model(tmp_path: Path, capsys: pytest.C
 
 def recount(name: str, n: int) -> dict[str, Mark]:
     """Marks counted apart: each prompt alone, and the answer's logit held against the others one by one."""
-    subject = load(name)
+    subject = load(name, device="cpu")
     read, found = subject.encoder(), {}
     for design, drawn in papers(Vocabulary()).items():
         right = 0

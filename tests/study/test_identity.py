@@ -40,6 +40,10 @@ def heads() -> Circuit:
 
 @pytest.fixture(scope="module")
 def requests(bench: Bench, heads: Circuit) -> list[Request]:
+    return requested(bench, heads)
+
+
+def requested(bench: Bench, heads: Circuit) -> list[Request]:
     """One of every kind."""
     drawn = bench.design("published")
     way = circuit.of_a_plant(given("controlled").circuit, "controlled")
@@ -115,6 +119,16 @@ def test_another_chat_form_is_another_address(subject: Subject, tmp_path: Path) 
         for one in asked
     ]
     assert [(tmp_path / "ability" / f"{key}.parquet").is_file() for key in held] == [True, False]
+
+
+def test_a_run_repeated_on_others_shares_no_prompt(subject: Subject, requests: list[Request], heads: Circuit) -> None:
+    """`--first K`: what is judged is judged on other prompts; what discovery and pruning see stays what it was."""
+    for before, after in zip(requests, requested(Bench(subject, first=100), heads), strict=True):
+        if before.KIND.name in ("paths", "pruning"):
+            assert before.prompts.ids == after.prompts.ids
+        else:
+            assert not set(before.prompts.ids) & set(after.prompts.ids), before.KIND.name
+            assert len(before.prompts.ids) == len(after.prompts.ids)
 
 
 def _longer(subject: Subject) -> Any:

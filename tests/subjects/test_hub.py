@@ -66,7 +66,7 @@ def hub(monkeypatch: pytest.MonkeyPatch, status: int, code: str) -> Iterator[lis
 
 @pytest.mark.parametrize("name", ["owner/name", "owner/name@other", f"owner/name@{COMMIT}"])
 def test_a_cached_model_needs_no_network_and_says_its_commit(name: str, cache: Path) -> None:
-    subject = load(name)
+    subject = load(name, device="cpu")
     assert subject.revision == COMMIT
     with torch.no_grad():
         assert agree(subject.model(tokens("llama")).logits, tiny("llama", vocab_size=ROWS)(tokens("llama")).logits)

@@ -23,7 +23,7 @@ from tests.surgery.models import FAMILIES, Family, tiny, tokens
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_folder_gives_the_model_that_was_saved(family: Family, tmp_path: Path) -> None:
-    subject = load(str(save_tiny(tmp_path, family)), form="raw")
+    subject = load(str(save_tiny(tmp_path, family)), form="raw", device="cpu")
     ids = tokens(family)
     with torch.no_grad():
         assert agree(
@@ -67,7 +67,7 @@ def test_accelerate_places_the_model(device: str | dict[str, str], tmp_path: Pat
 
 def test_the_surgeon_and_the_encoder_work(tmp_path: Path) -> None:
     """An edit that swaps a residual for that of another prompt gives that prompt's logits from there on."""
-    subject = load(str(save_tiny(tmp_path)))
+    subject = load(str(save_tiny(tmp_path)), device="cpu")
     stories = [Story((Contains("A", one), Contains("B", "fan")), (Swap("A", "B"),)) for one in ("egg", "tea")]
     ids = token_batch(subject.encoder().encode([Prompt(story, "A") for story in stories]))
     surgeon, last = subject.surgeon(), ids.shape[1] - 1

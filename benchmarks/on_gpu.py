@@ -1,0 +1,173 @@
+"""The paper's shapes with random weights on a GPU, by the clock, against what `plan` and `counts` say of them.
+
+    python -m benchmarks.on_gpu gemma3-12b stages              the five stages, 100 prompts, against their floor
+    python -m benchmarks.on_gpu gemma3-12b agenda              one block of every kind of request that a run makes
+
+No weights are fetched and no claim is judged: times and memory hang on shapes. Not a test, since it needs a GPU (any
+other device is taken with `--device`, and `--layers` makes a small model of a large one, to try the command).
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from benchmarks.costs import least
+from benchmarks.counts import pflop, shape_of
+from rebinding.paper.circuit import Circuit
+from rebinding.paper.numbers import circuit as published
+from rebinding.paper.procedure import given
+from rebinding.planted.tokenizer import build_tokenizer
+from rebinding.rehearsal.agenda import agenda
+from rebinding.rehearsal.plan import TOKENS
+from rebinding.rehearsal.subject import Shape
+from rebinding.study import circuit
+from rebinding.study.bench import Bench
+from rebinding.subjects import ALIASES, build_shape
+from rebinding.subjects.devices import torch_dtype
+from rebinding.subjects.names import origin
+from rebinding.subjects.selfcheck import derived
+from rebinding.subjects.subject import form_for
+
+GB, PETA = 1e9, 1e15
+SIDE = 8192
+"""Of the square matrices whose product says what this device can do at best."""
+
+
+@dataclass
+class Taken:
+    """What something took: seconds by the clock, and the most memory beyond what was taken before."""
+
+    seconds: float = 0.0
+    extra: int = 0
+
+
+@contextmanager
+def taking(device: torch.device) -> Iterator[Taken]:
+    """The clock is read when the device has done what it was given."""
+    taken, cuda = Taken(), device.type == "cuda"
+    before = torch.cuda.memory_allocated(device) if cuda else 0
+    if cuda:
+        torch.cuda.reset_peak_memory_stats(device)
+        torch.cuda.synchronize(device)
+    began = time.perf_counter()
+    yield taken
+    if cuda:
+        torch.cuda.synchronize(device)
+        taken.extra = torch.cuda.max_memory_allocated(device) - before
+    taken.seconds = time.perf_counter() - began
+
+
+def bench_on(alias: str, dtype: str, device: torch.device, layers: int | None) -> Bench:
+    """A bench on random weights, whose prompts are as long as with the model's own tokenizer."""
+    fewer: dict[str, Any] = {} if layers is None else {"num_hidden_layers": layers}
+    model: Any = build_shape(alias, dtype=torch_dtype(dtype), device=device, **fewer)  # type: ignore[arg-type]
+    name, tokenizer, tokens = f"shape:{alias}", build_tokenizer(), TOKENS[ALIASES[alias].form]
+    form = form_for(name, origin(name), tokenizer)
+    return Bench(Shape(name, lambda: model, tokenizer, derived(model), form, dtype, device, tokens=tokens))  # type: ignore[arg-type]
+
+
+def ceiling(dtype: torch.dtype, device: torch.device) -> float:
+    """FLOP a second of a large matrix product of random numbers, the median of ten."""
+    side = SIDE if device.type == "cuda" else 512
+    a, b = (torch.randn(side, side, device=device).to(dtype) for _ in range(2))  # (side, side)
+    times = []
+    for _ in range(13):
+        with taking(device) as taken:
+            a @ b
+        times.append(taken.seconds)
+    return float(2 * side**3 / sorted(times[3:])[5])
+
+
+def heads_of(alias: str, bench: Bench) -> Circuit:
+    """The published groups; of a model cut short, heads of the same numbers in the layers that are left."""
+    anatomy = bench.subject.anatomy
+    cut = (one._replace(layer=one.layer % anatomy.n_layers) for one in published(alias))
+    return Circuit(tuple(dict.fromkeys(cut)))
+
+
+def stages(alias: str, bench: Bench, n: int, rate: float) -> Iterator[str]:
+    """Every head as a sender of every stage; to the published groups, as `counts` has it."""
+    heads, device = heads_of(alias, bench), bench.subject.device
+    way = replace(given("published").circuit, frozen="all", scope="head")
+    pairs = circuit.noise_pairs(bench, way, "independent", n)
+    first = bench.sets[pairs].prompts[0]
+    shape = replace(shape_of(alias, len(first.ids)), layers=bench.subject.anatomy.n_layers)
+    yield f"{n} prompts of {len(first.ids)} tokens; a matrix product reaches {rate / 1e12:.0f} TFLOP/s"
+    yield f"{'stage':8} {'seconds':>8} {'PFLOP at least':>15} {'floor, s':>9} {'x floor':>8} {'GB':>6}"
+    sums = [0.0, 0.0]
+    for name in "ABCDE":
+        stage = circuit.STAGES[name]
+        receivers = heads.group(stage.receivers) if stage.receivers else ()
+        if stage.receivers and not receivers:
+            yield f"{name:8} nothing to send to: group {stage.receivers} is empty"
+            continue
+        with taking(device) as taken:
+            found = bench.measured(circuit.link(pairs, stage, receivers, way))
+        if found.rows.empty:
+            raise RuntimeError(f"stage {name} measured nothing")
+        floor = pflop(least(shape, stage, first.roles, receivers, frozen=True)) * n / 100
+        sums = [sums[0] + taken.seconds, sums[1] + floor]
+        yield _line(name, taken.seconds, floor, rate, taken.extra)
+    yield _line("all", sums[0], sums[1], rate, 0)
+
+
+def _line(name: str, seconds: float, floor: float, rate: float, extra: int) -> str:
+    at_best = floor * PETA / rate
+    return f"{name:8} {seconds:8.1f} {floor:15.2f} {at_best:9.1f} {seconds / at_best:8.1f} {extra / GB:6.1f}"
+
+
+def blocks(alias: str, bench: Bench) -> Iterator[str]:
+    """One block of every kind; all blocks of a kind are alike, so the last column is what the whole kind would take."""
+    yield f"{'':42} {'seconds a block':>16} {'GB':>6} {'blocks':>7} {'minutes, all':>13}"
+    whole = 0.0
+    for item in agenda(bench, heads_of(alias, bench)):
+        asked = item.make(min(item.block, item.n))
+        remembered = getattr(bench.surgeon, "recordings", None)
+        if remembered is not None:
+            remembered.kept.clear()  # nothing of an earlier kind is at hand, as in the rehearsal
+        with taking(bench.subject.device) as taken:
+            if item.averaged:
+                bench.averaged(asked)
+                bench.tensors[item.make(item.n)] = bench.tensors.pop(asked)
+            else:
+                bench.measured(asked)
+        minutes = taken.seconds / 60 * item.times * item.n / min(item.block, item.n)
+        whole += minutes
+        name = item.name + (f" (x{item.times})" if item.times > 1 else "")
+        yield f"{name:42} {taken.seconds:16.2f} {taken.extra / GB:6.1f} {item.blocks:7} {minutes:13.2f}"
+    yield f"{'all':42} {'':16} {'':6} {'':7} {whole:13.2f}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("alias", choices=ALIASES)
+    parser.add_argument("what", choices=("stages", "agenda"))
+    parser.add_argument("--prompts", type=int, default=100, metavar="N", help="of the stages (default 100)")
+    parser.add_argument("--dtype", default="bfloat16")
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--layers", type=int, metavar="N", help="fewer layers than the shape has, for a trial")
+    options = parser.parse_args()
+    device = torch.device(options.device)
+    with taking(device) as taken:
+        bench = bench_on(options.alias, options.dtype, device, options.layers)
+        _ = bench.surgeon
+    place = torch.cuda.get_device_name(device) if device.type == "cuda" else "the CPU"
+    print(f"{options.alias}, {options.dtype}, on {place}, torch {torch.__version__}; made in {taken.seconds:.1f} s")
+    if options.what == "agenda":
+        lines = blocks(options.alias, bench)
+    else:
+        rate = ceiling(torch_dtype(options.dtype), device)
+        lines = stages(options.alias, bench, options.prompts, rate)
+    for line in lines:
+        print(line, flush=True)
+
+
+if __name__ == "__main__":
+    main()
