@@ -42,7 +42,7 @@ SIDE = 8192
 
 @dataclass
 class Taken:
-    """What something took: seconds by the clock, and the most memory beyond what was taken before."""
+    """What something took: seconds by the clock, and the most memory beside what was there before and what it leaves."""
 
     seconds: float = 0.0
     extra: int = 0
@@ -52,7 +52,6 @@ class Taken:
 def taking(device: torch.device) -> Iterator[Taken]:
     """The clock is read when the device has done what it was given."""
     taken, cuda = Taken(), device.type == "cuda"
-    before = torch.cuda.memory_allocated(device) if cuda else 0
     if cuda:
         torch.cuda.reset_peak_memory_stats(device)
         torch.cuda.synchronize(device)
@@ -60,7 +59,7 @@ def taking(device: torch.device) -> Iterator[Taken]:
     yield taken
     if cuda:
         torch.cuda.synchronize(device)
-        taken.extra = torch.cuda.max_memory_allocated(device) - before
+        taken.extra = torch.cuda.max_memory_allocated(device) - torch.cuda.memory_allocated(device)
     taken.seconds = time.perf_counter() - began
 
 

@@ -44,7 +44,7 @@ def papers(known: Vocabulary) -> Mapping[str, Design]:
             "published, two swaps": design(split="none", operations=2, vocabulary=known),
             "partner second": design("partner_second", split="none", vocabulary=known),
             "partner second, two swaps": design("partner_second", split="none", operations=2, vocabulary=known),
-            "published, five boxes": design(split="none", boxes=5, vocabulary=known),
+            "published, five boxes": design(split="none", boxes=5, distractor="before", vocabulary=known),
             "counterbalanced": design("counterbalanced", vocabulary=known),
             "counterbalanced, unseen words": design("counterbalanced", split=HELD_OUT, vocabulary=known),
         }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -47,11 +49,11 @@ def draw_graph(graph: Graph, n_layers: int, name: str) -> Figure:
 
 
 def _order(token: str) -> tuple[int, str, int]:
-    """Parts of the prompt in order, and in them statement by statement."""
-    word, _, role = token.rpartition("@")
+    """Parts of the prompt in order, in them statement by statement, and a word where it stands beside its role."""
+    role, offset = re.fullmatch(r"(?:.*@)?(.+?)([+-]\d+)?", token).groups()  # type: ignore[union-attr]  # always matches
     part = next((number for number, part in enumerate(PARTS) if role.startswith(part)), len(PARTS))
     slot = role.partition("[")[2].partition("]")[0]
-    return part, slot or role, len(word)
+    return part, slot or role, int(offset or 0)
 
 
 def _places(graph: Graph, tokens: list[str]) -> dict[Node, Place]:
