@@ -42,7 +42,7 @@ SIDE = 8192
 
 @dataclass
 class Taken:
-    """What something took: seconds by the clock, and the most memory beside what was there before and what it leaves."""
+    """What something took: seconds by the clock, and the most memory beside what is there when it ends."""
 
     seconds: float = 0.0
     extra: int = 0
