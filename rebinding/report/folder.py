@@ -122,19 +122,19 @@ def write(
         "claims": [one.plain() for one in claims],
     }
     told = json.dumps(content, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
-    table = pd.DataFrame([one | {"evidence": "; ".join(one["evidence"])} for one in content["claims"]]).map(_text)
+    table = pd.DataFrame([one | {"evidence": "; ".join(one["evidence"])} for one in content["claims"]])
     numbers = pa.Table.from_pandas(samples(claims), preserve_index=False)
     put_in_place(
         {
-            folder / TABLE: lambda there: table.to_csv(there, index=False, quoting=QUOTED),
+            folder / TABLE: lambda there: _csv(there, table),
             folder / SAMPLES: lambda there: pq.write_table(numbers, there),
             folder / CLAIMS: lambda there: write_text(there, told),
         }
     )
 
 
-QUOTED = csv.QUOTE_NONNUMERIC
-"""So that a carriage return in a text ends no row."""
+def _csv(there: Path, table: pd.DataFrame) -> None:
+    table.map(_text).to_csv(there, index=False, quoting=csv.QUOTE_NONNUMERIC)  # a \r ends no row
 
 
 def _text(value: Any) -> Any:

@@ -45,7 +45,7 @@ def interrupt() -> None:
 
 def no_room() -> None:
     """From now on the kernel refuses to write more than a few bytes of a file, with all that writes files in here:
-    Python, Arrow, safetensors. A full disk has another number of error; a small file system would need a
+    Python, Arrow, safetensors. A full disk has another number of error; a small file system would need an
     administrator, and to pretend in Python would miss what is written by libraries."""
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
 
@@ -55,20 +55,22 @@ STORE = "rebinding.evidence.store:write"
 CLAIMS: Mapping[str, Moment] = {
     "load": Moment("rebinding.study.plants:load"),
     "self-check": Moment("rebinding.subjects.subject:check_subject"),
-    "recording": Moment(f"{SURGEON}.record", 3),
-    "replay": Moment(f"{SURGEON}._run_batch", 4),
+    "recording": Moment(f"{SURGEON}.record", 5),
+    "replay": Moment(f"{SURGEON}._run_batch", 17),
     "keeping": Moment(STORE, 4),
-    "a shard without its note": Moment("rebinding.evidence.shards:put_in_place", 6),
+    "a shard without its note": Moment("rebinding.evidence.shards:write_text", 4),
     "judging": Moment("fixtures.judging:judgement"),
     "the model is let go": Moment("fixtures.telling:described"),
+    "evidence of the report": Moment("fixtures.telling:put_in_place", 3),
     "report": Moment("fixtures.telling:write"),
-    "a table of the report": Moment("rebinding.report.folder:samples"),
+    "a table of the report": Moment("rebinding.report.folder:pq.write_table"),
 }
+"""The four calls of `record` that come first, and nine of `_run_batch`, are of the self-check and of gates."""
 DISCOVER: Mapping[str, Moment] = {
     "import": Moment("rebinding.verbs.verbs:importlib.import_module"),
     "load": Moment("rebinding.verbs.discover:load"),
-    "recording": Moment(f"{SURGEON}.record", 3),
-    "replay": Moment(f"{SURGEON}._run_batch", 4),
+    "recording": Moment(f"{SURGEON}.record", 4),
+    "replay": Moment(f"{SURGEON}._run_batch", 12),
     "keeping": Moment(STORE, 4),
     "choosing heads": Moment("rebinding.experiments.circuit.discovery:scores", 2),
     "the picture": Moment("rebinding.report.figures.circuit:draw_circuit"),

@@ -14,15 +14,22 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import pytest
+import torch
+
+from rebinding.planted import build
 from rebinding.verbs import verbs
 from tests.faults import moments
 from tests.faults.killed import ended
 from tests.faults.moments import Moment
 from tests.faults.stores import content
 
+HEAVY = ("hypothesis", "rebinding.report.page", "rebinding.study.study", "rebinding.verbs.discover")
+"""What every command imports, or builds, is there before the forks."""
 OLD = "of an older run"
 """Lies where the results of a run go: a run that does not come to its end leaves it as it is."""
 
@@ -38,10 +45,8 @@ class Command:
 
 def claims(store: Path, out: Path) -> int:
     """One claim on a planted model, with its report."""
-    import pytest
-
     given = ["claims/test_binding.py", "-k", "q_redirects and not controlled", "--model", "planted:pointer"]
-    quiet = ["-q", "-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning"]
+    quiet = ["-q", "-p", "no:cacheprovider", "--assert=plain"]
     return int(pytest.main([*given, "--samples", "12", "--store", str(store), "--report", str(out), *quiet]))
 
 
@@ -87,30 +92,37 @@ def laid(command: Command, folder: Path) -> Path:
     return folder
 
 
+def replaced(command: Command, folder: Path) -> list[str]:
+    """Which results are no longer those of the older run."""
+    return [name for name in command.results if (folder / "out" / name).read_bytes() != OLD.encode()]
+
+
 def tried(command: Command, folder: Path, at: Moment, act: Callable[[], object], whole: Path) -> dict[str, Any]:
     """Something happens at a moment; afterwards the same command again."""
     first = run(command, laid(command, folder), lambda: at.then(act))
     kept, expected = content(folder / "store"), content(whole / "store")
-    old = [name for name in command.results if (folder / "out" / name).read_text("utf-8", "replace") == OLD]
-    parts = [str(path) for path in folder.rglob("*.part")]
+    new, parts = replaced(command, folder), [str(path) for path in folder.rglob("*.part")]
     again = run(command, folder)
-    new = [name for name in command.results if (folder / "out" / name).read_text("utf-8", "replace") != OLD]
     return {
         **first,
         "kept": sorted({Path(name).parts[0] for name in kept}),
         "other": sorted(name for name, bytes in kept.items() if expected.get(name) != bytes),
-        "old": old,
+        "old": [name for name in command.results if name not in new],
         "parts": parts,
         "again": again,
         "same": content(folder / "store") == expected,
-        "new": new,
+        "new": replaced(command, folder),
     }
 
 
 def main(root: Path, name: str, act: str, wanted: Sequence[str]) -> None:
     command = COMMANDS[name]
+    for module in HEAVY:
+        import_module(module)
+    torch.set_num_threads(1)
+    build("pointer")
     whole = laid(command, root / "whole")
-    found: dict[str, Any] = {"undisturbed": run(command, whole)}
+    found: dict[str, Any] = {"undisturbed": {**run(command, whole), "new": replaced(command, whole)}}
     for one in wanted:
         folder = root / "tried"
         found[one] = tried(command, folder, command.moments[one], getattr(moments, act), whole)
