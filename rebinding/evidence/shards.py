@@ -108,8 +108,11 @@ def put_in_place(made: Mapping[Path, Callable[[Path], None]]) -> None:
     parts = {path: path.with_name(f".{path.stem}.{uuid.uuid4().hex[:8]}.part") for path in made}
     try:
         for path, make in made.items():
-            parts[path].touch(exist_ok=False)  # nobody else's file or link, and open to whom the user lets read files
-            make(parts[path])
+            try:
+                parts[path].touch(exist_ok=False)  # nobody else's file or link; open to whom the user lets read files
+                make(parts[path])
+            except OSError as error:  # libraries do not say which file it was
+                raise OSError(error.errno, error.strerror or str(error), str(path)) from error
         for path, part in parts.items():
             if path.is_dir():
                 _aside(path)

@@ -6,10 +6,16 @@ import os
 import resource
 import signal
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import reduce, wraps
 from importlib import import_module
+from pathlib import Path
 from typing import Any
+
+FILLER = "filler"
+MOST = 1 << 26
+"""Bytes of a file system that is filled at the most."""
 
 
 @dataclass(frozen=True)
@@ -37,17 +43,26 @@ class Moment:
         setattr(there, name, watched)
 
 
-def interrupt() -> None:
+def interrupt(folder: Path) -> None:
     """Ctrl-C, as a terminal sends it; whoever started this process may have had the signal ignored."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.kill(os.getpid(), signal.SIGINT)
 
 
-def no_room() -> None:
-    """From now on the kernel refuses to write more than a few bytes of a file, with all that writes files in here:
-    Python, Arrow, safetensors. A full disk has another number of error; a small file system would need an
-    administrator, and to pretend in Python would miss what is written by libraries."""
+def no_room(folder: Path) -> None:
+    """From now on the kernel refuses to write more than a few bytes of a file, whoever writes: Python, Arrow,
+    safetensors. The error has another number than that of a full disk. To pretend one in Python would miss what
+    libraries write, and a small file system takes rights that not everybody has."""
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+
+
+def full(folder: Path) -> None:
+    """Fill the file system; it has to be a small one, made for this."""
+    about = os.statvfs(folder)
+    assert about.f_bavail * about.f_frsize < MOST, f"{folder} has too much room to be filled: mount a small tmpfs there"
+    with (folder / FILLER).open("wb", buffering=0) as file, suppress(OSError):
+        while file.write(bytes(1024)):
+            pass
 
 
 SURGEON = "rebinding.surgery.torch_surgeon:TorchSurgeon"
@@ -63,7 +78,8 @@ CLAIMS: Mapping[str, Moment] = {
     "the model is let go": Moment("fixtures.telling:described"),
     "evidence of the report": Moment("fixtures.telling:put_in_place", 3),
     "report": Moment("fixtures.telling:write"),
-    "a table of the report": Moment("rebinding.report.folder:pq.write_table"),
+    "the last of its tables": Moment("rebinding.report.folder:write_text"),
+    "the page": Moment("rebinding.report.page:put_in_place"),
 }
 """The four calls of `record` that come first, and nine of `_run_batch`, are of the self-check and of gates."""
 DISCOVER: Mapping[str, Moment] = {

@@ -2,36 +2,25 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.faults.commands import tried
 from tests.faults.moments import CLAIMS, DISCOVER
 
-ROOT = Path(__file__).parents[2]
 MOMENTS = {"claims": CLAIMS, "discover": DISCOVER}
-EVERYDAY = {"claims": ("replay", "a table of the report"), "discover": ("import", "recording", "the picture")}
+EVERYDAY = {"claims": ("replay", "the last of its tables"), "discover": ("import", "recording", "the picture")}
 EARLY = ("import", "load", "self-check")
 """Moments at which nothing can have been kept yet."""
+LATE = ("the picture", "the page")
+"""Moments at which results are there already."""
 TOLD = {
     "claims": "interrupted; what was finished is in {store}: the same command goes on from there and writes the report",
     "discover": "python -m rebinding discover: interrupted; what was finished is in the store, if there is one:"
     " the same command goes on from there",
 }
-
-
-def tried(folder: Path, name: str, act: str, wanted: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """What a process of its own saw of runs to which something happened."""
-    command = [sys.executable, "-m", "tests.faults.unfinished", str(folder), name, act, *wanted]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    found: dict[str, dict[str, Any]] = json.loads(done.stdout)
-    return found
 
 
 def check(name: str, moment: str, found: dict[str, Any], undisturbed: dict[str, Any], folder: Path) -> None:
@@ -42,7 +31,7 @@ def check(name: str, moment: str, found: dict[str, Any], undisturbed: dict[str, 
     assert not found["parts"]
     assert not found["other"], "the store has something that an undisturbed run does not leave"
     assert bool(found["kept"]) == (moment not in EARLY)
-    assert len(found["old"]) == len(undisturbed["new"]) or moment == "the picture"
+    assert len(found["old"]) == len(undisturbed["new"]) or moment in LATE
     assert found["again"]["code"] == 0, found["again"]["said"]
     assert found["same"]
     assert found["new"] == undisturbed["new"]

@@ -1,7 +1,8 @@
 """Run by tests: whole commands, each in a fork, to which something happens at a moment; then the same once more.
 
-    python -m tests.faults.unfinished FOLDER claims|discover interrupt|no_room MOMENT [MOMENT ...]
+    python -m tests.faults.unfinished FOLDER claims|discover interrupt|no_room|full MOMENT [MOMENT ...]
 
+`full` needs a small file system, such as one that `unshare -Urm` and `mount -t tmpfs -o size=16m` make.
 What was said, the status, and what lay in the store and beside it before and after are printed as JSON.
 """
 
@@ -14,6 +15,7 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -97,11 +99,12 @@ def replaced(command: Command, folder: Path) -> list[str]:
     return [name for name in command.results if (folder / "out" / name).read_bytes() != OLD.encode()]
 
 
-def tried(command: Command, folder: Path, at: Moment, act: Callable[[], object], whole: Path) -> dict[str, Any]:
+def tried(command: Command, folder: Path, at: Moment, act: Callable[[Path], object], whole: Path) -> dict[str, Any]:
     """Something happens at a moment; afterwards the same command again."""
-    first = run(command, laid(command, folder), lambda: at.then(act))
+    first = run(command, laid(command, folder), lambda: at.then(partial(act, folder)))
     kept, expected = content(folder / "store"), content(whole / "store")
     new, parts = replaced(command, folder), [str(path) for path in folder.rglob("*.part")]
+    (folder / moments.FILLER).unlink(missing_ok=True)
     again = run(command, folder)
     return {
         **first,
