@@ -106,7 +106,7 @@ def parse(text: str) -> Learned:
     seed = 0
     for option in (found[2] or "").split("&") if found[2] else ():
         name, _, value = option.partition("=")
-        if name == "seed" and value.isdigit():
+        if name == "seed" and re.fullmatch(r"[0-9]{1,9}", value):
             seed = int(value)
         elif name == "order" and value in ORDERS:
             order = next(one for one in ORDERS if one == value)
