@@ -47,7 +47,11 @@ class Evidence:
         except (pa.ArrowException, LargeTable) as error:
             raise EvidenceError(f"{path} cannot be read as evidence ({error})") from error
         fields = _fields(path, table.schema)
-        return cls(fields["experiment"], table.to_pandas(), fields["settings"])
+        try:
+            rows = table.to_pandas()
+        except Exception as error:  # a file may also say anything of what its columns are to pandas
+            raise EvidenceError(f"{path} has columns that pandas does not understand ({error!r})") from error
+        return cls(fields["experiment"], rows, fields["settings"])
 
     @staticmethod
     def address(path: Path) -> str | None:

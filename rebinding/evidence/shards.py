@@ -7,10 +7,8 @@ inside that it belongs where it lies. So a file that was exchanged for another i
 from __future__ import annotations
 
 import hashlib
-import os
-import tempfile
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
@@ -69,10 +67,10 @@ def write(path: Path, content: Kept, address: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     for left in path.parent.glob(f".{path.stem}.*.part"):
         left.unlink(missing_ok=True)
-    _replace(path, lambda there: content.save(there, address))
+    put_in_place({path: lambda there: content.save(there, address)})
     with path.open("rb") as file:
         checksum = hashlib.file_digest(file, "sha256").hexdigest()
-    _replace(beside(path), lambda there: _write(there, checksum))
+    put_in_place({beside(path): lambda there: write_text(there, f"{checksum}\n")})
 
 
 @contextmanager
@@ -96,25 +94,32 @@ def taking_turns(path: Path) -> Iterator[None]:
         lock.release()
 
 
-def _write(path: Path, text: str) -> None:
-    path.write_text(f"{text}\n")
+def write_text(path: Path, text: str) -> None:
+    """A text as it is, its line ends too."""
+    path.write_text(text, encoding="utf-8", newline="")
 
 
-def _replace(path: Path, make: Callable[[Path], None]) -> None:
-    """Let `make` write a file elsewhere in the folder, then move it to its place in one step.
+def put_in_place(made: Mapping[Path, Callable[[Path], None]]) -> None:
+    """Let every `make` write its file elsewhere in the folder, then move each to its place in one step.
 
-    What a loss of power leaves of it is told by the checksum; nothing waits for the disk.
+    If one of them cannot be written, none is moved, and what was begun is removed. What a loss of power leaves of a
+    shard is told by the checksum; nothing waits for the disk.
     """
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}.", suffix=".part")
-    os.close(handle)
-    part = Path(name)
+    parts = {path: path.with_name(f".{path.stem}.{uuid.uuid4().hex[:8]}.part") for path in made}
     try:
-        make(part)
-        if path.is_dir():
-            _aside(path)
-        part.replace(path)
+        for path, make in made.items():
+            try:
+                parts[path].touch(exist_ok=False)  # nobody else's file or link; open to whom the user lets read files
+                make(parts[path])
+            except OSError as error:  # libraries do not say which file it was
+                raise OSError(error.errno, error.strerror or str(error), str(path)) from error
+        for path, part in parts.items():
+            if path.is_dir():
+                _aside(path)
+            part.replace(path)
     finally:
-        part.unlink(missing_ok=True)
+        for part in parts.values():
+            part.unlink(missing_ok=True)
 
 
 def _aside(path: Path) -> None:

@@ -113,7 +113,7 @@ def parse(text: str) -> Learned:
     seed, boxes = 0, BOXES
     for option in (found[2] or "").split("&") if found[2] else ():
         name, _, value = option.partition("=")
-        if name == "seed" and value.isdigit():
+        if name == "seed" and re.fullmatch(r"[0-9]{1,9}", value):
             seed = int(value)
         elif name == "boxes" and value.isdigit():
             boxes = int(value)

@@ -132,13 +132,14 @@ def load(path: Path, owner: Owner) -> Circuit:
         model, schema, order = content["model"], content["schema"], content["order"]
         owned_by, weights = model["name"], model["fingerprint"]
         heads = tuple(
-            CircuitHead(name.partition(AT)[0], int(one), int(other), group["role"])
+            CircuitHead(name.partition(AT)[0], int(one), int(other), str(group["role"]))
             for name, group in content["groups"].items()
             for one, other in group["heads"]
         )
+        settings = dict(content.get("settings", {}))
     except FileNotFoundError:
         raise CircuitError(f"{path}: no such file; make one with: python -m rebinding discover --save {path}") from None
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise CircuitError(f"{path} is not a circuit file of this project: {error!r}") from None
     if schema != SCHEMA:
         raise CircuitError(f"{path} has circuit schema {schema}; this version reads {SCHEMA}")
@@ -146,7 +147,7 @@ def load(path: Path, owner: Owner) -> Circuit:
         raise CircuitError(f"{path} lists heads as {order}; they are listed as {ORDER}: turn the pairs round")
     if weights != owner.fingerprint:
         raise CircuitError(
-            f"{path} belongs to {owned_by} (weights {weights[:12]}), not to {owner.name} "
+            f"{path} belongs to {owned_by} (weights {str(weights)[:12]}), not to {owner.name} "
             f"(weights {owner.fingerprint[:12]}): heads of one model mean nothing in another. Run discover on this one."
         )
-    return Circuit(heads, content.get("settings", {})).check(owner.n_layers, owner.n_heads)
+    return Circuit(heads, settings).check(owner.n_layers, owner.n_heads)

@@ -106,22 +106,21 @@ def load(path: Path, owner: Owner) -> Graph:
             Edge(
                 nodes[one["sender"]],
                 None if one["receiver"] is None else nodes[one["receiver"]],
-                one["component"],
-                one["effect"],
-                one["low"],
-                one["high"],
+                str(one["component"]),
+                *(float(one[name]) for name in ("effect", "low", "high")),
             )
             for one in content["edges"]
         )
-        weights = model["fingerprint"]
-    except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
+        name, weights = model.get("name"), model["fingerprint"]
+        settings = dict(content.get("settings", {}))
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise CircuitError(f"{path} is not a graph of this project: {error!r}") from None
     if schema != SCHEMA or weights != owner.fingerprint:
         raise CircuitError(
-            f"{path} has graph schema {schema} and belongs to {model.get('name')}; this version reads schema {SCHEMA},"
+            f"{path} has graph schema {schema} and belongs to {name}; this version reads schema {SCHEMA},"
             f" and the model is {owner.name}. Run discover --anywhere on this one."
         )
-    return Graph(nodes, edges, content.get("settings", {}))
+    return Graph(nodes, edges, settings)
 
 
 def _graphml(graph: Graph) -> str:

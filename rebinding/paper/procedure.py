@@ -151,7 +151,7 @@ def read(path: Path) -> Procedure:
     """A procedure of one's own, named after its file; a ValueError says what is wrong in it."""
     try:
         told = tomllib.loads(path.read_text())
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ValueError(f"{path} cannot be read as a procedure: {error}") from None
     like = told.pop("like", None)
     if like not in GIVEN:

@@ -53,6 +53,7 @@ class Specification:
             raise WiringError(f"a plant is made for {MIN_BOXES} to {MAX_BOXES} boxes; got {self.boxes}")
         if self.decoys is not None and self.decoys < 0:
             raise WiringError(f"decoys is a number of heads, or None for as many as fit; got {self.decoys}")
+        Softness.of(self.softness)  # refuses what is out of range
 
     @property
     def name(self) -> str:
@@ -122,12 +123,14 @@ def parse(text: str) -> Specification:
         raise WiringError(f"{text!r} is not of the form MECHANISM[+VARIANT][@ARCHITECTURE][?boxes=5&softness=0.5]")
     mechanism, variant, architecture, options = found.groups()
     specification = Specification(mechanism, architecture or "llama", variant)
-    kinds: dict[str, Callable[[str], Any]] = {"boxes": int, "softness": float, "decoys": int, "seed": int}
+    kinds: dict[str, Any] = {"boxes": int, "softness": float, "decoys": int, "seed": int}
+    forms = {int: r"[0-9]{1,9}", float: r"[0-9]{1,9}(\.[0-9]{1,9})?"}
     for option in (options or "").split("&") if options else ():
         name, _, value = option.partition("=")
-        if name not in kinds or not re.fullmatch(r"\d+(\.\d+)?", value):
+        if name not in kinds or not re.fullmatch(forms[kinds[name]], value):
             raise WiringError(
-                f"{option!r} in {text!r} is no option; write {', '.join(f'{known}=NUMBER' for known in kinds)}"
+                f"{option!r} in {text!r} is no option; write {', '.join(f'{known}=NUMBER' for known in kinds)};"
+                " numbers are whole, but for softness"
             )
         specification = replace(specification, **{name: kinds[name](value)})
     return specification

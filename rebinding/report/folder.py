@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 
 from rebinding.evidence import Evidence, Kind
 from rebinding.evidence.request import Facet
+from rebinding.evidence.shards import put_in_place, write_text
 from rebinding.evidence.tables import read_table
 from rebinding.experiments.circuit.kinds import PRUNING
 from rebinding.report.checked import AGAIN, ReportError, parsed
@@ -111,7 +112,7 @@ def write(
     models: Sequence[Mapping[str, Any]],
     claims: Sequence[Judgement],
 ) -> None:
-    """`claims.json`, and as tables the claims and the numbers behind them."""
+    """`claims.json`, and as tables the claims and the numbers behind them: all three, or none of them."""
     folder.mkdir(parents=True, exist_ok=True)
     content: dict[str, Any] = {
         "schema": SCHEMA,
@@ -120,10 +121,20 @@ def write(
         "models": [dict(one) for one in models],
         "claims": [one.plain() for one in claims],
     }
-    (folder / CLAIMS).write_text(json.dumps(content, indent=1, allow_nan=False, ensure_ascii=False) + "\n", "utf-8")
-    table = [one | {"evidence": "; ".join(one["evidence"])} for one in content["claims"]]
-    pd.DataFrame(table).map(_text).to_csv(folder / TABLE, index=False, quoting=csv.QUOTE_NONNUMERIC)  # a \r ends no row
-    pq.write_table(pa.Table.from_pandas(samples(claims), preserve_index=False), folder / SAMPLES)
+    told = json.dumps(content, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+    table = pd.DataFrame([one | {"evidence": "; ".join(one["evidence"])} for one in content["claims"]])
+    numbers = pa.Table.from_pandas(samples(claims), preserve_index=False)
+    put_in_place(
+        {
+            folder / TABLE: lambda there: _csv(there, table),
+            folder / SAMPLES: lambda there: pq.write_table(numbers, there),
+            folder / CLAIMS: lambda there: write_text(there, told),
+        }
+    )
+
+
+def _csv(there: Path, table: pd.DataFrame) -> None:
+    table.map(_text).to_csv(there, index=False, quoting=csv.QUOTE_NONNUMERIC)  # a \r ends no row
 
 
 def _text(value: Any) -> Any:

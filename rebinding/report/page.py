@@ -16,6 +16,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from rebinding.evidence.shards import put_in_place, write_text
 from rebinding.evidence.store import Store
 from rebinding.report import differences
 from rebinding.report.drawn import HEIGHT, WIDTH, number
@@ -56,12 +57,10 @@ class Card:
 def render(folder: Path, store: Store | None = None) -> Path:
     """Write the page of a report's folder, and say where it is; figures that the store holds are not drawn again.
 
-    A link in the page's place is replaced: what it leads to is not ours.
+    It takes the place of what lies there whole, or not at all; what a link there leads to is not ours.
     """
     path, content = folder / PAGE, html(read(folder), store)
-    if path.is_symlink():
-        path.unlink()
-    path.write_text(content, encoding="utf-8", newline="\n")
+    put_in_place({path: lambda there: write_text(there, content)})
     return path
 
 

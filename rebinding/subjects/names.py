@@ -85,8 +85,8 @@ def _origin(name: str) -> Origin:
         return Origin("learned", rest)
     if colon and prefix == "shape":
         return Origin("shape", rest, _alias(rest, "shape:"))
-    here = Path(name).expanduser()
-    if here.is_dir() or (here.is_file() and name.endswith(GGUF)):
+    here = os.path.expanduser(name)
+    if os.path.isdir(here) or (os.path.isfile(here) and name.endswith(GGUF)):
         return _on_disk(name)
     left, equals, path = name.partition("=")
     if equals:
@@ -108,15 +108,15 @@ def _alias(name: str, prefix: str) -> Alias:
 
 
 def _on_disk(path: str, alias: Alias | None = None) -> Origin:
-    found = Path(path).expanduser()
-    if found.is_file() and path.endswith(GGUF):
-        return Origin("gguf", str(found), alias)
-    if not found.is_dir():
+    found = os.path.expanduser(path)  # pathlib raises where there is no such user, or a name is too long
+    if os.path.isfile(found) and path.endswith(GGUF):
+        return Origin("gguf", str(Path(found)), alias)
+    if not os.path.isdir(found):
         raise NoSuchFolder(
             f"there is no {'file' if path.endswith(GGUF) else 'folder'} {path!r} (seen from {os.getcwd()}); give the"
             f" folder that save_pretrained wrote, a file that ends with {GGUF}, or a Hub id"
         )
-    return Origin("folder", str(found), alias)
+    return Origin("folder", str(Path(found)), alias)
 
 
 def _looks_like_path(name: str) -> bool:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import psutil
 import torch
+from torch import Tensor
 
 from rebinding.surgery.anatomy import Anatomy
 from rebinding.surgery.plan import Plan
@@ -57,3 +59,19 @@ def held_rows(model: PreTrainedModel, anatomy: Anatomy, recording: Recording, to
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error says that memory ran out, on any device."""
     return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "not enough memory" in str(error)
+
+
+def in_parts(rows: Tensor, size: int, run: Callable[[Tensor], None]) -> None:
+    """Run rows in their order, `size` at once; a part that does not fit is halved until it does.
+
+    A single row that does not fit is an error: nothing is left to halve.
+    """
+    waiting = list(rows.split(size))
+    while waiting:
+        part = waiting.pop(0)
+        try:
+            run(part)
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error) or part.numel() == 1:
+                raise
+            waiting[:0] = list(part.split((part.numel() + 1) // 2))

@@ -15,7 +15,7 @@ from rebinding.surgery.attention import install
 from rebinding.surgery.batch import Batch, Results, look_up_still, make_batch
 from rebinding.surgery.frozen import can_run, replay_frozen
 from rebinding.surgery.held import Live, run_held
-from rebinding.surgery.memory import budget, held_rows, is_out_of_memory, rows_that_fit
+from rebinding.surgery.memory import budget, held_rows, in_parts, rows_that_fit
 from rebinding.surgery.plan import NEVER, Plan, make_plan
 from rebinding.surgery.recorder import record
 from rebinding.surgery.recording import Recording
@@ -82,11 +82,14 @@ class TorchSurgeon:
         """
         device = recording.sites["resid"][0].device
         parts = []
-        size = self.rows or held_rows(self.model, self.anatomy, recording, room=self.room())
-        for rows in torch.arange(source.numel()).split(size):
+
+        def run(rows: Tensor) -> None:
             part = live.of_rows(rows, source.numel())
             resid = run_held(self.model, self.anatomy, recording, part, source[rows], readout[rows])
             parts.append(take(self.anatomy.logits(self.model, resid[:, None]), rows).to(device))
+
+        size = self.rows or held_rows(self.model, self.anatomy, recording, room=self.room())
+        in_parts(torch.arange(source.numel()), size, run)
         return torch.cat(parts)
 
     def with_reads(self, recording: Recording, reads: Sequence[Read]) -> Recording:
@@ -129,15 +132,7 @@ class TorchSurgeon:
     ) -> None:
         width = int(plan.last[rows[0]] - plan.first[rows[0]]) + 1
         size = self.rows or rows_that_fit(self.model, self.anatomy, plan, recording, width, room=self.room())
-        waiting = list(rows.split(size))
-        while waiting:
-            part = waiting.pop(0)
-            try:
-                self._run_batch(make_batch(plan, recording, part), attention, results)
-            except (RuntimeError, MemoryError) as error:
-                if not is_out_of_memory(error) or part.numel() == 1:
-                    raise
-                waiting[:0] = list(part.split((part.numel() + 1) // 2))
+        in_parts(rows, size, lambda part: self._run_batch(make_batch(plan, recording, part), attention, results))
 
     def _run_batch(self, batch: Batch, attention: Attention | None, results: Results) -> None:
         """`attention` is None where rows do not look at other tokens at all."""

@@ -6,6 +6,7 @@ import argparse
 import time
 from pathlib import Path
 
+from rebinding.evidence.shards import put_in_place
 from rebinding.evidence.store import Shelf
 from rebinding.experiments.anywhere.request import Settings
 from rebinding.experiments.anywhere.search import Search
@@ -58,7 +59,7 @@ def run(options: argparse.Namespace, subject: Subject, shelf: Shelf | None) -> i
     if not found.settings["finished"]:
         print(f"the {options.minutes:g} minutes are up: what is shown is a part; the same command goes on from here")
     if options.circuit:
-        save(found.circuit(), owner_of(subject), options.circuit)
+        put_in_place({options.circuit: lambda there: save(found.circuit(), owner_of(subject), there)})
     if options.graph:
         graphs.save(found, owner_of(subject), options.graph)
     if options.figure:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
+from rebinding.evidence.shards import put_in_place
 from rebinding.evidence.store import Shelf, Store, default_root
 from rebinding.experiments.circuit.discovery import LEAST, Scale, Selection, discover
 from rebinding.experiments.circuit.paths import PAPER, PAPER_LITERAL, Frozen, PathSettings, Stage
@@ -90,7 +91,7 @@ def run(options: argparse.Namespace) -> int:
         if stage.group not in found.circuit.groups:
             print(f"{stage.group}  at {stage.sender:18} (none)")
     if options.circuit:
-        save(found.circuit, owner_of(subject), options.circuit)
+        put_in_place({options.circuit: lambda there: save(found.circuit, owner_of(subject), there)})
     if options.figure:
         from rebinding.report.figures.circuit import draw_circuit  # matplotlib only where a figure is wanted
 

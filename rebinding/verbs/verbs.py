@@ -40,20 +40,30 @@ VERBS: Mapping[str, Verb] = MappingProxyType(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one verb. Bad input (any `ValueError`) ends with its message and status 2, without a traceback."""
+    """Run one verb. Bad input (any `ValueError`), a disk that refuses, and Ctrl-C end with a message and status 2,
+    without a traceback."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     if not given or given[0] not in VERBS:
         return _explain(given)
-    name, rest = given[0], given[1:]
-    module = importlib.import_module(VERBS[name].module)
-    parser = argparse.ArgumentParser(prog=f"python -m rebinding {name}", description=VERBS[name].says)
-    module.arguments(parser)
-    options = parser.parse_args(rest)
+    prog = f"python -m rebinding {given[0]}"
     try:
-        return int(module.run(options))
+        return _run(prog, VERBS[given[0]], given[1:])
     except ValueError as error:
-        print(readable(f"{parser.prog}: {error}"), file=sys.stderr)
-        return 2
+        why = str(error)
+    except OSError as error:
+        where = "" if error.filename is None else f"{error.filename}: "
+        why = f"{where}{error.strerror or error}"
+    except KeyboardInterrupt:
+        why = "interrupted; what was finished is in the store, if there is one: the same command goes on from there"
+    print(readable(f"{prog}: {why}"), file=sys.stderr)
+    return 2
+
+
+def _run(prog: str, verb: Verb, given: Sequence[str]) -> int:
+    module = importlib.import_module(verb.module)
+    parser = argparse.ArgumentParser(prog=prog, description=verb.says)
+    module.arguments(parser)
+    return int(module.run(parser.parse_args(given)))
 
 
 def _explain(given: Sequence[str]) -> int:

@@ -20,6 +20,7 @@ def blocks(root: Path, count: int = BLOCKS, seen: list[int] | None = None) -> Ev
     def compute(part: Sequence[int], tick: Tick) -> Evidence:
         if seen is not None:
             seen.extend(part)
+        tick(len(part))
         return Evidence("toy", pd.DataFrame({"item": part, "root": [item**0.5 for item in part]}), {})
 
     shelf = Store(root).shelf(subject="toy", dtype="float32")

@@ -7,6 +7,7 @@ import torch
 
 from rebinding.experiments.circuit.ablation import ablation_edits
 from rebinding.surgery import Live, Read, TorchSurgeon, derive
+from rebinding.surgery.memory import in_parts
 from tests.close import agree, felt
 from tests.surgery.models import FAMILIES, Family, tiny, tokens
 
@@ -36,3 +37,26 @@ def test_live_heads_among_held_ones(family: Family) -> None:
     assert felt(want, clean)
     assert felt(got[:-1], empty[:-1])
     assert agree(got[-1:], empty[-1:])
+
+
+@pytest.mark.parametrize("limit", range(1, 8))
+def test_halved_where_memory_runs_out(limit: int) -> None:
+    """Seven rows, at whatever size they fit: every row once, in its order."""
+    done: list[int] = []
+
+    def run(part: torch.Tensor) -> None:
+        if part.numel() > limit:
+            raise torch.OutOfMemoryError("pretend")
+        done.extend(part.tolist())
+
+    in_parts(torch.arange(7), 7, run)
+    assert done == list(range(7))
+
+
+def test_other_errors_are_not_tried_again() -> None:
+    with pytest.raises(RuntimeError, match="something else"):
+        in_parts(torch.arange(7), 7, fails)
+
+
+def fails(part: torch.Tensor) -> None:
+    raise RuntimeError("something else")

@@ -1,0 +1,102 @@
+"""What fuzzing tries, and what may come out of it: the errors that this project raises, and nothing else.
+
+Every day a few hundred cases, the same in every run; `HYPOTHESIS_PROFILE=nightly` a million, drawn anew.
+"""
+
+from __future__ import annotations
+
+import linecache
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+
+NIGHTLY_TOTAL = 1_000_000
+SHARES = {"names": 30, "options": 25, "files": 20, "models": 10, "pages": 1}
+"""How the million is shared out, by how long a case takes; a test holds the number of properties of each sort."""
+PROPERTIES = {"names": 1, "options": 1, "files": 6, "models": 1, "pages": 1}
+PAGES = 20
+"""Of the everyday cases, those that end in a page, which takes a while to make."""
+
+
+def cases(sort: str) -> settings:
+    """How many cases a property tries."""
+    if os.environ.get("HYPOTHESIS_PROFILE") != "nightly":
+        return settings(max_examples=PAGES if sort == "pages" else 200, deadline=None, derandomize=True, database=None)
+    whole = sum(SHARES[name] * PROPERTIES[name] for name in SHARES)
+    share = -(-NIGHTLY_TOTAL * SHARES[sort] // whole)
+    unhurried = [HealthCheck.too_slow, HealthCheck.data_too_large]
+    return settings(max_examples=share, deadline=None, derandomize=False, suppress_health_check=unhurried)
+
+
+def refused(attempt: Callable[[], Any], *kinds: type[Exception]) -> str | None:
+    """Why an attempt was refused, or None. Whatever is no error of ours is not caught."""
+    try:
+        attempt()
+    except pytest.UsageError as error:
+        return str(error)
+    except ValueError as error:
+        if not (isinstance(error, kinds) if kinds else raised_by_us(error)):
+            raise
+        return str(error)
+    return None
+
+
+def raised_by_us(error: Exception) -> bool:
+    """Whether an error is of a class of this project, or was raised by a line of it that says so."""
+    if type(error).__module__.startswith("rebinding."):
+        return True
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None or "rebinding" not in trace.tb_frame.f_globals.get("__name__", ""):
+        return False
+    return linecache.getline(trace.tb_frame.f_code.co_filename, trace.tb_lineno).strip().startswith("raise ")
+
+
+def typed(*alphabet: str) -> st.SearchStrategy[str]:
+    """What somebody may type: pieces that mean something, in any order, among anything that a terminal can send."""
+    anything = st.text(st.characters(exclude_characters="\0", exclude_categories=()), max_size=8)
+    pieces = st.lists(st.one_of(st.sampled_from(alphabet), anything), max_size=9)
+    return pieces.map("".join)
+
+
+PLAIN = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=6),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
+    max_leaves=5,
+)
+"""Any JSON, with the numbers that are none."""
+
+
+def places(whole: Any) -> list[tuple[Any, ...]]:
+    """The way to everything inside some JSON, the whole first."""
+    inner = whole.items() if isinstance(whole, dict) else enumerate(whole) if isinstance(whole, list) else ()
+    return [(), *((key, *way) for key, value in inner for way in places(value))]
+
+
+@st.composite
+def mutated(draw: st.DrawFn, whole: Any) -> Any:
+    """The JSON with one to three of its parts exchanged, missing, or there under another name."""
+    found = whole
+    for _ in range(draw(st.integers(1, 3))):
+        way = draw(st.sampled_from(places(found)))
+        found = _changed(found, way, draw(st.sampled_from(("exchanged", "missing", "renamed"))), draw(PLAIN))
+    return found
+
+
+def _changed(whole: Any, way: Sequence[Any], how: str, value: Any) -> Any:
+    """A copy with another value at a place."""
+    if not way:
+        return value
+    first, rest = way[0], way[1:]
+    if isinstance(whole, list):
+        inner = [] if how == "missing" and not rest else [_changed(whole[first], rest, how, value)]
+        return [*whole[:first], *inner, *whole[first + 1 :]]
+    if rest or how == "exchanged":
+        return {**whole, first: _changed(whole[first], rest, how, value)}
+    others = {name: one for name, one in whole.items() if name != first}
+    return others if how == "missing" else {**others, str(value): whole[first]}
