@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import TypeAlias
 
 from reference import write
 
@@ -16,53 +18,58 @@ from rebinding.report.outline import SECTIONS, Section, section_of
 
 HEAD = """# The catalogue of claims
 
-Every sentence that `pytest claims` judges, {count} rows, made from the rows themselves when this site was built. A row
-whose id ends in `.controlled` is the same sentence under the best experiment that we know
-([why](../decisions/procedures.md)). *Asserted of* names the models of which the paper says it; on others the verdict is
-a finding. The last column is the verdict that the row must get on the four planted mechanisms
-([what they are](../../rebinding/planted/README.md)), which is what it was seen to get; on the embedded models with
-[its numbers](../verdicts.md). What could be decided at this N on the paper's models is [simulated](../power.md).
+Every sentence that `pytest claims` judges: {sentences} sentences in {count} rows, made from the rows themselves
+when this site was built. A sentence has a row as published, or under the best experiment that we know
+(*controlled*), or both ([why](../decisions/procedures.md)); the id of a controlled row of two ends in
+`.controlled`. *Asserted of* names the models of which the paper says it; on others the verdict is a finding.
+Under the names of the planted mechanisms stands the verdict that the row must get on each ([what they
+are](../../rebinding/planted/README.md)): a test of the row passes there if that is what comes out. [Its
+numbers](../verdicts.md) on the embedded models; [what could be decided](../power.md) at this N on the paper's
+models.
 """
-COLUMNS = ("row", "sentence, and where it stands", "judged by", "on " + ", ".join(MECHANISMS))
+COLUMNS = ("procedure", "rule", "what is measured, and where", "N", *MECHANISMS)
+Truths: TypeAlias = Mapping[str, Mapping[str, Truth]]
 
 
 def write_catalogue(made: Path) -> None:
     """The page."""
-    rows = [*every(), *FAMILIES]
+    sentences: dict[str, list[Claim]] = defaultdict(list)
+    for row in (*every(), *FAMILIES):
+        sentences[row.sentence].append(row)
     truths = {mechanism: truth_of(mechanism) for mechanism in MECHANISMS}
-    parts = [HEAD.format(count=len(rows))]
+    parts = [HEAD.format(sentences=len(sentences), count=sum(map(len, sentences.values())))]
     for section in SECTIONS:
-        parts += page_of(section, [row for row in rows if section_of(row.id) == section.key], truths)
+        parts += told_of(section, [rows for id, rows in sentences.items() if section_of(id) == section.key], truths)
     write(made / "catalogue.md", "\n".join(parts))
 
 
-def page_of(section: Section, rows: Iterable[Claim], truths: Mapping[str, Mapping[str, Truth]]) -> Iterator[str]:
-    """A section's heading and its table; nothing where it has no rows."""
-    lines = [line(row, [truths[mechanism].get(row.id) for mechanism in truths]) for row in rows]
-    if lines:
+def told_of(section: Section, sentences: list[list[Claim]], truths: Truths) -> Iterator[str]:
+    """A section's heading and its sentences; nothing where it has none."""
+    if sentences:
         yield f"## {section.title}\n\n{section.says}\n"
-        yield told(COLUMNS)
-        yield told(["---"] * len(COLUMNS))
-        yield from lines
+    for rows in sentences:
+        yield f"### {rows[0].sentence}\n"
+        yield from dict.fromkeys(said(row, rows[0]) for row in rows)
+        yield line(COLUMNS)
+        yield line(["---"] * len(COLUMNS))
+        yield from (line(cells(row, truths)) for row in rows)
         yield ""
 
 
-def line(row: Claim, truths: Iterable[Truth | None]) -> str:
-    """A row of the table."""
-    asserted = f" Asserted of {', '.join(row.asserted)}." if row.asserted else ""
-    judged = (
-        f"{row.kind} of {', '.join(row.metrics)}, {row.procedure}; N {row.n} {row.unit}. {row.statistic}: {row.where}"
-    )
-    return told(
-        [
-            f"`{row.id}`",
-            f"{row.says} *{row.source}.*{asserted}",
-            judged,
-            ", ".join("judged of a run" if truth is None else str(truth) for truth in truths),
-        ]
-    )
+def said(row: Claim, first: Claim) -> str:
+    """The sentence, where it stands, and of whom the paper says it; a controlled row may say it otherwise."""
+    asserted = f" Asserted of {', '.join(first.asserted)}." if first.asserted else ""
+    return f"{row.says} *{first.source}.*{asserted}\n"
 
 
-def told(cells: Iterable[str]) -> str:
-    """Cells as a line; a bar in a text is no end of a cell."""
+def cells(row: Claim, truths: Truths) -> list[str]:
+    """A row under one procedure. A sentence about several models has no truth on one."""
+    rule = f"{row.kind} of {', '.join(row.metrics)}"
+    known = [truths[mechanism].get(row.id) for mechanism in MECHANISMS]
+    verdicts = ["of a run" if truth is None else str(truth) for truth in known]
+    return [row.procedure, rule, f"{row.statistic}: {row.where}", f"{row.n} {row.unit}", *verdicts]
+
+
+def line(cells: Iterable[str]) -> str:
+    """Cells as a line of a table; a bar in a text is no end of a cell."""
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"

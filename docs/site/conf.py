@@ -20,7 +20,6 @@ from sphinx.application import Sphinx  # noqa: E402
 import rebinding  # noqa: E402
 
 project = "rebinding"
-author = "the authors of rebinding"
 version = release = rebinding.__version__
 extensions = ["sphinx.ext.autodoc", "myst_nb"]
 include_patterns = ["*.md", "docs/**.md", "docs/tutorials/*.ipynb", "benchmarks/*.md", "rebinding/planted/*.md"]
@@ -29,7 +28,10 @@ root_doc = "README"
 html_theme = "furo"
 html_title = "rebinding: an executable paper"
 html_extra_path = ["extra"]
+html_static_path = ["static"]
+html_css_files = ["wide.css"]
 html_copy_source = False
+html_show_copyright = False
 
 myst_heading_anchors = 4
 nb_execution_mode = (
@@ -37,6 +39,7 @@ nb_execution_mode = (
 )
 
 default_role = "code"
+highlight_language = "none"  # a block that does not say what it is is text
 autodoc_typehints_format = "short"
 autodoc_member_order = "bysource"
 suppress_warnings = ["ref.python"]  # two classes of one name: a signature cannot say which it means

@@ -6,8 +6,10 @@ import posixpath
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from sphinx.application import Sphinx
+if TYPE_CHECKING:
+    from sphinx.application import Sphinx
 
 LIST = "docs/README"
 SECTION = re.compile(r"^## (.+)$", re.MULTILINE)
