@@ -1,9 +1,11 @@
 """Effect, ordering and no-effect claims: one mean against one boundary, by two one-sided tests.
 
 `margin` is the smallest change that counts, and the only boundary there is. For "there is an effect":
+
     REPLICATED      if the lower 95 % bound is above the margin;
     NOT REPLICATED  if the upper 95 % bound is below it;
     INCONCLUSIVE    otherwise.
+
 For "there is no effect": REPLICATED if the 90 % interval lies within +-margin, NOT REPLICATED if it surely lies outside
 (`p_outside`: outside has two sides). So a wrong decision has at most 5 % on either side, more data always lead to one
 (unless the truth is the boundary itself), and no evidence can satisfy a sentence and its opposite.

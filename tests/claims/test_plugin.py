@@ -56,6 +56,16 @@ def test_a_planted_verdict_must_be_the_truth(run, pytester: pytest.Pytester) -> 
     assert 'name="verdict" value="INCONCLUSIVE"' in (pytester.path / "out.xml").read_text()
 
 
+@pytest.mark.parametrize("option", [(), ("-v",)])
+def test_more_than_a_screen_is_told_in_brief(run, option: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
+    monkeypatch.setattr("fixtures.brief.SCREEN", 3)
+    found = run(*option)
+    assert found.outlines.count("every row: -v, or the page of --report DIR") == (not option)
+    otherwise = "planted:pointer@llama binding.key_dominance: REPLICATED, expected NOT REPLICATED: as told"
+    assert found.outlines.count(otherwise) == (not option)
+    assert bool([line for line in found.outlines if line.startswith("  binding.k_redirects ")]) == bool(option)
+
+
 def test_what_a_model_cannot_do_is_said_once(pytester: pytest.Pytester) -> None:
     """Every test fails, and counts; what is read is one sentence, and nothing of what libraries say while loading. A
     single failure is told by pytest."""

@@ -30,7 +30,7 @@ def lines(done: subprocess.CompletedProcess[str]) -> dict[str, list[str]]:
 
 def both(folder: Path, chosen: str) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
     """The same claims judged on the server and here."""
-    common = ["--samples", str(SAMPLES), "--no-store", "-k", chosen]
+    common = ["--samples", str(SAMPLES), "--no-store", "-k", chosen, "-vv"]  # every row, also of many
     served = ["-p", "tests.claims.served_here", "--remote", "--model", "someone/pointer"]
     return lines(run(*served, *common, SERVED=str(folder))), lines(run(*common, "--model", str(folder)))
 

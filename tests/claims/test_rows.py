@@ -3,17 +3,14 @@ planted model on which it holds and one on which it does not."""
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Iterator
-
 import pytest
 
+from claims.rows import every
 from rebinding.paper.claim import CONTROLLED, Claim
 from rebinding.paper.rows.binding import CONDITIONS
 from rebinding.planted import MECHANISMS, VARIANTS
 from rebinding.planted.truth import Wanted, truth_of
 
-SECTIONS = ("tracing", "circuit", "attention", "roles", "binding", "robustness", "beyond")
 BOTH: tuple[Wanted, ...] = ("REPLICATED", "NOT REPLICATED")
 UNIDENTIFIED = "which control, and which switches, were printed is not known: a number of something else is not refuted"
 TOLD_TWICE = "text and code differ, and a number that may be of either cannot be refuted"
@@ -35,22 +32,13 @@ NEVER: dict[tuple[str, Wanted], str] = {
 """Verdicts that a row cannot get on any planted model, and why."""
 
 
-def claims() -> Iterator[Claim]:
-    for section in SECTIONS:
-        module = importlib.import_module(f"claims.test_{section}")
-        for test in vars(module).values():
-            for mark in getattr(test, "pytestmark", ()):
-                if mark.name == "parametrize" and mark.args[0] == "claim":
-                    yield from mark.args[1]
-
-
 def test_every_row_is_judged_once() -> None:
-    ids = [claim.id for claim in claims()]
+    ids = [claim.id for claim in every()]
     assert len(ids) == len(set(ids))
     assert set(ids) == set(truth_of("pointer"))
 
 
-@pytest.mark.parametrize("claim", tuple(claims()), ids=lambda claim: claim.id)
+@pytest.mark.parametrize("claim", tuple(every()), ids=lambda claim: claim.id)
 def test_every_claim_declares_how_it_is_judged(claim: Claim) -> None:
     assert claim.says.endswith(".")
     assert claim.source

@@ -8,11 +8,10 @@ from contextlib import redirect_stdout
 from functools import cache
 from pathlib import Path
 
-import pytest
+from tests.docs.examples import same_words
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/walk.md").read_text("utf-8")
-NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 SHARE, LAST_DIGIT = 1e-2, 2e-3
 """Numbers are printed with three decimals; what rounds otherwise is far within this, another mechanism is not."""
 MOST_HOPS = 10
@@ -38,12 +37,7 @@ def test_the_code_prints_what_the_page_says() -> None:
     printed = io.StringIO()
     with redirect_stdout(printed):
         exec(compile(code, "docs/walk.md", "exec"), {})
-    got = printed.getvalue()
-    assert [NUMBER.sub("#", line).split() for line in got.splitlines()] == [
-        NUMBER.sub("#", line).split() for line in told.splitlines()
-    ]
-    wanted = [float(one) for one in NUMBER.findall(told)]
-    assert [float(one) for one in NUMBER.findall(got)] == pytest.approx(wanted, rel=SHARE, abs=LAST_DIGIT)
+    same_words(printed.getvalue(), told, SHARE, LAST_DIGIT)
 
 
 def test_the_code_fits_a_screen() -> None:

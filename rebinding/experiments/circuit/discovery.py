@@ -95,7 +95,7 @@ def changes(evidence: Evidence, scale: Scale = "probability") -> pd.DataFrame:
 def select(
     table: pd.DataFrame, keep: int, *, rule: Selection = "negative", least: float, exclude: Sequence[Head] = ()
 ) -> list[Head]:
-    """The `keep` most negative heads, ties broken by (layer, head); those of earlier groups left out if `exclude`d.
+    """The `keep` most negative heads, ties broken by (layer, head); those to `exclude` left out.
 
     Under `negative` a score must lie below `-least`, under `sure` surely so: one-sided t tests over prompts, whose
     spread is that within strata (a head may serve one order of naming only), with the false discovery rate over all

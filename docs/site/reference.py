@@ -1,0 +1,48 @@
+"""The reference: a page for every room of the package, on it every module with its docstrings."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+
+import rebinding
+
+MODULE = """## {name}
+
+```{{eval-rst}}
+.. automodule:: {name}
+   :members:
+   :undoc-members:
+   :ignore-module-all:
+```
+"""
+
+
+def modules() -> dict[str, list[str]]:
+    """Every module by its room; what stands in no room is `rebinding` itself."""
+    root = Path(rebinding.__file__).parent
+    rooms: dict[str, list[str]] = defaultdict(list)
+    for path in sorted(root.rglob("*.py")):
+        name = ".".join(path.relative_to(root.parent).with_suffix("").parts).removesuffix(".__init__")
+        if path.name != "__main__.py":
+            rooms[name.split(".")[1] if "." in name else name].append(name)
+    return dict(rooms)
+
+
+def write_reference(made: Path) -> None:
+    """Pages that are not as they were; others stay, so that only what changed is built again."""
+    folder = made / "reference"
+    folder.mkdir(exist_ok=True)
+    rooms = modules()
+    for path in folder.glob("*.md"):
+        if path.stem not in rooms:
+            path.unlink()
+    for room, names in rooms.items():
+        title = room if room == "rebinding" else f"rebinding.{room}"
+        write(folder / f"{room}.md", "\n".join([f"# {title}", "", *(MODULE.format(name=name) for name in names)]))
+
+
+def write(path: Path, text: str) -> None:
+    """Write a page if it says something else than before."""
+    if not path.exists() or path.read_text("utf-8") != text:
+        path.write_text(text, "utf-8")

@@ -1,0 +1,70 @@
+"""The end of a run on one screen: what is said of many rows, and when the table is shown instead."""
+
+from __future__ import annotations
+
+from fixtures.brief import SCREEN, SECTIONS_OF, WIDTH, WRONG, brief, short_enough
+from rebinding.verdicts.judgement import Judgement
+from tests.report.folders import judged
+
+PLANT = "planted:pointer@llama"
+
+
+def rows(count: int, **fields: object) -> list[Judgement]:
+    """So many rows of section 5 of one model."""
+    return [judged(f"binding.row{number}", **fields) for number in range(count)]
+
+
+def test_a_screen_of_rows_is_a_table() -> None:
+    assert short_enough(rows(SCREEN))
+    assert not short_enough(rows(SCREEN + 1))
+
+
+def test_a_model_has_a_sentence_and_a_line_for_every_section() -> None:
+    no = {"verdict": "NOT REPLICATED", "expected": "NOT REPLICATED"}
+    first, tracing, binding, last = brief([*rows(30), judged("tracing.one"), judged("tracing.two", **no)], {PLANT})
+    assert first.startswith(f"{PLANT}: 31 of 32 claims replicated, 1 not.")
+    assert "32 of 32 verdicts are as planted" in first
+    assert " ".join(tracing.split()) == "Section 3: where the answer comes from 2: ✓ 1 replicated, ✗ 1 not"
+    assert " ".join(binding.split()) == "Section 5: binding IDs in queries and keys 30: ✓ 30 replicated"
+    assert "-v" in last
+
+
+def test_what_came_out_otherwise_is_told_with_its_reason() -> None:
+    wrong = judged("binding.keys", verdict="NOT REPLICATED", reason="0.1 in [0, 0.2]: " + "surely smaller " * 30)
+    told = list(brief([*rows(30), wrong], {PLANT}))
+    (line,) = (line for line in told if "binding.keys" in line)
+    assert line.startswith(f"{PLANT} binding.keys: NOT REPLICATED, expected REPLICATED: 0.1 in [0, 0.2]: surely")
+    assert line.endswith(" ...")
+    assert len(line) <= WIDTH
+
+
+def test_a_row_that_nobody_asserts_is_not_told_as_wrong() -> None:
+    open_row = judged("binding.keys", model="mine", verdict="INCONCLUSIVE", expected=None)
+    assert not [line for line in brief([*rows(30, model="mine"), open_row], set()) if "binding.keys" in line]
+
+
+def test_many_wrong_rows_and_many_models_are_still_a_screen() -> None:
+    wrong = {"verdict": "NOT REPLICATED", "expected": "REPLICATED"}
+    few = [one for number in range(SECTIONS_OF) for one in rows(40, model=f"m{number}", **wrong)]
+    told = list(brief(few, set()))
+    assert len(told) <= 2 * SECTIONS_OF + WRONG + 2
+    assert f"and {3 * 40 - WRONG} other rows that came out otherwise" in told
+    many = [one for number in range(78) for one in rows(5, model=f"m{number}")]
+    assert len(list(brief(many, set()))) == 78 + 1
+
+
+def test_what_a_gate_has_stopped_is_said_once() -> None:
+    stopped = rows(30, model="mine", verdict="INVALID", expected=None, gate="above_chance", reason="5 of 12 right")
+    told = "\n".join(brief(stopped, set()))
+    assert told.count("5 of 12 right: nothing can be judged on this model") == 1
+    assert told.count("INVALID (above_chance)") == 1
+    assert "Section 5" not in told
+
+
+def test_sentences_judged_twice_are_counted() -> None:
+    artifact = [
+        judged("binding.keys", sentence="binding.keys"),
+        judged("binding.keys.controlled", sentence="binding.keys", verdict="NOT REPLICATED", expected="NOT REPLICATED"),
+    ]
+    told = list(brief([*(judged(f"binding.r{n}", sentence=f"binding.r{n}") for n in range(30)), *artifact], {PLANT}))
+    assert "  as published and controlled: 1 artifact, 0 open or not judged" in told

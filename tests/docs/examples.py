@@ -1,0 +1,65 @@
+"""The Python on a page: blocks that are run one after the other, and what the page says that each prints.
+
+`python -m tests.docs.examples PAGE ...` runs the blocks of pages and writes what they print under them.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any
+
+BLOCK = re.compile(r"^```python\n(.*?)^```\n(?:\n```\n(.*?)^```\n)?", re.MULTILINE | re.DOTALL)
+"""Code, and a block without a language that follows it at once."""
+NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
+
+
+def examples(text: str) -> list[tuple[str, str]]:
+    """Every block of Python with what is shown under it (nothing, if nothing is)."""
+    return [(found[1], found[2] or "") for found in BLOCK.finditer(text)]
+
+
+def printed(text: str) -> Iterator[str]:
+    """What each block prints, run after those before it."""
+    names: dict[str, Any] = {"__name__": "__main__"}
+    for number, (code, _) in enumerate(examples(text), start=1):
+        told = io.StringIO()
+        with redirect_stdout(told):
+            exec(compile(code, f"<block {number}>", "exec"), names)
+        yield told.getvalue()
+
+
+def same_words(one: str, other: str, share: float, last_digit: float) -> None:
+    """The same text, spaces apart, and the same numbers within what rounding may do."""
+    assert [NUMBER.sub("#", line).split() for line in one.splitlines()] == [
+        NUMBER.sub("#", line).split() for line in other.splitlines()
+    ]
+    pairs = zip(NUMBER.findall(one), NUMBER.findall(other), strict=True)
+    far = [(ours, shown) for ours, shown in pairs if abs(float(ours) - float(shown)) > bound(shown, share, last_digit)]
+    assert not far, f"{far[:5]}: ours, and what is shown"
+
+
+def bound(shown: str, share: float, last_digit: float) -> float:
+    """By how much a number may differ from the one that is shown."""
+    return max(share * abs(float(shown)), last_digit)
+
+
+def write(page: Path) -> None:
+    """Put what the blocks print under those that have something under them."""
+    text = page.read_text("utf-8")
+    found = printed(text)
+
+    def filled(block: re.Match[str]) -> str:
+        told = next(found)
+        return block[0] if block[2] is None else f"```python\n{block[1]}```\n\n```\n{told}```\n"
+
+    page.write_text(BLOCK.sub(filled, text), "utf-8")
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:]:
+        write(Path(name))

@@ -1,0 +1,87 @@
+"""Notebooks run without Jupyter: cells one after the other in one namespace, with what they print and show.
+
+`python -m tests.docs.notebooks` runs those of docs/tutorials and stores what came out in them.
+"""
+
+from __future__ import annotations
+
+import ast
+import base64
+import io
+import json
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from matplotlib.figure import Figure
+
+TUTORIALS = sorted((Path(__file__).parents[2] / "docs" / "tutorials").glob("*.ipynb"))
+DPI = 80
+Output: TypeAlias = dict[str, Any]
+"""An output as notebook files have it."""
+
+
+def read(path: Path) -> dict[str, Any]:
+    """A notebook as it stands in its file."""
+    notebook: dict[str, Any] = json.loads(path.read_text("utf-8"))
+    return notebook
+
+
+def code(notebook: dict[str, Any]) -> list[dict[str, Any]]:
+    """The cells that are run."""
+    return [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+
+
+def prose(path: Path) -> str:
+    """What stands between the cells of code."""
+    return "\n\n".join("".join(cell["source"]) for cell in read(path)["cells"] if cell["cell_type"] == "markdown")
+
+
+def run(notebook: dict[str, Any]) -> list[list[Output]]:
+    """What every cell of code gives, in an interpreter that has run those before it."""
+    names: dict[str, Any] = {"__name__": "__main__"}
+    return [run_cell("".join(cell["source"]), names) for cell in code(notebook)]
+
+
+def run_cell(source: str, names: dict[str, Any]) -> list[Output]:
+    """What is printed, and what the last line is worth if it is an expression."""
+    tree = ast.parse(source)
+    last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
+    printed, shown = io.StringIO(), None
+    with redirect_stdout(printed):
+        exec(compile(tree, "<cell>", "exec"), names)
+        if isinstance(last, ast.Expr):
+            shown = eval(compile(ast.Expression(last.value), "<cell>", "eval"), names)
+    told: list[Output] = []
+    if printed.getvalue():
+        told.append({"output_type": "stream", "name": "stdout", "text": printed.getvalue().splitlines(keepends=True)})
+    return told if shown is None else [*told, display(shown)]
+
+
+def display(shown: object) -> Output:
+    """A picture for a figure, else its text; for a table the text and what a browser makes of it."""
+    if isinstance(shown, Figure):
+        drawn = io.BytesIO()
+        shown.savefig(drawn, format="png", dpi=DPI, metadata={"Software": None})
+        data = {"image/png": base64.b64encode(drawn.getvalue()).decode()}
+        return {"output_type": "display_data", "data": data, "metadata": {}}
+    told: dict[str, Any] = {"text/plain": repr(shown).splitlines(keepends=True)}
+    if hasattr(shown, "_repr_html_"):
+        told["text/html"] = shown._repr_html_().splitlines(keepends=True)
+    return {"output_type": "execute_result", "data": told, "metadata": {}}
+
+
+def store(path: Path) -> None:
+    """Run a notebook, and write what came out into its file."""
+    notebook = read(path)
+    for number, (cell, outputs) in enumerate(zip(code(notebook), run(notebook), strict=True), start=1):
+        cell["execution_count"] = number
+        numbered = {"execute_result": {"execution_count": number}}
+        cell["outputs"] = [{**one, **numbered.get(one["output_type"], {})} for one in outputs]
+    path.write_text(json.dumps(notebook, indent=1, ensure_ascii=False, sort_keys=True) + "\n", "utf-8")
+
+
+if __name__ == "__main__":
+    for tutorial in TUTORIALS:
+        store(tutorial)
+        print(tutorial.name)
