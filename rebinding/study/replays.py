@@ -13,7 +13,7 @@ import pandas as pd
 
 from rebinding.evidence import Evidence, Kind, OnPrompts
 from rebinding.experiments.tokens import token_batch
-from rebinding.study.bench import EVALUATION, Bench, measures
+from rebinding.study.bench import Bench, measures
 from rebinding.subjects.allowance import Allowance, size
 from rebinding.subjects.precision import in_float32
 from rebinding.subjects.probe import forward
@@ -35,7 +35,7 @@ class Replays(OnPrompts):
 
 def asked(bench: Bench, drawn: Design) -> Replays:
     """The first evaluation prompts."""
-    return Replays(bench.draw(drawn, range(EVALUATION, EVALUATION + PROMPTS)))
+    return Replays(bench.draw(drawn, bench.range_of(PROMPTS)))
 
 
 @measures(Replays)
