@@ -23,7 +23,7 @@ from rebinding.world.designs import DESIGNS
 from tests.faults.fuzz import cases, mutated, refused, typed
 
 PREFIXES = ("planted:", "shape:", "learned:", "gemma2-9b=", "")
-BASES = (*MECHANISMS, *ALIASES, "smollm2", "here", "owner/m", "~nobody", "x" * 300)
+BASES = (*MECHANISMS, *ALIASES, "smollm2", "here", "owner/m", "~no-such-user", "x" * 300)
 AFTER = ("", *(f"+{name}" for name in VARIANTS), *(f"@{name}" for name in ARCHITECTURES), ".gguf", "/", "@main")
 OPTION = st.builds(
     "{}={}".format,

@@ -1,4 +1,4 @@
-"""Out of memory at small, odd and large batch sizes, through whole experiments: the same evidence up to rounding, the same verdict."""
+"""Out of memory at small, odd and large sizes of a batch, in whole experiments: the same evidence up to rounding."""
 
 from __future__ import annotations
 
