@@ -46,7 +46,7 @@ class Describing:
 class Computing:
     """The shard at `address`: evidence of a request, or of a block of it, or tensors that requests need.
 
-    `module` has the function that computes it. `given` are the addresses of tensors which go with the task, because
+    `module` has the function that computes it, which may be one of somebody's own. `given` are the addresses of tensors which go with the task, because
     they have been computed before.
     """
 

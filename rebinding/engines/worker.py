@@ -18,6 +18,7 @@ from rebinding.engines.stores import Memory
 from rebinding.engines.tasks import Address, Computing, Content, Described, Failure, Loading, Outcome, Shards, Task
 from rebinding.evidence import Evidence
 from rebinding.evidence.activations import Activations
+from rebinding.evidence.sources import modules_of
 from rebinding.study.bench import TENSORS, Bench
 from rebinding.subjects import Subject, load
 
@@ -54,7 +55,8 @@ class Worker:
         return self.bench
 
     def _compute(self, bench: Bench, task: Computing, given: Mapping[Address, Activations]) -> Shards:
-        importlib.import_module(task.module)  # a kind of request is known where its measure is
+        for module in (*modules_of("rebinding.study"), task.module):
+            importlib.import_module(module)  # a kind of request is known only once its measure has been read
         self.kept.kept.update(given)
         try:
             if type(task.request) in TENSORS:
