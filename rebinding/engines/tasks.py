@@ -46,8 +46,8 @@ class Describing:
 class Computing:
     """The shard at `address`: evidence of a request, or of a block of it, or tensors that requests need.
 
-    `module` has the function that computes it, which may be one of somebody's own. `given` are the addresses of tensors which go with the task, because
-    they have been computed before.
+    `module` has the function that computes it, which may be one of somebody's own. `given` are the addresses of tensors
+    that go with the task, because they have been computed before.
     """
 
     loading: Loading
