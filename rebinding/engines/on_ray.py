@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,8 @@ from rebinding.engines.worker import Worker, packed
 
 TRIES = 6
 """How often a task is begun: a worker may die by no fault of the task, but hardly every time."""
+WAIT = 10.0
+"""Seconds in which the head of a cluster answers."""
 QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 """Nothing is told to Ray's makers; and a worker that asks for no GPU may see those of its machine, as elsewhere."""
 
@@ -142,9 +145,12 @@ def connect(ray: Any, address: str | None) -> None:
         ray.init(address="local", include_dashboard=False, **quietly)
         return
     try:
+        if address != "auto":
+            host, _, port = address.rpartition(":")
+            socket.create_connection((host, int(port)), timeout=WAIT).close()  # Ray itself would try for minutes
         ray.init(address=address, **quietly)
-    except (ConnectionError, ValueError) as error:
+    except (OSError, ValueError) as error:
         raise EngineError(
-            f"--address {address}: no Ray cluster answers there ({error}); start one with ray start --head, or leave "
-            "--address out for one on this machine"
+            f"--address {address}: no Ray cluster answers there ({error}). Give HOST:PORT of a head, from a machine of"
+            " its cluster (ray start --head begins one), auto for the one of this machine, or nothing to begin one here"
         ) from error

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rebinding.engines.choice import Choice
-from rebinding.engines.on_ray import EngineError, Share, share
+from rebinding.engines.on_ray import EngineError, Share, connect, share
 from rebinding.study.engine import Here
 from rebinding.verbs.verbs import main
 from tests.claims.test_options import settings
@@ -86,3 +86,10 @@ def test_what_no_worker_could_get(said: dict[str, Any], told: str) -> None:
     """Ray would wait for it, without a word."""
     with pytest.raises(EngineError, match=told):
         share(2, 0, **({"workers": None, "per_model": None, "threads": None} | said))
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "nowhere", "ray://127.0.0.1:10001"])
+def test_an_address_where_nobody_answers(address: str) -> None:
+    """Port 1 of this machine is nobody's; and what is no HOST:PORT is no address."""
+    with pytest.raises(EngineError, match=f"--address {address}: no Ray cluster answers"):
+        connect(None, address)
