@@ -1,8 +1,8 @@
-"""Workers on Ray against one of them, and what the driver costs: `python -m benchmarks.engines` (needs the extra `ray`).
+"""Two workers on Ray against one, and what the driver costs: `python -m benchmarks.engines` (needs the extra `ray`).
 
-Discovery, tracing maps and ablations of a plant, by one worker of one thread, and by two; their models are loaded before
-the clock runs. Beside the ratio stands the processor time of the driver a task, which no other load of the machine
-changes, and what it comes to in the run of one of the paper's models, by the number of its tasks.
+Discovery, tracing maps and ablations of a plant, by one worker of one thread, and by two; their models are loaded
+before the clock runs. Beside the ratio stands the processor time of the driver a task, which no other load of the
+machine changes, and what it comes to in the run of one of the paper's models, by the number of its tasks.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from rebinding.engines.elsewhere import Elsewhere
+from rebinding.engines.elsewhere import Elsewhere, Tensors
 from rebinding.engines.on_ray import RayHands
 from rebinding.engines.tasks import Task
 from rebinding.evidence import Evidence
+from rebinding.experiments.circuit.request import Beside
 from rebinding.paper.circuit import Circuit
 from rebinding.paper.procedure import given
 from rebinding.planted import build
@@ -25,10 +26,11 @@ from rebinding.study import circuit, tracing
 from rebinding.study.bench import Bench
 from rebinding.study.case import PAPER
 from rebinding.subjects import load
+from rebinding.world.designs import ModeName
 
 NAME = "planted:pointer@gemma3"
 ROLES = ("swap_first", "swap_second", "swap_period", "question_box", "readout")
-MODES = ("swap_only", "target_box")
+MODES: tuple[ModeName, ...] = ("swap_only", "target_box")
 HOUR = 3600.0
 
 
@@ -51,39 +53,40 @@ def jobs(how: Elsewhere, n: int) -> Iterator[Callable[[], object]]:
         here, way = bench(), circuit.of_a_plant(given("controlled").circuit, "controlled")
         return circuit.discovered(circuit.noise_pairs(here, way, "independent", n), way, here.measured)
 
-    def traced(mode: tracing.ModeName) -> Evidence:
+    def traced(mode: ModeName) -> Evidence:
         here = bench()
         way = given("published").tracing
         return here.measured(tracing.traced(here, here.design("published"), mode, ROLES, n, way))
 
-    def ablated(beside: circuit.Beside) -> Evidence:
+    def ablated(beside: Beside) -> Evidence:
         here, heads = bench(), Circuit(build("pointer", "gemma3").circuit)
         return here.measured(circuit.ablated(here, heads, here.design("published"), "published", n=n, beside=beside))
 
     yield discovery
     yield from (partial(traced, mode) for mode in MODES)
-    yield from (partial(ablated, beside) for beside in ("groups", "heads", "random"))
+    kinds: tuple[Beside, ...] = ("groups", "heads", "random")
+    yield from (partial(ablated, beside) for beside in kinds)
 
 
 def took(workers: int, n: int) -> Took:
     """All jobs, by so many workers of one thread."""
     import ray
 
-    given: list[Task] = []
+    given_out: list[Task] = []
 
     class Counting(RayHands):
-        def give(self, worker: int, task: Task, *rest: object) -> None:
-            given.append(task)
-            super().give(worker, task, *rest)  # type: ignore[arg-type]  # as it came
+        def give(self, worker: int, task: Task, given: Tensors) -> None:
+            given_out.append(task)
+            super().give(worker, task, given)
 
     hands = Counting(ray, address=None, workers=workers, per_model=0, threads=1)
     how = Elsewhere(lambda: hands)
     try:
         how.prepare(jobs(how, 2))  # every worker loads the model; of so few prompts nothing is used again
-        given.clear()
+        given_out.clear()
         clock, own = time.perf_counter(), time.process_time()
         how.prepare(jobs(how, n))
-        return Took(time.perf_counter() - clock, time.process_time() - own, len(given))
+        return Took(time.perf_counter() - clock, time.process_time() - own, len(given_out))
     finally:
         how.close()
 
@@ -105,9 +108,8 @@ def main() -> None:
     print(f"two against one: {one.seconds / two.seconds:.2f}x")
     each, all_of_them = one.driver / one.tasks, tasks_of_a_model()
     share = each * all_of_them / HOUR
-    print(
-        f"driver: {1000 * each:.0f} ms of processor time a task; {all_of_them} tasks of a model: {share:.1%} of an hour"
-    )
+    print(f"driver: {1000 * each:.0f} ms of processor time a task")
+    print(f"{all_of_them} tasks of a model: {share:.1%} of an hour")
 
 
 if __name__ == "__main__":
