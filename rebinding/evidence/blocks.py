@@ -32,7 +32,7 @@ def in_blocks(
     With a shelf every block is kept under the hash of its items' `content` as soon as it is done, and a block that is
     there is not computed: an interrupted run loses the block it was in and nothing else. `cost` is the work of an item
     in any unit, the same in which `compute` ticks, so that the remaining time is that of what is left. `progress=None`
-    shows the bar on a terminal only.
+    shows the bar on a terminal only; where every block is there, there is none.
     """
     if size < 1:
         raise ValueError(f"a block of {size} items; at least one")
@@ -41,7 +41,7 @@ def in_blocks(
     work = [sum(map(cost, part)) for part in parts]
     done = [shelf is not None and key is not None and shelf.store.holds(Evidence, experiment, key) for key in keys]
     before = sum(amount for amount, there in zip(work, done, strict=True) if there)
-    hide = None if progress is None else not progress
+    hide = True if all(done) else None if progress is None else not progress
     with tqdm(total=sum(work), initial=before, desc=experiment, disable=hide, unit_scale=True, unit="") as bar:
         shards = []
         for part, key in zip(parts, keys, strict=True):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, ClassVar, TypeAlias
@@ -63,6 +63,10 @@ class Request:
     """One request. Subclasses are the kinds: frozen, hashable, made of plain values, tuples and other such classes."""
 
     KIND: ClassVar[Kind]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Its fields travel to a worker, and what follows from them is made there."""
+        return {one.name: getattr(self, one.name) for one in fields(self)}
 
     @cached_property
     def plain(self) -> Mapping[str, Any]:

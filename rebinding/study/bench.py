@@ -40,19 +40,19 @@ Measure: TypeAlias = Callable[["Bench", Any], Evidence]
 Tensors: TypeAlias = Callable[["Bench", Any], Mapping[str, Tensor]]
 MEASURES: dict[type[Request], Measure] = {}
 TENSORS: dict[type[Request], Tensors] = {}
-IN_BLOCKS: set[type[Request]] = set()
-"""Kinds that their measure keeps block by block, and whose whole is put together without the model. (A tracing map is
-kept as a whole besides: which pairs are in it, only the model knows.)"""
+IN_BLOCKS: dict[type[Request], Callable[[Any], int]] = {}
+"""Kinds that their measure keeps block by block, and whose whole is put together without the model; and how many
+prompts a block has. (A tracing map is kept as a whole besides: which pairs are in it, only the model knows.)"""
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def measures(kind: type[Request], *, in_blocks: bool = False) -> Callable[[Function], Function]:
+def measures(kind: type[Request], *, in_blocks: Callable[[Any], int] | None = None) -> Callable[[Function], Function]:
     """The function computes the evidence of a kind of request, from a bench and the request and nothing else."""
 
     def register(function: Function) -> Function:
         MEASURES[kind] = function
-        if in_blocks:
-            IN_BLOCKS.add(kind)
+        if in_blocks is not None:
+            IN_BLOCKS[kind] = in_blocks
         return function
 
     return register

@@ -22,10 +22,10 @@ from rebinding.study.anywhere import searched
 from rebinding.study.asked import Asked
 from rebinding.study.bench import Bench
 from rebinding.study.circuit import owner_of
-from rebinding.study.plants import declared, load_remembered
+from rebinding.study.plants import declared
 from rebinding.study.settings import ANYWHERE, STAGES, Settings
 from rebinding.study.tracing import WIDE
-from rebinding.subjects import Subject, SubjectError, load
+from rebinding.subjects import Subject, SubjectError
 from rebinding.world.designs import DesignName
 
 PAPER = {"able": 300, "able_wide": 300, "paths": 100, "evaluated": 300, "pruned": 50}
@@ -75,10 +75,8 @@ class Case:
         return self._bench(replace(self.asked.plant, boxes=WIDE).name)
 
     def _bench(self, name: str) -> Bench:
-        subject = self._subject(name)
-        store = self.settings.store
-        shelf = store.shelf(subject=subject.fingerprint, dtype=subject.dtype) if store else None
-        return Bench(subject, shelf, self.settings.first)
+        bench = self.settings.engine.bench(self._subject(name), self.settings.store)
+        return replace(bench, first=self.settings.first)
 
     def _subject(self, name: str) -> Subject:
         """Load a model once; what failed is not tried again. A circuit file is held against it before anything runs."""
@@ -98,10 +96,8 @@ class Case:
             from rebinding.subjects.remote import load_remote  # nnsight takes a while to import
 
             return load_remote(name)
-        dtype, device, store = self.settings.dtype or self.asked.dtype, self.settings.device, self.settings.store
-        if self.asked.plant is not None and store is not None:
-            return load_remembered(name, store, dtype=dtype, device=device)
-        return load(name, dtype=dtype, device=device)
+        dtype, settings = self.settings.dtype or self.asked.dtype, self.settings
+        return settings.engine.subject(name, dtype=dtype, device=settings.device, store=settings.store)
 
     # what is asked of it
 

@@ -123,7 +123,7 @@ def discovered(pairs: PromptSet, way: CircuitWay, ask: Ask) -> Discovery:
     )
 
 
-@measures(Paths, in_blocks=True)
+@measures(Paths, in_blocks=lambda asked: asked.how.block)
 def measure_paths(bench: Bench, asked: Paths) -> Evidence:
     where = _kept_pairs(bench, asked.prompts)
     return score_stage(

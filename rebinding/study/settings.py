@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from rebinding.evidence.store import Store
 from rebinding.paper.procedure import GIVEN, Procedure, given
 from rebinding.study.asked import Asked
+from rebinding.study.engine import Engine, Here
 from rebinding.world.designs import DesignName
 
 STAGES, ANYWHERE = "discovered", "discovered-anywhere"
@@ -30,6 +31,7 @@ class Settings:
     remote: bool = False
     procedures: tuple[Procedure, ...] = tuple(map(given, GIVEN))
     store: Store | None = None
+    engine: Engine = field(default_factory=Here)
     report: Path | None = None
     strict: bool = False
     skip_unavailable: bool = False

@@ -6,22 +6,26 @@ By the paper's five stages, or, with `--anywhere`, without being told where to l
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
+from contextlib import closing
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import get_args
 
+from rebinding.engines import choice as engines
 from rebinding.evidence.shards import put_in_place
-from rebinding.evidence.store import Shelf, Store, default_root
-from rebinding.experiments.circuit.discovery import LEAST, Scale, Selection, discover
+from rebinding.evidence.store import Store, default_root
+from rebinding.experiments.circuit.discovery import LEAST, Discovery, Scale, Selection, discover_by
 from rebinding.experiments.circuit.paths import PAPER, PAPER_LITERAL, Frozen, PathSettings, Stage
+from rebinding.experiments.circuit.request import Paths
 from rebinding.paper.circuit import save
 from rebinding.study.anywhere import PROMPTS as BLOCK
-from rebinding.study.circuit import owner_of, with_labels
-from rebinding.study.drawing import draw
-from rebinding.subjects import Subject, load
+from rebinding.study.bench import Bench
+from rebinding.study.circuit import owner_of
+from rebinding.study.engine import Engine, Here
+from rebinding.subjects import load
 from rebinding.surgery.sites import Scope
 from rebinding.verbs import anywhere
-from rebinding.world.designs import DESIGNS, NOISE_KINDS, design
+from rebinding.world.designs import DESIGNS, NOISE_KINDS
 
 PROMPTS = 100
 STAGES = {"paper": PAPER, "paper-literal": PAPER_LITERAL}
@@ -59,6 +63,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     # not as `save`: nnsight gives every object a method of that name, and argparse then takes the default as given
     parser.add_argument("--save", dest="circuit", type=Path, metavar="FILE", help="write the circuit as JSON")
     parser.add_argument("--figure", type=Path, metavar="FILE", help="draw the groups at their tokens over layers")
+    engines.arguments(parser.add_argument)
     anywhere.arguments(parser)
 
 
@@ -68,24 +73,13 @@ def run(options: argparse.Namespace) -> int:
     if options.samples < 1:
         raise ValueError(f"--samples {options.samples}: at least one prompt is needed")
     stages = kept_heads(STAGES[options.stages], options.keep)
-    subject = load(options.model, dtype=options.dtype, device=options.device)
+    choice = engines.Choice(options.engine, options.address, options.gpus_per_model, options.workers)
+    engine, store = choice.made(), None if options.no_store else Store(options.store or default_root())
     if options.anywhere:
-        return anywhere.run(options, subject, None if options.no_store else _shelf(subject, options.store))
-    drawn = design(options.design, boxes=options.boxes, tokenizer=subject.tokenizer)
-    ids = range(options.first_id, options.first_id + options.samples)
-    encoder = subject.encoder()
-    found_on = with_labels(encoder, draw(encoder, drawn, ids, ("noise", options.noise)))
-    found = discover(
-        subject.surgeon(),
-        found_on,
-        stages,
-        settings=PathSettings(options.frozen, options.scope, options.block),
-        scale=options.score,
-        rule=options.select,
-        least=options.least,
-        described={"design": options.design, "noise": options.noise, "first_id": options.first_id},
-        shelf=None if options.no_store else _shelf(subject, options.store),
-    )
+        return _anywhere(options, engine, store)
+    with closing(engine):
+        bench, found = engine.finish(lambda: discovered(options, stages, engine, store))
+    subject = bench.subject
     print("\n".join(found.circuit.lines()))
     for stage in stages:
         if stage.group not in found.circuit.groups:
@@ -99,6 +93,34 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
+def discovered(
+    options: argparse.Namespace, stages: tuple[Stage, ...], engine: Engine, store: Store | None
+) -> tuple[Bench, Discovery]:
+    """The circuit that the stages find, each stage asked of the engine when the one before it is known."""
+    subject = engine.subject(options.model, dtype=options.dtype, device=options.device, store=store)
+    bench, how = engine.bench(subject, store), PathSettings(options.frozen, options.scope, options.block)
+    ids = range(options.first_id, options.first_id + options.samples)
+    pairs = bench.draw(bench.design(options.design, boxes=options.boxes), ids, ("noise", options.noise))
+    about = {"prompts": len(ids), "design": options.design, "noise": options.noise, "first_id": options.first_id}
+    return bench, discover_by(
+        lambda stage, receivers: bench.measured(Paths(pairs, stage, tuple(sorted(receivers)), how)),
+        stages,
+        scale=options.score,
+        rule=options.select,
+        least=options.least,
+        described={**asdict(how), **about},
+    )
+
+
+def _anywhere(options: argparse.Namespace, engine: Engine, store: Store | None) -> int:
+    """The search decides after every block what it looks at next, and runs in one process."""
+    if not isinstance(engine, Here):
+        raise ValueError("--anywhere is a search in one process; leave --engine out, or --anywhere")
+    subject = load(options.model, dtype=options.dtype, device=options.device)
+    shelf = None if store is None else store.shelf(subject=subject.fingerprint, dtype=subject.dtype)
+    return anywhere.run(options, subject, shelf)
+
+
 def kept_heads(stages: tuple[Stage, ...], given: str | None) -> tuple[Stage, ...]:
     """The stages with other numbers of heads kept."""
     if given is None:
@@ -110,7 +132,3 @@ def kept_heads(stages: tuple[Stage, ...], given: str | None) -> tuple[Stage, ...
     if len(counts) != len(stages) or min(counts) < 1:
         raise ValueError(f"--keep {given}: give {len(stages)} positive numbers, one a stage, such as 50,50,25,10,10")
     return tuple(replace(stage, keep=count) for stage, count in zip(stages, counts, strict=True))
-
-
-def _shelf(subject: Subject, root: Path | None) -> Shelf:
-    return Store(root or default_root()).shelf(subject=subject.fingerprint, dtype=subject.dtype)

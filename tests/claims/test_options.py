@@ -31,6 +31,11 @@ DEFAULTS: dict[str, Any] = {
     "--strict-verdicts": False,
     "--skip-unavailable": False,
     "--remote": False,
+    "--engine": "here",
+    "--address": None,
+    "--gpus-per-model": None,
+    "--workers": None,
+    "--numprocesses": None,
     "markexpr": "not gpu and not slow",
 }
 
@@ -38,7 +43,7 @@ DEFAULTS: dict[str, Any] = {
 def settings(**given: Any) -> Any:
     """The settings of a command line; `no_store=True` stands for `--no-store`."""
     options = DEFAULTS | {f"--{name.replace('_', '-')}": value for name, value in given.items()}
-    return settings_of(SimpleNamespace(getoption=options.__getitem__))  # type: ignore[arg-type]  # all that is asked
+    return settings_of(SimpleNamespace(getoption=lambda name, _=None: options[name]))  # type: ignore[arg-type]  # all that is asked
 
 
 def test_without_a_model_the_embedded_ones_and_the_papers_four() -> None:

@@ -19,6 +19,7 @@ TABLE: Mapping[str, tuple[str, ...]] = {
     "learned": ("world", "paper"),
     "subjects": ("world", "surgery", "paper", "planted", "learned"),
     "study": ("world", "surgery", "paper", "evidence", "verdicts", "experiments", "planted", "subjects"),
+    "engines": ("world", "surgery", "evidence", "study", "subjects"),
     "rehearsal": ("world", "surgery", "paper", "evidence", "experiments", "planted", "subjects", "study"),
     # it makes up what a study would be given, so it knows what the study knows, and what gates and verdicts are called
     "power": ("world", "surgery", "paper", "evidence", "verdicts", "experiments", "planted", "subjects", "study"),
@@ -34,6 +35,7 @@ TABLE: Mapping[str, tuple[str, ...]] = {
         "learned",
         "subjects",
         "study",
+        "engines",
         "rehearsal",
         "power",
         "report",

@@ -1,0 +1,116 @@
+"""Two workers on Ray against one, and what the driver costs: `python -m benchmarks.engines` (needs the extra `ray`).
+
+Discovery, tracing maps and ablations of a plant, by one worker of one thread, and by two; their models are loaded
+before the clock runs. Beside the ratio stands the processor time of the driver a task, which no other load of the
+machine changes, and what it comes to in the run of one of the paper's models, by the number of its tasks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+
+from rebinding.engines.elsewhere import Elsewhere, Tensors
+from rebinding.engines.on_ray import RayHands
+from rebinding.engines.tasks import Task
+from rebinding.evidence import Evidence
+from rebinding.experiments.circuit.request import Beside
+from rebinding.paper.circuit import Circuit
+from rebinding.paper.procedure import given
+from rebinding.planted import build
+from rebinding.rehearsal.agenda import agenda
+from rebinding.study import circuit, tracing
+from rebinding.study.bench import Bench
+from rebinding.study.case import PAPER
+from rebinding.subjects import load
+from rebinding.world.designs import ModeName
+
+NAME = "planted:pointer@gemma3"
+ROLES = ("swap_first", "swap_second", "swap_period", "question_box", "readout")
+MODES: tuple[ModeName, ...] = ("swap_only", "target_box")
+HOUR = 3600.0
+
+
+@dataclass(frozen=True)
+class Took:
+    """A run: by the clock, the driver's own processor time, and how many tasks there were."""
+
+    seconds: float
+    driver: float
+    tasks: int
+
+
+def jobs(how: Elsewhere, n: int) -> Iterator[Callable[[], object]]:
+    """What is asked for, as claims would: each job in its own order, the jobs beside each other."""
+
+    def bench() -> Bench:
+        return how.bench(how.subject(NAME, dtype="float32", device="cpu", store=None), None)
+
+    def discovery() -> object:
+        here, way = bench(), circuit.of_a_plant(given("controlled").circuit, "controlled")
+        return circuit.discovered(circuit.noise_pairs(here, way, "independent", n), way, here.measured)
+
+    def traced(mode: ModeName) -> Evidence:
+        here = bench()
+        way = given("published").tracing
+        return here.measured(tracing.traced(here, here.design("published"), mode, ROLES, n, way))
+
+    def ablated(beside: Beside) -> Evidence:
+        here, heads = bench(), Circuit(build("pointer", "gemma3").circuit)
+        return here.measured(circuit.ablated(here, heads, here.design("published"), "published", n=n, beside=beside))
+
+    yield discovery
+    yield from (partial(traced, mode) for mode in MODES)
+    kinds: tuple[Beside, ...] = ("groups", "heads", "random")
+    yield from (partial(ablated, beside) for beside in kinds)
+
+
+def took(workers: int, n: int) -> Took:
+    """All jobs, by so many workers of one thread."""
+    import ray
+
+    given_out: list[Task] = []
+
+    class Counting(RayHands):
+        def give(self, worker: int, task: Task, given: Tensors) -> None:
+            given_out.append(task)
+            super().give(worker, task, given)
+
+    hands = Counting(ray, address=None, workers=workers, per_model=0, threads=1)
+    how = Elsewhere(lambda: hands)
+    try:
+        how.prepare(jobs(how, 2))  # every worker loads the model; of so few prompts nothing is used again
+        given_out.clear()
+        clock, own = time.perf_counter(), time.process_time()
+        how.prepare(jobs(how, n))
+        return Took(time.perf_counter() - clock, time.process_time() - own, len(given_out))
+    finally:
+        how.close()
+
+
+def tasks_of_a_model() -> int:
+    """Tasks of a run on one of the paper's models: blocks of path patching, requests of other kinds."""
+    name = "planted:pointer@gemma3"
+    bench = Bench(load(name))
+    items = agenda(bench, Circuit(build("pointer", "gemma3").circuit))
+    return sum(item.times * (item.blocks if "path" in item.name or "link" in item.name else 1) for item in items)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--samples", type=int, default=PAPER["paths"], metavar="N", help="prompts (default 100)")
+    n = parser.parse_args().samples
+    one, two = took(1, n), took(2, n)
+    print(f"{NAME}, {n} prompts, {one.tasks} tasks: one worker {one.seconds:.1f} s, two {two.seconds:.1f} s")
+    print(f"two against one: {one.seconds / two.seconds:.2f}x")
+    each, all_of_them = one.driver / one.tasks, tasks_of_a_model()
+    share = each * all_of_them / HOUR
+    print(f"driver: {1000 * each:.0f} ms of processor time a task")
+    print(f"{all_of_them} tasks of a model: {share:.1%} of an hour")
+
+
+if __name__ == "__main__":
+    main()

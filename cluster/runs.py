@@ -1,0 +1,97 @@
+"""Runs of the claims as somebody else would start them, and what they left behind."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+
+from rebinding.evidence.store import Store
+
+ROOT = Path(__file__).parents[1]
+MODEL = "planted:pointer@llama"
+ON_RAY = ("--engine", "ray", "--workers", "2")
+FEW = ("--samples", "12", "-k", "D_q_C or recovers_accuracy or object_direct or b_moves_pointer or table.q.dR")
+"""Claims of every section: discovery in stages, ablation, tracing with three and with five boxes, roles, binding."""
+HEAD = "= verdicts ="
+
+
+def command(store: Path, *options: str) -> list[str]:
+    """`pytest claims` on one model."""
+    given = ("--model", MODEL, "--store", str(store), *options)
+    return [sys.executable, "-m", "pytest", "claims", *given, "-q", "-p", "no:cacheprovider"]
+
+
+@contextmanager
+def begun(store: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
+    """A run in the background, one thread a process; it and all that it began ends with the block."""
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        command(store, *options), cwd=ROOT, env=environment, stdout=pipe, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        try:
+            yield process
+        finally:
+            for one in family(process.pid):
+                kill(one)
+
+
+def table(output: str) -> list[str]:
+    """The verdicts as they are printed: every claim with its numbers. So few prompts do not decide every claim as
+    expected, so a run to the end may have failed."""
+    _, there, told = output.partition(HEAD)
+    assert there, output[-3000:]
+    return [line for line in told.splitlines() if line.startswith("  ")]
+
+
+def run(store: Path, *options: str) -> list[str]:
+    """A run to its end, and its table."""
+    with begun(store, *options) as process:
+        output, _ = process.communicate(timeout=3600)
+    return table(output)
+
+
+def shards(store: Path) -> dict[str, bytes]:
+    """All evidence and all tensors, as they lie there. (What is on record of plants is no evidence.)"""
+    kinds = (".parquet", ".safetensors")
+    return {
+        f"{one.experiment}/{one.path.name}": one.path.read_bytes()
+        for one in Store(store).entries()
+        if one.path.suffix in kinds
+    }
+
+
+def family(pid: int) -> list[psutil.Process]:
+    """A process, and all that it has begun."""
+    try:
+        one = psutil.Process(pid)
+        return [one, *one.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []
+
+
+def workers(pid: int) -> list[psutil.Process]:
+    """The actors of a driver, as Ray names their processes."""
+    return [one for one in family(pid) if _name(one).startswith("ray::Actor")]
+
+
+def _name(one: psutil.Process) -> str:
+    try:
+        return " ".join(one.cmdline())
+    except psutil.Error:
+        return ""
+
+
+def kill(one: psutil.Process) -> bool:
+    """As `kill -9`; whether there was anybody to kill."""
+    try:
+        one.kill()
+    except psutil.NoSuchProcess:
+        return False
+    return True

@@ -1,0 +1,1 @@
+"""Engines that compute evidence on workers, apart from the process that judges."""

@@ -1,0 +1,67 @@
+"""Which engine, as said on a command line: the same options for `pytest claims` and `python -m rebinding discover`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from rebinding.engines.elsewhere import Elsewhere, Hands
+from rebinding.engines.on_ray import EngineError
+from rebinding.study.engine import Engine, Here
+
+THREADS = "OMP_NUM_THREADS"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What was said; None where nothing was."""
+
+    engine: str = "here"
+    address: str | None = None
+    per_model: float | None = None
+    workers: int | None = None
+
+    def made(self) -> Engine:
+        """The engine. Workers are hired when there is something for them to do."""
+        if self.engine == "here":
+            strange = {"--address": self.address, "--gpus-per-model": self.per_model, "--workers": self.workers}
+            for name, value in strange.items():
+                if value is not None:
+                    raise EngineError(f"{name} {value}: without --engine ray everything is computed in this process")
+            return Here()
+        if self.workers is not None and self.workers < 1:
+            raise EngineError(f"--workers {self.workers}: at least one has to do the work")
+        if self.per_model is not None and self.per_model < 0:
+            raise EngineError(f"--gpus-per-model {self.per_model:g}: give 0 (on the CPU), or more")
+        return Elsewhere(self._hirer())
+
+    def _hirer(self) -> Callable[[], Hands]:
+        """Hands on Ray; that it is not installed is said at once."""
+        try:
+            import ray
+        except ImportError:
+            raise EngineError(
+                '--engine ray needs the package ray, which is not installed: pip install -e ".[ray]"'
+            ) from None
+        from rebinding.engines.on_ray import RayHands
+
+        threads = int(os.environ[THREADS]) if os.environ.get(THREADS, "").isdigit() else None
+        return lambda: RayHands(
+            ray, address=self.address, workers=self.workers, per_model=self.per_model, threads=threads
+        )
+
+
+def arguments(add: Callable[..., Any]) -> None:
+    """The options; `add` is that of argparse or of pytest."""
+    add("--engine", choices=("here", "ray"), default="here", help="who computes evidence (default: this process)")
+    add("--address", metavar="HOST:PORT", help="a Ray cluster, or auto (default: one on this machine, for this run)")
+    add(
+        "--gpus-per-model",
+        dest="gpus_per_model",
+        type=float,
+        metavar="N",
+        help="GPUs of a Ray worker (default: one, if the cluster has any)",
+    )
+    add("--workers", type=int, metavar="N", help="Ray workers (default: as many as the cluster has room for)")

@@ -1,0 +1,73 @@
+"""Which task goes to which worker: a model is loaded as seldom as may be, and tasks come in the order of the asking."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from tqdm import tqdm
+
+from rebinding.engines.tasks import Loading, Task
+
+
+@dataclass
+class Queue:
+    """Tasks that wait, and those that workers are at; each is here once, however many jobs ask for it."""
+
+    waiting: dict[str, Task] = field(default_factory=dict)
+    running: dict[int, Task] = field(default_factory=dict)
+    loaded: dict[int, Loading] = field(default_factory=dict)
+    """The model that each worker has, as far as is known here."""
+
+    def add(self, tasks: Iterable[Task]) -> None:
+        at_work = {task.id for task in self.running.values()}
+        self.waiting |= {task.id: task for task in tasks if task.id not in at_work and task.id not in self.waiting}
+
+    def begin(self, worker: int) -> Task | None:
+        """The next task of a worker that is idle, or none; it counts as begun."""
+        task = self._next(worker)
+        if task is not None:
+            del self.waiting[task.id]
+            self.running[worker], self.loaded[worker] = task, task.loading
+        return task
+
+    def end(self, worker: int) -> Task:
+        """What the worker was at."""
+        return self.running.pop(worker)
+
+    def _next(self, worker: int) -> Task | None:
+        """One on its own model; as long as others are at that model, more may come. Else one on a model that nobody
+        has, and else the oldest."""
+        own = self.loaded.get(worker)
+        tasks = list(self.waiting.values())
+        mine = [task for task in tasks if task.loading == own]
+        if mine:
+            return mine[0]
+        if any(task.loading == own for task in self.running.values()):
+            return None
+        others = set(self.loaded.values())
+        fresh = [task for task in tasks if task.loading not in others]
+        return next(iter([*fresh, *tasks]), None)
+
+
+class Progress:
+    """One bar for all workers and models, from the first task that is done; on a terminal only."""
+
+    def __init__(self, queue: Queue) -> None:
+        self._queue = queue
+        self._bar: tqdm[Any] | None = None
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def tell(self, done: int) -> None:
+        """So many more are done; what is known to be left may grow as jobs go on."""
+        if self._bar is None:
+            self._bar = tqdm(desc="evidence", unit=" tasks", total=0, disable=None)
+        self._bar.total = self._bar.n + done + len(self._queue.waiting) + len(self._queue.running)
+        self._bar.update(done)
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.close()

@@ -1,0 +1,62 @@
+"""Who computes evidence that is not there yet: this process, or workers elsewhere (`rebinding.engines`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Protocol, TypeVar
+
+from rebinding.evidence.store import Store
+from rebinding.study.bench import Bench
+from rebinding.study.plants import load_remembered
+from rebinding.subjects import Subject, load, origin
+
+Out = TypeVar("Out")
+
+
+class Engine(Protocol):
+    """What a run leaves to its engine.
+
+    A *job* is whatever asks benches for evidence: the test of a claim, a discovery. It may be begun more than once, and
+    the last time it ends; so it must not count on having been called once.
+    """
+
+    def subject(self, name: str, *, dtype: str, device: str, store: Store | None) -> Subject:
+        """What is known of a model; where its weights are is the engine's affair."""
+        ...
+
+    def bench(self, subject: Subject, store: Store | None) -> Bench:
+        """A bench for a subject of this engine."""
+        ...
+
+    def finish(self, job: Callable[[], Out]) -> Out:
+        """What a job gives, once it lacks nothing."""
+        ...
+
+    def prepare(self, jobs: Iterable[Callable[[], object]]) -> None:
+        """Compute what these jobs will ask for, independent things beside each other; what they give is thrown away."""
+        ...
+
+    def close(self) -> None:
+        """Nothing more will be asked."""
+        ...
+
+
+class Here:
+    """This process computes, whenever it is asked, and nothing beforehand."""
+
+    def subject(self, name: str, *, dtype: str, device: str, store: Store | None) -> Subject:
+        if origin(name).kind == "planted" and store is not None:
+            return load_remembered(name, store, dtype=dtype, device=device)
+        return load(name, dtype=dtype, device=device)
+
+    def bench(self, subject: Subject, store: Store | None) -> Bench:
+        return Bench(subject, store.shelf(subject=subject.fingerprint, dtype=subject.dtype) if store else None)
+
+    def finish(self, job: Callable[[], Out]) -> Out:
+        return job()
+
+    def prepare(self, jobs: Iterable[Callable[[], object]]) -> None:
+        """Nothing is computed before it is asked for."""
+
+    def close(self) -> None:
+        """There is nobody to let go."""

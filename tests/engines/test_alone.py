@@ -1,0 +1,46 @@
+"""A worker in a process of its own knows every kind of request, and needs nothing but the task."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+from rebinding.engines.tasks import Computing, Loading, Shards
+from rebinding.evidence import Evidence
+from rebinding.evidence.activations import Activations
+from rebinding.study.bench import MEASURES, Bench
+from rebinding.subjects import load
+from tests.engines.kinds import NAME, made
+
+ROOT = Path(__file__).parents[2]
+WORKER = """
+import pickle, sys
+from rebinding.engines.worker import Worker, packed
+
+task = pickle.load(sys.stdin.buffer)
+sys.stdout.buffer.write(packed(Worker().do(task, {})))
+"""
+
+
+def test_it_computes_in_a_fresh_process() -> None:
+    """A kind whose measure was written for another and is registered in a second file; the means that it needs and was
+    not given come home with it."""
+    request = made("elsewhere", Bench(load(NAME, device="cpu")))
+    module = MEASURES[type(request)].__module__
+    assert module == "rebinding.study.circuit"
+    task = Computing(Loading(NAME, "float32", "cpu"), request, module, (request.KIND.name, "any"))
+    done = subprocess.run(
+        [sys.executable, "-c", WORKER], input=pickle.dumps(task), cwd=ROOT, capture_output=True, check=True
+    )
+    outcome = pickle.loads(done.stdout)
+    assert isinstance(outcome, Shards), outcome
+    brought = {address[0]: content for address, content in outcome.found.items()}
+    assert {name: type(content) for name, content in brought.items()} == {
+        request.KIND.name: Evidence,
+        request.means.KIND.name: Activations,
+    }
+    evidence = brought[request.KIND.name]
+    assert isinstance(evidence, Evidence)
+    assert evidence.settings["key"] == request.key

@@ -1,0 +1,189 @@
+"""The driver: what depends on something waits for it, everything else runs beside it, nothing is done twice."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from rebinding.engines.distant import Distant, parts
+from rebinding.engines.elsewhere import Elsewhere
+from rebinding.engines.tasks import Computing, Describing, Failure, Missing, Shards
+from rebinding.engines.worker import packed
+from rebinding.evidence import Evidence
+from rebinding.evidence.store import Store
+from rebinding.study import circuit
+from rebinding.subjects import SubjectError
+from tests.engines.kinds import NAME, PAIRS, made
+from tests.engines.nearby import Nearby, engine
+
+OTHER = "planted:global@llama"
+
+
+def bench_of(how: Elsewhere, store: Store | None = None, name: str = NAME) -> Distant:
+    """A bench of the driver, for use inside of a job."""
+    found = how.bench(how.subject(name, dtype="float32", device="cpu", store=store), store)
+    assert isinstance(found, Distant)
+    return found
+
+
+def ask(how: Elsewhere, kind: str, store: Store | None = None, name: str = NAME) -> Callable[[], Evidence]:
+    """A job that asks for one request of a kind."""
+
+    def job() -> Evidence:
+        bench = bench_of(how, store, name)
+        return bench.measured(made(kind, bench))
+
+    return job
+
+
+def asked(hands: Nearby) -> list[str]:
+    """What was computed, in the order in which it was given out."""
+    return [task.address[0] for _, task in hands.log if isinstance(task, Computing)]
+
+
+def test_blocks_run_beside_each_other_and_tensors_come_first(tmp_path: Path) -> None:
+    how, hands = engine(3)
+    store = Store(tmp_path)
+    how.prepare([ask(how, "paths", store)])
+    blocks = -(-PAIRS // 16)
+    assert asked(hands) == ["paths-B"] * blocks
+    assert hands.most == blocks == 2
+    how.finish(ask(how, "ablation", store))
+    assert asked(hands)[blocks:] == ["means", "ablation"]
+    with_means = [task for _, task in hands.log if isinstance(task, Computing) and task.given]
+    assert [task.given for task in with_means] == [(hands.log[-2][1].address,)]
+
+
+def test_what_is_asked_for_twice_is_computed_once() -> None:
+    """By two jobs at the same time, and by a third one afterwards."""
+    how, hands = engine(2)
+    job = ask(how, "ability")
+    how.prepare([job, job])
+    how.finish(job)
+    assert asked(hands) == ["ability"]
+    assert sum(isinstance(task, Describing) for _, task in hands.log) == 1
+
+
+def test_a_job_goes_on_in_its_own_order() -> None:
+    """What a job asks for next may depend on what it was given before: a stage on the heads of the one before it."""
+    how, hands = engine(2)
+
+    def job() -> tuple[int, ...]:
+        bench = bench_of(how)
+        first = bench.measured(made("ability", bench))
+        right = tuple(int(number) for number in first.rows.loc[first.rows["hit"] > 0, "prompt"])
+        bench.measured(circuit.Ability(bench.draw(bench.design("published"), right[:2])))
+        return right[:2]
+
+    used = how.finish(job)
+    (_, last) = hands.log[-1]
+    assert isinstance(last, Computing)
+    assert last.request.prompts.ids == used
+    assert hands.most == 1
+
+
+def test_two_models_at_a_time_and_each_worker_stays_with_its_own() -> None:
+    how, hands = engine(2)
+    how.prepare([ask(how, kind, name=name) for name in (NAME, OTHER) for kind in ("ability", "looks", "tracing")])
+    assert hands.most == 2
+    models = [[task.loading for worker, task in hands.log if worker == number] for number in range(2)]
+    changes = [pair for own in models for pair in pairwise(own) if pair[0] != pair[1]]
+    assert {task.loading.name for _, task in hands.log} == {NAME, OTHER}
+    assert len(hands.log) == 8
+    assert len(changes) <= 1  # who has nothing left to do on its own may help with the other
+
+
+def test_a_second_driver_goes_on_from_the_store(tmp_path: Path) -> None:
+    """The first one ends in the middle: what workers had brought is there, and only the rest is given out."""
+    store = Store(tmp_path)
+    first, hands = engine(1)
+    take, brought = hands.take, iter(range(3))
+
+    def stopped() -> object:
+        if next(brought, None) is None:
+            raise KeyboardInterrupt
+        return take()
+
+    hands.take = stopped
+
+    def job(how: Elsewhere) -> Evidence:
+        bench = bench_of(how, store)
+        bench.measured(made("ability", bench))
+        return bench.measured(made("paths", bench))
+
+    with pytest.raises(KeyboardInterrupt):
+        first.finish(lambda: job(first))
+    assert asked(hands) == ["ability", "paths-B", "paths-B"]
+    second, others = engine(1)
+    assert second.finish(lambda: job(second)).rows["prompt"].nunique() == PAIRS
+    assert asked(others) == ["paths-B"]
+
+
+def test_an_error_of_the_work_is_raised_where_it_was_asked_for_and_stays() -> None:
+    how, hands = engine(1)
+
+    def job() -> object:
+        return bench_of(how, name="planted:nothing@llama")
+
+    how.prepare([job])  # errors are left to those who ask in earnest
+    for _ in range(2):
+        with pytest.raises(SubjectError, match="nothing") as error:
+            how.finish(job)
+    assert sum("on a worker" in note for note in error.value.__notes__) == 1
+    assert len(hands.log) == 1
+
+
+def test_evidence_of_other_source_is_refused() -> None:
+    """What comes home under another address than the driver's was computed by something else."""
+    how, hands = engine(1)
+    do = hands.workers[0].do
+
+    def elsewhere(task: object, given: object) -> object:
+        found = do(task, given)
+        if not isinstance(found, Shards):
+            return found
+        (content,) = found.found.values()
+        return Shards({("ability", "f" * 64): content})
+
+    hands.workers[0].do = elsewhere
+    with pytest.raises(SubjectError, match="not the driver's"):
+        how.finish(ask(how, "ability"))
+
+
+def test_the_driver_computes_nothing() -> None:
+    how, _ = engine(1)
+    bench = how.finish(lambda: bench_of(how))
+    with pytest.raises(Missing):
+        bench.measured(made("replays", bench))
+    with pytest.raises(SubjectError, match="on workers alone"):
+        _ = bench.subject.model
+
+
+def test_one_store_an_engine(tmp_path: Path) -> None:
+    how, _ = engine(1)
+    how.finish(lambda: bench_of(how, Store(tmp_path)))
+    with pytest.raises(ValueError, match="cannot in"):
+        how.finish(lambda: bench_of(how, None))
+
+
+def test_parts_of_a_request_have_its_blocks_own_prompts() -> None:
+    how, _ = engine(1)
+    bench = how.finish(lambda: bench_of(how))
+    whole = made("paths", bench)
+    ids = [one.prompts.ids for one in parts(bench, whole)]
+    assert [len(one) for one in ids] == [16, 4]
+    assert [number for one in ids for number in one] == list(whole.prompts.ids)
+    assert list(parts(bench, made("ability", bench))) == [made("ability", bench)]
+
+
+def test_a_failure_that_cannot_travel_travels_as_words() -> None:
+    class Local(Exception):
+        """Nobody else can import it."""
+
+    outcome = pickle.loads(packed(Failure(Local("no way"), "somewhere")))
+    assert isinstance(outcome.error, RuntimeError)
+    assert "Local: no way" in str(outcome.error)

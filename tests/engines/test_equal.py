@@ -1,0 +1,71 @@
+"""Evidence of workers is that of this process, byte for byte, for every kind of request; so is all that is kept."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+
+from rebinding.engines.elsewhere import Elsewhere
+from rebinding.evidence import Evidence
+from rebinding.evidence.store import Store
+from rebinding.study.bench import MEASURES, Bench
+from rebinding.subjects import load
+from tests.engines.kinds import KINDS, NAME, made
+from tests.engines.nearby import engine
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory) -> Bench:
+    """A bench that computes, and keeps."""
+    subject = load(NAME, device="cpu")
+    shelf = Store(tmp_path_factory.mktemp("here")).shelf(subject=subject.fingerprint, dtype="float32")
+    return Bench(subject, shelf)
+
+
+@pytest.fixture(scope="module")
+def there() -> Elsewhere:
+    return engine(2)[0]
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """Where evidence of workers is kept."""
+    return Store(tmp_path_factory.mktemp("there"))
+
+
+def measured(how: Elsewhere, name: str, store: Store | None) -> Evidence:
+    """One request of a kind, as a job asks for it."""
+
+    def job() -> Evidence:
+        bench = how.bench(how.subject(NAME, dtype="float32", device="cpu", store=store), store)
+        return bench.measured(made(name, bench))
+
+    return how.finish(job)
+
+
+def shards(store: Store) -> dict[str, bytes]:
+    """Every shard, as it lies there."""
+    return {f"{one.experiment}/{one.path.name}": one.path.read_bytes() for one in store.entries()}
+
+
+def test_no_kind_is_forgotten(here: Bench) -> None:
+    kinds = {type(made(name, here)) for name in KINDS}
+    assert kinds == {one for one in MEASURES if one.__module__.startswith("rebinding.")}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_workers_and_this_process_keep_the_same_bytes(name: str, here: Bench, there: Elsewhere, kept: Store) -> None:
+    """The very same computation twice, so to the bit; only the way home differs."""
+    assert here.shelf is not None
+    own, before = here.measured(made(name, here)), len(shards(kept))
+    theirs = measured(there, name, kept)
+    assert len(shards(kept)) > before
+    assert shards(here.shelf.store) == shards(kept)
+    pd.testing.assert_frame_equal(own.rows, theirs.rows, check_exact=True)
+    assert own.settings == theirs.settings
+
+
+@pytest.mark.parametrize("name", ["paths", "ablation"])
+def test_without_a_store_it_is_the_same(name: str, here: Bench) -> None:
+    theirs = measured(engine()[0], name, None)
+    pd.testing.assert_frame_equal(here.measured(made(name, here)).rows, theirs.rows, check_exact=True)
