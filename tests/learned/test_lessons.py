@@ -60,3 +60,10 @@ def test_answers_are_those_of_the_retrieved_slot(order: Order) -> None:
     """Two ways to the answer: carrying the objects about, and undoing the swaps of slots."""
     for one in many(order):
         assert one.answer == one.story.objects[retrieved_slot(one.story, one.question)]
+
+
+def test_stories_of_more_boxes_are_asked_for() -> None:
+    """From the fewest to the most; who asks for three gets what was always told."""
+    counted = Counter(len(one.story.boxes) for step in range(STEPS) for one in lessons(KNOWN, "all", 0, step, 4, 5))
+    assert set(counted) == {3, 4, 5}
+    assert lessons(KNOWN, "all", 0, 1, 4, BOXES) == lessons(KNOWN, "all", 0, 1, 4)

@@ -134,3 +134,19 @@ def test_an_adapter_for_another_model_is_refused() -> None:
         files.check_fits(tiny("llama", num_hidden_layers=3), adapter)
     with pytest.raises(files.AdapterError, match="the model's"):
         files.check_fits(tiny("llama", hidden_size=30), adapter)
+
+
+def test_an_adapter_lies_where_its_model_does() -> None:
+    """On `meta`, which is a device like any other: an adapter that stays on the CPU cannot be trained on a GPU."""
+    tried = model().to("meta")
+    assert {one.device.type for one in lora.new(tried, rank=4, alpha=8, base="tiny", seed=0).tensors()} == {"meta"}
+
+
+def test_weights_do_not_hang_on_who_added_them() -> None:
+    """Sums are made in float64 and rounded once: a float32 product, which every processor rounds its own way, differs."""
+    tried, plain = model(), model()
+    adapter = made(tried)
+    lora.merge(tried, adapter)
+    for name, pair in adapter.pairs.items():
+        wanted = plain.get_submodule(name).weight.double() + adapter.scale * (pair.up.double() @ pair.down.double())
+        assert torch.equal(tried.get_submodule(name).weight, wanted.float())
