@@ -143,7 +143,7 @@ def test_an_adapter_lies_where_its_model_does() -> None:
 
 
 def test_weights_do_not_hang_on_who_added_them() -> None:
-    """Sums are made in float64 and rounded once: a float32 product, which every processor rounds its own way, differs."""
+    """Made in float64 and rounded once; of products in float32 every processor rounds its own way."""
     tried, plain = model(), model()
     adapter = made(tried)
     lora.merge(tried, adapter)
