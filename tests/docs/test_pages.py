@@ -65,3 +65,26 @@ def test_pages_with_python_are_run() -> None:
     assert set(SHOWING) <= {str(page) for page in RUN}
     for page in SHOWING:
         assert all(shown for _, shown in examples((ROOT / page).read_text("utf-8"))), page
+
+
+def test_the_rows_that_the_first_page_shows_are_those_of_the_whole_table() -> None:
+    """Under the same model, whatever the columns' widths."""
+    (shown,) = re.findall(
+        r"^```\n(planted:pointer@llama\n.*?)^```$", TEXTS[ROOT / "README.md"], re.MULTILINE | re.DOTALL
+    )
+    whole = by_model(TEXTS[ROOT / "docs" / "verdicts.md"])
+    told = by_model(shown)
+    assert sum(map(len, told.values())) > 6
+    assert {model: rows - whole[model] for model, rows in told.items()} == {model: set() for model in told}
+
+
+def by_model(table: str) -> dict[str, set[str]]:
+    """The rows of a verdict table, spaces apart, under the model whose name stands above."""
+    found: dict[str, set[str]] = {}
+    rows: set[str] = set()
+    for line in table.splitlines():
+        if re.fullmatch(r"planted:\S+@\S+", line):
+            rows = found.setdefault(line, set())
+        elif line.startswith("  "):
+            rows.add(" ".join(line.split()))
+    return found
