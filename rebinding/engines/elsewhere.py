@@ -70,6 +70,8 @@ class Job:
 
     begin: Callable[[], object]
     lacks: set[str] = field(default_factory=set)
+    went_on: bool = False
+    """Whether this is not its first task."""
 
 
 class Elsewhere:
@@ -165,7 +167,8 @@ class Elsewhere:
             job.begin()
         except Missing as missing:
             job.lacks = {task.id for task in missing.tasks}
-            self._queue.add(missing.tasks)
+            self._queue.add(missing.tasks, first=job.went_on)
+        job.went_on = True
         return bool(job.lacks)
 
     def _give_out(self) -> None:

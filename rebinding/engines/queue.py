@@ -20,9 +20,11 @@ class Queue:
     loaded: dict[int, Loading] = field(default_factory=dict)
     """The model that each worker has, as far as is known here."""
 
-    def add(self, tasks: Iterable[Task]) -> None:
+    def add(self, tasks: Iterable[Task], *, first: bool) -> None:
+        """Tasks of a job that went on come `first`: much may still follow from them, and nothing else can run then."""
         at_work = {task.id for task in self.running.values()}
-        self.waiting |= {task.id: task for task in tasks if task.id not in at_work and task.id not in self.waiting}
+        new = {task.id: task for task in tasks if task.id not in at_work and task.id not in self.waiting}
+        self.waiting = new | self.waiting if first else self.waiting | new
 
     def begin(self, worker: int) -> Task | None:
         """The next task of a worker that is idle, or none; it counts as begun."""

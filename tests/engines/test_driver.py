@@ -86,6 +86,26 @@ def test_a_job_goes_on_in_its_own_order() -> None:
     assert hands.most == 1
 
 
+def test_a_job_that_goes_on_comes_before_those_that_were_not_begun() -> None:
+    """A chain is not left for the end, where its links would run alone."""
+    how, hands = engine(1)
+    how.finish(ask(how, "ability"))  # the model is known, so the first task of each job is on evidence
+    how.prepare([chain(how), *(ask(how, kind) for kind in ("looks", "replays", "tracing"))])
+    order = asked(hands)[1:]
+    assert order[:4] == ["readout-diagnostic", "paths-B", "paths-B", "attention"]
+    assert sorted(order[4:]) == ["replays", "tracing"]
+
+
+def chain(how: Elsewhere) -> Callable[[], Evidence]:
+    """A job that asks for two things, one after the other."""
+
+    def job() -> Evidence:
+        ask(how, "diagnostic")()
+        return ask(how, "paths")()
+
+    return job
+
+
 def test_two_models_at_a_time_and_each_worker_stays_with_its_own() -> None:
     how, hands = engine(2)
     how.prepare([ask(how, kind, name=name) for name in (NAME, OTHER) for kind in ("ability", "looks", "tracing")])
