@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from rebinding.engines.choice import Choice
 from tests.engines.nearby import Nearby
 
 HANDS = Nearby(2)
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_configure() -> None:
     """In place of actors; nothing else of the option is changed."""
     Choice._hirer = lambda self: lambda: HANDS  # type: ignore[method-assign]
