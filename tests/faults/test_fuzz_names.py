@@ -69,8 +69,10 @@ class Given:
     def __init__(self, **options: Any) -> None:
         self.options = {f"--{name.replace('_', '-')}": value for name, value in options.items()}
 
-    def getoption(self, name: str) -> Any:
-        return "not gpu" if name == "markexpr" else self.options[name]
+    def getoption(self, name: str, *default: Any) -> Any:
+        if name == "markexpr":
+            return "not gpu"
+        return default[0] if default and name not in self.options else self.options[name]
 
 
 PATHS = st.none() | typed("here", "file", "/", "..", "~", "x" * 300, "here/config.json", "out")
@@ -80,6 +82,7 @@ OPTIONS = st.fixed_dictionaries(
         "planted": st.sampled_from((None, "all")),
         "learned": st.sampled_from((None, "all")),
         "samples": st.none() | st.integers(),
+        "first": st.just(0) | st.integers(),
         "design": st.sampled_from(tuple(DESIGNS)),
         "procedure": st.sampled_from(("both", "published")) | typed("file", "here", "controlled", "published"),
         "circuit": st.none() | typed("published", "discovered", "-anywhere", "file", "here"),
@@ -91,6 +94,10 @@ OPTIONS = st.fixed_dictionaries(
         "report": PATHS,
         "strict_verdicts": st.booleans(),
         "skip_unavailable": st.booleans(),
+        "engine": st.sampled_from(("here", "ray")),
+        "address": st.none() | typed("auto", "localhost", ":", "6379"),
+        "gpus_per_model": st.none() | st.floats(),
+        "workers": st.none() | st.integers(),
     }
 )
 
@@ -102,7 +109,8 @@ def test_options(options: dict[str, Any]) -> None:
     refused(lambda: settings_of(Given(**options)), type(None))  # type: ignore[arg-type]
     plain = {"model": ["planted:pointer"], "planted": None, "learned": None, "samples": None, "design": "published"}
     plain |= {"procedure": "both", "circuit": None, "dtype": None, "device": "cpu", "remote": False, "store": None}
-    plain |= {"no_store": False, "report": None, "strict_verdicts": False, "skip_unavailable": False}
+    plain |= {"no_store": False, "report": None, "strict_verdicts": False, "skip_unavailable": False, "first": 0}
+    plain |= {"engine": "here", "address": None, "gpus_per_model": None, "workers": None}
     for name, value in options.items():
         refused(lambda name=name, value=value: settings_of(Given(**{**plain, name: value})), type(None))
 
