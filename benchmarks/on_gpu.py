@@ -30,7 +30,7 @@ from rebinding.rehearsal.subject import Shape
 from rebinding.study import circuit
 from rebinding.study.bench import Bench
 from rebinding.subjects import ALIASES, build_shape
-from rebinding.subjects.devices import torch_dtype
+from rebinding.subjects.devices import Dtype, check_dtype, torch_dtype
 from rebinding.subjects.names import origin
 from rebinding.subjects.selfcheck import derived
 from rebinding.subjects.subject import form_for
@@ -63,13 +63,13 @@ def taking(device: torch.device) -> Iterator[Taken]:
     taken.seconds = time.perf_counter() - began
 
 
-def bench_on(alias: str, dtype: str, device: torch.device, layers: int | None) -> Bench:
+def bench_on(alias: str, dtype: Dtype, device: torch.device, layers: int | None) -> Bench:
     """A bench on random weights, whose prompts are as long as with the model's own tokenizer."""
     fewer: dict[str, Any] = {} if layers is None else {"num_hidden_layers": layers}
-    model: Any = build_shape(alias, dtype=torch_dtype(dtype), device=device, **fewer)  # type: ignore[arg-type]
+    model: Any = build_shape(alias, dtype=torch_dtype(dtype), device=device, **fewer)
     name, tokenizer, tokens = f"shape:{alias}", build_tokenizer(), TOKENS[ALIASES[alias].form]
     form = form_for(name, origin(name), tokenizer)
-    return Bench(Shape(name, lambda: model, tokenizer, derived(model), form, dtype, device, tokens=tokens))  # type: ignore[arg-type]
+    return Bench(Shape(name, lambda: model, tokenizer, derived(model), form, dtype, device, tokens=tokens))
 
 
 def ceiling(dtype: torch.dtype, device: torch.device) -> float:
@@ -155,14 +155,14 @@ def main() -> None:
     options = parser.parse_args()
     device = torch.device(options.device)
     with taking(device) as taken:
-        bench = bench_on(options.alias, options.dtype, device, options.layers)
+        bench = bench_on(options.alias, check_dtype(options.dtype), device, options.layers)
         _ = bench.surgeon
     place = torch.cuda.get_device_name(device) if device.type == "cuda" else "the CPU"
     print(f"{options.alias}, {options.dtype}, on {place}, torch {torch.__version__}; made in {taken.seconds:.1f} s")
     if options.what == "agenda":
         lines = blocks(options.alias, bench)
     else:
-        rate = ceiling(torch_dtype(options.dtype), device)
+        rate = ceiling(bench.subject.model.dtype, device)
         lines = stages(options.alias, bench, options.prompts, rate)
     for line in lines:
         print(line, flush=True)
