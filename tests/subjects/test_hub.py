@@ -105,8 +105,7 @@ def test_what_the_hub_refuses(
     shutil.rmtree(cache.parents[1])
     with hub(monkeypatch, status, code) as asked, pytest.raises(error, match=message):
         load("owner/name@v9")
-    assert asked
-    assert "owner/name" in asked[0]
+    assert any("owner/name" in path for path in asked)  # huggingface_hub asks for things of its own now and then
 
 
 def test_an_id_that_cannot_be_one(cache: Path) -> None:
