@@ -8,16 +8,16 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE), str(HERE.parents[1])]
+sys.path.insert(0, str(Path(__file__).parents[2]))
+sys.path.insert(0, str(Path(__file__).parent))
 
-from catalogue import write_catalogue  # noqa: E402
-from docstrings import as_restructured  # noqa: E402
-from navigation import with_navigation  # noqa: E402
-from reference import write_reference  # noqa: E402
-from sphinx.application import Sphinx  # noqa: E402
+from catalogue import write_catalogue
+from docstrings import as_restructured
+from navigation import with_navigation
+from reference import write_reference
+from sphinx.application import Sphinx
 
-import rebinding  # noqa: E402
+import rebinding
 
 project = "rebinding"
 version = release = rebinding.__version__

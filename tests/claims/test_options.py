@@ -97,8 +97,8 @@ def test_a_procedure_of_ones_own_stands_for_that_which_it_is_like(tmp_path: Path
     [
         ({"samples": 0}, "--samples 0: give 1 to"),
         ({"samples": 100_000}, "--samples 100000"),
-        ({"first": -1}, "--first -1: give 0 to 8700"),
-        ({"first": 9_700, "samples": 1}, "--first 9700: give 0 to 9699"),
+        ({"first": -1}, "--first -1: give 0 to 8100"),
+        ({"first": 9_697, "samples": 1}, "--first 9697: give 0 to 9696"),
         ({"no_store": True, "store": "x"}, "contradict each other"),
         ({"model": ["gemma2-9"]}, "did you mean gemma2-9b"),
         ({"model": ["planted:pionter"]}, "no mechanism"),

@@ -57,7 +57,7 @@ def test_a_planted_verdict_must_be_the_truth(run, pytester: pytest.Pytester) -> 
 
 
 @pytest.mark.parametrize("option", [(), ("-v",)])
-def test_more_than_a_screen_is_told_in_brief(run, option: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
+def test_more_than_a_screen_is_told_in_brief(run, option: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fixtures.brief.SCREEN", 3)
     found = run(*option)
     assert found.outlines.count("every row: -v, or the page of --report DIR") == (not option)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 from itertools import chain, pairwise
+from pathlib import Path
 
 import matplotlib.image
 import numpy as np
@@ -50,7 +51,7 @@ def test_all_of_them_are_there() -> None:
 
 
 @pytest.mark.parametrize("path", TUTORIALS, ids=lambda path: path.stem)
-def test_a_tutorial_gives_what_is_stored(path) -> None:  # type: ignore[no-untyped-def]  # a Path
+def test_a_tutorial_gives_what_is_stored(path: Path) -> None:
     notebook = read(path)
     found, stored = run(notebook), [cell["outputs"] for cell in code(notebook)]
     assert [len(outputs) for outputs in found] == [len(outputs) for outputs in stored]
@@ -63,7 +64,7 @@ def test_a_tutorial_gives_what_is_stored(path) -> None:  # type: ignore[no-untyp
 
 
 @pytest.mark.parametrize("path", TUTORIALS, ids=lambda path: path.stem)
-def test_every_tutorial_prints_numbers_and_shows_a_picture(path) -> None:  # type: ignore[no-untyped-def]  # a Path
+def test_every_tutorial_prints_numbers_and_shows_a_picture(path: Path) -> None:
     stored = [output for cell in code(read(path)) for output in cell["outputs"]]
     assert sum(len(NUMBER.findall(words(output))) for output in stored) > 20
     assert sum(picture(output) is not None for output in stored) == 1

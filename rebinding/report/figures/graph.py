@@ -50,10 +50,10 @@ def draw_graph(graph: Graph, n_layers: int, name: str) -> Figure:
 
 def _order(token: str) -> tuple[int, str, int]:
     """Parts of the prompt in order, in them statement by statement, and a word where it stands beside its role."""
-    role, offset = re.fullmatch(r"(?:.*@)?(.+?)([+-]\d+)?", token).groups()  # type: ignore[union-attr]  # always matches
+    role, *offset = re.split(r"(?=[+-]\d+$)", token.rpartition("@")[2])
     part = next((number for number, part in enumerate(PARTS) if role.startswith(part)), len(PARTS))
     slot = role.partition("[")[2].partition("]")[0]
-    return part, slot or role, int(offset or 0)
+    return part, slot or role, int(offset[0]) if offset else 0
 
 
 def _places(graph: Graph, tokens: list[str]) -> dict[Node, Place]:
