@@ -10,7 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from rebinding.planted import MECHANISMS
+from rebinding.planted.truth import truth_of
 from rebinding.verbs.verbs import VERBS
+from rebinding.verdicts.standing import NAMES, standing
 from tests.docs.examples import examples, printed, same_words
 from tests.docs.notebooks import TUTORIALS, prose
 
@@ -76,6 +79,19 @@ def test_the_rows_that_the_first_page_shows_are_those_of_the_whole_table() -> No
     told = by_model(shown)
     assert sum(map(len, told.values())) > 6
     assert {model: rows - whole[model] for model, rows in told.items()} == {model: set() for model in told}
+
+
+def test_the_four_names_on_the_first_page_are_those_of_the_truth() -> None:
+    """Counted anew for every mechanism; that verdicts are the truth is for claims to show."""
+    shown = re.findall(r"^\| `(\w+)`, .*? \|(.*)\|$", TEXTS[ROOT / "README.md"], re.MULTILINE)
+    assert {mechanism for mechanism, _ in shown} == set(MECHANISMS)
+    for mechanism, cells in shown:
+        truth = truth_of(mechanism)
+        twice = [row for row in truth if f"{row}.controlled" in truth]
+        names = [standing(truth[row].verdict, truth[f"{row}.controlled"].verdict) for row in twice]
+        told = [int(cell) if cell.strip() else 0 for cell in cells.split("|")]
+        assert told == [names.count(name) for name in (*NAMES.values(), None)], mechanism
+        assert f"Of the {len(twice)} that are judged twice" in TEXTS[ROOT / "README.md"]
 
 
 def by_model(table: str) -> dict[str, set[str]]:
