@@ -18,7 +18,7 @@ from rebinding.experiments.roles.request import Counterfactual
 from rebinding.paper.circuit import Circuit, Head
 from rebinding.paper.numbers import Group
 from rebinding.paper.procedure import GIVEN, BindingWay, CircuitWay, Procedure, TracingWay, given
-from rebinding.study import attention, binding, circuit, contributions, knockout, roles, static, tracing
+from rebinding.study import attention, binding, circuit, contributions, knockout, roles, static, stream, tracing
 from rebinding.study.bench import DIRECTIONS as DIRECTIONS_FROM
 from rebinding.study.bench import Bench
 from rebinding.study.case import DIRECTIONS, DRAWS, PAPER
@@ -39,7 +39,7 @@ EVERYWHERE = (
 """The tokens of the maps that section 3 is judged on."""
 LOOKING: tuple[Group, ...] = ("A", "C")
 """The groups of which the paper says what they look at."""
-N, BALANCED, PAIRS, ONE_BY_ONE = 300, 360, 100, 100
+N, BALANCED, PAIRS, ONE_BY_ONE, FEW = 300, 360, 100, 100, 50
 
 
 @dataclass(frozen=True)
@@ -78,6 +78,8 @@ def agenda(bench: Bench, heads: Circuit) -> Iterator[Item]:
     contributed = partial(contributions.contributed, bench, bench.design("published"), heads, means="published")
     yield Item("contributions", N, BLOCK, contributed)
     yield Item("knockout", N, BLOCK, partial(knockout.knocked_out, bench, bench.design("published"), heads))
+    carried = partial(stream.carried_on, bench, bench.design("published"), heads, means="published")
+    yield Item("context stream", FEW, BLOCK, carried)
     yield from _static(bench, heads)
     yield from _binding(bench, heads)
 
