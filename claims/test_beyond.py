@@ -6,11 +6,13 @@ from functools import partial
 
 from claims.rows import judges
 from claims.shifts import more, over
+from rebinding.experiments.anywhere.summary import led_by_expected
 from rebinding.experiments.binding.summary import shift
 from rebinding.experiments.circuit.summary import RESAMPLES, of_circuit, of_random, reselected
 from rebinding.paper.circuit import Head
 from rebinding.paper.claim import Claim
-from rebinding.paper.rows.beyond import INTERCHANGE, NECESSARY, STATIC
+from rebinding.paper.rows.beyond import INTERCHANGE, NECESSARY, PLACES, ROUTE, STATIC
+from rebinding.study.anywhere import crossed
 from rebinding.study.binding import exchanged
 from rebinding.study.knockout import knocked_out, others_left
 from rebinding.study.static import about_bystander, static_circuit, without_swap
@@ -19,6 +21,9 @@ from rebinding.verdicts import Verdict, above_chance, effect, emptiness, guarded
 from rebinding.verdicts.sentences import Part, all_of, any_of
 
 CHANCE = 1 / 3
+LATER = "swap to all that is later"
+CARRIED = {"E": "context to swap", "D": "swap to question", "C": "question to readout"}
+"""What groups carry, as the evidence calls it."""
 SHARED = "ABC"
 """The groups of which static tracking has its like: at the readout, and at the question's box."""
 
@@ -45,6 +50,21 @@ def worse_than_without_others(claim: Claim, study: Study) -> Verdict:
     evidence = study.ask(claim, knocked_out)
     without = of_circuit(evidence, "circuit", "hit").astype(float)
     return ordering(of_random(evidence, "hit"), without, unit=claim.unit, margin=claim.margin())
+
+
+@judges(ROUTE)
+def test_the_swap_is_left_by_its_labels(claim: Claim, study: Study) -> Verdict:
+    return effect(led_by_expected(study.ask(claim, crossed), LATER), margin=claim.margin())
+
+
+@judges(PLACES)
+def test_what_carries_on_stands_at_labels(claim: Claim, study: Study) -> Verdict:
+    evidence = study.ask(claim, crossed)
+    parts: dict[str, Part] = {
+        f"{group}, {name}": partial(effect, led_by_expected(evidence, name), margin=claim.margin())
+        for group, name in CARRIED.items()
+    }
+    return all_of(claim.kind, parts)
 
 
 @judges(STATIC)

@@ -50,7 +50,6 @@ from rebinding.paper.rows.circuit import (
     THREE_TO_TEN,
 )
 from rebinding.study.contributions import contributed
-from rebinding.study.settings import STAGES
 from rebinding.study.stream import carried_on
 from rebinding.study.study import Study
 from rebinding.verdicts import (
@@ -144,7 +143,9 @@ def test_margins_and_logits_are_as_printed(claim: Claim, study: Study) -> Verdic
 @judges(E_PRIME)
 def test_the_answer_survives_without_e(claim: Claim, study: Study) -> Verdict:
     if not had_e(study):
-        return not_applicable(claim.kind, "the circuit had no group E, so there is nothing for the stream to stand in for")
+        return not_applicable(
+            claim.kind, "the circuit had no group E, so there is nothing for the stream to stand in for"
+        )
     hits = without_group(study.ablated(claim), "E", "hit")
     stream = study.ask(claim, partial(carried_on, means=study.way(claim).means))
     return all_of(
@@ -158,7 +159,7 @@ def test_the_answer_survives_without_e(claim: Claim, study: Study) -> Verdict:
 
 def had_e(study: Study) -> bool:
     """Whether there was a group E before pruning. In the paper there always was: stage E keeps ten heads."""
-    if study.circuit_from != STAGES:
+    if study.circuit_from != "discovered":
         return study.circuit_from == "published" or bool(study.circuit.group("E"))
     return any(found.circuit.group("E") for found in study.discoveries(AGAIN_CONTROLLED["E"]).values())
 

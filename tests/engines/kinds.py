@@ -11,7 +11,18 @@ from rebinding.evidence.sources import modules_of
 from rebinding.paper.circuit import Circuit
 from rebinding.paper.procedure import given
 from rebinding.planted import build, parse
-from rebinding.study import attention, binding, circuit, contributions, knockout, replays, roles, static, stream, tracing
+from rebinding.study import (
+    attention,
+    binding,
+    circuit,
+    contributions,
+    knockout,
+    replays,
+    roles,
+    static,
+    stream,
+    tracing,
+)
 from rebinding.study.bench import Bench
 from rebinding.world.designs import Design
 

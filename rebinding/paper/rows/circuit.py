@@ -79,8 +79,8 @@ MARGINS, LOGITS = (
 )
 E_PRIME = Claim(
     "circuit.e_prime",
-    "Without the heads of group E the circuit still answers, because the residual stream at the context still says where"
-    " the boxes are bound.",
+    "Without the heads of group E the circuit still answers, because the residual stream at the context still says"
+    " where the boxes are bound.",
     source="section 4.1, circuit evaluation",
     where="readout; other heads held at their mean; the stream at the partner's label in the context, in front of the"
     " layers of group D, replaced by that of the same word in a prompt whose statements have moved on by one slot",
