@@ -17,7 +17,7 @@ NOISE = "rotation"
 
 def carried_on(bench: Bench, drawn: Design, circuit: Circuit, n: int, *, means: DesignName) -> Stream:
     """The circuit without group E; where E stands in the paper, in front of the layers of D, which reads it."""
-    role, bare = ROLE_OF_GROUP["E"], circuit.without(circuit.group("E"))
+    role, bare = ROLE_OF_GROUP["E"], circuit.without(circuit.groups.get("E", ()))
     prompts = bench.draw_with(drawn, bench.evaluation, n, [*roles_of(bare), role], ("noise", NOISE))
     layers = tuple(sorted({layer for layer, _ in circuit.group("D")}))
     return Stream(prompts, means_of(bench, drawn, means), bare.heads, role, layers)
@@ -27,5 +27,14 @@ def carried_on(bench: Bench, drawn: Design, circuit: Circuit, n: int, *, means: 
 def measure_stream(bench: Bench, asked: Stream) -> Evidence:
     drawn, means = bench.drawn(asked.prompts), listed(bench, asked.means)
     answers, circuit = bench.answers(drawn.prompts), Circuit(asked.circuit)
-    ids, told = asked.prompts.ids, {"role": asked.role, "layers": asked.layers}
-    return exchange_stream(bench.surgeon, drawn.prompts, drawn.others, answers, ids, circuit, means, **told)
+    return exchange_stream(
+        bench.surgeon,
+        drawn.prompts,
+        drawn.others,
+        answers,
+        asked.prompts.ids,
+        circuit,
+        means,
+        role=asked.role,
+        layers=asked.layers,
+    )

@@ -9,6 +9,11 @@ import torch
 
 from rebinding.experiments.circuit.stream import exchange_stream
 from rebinding.experiments.tokens import token_batch
+from rebinding.paper.circuit import Circuit
+from rebinding.planted import build
+from rebinding.study.bench import Bench
+from rebinding.study.stream import carried_on
+from rebinding.subjects import load
 from rebinding.surgery.nnsight_surgeon import NNsightSurgeon
 from tests.circuit.naive import hooked
 from tests.circuit.test_circuits import ANSWERS, IDS, SOME, setting
@@ -105,3 +110,16 @@ def test_in_front_of_the_first_layer_the_stream_is_the_word() -> None:
     first, second = (exchanged(surgeon, prompts, noise, means, layers) for layers in ((0,), (1,)))
     assert (first["moved"] <= allowance(first["moved"], least=1.0)).all()
     assert (second["moved"] > FELT * allowance(second["moved"], least=1.0)).all()
+
+
+def test_the_circuit_is_asked_about_without_e() -> None:
+    """Its heads of E are held like all others, and the stream is another at E's token in front of the layers of D."""
+    heads = Circuit(build("pointer").circuit)
+    bench = Bench(load("planted:pointer"))
+    asked = carried_on(bench, bench.design("published"), heads, 2, means="counterbalanced")
+    assert set(asked.circuit) == {one for one in heads.heads if one.group != "E"} != set(heads.heads)
+    assert asked.layers == tuple(sorted({layer for layer, _ in heads.group("D")}))
+    own, other = (one[0] for one in (bench.drawn(asked.prompts).prompts, bench.drawn(asked.prompts).others))
+    at, there = own.roles[asked.role], other.roles[asked.role]
+    assert own.ids[at] == other.ids[there]
+    assert at != there

@@ -12,6 +12,7 @@ from rebinding.paper.circuit import Circuit
 from rebinding.paper.procedure import given
 from rebinding.planted import build, parse
 from rebinding.study import (
+    anywhere,
     attention,
     binding,
     circuit,
@@ -62,6 +63,7 @@ KINDS: Mapping[str, Make] = {
     "stream": partial(stream.carried_on, n=N, means="published"),
     "elsewhere": lambda b, d, h: static.without_swap(b, d, h, N),
     "roles": lambda b, d, h: roles.interchanged(b, h, d, "pointer", N, given("published").roles),
+    "crossings": partial(anywhere.crossed, n=N),
     "looks": partial(attention.looked, n=N, group="A", like="published"),
     "binding": shifted,
     "exchange": lambda b, d, h: binding.exchanged(b, d, h, 9, way=given("controlled").binding),

@@ -42,4 +42,4 @@ class Crossings(OnPrompts):
 
     @property
     def facets(self) -> Mapping[str, Facet]:
-        return {"share": self.how.share, "searched": len(self.searched.ids), **self.prompts.facets}
+        return {"share": f"{self.how.share:g}", "searched": len(self.searched.ids), **self.prompts.facets}
