@@ -169,6 +169,12 @@ def _ablated(bench: Bench, heads: Circuit) -> Iterator[Item]:
     kinds: tuple[tuple[Beside, int, int], ...] = (("groups", N, 2), ("heads", ONE_BY_ONE, 1), ("random", N, 4))
     for beside, size, times in kinds:
         yield Item(f"ablation, {beside}", size, BLOCK, partial(_held, bench, heads, drawn, beside), times=times)
+    for told, other in (("seven boxes", bench.design("published", boxes=7)), ("narrative", _narrated(bench))):
+        yield Item(f"ablation, {told}", N, BLOCK, partial(_held, bench, heads, other, "random"))
+
+
+def _narrated(bench: Bench) -> Design:
+    return bench.design("counterbalanced", narrative=True)
 
 
 def _means(bench: Bench, drawn: Design, name: DesignName, n: int) -> Request:
@@ -181,7 +187,13 @@ def _held(bench: Bench, heads: Circuit, drawn: Design, beside: Beside, n: int) -
 
 def _static(bench: Bench, heads: Circuit) -> Iterator[Item]:
     drawn, way = bench.design("published"), given("controlled").circuit
-    for name, asked in (("without a swap", static.without_swap), ("about a bystander", static.about_bystander)):
+    elsewhere = {
+        "without a swap": static.without_swap,
+        "about a bystander": static.about_bystander,
+        "about a refilled box": static.about_refilled,
+        "beside a refilled box": static.beside_refilled,
+    }
+    for name, asked in elsewhere.items():
         yield Item(f"ablation, {name}", N, BLOCK, partial(asked, bench, drawn, heads))
     for stage in PRAKASH:
         receivers = heads.group(stage.receivers) if stage.receivers else ()

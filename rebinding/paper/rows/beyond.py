@@ -79,3 +79,33 @@ PLACES = Claim(
     " that the search did not see, about a box that is swapped",
     **CROSSED,
 )
+OTHER: dict[str, Any] = {
+    "source": "beyond the paper, its own future work",
+    "kind": "ordering",
+    "metrics": ("accuracy",),
+    "statistic": "hits of the circuit less those of random circuits, draws crossed with prompts",
+    "unit": "nested",
+    "groups": ("A",),
+    "asserted": (),
+    "procedure": "controlled",
+}
+ABLATED = "the circuit's heads, all others at their mean over counterbalanced prompts; random circuits matched by layer"
+REFILL = Claim(
+    "beyond.put_remove",
+    "The circuit found on swaps also answers where a box is emptied and something new is put there, about this box and"
+    " about others.",
+    where=f"{ABLATED}; heads whose tokens are not there are held",
+    **OTHER,
+)
+MANY = Claim(
+    "beyond.many_boxes",
+    "The circuit found on three boxes also answers with seven.",
+    where=f"{ABLATED}; the published questions, with four more boxes behind",
+    **OTHER,
+)
+NARRATIVE = Claim(
+    "beyond.narrative",
+    "The circuit also answers where sentences that have nothing to do with boxes stand around the statements.",
+    where=f"{ABLATED}; counterbalanced prompts",
+    **OTHER,
+)
