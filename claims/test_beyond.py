@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
+from claims.parts import over_random
 from claims.rows import judges
 from claims.shifts import more, over
+from rebinding.experiments.anywhere.summary import led_by_expected
 from rebinding.experiments.binding.summary import shift
 from rebinding.experiments.circuit.summary import RESAMPLES, of_circuit, of_random, reselected
 from rebinding.paper.circuit import Head
 from rebinding.paper.claim import Claim
-from rebinding.paper.rows.beyond import INTERCHANGE, NECESSARY, STATIC
+from rebinding.paper.rows.beyond import INTERCHANGE, MANY, NARRATIVE, NECESSARY, PLACES, REFILL, ROUTE, STATIC
+from rebinding.study.anywhere import crossed
 from rebinding.study.binding import exchanged
 from rebinding.study.knockout import knocked_out, others_left
-from rebinding.study.static import about_bystander, static_circuit, without_swap
+from rebinding.study.static import about_bystander, about_refilled, beside_refilled, static_circuit, without_swap
 from rebinding.study.study import Study
 from rebinding.verdicts import Verdict, above_chance, effect, emptiness, guarded, ordering, overlap
-from rebinding.verdicts.sentences import Part, all_of, any_of
+from rebinding.verdicts.sentences import LEVEL, Part, all_of, any_of
 
 CHANCE = 1 / 3
+SEVEN = 7
+LATER = "swap to all that is later"
+CARRIED = {"E": "context to swap", "D": "swap to question", "C": "question to readout"}
+"""What groups carry, as the evidence calls it."""
 SHARED = "ABC"
 """The groups of which static tracking has its like: at the readout, and at the question's box."""
 
@@ -45,6 +53,21 @@ def worse_than_without_others(claim: Claim, study: Study) -> Verdict:
     evidence = study.ask(claim, knocked_out)
     without = of_circuit(evidence, "circuit", "hit").astype(float)
     return ordering(of_random(evidence, "hit"), without, unit=claim.unit, margin=claim.margin())
+
+
+@judges(ROUTE)
+def test_the_swap_is_left_by_its_labels(claim: Claim, study: Study) -> Verdict:
+    return effect(led_by_expected(study.ask(claim, crossed), LATER), margin=claim.margin())
+
+
+@judges(PLACES)
+def test_what_carries_on_stands_at_labels(claim: Claim, study: Study) -> Verdict:
+    evidence = study.ask(claim, crossed)
+    parts: dict[str, Part] = {
+        f"{group}, {name}": partial(effect, led_by_expected(evidence, name), margin=claim.margin())
+        for group, name in CARRIED.items()
+    }
+    return all_of(claim.kind, parts)
 
 
 @judges(STATIC)
@@ -74,3 +97,19 @@ def shared_with_static(claim: Claim, study: Study, *, level: float) -> Verdict:
         return emptiness((), empty=False, selections=[tuple(one) for one in again], level=level)
     told = {"universe": study.all_heads, "layers": study.layers}
     return overlap(ours, theirs, selections=again, null="layers", level=level, **told)
+
+
+@judges(REFILL)
+def test_the_circuit_serves_what_is_put_and_removed(claim: Claim, study: Study) -> Verdict:
+    asked = {"the box that is refilled": about_refilled, "another box": beside_refilled}
+    found = {name: study.ask(claim, make) for name, make in asked.items()}
+    able = [above_chance(of_circuit(evidence, "full", "hit"), CHANCE) for evidence in found.values()]
+    parts = {name: over_random(claim, evidence) for name, evidence in found.items()}
+    return guarded(claim.kind, able, lambda: all_of(claim.kind, parts))
+
+
+@judges(MANY, NARRATIVE)
+def test_the_circuit_serves_other_stories(claim: Claim, study: Study) -> Verdict:
+    told: dict[str, Any] = {"boxes": SEVEN} if claim is MANY else {"name": "counterbalanced", "narrative": True}
+    able = study.able_at(study.n(claim), **told)
+    return guarded(claim.kind, [able], lambda: over_random(claim, study.ablated_elsewhere(claim, **told))(level=LEVEL))

@@ -13,6 +13,7 @@ from claims.rows import judges
 from rebinding.evidence import Evidence
 from rebinding.experiments.circuit.summary import (
     Array,
+    fallen,
     left_by_order,
     lost,
     of_circuit,
@@ -49,6 +50,7 @@ from rebinding.paper.rows.circuit import (
     THREE_TO_TEN,
 )
 from rebinding.study.contributions import contributed
+from rebinding.study.stream import carried_on
 from rebinding.study.study import Study
 from rebinding.verdicts import (
     Verdict,
@@ -140,8 +142,26 @@ def test_margins_and_logits_are_as_printed(claim: Claim, study: Study) -> Verdic
 
 @judges(E_PRIME)
 def test_the_answer_survives_without_e(claim: Claim, study: Study) -> Verdict:
+    if not had_e(study):
+        return not_applicable(
+            claim.kind, "the circuit had no group E, so there is nothing for the stream to stand in for"
+        )
     hits = without_group(study.ablated(claim), "E", "hit")
-    return effect(hits, above=CHANCE, margin=claim.margin())
+    stream = study.ask(claim, partial(carried_on, means=study.way(claim).means))
+    return all_of(
+        claim.kind,
+        {
+            "answers without E": partial(effect, hits, above=CHANCE, margin=claim.margin("accuracy")),
+            "another stream": partial(effect, fallen(stream), margin=claim.margin("margin")),
+        },
+    )
+
+
+def had_e(study: Study) -> bool:
+    """Whether there was a group E before pruning. In the paper there always was: stage E keeps ten heads."""
+    if study.circuit_from != "discovered":
+        return study.circuit_from == "published" or bool(study.circuit.group("E"))
+    return any(found.circuit.group("E") for found in study.discoveries(AGAIN_CONTROLLED["E"]).values())
 
 
 @judges(COMPACT)

@@ -49,11 +49,12 @@ class PromptSet:
     distractor: str | None = None
     pairing: tuple[str, ...] = ()
     """How each prompt's counterfactual is made; empty where there is none."""
+    narrative: bool = False
 
     @property
     def facets(self) -> Mapping[str, Facet]:
         """What tells sets of prompts apart in a few words; what is usual is left out."""
-        usual: dict[str, Facet] = {"split": None, "boxes": None, "operations": 1, "verb": "swap"}
+        usual: dict[str, Facet] = {"split": None, "boxes": None, "operations": 1, "verb": "swap", "narrative": False}
         told = {name: getattr(self, name) for name in usual}
         return {"design": self.design, **{name: value for name, value in told.items() if value != usual[name]}}
 

@@ -13,6 +13,8 @@ from xml.sax.saxutils import quoteattr
 from rebinding.paper.circuit import Circuit, CircuitError, CircuitHead, Owner
 
 SCHEMA = 1
+PARTS = ("context", "swap", "question", "readout")
+"""Of a prompt; the name of every token's role begins with one of them."""
 GROUPS = (("context", "E"), ("swap", "D"), ("question", "C"))
 """The part of a prompt that a token's role names, and the paper's group that stands there."""
 
@@ -26,6 +28,12 @@ class Node(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.layer}.{self.head} at {self.token}"
+
+
+def part_of(node: Node) -> str:
+    """Context, swap, question or readout: the part of the prompt in which a node stands."""
+    role = node.token.rpartition("@")[2]
+    return next(part for part in PARTS if role.startswith(part))
 
 
 class Edge(NamedTuple):

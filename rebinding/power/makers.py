@@ -9,9 +9,9 @@ import pandas as pd
 
 from rebinding.evidence import Request
 from rebinding.experiments.binding.request import Shifts
-from rebinding.experiments.circuit.request import Ability, Ablation, Paths, Pruning
+from rebinding.experiments.circuit.request import Ability, Ablation, Paths, Pruning, Stream
 from rebinding.experiments.roles.request import Interchange
-from rebinding.power import ability, ablation, binding, paths, pruning, roles
+from rebinding.power import ability, ablation, binding, paths, pruning, roles, stream
 from rebinding.power.world import Run
 from rebinding.study.bench import Bench
 from rebinding.study.replays import Replays
@@ -26,4 +26,5 @@ MAKERS: Mapping[type[Request], Maker] = {
     Ablation: ablation.ablation,
     Paths: paths.paths,
     Pruning: pruning.pruning,
+    Stream: stream.stream,
 }

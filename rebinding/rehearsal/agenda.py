@@ -18,7 +18,7 @@ from rebinding.experiments.roles.request import Counterfactual
 from rebinding.paper.circuit import Circuit, Head
 from rebinding.paper.numbers import Group
 from rebinding.paper.procedure import GIVEN, BindingWay, CircuitWay, Procedure, TracingWay, given
-from rebinding.study import attention, binding, circuit, contributions, knockout, roles, static, tracing
+from rebinding.study import attention, binding, circuit, contributions, knockout, roles, static, stream, tracing
 from rebinding.study.bench import DIRECTIONS as DIRECTIONS_FROM
 from rebinding.study.bench import Bench
 from rebinding.study.case import DIRECTIONS, DRAWS, PAPER
@@ -39,7 +39,7 @@ EVERYWHERE = (
 """The tokens of the maps that section 3 is judged on."""
 LOOKING: tuple[Group, ...] = ("A", "C")
 """The groups of which the paper says what they look at."""
-N, BALANCED, PAIRS, ONE_BY_ONE = 300, 360, 100, 100
+N, BALANCED, PAIRS, ONE_BY_ONE, FEW = 300, 360, 100, 100, 50
 
 
 @dataclass(frozen=True)
@@ -78,6 +78,8 @@ def agenda(bench: Bench, heads: Circuit) -> Iterator[Item]:
     contributed = partial(contributions.contributed, bench, bench.design("published"), heads, means="published")
     yield Item("contributions", N, BLOCK, contributed)
     yield Item("knockout", N, BLOCK, partial(knockout.knocked_out, bench, bench.design("published"), heads))
+    carried = partial(stream.carried_on, bench, bench.design("published"), heads, means="published")
+    yield Item("context stream", FEW, BLOCK, carried)
     yield from _static(bench, heads)
     yield from _binding(bench, heads)
 
@@ -167,6 +169,12 @@ def _ablated(bench: Bench, heads: Circuit) -> Iterator[Item]:
     kinds: tuple[tuple[Beside, int, int], ...] = (("groups", N, 2), ("heads", ONE_BY_ONE, 1), ("random", N, 4))
     for beside, size, times in kinds:
         yield Item(f"ablation, {beside}", size, BLOCK, partial(_held, bench, heads, drawn, beside), times=times)
+    for told, other in (("seven boxes", bench.design("published", boxes=7)), ("narrative", _narrated(bench))):
+        yield Item(f"ablation, {told}", N, BLOCK, partial(_held, bench, heads, other, "random"))
+
+
+def _narrated(bench: Bench) -> Design:
+    return bench.design("counterbalanced", narrative=True)
 
 
 def _means(bench: Bench, drawn: Design, name: DesignName, n: int) -> Request:
@@ -179,7 +187,13 @@ def _held(bench: Bench, heads: Circuit, drawn: Design, beside: Beside, n: int) -
 
 def _static(bench: Bench, heads: Circuit) -> Iterator[Item]:
     drawn, way = bench.design("published"), given("controlled").circuit
-    for name, asked in (("without a swap", static.without_swap), ("about a bystander", static.about_bystander)):
+    elsewhere = {
+        "without a swap": static.without_swap,
+        "about a bystander": static.about_bystander,
+        "about a refilled box": static.about_refilled,
+        "beside a refilled box": static.beside_refilled,
+    }
+    for name, asked in elsewhere.items():
         yield Item(f"ablation, {name}", N, BLOCK, partial(asked, bench, drawn, heads))
     for stage in PRAKASH:
         receivers = heads.group(stage.receivers) if stage.receivers else ()

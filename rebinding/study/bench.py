@@ -150,7 +150,9 @@ class Bench:
 
     def plan(self, asked: PromptSet) -> Design:
         """The design that a set of prompts is drawn from."""
-        options = {name: getattr(asked, name) for name in ("split", "boxes", "operations", "verb", "distractor")}
+        options = {
+            name: getattr(asked, name) for name in ("split", "boxes", "operations", "verb", "distractor", "narrative")
+        }
         return self.design(asked.design, **options)
 
     def answers(self, prompts: Sequence[Encoded]) -> Answers:

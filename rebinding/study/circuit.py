@@ -207,6 +207,7 @@ def _beside(bench: Bench, asked: Ablation) -> dict[Ablated, Circuit]:
 def means_of(bench: Bench, drawn: Design, mean_set: DesignName) -> Means:
     """What heads are held at: the mean of z over prompts of their own."""
     options: dict[str, Any] = {"boxes": drawn.boxes, "operations": drawn.operations, "verb": drawn.verb}
+    options["narrative"] = drawn.narrative
     ids = range(MEANS, MEANS + PROMPTS_OF_MEANS[mean_set])
     return Means(bench.draw(bench.design(mean_set, **options), ids))
 

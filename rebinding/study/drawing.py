@@ -78,6 +78,7 @@ def draw(
         drawn.verb,
         drawn.distractor,
         tuple(pairing),
+        drawn.narrative,
     )
     return Drawn(asked, items, tuple(both[: len(firsts)]), tuple(both[len(firsts) :]))
 

@@ -1,5 +1,6 @@
 """What is asked of a circuit for swaps where nothing was swapped: it without a swap, and about a box that the swap does
-not name; and which heads path patching finds without a swap, by the stages of static entity tracking."""
+not name; where a box is emptied and filled again; and which heads path patching finds without a swap, by the stages of
+static entity tracking."""
 
 from __future__ import annotations
 
@@ -14,8 +15,10 @@ from rebinding.paper.circuit import Circuit, Head
 from rebinding.paper.procedure import CircuitWay
 from rebinding.study.bench import BALANCED, Bench, measures
 from rebinding.study.circuit import DRAWS, link, means_of, measure_ablation
+from rebinding.world.boxes import labels_of
 from rebinding.world.designs import Design
 from rebinding.world.places import token_at
+from rebinding.world.text import Prompt
 
 PAIRS = 36
 """Of path patching without a swap: one effect a head is asked for, and no link."""
@@ -33,6 +36,27 @@ def about_bystander(bench: Bench, drawn: Design, circuit: Circuit, n: int) -> El
     even = bench.design("counterbalanced", boxes=drawn.boxes)
     ids = [number for number in bench.range_of(4 * n) if even.prompt(number).partner is None]
     return _ablated(bench, even, circuit, bench.draw(even, ids[:n]))
+
+
+def about_refilled(bench: Bench, drawn: Design, circuit: Circuit, n: int) -> Elsewhere:
+    """Stories in which something is removed from a box and something new is put there; the question is about it."""
+    return _refilled(bench, drawn, circuit, n, asked=True)
+
+
+def beside_refilled(bench: Bench, drawn: Design, circuit: Circuit, n: int) -> Elsewhere:
+    """The same stories, and a question about a box that nothing was done to."""
+    return _refilled(bench, drawn, circuit, n, asked=False)
+
+
+def _refilled(bench: Bench, drawn: Design, circuit: Circuit, n: int, *, asked: bool) -> Elsewhere:
+    """Two thirds of the counterbalanced ids ask about the box that is refilled, and a third about another."""
+    even = bench.design("counterbalanced", boxes=drawn.boxes, verb="refill")
+    found = [number for number in bench.range_of(4 * n) if _of_operation(even.prompt(number)) == asked]
+    return _ablated(bench, even, circuit, bench.draw(even, found[:n]))
+
+
+def _of_operation(prompt: Prompt) -> bool:
+    return prompt.operation is not None and prompt.question in labels_of(prompt.operation)
 
 
 def _ablated(bench: Bench, drawn: Design, circuit: Circuit, prompts: PromptSet) -> Elsewhere:

@@ -9,9 +9,9 @@ import argparse
 import os
 import sys
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, TextIO, get_args
 
-from rebinding.world.designs import DESIGNS, NOISE_KINDS, TRACING_MODES, Design, DesignError, Pair, design
+from rebinding.world.designs import DESIGNS, NOISE_KINDS, TRACING_MODES, Design, DesignError, Pair, Verb, design
 from rebinding.world.prompts import FORMS, Encoded, Encoder, aligned, render
 from rebinding.world.words import HALVES, THIRDS
 
@@ -38,7 +38,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--boxes", type=int, default=3, metavar="N")
     parser.add_argument("--operations", type=int, default=1, metavar="N", help="how many swaps the answer depends on")
-    parser.add_argument("--verb", choices=("swap", "move"), default="swap", help="what the operations do")
+    parser.add_argument("--verb", choices=get_args(Verb), default="swap", help="what the operations do")
+    parser.add_argument("--narrative", action="store_true", help="neutral sentences around the statements")
     parser.add_argument("--distractor", choices=("before", "after"), help="also swap two boxes that do not matter")
 
 
@@ -51,6 +52,7 @@ def run(options: argparse.Namespace) -> int:
         operations=options.operations,
         verb=options.verb,
         distractor=options.distractor,
+        narrative=options.narrative,
         tokenizer=encoder.tokenizer,
     )
     pair = pair_of(drawn, options.id, options.pair)

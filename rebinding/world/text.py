@@ -14,6 +14,9 @@ from rebinding.world.boxes import Move, Operation, Put, Remove, Story, StoryErro
 
 INSTRUCTION = "Answer the question based on the context below. Answer with the single object word only."
 PREFILL = "Answer:"
+AROUND = ("It rained all day.", "Nobody said a word.", "The street was quiet.")
+"""What a narrator may say that has nothing to do with boxes. As many words each, so that no story is longer than
+another for what is said in it."""
 
 Span: TypeAlias = tuple[int, int]
 Piece: TypeAlias = tuple[str, str | None]
@@ -21,11 +24,15 @@ Piece: TypeAlias = tuple[str, str | None]
 
 @dataclass(frozen=True)
 class Prompt:
-    """A story, the label of the box that is asked about, and the operation that the `swap_*` roles refer to."""
+    """A story, the label of the box that is asked about, and the operation that the `swap_*` roles refer to.
+
+    With `narrative` a sentence of `AROUND` stands before the first statement and after each.
+    """
 
     story: Story
     question: str
     focus: int = 0
+    narrative: bool = False
 
     def __post_init__(self) -> None:
         count = len(self.story.operations)
@@ -114,13 +121,14 @@ def by_function(prompt: Prompt, places: Mapping[str, int]) -> dict[str, int]:
 
 
 def _pieces(prompt: Prompt) -> Iterator[Piece]:
-    yield f"{INSTRUCTION}\n\nContext:", None
+    around = [f" {AROUND[n % len(AROUND)]}" if prompt.narrative else "" for n in range(len(prompt.story.contents) + 1)]
+    yield f"{INSTRUCTION}\n\nContext:{around[0]}", None
     for slot, statement in enumerate(prompt.story.contents):
         yield " Box ", None
         yield statement.box, f"context_box[{slot}]"
         yield " contains the ", None
         yield statement.object, f"context_object[{slot}]"
-        yield ".", None
+        yield f".{around[slot + 1]}", None
     for index, operation in enumerate(prompt.story.operations):
         for piece, role in _sentence(operation):
             yield piece, role if index == prompt.focus else None

@@ -11,7 +11,19 @@ from rebinding.evidence.sources import modules_of
 from rebinding.paper.circuit import Circuit
 from rebinding.paper.procedure import given
 from rebinding.planted import build, parse
-from rebinding.study import attention, binding, circuit, contributions, knockout, replays, roles, static, tracing
+from rebinding.study import (
+    anywhere,
+    attention,
+    binding,
+    circuit,
+    contributions,
+    knockout,
+    replays,
+    roles,
+    static,
+    stream,
+    tracing,
+)
 from rebinding.study.bench import Bench
 from rebinding.world.designs import Design
 
@@ -48,8 +60,10 @@ KINDS: Mapping[str, Make] = {
     "pruning": lambda b, d, h: circuit.pruned(b, h, circuit.of_a_plant(given("controlled").circuit, "controlled"), n=N),
     "contributions": partial(contributions.contributed, n=N, means="published"),
     "knockout": partial(knockout.knocked_out, n=N),
+    "stream": partial(stream.carried_on, n=N, means="published"),
     "elsewhere": lambda b, d, h: static.without_swap(b, d, h, N),
     "roles": lambda b, d, h: roles.interchanged(b, h, d, "pointer", N, given("published").roles),
+    "crossings": partial(anywhere.crossed, n=N),
     "looks": partial(attention.looked, n=N, group="A", like="published"),
     "binding": shifted,
     "exchange": lambda b, d, h: binding.exchanged(b, d, h, 9, way=given("controlled").binding),

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from rebinding.evidence import Request
+from rebinding.experiments.anywhere.request import Crossings
 from rebinding.experiments.binding.conditions import Shift
 from rebinding.experiments.circuit.request import Means
 from rebinding.paper.circuit import Circuit, CircuitHead
@@ -234,9 +235,10 @@ def _measured(bench: Bench, vectors: Any) -> Any:
 
 
 def test_the_agenda_has_every_kind_of_request(there: tuple[Bench, Pretence]) -> None:
-    """Whatever the study can be asked for. Replays compare numbers: a gate, two prompts, in float32."""
+    """Whatever the study can be asked for. Replays compare numbers: a gate, two prompts, in float32. And where a search
+    that is told no place goes, numbers decide: without them there is nothing to rehearse."""
     bench, pretence = there
     with pretence:
         kinds = {type(item.make(min(item.block, item.n))) for item in agenda.agenda(bench, HEADS)}
-    assert kinds == ({*MEASURES} | {*TENSORS}) - {replays.Replays}
+    assert kinds == ({*MEASURES} | {*TENSORS}) - {replays.Replays, Crossings}
     assert Means in kinds

@@ -15,7 +15,7 @@ from rebinding.experiments.tracing.summary import at
 from rebinding.paper.circuit import Circuit
 from rebinding.paper.procedure import given
 from rebinding.planted import build
-from rebinding.study import binding, circuit, contributions, roles, static, tracing
+from rebinding.study import anywhere, binding, circuit, contributions, roles, static, stream, tracing
 from rebinding.study.bench import Bench
 from rebinding.subjects import Subject, load
 
@@ -58,6 +58,8 @@ def requested(bench: Bench, heads: Circuit) -> list[Request]:
         circuit.pruned(bench, heads, way, n=4),
         contributions.contributed(bench, drawn, heads, 4, means="published"),
         static.without_swap(bench, drawn, heads, 4),
+        stream.carried_on(bench, drawn, heads, 4, means="published"),
+        anywhere.crossed(bench, drawn, heads, 4),
         binding.exchanged(bench, drawn, heads, 4, way=given("controlled").binding),
         roles.interchanged(bench, heads, drawn, "pointer", 4, given("published").roles),
         binding.shifted(bench, heads, "published", "isolated", given("published").binding, n=4, directions=4, draws=1),

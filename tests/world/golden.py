@@ -34,6 +34,8 @@ DESIGNS: dict[str, tuple[Design, tuple[int, ...]]] = {
     "counterbalanced/directions": (design("counterbalanced", split="directions"), tuple(range(20))),
     "counterbalanced/evaluation": (design("counterbalanced", split="evaluation"), tuple(range(20))),
     "counterbalanced/discovery/5/after": (design("counterbalanced", boxes=5, distractor="after"), tuple(range(20))),
+    "counterbalanced/discovery/refill": (design("counterbalanced", verb="refill"), tuple(range(10))),
+    "counterbalanced/discovery/narrative": (design("counterbalanced", narrative=True), tuple(range(10))),
     "counterbalanced/discovery/4/two swaps": (design("counterbalanced", boxes=4, operations=2), tuple(range(20))),
 }
 PAIRED = ("published/train", "partner_second/train", "counterbalanced/discovery")

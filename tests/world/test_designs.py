@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rebinding.experiments.tokens import positions
-from rebinding.world.boxes import Contains, Move, Remove, Story, StoryError, Swap, retrieved_slot
+from rebinding.world.boxes import Contains, Move, Put, Remove, Story, StoryError, Swap, retrieved_slot
 from rebinding.world.designs import DESIGNS, NOISE_KINDS, Design, DesignError, DesignName, NoiseKind, Pair, design
 from rebinding.world.prompts import Encoder, Prompt, aligned
-from rebinding.world.text import written
+from rebinding.world.text import AROUND, written
 
 IDS = st.integers(0, 1_000_000)
 NAMES = st.sampled_from(DESIGNS)
@@ -61,6 +61,43 @@ def test_a_move_brings_the_partners_object_into_the_emptied_box(prompt_id: int, 
     else:
         assert prompt.partner == prompt.operation.source
         assert prompt.answer_slot == prompt.story.slot(prompt.partner)
+
+
+@given(IDS, NAMES)
+def test_a_box_is_refilled_with_something_new(prompt_id: int, name: DesignName) -> None:
+    """The new object is the answer of the box that is named, and in no statement; all other boxes hold their own."""
+    prompt = design(name, verb="refill").prompt(prompt_id)
+    story = prompt.story
+    removed, put = story.operations
+    assert isinstance(removed, Remove)
+    assert isinstance(put, Put)
+    assert removed.box == put.box
+    assert removed.object == story.objects[story.slot(put.box)]
+    assert put.object not in story.objects
+    for slot, box in enumerate(story.boxes):
+        assert story.answer(box) == (put.object if box == put.box else story.objects[slot])
+    assert (prompt.answer == put.object) == (prompt.question == put.box)
+
+
+@given(IDS, NAMES, st.integers(3, 5))
+def test_a_narrator_changes_nothing_but_the_distances(
+    encoder: Encoder, prompt_id: int, name: DesignName, boxes: int
+) -> None:
+    """The same story; without the narrator's sentences the same text; and prompts stay as long as each other."""
+    drawn = design(name, boxes=boxes, narrative=True)
+    told, plain = drawn.prompt(prompt_id), design(name, boxes=boxes).prompt(prompt_id)
+    assert (told.story, told.question, told.answer) == (plain.story, plain.question, plain.answer)
+    text = written(told).text
+    assert sum(text.count(one) for one in AROUND) == boxes + 1
+    for one in AROUND:
+        text = text.replace(f" {one}", "")
+    assert text == written(plain).text
+    own, other = encoder.encode([told, drawn.prompt(prompt_id + 1)])
+    assert len(own) == len(other)
+    words = [
+        {role: one.text[slice(*span)] for role, span in one.spans.items()} for one in (written(told), written(plain))
+    ]
+    assert words[0] == words[1]
 
 
 @given(prompt_id=IDS, name=NAMES, kind=st.sampled_from(NOISE_KINDS), boxes=st.integers(3, 6))
@@ -196,6 +233,7 @@ IMPOSSIBLE: dict[str, tuple[Callable[[], Any], str]] = {
     "14 boxes": (lambda: design(boxes=14), "needs 14 different labels and the vocabulary of the design has 13"),
     "negative id": (lambda: design().prompt(-1), "a whole number from 0 on; got -1"),
     "long chain": (lambda: design(operations=3), "a chain of 3 operations needs 4 boxes; got 3"),
+    "refilled twice": (lambda: design(verb="refill", operations=2), "a box is refilled once.* give 1"),
     "distractor": (lambda: design(distractor="after"), "need at least 5 boxes then, got 3"),
     "two boxes": (lambda: design("counterbalanced", boxes=2), "leave no bystander to ask about.* at least 3 boxes"),
     "no donors": (lambda: design(boxes=13).noise(0, "fresh"), "needs 14 different labels"),

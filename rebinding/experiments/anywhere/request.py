@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
+
+from rebinding.evidence import Kind, OnPrompts, PromptSet
+from rebinding.evidence.request import Facet
+from rebinding.experiments.anywhere.kinds import CROSSINGS
 
 
 @dataclass(frozen=True)
@@ -24,3 +30,16 @@ class Settings:
     def __post_init__(self) -> None:
         if not (0 < self.share < 1 and 0 < self.alpha < 1 and 0 <= self.listens < 1 and self.block >= 1):
             raise ValueError(f"{self}: share and alpha lie between 0 and 1, listens from 0 to 1, block is at least 1")
+
+
+@dataclass(frozen=True)
+class Crossings(OnPrompts):
+    """By which tokens information goes on from part to part, among the nodes that a search finds on other prompts."""
+
+    KIND: ClassVar[Kind] = CROSSINGS
+    searched: PromptSet
+    how: Settings
+
+    @property
+    def facets(self) -> Mapping[str, Facet]:
+        return {"share": f"{self.how.share:g}", "searched": len(self.searched.ids), **self.prompts.facets}

@@ -41,6 +41,10 @@ class Search:
     say: Callable[[str], object] = lambda line: None
     scenes: dict[int, Scene] = field(default_factory=dict)
 
+    def nodes(self) -> list[Node]:
+        """The nodes alone, from the answer backwards."""
+        return self._nodes([], [])[0]
+
     def graph(self, described: dict[str, Any] | None = None) -> Graph:
         """The nodes, found step by step, and then the edges between them, one receiver at a time."""
         nodes: list[Node] = []

@@ -23,6 +23,7 @@ import numpy.typing as npt
 import pandas as pd
 from scipy import stats
 
+from rebinding.evidence import Evidence
 from rebinding.paper.graph import Node
 from rebinding.world.strata import spread
 
@@ -96,6 +97,13 @@ def kept(
 def sure(found: Found) -> bool:
     """Whether its interval leaves 0 out."""
     return not found.low <= 0.0 <= found.high
+
+
+def led_by_expected(evidence: Evidence, crossing: str) -> Array:
+    """Of one crossing, by prompt: what is lost without the expected tokens, less what is lost without all others."""
+    rows = evidence.rows[evidence.rows["crossing"] == crossing].sort_values("prompt")
+    found: Array = (rows["expected"] - rows["elsewhere"]).to_numpy(dtype=np.float64)
+    return found
 
 
 def _mean(node: Node, component: str, values: Array, strata: Sequence[int], level: float) -> Found:

@@ -24,6 +24,9 @@ PRUNING = Kind(
 """A head tried on a walk: the measure of the whole model, and of what was left of the circuit before the trial."""
 CONTRIBUTIONS = Kind("contributions", ("prompt", "group", "layer", "head", "role", "gone", "before", "without"))
 """Whether a prompt is answered with a head of the circuit and without it, beside a set of others that are `gone`."""
+STREAM = Kind("stream", ("prompt", "before", "after", "moved"))
+"""The answer's margin in a circuit, and with another residual stream at one token of the context; `moved` is how far
+the one stream is from the other."""
 MEANS = Kind("means", ())
 ABILITY = Kind("ability", ("prompt", *MEASURES))
 CIRCUITS = Kind("circuits", ("circuit", "prompt", *MEASURES))

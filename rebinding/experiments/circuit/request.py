@@ -17,6 +17,7 @@ from rebinding.experiments.circuit.kinds import (
     MEANS,
     PATHS,
     PRUNING,
+    STREAM,
 )
 from rebinding.experiments.circuit.paths import PathSettings, Stage
 from rebinding.experiments.circuit.random_circuits import Match
@@ -107,6 +108,19 @@ class Contributions(OfCircuit):
 
     KIND: ClassVar[Kind] = CONTRIBUTIONS
     random_sets: int
+
+
+@dataclass(frozen=True)
+class Stream(OfCircuit):
+    """A circuit, and the same with the noise's residual stream at a token of the context, in front of some layers."""
+
+    KIND: ClassVar[Kind] = STREAM
+    role: str
+    layers: tuple[int, ...]
+
+    @property
+    def facets(self) -> Mapping[str, Facet]:
+        return {**super().facets, "stream at": self.role, "noise": self.prompts.pairing[-1]}
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,13 @@ def without_head(evidence: Evidence, head: CircuitHead, measure: str) -> Array:
     return _by_prompt(rows[(rows["which"] == "less") & lacks], measure)
 
 
+def fallen(stream: Evidence) -> Array:
+    """By how much the answer's margin falls with another residual stream, by prompt."""
+    rows = stream.rows.sort_values("prompt")
+    found: Array = (rows["before"] - rows["after"]).to_numpy(dtype=np.float64)
+    return found
+
+
 def of_random(evidence: Evidence, measure: str) -> Array:
     """One measure of the random circuits: (draw, prompt)."""
     rows = evidence.rows[evidence.rows["which"] == "random"]

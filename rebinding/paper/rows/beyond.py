@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from rebinding.paper.claim import Claim
+
+CROSSED: dict[str, Any] = {
+    "source": "beyond the paper",
+    "kind": "effect",
+    "metrics": ("dlogit",),
+    "n": 96,
+    "asserted": (),
+    "procedure": "controlled",
+}
 
 INTERCHANGE = Claim(
     "beyond.interchange",
@@ -48,4 +59,53 @@ NECESSARY = Claim(
     groups=("A",),
     asserted=(),
     procedure="controlled",
+)
+ROUTE = Claim(
+    "beyond.route_through_swap_labels",
+    "What the swap says leaves it by its labels, and not by another of its tokens.",
+    statistic="what the answer's lead over the other objects loses without the messages that leave from the swap's"
+    " labels, less what it loses without those from its other tokens, in logits: above 0 if the labels have more than"
+    " half",
+    where="the heads at tokens that a search finds which is told no place: those in the swap as senders, later ones as"
+    " receivers; path patching on prompts that the search did not see, about a box that is swapped",
+    **CROSSED,
+)
+PLACES = Claim(
+    "beyond.groups_at_their_places",
+    "What carries from the context to the swap, from the swap to the question and from the question to the readout"
+    " stands where the paper puts groups E, D and C: at a label.",
+    statistic="of each crossing the same difference, labels less all other tokens of the sentence; all three above 0",
+    where="the heads at tokens that a search finds which is told no place, from part to part; path patching on prompts"
+    " that the search did not see, about a box that is swapped",
+    **CROSSED,
+)
+OTHER: dict[str, Any] = {
+    "source": "beyond the paper, its own future work",
+    "kind": "ordering",
+    "metrics": ("accuracy",),
+    "statistic": "hits of the circuit less those of random circuits, draws crossed with prompts",
+    "unit": "nested",
+    "groups": ("A",),
+    "asserted": (),
+    "procedure": "controlled",
+}
+ABLATED = "the circuit's heads, all others at their mean over counterbalanced prompts; random circuits matched by layer"
+REFILL = Claim(
+    "beyond.put_remove",
+    "The circuit found on swaps also answers where a box is emptied and something new is put there, about this box and"
+    " about others.",
+    where=f"{ABLATED}; heads whose tokens are not there are held",
+    **OTHER,
+)
+MANY = Claim(
+    "beyond.many_boxes",
+    "The circuit found on three boxes also answers with seven.",
+    where=f"{ABLATED}; the published questions, with four more boxes behind",
+    **OTHER,
+)
+NARRATIVE = Claim(
+    "beyond.narrative",
+    "The circuit also answers where sentences that have nothing to do with boxes stand around the statements.",
+    where=f"{ABLATED}; counterbalanced prompts",
+    **OTHER,
 )

@@ -79,13 +79,18 @@ MARGINS, LOGITS = (
 )
 E_PRIME = Claim(
     "circuit.e_prime",
-    "Without the heads of group E the circuit still answers: the means at the context carry the binding.",
+    "Without the heads of group E the circuit still answers, because the residual stream at the context still says"
+    " where the boxes are bound.",
+    source="section 4.1, circuit evaluation",
+    where="readout; other heads held at their mean; the stream at the partner's label in the context, in front of the"
+    " layers of group D, replaced by that of the same word in a prompt whose statements have moved on by one slot",
     kind="effect",
-    metrics=("accuracy",),
-    statistic="share of prompts answered without group E, above chance",
+    metrics=("accuracy", "margin"),
+    statistic="share of prompts answered without group E, above chance; and by how much the answer's margin over the"
+    " other objects falls with the other stream, by prompt, above the margin",
     asserted=("gemma2-9b", "llama3.2-3b"),
     n=50,
-    **ROW,
+    groups=("D",),
 )
 FOUND: dict[str, Any] = {
     "source": "section 4.1, circuit evaluation",

@@ -213,6 +213,7 @@ CIRCUITS = {
     "missing": Variant(("pointer",), "the declared circuit lacks the head that ties the two labels", _missing),
     "thread": Variant(("pointer",), "the declared circuit is one thread from the swap to the answer", _thread),
     "decoys": Variant(("pointer",), "the declared circuit names decoys instead", declares=_decoys),
+    "mislabelled": Variant(("lexical",), "the declared circuit names decoys instead", declares=_decoys),
     "held_out": Variant(
         ("pointer",), "the circuit copies objects of the published train half and no others", _only("train")
     ),

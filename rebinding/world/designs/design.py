@@ -59,6 +59,7 @@ class Design:
     operations: int = 1
     verb: Verb = "swap"
     distractor: Distractor | None = None
+    narrative: bool = False
     vocabulary: Vocabulary = field(default=Vocabulary(), repr=False)
 
     def __post_init__(self) -> None:
@@ -142,9 +143,8 @@ class Design:
         else:
             order, asked, partner_first = tuple(range(self.boxes)), 0, self.name == "published"
         entities = tuple(range(self.boxes))
-        return Scene(
-            words, order, entities, entities, partner_first, asked, self.operations, self.verb, self.distractor
-        )
+        told = (self.operations, self.verb, self.distractor, self.narrative)
+        return Scene(words, order, entities, entities, partner_first, asked, *told)
 
     def _role_scene(self, prompt_id: int, mirror: bool) -> Scene:
         """The originals of the head-role pairs. The published ones have the partner's statement first (answer in slot
@@ -165,6 +165,7 @@ def design(
     operations: int = 1,
     verb: Verb = "swap",
     distractor: Distractor | None = None,
+    narrative: bool = False,
     vocabulary: Vocabulary | None = None,
     tokenizer: object | None = None,
 ) -> Design:
@@ -172,9 +173,10 @@ def design(
 
     `split` is `train` (default), `test` or `none`; for `counterbalanced` it is `discovery` (default), `directions` or
     `evaluation`, three disjoint sets of words. `operations` is the length of the chain of swaps that leads from the
-    asked box to its answer; `verb="move"` empties the asked box and moves the partner's object into it. `distractor`
-    adds a swap of two more boxes before or after. With a `tokenizer`, objects that are not single tokens are dropped
-    before the words are split, as in the published procedure.
+    asked box to its answer; `verb="move"` empties the asked box and moves the partner's object into it,
+    `verb="refill"` empties it and puts a new object in. `distractor` adds a swap of two more boxes before or after.
+    `narrative` puts neutral sentences around the statements. With a `tokenizer`, objects that are not single tokens are
+    dropped before the words are split, as in the published procedure.
     """
     words = Vocabulary() if vocabulary is None else vocabulary
     if tokenizer is not None:
@@ -183,7 +185,7 @@ def design(
         words = words.keep(lambda word: is_single_token(tokenizer, word))
     if split is None:
         split = "discovery" if name == "counterbalanced" else "train"
-    return Design(name, split, boxes, operations, verb, distractor, words)
+    return Design(name, split, boxes, operations, verb, distractor, narrative, words)
 
 
 def _check(design: Design) -> None:
@@ -197,6 +199,10 @@ def _check(design: Design) -> None:
     if not 0 <= design.operations < design.boxes:
         raise DesignError(
             f"a chain of {design.operations} operations needs {design.operations + 1} boxes; got {design.boxes}"
+        )
+    if design.verb == "refill" and design.operations != 1:
+        raise DesignError(
+            f"a box is refilled once, from outside, so there is no chain; got operations={design.operations}, give 1"
         )
     if design.distractor and design.boxes < design.operations + 2 + DISTRACTED_BOXES:
         raise DesignError(

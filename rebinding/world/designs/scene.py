@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
-from rebinding.world.boxes import Contains, Move, Operation, Remove, Story, Swap
+from rebinding.world.boxes import Contains, Move, Operation, Put, Remove, Story, Swap
 from rebinding.world.prompts import Prompt
 from rebinding.world.words import DesignError, Draw
 
-Verb: TypeAlias = Literal["swap", "move"]
+Verb: TypeAlias = Literal["swap", "move", "refill"]
 Distractor: TypeAlias = Literal["before", "after"]
 DISTRACTED_BOXES = 2
 
@@ -32,6 +32,7 @@ class Scene:
     operations: int = 1
     verb: Verb = "swap"
     distractor: Distractor | None = None
+    narrative: bool = False
 
     @property
     def boxes(self) -> int:
@@ -85,11 +86,13 @@ class Scene:
         distraction = self._distraction()
         before, after = (distraction, []) if self.distractor == "before" else ([], distraction)
         focus = max(len(before) + len(chain) - 1, 0)
-        return Prompt(Story(contents, (*before, *chain, *after)), self.label(self.asked), focus)
+        return Prompt(Story(contents, (*before, *chain, *after)), self.label(self.asked), focus, self.narrative)
 
     def _step(self, step: int) -> list[Operation]:
         """The operation that brings the object of entity `step` to entity `step - 1`."""
         near, far = self.label(step - 1), self.label(step)
+        if self.verb == "refill":
+            return [Remove(self.object(step - 1), near), Put(self.donor_object(0), near)]
         if self.verb == "move":
             return [Remove(self.object(step - 1), near), Move(far, near)]
         return [Swap(far, near) if self.partner_first else Swap(near, far)]
