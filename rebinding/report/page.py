@@ -23,6 +23,7 @@ from rebinding.report.drawn import HEIGHT, WIDTH, number
 from rebinding.report.figures.kept import drawn
 from rebinding.report.figures.plates import PLATES
 from rebinding.report.folder import Model, Run, read
+from rebinding.report.matrix import LETTERS, Line, matrix
 from rebinding.report.parts import Picture, Pictures, in_order, parts
 from rebinding.report.provenance import SEEDS, Listing, origins
 from rebinding.report.stopped import Stopped, stopped
@@ -39,6 +40,7 @@ class Card:
     model: Model
     planted: bool
     summary: Summary
+    matrix: tuple[Line, ...]
     stopped: tuple[Stopped, ...]
     origins: Listing
 
@@ -83,6 +85,7 @@ def html(run: Run, store: Store | None = None) -> str:
         differences=differences.apply(run),
         settings=json.dumps(dict(run.settings), sort_keys=True),
         marks=MARKS,
+        letters=LETTERS,
         size=(WIDTH, HEIGHT),
         plain=plain,
         seeds=SEEDS,
@@ -108,7 +111,7 @@ def cards(run: Run) -> list[Card]:
         planted = model.about.get("kind") == "planted"
         claims = in_order(run.of(model))
         summary = summarise(claims, planted=planted)
-        found.append(Card(model, planted, summary, tuple(stopped(claims)), origins(model)))
+        found.append(Card(model, planted, summary, matrix(claims), tuple(stopped(claims)), origins(model)))
     return found
 
 

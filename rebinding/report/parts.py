@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
+from rebinding.paper.rows.order import place
 from rebinding.report.drawn import Histogram, Strip, histogram, strip
 from rebinding.report.figures.plates import PLATES, Plate
 from rebinding.report.folder import Model, Run
@@ -65,9 +66,9 @@ class Part:
 
 
 def in_order(claims: Sequence[Judgement]) -> list[Judgement]:
-    """By the outline, then as they come in the alphabet."""
-    place = {one.key: number for number, one in enumerate(SECTIONS)}
-    return sorted(claims, key=lambda one: (place[section_of(one.id)], one.id))
+    """Section by section, in each as the paper has its sentences; both procedures of one stand together."""
+    section = {one.key: number for number, one in enumerate(SECTIONS)}
+    return sorted(claims, key=lambda one: (section[section_of(one.id)], place(one.id), one.id))
 
 
 def parts(run: Run, pictures: Pictures) -> Iterator[Part]:
