@@ -6,17 +6,12 @@ so that nothing that is missing looks like something that was found.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rebinding.report.outline import SECTIONS, Section, section_of
 from rebinding.report.parts import in_order
 from rebinding.verdicts.judgement import Judgement
-
-LETTERS: Mapping[str, str] = {
-    "REPLICATED": "R", "NOT REPLICATED": "N", "INCONCLUSIVE": "?", "INVALID": "!", "NOT APPLICABLE": "–",
-    "REPORTED": "·",
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -46,7 +41,8 @@ def matrix(claims: Sequence[Judgement]) -> tuple[Line, ...]:
     found: dict[str, dict[str, dict[bool, Judgement]]] = {one.key: {} for one in SECTIONS}
     for one in in_order(claims):
         sentence = one.sentence or one.id
-        found[section_of(one.id)].setdefault(sentence, {})[one.id != sentence] = one
+        below = one.id != sentence or one.procedure == "controlled"  # some sentences have a controlled row alone
+        found[section_of(one.id)].setdefault(sentence, {})[below] = one
     return tuple(
         Line(section, tuple(Column(name, rows.get(False), rows.get(True)) for name, rows in found[section.key].items()))
         for section in SECTIONS

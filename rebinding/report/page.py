@@ -23,9 +23,10 @@ from rebinding.report.drawn import HEIGHT, WIDTH, number
 from rebinding.report.figures.kept import drawn
 from rebinding.report.figures.plates import PLATES
 from rebinding.report.folder import Model, Run, read
-from rebinding.report.matrix import LETTERS, Line, matrix
+from rebinding.report.matrix import Line, matrix
 from rebinding.report.parts import Picture, Pictures, in_order, parts
 from rebinding.report.provenance import SEEDS, Listing, origins
+from rebinding.report.schema import LETTERS
 from rebinding.report.stopped import Stopped, stopped
 from rebinding.report.summary import MARKS, Summary, plural, summarise
 from rebinding.verdicts.judgement import Judgement
@@ -119,9 +120,9 @@ def draw(run: Run, store: Store | None) -> Pictures:
     """Every figure once, by its plate and model."""
     found: dict[tuple[str, str], Picture] = {}
     for plate in PLATES:
-        for model in run.models:
-            name = f"figure-{plate.key}-{token(model.name)}"
-            figure = drawn(plate, model, f"{name}-svg", store)
+        names = [f"figure-{plate.key}-{token(model.name)}" for model in run.models]
+        figures = drawn(plate, run.models, [f"{name}-svg" for name in names], store)
+        for model, name, figure in zip(run.models, names, figures, strict=True):
             shown = (None, "") if figure is None else (figure.svg, figure.box)
             found[plate.key, model.name] = Picture(name, plate, model, *shown)
     return found

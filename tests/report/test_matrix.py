@@ -8,9 +8,10 @@ from pathlib import Path
 from claims.rows import every
 from rebinding.paper.rows.order import place, places
 from rebinding.report.folder import read
-from rebinding.report.matrix import LETTERS, matrix
+from rebinding.report.matrix import matrix
 from rebinding.report.outline import SECTIONS
 from rebinding.report.page import html
+from rebinding.report.schema import LETTERS
 from rebinding.verdicts.judgement import Judgement
 from tests.report.folders import judged, make
 

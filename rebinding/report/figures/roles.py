@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from rebinding.evidence import Evidence
 from rebinding.experiments.roles.summary import group_effects
-from rebinding.report.figures.style import LETTERING, OKABE_ITO, readable
+from rebinding.report.figures.style import LETTERING, OKABE_ITO, SMALLEST, readable
 from rebinding.report.intervals import over_prompts
 
 WIDTH = 0.38
@@ -40,7 +40,7 @@ def role_bars(ways: Mapping[str, Bars], *, printed: Mapping[tuple[str, str], flo
     for axes, (name, (control, pointer)) in zip(every, ways.items(), strict=True):
         measured = control.settings["mode"] != CONTROLLED
         _panel(axes, control, pointer, (printed or {}) if measured else {})
-        axes.set_title(name, fontsize=7, loc="left")
+        axes.set_title(name, fontsize=SMALLEST, loc="left")
     every[0].set_ylabel("change of the word's logit")
     every[0].legend()
     return figure
