@@ -48,6 +48,8 @@ class Case:
     settings: Settings
     refused: dict[str, SubjectError | CircuitError] = field(default_factory=dict)
     """Why a model could not be loaded."""
+    begins: Callable[[str], None] = field(default=lambda experiment: None)
+    """Told the name of every experiment before it is measured, or read from the store."""
 
     @property
     def name(self) -> str:
