@@ -5,6 +5,7 @@ Tests of claims see a `Study`, which keeps this to itself.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
