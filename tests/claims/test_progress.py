@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pty
 import re
+import struct
 import subprocess
 import sys
+import termios
 from pathlib import Path
 
 import pytest
@@ -31,7 +34,8 @@ GIVEN = (
 def on_a_terminal(folder: Path, *options: str) -> str:
     """What such a run writes to a terminal."""
     ours, theirs = pty.openpty()
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "120"}
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))  # without a size nothing is shown
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
     run = subprocess.Popen(
         [sys.executable, "-m", "pytest", *GIVEN, *options], cwd=folder, env=environment, stdout=theirs, stderr=theirs
     )
