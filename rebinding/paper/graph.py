@@ -87,9 +87,14 @@ def save(graph: Graph, owner: Owner, path: Path) -> None:
 
 
 def _json(graph: Graph, owner: Owner) -> str:
-    content = {
-        "schema": SCHEMA,
-        "model": {"name": owner.name, "fingerprint": owner.fingerprint},
+    model = {"name": owner.name, "fingerprint": owner.fingerprint}
+    content = {"schema": SCHEMA, "model": model, **plain(graph), "settings": dict(graph.settings)}
+    return json.dumps(content, indent=1, sort_keys=True) + "\n"
+
+
+def plain(graph: Graph) -> dict[str, Any]:
+    """Nodes, and edges between the numbers of nodes, as plain JSON."""
+    return {
         "nodes": [node._asdict() for node in graph.nodes],
         "edges": [
             {
@@ -99,9 +104,22 @@ def _json(graph: Graph, owner: Owner) -> str:
             }
             for edge in graph.edges
         ],
-        "settings": dict(graph.settings),
     }
-    return json.dumps(content, indent=1, sort_keys=True) + "\n"
+
+
+def of_plain(content: Mapping[str, Any]) -> Graph:
+    """The graph that `plain` wrote, after a journey as JSON."""
+    nodes = tuple(Node(int(one["layer"]), int(one["head"]), str(one["token"])) for one in content["nodes"])
+    edges = tuple(
+        Edge(
+            nodes[one["sender"]],
+            None if one["receiver"] is None else nodes[one["receiver"]],
+            str(one["component"]),
+            *(float(one[name]) for name in ("effect", "low", "high")),
+        )
+        for one in content["edges"]
+    )
+    return Graph(nodes, edges, dict(content.get("settings", {})))
 
 
 def load(path: Path, owner: Owner) -> Graph:
@@ -109,18 +127,8 @@ def load(path: Path, owner: Owner) -> Graph:
     try:
         content = json.loads(path.read_text())
         schema, model = content["schema"], content["model"]
-        nodes = tuple(Node(int(one["layer"]), int(one["head"]), str(one["token"])) for one in content["nodes"])
-        edges = tuple(
-            Edge(
-                nodes[one["sender"]],
-                None if one["receiver"] is None else nodes[one["receiver"]],
-                str(one["component"]),
-                *(float(one[name]) for name in ("effect", "low", "high")),
-            )
-            for one in content["edges"]
-        )
+        found = of_plain(content)
         name, weights = model.get("name"), model["fingerprint"]
-        settings = dict(content.get("settings", {}))
     except (OSError, ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise CircuitError(f"{path} is not a graph of this project: {error!r}") from None
     if schema != SCHEMA or weights != owner.fingerprint:
@@ -128,7 +136,7 @@ def load(path: Path, owner: Owner) -> Graph:
             f"{path} has graph schema {schema} and belongs to {name}; this version reads schema {SCHEMA},"
             f" and the model is {owner.name}. Run discover --anywhere on this one."
         )
-    return Graph(nodes, edges, settings)
+    return found
 
 
 def _graphml(graph: Graph) -> str:

@@ -11,7 +11,8 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
-from rebinding.verdicts.judgement import SCHEMA, Judgement
+from rebinding.report.schema import DERIVED, READ, SCHEMA
+from rebinding.verdicts.judgement import Judgement
 
 MOST = 1 << 28
 """Bytes of a `claims.json`; one of four models has a few million."""
@@ -25,7 +26,7 @@ class ReportError(ValueError):
 
 
 def parsed(path: Path) -> dict[str, Any]:
-    """The content of a `claims.json`, with every field of its type."""
+    """The content of a `claims.json` of any schema that can be read, with every field of its type."""
     try:
         if path.stat().st_size > MOST:
             raise ReportError(f"{path} has more than {MOST} bytes, as no report does; {AGAIN}")
@@ -34,11 +35,12 @@ def parsed(path: Path) -> dict[str, Any]:
         if isinstance(error, ReportError):
             raise
         raise ReportError(f"{path} is not JSON ({error}); {AGAIN}") from None
-    if not isinstance(content, dict) or content.get("schema") != SCHEMA:
-        given = content.get("schema") if isinstance(content, dict) else None
-        raise ReportError(f"{path} has schema {given}; this version reads {SCHEMA}: run the claims again")
-    _check(path, content)
-    return content
+    given = content.get("schema") if isinstance(content, dict) else None
+    if type(given) is not int or given not in READ:
+        raise ReportError(f"{path} has schema {given}; this version reads 1 to {SCHEMA}: run the claims again")
+    found: dict[str, Any] = content
+    _check(path, found)
+    return found
 
 
 def _no_number(name: str) -> None:
@@ -56,9 +58,10 @@ def _check(path: Path, content: Mapping[str, Any]) -> None:
 
 MODEL: Mapping[str, Any] = {
     "name": str, "kind": str | None, "alias": str | None, "layers": int | None, "heads": int | None, "circuit": list,
-    "printed": dict, "evidence": dict, "stages": dict, "fingerprint": str | None,
+    "printed": dict, "evidence": dict, "stages": dict, "fingerprint": str | None, "graph": dict | None,
 }  # fmt: skip
 """What is read of a model, beside what is only shown."""
+PAIR: Mapping[str, Any] = {"id": int, "original": list[str], "counterfactual": list[str] | None}
 
 
 def _check_model(path: Path, place: str, one: Any) -> None:
@@ -72,7 +75,8 @@ def _check_model(path: Path, place: str, one: Any) -> None:
         where = f"{place}.evidence[{label!r}]"
         if not isinstance(entry, dict) or not {"file", "seconds"} <= entry.keys():
             raise ReportError(f"{path}: {where} has no file and seconds; {AGAIN}")
-        _typed(path, where, entry, {"file": str, "seconds": float})
+        _typed(path, where, entry, {"file": str, "seconds": float, "pair": dict | None})
+        _typed(path, f"{where}.pair", entry.get("pair") or {}, PAIR)
         if Path(entry["file"]).name != entry["file"] or "\\" in entry["file"] or "\0" in entry["file"]:
             raise ReportError(f"{path}: {where} names the file {entry['file']!r}, which is not in the report's folder")
     strange = [label for label in one.get("stages", {}).values() if label not in one.get("evidence", {})]
@@ -83,7 +87,7 @@ def _check_model(path: Path, place: str, one: Any) -> None:
 def _check_claim(path: Path, place: str, one: Any) -> None:
     if not isinstance(one, dict) or not {"id", "model", "evidence"} <= one.keys():
         raise ReportError(f"{path}: {place} lacks a field: id, model or evidence; run the claims again")
-    _typed(path, place, one, {**get_type_hints(Judgement), "evidence": list[str]})
+    _typed(path, place, one, {**get_type_hints(Judgement), "evidence": list[str], **DERIVED})
 
 
 def _typed(path: Path, place: str, given: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:

@@ -25,7 +25,8 @@ from rebinding.evidence.shards import put_in_place, write_text
 from rebinding.evidence.tables import read_table
 from rebinding.experiments.circuit.kinds import PRUNING
 from rebinding.report.checked import AGAIN, ReportError, parsed
-from rebinding.verdicts.judgement import SCHEMA, Judgement
+from rebinding.report.schema import SCHEMA, lines, upgraded, without
+from rebinding.verdicts.judgement import Judgement
 
 CLAIMS, TABLE, SAMPLES, EVIDENCE = "claims.json", "claims.csv", "samples.parquet", "evidence"
 LONGEST = 120
@@ -119,9 +120,9 @@ def write(
         "settings": dict(settings),
         "software": dict(software),
         "models": [dict(one) for one in models],
-        "claims": [one.plain() for one in claims],
+        "claims": lines([one.plain() for one in claims]),
     }
-    told = json.dumps(content, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+    told = as_text(content)
     table = pd.DataFrame([one | {"evidence": "; ".join(one["evidence"])} for one in content["claims"]])
     numbers = pa.Table.from_pandas(samples(claims), preserve_index=False)
     put_in_place(
@@ -131,6 +132,11 @@ def write(
             folder / CLAIMS: lambda there: write_text(there, told),
         }
     )
+
+
+def as_text(content: Mapping[str, Any]) -> str:
+    """The text of a `claims.json`."""
+    return json.dumps(content, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
 
 
 def _csv(there: Path, table: pd.DataFrame) -> None:
@@ -156,11 +162,11 @@ def read(folder: Path) -> Run:
         raise ReportError(
             f"{folder} holds no {CLAIMS}: give a folder that was made with `pytest claims --report {folder}`"
         )
-    content = parsed(path)
+    content = upgraded(parsed(path))
     models = tuple(Model(number, about, folder) for number, about in enumerate(_models(content)))
     _complete(folder, models)
     try:
-        claims = tuple(_with_samples(folder, [Judgement.read(one) for one in content["claims"]]))
+        claims = tuple(_with_samples(folder, [Judgement.read(without(one)) for one in content["claims"]]))
     except (TypeError, KeyError) as error:
         raise ReportError(f"{path} lacks a field, or has one too many: {error}; run the claims again") from None
     return Run(content.get("settings", {}), content.get("software", {}), models, claims)

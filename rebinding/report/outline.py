@@ -10,48 +10,60 @@ class Section:
     """A section of the page. `begins` is how the ids of its claims begin; the last one takes what no other has."""
 
     key: str
+    short: str
     title: str
     says: str
-    begins: str | None = None
+    begins: tuple[str, ...] = ()
 
 
 SECTIONS: tuple[Section, ...] = (
     Section(
         "tracing",
+        "3",
         "Section 3: where the answer comes from",
         "Residual interchange, layer by layer and token by token.",
-        "tracing.",
+        ("tracing.",),
     ),
     Section(
         "five",
+        "3, five boxes",
         "Section 3, with five boxes",
         "The same rows with two more boxes and a distracting swap.",
-        "tracing.five_boxes.",
+        ("tracing.five_boxes.",),
     ),
     Section(
         "circuit",
+        "4.1",
         "Section 4.1: the circuit",
         "A small set of heads does the task, and its groups form a chain.",
-        "circuit.",
+        ("circuit.",),
     ),
     Section(
         "roles",
+        "4.2",
         "Section 4.2: what the groups do",
         "Attention patterns exchanged with those of a counterfactual.",
-        "roles.",
+        ("roles.",),
     ),
     Section(
         "binding",
+        "5",
         "Section 5: binding IDs in queries and keys",
         "Queries and keys of group B shifted from slot to slot.",
-        "binding.",
+        ("binding.",),
     ),
-    Section("robust", "Beyond the paper", "Would the conclusions survive a better experiment?", "robust."),
-    Section("other", "Other claims", "Claims of no section of the paper."),
+    Section(
+        "robust",
+        "beyond",
+        "Beyond the paper",
+        "Would the conclusions survive a better experiment?",
+        ("robust.", "beyond."),
+    ),
+    Section("other", "other", "Other claims", "Claims of no section of the paper."),
 )
 
 
 def section_of(claim: str) -> str:
     """The key of a claim's section: the one with the longest beginning that fits."""
-    fitting = [one for one in SECTIONS if one.begins and claim.startswith(one.begins)]
-    return max(fitting, key=lambda one: len(one.begins or ""), default=SECTIONS[-1]).key
+    fitting = [(len(begin), one.key) for one in SECTIONS for begin in one.begins if claim.startswith(begin)]
+    return max(fitting, default=(0, SECTIONS[-1].key))[1]

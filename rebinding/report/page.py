@@ -23,8 +23,10 @@ from rebinding.report.drawn import HEIGHT, WIDTH, number
 from rebinding.report.figures.kept import drawn
 from rebinding.report.figures.plates import PLATES
 from rebinding.report.folder import Model, Run, read
+from rebinding.report.matrix import Line, matrix
 from rebinding.report.parts import Picture, Pictures, in_order, parts
 from rebinding.report.provenance import SEEDS, Listing, origins
+from rebinding.report.schema import LETTERS
 from rebinding.report.stopped import Stopped, stopped
 from rebinding.report.summary import MARKS, Summary, plural, summarise
 from rebinding.verdicts.judgement import Judgement
@@ -39,6 +41,7 @@ class Card:
     model: Model
     planted: bool
     summary: Summary
+    matrix: tuple[Line, ...]
     stopped: tuple[Stopped, ...]
     origins: Listing
 
@@ -83,6 +86,7 @@ def html(run: Run, store: Store | None = None) -> str:
         differences=differences.apply(run),
         settings=json.dumps(dict(run.settings), sort_keys=True),
         marks=MARKS,
+        letters=LETTERS,
         size=(WIDTH, HEIGHT),
         plain=plain,
         seeds=SEEDS,
@@ -108,7 +112,7 @@ def cards(run: Run) -> list[Card]:
         planted = model.about.get("kind") == "planted"
         claims = in_order(run.of(model))
         summary = summarise(claims, planted=planted)
-        found.append(Card(model, planted, summary, tuple(stopped(claims)), origins(model)))
+        found.append(Card(model, planted, summary, matrix(claims), tuple(stopped(claims)), origins(model)))
     return found
 
 
@@ -116,9 +120,9 @@ def draw(run: Run, store: Store | None) -> Pictures:
     """Every figure once, by its plate and model."""
     found: dict[tuple[str, str], Picture] = {}
     for plate in PLATES:
-        for model in run.models:
-            name = f"figure-{plate.key}-{token(model.name)}"
-            figure = drawn(plate, model, f"{name}-svg", store)
+        names = [f"figure-{plate.key}-{token(model.name)}" for model in run.models]
+        figures = drawn(plate, run.models, [f"{name}-svg" for name in names], store)
+        for model, name, figure in zip(run.models, names, figures, strict=True):
             shown = (None, "") if figure is None else (figure.svg, figure.box)
             found[plate.key, model.name] = Picture(name, plate, model, *shown)
     return found

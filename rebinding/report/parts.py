@@ -7,10 +7,12 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
+from rebinding.paper.rows.order import place
 from rebinding.report.drawn import Histogram, Strip, histogram, strip
 from rebinding.report.figures.plates import PLATES, Plate
 from rebinding.report.folder import Model, Run
 from rebinding.report.outline import SECTIONS, Section, section_of
+from rebinding.report.prompts import PromptPair, pairs
 from rebinding.report.stopped import stopped
 from rebinding.report.summary import standing
 from rebinding.report.tables import Table, tables
@@ -27,6 +29,7 @@ class Cell:
     strip: Strip | None
     histogram: Histogram | None
     pictures: tuple[Picture, ...]
+    pair: PromptPair | None
 
 
 @dataclass(frozen=True)
@@ -62,12 +65,13 @@ class Part:
     stopped: tuple[Entry, ...]
     figures: tuple[tuple[Plate, tuple[Picture, ...]], ...]
     tables: tuple[Table, ...]
+    pairs: tuple[PromptPair, ...]
 
 
 def in_order(claims: Sequence[Judgement]) -> list[Judgement]:
-    """By the outline, then as they come in the alphabet."""
-    place = {one.key: number for number, one in enumerate(SECTIONS)}
-    return sorted(claims, key=lambda one: (place[section_of(one.id)], one.id))
+    """Section by section, in each as the paper has its sentences; both procedures of one stand together."""
+    section = {one.key: number for number, one in enumerate(SECTIONS)}
+    return sorted(claims, key=lambda one: (section[section_of(one.id)], place(one.id), one.id))
 
 
 def parts(run: Run, pictures: Pictures) -> Iterator[Part]:
@@ -83,7 +87,14 @@ def parts(run: Run, pictures: Pictures) -> Iterator[Part]:
         if entries or (figures and section.key != "other"):
             here = tuple(table for table in listed if table.section == section.key)
             shown = tuple(one for one in entries if one not in apart)
-            yield Part(section, shown, tuple(apart), figures, here)
+            yield Part(section, shown, tuple(apart), figures, here, _pairs(run, entries))
+
+
+def _pairs(run: Run, entries: Sequence[Entry]) -> tuple[PromptPair, ...]:
+    """What the experiments of a section were run on: of each model every text once, with all that used it."""
+    judged = [(cell.model, label) for one in entries for cell in one.cells for label in cell.found.evidence]
+    by_model = {model.name: (model, [label for other, label in judged if other is model]) for model, _ in judged}
+    return tuple(pair for model, labels in by_model.values() for pair in pairs(model, labels))
 
 
 def _figures(
@@ -93,6 +104,8 @@ def _figures(
     for plate in PLATES:
         here = [pictures[plate.key, model.name] for model in run.models]
         drawn = tuple(one for one in here if one.svg is not None or one.model.name not in lost)
+        if plate.special and not any(one.svg for one in drawn):
+            continue
         if plate.section == section.key and drawn:
             yield plate, drawn
 
@@ -116,4 +129,5 @@ def cell(model: Model, one: Judgement, pictures: Pictures) -> Cell:
         if plate.shows_any(used) and (picture := pictures[plate.key, model.name]).svg is not None
     )
     planted = model.about.get("kind") == "planted"
-    return Cell(model, one, standing(one, planted=planted), strip(one), histogram(one.sample), beside)
+    run_on = next(iter(pairs(model, reversed(one.evidence))), None)  # gates come first, the sentence's own last
+    return Cell(model, one, standing(one, planted=planted), strip(one), histogram(one.sample), beside, run_on)

@@ -68,7 +68,7 @@ class Stopped:
     def _where(self) -> str:
         if len(self.ids) <= FEW:
             return ", ".join(self.ids)
-        begins = {one.key: (one.begins or one.key).rstrip(".") for one in SECTIONS}
+        begins = {one.key: (*one.begins, one.key)[0].rstrip(".") for one in SECTIONS}
         return ", ".join(f"{begins[key]} {count}" for key, count in Counter(map(section_of, self.ids)).items())
 
 

@@ -9,7 +9,6 @@ from typing import Any
 
 from rebinding.verdicts import Verdict, family
 from rebinding.verdicts.judgement import Judgement
-from rebinding.verdicts.outcome import OUTCOMES
 from rebinding.verdicts.standing import Twice, in_words, judged_twice
 
 FAILED = ("NOT REPLICATED", "INVALID")
@@ -34,7 +33,6 @@ class Summary:
     sentence: str
     agreement: str
     luck: str
-    counts: tuple[tuple[str, int], ...]
     failed: int
     failures: tuple[Failure, ...]
     differing: tuple[Judgement, ...]
@@ -49,13 +47,11 @@ class Summary:
 
 def summarise(claims: Sequence[Judgement], *, planted: bool) -> Summary:
     """The sentence at the top of the page, and what stands behind it."""
-    counts = Counter(one.verdict for one in claims if one.kind != "report")
     differing = tuple(one for one in claims if not one.as_expected)
     return Summary(
         sentence(claims),
         agreement(claims, differing, planted=planted),
         luck(claims),
-        tuple((outcome, counts[outcome]) for outcome in OUTCOMES if counts[outcome]),
         sum(one.verdict in FAILED for one in claims),
         failures(claims),
         differing,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +13,7 @@ from rebinding.experiments.binding.kinds import BINDING
 from rebinding.experiments.binding.measures import per_example
 from rebinding.experiments.circuit.kinds import ABLATION, PRUNING
 from rebinding.experiments.circuit.summary import of_circuit, of_random
-from rebinding.paper.numbers import ALIASES, checkpoint
+from rebinding.paper.numbers import ALIASES, checkpoint, circuit
 from rebinding.report.drawn import number
 from rebinding.report.folder import Model, Run
 from rebinding.report.intervals import LEVEL, over_prompts
@@ -147,19 +147,21 @@ def correct_only(run: Run) -> Table:
 
 
 def heads(run: Run) -> Table:
-    """Heads by group, as (layer.head): those judged, and those that discovery finds."""
+    """Heads by group, as (layer.head): those judged, those that discovery finds, and the paper's own of every model."""
     rows = []
     for model in run.models:
         evidence = model.one(PRUNING)
         for said, listed in (("judged", model.about.get("circuit", [])), ("discovered here", model.discovered())):
-            cells = tuple(
-                ", ".join(f"{layer}.{head}" for one, layer, head, _ in sorted(listed) if one == group) or "none"
-                for group in GROUPS
-            )
             if listed or evidence is not None:
-                rows.append(Row(model.name, (model.name, said), cells))
+                rows.append(Row(model.name, (model.name, said), _by_group(listed)))
+    rows += [Row(None, (checkpoint(alias).paper_name, "printed"), _by_group(circuit(alias))) for alias in ALIASES]
     columns = tuple(f"group {group}" for group in GROUPS)
     return Table("heads", "circuit", "Heads by group (layer.head)", ("model", ""), columns, tuple(rows))
+
+
+def _by_group(listed: Iterable[tuple[str, int, int, str]]) -> tuple[str, ...]:
+    found = [", ".join(f"{layer}.{head}" for one, layer, head, _ in sorted(listed) if one == group) for group in GROUPS]
+    return tuple(heads or "none" for heads in found)
 
 
 def _rows(

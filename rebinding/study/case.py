@@ -5,6 +5,7 @@ Tests of claims see a `Study`, which keeps this to itself.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 from rebinding.paper import circuit as circuit_files
 from rebinding.paper.circuit import Circuit, CircuitError
 from rebinding.paper.claim import Claim
+from rebinding.paper.graph import Graph
 from rebinding.paper.numbers import PublishedNumber, number, numbers, share_kept
 from rebinding.paper.numbers import circuit as published_circuit
 from rebinding.paper.procedure import Procedure, ProcedureName, given
@@ -47,6 +49,8 @@ class Case:
     settings: Settings
     refused: dict[str, SubjectError | CircuitError] = field(default_factory=dict)
     """Why a model could not be loaded."""
+    begins: Callable[[str], None] = field(default=lambda experiment: None)
+    """Told the name of every experiment before it is measured, or read from the store."""
 
     @property
     def name(self) -> str:
@@ -155,10 +159,15 @@ class Case:
             return "declared"
         return "published" if self.asked.shape_fits else STAGES
 
+    @cached_property
+    def graph(self) -> Graph:
+        """What the search that is not told where to look finds on this model."""
+        return searched(self.bench)
+
     def given_circuit(self) -> Circuit | None:
         """The circuit that claims are about, unless it is the one that the five stages are to discover."""
         if self.circuit_from == ANYWHERE:
-            return searched(self.bench).circuit()
+            return self.graph.circuit()
         owner = owner_of(self.bench.subject)
         match self.circuit_from:
             case "discovered":

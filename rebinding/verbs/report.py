@@ -1,6 +1,7 @@
 """`python -m rebinding report FOLDER`: make the page of a report again, from what the folder holds.
 
-`python -m rebinding report FIRST SECOND` says what changed from one report to another.
+A report of an older schema is converted first. `python -m rebinding report FIRST SECOND` says what changed from one
+report to another.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from pathlib import Path
 
 from rebinding.report.checked import ReportError
 from rebinding.report.compare import Comparison
+from rebinding.report.convert import convert
 from rebinding.report.folder import read
 from rebinding.report.page import render
 
@@ -27,6 +29,8 @@ def run(options: argparse.Namespace) -> int:
         print("\n".join(found.lines()))
         return int(bool(found.verdicts))
     try:
+        if (converted := convert(options.folder)) is not None:
+            print(converted)
         print(render(options.folder))
     except (ReportError, OSError):
         raise

@@ -9,8 +9,6 @@ from typing import Any
 from rebinding.paper.claim import Claim
 from rebinding.verdicts.outcome import Verdict
 
-SCHEMA = 1
-
 
 @dataclass(frozen=True)
 class Judgement:

@@ -16,6 +16,13 @@ from rebinding.report.folder import EVIDENCE, evidence_file, write
 from rebinding.verdicts.judgement import Judgement
 
 CIRCUIT = [["A", 3, 0, "readout"], ["B", 2, 1, "readout"], ["C", 1, 1, "question_box"], ["D", 0, 0, "swap_partner"]]
+GRAPH = {
+    "nodes": [{"layer": 3, "head": 0, "token": "readout"}, {"layer": 1, "head": 1, "token": "question_box"}],
+    "edges": [
+        {"sender": 0, "receiver": None, "component": "direct", "effect": 4.0, "low": 3.5, "high": 4.5},
+        {"sender": 1, "receiver": 0, "component": "q", "effect": 2.0, "low": 1.5, "high": 2.5},
+    ],
+}
 CONDITIONS = ("random_q", "random_k", "random_qk", "q", "k_both", "k_box", "k_object", "qk")
 ROLES = ("context_asked", "context_partner", "swap_partner", "swap_asked", "swap_period", "question_box", "readout")
 MODES = ("swap_only", "swap_target_box_to_remaining_context_box", "target_box", "context_and_swap")
@@ -77,7 +84,7 @@ def make(
         for called, one in every.items():
             one.save(folder / EVIDENCE / evidence_file(name, called))
         told = about(name, every, layers, heads) | {"kind": kind, "alias": None}
-        models.append(told | {"circuit": []} if bare else told)
+        models.append(told | {"circuit": [], "graph": None} if bare else told)
     write(folder, {"samples": None, "design": "published"}, {"python": "3.11", "torch": "2.13"}, models, claims)
     return folder
 
@@ -90,6 +97,7 @@ def about(name: str, every: Mapping[str, Evidence], layers: int, heads: int) -> 
         "stages": {group: f"paths-{group}" for group in "AB" if f"paths-{group}" in every},
         "circuit": CIRCUIT,
         "mean_set": "counterbalanced",
+        "graph": GRAPH,
         "printed": {"binding.q.dR": 2.5, "roles.B.pointer": 3.0, "accuracy.full": 1.0},
         "layers": layers,
         "heads": heads,
@@ -110,6 +118,7 @@ def evidence(layers: int, heads: int, shift: float) -> dict[str, Evidence]:
         },
         **{f"diagnostic-{n}": asked(diagnosed(layers, shift), boxes=n) for n in boxes},
         **{f"paths-{group}": asked(paths(layers, heads, shift, random), stage=group) for group in "AB"},
+        "link-A": asked(linked(shift), stage="A to logits at readout", senders=1, frozen="all"),
         "pruning": asked(pruning(), {"circuit": CIRCUIT}, design="partner_second"),
         "ablated-groups": asked(ablated(shift), beside="groups"),
         **{
@@ -166,6 +175,18 @@ def paths(layers: int, heads: int, shift: float, random: np.random.Generator) ->
     return Evidence(
         "paths", grid.assign(stratum="1.1.0", lead_orig=9.0, lead_patch=9.0 * (1 - fall)), {"stage": {"keep": 2}}
     )
+
+
+def linked(shift: float) -> Evidence:
+    """What the one head of group A does to the logits."""
+    rows = [
+        {
+            "prompt": id, "layer": 3, "head": 0, "stratum": "1.1.0", "lead_orig": 9.0, "lead_patch": 4.0 - shift - id,
+            "p_orig": 0.9, "p_patch": 0.5,
+        }
+        for id in range(PROMPTS)
+    ]  # fmt: skip
+    return Evidence("paths", pd.DataFrame(rows), {"stage": {"keep": 1}})
 
 
 def pruning() -> Evidence:

@@ -51,13 +51,13 @@ def test_a_folder_without_its_evidence_is_refused(tmp_path: Path) -> None:
     folder = make(tmp_path / "r", [judged()])
     for path in (folder / EVIDENCE).glob("*binding*"):
         path.unlink()
-    with pytest.raises(ReportError, match="lacks 3 of its 21 files of evidence"):
+    with pytest.raises(ReportError, match="lacks 3 of its 22 files of evidence"):
         read(folder)
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [("{", "is not JSON"), ("[]", "has schema None"), ('{"schema": 99}', "has schema 99; this version reads 1")],
+    [("{", "is not JSON"), ("[]", "has schema None"), ('{"schema": 99}', "has schema 99; this version reads 1 to 2")],
 )
 def test_a_file_of_another_kind_is_refused(text: str, said: str, tmp_path: Path) -> None:
     (tmp_path / CLAIMS).write_text(text)

@@ -11,6 +11,8 @@ import pytest
 
 from rebinding.report.drawn import histogram, strip
 from rebinding.report.figures.plates import PLATES, Plate
+from rebinding.report.figures.scales import alike
+from rebinding.report.figures.style import SMALLEST
 from rebinding.report.folder import read
 from rebinding.report.page import html, render
 from rebinding.report.summary import failures, sentence, standing
@@ -110,6 +112,8 @@ def test_figures_follow_the_evidence(plate: Plate, tmp_path: Path) -> None:
         (model,) = read(make(tmp_path / name, [judged()], shift=shift)).models
         if plate.key == "circuit" and shift:
             model.about["circuit"].pop()
+        if plate.key == "graph" and shift:
+            model.about["graph"]["edges"].pop()
         if plate.key == "pruned" and shift:
             rows = model.evidence["pruning"].rows
             rows["removed"] = rows["group"] == "A"
@@ -122,7 +126,30 @@ def test_figures_follow_the_evidence(plate: Plate, tmp_path: Path) -> None:
 
 def test_a_model_without_evidence_says_so(tmp_path: Path) -> None:
     text = html(read(make(tmp_path / "r", [judged()], bare=True)))
-    assert text.count("No evidence for this figure") == len(PLATES)
+    assert text.count("No evidence for this figure") == sum(not plate.special for plate in PLATES)
+
+
+def test_lettering_is_legible_at_the_size_at_which_it_is_shown(page: str) -> None:
+    """No figure is shown smaller than it was drawn, and in none of them is a letter below nine dots."""
+    found = re.findall(r'<svg id="figure-[^"]*" class="plot" style="min-width: (\d+)px" viewBox="0 0 ([\d.]+)', page)
+    assert len(found) == len(PLATES)
+    assert all(abs(int(least) - float(width)) <= 1 for least, width in found), "a dot of the page is one of the figure"
+    sizes = {float(size) for size in re.findall(r"font(?:-size)?: (?:bold )?([\d.]+)px", page.partition("</style>")[2])}
+    assert sizes
+    assert min(sizes) >= SMALLEST
+
+
+def test_models_share_a_scale(tmp_path: Path) -> None:
+    """A model whose effects are larger than the other's moves the other's axis, and its own stays."""
+    (small,) = read(make(tmp_path / "small", [judged()])).models
+    (large,) = read(make(tmp_path / "large", [judged()], shift=5.0)).models
+    plate = next(one for one in PLATES if one.key == "roles")
+    alone, apart, *together = (plate.draw(one) for one in (small, large, small, large))
+    alike(together, plate.shares)
+    limits = [axes.get_ylim() for figure in together for axes in figure.axes]
+    assert len(limits) == 4
+    assert set(limits) == {(alone.axes[0].get_ylim()[0], apart.axes[0].get_ylim()[1])}
+    assert alone.axes[0].get_ylim() != apart.axes[0].get_ylim()
 
 
 @pytest.mark.slow

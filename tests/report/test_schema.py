@@ -64,7 +64,7 @@ def test_the_report_is_as_documented(written: Path) -> None:
     fits(content["settings"], "settings")
     for model in content["models"]:
         fits(model, "models")
-        assert all(set(one) == {"file", "seconds"} for one in model["evidence"].values())
+        assert all(set(one) == {"file", "seconds", "pair"} for one in model["evidence"].values())
         assert all((written / "evidence" / one["file"]).is_file() for one in model["evidence"].values())
     for claim in content["claims"]:
         fits(claim, "claims")

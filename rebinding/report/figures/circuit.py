@@ -6,7 +6,7 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from rebinding.paper.circuit import Circuit, CircuitHead
-from rebinding.report.figures.style import DPI, LETTERING, OKABE_ITO, readable
+from rebinding.report.figures.style import DPI, LETTERING, OKABE_ITO, SMALLEST, readable
 
 GROUP_COLOURS = dict(
     zip("ABCDE", (OKABE_ITO[name] for name in ("vermillion", "blue", "green", "orange", "purple")), strict=True)
@@ -32,16 +32,16 @@ def draw_circuit(circuit: Circuit, n_layers: int, name: str) -> Figure:
         roles = sorted({head.role for head in circuit.heads} - set(roles)) + roles
         tallest = _stacks(circuit)
         figure = Figure(
-            figsize=(max(6.0, 1.5 + 0.28 * n_layers), 1.2 + 0.8 * max(len(roles), 1)), dpi=DPI, layout="constrained"
+            figsize=(max(6.0, 1.5 + 0.28 * n_layers), 1.2 + 0.95 * max(len(roles), 1)), dpi=DPI, layout="constrained"
         )
         axes = figure.subplots()
         for row, role in enumerate(roles):
             axes.axhline(row, color="0.85", lw=1, zorder=0)
             for head in (head for head in circuit.heads if head.role == role):
                 height = tallest[head] * 0.22
-                axes.plot(head.layer, row - height, "o", ms=7, color=GROUP_COLOURS.get(head.group, "0.4"))
+                axes.plot(head.layer, row - height, "o", ms=13, color=GROUP_COLOURS.get(head.group, "0.4"))
                 axes.annotate(
-                    str(head.head), (head.layer, row - height), ha="center", va="center", fontsize=5, color="w"
+                    str(head.head), (head.layer, row - height), ha="center", va="center", fontsize=SMALLEST, color="w"
                 )
         axes.set_yticks(range(len(roles)), [_row_label(circuit, role) for role in roles])
         axes.set_ylim(len(roles) - 0.4, -0.9)

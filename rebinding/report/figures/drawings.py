@@ -10,18 +10,22 @@ from rebinding.evidence import Evidence
 from rebinding.evidence.request import Facet
 from rebinding.experiments.binding.kinds import BINDING
 from rebinding.experiments.circuit import summary
-from rebinding.experiments.circuit.kinds import PRUNING
+from rebinding.experiments.circuit.kinds import PATHS, PRUNING
 from rebinding.experiments.roles.kinds import ROLES
 from rebinding.experiments.tracing.kinds import DIAGNOSTIC, TRACING
 from rebinding.experiments.tracing.panels import PANELS
 from rebinding.paper.circuit import Circuit, CircuitHead
+from rebinding.paper.graph import of_plain
 from rebinding.report.figures.binding import head_figure, table_figure, variation_figure
 from rebinding.report.figures.circuit import draw_circuit
+from rebinding.report.figures.graph import draw_graph
+from rebinding.report.figures.links import LINKS, Link, path_diagram, strength
 from rebinding.report.figures.overlap import Heads, overlap_grid
 from rebinding.report.figures.role_maps import combined_role_map, mode_role_maps
 from rebinding.report.figures.roles import Bars, role_bars
 from rebinding.report.figures.tracing import readout_figure
 from rebinding.report.folder import Model
+from rebinding.report.intervals import Interval
 from rebinding.report.printed import printed
 
 MAIN = ("q", "k_both", "qk")
@@ -72,6 +76,33 @@ def circuit(model: Model) -> Figure | None:
     """The circuit that is judged."""
     heads = tuple(CircuitHead(*head) for head in model.about.get("circuit", []))
     return draw_circuit(Circuit(heads), int(model.about["layers"]), "the circuit that is judged") if heads else None
+
+
+def links(model: Model) -> Figure | None:
+    """What each group of the circuit does to the answer through the next one."""
+    heads = _grouped(model.about.get("circuit", []))
+    roles = {group: role for group, _, _, role in reversed(model.about.get("circuit", []))}
+    found = [Link(*link, _strength(model, link, heads)) for link in LINKS]
+    if not any(one.strength for one in found):
+        return None
+    return path_diagram(found, roles, {group: len(mine) for group, mine in heads.items()})
+
+
+def _strength(model: Model, link: tuple[str, str, str], heads: Mapping[str, Heads]) -> Interval | None:
+    """Of the group alone as sender; None where that was not run. Rows say which heads sent."""
+    sender, _, component = link
+    stage = f"{sender} to {'logits' if component == 'direct' else component} at "
+    run = [one for one in model.of(PATHS).values() if str(one.settings["facets"].get("stage", "")).startswith(stage)]
+    mine = sorted(heads.get(sender, ()))
+    alone = [one for one in run if sorted({*zip(one.rows["layer"], one.rows["head"], strict=True)}) == mine]
+    controlled = [one for one in alone if one.settings["facets"].get("frozen") == "all"] or alone
+    return strength(controlled[0], mine) if mine and controlled else None
+
+
+def graph(model: Model) -> Figure | None:
+    """What a search found that was not told where to look."""
+    told = model.about.get("graph")
+    return draw_graph(of_plain(told), int(model.about["layers"]), "found") if told else None
 
 
 def left(model: Model) -> Figure | None:

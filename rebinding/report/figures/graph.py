@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from rebinding.paper.graph import Edge, Graph, Node
-from rebinding.report.figures.style import DPI, LETTERING, OKABE_ITO, readable
+from rebinding.report.figures.style import DPI, LETTERING, OKABE_ITO, SMALLEST, readable
 
 COMPONENTS = {
     "q": OKABE_ITO["blue"],
@@ -35,15 +35,15 @@ def draw_graph(graph: Graph, n_layers: int, name: str) -> Figure:
         for edge in sorted(graph.edges, key=lambda edge: abs(edge.effect)):
             _arrow(axes, edge, places, (float(n_layers), float(len(tokens) - 1)), strongest)
         for node, (x, y) in places.items():
-            axes.plot(x, y, "o", ms=8, color="0.25")
-            axes.annotate(str(node.head), (x, y), ha="center", va="center", fontsize=5, color="w")
+            axes.plot(x, y, "o", ms=13, color="0.25")
+            axes.annotate(str(node.head), (x, y), ha="center", va="center", fontsize=SMALLEST, color="w")
         for component, colour in COMPONENTS.items():
             axes.plot([], [], color=colour, label=component if component == "direct" else f"by {component}")
         axes.set_yticks(range(len(tokens)), [readable(token) for token in tokens])
         axes.set_ylim(len(tokens) - 0.4, -0.6)
         axes.set_xlim(-0.7, n_layers + 0.4)
         axes.set_xlabel("layer (the last arrow ends at the logits)")
-        axes.legend(loc="upper left", fontsize=6)
+        axes.legend(loc="upper left", fontsize=SMALLEST)
         axes.set_title(f"{name}: {len(graph.nodes)} nodes, {len(graph.edges)} edges", loc="left")
         return figure
 

@@ -10,10 +10,12 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from rebinding.evidence import Evidence
-from rebinding.report.figures.style import LETTERING, OKABE_ITO
+from rebinding.report.figures.style import LETTERING, OKABE_ITO, SMALLEST
 
 Heads = Collection[tuple[int, int]]
 STRONGEST = "Blues"
+FAINTEST = 0.1
+"""Logits that the darkest colour stands for at least, so that rounding is not shown as if it were something."""
 
 
 @mpl.rc_context(LETTERING)
@@ -29,17 +31,17 @@ def overlap_grid(paths: Mapping[str, Evidence], judged: Mapping[str, Heads], fou
     for axes in list(every.flat)[len(tables) :]:
         axes.set_axis_off()
     for axes, (group, table) in zip(every.flat, tables.items(), strict=False):
-        top = max(float(table.max()), 1e-9)
+        top = max(float(table.max()), FAINTEST)
         axes.imshow(table.T, aspect="auto", origin="lower", cmap=STRONGEST, vmin=0, vmax=top, interpolation="nearest")
         for chosen, mark in ((judged, {"marker": "s", "mfc": "none"}), (found, {"marker": "x"})):
             here = np.array(sorted(chosen.get(group, ())), dtype=float).reshape(-1, 2)
             axes.plot(here[:, 0], here[:, 1], linestyle="", color=OKABE_ITO["vermillion"], ms=6, **mark)
         both = len(set(judged.get(group, ())) & set(found.get(group, ())))
-        counted = f"{len(judged.get(group, ()))} judged, {len(found.get(group, ()))} found, {both} both"
-        axes.set_title(f"{group}: {counted}\ndarkest: {top:.2g} logits", fontsize=7, loc="left")
+        counted = f"{len(judged.get(group, ()))} judged,\n{len(found.get(group, ()))} found, {both} both"
+        axes.set_title(f"{group}: {counted},\ndarkest: {top:.2g} logits", fontsize=SMALLEST, loc="left")
         axes.set_xlim(-0.6, layers - 0.4)
-    figure.supxlabel("layer", fontsize=8)
-    figure.supylabel("head", fontsize=8)
+    figure.supxlabel("layer")
+    figure.supylabel("head")
     return figure
 
 

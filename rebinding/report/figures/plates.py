@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Literal
 
 from matplotlib.figure import Figure
 
@@ -44,6 +45,10 @@ class Plate:
     shows: str
     uses: tuple[Shows, ...]
     draw: Callable[[Model], Figure | None]
+    shares: Literal["", "x", "y"] = ""
+    """The axis that has one scale for all models of a page."""
+    special: bool = False
+    """Most models have none of it, and nothing is missing then."""
 
     def shows_any(self, evidence: Iterable[Evidence]) -> bool:
         """Whether a claim with this evidence is to be read beside this figure."""
@@ -90,6 +95,7 @@ def tracing(boxes: int, section: str, suffix: str, note: str) -> tuple[Plate, ..
             "Change of the margin by layer, for each question and both places of the patch.",
             (of(DIAGNOSTIC, boxes=boxes),),
             drawings.diagnostic(boxes),
+            shares="y",
         ),
     )
 
@@ -107,6 +113,29 @@ PLATES: tuple[Plate, ...] = (
         "Heads of the circuit that is judged: a row for each token, layers from left to right.",
         (of(ABLATION, beside="groups"), of(PATHS)),
         drawings.circuit,
+    ),
+    Plate(
+        "links",
+        "circuit",
+        "The path diagram, with what was measured",
+        "Beside the paper's circuit diagram, whose arrows have no numbers.",
+        "There, E by V to D, D by Q to C, C by V to B, B by Q to A.",
+        "Groups from the context to the answer; on each arrow the component of the receiver (Q, V, K with V) and the"
+        " logits that the answer loses if the sender is as in a noise prompt, with 95 % intervals.",
+        (of(PATHS),),
+        drawings.links,
+    ),
+    Plate(
+        "graph",
+        "circuit",
+        "What a search finds that is not told where to look",
+        "Not in the paper, whose stages look at one token each.",
+        "",
+        "Heads at their tokens, layers from left to right; an arrow is as thick as its effect in logits, dashed"
+        " where it works against the answer.",
+        (),
+        drawings.graph,
+        special=True,
     ),
     Plate(
         "pruned",
@@ -138,6 +167,7 @@ PLATES: tuple[Plate, ...] = (
         " was released, as the text says, and under the controlled procedure.",
         (of(ROLES),),
         drawings.bars,
+        shares="y",
     ),
     Plate(
         "dots",
@@ -148,6 +178,7 @@ PLATES: tuple[Plate, ...] = (
         "Change of the log attention ratio, of the logit margin, and share of switches, with 95 % intervals.",
         (of(BINDING, variation="published"),),
         drawings.dots,
+        shares="x",
     ),
     Plate(
         "heads",
@@ -158,6 +189,7 @@ PLATES: tuple[Plate, ...] = (
         "dR of every head of group B for the query, the keys and both.",
         (of(BINDING, variation="published"),),
         drawings.by_head,
+        shares="x",
     ),
     Plate(
         "variations",
@@ -168,5 +200,6 @@ PLATES: tuple[Plate, ...] = (
         "dR for the query, the keys and both: as published, controlled, on single heads, and to the third slot.",
         tuple(of(BINDING, variation=name) for name in VARIED),
         drawings.variations,
+        shares="x",
     ),
 )

@@ -18,7 +18,7 @@ from matplotlib.patches import Patch, Rectangle
 
 from rebinding.evidence import Evidence
 from rebinding.experiments.tracing.summary import by_role
-from rebinding.report.figures.style import LETTERING, MAP_COLOURS, PANEL_COLOURS, readable
+from rebinding.report.figures.style import LETTERING, MAP_COLOURS, PANEL_COLOURS, SMALLEST, readable
 from rebinding.report.figures.tracing import striped
 
 Grid = npt.NDArray[np.float64]
@@ -62,7 +62,7 @@ def mode_role_maps(maps: Mapping[str, Evidence]) -> Figure:
         untraced(axes, np.isnan(values))
         base = evidence.rows.drop_duplicates("prompt")["base_hit"].mean()
         axes.set_title(
-            f"{readable(name)}\nbase {base:.2f}, N = {evidence.rows['prompt'].nunique()}", fontsize=7, loc="left"
+            f"{readable(name)}\nbase {base:.2f}, N = {evidence.rows['prompt'].nunique()}", fontsize=SMALLEST, loc="left"
         )
         label(axes, roles, layers)
     figure.colorbar(image, ax=every, label="IIA", location="right", fraction=0.03)
@@ -92,9 +92,9 @@ def untraced(axes: Axes, cells: npt.NDArray[np.bool_]) -> None:
 
 def label(axes: Axes, roles: Sequence[str], layers: Sequence[int]) -> None:
     """Role names below, numbers of layers on the left."""
-    axes.set_xticks(range(len(roles)), [readable(role) for role in roles], rotation=90, fontsize=7)
+    axes.set_xticks(range(len(roles)), [readable(role) for role in roles], rotation=90, fontsize=SMALLEST)
     step = max(1, len(layers) // 8)
-    axes.set_yticks(range(0, len(layers), step), [str(layer) for layer in layers[::step]], fontsize=7)
+    axes.set_yticks(range(0, len(layers), step), [str(layer) for layer in layers[::step]], fontsize=SMALLEST)
     axes.set_ylabel("layer (its input)")
 
 

@@ -34,8 +34,14 @@ MAP_COLOURS = "cividis"
 """For one quantity from 0 to 1: even in lightness, and blue to yellow in every colour vision."""
 DPI = 150
 
+SMALLEST = 9
+"""Points of the smallest lettering: the page shows a figure at 72 dots an inch or more, so as many dots."""
+
 LETTERING: dict[Any, Any] = {
-    "font.size": 9,
+    "font.size": SMALLEST,
+    "legend.fontsize": SMALLEST,
+    "xtick.labelsize": SMALLEST,
+    "ytick.labelsize": SMALLEST,
     "axes.titlesize": 10,
     "axes.spines.top": False,
     "axes.spines.right": False,

@@ -33,8 +33,12 @@ def inline(figure: Figure, name: str, *, alt: str) -> Markup:
     text = TAG.sub(lambda found: _tidy(found.group()), DROPPED.sub("", stream.getvalue()))
     text = re.sub(r">\s+<", "><", text).strip()
     found = BOX.search(text)
-    head = Markup('<svg id="{}" class="plot" viewBox="{}" role="img" aria-labelledby="{}"><title id="{}">{}</title>')
-    opening = head.format(name, found.group(1) if found else "0 0 100 100", f"{name}-title", f"{name}-title", alt)
+    box, width = found.group(1) if found else "0 0 100 100", round(72 * figure.get_size_inches()[0])
+    head = Markup(
+        '<svg id="{0}" class="plot" style="min-width: {1}px" viewBox="{2}" role="img" aria-labelledby="{0}-title">'
+        '<title id="{0}-title">{3}</title>'
+    )
+    opening = head.format(name, width, box, alt)
     return Markup(OPENING.sub(lambda _: str(opening), text, count=1))
 
 

@@ -14,7 +14,7 @@ from matplotlib.patches import Patch
 
 from rebinding.evidence import Evidence
 from rebinding.experiments.tracing.summary import by_token
-from rebinding.report.figures.style import LETTERING, MAP_COLOURS, PANEL_COLOURS, SITE_COLOURS, readable
+from rebinding.report.figures.style import LETTERING, MAP_COLOURS, PANEL_COLOURS, SITE_COLOURS, SMALLEST, readable
 
 FLOOR = 0.05
 """In the combined map a role colours a cell from this normalised IIA on."""
@@ -40,7 +40,7 @@ def combined_map(maps: Mapping[Any, Evidence]) -> Figure:
     names = [f"{readable(panel)}: {_mode(evidence)}" for panel, evidence in maps.items()]
     patches = [Patch(color=colour, label=name) for colour, name in zip(colours, names, strict=True)]
     axes.legend(handles=patches, loc="lower left", bbox_to_anchor=(0, 1), ncols=1)
-    figure.supxlabel(_what_is_left_out(first), fontsize="small")
+    figure.supxlabel(_what_is_left_out(first), fontsize=SMALLEST)
     return figure
 
 
@@ -65,7 +65,7 @@ def mode_maps(maps: Mapping[Any, Evidence]) -> Figure:
         axes.set_title(f"{readable(name)}: {_mode(maps[name])}", loc="left")
         _label(axes, [table], first)
         axes.tick_params("x", labelbottom=axes is every[-1])
-    figure.supxlabel(_what_is_left_out(first), fontsize="small")
+    figure.supxlabel(_what_is_left_out(first), fontsize=SMALLEST)
     return figure
 
 
