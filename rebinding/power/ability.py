@@ -1,4 +1,4 @@
-"""The unedited model, made up: answers with printed accuracy and margins, and replays that are exact."""
+"""The unedited model, made up: answers with printed accuracy and margins, replays that are exact, and no noise."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from scipy import stats
 from rebinding.experiments.circuit.request import Ability
 from rebinding.power.world import Run, World
 from rebinding.study.bench import Bench
+from rebinding.study.floors import Floors
 from rebinding.study.replays import Replays
 
 Array: TypeAlias = npt.NDArray[np.float64]
@@ -23,6 +24,12 @@ def replays(bench: Bench, asked: Replays, run: Run) -> tuple[pd.DataFrame, dict[
     """Every replay is the model's own forward."""
     rows = [{"prompt": number, "layer": 0, "token": 0, "off": 0.0, "allowed": 1.0} for number in asked.prompts.ids]
     return pd.DataFrame(rows), {}
+
+
+def floors(bench: Bench, asked: Floors, run: Run) -> tuple[pd.DataFrame, dict[str, Any]]:
+    """Doing nothing does nothing: what rounding adds is not told by any printed number."""
+    told = {"company": "alone", "layer": -1, "token": -1, "logit": 0.0, "lead": 0.0}
+    return pd.DataFrame([{"prompt": number, **told} for number in asked.prompts.ids]), {}
 
 
 def ability(bench: Bench, asked: Ability, run: Run) -> tuple[pd.DataFrame, dict[str, Any]]:

@@ -14,12 +14,14 @@ from rebinding.experiments.roles.request import Interchange
 from rebinding.power import ability, ablation, binding, paths, pruning, roles, stream
 from rebinding.power.world import Run
 from rebinding.study.bench import Bench
+from rebinding.study.floors import Floors
 from rebinding.study.replays import Replays
 
 Maker: TypeAlias = Callable[[Bench, Any, Run], tuple[pd.DataFrame, dict[str, Any]]]
 """From prompts, a request and a sample of a world to rows, and to the settings that summaries look at."""
 MAKERS: Mapping[type[Request], Maker] = {
     Replays: ability.replays,
+    Floors: ability.floors,
     Ability: ability.ability,
     Interchange: roles.interchange,
     Shifts: binding.shifts,

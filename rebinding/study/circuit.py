@@ -12,7 +12,7 @@ from torch import Tensor
 
 from rebinding.evidence import Evidence, Kind, PromptSet
 from rebinding.experiments.circuit.ablation import evaluate, full_model, mean_z, measurer
-from rebinding.experiments.circuit.discovery import Discovery, discover_by
+from rebinding.experiments.circuit.discovery import Discovery, discover_by, scores
 from rebinding.experiments.circuit.kinds import MEASURES, VARIANT, Which
 from rebinding.experiments.circuit.paths import PAPER, PAPER_LITERAL, NoisePairs, PathSettings, Stage, score_stage
 from rebinding.experiments.circuit.pruning import Score, over_orders
@@ -121,6 +121,15 @@ def discovered(pairs: PromptSet, way: CircuitWay, ask: Ask) -> Discovery:
         rule=way.select,
         described=about,
     )
+
+
+def weakest(found: Discovery) -> float | None:
+    """The least fall of the answer's lead, in logits, for which a head was kept; none, where no head was."""
+    falls = []
+    for group, evidence in found.evidence.items():
+        table = scores(evidence, "logit").set_index(["layer", "head"])["score"]
+        falls += [-float(table.loc[head]) for head in found.circuit.group(group)]
+    return min(falls, default=None)
 
 
 @measures(Paths, in_blocks=lambda asked: asked.how.block)

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from scipy import stats
 
 from rebinding.paper.claim import Rule
+from rebinding.verdicts.estimates import estimate
 from rebinding.verdicts.outcome import Verdict, invalid
 
 SURELY = 0.001
@@ -27,6 +28,10 @@ FLOOR = 0.01
 cent of all) is then as large as the answer itself."""
 HALF_A_LOGIT = 0.5
 """What a change of one margin may ask for where the probability is saturated."""
+
+TIMES_THE_FLOOR = 2
+"""Where doing nothing shows as f at most, an effect that is none shows as up to f, and one of m as at least m - f. The
+two are told apart if m > 2 f, and not otherwise."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +86,24 @@ def replay_equals_forward(off: npt.ArrayLike, allowed: npt.ArrayLike) -> Gate:
     return Gate(
         "replay_equals_forward", not wrong.any(), f"{detail}: its layers depend on what a replay does not repeat"
     )
+
+
+def common_shift(changes: npt.ArrayLike) -> float:
+    """The noise floor: a bound on the mean of changes (edit, prompt) that are made by edits which are none, of the edit
+    that does most, at 5 % on either side.
+
+    What rounding does to one prompt and not to the next is in the spread that every interval is made of. What it does
+    to all alike is not: that is the mean, of which a few prompts tell the bound.
+    """
+    low, high = estimate(changes, unit="prompts").bounds(0.9)
+    return float(np.maximum(-low, high).max())
+
+
+def noise_floor(counts: float, floor: float) -> Gate:
+    """What counts, in logits, is above `TIMES_THE_FLOOR` times what doing nothing in another way may do."""
+    detail = f"{counts:.3g} logits are to count, and where nothing is edited another order of sums moves up to"
+    detail = f"{detail} {floor:.2g}; above {TIMES_THE_FLOOR} times that is asked for: run in float32"
+    return Gate("noise_floor", bool(counts > TIMES_THE_FLOOR * floor), detail)
 
 
 def relative_changes(probability: npt.ArrayLike, margin: float) -> Gate:

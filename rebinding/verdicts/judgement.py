@@ -48,6 +48,8 @@ class Judgement:
     """The conventions under which it was judged."""
     sentence: str = ""
     """The id without the procedure."""
+    floor: float | None = None
+    """What doing nothing in another way does to logits at most, where that was held against what counts."""
     label: str | None = None
     """What is to be known of the sentence itself, such as that the paper's own table says otherwise."""
     command: str = ""
@@ -97,6 +99,7 @@ def judgement(
     command: str = "",
     procedure: str = "published",
     label: str | None = None,
+    floor: float | None = None,
 ) -> Judgement:
     """A verdict with all that one must know to read it."""
     named = ("measured", "low", "high", "against", "n", "needed_n", "gate", "finding", "p_value", "sample")
@@ -124,5 +127,6 @@ def judgement(
         sentence=claim.sentence,
         label=label,
         command=command,
+        floor=floor,
         **numbers,
     )

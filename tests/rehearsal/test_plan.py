@@ -20,7 +20,7 @@ from rebinding.rehearsal.agenda import Item
 from rebinding.rehearsal.plan import rehearsed
 from rebinding.rehearsal.pretended import Pretence, pretended
 from rebinding.rehearsal.subject import Rehearsing, hollow_bench
-from rebinding.study import binding, circuit, replays, roles, tracing
+from rebinding.study import binding, circuit, floors, replays, roles, tracing
 from rebinding.study.bench import MEASURES, TENSORS, Bench
 from rebinding.surgery.memory import CPU_BUDGET
 from rebinding.surgery.remembered import Recordings
@@ -235,10 +235,10 @@ def _measured(bench: Bench, vectors: Any) -> Any:
 
 
 def test_the_agenda_has_every_kind_of_request(there: tuple[Bench, Pretence]) -> None:
-    """Whatever the study can be asked for. Replays compare numbers: a gate, two prompts, in float32. And where a search
-    that is told no place goes, numbers decide: without them there is nothing to rehearse."""
+    """Whatever the study can be asked for. Replays and floors compare numbers: gates, on few prompts. And where a
+    search that is told no place goes, numbers decide: without them there is nothing to rehearse."""
     bench, pretence = there
     with pretence:
         kinds = {type(item.make(min(item.block, item.n))) for item in agenda.agenda(bench, HEADS)}
-    assert kinds == ({*MEASURES} | {*TENSORS}) - {replays.Replays, Crossings}
+    assert kinds == ({*MEASURES} | {*TENSORS}) - {replays.Replays, floors.Floors, Crossings}
     assert Means in kinds

@@ -14,6 +14,7 @@ from rebinding.evidence import Evidence
 from rebinding.experiments.circuit.request import Ability
 from rebinding.experiments.roles import interchange
 from rebinding.study import bench, drawing
+from rebinding.study.asked import Asked
 from rebinding.surgery import recorder
 from tests.subjects.peculiar import ByKeyword, GainedLayer
 
@@ -103,6 +104,11 @@ def lost_keyword() -> None:
     PATCH.setattr(recorder, "layer_call", without)
 
 
+def in_16_bits() -> None:
+    """A plant is computed in bfloat16, whose steps are an eighth of a logit where its answers stand."""
+    PATCH.setattr(Asked, "dtype", "bfloat16")
+
+
 FAULTS: dict[str, Callable[[], None]] = {
     "finite": lambda: in_evidence(overflow),
     "declared_n": lambda: in_evidence(lost_prompt),
@@ -110,6 +116,7 @@ FAULTS: dict[str, Callable[[], None]] = {
     "equal_lengths": longer,
     "above_guessing": guessing,
     "replay_equals_forward": lost_keyword,
+    "noise_floor": in_16_bits,
 }
 if "FAULT" in os.environ:
     FAULTS[os.environ["FAULT"]]()

@@ -1,0 +1,50 @@
+"""The same stages by this project, and the prompts that all of them get."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from peers.stages import Task
+from rebinding.experiments.circuit.paths import PAPER, NoisePairs, PathSettings, score_stage
+from rebinding.paper.circuit import Head
+from rebinding.surgery import TorchSurgeon
+from rebinding.world.boxes import Contains, Story, Swap
+from rebinding.world.prompts import Encoded, Prompt
+
+STAGES = {stage.group: stage for stage in PAPER}
+HOW = PathSettings(frozen="none", scope="head")
+
+
+def scene_of(surgeon: TorchSurgeon, *, prompts: int, tokens: int, vocabulary: int) -> NoisePairs:
+    """Random tokens, whose last one is the readout; nobody looks at the story."""
+    story = Story((Contains("A", "egg"), Contains("B", "fan")), (Swap("B", "A"),))
+    dice = torch.Generator().manual_seed(1)
+    drawn = torch.randint(0, vocabulary, (2, prompts, tokens), generator=dice).tolist()  # (run, prompt, token)
+    clean, noise = (
+        tuple(Encoded(Prompt(story, "A"), "", tuple(line), {"readout": tokens - 1}) for line in lines)
+        for lines in drawn
+    )
+    every = torch.arange(prompts)
+    scene = NoisePairs(tuple(range(prompts)), clean, noise, every, every[:, None])
+    scene.block(surgeon, STAGES["A"], slice(0, prompts))  # recorded, as for every stage after the first
+    return scene
+
+
+def task_of(surgeon: TorchSurgeon, scene: NoisePairs) -> Task:
+    """The same for other libraries, which are given the noise prompts' values as we recorded them."""
+    block = scene.block(surgeon, STAGES["A"], slice(0, len(scene.ids)))
+    return Task(torch.tensor([one.ids for one in scene.clean]), [z[:, :, 0] for z in block.noise_z], scene.labels)
+
+
+def ours(
+    surgeon: TorchSurgeon, scene: NoisePairs, group: str, senders: Sequence[Head] | None, receivers: Sequence[Head]
+) -> Tensor:
+    """The answers' logits after each sender's patch, (sender, prompt); all heads, if none are named."""
+    how = replace(HOW, block=len(scene.ids))
+    rows = score_stage(surgeon, scene, STAGES[group], receivers, senders=senders, settings=how).rows
+    table = rows.pivot(index=["layer", "head"], columns="prompt", values="logit_patch").sort_index()
+    return torch.tensor(table.to_numpy())

@@ -1,0 +1,71 @@
+"""The noise floor: what an edit that is none does, measured where it is known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from rebinding.paper.procedure import given
+from rebinding.paper.rows.circuit import COMPACT, LINKS, LINKS_IN_LOGITS, MINIMAL
+from rebinding.paper.rows.roles import MOVES
+from rebinding.study import circuit, floors
+from rebinding.study.bench import Bench
+from rebinding.subjects import load
+from rebinding.verdicts.gates import TIMES_THE_FLOOR, common_shift
+from tests.close import allowance
+
+OFF = 0.0625
+
+
+@pytest.fixture(scope="module")
+def bench() -> Bench:
+    return Bench(load("planted:pointer@llama"))
+
+
+def measured(bench: Bench) -> Any:
+    return bench.measured(floors.asked(bench, bench.design("published")))
+
+
+def test_in_32_bits_it_is_rounding(bench: Bench) -> None:
+    """Far below the smallest thing that is held against it, a published step of pruning."""
+    found = measured(bench)
+    assert len(found.rows) == floors.PROMPTS * (len(floors.places(bench.surgeon, 79)) + 1)
+    asked = circuit.ability(bench, bench.design("published"), floors.PROMPTS)
+    rounding = allowance(bench.measured(asked).rows["label_logit"].to_numpy())
+    assert floors.floor_of(found) <= rounding < given("published").circuit.prune_step / TIMES_THE_FLOOR
+
+
+@pytest.mark.parametrize("lost", ["replayed", "alone"])
+def test_what_every_replay_or_company_adds_is_seen(bench: Bench, lost: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sixteenth of a logit on the answer, if it is replayed, or if it is alone: the floor is that."""
+    answers = floors._answers
+
+    def off(surgeon: Any, tokens: Any, labels: Any, rivals: Any, where: Any) -> torch.Tensor:
+        found = answers(surgeon, tokens, labels, rivals, where)
+        if lost == "alone":
+            return found + OFF * (len(tokens) == 1)
+        found[1:] += OFF
+        return found
+
+    monkeypatch.setattr(floors, "_answers", off)
+    assert floors.floor_of(measured(bench)) == pytest.approx(OFF, rel=1e-3)  # rounding is 1e-5 of a logit
+
+
+def test_chance_averages_out_and_a_shift_does_not() -> None:
+    """Of the same size on each prompt: a sign that is drawn, and one that is fixed, in either direction."""
+    drawn = np.where(np.random.default_rng(0).random((1, 2000)) < 0.5, 1.0, -1.0)
+    assert common_shift(drawn) < 0.1  # 1.645 / sqrt(2000) = 0.037, and as much again for the mean itself
+    assert common_shift(np.ones((1, 8))) == common_shift(-np.ones((1, 8))) == 1.0
+    assert common_shift(np.stack([np.zeros(8), np.ones(8)])) == 1.0
+
+
+def test_what_is_held_against_it() -> None:
+    """Rows in logits, by their smallest margin; not probabilities, and not shares."""
+    assert floors.counts(MOVES) == MOVES.margin("dlogit") == 0.25
+    assert floors.counts(LINKS_IN_LOGITS["B"]) == 0.25
+    assert floors.counts(MINIMAL) == 0.5
+    assert floors.counts(LINKS["B"]) is None
+    assert floors.counts(COMPACT) is None
