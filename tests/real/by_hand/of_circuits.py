@@ -1,0 +1,152 @@
+"""Section 4.1 by hand: heads held at means of z, one full forward after another."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from functools import cache
+from typing import Any, TypeAlias
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from rebinding.experiments.circuit.contributions import sets_beside
+from rebinding.experiments.circuit.random_circuits import draw_circuits
+from rebinding.paper.circuit import Circuit, CircuitHead
+from rebinding.study.bench import Bench
+from rebinding.world.places import token_at
+from rebinding.world.prompts import Encoded
+from tests.real.by_hand.compare import Again, moved, sized, sure
+from tests.real.by_hand.plain import Plain, Put
+
+Heads: TypeAlias = Collection[CircuitHead]
+Means: TypeAlias = list[Tensor]
+
+
+def of_ability(plain: Plain, bench: Bench, request: Any, rows: pd.DataFrame) -> Iterator[Again]:
+    """The model as it is."""
+    for index, row in rows.iterrows():
+        logits = plain.answer(_prompt(bench, request, row).ids)
+        yield Again(int(index), _told(bench, _prompt(bench, request, row), logits), sized(logits))
+
+
+def of_ablation(plain: Plain, bench: Bench, request: Any, rows: pd.DataFrame) -> Iterator[Again]:
+    """A circuit with all other heads at their means, or the model as it is."""
+    for index, row in rows.iterrows():
+        prompt = _prompt(bench, request, row)
+        logits = plain.answer(prompt.ids)
+        if row["which"] != "full":
+            alive = _variant(plain, request, row, match=request.match, exclude=False)
+            logits = ablated(plain, prompt, alive, means_of(plain, bench, request.means))
+        yield Again(int(index), _told(bench, prompt, logits), sized(logits))
+
+
+def of_knockout(plain: Plain, bench: Bench, request: Any, rows: pd.DataFrame) -> Iterator[Again]:
+    """A circuit's heads at their means, and all others as they then are."""
+    for index, row in rows.iterrows():
+        prompt, far = _prompt(bench, request, row), 0.0
+        logits = plain.answer(prompt.ids)
+        if row["which"] != "full":
+            gone = _variant(plain, request, row, match="role_and_layer", exclude=True)
+            means, own, puts = means_of(plain, bench, request.means), plain.clean(prompt.ids).values, []
+            for at, one in ((_at(prompt, one), one) for one in gone):
+                mean = means[one.layer][at, plain.span(one.head)]
+                far = max(far, moved(mean, own["z", one.layer][0, at, plain.span(one.head)]))
+                puts.append(Put("z", one.layer, at, mean, one.head))
+            logits = plain.run([(prompt.ids, puts)]).logits[0]
+        yield Again(int(index), _told(bench, prompt, logits) | {"moved": far}, sized(logits))
+
+
+def of_contributions(plain: Plain, bench: Bench, request: Any, rows: pd.DataFrame) -> Iterator[Again]:
+    """Hits with a head and without it, beside a set of others that are gone."""
+    gone = sets_beside(Circuit(request.circuit), request.random_sets)  # which heads are drawn is no measurement
+    means = means_of(plain, bench, request.means)
+    for index, row in rows.iterrows():
+        prompt, head = _prompt(bench, request, row), _head(row)
+        with_it = [one for one in request.circuit if one == head or one not in gone[row["gone"]]]
+        runs = [ablated(plain, prompt, with_it, means), ablated(plain, prompt, _less(with_it, head), means)]
+        hits = [_told(bench, prompt, logits)["hit"] for logits in runs]
+        yield Again(int(index), dict(zip(("before", "without"), hits, strict=True)), sized(*runs))
+
+
+def of_pruning(plain: Plain, bench: Bench, request: Any, rows: pd.DataFrame) -> Iterator[Again]:
+    """A trial on a walk: what was left until then, with the head and without it, mean over prompts."""
+    walks = dict(iter(rows.attrs["all"].groupby("order", sort=False)))
+    means, prompts = means_of(plain, bench, request.means), bench.drawn(request.prompts).prompts
+    for index, row in rows.iterrows():
+        walk = walks[row["order"]]
+        tried = [_head(one) for _, one in walk.iterrows()]
+        assert sorted(tried) == sorted(request.circuit), "a walk tries every head once"
+        assert row["order"] > 0 or tuple(tried) == request.circuit, "the first walk is in the circuit's own order"
+        removed = [_head(one) for _, one in walk.loc[: index - 1].iterrows() if one["removed"]]
+        left = [one for one in tried if one not in removed]
+        sets = [[ablated(plain, one, some, means) for one in prompts] for some in (left, _less(left, _head(row)))]
+        sets.append([plain.answer(one.ids) for one in prompts])
+        before, without, whole = (_mean(bench, request.by, prompts, some) for some in sets)
+        drop, size = before - without, sized(*(logits for some in sets for logits in some))
+        told = {"before": before, "drop": drop, "whole": whole, "removed": sure(request.step - drop, size)}
+        yield Again(int(index), told, size)
+
+
+def ablated(plain: Plain, prompt: Encoded, alive: Heads, means: Means) -> Tensor:
+    """Logits (vocabulary,) with every head at every token at its mean, but for these at their tokens."""
+    puts = [
+        Put("z", layer, slice(None), mean, spare=tuple((_at(prompt, x), x.head) for x in alive if x.layer == layer))
+        for layer, mean in enumerate(means)
+    ]
+    return plain.run([(prompt.ids, puts)]).logits[0]
+
+
+@cache
+def means_of(plain: Plain, bench: Bench, request: Any) -> Means:
+    """Mean z over prompts, by layer (token, head x head_dim)."""
+    prompts = bench.drawn(request.prompts).prompts
+    seen = [plain.clean(one.ids).values for one in prompts]
+    every = range(len(plain.layers))
+    return [torch.stack([one["z", at][0].double() for one in seen]).mean(0).float() for at in every]
+
+
+def _variant(plain: Plain, request: Any, row: Any, **how: Any) -> Heads:
+    """The heads of a row's circuit. Which ones are drawn at random is no measurement, and is not computed again."""
+    circuit = request.circuit
+    if row["which"] == "circuit":
+        return circuit  # type: ignore[no-any-return]
+    if row["which"] == "less":
+        whole = row["layer"] < 0
+        return [x for x in circuit if x.group != row["group"] or not (whole or x[1:3] == (row["layer"], row["head"]))]
+    drawn = draw_circuits(Circuit(circuit), len(plain.layers), plain.heads, draws=request.draws, **how)
+    return drawn[int(row["draw"])].heads
+
+
+def _prompt(bench: Bench, request: Any, row: Any) -> Encoded:
+    return bench.drawn(request.prompts).prompts[request.prompts.ids.index(int(row["prompt"]))]
+
+
+def _head(row: Any) -> CircuitHead:
+    return CircuitHead(str(row["group"]), int(row["layer"]), int(row["head"]), str(row["role"]))
+
+
+def _less(heads: Heads, head: CircuitHead) -> list[CircuitHead]:
+    return [one for one in heads if one != head]
+
+
+def _at(prompt: Encoded, head: CircuitHead) -> int:
+    at = token_at(head.role, prompt.roles)
+    assert at is not None
+    return at
+
+
+def _told(bench: Bench, prompt: Encoded, logits: Tensor) -> dict[str, float | bool | None]:
+    """The answer's logit, its margin over the best other object, whether it beats them all, its probability."""
+    answer = prompt.prompt.answer
+    held = [word for word in prompt.prompt.story.state().values() if word not in (None, answer)]
+    own = bench.encoder.answer_token(answer)
+    margin = float(logits[own]) - max(float(logits[bench.encoder.answer_token(str(word))]) for word in held)
+    probability = float(torch.softmax(logits.double(), 0)[own])
+    hit = sure(margin, sized(logits))
+    return {"label_logit": float(logits[own]), "margin": margin, "hit": hit, "probability": probability}
+
+
+def _mean(bench: Bench, measure: str, prompts: Sequence[Encoded], logits: Sequence[Tensor]) -> float:
+    told = [_told(bench, one, some)[measure] for one, some in zip(prompts, logits, strict=True)]
+    return sum(float(one) for one in told if one is not None) / len(told)

@@ -1,0 +1,129 @@
+"""Section 3 by hand: residuals of one prompt put into the run of another, one full forward a cell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+from torch import Tensor
+
+from rebinding.study.bench import Bench
+from rebinding.world.designs import Pair
+from rebinding.world.prompts import Encoded
+from tests.real.by_hand.compare import Again, moved, sized, sure
+from tests.real.by_hand.plain import Plain, Put
+
+QUESTIONS = "swap_target_box_to_remaining_context_box"
+
+
+@dataclass(frozen=True)
+class Sides:
+    """A pair as tokens: the answer's token, those of the other objects, and that of the counterfactual's answer."""
+
+    own: Encoded
+    other: Encoded
+    answer: int
+    rivals: tuple[int, ...]
+    theirs: int | None
+
+    def scores(self, logits: Tensor, prefix: str = "") -> dict[str, float | bool | None]:
+        """What tracing tells of logits (vocabulary,)."""
+        own, size = float(logits[self.answer]), sized(logits)
+        margin = own - max(float(logits[one]) for one in self.rivals)
+        over = float("nan") if self.theirs is None else own - float(logits[self.theirs])
+        # where the counterfactual has no answer of its own nothing is added to the candidates
+        least = margin if self.theirs in (None, self.answer) else min(margin, over)
+        found = {"hit": sure(margin, size), "hit_with_counterfactual": sure(least, size), "margin": margin}
+        return {f"{prefix}{n}": v for n, v in (found | {"counterfactual_margin": over, "answer_logit": own}).items()}
+
+
+def sides(bench: Bench, pair: Pair, rule: Any) -> Sides:
+    """Objects are those in the boxes of the original at its end."""
+    own, other = bench.encoder.encode([pair.original, pair.counterfactual])
+    held = [word for word in pair.original.story.state().values() if word is not None]
+    answer = pair.original.answer
+    rivals = tuple(bench.encoder.answer_token(word, rule) for word in held if word != answer)
+    said = pair.counterfactual.answer if pair.counterfactual.answerable else None
+    theirs = None if said is None else bench.encoder.answer_token(said, rule)
+    return Sides(own, other, bench.encoder.answer_token(answer, rule), rivals, theirs)
+
+
+def patched(plain: Plain, given: Encoded, into: Encoded, places: Sequence[tuple[int, int]]) -> tuple[Tensor, float]:
+    """Logits (vocabulary,) with the residuals of one prompt in another at (layer, token), and how far they were."""
+    theirs, own = plain.clean(given.ids).values, plain.clean(into.ids).values
+    new = {(layer, at): theirs["resid", layer][0, at] for layer, at in places}
+    far = max(moved(value, own["resid", layer][0, at]) for (layer, at), value in new.items())
+    puts = [Put("resid", layer, at, value) for (layer, at), value in new.items()]
+    return plain.run([(into.ids, puts)]).logits[0], far
+
+
+def of_map(plain: Plain, bench: Bench, request: Any, rows: pd.DataFrame) -> Iterator[Again]:
+    """One cell of a map."""
+    for index, row in rows.iterrows():
+        pair = bench.plan(request.prompts).tracing(int(row["prompt"]), request.mode)
+        yield _cell(plain, sides(bench, pair, request.rule), int(index), [(int(row["layer"]), int(row["token"]))])
+
+
+def of_mention(plain: Plain, bench: Bench, request: Any, rows: pd.DataFrame) -> Iterator[Again]:
+    """A label in the context, one in the swap, or both."""
+    for index, row in rows.iterrows():
+        both = sides(bench, bench.plan(request.prompts).tracing(int(row["prompt"]), request.mode), request.rule)
+        roles = {"context": [request.context], "swap": [request.swap], "both": [request.context, request.swap]}
+        at = [both.own.roles[role] for role in roles[row["patched"]]]
+        yield _cell(plain, both, int(index), [(int(row["layer"]), one) for one in at])
+
+
+def _cell(plain: Plain, both: Sides, row: int, places: list[tuple[int, int]]) -> Again:
+    base = plain.answer(both.other.ids)
+    logits, far = patched(plain, both.own, both.other, places)
+    at = places[0][1]
+    found = {**both.scores(logits), **both.scores(base, "base_")}
+    return Again(row, found | {"moved": far, "differs": both.own.ids[at] != both.other.ids[at]}, sized(logits, base))
+
+
+def of_diagnostic(plain: Plain, bench: Bench, request: Any, rows: pd.DataFrame) -> Iterator[Again]:
+    """The counterfactual put into the original over a window of layers, asked about one of three boxes."""
+    for index, row in rows.iterrows():
+        both = sides(bench, _asking(bench, request, row), request.rule)
+        assert both.theirs is not None
+        at = both.own.roles[row["place"]]
+        places = [(layer, at) for layer in range(int(row["first"]), int(row["last"]) + 1)]
+        logits, far = patched(plain, both.other, both.own, places)
+        base, elsewhere = plain.answer(both.own.ids), plain.answer(both.other.ids)
+        size = sized(logits, base, elsewhere)
+
+        def leads(logits: Tensor, token: int, both: Sides = both, size: float = size) -> bool | None:
+            others = [one for one in (both.answer, *both.rivals) if one != token]
+            return sure(float(logits[token] - max(logits[one] for one in others)), size)
+
+        margin, before = (float(one[both.theirs] - one[both.answer]) for one in (logits, base))
+        told = {"margin": margin, "base_margin": before, "change": margin - before, "moved": far}
+        truths = {
+            "hit": leads(logits, both.theirs),
+            "original_correct": leads(base, both.answer),
+            "counterfactual_correct": leads(elsewhere, both.theirs),
+        }
+        yield Again(int(index), told | truths, size)
+
+
+def _asking(bench: Bench, request: Any, row: Any) -> Pair:
+    """The pair with the question of a row: the box that the original asks about, its partner, or another."""
+    pair = bench.plan(request.prompts).tracing(int(row["prompt"]), QUESTIONS)
+    asked, partner = pair.original.question, pair.original.partner
+    named = {"asked": asked, "partner": partner}
+    if row["question"] in named:
+        return pair.asking(str(named[row["question"]]))
+    others = [box for box in pair.original.story.boxes if box not in (asked, partner)]
+    return next(one for one in map(pair.asking, others) if one.changes_answer)
+
+
+def kept(plain: Plain, bench: Bench, request: Any) -> list[int]:
+    """The first ids of a pool whose original is answered correctly: those that are traced."""
+    found: list[int] = []
+    for number in request.prompts.ids:
+        one = sides(bench, bench.plan(request.prompts).tracing(number, request.mode), request.rule)
+        if len(found) < request.wanted and one.scores(plain.answer(one.own.ids))["hit"]:
+            found.append(number)
+    return found

@@ -1,0 +1,146 @@
+"""A model as its library runs it, eagerly and whole, with hooks that put things in; nothing of ours.
+
+Query heads that share keys and values are taken apart beforehand by repeating the projections' rows, so that "the key
+as one head sees it" is an ordinary slice of an output.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal, TypeAlias
+
+import torch
+from torch import Tensor, nn
+
+Site: TypeAlias = Literal["resid", "z", "q", "k", "v", "pattern"]
+SITES: tuple[Site, ...] = ("resid", "z", "q", "k", "v")
+Tokens: TypeAlias = tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Put:
+    """A value at a site, a layer and some tokens; of one head, or of all. `pattern` is a head's row of attention: it
+    acts as the head's z, which is that row times the values of the run that it is put into."""
+
+    site: Site
+    layer: int
+    at: int | slice
+    value: Tensor
+    head: int | None = None
+    add: bool = False
+    spare: tuple[tuple[int, int], ...] = ()
+    """(token, head) that stay as they are."""
+
+
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """What full forwards gave, a line a run: logits after the last token, inputs or outputs by site and layer, and
+    attention by layer, where it was asked for."""
+
+    logits: Tensor  # (run, vocabulary)
+    values: dict[tuple[Site, int], Tensor]  # (run, token, width)
+    attention: tuple[Tensor, ...] = ()  # (run, head, query, key) a layer
+
+
+class Plain:
+    """A copy of a model of the Llama family (no norms on queries and keys, one projection each)."""
+
+    def __init__(self, model: Any) -> None:
+        self.model = copy.deepcopy(model).float().eval()
+        self.model.set_attn_implementation("eager")
+        told = self.model.config
+        self.heads, self.group = told.num_attention_heads, told.num_attention_heads // told.num_key_value_heads
+        self.layers: Sequence[Any] = list(self.model.model.layers)
+        self.dim: int = self.layers[0].self_attn.head_dim
+        for layer in self.layers:
+            layer.self_attn.num_key_value_groups = 1
+            for name in ("k_proj", "v_proj"):
+                setattr(layer.self_attn, name, self._apart(getattr(layer.self_attn, name)))
+        self.clean = lru_cache(maxsize=12)(self._clean)
+        self.answer = lru_cache(maxsize=400)(self._answer)
+
+    def _apart(self, shared: nn.Linear) -> nn.Linear:
+        assert shared.bias is None
+        own = nn.Linear(shared.in_features, self.heads * self.dim, bias=False)
+        rows = shared.weight.detach().unflatten(0, (-1, self.dim)).repeat_interleave(self.group, 0)
+        own.weight = nn.Parameter(rows.flatten(0, 1))  # (head x head_dim, hidden)
+        return own
+
+    def span(self, head: int | None) -> slice:
+        """The cells of a head."""
+        return slice(None) if head is None else slice(head * self.dim, (head + 1) * self.dim)
+
+    def shares(self, head: int) -> range:
+        """The query heads that had one key with this one before they were taken apart."""
+        first = head - head % self.group
+        return range(first, first + self.group)
+
+    def _clean(self, ids: Tokens) -> Seen:
+        """All of an unedited run."""
+        return self.run([(ids, ())], [(site, layer) for site in SITES for layer in range(len(self.layers))], True)
+
+    def _answer(self, ids: Tokens) -> Tensor:
+        """Logits of an unedited run (vocabulary,)."""
+        return self.run([(ids, ())]).logits[0]
+
+    @torch.no_grad()
+    def run(
+        self,
+        runs: Sequence[tuple[Tokens, Sequence[Put]]],
+        look: Sequence[tuple[Site, int]] = (),
+        attention: bool = False,
+    ) -> Seen:
+        """Full forwards of prompts of one length, each with what is put into it; `look` says what is kept as it was
+        when everything had been put in."""
+        seen: dict[tuple[Site, int], Tensor] = {}
+        puts = [list(more) for _, more in runs]
+        touched = {(put.site, put.layer) for more in puts for put in more}
+        values = {("v", layer) for site, layer in touched if site == "pattern"}
+        sites = {(("z" if site == "pattern" else site), layer) for site, layer in touched} | {*look} | values
+        with ExitStack() as stack:
+            for site, layer in sorted(sites):
+                handle = self._hook(site, layer, puts, seen)
+                stack.callback(handle.remove)
+            ids = torch.tensor([list(one) for one, _ in runs])  # (run, token)
+            out = self.model(input_ids=ids, use_cache=False, logits_to_keep=1, output_attentions=attention)
+        return Seen(out.logits[:, -1].float(), seen, tuple(out.attentions) if attention else ())
+
+    def _hook(self, site: Any, layer: int, puts: list[list[Put]], seen: dict[Any, Tensor]) -> Any:
+        attention = self.layers[layer].self_attn
+
+        def changed(value: Tensor) -> Tensor:
+            value = value.clone()  # (run, token, width)
+            for line, more in enumerate(puts):
+                for put in more:
+                    if put.layer == layer and (put.site == site or (put.site == "pattern" and site == "z")):
+                        self._put(value[line], put, seen[("v", layer)][line] if put.site == "pattern" else None)
+            seen[(site, layer)] = value
+            return value
+
+        if site in ("resid", "z"):
+            module = self.layers[layer] if site == "resid" else attention.o_proj
+            return module.register_forward_pre_hook(lambda _, args: (changed(args[0]), *args[1:]))
+        module = {"q": attention.q_proj, "k": attention.k_proj, "v": attention.v_proj}[site]
+        return module.register_forward_hook(lambda _, args, out: changed(out))
+
+    def _put(self, value: Tensor, put: Put, keys: Tensor | None) -> None:
+        """Into one run (token, width)."""
+        span = self.span(put.head)
+        new = put.value if keys is None else put.value.to(keys) @ keys[:, span]
+        kept = [(at, head, value[at, self.span(head)].clone()) for at, head in put.spare]
+        value[put.at, span] = value[put.at, span] + new if put.add else new
+        for at, head, own in kept:
+            value[at, self.span(head)] = own
+
+    def scores(self, ids: Tokens, layers: Sequence[int]) -> float:
+        """What no score of attention in these layers exceeds: the longest query times the longest key."""
+        seen = self.clean(ids).values
+
+        def longest(site: Site, layer: int) -> float:
+            return float(seen[site, layer][0].unflatten(-1, (self.heads, self.dim)).norm(dim=-1).max())
+
+        return max(longest("q", layer) * longest("k", layer) for layer in layers) / self.dim**0.5

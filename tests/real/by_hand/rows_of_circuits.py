@@ -1,0 +1,169 @@
+"""What the rows of section 4.1 weigh, and those that ask more of a circuit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from rebinding.experiments.circuit.request import Ablation, Contributions, Elsewhere, Knockout, Paths, Pruning
+from tests.real.by_hand.grounds import Grounds
+from tests.real.by_hand.rows_of_binding import Estimates
+
+MOST, PER_CENT, CHANCE = 0.9, 0.01, 1 / 3
+
+
+def mean(rows: pd.DataFrame, which: str, measure: str) -> float:
+    return float(rows[rows["which"] == which][measure].astype(float).mean())
+
+
+def first(g: Grounds, rows: pd.DataFrame) -> pd.DataFrame:
+    """The first prompts of an ablation: as many as the row is judged on."""
+    return rows[rows["prompt"].isin(sorted(rows["prompt"].unique())[: g.judged.study.n(g.claim)])]
+
+
+def ablated(g: Grounds) -> pd.DataFrame:
+    return first(g, g.rows(Ablation))
+
+
+def of(which: str, measure: str) -> Estimates:
+    return lambda g: {"": mean(ablated(g), which, measure)}
+
+
+def near(g: Grounds) -> Mapping[str, float]:
+    return {"": mean(ablated(g), "circuit", "hit") - MOST * mean(ablated(g), "full", "hit")}
+
+
+def beats(rows: pd.DataFrame, measure: str = "hit") -> float:
+    return mean(rows, "circuit", measure) - mean(rows, "random", measure)
+
+
+def floor(g: Grounds) -> Mapping[str, float]:
+    rows = ablated(g)
+    return {"over random circuits": beats(rows), "the model misses": 1 - mean(rows, "full", "hit")}
+
+
+def printed(measure: str) -> Estimates:
+    return lambda g: {which: mean(ablated(g), which, measure) for which in ("full", "circuit", "random")}
+
+
+def without_e(g: Grounds) -> Mapping[str, float]:
+    rows = ablated(g)
+    less = rows[(rows["which"] == "less") & (rows["group"] == "E") & (rows["layer"] < 0)]
+    return {"": mean(rows, "circuit", "hit") if less.empty else float(less["hit"].mean())}
+
+
+def left(rows: pd.DataFrame) -> list[pd.DataFrame]:
+    """What each walk leaves, the published order first."""
+    return [one[~one["removed"].astype(bool)] for _, one in rows.groupby("order")]
+
+
+def share(g: Grounds) -> Mapping[str, float]:
+    """Of all heads, by the noise of discovery; a head counts once at every token where it acts."""
+    found = [rows for _, rows in g.all(Pruning)]
+    counts = [[len(one[["layer", "head", "role"]].drop_duplicates()) for one in left(rows)] for rows in found]
+    shares = [float(np.mean(some)) / g.judged.study.all_heads for some in counts]
+    return by_noise(g, shares)
+
+
+def by_noise(g: Grounds, values: list[float]) -> Mapping[str, float]:
+    """In the order in which the procedure names what noise may have been, where it is more than one."""
+    kinds = g.judged.study.way(g.claim).noise
+    return dict(zip(kinds, values, strict=True)) if len(kinds) > 1 else {"": values[0]}
+
+
+def group_e(g: Grounds) -> Mapping[str, float]:
+    """How many of the shuffled walks say what is stated of E."""
+    empty = g.claim.id.endswith("empty")
+    found = [[("E" not in set(one["group"])) == empty for one in left(rows)[1:]] for _, rows in g.all(Pruning)]
+    return by_noise(g, [float(np.mean(some)) for some in found])
+
+
+def minimal(g: Grounds) -> Mapping[str, float]:
+    _, rows = g.one(Ablation, beside="heads")
+    whole, less = mean(rows, "circuit", "margin"), rows[rows["which"] == "less"].groupby(["group", "layer", "head"])
+    return {f"{group} {at}.{head}": whole - one["margin"].mean() for (group, at, head), one in less}
+
+
+def contributed(g: Grounds) -> Mapping[str, float]:
+    rows = g.rows(Contributions)
+    worth = rows["before"] - (1 + PER_CENT) * rows["without"]
+    means = worth.groupby([rows["group"], rows["layer"], rows["head"], rows["gone"]]).mean()
+    return {f"{name} {at}.{head}: beside {gone}": float(v) for (name, at, head, gone), v in means.items()}
+
+
+def link(g: Grounds) -> Mapping[str, float]:
+    """The mean fall by the group's own heads: of the answer's probability, relatively, or of its lead, all together."""
+    rows = g.rows(Paths)
+    if g.claim.procedure == "controlled":
+        return {"": -(rows["lead_patch"] - rows["lead_orig"]).mean() * rows.groupby(["layer", "head"]).ngroups}
+    return {"": -((rows["p_patch"] - rows["p_orig"]) / rows["p_orig"]).mean()}
+
+
+def fresh(g: Grounds) -> Mapping[str, float]:
+    named = {"test": "test half", "evaluation": "evaluation third"}
+    return {named[str(asked.prompts.split)]: beats(rows) for asked, rows in g.all(Ablation)}
+
+
+def more(g: Grounds) -> Mapping[str, float]:
+    return {"a move" if one.prompts.verb == "move" else "two swaps": beats(rows) for one, rows in g.all(Ablation)}
+
+
+def necessary(g: Grounds) -> Mapping[str, float]:
+    rows = g.rows(Knockout)
+    return {"": mean(rows, "random", "hit") - mean(rows, "circuit", "hit")}
+
+
+def elsewhere(g: Grounds) -> Mapping[str, float]:
+    found = {}
+    for asked, rows in g.all(Elsewhere):
+        where = "about a bystander" if asked.prompts.operations else "without a swap"
+        found[f"{where}, margin"] = beats(rows, "margin")
+        found[f"{where}, answers"] = mean(rows, "circuit", "hit")
+    return found
+
+
+def again(g: Grounds) -> Mapping[str, float]:
+    """The share of the smaller of two groups that is in both, where ours are the k heads with the lowest scores."""
+    group, way = g.claim.sentence[-1], g.judged.study.way(g.claim)
+    theirs, found = set(g.judged.study.circuit.group(group)), []
+    for noise in way.noise if way.select != "sure" else ():
+        asked = [one for one in g.all(Paths) if one[0].prompts.pairing[-1] == noise]
+        stages = {one.stage.group: set(lowest(one, rows, way.select == "negative")) for one, rows in asked}
+        ours = stages[group] - (stages["B"] if group == "A" else set())
+        found.append(len(ours & theirs) / min(len(ours), len(theirs)))
+    return by_noise(g, found) if found else {}
+
+
+def lowest(request: Any, rows: pd.DataFrame, negative: bool) -> list[tuple[int, int]]:
+    change = (rows["p_patch"] - rows["p_orig"]) / rows["p_orig"]
+    means = change.groupby([rows["layer"], rows["head"]]).mean().sort_values(kind="stable")
+    return list((means[means < -1e-3] if negative else means).index[: request.stage.keep])
+
+
+ROWS: Mapping[str, Estimates] = {
+    "circuit.full_model_accuracy": of("full", "hit"),
+    "circuit.recovers_accuracy": of("circuit", "hit"),
+    "circuit.random_baseline": of("random", "hit"),
+    "circuit.near_full": near,
+    "circuit.beats_random": lambda g: {"": beats(ablated(g))},
+    "robust.counterbalanced_mean": lambda g: {"": beats(ablated(g))},
+    "circuit.not_a_floor": floor,
+    "circuit.margins": printed("margin"),
+    "circuit.label_logits": printed("label_logit"),
+    "circuit.e_prime": without_e,
+    "circuit.compact": share,
+    "circuit.three_to_ten_percent": share,
+    "circuit.group_e_empty": group_e,
+    "circuit.group_e_present": group_e,
+    "circuit.minimal": minimal,
+    "circuit.pruned_as_stated": contributed,
+    "circuit.chain": link,
+    "circuit.heads_found_again": again,
+    "robust.fresh_prompts": fresh,
+    "robust.more_operations": more,
+    "beyond.necessary": necessary,
+    "beyond.static_and_bystander": elsewhere,
+}

@@ -1,0 +1,60 @@
+"""Every row of the claims on a model that learned the task, held against slow computations that share nothing.
+
+The claims' own code judges all rows on few prompts. Then a blind sample of every kind of evidence is computed again by
+full forwards of the library's eager model, and every estimate from the evidence by lines of numpy. Few prompts decide
+hardly anything; that the numbers are right does not depend on how many they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rebinding.evidence import Request
+from rebinding.learned.shelf import BASES, parse
+from tests.real.by_hand.estimates import held, left_out
+from tests.real.by_hand.judged import judged
+from tests.real.by_hand.kinds import BY_HAND, GATES, ByHand, averages, recomputed
+
+ROWS = 12
+"""Of a kind of evidence, or one of each request, where there are more of these."""
+SAME_SUMS = 1e-6
+"""Two sums of the same float32 numbers in float64, of which one may have been taken in float32 by groups."""
+
+
+@pytest.fixture(scope="module")
+def by_hand(smollm2_file: Path) -> Iterator[ByHand]:
+    """All rows, of the circuit that the search finds."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(BASES["smollm2"].variable, str(smollm2_file))
+        yield ByHand(judged("learned:smollm2", parse("smollm2").folder / "anywhere.json"))
+
+
+@pytest.mark.parametrize("kind", BY_HAND, ids=lambda kind: kind.__name__)
+def test_evidence_is_what_full_forwards_give(by_hand: ByHand, kind: type[Request]) -> None:
+    found = recomputed(by_hand, kind, ROWS)
+    print(f"{kind.__name__}: {found.rows} rows, {found.worst:.3f} of what rounding allows, {found.undecided} undecided")
+    assert found.rows
+    assert not found.wrong
+
+
+def test_means_are_means_of_full_forwards(by_hand: ByHand) -> None:
+    found = averages(by_hand)
+    assert found
+    assert max(found.values()) <= 1
+
+
+def test_every_kind_of_evidence_has_its_own_hand(by_hand: ByHand) -> None:
+    assert {type(one) for one in by_hand.judged.known} == {*BY_HAND, *GATES}
+
+
+def test_estimates_are_what_the_evidence_says(by_hand: ByHand) -> None:
+    found = [one for one in held(by_hand.judged) if one.by_hand is not None]
+    print(f"{len(found)} of {len(by_hand.judged.rows)} rows have an estimate by hand")
+    assert {one.id: (one.told, one.by_hand) for one in found if one.off > SAME_SUMS} == {}
+
+
+def test_no_row_with_an_estimate_is_forgotten(by_hand: ByHand) -> None:
+    assert [one.id for one in held(by_hand.judged) if one.by_hand is None and not left_out(one.id)] == []
