@@ -93,8 +93,8 @@ def test_the_circuit_recovers_it(claim: Claim, study: Study) -> Verdict:
 
 @judges(BASELINE)
 def test_random_circuits_are_as_printed(claim: Claim, study: Study) -> Verdict:
-    by_draw = of_random(study.ablated(claim), "hit").mean(axis=1)
-    return held_against(claim, study, "accuracy.random", by_draw, unit=claim.unit)
+    hits = of_random(study.ablated(claim), "hit")  # (draw, prompt)
+    return held_against(claim, study, "accuracy.random", hits, unit=claim.unit)
 
 
 @judges(NEAR_FULL)
@@ -130,13 +130,13 @@ def test_margins_and_logits_are_as_printed(claim: Claim, study: Study) -> Verdic
     samples = {
         "full": of_circuit(evidence, "full", measure),
         "circuit": of_circuit(evidence, "circuit", measure),
-        "random": of_random(evidence, measure).mean(axis=1),
+        "random": of_random(evidence, measure),  # (draw, prompt)
     }
     parts: dict[str, Part] = {}
     for name, values in samples.items():
         paper = study.printed(f"{quantity}.{name}")
         if paper is not None:
-            parts[name] = partial(value, values, paper, unit="circuit draws" if name == "random" else "prompts")
+            parts[name] = partial(value, values, paper, unit="nested" if name == "random" else "prompts")
     return all_of(claim.kind, parts) if parts else not_applicable(claim.kind, "the paper prints none for this model")
 
 

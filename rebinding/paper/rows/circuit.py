@@ -28,8 +28,8 @@ BASELINE = Claim(
     "Random circuits of the same size answer this share of the prompts.",
     kind="value",
     metrics=("accuracy",),
-    statistic="mean share per draw",
-    unit="circuit draws",
+    statistic="mean share over draws and prompts, both drawn: random circuits may guess alike",
+    unit="nested",
     **ROW,
 )
 NEAR_FULL = Claim(
