@@ -39,7 +39,7 @@ def invented(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A page with every verdict on two models, one of which differs from what was planted."""
     verdicts = ("REPLICATED", "NOT REPLICATED", "INCONCLUSIVE", "INVALID", "NOT APPLICABLE", "REPLICATED")
     claims = [
-        judged(id, model, verdict=verdict, expected=verdict, evidence=EVIDENCE.get(id, ""))
+        judged(id, model, verdict=verdict, expected=verdict, evidence=(EVIDENCE[id],) if id in EVIDENCE else ())
         for id, verdict in zip(CLAIMS, verdicts, strict=True)
         for model in ("planted:pointer@llama", "planted:global@llama")
     ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +12,14 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
 from browser.conftest import CLAIMS, WIDTHS
+from rebinding.report.folder import CLAIMS as CLAIMS_FILE
 from rebinding.report.page import render
 from tests.report.folders import judged, make
 from tests.report.test_page import HOSTILE
 from tests.report.test_stopped import IDS, unable
 
+PRINTED = 718
+"""Dots of a line of an A4 sheet between the page's margins: 190 mm."""
 Visits = Any
 """What the fixture `visit` gives: a function that opens a page."""
 
@@ -94,7 +99,6 @@ def test_claims_that_could_not_be_judged_are_folded(visit: Visits, tmp_path: Pat
     assert seen.shown() == [IDS[0]]
     seen.page.uncheck("input[value=invalid]")
     assert seen.page.locator("details.stopped:visible").count() == 0
-    seen.page.locator("details.failures > summary").click()
     seen.page.locator("details.failures a", has_text=IDS[-1]).click()
     assert seen.page.locator(f"article[id='{IDS[-1]}'] .command").is_visible()
     silent = visit(page, java_script_enabled=False)
@@ -108,7 +112,7 @@ def test_from_what_failed_to_the_command(visit: Visits, invented: Path) -> None:
     seen = visit(invented)
     card = seen.page.locator("article.card").nth(1)
     assert card.locator("h2").inner_text() == "planted:global@llama"
-    card.locator("details.failures > summary").click()
+    assert card.locator("details.failures[open]").count() == 1, "what failed is to be read without a click"
     assert card.locator("details.failures li").count() == 3
     card.locator("details.failures a", has_text="robust.third_slot").click()
     line = seen.page.locator("article[id='robust.third_slot'] details").nth(1)
@@ -153,26 +157,117 @@ def test_it_can_be_read_without_scripts(visit: Visits, invented: Path) -> None:
     assert seen.page.locator("article[id='robust.third_slot'] .command code").first.is_visible()
 
 
+def test_the_matrix_leads_to_every_row(visit: Visits, invented: Path) -> None:
+    """One square a row and model, large enough for a finger; a square opens its row on its own model."""
+    seen = visit(invented, width="phone")
+    squares = seen.page.locator("table.matrix a.square")
+    assert squares.count() == 12
+    assert squares.all_inner_texts() == [*"RN?!–R", *"RN?!–N"]
+    sizes = squares.evaluate_all("all => all.map(one => Math.min(one.offsetWidth, one.offsetHeight))")
+    assert min(sizes) >= 24
+    seen.page.locator("article.card").nth(1).locator("a.square", has_text="?").click()
+    opened = seen.page.locator("details.cell[open]")
+    assert opened.count() == 1
+    assert opened.evaluate("one => one.closest('article').id") == CLAIMS[2]
+    assert "planted:global@llama" in opened.inner_text()
+
+
+def test_letters_of_the_matrix_do_not_rest_on_colour(visit: Visits, invented: Path) -> None:
+    """Every letter is in the legend, and what came out otherwise has a ring."""
+    seen = visit(invented)
+    legend = seen.page.locator("ul.legend").inner_text()
+    letters = set(seen.page.locator("table.matrix a.square").all_inner_texts())
+    assert all(letter in legend for letter in letters)
+    odd = seen.page.locator("table.matrix a.odd")
+    assert [one.get_attribute("href") for one in odd.all()] == [f"#{CLAIMS[-1]}"]
+    assert odd.first.evaluate("one => parseFloat(getComputedStyle(one).outlineWidth)") >= 2
+
+
+def test_sections_stand_in_the_papers_order(visit: Visits, invented: Path) -> None:
+    lines = visit(invented).page.locator("table.matrix").first.locator("th").all_inner_texts()
+    assert lines == ["3", "3, five boxes", "4.1", "4.2", "5", "beyond"]
+
+
+def test_models_are_compared_on_one_scale(visit: Visits, invented: Path) -> None:
+    """Side by side on a wide screen, with the same numbers on their axes."""
+    seen = visit(invented)
+    figures = seen.page.locator("#plate-roles figure")
+    assert figures.count() == 2
+    left, right = (figures.nth(number).bounding_box() for number in range(2))
+    assert left["y"] == right["y"]
+    assert left["x"] + left["width"] <= right["x"]
+    numbers = [one.locator("svg text").all_inner_texts() for one in figures.all()]
+    assert numbers[0] == numbers[1]
+
+
+def test_letters_of_figures_are_legible(visit: Visits, invented: Path) -> None:
+    """Nine dots at least, on any screen: a figure that is too wide is scrolled, and not made smaller."""
+    for width in WIDTHS:
+        seen = visit(invented, width=width)
+        sizes = seen.page.eval_on_selector_all(
+            ".plate svg.plot text",
+            "all => all.map(one => { const m = one.getScreenCTM();"
+            " return parseFloat(getComputedStyle(one).fontSize) * Math.hypot(m.a, m.b); })",
+        )
+        assert len(sizes) > 100
+        assert min(sizes) >= 8.95, "nine, but for the rounding of a width to whole dots"
+
+
+PAGE_OF_PDF = re.compile(rb"/Type\s*/Page\b")
+
+
 def test_it_can_be_printed(visit: Visits, invented: Path) -> None:
-    """Every verdict and figure, without what only a screen can use."""
+    """Every verdict with its reason, every figure and table, in as many pages as that needs; nothing is cut off."""
     seen = visit(invented, color_scheme="dark")
+    seen.page.set_viewport_size({"width": PRINTED, "height": 1000})
     seen.page.emulate_media(media="print")
     assert seen.page.locator("form.filters").is_hidden()
     assert seen.cells() == 12
     assert seen.page.locator("#plate-dots svg").first.is_visible()
     assert seen.page.evaluate("getComputedStyle(document.body).color") == "rgb(0, 0, 0)"
-    assert seen.page.pdf()[:4] == b"%PDF"
+    hidden = "all => all.filter(one => !one.checkVisibility({contentVisibilityAuto: true})).length"
+    assert seen.page.eval_on_selector_all("details.cell .body > p:first-child", "all => all.length") == 12
+    assert seen.page.eval_on_selector_all("details.cell .body > p:first-child", hidden) == 0, "reasons are not opened"
+    assert seen.page.eval_on_selector_all("details.failures li, details.numbers:not(.screen) td", hidden) == 0
+    right = "all => all.map(one => one.getBoundingClientRect().right)"
+    assert max(seen.page.eval_on_selector_all("table, svg.plot, pre, .text", right)) <= PRINTED
+    pages = len(PAGE_OF_PDF.findall(seen.page.pdf(format="A4")))
+    assert 8 <= pages <= 30, f"{pages} pages for two models of six rows and every figure"
 
 
 def test_hostile_names_do_nothing(visit: Visits, tmp_path: Path) -> None:
+    """As text, in the matrix, in prompts and on paper too; of a page without scripts as of one with them."""
     claims = [judged(f"other.{n}", name, statement=name, command=name) for n, name in enumerate(HOSTILE)]
     seen = visit(render(make(tmp_path / "r", claims, bare=True)), width="phone")
     assert seen.complaints == []
     assert seen.page.locator("article.card h2").all_inner_texts() == HOSTILE
     assert seen.page.locator(".command code").first.text_content() == HOSTILE[0]
+    assert seen.page.locator("table.matrix a.square").count() == len(HOSTILE)
     assert seen.page.evaluate("document.documentElement.scrollWidth") == WIDTHS["phone"][0]
+    seen.page.emulate_media(media="print")
+    assert seen.page.evaluate("document.documentElement.scrollWidth") == WIDTHS["phone"][0]
+    seen.page.emulate_media(media="screen")
     seen.page.locator("input[name=model]").first.uncheck()
     assert seen.cells() == len(HOSTILE) - 1
+
+
+def test_hostile_prompts_do_nothing(visit: Visits, tmp_path: Path) -> None:
+    """A prompt is a stranger's text like any other."""
+    folder = make(tmp_path / "r", [judged()])
+    content = json.loads((folder / CLAIMS_FILE).read_text("utf-8"))
+    told = {"id": 0, "original": HOSTILE, "counterfactual": HOSTILE[::-1]}
+    for entry in content["models"][0]["evidence"].values():
+        entry["pair"] = told
+    (folder / CLAIMS_FILE).write_text(json.dumps(content), "utf-8")
+    seen = visit(render(folder), "#binding.q_redirects", width="phone")
+    seen.page.eval_on_selector_all("details", "all => all.forEach(one => (one.open = true))")
+    assert seen.complaints == []
+    texts = seen.page.locator("article.claim .text").evaluate_all("all => all.map(one => one.textContent)")
+    assert texts == ["".join(HOSTILE), "".join(HOSTILE[::-1])]
+    marked = seen.page.locator("article.claim .text").first.locator("mark").all_inner_texts()
+    assert marked == HOSTILE[1::2]
+    assert seen.page.evaluate("document.documentElement.scrollWidth") == WIDTHS["phone"][0]
+    assert Axe().run(seen.page).response["violations"] == []
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -5,6 +5,7 @@ Tests of claims see a `Study`, which keeps this to itself.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -48,6 +49,8 @@ class Case:
     settings: Settings
     refused: dict[str, SubjectError | CircuitError] = field(default_factory=dict)
     """Why a model could not be loaded."""
+    begins: Callable[[str], None] = field(default=lambda experiment: None)
+    """Told the name of every experiment before it is measured, or read from the store."""
 
     @property
     def name(self) -> str:

@@ -33,6 +33,10 @@ SHIFTED = {("D", "C", "q"): -0.35}
 """One of two arrows between the same groups bends the other way."""
 
 
+THICKEST = 20
+"""Logits from which on an arrow is not drawn thicker; the same on every model."""
+
+
 @dataclass(frozen=True)
 class Link:
     """What a group does to the answer through a component of the next one: logits lost under noise."""
@@ -55,9 +59,8 @@ def path_diagram(links: Sequence[Link], roles: Mapping[str, str], heads: Mapping
     """Groups as discs, arrows as thick as their strength; grey and dotted what was not measured."""
     figure = Figure(figsize=(6.9, 4.2), layout="constrained")
     axes = figure.subplots()
-    most = max((abs(one.strength.mean) for one in links if one.strength), default=1.0)
     for one in links:
-        _arrow(axes, one, most)
+        _arrow(axes, one)
     for group, (x, y) in PLACES.items():
         if group == "logits":
             axes.text(x, y, "logits", ha="center", va="center", fontweight="bold")
@@ -72,10 +75,10 @@ def path_diagram(links: Sequence[Link], roles: Mapping[str, str], heads: Mapping
     return figure
 
 
-def _arrow(axes: Axes, one: Link, most: float) -> None:
+def _arrow(axes: Axes, one: Link) -> None:
     (x, y), (to_x, to_y) = PLACES[one.sender], PLACES[one.receiver]
     bend = SHIFTED.get((one.sender, one.receiver, one.component), 0.35)
-    width = 0.8 if one.strength is None else 0.8 + 4 * abs(one.strength.mean) / most
+    width = 0.8 if one.strength is None else 0.8 + 4 * min(abs(one.strength.mean) / THICKEST, 1)
     axes.annotate(
         "", (to_x, to_y), (x, y),
         arrowprops={
@@ -87,7 +90,7 @@ def _arrow(axes: Axes, one: Link, most: float) -> None:
     )  # fmt: skip
     told = "not measured" if one.strength is None else _written(one.strength)
     name = one.component if one.component == "direct" else one.component.upper()
-    beside = (-10, 16) if bend > 0 else (10, -16)
+    beside = (-10, 16) if bend > 0 else (60, -32)
     axes.annotate(
         f"{name}: {told}", ((x + to_x) / 2, (y + to_y) / 2), beside, textcoords="offset points",
         ha="right" if bend > 0 else "left", va="center",
@@ -95,4 +98,5 @@ def _arrow(axes: Axes, one: Link, most: float) -> None:
 
 
 def _written(found: Interval) -> str:
-    return f"{found.mean:.2f} [{found.low:.2f}, {found.high:.2f}]"
+    mean, low, high = (f"{round(value, 2) + 0.0:.2f}" for value in found)  # adding zero: no -0.00
+    return f"{mean} [{low}, {high}]"

@@ -14,6 +14,8 @@ from rebinding.report.figures.style import LETTERING, OKABE_ITO, SMALLEST
 
 Heads = Collection[tuple[int, int]]
 STRONGEST = "Blues"
+FAINTEST = 0.1
+"""Logits that the darkest colour stands for at least, so that rounding is not shown as if it were something."""
 
 
 @mpl.rc_context(LETTERING)
@@ -29,7 +31,7 @@ def overlap_grid(paths: Mapping[str, Evidence], judged: Mapping[str, Heads], fou
     for axes in list(every.flat)[len(tables) :]:
         axes.set_axis_off()
     for axes, (group, table) in zip(every.flat, tables.items(), strict=False):
-        top = max(float(table.max()), 1e-9)
+        top = max(float(table.max()), FAINTEST)
         axes.imshow(table.T, aspect="auto", origin="lower", cmap=STRONGEST, vmin=0, vmax=top, interpolation="nearest")
         for chosen, mark in ((judged, {"marker": "s", "mfc": "none"}), (found, {"marker": "x"})):
             here = np.array(sorted(chosen.get(group, ())), dtype=float).reshape(-1, 2)

@@ -35,14 +35,15 @@ def role_bars(ways: Mapping[str, Bars], *, printed: Mapping[tuple[str, str], flo
     `printed` are the paper's numbers by group and by `pointer` or `content`, drawn as diamonds
     beside bars of which they may be numbers: not in the controlled panel.
     """
-    figure = Figure(figsize=(1.5 + 3.5 * len(ways), 3), layout="constrained")
-    every = figure.subplots(1, len(ways), sharey=True, squeeze=False)[0]
+    figure = Figure(figsize=(6.2, 1.0 + 1.9 * len(ways)), layout="constrained")
+    every = figure.subplots(len(ways), 1, sharey=True, squeeze=False)[:, 0]
     for axes, (name, (control, pointer)) in zip(every, ways.items(), strict=True):
         measured = control.settings["mode"] != CONTROLLED
         _panel(axes, control, pointer, (printed or {}) if measured else {})
         axes.set_title(name, fontsize=SMALLEST, loc="left")
-    every[0].set_ylabel("change of the word's logit")
-    every[0].legend()
+    every[-1].set_xlabel("patched group")
+    figure.supylabel("change of the word's logit", fontsize=SMALLEST)
+    figure.legend(*every[0].get_legend_handles_labels(), loc="outside upper left", ncols=3)
     return figure
 
 
@@ -71,4 +72,3 @@ def _panel(axes: Axes, control: Evidence, pointer: Evidence, printed: Mapping[tu
             axes.plot(at, value, "D", mfc="none", color=PAPERS, label="_" if side or at != papers[0][0] else "paper")
     axes.axhline(0, color=OKABE_ITO["black"], linewidth=0.8)
     axes.set_xticks(range(len(groups)), groups)
-    axes.set_xlabel("patched group")

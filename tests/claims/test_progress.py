@@ -1,0 +1,78 @@
+"""What a run says while it runs: on a terminal a line that is rewritten, elsewhere a letter per test."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import termios
+from pathlib import Path
+
+import pytest
+
+from tests.claims.test_plugin import ROWS
+
+pytest_plugins = ["pytester"]
+ROOT = Path(__file__).parents[2]
+GIVEN = (
+    "--model",
+    "planted:pointer",
+    "--samples",
+    "12",
+    "--no-store",
+    "-p",
+    "no:cacheprovider",
+    "-p",
+    "fixtures.plugin",
+)
+
+
+def on_a_terminal(folder: Path, *options: str) -> str:
+    """What such a run writes to a terminal."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))  # without a size nothing is shown
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    run = subprocess.Popen(
+        [sys.executable, "-m", "pytest", *GIVEN, *options], cwd=folder, env=environment, stdout=theirs, stderr=theirs
+    )
+    os.close(theirs)
+    told = b""
+    while True:
+        try:
+            more = os.read(ours, 1 << 16)
+        except OSError:  # Linux says so when the other side has closed
+            break
+        if not more:
+            break
+        told += more
+    os.close(ours)
+    assert run.wait() == 1, "two of the four rows fail"
+    return told.decode()
+
+
+def test_a_terminal_shows_where_the_run_is(pytester: pytest.Pytester) -> None:
+    """Model, claim and experiment, how many of how many, and what is left; no letters, and the count at the end."""
+    pytester.makepyfile(test_small=ROWS)
+    told = on_a_terminal(pytester.path)
+    lines = re.findall(r"(\d) of 4 claims, (\S+) left  planted:pointer@llama  ([\w.]+)(?:: ([\w-]+))?", told)
+    assert lines
+    assert [number for number, *_ in lines] == sorted(number for number, *_ in lines)
+    assert {number for number, *_ in lines} >= {"0", "1", "2", "3"}
+    assert {experiment for *_, experiment in lines} >= {"replays", "ability"}
+    assert re.search(r"\d\d:\d\d", lines[-1][1]), "after the first claim it is known how long the others take"
+    assert "2 failed, 2 passed" in told
+    assert not re.search(r"[.F]{2,} *\[100%\]", told)
+
+
+def test_elsewhere_it_is_plain(pytester: pytest.Pytester) -> None:
+    """Into a file, and on a terminal where every test has a line of its own."""
+    pytester.makepyfile(test_small=ROWS)
+    run = pytester.runpytest_subprocess(*GIVEN)
+    run.assert_outcomes(passed=2, failed=2)
+    assert "claims," not in run.stdout.str()
+    assert re.search(r"test_small\.py [.F]{4}", run.stdout.str())
+    assert "of 4 claims" not in on_a_terminal(pytester.path, "-v")
