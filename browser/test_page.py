@@ -245,7 +245,8 @@ def test_hostile_names_do_nothing(visit: Visits, tmp_path: Path) -> None:
     assert seen.page.locator("table.matrix a.square").count() == len(HOSTILE)
     assert seen.page.evaluate("document.documentElement.scrollWidth") == WIDTHS["phone"][0]
     seen.page.emulate_media(media="print")
-    assert seen.page.evaluate("document.documentElement.scrollWidth") == WIDTHS["phone"][0]
+    seen.page.set_viewport_size({"width": PRINTED, "height": 1000})
+    assert seen.page.evaluate("document.documentElement.scrollWidth") == PRINTED
     seen.page.emulate_media(media="screen")
     seen.page.locator("input[name=model]").first.uncheck()
     assert seen.cells() == len(HOSTILE) - 1
