@@ -163,7 +163,7 @@ def test_the_matrix_leads_to_every_row(visit: Visits, invented: Path) -> None:
     squares = seen.page.locator("table.matrix a.square")
     assert squares.count() == 12
     assert squares.all_inner_texts() == [*"RN?!–R", *"RN?!–N"]
-    sizes = squares.evaluate_all("all => all.map(one => Math.min(one.clientWidth, one.clientHeight))")
+    sizes = squares.evaluate_all("all => all.map(one => Math.min(one.offsetWidth, one.offsetHeight))")
     assert min(sizes) >= 24
     seen.page.locator("article.card").nth(1).locator("a.square", has_text="?").click()
     opened = seen.page.locator("details.cell[open]")
@@ -245,7 +245,8 @@ def test_hostile_names_do_nothing(visit: Visits, tmp_path: Path) -> None:
     assert seen.page.locator("table.matrix a.square").count() == len(HOSTILE)
     assert seen.page.evaluate("document.documentElement.scrollWidth") == WIDTHS["phone"][0]
     seen.page.emulate_media(media="print")
-    assert seen.page.evaluate("document.documentElement.scrollWidth") == WIDTHS["phone"][0]
+    seen.page.set_viewport_size({"width": PRINTED, "height": 1000})
+    assert seen.page.evaluate("document.documentElement.scrollWidth") == PRINTED
     seen.page.emulate_media(media="screen")
     seen.page.locator("input[name=model]").first.uncheck()
     assert seen.cells() == len(HOSTILE) - 1

@@ -68,6 +68,7 @@ def _check_model(path: Path, place: str, one: Any) -> None:
     if not isinstance(one, dict) or "name" not in one:
         raise ReportError(f"{path}: {place} is no object with a name; {AGAIN}")
     _typed(path, place, one, MODEL)
+    _typed(path, f"{place}.graph", one.get("graph") or {}, {"nodes": list, "edges": list})
     for name in ("layers", "heads"):
         if one.get(name) is not None and not 0 < one[name] <= LARGEST:
             raise ReportError(f"{path}: {place}.{name} is {one[name]}; 1 to {LARGEST} are possible; {AGAIN}")

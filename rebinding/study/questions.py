@@ -40,7 +40,6 @@ class Questions:
         """Evidence that has passed its gates; the first that it fails is raised."""
         self.used.append(Use(request, circuit, ground))
         if request not in self.known:
-            self._case.begins(request.KIND.name)
             begin = perf_counter()
             if isinstance(request, OnPrompts):
                 require(aligned_pairs(bench, request.prompts))
@@ -52,4 +51,5 @@ class Questions:
         return self.known[request]
 
     def _measured(self, bench: Bench, request: Request) -> Evidence:
+        self._case.begins(request.KIND.name)
         return bench.measured(request)

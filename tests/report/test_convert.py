@@ -11,7 +11,7 @@ import pytest
 from rebinding.__main__ import main
 from rebinding.report.convert import convert
 from rebinding.report.folder import CLAIMS, ReportError, read
-from rebinding.report.schema import DERIVED, LETTERS, SCHEMA
+from rebinding.report.schema import DERIVED, LETTERS, SCHEMA, lines, upgraded
 from rebinding.verdicts.outcome import OUTCOMES
 
 OLD = Path(__file__).parent / "data" / "schema1.json"
@@ -66,6 +66,31 @@ def test_no_other_schema_is_read(old: Path, schema: object) -> None:
     (old / CLAIMS).write_text(json.dumps(content | {"schema": schema}))
     with pytest.raises(ReportError, match="this version reads 1 to 2"):
         convert(old)
+
+
+def test_twins_have_the_name_of_their_combination() -> None:
+    """Which of them is the published one matters: an artifact holds as published, and what is hidden does not."""
+    rows = [
+        {"id": f"a.x{ending}", "sentence": "a.x", "model": model, "verdict": verdict}
+        for model, verdicts in {
+            "one": ("REPLICATED", "NOT REPLICATED"),
+            "two": ("NOT REPLICATED", "REPLICATED"),
+        }.items()
+        for ending, verdict in zip(("", ".controlled"), verdicts, strict=True)
+    ]
+    assert [one["standing"] for one in lines(rows)] == ["artifact", "artifact", "hidden", "hidden"]
+    assert [one["letter"] for one in lines(rows)] == ["R", "N", "N", "R"]
+    assert lines(rows[:1])[0]["standing"] is None
+
+
+def test_what_nobody_wrote_down_is_null() -> None:
+    entry = {"file": "x.parquet", "seconds": 1.0}
+    old = {"schema": 1, "models": [{"name": "m", "evidence": {"roles: N 1 #1": entry}}], "claims": []}
+    assert upgraded(old)["models"] == [
+        {"name": "m", "evidence": {"roles: N 1 #1": {**entry, "pair": None}}, "graph": None}
+    ]
+    new = {**old, "schema": SCHEMA}
+    assert upgraded(new) == new
 
 
 def test_every_verdict_has_a_letter() -> None:

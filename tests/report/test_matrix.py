@@ -21,7 +21,13 @@ def rows() -> list[Judgement]:
     names = list(LETTERS)
     ordered = sorted(every(), key=lambda claim: claim.id)
     return [
-        judged(claim.id, verdict=names[number % len(names)], sentence=claim.sentence, expected=None)
+        judged(
+            claim.id,
+            verdict=names[number % len(names)],
+            sentence=claim.sentence,
+            procedure=claim.procedure,
+            expected=None,
+        )
         for number, claim in enumerate(ordered)
     ]
 
@@ -33,6 +39,8 @@ def test_every_row_has_one_place() -> None:
     assert sorted(ids) == sorted(claim.id for claim in every())
     assert [line.section.key for line in found] == [one.key for one in SECTIONS[:-1]], "no row is of no section"
     assert all(column.controlled.id == f"{column.sentence}.controlled" for column in columns if all(column.both))
+    procedures = [(one.procedure, below) for column in columns for below, one in enumerate(column.both) if one]
+    assert set(procedures) == {("published", 0), ("controlled", 1)}, "also where a sentence has one row alone"
 
 
 def test_sections_stand_as_in_the_paper() -> None:

@@ -12,7 +12,6 @@ import pytest
 from rebinding.report.drawn import histogram, strip
 from rebinding.report.figures.plates import PLATES, Plate
 from rebinding.report.figures.scales import alike
-from rebinding.report.figures.style import SMALLEST
 from rebinding.report.folder import read
 from rebinding.report.page import html, render
 from rebinding.report.summary import failures, sentence, standing
@@ -136,7 +135,7 @@ def test_lettering_is_legible_at_the_size_at_which_it_is_shown(page: str) -> Non
     assert all(abs(int(least) - float(width)) <= 1 for least, width in found), "a dot of the page is one of the figure"
     sizes = {float(size) for size in re.findall(r"font(?:-size)?: (?:bold )?([\d.]+)px", page.partition("</style>")[2])}
     assert sizes
-    assert min(sizes) >= SMALLEST
+    assert min(sizes) >= 9
 
 
 def test_models_share_a_scale(tmp_path: Path) -> None:
