@@ -109,9 +109,10 @@ def by_transformer_lens(model: Any) -> Forward:
 
             return put
 
-        def getting(layer: int) -> Callable[..., None]:
-            def get(value: Tensor, hook: Any) -> None:
+        def getting(layer: int) -> Callable[..., Tensor]:
+            def get(value: Tensor, hook: Any) -> Tensor:
                 seen[layer] = value[:, at].reshape(len(value), -1, model.config.head_dim).clone()
+                return value
 
             return get
 

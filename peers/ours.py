@@ -11,6 +11,7 @@ from torch import Tensor
 from peers.stages import Task
 from rebinding.experiments.circuit.paths import PAPER, NoisePairs, PathSettings, score_stage
 from rebinding.paper.circuit import Head
+from rebinding.paper.numbers import Group
 from rebinding.surgery import TorchSurgeon
 from rebinding.world.boxes import Contains, Story, Swap
 from rebinding.world.prompts import Encoded, Prompt
@@ -41,7 +42,7 @@ def task_of(surgeon: TorchSurgeon, scene: NoisePairs) -> Task:
 
 
 def ours(
-    surgeon: TorchSurgeon, scene: NoisePairs, group: str, senders: Sequence[Head] | None, receivers: Sequence[Head]
+    surgeon: TorchSurgeon, scene: NoisePairs, group: Group, senders: Sequence[Head] | None, receivers: Sequence[Head]
 ) -> Tensor:
     """The answers' logits after each sender's patch, (sender, prompt); all heads, if none are named."""
     how = replace(HOW, block=len(scene.ids))

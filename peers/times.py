@@ -1,8 +1,8 @@
 """How long the same two stages take in each library: `python -m peers.times`.
 
-Processor seconds on one thread, so that what else runs on the machine counts for little. The model and prompts are
-those of `benchmarks/model.py`. Another library takes as long for one sender as for the next, so a few are run and the time is
-multiplied; ours runs all 144. Every library is timed in turn, three times over, and the median is told.
+Processor seconds on one thread, so that what else runs on the machine counts for little. Model and size of prompts are
+those of `benchmarks/model.py`. Another library takes as long for one sender as for the next, so a few are run and the
+time is multiplied; ours runs all 144. Every library is timed in turn, three times over, and the median is told.
 """
 
 from __future__ import annotations
@@ -19,11 +19,13 @@ from benchmarks.model import HEADS, LAYERS, TOKENS, VOCABULARY, benchmark_model
 from peers.forwards import PEERS
 from peers.ours import ours, scene_of, task_of
 from peers.stages import stacked, stage
+from rebinding.paper.circuit import Head
+from rebinding.paper.numbers import Group
 from rebinding.surgery import TorchSurgeon, derive
 
 PROMPTS, ROUNDS = 16, 3
 SENDERS = [(6, 1), (6, 2)]
-RECEIVERS = {"A": [], "B": [(9, 2), (9, 11), (10, 3), (10, 7), (11, 5), (11, 8)]}
+RECEIVERS: dict[Group, list[Head]] = {"A": [], "B": [(9, 2), (9, 11), (10, 3), (10, 7), (11, 5), (11, 8)]}
 
 
 def seconds(work: Callable[[], object]) -> float:

@@ -63,6 +63,12 @@ def test_every_claim_is_an_address(page: str) -> None:
     assert not [name for name, count in ids.items() if count > 1]
 
 
+def test_the_noise_floor_stands_beside_the_margin(tmp_path: Path) -> None:
+    """Where it was measured, and nowhere else."""
+    text = html(read(make(tmp_path / "r", [judged(floor=0.0321), judged("tracing.object_direct")], bare=True)))
+    assert re.findall(r"the same: ([\d.]+); noise floor ([\d.]+) logits", text) == [("0.2", "0.0321")]
+
+
 def test_links_lead_somewhere(page: str) -> None:
     read_ = Reader(page)
     inside = [one["href"] for tag, one in read_.tags if tag == "a" and one.get("href")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.rooms.trees import ROOT
 
 MOST = 300
-FOLDERS = ("rebinding", "claims", "fixtures", "tests", "benchmarks", "browser", "cluster")
+FOLDERS = ("rebinding", "claims", "fixtures", "tests", "benchmarks", "browser", "cluster", "peers")
 
 
 def test_no_file_is_too_long() -> None:
