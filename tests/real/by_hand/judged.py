@@ -24,9 +24,9 @@ from rebinding.study.settings import Settings
 from rebinding.study.study import Study
 from rebinding.verdicts.judgement import Judgement
 
-FEW, FEWER, ABLE = 3, 2, 9
-"""Prompts of a row, of path patching with all heads as senders, and of what a gate looks at which wants the task done
-surely: 3 ** -7 is the first power below 0.1 %."""
+FEW, FEWER, ABLE = 3, 1, 9
+"""Prompts of a row; of what is run at every layer or with every head, which takes most of the time in thirty layers;
+and of what a gate looks at that wants the task done surely: 3 ** -7 is the first power below 0.1 %."""
 NEEDS_ABLE = ("robust.more_operations", "beyond.static_and_bystander")
 
 
@@ -34,6 +34,8 @@ class Small(Case):
     """A case that asks for few prompts, whatever rows say."""
 
     def n(self, claim: Claim) -> int:
+        if self.plant is None and claim.id.startswith("tracing."):
+            return FEWER
         return ABLE if claim.id in NEEDS_ABLE else FEW
 
     def size(self, what: str) -> int:

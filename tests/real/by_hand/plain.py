@@ -7,6 +7,7 @@ as one head sees it" is an ordinary slice of an output.
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -63,7 +64,7 @@ class Plain:
         self.clean = lru_cache(maxsize=12)(self._clean)
         self.answer = lru_cache(maxsize=400)(self._answer)
 
-    def _apart(self, shared: nn.Linear) -> nn.Linear:
+    def _apart(self, shared: Any) -> nn.Linear:
         assert shared.bias is None
         own = nn.Linear(shared.in_features, self.heads * self.dim, bias=False)
         rows = shared.weight.detach().unflatten(0, (-1, self.dim)).repeat_interleave(self.group, 0)
@@ -143,4 +144,4 @@ class Plain:
         def longest(site: Site, layer: int) -> float:
             return float(seen[site, layer][0].unflatten(-1, (self.heads, self.dim)).norm(dim=-1).max())
 
-        return max(longest("q", layer) * longest("k", layer) for layer in layers) / self.dim**0.5
+        return max(longest("q", layer) * longest("k", layer) for layer in layers) / math.sqrt(self.dim)

@@ -28,9 +28,9 @@ def leads(rows: pd.DataFrame, way: Any, prefix: str = "", clear: bool = False) -
     return rows[f"{prefix}{hit}"].astype(float)
 
 
-def room(rows: pd.DataFrame, way: Any, clear: bool = False) -> float:
+def room(rows: pd.DataFrame, way: Any) -> float:
     """The share of prompts without the original's answer when nothing is patched, where gains are shares of it."""
-    base = leads(rows, way, "base_", clear).groupby(rows["prompt"]).first().mean()
+    base = leads(rows, way, "base_").groupby(rows["prompt"]).first().mean()
     return 1.0 if way.scale == "raw" or base == 1 else 1 - base
 
 
@@ -81,7 +81,7 @@ def mention(g: Grounds) -> Mapping[str, float]:
     both, alone = (
         lead[lead["patched"] == name].pivot(index="layer", columns="prompt", values="lead") for name in ("both", "swap")
     )
-    return places("", (both - alone) / room(rows, way, clear=True))
+    return places("", (both - alone) / room(rows, way))
 
 
 def passing(g: Grounds, mode: str, edited: str, other: str) -> dict[str, float]:
