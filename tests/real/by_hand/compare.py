@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -25,6 +25,12 @@ class Again:
     row: int
     values: Mapping[str, float | bool | None]
     size: float
+
+
+def numbered(rows: pd.DataFrame) -> Iterator[tuple[int, Any]]:
+    """Rows with the numbers that they have in the whole evidence."""
+    for index, row in rows.iterrows():
+        yield int(str(index)), row
 
 
 Recompute: TypeAlias = Callable[[Plain, Bench, Any, pd.DataFrame], Iterable[Again]]
@@ -52,7 +58,8 @@ def compared(rows: pd.DataFrame, again: Iterable[Again]) -> Compared:
         assert not lacking, f"nothing is computed again for {', '.join(sorted(lacking))}"
         count += 1
         for name in measured:
-            got, want = rows.at[one.row, name], one.values[name]
+            got: Any = rows.at[one.row, name]
+            want = one.values[name]
             if want is None:
                 undecided += 1
                 continue

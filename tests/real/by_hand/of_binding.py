@@ -14,7 +14,7 @@ from torch import Tensor
 from rebinding.experiments.seeds import MATCHED, PUBLISHED_NOISE
 from rebinding.study.bench import Bench
 from rebinding.world.prompts import Encoded
-from tests.real.by_hand.compare import Again, moved, sized
+from tests.real.by_hand.compare import Again, moved, numbered, sized
 from tests.real.by_hand.plain import Plain, Put
 
 KINDS = ("box", "object")
@@ -52,7 +52,7 @@ def _own(plain: Plain, site: Any, prompt: Encoded, head: tuple[int, int], at: in
 def of_shifts(plain: Plain, bench: Bench, request: Any, rows: pd.DataFrame) -> Iterator[Again]:
     """A condition on one prompt: slot j's mean less slot i's at the readout, and the keys of both exchanged."""
     conditions = {one.name: one for one in request.conditions}
-    for index, row in rows.iterrows():
+    for index, row in numbered(rows):
         batch, draw = divmod(int(row["draw"]), request.draws)
         vectors, heads = vectors_of(plain, bench, request.batches[batch]), request.batches[batch].heads
         add = _added(plain, request, conditions[row["condition"]], vectors, heads, row, batch, draw)
@@ -67,7 +67,7 @@ def of_shifts(plain: Plain, bench: Bench, request: Any, rows: pd.DataFrame) -> I
         means = {"q": vectors.q, "k": vectors.k}
         sizes = [torch.stack([*some.values()]).abs().max() / means[part].abs().max() for (part, _), some in add.items()]
         far = float(max(sizes))
-        yield _looked(plain, bench, request, row, int(index), prompt, puts, far)
+        yield _looked(plain, bench, request, row, index, prompt, puts, far)
 
 
 def _added(
@@ -121,18 +121,21 @@ def _published(heads: Any, seed: int, real: Tensor) -> Tensor:
     """A standard normal vector a head, drawn in (layer, head) order, with the norm of the real one."""
     dice = torch.Generator().manual_seed(seed)
     drawn = {head: torch.randn(real.shape[-1], generator=dice) for head in sorted(heads)}
-    return torch.stack([drawn[head] / drawn[head].norm() for head in heads]) * real.norm(dim=-1, keepdim=True)
+    units = torch.stack([drawn[head] / drawn[head].norm() for head in heads])  # (head, head_dim)
+    found: Tensor = units * real.norm(dim=-1, keepdim=True)
+    return found
 
 
 def _unit(draws: int, count: int, width: int, seed: int) -> Tensor:
     drawn = torch.randn(draws, count, width, generator=torch.Generator().manual_seed(seed))
-    return drawn / drawn.norm(dim=-1, keepdim=True)
+    found: Tensor = drawn / drawn.norm(dim=-1, keepdim=True)  # (draw, head, head_dim)
+    return found
 
 
 def of_exchange(plain: Plain, bench: Bench, request: Any, rows: pd.DataFrame) -> Iterator[Again]:
     """The query of the same story asked about slot j; or the keys of slots i and j in each other's place."""
     donors = [bench.drawn(one).prompts for one in request.donors]
-    for index, row in rows.iterrows():
+    for index, row in numbered(rows):
         prompt, i, j = _prompt(bench, request, row), int(row["i"]), int(row["j"])
         at = {(kind, slot): prompt.roles[f"context_{kind}[{slot}]"] for kind in KINDS for slot in (i, j)}
         end, puts, far = prompt.roles["readout"], [], 0.0
@@ -149,7 +152,7 @@ def of_exchange(plain: Plain, bench: Bench, request: Any, rows: pd.DataFrame) ->
             puts += [Put(site, head[0], to, value, head[1]) for to, _, value in new]
             if head == (row["layer"], row["head"]):
                 far = max(moved(value, old) for _, old, value in new)
-        yield _looked(plain, bench, request, row, int(index), prompt, puts, far)
+        yield _looked(plain, bench, request, row, index, prompt, puts, far)
 
 
 def _looked(
@@ -173,4 +176,5 @@ def _looked(
 
 
 def _prompt(bench: Bench, request: Any, row: Any) -> Encoded:
-    return bench.drawn(request.prompts).prompts[request.prompts.ids.index(int(row["prompt"]))]
+    found: Encoded = bench.drawn(request.prompts).prompts[request.prompts.ids.index(int(row["prompt"]))]
+    return found

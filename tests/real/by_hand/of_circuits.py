@@ -16,7 +16,7 @@ from rebinding.paper.circuit import Circuit, CircuitHead
 from rebinding.study.bench import Bench
 from rebinding.world.places import token_at
 from rebinding.world.prompts import Encoded
-from tests.real.by_hand.compare import Again, moved, sized, sure
+from tests.real.by_hand.compare import Again, moved, numbered, sized, sure
 from tests.real.by_hand.plain import Plain, Put
 
 Heads: TypeAlias = Collection[CircuitHead]
@@ -25,25 +25,25 @@ Means: TypeAlias = list[Tensor]
 
 def of_ability(plain: Plain, bench: Bench, request: Any, rows: pd.DataFrame) -> Iterator[Again]:
     """The model as it is."""
-    for index, row in rows.iterrows():
+    for index, row in numbered(rows):
         logits = plain.answer(_prompt(bench, request, row).ids)
-        yield Again(int(index), _told(bench, _prompt(bench, request, row), logits), sized(logits))
+        yield Again(index, _told(bench, _prompt(bench, request, row), logits), sized(logits))
 
 
 def of_ablation(plain: Plain, bench: Bench, request: Any, rows: pd.DataFrame) -> Iterator[Again]:
     """A circuit with all other heads at their means, or the model as it is."""
-    for index, row in rows.iterrows():
+    for index, row in numbered(rows):
         prompt = _prompt(bench, request, row)
         logits = plain.answer(prompt.ids)
         if row["which"] != "full":
             alive = _variant(plain, request, row, match=request.match, exclude=False)
             logits = ablated(plain, prompt, alive, means_of(plain, bench, request.means))
-        yield Again(int(index), _told(bench, prompt, logits), sized(logits))
+        yield Again(index, _told(bench, prompt, logits), sized(logits))
 
 
 def of_knockout(plain: Plain, bench: Bench, request: Any, rows: pd.DataFrame) -> Iterator[Again]:
     """A circuit's heads at their means, and all others as they then are."""
-    for index, row in rows.iterrows():
+    for index, row in numbered(rows):
         prompt, far = _prompt(bench, request, row), 0.0
         logits = plain.answer(prompt.ids)
         if row["which"] != "full":
@@ -54,26 +54,26 @@ def of_knockout(plain: Plain, bench: Bench, request: Any, rows: pd.DataFrame) ->
                 far = max(far, moved(mean, own["z", one.layer][0, at, plain.span(one.head)]))
                 puts.append(Put("z", one.layer, at, mean, one.head))
             logits = plain.run([(prompt.ids, puts)]).logits[0]
-        yield Again(int(index), _told(bench, prompt, logits) | {"moved": far}, sized(logits))
+        yield Again(index, _told(bench, prompt, logits) | {"moved": far}, sized(logits))
 
 
 def of_contributions(plain: Plain, bench: Bench, request: Any, rows: pd.DataFrame) -> Iterator[Again]:
     """Hits with a head and without it, beside a set of others that are gone."""
     gone = sets_beside(Circuit(request.circuit), request.random_sets)  # which heads are drawn is no measurement
     means = means_of(plain, bench, request.means)
-    for index, row in rows.iterrows():
+    for index, row in numbered(rows):
         prompt, head = _prompt(bench, request, row), _head(row)
         with_it = [one for one in request.circuit if one == head or one not in gone[row["gone"]]]
         runs = [ablated(plain, prompt, with_it, means), ablated(plain, prompt, _less(with_it, head), means)]
         hits = [_told(bench, prompt, logits)["hit"] for logits in runs]
-        yield Again(int(index), dict(zip(("before", "without"), hits, strict=True)), sized(*runs))
+        yield Again(index, dict(zip(("before", "without"), hits, strict=True)), sized(*runs))
 
 
 def of_pruning(plain: Plain, bench: Bench, request: Any, rows: pd.DataFrame) -> Iterator[Again]:
     """A trial on a walk: what was left until then, with the head and without it, mean over prompts."""
     walks = dict(iter(rows.attrs["all"].groupby("order", sort=False)))
     means, prompts = means_of(plain, bench, request.means), bench.drawn(request.prompts).prompts
-    for index, row in rows.iterrows():
+    for index, row in numbered(rows):
         walk = walks[row["order"]]
         tried = [_head(one) for _, one in walk.iterrows()]
         assert sorted(tried) == sorted(request.circuit), "a walk tries every head once"
@@ -85,7 +85,7 @@ def of_pruning(plain: Plain, bench: Bench, request: Any, rows: pd.DataFrame) -> 
         before, without, whole = (_mean(bench, request.by, prompts, some) for some in sets)
         drop, size = before - without, sized(*(logits for some in sets for logits in some))
         told = {"before": before, "drop": drop, "whole": whole, "removed": sure(request.step - drop, size)}
-        yield Again(int(index), told, size)
+        yield Again(index, told, size)
 
 
 def ablated(plain: Plain, prompt: Encoded, alive: Heads, means: Means) -> Tensor:
@@ -119,7 +119,8 @@ def _variant(plain: Plain, request: Any, row: Any, **how: Any) -> Heads:
 
 
 def _prompt(bench: Bench, request: Any, row: Any) -> Encoded:
-    return bench.drawn(request.prompts).prompts[request.prompts.ids.index(int(row["prompt"]))]
+    found: Encoded = bench.drawn(request.prompts).prompts[request.prompts.ids.index(int(row["prompt"]))]
+    return found
 
 
 def _head(row: Any) -> CircuitHead:

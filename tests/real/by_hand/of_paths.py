@@ -11,14 +11,14 @@ from torch import Tensor
 
 from rebinding.study.bench import Bench
 from rebinding.world.prompts import Encoded
-from tests.real.by_hand.compare import Again, moved, sized
+from tests.real.by_hand.compare import Again, moved, numbered, sized
 from tests.real.by_hand.plain import Plain, Put
 
 
 def of_paths(plain: Plain, bench: Bench, request: Any, rows: pd.DataFrame) -> Iterator[Again]:
     """The answer with a sender's z as in the noise prompt: in the run itself, or as receivers hear it."""
     drawn = bench.drawn(request.prompts)
-    for index, row in rows.iterrows():
+    for index, row in numbered(rows):
         place = request.prompts.ids.index(int(row["prompt"]))
         clean, noise = drawn.prompts[place], drawn.others[place]
         layer, head, sender = int(row["layer"]), int(row["head"]), request.stage.sender
@@ -28,7 +28,7 @@ def of_paths(plain: Plain, bench: Bench, request: Any, rows: pd.DataFrame) -> It
         send = [*_frozen(plain, request, clean), Put("z", layer, clean.roles[sender], new, head)]
         after, before = _heard(plain, request, clean, send), plain.answer(clean.ids)
         told = {**_told(bench, clean, before, "orig"), **_told(bench, clean, after, "patch"), "moved": moved(new, old)}
-        yield Again(int(index), told, sized(before, after))
+        yield Again(index, told, sized(before, after))
 
 
 def _frozen(plain: Plain, request: Any, clean: Encoded) -> list[Put]:

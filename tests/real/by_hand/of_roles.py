@@ -13,18 +13,18 @@ from rebinding.paper.numbers import ROLE_OF_GROUP
 from rebinding.study.bench import Bench
 from rebinding.world.places import FUNCTIONS
 from rebinding.world.prompts import Encoded
-from tests.real.by_hand.compare import Again, moved, sized
+from tests.real.by_hand.compare import Again, moved, numbered, sized
 from tests.real.by_hand.plain import Plain, Put
 
 
 def of_looks(plain: Plain, bench: Bench, request: Any, rows: pd.DataFrame) -> Iterator[Again]:
     """A head's attention on a token that has a role."""
     prompts = dict(zip(request.prompts.ids, bench.drawn(request.prompts).prompts, strict=True))
-    for index, row in rows.iterrows():
+    for index, row in numbered(rows):
         prompt, layer = prompts[int(row["prompt"])], int(row["layer"])
         at, key = prompt.roles[request.at], _named(prompt, row["token"])
         attention = float(plain.clean(prompt.ids).attention[layer][0, int(row["head"]), at, key])
-        yield Again(int(index), {"attention": attention, "uniform": 1 / (at + 1)}, plain.scores(prompt.ids, [layer]))
+        yield Again(index, {"attention": attention, "uniform": 1 / (at + 1)}, plain.scores(prompt.ids, [layer]))
 
 
 def _named(prompt: Encoded, name: str) -> int:
@@ -39,7 +39,7 @@ def _named(prompt: Encoded, name: str) -> int:
 def of_interchange(plain: Plain, bench: Bench, request: Any, rows: pd.DataFrame) -> Iterator[Again]:
     """A group's outputs or attention as in the counterfactual, at one token of the original."""
     pairs = {(number, _slot(own)): (own, other) for number, own, other in bench.drawn(request.prompts).pairs}
-    for index, row in rows.iterrows():
+    for index, row in numbered(rows):
         own, other = pairs[int(row["prompt"]), int(row["answer_slot"])]
         heads = dict(request.groups)[row["group"]]
         puts, far, late = _given(plain, request, row["group"], heads, own, other)
@@ -49,7 +49,7 @@ def of_interchange(plain: Plain, bench: Bench, request: Any, rows: pd.DataFrame)
         found = plain.answer(own.ids), plain.run([(own.ids, puts)]).logits[0], plain.answer(other.ids)
         told = dict(zip(("before", "after", "counterfactual"), (float(one[token]) for one in found), strict=True))
         size = sized(*found, least=plain.scores(other.ids, [layer for layer, _ in heads]))
-        yield Again(int(index), told | {"moved": far, "future_mass": late}, size)
+        yield Again(index, told | {"moved": far, "future_mass": late}, size)
 
 
 def _slot(own: Encoded) -> int:

@@ -12,7 +12,7 @@ from torch import Tensor
 from rebinding.study.bench import Bench
 from rebinding.world.designs import Pair
 from rebinding.world.prompts import Encoded
-from tests.real.by_hand.compare import Again, moved, sized, sure
+from tests.real.by_hand.compare import Again, moved, numbered, sized, sure
 from tests.real.by_hand.plain import Plain, Put
 
 QUESTIONS = "swap_target_box_to_remaining_context_box"
@@ -61,18 +61,18 @@ def patched(plain: Plain, given: Encoded, into: Encoded, places: Sequence[tuple[
 
 def of_map(plain: Plain, bench: Bench, request: Any, rows: pd.DataFrame) -> Iterator[Again]:
     """One cell of a map."""
-    for index, row in rows.iterrows():
+    for index, row in numbered(rows):
         pair = bench.plan(request.prompts).tracing(int(row["prompt"]), request.mode)
-        yield _cell(plain, sides(bench, pair, request.rule), int(index), [(int(row["layer"]), int(row["token"]))])
+        yield _cell(plain, sides(bench, pair, request.rule), index, [(int(row["layer"]), int(row["token"]))])
 
 
 def of_mention(plain: Plain, bench: Bench, request: Any, rows: pd.DataFrame) -> Iterator[Again]:
     """A label in the context, one in the swap, or both."""
-    for index, row in rows.iterrows():
+    for index, row in numbered(rows):
         both = sides(bench, bench.plan(request.prompts).tracing(int(row["prompt"]), request.mode), request.rule)
         roles = {"context": [request.context], "swap": [request.swap], "both": [request.context, request.swap]}
         at = [both.own.roles[role] for role in roles[row["patched"]]]
-        yield _cell(plain, both, int(index), [(int(row["layer"]), one) for one in at])
+        yield _cell(plain, both, index, [(int(row["layer"]), one) for one in at])
 
 
 def _cell(plain: Plain, both: Sides, row: int, places: list[tuple[int, int]]) -> Again:
@@ -85,7 +85,7 @@ def _cell(plain: Plain, both: Sides, row: int, places: list[tuple[int, int]]) ->
 
 def of_diagnostic(plain: Plain, bench: Bench, request: Any, rows: pd.DataFrame) -> Iterator[Again]:
     """The counterfactual put into the original over a window of layers, asked about one of three boxes."""
-    for index, row in rows.iterrows():
+    for index, row in numbered(rows):
         both = sides(bench, _asking(bench, request, row), request.rule)
         assert both.theirs is not None
         at = both.own.roles[row["place"]]
@@ -99,13 +99,18 @@ def of_diagnostic(plain: Plain, bench: Bench, request: Any, rows: pd.DataFrame) 
             return sure(float(logits[token] - max(logits[one] for one in others)), size)
 
         margin, before = (float(one[both.theirs] - one[both.answer]) for one in (logits, base))
-        told = {"margin": margin, "base_margin": before, "change": margin - before, "moved": far}
-        truths = {
+        told: dict[str, float | bool | None] = {
+            "margin": margin,
+            "base_margin": before,
+            "change": margin - before,
+            "moved": far,
+        }
+        told |= {
             "hit": leads(logits, both.theirs),
             "original_correct": leads(base, both.answer),
             "counterfactual_correct": leads(elsewhere, both.theirs),
         }
-        yield Again(int(index), told | truths, size)
+        yield Again(index, told, size)
 
 
 def _asking(bench: Bench, request: Any, row: Any) -> Pair:

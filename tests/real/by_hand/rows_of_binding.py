@@ -26,8 +26,9 @@ def examples(request: Any, rows: pd.DataFrame, condition: str) -> pd.DataFrame:
         read = next(one.kinds for one in request.conditions if one.name == condition)
     found = []
     for case, heads in rows[rows["condition"] == condition].groupby(["draw", "prompt", "i", "j"]):
-        (i, j), told = case[2:], {}
-        mass = {w: sum(_three(heads, f"{w}_{kind}") for kind in read) for w in ("before", "after")}
+        i, j = (int(str(one)) for one in case[2:])
+        told: dict[str, float] = {}
+        mass = {w: np.sum([_three(heads, f"{w}_{kind}") for kind in read], axis=0) for w in ("before", "after")}
         ratio = {w: np.log(m[:, j] + 1e-9) - np.log(m[:, i] + 1e-9) for w, m in mass.items()}
         logit = {w: _three(heads, f"{w}_logit")[0] for w in mass}
         told["dR"] = float((ratio["after"] - ratio["before"]).mean())
@@ -55,7 +56,8 @@ def of(asked: tuple[Any, pd.DataFrame], condition: str, measure: str) -> Array:
 
 
 def size(values: Array) -> Array:
-    return values * np.sign(values.mean(axis=-1, keepdims=True))
+    found: Array = values * np.sign(values.mean(axis=-1, keepdims=True))
+    return found
 
 
 def main(g: Grounds) -> tuple[Any, pd.DataFrame]:

@@ -90,8 +90,9 @@ def minimal(g: Grounds) -> Mapping[str, float]:
 def contributed(g: Grounds) -> Mapping[str, float]:
     rows = g.rows(Contributions)
     worth = rows["before"] - (1 + PER_CENT) * rows["without"]
-    means = worth.groupby([rows["group"], rows["layer"], rows["head"], rows["gone"]]).mean()
-    return {f"{name} {at}.{head}: beside {gone}": float(v) for (name, at, head, gone), v in means.items()}
+    by = [rows["group"], rows["layer"], rows["head"], rows["gone"]]
+    means = {case: float(some.mean()) for case, some in worth.groupby(by)}
+    return {f"{name} {at}.{head}: beside {gone}": found for (name, at, head, gone), found in means.items()}
 
 
 def link(g: Grounds) -> Mapping[str, float]:
