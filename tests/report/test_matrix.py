@@ -52,7 +52,7 @@ def test_sections_stand_as_in_the_paper() -> None:
     assert found["circuit"][:2] == ["circuit.full_model_accuracy", "circuit.recovers_accuracy"]
     assert found["roles"][0] == "roles.b_moves_pointer"
     assert found["binding"][0] == "binding.table.random.dR"
-    assert found["robust"][-1] == "beyond.necessary"
+    assert found["robust"][-1] == "beyond.narrative"
     assert any(names != sorted(names) for names in found.values())
 
 
