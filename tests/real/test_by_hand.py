@@ -1,4 +1,4 @@
-"""Every row of the claims on a model that learned the task, held against slow computations that share nothing.
+"""Rows of the claims on a model that learned the task, held against slow computations that share nothing.
 
 The claims' own code judges all rows on few prompts. Then a blind sample of every kind of evidence is computed again by
 full forwards of the library's eager model, and every estimate from the evidence by lines of numpy. Few prompts decide

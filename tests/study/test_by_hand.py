@@ -19,6 +19,7 @@ ROWS = (
     "beyond.static_and_bystander",
     "binding.q_redirects",
     "circuit.beats_random",
+    "circuit.e_prime",
     "circuit.three_to_ten_percent",
     "circuit.pruned_as_stated",
     "circuit.chain.B_q_A",

@@ -21,11 +21,13 @@ from rebinding.experiments.circuit.request import (
     Means,
     Paths,
     Pruning,
+    Stream,
 )
 from rebinding.experiments.roles.request import Interchange
 from rebinding.experiments.tracing.request import FirstMention, OfMode, ReadoutDiagnostic, TracingMap
 from rebinding.study.bench import Bench
 from rebinding.study.binding import SLOTS
+from rebinding.study.floors import Floors
 from rebinding.study.replays import Replays
 from rebinding.study.tracing import WIDE
 from tests.close import ROUNDING
@@ -39,6 +41,7 @@ from tests.real.by_hand.of_circuits import (
     of_contributions,
     of_knockout,
     of_pruning,
+    of_stream,
 )
 from tests.real.by_hand.of_paths import of_paths
 from tests.real.by_hand.of_roles import of_interchange, of_looks
@@ -57,6 +60,7 @@ BY_HAND: Mapping[type[Request], Recompute] = MappingProxyType(
         Knockout: of_knockout,
         Contributions: of_contributions,
         Pruning: of_pruning,
+        Stream: of_stream,
         Looks: of_looks,
         Interchange: of_interchange,
         Shifts: of_shifts,
@@ -65,8 +69,8 @@ BY_HAND: Mapping[type[Request], Recompute] = MappingProxyType(
 )
 
 
-GATES: frozenset[type[Request]] = frozenset({Replays})
-"""What no row rests on: a comparison with the library's own forward already, and asked by a gate alone."""
+GATES: frozenset[type[Request]] = frozenset({Replays, Floors})
+"""What no row rests on: comparisons of ours with ours or with the library's own forward, and asked by gates alone."""
 
 
 @dataclass(frozen=True, eq=False)

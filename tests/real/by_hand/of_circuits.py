@@ -17,7 +17,7 @@ from rebinding.study.bench import Bench
 from rebinding.world.places import token_at
 from rebinding.world.prompts import Encoded
 from tests.real.by_hand.compare import Again, moved, numbered, sized, sure
-from tests.real.by_hand.plain import Plain, Put
+from tests.real.by_hand.plain import Plain, Put, Site
 
 Heads: TypeAlias = Collection[CircuitHead]
 Means: TypeAlias = list[Tensor]
@@ -90,11 +90,35 @@ def of_pruning(plain: Plain, bench: Bench, request: Any, rows: pd.DataFrame) -> 
 
 def ablated(plain: Plain, prompt: Encoded, alive: Heads, means: Means) -> Tensor:
     """Logits (vocabulary,) with every head at every token at its mean, but for these at their tokens."""
-    puts = [
+    return plain.run([(prompt.ids, _held(prompt, alive, means))]).logits[0]
+
+
+def of_stream(plain: Plain, bench: Bench, request: Any, rows: pd.DataFrame) -> Iterator[Again]:
+    """The circuit alone, and the same with the residual stream at one token as it is in the noise prompt's circuit."""
+    means, two = means_of(plain, bench, request.means), bench.drawn(request.prompts)
+    look: list[tuple[Site, int]] = [("resid", layer) for layer in request.layers]
+    for index, row in numbered(rows):
+        number = request.prompts.ids.index(int(row["prompt"]))
+        prompt, noise = two.prompts[number], two.others[number]
+        streams = []
+        for one in (prompt, noise):
+            seen = plain.run([(one.ids, _held(one, request.circuit, means))], look).values
+            streams.append([seen[site][0, one.roles[request.role]] for site in look])
+        own, other = streams
+        at = prompt.roles[request.role]
+        puts = [Put(site, layer, at, new) for (site, layer), new in zip(look, other, strict=True)]
+        before = ablated(plain, prompt, request.circuit, means)
+        after = plain.run([(prompt.ids, [*_held(prompt, request.circuit, means), *puts])]).logits[0]
+        told = {name: _told(bench, prompt, logits)["margin"] for name, logits in (("before", before), ("after", after))}
+        far = max(moved(new, old) for new, old in zip(other, own, strict=True))
+        yield Again(index, told | {"moved": far}, sized(before, after))
+
+
+def _held(prompt: Encoded, alive: Heads, means: Means) -> list[Put]:
+    return [
         Put("z", layer, slice(None), mean, spare=tuple((_at(prompt, x), x.head) for x in alive if x.layer == layer))
         for layer, mean in enumerate(means)
     ]
-    return plain.run([(prompt.ids, puts)]).logits[0]
 
 
 @cache

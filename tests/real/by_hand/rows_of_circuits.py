@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from rebinding.experiments.circuit.request import Ablation, Contributions, Elsewhere, Knockout, Paths, Pruning
+from rebinding.experiments.circuit.request import Ablation, Contributions, Elsewhere, Knockout, Paths, Pruning, Stream
 from tests.real.by_hand.grounds import Grounds
 from tests.real.by_hand.rows_of_binding import Estimates
 
@@ -52,7 +52,11 @@ def printed(measure: str) -> Estimates:
 def without_e(g: Grounds) -> Mapping[str, float]:
     rows = ablated(g)
     less = rows[(rows["which"] == "less") & (rows["group"] == "E") & (rows["layer"] < 0)]
-    return {"": mean(rows, "circuit", "hit") if less.empty else float(less["hit"].mean())}
+    stream = g.rows(Stream)
+    return {
+        "answers without E": mean(rows, "circuit", "hit") if less.empty else float(less["hit"].mean()),
+        "another stream": float((stream["before"] - stream["after"]).mean()),
+    }
 
 
 def left(rows: pd.DataFrame) -> list[pd.DataFrame]:
@@ -112,6 +116,10 @@ def more(g: Grounds) -> Mapping[str, float]:
     return {"a move" if one.prompts.verb == "move" else "two swaps": beats(rows) for one, rows in g.all(Ablation)}
 
 
+def alone(g: Grounds) -> Mapping[str, float]:
+    return {"": beats(g.rows(Ablation))}
+
+
 def necessary(g: Grounds) -> Mapping[str, float]:
     rows = g.rows(Knockout)
     return {"": mean(rows, "random", "hit") - mean(rows, "circuit", "hit")}
@@ -165,6 +173,8 @@ ROWS: Mapping[str, Estimates] = {
     "circuit.heads_found_again": again,
     "robust.fresh_prompts": fresh,
     "robust.more_operations": more,
+    "beyond.many_boxes": alone,
+    "beyond.narrative": alone,
     "beyond.necessary": necessary,
     "beyond.static_and_bystander": elsewhere,
 }
