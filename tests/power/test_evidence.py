@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pandas as pd
 import pytest
 
 from rebinding.evidence import Evidence, Request
 from rebinding.paper.rows.binding import K_REDIRECTS
-from rebinding.paper.rows.circuit import LINKS, NEAR_FULL
+from rebinding.paper.rows.circuit import E_PRIME, LINKS, NEAR_FULL
 from rebinding.paper.rows.roles import IS_POINTER
 from rebinding.power.makers import MAKERS
 from rebinding.power.world import Run, world
 from rebinding.study.asked import asked_of
 from rebinding.study.case import Case
 from rebinding.study.settings import Settings
+from rebinding.study.stream import carried_on
 from rebinding.study.study import Study
 
 N = 6
@@ -38,6 +41,7 @@ def measured(case: Case) -> dict[Request, Evidence]:
     study.ablated(NEAR_FULL)
     study.link(LINKS["B"], "B")
     study.prunings(NEAR_FULL)
+    study.ask(E_PRIME, partial(carried_on, means=study.way(E_PRIME).means))
     return study.known
 
 
