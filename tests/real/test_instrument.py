@@ -120,7 +120,9 @@ def test_path_patching_equals_the_naive_schedule(smollm2: Subject, plain: Any) -
     pair = design("published").noise(0, "rotation")
     clean, noise = smollm2.encoder().encode([pair.original, pair.counterfactual])
     label = smollm2.encoder().answer_token(pair.original.answer)
-    scene = NoisePairs((0,), (clean,), (noise,), torch.tensor([label]))
+    story = pair.original.story
+    rivals = [smollm2.encoder().answer_token(word) for word in story.objects if word != pair.original.answer]
+    scene = NoisePairs((0,), (clean,), (noise,), torch.tensor([label]), torch.tensor([rivals]))
     surgeon = TorchSurgeon(smollm2.model, smollm2.anatomy)
     evidence = score_stage(surgeon, scene, PAPER[1], RECEIVERS, settings=PathSettings("all", "group"))
     dice, anatomy = random.Random("senders"), smollm2.anatomy
@@ -134,7 +136,7 @@ def test_path_patching_equals_the_naive_schedule(smollm2: Subject, plain: Any) -
     tolerance = allowance(torch.tensor(largest))  # of a logit, hence of a probability's logarithm
     assert [float(rows.loc[one, "p_patch"]) for one in senders] == pytest.approx(list(want), rel=tolerance)
     moved = [abs(one / float(rows.iloc[0]["p_orig"]) - 1) for one in want]
-    assert max(moved) > 2 * tolerance
+    assert max(moved) > tolerance  # so that the clean run in place of one of them would be noticed
 
 
 def test_two_surgeons_agree(smollm2: Subject, prompts: list[Encoded]) -> None:
