@@ -43,7 +43,7 @@ class Told:
 
 def test_losses_are_summed_by_where_the_message_left() -> None:
     """A prompt in which nobody says anything counts, with nothing."""
-    found = crossings(Told(), NODES)  # type: ignore[arg-type]  # it has what is looked at
+    found = crossings(Told(), NODES)  # it has what is looked at
     rows = found.rows[found.rows["crossing"] == "swap to question"].set_index("prompt")
     assert rows["expected"].to_dict() == {7: 5.0, 8: 1.0, 9: 0.0}
     assert rows["elsewhere"].to_dict() == {7: 1.0 - 1.5, 8: 3.0, 9: 0.0}
@@ -52,7 +52,7 @@ def test_losses_are_summed_by_where_the_message_left() -> None:
 
 def test_senders_stand_in_one_part_and_receivers_in_later_ones() -> None:
     told = Told()
-    crossings(told, NODES)  # type: ignore[arg-type]
+    crossings(told, NODES)
     swap = [LABEL, STOP, WORD]
     assert told.asked == [(swap, [BOX]), ([QUESTION], swap), ([READOUT], [QUESTION]), ([READOUT, QUESTION], swap)]
 
@@ -60,7 +60,7 @@ def test_senders_stand_in_one_part_and_receivers_in_later_ones() -> None:
 def test_nobody_is_asked_where_no_sender_is_below_a_receiver() -> None:
     """Nothing then goes on from that part, by any token."""
     told = Told()
-    late = crossings(told, [Node(5, 0, "swap_second"), QUESTION])  # type: ignore[arg-type]
+    late = crossings(told, [Node(5, 0, "swap_second"), QUESTION])
     assert told.asked == []
     assert (late.rows[["expected", "elsewhere"]] == 0).all(axis=None)
     assert len(late.rows) == len(CROSSED) * len(Told.pairs.ids)

@@ -14,14 +14,12 @@ import pytest
 
 from rebinding.evidence import Request
 from rebinding.learned.shelf import BASES, parse
-from tests.real.by_hand.estimates import held, left_out
-from tests.real.by_hand.judged import judged
-from tests.real.by_hand.kinds import BY_HAND, GATES, ByHand, averages, recomputed
+from tests.by_hand.estimates import SAME_SUMS, held, left_out
+from tests.by_hand.judged import judged
+from tests.by_hand.kinds import BY_HAND, GATES, ByHand, averages, recomputed
 
 ROWS = 12
 """Of a kind of evidence, or one of each request, where there are more of these."""
-SAME_SUMS = 1e-6
-"""Two sums of the same float32 numbers in float64, of which one may have been taken in float32 by groups."""
 
 
 @pytest.fixture(scope="module")

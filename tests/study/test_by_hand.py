@@ -8,9 +8,9 @@ from __future__ import annotations
 import pytest
 
 from rebinding.evidence import Request
-from tests.real.by_hand.estimates import held, left_out
-from tests.real.by_hand.judged import judged
-from tests.real.by_hand.kinds import BY_HAND, ByHand, averages, recomputed
+from tests.by_hand.estimates import SAME_SUMS, held, left_out
+from tests.by_hand.judged import judged
+from tests.by_hand.kinds import BY_HAND, ByHand, averages, recomputed
 
 ROWS = (
     "circuit.a_attends_to_object",
@@ -28,8 +28,6 @@ ROWS = (
     "tracing.object_direct",
     "tracing.readout_over_swap_period",
 )
-SAME_SUMS = 1e-6
-"""As in tests/real: two sums of the same float32 numbers."""
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,8 @@ import pandas as pd
 from rebinding.experiments.tracing.request import FirstMention, ReadoutDiagnostic, TracingMap
 from rebinding.paper.rows.tracing import OBJECT, PARTNER_TO_REMAINING, SWAP_ASKED
 from rebinding.study.tracing import WIDE
-from tests.real.by_hand.grounds import Grounds
-from tests.real.by_hand.rows_of_binding import Estimates
+from tests.by_hand.grounds import Grounds
+from tests.by_hand.rows_of_binding import Estimates
 
 BETWEEN = ("swap_first", "swap_second", "swap_period", "question_box")
 CLEAR = 0.5

@@ -11,7 +11,7 @@ import pandas as pd
 
 from rebinding.experiments.binding.request import Exchange, Shifts
 from rebinding.study.binding import FIRST_PAIR
-from tests.real.by_hand.grounds import Grounds
+from tests.by_hand.grounds import Grounds
 
 Array: TypeAlias = npt.NDArray[np.float64]
 Estimates: TypeAlias = Callable[[Grounds], Mapping[str, float]]
@@ -52,7 +52,8 @@ def of(asked: tuple[Any, pd.DataFrame], condition: str, measure: str) -> Array:
     by_pair = [one.pivot(index="draw", columns="prompt", values=measure) for _, one in table.groupby(["i", "j"])]
     pairs = [one.to_numpy() for one in by_pair]
     least = min(one.shape[1] for one in pairs)
-    return np.mean([one[:, :least] for one in pairs], axis=0)  # type: ignore[no-any-return]
+    found: Array = np.mean([one[:, :least] for one in pairs], axis=0)
+    return found
 
 
 def size(values: Array) -> Array:

@@ -12,8 +12,8 @@ from torch import Tensor
 from rebinding.study.bench import Bench
 from rebinding.world.designs import Pair
 from rebinding.world.prompts import Encoded
-from tests.real.by_hand.compare import Again, moved, numbered, sized, sure
-from tests.real.by_hand.plain import Plain, Put
+from tests.by_hand.compare import Again, moved, numbered, sized, sure
+from tests.by_hand.plain import Plain, Put
 
 QUESTIONS = "swap_target_box_to_remaining_context_box"
 

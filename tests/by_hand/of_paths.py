@@ -11,8 +11,8 @@ from torch import Tensor
 
 from rebinding.study.bench import Bench
 from rebinding.world.prompts import Encoded
-from tests.real.by_hand.compare import Again, moved, numbered, sized
-from tests.real.by_hand.plain import Plain, Put
+from tests.by_hand.compare import Again, moved, numbered, sized
+from tests.by_hand.plain import Plain, Put
 
 
 def of_paths(plain: Plain, bench: Bench, request: Any, rows: pd.DataFrame) -> Iterator[Again]:

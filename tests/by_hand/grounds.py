@@ -12,7 +12,7 @@ import pandas as pd
 from rebinding.evidence import Request
 from rebinding.paper.claim import Claim
 from rebinding.paper.procedure import Procedure
-from tests.real.by_hand.judged import Judged, Row
+from tests.by_hand.judged import Judged, Row
 
 
 @dataclass(frozen=True, eq=False)

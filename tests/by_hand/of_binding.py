@@ -14,8 +14,8 @@ from torch import Tensor
 from rebinding.experiments.seeds import MATCHED, PUBLISHED_NOISE
 from rebinding.study.bench import Bench
 from rebinding.world.prompts import Encoded
-from tests.real.by_hand.compare import Again, moved, numbered, sized
-from tests.real.by_hand.plain import Plain, Put
+from tests.by_hand.compare import Again, moved, numbered, prompt_of, sized
+from tests.by_hand.plain import Plain, Put
 
 KINDS = ("box", "object")
 
@@ -56,7 +56,7 @@ def of_shifts(plain: Plain, bench: Bench, request: Any, rows: pd.DataFrame) -> I
         batch, draw = divmod(int(row["draw"]), request.draws)
         vectors, heads = vectors_of(plain, bench, request.batches[batch]), request.batches[batch].heads
         add = _added(plain, request, conditions[row["condition"]], vectors, heads, row, batch, draw)
-        prompt = _prompt(bench, request, row)
+        prompt = prompt_of(bench, request, row)
         puts = []
         for (part, place), shifts in add.items():
             at = [prompt.roles["readout"]]
@@ -136,7 +136,7 @@ def of_exchange(plain: Plain, bench: Bench, request: Any, rows: pd.DataFrame) ->
     """The query of the same story asked about slot j; or the keys of slots i and j in each other's place."""
     donors = [bench.drawn(one).prompts for one in request.donors]
     for index, row in numbered(rows):
-        prompt, i, j = _prompt(bench, request, row), int(row["i"]), int(row["j"])
+        prompt, i, j = prompt_of(bench, request, row), int(row["i"]), int(row["j"])
         at = {(kind, slot): prompt.roles[f"context_{kind}[{slot}]"] for kind in KINDS for slot in (i, j)}
         end, puts, far = prompt.roles["readout"], [], 0.0
         donor = donors[j][request.prompts.ids.index(int(row["prompt"]))]
@@ -173,8 +173,3 @@ def _looked(
     told["correct"] = int(before.logits[0, tokens].argmax()) == row["i"]
     size = sized(before.logits, after.logits, least=plain.scores(prompt.ids, range(len(plain.layers))))
     return Again(index, told, size)
-
-
-def _prompt(bench: Bench, request: Any, row: Any) -> Encoded:
-    found: Encoded = bench.drawn(request.prompts).prompts[request.prompts.ids.index(int(row["prompt"]))]
-    return found

@@ -30,11 +30,10 @@ from rebinding.study.binding import SLOTS
 from rebinding.study.floors import Floors
 from rebinding.study.replays import Replays
 from rebinding.study.tracing import WIDE
-from tests.close import ROUNDING
-from tests.real.by_hand.compare import Compared, Recompute, compared, drawn
-from tests.real.by_hand.judged import Judged
-from tests.real.by_hand.of_binding import of_exchange, of_shifts, vectors_of
-from tests.real.by_hand.of_circuits import (
+from tests.by_hand.compare import Compared, Recompute, compared, drawn
+from tests.by_hand.judged import Judged
+from tests.by_hand.of_binding import of_exchange, of_shifts, vectors_of
+from tests.by_hand.of_circuits import (
     means_of,
     of_ability,
     of_ablation,
@@ -43,10 +42,11 @@ from tests.real.by_hand.of_circuits import (
     of_pruning,
     of_stream,
 )
-from tests.real.by_hand.of_paths import of_paths
-from tests.real.by_hand.of_roles import of_interchange, of_looks
-from tests.real.by_hand.of_tracing import kept, of_diagnostic, of_map, of_mention
-from tests.real.by_hand.plain import Plain
+from tests.by_hand.of_paths import of_paths
+from tests.by_hand.of_roles import of_interchange, of_looks
+from tests.by_hand.of_tracing import kept, of_diagnostic, of_map, of_mention
+from tests.by_hand.plain import Plain
+from tests.close import ROUNDING
 
 BY_HAND: Mapping[type[Request], Recompute] = MappingProxyType(
     {

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tests.real.by_hand import rows_of_binding, rows_of_circuits, rows_of_roles, rows_of_tracing
-from tests.real.by_hand.grounds import Grounds, part_told
-from tests.real.by_hand.judged import Judged
-from tests.real.by_hand.rows_of_binding import Estimates
+from tests.by_hand import rows_of_binding, rows_of_circuits, rows_of_roles, rows_of_tracing
+from tests.by_hand.grounds import Grounds, part_told
+from tests.by_hand.judged import Judged
+from tests.by_hand.rows_of_binding import Estimates
 
 ROWS: Mapping[str, Estimates] = {
     **rows_of_binding.ROWS,
@@ -22,6 +22,8 @@ LEFT_OUT: Mapping[str, str] = {
     "beyond.static_and_bystander": "the same, where its number is the overlap with the heads of static tracking",
     "roles.a_on_g9": "its verdict does not say which of two printed effects its number is",
 }
+SAME_SUMS = 1e-6
+"""Two sums of the same float32 numbers in float64, of which one may have been taken in float32 by groups."""
 
 
 @dataclass(frozen=True)

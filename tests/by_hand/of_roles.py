@@ -9,12 +9,12 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from rebinding.paper.numbers import ROLE_OF_GROUP
+from rebinding.paper.numbers import ROLE_OF_GROUP, Group
 from rebinding.study.bench import Bench
 from rebinding.world.places import FUNCTIONS
 from rebinding.world.prompts import Encoded
-from tests.real.by_hand.compare import Again, moved, numbered, sized
-from tests.real.by_hand.plain import Plain, Put
+from tests.by_hand.compare import Again, moved, numbered, sized
+from tests.by_hand.plain import Plain, Put
 
 
 def of_looks(plain: Plain, bench: Bench, request: Any, rows: pd.DataFrame) -> Iterator[Again]:
@@ -64,10 +64,10 @@ def _word(own: Encoded, other: Encoded, which: str) -> str:
 
 
 def _given(
-    plain: Plain, request: Any, group: str, heads: Sequence[tuple[int, int]], own: Encoded, other: Encoded
+    plain: Plain, request: Any, group: Group, heads: Sequence[tuple[int, int]], own: Encoded, other: Encoded
 ) -> tuple[list[Put], float, float]:
     """What is put in, how far it is from what was there, and how much of it looks at later tokens."""
-    role = "readout" if request.mode == "paper" else ROLE_OF_GROUP[group]  # type: ignore[index]
+    role = "readout" if request.mode == "paper" else ROLE_OF_GROUP[group]
     outputs = request.mode == "published" and group == "A"
     here, there = own.roles[role], other.roles[role]
     mine, theirs = plain.clean(own.ids), plain.clean(other.ids)

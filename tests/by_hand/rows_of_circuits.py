@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 
 from rebinding.experiments.circuit.request import Ablation, Contributions, Elsewhere, Knockout, Paths, Pruning, Stream
-from tests.real.by_hand.grounds import Grounds
-from tests.real.by_hand.rows_of_binding import Estimates
+from tests.by_hand.grounds import Grounds
+from tests.by_hand.rows_of_binding import Estimates
 
 MOST, PER_CENT, CHANCE = 0.9, 0.01, 1 / 3
 

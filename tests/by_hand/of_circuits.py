@@ -16,8 +16,8 @@ from rebinding.paper.circuit import Circuit, CircuitHead
 from rebinding.study.bench import Bench
 from rebinding.world.places import token_at
 from rebinding.world.prompts import Encoded
-from tests.real.by_hand.compare import Again, moved, numbered, sized, sure
-from tests.real.by_hand.plain import Plain, Put, Site
+from tests.by_hand.compare import Again, moved, numbered, prompt_of, sized, sure
+from tests.by_hand.plain import Plain, Put, Site
 
 Heads: TypeAlias = Collection[CircuitHead]
 Means: TypeAlias = list[Tensor]
@@ -26,14 +26,14 @@ Means: TypeAlias = list[Tensor]
 def of_ability(plain: Plain, bench: Bench, request: Any, rows: pd.DataFrame) -> Iterator[Again]:
     """The model as it is."""
     for index, row in numbered(rows):
-        logits = plain.answer(_prompt(bench, request, row).ids)
-        yield Again(index, _told(bench, _prompt(bench, request, row), logits), sized(logits))
+        logits = plain.answer(prompt_of(bench, request, row).ids)
+        yield Again(index, _told(bench, prompt_of(bench, request, row), logits), sized(logits))
 
 
 def of_ablation(plain: Plain, bench: Bench, request: Any, rows: pd.DataFrame) -> Iterator[Again]:
     """A circuit with all other heads at their means, or the model as it is."""
     for index, row in numbered(rows):
-        prompt = _prompt(bench, request, row)
+        prompt = prompt_of(bench, request, row)
         logits = plain.answer(prompt.ids)
         if row["which"] != "full":
             alive = _variant(plain, request, row, match=request.match, exclude=False)
@@ -44,7 +44,7 @@ def of_ablation(plain: Plain, bench: Bench, request: Any, rows: pd.DataFrame) ->
 def of_knockout(plain: Plain, bench: Bench, request: Any, rows: pd.DataFrame) -> Iterator[Again]:
     """A circuit's heads at their means, and all others as they then are."""
     for index, row in numbered(rows):
-        prompt, far = _prompt(bench, request, row), 0.0
+        prompt, far = prompt_of(bench, request, row), 0.0
         logits = plain.answer(prompt.ids)
         if row["which"] != "full":
             gone = _variant(plain, request, row, match="role_and_layer", exclude=True)
@@ -62,7 +62,7 @@ def of_contributions(plain: Plain, bench: Bench, request: Any, rows: pd.DataFram
     gone = sets_beside(Circuit(request.circuit), request.random_sets)  # which heads are drawn is no measurement
     means = means_of(plain, bench, request.means)
     for index, row in numbered(rows):
-        prompt, head = _prompt(bench, request, row), _head(row)
+        prompt, head = prompt_of(bench, request, row), _head(row)
         with_it = [one for one in request.circuit if one == head or one not in gone[row["gone"]]]
         runs = [ablated(plain, prompt, with_it, means), ablated(plain, prompt, _less(with_it, head), means)]
         hits = [_told(bench, prompt, logits)["hit"] for logits in runs]
@@ -132,19 +132,14 @@ def means_of(plain: Plain, bench: Bench, request: Any) -> Means:
 
 def _variant(plain: Plain, request: Any, row: Any, **how: Any) -> Heads:
     """The heads of a row's circuit. Which ones are drawn at random is no measurement, and is not computed again."""
-    circuit = request.circuit
+    circuit: tuple[CircuitHead, ...] = request.circuit
     if row["which"] == "circuit":
-        return circuit  # type: ignore[no-any-return]
+        return circuit
     if row["which"] == "less":
         whole = row["layer"] < 0
         return [x for x in circuit if x.group != row["group"] or not (whole or x[1:3] == (row["layer"], row["head"]))]
     drawn = draw_circuits(Circuit(circuit), len(plain.layers), plain.heads, draws=request.draws, **how)
     return drawn[int(row["draw"])].heads
-
-
-def _prompt(bench: Bench, request: Any, row: Any) -> Encoded:
-    found: Encoded = bench.drawn(request.prompts).prompts[request.prompts.ids.index(int(row["prompt"]))]
-    return found
 
 
 def _head(row: Any) -> CircuitHead:

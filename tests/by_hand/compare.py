@@ -13,8 +13,9 @@ from torch import Tensor
 
 from rebinding.evidence import Request
 from rebinding.study.bench import Bench
+from rebinding.world.prompts import Encoded
+from tests.by_hand.plain import Plain
 from tests.close import ROUNDING
-from tests.real.by_hand.plain import Plain
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,12 @@ def numbered(rows: pd.DataFrame) -> Iterator[tuple[int, Any]]:
     """Rows with the numbers that they have in the whole evidence."""
     for index, row in rows.iterrows():
         yield int(str(index)), row
+
+
+def prompt_of(bench: Bench, request: Any, row: Any) -> Encoded:
+    """The prompt that a row is about."""
+    found: Encoded = bench.drawn(request.prompts).prompts[request.prompts.ids.index(int(row["prompt"]))]
+    return found
 
 
 Recompute: TypeAlias = Callable[[Plain, Bench, Any, pd.DataFrame], Iterable[Again]]

@@ -8,8 +8,8 @@ import pandas as pd
 
 from rebinding.experiments.attention.looks import Looks
 from rebinding.experiments.roles.request import Interchange
-from tests.real.by_hand.grounds import Grounds
-from tests.real.by_hand.rows_of_binding import Estimates
+from tests.by_hand.grounds import Grounds
+from tests.by_hand.rows_of_binding import Estimates
 
 MEASURED = {"pointer": ("pointer", "pointed_object"), "content": ("content_control", "new_object")}
 
