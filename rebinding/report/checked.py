@@ -48,6 +48,8 @@ def _no_number(name: str) -> None:
 
 
 def _check(path: Path, content: Mapping[str, Any]) -> None:
+    if "claims" not in content:
+        raise ReportError(f"{path} has no claims; {AGAIN}")
     shape = {"settings": dict, "software": dict, "models": list, "claims": list}
     _typed(path, "the file", {name: content.get(name, kind()) for name, kind in shape.items()}, shape)
     for number, one in enumerate(content.get("models", [])):

@@ -176,8 +176,7 @@ def _models(content: Mapping[str, Any]) -> list[dict[str, Any]]:
     """What is said of the models, with an entry for every model that a claim names."""
     known = {one["name"]: one for one in content.get("models", [])}
     return [
-        known.get(name, {"name": name})
-        for name in dict.fromkeys([*known, *(c["model"] for c in content.get("claims", []))])
+        known.get(name, {"name": name}) for name in dict.fromkeys([*known, *(c["model"] for c in content["claims"])])
     ]
 
 

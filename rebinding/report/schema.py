@@ -49,7 +49,7 @@ def upgraded(content: Mapping[str, Any]) -> dict[str, Any]:
     if content["schema"] == SCHEMA:
         return dict(content)
     models = [_model(one) for one in content.get("models", [])]
-    return {**content, "schema": SCHEMA, "models": models, "claims": lines(content.get("claims", []))}
+    return {**content, "schema": SCHEMA, "models": models, "claims": lines(content["claims"])}
 
 
 def _model(about: Mapping[str, Any]) -> dict[str, Any]:

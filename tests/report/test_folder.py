@@ -57,7 +57,12 @@ def test_a_folder_without_its_evidence_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [("{", "is not JSON"), ("[]", "has schema None"), ('{"schema": 99}', "has schema 99; this version reads 1 to 2")],
+    [
+        ("{", "is not JSON"),
+        ("[]", "has schema None"),
+        ('{"schema": 2}', "has no claims"),
+        ('{"schema": 99}', "has schema 99; this version reads 1 to 2"),
+    ],
 )
 def test_a_file_of_another_kind_is_refused(text: str, said: str, tmp_path: Path) -> None:
     (tmp_path / CLAIMS).write_text(text)
