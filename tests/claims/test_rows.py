@@ -16,10 +16,8 @@ UNIDENTIFIED = "which control, and which switches, were printed is not known: a 
 TOLD_TWICE = "text and code differ, and a number that may be of either cannot be refuted"
 REPORTS = "it claims nothing; three findings are held against what was planted"
 GUESSES = "the plants on which it would come out so guess by the place of a name, and nothing is judged on these"
-UNHEARD = "no plant reads what is put into a box, so none can answer"
 NEVER: dict[tuple[str, Wanted], str] = {
     **{("robust.more_operations", verdict): GUESSES for verdict in BOTH},
-    **{("beyond.put_remove", verdict): UNHEARD for verdict in BOTH},
     ("circuit.three_to_ten_percent", "REPLICATED"): GUESSES,
     ("tracing.swap_box_not_from_context", "REPLICATED"): GUESSES,
     ("tracing.five_boxes.swap_box_not_from_context", "REPLICATED"): GUESSES,

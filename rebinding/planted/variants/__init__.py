@@ -10,12 +10,13 @@ from rebinding.planted.variants.circuits import CIRCUITS
 from rebinding.planted.variants.heads import HEADS
 from rebinding.planted.variants.papers import PAPERS
 from rebinding.planted.variants.roles import ROLES
+from rebinding.planted.variants.stories import STORIES
 from rebinding.planted.variants.tracing import TRACING
 from rebinding.planted.variants.variant import Variant
 
 __all__ = ["VARIANTS", "Variant", "variant_of", "vary"]
 
-VARIANTS: Mapping[str, Variant] = MappingProxyType({**TRACING, **CIRCUITS, **HEADS, **ROLES, **PAPERS})
+VARIANTS: Mapping[str, Variant] = MappingProxyType({**TRACING, **CIRCUITS, **HEADS, **ROLES, **STORIES, **PAPERS})
 
 
 def variant_of(mechanism: str, name: str) -> Variant:
