@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from fixtures.brief import SCREEN, SECTIONS_OF, WIDTH, WRONG, brief, short_enough
+from fixtures.telling import table
 from rebinding.verdicts.judgement import Judgement
 from tests.report.folders import judged
 
@@ -17,6 +20,14 @@ def rows(count: int, **fields: object) -> list[Judgement]:
 def test_a_screen_of_rows_is_a_table() -> None:
     assert short_enough(rows(SCREEN))
     assert not short_enough(rows(SCREEN + 1))
+
+
+def test_a_row_that_is_judged_alone_says_why() -> None:
+    why = "-0.1 in [-0.2, 0] against 0 +- 0.25: surely not greater by what counts"
+    no = judged("binding.keys", verdict="NOT REPLICATED", expected=None, reason=why)
+    assert list(table([no]))[-1] == f"  binding.keys: {why}"
+    for other in ([judged("binding.keys")], [no, *rows(2)], [replace(no, expected="REPLICATED")]):
+        assert not any(why in line for line in table(other))
 
 
 def test_a_model_has_a_sentence_and_a_line_for_every_section() -> None:
