@@ -264,7 +264,10 @@ def found_again(claim: Claim, study: Study, noise: str, level: float) -> Verdict
 @judges(*LINKS.values(), *LINKS_IN_LOGITS.values())
 def test_every_link_of_the_chain(claim: Claim, study: Study) -> Verdict:
     stage = next(name for name, one in LINKS.items() if one.id == claim.sentence)
-    evidence, heads = study.link(claim, stage), study.circuit.group(stage)
+    heads = study.circuit.group(stage)
+    if not heads:
+        return not_applicable(claim.kind, f"group {stage} of this circuit is empty, so nobody is there to send")
+    evidence = study.link(claim, stage)
     if claim.procedure == "controlled":
         return effect(lost(evidence, heads, "logit") * len(heads), margin=claim.margin())
     return falls(claim, evidence, heads)

@@ -196,7 +196,7 @@ LINKS = {
             ("C", "D"),
             {"source": "ours, the alternative to the paper's D by Q to C", "asserted": ()},
         ),
-        ("E", "E_v_D", "Group E hands D its values.", "E to the v of D, at the partner in the context", ("D", "E"), {}),
+        ("E", "E_v_D", "Group E hands D its values.", "E to the v of D, at the partner in the context", ("D",), {}),
     )
 }
 LINKS_IN_LOGITS = {
