@@ -100,7 +100,7 @@ def test_claims_that_could_not_be_judged_are_folded(visit: Visits, tmp_path: Pat
     seen.page.uncheck("input[value=invalid]")
     assert seen.page.locator("details.stopped:visible").count() == 0
     seen.page.locator("details.failures a", has_text=IDS[-1]).click()
-    assert seen.page.locator(f"article[id='{IDS[-1]}'] .command").is_visible()
+    expect(seen.page.locator(f"article[id='{IDS[-1]}'] .command")).to_be_visible()  # an address is followed later
     silent = visit(page, java_script_enabled=False)
     silent.page.locator("details.stopped > summary").first.click()
     assert silent.page.locator("article.claim:visible").count() == 1
@@ -167,7 +167,7 @@ def test_the_matrix_leads_to_every_row(visit: Visits, invented: Path) -> None:
     assert min(sizes) >= 24
     seen.page.locator("article.card").nth(1).locator("a.square", has_text="?").click()
     opened = seen.page.locator("details.cell[open]")
-    assert opened.count() == 1
+    expect(opened).to_have_count(1)
     assert opened.evaluate("one => one.closest('article').id") == CLAIMS[2]
     assert "planted:global@llama" in opened.inner_text()
 
