@@ -19,12 +19,13 @@ STAGES, ANYWHERE = "discovered", "discovered-anywhere"
 class Settings:
     """The run as a whole. `samples`, `circuit` and `dtype` None stand for what each claim, or model, has by itself;
     `first` prompts are passed over before the first on which anything is judged; `remote`: models run on NDIF, and
-    none of their weights are needed here."""
+    none of their weights are needed here; `every_token` has section 3 traced at tokens that no claim asks about."""
 
     models: tuple[Asked, ...]
     samples: int | None = None
     first: int = 0
     design: DesignName = "published"
+    every_token: bool = False
     circuit: str | None = None
     dtype: str | None = None
     device: str = "auto"

@@ -33,10 +33,13 @@ def planned(bench: Bench, way: TracingWay, design: DesignName, boxes: int) -> De
     return story(bench, design, boxes, HELD_OUT[design])
 
 
-def traced(bench: Bench, drawn: Design, mode: ModeName, roles: Sequence[str], n: int, way: TracingWay) -> TracingMap:
-    """The map of one mode, at the tokens that have one of these roles; `context_box` is the label of every slot."""
+def traced(
+    bench: Bench, drawn: Design, mode: ModeName, roles: Sequence[str] | None, n: int, way: TracingWay
+) -> TracingMap:
+    """The map of one mode, at the tokens that have one of these roles, or at all; `context_box` is the label of every
+    slot."""
     prompts = bench.draw(drawn, pool_of(bench, n, way), ("tracing", mode), n)
-    return TracingMap(prompts, mode, way.rule, n, tuple(roles))
+    return TracingMap(prompts, mode, way.rule, n, None if roles is None else tuple(roles))
 
 
 def mentioned(

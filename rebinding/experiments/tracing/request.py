@@ -12,6 +12,9 @@ from rebinding.experiments.tracing.kinds import DIAGNOSTIC, MENTION, TRACING
 from rebinding.world.answers import AnswerRule
 from rebinding.world.designs import ModeName
 
+EVERY_TOKEN = "every token"
+"""What a map says of its roles that was made at all tokens."""
+
 
 @dataclass(frozen=True)
 class OfMode(OnPrompts):
@@ -36,14 +39,14 @@ class OfMode(OnPrompts):
 
 @dataclass(frozen=True)
 class TracingMap(OfMode):
-    """One token and layer at a time, at every pair's own tokens that have one of these roles."""
+    """One token and layer at a time, at every pair's own tokens that have one of these roles; None: at every token."""
 
     KIND: ClassVar[Kind] = TRACING
-    roles: tuple[str, ...]
+    roles: tuple[str, ...] | None
 
     @property
     def facets(self) -> Mapping[str, Facet]:
-        return {**super().facets, "roles": len(self.roles)}
+        return {**super().facets, "roles": EVERY_TOKEN if self.roles is None else len(self.roles)}
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from rebinding.experiments.circuit.kinds import PATHS, PRUNING
 from rebinding.experiments.roles.kinds import ROLES
 from rebinding.experiments.tracing.kinds import DIAGNOSTIC, TRACING
 from rebinding.experiments.tracing.panels import PANELS
+from rebinding.experiments.tracing.request import EVERY_TOKEN
 from rebinding.paper.circuit import Circuit, CircuitHead
 from rebinding.paper.graph import of_plain
 from rebinding.report.figures.binding import head_figure, table_figure, variation_figure
@@ -23,7 +24,7 @@ from rebinding.report.figures.links import LINKS, Link, path_diagram, strength
 from rebinding.report.figures.overlap import Heads, overlap_grid
 from rebinding.report.figures.role_maps import combined_role_map, mode_role_maps
 from rebinding.report.figures.roles import Bars, role_bars
-from rebinding.report.figures.tracing import readout_figure
+from rebinding.report.figures.tracing import combined_map, readout_figure
 from rebinding.report.folder import Model
 from rebinding.report.intervals import Interval
 from rebinding.report.printed import printed
@@ -38,6 +39,19 @@ def combined(boxes: int) -> Callable[[Model], Figure | None]:
         found = by_mode(model, boxes)
         maps: dict[str, Evidence] = {str(panel): found[one.mode] for panel, one in PANELS.items() if one.mode in found}
         return combined_role_map(maps) if maps else None
+
+    return draw
+
+
+def flow(boxes: int) -> Callable[[Model], Figure | None]:
+    """The same over all tokens, where all were traced, in the published stories: there a token has the same role in
+    every prompt."""
+    told: dict[str, Facet] = {"boxes": boxes, "roles": EVERY_TOKEN, "design": "published"}
+
+    def draw(model: Model) -> Figure | None:
+        found = {panel: model.one(TRACING, mode=one.mode, **told) for panel, one in PANELS.items()}
+        maps = {panel: evidence for panel, evidence in found.items() if evidence is not None}
+        return combined_map(maps) if maps else None
 
     return draw
 

@@ -15,6 +15,7 @@ from rebinding.experiments.binding.kinds import BINDING
 from rebinding.experiments.circuit.kinds import ABLATION, PATHS, PRUNING
 from rebinding.experiments.roles.kinds import ROLES
 from rebinding.experiments.tracing.kinds import DIAGNOSTIC, TRACING
+from rebinding.experiments.tracing.request import EVERY_TOKEN
 from rebinding.report.figures import drawings
 from rebinding.report.folder import Model, asks
 
@@ -63,7 +64,7 @@ PLACES = "layers from bottom to top, tokens with a role from left to right"
 
 
 def tracing(boxes: int, section: str, suffix: str, note: str) -> tuple[Plate, ...]:
-    """The three figures of section 3."""
+    """The figures of section 3."""
     return (
         Plate(
             f"tracing{suffix}",
@@ -74,6 +75,18 @@ def tracing(boxes: int, section: str, suffix: str, note: str) -> tuple[Plate, ..
             f"Normalised IIA of three edits in three colours; {PLACES}. White: nothing, or not traced with that edit.",
             (of(TRACING, boxes=boxes),),
             drawings.combined(boxes),
+        ),
+        Plate(
+            f"flow{suffix}",
+            section,
+            "The same, over every token",
+            f"Beside the paper's figure of information flow{note}, whose axis is the whole prompt.",
+            MAP_SAYS,
+            "Normalised IIA of three edits in three colours; layers from bottom to top, all tokens from the first that"
+            " differs, those with a role named. `pytest claims --every-token` traces them.",
+            (of(TRACING, boxes=boxes, roles=EVERY_TOKEN, design="published"),),
+            drawings.flow(boxes),
+            special=True,
         ),
         Plate(
             f"modes{suffix}",

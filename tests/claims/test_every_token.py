@@ -1,0 +1,30 @@
+"""`--every-token` fills the figure of section 3 and leaves every verdict as it is."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from rebinding.report.folder import read
+from tests.claims.runs import ok, run
+
+TITLE = "The same, over every token"
+
+
+def test_every_token_is_drawn_and_no_verdict_moves(tmp_path: Path) -> None:
+    told = "--model", "planted:pointer", "-k", "object_direct and not five and not controlled", "--no-store"
+    found = {}
+    for more in ([], ["--every-token"]):
+        folder = tmp_path / f"with{len(more)}"
+        ok(run(*told, *more, "--report", str(folder)))
+        found[bool(more)] = folder
+    plain, whole = (json.loads((found[every] / "claims.json").read_text())["claims"] for every in (False, True))
+    numbers = "id", "verdict", "measured", "low", "high", "n"
+    assert [[one[name] for name in numbers] for one in plain] == [[one[name] for name in numbers] for one in whole]
+    assert "--every-token" in whole[0]["command"]
+    assert [TITLE in (found[every] / "index.html").read_text() for every in (False, True)] == [False, True]
+    for every, folder in found.items():
+        for evidence in read(folder).models[0].evidence.values():
+            if evidence.experiment == "tracing":
+                tokens = evidence.rows["token"]
+                assert (tokens.nunique() == evidence.settings["length"]) == every
