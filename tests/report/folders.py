@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from rebinding.evidence import Evidence
+from rebinding.experiments.tracing.kinds import EVERY_TOKEN
 from rebinding.report.folder import EVIDENCE, evidence_file, write
 from rebinding.verdicts.judgement import Judgement
 
@@ -112,7 +113,7 @@ def evidence(layers: int, heads: int, shift: float) -> dict[str, Evidence]:
     boxes = (3, 5)
     return {
         **{
-            f"tracing-{n}-{mode}": asked(traced(mode, layers, shift), boxes=n, mode=mode)
+            f"tracing-{n}-{mode}": asked(traced(mode, layers, shift), boxes=n, mode=mode, roles=EVERY_TOKEN)
             for n in boxes
             for mode in MODES
         },

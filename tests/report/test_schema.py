@@ -28,6 +28,7 @@ TYPES: dict[str, tuple[type, ...]] = {
     "text": (str,),
     "number": (int, float),
     "whole number": (int,),
+    "boolean": (bool,),
     "null": (type(None),),
     "list": (list,),
     "object": (dict,),

@@ -12,6 +12,8 @@ TRACING = Kind(
     lacking=("counterfactual_margin", "base_counterfactual_margin"),
     edits=("prompt",),
 )
+EVERY_TOKEN = "every token"
+"""What a map says of its roles that was made at all tokens."""
 MENTION = Kind(
     "first-mention",
     ("prompt", "mode", "layer", "patched", "moved", *SCORES, *(f"base_{name}" for name in SCORES)),

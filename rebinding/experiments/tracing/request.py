@@ -8,12 +8,9 @@ from typing import ClassVar
 
 from rebinding.evidence import Kind, OnPrompts
 from rebinding.evidence.request import Facet
-from rebinding.experiments.tracing.kinds import DIAGNOSTIC, MENTION, TRACING
+from rebinding.experiments.tracing.kinds import DIAGNOSTIC, EVERY_TOKEN, MENTION, TRACING
 from rebinding.world.answers import AnswerRule
 from rebinding.world.designs import ModeName
-
-EVERY_TOKEN = "every token"
-"""What a map says of its roles that was made at all tokens."""
 
 
 @dataclass(frozen=True)

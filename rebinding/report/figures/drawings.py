@@ -12,9 +12,8 @@ from rebinding.experiments.binding.kinds import BINDING
 from rebinding.experiments.circuit import summary
 from rebinding.experiments.circuit.kinds import PATHS, PRUNING
 from rebinding.experiments.roles.kinds import ROLES
-from rebinding.experiments.tracing.kinds import DIAGNOSTIC, TRACING
+from rebinding.experiments.tracing.kinds import DIAGNOSTIC, EVERY_TOKEN, TRACING
 from rebinding.experiments.tracing.panels import PANELS
-from rebinding.experiments.tracing.request import EVERY_TOKEN
 from rebinding.paper.circuit import Circuit, CircuitHead
 from rebinding.paper.graph import of_plain
 from rebinding.report.figures.binding import head_figure, table_figure, variation_figure

@@ -14,8 +14,7 @@ from rebinding.evidence.request import Facet
 from rebinding.experiments.binding.kinds import BINDING
 from rebinding.experiments.circuit.kinds import ABLATION, PATHS, PRUNING
 from rebinding.experiments.roles.kinds import ROLES
-from rebinding.experiments.tracing.kinds import DIAGNOSTIC, TRACING
-from rebinding.experiments.tracing.request import EVERY_TOKEN
+from rebinding.experiments.tracing.kinds import DIAGNOSTIC, EVERY_TOKEN, TRACING
 from rebinding.report.figures import drawings
 from rebinding.report.folder import Model, asks
 
