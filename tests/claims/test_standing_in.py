@@ -13,11 +13,14 @@ from rebinding.planted import build
 from rebinding.subjects import ALIASES
 from tests.claims.runs import folder_of, ok, run, save_random, verdicts
 
+BOTH = ("", ".controlled")
+"""Endings of a sentence's rows."""
+
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A plant, and the same shape with random weights."""
-    there, plant = tmp_path_factory.mktemp("folders"), build("pointer", "gemma2")
+    """A plant for as many boxes as are asked about, and the shape of one for three with random weights."""
+    there, plant = tmp_path_factory.mktemp("folders"), build("pointer", "gemma2", boxes=5)
     return {
         "planted": folder_of(plant.model, plant.tokenizer, there / "planted"),
         "random": save_random(there / "random"),
@@ -55,14 +58,17 @@ def test_a_planted_folder_is_judged_against_the_papers_numbers(folders: dict[str
     done = run("--model", stand_in, *given)
     ok(done, pytest.ExitCode.TESTS_FAILED)
     assert verdicts(junit) == {
-        "binding.q_redirects": "REPLICATED",
         "binding.table.q.dR": "NOT REPLICATED",  # 13 nats where the paper has 2.66
-        "binding.object_keys_read_out": "NOT REPLICATED",
-        "circuit.chain.A_logits": "REPLICATED",
+        **{f"binding.object_keys_read_out{ending}": "NOT REPLICATED" for ending in BOTH},
         **{
-            f"tracing.{wide}boxes_emerge_after_swap{ending}": "REPLICATED"
-            for wide in ("", "five_boxes.")
-            for ending in ("", ".controlled")
+            f"{row}{ending}": "REPLICATED"
+            for ending in BOTH
+            for row in (
+                "binding.q_redirects",
+                "circuit.chain.A_logits",
+                "tracing.boxes_emerge_after_swap",
+                "tracing.five_boxes.boxes_emerge_after_swap",
+            )
         },
     }
 
@@ -72,7 +78,7 @@ def test_a_folder_of_its_own_is_reported_and_not_asserted(folders: dict[str, Pat
     given = ("--device", "cpu", "--samples", "24", "--no-store", "-k", "object_keys_read_out or table.q.dR")
     done = run("--model", str(folders["planted"]), *given)
     ok(done)
-    assert "2 reported" in done.stdout
+    assert "3 reported" in done.stdout, "one sentence is judged twice"
     assert "NOT APPLICABLE" in done.stdout, "there are no printed numbers for it"
 
 

@@ -84,7 +84,7 @@ CLAIMS: Mapping[str, Moment] = {
 """The four calls of `record` that come first, and nine of `_run_batch`, are of the self-check and of gates."""
 DISCOVER: Mapping[str, Moment] = {
     "import": Moment("rebinding.verbs.verbs:importlib.import_module"),
-    "load": Moment("rebinding.verbs.discover:load"),
+    "load": Moment("rebinding.study.plants:load"),
     "recording": Moment(f"{SURGEON}.record", 4),
     "replay": Moment(f"{SURGEON}._run_batch", 12),
     "keeping": Moment(STORE, 4),
