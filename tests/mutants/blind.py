@@ -111,7 +111,7 @@ def drawn(room: Room, n: int, seed: int) -> list[Any]:
     from cosmic_ray.commands.init import _all_work_items
 
     files = [path for part in room.code for path in _files(Path(part))]
-    unread = {path: _annotations(path) for path in files}
+    unread = {path: unread_in(path) for path in files}
     places: dict[tuple[str, Any], list[Any]] = {}
     for item in _all_work_items(files, {}):
         (fault,) = item.mutations
@@ -194,7 +194,7 @@ def _files(part: Path) -> list[Path]:
     return [part] if part.suffix else sorted(part.glob("**/*.py"))
 
 
-def _annotations(path: Path) -> list[tuple[tuple[int, int], tuple[int, int]]]:
+def unread_in(path: Path) -> list[tuple[tuple[int, int], tuple[int, int]]]:
     """Where annotations begin and end: nothing evaluates them."""
     notes: list[ast.expr | None] = []
     for node in ast.walk(ast.parse(path.read_text())):

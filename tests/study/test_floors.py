@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,12 +10,16 @@ import pytest
 import torch
 
 from rebinding.paper.procedure import given
-from rebinding.paper.rows.circuit import COMPACT, LINKS, LINKS_IN_LOGITS, MINIMAL
+from rebinding.paper.rows.circuit import AGAIN_CONTROLLED, COMPACT, E_EMPTY, LINKS, LINKS_IN_LOGITS, MINIMAL
 from rebinding.paper.rows.roles import MOVES
 from rebinding.study import circuit, floors
+from rebinding.study.asked import asked_of
 from rebinding.study.bench import Bench
+from rebinding.study.case import Case
+from rebinding.study.settings import Settings
+from rebinding.study.study import Study
 from rebinding.subjects import load
-from rebinding.verdicts.gates import TIMES_THE_FLOOR, common_shift
+from rebinding.verdicts.gates import TIMES_THE_FLOOR, GateFailed, common_shift
 from tests.close import allowance
 
 OFF = 0.0625
@@ -69,3 +74,40 @@ def test_what_is_held_against_it() -> None:
     assert floors.counts(MINIMAL) == 0.5
     assert floors.counts(LINKS["B"]) is None
     assert floors.counts(COMPACT) is None
+
+
+def controlled(study: Study) -> float:
+    return study.way(AGAIN_CONTROLLED["B"]).prune_step
+
+
+def weakest(study: Study) -> float:
+    """The smallest score, in logits, of a head that is kept."""
+    (found,) = study.discoveries(AGAIN_CONTROLLED["B"]).values()
+    return circuit.weakest(found)
+
+
+@pytest.fixture(scope="module")
+def pointer() -> Study:
+    asked = asked_of("planted:pointer")
+    return Study(Case(asked, Settings((asked,))))
+
+
+CHOICES: dict[str, tuple[Callable[[Study], object], Callable[[Study], float]]] = {
+    "discovery": (lambda study: study.discoveries(AGAIN_CONTROLLED["B"]), weakest),
+    "pruning": (lambda study: study.prunings(E_EMPTY.controlled()), controlled),
+    "one head less": (lambda study: study.one_by_one(MINIMAL), lambda study: controlled(study) / 2),
+}
+"""What chooses heads by logits, and the logits that it goes by."""
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_heads_are_chosen_above_the_floor(name: str, pointer: Study, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a choice goes by so many logits, a floor of nearly that over the stated multiple leaves it, and one of a
+    little more makes it nobody's: then nothing is chosen, and the gate is named."""
+    choose, counts = CHOICES[name]
+    least = counts(pointer) / TIMES_THE_FLOOR
+    monkeypatch.setattr(floors, "floor_of", lambda evidence: 0.99 * least)
+    choose(pointer)
+    monkeypatch.setattr(floors, "floor_of", lambda evidence: 1.01 * least)
+    with pytest.raises(GateFailed, match="noise_floor"):
+        choose(pointer)
