@@ -6,10 +6,12 @@ By the paper's five stages, or, with `--anywhere`, without being told where to l
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import get_args
+from types import MappingProxyType
+from typing import Any, get_args
 
 from rebinding.engines import choice as engines
 from rebinding.evidence.shards import put_in_place
@@ -19,15 +21,31 @@ from rebinding.experiments.circuit.paths import PAPER, PAPER_LITERAL, Frozen, Pa
 from rebinding.experiments.circuit.request import Paths
 from rebinding.paper.circuit import save
 from rebinding.study.anywhere import PROMPTS as BLOCK
+from rebinding.study.asked import asked_of
 from rebinding.study.bench import Bench
 from rebinding.study.circuit import owner_of
 from rebinding.study.engine import Engine, Here
 from rebinding.subjects import load
+from rebinding.subjects.devices import DTYPES
 from rebinding.surgery.sites import Scope
 from rebinding.verbs import anywhere
 from rebinding.world.designs import DESIGNS, NOISE_KINDS
 
 PROMPTS = 100
+OF_STAGES: Mapping[str, Any] = MappingProxyType(
+    {
+        "design": "partner_second",
+        "noise": "independent",
+        "stages": "paper",
+        "keep": None,
+        "score": "logit",
+        "select": "sure",
+        "least": None,
+        "frozen": "all",
+        "scope": "head",
+    }
+)
+"""What only the stages ask for, unless something else is said."""
 STAGES = {"paper": PAPER, "paper-literal": PAPER_LITERAL}
 
 
@@ -35,8 +53,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--model", required=True, metavar="NAME", help="an alias, a Hub id, a folder, planted:MECHANISM"
     )
-    parser.add_argument("--design", choices=DESIGNS, default="partner_second")
-    parser.add_argument("--noise", choices=NOISE_KINDS, default="independent")
+    parser.add_argument("--design", choices=DESIGNS)
+    parser.add_argument("--noise", choices=NOISE_KINDS)
     parser.add_argument(
         "--samples",
         type=int,
@@ -45,24 +63,25 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--first-id", type=int, default=0, metavar="ID", help="the first prompt id")
     parser.add_argument("--boxes", type=int, default=3, metavar="N")
-    parser.add_argument("--stages", choices=STAGES, default="paper", help="paper-literal: D acts on C's query")
+    parser.add_argument("--stages", choices=STAGES, help="paper-literal: D acts on C's query")
     parser.add_argument(
         "--keep", metavar="A,B,C,D,E", help="heads kept per stage (default: the paper's 50,50,25,10,10)"
     )
-    parser.add_argument("--score", choices=get_args(Scale), default="logit", help="what a head is scored by")
-    parser.add_argument("--select", choices=get_args(Selection), default="sure", help="which heads a stage keeps")
+    parser.add_argument("--score", choices=get_args(Scale), help="what a head is scored by")
+    parser.add_argument("--select", choices=get_args(Selection), help="which heads a stage keeps")
     least = ", ".join(f"{value} by {scale}" for scale, value in LEAST.items())
     parser.add_argument("--least", type=float, metavar="X", help=f"select scores below -X only (default {least})")
-    parser.add_argument("--frozen", choices=get_args(Frozen), default="all")
-    parser.add_argument("--scope", choices=get_args(Scope), default="head")
+    parser.add_argument("--frozen", choices=get_args(Frozen))
+    parser.add_argument("--scope", choices=get_args(Scope))
     parser.add_argument("--block", type=int, default=16, metavar="N", help="prompts computed at once")
-    parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--dtype", choices=DTYPES, help="default: as on record, or as saved, as in `pytest claims`")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--store", type=Path, metavar="DIR", help="where finished blocks are kept (default .rebinding)")
     parser.add_argument("--no-store", action="store_true", help="keep nothing; an interrupted run starts again")
     # not as `save`: nnsight gives every object a method of that name, and argparse then takes the default as given
     parser.add_argument("--save", dest="circuit", type=Path, metavar="FILE", help="write the circuit as JSON")
     parser.add_argument("--figure", type=Path, metavar="FILE", help="draw the groups at their tokens over layers")
+    parser.set_defaults(**OF_STAGES)
     engines.arguments(parser.add_argument)
     anywhere.arguments(parser)
 
@@ -72,6 +91,7 @@ def run(options: argparse.Namespace) -> int:
         options.samples = BLOCK if options.anywhere else PROMPTS
     if options.samples < 1:
         raise ValueError(f"--samples {options.samples}: at least one prompt is needed")
+    options.dtype = options.dtype or asked_of(options.model).dtype
     stages = kept_heads(STAGES[options.stages], options.keep)
     choice = engines.Choice(options.engine, options.address, options.gpus_per_model, options.workers)
     engine, store = choice.made(), None if options.no_store else Store(options.store or default_root())
@@ -116,6 +136,9 @@ def _anywhere(options: argparse.Namespace, engine: Engine, store: Store | None) 
     """The search decides after every block what it looks at next, and runs in one process."""
     if not isinstance(engine, Here):
         raise ValueError("--anywhere is a search in one process; leave --engine out, or --anywhere")
+    given = [f"--{name}" for name, plain in OF_STAGES.items() if getattr(options, name) != plain]
+    if given:
+        raise ValueError(f"--anywhere has no stages: leave {', '.join(given)} out, or --anywhere")
     subject = load(options.model, dtype=options.dtype, device=options.device)
     shelf = None if store is None else store.shelf(subject=subject.fingerprint, dtype=subject.dtype)
     return anywhere.run(options, subject, shelf)

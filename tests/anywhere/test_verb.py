@@ -46,6 +46,11 @@ def test_from_the_command_line_to_ablation(tmp_path: Path, capsys: Any, monkeypa
     assert rows["hit"].mean() == whole["hit"].mean() == 1.0
 
 
+def test_what_only_stages_have_is_refused(capsys: Any) -> None:
+    assert main([*OPTIONS, "--no-store", "--minutes", "0", "--keep", "9,9,9,9,9", "--design", "published"]) == 2
+    assert "leave --design, --keep out, or --anywhere" in capsys.readouterr().err
+
+
 def test_named_tokens_are_roles() -> None:
     """A circuit's role may be any token that has a name; a token that a prompt lacks is refused."""
     bench = Bench(load(NAME))

@@ -27,6 +27,13 @@ TEXTS = {page: page.read_text("utf-8") for page in PAGES} | {page: prose(page) f
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 COMMAND = re.compile(r"^(?:\$ |    )python -m rebinding (.+?)(?:\s+#.*)?$", re.MULTILINE)
 COMMANDS = sorted({found for text in TEXTS.values() for found in COMMAND.findall(text)})
+RUNS = sorted(
+    {
+        found
+        for text in TEXTS.values()
+        for found in re.findall(r"^(?:\$ |    )pytest (.+?)(?:\s+#.*)?$", text, re.MULTILINE)
+    }
+)
 OF_THEIR_OWN = ("docs/walk.md", "CONTRIBUTING.md")
 """The walk and the examples of CONTRIBUTING are run by tests of their own."""
 WITH_PYTHON = [page.relative_to(ROOT) for page in PAGES if examples(TEXTS[page])]
@@ -51,6 +58,17 @@ def test_commands_are_understood(command: str, monkeypatch: pytest.MonkeyPatch) 
     parser = argparse.ArgumentParser(exit_on_error=False)
     module.arguments(parser)
     parser.parse_args(rest)
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_runs_of_pytest_are_understood(run: str, pytestconfig: pytest.Config) -> None:
+    """Every option is one; and a model that is named is judged without `-m gpu`, which would leave it out."""
+    words = shlex.split(run)
+    for word in words:
+        if word.startswith("--"):
+            pytestconfig.getoption(word.partition("=")[0])  # an error, if there is none
+    assert not {"-m", "--model"} <= set(words)
+    assert "--circuit" not in words or "--model" in words, "a file is the circuit of one model"
 
 
 @pytest.mark.parametrize("page", RUN, ids=str)

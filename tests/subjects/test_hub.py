@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -19,6 +22,7 @@ from tests.close import agree
 from tests.subjects.folders import ROWS, change_config, save_tiny
 from tests.surgery.models import tiny, tokens
 
+ROOT = Path(__file__).parents[2]
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
@@ -111,3 +115,13 @@ def test_what_the_hub_refuses(
 def test_an_id_that_cannot_be_one(cache: Path) -> None:
     with pytest.raises(errors.UnknownName, match="cannot be a Hub id"):
         load("owner/na..me")
+
+
+def test_only_the_projects_own_tests_keep_off_the_network() -> None:
+    """What is judged may have to be fetched; a default that keeps `pytest claims` offline would refuse every Hub model
+    that is not here yet."""
+    told = {name: value for name, value in os.environ.items() if name != "HF_HUB_OFFLINE"}
+    code = "import os, {}; print(os.environ.get('HF_HUB_OFFLINE'))"
+    for module, wanted in (("conftest", "None"), ("tests.conftest", "1")):
+        command = [sys.executable, "-c", code.format(module)]
+        assert subprocess.run(command, env=told, cwd=ROOT, capture_output=True, text=True).stdout.strip() == wanted
