@@ -25,12 +25,12 @@ def switches(procedure: Procedure) -> tuple[str, ...]:
 
 def more(values: Array, margin: float, above: float = 0.0, support: Support | None = None) -> Part:
     """Surely more than `above`, by what counts."""
-    return partial(effect, values, margin=margin, above=above, unit=_unit(values), support=support)
+    return partial(effect, values, margin=margin, above=above, unit=unit_of(values), support=support)
 
 
 def nothing(values: Array, margin: float) -> Part:
     """Surely not what counts, in either direction."""
-    return partial(no_effect, values, margin=margin, unit=_unit(values))
+    return partial(no_effect, values, margin=margin, unit=unit_of(values))
 
 
 def over(greater: Array, lesser: Array, margin: float) -> Part:
@@ -53,5 +53,6 @@ def half_of(one: Array, other: Array) -> Part:
     return more(other / 2 - size(one), 0.0)
 
 
-def _unit(values: Array) -> Unit:
+def unit_of(values: Array) -> Unit:
+    """What the last axis, or both, of such numbers are."""
     return "prompts" if values.ndim == 1 else "nested"

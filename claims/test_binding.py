@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 
 from claims.rows import judges
-from claims.shifts import half_of, more, no_larger, no_more, nothing, over, switches
+from claims.shifts import half_of, more, no_larger, no_more, nothing, over, switches, unit_of
 from rebinding.evidence import Evidence
 from rebinding.experiments.binding.summary import Array, controls, correct, difference_of_correct, on_context, shift
 from rebinding.paper.claim import Claim, Metric
@@ -51,7 +51,7 @@ def test_the_printed_table(claim: Claim, study: Study) -> Verdict:
     measures = switches(study.procedure(claim)) if measure == "switch" else (measure,)
     candidates = {f"{row} {one}": shift(evidence, row, one) for row in rows for one in measures}
     level = LEVEL / len(candidates)
-    verdicts = {name: value(found, paper, level=level) for name, found in candidates.items()}
+    verdicts = {name: value(found, paper, level=level, unit=unit_of(found)) for name, found in candidates.items()}
     return value_unidentified(verdicts) if len(verdicts) > 1 else verdicts[f"{condition} {measure}"]
 
 
@@ -157,7 +157,9 @@ def test_both_kinds_of_keys_move_attention_most(claim: Claim, study: Study) -> V
 def test_correct_examples_are_like_all(claim: Claim, study: Study) -> Verdict:
     evidence = study.binding(claim)
     right = correct(evidence, "q")
-    parts: dict[str, Part] = {"qk dR, still positive": more(shift(evidence, "qk", "dR")[right], claim.margin("dR"))}
+    parts: dict[str, Part] = {
+        "qk dR, still positive": more(shift(evidence, "qk", "dR")[..., right], claim.margin("dR"))
+    }
     for condition in ("q", "k_both", "qk"):
         for name in claim.metrics:
             values = shift(evidence, condition, name)
@@ -165,13 +167,13 @@ def test_correct_examples_are_like_all(claim: Claim, study: Study) -> Verdict:
             parts[f"{condition} {name}, correct against all"] = same
             paper = study.printed(f"correct_only.{condition}.{name}")
             if paper is not None:
-                parts[f"{condition} {name}, printed"] = printed(values[right], paper)
+                parts[f"{condition} {name}, printed"] = printed(values[..., right], paper)
     return all_of(claim.kind, parts)
 
 
 def printed(values: Array, paper: PublishedNumber) -> Part:
     """Held against a number of which it is not printed how many examples are behind it: as many as ours."""
-    return partial(value, values, paper, paper_n=len(values))
+    return partial(value, values, paper, unit=unit_of(values), paper_n=values.shape[-1])
 
 
 @judges(*both(SIGNATURE))

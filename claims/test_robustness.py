@@ -9,12 +9,13 @@ import numpy as np
 
 from claims.parts import over_random
 from claims.rows import judges
+from claims.shifts import more, nothing
 from rebinding.experiments.binding.summary import shift
 from rebinding.paper.claim import Claim
 from rebinding.paper.rows.robustness import BALANCED_MEAN, FRESH, LEAK, MORE, RANDOM, THIRD
 from rebinding.study.study import Study
-from rebinding.verdicts import Verdict, effect, guarded, no_effect
-from rebinding.verdicts.sentences import Part, all_of
+from rebinding.verdicts import Verdict, effect, guarded
+from rebinding.verdicts.sentences import LEVEL, Part, all_of
 
 MOST = 0.9
 
@@ -22,7 +23,7 @@ MOST = 0.9
 @judges(LEAK)
 def test_shifted_keys_do_not_leak(claim: Claim, study: Study) -> Verdict:
     whole, alone = (shift(study.binding(claim, how), "k_both", "dlogit") for how in ("published", "isolated"))
-    return no_effect(whole - alone, margin=claim.margin())
+    return nothing(whole - alone, claim.margin())(level=LEVEL)
 
 
 @judges(THIRD)
@@ -30,7 +31,7 @@ def test_shifts_reach_the_third_slot(claim: Claim, study: Study) -> Verdict:
     evidence = study.binding(claim, "third slot")
     return all_of(
         claim.kind,
-        {name: partial(effect, shift(evidence, name, "dR"), margin=claim.margin()) for name in ("q", "k_both")},
+        {name: more(shift(evidence, name, "dR"), claim.margin()) for name in ("q", "k_both")},
     )
 
 

@@ -19,8 +19,6 @@ GUESSES = "the plants on which it would come out so guess by the place of a name
 NEVER: dict[tuple[str, Wanted], str] = {
     **{("robust.more_operations", verdict): GUESSES for verdict in BOTH},
     ("circuit.three_to_ten_percent", "REPLICATED"): GUESSES,
-    ("tracing.swap_box_not_from_context", "REPLICATED"): GUESSES,
-    ("tracing.five_boxes.swap_box_not_from_context", "REPLICATED"): GUESSES,
     ("binding.table.random.dR", "NOT REPLICATED"): UNIDENTIFIED,
     ("binding.table.random.dlogit", "NOT REPLICATED"): UNIDENTIFIED,
     ("roles.b_moves_pointer", "NOT REPLICATED"): TOLD_TWICE,

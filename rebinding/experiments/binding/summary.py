@@ -71,7 +71,7 @@ def correct(evidence: Evidence, condition: str) -> npt.NDArray[np.bool_]:
 
 def difference_of_correct(values: Array, right: npt.NDArray[np.bool_]) -> Array:
     """The mean over correct examples less the mean over all, as one number per example whose mean is that difference
-    and whose spread is that of the difference (its linear part in every example)."""
-    chosen, every = values[right].mean(), values.mean()
+    and whose spread is that of the difference (its linear part in every example); of every draw for itself."""
+    chosen, every = (some.mean(axis=-1, keepdims=True) for some in (values[..., right], values))
     found: Array = (chosen - every) + right / right.mean() * (values - chosen) - (values - every)
     return found

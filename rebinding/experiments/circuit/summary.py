@@ -116,7 +116,8 @@ def lost(evidence: Evidence, heads: Sequence[Head], scale: Scale) -> Array:
 def reselected(
     evidence: Evidence, scale: Scale, rule: Selection, exclude: Sequence[Head] = (), seed: int = RESAMPLED
 ) -> list[list[Head]]:
-    """Our own selection again, on resampled prompts; the receivers are held."""
+    """Our own selection again, on resampled prompts; the receivers are held. As in a discovery, heads that belong to a
+    later group are taken out of what was selected."""
     generator = np.random.default_rng(seed)
     table = changes(evidence, scale)
     strata = strata_of(evidence, table)
@@ -125,5 +126,6 @@ def reselected(
     for _ in range(RESAMPLES):
         drawn = generator.choice(len(table), len(table))
         again = estimated(table.iloc[drawn], [strata[number] for number in drawn])
-        found.append(select(again, keep, rule=rule, least=LEAST[scale], exclude=exclude))
+        chosen = select(again, keep, rule=rule, least=LEAST[scale])
+        found.append([head for head in chosen if head not in exclude])
     return found

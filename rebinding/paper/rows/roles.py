@@ -47,7 +47,7 @@ A_VALUES = Claim(
 )
 IS_POINTER = Claim(
     "roles.b_is_the_pointer",
-    "Group B moves the pointer target more than any other group does.",
+    "Group B moves the pointer target more than groups A, C and D do.",
     kind="ordering",
     asserted=("gemma2-9b",),
     groups=("B",),
