@@ -18,7 +18,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
 
-from rebinding.world.answers import AnswerRule
+from rebinding.world.answers import AnswerRule, AnswerSet
 from rebinding.world.designs import DesignName, NoiseKind, Split
 
 ProcedureName: TypeAlias = Literal["published", "controlled"]
@@ -72,6 +72,8 @@ class CircuitWay:
     """A head goes if this falls by less without it."""
     random: Literal["role", "role_and_layer"]
     """What random circuits, and blind draws of heads, have in common with the circuit."""
+    answers: AnswerSet
+    """Which tokens stand for an object where a circuit is evaluated and pruned; the largest of their logits counts."""
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from rebinding.experiments.circuit.paths import NoisePairs
 from rebinding.study.drawing import Drawn, Pairing, draw
 from rebinding.subjects import Subject
 from rebinding.surgery import Surgeon
-from rebinding.world.answers import is_single_token
+from rebinding.world.answers import AnswerSet, is_single_token
 from rebinding.world.designs import Design, design
 from rebinding.world.places import token_at
 from rebinding.world.prompts import Encoded, Encoder
@@ -155,10 +155,13 @@ class Bench:
         }
         return self.design(asked.design, **options)
 
-    def answers(self, prompts: Sequence[Encoded]) -> Answers:
-        """The objects that are in the boxes at the end, and which of them is asked for."""
+    def answers(self, prompts: Sequence[Encoded], rule: AnswerSet = "continuation") -> Answers:
+        """The objects that are in the boxes at the end, and which of them is asked for; a word with fewer tokens than
+        another repeats one of them, which adds nothing."""
         held = [[word for word in one.prompt.story.state().values() if word is not None] for one in prompts]
-        tokens = [[[self.encoder.answer_token(word)] for word in words] for words in held]
+        sets = [[self.encoder.answer_set(word, rule) for word in words] for words in held]
+        widest = max(len(one) for words in sets for one in words)
+        tokens = [[(*one, *one[:1] * (widest - len(one))) for one in words] for words in sets]
         right = [words.index(one.prompt.answer) for words, one in zip(held, prompts, strict=True)]
         return Answers(torch.tensor(tokens), torch.tensor(right))
 

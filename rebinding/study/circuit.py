@@ -23,7 +23,6 @@ from rebinding.experiments.circuit.request import (
     Beside,
     Means,
     Paths,
-    PruneBy,
     Pruning,
 )
 from rebinding.paper.circuit import Circuit, Head, Owner
@@ -31,6 +30,7 @@ from rebinding.paper.procedure import CircuitWay, ProcedureName
 from rebinding.study.bench import BALANCED, DISCOVERY, MEANS, PRUNING, Bench, averages, measures
 from rebinding.study.drawing import Drawn
 from rebinding.subjects import Subject
+from rebinding.world.answers import AnswerSet
 from rebinding.world.designs import Design, DesignName, NoiseKind
 from rebinding.world.prompts import Encoder
 
@@ -174,17 +174,18 @@ def ablated(
     n: int,
     beside: Beside,
     match: Match = "role",
+    answers: AnswerSet = "continuation",
 ) -> Ablation:
     """The full model and the circuit; beside them random circuits, with the circuit less one group each or without, or
     the circuit less one head each."""
     prompts = bench.draw_with(drawn, bench.evaluation, n, roles_of(circuit))
-    return Ablation(prompts, means_of(bench, drawn, mean_set), circuit.heads, beside, DRAWS, match)
+    return Ablation(prompts, means_of(bench, drawn, mean_set), circuit.heads, beside, DRAWS, match, answers)
 
 
 @measures(Ablation)
 def measure_ablation(bench: Bench, asked: Ablation) -> Evidence:
     prompts, ids = bench.drawn(asked.prompts).prompts, asked.prompts.ids
-    answers, means = bench.answers(prompts), listed(bench, asked.means)
+    answers, means = bench.answers(prompts, asked.answers), listed(bench, asked.means)
     circuits = {Ablated("circuit"): Circuit(asked.circuit)} | _beside(bench, asked)
     named = {str(number): circuit for number, circuit in enumerate(circuits.values())}
     mean_set = asked.means.prompts.design
@@ -240,15 +241,15 @@ def pruned(bench: Bench, circuit: Circuit, way: CircuitWay, *, n: int) -> Prunin
     drawn = bench.design(way.design)
     prompts = bench.draw_with(drawn, PRUNING, n, roles_of(circuit))
     means = means_of(bench, drawn, way.means)
-    return Pruning(prompts, means, circuit.heads, ORDERS, way.prune_by, way.prune_step)
+    return Pruning(prompts, means, circuit.heads, ORDERS, way.prune_by, way.prune_step, way.answers)
 
 
 @measures(Pruning)
 def measure_pruning(bench: Bench, asked: Pruning) -> Evidence:
     """A row per order and head."""
-    score = scorer(bench, asked.prompts, asked.means, asked.by)
-    prompts = bench.drawn(asked.prompts).prompts
-    whole = full_model(bench.surgeon, prompts, bench.answers(prompts), asked.prompts.ids).rows[asked.by].mean()
+    score, prompts = scorer(bench, asked), bench.drawn(asked.prompts).prompts
+    answers = bench.answers(prompts, asked.answers)
+    whole = full_model(bench.surgeon, prompts, answers, asked.prompts.ids).rows[asked.by].mean()
     walks = over_orders(Circuit(asked.circuit), score, orders=asked.orders, threshold=asked.step)
     rows = [
         {**trial.head._asdict(), "order": number, "whole": whole, **trial.told}
@@ -258,11 +259,11 @@ def measure_pruning(bench: Bench, asked: Pruning) -> Evidence:
     return Evidence(asked.KIND.name, pd.DataFrame(rows), {})
 
 
-def scorer(bench: Bench, prompts: PromptSet, means: Means, by: PruneBy) -> Score:
+def scorer(bench: Bench, asked: Pruning) -> Score:
     """The answer's mean logit (or margin) in a circuit, on prompts that are recorded once."""
-    encoded = bench.drawn(prompts).prompts
-    measure = measurer(bench.surgeon, encoded, bench.answers(encoded), listed(bench, means))
-    column = MEASURES.index(by)
+    encoded = bench.drawn(asked.prompts).prompts
+    measure = measurer(bench.surgeon, encoded, bench.answers(encoded, asked.answers), listed(bench, asked.means))
+    column = MEASURES.index(asked.by)
     return lambda circuits: measure(circuits)[..., column].mean(dim=1).tolist()
 
 

@@ -18,6 +18,8 @@ from typing import Any, Literal, TypeAlias, get_args
 from rebinding.world.chat import PromptError
 
 AnswerRule: TypeAlias = Literal["continuation", "exp1_spaced", "exp34_unspaced"]
+AnswerSet: TypeAlias = Literal["continuation", "exp2_aliases"]
+"""Rules under which several tokens may stand for an object; the largest of their logits is its."""
 
 
 def answer_token(tokenizer: Any, tail: str, word: str, rule: AnswerRule = "continuation") -> int:

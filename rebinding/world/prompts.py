@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import islice, zip_longest
 from typing import Any
 
-from rebinding.world.answers import AnswerRule, alias_tokens, answer_token
+from rebinding.world.answers import AnswerRule, AnswerSet, alias_tokens, answer_token
 from rebinding.world.chat import DATE, FORMS, SYSTEM, Form, PromptError, form_of, wrapping
 from rebinding.world.text import Prompt, Rendered, by_function, written
 
@@ -77,6 +77,7 @@ class Encoder:
         self.form: Form = form_of(tokenizer) if form is None else form
         self._wrapping = wrapping(self.form, tokenizer)
         self._answers: dict[tuple[str, AnswerRule], int] = {}
+        self._aliases: dict[str, frozenset[int]] = {}
 
     def encode(self, prompts: Iterable[Prompt]) -> list[Encoded]:
         """Render, tokenise in batches, and locate the roles."""
@@ -107,7 +108,13 @@ class Encoder:
 
     def alias_tokens(self, word: str) -> frozenset[int]:
         """Every token that counts as `word` under the published rule `exp2_aliases`."""
-        return alias_tokens(self.tokenizer, self._wrapping.suffix, word)
+        if word not in self._aliases:
+            self._aliases[word] = alias_tokens(self.tokenizer, self._wrapping.suffix, word)
+        return self._aliases[word]
+
+    def answer_set(self, word: str, rule: AnswerSet) -> tuple[int, ...]:
+        """All tokens that stand for a word under a rule."""
+        return tuple(sorted(self.alias_tokens(word))) if rule == "exp2_aliases" else (self.answer_token(word),)
 
     def _encode_chunk(self, prompts: Sequence[Prompt]) -> Iterator[Encoded]:
         rendered = [self._wrapping.around(written(prompt)) for prompt in prompts]

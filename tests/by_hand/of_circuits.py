@@ -14,6 +14,7 @@ from rebinding.experiments.circuit.contributions import sets_beside
 from rebinding.experiments.circuit.random_circuits import draw_circuits
 from rebinding.paper.circuit import Circuit, CircuitHead
 from rebinding.study.bench import Bench
+from rebinding.world.answers import AnswerSet
 from rebinding.world.places import token_at
 from rebinding.world.prompts import Encoded
 from tests.by_hand.compare import Again, moved, numbered, prompt_of, sized, sure
@@ -38,7 +39,7 @@ def of_ablation(plain: Plain, bench: Bench, request: Any, rows: pd.DataFrame) ->
         if row["which"] != "full":
             alive = _variant(plain, request, row, match=request.match, exclude=False)
             logits = ablated(plain, prompt, alive, means_of(plain, bench, request.means))
-        yield Again(index, _told(bench, prompt, logits), sized(logits))
+        yield Again(index, _told(bench, prompt, logits, request.answers), sized(logits))
 
 
 def of_knockout(plain: Plain, bench: Bench, request: Any, rows: pd.DataFrame) -> Iterator[Again]:
@@ -82,7 +83,7 @@ def of_pruning(plain: Plain, bench: Bench, request: Any, rows: pd.DataFrame) -> 
         left = [one for one in tried if one not in removed]
         sets = [[ablated(plain, one, some, means) for one in prompts] for some in (left, _less(left, _head(row)))]
         sets.append([plain.answer(one.ids) for one in prompts])
-        before, without, whole = (_mean(bench, request.by, prompts, some) for some in sets)
+        before, without, whole = (_mean(bench, request, prompts, some) for some in sets)
         drop, size = before - without, sized(*(logits for some in sets for logits in some))
         told = {"before": before, "drop": drop, "whole": whole, "removed": sure(request.step - drop, size)}
         yield Again(index, told, size)
@@ -156,17 +157,24 @@ def _at(prompt: Encoded, head: CircuitHead) -> int:
     return at
 
 
-def _told(bench: Bench, prompt: Encoded, logits: Tensor) -> dict[str, float | bool | None]:
+def _told(
+    bench: Bench, prompt: Encoded, logits: Tensor, rule: AnswerSet = "continuation"
+) -> dict[str, float | bool | None]:
     """The answer's logit, its margin over the best other object, whether it beats them all, its probability."""
     answer = prompt.prompt.answer
     held = [word for word in prompt.prompt.story.state().values() if word not in (None, answer)]
-    own = bench.encoder.answer_token(answer)
-    margin = float(logits[own]) - max(float(logits[bench.encoder.answer_token(str(word))]) for word in held)
-    probability = float(torch.softmax(logits.double(), 0)[own])
-    hit = sure(margin, sized(logits))
-    return {"label_logit": float(logits[own]), "margin": margin, "hit": hit, "probability": probability}
+    own, others = _tokens(bench, answer, rule), {token for word in held for token in _tokens(bench, str(word), rule)}
+    label = max(float(logits[token]) for token in own)
+    margin = label - max(float(logits[token]) for token in others)
+    probability = sum(float(torch.softmax(logits.double(), 0)[token]) for token in own)
+    return {"label_logit": label, "margin": margin, "hit": sure(margin, sized(logits)), "probability": probability}
 
 
-def _mean(bench: Bench, measure: str, prompts: Sequence[Encoded], logits: Sequence[Tensor]) -> float:
-    told = [_told(bench, one, some)[measure] for one, some in zip(prompts, logits, strict=True)]
+def _tokens(bench: Bench, word: str, rule: AnswerSet) -> set[int]:
+    """What stands for a word: its continuation, or any first token of it, with a space and without."""
+    return set(bench.encoder.alias_tokens(word)) if rule == "exp2_aliases" else {bench.encoder.answer_token(word)}
+
+
+def _mean(bench: Bench, request: Any, prompts: Sequence[Encoded], logits: Sequence[Tensor]) -> float:
+    told = [_told(bench, one, some, request.answers)[request.by] for one, some in zip(prompts, logits, strict=True)]
     return sum(float(one) for one in told if one is not None) / len(told)

@@ -20,6 +20,7 @@ DEFAULTS: dict[str, Any] = {
     "--learned": None,
     "--samples": None,
     "--first": 0,
+    "--every-token": False,
     "--design": "published",
     "--circuit": None,
     "--procedure": "both",

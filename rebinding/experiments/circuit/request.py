@@ -22,6 +22,7 @@ from rebinding.experiments.circuit.kinds import (
 from rebinding.experiments.circuit.paths import PathSettings, Stage
 from rebinding.experiments.circuit.random_circuits import Match
 from rebinding.paper.circuit import CircuitHead, Head
+from rebinding.world.answers import AnswerSet
 
 PruneBy: TypeAlias = Literal["label_logit", "margin"]
 Beside: TypeAlias = Literal["groups", "heads", "random"]
@@ -62,6 +63,7 @@ class Ablation(OfCircuit):
     beside: Beside
     draws: int
     match: Match = "role"
+    answers: AnswerSet = "continuation"
 
     @property
     def facets(self) -> Mapping[str, Facet]:
@@ -92,6 +94,7 @@ class Pruning(OfCircuit):
     orders: int
     by: PruneBy = "label_logit"
     step: float = 0.01
+    answers: AnswerSet = "continuation"
 
     @property
     def n(self) -> int:

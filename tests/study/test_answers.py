@@ -1,0 +1,80 @@
+"""Which tokens stand for an object where circuits are evaluated and pruned: as published any of several."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from rebinding.experiments.tokens import token_batch
+from rebinding.paper.rows.circuit import COMPACT, MINIMAL, RECOVERS
+from rebinding.study import circuit
+from rebinding.study.asked import asked_of
+from rebinding.study.bench import Bench
+from rebinding.study.case import Case
+from rebinding.study.settings import Settings
+from rebinding.study.study import Study
+from rebinding.subjects import load
+from rebinding.world.words import OBJECTS
+from tests.close import agree
+
+N = 6
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
+    """A plant whose words each have a second token: that of another word."""
+    one = Bench(load("planted:pointer@llama"))
+    token = one.encoder.answer_token
+
+    def aliases(word: str) -> frozenset[int]:
+        return frozenset({token(word), token(OBJECTS[(OBJECTS.index(word) + 1) % len(OBJECTS)])})
+
+    monkeypatch.setattr(one.encoder, "alias_tokens", aliases)
+    return one
+
+
+def test_a_label_is_the_largest_of_its_tokens(bench: Bench) -> None:
+    """Against full forwards of the library's model: the label's logit, and its lead over the other objects."""
+    drawn, heads = bench.design("published"), Study(Case(asked_of("planted:pointer"), Settings(()))).circuit
+    asked = circuit.ablated(bench, heads, drawn, "published", n=N, beside="random", answers="exp2_aliases")
+    found = bench.measured(asked).rows
+    whole = found[found["which"] == "full"].sort_values("prompt")
+    prompts = bench.drawn(asked.prompts).prompts
+    with torch.no_grad():
+        logits = bench.subject.model(token_batch(prompts)).logits[:, -1]  # (prompt, vocabulary)
+    labels, leads = [], []
+    for row, one in zip(logits, prompts, strict=True):
+        scores = {
+            word: max(float(row[token]) for token in bench.encoder.alias_tokens(word))
+            for word in one.prompt.story.state().values()
+            if word is not None
+        }
+        labels.append(scores.pop(one.prompt.answer))
+        leads.append(labels[-1] - max(scores.values()))
+    assert agree(torch.tensor(whole["label_logit"].to_numpy()), torch.tensor(labels, dtype=torch.float64))
+    assert agree(torch.tensor(whole["margin"].to_numpy()), torch.tensor(leads, dtype=torch.float64))
+
+
+def test_the_rule_is_part_of_what_is_asked(bench: Bench) -> None:
+    """Two rules are two requests, and the answers differ where a word has several tokens."""
+    drawn = bench.design("published")
+    prompts = bench.drawn(bench.draw(drawn, range(N))).prompts
+    one, several = (bench.answers(prompts, rule).tokens for rule in ("continuation", "exp2_aliases"))
+    assert (one.shape[-1], several.shape[-1]) == (1, 2)
+    assert all(set(few.tolist()) < set(many.tolist()) for few, many in zip(one[0], several[0], strict=True))
+
+
+def test_each_procedure_asks_under_its_own_rule() -> None:
+    case = Case(asked_of("planted:pointer"), Settings((asked_of("planted:pointer"),)))
+    study = Study(case)
+    study.ablated(RECOVERS)
+    study.prunings(COMPACT)
+    study.one_by_one(MINIMAL)
+    asked = [use.request for use in study.used]
+    rules = {(type(one).__name__, one.answers) for one in asked if isinstance(one, circuit.Ablation | circuit.Pruning)}
+    assert rules == {
+        ("Ablation", "exp2_aliases"),
+        ("Pruning", "exp2_aliases"),
+        ("Ablation", "continuation"),
+        ("Pruning", "continuation"),
+    }
