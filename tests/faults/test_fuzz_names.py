@@ -83,6 +83,7 @@ OPTIONS = st.fixed_dictionaries(
         "learned": st.sampled_from((None, "all")),
         "samples": st.none() | st.integers(),
         "first": st.just(0) | st.integers(),
+        "every_token": st.booleans(),
         "design": st.sampled_from(tuple(DESIGNS)),
         "procedure": st.sampled_from(("both", "published")) | typed("file", "here", "controlled", "published"),
         "circuit": st.none() | typed("published", "discovered", "-anywhere", "file", "here"),
@@ -110,7 +111,7 @@ def test_options(options: dict[str, Any]) -> None:
     plain = {"model": ["planted:pointer"], "planted": None, "learned": None, "samples": None, "design": "published"}
     plain |= {"procedure": "both", "circuit": None, "dtype": None, "device": "cpu", "remote": False, "store": None}
     plain |= {"no_store": False, "report": None, "strict_verdicts": False, "skip_unavailable": False, "first": 0}
-    plain |= {"engine": "here", "address": None, "gpus_per_model": None, "workers": None}
+    plain |= {"every_token": False, "engine": "here", "address": None, "gpus_per_model": None, "workers": None}
     for name, value in options.items():
         refused(lambda name=name, value=value: settings_of(Given(**{**plain, name: value})), type(None))
 
