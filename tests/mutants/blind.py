@@ -115,13 +115,22 @@ def drawn(room: Room, n: int, seed: int) -> list[Any]:
     places: dict[tuple[str, Any], list[Any]] = {}
     for item in _all_work_items(files, {}):
         (fault,) = item.mutations
-        if fault.operator_name in OPERATORS and not any(
-            first <= fault.start_pos and fault.end_pos <= last for first, last in unread[fault.module_path]
+        if (
+            fault.operator_name in OPERATORS
+            and not _star(fault)
+            and not any(first <= fault.start_pos and fault.end_pos <= last for first, last in unread[fault.module_path])
         ):
             places.setdefault((str(fault.module_path), fault.start_pos), []).append(fault)
     chance = random.Random(seed)
     where = sorted(places)
     return [chance.choice(places[one]) for one in chance.sample(where, min(n, len(where)))]
+
+
+def _star(fault: Any) -> bool:
+    """The star before arguments that are given by name alone, which the engine takes for a product."""
+    line, column = fault.start_pos
+    there: str = Path(fault.module_path).read_text().splitlines()[line - 1][column:]
+    return there.startswith("*,")
 
 
 def name_of(fault: Any) -> str:
