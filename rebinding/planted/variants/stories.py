@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from rebinding.paper.circuit import CircuitHead
-from rebinding.planted.language.template import LABELS_APART, STOP_AFTER_LABEL, STOP_BEFORE_QUESTION
+from rebinding.planted.language.template import STOP_AFTER_LABEL, STOP_BEFORE_QUESTION
 from rebinding.planted.language.wiring import Line, Wiring
 from rebinding.planted.mechanisms.lexical import LOGIT
 from rebinding.planted.variants.variant import Heads, Variant, edited, extended, undeclared
@@ -14,7 +14,7 @@ LABEL_BEFORE_QUESTION = STOP_AFTER_LABEL + STOP_BEFORE_QUESTION
 """Tokens from the label that the story's last sentence ends with to the label in the question."""
 READOUT_AFTER_QUESTION = 6
 """Tokens from the label in the question to the readout."""
-OBJECT_BEFORE_LABEL = LABELS_APART
+OBJECT_BEFORE_LABEL = 3
 """Tokens from what is put into a box to the label: `fan into Box R`."""
 
 
@@ -55,7 +55,7 @@ STORIES = {
     ),
     "refilled_outside": Variant(
         ("lexical",),
-        "the same, by a head outside the circuit, which votes against it",
+        "the circuit votes against what is put into a box, and a head outside it outvotes it",
         _refilled_outside,
         declares=_asked_too,
     ),
