@@ -51,7 +51,7 @@ def jobs(how: Elsewhere, n: int) -> Iterator[Callable[[], object]]:
 
     def discovery() -> object:
         here, way = bench(), circuit.of_a_plant(given("controlled").circuit, "controlled")
-        return circuit.discovered(circuit.noise_pairs(here, way, "independent", n), way, here.measured)
+        return circuit.discovered(circuit.noise_pairs(here, way, n), way, here.measured)
 
     def traced(mode: ModeName) -> Evidence:
         here = bench()

@@ -94,8 +94,8 @@ def heads_of(alias: str, bench: Bench) -> Circuit:
 def stages(alias: str, bench: Bench, n: int, rate: float) -> Iterator[str]:
     """Every head as a sender of every stage; to the published groups, as `counts` has it."""
     heads, device = heads_of(alias, bench), bench.subject.device
-    way = replace(given("published").circuit, frozen="all", scope="head")
-    pairs = circuit.noise_pairs(bench, way, "independent", n)
+    way = replace(given("published").circuit, noise=("independent",), frozen=("all",), scope="head")
+    pairs = circuit.noise_pairs(bench, way, n)
     first = bench.sets[pairs].prompts[0]
     shape = replace(shape_of(alias, len(first.ids)), layers=bench.subject.anatomy.n_layers)
     yield f"{n} prompts of {len(first.ids)} tokens; a matrix product reaches {rate / 1e12:.0f} TFLOP/s"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -10,7 +11,8 @@ import numpy as np
 from claims.rows import judges
 from claims.shifts import half_of, more, no_larger, no_more, nothing, over, switches, unit_of
 from rebinding.evidence import Evidence
-from rebinding.experiments.binding.summary import Array, controls, correct, difference_of_correct, on_context, shift
+from rebinding.experiments.attention.summary import by_token
+from rebinding.experiments.binding.summary import Array, controls, correct, difference_of_correct, shift
 from rebinding.paper.claim import Claim, Metric
 from rebinding.paper.numbers import PublishedNumber
 from rebinding.paper.rows.binding import (
@@ -28,6 +30,7 @@ from rebinding.paper.rows.binding import (
     TABLE,
     both,
 )
+from rebinding.study.attention import looked
 from rebinding.study.study import Study
 from rebinding.verdicts import Verdict, effect, not_applicable, reported, value, value_unidentified
 from rebinding.verdicts.effects import Support
@@ -191,4 +194,8 @@ def test_the_signature(claim: Claim, study: Study) -> Verdict:
 
 @judges(MASS)
 def test_group_b_looks_at_the_context(claim: Claim, study: Study) -> Verdict:
-    return effect(on_context(study.binding(claim)), above=QUARTER, margin=claim.margin(), support=(0.0, 1.0))
+    """The rest of what B may look at matters too: where the question's box has much of it, dR is silent on that."""
+    found = by_token(study.ask(claim, partial(looked, group="B", like=claim.procedure)))
+    context = np.sum([found[name] for name in found if name.startswith("context_")], axis=0)  # (prompt,)
+    judged = effect(context, above=QUARTER, margin=claim.margin(), support=(0.0, 1.0))
+    return replace(judged, reason=f"{judged.reason}; the question's box has {found['question_box'].mean():.2f}")

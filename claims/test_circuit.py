@@ -171,7 +171,7 @@ def test_the_circuit_is_small(claim: Claim, study: Study) -> Verdict:
         return not_applicable(claim.kind, "the paper prints no number for this model")
     found = shares(claim, study)
     return of_candidates(
-        lambda noise, level: value(found[noise], paper, unit=claim.unit, paper_draws=1, level=level), found
+        lambda name, level: value(found[name], paper, unit=claim.unit, paper_draws=1, level=level), found
     )
 
 
@@ -179,15 +179,15 @@ def test_the_circuit_is_small(claim: Claim, study: Study) -> Verdict:
 def test_the_circuit_is_three_to_ten_per_cent(claim: Claim, study: Study) -> Verdict:
     found, middle, half = shares(claim, study), (LOW + HIGH) / 2, (HIGH - LOW) / 2
     return of_candidates(
-        lambda noise, level: no_effect(found[noise], about=middle, margin=half, unit=claim.unit, level=level), found
+        lambda name, level: no_effect(found[name], about=middle, margin=half, unit=claim.unit, level=level), found
     )
 
 
 def shares(claim: Claim, study: Study) -> dict[str, Array]:
-    """Which share of all heads each walk of pruning leaves, for every noise that the discovery may have had."""
+    """Which share of all heads each walk of pruning leaves, for every discovery that it may have been."""
     return {
-        noise: np.array([one.pairs / study.all_heads for one in left_by_order(evidence)])
-        for noise, evidence in study.prunings(claim).items()
+        name: np.array([one.pairs / study.all_heads for one in left_by_order(evidence)])
+        for name, evidence in study.prunings(claim).items()
     }
 
 
@@ -195,8 +195,8 @@ def shares(claim: Claim, study: Study) -> dict[str, Array]:
 def test_what_pruning_leaves_of_e(claim: Claim, study: Study) -> Verdict:
     pruned = study.prunings(claim)
 
-    def judged(noise: str, level: float) -> Verdict:
-        kept = [one.group("E") for one in left_by_order(pruned[noise])]
+    def judged(name: str, level: float) -> Verdict:
+        kept = [one.group("E") for one in left_by_order(pruned[name])]
         return emptiness(kept[0], empty=claim is E_EMPTY, selections=kept[1:], level=level)
 
     return of_candidates(judged, pruned)
@@ -243,13 +243,13 @@ def test_the_published_heads_are_found_again(claim: Claim, study: Study) -> Verd
     return guarded(
         claim.kind,
         [group_present(group, published)],
-        lambda: of_candidates(lambda noise, level: found_again(claim, study, noise, level), found),
+        lambda: of_candidates(lambda name, level: found_again(claim, study, name, level), found),
     )
 
 
-def found_again(claim: Claim, study: Study, noise: str, level: float) -> Verdict:
+def found_again(claim: Claim, study: Study, name: str, level: float) -> Verdict:
     """A group of ours against the published one, and against our own selection on resampled prompts."""
-    found, group, way = study.discoveries(claim)[noise], claim.sentence[-1], study.way(claim)
+    found, group, way = study.discoveries(claim)[name], claim.sentence[-1], study.way(claim)
     ours, theirs = found.circuit.group(group), study.circuit.group(group)
     evidence = found.evidence.get(group)
     taken = found.circuit.group("B") if group == "A" else ()

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from importlib.resources import files
+from itertools import product
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
 
@@ -56,8 +57,10 @@ class CircuitWay:
     """Which stories discovery and pruning are run on."""
     noise: tuple[NoiseKind, ...]
     """What the corrupt prompt of a pair is; several, where it is not known which it was."""
-    frozen: Literal["all", "none"]
-    """Whether the other heads keep their clean output while a sender is patched."""
+    frozen: tuple[Literal["all", "none"], ...]
+    """Whether the other heads keep their clean output while a sender is patched; both, where it is not known."""
+    d_heard_by: tuple[Literal["keys_values", "query"], ...]
+    """What of C hears D: its keys and values at the label in the swap, or its query at the question's box."""
     scope: Literal["group", "head"]
     """Whether an edited key or value acts on its KV group, or on one query head."""
     score: Literal["probability", "logit"]
@@ -74,6 +77,23 @@ class CircuitWay:
     """What random circuits, and blind draws of heads, have in common with the circuit."""
     answers: AnswerSet
     """Which tokens stand for an object where a circuit is evaluated and pruned; the largest of their logits counts."""
+
+    @property
+    def candidates(self) -> Mapping[str, CircuitWay]:
+        """Every discovery that it may have been, by a name that tells it from the others.
+
+        Frozen heads carry nothing from one token to another, so that of D on C's query nothing arrives: such a
+        candidate finds no D on any model, and is left out where there is another."""
+        every = list(product(self.noise, self.frozen, self.d_heard_by))
+        heard = [one for one in every if one[1:] != ("all", "query")] or every
+        return {self._said(*one): replace(self, noise=one[:1], frozen=one[1:2], d_heard_by=one[2:]) for one in heard}
+
+    def _said(self, noise: str, frozen: str, d_heard_by: str) -> str:
+        """The noise, and what else is not known."""
+        told = [noise]
+        told += [f"{'others' if frozen == 'all' else 'nothing'} frozen"] if len(self.frozen) > 1 else []
+        told += [f"D heard by {d_heard_by.replace('_', ' and ')}"] if len(self.d_heard_by) > 1 else []
+        return " / ".join(told)
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,8 @@ def paths(bench: Bench, asked: Paths, run: Run) -> tuple[pd.DataFrame, dict[str,
     anatomy = bench.subject.anatomy
     every = [(layer, head) for layer in range(anatomy.n_layers) for head in range(anatomy.n_heads)]
     senders, ids = list(asked.senders or every), np.array(asked.prompts.ids)
-    fall, told = _falls(asked, run, senders), (asked.stage.group, asked.prompts.tokens, asked.how.frozen)
+    fall = _falls(asked, run, senders)
+    told = asked.stage.group, asked.stage.component, asked.prompts.tokens, asked.how.frozen
     dice, world = run.dice("paths", *told, len(senders)), run.world
     apart = np.where(fall > 0, world.spreads["effect"] * fall, world.spreads["idle"])  # (head,)
     change = -fall + apart * dice.standard_normal((len(ids), len(senders)))  # (prompt, head)

@@ -15,7 +15,7 @@ from rebinding.experiments.circuit.discovery import Discovery, TinyProbabilities
 from rebinding.experiments.roles.request import Counterfactual
 from rebinding.paper.claim import Claim
 from rebinding.paper.numbers import checkpoint
-from rebinding.paper.procedure import ProcedureName, RolesWay
+from rebinding.paper.procedure import CircuitWay, ProcedureName, RolesWay
 from rebinding.planted.tokenizer import build_tokenizer
 from rebinding.power.makers import MAKERS
 from rebinding.power.world import NotSimulated, Run
@@ -28,7 +28,6 @@ from rebinding.subjects import Subject, origin
 from rebinding.surgery.anatomy import Anatomy, Projection
 from rebinding.verdicts import Gate, group_present
 from rebinding.world.chat import Form, form_of
-from rebinding.world.designs import NoiseKind
 
 NOWHERE = Projection("", 0, 0)
 
@@ -54,7 +53,7 @@ class Simulated(Study):
     run: Run = field(kw_only=True)
     _seen: dict[int, Gate] = field(default_factory=dict, kw_only=True)
     _asked: dict[Any, Evidence] = field(default_factory=dict, kw_only=True)
-    _found: dict[tuple[str, str], Discovery] = field(default_factory=dict, kw_only=True)
+    _found: dict[tuple[str, CircuitWay], Discovery] = field(default_factory=dict, kw_only=True)
 
     def gates(self, claim: Claim) -> Iterator[Gate]:
         """The gates that all rows share, looked at once: no row sees other prompts or another model."""
@@ -79,12 +78,12 @@ class Simulated(Study):
             self._asked[key] = ask(claim, *how)
         return self._asked[key]
 
-    def _discovery(self, procedure: ProcedureName, kind: NoiseKind) -> Discovery:
-        if (procedure, kind) not in self._found:
+    def _discovery(self, procedure: ProcedureName, way: CircuitWay) -> Discovery:
+        if (procedure, way) not in self._found:
             with warnings.catch_warnings():  # of made-up answers some have next to no probability, as real ones do
                 warnings.simplefilter("ignore", TinyProbabilities)
-                self._found[procedure, kind] = super()._discovery(procedure, kind)
-        return self._found[procedure, kind]
+                self._found[procedure, way] = super()._discovery(procedure, way)
+        return self._found[procedure, way]
 
     def _measured(self, bench: Bench, request: Request) -> Evidence:
         make = MAKERS.get(type(request))

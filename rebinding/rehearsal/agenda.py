@@ -37,8 +37,10 @@ EVERYWHERE = (
     *("swap_period", "question_box", "readout"),
 )
 """The tokens of the maps that section 3 is judged on."""
-LOOKING: tuple[Group, ...] = ("A", "C")
-"""The groups of which the paper says what they look at."""
+LOOKING: tuple[Group, ...] = ("A", "B", "C")
+"""The groups whose attention is asked for: of A and C the paper says what they look at, of B we ask."""
+FROZEN = {"none": "", "all": ", frozen"}
+"""What is added to the name of path patching where it is not known which it was."""
 N, BALANCED, PAIRS, ONE_BY_ONE, FEW = 300, 360, 100, 100, 50
 
 
@@ -108,19 +110,38 @@ def _mapped(
 
 
 def _found(bench: Bench, heads: Circuit, procedure: Procedure) -> Iterator[Item]:
-    """Discovery, for every noise that it may have been; links, with the group's own heads as senders."""
-    way = procedure.circuit
-    for name, stage in circuit.STAGES.items():
+    """Discovery, in every way that it may have been done; links, with the group's own heads as senders."""
+    open_ = len(procedure.circuit.frozen) > 1
+    asked: dict[tuple[Stage, str], list[tuple[CircuitWay, Stage | None]]] = {}
+    for way in procedure.circuit.candidates.values():
+        for stage, before in _stages(way):
+            asked.setdefault((stage, way.frozen[0]), []).append((way, before))
+    for (stage, frozen), ways in asked.items():
         receivers = heads.group(stage.receivers) if stage.receivers else ()
-        if stage.receivers and not receivers:
-            continue
-        if name != "D literal":
-            make = _sent(bench, stage, receivers, way, None)
-            yield Item(
-                f"path patching {name}, {procedure.name}", PAIRS, PathSettings().block, make, times=len(way.noise)
-            )
-        senders = heads.group(stage.group)
-        if senders and procedure.name == "controlled":
+        if receivers or not stage.receivers:
+            told = f"path patching {stage.group}{_heard(stage)}, {procedure.name}{FROZEN[frozen] if open_ else ''}"
+            times = len({(way.noise, before) for way, before in ways})
+            make = _sent(bench, stage, receivers, ways[0][0], None)
+            yield Item(told, PAIRS, PathSettings().block, make, times=times)
+    if procedure.name == "controlled":
+        yield from _linked(bench, heads, procedure.circuit)
+
+
+def _stages(way: CircuitWay) -> Iterator[tuple[Stage, Stage | None]]:
+    """The stages of a discovery, each with the other reading of D if its receivers depend on it."""
+    stages = circuit.STAGES_BY[way.d_heard_by[0]]
+    by_d = next(one for one in stages if one.group == "D")
+    yield from ((stage, by_d if stage.receivers == "D" else None) for stage in stages)
+
+
+def _heard(stage: Stage) -> str:
+    return " by the query" if stage == circuit.STAGES["D literal"] else ""
+
+
+def _linked(bench: Bench, heads: Circuit, way: CircuitWay) -> Iterator[Item]:
+    for name, stage in circuit.STAGES.items():
+        receivers, senders = heads.group(stage.receivers) if stage.receivers else (), heads.group(stage.group)
+        if senders and (receivers or not stage.receivers):
             make = _sent(bench, stage, receivers, way, senders)
             yield Item(f"link {name}", PAIRS, PathSettings().block, make)
 
@@ -135,7 +156,7 @@ def _looked(bench: Bench, heads: Circuit, procedure: Procedure) -> Iterator[Item
 def _sent(
     bench: Bench, stage: Stage, receivers: Sequence[Head], way: CircuitWay, senders: Sequence[Head] | None
 ) -> Callable[[int], Request]:
-    return lambda n: circuit.link(circuit.noise_pairs(bench, way, way.noise[0], n), stage, receivers, way, senders)
+    return lambda n: circuit.link(circuit.noise_pairs(bench, way, n), stage, receivers, way, senders)
 
 
 def _roles(bench: Bench, heads: Circuit, procedure: Procedure) -> Iterator[Item]:
@@ -149,7 +170,7 @@ def _roles(bench: Bench, heads: Circuit, procedure: Procedure) -> Iterator[Item]
 def _pruned(bench: Bench, heads: Circuit) -> Iterator[Item]:
     """The walk of one procedure stands for all: they differ in words, and in what heads are held at."""
     few, way = PAPER["pruned"], given("published").circuit
-    times = sum(len(given(name).circuit.noise) for name in GIVEN)
+    times = sum(len(given(name).circuit.candidates) for name in GIVEN)
     yield Item("pruning", few, few, lambda n: circuit.pruned(bench, heads, way, n=n), times=times)
 
 

@@ -69,8 +69,8 @@ DIFFERENCES: tuple[Difference, ...] = (
     Difference(
         "In path patching all other heads are frozen, keys and values are those of one query head, the noise is an"
         " independent story, the partner is named second, and D acts on C's keys and values.",
-        "Nothing is frozen, whole KV groups are patched, and D is said to act on C's query, which cannot work when"
-        " heads are frozen.",
+        "Whole KV groups are patched; whether anything is frozen is not known (rows on discovery run both), and D is"
+        " said to act on C's query, which cannot work when heads are frozen.",
         with_evidence(PATHS),
     ),
     Difference(

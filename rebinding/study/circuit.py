@@ -31,7 +31,7 @@ from rebinding.study.bench import BALANCED, DISCOVERY, MEANS, PRUNING, Bench, av
 from rebinding.study.drawing import Drawn
 from rebinding.subjects import Subject
 from rebinding.world.answers import AnswerSet
-from rebinding.world.designs import Design, DesignName, NoiseKind
+from rebinding.world.designs import Design, DesignName
 from rebinding.world.prompts import Encoder
 
 PROMPTS_OF_MEANS = {"published": 100, "partner_second": 100, "counterbalanced": 108}
@@ -40,6 +40,8 @@ DRAWS = 10
 ORDERS = 8
 """Walks of pruning, in the published order and in shuffled ones."""
 STAGES: dict[str, Stage] = {stage.group: stage for stage in PAPER} | {"D literal": PAPER_LITERAL[3]}
+STAGES_BY = {"keys_values": PAPER, "query": PAPER_LITERAL}
+"""The five stages, by what of C hears D."""
 Ask: TypeAlias = Callable[[Paths], Evidence]
 
 
@@ -82,16 +84,17 @@ def of_a_plant(way: CircuitWay, procedure: ProcedureName) -> CircuitWay:
         way,
         design="partner_second",
         noise=("independent",),
-        frozen="all",
+        frozen=("all",),
+        d_heard_by=("keys_values",),
         scope="head",
         select="negative",
         means="counterbalanced",
     )
 
 
-def noise_pairs(bench: Bench, way: CircuitWay, kind: NoiseKind, n: int, first: int | None = None) -> PromptSet:
+def noise_pairs(bench: Bench, way: CircuitWay, n: int, first: int | None = None) -> PromptSet:
     """Clean and noise prompts for path patching: those of discovery, or others from id `first` on."""
-    drawn = bench.design(way.design)
+    drawn, (kind, *_) = bench.design(way.design), way.noise
     if way.design != "counterbalanced":
         start = DISCOVERY if first is None else first
         return bench.draw(drawn, range(start, start + n), ("noise", kind))
@@ -106,9 +109,9 @@ def link(
     way: CircuitWay,
     senders: Sequence[Head] | None = None,
 ) -> Paths:
-    """Heads as senders to the given receivers."""
+    """Heads as senders to the given receivers, in the first of the ways that it may have been done."""
     sending = None if senders is None else tuple(sorted(senders))
-    return Paths(pairs, stage, tuple(sorted(receivers)), PathSettings(way.frozen, way.scope), sending)
+    return Paths(pairs, stage, tuple(sorted(receivers)), PathSettings(way.frozen[0], way.scope), sending)
 
 
 def discovered(pairs: PromptSet, way: CircuitWay, ask: Ask) -> Discovery:
@@ -116,7 +119,7 @@ def discovered(pairs: PromptSet, way: CircuitWay, ask: Ask) -> Discovery:
     about = {"design": pairs.design, "noise": pairs.pairing[-1], "prompts": len(pairs.ids)}
     return discover_by(
         lambda stage, heads: ask(link(pairs, stage, heads, way)),
-        PAPER,
+        STAGES_BY[way.d_heard_by[0]],
         scale=way.score,
         rule=way.select,
         described=about,

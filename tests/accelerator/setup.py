@@ -82,7 +82,7 @@ def requests(bench: Bench, heads: Circuit, n: int = 2) -> Iterator[tuple[str, Re
     ways = given("published")
     way = circuit.of_a_plant(ways.circuit, "published")
     yield "ability", circuit.ability(bench, drawn, n)
-    pairs = circuit.noise_pairs(bench, way, "independent", n)
+    pairs = circuit.noise_pairs(bench, way, n)
     for name, stage in circuit.STAGES.items():
         if name in "ACD":
             receivers = heads.group(stage.receivers) if stage.receivers else ()

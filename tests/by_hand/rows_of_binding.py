@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from rebinding.experiments.attention.looks import Looks
 from rebinding.experiments.binding.request import Exchange, Shifts
 from rebinding.study.binding import FIRST_PAIR
 from tests.by_hand.grounds import Grounds
@@ -148,10 +149,9 @@ def correct_only(g: Grounds) -> Mapping[str, float]:
 
 
 def mass(g: Grounds) -> Mapping[str, float]:
-    _, rows = main(g)
-    clean = rows[(rows["condition"] == rows["condition"].iloc[0])]
-    named = [f"before_{kind}_{slot}" for kind in ("box", "object") for slot in range(3)]
-    return {"": clean[named].sum(axis=1).groupby(clean["prompt"]).mean().mean()}
+    rows = g.rows(Looks)
+    context = rows[rows["token"].str.startswith("context_")]
+    return {"": float(context["attention"].sum() / rows.groupby(["prompt", "layer", "head"]).ngroups)}
 
 
 def interchange(g: Grounds) -> Mapping[str, float]:

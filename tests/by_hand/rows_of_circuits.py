@@ -65,16 +65,16 @@ def left(rows: pd.DataFrame) -> list[pd.DataFrame]:
 
 
 def share(g: Grounds) -> Mapping[str, float]:
-    """Of all heads, by the noise of discovery; a head counts once at every token where it acts."""
+    """Of all heads, by what the discovery may have been; a head counts once at every token where it acts."""
     found = [rows for _, rows in g.all(Pruning)]
     counts = [[len(one[["layer", "head", "role"]].drop_duplicates()) for one in left(rows)] for rows in found]
     shares = [float(np.mean(some)) / g.judged.study.all_heads for some in counts]
-    return by_noise(g, shares)
+    return by_discovery(g, shares)
 
 
-def by_noise(g: Grounds, values: list[float]) -> Mapping[str, float]:
-    """In the order in which the procedure names what noise may have been, where it is more than one."""
-    kinds = g.judged.study.way(g.claim).noise
+def by_discovery(g: Grounds, values: list[float]) -> Mapping[str, float]:
+    """In the order of what the discovery may have been, where that is more than one."""
+    kinds = g.judged.study.way(g.claim).candidates
     return dict(zip(kinds, values, strict=True)) if len(kinds) > 1 else {"": values[0]}
 
 
@@ -82,7 +82,7 @@ def group_e(g: Grounds) -> Mapping[str, float]:
     """How many of the shuffled walks say what is stated of E."""
     empty = g.claim.id.endswith("empty")
     found = [[("E" not in set(one["group"])) == empty for one in left(rows)[1:]] for _, rows in g.all(Pruning)]
-    return by_noise(g, [float(np.mean(some)) for some in found])
+    return by_discovery(g, [float(np.mean(some)) for some in found])
 
 
 def minimal(g: Grounds) -> Mapping[str, float]:
@@ -143,7 +143,7 @@ def again(g: Grounds) -> Mapping[str, float]:
         stages = {one.stage.group: set(lowest(one, rows, way.select == "negative")) for one, rows in asked}
         ours = stages[group] - (stages["B"] if group == "A" else set())
         found.append(len(ours & theirs) / min(len(ours), len(theirs)))
-    return by_noise(g, found) if found else {}
+    return by_discovery(g, found) if found else {}
 
 
 def lowest(request: Any, rows: pd.DataFrame, negative: bool) -> list[tuple[int, int]]:

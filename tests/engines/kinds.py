@@ -40,7 +40,7 @@ for module in modules_of("rebinding.study"):
 
 def paths(bench: Bench, drawn: Design, heads: Circuit) -> Request:
     way = circuit.of_a_plant(given("controlled").circuit, "controlled")
-    pairs = circuit.noise_pairs(bench, way, "independent", PAIRS)
+    pairs = circuit.noise_pairs(bench, way, PAIRS)
     return circuit.link(pairs, circuit.STAGES["B"], heads.group("A"), way)
 
 

@@ -57,7 +57,7 @@ def plan() -> tuple[Bench, tuple[*tuple[Request, ...], Shifts]]:
     bench = Bench(subject())
     drawn, heads, ways = bench.design("published"), Circuit(build("pointer").circuit), given("published")
     way = circuit.of_a_plant(ways.circuit, "published")
-    pairs = circuit.noise_pairs(bench, way, "independent", 2)
+    pairs = circuit.noise_pairs(bench, way, 2)
     return bench, (
         roles.interchanged(bench, heads, drawn, "pointer", 4, ways.roles),
         circuit.ability(bench, drawn, 4),

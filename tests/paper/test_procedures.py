@@ -40,6 +40,23 @@ def test_what_is_wrong_is_said_with_the_file(text: str, says: str, tmp_path: Pat
     assert str(file) in str(error.value)
 
 
+def test_every_discovery_that_it_may_have_been() -> None:
+    """Frozen heads carry nothing to C's query from another token: that D is asked for where nothing is frozen."""
+    found = given("published").circuit.candidates
+    told = {(way.noise, way.frozen, way.d_heard_by) for way in found.values()}
+    kv, query = ("keys_values",), ("query",)
+    heard = {(("none",), kv), (("none",), query), (("all",), kv)}
+    assert told == {((noise,), *one) for noise in ("rotation", "fresh") for one in heard}
+    assert len(found) == len(told)
+    assert list(given("controlled").circuit.candidates) == ["independent"]
+
+
+def test_a_candidate_that_is_all_there_is_stays(tmp_path: Path) -> None:
+    file = tmp_path / "literal.toml"
+    file.write_text('like = "controlled"\n[circuit]\nd_heard_by = ["query"]\n')
+    assert list(read(file).circuit.candidates.values()) == [read(file).circuit]
+
+
 def test_a_file_may_not_take_the_name_of_a_given_one(tmp_path: Path) -> None:
     file = tmp_path / "published.toml"
     file.write_text('like = "published"\n')

@@ -17,6 +17,7 @@ G9, G12, L3, L8 = published.ALIASES
 ALL = published.ALIASES
 NINE_TENTHS = 0.9
 KEYS = ("k_both", "k_box", "k_object")
+CHAIN = (("B_q_A", "B", "A"), ("C_v_B", "C", "B"), ("D_q_C", "D", "C"), ("E_v_D", "E", "D"))
 
 
 def cell(model, row, metric):
@@ -57,6 +58,22 @@ def size_of_group_e(model):
     return sum(group == "E" for group, *_ in published.circuit(model))
 
 
+def heads(group, model):
+    """(layer, head) of a printed group."""
+    return [(layer, head) for name, layer, head, *_ in published.circuit(model) if name == group]
+
+
+def distinct(model):
+    return {(layer, head) for _, layer, head, *_ in published.circuit(model)}
+
+
+def unheard_of(receivers, senders, model):
+    """Printed receivers for which no printed sender lies in an earlier layer; a group that is empty sends nothing, and
+    the paper says so of E itself."""
+    first = min((layer for layer, _ in heads(senders, model)), default=-1)
+    return sorted(head for head in heads(receivers, model) if head[0] <= first)
+
+
 @dataclass(frozen=True)
 class Sentence:
     """A claim's rule on one quantity, and the models it is said of (or told as the general account)."""
@@ -87,6 +104,18 @@ SENTENCES = (
         "accuracy",
         ALL,
         lambda m: circuit("accuracy.circuit", m) >= NINE_TENTHS * circuit("accuracy.full", m),
+    ),
+    Sentence(
+        "circuit.compact", "distinct", ALL, lambda m: len(distinct(m)) == published.number(f"heads.kept@{m}").value
+    ),
+    *(
+        Sentence(
+            f"circuit.chain.{link}",
+            "earlier sender",
+            ALL,
+            lambda m, senders=senders, receivers=receivers: not unheard_of(receivers, senders, m),
+        )
+        for link, senders, receivers in CHAIN
     ),
     Sentence("circuit.group_e_empty", "set", (G9, L3), lambda m: size_of_group_e(m) == 0),
     Sentence("circuit.group_e_present", "set", (G12, L8), lambda m: size_of_group_e(m) > 0),
@@ -180,6 +209,12 @@ KNOWN = {
     ("circuit.near_full", G9, "accuracy"),
     ("circuit.near_full", L8, "accuracy"),
     ("binding.table.random.dlogit", L8, "all"),
+    *(("circuit.compact", model, "distinct") for model in (G9, G12, L8)),
+    ("circuit.chain.C_v_B", G12, "earlier sender"),
+    ("circuit.chain.C_v_B", L3, "earlier sender"),
+    ("circuit.chain.D_q_C", G9, "earlier sender"),
+    ("circuit.chain.D_q_C", G12, "earlier sender"),
+    ("circuit.chain.E_v_D", G12, "earlier sender"),
 }
 
 
@@ -193,13 +228,27 @@ def test_exactly_these_sentences_fail_on_their_own_tables():
     "contradiction", published.contradictions(), ids=lambda c: f"{c.claim}@{c.model}: {c.quantity}"
 )
 def test_every_recorded_reason_quotes_numbers_of_the_table(contradiction):
-    """A reason that quotes a number nobody printed would be a slip; 10.8 and the counts are checked as a share."""
+    """A reason that quotes a number nobody printed would be a slip; a share, a count of distinct heads and the heads
+    themselves are made of what is printed."""
     quoted = [word.strip("().,") for word in contradiction.why.replace(",", " ").split()]
     numbers = [word for word in quoted if word.lstrip("-").replace(".", "").isdigit()]
     printed = {n.printed for n in published.numbers().values() if n.model in (contradiction.model, None)}
-    derived = {f"{100 * published.share_kept(contradiction.model).value:.1f}"}
+    model = contradiction.model
+    derived = {f"{100 * published.share_kept(model).value:.1f}", str(len(distinct(model)))}
+    derived |= {f"{layer}.{head}" for layer, head in distinct(model)}
     assert numbers
     assert set(numbers) <= printed | derived
+
+
+@pytest.mark.parametrize(("link", "senders", "receivers"), CHAIN)
+def test_a_reason_names_the_receivers_without_a_sender(link, senders, receivers):
+    told = {c.model: c.why for c in published.contradictions() if c.claim == f"circuit.chain.{link}"}
+    unheard = {model: unheard_of(receivers, senders, model) for model in ALL}
+    named = {
+        m: f"heads {', '.join(f'{layer}.{head}' for layer, head in found)} of" for m, found in unheard.items() if found
+    }
+    assert told.keys() == named.keys()
+    assert all(told[model].startswith(start) for model, start in named.items())
 
 
 def test_every_contradiction_is_of_a_row():

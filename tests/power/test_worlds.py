@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
 
+from rebinding.experiments.circuit.request import Paths
+from rebinding.paper.rows.circuit import AGAIN
 from rebinding.power.rates import outcome, rates
 from rebinding.power.rows import chosen
 from rebinding.power.study import Simulated, bench_of, simulated
@@ -74,3 +77,16 @@ def test_kinds_without_a_maker_are_named_and_get_no_rates() -> None:
 def test_a_row_that_does_not_exist_is_refused_kindly() -> None:
     with pytest.raises(ValueError, match=r"no row's id begins with 'roes'.*roles"):
         chosen("roes")
+
+
+def test_every_candidate_is_asked_what_it_stands_for() -> None:
+    """D by the query is another stage, and what is frozen another setting; the stages before D are shared."""
+    told = world("paper", "llama3.2-3b")
+    study = simulated(told.model, bench_of(told.model), Run(told, 0), samples=2)
+    assert len(study.discoveries(AGAIN["D"])) == 6
+    paths = [one for one in study.known if isinstance(one, Paths)]
+    asked = Counter((one.stage.group, one.stage.component, one.how.frozen) for one in paths)
+    noises = len(study.way(AGAIN["D"]).noise)
+    for group, component in (("A", None), ("B", "q"), ("C", "v"), ("D", "kv")):
+        assert {asked.pop((group, component, frozen)) for frozen in ("none", "all")} == {noises}
+    assert asked == {("D", "q", "none"): noises, ("E", "v", "none"): 2 * noises, ("E", "v", "all"): noises}

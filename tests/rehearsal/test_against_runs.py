@@ -42,8 +42,8 @@ def requests(bench: Bench) -> Iterator[tuple[str, Request]]:
     anatomy = bench.subject.anatomy
     heads = Circuit(tuple(CircuitHead("B", layer, 1, "readout") for layer in range(1, anatomy.n_layers)))
     ways = given("published")
-    way = replace(ways.circuit, frozen="all", scope="head")
-    pairs = circuit.noise_pairs(bench, way, "independent", 4)
+    way = replace(ways.circuit, noise=("independent",), frozen=("all",), scope="head")
+    pairs = circuit.noise_pairs(bench, way, 4)
     yield "ability", circuit.ability(bench, bench.design("published"), 8)
     yield "path patching A", circuit.link(pairs, circuit.STAGES["A"], (), way)
     yield "roles", roles.interchanged(bench, heads, bench.design("published"), "pointer", 4, ways.roles)

@@ -47,7 +47,7 @@ def requested(bench: Bench, heads: Circuit) -> list[Request]:
     """One of every kind."""
     drawn = bench.design("published")
     way = circuit.of_a_plant(given("controlled").circuit, "controlled")
-    pairs = circuit.noise_pairs(bench, way, "independent", 4)
+    pairs = circuit.noise_pairs(bench, way, 4)
     return [
         tracing.traced(bench, drawn, "swap_only", ("swap_asked", "readout"), 4, WAY),
         tracing.mentioned(bench, drawn, "context_and_swap", "context_asked", "swap_asked", 4, WAY),

@@ -10,8 +10,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from rebinding.evidence import Evidence
-from rebinding.experiments.binding.kinds import KINDS
-from rebinding.experiments.binding.measures import masses, per_example
+from rebinding.experiments.binding.measures import per_example
 
 Array: TypeAlias = npt.NDArray[np.float64]
 
@@ -45,14 +44,6 @@ def shift(evidence: Evidence, condition: str, measure: str) -> Array:
     values = np.mean([one[:, :units] for one in by_pair], axis=0)  # (draw, unit)
     found: Array = values[0] if draws == 1 else values
     found.setflags(write=False)  # many claims are given the same
-    return found
-
-
-def on_context(evidence: Evidence) -> Array:
-    """By prompt, the share of their attention that the heads give to boxes and objects of the context, unedited."""
-    rows = evidence.rows[evidence.rows["condition"] == evidence.rows["condition"].iloc[0]]
-    before = masses(Evidence(evidence.experiment, rows, evidence.settings), "before", KINDS).sum(axis=1)
-    found: Array = pd.Series(before, index=rows["prompt"]).groupby(level=0).mean().to_numpy()
     return found
 
 

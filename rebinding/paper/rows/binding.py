@@ -153,7 +153,7 @@ MASS = Claim(
     "beyond the paper",
     "effect",
     ("probability",),
-    "attention on all boxes and objects of the context before any shift, mean over heads and prompts",
+    "attention on boxes and objects of the context, mean over heads and prompts; beside it, on the question's box",
     "group B, at the readout",
     groups=("B",),
     asserted=(),

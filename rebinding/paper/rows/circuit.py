@@ -160,7 +160,8 @@ AGAIN = {
         "set",
         ("share",),
         "overlap of the heads that a stage keeps with the published group; chance is a blind draw from all heads",
-        "all layers and heads; published naming order, nothing frozen, whole KV groups, either of the released noises",
+        "all layers and heads; published naming order, whole KV groups; either of the released noises, other heads"
+        " frozen or not, D heard by keys and values or by the query",
         n=100,
     )
     for group in "ABCDE"
