@@ -135,7 +135,7 @@ def _stages(way: CircuitWay) -> Iterator[tuple[Stage, Stage | None]]:
 
 
 def _heard(stage: Stage) -> str:
-    return " by the query" if stage == circuit.STAGES["D literal"] else ""
+    return " by query" if stage == circuit.STAGES["D literal"] else ""
 
 
 def _linked(bench: Bench, heads: Circuit, way: CircuitWay) -> Iterator[Item]:
