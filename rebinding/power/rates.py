@@ -69,8 +69,8 @@ def rates(model: str, rows: Sequence[Row], runs: int, seed: int) -> list[Rates]:
 
 
 def runs_of(row: Row, runs: int) -> int:
-    """Rows that a discovery has to be made up for, of every head on every prompt, get a fifth of the runs."""
-    return max(1, runs // 5) if row.claim.id.startswith(DISCOVERED) else runs
+    """Rows that a discovery has to be made up for, of every head on every prompt, get half of the runs."""
+    return max(1, runs // 2) if row.claim.id.startswith(DISCOVERED) else runs
 
 
 def searched(model: str, found: Sequence[Rates], rows: Sequence[Row], runs: int, seed: int) -> None:

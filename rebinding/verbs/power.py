@@ -25,7 +25,7 @@ in section 5 the signature that is printed of the other family. Spreads are decl
 the end. {LEGEND}
 
 A share of {{runs}} runs is known to give or take {{points:.0f}} points (95 %, where it is a half); rows that have to
-discover a circuit get a fifth of the runs, or one.
+discover a circuit get half of the runs, or one.
 """
 
 
