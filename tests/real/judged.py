@@ -1,0 +1,56 @@
+"""`python -m tests.real.judged FOLDER`: is every row judged on every model that learned, and how do they come out?
+
+Nobody expects a verdict of these models, and pytest calls a sentence that does not hold a failure. So what counts here
+is that each row has come to a verdict, and that enough of them are decided: a row that is INVALID on a model that does
+the task, for a reason of ours, would be so on the paper's models as well.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from claims.rows import every
+from rebinding.learned.shelf import shipped
+from rebinding.report.folder import Run, read
+from tests.by_hand.judged import SEARCHING
+
+DECIDED = ("REPLICATED", "NOT REPLICATED", "REPORTED")
+LEAST = 1 / 3
+"""The share of rows that must be decided on each model."""
+
+
+def lacking(run: Run) -> list[str]:
+    """What is wrong with a run: rows without a verdict, and models on which too few are decided."""
+    wanted = {claim.id for claim in every()} - set(SEARCHING)
+    found = []
+    for name in (one.name for one in shipped()):
+        verdicts = {one.id: one.verdict for one in run.claims if one.model == name}
+        missing = sorted(wanted - verdicts.keys())
+        decided = sum(verdict in DECIDED for verdict in verdicts.values())
+        if missing:
+            found.append(f"{name}: no verdict of {len(missing)} rows, such as {', '.join(missing[:3])}")
+        elif decided < LEAST * len(verdicts):
+            found.append(f"{name}: {decided} of {len(verdicts)} rows are decided, less than a third")
+    return found
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print how the rows come out on each model; 1 where something is lacking."""
+    if len(arguments) != 1:
+        print("usage: python -m tests.real.judged FOLDER", file=sys.stderr)
+        return 2
+    run = read(Path(arguments[0]))
+    for model in run.models:
+        counts = Counter(one.verdict for one in run.of(model))
+        print(f"{model.name}: " + ", ".join(f"{count} {name}" for name, count in counts.most_common()))
+    wrong = lacking(run)
+    for line in wrong:
+        print(line, file=sys.stderr)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
