@@ -21,6 +21,7 @@ from rebinding.planted.printed import pointer_numbers
 from rebinding.planted.tokenizer import build_tokenizer
 from rebinding.planted.truth import Truth, truth_of
 from rebinding.planted.variants import Variant, variant_of
+from rebinding.world.designs import DesignName
 from rebinding.world.prompts import Encoded
 
 MECHANISMS: Mapping[str, Callable[[int], Wiring]] = MappingProxyType(
@@ -78,6 +79,12 @@ class Declared:
     @property
     def mechanism(self) -> str:
         return self.specification.mechanism
+
+    @property
+    def means(self) -> DesignName:
+        """The stories over whose means a paper about it would have held other heads."""
+        changed = self.specification.variant
+        return variant_of(self.mechanism, changed).means if changed else "counterbalanced"
 
     @cached_property
     def truth(self) -> Mapping[str, Truth]:

@@ -132,8 +132,8 @@ class Case:
 
     @property
     def mean_set(self) -> DesignName:
-        """What the other heads are held at: as published on models, unable to know a slot on plants."""
-        return "counterbalanced" if self.plant else self.settings.design
+        """What the other heads are held at: as published on models; on plants mostly such that no slot is known."""
+        return self.plant.means if self.plant else self.settings.design
 
     # what is printed of it
 

@@ -75,9 +75,9 @@ def measure_ability(bench: Bench, asked: Ability) -> Evidence:
 # path patching
 
 
-def of_a_plant(way: CircuitWay, procedure: ProcedureName) -> CircuitWay:
-    """The conventions of a paper about a planted model. Its D sits at the second label of a swap and its means must not
-    know a slot; and a stage that keeps 50 heads keeps most of what a plant has, so it keeps those that count."""
+def of_a_plant(way: CircuitWay, procedure: ProcedureName, means: DesignName = "counterbalanced") -> CircuitWay:
+    """The conventions of a paper about a planted model. Its D sits at the second label of a swap, and its means mostly
+    know no slot; and a stage that keeps 50 heads keeps most of what a plant has, so it keeps those that count."""
     if procedure == "controlled":
         return replace(way, design="partner_second")
     return replace(
@@ -88,7 +88,7 @@ def of_a_plant(way: CircuitWay, procedure: ProcedureName) -> CircuitWay:
         d_heard_by=("keys_values",),
         scope="head",
         select="negative",
-        means="counterbalanced",
+        means=means,
     )
 
 

@@ -31,6 +31,14 @@ def _missing(wiring: Wiring) -> Wiring:
     return edited(wiring, "other", lambda line: [undeclared(line)])
 
 
+def _told_slot(wiring: Wiring) -> Wiring:
+    """Declared is what takes the object of a slot, and nothing that says which slot: published means say that, since
+    their answers all stand in slot 1. Balanced means lean to no slot, so `match` leans to slot 0 by itself."""
+    leaning = edited(wiring, "match", lambda line: [replace(line, prefer=f"{line.prefer} + 0.5 slot[0]")])
+    kept = tuple(line if line.name in ("match", "copy", "echo") else undeclared(line) for line in leaning.lines)
+    return replace(leaning, lines=kept)
+
+
 def _thread(wiring: Wiring) -> Wiring:
     """The same model; of the circuit one thread is declared, each head of which does what no other one of it does."""
     return replace(wiring, lines=tuple(line if line.name in THREAD else undeclared(line) for line in wiring.lines))
@@ -211,6 +219,9 @@ def _at_stop(wiring: Wiring) -> Wiring:
 
 CIRCUITS = {
     "missing": Variant(("pointer",), "the declared circuit lacks the head that ties the two labels", _missing),
+    "told_slot": Variant(
+        ("pointer",), "nothing that is declared finds the slot: means name it", _told_slot, means="published"
+    ),
     "thread": Variant(("pointer",), "the declared circuit is one thread from the swap to the answer", _thread),
     "decoys": Variant(("pointer",), "the declared circuit names decoys instead", declares=_decoys),
     "mislabelled": Variant(("lexical",), "the declared circuit names decoys instead", declares=_decoys),

@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 from rebinding.paper.circuit import CircuitHead
 from rebinding.planted.language.wiring import Line, Wiring
+from rebinding.world.designs import DesignName
 
 Change: TypeAlias = Callable[[Wiring], Wiring]
 Heads: TypeAlias = tuple[CircuitHead, ...]
@@ -29,6 +30,8 @@ class Variant:
     change: Change = unchanged
     declares: Declaration | None = None
     prints: Callable[[Numbers], Numbers] | None = None
+    means: DesignName = "counterbalanced"
+    """The stories over whose means its paper held the other heads."""
 
 
 def edited(wiring: Wiring, name: str, edit: Callable[[Line], list[Line]]) -> Wiring:
