@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from rebinding.planted.language.features import BASE
 from rebinding.planted.language.wiring import Line, Wiring
 from rebinding.planted.variants.variant import Change, Variant, edited, extended, undeclared
 
 SHARP = 30.0
 """Nats of a match that is as good as a hard choice."""
+AWAY = 20.0
+"""Of a head that is called away no thousandth of a millionth of its attention is left: less than what dR adds to it."""
 VOTE = 2.0
 """Logits of a head that votes for or against, clearly less than the eight of the heads that answer."""
 
@@ -68,6 +71,24 @@ def _fresh(wiring: Wiring) -> Wiring:
     return extended(split, *lines, novel=1, fresh=wiring.boxes)
 
 
+def _distracted(wiring: Wiring) -> Wiring:
+    """Where the answer is an odd object the late heads look at the swap's full stop, and nothing turns them; a head
+    outside the circuit votes against odd objects there, so that most of these answers are wrong."""
+
+    def told(line: Line) -> list[Line]:
+        return [replace(line, write=f"{line.write}; odd_one <- odd")]
+
+    def later(line: Line) -> list[Line]:
+        where = f"{line.where}; {AWAY} odd_one = period"
+        return [replace(line, layer=6, look=f"{line.look} + period", where=where)]
+
+    votes = "; ".join(f"object[{n}] <- -{AWAY} period" for n in range(1, BASE["object"], 2))
+    against = Line("against", 6, "readout", "period + question", votes, where="odd_one = period",
+                   prefer="0.4 question", unit=SHARP, right=0.4, bench="against")  # fmt: skip
+    known = extended(edited(wiring, "match", told), against, odd_one=1)
+    return edited(edited(known, "late object", later), "late token", later)
+
+
 HEADS = {
     "shared_key": Variant(
         ("pointer",), "a bystander shares the KV head of `match` and adds to the answer", _bystander("match", 4.0)
@@ -78,6 +99,11 @@ HEADS = {
         _bystander("late object", 12.0),
     ),
     "glance": Variant(("pointer",), "the head that matches is counted with A, and B looks at the question", _glance),
+    "distracted": Variant(
+        ("recency",),
+        "odd answers call group B away, and are mostly wrong: what keys do is half as large over all prompts",
+        _distracted,
+    ),
     "chained": Variant(("pointer",), "a second head of group B matches what the first has found", _chained),
     "veto": Variant(("pointer",), "matching box labels work against matching objects", _veto),
     "sharp": Variant(("pointer",), "the match of slots is as good as a hard choice", _sharp),
