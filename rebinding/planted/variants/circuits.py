@@ -18,6 +18,8 @@ DOUBT = 4.0
 """Logits by which a circuit is wrong about words that it does not know."""
 RECALLED = 20.0
 """Nats by which an object that is remembered exceeds one that is not."""
+MURMUR = 15.0
+"""Logits of three objects together that a head says whatever is asked."""
 TWICE = OBJECT_LOGIT + ECHO_LOGIT
 """Logits of a second chain: as many as the circuit has."""
 THREAD = ("other", "other slot", "pair", "fetch", "copy")
@@ -95,6 +97,12 @@ def _memorised(wiring: Wiring) -> Wiring:
 def _rival(wiring: Wiring) -> Wiring:
     """A head outside the circuit promotes every second object of the vocabulary, whatever is asked."""
     return extended(wiring, Line("rival", 6, "readout", "odd", "object <- 20 object", bench="rival"))
+
+
+def _murmur(wiring: Wiring) -> Wiring:
+    """A head outside the circuit says every object of the context alike: the answer's logit rises by a third of what it
+    says, and that of every other object too, so no margin does."""
+    return extended(wiring, Line("murmur", 6, "readout", "thing", f"object <- {MURMUR} object", bench="murmur"))
 
 
 def _spoken(wiring: Wiring) -> Wiring:
@@ -235,6 +243,7 @@ CIRCUITS = {
         ("pointer",), "two further heads copy answers that occur in discovery and pruning only", _memorised
     ),
     "rival": Variant(("pointer",), "a head outside the circuit promotes every second object", _rival),
+    "murmur": Variant(("pointer",), "a head outside the circuit says every object of the context alike", _murmur),
     "spoken": Variant(("pointer",), "boxes are found by their names, which the context hands on", _spoken),
     "first_named": Variant(("pointer",), "the box that the operations name first is taken", _first_named),
     "by_query": Variant(("pointer",), "C asks the context with a query that D's slots reach", _by_query),
