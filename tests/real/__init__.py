@@ -1,1 +1,1 @@
-"""Real tokenizers, real weights and models that learned: tox -e real."""
+"""Real tokenizers, real weights and models that learned: tox -e real, tox -e learned."""
