@@ -12,28 +12,42 @@ from pathlib import Path
 import psutil
 
 from rebinding.evidence.store import Store
+from rebinding.learned.files import AdapterError
+from rebinding.learned.shelf import parse
 
 ROOT = Path(__file__).parents[1]
 MODEL = "planted:pointer@llama"
 ON_RAY = ("--engine", "ray", "--workers", "2")
 FEW = ("--samples", "12", "-k", "D_q_C or recovers_accuracy or object_direct or b_moves_pointer or table.q.dR")
 """Claims of every section: discovery in stages, ablation, tracing with three and with five boxes, roles, binding."""
+LEARNED = "learned:smollm2"
+SOME = ("--samples", "6", "--dtype", "float32", "-k", "full_model_accuracy or object_direct or a_attends_to_object")
+"""Claims for which a model of thirty layers is traced and searched, in minutes."""
 HEAD = "= verdicts ="
 
 
-def command(store: Path, *options: str) -> list[str]:
+def learned() -> list[str]:
+    """The model that learned the task, where its base is at hand."""
+    try:
+        parse(LEARNED).base.find()
+    except AdapterError:
+        return []
+    return [LEARNED]
+
+
+def command(store: Path, *options: str, model: str = MODEL) -> list[str]:
     """`pytest claims` on one model."""
-    given = ("--model", MODEL, "--store", str(store), *options)
+    given = ("--model", model, "--store", str(store), *options)
     return [sys.executable, "-m", "pytest", "claims", *given, "-q", "-p", "no:cacheprovider"]
 
 
 @contextmanager
-def begun(store: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
+def begun(store: Path, *options: str, model: str = MODEL) -> Iterator[subprocess.Popen[str]]:
     """A run in the background, one thread a process; it and all that it began ends with the block."""
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     pipe = subprocess.PIPE
     with subprocess.Popen(
-        command(store, *options), cwd=ROOT, env=environment, stdout=pipe, stderr=subprocess.STDOUT, text=True
+        command(store, *options, model=model), cwd=ROOT, env=environment, stdout=pipe, stderr=subprocess.STDOUT, text=True
     ) as process:
         try:
             yield process
@@ -50,9 +64,9 @@ def table(output: str) -> list[str]:
     return [line for line in told.splitlines() if line.startswith("  ")]
 
 
-def run(store: Path, *options: str) -> list[str]:
+def run(store: Path, *options: str, model: str = MODEL) -> list[str]:
     """A run to its end, and its table."""
-    with begun(store, *options) as process:
+    with begun(store, *options, model=model) as process:
         output, _ = process.communicate(timeout=3600)
     return table(output)
 

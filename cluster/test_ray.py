@@ -10,7 +10,7 @@ from random import Random
 
 import pytest
 
-from cluster.runs import FEW, ON_RAY, begun, kill, run, shards, table, workers
+from cluster.runs import FEW, ON_RAY, SOME, begun, kill, learned, run, shards, table, workers
 
 KILLS = 5
 EARLY = 0.75
@@ -31,6 +31,15 @@ def test_the_whole_table_is_that_of_this_process(tmp_path: Path) -> None:
     own, theirs = run(tmp_path / "here", "-vv"), run(tmp_path / "ray", "-vv", *ON_RAY)
     assert len(own) > 100  # a line a claim
     assert own == theirs
+    assert shards(tmp_path / "here") == shards(tmp_path / "ray")
+
+
+@pytest.mark.parametrize("model", learned())
+def test_a_model_that_learned_is_judged_alike(model: str, tmp_path: Path) -> None:
+    """A real model, opened by each worker for itself, and stages that wait for one another."""
+    own, theirs = (run(tmp_path / name, *SOME, *how, model=model) for name, how in (("here", ()), ("ray", ON_RAY)))
+    assert own == theirs
+    assert len(own) >= 5  # a head line, and a line a claim
     assert shards(tmp_path / "here") == shards(tmp_path / "ray")
 
 
