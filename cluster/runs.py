@@ -45,10 +45,8 @@ def command(store: Path, *options: str, model: str = MODEL) -> list[str]:
 def begun(store: Path, *options: str, model: str = MODEL) -> Iterator[subprocess.Popen[str]]:
     """A run in the background, one thread a process; it and all that it began ends with the block."""
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    pipe = subprocess.PIPE
-    with subprocess.Popen(
-        command(store, *options, model=model), cwd=ROOT, env=environment, stdout=pipe, stderr=subprocess.STDOUT, text=True
-    ) as process:
+    told, pipe = command(store, *options, model=model), subprocess.PIPE
+    with subprocess.Popen(told, cwd=ROOT, env=environment, stdout=pipe, stderr=subprocess.STDOUT, text=True) as process:
         try:
             yield process
         finally:
