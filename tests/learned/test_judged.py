@@ -1,0 +1,34 @@
+"""A run on learned models that lacks a row, or decides next to none, is told from one that is whole."""
+
+from __future__ import annotations
+
+from claims.rows import every
+from rebinding.learned.shelf import shipped
+from rebinding.report.folder import Run
+from tests.by_hand.judged import SEARCHING
+from tests.real.judged import lacking
+from tests.report.folders import judged
+
+NAMES = [one.name for one in shipped()]
+ROWS = sorted({claim.id for claim in every()} - set(SEARCHING))
+
+
+def run_of(verdicts: dict[tuple[str, str], str]) -> Run:
+    """Every row REPLICATED on every model, but for those that are said; a row that is said to be "" is not there."""
+    told = {(name, row): "REPLICATED" for name in NAMES for row in ROWS} | verdicts
+    claims = tuple(judged(row, name, verdict=verdict) for (name, row), verdict in told.items() if verdict)
+    return Run({}, {}, (), claims)
+
+
+def test_a_whole_run_lacks_nothing() -> None:
+    assert lacking(run_of({})) == []
+
+
+def test_a_row_that_was_not_judged_is_named() -> None:
+    assert lacking(run_of({(NAMES[1], ROWS[3]): ""})) == [f"{NAMES[1]}: no verdict of 1 rows, such as {ROWS[3]}"]
+
+
+def test_a_model_on_which_next_to_nothing_is_decided_is_named() -> None:
+    few = (len(ROWS) - 1) // 3
+    found = lacking(run_of({(NAMES[0], row): "INVALID" for row in ROWS[few:]}))
+    assert found == [f"{NAMES[0]}: {few} of {len(ROWS)} rows are decided, less than a third"]
