@@ -12,7 +12,6 @@ from pathlib import Path
 import psutil
 
 from rebinding.evidence.store import Store
-from rebinding.learned.files import AdapterError
 from rebinding.learned.shelf import parse
 
 ROOT = Path(__file__).parents[1]
@@ -27,12 +26,8 @@ HEAD = "= verdicts ="
 
 
 def learned() -> list[str]:
-    """The model that learned the task, where its base is at hand."""
-    try:
-        parse(LEARNED).base.find()
-    except AdapterError:
-        return []
-    return [LEARNED]
+    """The model that learned the task, where it is said where its base is; a wrong place is an error of the run."""
+    return [LEARNED] if os.environ.get(parse(LEARNED).base.variable) else []
 
 
 def command(store: Path, *options: str, model: str = MODEL) -> list[str]:
