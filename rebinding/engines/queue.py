@@ -1,14 +1,18 @@
-"""Which task goes to which worker: a model is loaded as seldom as may be, and tasks come in the order of the asking."""
+"""Which task goes to which worker: a model is loaded as seldom as may be, tasks come in the order of the asking, and of
+those that came together a worker gets the ones whose prompts it has recorded already."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
 from typing import Any
 
 from tqdm import tqdm
 
-from rebinding.engines.tasks import Loading, Task
+from rebinding.engines.tasks import Computing, Loading, Task
+from rebinding.evidence import OnPrompts, PromptSet
 
 
 @dataclass
@@ -19,18 +23,25 @@ class Queue:
     running: dict[int, Task] = field(default_factory=dict)
     loaded: dict[int, Loading] = field(default_factory=dict)
     """The model that each worker has, as far as is known here."""
+    together: dict[str, int] = field(default_factory=dict)
+    """Of each task that waits, with which others it came."""
+    had: dict[tuple[Loading, PromptSet], int] = field(default_factory=dict)
+    """Who was given these prompts last; a recording of them may still be there."""
+    _batches: Iterator[int] = field(default_factory=count)
 
     def add(self, tasks: Iterable[Task], *, first: bool) -> None:
         """Tasks of a job that went on come `first`: much may still follow from them, and nothing else can run then."""
         at_work = {task.id for task in self.running.values()}
         new = {task.id: task for task in tasks if task.id not in at_work and task.id not in self.waiting}
         self.waiting = new | self.waiting if first else self.waiting | new
+        self.together |= dict.fromkeys(new, next(self._batches))
 
     def begin(self, worker: int) -> Task | None:
         """The next task of a worker that is idle, or none; it counts as begun."""
         task = self._next(worker)
         if task is not None:
-            del self.waiting[task.id]
+            del self.waiting[task.id], self.together[task.id]
+            self.had |= dict.fromkeys(_prompts(task), worker)
             self.running[worker], self.loaded[worker] = task, task.loading
         return task
 
@@ -45,12 +56,24 @@ class Queue:
         tasks = list(self.waiting.values())
         mine = [task for task in tasks if task.loading == own]
         if mine:
-            return mine[0]
+            batch = self.together[mine[0].id]
+            return min((task for task in mine if self.together[task.id] == batch), key=partial(self._far, worker))
         if any(task.loading == own for task in self.running.values()):
             return None
         others = set(self.loaded.values())
         fresh = [task for task in tasks if task.loading not in others]
         return next(iter([*fresh, *tasks]), None)
+
+    def _far(self, worker: int, task: Task) -> int:
+        """0 where the worker has had the prompts of a task, 1 where nobody has, 2 where they are another's, who would
+        not have to run them again."""
+        return max((2 * (self.had[one] != worker) if one in self.had else 1 for one in _prompts(task)), default=1)
+
+
+def _prompts(task: Task) -> tuple[tuple[Loading, PromptSet], ...]:
+    """The prompts that a task records on its model, if any."""
+    asked = task.request if isinstance(task, Computing) else None
+    return ((task.loading, asked.prompts),) if isinstance(asked, OnPrompts) else ()
 
 
 class Progress:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -11,6 +11,7 @@ import pytest
 
 from rebinding.engines.distant import Distant, parts
 from rebinding.engines.elsewhere import Elsewhere
+from rebinding.engines.queue import Queue
 from rebinding.engines.tasks import Computing, Describing, Failure, Missing, Shards
 from rebinding.engines.worker import packed
 from rebinding.evidence import Evidence
@@ -104,6 +105,32 @@ def chain(how: Elsewhere) -> Callable[[], Evidence]:
         return ask(how, "paths")()
 
     return job
+
+
+def test_a_worker_gets_the_prompts_that_it_has_recorded() -> None:
+    """Of tasks that came together; where none of its own is left, those that nobody had, and another's at last."""
+    how, _ = engine(1)
+    how.finish(ask(how, "ability"))
+    bench = bench_of(how)
+    drawn, loading = bench.design("published"), bench.loading
+    sets = [bench.draw(drawn, range(start, start + 2)) for start in (0, 2, 4)]
+    queue = Queue(loaded=dict.fromkeys(range(3), loading))
+
+    def add(name: str, some: Sequence[int]) -> None:
+        queue.add([Computing(loading, circuit.Ability(sets[one]), "", (name, str(one))) for one in some], first=False)
+
+    def begun(worker: int) -> str:
+        task = queue.begin(worker)
+        assert task is not None
+        queue.end(worker)
+        return task.id
+
+    add("first", (0, 1))
+    assert [begun(0), begun(1)] == ["first/0", "first/1"]
+    add("second", (0, 1, 2))
+    add("third", (1,))
+    assert [begun(1), begun(1), begun(1)] == ["second/1", "second/2", "second/0"]
+    assert begun(2) == "third/1"
 
 
 def test_two_models_at_a_time_and_each_worker_stays_with_its_own() -> None:
