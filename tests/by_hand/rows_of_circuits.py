@@ -141,8 +141,11 @@ def again(g: Grounds) -> Mapping[str, float]:
     for noise in way.noise if way.select != "sure" else ():
         asked = [one for one in g.all(Paths) if one[0].prompts.pairing[-1] == noise]
         stages = {one.stage.group: set(lowest(one, rows, way.select == "negative")) for one, rows in asked}
-        ours = stages[group] - (stages["B"] if group == "A" else set())
-        found.append(len(ours & theirs) / min(len(ours), len(theirs)))
+        ours = stages.get(group, set()) - (
+            stages["B"] if group == "A" else set()
+        )  # a stage without receivers is not run
+        least = min(len(ours), len(theirs))
+        found.append(len(ours & theirs) / least if least else 0.0)
     return by_discovery(g, found) if found else {}
 
 

@@ -62,14 +62,16 @@ class Room:
     code: tuple[str, ...]
     tests: tuple[str, ...]
     measures: bool = False
+    after: tuple[str, ...] = ()
+    """Tests that take longer than the cells, and are asked after them."""
 
 
 ROOMS: Mapping[str, Room] = MappingProxyType(
     {
         "verdicts": Room(("rebinding/verdicts",), ("tests/verdicts",)),
-        "claims": Room(("claims",), ()),
+        "claims": Room(("claims",), (), after=("tests/study/test_by_hand.py",)),
         "study": Room(("rebinding/study",), ("tests/study",), measures=True),
-        "designs": Room(("rebinding/world",), ("tests/world",)),
+        "designs": Room(("rebinding/world",), ("tests/world",), measures=True),
         "summaries": Room(tuple(f"rebinding/experiments/{one}/summary.py" for one in (
             "anywhere", "attention", "binding", "circuit", "roles", "tracing",
         )), tuple(f"tests/{one}" for one in ("attention", "binding", "roles", "tracing", "circuit/test_left.py"))),
@@ -140,13 +142,15 @@ def name_of(fault: Any) -> str:
 
 
 def bash(room: Room, changed: str) -> str:
-    """The room's tests, then the cells, until something fails; of a changed file of claims, those that it judges."""
+    """The room's tests, then the cells, then what takes longer, until something fails; of a changed file of claims, the
+    cells that it judges."""
     pytest = f"{shlex.quote(sys.executable)} -m pytest -x -q -n 0 -p no:cacheprovider"
     parts = [f"{pytest} {' '.join(room.tests)}"] if room.tests else []
     models = [name for name in planted_models() if name.endswith(f"@{CELLS_ON}")]
     asked = " ".join(f"--model {name}" for name in (MEASURED if room.measures else models))
     judged = changed if Path(changed).name.startswith("test_") else "claims"
     parts.append(f"{pytest} {judged} {asked} {'--no-store' if room.measures else '--store store'}")
+    parts += [f"{pytest} {' '.join(room.after)}"] if room.after else []
     return f"bash -c {shlex.quote(' && '.join(parts))}"
 
 
