@@ -11,7 +11,7 @@ import argparse
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 
 from rebinding.engines.elsewhere import Elsewhere, Tensors
 from rebinding.engines.on_ray import RayHands
@@ -47,6 +47,7 @@ def jobs(how: Elsewhere, n: int) -> Iterator[Callable[[], object]]:
     """What is asked for, as claims would: each job in its own order, the jobs beside each other."""
     heads = Circuit(build("pointer", "gemma3").circuit)
 
+    @cache
     def bench() -> Bench:
         return how.bench(how.subject(NAME, dtype="float32", device="cpu", store=None), None)
 

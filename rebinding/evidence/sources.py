@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import os
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -59,7 +60,9 @@ def _inside(name: str) -> bool:
     return name.split(".")[0] == PACKAGE
 
 
+@cache
 def _file(name: str, root: Path) -> Path | None:
+    """Where a module is, looked for once: what it says may change while a process runs, and where it is does not."""
     base = root.joinpath(*name.split(".")[1:])
     candidates = (base / "__init__.py", base.parent / f"{base.name}.py")
     return next((path for path in candidates if path.is_file()), None)
@@ -73,7 +76,7 @@ def _parents(name: str) -> Iterator[str]:
 
 def _state(path: Path) -> tuple[int, int]:
     """What changes when a file is written."""
-    about = path.stat()
+    about = os.stat(path)
     return about.st_mtime_ns, about.st_size
 
 
