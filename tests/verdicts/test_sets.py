@@ -37,6 +37,8 @@ def test_a_selection_that_does_not_find_itself_again_decides_nothing():
     verdict = overlap(GROUP, HEADS[50:60], universe=100, selections=unstable)
     assert (verdict.outcome, verdict.n) == ("INCONCLUSIVE", 50)
     assert verdict.low == 0.0
+    enough = overlap(GROUP, HEADS[50:60], universe=100, selections=unstable[:19])
+    assert (enough.outcome, enough.needed_n) == ("INCONCLUSIVE", None)  # more of the same would not help
 
 
 def test_too_few_repetitions_say_how_many_are_needed():
@@ -128,6 +130,7 @@ def test_empty_groups():
     assert emptiness([], empty=True, selections=[[], GROUP] * 5).outcome == "INCONCLUSIVE"
     assert emptiness([], empty=True, selections=[[]] * 2).needed_n == 3
     assert emptiness([], empty=True, selections=[]).outcome == "INCONCLUSIVE"
+    assert emptiness([], empty=True, selections=[[], [], GROUP]).needed_n is None
 
 
 def test_misuse_is_explained():
