@@ -25,7 +25,7 @@ from rebinding.paper.numbers import circuit as published
 from rebinding.paper.procedure import given
 from rebinding.planted.tokenizer import build_tokenizer
 from rebinding.rehearsal.agenda import agenda
-from rebinding.rehearsal.plan import TOKENS
+from rebinding.rehearsal.known import TOKENS
 from rebinding.rehearsal.subject import Shape
 from rebinding.study import circuit
 from rebinding.study.bench import Bench

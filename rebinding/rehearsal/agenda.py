@@ -1,4 +1,4 @@
-"""What judging one of the paper's models asks of it: every request of `pytest -m gpu`, cut to one block.
+"""What judging a model asks of it: every request of `pytest claims`, cut to one block.
 
 The receivers of path patching are the published groups, those of discovery before pruning have not been published.
 """
@@ -57,6 +57,8 @@ class Item:
     make: Callable[[int], Request]
     times: int = 1
     averaged: bool = False
+    fixed: bool = False
+    """Whether `--samples` leaves its number of prompts as it is."""
 
     @property
     def blocks(self) -> int:
@@ -64,7 +66,13 @@ class Item:
         return -(-self.n // self.block)
 
 
-def agenda(bench: Bench, heads: Circuit) -> Iterator[Item]:
+def agenda(bench: Bench, heads: Circuit, samples: int | None = None) -> Iterator[Item]:
+    """Every item, with the prompts that rows ask for by themselves or with as many as `--samples` says."""
+    for item in _everything(bench, heads):
+        yield item if samples is None or item.fixed else replace(item, n=samples)
+
+
+def _everything(bench: Bench, heads: Circuit) -> Iterator[Item]:
     """Averages first, which others need; then in the order of the paper."""
     for boxes in (3, tracing.WIDE):
         drawn = tracing.story(bench, "published", boxes)
@@ -179,7 +187,7 @@ def _averages(bench: Bench, heads: Circuit) -> Iterator[Item]:
     held: tuple[DesignName, ...] = ("published", "counterbalanced")
     for name in held:
         size = circuit.PROMPTS_OF_MEANS[name]
-        yield Item(f"means, {name}", size, size, partial(_means, bench, drawn, name), averaged=True)
+        yield Item(f"means, {name}", size, size, partial(_means, bench, drawn, name), averaged=True, fixed=True)
         make = partial(_vectors, bench, name, heads.group("B"))
         times = given("controlled").binding.batches if name == "counterbalanced" else 1
         yield Item(f"directions, {name}", DIRECTIONS, BLOCK, make, times=times, averaged=True)
@@ -219,7 +227,7 @@ def _static(bench: Bench, heads: Circuit) -> Iterator[Item]:
     for stage in PRAKASH:
         receivers = heads.group(stage.receivers) if stage.receivers else ()
         make = partial(static.static_stage, bench, drawn.boxes, stage, receivers, way)
-        yield Item(f"path patching {stage.group} without a swap", static.PAIRS, PathSettings().block, make)
+        yield Item(f"path patching {stage.group} without a swap", static.PAIRS, PathSettings().block, make, fixed=True)
 
 
 def _binding(bench: Bench, heads: Circuit) -> Iterator[Item]:

@@ -11,17 +11,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from rebinding.paper.circuit import Circuit
-from rebinding.paper.numbers import circuit
 from rebinding.rehearsal.agenda import Item, agenda
+from rebinding.rehearsal.known import known
 from rebinding.rehearsal.pretended import Pretence, pretended
 from rebinding.rehearsal.subject import Rehearsing, hollow_bench
 from rebinding.study.bench import REMEMBERED, Bench
-from rebinding.subjects import ALIASES
 from rebinding.surgery.memory import SHARE
-
-TOKENS = {"gemma": 83, "llama3": 106}
-"""Tokens of a published prompt in the chat forms of the paper's models, by their own tokenizers."""
 
 
 @dataclass(frozen=True)
@@ -50,10 +45,12 @@ class Device:
 class Planned:
     """The lines of a model, and the memory that it takes before anything runs."""
 
-    alias: str
+    name: str
     tokens: int
     weights: int
     lines: tuple[Line, ...]
+    whose: str | None = None
+    """Whose circuit it was rehearsed with, where the model's own is not known."""
 
     @property
     def peak(self) -> int:
@@ -75,10 +72,15 @@ class Planned:
 
 
 def plan(
-    alias: str, device: Device, *, tokens: int | None = None, tick: Callable[[str], Any] = lambda _: None
+    name: str,
+    device: Device,
+    *,
+    tokens: int | None = None,
+    samples: int | None = None,
+    tick: Callable[[str], Any] = lambda _: None,
 ) -> Planned:
-    """Rehearse everything that is asked of one of the paper's models; `tick` hears what comes next."""
-    pretence, long = Pretence(hollow=True), tokens or TOKENS[ALIASES[alias].form]
+    """Rehearse everything that is asked of a model; `tick` hears what comes next."""
+    told, pretence = known(name, tokens), Pretence(hollow=True)
     ledger = pretence.ledger
     ledger.rate, ledger.bandwidth = device.rate, device.bandwidth
 
@@ -86,10 +88,10 @@ def plan(
         return int(max(0, device.memory - ledger.live[pretended()]) * SHARE)
 
     with pretence:
-        bench = hollow_bench(alias, pretence, dtype=ALIASES[alias].dtype, tokens=long, budget=left)
+        bench = hollow_bench(name, pretence, dtype=told.dtype, tokens=told.tokens, budget=left, config=told.config)
         weights = ledger.live[pretended()]
-        lines = tuple(rehearsed(bench, pretence, agenda(bench, Circuit(circuit(alias))), tick))
-    return Planned(alias, long, weights, lines)
+        lines = tuple(rehearsed(bench, pretence, agenda(bench, told.heads, samples), tick))
+    return Planned(told.name, told.tokens, weights, lines, told.whose)
 
 
 def rehearsed(

@@ -1,10 +1,10 @@
-"""A subject without weights: the shape of one of the paper's models, hollow, on a pretended device."""
+"""A subject without weights: the shape of a model, hollow, on a pretended device."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -12,7 +12,7 @@ from rebinding.planted.tokenizer import build_tokenizer
 from rebinding.rehearsal.pretended import Pretence, disguise, pretended
 from rebinding.study.bench import Bench
 from rebinding.subjects.devices import Dtype, torch_dtype
-from rebinding.subjects.names import origin
+from rebinding.subjects.names import Origin
 from rebinding.subjects.selfcheck import derived
 from rebinding.subjects.shapes import shape_config, skeleton
 from rebinding.subjects.subject import Subject, form_for
@@ -20,6 +20,9 @@ from rebinding.surgery import TorchSurgeon
 from rebinding.surgery.batch import Batch, Results
 from rebinding.surgery.sites import Attention
 from rebinding.world.prompts import Encoded, Encoder, Prompt
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
 
 
 class Lengthened(Encoder):
@@ -67,16 +70,24 @@ class Shape(Subject):
 
 
 def hollow_bench(
-    alias: str, pretence: Pretence, *, dtype: Dtype, tokens: int, budget: Callable[[], int] | None, **overrides: Any
+    alias: str,
+    pretence: Pretence,
+    *,
+    dtype: Dtype,
+    tokens: int,
+    budget: Callable[[], int] | None,
+    config: PreTrainedConfig | None = None,
+    **overrides: Any,
 ) -> Bench:
-    """A bench on the shape of an alias; prompts of the published design have `tokens` tokens (or more, if need be)."""
-    config = shape_config(alias)
+    """A bench on the shape of an alias, or of another model's `config`; prompts of the published design have `tokens`
+    tokens (or more, if need be)."""
+    config = config or shape_config(alias)
     for name, value in overrides.items():
         setattr(config, name, value)
     model = skeleton(config, torch_dtype(dtype), torch.device("meta"))
     disguise(model, pretence, {"": pretended()})
     name, tokenizer = f"shape:{alias}", build_tokenizer()
-    form = form_for(name, origin(name), tokenizer)
+    form = form_for(name, Origin("shape", alias), tokenizer)
     return Bench(
         Shape(name, lambda: model, tokenizer, derived(model), form, dtype, pretended(), budget=budget, tokens=tokens)
     )

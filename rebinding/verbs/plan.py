@@ -9,27 +9,31 @@ from collections.abc import Iterator
 from rebinding.rehearsal.plan import Device, Planned, plan
 from rebinding.subjects import ALIASES
 
-GB, TERA = 1e9, 1e12
-HEAD = f"  {'':42} {'N':>4} {'blocks':>6} {'rows':>7} {'GB':>6} {'PFLOP':>8} {'minutes':>8}"
+GB, TERA, PETA = 1e9, 1e12, 1e15
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--model", required=True, choices=(*ALIASES, "all"), help="one of the paper's models, or all")
+    parser.add_argument(
+        "--model", required=True, metavar="NAME", help="any model that claims take; all: the paper's four"
+    )
     parser.add_argument("--gpu", default="80GB", metavar="SIZE", help="memory of one GPU (default 80GB)")
     parser.add_argument("--gpus", type=int, default=1, metavar="N", help="how many there are (default 1)")
     parser.add_argument("--rate", type=float, default=400, metavar="TFLOP", help="TFLOP a second (default 400)")
     parser.add_argument("--bandwidth", type=float, default=3, metavar="TB", help="TB a second (default 3)")
     parser.add_argument("--tokens", type=int, metavar="N", help="tokens of a prompt (default: the model's own)")
+    parser.add_argument("--samples", type=int, metavar="N", help="prompts of every row, as in pytest claims")
 
 
 def run(options: argparse.Namespace) -> int:
     device = Device(size_of(options.gpu), options.rate * TERA, options.bandwidth * TERA)
     if options.gpus < 1 or min(options.rate, options.bandwidth) <= 0:
         raise ValueError("--gpus, --rate and --bandwidth are positive numbers")
+    if options.samples is not None and options.samples < 1:
+        raise ValueError(f"--samples {options.samples}: give a whole number above 0")
     names = tuple(ALIASES) if options.model == "all" else (options.model,)
     total = 0.0
     for name in names:
-        found = plan(name, device, tokens=options.tokens, tick=_show)
+        found = plan(name, device, tokens=options.tokens, samples=options.samples, tick=_show)
         _show("")
         print("\n".join(told(found, device, options.gpus)), flush=True)
         total += found.seconds
@@ -40,7 +44,8 @@ def run(options: argparse.Namespace) -> int:
 
 def _show(what: str) -> None:
     """What is rehearsed just now, on one line of a terminal."""
-    print(f"\r{what:70}\r", end="", file=sys.stderr)
+    if sys.stderr.isatty():
+        print(f"\r{what:70}\r", end="", file=sys.stderr)
 
 
 def size_of(text: str) -> int:
@@ -56,19 +61,22 @@ def size_of(text: str) -> int:
 
 
 def told(found: Planned, device: Device, gpus: int) -> Iterator[str]:
-    """The table of a model, and what fits."""
+    """The table of a model, and what fits; a small model's work is told in TFLOP."""
+    unit, size = ("PFLOP", PETA) if found.flop >= 10 * PETA else ("TFLOP", TERA)
     yield (
-        f"{found.alias}: prompts of {found.tokens} tokens, weights {found.weights / GB:.1f} GB; at "
+        f"{found.name}: prompts of {found.tokens} tokens, weights {found.weights / GB:.1f} GB; at "
         f"{device.rate / TERA:g} TFLOP/s and {device.bandwidth / TERA:g} TB/s"
     )
-    yield HEAD
+    if found.whose:
+        yield f"its circuit is not known yet; this is with that of {found.whose}, at the same depths"
+    yield f"  {'':42} {'N':>4} {'blocks':>6} {'rows':>7} {'GB':>6} {unit:>8} {'minutes':>8}"
     for line in found.lines:
         name = line.item.name + (f" (x{line.item.times})" if line.item.times > 1 else "")
         yield (
             f"  {name:42} {line.item.n:4} {line.item.blocks:6} {line.rows:7} {line.extra / GB:6.1f} "
-            f"{line.flop / 1e15:8.2f} {line.seconds / 60:8.1f}"
+            f"{line.flop / size:8.2f} {line.seconds / 60:8.1f}"
         )
-    yield f"  {'all':42} {'':4} {'':6} {'':7} {'':6} {found.flop / 1e15:8.2f} {found.seconds / 60:8.1f}"
+    yield f"  {'all':42} {'':4} {'':6} {'':7} {'':6} {found.flop / size:8.2f} {found.seconds / 60:8.1f}"
     yield f"  {fitting(found, device, gpus)}"
 
 

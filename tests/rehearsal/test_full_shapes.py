@@ -10,7 +10,7 @@ import pytest
 from rebinding.paper.circuit import Circuit
 from rebinding.paper.numbers import circuit
 from rebinding.rehearsal.agenda import Item, agenda
-from rebinding.rehearsal.plan import TOKENS
+from rebinding.rehearsal.known import TOKENS
 from rebinding.rehearsal.pretended import Pretence
 from rebinding.rehearsal.subject import hollow_bench
 from rebinding.study import floors

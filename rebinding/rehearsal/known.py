@@ -1,0 +1,85 @@
+"""What a plan has to know of a model, found without its weights: its shape, the length of its prompts, a circuit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from rebinding.paper.circuit import Circuit, CircuitHead
+from rebinding.paper.numbers import checkpoint, circuit
+from rebinding.study.asked import Asked, asked_of
+from rebinding.subjects.description import description
+from rebinding.subjects.devices import Dtype
+from rebinding.subjects.shapes import shape_config
+from rebinding.subjects.subject import form_for
+from rebinding.world.answers import is_single_token
+from rebinding.world.designs import design
+from rebinding.world.prompts import Encoder
+from rebinding.world.words import Vocabulary
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig, PreTrainedTokenizerFast
+
+TOKENS = {"gemma": 83, "llama3": 106}
+"""Tokens of a published prompt in the chat forms of the paper's models, by their own tokenizers."""
+STAND_IN = "llama3.2-3b"
+"""Whose circuit is rehearsed where a model's own is not known."""
+
+
+@dataclass(frozen=True)
+class Known:
+    """A model's shape; `whose` circuit its heads are, where they are not its own."""
+
+    name: str
+    config: PreTrainedConfig
+    dtype: Dtype
+    tokens: int
+    heads: Circuit
+    whose: str | None = None
+
+
+def known(name: str, tokens: int | None = None) -> Known:
+    """What is known of a model by its name. Of one on the Hub its description is fetched, and no weights; the paper's
+    shapes come with the package."""
+    asked = asked_of(name)
+    if asked.plant is not None:
+        raise ValueError(f"{name}: a planted model is judged in minutes on any machine; there is nothing to plan")
+    alias = asked.origin.alias
+    if alias is not None and asked.origin.kind in ("hub", "shape"):
+        return Known(
+            alias.name, shape_config(alias.name), alias.dtype, tokens or TOKENS[alias.form], published(alias.name)
+        )
+    config, tokenizer = description(asked.origin)
+    long = tokens or _tokens(asked, tokenizer)
+    if alias is not None and asked.shape_fits:
+        return Known(name, config, asked.dtype, long, published(alias.name))
+    text = config.get_text_config(decoder=True)
+    layers, width = text.num_hidden_layers, text.num_attention_heads
+    return Known(name, config, asked.dtype, long, stretched(published(STAND_IN), layers, width), STAND_IN)
+
+
+def published(alias: str) -> Circuit:
+    """The circuit that the paper prints for a model."""
+    return Circuit(circuit(alias))
+
+
+def stretched(heads: Circuit, layers: int, width: int) -> Circuit:
+    """The heads of a circuit at the same depths of another model. Of a layer at most half, so that as many others are
+    left for random circuits; every group's first heads come first."""
+    whole = checkpoint(STAND_IN).layers
+    in_turn = sorted((place, one) for group in heads.groups.values() for place, one in enumerate(group))
+    there: dict[int, dict[int, CircuitHead]] = {}
+    for _, one in in_turn:
+        layer, head = one.layer * layers // whole, one.head % width
+        some = there.setdefault(layer, {})
+        free = head not in some and len(some) < max(1, width // 2)
+        some |= {head: CircuitHead(one.group, layer, head, one.role)} if free else {}
+    return Circuit(tuple(sorted(one for some in there.values() for one in some.values())))
+
+
+def _tokens(asked: Asked, tokenizer: PreTrainedTokenizerFast) -> int:
+    """The length of a published prompt in the model's own tokens and chat form."""
+    words = Vocabulary().keep(partial(is_single_token, tokenizer))
+    encoder = Encoder(tokenizer, form_for(asked.name, asked.origin, tokenizer))
+    return len(encoder.encode([design("published", vocabulary=words).prompt(0)])[0])

@@ -1,0 +1,45 @@
+"""What a model says of itself: its configuration and its tokenizer, read without its weights."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rebinding.learned.files import AdapterError
+from rebinding.learned.shelf import parse as parse_learned
+from rebinding.subjects.errors import NoBase
+from rebinding.subjects.names import Origin
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig, PreTrainedTokenizerFast
+
+
+def description(found: Origin) -> tuple[PreTrainedConfig, PreTrainedTokenizerFast]:
+    """Configuration and tokenizer of a folder, a GGUF file, an adapter's base or a model on the Hub, of which nothing
+    else is fetched; refused as loading would refuse them."""
+    from transformers import AutoConfig
+
+    from rebinding.subjects.checkpoint import check_architecture, discreet, open_tokenizer
+    from rebinding.subjects.files import check_description
+    from rebinding.subjects.gguf import check_gguf, open_gguf_tokenizer
+    from rebinding.subjects.hub import fetch
+
+    read: Any = partial(AutoConfig.from_pretrained, local_files_only=True, trust_remote_code=False)
+    if found.kind in ("gguf", "learned"):
+        path = Path(found.target) if found.kind == "gguf" else _base(found.target)
+        check_gguf(path)
+        with discreet():
+            return read(path.parent, gguf_file=path.name), open_gguf_tokenizer(path)
+    folder = Path(found.target) if found.kind == "folder" else fetch(found.target, found.revision)
+    check_description(folder)
+    check_architecture(folder)
+    with discreet():
+        return read(folder), open_tokenizer(folder)
+
+
+def _base(name: str) -> Path:
+    try:
+        return parse_learned(name).base.find()
+    except AdapterError as error:
+        raise NoBase(str(error)) from error

@@ -1,0 +1,59 @@
+"""A plan for any model: its shape and the length of its prompts are found without its weights."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rebinding.paper.circuit import Circuit
+from rebinding.paper.numbers import circuit
+from rebinding.rehearsal.known import STAND_IN, known
+from rebinding.rehearsal.plan import Device, plan
+from rebinding.study.bench import Bench
+from rebinding.subjects import load
+from rebinding.verbs.plan import told
+from tests.subjects.folders import save_tiny
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small model as somebody might have it."""
+    return save_tiny(tmp_path_factory.mktemp("models") / "tiny")
+
+
+def test_a_folder_is_known_without_its_weights(folder: Path) -> None:
+    there = load(str(folder))
+    design = Bench(there).design("published")
+    length = len(there.encoder().encode([design.prompt(0)])[0])
+    (folder / "model.safetensors").unlink()
+    found = known(str(folder))
+    assert (found.config.num_hidden_layers, found.config.hidden_size) == (there.anatomy.n_layers, there.anatomy.hidden)
+    assert (found.tokens, found.dtype, found.whose) == (length, "float32", STAND_IN)
+    found.heads.check(there.anatomy.n_layers, there.anatomy.n_heads)
+    assert set(found.heads.groups) == set(Circuit(circuit(STAND_IN)).groups)
+
+
+def test_the_papers_models_are_known_by_their_names() -> None:
+    found = known("gemma2-9b", tokens=90)
+    assert (found.tokens, found.dtype, found.whose) == (90, "bfloat16", None)
+    assert found.heads == Circuit(circuit("gemma2-9b"))
+    assert known("shape:gemma2-9b").tokens == 83
+
+
+def test_a_plant_needs_no_plan() -> None:
+    with pytest.raises(ValueError, match="judged in minutes"):
+        known("planted:pointer@llama")
+
+
+def test_a_plan_of_a_folder_says_whose_circuit_it_is_with(folder: Path) -> None:
+    device = Device(int(4e9), 1e12, 1e10)
+    found = plan(str(folder), device, samples=2)
+    numbers = {line.item.name: line.item.n for line in found.lines}
+    assert numbers.pop("means, published") == 100
+    assert numbers.pop("means, counterbalanced") == 108
+    assert {n for name, n in numbers.items() if not name.endswith("without a swap") or "path" not in name} == {2}
+    lines = list(told(found, device, 1))
+    assert STAND_IN in lines[1]
+    assert "TFLOP" in lines[2]
+    assert found.flop > 0
