@@ -80,3 +80,27 @@ def test_shapes_are_refused_with_what_is_wanted():
         estimate([], unit="circuit draws")
     with pytest.raises(ValueError, match=r"expected \(draws, prompts\)"):
         estimate([1.0, 2.0], unit="nested")
+
+
+@pytest.mark.parametrize(("draws", "prompts"), [(2, 3), (4, 2), (5, 6)])
+def test_crossed_draws_and_prompts_by_sums_one_by_one(draws, prompts):
+    """Mean squares, Satterthwaite's degrees of freedom and the third moment as a textbook writes them; two of a kind
+    are enough, and a component below 0 is nothing."""
+    rng = np.random.default_rng(4)
+    cells = 3 * rng.normal(size=(draws, 1)) ** 3 + 3 * rng.normal(size=prompts) ** 3 + rng.normal(size=(draws, prompts))
+    mean = sum(cells[d, p] for d in range(draws) for p in range(prompts)) / (draws * prompts)
+    rows = [sum(cells[d]) / prompts - mean for d in range(draws)]
+    columns = [sum(cells[:, p]) / draws - mean for p in range(prompts)]
+    rest = sum((cells[d, p] - mean - rows[d] - columns[p]) ** 2 for d in range(draws) for p in range(prompts))
+    squares = [prompts * sum(x**2 for x in rows), draws * sum(x**2 for x in columns), rest]
+    freedom = [draws - 1, prompts - 1, (draws - 1) * (prompts - 1)]
+    by_row, by_column, left = (total / free for total, free in zip(squares, freedom, strict=True))
+    whole = max(by_row - left, 0) + max(by_column - left, 0) + left
+    scatter = by_row**2 / freedom[0] + by_column**2 / freedom[1] + left**2 / freedom[2]
+    third = sum(x**3 for x in rows) / draws**3 + sum(x**3 for x in columns) / prompts**3
+
+    found = estimate(cells, unit="nested")
+    assert found.mean == pytest.approx(mean)
+    assert found.se**2 == pytest.approx(whole / (draws * prompts))
+    assert found.df == pytest.approx(whole**2 / scatter)
+    assert found.skew == pytest.approx(np.sqrt(prompts) * third / (whole / (draws * prompts)) ** 1.5)

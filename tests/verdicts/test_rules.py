@@ -1,7 +1,7 @@
 """Each rule on samples whose verdict is plain, degenerate ones included."""
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -149,6 +149,7 @@ def test_the_strongest_of_many_places():
     assert (somewhere.outcome, anywhere.outcome) == ("REPLICATED", "NOT REPLICATED")
     assert somewhere.measured == anywhere.measured == pytest.approx(0.5)
     assert "place 17 of 40" in somewhere.reason
+    assert nowhere(quiet - 1, margin=0.1).p_value == 1.0  # times the places it would be more
     with pytest.raises(ValueError, match=r"expected \(places, prompts\)"):
         effect_somewhere(SPREAD, margin=0.1)
 
@@ -204,3 +205,16 @@ def test_p_values_fall_below_the_level_exactly_with_the_rejection():
         assert (verdict.p_value < 0.05) == (verdict.outcome == "NOT REPLICATED")
         gone = effect(shift + 3 * SPREAD, margin=0.4)
         assert (gone.p_value < 0.05) == (gone.outcome == "NOT REPLICATED")
+
+
+def test_what_is_open_says_what_would_decide_it():
+    open_ = effect(SPREAD[::10] + 0.3, margin=0.1)
+    assert open_.outcome == "INCONCLUSIVE"
+    assert open_.needed_n is not None
+    assert f"about N = {open_.needed_n} would decide" in open_.reason
+
+
+def test_above_a_printed_number_is_as_surprising_as_below_it():
+    """The same distance on either side, a printed number's rounding included."""
+    sides = [value(SPREAD + side * 0.4, replace(SHIFT, value=0.0), margin=0.25).p_value for side in (-1, 1)]
+    assert sides[0] == pytest.approx(sides[1], rel=1e-9)
