@@ -7,12 +7,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
-from typing import Any
+from typing import Any, TypeAlias
 
 from tqdm import tqdm
 
 from rebinding.engines.tasks import Computing, Loading, Task
 from rebinding.evidence import OnPrompts, PromptSet
+
+Recorded: TypeAlias = tuple[Loading, PromptSet]
 
 
 @dataclass
@@ -25,7 +27,7 @@ class Queue:
     """The model that each worker has, as far as is known here."""
     together: dict[str, int] = field(default_factory=dict)
     """Of each task that waits, with which others it came."""
-    had: dict[tuple[Loading, PromptSet], int] = field(default_factory=dict)
+    had: dict[Recorded, int] = field(default_factory=dict)
     """Who was given these prompts last; a recording of them may still be there."""
     _batches: Iterator[int] = field(default_factory=count)
 
@@ -41,7 +43,8 @@ class Queue:
         task = self._next(worker)
         if task is not None:
             del self.waiting[task.id], self.together[task.id]
-            self.had |= dict.fromkeys(_prompts(task), worker)
+            if (recorded := _recorded(task)) is not None:
+                self.had[recorded] = worker
             self.running[worker], self.loaded[worker] = task, task.loading
         return task
 
@@ -67,13 +70,15 @@ class Queue:
     def _far(self, worker: int, task: Task) -> int:
         """0 where the worker has had the prompts of a task, 1 where nobody has, 2 where they are another's, who would
         not have to run them again."""
-        return max((2 * (self.had[one] != worker) if one in self.had else 1 for one in _prompts(task)), default=1)
+        recorded = _recorded(task)
+        owner = None if recorded is None else self.had.get(recorded)
+        return 1 if owner is None else 2 * (owner != worker)
 
 
-def _prompts(task: Task) -> tuple[tuple[Loading, PromptSet], ...]:
-    """The prompts that a task records on its model, if any."""
+def _recorded(task: Task) -> Recorded | None:
+    """The model of a task and the prompts that it runs there, if it has any."""
     asked = task.request if isinstance(task, Computing) else None
-    return ((task.loading, asked.prompts),) if isinstance(asked, OnPrompts) else ()
+    return (task.loading, asked.prompts) if isinstance(asked, OnPrompts) else None
 
 
 class Progress:

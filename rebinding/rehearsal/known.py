@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
 from rebinding.paper.circuit import Circuit, CircuitHead
@@ -13,10 +12,8 @@ from rebinding.subjects.description import description
 from rebinding.subjects.devices import Dtype
 from rebinding.subjects.shapes import shape_config
 from rebinding.subjects.subject import form_for
-from rebinding.world.answers import is_single_token
 from rebinding.world.designs import design
 from rebinding.world.prompts import Encoder
-from rebinding.world.words import Vocabulary
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedTokenizerFast
@@ -47,9 +44,8 @@ def known(name: str, tokens: int | None = None) -> Known:
         raise ValueError(f"{name}: a planted model is judged in minutes on any machine; there is nothing to plan")
     alias = asked.origin.alias
     if alias is not None and asked.origin.kind in ("hub", "shape"):
-        return Known(
-            alias.name, shape_config(alias.name), alias.dtype, tokens or TOKENS[alias.form], published(alias.name)
-        )
+        long = tokens or TOKENS[alias.form]
+        return Known(alias.name, shape_config(alias.name), alias.dtype, long, published(alias.name))
     config, tokenizer = description(asked.origin)
     long = tokens or _tokens(asked, tokenizer)
     if alias is not None and asked.shape_fits:
@@ -73,13 +69,12 @@ def stretched(heads: Circuit, layers: int, width: int) -> Circuit:
     for _, one in in_turn:
         layer, head = one.layer * layers // whole, one.head % width
         some = there.setdefault(layer, {})
-        free = head not in some and len(some) < max(1, width // 2)
-        some |= {head: CircuitHead(one.group, layer, head, one.role)} if free else {}
+        if head not in some and len(some) < max(1, width // 2):
+            some[head] = CircuitHead(one.group, layer, head, one.role)
     return Circuit(tuple(sorted(one for some in there.values() for one in some.values())))
 
 
 def _tokens(asked: Asked, tokenizer: PreTrainedTokenizerFast) -> int:
     """The length of a published prompt in the model's own tokens and chat form."""
-    words = Vocabulary().keep(partial(is_single_token, tokenizer))
     encoder = Encoder(tokenizer, form_for(asked.name, asked.origin, tokenizer))
-    return len(encoder.encode([design("published", vocabulary=words).prompt(0)])[0])
+    return len(encoder.encode([design("published", tokenizer=tokenizer).prompt(0)])[0])

@@ -20,10 +20,8 @@ def description(found: Origin) -> tuple[PreTrainedConfig, PreTrainedTokenizerFas
     else is fetched; refused as loading would refuse them."""
     from transformers import AutoConfig
 
-    from rebinding.subjects.checkpoint import check_architecture, discreet, open_tokenizer
-    from rebinding.subjects.files import check_description
+    from rebinding.subjects.checkpoint import discreet, open_tokenizer
     from rebinding.subjects.gguf import check_gguf, open_gguf_tokenizer
-    from rebinding.subjects.hub import fetch
 
     read: Any = partial(AutoConfig.from_pretrained, local_files_only=True, trust_remote_code=False)
     if found.kind in ("gguf", "learned"):
@@ -31,11 +29,21 @@ def description(found: Origin) -> tuple[PreTrainedConfig, PreTrainedTokenizerFas
         check_gguf(path)
         with discreet():
             return read(path.parent, gguf_file=path.name), open_gguf_tokenizer(path)
+    folder = folder_of(found)
+    with discreet():
+        return read(folder), open_tokenizer(folder)
+
+
+def folder_of(found: Origin) -> Path:
+    """The folder in which a model describes itself; one from the Hub is fetched without its weights."""
+    from rebinding.subjects.checkpoint import check_architecture
+    from rebinding.subjects.files import check_description
+    from rebinding.subjects.hub import fetch
+
     folder = Path(found.target) if found.kind == "folder" else fetch(found.target, found.revision)
     check_description(folder)
     check_architecture(folder)
-    with discreet():
-        return read(folder), open_tokenizer(folder)
+    return folder
 
 
 def _base(name: str) -> Path:

@@ -14,11 +14,11 @@ import nnsight
 import torch
 
 from rebinding.subjects.allowance import Allowance
-from rebinding.subjects.checkpoint import check_architecture, open_tokenizer
+from rebinding.subjects.checkpoint import open_tokenizer
+from rebinding.subjects.description import folder_of
 from rebinding.subjects.errors import InertSite, NoKey, NotServed
-from rebinding.subjects.files import check_description
 from rebinding.subjects.fingerprint import hash_config, hash_tokenizer, joined
-from rebinding.subjects.hub import commit_of, fetch
+from rebinding.subjects.hub import commit_of
 from rebinding.subjects.inert import inert_sites
 from rebinding.subjects.names import Origin, origin
 from rebinding.subjects.probe import SHORT, draw_tokens
@@ -79,10 +79,7 @@ def describe(found: Origin) -> Path:
         raise NoKey(
             "NDIF answers those who have a key, and none is set: set NDIF_API_KEY, or keep one with nnsight.login()"
         )
-    folder = fetch(found.target, found.revision)
-    check_description(folder)
-    check_architecture(folder)
-    return folder
+    return folder_of(found)
 
 
 def connect(found: Origin) -> tuple[Any, Remote]:

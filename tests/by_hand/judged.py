@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -71,9 +71,9 @@ class Judged:
         return self.study.known
 
 
-def judged(name: str, circuit_file: Path | None = None, only: Collection[str] | None = None) -> Judged:
-    """Every row of the claims judged on a model, or only some. Sizes that no setting changes are made small as well:
-    what is compared is arithmetic, for which any number of prompts will do."""
+def judged(name: str, circuit_file: Path | None = None) -> Judged:
+    """Every row of the claims judged on a model, but those on a search. Sizes that no setting changes are made small
+    as well: what is compared is arithmetic, for which any number of prompts will do."""
     asked = asked_of(name)
     told = None if circuit_file is None else str(circuit_file)
     small = Small(asked, Settings((asked,), device="cpu", dtype="float32", circuit=told, procedures=ways()))
@@ -81,7 +81,7 @@ def judged(name: str, circuit_file: Path | None = None, only: Collection[str] | 
     with pytest.MonkeyPatch.context() as patch:
         for module, constant, value in SMALLER:
             patch.setattr(module, constant, value)
-        asked_for = (one for one in every() if one[0].id not in SEARCHING and (only is None or one[0].id in only))
+        asked_for = (one for one in every() if one[0].id not in SEARCHING)
         rows = tuple(_row(claim, small, study, test) for claim, test in asked_for)
     return Judged(small, study, rows)
 

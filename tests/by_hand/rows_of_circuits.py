@@ -141,9 +141,8 @@ def again(g: Grounds) -> Mapping[str, float]:
     for noise in way.noise if way.select != "sure" else ():
         asked = [one for one in g.all(Paths) if one[0].prompts.pairing[-1] == noise]
         stages = {one.stage.group: set(lowest(one, rows, way.select == "negative")) for one, rows in asked}
-        ours = stages.get(group, set()) - (
-            stages["B"] if group == "A" else set()
-        )  # a stage without receivers is not run
+        taken = stages["B"] if group == "A" else set()
+        ours = stages.get(group, set()) - taken  # without receivers a stage is not run
         least = min(len(ours), len(theirs))
         found.append(len(ours & theirs) / least if least else 0.0)
     return by_discovery(g, found) if found else {}

@@ -57,7 +57,7 @@ SLOWER = 5.0
 @dataclass(frozen=True)
 class Room:
     """Which code, which tests of it, and whether the cells that are asked after them may use evidence that is stored:
-    not where the code in question measures it."""
+    not where the code in question measures it, or draws the prompts that it is measured on."""
 
     code: tuple[str, ...]
     tests: tuple[str, ...]

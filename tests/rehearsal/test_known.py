@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from rebinding.paper.circuit import Circuit
 from rebinding.paper.numbers import circuit
-from rebinding.rehearsal.known import STAND_IN, known
+from rebinding.rehearsal.known import STAND_IN, known, published, stretched
 from rebinding.rehearsal.plan import Device, plan
 from rebinding.study.bench import Bench
 from rebinding.subjects import load
@@ -16,10 +17,10 @@ from rebinding.verbs.plan import told
 from tests.subjects.folders import save_tiny
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
     """A small model as somebody might have it."""
-    return save_tiny(tmp_path_factory.mktemp("models") / "tiny")
+    return save_tiny(tmp_path / "tiny")
 
 
 def test_a_folder_is_known_without_its_weights(folder: Path) -> None:
@@ -31,7 +32,16 @@ def test_a_folder_is_known_without_its_weights(folder: Path) -> None:
     assert (found.config.num_hidden_layers, found.config.hidden_size) == (there.anatomy.n_layers, there.anatomy.hidden)
     assert (found.tokens, found.dtype, found.whose) == (length, "float32", STAND_IN)
     found.heads.check(there.anatomy.n_layers, there.anatomy.n_heads)
-    assert set(found.heads.groups) == set(Circuit(circuit(STAND_IN)).groups)
+
+
+@pytest.mark.parametrize(("layers", "width"), [(30, 9), (48, 16), (6, 6)])
+def test_a_stretched_circuit_has_every_group_and_leaves_half_of_a_layer(layers: int, width: int) -> None:
+    heads = stretched(published(STAND_IN), layers, width).check(layers, width)
+    assert heads.groups.keys() == published(STAND_IN).groups.keys()
+    used = Counter(layer for layer, _ in {(one.layer, one.head) for one in heads.heads})
+    assert max(used.values()) <= width // 2
+    depth = {name: [one.layer / layers for one in group] for name, group in heads.groups.items()}
+    assert min(depth["A"]) > max(depth["D"])
 
 
 def test_the_papers_models_are_known_by_their_names() -> None:
@@ -47,8 +57,11 @@ def test_a_plant_needs_no_plan() -> None:
 
 
 def test_a_plan_of_a_folder_says_whose_circuit_it_is_with(folder: Path) -> None:
+    weights = sum(one.numel() * one.element_size() for one in load(str(folder)).model.parameters())
+    (folder / "model.safetensors").unlink()
     device = Device(int(4e9), 1e12, 1e10)
     found = plan(str(folder), device, samples=2)
+    assert weights <= found.weights <= 1.1 * weights  # RoPE's tables beside them
     numbers = {line.item.name: line.item.n for line in found.lines}
     assert numbers.pop("means, published") == 100
     assert numbers.pop("means, counterbalanced") == 108

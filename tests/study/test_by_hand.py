@@ -1,5 +1,5 @@
-"""All rows on plants: a blind sample of every kind of evidence held against full forwards, estimates against lines of
-numpy.
+"""All rows on plants but those on a search: a blind sample of every kind of evidence held against full forwards, and
+estimates against lines of numpy.
 
 What `tests/real/test_by_hand.py` does on a model that learned the task.
 """
