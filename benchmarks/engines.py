@@ -1,7 +1,8 @@
 """Two workers on Ray against one, and what the driver costs: `python -m benchmarks.engines` (needs the extra `ray`).
 
-Discovery, tracing maps and ablations of a plant, by one worker of one thread, and by two; their models are loaded
-before the clock runs. Beside the ratio stands the processor time of the driver a task, which no other load of the
+Discovery, tracing maps and ablations of a plant, by one worker of one thread, and by two. Before the clock runs they
+have done as much on other prompts, as in any hour but its first minute: models are loaded, and memory is had. Another
+plant is given by `--model`. Beside the ratio stands the processor time of the driver a task, which no other load of the
 machine changes, and what it comes to in the run of one of the paper's models, by the number of its tasks.
 """
 
@@ -12,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache, partial
+from typing import TypeAlias
 
 from rebinding.engines.elsewhere import Elsewhere, Tensors
 from rebinding.engines.on_ray import RayHands
@@ -20,17 +22,21 @@ from rebinding.evidence import Evidence
 from rebinding.experiments.circuit.request import Beside
 from rebinding.paper.circuit import Circuit
 from rebinding.paper.procedure import given
-from rebinding.planted import build
+from rebinding.planted import build, parse
 from rebinding.rehearsal.agenda import agenda
 from rebinding.study import circuit, tracing
 from rebinding.study.bench import Bench
 from rebinding.study.case import PAPER
 from rebinding.subjects import load
-from rebinding.world.designs import ModeName
+from rebinding.world.designs import DesignName, ModeName
 
 NAME = "planted:pointer@gemma3"
 ROLES = ("swap_first", "swap_second", "swap_period", "question_box", "readout")
 MODES: tuple[ModeName, ...] = ("swap_only", "target_box")
+Prompts: TypeAlias = tuple[DesignName, int | None]
+BEFORE: Prompts = ("partner_second", 5000)
+ASKED: Prompts = ("published", None)
+"""Design and first id of pairs: what workers do before the clock runs, and what is timed; they share no prompt."""
 HOUR = 3600.0
 
 
@@ -43,26 +49,27 @@ class Took:
     tasks: int
 
 
-def jobs(how: Elsewhere, n: int) -> Iterator[Callable[[], object]]:
+def jobs(how: Elsewhere, name: str, n: int, prompts: Prompts) -> Iterator[Callable[[], object]]:
     """What is asked for, as claims would: each job in its own order, the jobs beside each other."""
-    heads = Circuit(build("pointer", "gemma3").circuit)
+    design, first = prompts
+    heads = Circuit(build(parse(name)).circuit)
 
     @cache
     def bench() -> Bench:
-        return how.bench(how.subject(NAME, dtype="float32", device="cpu", store=None), None)
+        return how.bench(how.subject(name, dtype="float32", device="cpu", store=None), None)
 
     def discovery() -> object:
         here, way = bench(), circuit.of_a_plant(given("controlled").circuit, "controlled")
-        return circuit.discovered(circuit.noise_pairs(here, way, n), way, here.measured)
+        return circuit.discovered(circuit.noise_pairs(here, way, n, first), way, here.measured)
 
     def traced(mode: ModeName) -> Evidence:
         here = bench()
         way = given("published").tracing
-        return here.measured(tracing.traced(here, here.design("published"), mode, ROLES, n, way))
+        return here.measured(tracing.traced(here, here.design(design), mode, ROLES, n, way))
 
     def ablated(beside: Beside) -> Evidence:
         here = bench()
-        return here.measured(circuit.ablated(here, heads, here.design("published"), "published", n=n, beside=beside))
+        return here.measured(circuit.ablated(here, heads, here.design(design), "published", n=n, beside=beside))
 
     yield discovery
     yield from (partial(traced, mode) for mode in MODES)
@@ -70,7 +77,7 @@ def jobs(how: Elsewhere, n: int) -> Iterator[Callable[[], object]]:
     yield from (partial(ablated, beside) for beside in kinds)
 
 
-def took(workers: int, n: int) -> Took:
+def took(name: str, workers: int, n: int) -> Took:
     """All jobs, by so many workers of one thread."""
     import ray
 
@@ -84,9 +91,9 @@ def took(workers: int, n: int) -> Took:
     hands = Counting(ray, address=None, workers=workers, per_model=0, threads=1)
     how = Elsewhere(lambda: hands)
     try:
-        how.prepare(jobs(how, 2))  # every worker loads the model; of so few prompts nothing is used again
+        how.prepare(jobs(how, name, n, BEFORE))
         given_out.clear()
-        asked = list(jobs(how, n))
+        asked = list(jobs(how, name, n, ASKED))
         clock, own = time.perf_counter(), time.process_time()
         how.prepare(asked)
         return Took(time.perf_counter() - clock, time.process_time() - own, len(given_out))
@@ -96,18 +103,19 @@ def took(workers: int, n: int) -> Took:
 
 def tasks_of_a_model() -> int:
     """Tasks of a run on one of the paper's models: blocks of path patching, requests of other kinds."""
-    name = "planted:pointer@gemma3"
-    bench = Bench(load(name))
-    items = agenda(bench, Circuit(build("pointer", "gemma3").circuit))
+    bench = Bench(load(NAME))
+    items = agenda(bench, Circuit(build(parse(NAME)).circuit))
     return sum(item.times * (item.blocks if "path" in item.name or "link" in item.name else 1) for item in items)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--samples", type=int, default=PAPER["paths"], metavar="N", help="prompts (default 100)")
-    n = parser.parse_args().samples
-    one, two = took(1, n), took(2, n)
-    print(f"{NAME}, {n} prompts, {one.tasks} tasks: one worker {one.seconds:.1f} s, two {two.seconds:.1f} s")
+    parser.add_argument("--model", default=NAME, metavar="PLANT", help=f"a plant (default {NAME})")
+    options = parser.parse_args()
+    name, n = options.model, options.samples
+    one, two = took(name, 1, n), took(name, 2, n)
+    print(f"{name}, {n} prompts, {one.tasks} tasks: one worker {one.seconds:.1f} s, two {two.seconds:.1f} s")
     print(f"two against one: {one.seconds / two.seconds:.2f}x")
     each, all_of_them = one.driver / one.tasks, tasks_of_a_model()
     share = each * all_of_them / HOUR

@@ -42,6 +42,10 @@ Tensors: TypeAlias = Mapping[Address, Callable[[], Activations]]
 """Tensors that go with a task, each read when it is asked for."""
 
 
+AHEAD = 4
+"""So many tasks a worker should wait, so that it may choose those whose prompts it has recorded."""
+
+
 class Hands(Protocol):
     """Workers, by number, wherever they are."""
 
@@ -158,8 +162,8 @@ class Elsewhere:
 
     @property
     def _hungry(self) -> bool:
-        """Whether fewer tasks wait than there are workers."""
-        return len(self._queue.waiting) < (1 if self._hands is None else self._hands.count)
+        """Whether fewer tasks wait than every worker needs to have a choice."""
+        return len(self._queue.waiting) < AHEAD * (1 if self._hands is None else self._hands.count)
 
     def _lacks(self, job: Job) -> bool:
         """Go on with a job; whether it has come to something that is not there."""

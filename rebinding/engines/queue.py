@@ -1,10 +1,10 @@
-"""Which task goes to which worker: a model is loaded as seldom as may be, tasks come in the order of the asking, and of
-those that came together a worker gets the ones whose prompts it has recorded already."""
+"""Which task goes to which worker: a model is loaded as seldom as may be, what other tasks wait for comes first, and of
+several that may come a worker gets one whose prompts it has recorded already."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
 from typing import Any, TypeAlias
@@ -26,17 +26,17 @@ class Queue:
     loaded: dict[int, Loading] = field(default_factory=dict)
     """The model that each worker has, as far as is known here."""
     together: dict[str, int] = field(default_factory=dict)
-    """Of each task that waits, with which others it came."""
-    had: dict[Recorded, int] = field(default_factory=dict)
-    """Who was given these prompts last; a recording of them may still be there."""
-    _batches: Iterator[int] = field(default_factory=count)
+    """Of each task that waits, with which others it came; what jobs ask for at first counts as one batch."""
+    had: dict[Recorded, set[int]] = field(default_factory=dict)
+    """Who was given these prompts; a recording of them may still be there."""
+    _batches: Iterator[int] = field(default_factory=partial(count, 1))
 
     def add(self, tasks: Iterable[Task], *, first: bool) -> None:
         """Tasks of a job that went on come `first`: much may still follow from them, and nothing else can run then."""
         at_work = {task.id for task in self.running.values()}
         new = {task.id: task for task in tasks if task.id not in at_work and task.id not in self.waiting}
         self.waiting = new | self.waiting if first else self.waiting | new
-        self.together |= dict.fromkeys(new, next(self._batches))
+        self.together |= dict.fromkeys(new, next(self._batches) if first else 0)
 
     def begin(self, worker: int) -> Task | None:
         """The next task of a worker that is idle, or none; it counts as begun."""
@@ -44,7 +44,7 @@ class Queue:
         if task is not None:
             del self.waiting[task.id], self.together[task.id]
             if (recorded := _recorded(task)) is not None:
-                self.had[recorded] = worker
+                self.had.setdefault(recorded, set()).add(worker)
             self.running[worker], self.loaded[worker] = task, task.loading
         return task
 
@@ -71,14 +71,17 @@ class Queue:
         """0 where the worker has had the prompts of a task, 1 where nobody has, 2 where they are another's, who would
         not have to run them again."""
         recorded = _recorded(task)
-        owner = None if recorded is None else self.had.get(recorded)
-        return 1 if owner is None else 2 * (owner != worker)
+        owners = None if recorded is None else self.had.get(recorded)
+        return 1 if owners is None else 2 * (worker not in owners)
 
 
 def _recorded(task: Task) -> Recorded | None:
-    """The model of a task and the prompts that it runs there, if it has any."""
+    """The model of a task and the prompts that it runs there, if it has any: with whatever they are paired, they are
+    recorded once."""
     asked = task.request if isinstance(task, Computing) else None
-    return (task.loading, asked.prompts) if isinstance(asked, OnPrompts) else None
+    if not isinstance(asked, OnPrompts):
+        return None
+    return task.loading, replace(asked.prompts, pairing=(), tokens="", words="", encoded=0)
 
 
 class Progress:

@@ -11,6 +11,7 @@ from rebinding.evidence.store import Shelf
 from rebinding.experiments.anywhere.request import Settings
 from rebinding.experiments.anywhere.search import Search
 from rebinding.paper import graph as graphs
+from rebinding.paper.beside import beside
 from rebinding.paper.circuit import save
 from rebinding.study.anywhere import NOISE, search_pairs
 from rebinding.study.circuit import owner_of
@@ -40,6 +41,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--minutes", type=float, metavar="M", help="stop after the block in which this time is up")
     group.add_argument("--graph", type=Path, metavar="FILE", help="write nodes and edges, as JSON or as .graphml")
+    group.add_argument(
+        "--beside",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="say what another graph of this model (JSON), found on other prompts, has in common with this one",
+    )
 
 
 def run(options: argparse.Namespace, subject: Subject, shelf: Shelf | None) -> int:
@@ -47,6 +56,7 @@ def run(options: argparse.Namespace, subject: Subject, shelf: Shelf | None) -> i
     surgeon = subject.surgeon()
     if not isinstance(surgeon, TorchSurgeon):
         raise ValueError(f"{subject.name} runs elsewhere; --anywhere needs a model on this machine")
+    others = [(path, graphs.load(path, owner_of(subject))) for path in options.beside]
     drawn = design("counterbalanced", boxes=options.boxes, tokenizer=subject.tokenizer)
     ids = range(options.first_id, options.first_id + options.samples)
     settings = Settings(options.share, listens=options.listens, block=options.block)
@@ -56,6 +66,8 @@ def run(options: argparse.Namespace, subject: Subject, shelf: Shelf | None) -> i
         {"design": drawn.name, "noise": NOISE, "first_id": options.first_id}
     )
     print("\n".join(found.lines()))
+    for path, other in others:
+        print("\n".join(beside(found, other, path.name)))
     if not found.settings["finished"]:
         print(f"the {options.minutes:g} minutes are up: what is shown is a part; the same command goes on from here")
     if options.circuit:

@@ -14,7 +14,7 @@ from rebinding.engines.elsewhere import Elsewhere
 from rebinding.engines.queue import Queue
 from rebinding.engines.tasks import Computing, Describing, Failure, Missing, Shards
 from rebinding.engines.worker import packed
-from rebinding.evidence import Evidence
+from rebinding.evidence import Evidence, PromptSet
 from rebinding.evidence.store import Store
 from rebinding.study import circuit
 from rebinding.subjects import SubjectError
@@ -108,16 +108,19 @@ def chain(how: Elsewhere) -> Callable[[], Evidence]:
 
 
 def test_a_worker_gets_the_prompts_that_it_has_recorded() -> None:
-    """Of tasks that came together; where none of its own is left, those that nobody had, and another's at last."""
+    """Whatever they are paired with, and whoever else has had them; where none of its own is left, those that nobody
+    had, and another's at last. What others wait for comes before all that."""
     how, _ = engine(1)
     how.finish(ask(how, "ability"))
     bench = bench_of(how)
     drawn, loading = bench.design("published"), bench.loading
-    sets = [bench.draw(drawn, range(start, start + 2)) for start in (0, 2, 4)]
-    queue = Queue(loaded=dict.fromkeys(range(3), loading))
+    sets = [bench.draw(drawn, range(start, start + 2)) for start in (0, 2, 4, 6)]
+    paired = bench.draw(drawn, range(2), ("noise", "independent"))
+    queue = Queue(loaded=dict.fromkeys(range(2), loading))
 
-    def add(name: str, some: Sequence[int]) -> None:
-        queue.add([Computing(loading, circuit.Ability(sets[one]), "", (name, str(one))) for one in some], first=False)
+    def add(name: str, some: Sequence[PromptSet], *, first: bool = False) -> None:
+        asked = [Computing(loading, circuit.Ability(one), "", (name, str(one.ids[0]))) for one in some]
+        queue.add(asked, first=first)
 
     def begun(worker: int) -> str:
         task = queue.begin(worker)
@@ -125,12 +128,18 @@ def test_a_worker_gets_the_prompts_that_it_has_recorded() -> None:
         queue.end(worker)
         return task.id
 
-    add("first", (0, 1))
-    assert [begun(0), begun(1)] == ["first/0", "first/1"]
-    add("second", (0, 1, 2))
-    add("third", (1,))
-    assert [begun(1), begun(1), begun(1)] == ["second/1", "second/2", "second/0"]
-    assert begun(2) == "third/1"
+    add("one", sets[:2])
+    assert [begun(0), begun(1)] == ["one/0", "one/2"]
+    add("two", sets[:3])
+    add("three", [sets[1]])
+    assert [begun(1) for _ in range(4)] == ["two/2", "three/2", "two/4", "two/0"]
+    add("four", [sets[2], sets[0]])
+    assert [begun(0), begun(0)] == ["four/0", "four/4"]
+    add("five", [sets[1], sets[3], paired])
+    assert [begun(0), begun(0), begun(0)] == ["five/0", "five/6", "five/2"]
+    add("six", sets[:2])
+    add("next", sets[:0:-1], first=True)
+    assert [begun(1) for _ in range(5)] == ["next/4", "next/2", "next/6", "six/0", "six/2"]
 
 
 def test_two_models_at_a_time_and_each_worker_stays_with_its_own() -> None:

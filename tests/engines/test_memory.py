@@ -1,0 +1,37 @@
+"""A worker that keeps what it frees has it again without asking the system for every page."""
+
+from __future__ import annotations
+
+import platform
+import resource
+import subprocess
+import sys
+
+TIMES, BYTES = 4, 2**26
+CODE = f"""
+import resource, sys, torch
+from rebinding.engines.on_ray import keep_memory
+if sys.argv[1] == "kept":
+    keep_memory()
+for _ in range(2):
+    torch.ones({BYTES // 4})
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range({TIMES}):
+    torch.ones({BYTES // 4})
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+def asked_for(how: str) -> int:
+    """Pages that a process is given for tensors of the same size, one after the other."""
+    found = subprocess.run([sys.executable, "-c", CODE, how], capture_output=True, text=True, check=True)
+    return int(found.stdout)
+
+
+def test_memory_is_had_once() -> None:
+    """Where the C library is glibc; another one does what it did."""
+    pages = TIMES * BYTES // resource.getpagesize()
+    kept = asked_for("kept")
+    if platform.libc_ver()[0] == "glibc":
+        assert kept < pages / 10
+        assert asked_for("let go") > pages / 10  # else the test would see nothing
