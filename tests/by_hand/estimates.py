@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tests.by_hand import rows_of_binding, rows_of_circuits, rows_of_roles, rows_of_tracing
 from tests.by_hand.grounds import Grounds, part_told
-from tests.by_hand.judged import Judged
+from tests.by_hand.judged import Judged, Row
 from tests.by_hand.rows_of_binding import Estimates
 
 ROWS: Mapping[str, Estimates] = {
@@ -28,12 +28,14 @@ SAME_SUMS = 1e-6
 
 @dataclass(frozen=True)
 class Held:
-    """A row's estimate and ours; None where there is none by hand."""
+    """An estimate of a row, or of a part of its sentence, and ours; None where there is none by hand."""
 
     id: str
     told: float
     by_hand: float | None
     part: str | None
+    verdict: bool = True
+    """Whether it is the one that the verdict tells."""
 
     @property
     def off(self) -> float:
@@ -43,15 +45,24 @@ class Held:
 
 
 def held(judged: Judged) -> list[Held]:
-    """Every row whose verdict has an estimate."""
+    """Of every row whose verdict has an estimate that one, and those of all parts that have a name by hand. (A part of
+    a part has its own name alone, and is held under the name of the whole.)"""
     found = []
     for row in judged.rows:
-        if row.told.measured is not None:
-            estimates = _estimates(row.claim.sentence)
-            parts = estimates(Grounds(row, judged)) if estimates else {}
-            part = part_told(row.told.reason, parts)
-            found.append(Held(row.claim.id, row.told.measured, None if part is None else float(parts[part]), part))
+        if row.told.measured is None:
+            continue
+        estimates = _estimates(row.claim.sentence)
+        parts = estimates(Grounds(row, judged)) if estimates else {}
+        found.append(_beside(row, row.told.reason, row.told.measured, parts))
+        named = {f"{one.reason} {one.measured}": one for one in row.parts if one.measured is not None}
+        others = (_beside(row, one.reason, float(one.measured or 0), parts, verdict=False) for one in named.values())
+        found += [one for one in others if one.part]
     return found
+
+
+def _beside(row: Row, reason: str, told: float, parts: Mapping[str, float], verdict: bool = True) -> Held:
+    part = part_told(reason, parts)
+    return Held(row.claim.id, told, None if part is None else float(parts[part]), part, verdict)
 
 
 def left_out(id: str) -> bool:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import claims
@@ -19,9 +20,11 @@ from rebinding.paper.claim import Claim
 from rebinding.paper.procedure import GIVEN, Procedure, given
 from rebinding.study import case, circuit, contributions, knockout, static
 from rebinding.study.asked import asked_of
+from rebinding.study.bench import Bench
 from rebinding.study.case import Case
 from rebinding.study.settings import Settings
 from rebinding.study.study import Study
+from rebinding.verdicts import Verdict, sentences
 from rebinding.verdicts.judgement import Judgement
 
 FEW, FEWER, ABLE = 3, 1, 9
@@ -48,6 +51,45 @@ class Small(Case):
         return FEW
 
 
+AS_MEASURED = ("ability", "replays", "floors")
+"""Kinds that gates alone look at."""
+SHAKEN = 1.0
+"""By how much numbers move, in their own unit: logits, mostly."""
+
+
+@dataclass(frozen=True, eq=False)
+class Shaken(Study):
+    """A study whose evidence is measured, and then shaken: hits become coins, of a probability some share is left, and
+    other numbers move. On a plant every effect is far on one side of every threshold; here some lie between any two."""
+
+    seed: int = field(kw_only=True)
+
+    def _measured(self, bench: Bench, request: Request) -> Evidence:
+        found = super()._measured(bench, request)
+        if request.KIND.name in AS_MEASURED:
+            return found
+        chance = np.random.default_rng([int(request.key[:8], 16), self.seed])
+        numbers = (name for name in map(str, found.rows) if _is_measured(name, found.rows[name].dtype))
+        made = {name: _moved(found.rows[name], chance) for name in numbers}
+        return request.KIND.evidence(found.rows.assign(**made), found.settings)
+
+
+def _is_measured(name: str, of: Any) -> bool:
+    """What stands in every row of a prompt alike (`base`), and what tells whether edits moved anything, stays."""
+    return (of.kind == "f" or "hit" in name) and not name.startswith(("base", "moved"))
+
+
+def _moved(numbers: pd.Series, chance: np.random.Generator) -> pd.Series:
+    there = numbers.dropna()
+    if there.isin((0.0, 1.0)).all():
+        made = chance.integers(0, 2, len(numbers)).astype(float)
+    elif there.between(0.0, 1.0).all():
+        made = (numbers * chance.uniform(0.0, 1.0, len(numbers))).to_numpy()
+    else:
+        made = (numbers + chance.normal(0.0, SHAKEN, len(numbers))).to_numpy()
+    return pd.Series(made, numbers.index).where(numbers.notna()).astype(numbers.dtype)
+
+
 @dataclass(frozen=True)
 class Row:
     """What the judge says of a row, and what it asked for."""
@@ -55,6 +97,8 @@ class Row:
     claim: Claim
     told: Judgement
     grounds: tuple[Request, ...]
+    parts: tuple[Verdict, ...] = ()
+    """What its sentence says one by one, each with its name before its reason; the verdict tells one of them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,19 +115,36 @@ class Judged:
         return self.study.known
 
 
-def judged(name: str, circuit_file: Path | None = None) -> Judged:
-    """Every row of the claims judged on a model, but those on a search. Sizes that no setting changes are made small
-    as well: what is compared is arithmetic, for which any number of prompts will do."""
+def judged(name: str, circuit_file: Path | None = None, shaken: int | None = None) -> Judged:
+    """Every row of the claims judged on a model, but those on a search; `shaken` is a seed (`Shaken`). Sizes that no
+    setting changes are made small as well: what is compared is arithmetic, for which any number of prompts will do."""
     asked = asked_of(name)
     told = None if circuit_file is None else str(circuit_file)
     small = Small(asked, Settings((asked,), device="cpu", dtype="float32", circuit=told, procedures=ways()))
-    study = Study(small)
+    study = Study(small) if shaken is None else Shaken(small, seed=shaken)
     with pytest.MonkeyPatch.context() as patch:
         for module, constant, value in SMALLER:
             patch.setattr(module, constant, value)
+        parts = _noted(patch)
         asked_for = (one for one in every() if one[0].id not in SEARCHING)
-        rows = tuple(_row(claim, small, study, test) for claim, test in asked_for)
+        rows = tuple(_row(claim, small, study, test, parts) for claim, test in asked_for)
     return Judged(small, study, rows)
+
+
+def _noted(patch: pytest.MonkeyPatch) -> list[Verdict]:
+    """Where the parts of sentences are left, as they are put together."""
+    parts: list[Verdict] = []
+
+    def noting(whole: Callable[..., Any]) -> Callable[..., Any]:
+        def noted(verdicts: Mapping[str, Verdict], *others: Any) -> Any:
+            parts.extend(replace(one, reason=f"{name}: {one.reason}") for name, one in verdicts.items())
+            return whole(verdicts, *others)
+
+        return noted
+
+    for put_together in ("_p_value", "_telling"):
+        patch.setattr(sentences, put_together, noting(getattr(sentences, put_together)))
+    return parts
 
 
 def ways() -> tuple[Procedure, ...]:
@@ -120,8 +181,9 @@ def every() -> Iterator[tuple[Claim, Any]]:
                     yield from ((claim, test) for claim in mark.args[1])
 
 
-def _row(claim: Claim, small: Case, study: Study, test: Any) -> Row:
+def _row(claim: Claim, small: Case, study: Study, test: Any, parts: list[Verdict]) -> Row:
     """Of so few prompts a head's score may have no spread at all, and is then surely what it is: t is infinite."""
+    parts.clear()
     with np.errstate(over="ignore"):
         told = judge(claim, small, study, partial(test, claim, study))
-    return Row(claim, told, tuple(use.request for use in study.used if use.ground))
+    return Row(claim, told, tuple(use.request for use in study.used if use.ground), tuple(parts))

@@ -90,7 +90,7 @@ def passing(g: Grounds, mode: str, edited: str, other: str) -> dict[str, float]:
     readout = gains(g, rows, "readout")
     arrived = readout.mask(gains(g, things, "readout") > 0, 0.0)
     between = [gains(g, rows, role) for role in (other, "swap_period", "question_box")]
-    label, arrives = last(gains(g, rows, edited)), last(readout)
+    label, arrives = last(gains(g, rows, edited)), first([readout], behind)
     return {
         **places(f"{mode}, in between", *between),
         **places(f"{mode}, at the readout", arrived),

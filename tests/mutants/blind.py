@@ -69,7 +69,9 @@ class Room:
 ROOMS: Mapping[str, Room] = MappingProxyType(
     {
         "verdicts": Room(("rebinding/verdicts",), ("tests/verdicts",)),
-        "claims": Room(("claims",), (), after=("tests/study/test_by_hand.py",)),
+        "claims": Room(
+            ("claims",), ("tests/paper/test_text_against_tables.py",), after=("tests/study/test_by_hand.py",)
+        ),
         "study": Room(("rebinding/study",), ("tests/study",), measures=True),
         "designs": Room(("rebinding/world",), ("tests/world",), measures=True),
         "summaries": Room(tuple(f"rebinding/experiments/{one}/summary.py" for one in (
