@@ -56,7 +56,7 @@ def test_counted_weighed_and_compared() -> None:
         "beside other.json: found on 36 prompts, of which 0 are among the 36 here",
         "  nodes: 3 in both, of 3 here and 4 there",
         "    there alone: 3.3 at swap_period",
-        "  arrows: 3 in both, of 4 here and 4 there",
+        "  edges: 3 in both, of 4 here and 4 there",
         "    0.90 of the effects here is in those; the rest begins with 5.0 at question_box to 7.2 at readout k +1.00",
         "    0.91 of the effects there is in those; the rest begins with 3.3 at swap_period to 9.1 at readout v +0.90",
         "    their effects, here against there: correlation 0.999, half within 0.10",
