@@ -90,3 +90,12 @@ def test_every_candidate_is_asked_what_it_stands_for() -> None:
     for group, component in (("A", None), ("B", "q"), ("C", "v"), ("D", "kv")):
         assert {asked.pop((group, component, frozen)) for frozen in ("none", "all")} == {noises}
     assert asked == {("D", "q", "none"): noises, ("E", "v", "none"): 2 * noises, ("E", "v", "all"): noises}
+
+
+@pytest.mark.parametrize(("group", "told"), [("D", None), ("E", "NOT APPLICABLE")])
+def test_heads_of_a_group_that_the_paper_leaves_empty_cannot_be_found_again(group: str, told: str | None) -> None:
+    """After pruning gemma2-9b has one head in D and none in E."""
+    (row,) = chosen(f"circuit.heads_found_again.{group}.controlled")
+    study = study_of(quiet("paper", "gemma2-9b"))
+    assert len(study.circuit.group(group)) == (0 if told else 1)
+    assert (outcome(row, study) == "NOT APPLICABLE") == bool(told)

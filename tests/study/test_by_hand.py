@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rebinding.evidence import Request
+from rebinding.evidence import OnPrompts, Request
 from tests.by_hand.estimates import SAME_SUMS, held, left_out
 from tests.by_hand.judged import Row, judged
 from tests.by_hand.kinds import BY_HAND, ByHand, averages, recomputed
@@ -73,6 +73,12 @@ def test_what_estimates_are_held_against(by_hand: ByHand) -> None:
         against = [one.told.against if isinstance(one, Row) else one.against for one in found]
         assert against == pytest.approx([number] * len(found)), sentence
         assert found, sentence
+
+
+def test_stories_have_as_many_boxes_as_rows_say(by_hand: ByHand) -> None:
+    """Three, but for the rows that say five, or seven."""
+    asked = [one.prompts.boxes for one in by_hand.judged.known if isinstance(one, OnPrompts)]
+    assert set(asked) == {3, 5, 7}
 
 
 def test_margins_are_those_on_the_page(by_hand: ByHand) -> None:
