@@ -171,7 +171,7 @@ class Elsewhere:
             job.begin()
         except Missing as missing:
             job.lacks = {task.id for task in missing.tasks}
-            self._queue.add(missing.tasks, first=job.went_on)
+            self._queue.add(missing.tasks, urgent=job.went_on)
         job.went_on = True
         return bool(job.lacks)
 

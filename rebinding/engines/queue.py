@@ -1,12 +1,11 @@
-"""Which task goes to which worker: a model is loaded as seldom as may be, what other tasks wait for comes first, and of
-several that may come a worker gets one whose prompts it has recorded already."""
+"""Which task goes to which worker: a model is loaded as seldom as may be, prompts that a worker has recorded are left
+to it as long as others find anything else, and what much may follow from comes first."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import count
 from typing import Any, TypeAlias
 
 from tqdm import tqdm
@@ -25,24 +24,25 @@ class Queue:
     running: dict[int, Task] = field(default_factory=dict)
     loaded: dict[int, Loading] = field(default_factory=dict)
     """The model that each worker has, as far as is known here."""
-    together: dict[str, int] = field(default_factory=dict)
-    """Of each task that waits, with which others it came; what jobs ask for at first counts as one batch."""
+    urgent: set[str] = field(default_factory=set)
+    """Tasks that wait, of jobs that went on: much may still follow from them, and nothing else can run then."""
     had: dict[Recorded, set[int]] = field(default_factory=dict)
     """Who was given these prompts; a recording of them may still be there."""
-    _batches: Iterator[int] = field(default_factory=partial(count, 1))
 
-    def add(self, tasks: Iterable[Task], *, first: bool) -> None:
-        """Tasks of a job that went on come `first`: much may still follow from them, and nothing else can run then."""
+    def add(self, tasks: Iterable[Task], *, urgent: bool) -> None:
+        """Behind those that wait; each once."""
         at_work = {task.id for task in self.running.values()}
         new = {task.id: task for task in tasks if task.id not in at_work and task.id not in self.waiting}
-        self.waiting = new | self.waiting if first else self.waiting | new
-        self.together |= dict.fromkeys(new, next(self._batches) if first else 0)
+        self.waiting |= new
+        if urgent:
+            self.urgent |= new.keys()
 
     def begin(self, worker: int) -> Task | None:
         """The next task of a worker that is idle, or none; it counts as begun."""
         task = self._next(worker)
         if task is not None:
-            del self.waiting[task.id], self.together[task.id]
+            del self.waiting[task.id]
+            self.urgent.discard(task.id)
             if (recorded := _recorded(task)) is not None:
                 self.had.setdefault(recorded, set()).add(worker)
             self.running[worker], self.loaded[worker] = task, task.loading
@@ -59,20 +59,19 @@ class Queue:
         tasks = list(self.waiting.values())
         mine = [task for task in tasks if task.loading == own]
         if mine:
-            batch = self.together[mine[0].id]
-            return min((task for task in mine if self.together[task.id] == batch), key=partial(self._far, worker))
+            return min(mine, key=partial(self._after, worker))
         if any(task.loading == own for task in self.running.values()):
             return None
         others = set(self.loaded.values())
         fresh = [task for task in tasks if task.loading not in others]
         return next(iter([*fresh, *tasks]), None)
 
-    def _far(self, worker: int, task: Task) -> int:
-        """0 where the worker has had the prompts of a task, 1 where nobody has, 2 where they are another's, who would
-        not have to run them again."""
+    def _after(self, worker: int, task: Task) -> tuple[bool, bool, bool]:
+        """What makes a task come later, the first thing first: that another worker has had its prompts, and would not
+        have to run them again; that nobody waits for it; that its prompts are new to this one."""
         recorded = _recorded(task)
-        owners = None if recorded is None else self.had.get(recorded)
-        return 1 if owners is None else 2 * (worker not in owners)
+        owners = self.had.get(recorded, set()) if recorded else set()
+        return bool(owners) and worker not in owners, task.id not in self.urgent, worker not in owners
 
 
 def _recorded(task: Task) -> Recorded | None:

@@ -109,7 +109,7 @@ def chain(how: Elsewhere) -> Callable[[], Evidence]:
 
 def test_a_worker_gets_the_prompts_that_it_has_recorded() -> None:
     """Whatever they are paired with, and whoever else has had them; where none of its own is left, those that nobody
-    had, and another's at last. What others wait for comes before all that."""
+    had, and another's at last. Apart from that what much may follow from comes first."""
     how, _ = engine(1)
     how.finish(ask(how, "ability"))
     bench = bench_of(how)
@@ -118,9 +118,9 @@ def test_a_worker_gets_the_prompts_that_it_has_recorded() -> None:
     paired = bench.draw(drawn, range(2), ("noise", "independent"))
     queue = Queue(loaded=dict.fromkeys(range(2), loading))
 
-    def add(name: str, some: Sequence[PromptSet], *, first: bool = False) -> None:
+    def add(name: str, some: Sequence[PromptSet], *, urgent: bool = False) -> None:
         asked = [Computing(loading, circuit.Ability(one), "", (name, str(one.ids[0]))) for one in some]
-        queue.add(asked, first=first)
+        queue.add(asked, urgent=urgent)
 
     def begun(worker: int) -> str:
         task = queue.begin(worker)
@@ -138,8 +138,8 @@ def test_a_worker_gets_the_prompts_that_it_has_recorded() -> None:
     add("five", [sets[1], sets[3], paired])
     assert [begun(0), begun(0), begun(0)] == ["five/0", "five/6", "five/2"]
     add("six", sets[:2])
-    add("next", sets[:0:-1], first=True)
-    assert [begun(1) for _ in range(5)] == ["next/4", "next/2", "next/6", "six/0", "six/2"]
+    add("next", sets[:0:-1], urgent=True)
+    assert [begun(1) for _ in range(5)] == ["next/4", "next/2", "six/0", "six/2", "next/6"]
 
 
 def test_two_models_at_a_time_and_each_worker_stays_with_its_own() -> None:

@@ -7,7 +7,7 @@ import resource
 import subprocess
 import sys
 
-TIMES, BYTES = 4, 2**26
+TIMES, BYTES = 8, 2**26
 CODE = f"""
 import resource, sys, torch
 from rebinding.engines.on_ray import keep_memory
@@ -29,9 +29,10 @@ def asked_for(how: str) -> int:
 
 
 def test_memory_is_had_once() -> None:
-    """Where the C library is glibc; another one does what it did."""
+    """Where the C library is glibc; another one does what it did. Once more it may be had behind something small that
+    came to lie in between."""
     pages = TIMES * BYTES // resource.getpagesize()
     kept = asked_for("kept")
     if platform.libc_ver()[0] == "glibc":
-        assert kept < pages / 10
-        assert asked_for("let go") > pages / 10  # else the test would see nothing
+        assert kept <= pages / 4
+        assert asked_for("let go") > pages / 2  # else the test would see nothing
