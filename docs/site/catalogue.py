@@ -9,11 +9,11 @@ from typing import TypeAlias
 
 from reference import write
 
-from claims.rows import every
 from rebinding.paper.claim import Claim
 from rebinding.paper.rows.binding import FAMILIES
 from rebinding.planted import MECHANISMS
 from rebinding.planted.truth import Truth, truth_of
+from rebinding.power.rows import claims
 from rebinding.report.outline import SECTIONS, Section, section_of
 
 HEAD = """# The catalogue of claims
@@ -34,7 +34,7 @@ Truths: TypeAlias = Mapping[str, Mapping[str, Truth]]
 def write_catalogue(made: Path) -> None:
     """The page."""
     sentences: dict[str, list[Claim]] = defaultdict(list)
-    for row in (*every(), *FAMILIES):
+    for row in (*claims(), *FAMILIES):
         sentences[row.sentence].append(row)
     truths = {mechanism: truth_of(mechanism) for mechanism in MECHANISMS}
     parts = [HEAD.format(sentences=len(sentences), count=sum(map(len, sentences.values())))]

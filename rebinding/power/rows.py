@@ -34,6 +34,11 @@ def rows() -> tuple[Row, ...]:
     return tuple(row for name in names for row in _of(_module(f"claims.{name}")))
 
 
+def claims() -> tuple[Claim, ...]:
+    """What the rows say, in the same order."""
+    return tuple(row.claim for row in rows())
+
+
 def chosen(wanted: str | None) -> tuple[Row, ...]:
     """All rows, or those whose id begins so."""
     found = tuple(row for row in rows() if wanted is None or row.claim.id.startswith(wanted))

@@ -22,22 +22,22 @@ from rebinding.world.designs import design
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """What only this search has."""
-    given = Settings()
+    plain = Settings()
     group = parser.add_argument_group("the search that is not told where to look")
     group.add_argument("--anywhere", action="store_true", help="every head at every token, backwards from the logits")
     group.add_argument(
         "--share",
         type=float,
-        default=given.share,
+        default=plain.share,
         metavar="X",
-        help=f"keep effects of at least this share of the whole (default {given.share})",
+        help=f"keep effects of at least this share of the whole (default {plain.share})",
     )
     group.add_argument(
         "--listens",
         type=float,
-        default=given.listens,
+        default=plain.listens,
         metavar="X",
-        help=f"leave out tokens that get less attention everywhere (default {given.listens}; 0: none)",
+        help=f"leave out tokens that get less attention everywhere (default {plain.listens}; 0: none)",
     )
     group.add_argument("--minutes", type=float, metavar="M", help="stop after the block in which this time is up")
     group.add_argument("--graph", type=Path, metavar="FILE", help="write nodes and edges, as JSON or as .graphml")
@@ -49,6 +49,19 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="say what another graph of this model (JSON), found on other prompts, has in common with this one",
     )
+
+
+def given(options: argparse.Namespace) -> list[str]:
+    """What was said that only this search has, as options."""
+    plain = Settings()
+    said = {
+        "share": options.share != plain.share,
+        "listens": options.listens != plain.listens,
+        "minutes": options.minutes is not None,
+        "graph": options.graph is not None,
+        "beside": bool(options.beside),
+    }
+    return [f"--{name}" for name, was in said.items() if was]
 
 
 def run(options: argparse.Namespace, subject: Subject, shelf: Shelf | None) -> int:

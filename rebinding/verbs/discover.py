@@ -91,6 +91,8 @@ def run(options: argparse.Namespace) -> int:
         options.samples = BLOCK if options.anywhere else PROMPTS
     if options.samples < 1:
         raise ValueError(f"--samples {options.samples}: at least one prompt is needed")
+    if not options.anywhere and (searching := anywhere.given(options)):
+        raise ValueError(f"{', '.join(searching)}: the stages have no such option; add --anywhere, or leave it out")
     options.dtype = options.dtype or asked_of(options.model).dtype
     stages = kept_heads(STAGES[options.stages], options.keep)
     choice = engines.Choice(options.engine, options.address, options.gpus_per_model, options.workers)

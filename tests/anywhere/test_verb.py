@@ -51,6 +51,16 @@ def test_what_only_stages_have_is_refused(capsys: Any) -> None:
     assert "leave --design, --keep out, or --anywhere" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "said",
+    [("--graph", "g.json"), ("--beside", "g.json"), ("--minutes", "3"), ("--share", "0.1"), ("--listens", "0.5")],
+    ids=lambda said: said[0],
+)
+def test_what_only_the_search_has_is_refused_without_it(said: tuple[str, str], capsys: Any) -> None:
+    assert main(["discover", "--model", NAME, "--no-store", *said]) == 2
+    assert f" {said[0]}: the stages have no such option; add --anywhere" in capsys.readouterr().err
+
+
 def test_named_tokens_are_roles() -> None:
     """A circuit's role may be any token that has a name; a token that a prompt lacks is refused."""
     bench = Bench(load(NAME))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -13,11 +12,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-import claims
 from fixtures.judging import judge
 from rebinding.evidence import Evidence, Request
 from rebinding.paper.claim import Claim
 from rebinding.paper.procedure import GIVEN, Procedure, given
+from rebinding.power.rows import rows
 from rebinding.study import case, circuit, contributions, knockout, static
 from rebinding.study.asked import asked_of
 from rebinding.study.bench import Bench
@@ -126,9 +125,9 @@ def judged(name: str, circuit_file: Path | None = None, shaken: int | None = Non
         for module, constant, value in SMALLER:
             patch.setattr(module, constant, value)
         parts = _noted(patch)
-        asked_for = (one for one in every() if one[0].id not in SEARCHING)
-        rows = tuple(_row(claim, small, study, test, parts) for claim, test in asked_for)
-    return Judged(small, study, rows)
+        asked_for = (one for one in rows() if one.claim.id not in SEARCHING)
+        found = tuple(_row(one.claim, small, study, one.test, parts) for one in asked_for)
+    return Judged(small, study, found)
 
 
 def _noted(patch: pytest.MonkeyPatch) -> list[Verdict]:
@@ -170,15 +169,6 @@ SMALLER: tuple[tuple[Any, str, Any], ...] = (
     (case, "DRAWS", 2),
     (case, "PLANTED_DRAWS", 2),
 )
-
-
-def every() -> Iterator[tuple[Claim, Any]]:
-    """Rows with the tests that judge them."""
-    for path in sorted(Path(str(claims.__file__)).parent.glob("test_*.py")):
-        for test in vars(importlib.import_module(f"claims.{path.stem}")).values():
-            for mark in getattr(test, "pytestmark", ()):
-                if mark.name == "parametrize" and mark.args[0] == "claim":
-                    yield from ((claim, test) for claim in mark.args[1])
 
 
 def _row(claim: Claim, small: Case, study: Study, test: Any, parts: list[Verdict]) -> Row:

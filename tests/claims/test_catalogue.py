@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from claims.rows import every
 from rebinding.paper.claim import CONTROLLED, Claim
 from rebinding.paper.rows.binding import FAMILIES
+from rebinding.power.rows import claims
 
 FILE: dict[str, Any] = tomllib.loads(Path(__file__).with_name("catalogue.toml").read_text())
 ABSENT: dict[str, str] = FILE["absent"]
-JUDGED: dict[str, Claim] = {claim.id: claim for claim in (*every(), *FAMILIES)}
+JUDGED: dict[str, Claim] = {claim.id: claim for claim in (*claims(), *FAMILIES)}
 """Rows of one model, and those of a run over several."""
 Wanted = tuple[str, str, frozenset[str]]
 """Procedure, kind of rule, models of which the row is asserted."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import pytest
 
-from claims.rows import every
 from rebinding.paper.claim import CONTROLLED, Claim
 from rebinding.paper.rows.binding import CONDITIONS
 from rebinding.planted import MECHANISMS, VARIANTS
 from rebinding.planted.truth import Wanted, truth_of
+from rebinding.power.rows import claims
 
 BOTH: tuple[Wanted, ...] = ("REPLICATED", "NOT REPLICATED")
 UNIDENTIFIED = "which control, and which switches, were printed is not known: a number of something else is not refuted"
@@ -31,12 +31,12 @@ NEVER: dict[tuple[str, Wanted], str] = {
 
 
 def test_every_row_is_judged_once() -> None:
-    ids = [claim.id for claim in every()]
+    ids = [claim.id for claim in claims()]
     assert len(ids) == len(set(ids))
     assert set(ids) == set(truth_of("pointer"))
 
 
-@pytest.mark.parametrize("claim", tuple(every()), ids=lambda claim: claim.id)
+@pytest.mark.parametrize("claim", claims(), ids=lambda claim: claim.id)
 def test_every_claim_declares_how_it_is_judged(claim: Claim) -> None:
     assert claim.says.endswith(".")
     assert claim.source

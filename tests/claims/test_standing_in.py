@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from claims.rows import every
 from rebinding.paper.circuit import Circuit, Owner, save
 from rebinding.planted import build
+from rebinding.power.rows import claims
 from rebinding.subjects import ALIASES
 from tests.claims.runs import folder_of, ok, run, save_random, verdicts
 
@@ -34,7 +34,7 @@ def test_random_weights_are_invalid_and_fail_the_run(folders: dict[str, Path], t
     given = ("--device", "cpu", "--samples", "20", "--no-store", "--junitxml", str(junit), "--report", str(report))
     done = run("--model", stand_in, *given)
     ok(done, pytest.ExitCode.TESTS_FAILED)
-    count = len(list(every()))
+    count = len(claims())
     assert f"\n  {count} claims: INVALID (above_chance)\n" in done.stdout
     assert done.stdout.count("nothing can be judged on this model") == 1
     assert f"\n{count} failed, " in done.stdout
@@ -44,7 +44,7 @@ def test_random_weights_are_invalid_and_fail_the_run(folders: dict[str, Path], t
     assert len(json.loads((report / "claims.json").read_text())["claims"]) == count
     assert (report / "index.html").read_text().count("nothing can be judged on this model") == 1
     found = verdicts(junit)
-    assert set(found) == {claim.id for claim in every()}
+    assert set(found) == {claim.id for claim in claims()}
     assert set(found.values()) == {"INVALID (above_chance)"}
     assert "has another shape than gemma2-9b" in done.stdout
 
@@ -87,7 +87,7 @@ def test_a_file_of_another_models_circuit_stops_before_anything_runs(folders: di
     save(Circuit(build("pointer").circuit), Owner("another", "0123", 7, 8), file)
     done = run("--model", str(folders["planted"]), "--device", "cpu", "--no-store", "--circuit", str(file))
     ok(done, pytest.ExitCode.TESTS_FAILED)
-    assert f"{len(list(every()))} failed" in done.stdout
+    assert f"{len(claims())} failed" in done.stdout
     assert done.stdout.count("belongs to another") == 1, "said once"
 
 
@@ -95,7 +95,7 @@ def test_without_a_gpu_the_papers_models_are_listed_and_refused(monkeypatch: pyt
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     listed = run("-m", "gpu", "--collect-only")
     ok(listed)
-    ids = [claim.id for claim in every()]
+    ids = [claim.id for claim in claims()]
     for alias in ALIASES:
         assert all(f"[{alias}-{claim}]" in listed.stdout for claim in ids), alias
     refused = run("-m", "gpu")

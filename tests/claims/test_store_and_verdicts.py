@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from claims.rows import every
+from rebinding.power.rows import claims
 from tests.claims.runs import ROOT, ok, run, verdicts
 
 pytestmark = pytest.mark.slow
@@ -28,7 +28,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]
 def judged(store: Path, junit: Path) -> dict[str, str]:
     ok(run("--model", "planted:pointer", "--store", str(store), "--junitxml", str(junit), "-k", WANTED))
     found = verdicts(junit)
-    assert set(found) == {claim.id for claim in every() if any(row in claim.id for row in ROWS)}
+    assert set(found) == {claim.id for claim in claims() if any(row in claim.id for row in ROWS)}
     return found
 
 

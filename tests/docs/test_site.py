@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from claims.rows import every
 from rebinding.paper.rows.binding import FAMILIES
+from rebinding.power.rows import claims
 from tests.docs.notebooks import TUTORIALS
 from tests.docs.test_pages import PAGES, ROOT
 
@@ -42,7 +42,7 @@ def test_a_section_is_its_heading_and_the_pages_that_begin_its_lines() -> None:
 def test_the_catalogue_has_every_row(tmp_path: Path) -> None:
     write_catalogue(tmp_path)
     page = (tmp_path / "catalogue.md").read_text("utf-8")
-    rows = list(every())
+    rows = claims()
     parts = dict(part.split("\n", 1) for part in page.split("\n### ")[1:])
     for row in rows:
         assert parts[row.sentence].count(f"\n{row.says} *") == 1, row.id
@@ -55,7 +55,7 @@ def test_a_row_of_the_catalogue_says_what_must_come_out() -> None:
     from rebinding.planted.truth import truth_of
 
     truths = {name: truth_of(name) for name in ("pointer", "global", "recency", "lexical")}
-    (row,) = (row for row in every() if row.id == "binding.key_dominance")
+    (row,) = (row for row in claims() if row.id == "binding.key_dominance")
     *_, pointer, global_, recency, lexical = cells(row, truths)
     assert (pointer, recency, lexical) == ("NOT REPLICATED", "REPLICATED", "NOT REPLICATED")
     assert global_ == "INVALID (group_present)"

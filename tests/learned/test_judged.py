@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from claims.rows import every
 from rebinding.learned.shelf import shipped
+from rebinding.power.rows import claims
 from rebinding.report.folder import Run
 from tests.by_hand.judged import SEARCHING
 from tests.real.judged import lacking
 from tests.report.folders import judged
 
 NAMES = [one.name for one in shipped()]
-ROWS = sorted({claim.id for claim in every()} - set(SEARCHING))
+ROWS = sorted({claim.id for claim in claims()} - set(SEARCHING))
 
 
 def run_of(verdicts: dict[tuple[str, str], str]) -> Run:

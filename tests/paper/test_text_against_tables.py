@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from claims.rows import every
 from rebinding.paper import numbers as published
+from rebinding.power.rows import claims
 
 G9, G12, L3, L8 = published.ALIASES
 ALL = published.ALIASES
@@ -253,5 +253,5 @@ def test_a_reason_names_the_receivers_without_a_sender(link, senders, receivers)
 
 def test_every_contradiction_is_of_a_row():
     """A label on a sentence that no row states would reach neither table nor page."""
-    rows = {claim.sentence for claim in every()}
+    rows = {claim.sentence for claim in claims()}
     assert [c.claim for c in published.contradictions() if c.claim not in rows] == []

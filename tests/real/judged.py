@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from claims.rows import every
 from rebinding.learned.shelf import shipped
+from rebinding.power.rows import claims
 from rebinding.report.folder import Run, read
 from tests.by_hand.judged import SEARCHING
 
@@ -24,7 +24,7 @@ LEAST = 1 / 3
 
 def lacking(run: Run) -> list[str]:
     """What is wrong with a run: rows without a verdict, and models on which too few are decided."""
-    wanted = {claim.id for claim in every()} - set(SEARCHING)
+    wanted = {claim.id for claim in claims()} - set(SEARCHING)
     found = []
     for name in (one.name for one in shipped()):
         verdicts = {one.id: one.verdict for one in run.claims if one.model == name}

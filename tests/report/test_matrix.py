@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from claims.rows import every
 from rebinding.paper.rows.order import place, places
+from rebinding.power.rows import claims
 from rebinding.report.folder import read
 from rebinding.report.matrix import matrix
 from rebinding.report.outline import SECTIONS
@@ -19,7 +19,7 @@ from tests.report.folders import judged, make
 def rows() -> list[Judgement]:
     """Every row of the suite as it might come out, in the alphabet's order, as verdicts go round."""
     names = list(LETTERS)
-    ordered = sorted(every(), key=lambda claim: claim.id)
+    ordered = sorted(claims(), key=lambda claim: claim.id)
     return [
         judged(
             claim.id,
@@ -36,7 +36,7 @@ def test_every_row_has_one_place() -> None:
     found = matrix(rows())
     columns = [column for line in found for column in line.columns]
     ids = [one.id for column in columns for one in column.both if one is not None]
-    assert sorted(ids) == sorted(claim.id for claim in every())
+    assert sorted(ids) == sorted(claim.id for claim in claims())
     assert [line.section.key for line in found] == [one.key for one in SECTIONS[:-1]], "no row is of no section"
     assert all(column.controlled.id == f"{column.sentence}.controlled" for column in columns if all(column.both))
     procedures = [(one.procedure, below) for column in columns for below, one in enumerate(column.both) if one]
@@ -57,7 +57,7 @@ def test_sections_stand_as_in_the_paper() -> None:
 
 
 def test_every_declared_row_is_known_to_the_paper_s_order() -> None:
-    assert [claim.id for claim in every() if place(claim.id) == len(places())] == []
+    assert [claim.id for claim in claims() if place(claim.id) == len(places())] == []
     assert place("mine.own") == len(places())
     assert place("tracing.five_boxes.object_direct.controlled") == place("tracing.object_direct")
 
