@@ -114,13 +114,19 @@ class Judged:
         return self.study.known
 
 
-def judged(name: str, circuit_file: Path | None = None, shaken: int | None = None) -> Judged:
-    """Every row of the claims judged on a model, but those on a search; `shaken` is a seed (`Shaken`). Sizes that no
-    setting changes are made small as well: what is compared is arithmetic, for which any number of prompts will do."""
+def judged(
+    name: str,
+    circuit_file: Path | None = None,
+    *,
+    ways: tuple[Procedure, ...] | None = None,
+    study_of: Callable[[Case], Study] = Study,
+) -> Judged:
+    """Every row of the claims judged on a model, but those on a search. Sizes that no setting changes are made small
+    as well: what is compared is arithmetic, for which any number of prompts will do."""
     asked = asked_of(name)
     told = None if circuit_file is None else str(circuit_file)
-    small = Small(asked, Settings((asked,), device="cpu", dtype="float32", circuit=told, procedures=ways()))
-    study = Study(small) if shaken is None else Shaken(small, seed=shaken)
+    small = Small(asked, Settings((asked,), device="cpu", dtype="float32", circuit=told, procedures=ways or few_ways()))
+    study = study_of(small)
     with pytest.MonkeyPatch.context() as patch:
         for module, constant, value in SMALLER:
             patch.setattr(module, constant, value)
@@ -146,7 +152,7 @@ def _noted(patch: pytest.MonkeyPatch) -> list[Verdict]:
     return parts
 
 
-def ways() -> tuple[Procedure, ...]:
+def few_ways() -> tuple[Procedure, ...]:
     """The two procedures, with fewer sets of directions, and one of the published discoveries that it may have been."""
     return tuple(
         replace(

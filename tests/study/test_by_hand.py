@@ -7,13 +7,14 @@ What `tests/real/test_by_hand.py` does on a model that learned the task.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from rebinding.evidence import OnPrompts, Request
 from tests.by_hand.estimates import SAME_SUMS, held, left_out
-from tests.by_hand.judged import Row, judged
+from tests.by_hand.judged import Row, Shaken, judged
 from tests.by_hand.kinds import BY_HAND, ByHand, averages, recomputed
 
 PAGE = Path(__file__).parents[2] / "docs" / "verdicts.md"
@@ -58,7 +59,7 @@ def test_means_are_means_of_full_forwards(by_hand: ByHand) -> None:
 @pytest.mark.parametrize("seed", [None, 0], ids=["measured", "shaken"])
 def test_estimates_are_what_the_evidence_says(by_hand: ByHand, seed: int | None) -> None:
     """Every part of a sentence, and not the one alone that the verdict tells."""
-    found = held(by_hand.judged if seed is None else judged(SHAKEN, shaken=seed))
+    found = held(by_hand.judged if seed is None else judged(SHAKEN, study_of=partial(Shaken, seed=seed)))
     assert [one.id for one in found if one.by_hand is None and not left_out(one.id)] == []
     assert [one for one in found if one.by_hand is not None and one.off > SAME_SUMS] == []
     rows = sum(one.verdict and one.by_hand is not None for one in found)
