@@ -10,7 +10,11 @@ from rebinding.evidence import Evidence
 from rebinding.experiments.circuit.summary import of_circuit, of_random
 from rebinding.paper.claim import Claim
 from rebinding.verdicts import Verdict, ordering, value_unidentified
+from rebinding.verdicts.effects import Support
 from rebinding.verdicts.sentences import LEVEL, Part
+
+SHARES: Support = (-1.0, 1.0)
+"""What the difference of two shares cannot leave."""
 
 
 def over_random(claim: Claim, evidence: Evidence) -> Part:

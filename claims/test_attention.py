@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from claims.parts import SHARES
 from claims.rows import judges
 from rebinding.experiments.attention.summary import by_token, even
 from rebinding.paper.claim import Claim
@@ -13,9 +14,6 @@ from rebinding.study.attention import looked
 from rebinding.study.study import Study
 from rebinding.verdicts import Verdict, ordering
 from rebinding.verdicts.sentences import Part, all_of
-
-SHARES = (-1.0, 1.0)
-"""What the difference of two shares cannot leave."""
 
 
 def looks_at(claim: Claim, study: Study, group: Group, token: str) -> Verdict:

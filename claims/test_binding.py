@@ -8,6 +8,7 @@ from functools import partial
 
 import numpy as np
 
+from claims.parts import SHARES, of_candidates
 from claims.rows import judges
 from claims.shifts import half_of, more, no_larger, no_more, nothing, over, switches, unit_of
 from rebinding.evidence import Evidence
@@ -32,14 +33,12 @@ from rebinding.paper.rows.binding import (
 )
 from rebinding.study.attention import looked
 from rebinding.study.study import Study
-from rebinding.verdicts import Verdict, effect, not_applicable, reported, value, value_unidentified
+from rebinding.verdicts import Verdict, effect, not_applicable, reported, value
 from rebinding.verdicts.effects import Support
 from rebinding.verdicts.sentences import LEVEL, Part, all_of, any_of
 
 KEYS = ("k_both", "k_box", "k_object")
 QUARTER = 0.25
-SHARES = (-1.0, 1.0)
-"""What the difference of two shares cannot leave."""
 
 
 @judges(*TABLE.values())
@@ -53,9 +52,9 @@ def test_the_printed_table(claim: Claim, study: Study) -> Verdict:
     rows = controls(evidence) if condition == "random" else (condition,)
     measures = switches(study.procedure(claim)) if measure == "switch" else (measure,)
     candidates = {f"{row} {one}": shift(evidence, row, one) for row in rows for one in measures}
-    level = LEVEL / len(candidates)
-    verdicts = {name: value(found, paper, level=level, unit=unit_of(found)) for name, found in candidates.items()}
-    return value_unidentified(verdicts) if len(verdicts) > 1 else verdicts[f"{condition} {measure}"]
+    return of_candidates(
+        lambda name, level: value(candidates[name], paper, level=level, unit=unit_of(candidates[name])), candidates
+    )
 
 
 @judges(*both(Q_REDIRECTS))

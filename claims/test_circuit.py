@@ -125,7 +125,7 @@ def test_the_circuit_is_no_floor(claim: Claim, study: Study) -> Verdict:
 @judges(MARGINS, LOGITS)
 def test_margins_and_logits_are_as_printed(claim: Claim, study: Study) -> Verdict:
     evidence = study.ablated(claim)
-    quantity = claim.metrics[0]
+    (quantity,) = claim.metrics
     measure = "margin" if quantity == "margin" else "label_logit"
     samples = {
         "full": of_circuit(evidence, "full", measure),

@@ -8,6 +8,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from claims.parts import of_candidates
 from claims.rows import judges
 from rebinding.experiments.roles.summary import of_group
 from rebinding.paper.claim import Claim
@@ -27,8 +28,8 @@ from rebinding.paper.rows.roles import (
 )
 from rebinding.study.roles import candidates
 from rebinding.study.study import Study
-from rebinding.verdicts import Verdict, effect, not_applicable, nowhere, ordering, value, value_unidentified
-from rebinding.verdicts.sentences import LEVEL, Part, all_of
+from rebinding.verdicts import Verdict, effect, not_applicable, nowhere, ordering, value
+from rebinding.verdicts.sentences import Part, all_of
 
 Target: TypeAlias = Literal["pointer", "content"]
 MEASURED: dict[Target, tuple[Literal["pointer", "content_control"], str]] = {
@@ -53,14 +54,16 @@ def printed(claim: Claim, study: Study, group: str, *targets: Target) -> Verdict
     papers = {target: paper for target in targets if (paper := study.printed(f"roles.{group}.{target}"))}
     if len(papers) < len(targets):
         return not_applicable(claim.kind, f"the paper prints no such effects of group {group} for this model")
-    ways = candidates(study.procedure(claim).roles)
-    found: dict[str, Verdict] = {}
-    for way in ways:
+    ways = {f"{way.places} places, {way.direction} direction": way for way in candidates(study.procedure(claim).roles)}
+
+    def judged(name: str, level: float) -> Verdict:
         parts: dict[str, Part] = {
-            target: partial(value, change(claim, study, group, target, way), paper) for target, paper in papers.items()
+            target: partial(value, change(claim, study, group, target, ways[name]), paper)
+            for target, paper in papers.items()
         }
-        found[f"{way.places} places, {way.direction} direction"] = all_of(claim.kind, parts, level=LEVEL / len(ways))
-    return value_unidentified(found) if len(found) > 1 else next(iter(found.values()))
+        return all_of(claim.kind, parts, level=level)
+
+    return of_candidates(judged, ways)
 
 
 @judges(MOVES)
