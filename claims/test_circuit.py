@@ -12,6 +12,7 @@ from claims.parts import of_candidates, over_random
 from claims.rows import judges
 from rebinding.evidence import Evidence
 from rebinding.experiments.circuit.summary import (
+    RESAMPLES,
     Array,
     fallen,
     left_by_order,
@@ -65,7 +66,7 @@ from rebinding.verdicts import (
     relative_changes,
     value,
 )
-from rebinding.verdicts.sentences import Part, all_of, any_of, most_of
+from rebinding.verdicts.sentences import LEVEL, Part, all_of, any_of, most_of
 from rebinding.verdicts.sets import Null
 
 CHANCE = 1 / 3
@@ -106,7 +107,7 @@ def test_the_circuit_is_nearly_as_good_as_the_model(claim: Claim, study: Study) 
 
 @judges(BEATS, BEATS_BY_LAYER)
 def test_the_circuit_beats_random_ones(claim: Claim, study: Study) -> Verdict:
-    return over_random(claim, study.ablated(claim))(level=0.05)
+    return over_random(claim, study.ablated(claim))(level=LEVEL)
 
 
 @judges(NO_FLOOR)
@@ -253,7 +254,7 @@ def found_again(claim: Claim, study: Study, name: str, level: float) -> Verdict:
     ours, theirs = found.circuit.group(group), study.circuit.group(group)
     evidence = found.evidence.get(group)
     taken = found.circuit.group("B") if group == "A" else ()
-    again = [[]] * 20 if evidence is None else reselected(evidence, way.score, way.select, exclude=taken)
+    again = [[]] * RESAMPLES if evidence is None else reselected(evidence, way.score, way.select, exclude=taken)
     if not ours:
         return emptiness(ours, empty=False, selections=again, level=level)
     null: Null = "layers" if way.random == "role_and_layer" else "universe"

@@ -18,11 +18,8 @@ def test_published_prompts_always_ask_for_slot_one() -> None:
 
 def test_published_prompts_name_the_partner_first() -> None:
     """The swap sentence names the partner first, so its label stands before the one that it is swapped with."""
-    prompts = [design("published").prompt(number) for number in IDS]
-    for prompt in prompts:
-        one = prompt.story.operations[0]
-        assert isinstance(one, Swap)
-        assert one.second == prompt.question
+    told = [(prompt.story.operations, prompt.question) for prompt in map(design("published").prompt, IDS)]
+    assert all(isinstance(one, Swap) and one.second == asked for (one,), asked in told)
 
 
 def test_counterbalanced_prompts_ask_for_every_slot_equally() -> None:
@@ -36,11 +33,10 @@ def test_counterbalanced_prompts_ask_for_every_slot_equally() -> None:
 def test_rotation_keeps_the_answer_and_fresh_words_keep_the_slots() -> None:
     """Neither published noise changes both the word and the slot; the independent one does."""
     published, second = design("published"), design("partner_second")
-    for number in IDS:
-        rotation, fresh = published.noise(number, "rotation"), published.noise(number, "fresh")
-        assert rotation.original.answer == rotation.counterfactual.answer
-        assert fresh.original.answer != fresh.counterfactual.answer
-        assert fresh.original.answer_slot == fresh.counterfactual.answer_slot
+    rotated, fresh = ([published.noise(number, kind) for number in IDS] for kind in ("rotation", "fresh"))
+    assert all(pair.original.answer == pair.counterfactual.answer for pair in rotated)
+    assert all(pair.original.answer != pair.counterfactual.answer for pair in fresh)
+    assert all(pair.original.answer_slot == pair.counterfactual.answer_slot for pair in fresh)
     pairs = [second.noise(number, "independent") for number in IDS]
     assert all(pair.original.answer != pair.counterfactual.answer for pair in pairs)
     assert all(pair.original.answer_slot != pair.counterfactual.answer_slot for pair in pairs)

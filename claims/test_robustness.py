@@ -48,7 +48,7 @@ def test_shifts_leave_the_spread_of_random_directions(claim: Claim, study: Study
 
 @judges(BALANCED_MEAN)
 def test_the_circuit_does_not_need_means_that_know_a_slot(claim: Claim, study: Study) -> Verdict:
-    return over_random(claim, study.ablated(claim, means="counterbalanced"))(level=0.05)
+    return over_random(claim, study.ablated(claim, means="counterbalanced"))(level=LEVEL)
 
 
 @judges(FRESH)

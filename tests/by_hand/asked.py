@@ -84,8 +84,8 @@ def ways() -> tuple[Procedure, ...]:
     )
 
 
-def lists(rows: Sequence[Row]) -> tuple[str, str, str]:
-    """Every request with a number, the numbers of each row, and how many of everything."""
+def lists(rows: Sequence[Row]) -> tuple[str, str, str, str]:
+    """Every request with a number, the numbers of each row, what each sentence says, and how many of everything."""
     lines = {line: None for row in rows for line in map(line_of, row.grounds)}
     number = {line: at for at, line in enumerate(lines, start=1)}
     asked = "".join(f"{at:3}  {_wrapped(line)}\n" for line, at in number.items())
@@ -94,7 +94,13 @@ def lists(rows: Sequence[Row]) -> tuple[str, str, str]:
         f"{row.claim.id:{width}}  N {row.claim.n:3}  {spans(number[line_of(one)] for one in row.grounds)}\n"
         for row in rows
     )
-    return asked, wanted, "".join(f"{what:36} {how_many}\n" for what, how_many in SIZES.items())
+    said = "".join(f"{_wrapped(f'{row.claim.id}: {told}')}\n" for row in rows if (told := "; ".join(said_by(row))))
+    return asked, wanted, said, "".join(f"{what:36} {how_many}\n" for what, how_many in SIZES.items())
+
+
+def said_by(row: Row) -> list[str]:
+    """The names of the parts of a sentence."""
+    return list(dict.fromkeys(one.reason.partition(": ")[0] for one in row.parts))
 
 
 def line_of(request: Request) -> str:

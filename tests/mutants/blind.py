@@ -70,7 +70,9 @@ ROOMS: Mapping[str, Room] = MappingProxyType(
     {
         "verdicts": Room(("rebinding/verdicts",), ("tests/verdicts",)),
         "claims": Room(
-            ("claims",), ("tests/paper/test_text_against_tables.py",), after=("tests/study/test_by_hand.py",)
+            ("claims",),
+            ("tests/paper/test_text_against_tables.py", "tests/claims/test_parts.py", "tests/claims/test_told.py"),
+            after=("tests/study/test_asked.py", "tests/study/test_by_hand.py"),
         ),
         "study": Room(("rebinding/study",), ("tests/study",), measures=True),
         "designs": Room(("rebinding/world",), ("tests/world",), measures=True),

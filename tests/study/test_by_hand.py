@@ -27,6 +27,7 @@ HELD_AGAINST: Mapping[tuple[str, str], float] = {
     ("beyond.static_and_bystander", "answers"): 1 / 3,
     ("beyond.mass", ""): 1 / 4,
     ("circuit.e_prime", "answers without E"): 1 / 3,
+    ("circuit.not_a_floor", "the model misses"): 1 - 0.9,
     ("circuit.three_to_ten_percent", ""): (0.03 + 0.10) / 2,
     ("robust.random_directions", "q"): 0.9,
     ("robust.random_directions", "k_both"): 0.9,
