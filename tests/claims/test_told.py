@@ -16,12 +16,12 @@ from claims import test_circuit as of_circuits
 from claims import test_tracing as of_tracing
 from rebinding.experiments.circuit.summary import RESAMPLES
 from rebinding.paper.circuit import CircuitHead, Head
-from rebinding.paper.numbers import number
+from rebinding.paper.numbers import number, share_kept
 from rebinding.paper.procedure import given
 from rebinding.paper.rows.attention import A_LOOKS
 from rebinding.paper.rows.beyond import STATIC
 from rebinding.paper.rows.binding import CANCELS, MASS, SIGNATURE
-from rebinding.paper.rows.circuit import AGAIN, E_EMPTY, E_PRESENT, MINIMAL
+from rebinding.paper.rows.circuit import AGAIN, COMPACT, E_EMPTY, E_PRESENT, MINIMAL
 from rebinding.paper.rows.tracing import NOT_THROUGH
 from rebinding.verdicts import effect, ordering, reported
 from rebinding.verdicts.sentences import LEVEL
@@ -161,6 +161,21 @@ def test_the_first_order_of_pruning_is_held_against_the_others(monkeypatch: pyte
     of_circuits.test_what_pruning_leaves_of_e(E_PRESENT, study)
     told_twice = [((orders[0],), {"empty": empty, "selections": orders[1:], "level": LEVEL}) for empty in (True, False)]
     assert asked == told_twice
+
+
+@pytest.mark.parametrize("candidates", [1, 3])
+def test_a_printed_share_is_of_one_circuit(candidates: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says nothing of how much that share varies, so what varies is taken from our own walks."""
+    orders = [SimpleNamespace(pairs=7), SimpleNamespace(pairs=14)]
+    monkeypatch.setattr(of_circuits, "left_by_order", lambda _: orders)
+    asked, paper = noted(monkeypatch, "value"), share_kept("llama3.2-3b")
+    found = dict.fromkeys("abc"[:candidates])
+    of_circuits.test_the_circuit_is_small(
+        COMPACT, told(printed=lambda _: paper, prunings=lambda _: found, all_heads=70)
+    )
+    assert [shares.tolist() for (shares, _), _ in asked] == [[0.1, 0.2]] * candidates
+    options = {"unit": "circuit draws", "paper_draws": 1, "level": LEVEL / candidates}
+    assert [(to, how) for (_, to), how in asked] == [(paper, options)] * candidates
 
 
 @pytest.mark.parametrize("ours", [(), ((3, 4),)], ids=["nothing", "a head"])
