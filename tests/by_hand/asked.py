@@ -7,7 +7,7 @@ import sys
 import tempfile
 import textwrap
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from rebinding.study.study import Study
 from rebinding.subjects import load
 from rebinding.verdicts import Gate
 from rebinding.world.designs import Design
-from tests.by_hand.judged import Row, judged
+from tests.by_hand.judged import Judged, Row, judged
 from tests.claims.runs import folder_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "asked.md"
@@ -65,7 +65,7 @@ class Believed(Study):
         return replace(super()._above_chance(bench, drawn, n), passed=True)
 
 
-def of_the_paper(there: Path) -> tuple[Row, ...]:
+def of_the_paper(there: Path) -> Judged:
     """The rows on a folder that stands in for a model of the paper: under the paper's own conventions, with every
     discovery that the published one may have been. Two batches of directions stand for ten; and of E two heads are
     enough, so that its layer has others to draw from."""
@@ -74,7 +74,7 @@ def of_the_paper(there: Path) -> tuple[Row, ...]:
     heads = Circuit(plant.circuit)
     heads = heads.without([one for one in heads.heads if one.group == "E"][E_HEADS:])
     save(heads, owner_of(load(str(folder))), there / "circuit.json")
-    return judged(f"{STANDS_FOR}={folder}", there / "circuit.json", ways=ways(), study_of=Believed).rows
+    return judged(f"{STANDS_FOR}={folder}", there / "circuit.json", ways=ways(), study_of=Believed)
 
 
 def ways() -> tuple[Procedure, ...]:
@@ -84,10 +84,13 @@ def ways() -> tuple[Procedure, ...]:
     )
 
 
-def lists(rows: Sequence[Row]) -> tuple[str, str, str, str]:
-    """Every request with a number, the numbers of each row, what each sentence says, and how many of everything."""
+def lists(found: Judged) -> tuple[str, str, str, str, str]:
+    """Every request with a number, the numbers of each row, what gates ask for, what each sentence says, and how many
+    of everything."""
+    rows, grounds = found.rows, {one for row in found.rows for one in row.grounds}
     lines = {line: None for row in rows for line in map(line_of, row.grounds)}
     number = {line: at for at, line in enumerate(lines, start=1)}
+    gates = "".join(f"{_wrapped(line_of(one))}\n" for one in found.known if one not in grounds)
     asked = "".join(f"{at:3}  {_wrapped(line)}\n" for line, at in number.items())
     width = max(len(row.claim.id) for row in rows)
     wanted = "".join(
@@ -95,7 +98,7 @@ def lists(rows: Sequence[Row]) -> tuple[str, str, str, str]:
         for row in rows
     )
     said = "".join(f"{_wrapped(f'{row.claim.id}: {told}')}\n" for row in rows if (told := "; ".join(said_by(row))))
-    return asked, wanted, said, "".join(f"{what:36} {how_many}\n" for what, how_many in SIZES.items())
+    return asked, wanted, gates, said, "".join(f"{what:36} {how_many}\n" for what, how_many in SIZES.items())
 
 
 def said_by(row: Row) -> list[str]:
@@ -166,7 +169,7 @@ PLAINLY: Mapping[str, Callable[[Any], str]] = {
 
 def _prompts(told: Mapping[str, Any]) -> str:
     ids = [str(one) for one in told["ids"]]
-    shown = " ".join(ids[:IDS]) + (" ..." if len(ids) > IDS else "")
+    shown = " ".join(ids[:IDS]) + (f" ... ({len(ids)})" if len(ids) > IDS else "")
     unusual = [f"{name} {_value(told[name])}" for name, usual in USUAL.items() if told[name] != usual]
     return ", ".join([str(told["design"]), *unusual, f"ids {shown}"])
 
