@@ -50,6 +50,7 @@ OPERATORS = {
 CELLS_ON = "llama"
 MEASURED = ("planted:pointer@llama",)
 """Where evidence must be measured anew for every fault: a minute or two for all rows of one plant."""
+BY_HAND = "tests/study/test_by_hand.py"
 SLOWER = 5.0
 """How many times as long as without a fault the tests may take before that is held against the fault."""
 
@@ -72,16 +73,20 @@ ROOMS: Mapping[str, Room] = MappingProxyType(
         "claims": Room(
             ("claims",),
             ("tests/paper/test_text_against_tables.py", "tests/claims/test_parts.py", "tests/claims/test_told.py"),
-            after=("tests/study/test_asked.py", "tests/study/test_by_hand.py"),
+            after=("tests/study/test_asked.py", BY_HAND),
         ),
         "study": Room(("rebinding/study",), ("tests/study",), measures=True),
         "designs": Room(("rebinding/world",), ("tests/world",), measures=True),
         "summaries": Room(tuple(f"rebinding/experiments/{one}/summary.py" for one in (
             "anywhere", "attention", "binding", "circuit", "roles", "tracing",
-        )), tuple(f"tests/{one}" for one in ("attention", "binding", "roles", "tracing", "circuit/test_left.py"))),
+        )), tuple(f"tests/{one}" for one in (
+            "attention", "binding", "roles", "tracing", "circuit/test_left.py", "anywhere/test_summary.py",
+        )),
+        after=(BY_HAND,)),
         "measuring": Room(tuple(f"rebinding/experiments/{one}" for one in (
             "attention", "binding", "circuit", "roles", "tracing",
-        )), tuple(f"tests/{one}" for one in ("attention", "binding", "roles", "tracing", "circuit")), measures=True),
+        )), tuple(f"tests/{one}" for one in ("attention", "binding", "roles", "tracing", "circuit")), measures=True,
+        after=(BY_HAND,)),
     }
 )  # fmt: skip
 
