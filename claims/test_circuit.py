@@ -148,7 +148,7 @@ def test_the_answer_survives_without_e(claim: Claim, study: Study) -> Verdict:
             claim.kind, "the circuit had no group E, so there is nothing for the stream to stand in for"
         )
     hits = without_group(study.ablated(claim), "E", "hit")
-    stream = study.ask(claim, partial(carried_on, means=study.way(claim).means))
+    stream = study.ask(claim, partial(carried_on, way=study.way(claim)))
     return all_of(
         claim.kind,
         {
@@ -221,7 +221,7 @@ def test_no_kept_head_can_go(claim: Claim, study: Study) -> Verdict:
 def test_every_head_contributes_a_per_cent(claim: Claim, study: Study) -> Verdict:
     if study.found_here:
         return not_applicable(claim.kind, "the circuit is our own, and was pruned by another rule")
-    found = worth(study.ask(claim, partial(contributed, means=study.way(claim).means)), PER_CENT)
+    found = worth(study.ask(claim, partial(contributed, way=study.way(claim))), PER_CENT)
     heads = {head: partial(any_of, claim.kind, contributing(beside)) for head, beside in found.items()}
     return all_of(claim.kind, heads)
 

@@ -21,7 +21,8 @@ CODES: Mapping[str, Wanted] = MappingProxyType(
         "reported": "REPORTED",
     }
 )
-"""`open` is for a printed number that may be one of several: with none of them ours agrees, and it is not refuted."""
+"""`open` is for a printed number that may be one of several: with none of them ours agrees, and it is not refuted;
+and for an ordering of what is equal in the mean and far apart in every prompt."""
 FIVE_BOXES = "tracing.five_boxes."
 
 

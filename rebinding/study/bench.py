@@ -163,7 +163,7 @@ class Bench:
         widest = max(len(one) for words in sets for one in words)
         tokens = [[(*one, *one[:1] * (widest - len(one))) for one in words] for words in sets]
         right = [words.index(one.prompt.answer) for words, one in zip(held, prompts, strict=True)]
-        return Answers(torch.tensor(tokens), torch.tensor(right))
+        return Answers(torch.tensor(tokens), torch.tensor(right), lowest=rule == "exp2_aliases")
 
     def measured(self, request: Request) -> Evidence:
         """Evidence from the store, or computed and put there; it says inside what was asked."""

@@ -14,18 +14,19 @@ from rebinding.experiments.circuit.kinds import MEASURES
 from rebinding.experiments.circuit.request import Contributions
 from rebinding.experiments.readout import BLOCK, blocks
 from rebinding.paper.circuit import Circuit
+from rebinding.paper.procedure import CircuitWay
 from rebinding.study.bench import Bench, measures
 from rebinding.study.circuit import listed, means_of, roles_of
-from rebinding.world.designs import Design, DesignName
+from rebinding.world.designs import Design
 
 RANDOM_SETS = 8
 HIT = MEASURES.index("hit")
 
 
-def contributed(bench: Bench, drawn: Design, circuit: Circuit, n: int, *, means: DesignName) -> Contributions:
+def contributed(bench: Bench, drawn: Design, circuit: Circuit, n: int, *, way: CircuitWay) -> Contributions:
     """Every head of a circuit, on prompts that it was not found on."""
     prompts = bench.draw_with(drawn, bench.evaluation, n, roles_of(circuit))
-    return Contributions(prompts, means_of(bench, drawn, means), circuit.heads, RANDOM_SETS)
+    return Contributions(prompts, means_of(bench, drawn, way.means), circuit.heads, RANDOM_SETS, way.answers)
 
 
 @measures(Contributions)
@@ -34,7 +35,7 @@ def measure_contributions(bench: Bench, asked: Contributions) -> Evidence:
     prompts, circuit, means = bench.drawn(asked.prompts).prompts, Circuit(asked.circuit), listed(bench, asked.means)
     gone, frames = sets_beside(circuit, asked.random_sets), []
     for where in blocks(len(prompts), BLOCK):
-        run = measurer(bench.surgeon, prompts[where], bench.answers(prompts[where]), means)
+        run = measurer(bench.surgeon, prompts[where], bench.answers(prompts[where], asked.answers), means)
         frames.append(contributions(circuit, _hits(run), gone, asked.prompts.ids[where]))
     return asked.KIND.evidence(pd.concat(frames, ignore_index=True), {})
 

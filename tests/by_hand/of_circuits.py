@@ -66,7 +66,7 @@ def of_contributions(plain: Plain, bench: Bench, request: Any, rows: pd.DataFram
         prompt, head = prompt_of(bench, request, row), _head(row)
         with_it = [one for one in request.circuit if one == head or one not in gone[row["gone"]]]
         runs = [ablated(plain, prompt, with_it, means), ablated(plain, prompt, _less(with_it, head), means)]
-        hits = [_told(bench, prompt, logits)["hit"] for logits in runs]
+        hits = [_told(bench, prompt, logits, request.answers)["hit"] for logits in runs]
         yield Again(index, dict(zip(("before", "without"), hits, strict=True)), sized(*runs))
 
 
@@ -110,9 +110,9 @@ def of_stream(plain: Plain, bench: Bench, request: Any, rows: pd.DataFrame) -> I
         puts = [Put(site, layer, at, new) for (site, layer), new in zip(look, other, strict=True)]
         before = ablated(plain, prompt, request.circuit, means)
         after = plain.run([(prompt.ids, [*_held(prompt, request.circuit, means), *puts])]).logits[0]
-        told = {name: _told(bench, prompt, logits)["margin"] for name, logits in (("before", before), ("after", after))}
+        margins = [_told(bench, prompt, logits, request.answers)["margin"] for logits in (before, after)]
         far = max(moved(new, old) for new, old in zip(other, own, strict=True))
-        yield Again(index, told | {"moved": far}, sized(before, after))
+        yield Again(index, dict(zip(("before", "after"), margins, strict=True)) | {"moved": far}, sized(before, after))
 
 
 def _held(prompt: Encoded, alive: Heads, means: Means) -> list[Put]:

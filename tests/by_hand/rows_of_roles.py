@@ -15,10 +15,11 @@ MEASURED = {"pointer": ("pointer", "pointed_object"), "content": ("content_contr
 
 
 def looks(g: Grounds) -> Mapping[str, float]:
-    rows, own = g.rows(Looks), "context_partner_object" if ".a_" in g.claim.id else "swap_asked"
-    by_token = rows.groupby("token")["attention"].mean()
-    found = {f"over {name}": by_token[own] - value for name, value in by_token.items() if name != own}
-    return found | {"over an even share": by_token[own] - rows.groupby("prompt")["uniform"].first().mean()}
+    rows = g.rows(Looks)
+    at = ["context_partner_object"] if ".a_" in g.claim.id else ["swap_asked", "swap_partner", "context_partner"]
+    by_token, uniform = rows.groupby("token")["attention"].mean(), rows.groupby("prompt")["uniform"].first().mean()
+    others = dict(by_token) | {"an even share": uniform}
+    return {f"{own} over {name}": by_token[own] - less for own in at for name, less in others.items() if name != own}
 
 
 def change(rows: pd.DataFrame, group: str, word: str) -> float:

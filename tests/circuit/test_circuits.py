@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
@@ -31,6 +32,20 @@ SOME = Circuit(
         CircuitHead("E", 0, 3, "context_partner"),
     )
 )
+
+
+def test_equal_logits_are_the_lowest_tokens() -> None:
+    """As published: the first largest among the candidates' tokens answers, whoever else has as much. Else nobody."""
+    tokens = torch.tensor([[5, 6], [7, 7], [3, 9]]).repeat(5, 1, 1)  # (prompt, candidate, alias)
+    logits = torch.zeros(5, 1, 10)
+    for prompt, largest in enumerate(([6], [6, 9], [6, 3], [7, 6], [3, 5, 7])):
+        logits[prompt, 0, largest] = 2.0
+    answers, every = Answers(tokens, torch.zeros(5, dtype=torch.long)), torch.arange(5)
+    assert answers.take(every)(logits, every)[:, 2].tolist() == [1, 0, 0, 0, 0]
+    assert replace(answers, lowest=True).take(every)(logits, every)[:, 2].tolist() == [1, 1, 0, 1, 0]
+    shared = Answers(torch.tensor([[[5], [5]]]), torch.tensor([0]), lowest=True)
+    one = torch.tensor([0])
+    assert shared.take(one)(logits[:1], one)[:, 2].tolist() == [1], "an alias that two words share is the answer's too"
 
 
 def setting(family: Family) -> tuple[TorchSurgeon, list, list]:

@@ -10,6 +10,7 @@ import torch
 from rebinding.experiments.circuit.stream import exchange_stream
 from rebinding.experiments.tokens import token_batch
 from rebinding.paper.circuit import Circuit
+from rebinding.paper.procedure import given
 from rebinding.planted import build
 from rebinding.study.bench import Bench
 from rebinding.study.stream import carried_on
@@ -116,7 +117,7 @@ def test_the_circuit_is_asked_about_without_e() -> None:
     """Its heads of E are held like all others, and the stream is another at E's token in front of the layers of D."""
     heads = Circuit(build("pointer").circuit)
     bench = Bench(load("planted:pointer"))
-    asked = carried_on(bench, bench.design("published"), heads, 2, means="counterbalanced")
+    asked = carried_on(bench, bench.design("published"), heads, 2, way=given("controlled").circuit)
     assert set(asked.circuit) == {one for one in heads.heads if one.group != "E"} != set(heads.heads)
     assert asked.layers == tuple(sorted({layer for layer, _ in heads.group("D")}))
     own, other = (one[0] for one in (bench.drawn(asked.prompts).prompts, bench.drawn(asked.prompts).others))

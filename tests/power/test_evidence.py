@@ -41,7 +41,7 @@ def measured(case: Case) -> dict[Request, Evidence]:
     study.ablated(NEAR_FULL)
     study.link(LINKS["B"], "B")
     study.prunings(NEAR_FULL)
-    study.ask(E_PRIME, partial(carried_on, means=study.way(E_PRIME).means))
+    study.ask(E_PRIME, partial(carried_on, way=study.way(E_PRIME)))
     return study.known
 
 

@@ -14,7 +14,7 @@ rather than all of it; `method="edits"` runs the same as ordinary edits on any s
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import pandas as pd
@@ -37,16 +37,23 @@ Method = Literal["held", "edits"]
 class Answers:
     """The candidates of each prompt: `tokens` (prompt, candidate, alias), the right one at `right` (prompt,).
 
-    A candidate with fewer aliases than the widest repeats one; its logit is the largest of its aliases'.
+    A candidate with fewer aliases than the widest repeats one; its logit is the largest of its aliases'. `lowest` says
+    who answers where logits are equal: as published the lowest token, else nobody. In 16 bits logits often are.
     """
 
     tokens: Tensor
     right: Tensor
+    lowest: bool = False
+
+    def of(self, prompts: slice) -> Answers:
+        """Those of some prompts."""
+        return replace(self, tokens=self.tokens[prompts], right=self.right[prompts])
 
     def take(self, source: Tensor) -> Take:
         """Keep (row, measure): the answer's logit, its margin over the best other candidate, hit, and probability.
 
-        A hit is a logit above that of every other candidate. The probability sums over the answer's distinct aliases.
+        A hit is a logit above that of every other candidate, or, with `lowest`, the answer's token being the lowest of
+        those with the largest logit. The probability sums over the answer's distinct aliases.
         """
 
         def measures(logits: Tensor, rows: Tensor) -> Tensor:
@@ -63,9 +70,19 @@ class Answers:
             again[:, 1:] = named.values[:, 1:] == named.values[:, :-1]
             own = own.gather(1, named.indices).masked_fill(again, -torch.inf)
             probability = torch.exp(own.logsumexp(1) - flat.logsumexp(1))[:, None]
-            return torch.cat([label, label - others, (label > others).float(), probability], dim=1)
+            return torch.cat([label, label - others, self._hits(found, tokens, right), probability], dim=1)
 
         return measures
+
+    def _hits(self, found: Tensor, tokens: Tensor, right: Tensor) -> Tensor:
+        """Who answers, from logits and tokens (row, candidate, alias): 1 where it is the right one, (row, 1)."""
+        rows, best = torch.arange(len(right)), found.amax(dim=2)  # (row,), (row, candidate)
+        if not self.lowest:
+            others = best.scatter(1, right[:, None], -torch.inf).amax(dim=1)  # (row,)
+            return (best[rows, right] > others).float()[:, None]
+        largest = found == best.amax(dim=1)[:, None, None]  # (row, candidate, alias)
+        first = tokens.masked_fill(~largest, torch.iinfo(tokens.dtype).max).flatten(1).amin(dim=1)  # (row,)
+        return (tokens[rows, right] == first[:, None]).any(dim=1, keepdim=True).float()
 
 
 def mean_z(surgeon: Surgeon, prompts: Sequence[Encoded], *, block: int = BLOCK) -> list[Tensor]:
@@ -82,7 +99,7 @@ def full_model(surgeon: Surgeon, prompts: Sequence[Encoded], answers: Answers, i
     """The unedited model, measured like a circuit."""
     parts = []
     for where in blocks(len(prompts), BLOCK):
-        part = Answers(answers.tokens[where], answers.right[where])
+        part = answers.of(where)
         take = part.take(torch.arange(len(prompts[where])))
         read = Read("logits", positions=positions(prompts[where], "readout")[:, None], take=take)
         parts += surgeon.run(surgeon.record(token_batch(prompts[where])), [], [read])
@@ -105,7 +122,7 @@ def evaluate(
     settings: dict[str, Any] = {"ablation": "mean", "mean_set": mean_set}
     shards = []
     for where in blocks(len(prompts), block):
-        part = Answers(answers.tokens[where], answers.right[where])
+        part = answers.of(where)
         run = measurer(surgeon, prompts[where], part, means, method)
         values = run(list(circuits.values()))  # (circuit, prompt, measure)
         shards.append(CIRCUITS.evidence(as_table(list(circuits), ids[where], values), settings))

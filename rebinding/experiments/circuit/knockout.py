@@ -37,7 +37,7 @@ def knock_out(
     for where in blocks(len(prompts), block):
         some = prompts[where]
         source = torch.arange(len(some)).repeat(len(circuits))
-        take = Answers(answers.tokens[where], answers.right[where]).take(source)
+        take = answers.of(where).take(source)
         read = Read("logits", positions=positions(some, "readout")[source][:, None], take=take)
         places = live_places(list(circuits.values()), some)
         recording = surgeon.record(token_batch(some), keep={"z"})

@@ -111,6 +111,7 @@ class Contributions(OfCircuit):
 
     KIND: ClassVar[Kind] = CONTRIBUTIONS
     random_sets: int
+    answers: AnswerSet = "continuation"
 
 
 @dataclass(frozen=True)
@@ -120,6 +121,7 @@ class Stream(OfCircuit):
     KIND: ClassVar[Kind] = STREAM
     role: str
     layers: tuple[int, ...]
+    answers: AnswerSet = "continuation"
 
     @property
     def facets(self) -> Mapping[str, Facet]:

@@ -56,7 +56,7 @@ def exchange_stream(
             Edit("resid", layer, value, positions=at[:, None], rows=second)
             for layer, value in zip(layers, other, strict=True)
         ]
-        take = Answers(answers.tokens[where], answers.right[where]).take(source)
+        take = answers.of(where).take(source)
         read = Read("logits", positions=positions(some, "readout")[source][:, None], take=take)
         (found,) = surgeon.run(surgeon.record(token_batch(some)), edits, [read], source=source, allow_still=True)
         change = torch.stack([moved(one, was)[:, 0] for one, was in zip(other, own, strict=True)]).amax(0)  # (prompt,)

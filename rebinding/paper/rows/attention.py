@@ -22,7 +22,8 @@ A_LOOKS = Claim(
 )
 C_LOOKS = Claim(
     "circuit.c_attends_to_earlier_box",
-    "Group C looks at the asked box's label in the swap, more than at any other token with a role.",
+    "Group C looks at the label of an earlier box, of those from which the updated binding can be had, more than at any"
+    " other token with a role: in the swap the asked box's or its partner's, or the partner's in the context.",
     where="group C, at the question's box",
     groups=("C",),
     **ROW,
