@@ -28,7 +28,9 @@ def of_paths(plain: Plain, bench: Bench, request: Any, rows: pd.DataFrame) -> It
         send = [*_frozen(plain, request, clean), Put("z", layer, clean.roles[sender], new, head)]
         after, before = _heard(plain, request, clean, send), plain.answer(clean.ids)
         told = {**_told(bench, clean, before, "orig"), **_told(bench, clean, after, "patch"), "moved": moved(new, old)}
-        yield Again(index, told, sized(before, after))
+        # what listeners hear is a query or a key that is scored, and so is what is heard of them
+        scores = plain.scores(clean.ids, range(len(plain.layers))) if request.stage.component else 1.0
+        yield Again(index, told, sized(before, after, least=scores))
 
 
 def _frozen(plain: Plain, request: Any, clean: Encoded) -> list[Put]:

@@ -19,7 +19,9 @@ def looks(g: Grounds) -> Mapping[str, float]:
     at = ["context_partner_object"] if ".a_" in g.claim.id else ["swap_asked", "swap_partner", "context_partner"]
     by_token, uniform = rows.groupby("token")["attention"].mean(), rows.groupby("prompt")["uniform"].first().mean()
     others = dict(by_token) | {"an even share": uniform}
-    return {f"{own} over {name}": by_token[own] - less for own in at for name, less in others.items() if name != own}
+    over = {own: {name: by_token[own] - less for name, less in others.items() if name != own} for own in at}
+    parts = {f"{own} over {name}": less for own, found in over.items() for name, less in found.items()}
+    return parts | {f"{part.partition(' ')[0]}: {part}": less for part, less in parts.items()}
 
 
 def change(rows: pd.DataFrame, group: str, word: str) -> float:
