@@ -15,7 +15,8 @@ ROUNDED = 64 * torch.finfo(torch.float32).eps / STEP
 """Norms and softmax compute in float32 whatever the model is in; a difference over `STEP` shows their rounding: of its
 two sides, in four layers, of a softmax and of norms, four units in the last place each."""
 CUBIC = 0.01
-"""Of a symmetric difference what is left is of the third order: STEP squared, times derivatives of some ten."""
+"""Of a symmetric difference what is left is of the third order: STEP squared, times derivatives of some ten. It is no
+share of the slope itself, which may be small where the score is much curved, so it is one of the larger slope."""
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -45,7 +46,7 @@ def test_equals_a_small_edit(family: Family) -> None:
         measured = (sides[0] - sides[1]) / (2 * STEP)  # (prompt,)
         slope = found[layer][:, head, token] @ way  # (prompt,)
         assert float(measured.abs().max()) > 20 * ROUNDED
-        assert slope.tolist() == pytest.approx(measured.tolist(), rel=CUBIC, abs=ROUNDED)
+        assert (slope - measured).abs().max() <= ROUNDED + CUBIC * measured.abs().max()
 
 
 def test_nothing_is_left_behind() -> None:
