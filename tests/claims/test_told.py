@@ -21,7 +21,7 @@ from rebinding.paper.procedure import given
 from rebinding.paper.rows.attention import A_LOOKS
 from rebinding.paper.rows.beyond import STATIC
 from rebinding.paper.rows.binding import CANCELS, MASS, SIGNATURE
-from rebinding.paper.rows.circuit import AGAIN, COMPACT, E_EMPTY, E_PRESENT, MINIMAL
+from rebinding.paper.rows.circuit import AGAIN, COMPACT, E_EMPTY, E_PRESENT, MINIMAL, NEAR_FULL
 from rebinding.paper.rows.tracing import NOT_THROUGH
 from rebinding.verdicts import effect, ordering, reported
 from rebinding.verdicts.sentences import LEVEL
@@ -262,7 +262,17 @@ def test_no_static_heads_are_no_overlap(monkeypatch: pytest.MonkeyPatch) -> None
     assert of_others.shared_with_static(STATIC, study, level=LEVEL).outcome == "NOT REPLICATED"
 
 
-def test_prompts_behind_an_unsaid_number_are_as_many_as_ours() -> None:
-    part = of_binding.printed(np.zeros((3, FEW)), number("binding.q.dR@llama3.2-3b"))
+def test_nine_tenths_of_the_model_are_bounded_by_hits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hit of the circuit less nine tenths of one of the model lies between -0.9 and 1."""
+    hits = {"circuit": np.full(FEW, True), "full": np.full(FEW, True)}
+    monkeypatch.setattr(of_circuits, "of_circuit", lambda _, which, __: hits[which])
+    found = of_circuits.test_the_circuit_is_nearly_as_good_as_the_model(NEAR_FULL, told(ablated=lambda _: None))
+    here = effect(np.full(FEW, 1 - 0.9), margin=0.0, support=(-0.9, 1.0))
+    assert (found.outcome, found.measured, found.low, found.high) == (here.outcome, here.measured, here.low, here.high)
+
+
+@pytest.mark.parametrize("shape", [(FEW,), (3, FEW)], ids=["prompts", "sets of directions and prompts"])
+def test_prompts_behind_an_unsaid_number_are_as_many_as_ours(shape: tuple[int, ...]) -> None:
+    part = of_binding.printed(np.zeros(shape), number("binding.q.dR@llama3.2-3b"))
     assert isinstance(part, partial)
     assert part.keywords["paper_n"] == FEW
