@@ -51,8 +51,8 @@ BEATS = Claim(
 )
 BEATS_BY_LAYER = BEATS.controlled(
     says="The circuit answers more prompts than random circuits with as many heads at each token in each layer.",
-    where="readout; counterbalanced prompts; other heads held at their mean over such prompts; random circuits matched by"
-    " layer",
+    where="readout; counterbalanced prompts; other heads held at their mean over such prompts; random circuits matched"
+    " by layer",
 )
 NO_FLOOR = Claim(
     "circuit.not_a_floor",

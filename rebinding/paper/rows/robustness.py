@@ -50,8 +50,8 @@ BALANCED_MEAN = Claim(
 FRESH = Claim(
     "robust.fresh_prompts",
     "The circuit still beats random ones on words that were never used to find it.",
-    where="readout; the published test half, and the evaluation third of the counterbalanced design; other heads held at"
-    " their mean over prompts of the same design",
+    where="readout; the published test half, and the evaluation third of the counterbalanced design; other heads held"
+    " at their mean over prompts of the same design",
     **ABLATED,
 )
 MORE = Claim(
