@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 import tempfile
 import textwrap
 from collections import Counter
@@ -15,7 +14,7 @@ from typing import Any
 from rebinding.evidence import Request
 from rebinding.experiments.circuit.request import Paths, Pruning
 from rebinding.paper.circuit import Circuit, save
-from rebinding.paper.procedure import GIVEN, Procedure, given
+from rebinding.paper.procedure import GIVEN, given
 from rebinding.planted import build
 from rebinding.study import case, circuit, contributions, floors, replays, static
 from rebinding.study.bench import Bench
@@ -24,7 +23,7 @@ from rebinding.study.study import Study
 from rebinding.subjects import load
 from rebinding.verdicts import Gate
 from rebinding.world.designs import Design
-from tests.by_hand.judged import Judged, Row, judged
+from tests.by_hand.judged import Judged, Row, few_batches, judged
 from tests.claims.runs import folder_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "asked.md"
@@ -38,7 +37,7 @@ USUAL = {"split": "train", "boxes": 3, "operations": 1, "verb": "swap", "distrac
 IDS = 4
 """How many ids are told; more of them go on as they begin."""
 WIDTH = 118
-SIZES: Mapping[str, object] = {
+SIZES: Mapping[str, int | Mapping[Any, int]] = {
     "prompts that gates look at": case.PAPER["able"],
     "the same of five boxes": case.PAPER["able_wide"],
     "prompts of path patching": case.PAPER["paths"],
@@ -74,14 +73,7 @@ def of_the_paper(there: Path) -> Judged:
     heads = Circuit(plant.circuit)
     heads = heads.without([one for one in heads.heads if one.group == "E"][E_HEADS:])
     save(heads, owner_of(load(str(folder))), there / "circuit.json")
-    return judged(f"{STANDS_FOR}={folder}", there / "circuit.json", ways=ways(), study_of=Believed)
-
-
-def ways() -> tuple[Procedure, ...]:
-    """The two procedures, with two batches of directions at the most."""
-    return tuple(
-        replace(one, binding=replace(one.binding, batches=min(2, one.binding.batches))) for one in map(given, GIVEN)
-    )
+    return judged(f"{STANDS_FOR}={folder}", there / "circuit.json", ways=few_batches(), study_of=Believed)
 
 
 def lists(found: Judged) -> tuple[str, str, str, str, str]:
@@ -98,7 +90,11 @@ def lists(found: Judged) -> tuple[str, str, str, str, str]:
         for row in rows
     )
     said = "".join(f"{_wrapped(f'{row.claim.id}: {told}')}\n" for row in rows if (told := "; ".join(said_by(row))))
-    return asked, wanted, gates, said, "".join(f"{what:36} {how_many}\n" for what, how_many in SIZES.items())
+    return asked, wanted, gates, said, "".join(f"{what:36} {_many(number)}\n" for what, number in SIZES.items())
+
+
+def _many(number: int | Mapping[Any, int]) -> str:
+    return str(number) if isinstance(number, int) else ", ".join(f"{of} {value}" for of, value in number.items())
 
 
 def said_by(row: Row) -> list[str]:
@@ -178,4 +174,3 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
         new = iter(lists(of_the_paper(Path(folder))))
     PAGE.write_text(LIST.sub(lambda _: next(new), PAGE.read_text("utf-8")), "utf-8")
-    sys.exit()

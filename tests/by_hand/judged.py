@@ -153,14 +153,14 @@ def _noted(patch: pytest.MonkeyPatch) -> list[Verdict]:
 
 
 def few_ways() -> tuple[Procedure, ...]:
-    """The two procedures, with fewer sets of directions, and one of the published discoveries that it may have been."""
+    """The two procedures, with few sets of directions and one of the published discoveries that it may have been."""
+    return tuple(replace(one, circuit=next(iter(one.circuit.candidates.values()))) for one in few_batches())
+
+
+def few_batches() -> tuple[Procedure, ...]:
+    """The two procedures, with two sets of directions at the most."""
     return tuple(
-        replace(
-            one,
-            binding=replace(one.binding, batches=min(2, one.binding.batches)),
-            circuit=next(iter(one.circuit.candidates.values())),
-        )
-        for one in map(given, GIVEN)
+        replace(one, binding=replace(one.binding, batches=min(2, one.binding.batches))) for one in map(given, GIVEN)
     )
 
 
