@@ -72,3 +72,10 @@ def test_a_head_that_was_run_at_one_place_is_not_moved_by_its_name() -> None:
     """Rows of a single place, as where the bound left the others out: other places count as no effect."""
     table = rows(lambda number, slot: 1.0 + 0.5 * (slot == number % 3))
     assert names(table[table["place"] == "context_box[1]"]) == ["context_box[1]"]
+
+
+def test_a_name_is_had_at_every_place_that_bears_it() -> None:
+    """Run at one place, and doing something there where it is the asked one: the name stands at other places too, at
+    which the head does nothing."""
+    table = rows(lambda number, slot: 1.0 * (slot == number % 3))
+    assert names(table[table["place"] == "context_box[1]"]) == ["context_box[1]"]
