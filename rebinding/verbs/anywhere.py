@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 from rebinding.evidence.shards import put_in_place
 from rebinding.evidence.store import Shelf
@@ -18,6 +21,11 @@ from rebinding.study.circuit import owner_of
 from rebinding.subjects import Subject
 from rebinding.surgery import TorchSurgeon
 from rebinding.world.designs import design
+
+OF_SEARCH: Mapping[str, Any] = MappingProxyType(
+    {"share": Settings().share, "listens": Settings().listens, "minutes": None, "graph": None, "beside": []}
+)
+"""What only this search asks for, unless something else is said."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,19 +57,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="say what another graph of this model (JSON), found on other prompts, has in common with this one",
     )
-
-
-def given(options: argparse.Namespace) -> list[str]:
-    """What was said that only this search has, as options."""
-    plain = Settings()
-    said = {
-        "share": options.share != plain.share,
-        "listens": options.listens != plain.listens,
-        "minutes": options.minutes is not None,
-        "graph": options.graph is not None,
-        "beside": bool(options.beside),
-    }
-    return [f"--{name}" for name, was in said.items() if was]
 
 
 def run(options: argparse.Namespace, subject: Subject, shelf: Shelf | None) -> int:

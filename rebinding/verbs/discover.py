@@ -91,8 +91,8 @@ def run(options: argparse.Namespace) -> int:
         options.samples = BLOCK if options.anywhere else PROMPTS
     if options.samples < 1:
         raise ValueError(f"--samples {options.samples}: at least one prompt is needed")
-    if not options.anywhere and (searching := anywhere.given(options)):
-        raise ValueError(f"{', '.join(searching)}: the stages have no such option; add --anywhere, or leave it out")
+    if not options.anywhere and (given := said(options, anywhere.OF_SEARCH)):
+        raise ValueError(f"{given}: the stages have no such option; add --anywhere, or leave it out")
     options.dtype = options.dtype or asked_of(options.model).dtype
     stages = kept_heads(STAGES[options.stages], options.keep)
     choice = engines.Choice(options.engine, options.address, options.gpus_per_model, options.workers)
@@ -138,12 +138,16 @@ def _anywhere(options: argparse.Namespace, engine: Engine, store: Store | None) 
     """The search decides after every block what it looks at next, and runs in one process."""
     if not isinstance(engine, Here):
         raise ValueError("--anywhere is a search in one process; leave --engine out, or --anywhere")
-    given = [f"--{name}" for name, plain in OF_STAGES.items() if getattr(options, name) != plain]
-    if given:
-        raise ValueError(f"--anywhere has no stages: leave {', '.join(given)} out, or --anywhere")
+    if given := said(options, OF_STAGES):
+        raise ValueError(f"--anywhere has no stages: leave {given} out, or --anywhere")
     subject = load(options.model, dtype=options.dtype, device=options.device)
     shelf = None if store is None else store.shelf(subject=subject.fingerprint, dtype=subject.dtype)
     return anywhere.run(options, subject, shelf)
+
+
+def said(options: argparse.Namespace, usual: Mapping[str, Any]) -> str:
+    """Which of some options were given something else than is usual."""
+    return ", ".join(f"--{name}" for name, plain in usual.items() if getattr(options, name) != plain)
 
 
 def kept_heads(stages: tuple[Stage, ...], given: str | None) -> tuple[Stage, ...]:

@@ -42,7 +42,9 @@ def test_equal_logits_are_the_lowest_tokens() -> None:
         logits[prompt, 0, largest] = 2.0
     answers, every = Answers(tokens, torch.zeros(5, dtype=torch.long)), torch.arange(5)
     assert answers.take(every)(logits, every)[:, 2].tolist() == [1, 0, 0, 0, 0]
-    assert replace(answers, lowest=True).take(every)(logits, every)[:, 2].tolist() == [1, 1, 0, 1, 0]
+    lowest = replace(answers, lowest=True)
+    assert lowest.take(every)(logits, every)[:, 2].tolist() == [1, 1, 0, 1, 0]
+    assert lowest.of(slice(1, 3)).take(every[:2])(logits[1:3], every[:2])[:, 2].tolist() == [1, 0]
     shared = Answers(torch.tensor([[[5], [5]]]), torch.tensor([0]), lowest=True)
     one = torch.tensor([0])
     assert shared.take(one)(logits[:1], one)[:, 2].tolist() == [1], "an alias that two words share is the answer's too"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -34,15 +34,15 @@ def told(**answers: Any) -> Any:
     return SimpleNamespace(procedure=lambda claim: given(claim.procedure), **answers)
 
 
-def noted(monkeypatch: pytest.MonkeyPatch, rule: str) -> list[Any]:
-    """What a rule is called with, by rows on circuits."""
+def noted(monkeypatch: pytest.MonkeyPatch, rule: str, of: ModuleType = of_circuits) -> list[Any]:
+    """What a rule is called with, by the rows of a module."""
     calls: list[Any] = []
 
     def noting(*given: Any, **options: Any) -> Any:
         calls.append((given, options))
         return reported("", "", measured=0.0, n=1)
 
-    monkeypatch.setattr(of_circuits, rule, noting)
+    monkeypatch.setattr(of, rule, noting)
     return calls
 
 
@@ -237,8 +237,7 @@ def test_static_heads_are_those_of_all_shared_groups(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(of_others, "static_circuit", lambda *_: found)
     monkeypatch.setattr(of_others, "reselected", reselected)
-    overlapping: list[Any] = []
-    monkeypatch.setattr(of_others, "overlap", lambda *a, **k: overlapping.append((a, k)))
+    overlapping = noted(monkeypatch, "overlap", of_others)
     way = SimpleNamespace(score="logit", select="sure")
     of_others.shared_with_static(
         STATIC, told(way=lambda _: way, circuit=circuit, all_heads=56, layers=7, ask=print), level=0.01

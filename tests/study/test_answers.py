@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import pytest
 import torch
 
+from rebinding.evidence import Request
+from rebinding.experiments.circuit.ablation import Answers
 from rebinding.experiments.tokens import token_batch
+from rebinding.paper.procedure import GIVEN, ProcedureName, given
 from rebinding.paper.rows.circuit import COMPACT, MINIMAL, RECOVERS
 from rebinding.study import circuit
 from rebinding.study.asked import asked_of
 from rebinding.study.bench import Bench
 from rebinding.study.case import Case
+from rebinding.study.contributions import contributed
 from rebinding.study.settings import Settings
+from rebinding.study.stream import carried_on
 from rebinding.study.study import Study
 from rebinding.subjects import load
+from rebinding.world.answers import AnswerSet
+from rebinding.world.prompts import Encoded
 from rebinding.world.words import OBJECTS
 from tests.close import agree
 
@@ -59,9 +68,29 @@ def test_the_rule_is_part_of_what_is_asked(bench: Bench) -> None:
     """Two rules are two requests, and the answers differ where a word has several tokens."""
     drawn = bench.design("published")
     prompts = bench.drawn(bench.draw(drawn, range(N))).prompts
-    one, several = (bench.answers(prompts, rule).tokens for rule in ("continuation", "exp2_aliases"))
-    assert (one.shape[-1], several.shape[-1]) == (1, 2)
-    assert all(set(few.tolist()) < set(many.tolist()) for few, many in zip(one[0], several[0], strict=True))
+    one, several = (bench.answers(prompts, rule) for rule in ("continuation", "exp2_aliases"))
+    assert (one.tokens.shape[-1], several.tokens.shape[-1]) == (1, 2)
+    assert all(
+        set(few.tolist()) < set(many.tolist()) for few, many in zip(one.tokens[0], several.tokens[0], strict=True)
+    )
+    assert (one.lowest, several.lowest) == (False, True), "of equal logits the lowest token answers, as published"
+
+
+@pytest.mark.parametrize("make", [contributed, carried_on])
+@pytest.mark.parametrize("procedure", GIVEN)
+def test_answers_are_those_that_were_asked_for(
+    make: Callable[..., Request], procedure: ProcedureName, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, way, rules = Bench.answers, given(procedure).circuit, []
+
+    def noting(self: Bench, prompts: Sequence[Encoded], rule: AnswerSet = "continuation") -> Answers:
+        rules.append(rule)
+        return own(self, prompts, rule)
+
+    monkeypatch.setattr(Bench, "answers", noting)
+    heads = Study(Case(asked_of("planted:pointer"), Settings(()))).circuit
+    bench.measured(make(bench, bench.design("published"), heads, 2, way=way))
+    assert set(rules) == {way.answers}
 
 
 def test_each_procedure_asks_under_its_own_rule() -> None:
