@@ -7,13 +7,13 @@ from functools import partial
 from claims.parts import SHARES
 from claims.rows import judges
 from rebinding.experiments.attention.summary import by_token, even
-from rebinding.paper.claim import Claim
+from rebinding.paper.claim import LEVEL, Claim
 from rebinding.paper.numbers import Group
 from rebinding.paper.rows.attention import A_LOOKS, C_LOOKS, twice
 from rebinding.study.attention import looked
 from rebinding.study.study import Study
 from rebinding.verdicts import Verdict, ordering
-from rebinding.verdicts.sentences import LEVEL, Part, all_of, any_of
+from rebinding.verdicts.sentences import Part, all_of, any_of
 
 EARLIER = ("swap_asked", "swap_partner", "context_partner")
 """Labels of "the appropriate earlier box": the text does not say which it is, and the old statement's is not."""

@@ -20,7 +20,7 @@ from rebinding.study.knockout import knocked_out, others_left
 from rebinding.study.static import about_bystander, about_refilled, beside_refilled, static_circuit, without_swap
 from rebinding.study.study import Study
 from rebinding.verdicts import Verdict, above_chance, effect, emptiness, guarded, ordering, overlap
-from rebinding.verdicts.sentences import LEVEL, Part, all_of, any_of
+from rebinding.verdicts.sentences import Part, all_of, any_of
 
 CHANCE = 1 / 3
 SEVEN = 7
@@ -112,4 +112,6 @@ def test_the_circuit_serves_what_is_put_and_removed(claim: Claim, study: Study) 
 def test_the_circuit_serves_other_stories(claim: Claim, study: Study) -> Verdict:
     told: dict[str, Any] = {"boxes": SEVEN} if claim is MANY else {"name": "counterbalanced", "narrative": True}
     able = study.able_at(study.n(claim), **told)
-    return guarded(claim.kind, [able], lambda: over_random(claim, study.ablated_elsewhere(claim, **told))(level=LEVEL))
+    return guarded(
+        claim.kind, [able], lambda: over_random(claim, study.ablated_elsewhere(claim, **told))(level=claim.level)
+    )

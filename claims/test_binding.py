@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 
-from claims.parts import SHARES, of_candidates
+from claims.parts import SHARES, at_every_readout, of_candidates
 from claims.rows import judges
 from claims.shifts import half_of, more, no_larger, no_more, nothing, over, switches, unit_of
 from rebinding.evidence import Evidence
@@ -35,13 +35,14 @@ from rebinding.study.attention import looked
 from rebinding.study.study import Study
 from rebinding.verdicts import Verdict, effect, not_applicable, reported, value
 from rebinding.verdicts.effects import Support
-from rebinding.verdicts.sentences import LEVEL, Part, all_of, any_of
+from rebinding.verdicts.sentences import Part, all_of, any_of
 
 KEYS = ("k_both", "k_box", "k_object")
 QUARTER = 0.25
 
 
 @judges(*TABLE.values())
+@at_every_readout("binding")
 def test_the_printed_table(claim: Claim, study: Study) -> Verdict:
     """Which control was printed as random, and whether heads or examples switch, is not known: every candidate runs."""
     _, _, condition, measure = claim.id.split(".")
@@ -53,43 +54,50 @@ def test_the_printed_table(claim: Claim, study: Study) -> Verdict:
     measures = switches(study.procedure(claim)) if measure == "switch" else (measure,)
     candidates = {f"{row} {one}": shift(evidence, row, one) for row in rows for one in measures}
     return of_candidates(
-        lambda name, level: value(candidates[name], paper, level=level, unit=unit_of(candidates[name])), candidates
+        lambda name, level: value(candidates[name], paper, level=level, unit=unit_of(candidates[name])),
+        candidates,
+        claim.level,
     )
 
 
 @judges(*both(Q_REDIRECTS))
+@at_every_readout("binding")
 def test_shifted_queries_redirect(claim: Claim, study: Study) -> Verdict:
     evidence = study.binding(claim)
-    return all_of(claim.kind, {name: more(shift(evidence, "q", name), claim.margin(name)) for name in claim.metrics})
+    parts: dict[str, Part] = {name: more(shift(evidence, "q", name), claim.margin(name)) for name in claim.metrics}
+    return all_of(claim.kind, parts, level=claim.level)
 
 
 @judges(*both(K_REDIRECTS))
+@at_every_readout("binding")
 def test_shifted_keys_redirect(claim: Claim, study: Study) -> Verdict:
-    return more(shift(study.binding(claim), "k_both", "dR"), claim.margin())(level=LEVEL)
+    return more(shift(study.binding(claim), "k_both", "dR"), claim.margin())(level=claim.level)
 
 
 @judges(*both(BOX_KEYS))
+@at_every_readout("binding")
 def test_box_keys_address_and_do_not_answer(claim: Claim, study: Study) -> Verdict:
     evidence = study.binding(claim)
     turned, answered = (shift(evidence, "k_box", name) for name in ("dR", "dlogit"))
-    return all_of(
-        claim.kind, {"dR": more(turned, claim.margin("dR")), "dlogit": nothing(answered, claim.margin("dlogit"))}
-    )
+    parts = {"dR": more(turned, claim.margin("dR")), "dlogit": nothing(answered, claim.margin("dlogit"))}
+    return all_of(claim.kind, parts, level=claim.level)
 
 
 @judges(*both(OBJECT_KEYS))
+@at_every_readout("binding")
 def test_object_keys_move_the_answer_most(claim: Claim, study: Study) -> Verdict:
     evidence = study.binding(claim)
     most, margin = shift(evidence, "k_object", "dlogit"), claim.margin()
     parts: dict[str, Part] = {"over k_box": over(most, shift(evidence, "k_box", "dlogit"), margin)}
     for other in ("q", "k_both", "qk"):
         parts[f"not exceeded by {other}"] = no_more(shift(evidence, other, "dlogit"), most, margin)
-    return all_of(claim.kind, parts)
+    return all_of(claim.kind, parts, level=claim.level)
 
 
 @judges(*both(CANCELS))
+@at_every_readout("binding")
 def test_query_and_keys_together_cancel(claim: Claim, study: Study) -> Verdict:
-    return all_of(claim.kind, cancelled(claim, study, study.binding(claim)))
+    return all_of(claim.kind, cancelled(claim, study, study.binding(claim)), level=claim.level)
 
 
 def cancelled(claim: Claim, study: Study, evidence: Evidence) -> dict[str, Part]:
@@ -126,8 +134,9 @@ def as_random(claim: Claim, evidence: Evidence, control: str, turned: str) -> di
 
 
 @judges(*both(DOMINANCE))
+@at_every_readout("binding")
 def test_keys_dominate(claim: Claim, study: Study) -> Verdict:
-    return all_of(claim.kind, dominated(study.binding(claim), claim.margin("dR")))
+    return all_of(claim.kind, dominated(study.binding(claim), claim.margin("dR")), level=claim.level)
 
 
 def dominated(evidence: Evidence, margin: float) -> dict[str, Part]:
@@ -137,25 +146,26 @@ def dominated(evidence: Evidence, margin: float) -> dict[str, Part]:
 
 
 @judges(*both(Q_STRONGEST))
+@at_every_readout("binding")
 def test_the_query_is_the_strongest(claim: Claim, study: Study) -> Verdict:
     evidence = study.binding(claim)
-    return all_of(
-        claim.kind,
-        {
-            f"{name} over {keys}": over(shift(evidence, "q", name), shift(evidence, keys, name), claim.margin(name))
-            for name in claim.metrics
-            for keys in KEYS
-        },
-    )
+    parts = {
+        f"{name} over {keys}": over(shift(evidence, "q", name), shift(evidence, keys, name), claim.margin(name))
+        for name in claim.metrics
+        for keys in KEYS
+    }
+    return all_of(claim.kind, parts, level=claim.level)
 
 
 @judges(*both(BOTH_MOST))
+@at_every_readout("binding")
 def test_both_kinds_of_keys_move_attention_most(claim: Claim, study: Study) -> Verdict:
     evidence = study.binding(claim)
-    return over(shift(evidence, "k_both", "dR"), shift(evidence, "k_object", "dR"), claim.margin())(level=LEVEL)
+    return over(shift(evidence, "k_both", "dR"), shift(evidence, "k_object", "dR"), claim.margin())(level=claim.level)
 
 
 @judges(CORRECT_ONLY)
+@at_every_readout("binding")
 def test_correct_examples_are_like_all(claim: Claim, study: Study) -> Verdict:
     evidence = study.binding(claim)
     right = correct(evidence, "q")
@@ -170,7 +180,7 @@ def test_correct_examples_are_like_all(claim: Claim, study: Study) -> Verdict:
             paper = study.printed(f"correct_only.{condition}.{name}")
             if paper is not None:
                 parts[f"{condition} {name}, printed"] = printed(values[..., right], paper)
-    return all_of(claim.kind, parts)
+    return all_of(claim.kind, parts, level=claim.level)
 
 
 def printed(values: Array, paper: PublishedNumber) -> Part:
@@ -180,15 +190,24 @@ def printed(values: Array, paper: PublishedNumber) -> Part:
 
 @judges(*both(SIGNATURE))
 def test_the_signature(claim: Claim, study: Study) -> Verdict:
-    evidence, margin = study.binding(claim), claim.margin()
+    """At every token that may have been read; the number is of the first."""
+    places = study.at_readouts(study.procedure(claim).binding)
+    shown = {place: signature(there.binding(claim), claim.margin()) for place, there in places.items()}
+    same = len(set(shown.values())) == 1
+    name = next(iter(shown.values())) if same else ", ".join(f"{shown[place]} {place}" for place in shown)
+    q, k = (shift(study.binding(claim), one, "dR") for one in ("q", "k_both"))
+    return reported(name, f"The signature is: {name}.", measured=float(np.mean(k - q)), n=q.shape[-1])
+
+
+def signature(evidence: Evidence, margin: float) -> str:
+    """Which set of rules holds."""
     q, k, qk = (shift(evidence, name, "dR") for name in ("q", "k_both", "qk"))
     signatures: dict[str, Callable[[], dict[str, Part]]] = {
         "matching": lambda: {"query": more(q, margin), "keys": more(k, margin), "both": nothing(qk, margin)},
         "key-dominated": lambda: dominated(evidence, margin),
     }
     holding = (name for name, parts in signatures.items() if all_of("ordering", parts()).outcome == "REPLICATED")
-    name = next(holding, "neither")
-    return reported(name, f"The signature is: {name}.", measured=float(np.mean(k - q)), n=q.shape[-1])
+    return next(holding, "neither")
 
 
 @judges(MASS)

@@ -66,7 +66,7 @@ from rebinding.verdicts import (
     relative_changes,
     value,
 )
-from rebinding.verdicts.sentences import LEVEL, Part, all_of, any_of, most_of
+from rebinding.verdicts.sentences import Part, all_of, any_of, most_of
 from rebinding.verdicts.sets import Null
 
 CHANCE = 1 / 3
@@ -107,7 +107,7 @@ def test_the_circuit_is_nearly_as_good_as_the_model(claim: Claim, study: Study) 
 
 @judges(BEATS, BEATS_BY_LAYER)
 def test_the_circuit_beats_random_ones(claim: Claim, study: Study) -> Verdict:
-    return over_random(claim, study.ablated(claim))(level=LEVEL)
+    return over_random(claim, study.ablated(claim))(level=claim.level)
 
 
 @judges(NO_FLOOR)

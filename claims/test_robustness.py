@@ -15,7 +15,7 @@ from rebinding.paper.claim import Claim
 from rebinding.paper.rows.robustness import BALANCED_MEAN, FRESH, LEAK, MORE, RANDOM, THIRD
 from rebinding.study.study import Study
 from rebinding.verdicts import Verdict, effect, guarded
-from rebinding.verdicts.sentences import LEVEL, Part, all_of
+from rebinding.verdicts.sentences import Part, all_of
 
 MOST = 0.9
 
@@ -23,7 +23,7 @@ MOST = 0.9
 @judges(LEAK)
 def test_shifted_keys_do_not_leak(claim: Claim, study: Study) -> Verdict:
     whole, alone = (shift(study.binding(claim, how), "k_both", "dlogit") for how in ("published", "isolated"))
-    return nothing(whole - alone, claim.margin())(level=LEVEL)
+    return nothing(whole - alone, claim.margin())(level=claim.level)
 
 
 @judges(THIRD)
@@ -48,7 +48,7 @@ def test_shifts_leave_the_spread_of_random_directions(claim: Claim, study: Study
 
 @judges(BALANCED_MEAN)
 def test_the_circuit_does_not_need_means_that_know_a_slot(claim: Claim, study: Study) -> Verdict:
-    return over_random(claim, study.ablated(claim, means="counterbalanced"))(level=LEVEL)
+    return over_random(claim, study.ablated(claim, means="counterbalanced"))(level=claim.level)
 
 
 @judges(FRESH)

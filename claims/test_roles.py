@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from claims.parts import of_candidates
+from claims.parts import at_every_readout, of_candidates
 from claims.rows import judges
 from rebinding.experiments.roles.summary import of_group
 from rebinding.paper.claim import Claim
@@ -63,25 +63,29 @@ def printed(claim: Claim, study: Study, group: str, *targets: Target) -> Verdict
         }
         return all_of(claim.kind, parts, level=level)
 
-    return of_candidates(judged, ways)
+    return of_candidates(judged, ways, claim.level)
 
 
 @judges(MOVES)
+@at_every_readout("roles")
 def test_b_moves_the_pointer_target(claim: Claim, study: Study) -> Verdict:
     return printed(claim, study, "B", "pointer")
 
 
 @judges(LEAVES)
+@at_every_readout("roles")
 def test_b_leaves_new_objects_alone(claim: Claim, study: Study) -> Verdict:
     return printed(claim, study, "B", "content")
 
 
 @judges(A_VALUES)
+@at_every_readout("roles")
 def test_a_has_the_printed_effects(claim: Claim, study: Study) -> Verdict:
     return printed(claim, study, "A", "pointer", "content")
 
 
 @judges(*twice(IS_POINTER))
+@at_every_readout("roles")
 def test_b_is_the_pointer(claim: Claim, study: Study) -> Verdict:
     others = [group for group in "ACD" if study.circuit.group(group)]
     if not others:
@@ -91,10 +95,11 @@ def test_b_is_the_pointer(claim: Claim, study: Study) -> Verdict:
         f"B over {group}": partial(ordering, b, change(claim, study, group, "pointer"), margin=claim.margin())
         for group in others
     }
-    return all_of(claim.kind, parts)
+    return all_of(claim.kind, parts, level=claim.level)
 
 
 @judges(*twice(RAISES))
+@at_every_readout("roles")
 def test_b_raises_the_pointer_target_rather_than_the_content(claim: Claim, study: Study) -> Verdict:
     pointer, content = (change(claim, study, "B", target) for target in MEASURED)
     parts: dict[str, Part] = {
@@ -102,33 +107,37 @@ def test_b_raises_the_pointer_target_rather_than_the_content(claim: Claim, study
         "content up by less": partial(ordering, pointer, content, margin=claim.margin()),
         "content down by less": partial(ordering, pointer, -content, margin=claim.margin()),
     }
-    return all_of(claim.kind, parts)
+    return all_of(claim.kind, parts, level=claim.level)
 
 
 @judges(*twice(SMALL_ON_CONTENT))
+@at_every_readout("roles")
 def test_b_does_little_to_the_content(claim: Claim, study: Study) -> Verdict:
     pointer, content = (change(claim, study, "B", target) for target in MEASURED)
     parts: dict[str, Part] = {
         "content up by less than half": partial(ordering, SMALL * pointer, content, margin=claim.margin()),
         "content down by less than half": partial(ordering, SMALL * pointer, -content, margin=claim.margin()),
     }
-    return all_of(claim.kind, parts)
+    return all_of(claim.kind, parts, level=claim.level)
 
 
 @judges(*twice(WEAKER))
+@at_every_readout("roles")
 def test_a_and_c_move_the_pointer_less_than_b(claim: Claim, study: Study) -> Verdict:
     moved = {group: change(claim, study, group, "pointer") for group in "ABC"}
     parts: dict[str, Part] = {group: partial(effect, moved[group], margin=claim.margin()) for group in "AC"}
     parts |= {f"B over {one}": partial(ordering, moved["B"], moved[one], margin=claim.margin()) for one in "AC"}
-    return all_of(claim.kind, parts)
+    return all_of(claim.kind, parts, level=claim.level)
 
 
 @judges(*twice(LOWERS))
+@at_every_readout("roles")
 def test_a_brings_content_down(claim: Claim, study: Study) -> Verdict:
-    return effect(-change(claim, study, "A", "content"), margin=claim.margin())
+    return effect(-change(claim, study, "A", "content"), margin=claim.margin(), level=claim.level)
 
 
 @judges(*twice(CARRIES))
+@at_every_readout("roles")
 def test_a_brings_content_and_takes_the_pointer_down(claim: Claim, study: Study) -> Verdict:
     content = change(claim, study, "A", "content")
     parts: dict[str, Part] = {
@@ -138,9 +147,10 @@ def test_a_brings_content_and_takes_the_pointer_down(claim: Claim, study: Study)
         ),
         "pointer down": partial(effect, -change(claim, study, "A", "pointer"), margin=claim.margin()),
     }
-    return all_of(claim.kind, parts)
+    return all_of(claim.kind, parts, level=claim.level)
 
 
 @judges(*twice(EXCEPTION))
+@at_every_readout("roles")
 def test_b_does_not_raise_the_pointer_target(claim: Claim, study: Study) -> Verdict:
-    return nowhere(change(claim, study, "B", "pointer")[None], margin=claim.margin())
+    return nowhere(change(claim, study, "B", "pointer")[None], margin=claim.margin(), level=claim.level)

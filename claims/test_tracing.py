@@ -41,7 +41,7 @@ from rebinding.paper.rows.tracing import (
 )
 from rebinding.study.study import ModeName, Study
 from rebinding.verdicts import Verdict, effect, effect_somewhere, guarded, no_effect, nowhere, ordering, requirement
-from rebinding.verdicts.sentences import LEVEL, Part, all_of
+from rebinding.verdicts.sentences import Part, all_of
 
 OBJECT_MAP = ("context_box", "context_partner_object", "swap_first", "swap_second", "swap_period", "question_box",
               "readout")  # fmt: skip
@@ -133,7 +133,7 @@ def test_the_box_reaches_the_readout_before_the_object(claim: Claim, study: Stud
     boxes = study.traced(claim, PARTNER_TO_REMAINING, *BETWEEN, "readout")
     things = study.traced(claim, OBJECT, *OBJECT_MAP)
     earlier = first_layer(boxes, way, "readout") < first_layer(things, way, "readout")
-    return in_most(claim, earlier, (boxes, way), (things, way))(level=LEVEL)
+    return in_most(claim, earlier, (boxes, way), (things, way))(level=claim.level)
 
 
 @judges(*judged(OVER_PERIOD))

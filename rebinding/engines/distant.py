@@ -72,7 +72,8 @@ def parts(bench: Bench, request: Request) -> Iterator[Request]:
     assert isinstance(request, OnPrompts)
     asked, block = request.prompts, size(request)
     for start in range(0, len(asked.ids), block):
-        yield replace(request, prompts=bench.draw(bench.plan(asked), asked.ids[start : start + block], asked.pairing))
+        some = bench.draw(bench.plan(asked), asked.ids[start : start + block], asked.pairing, cut=asked.cut)
+        yield replace(request, prompts=some)
 
 
 def averages_in(value: Any) -> Iterator[Request]:

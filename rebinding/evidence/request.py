@@ -50,11 +50,15 @@ class PromptSet:
     pairing: tuple[str, ...] = ()
     """How each prompt's counterfactual is made; empty where there is none."""
     narrative: bool = False
+    cut: int = 0
+    """How many tokens are left away at the end, so that the readout comes so much earlier."""
 
     @property
     def facets(self) -> Mapping[str, Facet]:
         """What tells sets of prompts apart in a few words; what is usual is left out."""
-        usual: dict[str, Facet] = {"split": None, "boxes": None, "operations": 1, "verb": "swap", "narrative": False}
+        usual: dict[str, Facet] = {
+            "split": None, "boxes": None, "operations": 1, "verb": "swap", "narrative": False, "cut": 0,
+        }  # fmt: skip
         told = {name: getattr(self, name) for name in usual}
         return {"design": self.design, **{name: value for name, value in told.items() if value != usual[name]}}
 

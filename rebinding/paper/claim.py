@@ -19,6 +19,8 @@ EVERY: tuple[str, ...] = ALIASES
 FIVE = "five_boxes."
 CONTROLLED = ".controlled"
 
+LEVEL = 0.05
+"""How often a verdict may be wrong."""
 PROBABILITY = 0.01
 """The paper prunes at one per cent; a head that moves the answer's probability by less counts as doing nothing."""
 
@@ -47,6 +49,8 @@ class Claim:
     asserted: tuple[str, ...] = EVERY
     boxes: int = 3
     procedure: ProcedureName = "published"
+    level: float = LEVEL
+    """How often its verdict may be wrong: less than usual where it is one of several that are judged together."""
 
     @property
     def sentence(self) -> str:

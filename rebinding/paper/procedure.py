@@ -26,6 +26,11 @@ ProcedureName: TypeAlias = Literal["published", "controlled"]
 GIVEN: tuple[ProcedureName, ...] = get_args(ProcedureName)
 
 
+Readout: TypeAlias = Literal["colon", "either"]
+"""The token whose queries are edited and whose logits are read: the ':' that the answer follows; or that is not known,
+because the released code counts the tokens that are no padding (`rebinding.paper.readouts`)."""
+
+
 @dataclass(frozen=True)
 class TracingWay:
     """Section 3: which pairs residuals are exchanged in, and what counts as the answer."""
@@ -119,6 +124,7 @@ class RolesWay:
     """Which token stands for an object."""
     future: Literal["keep", "mask"]
     """What becomes of attention, in a copied row, on keys after the query."""
+    readout: Readout
 
 
 @dataclass(frozen=True)
@@ -139,6 +145,7 @@ class BindingWay:
     """The one ordered pair of slots of the paper, or all of them, in counterbalanced stories."""
     batches: int
     """Disjoint sets of prompts from which directions are measured apart."""
+    readout: Readout
 
 
 @dataclass(frozen=True)

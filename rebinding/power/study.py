@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
@@ -18,7 +18,7 @@ from rebinding.paper.numbers import checkpoint
 from rebinding.paper.procedure import CircuitWay, ProcedureName, RolesWay
 from rebinding.planted.tokenizer import build_tokenizer
 from rebinding.power.makers import MAKERS
-from rebinding.power.world import NotSimulated, Run
+from rebinding.power.world import NotSimulated, Run, elsewhere
 from rebinding.study.asked import Asked
 from rebinding.study.bench import Bench
 from rebinding.study.case import DIRECTIONS, Case
@@ -40,6 +40,11 @@ class Told(Case):
 
     def _bench(self, name: str) -> Bench:
         return self.made
+
+    @property
+    def form(self) -> Form:
+        """That of the model itself: prompts are drawn in the embedded tokenizer, which has another."""
+        return checkpoint(self.name).chat
 
     def directions(self, sets: int) -> int:
         """As many as a run of the usual size asks for: how much directions spread is told by the world."""
@@ -73,7 +78,7 @@ class Simulated(Study):
         return self._once(super().binding, claim, variation)
 
     def _once(self, ask: Callable[..., Evidence], claim: Claim, *how: Any) -> Evidence:
-        key = (ask.__name__, claim.procedure, self.n(claim), how)
+        key = (ask.__name__, claim.procedure, self.n(claim), self.cut, how)
         if key not in self._asked:
             self._asked[key] = ask(claim, *how)
         return self._asked[key]
@@ -89,7 +94,8 @@ class Simulated(Study):
         make = MAKERS.get(type(request))
         if make is None:
             raise NotSimulated(f"nobody has said how to make up {request.KIND.name}, of which no number is printed")
-        rows, settings = make(bench, request, self.run)
+        run = replace(self.run, world=elsewhere(self.run.world)) if self.cut else self.run
+        rows, settings = make(bench, request, run)
         return request.KIND.evidence(rows, settings)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from typing import Any, Literal, TypeAlias, get_args
@@ -79,6 +79,15 @@ def world(name: WorldName, model: str) -> World:
         means |= {id: value for id, value in _printed(OTHER_FAMILY[model]).items() if id.startswith("binding.")}
         means |= _declared(told["rival"], model)
     return World(name, model, means, {one: entry["value"] for one, entry in told["spread"].items()})
+
+
+def elsewhere(of: World) -> World:
+    """A world at a token that the paper may have read and did not. Of what heads do there nothing is printed: in the
+    paper's world nothing, which helps no sentence but those on an absence, and in its rival's what they do anywhere."""
+    if of.name == "rival":
+        return of
+    nothing = {id: 0.0 for id in of.means if id.startswith(("roles.", "binding.", "correct_only."))}
+    return replace(of, means={**of.means, **nothing})
 
 
 @cache

@@ -17,11 +17,13 @@ from rebinding.experiments.readout import BLOCK
 from rebinding.experiments.roles.request import Counterfactual
 from rebinding.paper.circuit import Circuit, Head
 from rebinding.paper.numbers import Group
-from rebinding.paper.procedure import GIVEN, BindingWay, CircuitWay, Procedure, TracingWay, given
+from rebinding.paper.procedure import GIVEN, BindingWay, CircuitWay, Procedure, ProcedureName, TracingWay, given
+from rebinding.paper.readouts import readouts
 from rebinding.study import attention, binding, circuit, contributions, knockout, roles, static, stream, tracing
 from rebinding.study.bench import DIRECTIONS as DIRECTIONS_FROM
 from rebinding.study.bench import Bench
 from rebinding.study.case import DIRECTIONS, DRAWS, PAPER
+from rebinding.world.chat import Form
 from rebinding.world.designs import Design, DesignName, ModeName
 
 PAIRINGS: tuple[Counterfactual, ...] = get_args(Counterfactual)
@@ -66,23 +68,25 @@ class Item:
         return -(-self.n // self.block)
 
 
-def agenda(bench: Bench, heads: Circuit, samples: int | None = None) -> Iterator[Item]:
-    """Every item, with the prompts that rows ask for by themselves or with as many as `--samples` says."""
-    for item in _everything(bench, heads):
+def agenda(bench: Bench, heads: Circuit, samples: int | None = None, form: Form | None = None) -> Iterator[Item]:
+    """Every item, with the prompts that rows ask for by themselves or with as many as `--samples` says. `form` is the
+    chat form of the model itself: of some it is not known which token was read."""
+    for item in _everything(bench, heads, form):
         yield item if samples is None or item.fixed else replace(item, n=samples)
 
 
-def _everything(bench: Bench, heads: Circuit) -> Iterator[Item]:
+def _everything(bench: Bench, heads: Circuit, form: Form | None) -> Iterator[Item]:
     """Averages first, which others need; then in the order of the paper."""
     for boxes in (3, tracing.WIDE):
         drawn = tracing.story(bench, "published", boxes)
-        yield Item(f"ability, {boxes} boxes", PAPER["able"], BLOCK, partial(circuit.ability, bench, drawn), times=2)
+        early = len(readouts(given("published").roles.readout, form)) - 1 if boxes != tracing.WIDE else 0
+        yield Item(f"ability, {boxes} boxes", PAPER["able"], BLOCK, partial(circuit.ability, bench, drawn), 2 + early)
         yield from _traced(bench, boxes)
-    yield from _averages(bench, heads)
+    yield from _averages(bench, heads, form)
     for procedure in map(given, GIVEN):
         yield from _found(bench, heads, procedure)
         yield from _looked(bench, heads, procedure)
-        yield from _roles(bench, heads, procedure)
+        yield from _roles(bench, heads, procedure, form)
     yield from _pruned(bench, heads)
     yield from _ablated(bench, heads)
     drawn, way = bench.design("published"), given("published").circuit
@@ -91,7 +95,7 @@ def _everything(bench: Bench, heads: Circuit) -> Iterator[Item]:
     carried = partial(stream.carried_on, bench, drawn, heads, way=way)
     yield Item("context stream", FEW, BLOCK, carried)
     yield from _static(bench, heads)
-    yield from _binding(bench, heads)
+    yield from _binding(bench, heads, form)
 
 
 def _traced(bench: Bench, boxes: int) -> Iterator[Item]:
@@ -167,12 +171,13 @@ def _sent(
     return lambda n: circuit.link(circuit.noise_pairs(bench, way, n), stage, receivers, way, senders)
 
 
-def _roles(bench: Bench, heads: Circuit, procedure: Procedure) -> Iterator[Item]:
-    """One kind of pair stands for all: they differ in words."""
+def _roles(bench: Bench, heads: Circuit, procedure: Procedure, form: Form | None) -> Iterator[Item]:
+    """One kind of pair stands for all: they differ in words, or by two tokens where it is not known what was read."""
+    places = len(readouts(procedure.roles.readout, form))
     for way in roles.candidates(procedure.roles):
         drawn = roles.stories(bench, way, "published")
         make = partial(roles.interchanged, bench, heads, drawn, PAIRINGS[0], way=way)
-        yield Item(f"roles, {way.places}, {procedure.name}", N, BLOCK, make, times=len(PAIRINGS))
+        yield Item(f"roles, {way.places}, {procedure.name}", N, BLOCK, make, times=len(PAIRINGS) * places)
 
 
 def _pruned(bench: Bench, heads: Circuit) -> Iterator[Item]:
@@ -182,14 +187,16 @@ def _pruned(bench: Bench, heads: Circuit) -> Iterator[Item]:
     yield Item("pruning", few, few, lambda n: circuit.pruned(bench, heads, way, n=n), times=times)
 
 
-def _averages(bench: Bench, heads: Circuit) -> Iterator[Item]:
+def _averages(bench: Bench, heads: Circuit, form: Form | None) -> Iterator[Item]:
     drawn = bench.design("published")
     held: tuple[DesignName, ...] = ("published", "counterbalanced")
     for name in held:
         size = circuit.PROMPTS_OF_MEANS[name]
         yield Item(f"means, {name}", size, size, partial(_means, bench, drawn, name), averaged=True, fixed=True)
         make = partial(_vectors, bench, name, heads.group("B"))
-        times = given("controlled").binding.batches if name == "counterbalanced" else 1
+        like: ProcedureName = "controlled" if name == "counterbalanced" else "published"
+        way = given(like).binding
+        times = way.batches * len(readouts(way.readout, form))
         yield Item(f"directions, {name}", DIRECTIONS, BLOCK, make, times=times, averaged=True)
 
 
@@ -230,7 +237,7 @@ def _static(bench: Bench, heads: Circuit) -> Iterator[Item]:
         yield Item(f"path patching {stage.group} without a swap", static.PAIRS, PathSettings().block, make, fixed=True)
 
 
-def _binding(bench: Bench, heads: Circuit) -> Iterator[Item]:
+def _binding(bench: Bench, heads: Circuit, form: Form | None) -> Iterator[Item]:
     """Of several batches of directions one is rehearsed: every batch runs the same prompts."""
     way = given("controlled").binding
     exchanged = partial(binding.exchanged, bench, bench.design("published"), heads, way=way)
@@ -240,7 +247,8 @@ def _binding(bench: Bench, heads: Circuit) -> Iterator[Item]:
         way = given("controlled" if balanced else "published").binding
         make = partial(_shifted, bench, heads, variation, way)
         size, block = (BALANCED, 36) if balanced else (N, BLOCK)
-        yield Item(f"binding, {variation}", size, block, make, times=way.batches)
+        places = len(readouts(way.readout, form)) if variation == "published" else 1
+        yield Item(f"binding, {variation}", size, block, make, times=way.batches * places)
 
 
 def _vectors(bench: Bench, name: DesignName, heads: Sequence[Head], n: int) -> Request:

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 from rebinding.paper.circuit import Circuit, CircuitHead
 from rebinding.paper.numbers import checkpoint, circuit
-from rebinding.study.asked import Asked, asked_of
+from rebinding.study.asked import asked_of
 from rebinding.subjects.description import description
 from rebinding.subjects.devices import Dtype
 from rebinding.subjects.shapes import shape_config
 from rebinding.subjects.subject import form_for
+from rebinding.world.chat import Form
 from rebinding.world.designs import design
 from rebinding.world.prompts import Encoder
 
@@ -32,6 +33,7 @@ class Known:
     config: PreTrainedConfig
     dtype: Dtype
     tokens: int
+    form: Form
     heads: Circuit
     whose: str | None = None
 
@@ -45,14 +47,15 @@ def known(name: str, tokens: int | None = None) -> Known:
     alias = asked.origin.alias
     if alias is not None and asked.origin.kind in ("hub", "shape"):
         long = tokens or TOKENS[alias.form]
-        return Known(alias.name, shape_config(alias.name), alias.dtype, long, published(alias.name))
+        return Known(alias.name, shape_config(alias.name), alias.dtype, long, alias.form, published(alias.name))
     config, tokenizer = description(asked.origin)
-    long = tokens or _tokens(asked, tokenizer)
+    form = form_for(asked.name, asked.origin, tokenizer)
+    long = tokens or _tokens(tokenizer, form)
     if alias is not None and asked.shape_fits:
-        return Known(name, config, asked.dtype, long, published(alias.name))
+        return Known(name, config, asked.dtype, long, form, published(alias.name))
     text = config.get_text_config(decoder=True)
     layers, width = text.num_hidden_layers, text.num_attention_heads
-    return Known(name, config, asked.dtype, long, stretched(published(STAND_IN), layers, width), STAND_IN)
+    return Known(name, config, asked.dtype, long, form, stretched(published(STAND_IN), layers, width), STAND_IN)
 
 
 def published(alias: str) -> Circuit:
@@ -74,7 +77,7 @@ def stretched(heads: Circuit, layers: int, width: int) -> Circuit:
     return Circuit(tuple(sorted(one for some in there.values() for one in some.values())))
 
 
-def _tokens(asked: Asked, tokenizer: PreTrainedTokenizerFast) -> int:
+def _tokens(tokenizer: PreTrainedTokenizerFast, form: Form) -> int:
     """The length of a published prompt in the model's own tokens and chat form."""
-    encoder = Encoder(tokenizer, form_for(asked.name, asked.origin, tokenizer))
+    encoder = Encoder(tokenizer, form)
     return len(encoder.encode([design("published", tokenizer=tokenizer).prompt(0)])[0])

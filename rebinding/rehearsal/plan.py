@@ -90,7 +90,7 @@ def plan(
     with pretence:
         bench = hollow_bench(name, pretence, dtype=told.dtype, tokens=told.tokens, budget=left, config=told.config)
         weights = ledger.live[pretended()]
-        lines = tuple(rehearsed(bench, pretence, agenda(bench, told.heads, samples), tick))
+        lines = tuple(rehearsed(bench, pretence, agenda(bench, told.heads, samples, told.form), tick))
     return Planned(told.name, told.tokens, weights, lines, told.whose)
 
 

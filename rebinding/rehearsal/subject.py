@@ -30,8 +30,8 @@ class Lengthened(Encoder):
 
     more = 0
 
-    def encode(self, prompts: Iterable[Prompt]) -> list[Encoded]:
-        return [self._after(one) for one in super().encode(prompts)]
+    def encode(self, prompts: Iterable[Prompt], cut: int = 0) -> list[Encoded]:
+        return [self._after(one) for one in super().encode(prompts, cut)]
 
     def _after(self, one: Encoded) -> Encoded:
         roles = {name: place + self.more for name, place in one.roles.items()}

@@ -94,7 +94,7 @@ def shifts(run: Run) -> Table:
     """The Q/K table: every condition and measure."""
     rows: list[Row] = []
     for model in run.models:
-        evidence = model.one(BINDING, variation="published")
+        evidence = model.one(BINDING, variation="published", cut=None)
         examples = None if evidence is None else per_example(evidence)
         rows += _shift_rows(model.name, model.name, examples, written(model.about))
     for alias in _unjudged(run):
@@ -127,7 +127,7 @@ def correct_only(run: Run) -> Table:
     rows: list[Row] = []
     conditions = ("q", "k_both", "qk")
     for model in run.models:
-        evidence = model.one(BINDING, variation="published")
+        evidence = model.one(BINDING, variation="published", cut=None)
         if evidence is None:
             continue
         examples = per_example(evidence)

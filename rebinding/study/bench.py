@@ -81,7 +81,7 @@ class Bench:
     sets: dict[PromptSet, Drawn] = field(default_factory=dict)
     """Prompts that were drawn so far."""
 
-    told: dict[tuple[Design, tuple[int, ...], Pairing, int | None], PromptSet] = field(default_factory=dict)
+    told: dict[tuple[Design, tuple[int, ...], Pairing, int | None, int], PromptSet] = field(default_factory=dict)
     """What was drawn, by how it was asked for."""
     shelves: dict[str, Shelf] = field(default_factory=dict)
     """The part of the shelf that belongs to the code of a module."""
@@ -114,11 +114,14 @@ class Bench:
         """A design in those words."""
         return design(name, vocabulary=self.vocabulary, **options)
 
-    def draw(self, drawn: Design, ids: Sequence[int], pairing: Pairing = (), encoded: int | None = None) -> PromptSet:
+    def draw(
+        self, drawn: Design, ids: Sequence[int], pairing: Pairing = (), encoded: int | None = None, cut: int = 0
+    ) -> PromptSet:
         """The prompts of some ids, or their pairs; encoded once, however many sentences ask for them."""
-        told = (replace(drawn, vocabulary=Vocabulary()), tuple(ids), pairing, encoded)  # the words are the bench's own
+        words = Vocabulary()  # in place of the bench's own
+        told = (replace(drawn, vocabulary=words), tuple(ids), pairing, encoded, cut)
         if told not in self.told:
-            found = draw(self.encoder, drawn, ids, pairing, encoded)
+            found = draw(self.encoder, drawn, ids, pairing, encoded, cut)
             self.sets[found.asked], self.told[told] = found, found.asked
         return self.told[told]
 
@@ -140,7 +143,7 @@ class Bench:
     def drawn(self, asked: PromptSet) -> Drawn:
         """The prompts behind a request; drawn again where somebody else drew them, and held against what was asked."""
         if asked not in self.sets:
-            self.draw(self.plan(asked), asked.ids, asked.pairing, asked.encoded)
+            self.draw(self.plan(asked), asked.ids, asked.pairing, asked.encoded, asked.cut)
         if asked not in self.sets:
             raise ValueError(
                 f"ids {asked.ids[0]} to {asked.ids[-1]} of {asked.design} are other tokens here than in the request:"

@@ -64,16 +64,18 @@ def shifted(
     n: int,
     directions: int,
     draws: int,
+    cut: int = 0,
 ) -> Shifts:
-    """Queries and keys of group B shifted, in one of the variations; directions are the mean of so many prompts."""
+    """Queries and keys of group B shifted, in one of the variations; directions are the mean of so many prompts. All
+    prompts are that many tokens short."""
     how = VARIATIONS[variation]
     shown: DesignName = "counterbalanced" if way.pairs == "every" else name
     every = shown == "counterbalanced"
     eyes, ids = looked_at(bench, name, way, n)
     return Shifts(
-        prompts=bench.draw(eyes, ids),
+        prompts=bench.draw(eyes, ids, cut=cut),
         batches=tuple(
-            vectors(bench, shown, circuit.group("B"), range(start, start + directions))
+            vectors(bench, shown, circuit.group("B"), range(start, start + directions), cut)
             for start in range(DIRECTIONS, DIRECTIONS + way.batches * directions, directions)
         ),
         variation=variation,
@@ -115,10 +117,11 @@ def measure_exchange(bench: Bench, asked: Exchange) -> Evidence:
     )
 
 
-def vectors(bench: Bench, name: DesignName, heads: Sequence[Head], ids: Sequence[int]) -> MeanVectors:
+def vectors(bench: Bench, name: DesignName, heads: Sequence[Head], ids: Sequence[int], cut: int = 0) -> MeanVectors:
     """The directions of some heads, from these prompts for every slot; measured once for all variations."""
     asks = bench.design(name, split="directions" if name == "counterbalanced" else None)
-    return MeanVectors(tuple(bench.draw(asks, ids, ("slot", str(slot))) for slot in range(SLOTS)), tuple(heads), POINT)
+    slots = tuple(bench.draw(asks, ids, ("slot", str(slot)), cut=cut) for slot in range(SLOTS))
+    return MeanVectors(slots, tuple(heads), POINT)
 
 
 @averages(MeanVectors)

@@ -28,6 +28,7 @@ from rebinding.study.plants import declared
 from rebinding.study.settings import ANYWHERE, STAGES, Settings
 from rebinding.study.tracing import WIDE
 from rebinding.subjects import Subject, SubjectError
+from rebinding.world.chat import Form
 from rebinding.world.designs import DesignName
 
 PAPER = {"able": 300, "able_wide": 300, "paths": 100, "evaluated": 300, "pruned": 50}
@@ -77,6 +78,11 @@ class Case:
         if self.asked.plant is None:
             return self.bench
         return self._bench(replace(self.asked.plant, boxes=WIDE).name)
+
+    @property
+    def form(self) -> Form | None:
+        """The chat form in which the paper may have asked this model; of a plant it could not."""
+        return None if self.plant else self.bench.subject.form
 
     def _bench(self, name: str) -> Bench:
         bench = self.settings.engine.bench(self._subject(name), self.settings.store)

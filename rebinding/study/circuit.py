@@ -60,15 +60,16 @@ def owner_of(subject: Subject) -> Owner:
     return Owner(subject.name, subject.fingerprint, subject.anatomy.n_layers, subject.anatomy.n_heads)
 
 
-def ability(bench: Bench, drawn: Design, n: int) -> Ability:
-    """The unedited model on evaluation prompts."""
-    return Ability(bench.draw(drawn, bench.range_of(n)))
+def ability(bench: Bench, drawn: Design, n: int, cut: int = 0) -> Ability:
+    """The unedited model on evaluation prompts. In prompts that are short of their end no "Answer:" stands before the
+    answer, and a word counts in either form."""
+    return Ability(bench.draw(drawn, bench.range_of(n), cut=cut), "exp2_aliases" if cut else "continuation")
 
 
 @measures(Ability)
 def measure_ability(bench: Bench, asked: Ability) -> Evidence:
     prompts = bench.drawn(asked.prompts).prompts
-    found = full_model(bench.surgeon, prompts, bench.answers(prompts), asked.prompts.ids)
+    found = full_model(bench.surgeon, prompts, bench.answers(prompts, asked.answers), asked.prompts.ids)
     return Evidence(asked.KIND.name, found.rows.drop(columns="circuit"), found.settings)
 
 

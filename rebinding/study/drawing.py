@@ -56,15 +56,20 @@ class Drawn:
 
 
 def draw(
-    encoder: Encoder, drawn: Design, ids: Sequence[int], pairing: Pairing = (), encoded: int | None = None
+    encoder: Encoder,
+    drawn: Design,
+    ids: Sequence[int],
+    pairing: Pairing = (),
+    encoded: int | None = None,
+    cut: int = 0,
 ) -> Drawn:
-    """The prompts of some ids, encoded at once; of a pool the first `encoded` ids."""
+    """The prompts of some ids, encoded at once, `cut` tokens short of their end; of a pool the first `encoded` ids."""
     name, *arguments = pairing or ("",)
     count = len(ids) if encoded is None else encoded
     items = tuple(item for number in ids[:count] for item in PAIRINGS[name](drawn, number, *arguments))
     firsts = [item.original if isinstance(item, Pair) else item for item in items]
     seconds = [item.counterfactual for item in items if isinstance(item, Pair)]
-    both = encoder.encode([*firsts, *seconds])
+    both = encoder.encode([*firsts, *seconds], cut)
     asked = PromptSet(
         drawn.name,
         tuple(ids),
@@ -79,6 +84,7 @@ def draw(
         drawn.distractor,
         tuple(pairing),
         drawn.narrative,
+        cut,
     )
     return Drawn(asked, items, tuple(both[: len(firsts)]), tuple(both[len(firsts) :]))
 

@@ -28,14 +28,14 @@ def stories(bench: Bench, way: RolesWay, asked: DesignName) -> Design:
 
 
 def interchanged(
-    bench: Bench, circuit: Circuit, drawn: Design, counterfactual: Counterfactual, n: int, way: RolesWay
+    bench: Bench, circuit: Circuit, drawn: Design, counterfactual: Counterfactual, n: int, way: RolesWay, cut: int = 0
 ) -> Interchange:
-    """Every group of a circuit gets the attention of a counterfactual."""
+    """Every group of a circuit gets the attention of a counterfactual, in prompts that many tokens short."""
     groups = tuple((group, circuit.group(group)) for group in MODES[way.places] if circuit.group(group))
     first = bench.evaluation if way.ids == "held_out" else bench.first
     alone = counterfactual == "pointer" and way.pointer == "structure"
     pairing = ("structure_only_pointer" if alone else counterfactual, way.direction)
-    pairs = bench.draw(drawn, range(first, first + n), pairing)
+    pairs = bench.draw(drawn, range(first, first + n), pairing, cut=cut)
     return Interchange(pairs, counterfactual, way.places, way.future, way.answers, groups)
 
 

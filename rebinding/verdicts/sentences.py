@@ -12,10 +12,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Protocol
 
-from rebinding.paper.claim import Rule
+from rebinding.paper.claim import LEVEL, Rule
 from rebinding.verdicts import Outcome, Verdict
-
-LEVEL = 0.05
 
 
 class Part(Protocol):

@@ -7,7 +7,7 @@ never from a search for a word, and the token found there is checked to hold the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, zip_longest
 from typing import Any
@@ -79,12 +79,13 @@ class Encoder:
         self._answers: dict[tuple[str, AnswerRule], int] = {}
         self._aliases: dict[str, frozenset[int]] = {}
 
-    def encode(self, prompts: Iterable[Prompt]) -> list[Encoded]:
-        """Render, tokenise in batches, and locate the roles."""
+    def encode(self, prompts: Iterable[Prompt], cut: int = 0) -> list[Encoded]:
+        """Render, tokenise in batches, and locate the roles; `cut` tokens at the end are left away, so that the readout
+        comes so much earlier."""
         todo = iter(prompts)
         encoded: list[Encoded] = []
         while chunk := list(islice(todo, CHUNK)):
-            encoded.extend(self._encode_chunk(chunk))
+            encoded.extend(self._encode_chunk(chunk, cut))
         return encoded
 
     def answer_token(self, word: str, rule: AnswerRule = "continuation") -> int:
@@ -116,7 +117,7 @@ class Encoder:
         """All tokens that stand for a word under a rule."""
         return tuple(sorted(self.alias_tokens(word))) if rule == "exp2_aliases" else (self.answer_token(word),)
 
-    def _encode_chunk(self, prompts: Sequence[Prompt]) -> Iterator[Encoded]:
+    def _encode_chunk(self, prompts: Sequence[Prompt], cut: int) -> Iterator[Encoded]:
         rendered = [self._wrapping.around(written(prompt)) for prompt in prompts]
         texts = [one.text for one in rendered]
         batch = self.tokenizer(
@@ -126,7 +127,9 @@ class Encoder:
             ids = tuple(encoding.ids)
             places = {role: _position(encoding, one, role) for role in one.spans}
             self._check(one, ids, places)
-            yield Encoded(prompt, one.text, ids, places | by_function(prompt, places), self.tokenizer)
+            text, ids = (one.text[: encoding.offsets[-cut][0]], ids[:-cut]) if cut else (one.text, ids)
+            places = _read_at(len(ids) - 1, places)
+            yield Encoded(prompt, text, ids, places | by_function(prompt, places), self.tokenizer)
 
     def _check(self, rendered: Rendered, ids: tuple[int, ...], places: dict[str, int]) -> None:
         unknown = self.tokenizer.unk_token_id
@@ -141,6 +144,14 @@ class Encoder:
                 f"the readout is token {places['readout']} of {len(ids)}; it must be the last one. The tokenizer puts"
                 f" {len(ids) - 1 - places['readout']} more behind the final ':'"
             )
+
+
+def _read_at(last: int, places: Mapping[str, int]) -> dict[str, int]:
+    """The roles of a prompt whose readout is this token; an error if another role stands there or behind it."""
+    behind = sorted(role for role, place in places.items() if role != "readout" and place >= last)
+    if behind:
+        raise PromptError(f"the readout is to be token {last}, and {', '.join(behind)} would stand there or behind it")
+    return {**places, "readout": last}
 
 
 def aligned(original: Encoded, counterfactual: Encoded) -> tuple[int, ...]:

@@ -32,7 +32,7 @@ STANDS_FOR, E_HEADS = "gemma2-9b", 2
 LEFT_OUT = ("tokens", "words", "encoded", "form", "wanted", "draws", "orders", "random_sets", "block")
 """What another tokenizer changes, and what is small in a test."""
 USUAL = {"split": "train", "boxes": 3, "operations": 1, "verb": "swap", "distractor": None, "pairing": [],
-         "narrative": False}  # fmt: skip
+         "narrative": False, "cut": 0}  # fmt: skip
 """What is not said of prompts."""
 IDS = 4
 """How many ids are told; more of them go on as they begin."""
@@ -60,8 +60,8 @@ SIZES: Mapping[str, int | Mapping[Any, int]] = {
 class Believed(Study):
     """A study of a model that can do everything: rows that want more of it than a plant has learned ask on."""
 
-    def _above_chance(self, bench: Bench, drawn: Design, n: int) -> Gate:
-        return replace(super()._above_chance(bench, drawn, n), passed=True)
+    def _above_chance(self, bench: Bench, drawn: Design, n: int, cut: int = 0) -> Gate:
+        return replace(super()._above_chance(bench, drawn, n, cut), passed=True)
 
 
 def of_the_paper(there: Path) -> Judged:

@@ -10,9 +10,9 @@ import pytest
 
 from claims import test_tracing as of_tracing
 from claims.parts import of_candidates
+from rebinding.paper.claim import LEVEL
 from rebinding.paper.rows.tracing import PAYLOAD
 from rebinding.verdicts import Verdict, effect
-from rebinding.verdicts.sentences import LEVEL
 
 
 def test_candidates_share_the_level() -> None:

@@ -16,6 +16,7 @@ from claims import test_circuit as of_circuits
 from claims import test_tracing as of_tracing
 from rebinding.experiments.circuit.summary import RESAMPLES
 from rebinding.paper.circuit import CircuitHead, Head
+from rebinding.paper.claim import LEVEL
 from rebinding.paper.numbers import number, share_kept
 from rebinding.paper.procedure import given
 from rebinding.paper.rows.attention import A_LOOKS
@@ -24,7 +25,6 @@ from rebinding.paper.rows.binding import CANCELS, MASS, SIGNATURE
 from rebinding.paper.rows.circuit import AGAIN, COMPACT, E_EMPTY, E_PRESENT, MINIMAL, NEAR_FULL
 from rebinding.paper.rows.tracing import NOT_THROUGH
 from rebinding.verdicts import effect, ordering, reported
-from rebinding.verdicts.sentences import LEVEL
 
 FEW = 6
 
@@ -108,7 +108,9 @@ def test_a_signature_is_of_as_many_prompts_as_there_are(monkeypatch: pytest.Monk
     """And not of as many sets of directions; what is told is by how much keys do more than the query."""
     moved = {"q": 1.0, "k_both": 3.0, "qk": 0.0}
     monkeypatch.setattr(of_binding, "shift", lambda _, name, __: np.full((3, FEW), moved[name]))
-    found = of_binding.test_the_signature(SIGNATURE, told(binding=lambda _: None))
+    there = told(binding=lambda _: None)
+    there.at_readouts = lambda _: {"here": there}
+    found = of_binding.test_the_signature(SIGNATURE, there)
     assert (found.n, found.measured) == (FEW, 2.0)
 
 

@@ -138,8 +138,8 @@ def _longer(subject: Subject) -> Any:
     encoder = subject.encoder()
     encode = encoder.encode
 
-    def changed(prompts: Any) -> Any:
-        found = encode(prompts)
+    def changed(prompts: Any, cut: int = 0) -> Any:
+        found = encode(prompts, cut)
         shifted = [{role: at + 1 for role, at in one.roles.items()} for one in found]
         return [replace(one, ids=(one.ids[0], *one.ids), roles=at) for one, at in zip(found, shifted, strict=True)]
 

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rebinding.experiments.tokens import positions, token_batch
+from rebinding.paper.readouts import EARLY
 from rebinding.world.boxes import Contains, Move, Operation, Swap
 from rebinding.world.designs import design
 from rebinding.world.prompts import Encoded, Encoder, Form, Prompt, PromptError, aligned, render
@@ -69,6 +70,22 @@ def test_padding_with_the_end_of_turn_token_makes_no_difference(prompt: Prompt) 
     plain, reused = (Encoder(byte_level(pad=pad)).encode([prompt])[0] for pad in ("<|pad|>", "<|eot_id|>"))
     assert (plain.ids, plain.roles) == (reused.ids, reused.roles)
     assert reused.ids.count(Encoder(byte_level()).tokenizer.convert_tokens_to_ids("<|eot_id|>")) == 2
+
+
+def test_a_prompt_may_end_earlier() -> None:
+    """Two tokens early a Llama prompt ends with the blank line behind the assistant's header: as many turns end before
+    it. Nothing else moves; and no role may be lost."""
+    encoder, story = Encoder(byte_level(), "llama3"), design("published").prompt(0)
+    (whole,), (short,) = encoder.encode([story]), encoder.encode([story], cut=EARLY)
+    ends = encoder.tokenizer.convert_tokens_to_ids("<|eot_id|>")
+    assert whole.ids.count(ends) == EARLY
+    assert (
+        short.ids == whole.ids[:-EARLY] == tuple(encoder.tokenizer(short.text, add_special_tokens=False)["input_ids"])
+    )
+    assert short.roles == {**whole.roles, "readout": 103}
+    assert short.text.endswith("assistant<|end_header_id|>\n\n")
+    with pytest.raises(PromptError, match="the readout is to be token 96, and question_box would stand there"):
+        encoder.encode([story], cut=9)
 
 
 FORMS_OF: dict[str, tuple[Any, Form]] = {

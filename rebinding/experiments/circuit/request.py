@@ -31,9 +31,10 @@ Beside: TypeAlias = Literal["groups", "heads", "random"]
 
 @dataclass(frozen=True)
 class Ability(OnPrompts):
-    """The unedited model."""
+    """The unedited model; `answers` says which tokens stand for an object."""
 
     KIND: ClassVar[Kind] = ABILITY
+    answers: AnswerSet = "continuation"
 
 
 @dataclass(frozen=True)

@@ -154,12 +154,24 @@ WAYS = {"published": "as released", "paper": "as the text says", "own_role": "co
 """What the ways of patching are called, in the order in which they are drawn."""
 
 
+BY_WAY = ("mode", "direction", "design", "cut")
+
+
 def role_ways(model: Model) -> Mapping[str, Mapping[str, Facet]]:
     """The facets of every way in which this model's groups were patched, by a name for people."""
     told = [one.settings["facets"] for one in model.of(ROLES).values()]
-    found: list[Mapping[str, Facet]] = [{key: one[key] for key in ("mode", "direction", "design")} for one in told]
+    found: list[Mapping[str, Facet]] = [{key: one.get(key) for key in BY_WAY} for one in told]
     ordered = sorted(found, key=lambda one: (list(WAYS).index(str(one["mode"])), str(one)))
-    return {f"{WAYS[str(one['mode'])]}: {one['design']}, direction {one['direction']}": one for one in ordered}
+    return {_way(one): one for one in ordered}
+
+
+def _way(facets: Mapping[str, Facet]) -> str:
+    told = f"{WAYS[str(facets['mode'])]}: {facets['design']}, direction {facets['direction']}"
+    return f"{told}{_early(facets['cut'])}"
+
+
+def _early(cut: Facet) -> str:
+    return f", {cut} tokens before ':'" if cut else ""
 
 
 def _both(model: Model, facets: Mapping[str, Facet]) -> Bars | None:
@@ -169,7 +181,7 @@ def _both(model: Model, facets: Mapping[str, Facet]) -> Bars | None:
 
 def dots(model: Model) -> Figure | None:
     """The Q/K table as dots."""
-    found = model.one(BINDING, variation="published")
+    found = model.one(BINDING, variation="published", cut=None)
     if found is None:
         return None
     cells = [name.split(".") for name in printed(model.about) if name.startswith("binding.")]
@@ -181,15 +193,17 @@ def dots(model: Model) -> Figure | None:
 
 def by_head(model: Model) -> Figure | None:
     """dR of every head of group B."""
-    found = model.one(BINDING, variation="published")
+    found = model.one(BINDING, variation="published", cut=None)
     return head_figure(found, conditions=MAIN) if found else None
 
 
 def variations(model: Model) -> Figure | None:
     """The same shifts, run in other ways."""
+    cuts = {one.settings["facets"].get("cut") for one in model.of(BINDING).values()}
     found = {
-        name: one
+        f"{name}{_early(cut)}": one
         for name in ("published", "controlled", "isolated", "third slot")
-        if (one := model.one(BINDING, variation=name)) is not None
+        for cut in sorted(cuts, key=lambda cut: cut or 0)
+        if (one := model.one(BINDING, variation=name, cut=cut)) is not None
     }
     return variation_figure(found, conditions=MAIN) if len(found) > 1 else None

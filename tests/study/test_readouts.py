@@ -1,0 +1,138 @@
+"""Where it is not known which token was read, both are: at the ':' and two tokens before it, on models asked as Llama.
+
+A plant's weights stand for a model of the paper; so the embedded tokenizer writes Llama's chat form.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import PreTrainedModel
+
+from rebinding.evidence import OnPrompts
+from rebinding.experiments.binding.request import Shifts
+from rebinding.experiments.circuit.request import Ability
+from rebinding.experiments.roles.request import Interchange
+from rebinding.paper.circuit import Circuit, save
+from rebinding.paper.claim import Claim
+from rebinding.paper.readouts import EARLY
+from rebinding.paper.rows.binding import K_REDIRECTS
+from rebinding.paper.rows.roles import IS_POINTER
+from rebinding.planted import build
+from rebinding.study.asked import asked_of
+from rebinding.study.case import Case
+from rebinding.study.circuit import owner_of
+from rebinding.study.settings import Settings
+from rebinding.study.study import Study
+from rebinding.subjects import load
+from rebinding.verdicts import GateFailed
+from tests.by_hand.asked import Believed
+from tests.claims.runs import folder_of
+from tests.close import allowance
+
+N = 8
+NAMES = ["at ':'", "two tokens before ':'"]
+
+
+@pytest.fixture(scope="module")
+def there(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    there = tmp_path_factory.mktemp("model")
+    plant = build("pointer", "llama")
+    folder = folder_of(plant.model, plant.tokenizer, there / "model")
+    save(Circuit(plant.circuit), owner_of(load(str(folder))), there / "circuit.json")
+    return there
+
+
+def study_of(name: str, circuit: Path | None, kind: type[Study] = Study) -> Study:
+    asked = asked_of(name)
+    file = None if circuit is None else str(circuit)
+    return kind(Case(asked, Settings((asked,), device="cpu", dtype="float32", circuit=file, samples=N)))
+
+
+@pytest.fixture(scope="module")
+def llama(there: Path) -> Study:
+    """A plant has no answer before the ':', and here it is believed to have one."""
+    return study_of(f"llama3.1-8b={there / 'model'}", there / "circuit.json", Believed)
+
+
+def places(study: Study, claim: Claim) -> dict[str, Study]:
+    procedure = study.procedure(claim)
+    return dict(study.at_readouts(procedure.roles if claim.id.startswith("roles.") else procedure.binding))
+
+
+@pytest.mark.parametrize("claim", [IS_POINTER, K_REDIRECTS], ids=lambda claim: claim.id)
+def test_both_are_read_of_llama_as_published_alone(llama: Study, there: Path, claim: Claim) -> None:
+    gemma = study_of(f"gemma2-9b={there / 'model'}", there / "circuit.json")
+    assert [*places(llama, claim)] == NAMES
+    assert [*places(llama, claim.controlled())] == NAMES[:1]
+    assert [*places(gemma, claim)] == NAMES[:1]
+    assert [*places(study_of("planted:pointer@llama", None), claim)] == NAMES[:1]
+
+
+@pytest.mark.parametrize("claim", [IS_POINTER, K_REDIRECTS], ids=lambda claim: claim.id)
+def test_every_prompt_ends_two_tokens_earlier(llama: Study, claim: Claim) -> None:
+    """Those that are judged and those that directions are the mean of; what is known of one place is not of the other,
+    and is kept apart."""
+    sets = []
+    for study in places(llama, claim).values():
+        llama.used.clear()
+        study.roles(claim, "pointer") if claim is IS_POINTER else study.binding(claim)
+        (asked,) = (use.request for use in llama.used if use.ground)
+        assert isinstance(asked, Interchange | Shifts)
+        more = [one for batch in asked.batches for one in batch.slots] if isinstance(asked, Shifts) else []
+        sets.append([asked.prompts, *more])
+    assert len(llama.known) >= len(sets)
+    for whole, short in zip(*sets, strict=True):
+        assert (whole.cut, short.cut, short.facets["cut"]) == (0, EARLY, EARLY)
+        drawn = zip(*(llama._case.bench.drawn(one).prompts for one in (whole, short)), strict=True)
+        for full, cut in drawn:
+            assert cut.ids == full.ids[:-EARLY]
+            assert cut.roles == {**full.roles, "readout": full.roles["readout"] - EARLY}
+
+
+def test_a_short_prompt_is_the_whole_one_so_far(llama: Study) -> None:
+    """What a group's attention changes is measured from the logits that the whole prompt has two tokens before its
+    end."""
+    bench = llama._case.bench
+    early = places(llama, IS_POINTER)[NAMES[1]]
+    found = early.roles(IS_POINTER, "pointer")
+    model = bench.subject.model
+    assert isinstance(model, PreTrainedModel)
+    procedure = llama.procedure(IS_POINTER).roles
+    (whole,) = (one.prompts for one in llama.known if isinstance(one, Interchange) and one.prompts.cut == 0)
+    assert procedure.places == "published"
+    for number, own, _ in bench.drawn(whole).pairs:
+        with torch.no_grad():
+            logits = model(torch.tensor([own.ids])).logits[0, -1 - EARLY]
+        rows = found.rows[found.rows["prompt"] == number]
+        for token, before in zip(rows["token"], rows["before"], strict=True):
+            assert before == pytest.approx(float(logits[token]), abs=allowance(logits))
+
+
+def test_evidence_two_tokens_earlier_is_other_evidence(llama: Study) -> None:
+    ask = partial(Study.roles, claim=IS_POINTER, counterfactual="pointer")
+    whole, short = (ask(one).rows["before"].to_numpy() for one in places(llama, IS_POINTER).values())
+    assert abs(whole - short).max() > 0.5
+
+
+def test_nothing_is_read_where_the_model_has_no_answer_yet(llama: Study, there: Path) -> None:
+    """Nor is it asked for. Whether it has one is held against the same prompts, so much shorter, and with either form
+    of a word."""
+    asked = study_of(f"llama3.1-8b={there / 'model'}", there / "circuit.json")
+    for claim, ask in ((IS_POINTER, partial(Study.roles, counterfactual="pointer")), (K_REDIRECTS, Study.binding)):
+        with pytest.raises(GateFailed, match="above_chance"):
+            ask(places(asked, claim)[NAMES[1]], claim=claim)
+    (able,) = {use.request for use in asked.used}
+    assert isinstance(able, Ability)
+    assert (able.prompts.cut, able.answers) == (EARLY, "exp2_aliases")
+
+
+def test_prompts_that_are_short_are_drawn_again_from_their_request(llama: Study, there: Path) -> None:
+    (asked,) = (
+        one for one in llama.known if isinstance(one, OnPrompts) and one.prompts.cut and one.KIND.name == "roles"
+    )
+    other = study_of(f"llama3.1-8b={there / 'model'}", there / "circuit.json")
+    assert other._case.bench.drawn(asked.prompts).prompts == llama._case.bench.drawn(asked.prompts).prompts
