@@ -75,10 +75,12 @@ def test_discovery_returns_the_planted_heads(architecture: str) -> None:
 
 
 def test_published_noise_is_blind_to_some_groups() -> None:
-    """Rotation keeps the answer, so no head can be seen to lose it; fresh words keep the slots, so only A is seen."""
+    """Rotation keeps the answer, so no head can be seen to lose it; fresh words keep the slots, and so do objects dealt
+    anew, the paper's own sentence: only A is seen."""
     assert found_groups("llama", "partner_second", "rotation") == {}
     assert found_groups("llama", "published", "rotation") == {}
-    assert found_groups("llama", "published", "fresh") == {"A": planted_groups("llama")["A"]}
+    for kind in ("fresh", "objects"):
+        assert found_groups("llama", "published", kind) == {"A": planted_groups("llama")["A"]}
 
 
 def test_published_order_leaves_d_empty() -> None:

@@ -16,7 +16,7 @@ from rebinding.world.prompts import Encoder
 from .tokenizers import byte_level, sentence_pieces, word_level
 
 NIGHTLY_TOTAL = 100_000
-PROPERTIES = 25
+PROPERTIES = 26
 """How many property tests this folder has; `test_profiles.py` counts them."""
 
 settings.register_profile("everyday", max_examples=200, deadline=None, derandomize=True)

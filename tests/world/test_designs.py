@@ -123,6 +123,25 @@ def test_rotation_moves_every_statement_and_keeps_the_answer(prompt_id: int, nam
 
 
 @given(IDS, NAMES, st.integers(3, 6))
+def test_objects_dealt_anew_leave_every_box_and_no_object_where_it_was(
+    prompt_id: int, name: DesignName, boxes: int
+) -> None:
+    """The paper's own sentence: the assignment of objects to boxes is another one, and the structure is the same."""
+    pair = design(name, boxes=boxes).noise(prompt_id, "objects")
+    before, after = pair.original.story, pair.counterfactual.story
+    assert (after.boxes, after.operations) == (before.boxes, before.operations)
+    assert sorted(after.objects) == sorted(before.objects)
+    assert all(old != new for old, new in zip(before.objects, after.objects, strict=True))
+    assert pair.changes_answer
+
+
+def test_objects_are_dealt_in_every_way_in_turn() -> None:
+    pairs = [design(boxes=4).noise(number, "objects") for number in range(3)]
+    told = [[one.original.story.objects.index(thing) for thing in one.counterfactual.story.objects] for one in pairs]
+    assert len({tuple(one) for one in told}) == 3
+
+
+@given(IDS, NAMES, st.integers(3, 6))
 def test_fresh_words_keep_every_slot_and_the_bystanders(prompt_id: int, name: DesignName, boxes: int) -> None:
     pair = design(name, boxes=boxes).noise(prompt_id, "fresh")
     before, after = pair.original.story, pair.counterfactual.story
@@ -237,7 +256,7 @@ IMPOSSIBLE: dict[str, tuple[Callable[[], Any], str]] = {
     "distractor": (lambda: design(distractor="after"), "need at least 5 boxes then, got 3"),
     "two boxes": (lambda: design("counterbalanced", boxes=2), "leave no bystander to ask about.* at least 3 boxes"),
     "no donors": (lambda: design(boxes=13).noise(0, "fresh"), "needs 14 different labels"),
-    "noise": (lambda: design().noise(0, "loud"), "no noise 'loud'; the kinds are rotation, fresh, independent"),  # type: ignore[arg-type]  # the test
+    "noise": (lambda: design().noise(0, "loud"), "no noise 'loud'; .* rotation, fresh, objects, independent"),  # type: ignore[arg-type]  # the test
     "slot": (lambda: design().direction(0, 3), "no box of prompt 0 holds the object of slot 3"),
     "emptied slot": (lambda: design(verb="move").direction(0, 0), "no box of prompt 0 holds the object of slot 0"),
     "roles of a chain": (lambda: design(operations=2).pointer(0), "head-role pairs need operations=1"),

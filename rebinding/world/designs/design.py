@@ -21,7 +21,7 @@ from rebinding.world.prompts import Prompt
 from rebinding.world.words import HALVES, THIRDS, DesignError, Split, Vocabulary, draw
 
 DesignName: TypeAlias = Literal["published", "partner_second", "counterbalanced"]
-NoiseKind: TypeAlias = Literal["rotation", "fresh", "independent"]
+NoiseKind: TypeAlias = Literal["rotation", "fresh", "objects", "independent"]
 DESIGNS: tuple[DesignName, ...] = get_args(DesignName)
 NOISE_KINDS: tuple[NoiseKind, ...] = get_args(NoiseKind)
 
@@ -88,8 +88,9 @@ class Design:
         """The corrupt prompt of path patching.
 
         `rotation`: the context statements move one slot on; the answer stays the same word. `fresh`: the two swapped
-        boxes bear other labels and hold other objects; all slots stay. `independent`: another story, with other
-        objects, labels, and slots of asked box, partner and answer; only the naming order stays, so that roles align.
+        boxes bear other labels and hold other objects; all slots stay. `objects`: every box holds the object of another
+        one, and nothing else changes. `independent`: another story, with other objects, labels, and slots of asked box,
+        partner and answer; only the naming order stays, so that roles align.
         """
         scene = self._scene(prompt_id)
         match kind:
@@ -97,6 +98,8 @@ class Design:
                 noise = replace(scene, order=scene.order[1:] + scene.order[:1])
             case "fresh":
                 noise = scene.renamed({0: 0, 1: 1}).refilled({0: 0, 1: 1})
+            case "objects":
+                noise = scene.dealt(1 + prompt_id % (scene.boxes - 1))
             case "independent":
                 noise = _independent(scene)
             case _:

@@ -68,6 +68,11 @@ class Scene:
             self, objects=tuple(self.boxes + objects[e] if e in objects else o for e, o in enumerate(self.objects))
         )
 
+    def dealt(self, on: int) -> Scene:
+        """The same scene in which every entity holds the object of the entity so many further on."""
+        own = self.objects[: self.boxes]
+        return replace(self, objects=(*own[on:], *own[:on], *self.objects[self.boxes :]))
+
     def renamed(self, labels: dict[int, int]) -> Scene:
         """The same scene in which some entities bear donor labels (entity -> number of the donor)."""
         return replace(
