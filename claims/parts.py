@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import partial, wraps
 from typing import Literal, TypeAlias, TypeVar
 
 from rebinding.evidence import Evidence
-from rebinding.experiments.circuit.summary import of_circuit, of_random
+from rebinding.experiments.circuit.summary import by_word, of_circuit, of_random
 from rebinding.paper.claim import LEVEL, Claim
 from rebinding.study.study import Study
 from rebinding.verdicts import GateFailed, Verdict, invalid, ordering, value_unidentified
@@ -21,10 +21,12 @@ SHARES: Support = (-1.0, 1.0)
 """What the difference of two shares cannot leave."""
 
 
-def over_random(claim: Claim, evidence: Evidence) -> Part:
-    """Hits of the circuit against those of random ones on the same prompts."""
-    mine = of_circuit(evidence, "circuit", "hit").astype(float)
-    return partial(ordering, mine, of_random(evidence, "hit"), unit="nested", margin=claim.margin("accuracy"))
+def over_random(claim: Claim, evidence: Evidence, words: Sequence[str] | None = None) -> Part:
+    """Hits of the circuit against those of random ones on the same prompts; or by word, where each prompt has one."""
+    mine, random = of_circuit(evidence, "circuit", "hit").astype(float), of_random(evidence, "hit")
+    if words is not None:
+        mine, random = (by_word(hits, words) for hits in (mine, random))
+    return partial(ordering, mine, random, unit="nested", margin=claim.margin("accuracy"))
 
 
 Name = TypeVar("Name", bound=str)

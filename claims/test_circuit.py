@@ -51,7 +51,6 @@ from rebinding.paper.rows.circuit import (
     THREE_TO_TEN,
 )
 from rebinding.study.contributions import contributed
-from rebinding.study.stream import carried_on
 from rebinding.study.study import Study
 from rebinding.verdicts import (
     Verdict,
@@ -148,7 +147,7 @@ def test_the_answer_survives_without_e(claim: Claim, study: Study) -> Verdict:
             claim.kind, "the circuit had no group E, so there is nothing for the stream to stand in for"
         )
     hits = without_group(study.ablated(claim), "E", "hit")
-    stream = study.ask(claim, partial(carried_on, way=study.way(claim)))
+    stream = study.carried_on(claim)
     return all_of(
         claim.kind,
         {

@@ -53,15 +53,12 @@ def test_the_circuit_does_not_need_means_that_know_a_slot(claim: Claim, study: S
 
 @judges(FRESH)
 def test_the_circuit_serves_new_words(claim: Claim, study: Study) -> Verdict:
-    return all_of(
-        claim.kind,
-        {
-            "test half": over_random(claim, study.ablated_elsewhere(claim, name="published", split="test")),
-            "evaluation third": over_random(
-                claim, study.ablated_elsewhere(claim, name="counterbalanced", split="evaluation")
-            ),
-        },
-    )
+    """A word that the model knows well is answered well in every prompt: words are what is drawn."""
+    halves = {
+        "test half": study.ablated_elsewhere(claim, name="published", split="test"),
+        "evaluation third": study.ablated_elsewhere(claim, name="counterbalanced", split="evaluation"),
+    }
+    return all_of(claim.kind, {name: over_random(claim, one, study.words(one)) for name, one in halves.items()})
 
 
 @judges(MORE)

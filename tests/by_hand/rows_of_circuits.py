@@ -109,7 +109,13 @@ def link(g: Grounds) -> Mapping[str, float]:
 
 def fresh(g: Grounds) -> Mapping[str, float]:
     named = {"test": "test half", "evaluation": "evaluation third"}
-    return {named[str(asked.prompts.split)]: beats(rows) for asked, rows in g.all(Ablation)}
+    found = {}
+    for asked, rows in g.all(Ablation):
+        prompts = g.judged.case.bench.drawn(asked.prompts).prompts
+        word = {number: one.prompt.answer for number, one in zip(asked.prompts.ids, prompts, strict=True)}
+        each = [beats(some) for _, some in rows.groupby(rows["prompt"].map(word))]
+        found[named[str(asked.prompts.split)]] = float(np.mean(each))
+    return found
 
 
 def more(g: Grounds) -> Mapping[str, float]:

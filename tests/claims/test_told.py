@@ -13,6 +13,7 @@ from claims import test_attention as of_attention
 from claims import test_beyond as of_others
 from claims import test_binding as of_binding
 from claims import test_circuit as of_circuits
+from claims import test_robustness as of_robustness
 from claims import test_tracing as of_tracing
 from rebinding.experiments.circuit.summary import RESAMPLES
 from rebinding.paper.circuit import CircuitHead, Head
@@ -23,6 +24,7 @@ from rebinding.paper.rows.attention import A_LOOKS
 from rebinding.paper.rows.beyond import STATIC
 from rebinding.paper.rows.binding import CANCELS, MASS, SIGNATURE
 from rebinding.paper.rows.circuit import AGAIN, COMPACT, E_EMPTY, E_PRESENT, MINIMAL, NEAR_FULL
+from rebinding.paper.rows.robustness import FRESH
 from rebinding.paper.rows.tracing import NOT_THROUGH
 from rebinding.verdicts import effect, ordering, reported
 
@@ -270,6 +272,25 @@ def test_nine_tenths_of_the_model_are_bounded_by_hits(monkeypatch: pytest.Monkey
     found = of_circuits.test_the_circuit_is_nearly_as_good_as_the_model(NEAR_FULL, told(ablated=lambda _: None))
     here = effect(np.full(FEW, 1 - 0.9), margin=0.0, support=(-0.9, 1.0))
     assert (found.outcome, found.measured, found.low, found.high) == (here.outcome, here.measured, here.low, here.high)
+
+
+def test_new_words_are_what_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the test half and of the evaluation third, each by its own answers: one that comes up often counts once."""
+    hits = np.array([1.0, 1.0, 0.0, 1.0])
+    random = np.array([[1.0, 0.0, 0.0, 1.0], [0.0, 0.0, 1.0, 0.0]])
+    monkeypatch.setattr("claims.parts.of_circuit", lambda *_: hits)
+    monkeypatch.setattr("claims.parts.of_random", lambda *_: random)
+    monkeypatch.setattr(of_robustness, "all_of", lambda _, parts: parts)
+    answers = {"test": ["cup", "cup", "cup", "hat"], "evaluation": ["cup", "hat", "pen", "cup"]}
+    study = told(ablated_elsewhere=lambda _, name, split: split, words=lambda split: answers[split])
+    parts: Any = of_robustness.test_the_circuit_serves_new_words(FRESH, study)
+    (mine, others), options = parts["test half"].args, parts["test half"].keywords
+    assert np.allclose(mine, [2 / 3, 1])
+    assert np.allclose(others, [[1 / 3, 1], [1 / 3, 0]])
+    assert options == {"unit": "nested", "margin": FRESH.margin("accuracy")}
+    mine, others = parts["evaluation third"].args
+    assert np.allclose(mine, [1, 1, 0])
+    assert np.allclose(others, [[1, 0, 0], [0, 0, 1]])
 
 
 @pytest.mark.parametrize("shape", [(FEW,), (3, FEW)], ids=["prompts", "sets of directions and prompts"])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import pandas as pd
 import pytest
 
@@ -16,7 +14,6 @@ from rebinding.power.world import Run, world
 from rebinding.study.asked import asked_of
 from rebinding.study.case import Case
 from rebinding.study.settings import Settings
-from rebinding.study.stream import carried_on
 from rebinding.study.study import Study
 
 N = 6
@@ -41,7 +38,7 @@ def measured(case: Case) -> dict[Request, Evidence]:
     study.ablated(NEAR_FULL)
     study.link(LINKS["B"], "B")
     study.prunings(NEAR_FULL)
-    study.ask(E_PRIME, partial(carried_on, way=study.way(E_PRIME)))
+    study.carried_on(E_PRIME)
     return study.known
 
 

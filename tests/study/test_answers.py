@@ -9,15 +9,16 @@ import torch
 
 from rebinding.evidence import Request
 from rebinding.experiments.circuit.ablation import Answers
+from rebinding.experiments.circuit.request import Stream
 from rebinding.experiments.tokens import token_batch
 from rebinding.paper.procedure import GIVEN, ProcedureName, given
-from rebinding.paper.rows.circuit import COMPACT, MINIMAL, RECOVERS
+from rebinding.paper.rows.circuit import COMPACT, E_PRIME, MINIMAL, RECOVERS
 from rebinding.study import circuit
 from rebinding.study.asked import asked_of
 from rebinding.study.bench import Bench
 from rebinding.study.case import Case
 from rebinding.study.contributions import contributed
-from rebinding.study.settings import Settings
+from rebinding.study.settings import STAGES, Settings
 from rebinding.study.stream import carried_on
 from rebinding.study.study import Study
 from rebinding.subjects import load
@@ -107,3 +108,28 @@ def test_each_procedure_asks_under_its_own_rule() -> None:
         ("Ablation", "continuation"),
         ("Pruning", "continuation"),
     }
+
+
+def test_words_are_the_answers_by_id() -> None:
+    """Also where prompts were not asked for in their order."""
+    asked = asked_of("planted:pointer@llama")
+    study = Study(Case(asked, Settings((asked,), device="cpu")))
+    own = study._case.bench
+    drawn = own.design("published", split="test")
+    found = study._ask(own, circuit.Ability(own.draw(drawn, (7, 3, 5))))
+    assert study.words(found) == tuple(drawn.prompt(number).answer for number in (3, 5, 7))
+    assert len(set(study.words(found))) > 1
+
+
+@pytest.mark.parametrize("where", [STAGES, None], ids=["found here", "declared"])
+def test_a_circuit_and_its_stream_are_judged_on_the_same_stories(where: str | None) -> None:
+    """And at the same means: where it was found here, on those that it was found on and at those of its pruning."""
+    asked = asked_of("planted:pointer")
+    study = Study(Case(asked, Settings((asked,), circuit=where)))
+    study.__dict__["circuit"] = Study(Case(asked, Settings((asked,)))).circuit  # not to search for it
+    study.ablated(E_PRIME)
+    study.carried_on(E_PRIME)
+    found = [use.request for use in study.used if isinstance(use.request, circuit.Ablation | Stream)]
+    stories = "published" if where is None else study.way(E_PRIME.controlled()).design
+    assert [one.prompts.design for one in found] == [stories] * 2
+    assert found[0].means == found[1].means

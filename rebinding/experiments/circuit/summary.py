@@ -53,6 +53,12 @@ def of_random(evidence: Evidence, measure: str) -> Array:
     return np.stack([_by_prompt(one, measure).astype(np.float64) for _, one in rows.groupby("draw")])
 
 
+def by_word(values: Array, words: Sequence[str]) -> Array:
+    """Of numbers (..., prompt) the means over the prompts that have a word in common: (..., word)."""
+    of = np.asarray(words)
+    return np.stack([values[..., of == word].mean(axis=-1) for word in dict.fromkeys(words)], axis=-1)
+
+
 def _by_prompt(rows: pd.DataFrame, measure: str) -> Array:
     values: npt.NDArray[Any] = rows.sort_values("prompt")[measure].to_numpy(dtype=np.float64)
     return values > 0 if measure == "hit" else values

@@ -52,7 +52,13 @@ FRESH = Claim(
     "The circuit still beats random ones on words that were never used to find it.",
     where="readout; the published test half, and the evaluation third of the counterbalanced design; other heads held"
     " at their mean over prompts of the same design",
-    **ABLATED,
+    **(
+        ABLATED
+        | {
+            "statistic": "difference of hits to random circuits, mean over the prompts of an answer; draws crossed with"
+            " answers"
+        }
+    ),
 )
 MORE = Claim(
     "robust.more_operations",
