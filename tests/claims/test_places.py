@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -11,11 +12,12 @@ import numpy as np
 import pytest
 
 from claims import test_binding as of_binding
+from claims import test_roles as of_roles
 from claims.parts import at_every_readout
 from rebinding.paper.claim import LEVEL, Claim
 from rebinding.paper.procedure import BindingWay, RolesWay, given
-from rebinding.paper.rows.binding import SIGNATURE
-from rebinding.paper.rows.roles import LOWERS
+from rebinding.paper.rows.binding import SIGNATURE, TABLE
+from rebinding.paper.rows.roles import LOWERS, MOVES
 from rebinding.power.rows import Row, rows
 from rebinding.verdicts import Outcome, Verdict, effect, require
 from rebinding.verdicts.gates import requirement
@@ -69,7 +71,30 @@ def test_places_share_the_level() -> None:
 
     noting(LOWERS, study_at(here=0.0))
     noting(LOWERS, study_at(here=0.0, there=0.0))
-    assert levels == [LEVEL, LEVEL / 2, LEVEL / 2]
+    noting(replace(LOWERS, level=0.02), study_at(here=0.0, there=0.0))
+    assert levels == [LEVEL, LEVEL / 2, LEVEL / 2, 0.01, 0.01]
+
+
+def test_what_is_not_known_besides_shares_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which random direction was printed, and whether heads or examples switch, at either token."""
+    levels: list[float] = []
+
+    def noting(*_: Any, level: float, **options: Any) -> Verdict:
+        levels.append(level)
+        return effect(np.linspace(0.9, 1.1, FEW), margin=1.0, level=level)
+
+    study = SimpleNamespace(procedure=lambda claim: given(claim.procedure), printed=lambda _: 1.0, binding=lambda _: 0)
+    study.at_readouts = lambda way: {"here": study, "there": study}
+    monkeypatch.setattr(of_binding, "value", noting)
+    monkeypatch.setattr(of_binding, "controls", lambda _: ("one", "two", "three"))
+    monkeypatch.setattr(of_binding, "shift", lambda *_: np.zeros(FEW))
+    of_binding.test_the_printed_table(TABLE["random.switch"], study)
+    assert levels == pytest.approx([LEVEL / 12] * 12)
+    levels.clear()
+    monkeypatch.setattr(of_roles, "value", noting)
+    monkeypatch.setattr(of_roles, "change", lambda *_: np.zeros(FEW))
+    of_roles.test_b_moves_the_pointer_target(MOVES, study)
+    assert min(levels) == pytest.approx(LEVEL / 4)
 
 
 @pytest.mark.parametrize("row", WHERE, ids=lambda row: row.claim.id)
