@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -234,6 +235,9 @@ def test_parts_of_a_request_have_its_blocks_own_prompts() -> None:
     assert [len(one) for one in ids] == [16, 4]
     assert [number for one in ids for number in one] == list(whole.prompts.ids)
     assert list(parts(bench, made("ability", bench))) == [made("ability", bench)]
+    drawn = bench.design("published")
+    short = replace(whole, prompts=bench.draw(drawn, range(20), ("noise", "independent"), cut=2))
+    assert [one.prompts.cut for one in parts(bench, short)] == [2, 2]
 
 
 def test_a_failure_that_cannot_travel_travels_as_words() -> None:

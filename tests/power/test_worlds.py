@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from rebinding.experiments.binding.summary import shift
 from rebinding.experiments.circuit.request import Paths
 from rebinding.paper.rows.circuit import AGAIN
 from rebinding.power.rates import outcome, rates
@@ -43,6 +44,20 @@ def test_what_is_printed_replicates_and_its_rival_does_not(model: str, id: str) 
     assert outcome(row, study_of(quiet("paper", model))) == "REPLICATED"
     fails = outcome(row, study_of(quiet("rival", model)))
     assert (fails == "REPLICATED") == ((model, id) == ALIKE)
+
+
+@pytest.mark.parametrize(("name", "moves"), [("paper", False), ("rival", True)])
+def test_elsewhere_is_another_place(name: WorldName, moves: bool) -> None:
+    """Of a token that may have been read besides nothing is printed: nothing is done there by what the paper says, and
+    what the rival does anywhere it does there. What was made up of one place is not told of the other."""
+    row = chosen("binding.q_redirects")[0]
+    study = study_of(quiet(name, "llama3.1-8b"))
+    places = study.at_readouts(study.procedure(row.claim).binding)
+    here, there = (float(shift(one.binding(row.claim), "q", "dR").mean()) for one in places.values())
+    told = world(name, "llama3.1-8b").mean("binding.q.dR")
+    assert abs(told) > 0.1
+    assert here == pytest.approx(told, abs=0.05)
+    assert there == pytest.approx(told if moves else 0.0, abs=0.05)
 
 
 @pytest.mark.parametrize("id", ["roles.b_is_the_pointer", "binding.q_redirects"])

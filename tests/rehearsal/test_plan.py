@@ -143,6 +143,20 @@ def test_averages_are_no_part_of_what_needs_them(there: tuple[Bench, Pretence]) 
     assert shifts.flop / shifts.item.blocks < measured.flop
 
 
+def test_what_may_have_been_read_at_two_tokens_is_asked_twice(there: tuple[Bench, Pretence]) -> None:
+    """Of models that are asked as Llama, in the rows as published."""
+    bench, _ = there
+    once, twice = ({one.name: one.times for one in agenda.agenda(bench, HEADS, form=form)} for form in (None, "llama3"))
+    more = {name: (once[name], times) for name, times in twice.items() if times != once[name]}
+    assert more == {
+        "ability, 3 boxes": (2, 3),
+        "directions, published": (1, 2),
+        "roles, published, published": (2, 4),
+        "roles, paper, published": (2, 4),
+        "binding, published": (1, 2),
+    }
+
+
 def siblings(bench: Bench) -> Iterator[tuple[str, list[Callable[[int], Request]]]]:
     """Requests of which the agenda rehearses the first for all."""
     ways = [given(name) for name in agenda.GIVEN]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,27 @@ def test_in_32_bits_it_is_rounding(bench: Bench) -> None:
     asked = circuit.ability(bench, bench.design("published"), floors.PROMPTS)
     rounding = allowance(bench.measured(asked).rows["label_logit"].to_numpy())
     assert floors.floor_of(found) <= rounding < given("published").circuit.prune_step / TIMES_THE_FLOOR
+
+
+@pytest.mark.parametrize(
+    ("score", "select", "held"),
+    [
+        ("logit", "sure", True),
+        ("logit", "negative", True),
+        ("logit", "published", False),
+        ("probability", "negative", False),
+    ],
+)
+def test_the_weakest_head_is_held_against_the_floor_where_logits_decide(
+    score: Any, select: Any, held: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the k lowest, and of a score that is no logit, none can be too weak to be told from nothing."""
+    study, asked = Study(Case(asked_of("planted:pointer"), Settings(()))), []
+    monkeypatch.setattr(circuit, "discovered", lambda *_: "found")
+    monkeypatch.setattr(circuit, "weakest", lambda _: 0.5)
+    monkeypatch.setattr(Study, "above_the_floor", lambda _, counts: asked.append(counts) or ())
+    study._discovery("controlled", replace(given("controlled").circuit, score=score, select=select))
+    assert asked == [0.5 if held else None]
 
 
 @pytest.mark.parametrize("lost", ["replayed", "alone"])
