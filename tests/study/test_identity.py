@@ -172,6 +172,14 @@ def test_evidence_says_design_ids_and_circuit(bench: Bench, heads: Circuit) -> N
     assert [tuple(one) for one in told["circuit"]] == [tuple(one) for one in heads.heads]
 
 
+def test_a_circuit_says_what_it_was_found_on(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: dict[str, Any] = {}
+    monkeypatch.setattr(circuit, "discover_by", lambda *_, **named: told.update(named))
+    way = given("published").circuit
+    circuit.discovered(circuit.noise_pairs(bench, way, 3), way, print)
+    assert told["described"] == {"design": "published", "noise": "rotation", "prompts": 3}
+
+
 def test_columns_are_held_to_their_kind(bench: Bench) -> None:
     asked = circuit.ability(bench, bench.design("published"), 3)
     rows = bench.measured(asked).rows
