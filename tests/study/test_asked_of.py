@@ -7,8 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from rebinding.experiments.circuit.request import Ability
 from rebinding.paper.numbers import checkpoint
 from rebinding.study.asked import asked_of
+from rebinding.study.case import PLANTED, Case
+from rebinding.study.settings import Settings
+from rebinding.study.study import Study
 
 
 def folder(there: Path, layers: int) -> Path:
@@ -32,3 +36,22 @@ def test_a_folder_keeps_its_dtype_if_it_has_the_shape_of_the_paper(tmp_path: Pat
     assert not asked_of(f"llama3.2-3b={small}").fixed_dtype
     assert not asked_of(str(whole)).fixed_dtype
     assert [asked_of(f"llama3.2-3b={one}").dtype for one in (whole, small)] == ["bfloat16", "float16"]
+
+
+def test_as_many_prompts_are_asked_as_there_are_boxes_for() -> None:
+    """Stories of five boxes are another task, and of a plant another model."""
+    study = Study(Case(asked_of("planted:pointer"), Settings(())))
+    for boxes, size in ((3, "able"), (5, "able_wide")):
+        study.used.clear()
+        study.able(boxes)
+        (asked,) = (use.request for use in study.used)
+        assert isinstance(asked, Ability)
+        assert (asked.prompts.boxes, len(asked.prompts.ids)) == (boxes, PLANTED[size])
+
+
+def test_a_plants_number_is_printed_with_two_digits() -> None:
+    """Of 300 prompts, or ten draws: as the paper prints its own."""
+    found = Case(asked_of("planted:pointer"), Settings(())).printed("accuracy.circuit")
+    assert found is not None
+    assert (found.half_width, found.n, found.draws, found.kind, found.source) == (0.005, 300, 10, "accuracy", "planted")
+    assert found.printed == f"{found.value:.2f}"

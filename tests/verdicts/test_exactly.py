@@ -1,0 +1,93 @@
+"""What rules say to the digit, held against sums written out here: what no simulation of thousands would notice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import FrozenInstanceError
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from rebinding.verdicts import Verdict, effect, ordering
+from rebinding.verdicts.estimates import estimate
+from rebinding.verdicts.gates import equal_lengths
+from rebinding.verdicts.sentences import Part, all_of, most_of
+from rebinding.verdicts.standing import Twice, judged_twice
+
+VALUES = np.array([0.3, 1.4, 0.8, 2.9, 0.1, 0.7, 1.1])
+LEVEL = 0.05
+
+
+def test_the_interval_is_of_two_one_sided_tests() -> None:
+    """90 % where 5 % may err on either side."""
+    found, plain = effect(VALUES, margin=0.1), estimate(VALUES, unit="prompts")
+    assert (found.low, found.high) == pytest.approx([float(one) for one in plain.safe_bounds(1 - 2 * LEVEL)])
+    assert (found.low, found.high) != pytest.approx([float(one) for one in plain.safe_bounds(1 - LEVEL)])
+
+
+def test_skewness_is_that_of_the_sample() -> None:
+    """Third moment over the cube of the spread, both with n below: as scipy has it."""
+    assert float(estimate(VALUES, unit="prompts").skew) == pytest.approx(stats.skew(VALUES))
+
+
+def test_outcomes_spread_as_two_more_of_each_would() -> None:
+    share = (3 + 2) / (5 + 4)
+    assert float(estimate(np.array([True, True, False, True, False]), unit="prompts").unit_var) == pytest.approx(
+        share * (1 - share)
+    )
+
+
+def test_a_difference_of_hits_can_be_a_loss() -> None:
+    """Six prompts alike leave room for some on which the first fails and the second does not."""
+    hits = np.zeros(6, dtype=bool)
+    unseen = 1 - LEVEL ** (1 / 6)
+    found = ordering(hits, hits, margin=0.1)
+    assert (found.low, found.high) == pytest.approx((-unseen, unseen))
+
+
+def noting(levels: list[float], p_value: float = 0.9) -> Part:
+    def part(*, level: float) -> Verdict:
+        levels.append(level)
+        return Verdict("effect", "INCONCLUSIVE", "", p_value=p_value)
+
+    return part
+
+
+def test_what_most_parts_must_do_is_judged_at_a_share_of_the_level() -> None:
+    """Four of five: they hold if one of the last two errs, and fail if one of four does."""
+    levels: list[float] = []
+    most_of("effect", {str(number): noting(levels) for number in range(5)}, 0.8)
+    assert levels == pytest.approx([LEVEL / 2] * 5 + [LEVEL / 4] * 5)
+
+
+def test_no_sentence_is_less_surprising_than_surely() -> None:
+    assert all_of("effect", {"one": noting([]), "two": noting([])}).p_value == 1.0
+
+
+def test_prompts_of_unequal_number_are_no_pairs() -> None:
+    """Also where every one of the first is as long as the only one of the second."""
+    assert not equal_lengths([3, 3], [3]).passed
+    assert not equal_lengths([3], [3, 3]).passed
+
+
+def test_a_verdict_stays_as_it_was_found() -> None:
+    found = effect(VALUES, margin=0.1)
+    change: Callable[..., None] = setattr
+    with pytest.raises(FrozenInstanceError):
+        change(found, "outcome", "REPLICATED")
+
+
+def test_a_sentence_with_both_rows_is_judged_twice() -> None:
+    rows: list[Any] = [
+        SimpleNamespace(id=id, sentence=id.removesuffix(".controlled"), verdict=verdict)
+        for id, verdict in (
+            ("once", "REPLICATED"),
+            ("twice", "REPLICATED"),
+            ("alone.controlled", "REPLICATED"),
+            ("twice.controlled", "NOT REPLICATED"),
+        )
+    ]
+    assert judged_twice(rows) == [Twice("twice", "REPLICATED", "NOT REPLICATED")]
