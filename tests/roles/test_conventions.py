@@ -98,12 +98,12 @@ def test_both_directions_of_an_id_are_one_unit() -> None:
 
 
 def test_each_convention_tells_requests_apart(bench: Bench, circuit: Circuit) -> None:
-    """All but the one that says how many candidates a printed number has."""
+    """All but the two that say how many candidates there are, of conventions and of tokens."""
     changes: dict[str, Any] = {
         "places": "own_role", "direction": "text", "pointer": "structure", "design": "counterbalanced",
         "ids": "held_out", "answers": "continuation", "future": "mask",
     }  # fmt: skip
-    assert set(changes) | {"printed"} == set(vars(PUBLISHED))
+    assert set(changes) | {"printed", "readout"} == set(vars(PUBLISHED))
     keys = [asked(bench, circuit, replace(PUBLISHED, **{name: value})).key for name, value in changes.items()]
     assert len({asked(bench, circuit, PUBLISHED).key, *keys}) == len(changes) + 1
 
