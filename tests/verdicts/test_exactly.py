@@ -11,11 +11,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from rebinding.verdicts import Verdict, effect, ordering
-from rebinding.verdicts.estimates import estimate
+from rebinding.paper.numbers import number
+from rebinding.verdicts import Verdict, effect, ordering, value, value_unidentified
+from rebinding.verdicts.estimates import estimate, wilson
 from rebinding.verdicts.gates import equal_lengths
 from rebinding.verdicts.sentences import Part, all_of, most_of
 from rebinding.verdicts.standing import Twice, judged_twice
+from rebinding.verdicts.values import _reference
 
 VALUES = np.array([0.3, 1.4, 0.8, 2.9, 0.1, 0.7, 1.1])
 LEVEL = 0.05
@@ -91,3 +93,30 @@ def test_a_sentence_with_both_rows_is_judged_twice() -> None:
         )
     ]
     assert judged_twice(rows) == [Twice("twice", "REPLICATED", "NOT REPLICATED")]
+
+
+def test_at_another_n_there_are_as_many_degrees_of_freedom() -> None:
+    assert estimate(VALUES, unit="prompts").with_n(np.array([20.0, 50.0])).df.tolist() == [19, 49]
+
+
+def test_one_run_of_prompts_is_held_against_many_draws_from_either_side() -> None:
+    draws = np.array([VALUES, VALUES + 0.1, VALUES - 0.2])
+    one, other = (ordering(*both, margin=0.1, unit="nested") for both in ((VALUES, draws), (draws, VALUES)))
+    assert (one.measured, other.measured) == pytest.approx((0.1 / 3, -0.1 / 3))
+    assert (one.low, one.high) == pytest.approx((-other.high, -other.low))  # type: ignore[operator]  # both are there
+
+
+def test_the_nearest_candidate_is_the_least_surprising() -> None:
+    paper = number("binding.q.dR@gemma2-9b")
+    found = {str(off): value(paper.value + off + VALUES - VALUES.mean(), paper) for off in (5.0, 2.0, 9.0)}
+    assert [one.outcome for one in found.values()] == ["NOT REPLICATED"] * 3
+    assert value_unidentified(found).measured == pytest.approx(paper.value + 2.0)
+
+
+def test_a_printed_share_is_binomial_where_prompts_are_drawn() -> None:
+    """Its own spread is that of so many coins; that of a mean over draws is as ours."""
+    share = number("accuracy.circuit@gemma2-9b")
+    ours = estimate(np.array([0.8, 0.9, 0.7, 0.85, 0.95]), unit="circuit draws")
+    coins, draws = (_reference(share, unit, 300, 10) for unit in ("prompts", "circuit draws"))
+    assert (coins.binomial, draws.binomial) == (True, False)
+    assert np.allclose(coins.bounds(ours, 0.9), wilson(share.value, 300, 0.9))
