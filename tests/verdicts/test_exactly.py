@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from rebinding.paper.claim import Unit
 from rebinding.paper.numbers import number
 from rebinding.verdicts import Verdict, effect, ordering, value, value_unidentified
 from rebinding.verdicts.estimates import estimate, wilson
@@ -21,6 +22,7 @@ from rebinding.verdicts.values import _reference
 
 VALUES = np.array([0.3, 1.4, 0.8, 2.9, 0.1, 0.7, 1.1])
 LEVEL = 0.05
+UNITS: tuple[Unit, Unit] = ("prompts", "circuit draws")
 
 
 def test_the_interval_is_of_two_one_sided_tests() -> None:
@@ -117,6 +119,16 @@ def test_a_printed_share_is_binomial_where_prompts_are_drawn() -> None:
     """Its own spread is that of so many coins; that of a mean over draws is as ours."""
     share = number("accuracy.circuit@gemma2-9b")
     ours = estimate(np.array([0.8, 0.9, 0.7, 0.85, 0.95]), unit="circuit draws")
-    coins, draws = (_reference(share, unit, 300, 10) for unit in ("prompts", "circuit draws"))
+    coins, draws = (_reference(share, unit, 300, 10) for unit in UNITS)
     assert (coins.binomial, draws.binomial) == (True, False)
     assert np.allclose(coins.bounds(ours, 0.9), wilson(share.value, 300, 0.9))
+
+
+def test_a_share_of_prompts_cannot_leave_its_range() -> None:
+    """Ten alike leave room for a share of prompts not met, of what lies between nothing and everything."""
+    share, alike = number("accuracy.circuit@gemma2-9b"), np.full(10, 0.9)
+    prompts, draws = (value(alike, share, unit=unit) for unit in UNITS)
+    unseen = 0.9 * (1 - LEVEL ** (1 / 10))
+    assert prompts.low is not None
+    assert draws.low is not None
+    assert prompts.low < share.value - unseen < draws.low
