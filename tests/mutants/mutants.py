@@ -141,7 +141,7 @@ MUTANTS = (
     ),
     Mutant(
         "judge what a model cannot do",
-        f"{STUDY}/study.py",
+        f"{STUDY}/able.py",
         "return above_chance(found.rows",
         "return above_chance(1 + 0 * found.rows",
         on(POINTER, "robust.more_operations"),
