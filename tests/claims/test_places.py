@@ -106,8 +106,9 @@ def test_every_row_of_both_sections_asks_where(row: Row) -> None:
         asked.append(way)
         raise LookupError
 
+    study: Any = SimpleNamespace(procedure=lambda claim: given(claim.procedure), at_readouts=at_readouts)
     with pytest.raises(LookupError):
-        row.test(row.claim, SimpleNamespace(procedure=lambda claim: given(claim.procedure), at_readouts=at_readouts))  # type: ignore[arg-type]
+        row.test(row.claim, study)
     assert [type(one) for one in asked] == [RolesWay if row.claim.id.startswith("roles.") else BindingWay]
 
 
