@@ -149,7 +149,7 @@ def emptiness(
 
 def _share(first: frozenset[Hashable], second: frozenset[Hashable]) -> float:
     smaller = min(len(first), len(second))
-    return len(first & second) / smaller if smaller else float(first == second)
+    return len(first & second) / smaller if smaller else 0.0  # a repetition may find nothing
 
 
 def _check(mine: frozenset[Hashable], theirs: frozenset[Hashable], universe: int) -> None:

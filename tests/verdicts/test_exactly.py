@@ -13,7 +13,7 @@ from scipy import stats
 
 from rebinding.paper.claim import Unit
 from rebinding.paper.numbers import number
-from rebinding.verdicts import Verdict, effect, ordering, value, value_unidentified
+from rebinding.verdicts import Verdict, effect, ordering, overlap, value, value_unidentified
 from rebinding.verdicts.estimates import estimate, wilson
 from rebinding.verdicts.gates import equal_lengths
 from rebinding.verdicts.sentences import Part, all_of, most_of
@@ -133,3 +133,24 @@ def test_a_share_of_prompts_cannot_leave_its_range() -> None:
     assert prompts.low is not None
     assert draws.low is not None
     assert prompts.low < 0.9 - unseen < draws.low
+
+
+def test_a_reason_says_both_ends_of_the_difference() -> None:
+    paper = number("binding.q.dR@gemma2-9b")
+    found = value(paper.value + VALUES - VALUES.mean(), paper)
+    assert found.low is not None
+    assert found.high is not None
+    low, high = (f"{one - paper.value:.3g}" for one in (found.low, found.high))
+    assert low != high
+    assert f"difference in [{low}, {high}]" in found.reason
+
+
+def test_a_repetition_that_finds_nothing_shares_nothing() -> None:
+    found = overlap("ab", "ab", universe=40, selections=["ab", ""])
+    assert (found.low, found.high) == (0.0, 1.0)
+
+
+@pytest.mark.parametrize(("ours", "published", "empty"), [("", "ab", "our"), ("ab", "", "the published")])
+def test_which_selection_is_empty_is_said(ours: str, published: str, empty: str) -> None:
+    with pytest.raises(ValueError, match=f"^{empty} selection is empty"):
+        overlap(ours, published, universe=40, selections=[])
