@@ -14,8 +14,10 @@ from scipy import stats
 from rebinding.paper.claim import Unit
 from rebinding.paper.numbers import number
 from rebinding.verdicts import Verdict, effect, ordering, overlap, value, value_unidentified
-from rebinding.verdicts.estimates import estimate, wilson
+from rebinding.verdicts.effects import effect_outcomes, no_effect_outcomes
+from rebinding.verdicts.estimates import FEWEST_UNITS, estimate, wilson
 from rebinding.verdicts.gates import equal_lengths
+from rebinding.verdicts.power import MOST_UNITS, POWER, SIZES, needed_units
 from rebinding.verdicts.sentences import Part, all_of, most_of
 from rebinding.verdicts.standing import Twice, judged_twice
 from rebinding.verdicts.values import _reference
@@ -154,3 +156,29 @@ def test_a_repetition_that_finds_nothing_shares_nothing() -> None:
 def test_which_selection_is_empty_is_said(ours: str, published: str, empty: str) -> None:
     with pytest.raises(ValueError, match=f"^{empty} selection is empty"):
         overlap(ours, published, universe=40, selections=[])
+
+
+def test_the_size_that_decides_is_the_first_of_all_sizes() -> None:
+    """Few are looked at, and none is passed over, wherever it stands."""
+    pilot = estimate(VALUES, unit="prompts")
+    sizes = np.unique(np.geomspace(FEWEST_UNITS, MOST_UNITS, SIZES).round())
+    sizes = sizes[sizes > len(VALUES)]
+
+    def found(first: float) -> int | None:
+        return needed_units(lambda other: np.where(other.n >= first, "REPLICATED", "INCONCLUSIVE"), pilot)
+
+    assert [found(size) for size in sizes] == sizes.tolist()
+    assert found(MOST_UNITS + 1) is None
+
+
+@pytest.mark.parametrize("rule", [effect_outcomes, no_effect_outcomes])
+@pytest.mark.parametrize("seed", range(8))
+def test_what_a_size_settles_stays_settled(rule: Callable[..., Any], seed: int) -> None:
+    """By rules as they are, so that few need be looked at."""
+    chance = np.random.default_rng(seed)
+    pilot = estimate(chance.normal(chance.uniform(-1, 1), chance.uniform(0.1, 4), 9), unit="prompts")
+    reach = float(stats.norm.ppf((1 + POWER) / 2))
+    sizes = np.geomspace(10, MOST_UNITS, SIZES).round()
+    below, above = (rule(pilot.with_n(sizes, shift), 0.5, LEVEL, 0.0) for shift in (-reach, reach))
+    settled = (below == above) & (below != "INCONCLUSIVE")
+    assert (np.diff(settled.astype(int)) >= 0).all()
