@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from rebinding.experiments.anywhere.summary import family, kept
+from rebinding.paper.graph import Node
 
 N = 18
 STRATA = {number: number % 3 for number in range(N)}
@@ -79,3 +80,17 @@ def test_a_name_is_had_at_every_place_that_bears_it() -> None:
     which the head does nothing."""
     table = rows(lambda number, slot: 1.0 * (slot == number % 3))
     assert names(table[table["place"] == "context_box[1]"]) == ["context_box[1]"]
+
+
+def test_nodes_that_are_asked_about_are_told_by_their_own_names() -> None:
+    """By what the token is for or by where it stands, with what the head does there; others, and other heads, not."""
+    table = rows(lambda number, slot: 2.0 * (slot == number % 3) + 1.0 * (slot == 1))
+    asked = [
+        Node(1, 0, "context_asked"),
+        Node(1, 0, "context_box[1]"),
+        Node(1, 0, "readout"),
+        Node(1, 3, "context_asked"),
+    ]
+    found = kept(table, STRATA, asked, least=0.0, alpha=0.01)
+    assert [one.node for one in found] == asked[:2]
+    assert [round(one.effect, 1) for one in found] == [2.3, 1.7]

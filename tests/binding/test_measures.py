@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from math import log
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from rebinding.evidence import Evidence, EvidenceError
 from rebinding.experiments.binding.measures import per_example, per_head, summary
+from rebinding.experiments.binding.summary import shift
 
 SLOTS = 3
 HEADS = (0, 5)
@@ -110,3 +112,10 @@ def test_summary_reports_the_spread_of_draws() -> None:
     assert row["dlogit"] == pytest.approx(4.5)
     assert row["sd_dlogit"] == pytest.approx(2**0.5)
     assert (row["draws"], row["n"]) == (2, 1)
+
+
+def test_what_many_claims_are_given_nobody_changes() -> None:
+    found = shift(evidence(rows("k_box"), rows("k_box", id=8)), "k_box", "dlogit")
+    assert found.shape == (2,)
+    with pytest.raises(ValueError, match="read-only"):
+        np.negative(found, out=found)
