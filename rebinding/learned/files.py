@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from torch import nn
+from torch import Tensor, nn
 
 from rebinding.learned.lora import PROJECTIONS, Adapter, Pair, layer_of
 
@@ -18,6 +19,14 @@ PREFIX = "base_model.model."
 DOWN, UP = ".lora_A.weight", ".lora_B.weight"
 STORED = torch.bfloat16
 """What the thin matrices are rounded to, for half the bytes; whatever is said of an adapter is said of it rounded."""
+
+OTHERWISE = (
+    "use_dora", "use_rslora", "use_qalora", "fan_in_fan_out", "lora_bias", "modules_to_save", "rank_pattern",
+    "alpha_pattern", "layer_replication", "trainable_token_indices", "alora_invocation_tokens", "arrow_config",
+)  # fmt: skip
+"""Options of peft with which something else is computed than weight + alpha / rank * up @ down."""
+FROM_THE_WEIGHTS = ("pissa", "olora", "loftq", "corda")
+"""Ways to begin that change the base's weights, too."""
 
 
 class AdapterError(ValueError):
@@ -51,12 +60,8 @@ def write(folder: Path, adapter: Adapter) -> None:
 
 def read(folder: Path) -> Adapter:
     """Read an adapter; anything in its description that we would not compute is refused."""
-    for name in (CONFIG, WEIGHTS):
-        if not (folder / name).is_file():
-            raise AdapterError(f"{folder} has no {name}: give the folder that `python -m rebinding train` wrote")
-    config: dict[str, Any] = json.loads((folder / CONFIG).read_text("utf-8"))
-    _check_config(folder, config)
-    tensors = load_file(folder / WEIGHTS)
+    config = described(folder)
+    tensors = _tensors(folder)
     names = sorted(key.removeprefix(PREFIX).removesuffix(DOWN) for key in tensors if key.endswith(DOWN))
     known = {f"{PREFIX}{name}{end}" for name in names for end in (DOWN, UP)}
     if not names or known != set(tensors):
@@ -65,14 +70,53 @@ def read(folder: Path) -> Adapter:
             f"{folder / WEIGHTS} is not made of pairs of lora_A and lora_B: {', '.join(odd) or 'it is empty'}"
         )
     pairs = {name: Pair(tensors[f"{PREFIX}{name}{DOWN}"], tensors[f"{PREFIX}{name}{UP}"]) for name in names}
+    for name, pair in pairs.items():
+        if not (pair.down.ndim == pair.up.ndim == 2 and pair.down.shape[0] == pair.up.shape[1] == config["r"]):
+            shapes = f"{tuple(pair.down.shape)} and {tuple(pair.up.shape)}"
+            raise AdapterError(
+                f"{folder / WEIGHTS} has matrices {shapes} for {name}, which are not of rank {config['r']}"
+            )
     return Adapter(pairs, config["r"], config["lora_alpha"], config["base_model_name_or_path"])
+
+
+def described(folder: Path) -> dict[str, Any]:
+    """What an adapter says of itself, if it is one that can be added as it is."""
+    if not (folder / CONFIG).is_file():
+        raise AdapterError(f"{folder} has no {CONFIG}: give the folder that `python -m rebinding train` or peft wrote")
+    try:
+        config = json.loads((folder / CONFIG).read_text("utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise AdapterError(f"{folder / CONFIG} is not JSON ({error}): write the adapter again") from error
+    if not isinstance(config, dict):
+        raise AdapterError(f"{folder / CONFIG} holds no object but a {type(config).__name__}: write the adapter again")
+    _check_config(folder, config)
+    return config
+
+
+def _tensors(folder: Path) -> dict[str, Tensor]:
+    if not (folder / WEIGHTS).is_file():
+        raise AdapterError(
+            f"{folder} has no {WEIGHTS}: give the folder that `python -m rebinding train` or peft wrote (weights in"
+            " pickles are not opened)"
+        )
+    try:
+        return load_file(folder / WEIGHTS)
+    except SafetensorError as error:
+        raise AdapterError(f"{folder / WEIGHTS} is truncated or damaged ({error}): write the adapter again") from error
 
 
 def _check_config(folder: Path, config: dict[str, Any]) -> None:
     if config.get("peft_type") != "LORA":
         raise AdapterError(f"{folder} holds a {config.get('peft_type')} adapter; only LORA is read here")
-    changes = ("use_dora", "use_rslora", "fan_in_fan_out", "modules_to_save", "rank_pattern", "alpha_pattern")
-    asked = [name for name in changes if config.get(name)] + (["bias"] if config.get("bias", "none") != "none" else [])
+    kinds: dict[str, type | tuple[type, ...]] = {"r": int, "lora_alpha": (int, float), "base_model_name_or_path": str}
+    odd = [name for name, kind in kinds.items() if not isinstance(config.get(name), kind) or not config[name]]
+    if odd:
+        raise AdapterError(f"{folder / CONFIG} has no {odd[0]} that could be used: {config.get(odd[0])!r}")
+    asked = [name for name in OTHERWISE if config.get(name)] + (
+        ["bias"] if config.get("bias", "none") != "none" else []
+    )
+    if str(config.get("init_lora_weights", True)).startswith(FROM_THE_WEIGHTS):
+        asked.append("init_lora_weights")
     if asked:
         raise AdapterError(
             f"{folder / CONFIG} asks for {', '.join(asked)}, which is not read here: merge it with peft"

@@ -34,7 +34,7 @@ class Adapter:
 
     pairs: Mapping[str, Pair]
     rank: int
-    alpha: int
+    alpha: float
     base: str
 
     @property

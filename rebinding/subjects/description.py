@@ -6,9 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rebinding.learned.files import AdapterError
-from rebinding.learned.shelf import parse as parse_learned
-from rebinding.subjects.errors import NoBase
+from rebinding.subjects.adapted import of_base
 from rebinding.subjects.names import Origin
 
 if TYPE_CHECKING:
@@ -24,8 +22,9 @@ def description(found: Origin) -> tuple[PreTrainedConfig, PreTrainedTokenizerFas
     from rebinding.subjects.gguf import check_gguf, open_gguf_tokenizer
 
     read: Any = partial(AutoConfig.from_pretrained, local_files_only=True, trust_remote_code=False)
-    if found.kind in ("gguf", "learned"):
-        path = Path(found.target) if found.kind == "gguf" else _base(found.target)
+    found = of_base(found)
+    if found.kind == "gguf":
+        path = Path(found.target)
         check_gguf(path)
         with discreet():
             return read(path.parent, gguf_file=path.name), open_gguf_tokenizer(path)
@@ -44,10 +43,3 @@ def folder_of(found: Origin) -> Path:
     check_description(folder)
     check_architecture(folder)
     return folder
-
-
-def _base(name: str) -> Path:
-    try:
-        return parse_learned(name).base.find()
-    except AdapterError as error:
-        raise NoBase(str(error)) from error

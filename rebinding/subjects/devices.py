@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from typing import Literal, TypeAlias, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, get_args
 
 import torch
 
 from rebinding.subjects.errors import NoCuda, UnknownDevice, UnknownDtype
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 Dtype: TypeAlias = Literal["float32", "bfloat16", "float16"]
 DTYPES: tuple[Dtype, ...] = get_args(Dtype)
@@ -30,6 +33,15 @@ def check_dtype(dtype: str) -> Dtype:
 def torch_dtype(dtype: Dtype) -> torch.dtype:
     """The torch dtype of a name."""
     return cast(torch.dtype, getattr(torch, dtype))
+
+
+def in_dtype(model: Any, dtype: Dtype) -> PreTrainedModel:
+    """A model's weights in a dtype, in place. Parameters alone: RoPE's frequencies are buffers, which the library keeps
+    in float32 whatever a model is loaded in, and in 16 bits they would turn late tokens by another angle."""
+    for weight in model.parameters():
+        weight.data = weight.data.to(torch_dtype(dtype))
+    same: PreTrainedModel = model
+    return same
 
 
 def one_device(device: Device) -> torch.device:

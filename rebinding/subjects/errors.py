@@ -43,6 +43,10 @@ class MissingPackage(SubjectError):
     """A kind of file that needs a package which is not installed."""
 
 
+class UnfitAdapter(SubjectError):
+    """An adapter that cannot be read, or is for another model."""
+
+
 class NoBase(SubjectError):
     """An adapter whose base model is not on this machine."""
 

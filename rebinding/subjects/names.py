@@ -5,7 +5,7 @@ gemma2-9b=FOLDER              a folder, to be judged as that model
 planted:pointer@gemma2        a model whose mechanism we wrote
 shape:gemma2-9b               random weights in the shape of that model
 learned:smollm2?seed=0        a real model with an adapter that we trained (see `rebinding.learned`)
-FOLDER                        what save_pretrained wrote
+FOLDER                        what save_pretrained wrote; or an adapter, whose description says for which model
 FILE.gguf                     a model in one file, in few bits; also as ALIAS=FILE.gguf
 owner/name, owner/name@REV    a model on the Hub
 """
@@ -27,7 +27,7 @@ from rebinding.subjects.errors import NoSuchFolder, UnknownName
 from rebinding.world.chat import Form
 
 GGUF = ".gguf"
-Source: TypeAlias = Literal["planted", "learned", "shape", "folder", "gguf", "hub"]
+Source: TypeAlias = Literal["planted", "learned", "shape", "folder", "adapter", "gguf", "hub"]
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,17 @@ def _on_disk(path: str, alias: Alias | None = None) -> Origin:
             f"there is no {'file' if path.endswith(GGUF) else 'folder'} {path!r} (seen from {os.getcwd()}); give the"
             f" folder that save_pretrained wrote, a file that ends with {GGUF}, or a Hub id"
         )
-    return Origin("folder", str(Path(found)), alias)
+    if not _is_adapter(found):
+        return Origin("folder", str(Path(found)), alias)
+    if alias is not None:
+        raise UnknownName(f"{path!r} is an adapter, with which {alias.name} is another model; leave {alias.name}= out")
+    return Origin("adapter", str(Path(found)))
+
+
+def _is_adapter(folder: str) -> bool:
+    """An adapter without a model beside it."""
+    there = [os.path.isfile(os.path.join(folder, name)) for name in ("adapter_config.json", "config.json")]
+    return there == [True, False]
 
 
 def _looks_like_path(name: str) -> bool:
@@ -147,5 +157,6 @@ def _nearest(name: str) -> str:
 def _what_names_are() -> str:
     return (
         f"a subject is one of {', '.join(ALIASES)}, ALIAS=FOLDER, planted:MECHANISM@ARCHITECTURE, learned:smollm2, "
-        "shape:ALIAS, a folder, a file FILE.gguf, or a Hub id owner/name, with @REVISION if need be"
+        "shape:ALIAS, a folder (of a model or of an adapter), a file FILE.gguf, or a Hub id owner/name, with"
+        " @REVISION if need be"
     )

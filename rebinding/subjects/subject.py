@@ -13,9 +13,9 @@ import torch
 from rebinding.learned.files import AdapterError, check_fits
 from rebinding.learned.files import read as read_adapter
 from rebinding.learned.lora import merge
-from rebinding.learned.shelf import parse as parse_learned
-from rebinding.subjects.devices import Device, Dtype, check_dtype, device_map, one_device, torch_dtype
-from rebinding.subjects.errors import NoBase, NoChatForm, OtherTokenizer, UnknownName
+from rebinding.subjects.adapted import folder_of_adapter, of_base
+from rebinding.subjects.devices import Device, Dtype, check_dtype, device_map, in_dtype, one_device, torch_dtype
+from rebinding.subjects.errors import NoChatForm, OtherTokenizer, UnfitAdapter, UnknownName
 from rebinding.subjects.fingerprint import fingerprint
 from rebinding.subjects.names import Origin, origin
 from rebinding.subjects.probe import token_device
@@ -123,8 +123,14 @@ def _open(found: Origin, dtype: Dtype, device: Device) -> _Opened:
 
         built = build_shape(found.target, dtype=torch_dtype(dtype), device=one_device(device))
         return _Opened(built, build_tokenizer())
-    if found.kind in ("gguf", "learned"):
-        return _dequantised(found, dtype, device)
+    if found.kind in ("learned", "adapter"):
+        return _adapted(found, dtype, device)
+    if found.kind == "gguf":
+        from rebinding.subjects.gguf import check_gguf, open_gguf, open_gguf_tokenizer
+
+        path = Path(found.target)
+        weights = check_gguf(path)
+        return _Opened(open_gguf(path, dtype=dtype, device=device), open_gguf_tokenizer(path), None, weights)
     from rebinding.subjects.checkpoint import locate, open_model, open_tokenizer
     from rebinding.subjects.hub import commit_of
 
@@ -133,24 +139,19 @@ def _open(found: Origin, dtype: Dtype, device: Device) -> _Opened:
     return _Opened(open_model(folder, dtype=dtype, device=device), tokenizer, commit_of(folder))
 
 
-def _dequantised(found: Origin, dtype: Dtype, device: Device) -> _Opened:
-    """A GGUF file; for a learned subject the base's, with the adapter added in float32 before anything is rounded."""
-    from rebinding.subjects.gguf import check_gguf, open_gguf, open_gguf_tokenizer
-
-    if found.kind == "gguf":
-        path = Path(found.target)
-        weights = check_gguf(path)
-        return _Opened(open_gguf(path, dtype=dtype, device=device), open_gguf_tokenizer(path), None, weights)
+def _adapted(found: Origin, dtype: Dtype, device: Device) -> _Opened:
+    """A base with an adapter added: to what a GGUF file gives in float32, before anything is rounded; else to the
+    weights in the dtype that they are asked for in, each sum rounded once."""
+    base, folder = of_base(found), folder_of_adapter(found)
     try:
-        learned = parse_learned(found.target)
-        path, adapter = learned.base.find(), read_adapter(learned.folder)
+        adapter = read_adapter(folder)
+        opened = _open(base, "float32" if base.kind == "gguf" else dtype, device)
+        check_fits(opened.model, adapter)
     except AdapterError as error:
-        raise NoBase(str(error)) from error
-    weights = f"{check_gguf(path)}, with the adapter {learned.folder.name}"
-    model: Any = open_gguf(path, dtype="float32", device=device)
-    check_fits(model, adapter)
-    merge(model, adapter)
-    return _Opened(model.to(torch_dtype(dtype)), open_gguf_tokenizer(path), None, weights)
+        raise UnfitAdapter(str(error)) from error
+    merge(opened.model, adapter)
+    weights = f"{opened.weights or adapter.base}, with the adapter {folder.name}"
+    return _Opened(in_dtype(opened.model, dtype), opened.tokenizer, opened.revision, weights)
 
 
 def _plant(specification: str, dtype: Dtype, device: Device) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
@@ -160,10 +161,8 @@ def _plant(specification: str, dtype: Dtype, device: Device) -> tuple[PreTrained
         plant: Any = build(parse(specification))
     except ValueError as error:
         raise UnknownName(f"planted:{specification}: {error}") from error
-    model: Any = plant.model
+    model: Any = in_dtype(plant.model, dtype)
     place = torch.device("cpu") if device == "auto" else one_device(device)
-    for weight in model.parameters():  # parameters alone: RoPE's frequencies stay exact
-        weight.data = weight.data.to(torch_dtype(dtype))
     return model.to(place).eval().requires_grad_(False), plant.tokenizer
 
 

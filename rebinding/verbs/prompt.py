@@ -136,6 +136,7 @@ def _tokenizer(name: str | None) -> Any:
 
     if name is None:
         return build_tokenizer()
+    from rebinding.subjects.adapted import of_base
     from rebinding.subjects.checkpoint import open_tokenizer
     from rebinding.subjects.hub import fetch
     from rebinding.subjects.names import origin
@@ -143,11 +144,11 @@ def _tokenizer(name: str | None) -> Any:
     found = origin(name)
     if found.kind in ("planted", "shape"):
         return build_tokenizer()
-    if found.kind in ("gguf", "learned"):
-        from rebinding.learned.shelf import parse
+    found = of_base(found)
+    if found.kind == "gguf":
         from rebinding.subjects.gguf import open_gguf_tokenizer
 
-        return open_gguf_tokenizer(Path(found.target) if found.kind == "gguf" else parse(found.target).base.find())
+        return open_gguf_tokenizer(Path(found.target))
     return open_tokenizer(Path(found.target) if found.kind == "folder" else fetch(found.target, found.revision))
 
 
