@@ -25,7 +25,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("base", metavar="BASE", help="a folder, FILE.gguf or a Hub id")
     parser.add_argument("--out", required=True, metavar="FOLDER", help="where the adapter and its card are written")
     parser.add_argument("--merged", metavar="FOLDER", help="write the whole model there too, with the adapter in it")
-    parser.add_argument("--name", help="what the card calls the base (default: BASE)")
+    parser.add_argument("--name", help="what card and adapter call the base, which is found by it (default: BASE)")
     parser.add_argument("--order", choices=ORDERS, default=usual.order, help="which order of naming it sees")
     parser.add_argument("--seed", type=int, default=usual.seed, metavar="N")
     parser.add_argument("--steps", type=int, default=usual.steps, metavar="N")
@@ -55,11 +55,11 @@ def run(options: argparse.Namespace) -> int:
     after = marks(subject, known, options.prompts, "with the adapter")
     Card(adapter.base, recipe, tuple(training.curve), before, after).write(out)
     (out / NOTES).unlink(missing_ok=True)
-    print(f"wrote its card, {out / PAGE}")
+    print(f"wrote its card, {out / PAGE}: judge it with pytest claims --model {out}")
     if options.merged:
         subject.model.save_pretrained(options.merged)
         subject.tokenizer.save_pretrained(options.merged)
-        print(f"wrote {options.merged}: judge it with pytest claims --model {options.merged}")
+        print(f"wrote {options.merged}")
     return 0
 
 

@@ -55,6 +55,21 @@ def test_the_graph_beside_an_adapter_is_of_these_weights(learned: Subject) -> No
     assert len(circuit.heads) == len(nodes) == 38
 
 
+def test_the_adapters_folder_is_the_same_subject(
+    learned: Subject, smollm2_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(SHIPPED.base.variable, str(smollm2_file))
+    assert load(str(SHIPPED.folder)).fingerprint == learned.fingerprint
+
+
+def test_in_16_bits_positions_are_as_exact_as_in_the_base(smollm2_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(SHIPPED.base.variable, str(smollm2_file))
+    adapted, base = (load(name, dtype="bfloat16").model for name in ("learned:smollm2", str(smollm2_file)))
+    frequencies = dict(base.named_buffers())
+    assert frequencies
+    assert all(torch.equal(one, frequencies[name]) for name, one in adapted.named_buffers())
+
+
 def test_the_base_does_not_do_the_task(smollm2: Subject) -> None:
     swaps = [papers(Vocabulary())["published"].prompt(number) for number in range(FEW)]
     assert mark(smollm2.model, smollm2.encoder(), swaps).right < FEW * 2 / 3

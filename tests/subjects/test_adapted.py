@@ -16,8 +16,9 @@ from rebinding.learned import files, lora
 from rebinding.learned.lora import Adapter, Pair
 from rebinding.study.asked import asked_of
 from rebinding.subjects import Subject, errors, load
+from rebinding.subjects.adapted import of_base
 from rebinding.subjects.description import description
-from rebinding.subjects.names import origin
+from rebinding.subjects.names import Origin, origin
 from tests.learned.small import encoder
 from tests.learned.small import model as small_model
 from tests.subjects.folders import change_config, save, save_tiny
@@ -109,6 +110,13 @@ def test_what_it_is_asked_and_in_which_precision_is_its_bases(
     assert capsys.readouterr().out.replace(str(base), str(adapter)) == shown
 
 
+def test_a_revision_is_one_of_a_base_on_the_hub(adapter: Path, base: Path) -> None:
+    change_config(adapter, files.CONFIG, revision="v1")
+    assert of_base(origin(str(adapter))) == Origin("folder", str(base))
+    change_config(adapter, files.CONFIG, base_model_name_or_path="own/er")
+    assert of_base(origin(str(adapter))) == Origin("hub", "own/er", None, "v1")
+
+
 def test_where_the_base_is_not_said_loading_says_so(adapter: Path) -> None:
     change_config(adapter, files.CONFIG, base_model_name_or_path=None)
     assert asked_of(str(adapter)).dtype == "float32"
@@ -142,7 +150,7 @@ def a_list(folder: Path) -> None:
     [
         (said(base_model_name_or_path="./nowhere"), errors.NoBase, r"no folder './nowhere'.*Write the base's folder"),
         (said(base_model_name_or_path="planted:pointer"), errors.NoBase, "which is a planted and no base"),
-        (said(base_model_name_or_path="own/er", revision="a@b"), errors.SubjectError, "own/er"),
+        (said(base_model_name_or_path="own/er"), errors.OfflineModel, "own/er"),
         (said(r=8), errors.UnfitAdapter, "which are not of rank 8"),
         (said(r=0), errors.NoBase, "has no r that could be used: 0"),
         (said(lora_alpha="six"), errors.NoBase, "has no lora_alpha that could be used: 'six'"),
