@@ -6,11 +6,14 @@ says so (`Subject.weights`).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast, modeling_gguf_pytorch_utils
 
 from rebinding.subjects.checkpoint import check_report, discreet
 from rebinding.subjects.devices import Device, Dtype, device_map, torch_dtype
@@ -61,7 +64,20 @@ def open_gguf_tokenizer(path: Path) -> PreTrainedTokenizerFast:
     return tokenizer
 
 
+@contextmanager
+def _bar_on_a_terminal() -> Iterator[None]:
+    """The bar of dequantisation, which transformers shows wherever its output goes, on a terminal only."""
+    home: Any = modeling_gguf_pytorch_utils
+    bar = home.tqdm
+    home.tqdm = partial(bar, disable=None)
+    try:
+        yield
+    finally:
+        home.tqdm = bar
+
+
 @discreet()
+@_bar_on_a_terminal()
 def open_gguf(path: Path, *, dtype: Dtype, device: Device) -> PreTrainedModel:
     """The model of a GGUF file, dequantised, on the library's eager attention."""
     check_gguf(path)

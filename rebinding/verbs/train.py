@@ -16,6 +16,7 @@ from rebinding.learned.lessons import ORDERS
 from rebinding.learned.recipe import Recipe
 from rebinding.learned.training import NOTES, Step, Training
 from rebinding.subjects import Subject, load
+from rebinding.subjects.checkpoint import discreet
 from rebinding.world.answers import is_single_token
 from rebinding.world.words import Vocabulary
 
@@ -57,8 +58,9 @@ def run(options: argparse.Namespace) -> int:
     (out / NOTES).unlink(missing_ok=True)
     print(f"wrote its card, {out / PAGE}: judge it with pytest claims --model {out}")
     if options.merged:
-        subject.model.save_pretrained(options.merged)
-        subject.tokenizer.save_pretrained(options.merged)
+        with discreet():
+            subject.model.save_pretrained(options.merged)
+            subject.tokenizer.save_pretrained(options.merged)
         print(f"wrote {options.merged}")
     return 0
 

@@ -86,8 +86,10 @@ def test_a_recipe_that_cannot_be(wrong: dict[str, object], message: str) -> None
 def test_the_verb_writes_adapter_card_and_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     base, out, merged = save(tmp_path / "base"), tmp_path / "adapter", tmp_path / "merged"
     sizes = ("--steps", "3", "--stories", "1", "--rank", "2", "--prompts", "6", "--rate", "0.05")
+    capsys.readouterr()
     assert main(["train", str(base), "--out", str(out), "--merged", str(merged), *sizes]) == 0
-    shown = capsys.readouterr().out
+    shown, bars = capsys.readouterr()
+    assert bars == ""
     assert "step 3/3  loss" in shown
     assert f"judge it with pytest claims --model {out}\n" in shown
     found, written = card.read(out), load(str(merged), device="cpu")

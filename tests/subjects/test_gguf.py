@@ -56,6 +56,12 @@ def test_a_file_is_the_subject_that_its_folder_is(tmp_path: Path) -> None:
     assert subject.encoder().answer_tokens(prompts[0].story.objects)
 
 
+def test_loading_is_quiet_where_nobody_looks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path / "tiny.gguf", Q8_0)
+    load(str(tmp_path / "tiny.gguf"))
+    assert capsys.readouterr() == ("", "")
+
+
 def test_another_precision_is_rounded_once(tmp_path: Path) -> None:
     path = str(tmp_path / "tiny.gguf")
     write(Path(path), Q4_1)
