@@ -139,6 +139,12 @@ def group_present(group: str, heads: Sized) -> Gate:
     return Gate("group_present", len(heads) > 0, f"the circuit has no heads in group {group}")
 
 
+def circuit_found(heads: Sized, prompts: int) -> Gate:
+    """Path patching kept a head at all."""
+    detail = f"path patching keeps no head: on {prompts} prompts the effect of none is sure enough"
+    return Gate("circuit_found", len(heads) > 0, f"{detail}; ask more (--samples), or give a circuit (--circuit FILE)")
+
+
 def requirement(name: str, passed: bool, detail: str) -> Gate:
     """A precondition of one experiment, such as `answer_changes` or `token_differs`; `detail` is read if it fails."""
     return Gate(name, bool(passed), detail)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from rebinding.evidence import Evidence
+from rebinding.experiments.circuit import discovery
 from rebinding.experiments.circuit.request import Ability
 from rebinding.experiments.roles import interchange
 from rebinding.study import bench, drawing
@@ -109,6 +110,11 @@ def in_16_bits() -> None:
     PATCH.setattr(Asked, "dtype", "bfloat16")
 
 
+def nothing_is_sure() -> None:
+    """Path patching keeps no head at any stage."""
+    PATCH.setattr(discovery, "select", lambda *_given, **_more: [])
+
+
 FAULTS: dict[str, Callable[[], None]] = {
     "finite": lambda: in_evidence(overflow),
     "declared_n": lambda: in_evidence(lost_prompt),
@@ -117,6 +123,7 @@ FAULTS: dict[str, Callable[[], None]] = {
     "above_guessing": guessing,
     "replay_equals_forward": lost_keyword,
     "noise_floor": in_16_bits,
+    "circuit_found": nothing_is_sure,
 }
 if "FAULT" in os.environ:
     FAULTS[os.environ["FAULT"]]()

@@ -10,22 +10,30 @@ from tests.claims.runs import run, verdicts
 from tests.study.faulty import FAULTS
 
 ROW = "roles.b_moves_pointer"
+OTHER_ROWS = {"circuit_found": "circuit.three_to_ten_percent"}
+"""A plant comes with its circuit, so only rows on what is found miss one that is not."""
 ON = {"noise_floor": "planted:pointer@gemma2"}
 """Where a fault shows on one architecture: in 16 bits this one is off by 0.2 logits, for a margin of 0.25."""
 
 
-def judged(tmp_path: Path, model: str, **environment: str) -> str:
+def judged(tmp_path: Path, model: str, row: str = ROW, **environment: str) -> str:
     junit = tmp_path / "found.xml"
-    run("-p", "tests.study.faulty", "--model", model, "--samples", "12", "--no-store", "-k", ROW,
+    run("-p", "tests.study.faulty", "--model", model, "--samples", "12", "--no-store", "-k", row,
         "--junitxml", str(junit), **environment)  # fmt: skip
-    return verdicts(junit)[ROW]
+    return verdicts(junit)[row]
 
 
 @pytest.mark.parametrize("gate", FAULTS)
 def test_a_fault_makes_the_row_invalid(gate: str, tmp_path: Path) -> None:
-    assert judged(tmp_path, ON.get(gate, "planted:pointer"), FAULT=gate) == f"INVALID ({gate})"
+    row, model = OTHER_ROWS.get(gate, ROW), ON.get(gate, "planted:pointer")
+    assert judged(tmp_path, model, row, FAULT=gate) == f"INVALID ({gate})"
 
 
 @pytest.mark.parametrize("model", ["planted:pointer", *ON.values()])
 def test_without_a_fault_it_is_judged(model: str, tmp_path: Path) -> None:
     assert judged(tmp_path, model) in ("REPLICATED", "INCONCLUSIVE")
+
+
+@pytest.mark.parametrize("row", OTHER_ROWS.values())
+def test_without_a_fault_other_rows_are_judged(row: str, tmp_path: Path) -> None:
+    assert judged(tmp_path, "planted:pointer", row) in ("REPLICATED", "NOT REPLICATED", "INCONCLUSIVE")
