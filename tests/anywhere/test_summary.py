@@ -49,6 +49,12 @@ def test_by_place_where_the_function_does_nothing_elsewhere() -> None:
     assert names(rows(lambda number, slot: 1.0 * (slot == number % 3 == 1))) == ["context_box[1]"]
 
 
+def test_by_place_where_most_is_done_by_what_has_no_function() -> None:
+    """At the labels of the others: a name of the asked one would tell least of it."""
+    found = names(rows(lambda number, slot: 0.2 if slot == number % 3 else 1.0))
+    assert found == ["context_box[0]", "context_box[1]", "context_box[2]"]
+
+
 def test_small_and_unsure_ones_are_left_out() -> None:
     """Below the least; and an effect that is chance, however large, unless the strata explain it."""
     assert names(rows(lambda number, slot: 0.05)) == []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -98,8 +100,10 @@ def test_control_heads_are_other_heads_of_the_same_layers() -> None:
 def test_conditions_that_mean_nothing_are_refused() -> None:
     with pytest.raises(SurgeryError, match="edits nothing"):
         Condition("none")
-    with pytest.raises(SurgeryError, match="one or both"):
-        Condition("k", keys="both", kinds=())
+    strange: Any = ((), ("box", "box"), ("box", "boxes"))
+    for kinds in strange:
+        with pytest.raises(SurgeryError, match="one or both"):
+            Condition("k", keys="both", kinds=kinds)
     bench = random_model("llama")
     with pytest.raises(SurgeryError, match="answer in slot 1, and no pair starts from there"):
         bench.binding("published", TABLE, n=2, pairs=((0, 1),))
