@@ -19,6 +19,7 @@ from rebinding.subjects.errors import (
     PickledWeights,
     QuantisedModel,
     SlowTokenizer,
+    UnfitAdapter,
 )
 
 SINGLE = "model.safetensors"
@@ -30,7 +31,13 @@ PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 
 def check_description(folder: Path) -> None:
     """Refuse a model for what its configuration and its tokenizer files say."""
-    if not (folder / "config.json").is_file():
+    there = (folder / "config.json").is_file()
+    if not there and (folder / "adapter_config.json").is_file():  # in a folder of one's own it is a subject
+        raise UnfitAdapter(
+            f"{folder} holds an adapter and no model: fetch all of it (`hf download OWNER/NAME --local-dir FOLDER`) and"
+            " pass that folder"
+        )
+    if not there:
         raise NoSuchFolder(f"{folder} has no config.json: it is not a folder that save_pretrained wrote")
     config = _read(folder / "config.json")
     for name in ("config.json", "tokenizer_config.json"):

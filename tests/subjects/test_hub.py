@@ -95,6 +95,12 @@ def test_a_refused_model_does_not_need_its_weights(cache: Path) -> None:
         load("owner/name")
 
 
+def test_an_adapter_on_the_hub_is_to_be_fetched_first(cache: Path) -> None:
+    (cache / "config.json").rename(cache / "adapter_config.json")
+    with pytest.raises(errors.UnfitAdapter, match=r"holds an adapter and no model.*--local-dir FOLDER"):
+        load("owner/name")
+
+
 @pytest.mark.parametrize(
     ("status", "code", "error", "message"),
     [
