@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -22,10 +23,12 @@ from rebinding.experiments.binding.conditions import (
 from rebinding.experiments.binding.directions import Directions, averaged_in_groups, measure_directions, published_noise
 from rebinding.experiments.binding.kinds import KINDS
 from rebinding.surgery import SurgeryError
+from rebinding.surgery.sites import Scope
 from tests.binding.setup import random_model
 
 HEADS = ((1, 0), (1, 2), (2, 4))
 """The first two share a KV head in the random models, where three query heads do."""
+SCOPES: tuple[Scope, ...] = ("head", "group")
 
 ANATOMY = random_model("llama").surgeon.anatomy
 DICE = torch.Generator().manual_seed(5)
@@ -87,6 +90,19 @@ def test_matched_noise_keeps_the_norm_of_the_edit_that_acts(scope: str) -> None:
     torch.testing.assert_close(ours.at_i, -ours.at_j)
     torch.testing.assert_close(ours.q.norm(dim=-1), real.q.norm(dim=-1).expand(4, -1, -1))
     assert not torch.allclose(ours.q[0], ours.q[1])
+
+
+@pytest.mark.parametrize("slot", ["at_j", "at_i"])
+def test_what_moved_is_what_was_added(slot: str) -> None:
+    """The first two heads have one key: what is meant for them cancels there, and each sees its own by itself."""
+    vectors = torch.zeros(2, 3, len(HEADS), 10)  # (draw, case, head, head_dim)
+    vectors[0, 1, 0, 4], vectors[0, 1, 1, 4] = 0.6, -0.6
+    vectors[1, 2, 1, 7] = -0.8
+    made = replace(Shift(None, None, None), **{slot: vectors})
+    largest = float(DIRECTIONS.k.abs().max())
+    alone, together = (made.moved(DIRECTIONS, ANATOMY, HEADS, scope) * largest for scope in SCOPES)
+    torch.testing.assert_close(alone, torch.tensor([[0.0, 0.6, 0.0], [0.0, 0.0, 0.8]]))
+    torch.testing.assert_close(together, torch.tensor([[0.0, 0.0, 0.0], [0.0, 0.0, 0.4]]))
 
 
 def test_control_heads_are_other_heads_of_the_same_layers() -> None:

@@ -10,7 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rebinding.experiments.binding.directions import Directions, by_layer, published_noise, unit_noise
+from rebinding.experiments.binding.directions import (
+    Directions,
+    averaged_in_groups,
+    by_layer,
+    published_noise,
+    unit_noise,
+)
 from rebinding.experiments.binding.kinds import KINDS, KeyKind
 from rebinding.experiments.seeds import MATCHED, PUBLISHED_NOISE
 from rebinding.paper.circuit import Head
@@ -93,10 +99,15 @@ class Shift:
     at_j: Tensor | None
     at_i: Tensor | None
 
-    def moved(self, directions: Directions) -> Tensor:
-        """How large the largest of these vectors is, as a share of the largest mean that was measured: (draw, case)."""
-        parts = [(self.q, directions.q), (self.at_j, directions.k), (self.at_i, directions.k)]
-        sizes = [vectors.abs().amax(dim=(2, 3)) / means.abs().amax() for vectors, means in parts if vectors is not None]
+    def moved(self, directions: Directions, anatomy: Anatomy, heads: Sequence[Head], scope: Scope) -> Tensor:
+        """How large the largest number that is added to these heads is, as a share of the largest mean that was
+        measured: (draw, case). A key that heads have in common gets the mean of what is meant for each, which may be
+        nothing."""
+        keys = [one for one in (self.at_j, self.at_i) if one is not None]
+        added = [_in_groups(anatomy, heads, one) for one in keys] if scope == "group" else keys
+        sizes = [one.abs().amax(dim=(2, 3)) / directions.k.abs().amax() for one in added]
+        if self.q is not None:
+            sizes.append(self.q.abs().amax(dim=(2, 3)) / directions.q.abs().amax())
         return torch.stack(sizes).amax(dim=0)
 
     @property
@@ -136,6 +147,14 @@ def shift_of(
         at_j if condition.keys == "both" else None,
         at_i if condition.keys != "none" else None,
     )
+
+
+def _in_groups(anatomy: Anatomy, heads: Sequence[Head], vectors: Tensor) -> Tensor:
+    """Means of vectors (draw, case, head, head_dim) over the heads that share a key."""
+    rows = vectors.flatten(0, 1)
+    layers = [([heads[place][1] for place in at], rows[:, at]) for at in by_layer(heads).values()]
+    keys = torch.cat([averaged_in_groups(anatomy, names, values)[1] for names, values in layers], dim=1)
+    return keys.view(*vectors.shape[:2], *keys.shape[1:])  # (draw, case, key, head_dim)
 
 
 def _scaled(unit: Tensor, real: Tensor) -> Tensor:

@@ -109,7 +109,7 @@ def _run_block(setup: _Setup, cases: Cases, conditions: Sequence[Condition]) -> 
     before = by_head(setup.heads, clean)
     first = 0
     for condition, shift in zip(conditions, shifts, strict=True):
-        by_draw = shift.moved(setup.directions)
+        by_draw = shift.moved(setup.directions, setup.surgeon.anatomy, setup.edited_by(condition), setup.scope)
         for draw in range(shift.draws):
             rows = slice(first, first + len(cases))
             moved = by_draw[draw].repeat_interleave(len(setup.heads))
