@@ -103,6 +103,8 @@ def test_what_moved_is_what_was_added(slot: str) -> None:
     alone, together = (made.moved(DIRECTIONS, ANATOMY, HEADS, scope) * largest for scope in SCOPES)
     torch.testing.assert_close(alone, torch.tensor([[0.0, 0.6, 0.0], [0.0, 0.0, 0.8]]))
     torch.testing.assert_close(together, torch.tensor([[0.0, 0.0, 0.0], [0.0, 0.0, 0.4]]))
+    asked = Shift(vectors, None, None).moved(DIRECTIONS, ANATOMY, HEADS, "group") * float(DIRECTIONS.q.abs().max())
+    torch.testing.assert_close(asked, alone)  # nobody shares a query
 
 
 def test_control_heads_are_other_heads_of_the_same_layers() -> None:
