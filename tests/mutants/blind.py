@@ -51,6 +51,7 @@ CELLS_ON = "llama"
 MEASURED = ("planted:pointer@llama",)
 """Where evidence must be measured anew for every fault: a minute or two for all rows of one plant."""
 BY_HAND = "tests/study/test_by_hand.py"
+BREAKING = "tests/study/test_gates.py"
 SLOWER = 5.0
 """How many times as long as without a fault the tests may take before that is held against the fault."""
 
@@ -75,7 +76,10 @@ ROOMS: Mapping[str, Room] = MappingProxyType(
             ("tests/paper/test_text_against_tables.py", "tests/claims/test_parts.py", "tests/claims/test_told.py"),
             after=("tests/study/test_asked.py", BY_HAND),
         ),
-        "study": Room(("rebinding/study",), ("tests/study",), measures=True),
+        "study": Room(
+            ("rebinding/study",), ("tests/study", f"--ignore={BY_HAND}", f"--ignore={BREAKING}"), measures=True,
+            after=(BREAKING, BY_HAND),
+        ),
         "designs": Room(("rebinding/world",), ("tests/world",), measures=True),
         "summaries": Room(tuple(f"rebinding/experiments/{one}/summary.py" for one in (
             "anywhere", "attention", "binding", "circuit", "roles", "tracing",

@@ -26,7 +26,9 @@ def test_annotations_are_told_from_code(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ROOMS)
 def test_a_room_has_code_and_tests(name: str) -> None:
     room = ROOMS[name]
-    assert all((ROOT / part).exists() for part in (*room.code, *room.tests))
+    named = (*room.code, *(one.removeprefix("--ignore=") for one in room.tests), *room.after)
+    assert all((ROOT / part).exists() for part in named)
+    assert {one.removeprefix("--ignore=") for one in room.tests if one.startswith("--")} <= {*room.after}, "put off"
     asked = bash(room, f"{room.code[0]}/some.py")
     assert all(test in asked for test in room.tests)
     assert ("--no-store" in asked) == room.measures, "stored evidence would hide what measures it"
