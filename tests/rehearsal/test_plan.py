@@ -231,9 +231,9 @@ def test_how_far_shifts_go_is_worked_out_once_a_condition(
     calls: list[Shift] = []
     moved = Shift.moved
 
-    def counted(self: Shift, directions: Any) -> Any:
+    def counted(self: Shift, *given: Any) -> Any:
         calls.append(self)
-        return moved(self, directions)
+        return moved(self, *given)
 
     monkeypatch.setattr(Shift, "moved", counted)
     with there[1]:
