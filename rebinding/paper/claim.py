@@ -51,6 +51,9 @@ class Claim:
     procedure: ProcedureName = "published"
     level: float = LEVEL
     """How often its verdict may be wrong: less than usual where it is one of several that are judged together."""
+    long: bool = False
+    """It asks for path patching in each of the ways that the published may have been, or for the search over all heads
+    and tokens. In thirty layers that takes longer than all other rows together: judged last, left out by `not long`."""
 
     @property
     def sentence(self) -> str:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections import defaultdict
 
+from rebinding.power.rows import claims
 from tests.claims.runs import ROOT, ok, run
 
 HEAVY = ("transformers.modeling_utils", "nnsight", "matplotlib", "huggingface_hub", "rebinding.report.page")
@@ -23,6 +24,26 @@ def test_each_process_takes_whole_models() -> None:
         "planted:global@llama": 1,
     }
     assert set.union(*workers.values()) == {"gw0", "gw1"}
+
+
+def collected(*options: str) -> dict[str, list[str]]:
+    """The rows that each model would be judged on, in their order."""
+    listed = run("--collect-only", "--no-store", *options)
+    ok(listed)
+    rows = defaultdict(list)
+    for model, row in re.findall(r"\[(planted:\w+@llama)-(.*)\]", listed.stdout):
+        rows[model].append(row)
+    return rows
+
+
+def test_what_takes_longest_comes_last_on_each_model_and_can_be_left_out() -> None:
+    """Whoever stops a run early has all rows but those that take longer than the others together."""
+    long = {claim.id for claim in claims() if claim.long}
+    every, short = collected(), collected("-m", "not gpu and not long")
+    assert len(every) == 2 and set(every) == set(short)
+    for model, rows in every.items():
+        asked = [row for row in rows if row in long]
+        assert len(asked) >= 8 and rows == [*short[model], *asked], model
 
 
 def test_nothing_heavy_is_imported_to_begin_with() -> None:

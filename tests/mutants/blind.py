@@ -155,10 +155,11 @@ def name_of(fault: Any) -> str:
 
 
 def bash(room: Room, changed: str) -> str:
-    """The room's tests, then the cells, then what takes longer, until something fails; of a changed file of claims, the
-    cells that it judges."""
+    """The room's tests, those of the changed folder first, then the cells, then what takes longer, until something
+    fails; of a changed file of claims, the cells that it judges."""
     pytest = f"{shlex.quote(sys.executable)} -m pytest -x -q -n 0 -p no:cacheprovider"
-    parts = [f"{pytest} {' '.join(room.tests)}"] if room.tests else []
+    tests = sorted(room.tests, key=lambda one: Path(one).parts[1:2] != Path(changed).parts[2:3])
+    parts = [f"{pytest} {' '.join(tests)}"] if tests else []
     models = [name for name in planted_models() if name.endswith(f"@{CELLS_ON}")]
     asked = " ".join(f"--model {name}" for name in (MEASURED if room.measures else models))
     judged = changed if Path(changed).name.startswith("test_") else "claims"

@@ -39,6 +39,11 @@ def test_a_changed_test_of_claims_is_asked_alone() -> None:
     assert " claims --model" in bash(ROOMS["claims"], "claims/shifts.py")
 
 
+def test_the_tests_of_the_changed_folder_are_asked_first() -> None:
+    asked = bash(ROOMS["measuring"], "rebinding/experiments/roles/fills.py")
+    assert " tests/roles tests/attention tests/binding tests/tracing tests/circuit &&" in asked
+
+
 def test_every_survivor_is_shown(tmp_path: Path) -> None:
     lines = [
         {"fault": "a.py:1:0 AddNot 0", "outcome": "killed", "diff": "-a\n+b"},

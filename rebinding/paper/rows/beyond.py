@@ -68,6 +68,7 @@ ROUTE = Claim(
     " half",
     where="the heads at tokens that a search finds which is told no place: those in the swap as senders, later ones as"
     " receivers; path patching on prompts that the search did not see, about a box that is swapped",
+    long=True,
     **CROSSED,
 )
 PLACES = Claim(
@@ -77,6 +78,7 @@ PLACES = Claim(
     statistic="of each crossing the same difference, labels less all other tokens of the sentence; all three above 0",
     where="the heads at tokens that a search finds which is told no place, from part to part; path patching on prompts"
     " that the search did not see, about a box that is swapped",
+    long=True,
     **CROSSED,
 )
 OTHER: dict[str, Any] = {

@@ -98,6 +98,7 @@ FOUND: dict[str, Any] = {
     "where": "the circuit that we discovered",
     "n": 50,
 }
+SIX_WAYS: dict[str, Any] = FOUND | {"long": True}
 COMPACT = Claim(
     "circuit.compact",
     "Pruning leaves this share of the heads.",
@@ -105,7 +106,7 @@ COMPACT = Claim(
     metrics=("share",),
     statistic="share of head-position pairs left, over several orders of the walk",
     unit="circuit draws",
-    **FOUND,
+    **SIX_WAYS,
 )
 THREE_TO_TEN = Claim(
     "circuit.three_to_ten_percent",
@@ -114,7 +115,7 @@ THREE_TO_TEN = Claim(
     metrics=("share",),
     statistic="share of head-position pairs left, over several orders of the walk, within 0.03 to 0.10",
     unit="circuit draws",
-    **FOUND,
+    **SIX_WAYS,
 )
 E_EMPTY, E_PRESENT = (
     Claim(
@@ -125,7 +126,7 @@ E_EMPTY, E_PRESENT = (
         statistic="the heads left, over several orders of the walk",
         unit="circuit draws",
         asserted=asserted,
-        **FOUND,
+        **SIX_WAYS,
     )
     for name, said, asserted in (
         ("empty", "nothing", ("gemma2-9b", "llama3.2-3b")),
@@ -164,11 +165,13 @@ AGAIN = {
         "all layers and heads; published naming order, whole KV groups; either of the released noises, other heads"
         " frozen or not, D heard by keys and values or by the query",
         n=100,
+        long=True,
     )
     for group in "ABCDE"
 }
 AGAIN_CONTROLLED = {
     group: one.controlled(
+        long=False,
         statistic="overlap with the published group; chance is a blind draw with as many heads in each layer; beside it"
         " our own selection on resampled prompts, receivers held",
         where="all layers and heads; counterbalanced prompts, independent noise, everything else frozen; scored by the"
