@@ -40,10 +40,12 @@ def test_what_takes_longest_comes_last_on_each_model_and_can_be_left_out() -> No
     """Whoever stops a run early has all rows but those that take longer than the others together."""
     long = {claim.id for claim in claims() if claim.long}
     every, short = collected(), collected("-m", "not gpu and not long")
-    assert len(every) == 2 and set(every) == set(short)
+    assert len(every) == 2
+    assert set(every) == set(short)
     for model, rows in every.items():
         asked = [row for row in rows if row in long]
-        assert len(asked) >= 8 and rows == [*short[model], *asked], model
+        assert len(asked) >= 8
+        assert rows == [*short[model], *asked], model
 
 
 def test_nothing_heavy_is_imported_to_begin_with() -> None:

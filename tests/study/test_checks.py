@@ -10,6 +10,7 @@ import pytest
 
 from rebinding.experiments.circuit.kinds import KNOCKOUT
 from rebinding.study.checks import gates_of
+from rebinding.study.circuit import Ablated
 
 NAN = float("nan")
 
@@ -39,3 +40,8 @@ def failing(circuit: float, random: tuple[float, float]) -> list[str]:
 )
 def test_a_circuit_that_is_taken_out_must_move(circuit: float, random: tuple[float, float], fails: list[str]) -> None:
     assert failing(circuit, random) == fails
+
+
+def test_what_is_of_no_head_and_no_draw_says_none() -> None:
+    """0 is the first layer, its first head, and the first draw."""
+    assert Ablated("circuit")[2:] == (-1, -1, -1)

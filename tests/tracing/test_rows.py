@@ -160,6 +160,13 @@ def test_gains_leave_out_the_first_layer_and_take_off_the_base() -> None:
         gains(found, "swap_first", way())
 
 
+def test_where_nothing_is_to_be_restored_nothing_is_gained() -> None:
+    """A counterfactual that always gives the original's answer leaves no room: gains are 0, not 0 of 0."""
+    found, told = cells({"readout": [[1, 1, 1], [1, 1, 1]]}, base=(1, 1)), way(scale="normalised")
+    assert gains(found, "readout", told).to_numpy().tolist() == [[0, 0], [0, 0]]
+    assert support(found, told) == (-1, 1)
+
+
 def test_what_leads_depends_on_the_procedure() -> None:
     """A lead of 0.4 over the counterfactual's answer is a lead, and not a clear one."""
     found = cells({"readout": [[1, 1], [1, 1]]})
