@@ -4,12 +4,24 @@ from pathlib import Path
 
 import pytest
 
+from rebinding.experiments.circuit.paths import PAPER_LITERAL
 from rebinding.paper.procedure import differences, given, read
 
 
 def test_the_two_differ_in_every_section() -> None:
     sections = {name.partition(".")[0] for name in differences(given("published"), given("controlled"))}
     assert sections == set(given("published").plain) == {"tracing", "circuit", "roles", "binding"}
+
+
+def test_the_five_stages_look_where_the_paper_says_and_keep_as_many_as_its_code() -> None:
+    told = [(one.group, one.sender, one.receivers, one.component, one.at, one.keep) for one in PAPER_LITERAL]
+    assert told == [
+        ("A", "readout", None, None, None, 50),
+        ("B", "readout", "A", "q", "readout", 50),
+        ("C", "question_box", "B", "v", "question_box", 25),
+        ("D", "swap_partner", "C", "q", "question_box", 10),
+        ("E", "context_partner", "D", "v", "context_partner", 10),
+    ]
 
 
 def test_one_convention_changed(tmp_path: Path) -> None:
