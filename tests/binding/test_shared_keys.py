@@ -1,4 +1,4 @@
-"""A shift of a KV head's key after RoPE: every query head that reads it gets the mean of what is meant for its readers."""
+"""A shift of a KV head's key after RoPE: all query heads that read it get the mean of what is meant for them."""
 
 from __future__ import annotations
 
