@@ -65,20 +65,23 @@ def test_the_weakest_head_is_held_against_the_floor_where_logits_decide(
     assert asked == [0.5 if held else None]
 
 
-@pytest.mark.parametrize("lost", ["replayed", "alone"])
-def test_what_every_replay_or_company_adds_is_seen(bench: Bench, lost: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sixteenth of a logit on the answer, if it is replayed, or if it is alone: the floor is that."""
+@pytest.mark.parametrize(("lost", "most"), [("replayed", 3 * OFF), ("alone", OFF)])
+def test_what_every_replay_or_company_adds_is_seen(
+    bench: Bench, lost: str, most: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sixteenth of a logit on the answer if it is replayed from the first place, two from the next, three from the
+    last; or one if it is alone. Against what is not replayed, and in company, the floor is the largest of that."""
     answers = floors._answers
 
     def off(surgeon: Any, tokens: Any, labels: Any, rivals: Any, where: Any) -> torch.Tensor:
         found = answers(surgeon, tokens, labels, rivals, where)
         if lost == "alone":
             return found + OFF * (len(tokens) == 1)
-        found[1:] += OFF
+        found[1:] += OFF * torch.arange(1, len(found))[:, None, None]  # (place, 1, 1)
         return found
 
     monkeypatch.setattr(floors, "_answers", off)
-    assert floors.floor_of(measured(bench)) == pytest.approx(OFF, rel=1e-3)  # rounding is 1e-5 of a logit
+    assert floors.floor_of(measured(bench)) == pytest.approx(most, rel=1e-3)  # rounding is 1e-5 of a logit
 
 
 def test_chance_averages_out_and_a_shift_does_not() -> None:

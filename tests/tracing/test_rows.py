@@ -190,10 +190,12 @@ def test_first_and_last_layers_by_prompt() -> None:
 
 
 def test_what_the_context_adds() -> None:
-    rows = cells({name: [[0, 1, 0], [0, 1, 1]] for name in ("context", "swap", "both")}).rows
+    """By prompt; where gains are normalised, in shares of the prompts that have something to restore, here half."""
+    rows = cells({name: [[0, 1, 0], [0, 1, 1]] for name in ("context", "swap", "both")}, base=(1, 0)).rows
     rows.loc[(rows["role"] == "swap") & (rows["prompt"] == 1), ["hit", "margin"]] = [False, -1.0]
     found = Evidence("first-mention", rows.assign(patched=rows["role"]).query("layer > 0"), {"mode": "m"})
     assert added(found, way()).tolist() == [[0, 1], [0, 1]]
+    assert added(found, way(scale="normalised")).tolist() == [[0, 2], [0, 2]]
 
 
 def test_windows_that_are_judged() -> None:
