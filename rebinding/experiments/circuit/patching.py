@@ -200,7 +200,7 @@ def _deliver(block: Block, found: list[Port], senders: Sequence[Head], *, frozen
 
 def _only_touched(edits: list[Edit]) -> tuple[Tensor, list[Edit]]:
     """The rows that any edit touches, and the edits counted in those rows."""
-    touched = [torch.empty(0, dtype=torch.long) if edit.rows is None else edit.rows for edit in edits]
+    touched = [edit.rows for edit in edits if edit.rows is not None]  # all of them say their rows
     rows = torch.cat(touched).unique() if edits else torch.empty(0, dtype=torch.long)
     counted = [
         Edit(
