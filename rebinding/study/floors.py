@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from rebinding.evidence import Evidence, Kind, OnPrompts
-from rebinding.experiments.readout import answer_of
+from rebinding.experiments.readout import BLOCK, answer_of, blocks
 from rebinding.experiments.tokens import token_batch
 from rebinding.paper.claim import Claim
 from rebinding.study.bench import Bench, measures
@@ -29,8 +29,9 @@ FLOORS = Kind("floors", ("prompt", "company", "layer", "token", "logit", "lead")
 NULL = ["company", "layer", "token"]
 UNTOUCHED = (-1, -1)
 """Stands for the layer and the token of a prompt that is not replayed at all."""
-PROMPTS = 8
-"""What they have in common is then known to two thirds of what one of them spreads: t(0.95, 7) / sqrt(8) = 0.67."""
+PROMPTS, IN_16_BITS = 8, 100
+"""What n prompts have in common is known to t(0.95, n - 1) / sqrt(n) of what one of them spreads: 0.67 of eight, which
+is plenty where rounding is 1e-5 of what counts, and 0.17 of a hundred, where it is half of it."""
 IN_LOGITS = ("margin", "logit", "dlogit")
 """Metrics that are logits, or differences of them."""
 
@@ -43,8 +44,9 @@ class Floors(OnPrompts):
 
 
 def asked(bench: Bench, drawn: Design) -> Floors:
-    """The first evaluation prompts."""
-    return Floors(bench.draw(drawn, bench.range_of(PROMPTS)))
+    """The first evaluation prompts; more of them in a dtype in which chance alone would make a large bound."""
+    n = IN_16_BITS if bench.subject.dtype in ("bfloat16", "float16") else PROMPTS
+    return Floors(bench.draw(drawn, bench.range_of(n)))
 
 
 def counts(claim: Claim) -> float | None:
@@ -73,7 +75,7 @@ def measure_floors(bench: Bench, asked: Floors) -> Evidence:
     def found(of: slice, where: Sequence[tuple[int, int]] = ()) -> Tensor:
         return _answers(bench.surgeon, tokens[of], labels[of], rivals[of], where)
 
-    together = found(slice(None), where)  # (1 + place, prompt, 2)
+    together = torch.cat([found(part, where) for part in blocks(len(prompts), BLOCK)], dim=1)  # (1 + place, prompt, 2)
     alone = torch.cat([found(slice(n, n + 1)) for n in range(len(prompts))], dim=1)  # (1, prompt, 2)
     changes = torch.cat([together[1:], alone]) - together[0]  # (null, prompt, 2)
     names = [*(("together", *place) for place in where), ("alone", *UNTOUCHED)]

@@ -52,7 +52,7 @@ SIZES: Mapping[str, int | Mapping[Any, int]] = {
     "orders of pruning": circuit.ORDERS,
     "prompts of static path patching": static.PAIRS,
     "prompts of replays held to forwards": replays.PROMPTS,
-    "prompts of the noise floor": floors.PROMPTS,
+    "prompts of the noise floor": {"in 32 bits": floors.PROMPTS, "in 16": floors.IN_16_BITS},
 }
 """What is small in a test, as it is on the paper's models."""
 

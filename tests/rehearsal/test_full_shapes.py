@@ -42,7 +42,7 @@ def test_every_request_fits_the_shape(alias: str) -> None:
             alias, pretence, dtype=ALIASES[alias].dtype, tokens=TOKENS[ALIASES[alias].form], budget=lambda: CPU_BUDGET
         )
         items = list(agenda(bench, Circuit(circuit(alias))))
-        items += [Item("floors", floors.PROMPTS, FEW, lambda n: floors.asked(bench, bench.design("published")))]
+        items += [Item("floors", floors.IN_16_BITS, FEW, lambda n: floors.asked(bench, bench.design("published")))]
         wrong = [line for item in items for line in failed(bench, item)]
     assert len(items) > 50
     assert not wrong

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from rebinding.experiments.readout import BLOCK
 from rebinding.paper.procedure import given
 from rebinding.paper.rows.circuit import AGAIN_CONTROLLED, COMPACT, E_EMPTY, LINKS, LINKS_IN_LOGITS, MINIMAL
 from rebinding.paper.rows.roles import MOVES
@@ -82,6 +83,36 @@ def test_what_every_replay_or_company_adds_is_seen(
 
     monkeypatch.setattr(floors, "_answers", off)
     assert floors.floor_of(measured(bench)) == pytest.approx(most, rel=1e-3)  # rounding is 1e-5 of a logit
+
+
+def test_in_16_bits_a_hundred_are_asked_block_by_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each prompt keeps its own numbers: here a replay says which word is right, and nothing else says anything."""
+
+    def told(_surgeon: Any, tokens: Any, labels: Any, _rivals: Any, where: Any) -> torch.Tensor:
+        assert len(tokens) <= BLOCK
+        found = torch.zeros(1 + len(where), len(tokens), 2)  # (1 + place, prompt, 2)
+        found[1:] = labels[:, None]
+        return found
+
+    bench = Bench(load("planted:pointer@llama", dtype="bfloat16"))
+    monkeypatch.setattr(floors, "_answers", told)
+    rows = measured(bench).rows
+    asked = bench.drawn(circuit.ability(bench, bench.design("published"), floors.IN_16_BITS).prompts).prompts
+    answers = bench.answers(asked)
+    right = [int(one[index][0]) for one, index in zip(answers.tokens, answers.right, strict=True)]
+    for (company, *_), changes in rows.groupby(floors.NULL):
+        assert changes["logit"].tolist() == (right if company == "together" else [0.0] * floors.IN_16_BITS)
+
+
+def test_of_a_hundred_chance_alone_makes_no_floor_and_of_eight_it_does() -> None:
+    """A language model in bfloat16 is off by 0.15 logits from prompt to prompt, and in the mean by nothing."""
+    counts, dice = MOVES.margin("dlogit"), np.random.default_rng(16)
+    off = [dice.normal(0, 0.15, (8, floors.IN_16_BITS)) for _ in range(200)]  # four ways, of two measures
+    few, many = (
+        np.mean([counts > TIMES_THE_FLOOR * common_shift(one[:, :n]) for one in off])
+        for n in (floors.PROMPTS, floors.IN_16_BITS)
+    )
+    assert few < 0.1 < 0.99 < many
 
 
 def test_chance_averages_out_and_a_shift_does_not() -> None:
