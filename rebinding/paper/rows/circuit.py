@@ -171,7 +171,6 @@ AGAIN = {
 }
 AGAIN_CONTROLLED = {
     group: one.controlled(
-        long=False,
         statistic="overlap with the published group; chance is a blind draw with as many heads in each layer; beside it"
         " our own selection on resampled prompts, receivers held",
         where="all layers and heads; counterbalanced prompts, independent noise, everything else frozen; scored by the"
