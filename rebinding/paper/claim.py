@@ -73,8 +73,8 @@ class Claim:
         return MappingProxyType({metric: margin_of(metric) for metric in self.metrics})
 
     def controlled(self, **changes: Any) -> Claim:
-        """The same sentence under the controlled procedure. The paper did not run this, so it asserts nothing here; and
-        it is known which way it is run, so none but this need be."""
+        """The same sentence under the controlled procedure. The paper did not run this, so it asserts nothing here;
+        and it is run in one way, whatever the published may have been, so it is not long."""
         told = {"id": f"{self.id}{CONTROLLED}", "asserted": (), "long": False, **changes}
         return replace(self, procedure="controlled", **told)
 
