@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from rebinding.evidence import Evidence, Kind, OnPrompts
+from rebinding.evidence.once import once
 from rebinding.experiments.readout import BLOCK, answer_of, blocks
 from rebinding.experiments.tokens import token_batch
 from rebinding.paper.claim import Claim
@@ -54,6 +55,7 @@ def counts(claim: Claim) -> float | None:
     return min((claim.margin(metric) for metric in claim.metrics if metric in IN_LOGITS), default=None)
 
 
+@once
 def floor_of(evidence: Evidence) -> float:
     """What doing nothing surely does not exceed in the mean, in logits: that of the null edit which does most."""
     return max(

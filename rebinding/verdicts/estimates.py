@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
+from scipy.special import stdtrit
 from statsmodels.stats.proportion import proportion_confint
 
 from rebinding.paper.claim import Unit
@@ -67,7 +67,7 @@ class Estimate:
         """
         if self.binary:
             return wilson(self.mean, self.n, level)
-        quantile = stats.t.ppf((1 + level) / 2, self.df)
+        quantile = students(level, self.df)
         down = np.maximum(quantile, _unskewed(quantile, self.skew, self.n))
         up = np.maximum(quantile, -_unskewed(-quantile, self.skew, self.n))
         return self.mean - down * self.se, self.mean + up * self.se
@@ -90,6 +90,11 @@ class Estimate:
         low = np.minimum(low, self.mean - (self.mean - self.support[0]) * unseen)
         high = np.maximum(high, self.mean + (self.support[1] - self.mean) * unseen)
         return np.clip(low, *self.support), np.clip(high, *self.support)
+
+
+def students(level: float, df: Array) -> Array:
+    """How far an interval of Student's t reaches, in standard errors (`scipy.stats.t.ppf` without its checks)."""
+    return np.asarray(stdtrit(df, (1 + level) / 2), dtype=np.float64)
 
 
 def wilson(mean: Array | float, n: Array | float, level: float) -> tuple[Array, Array]:

@@ -10,8 +10,12 @@ from rebinding.verdicts.outcome import Outcomes
 
 POWER = 0.80
 MOST_UNITS = 10_000_000
-SIZES, STRIDE = 4000, 64
-"""How many sizes may be the answer, in equal ratios, and of how many one is looked at first."""
+SIZES = np.unique(np.geomspace(FEWEST_UNITS, MOST_UNITS, 4000).round())
+"""The sizes that may be the answer, in equal ratios."""
+STRIDE = 64
+"""Of how many sizes one is looked at first."""
+REACH = float(stats.norm.ppf((1 + POWER) / 2))
+"""Within so many of its standard errors a second estimate falls, with that power."""
 
 
 def needed_units(rule: Callable[[Estimate], Outcomes], estimate: Estimate) -> int | None:
@@ -24,12 +28,10 @@ def needed_units(rule: Callable[[Estimate], Outcomes], estimate: Estimate) -> in
     """
     if not np.isfinite(estimate.unit_var).all():
         return FEWEST_UNITS if estimate.draws is None else None
-    reach = float(stats.norm.ppf((1 + POWER) / 2))
-    sizes = np.unique(np.geomspace(FEWEST_UNITS, MOST_UNITS, SIZES).round())
-    sizes = sizes[sizes > estimate.n]
+    sizes = SIZES[estimate.n < SIZES]
 
     def first_settled(among: Array) -> int | None:
-        below, above = (rule(estimate.with_n(among, shift)) for shift in (-reach, reach))
+        below, above = (rule(estimate.with_n(among, shift)) for shift in (-REACH, REACH))
         settled = (below == above) & (below != "INCONCLUSIVE")
         return int(settled.argmax()) if settled.any() else None
 

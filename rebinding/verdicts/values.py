@@ -12,11 +12,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
 
 from rebinding.paper.claim import Unit
 from rebinding.paper.numbers import PublishedNumber
-from rebinding.verdicts.estimates import FEWEST_UNITS, Array, Estimate, estimate, wilson
+from rebinding.verdicts.estimates import FEWEST_UNITS, Array, Estimate, estimate, students, wilson
 from rebinding.verdicts.outcome import (
     Outcome,
     Outcomes,
@@ -45,7 +44,7 @@ class Reference:
         """Interval of the paper's own mean: Wilson for shares, else with the spread that we saw."""
         if self.binomial:
             return wilson(self.value, self.n, level)
-        half = stats.t.ppf((1 + level) / 2, ours.df) * np.sqrt(ours.variance(self.n, self.draws))
+        half = students(level, ours.df) * np.sqrt(ours.variance(self.n, self.draws))
         return self.value - half, self.value + half
 
 

@@ -161,8 +161,8 @@ def test_which_selection_is_empty_is_said(ours: str, published: str, empty: str)
 def test_the_size_that_decides_is_the_first_of_all_sizes() -> None:
     """Few are looked at, and none is passed over, wherever it stands."""
     pilot = estimate(VALUES, unit="prompts")
-    sizes = np.unique(np.geomspace(FEWEST_UNITS, MOST_UNITS, SIZES).round())
-    sizes = sizes[sizes > len(VALUES)]
+    assert (len(SIZES), SIZES[0], SIZES[-1]) == (len(np.unique(SIZES)), FEWEST_UNITS, MOST_UNITS)
+    sizes = SIZES[len(VALUES) < SIZES]
 
     def found(first: float) -> int | None:
         return needed_units(lambda other: np.where(other.n >= first, "REPLICATED", "INCONCLUSIVE"), pilot)
@@ -178,7 +178,7 @@ def test_what_a_size_settles_stays_settled(rule: Callable[..., Any], seed: int) 
     chance = np.random.default_rng(seed)
     pilot = estimate(chance.normal(chance.uniform(-1, 1), chance.uniform(0.1, 4), 9), unit="prompts")
     reach = float(stats.norm.ppf((1 + POWER) / 2))
-    sizes = np.geomspace(10, MOST_UNITS, SIZES).round()
+    sizes = np.geomspace(10, MOST_UNITS, len(SIZES)).round()
     below, above = (rule(pilot.with_n(sizes, shift), 0.5, LEVEL, 0.0) for shift in (-reach, reach))
     settled = (below == above) & (below != "INCONCLUSIVE")
     assert (np.diff(settled.astype(int)) >= 0).all()

@@ -11,8 +11,10 @@ from warnings import warn
 import numpy as np
 import pandas as pd
 from scipy import stats
+from scipy.special import stdtr
 
 from rebinding.evidence import Evidence
+from rebinding.evidence.once import once
 from rebinding.evidence.store import Shelf
 from rebinding.experiments.circuit.paths import PAPER, NoisePairs, PathSettings, Stage, score_stage
 from rebinding.paper.circuit import Circuit, CircuitHead, Head
@@ -53,6 +55,11 @@ def scores(evidence: Evidence, scale: Scale = "probability") -> pd.DataFrame:
     """Per head: the mean change over prompts, its standard error within their strata, and degrees of freedom."""
     if scale == "probability":
         _warn_of_tiny(evidence.rows)
+    return _scored(evidence, scale)
+
+
+@once
+def _scored(evidence: Evidence, scale: Scale) -> pd.DataFrame:
     change = changes(evidence, scale)
     return estimated(change, strata_of(evidence, change))
 
@@ -107,7 +114,7 @@ def select(
     elif rule == "sure":
         gap = (left["score"] + least).to_numpy()
         errors = np.maximum(left["se"].to_numpy(), np.finfo(float).tiny)  # no spread at all is a sign, and no 0 / 0
-        p_values = stats.t.cdf(gap / errors, np.maximum(left["freedom"], 1))
+        p_values = stdtr(np.maximum(left["freedom"].to_numpy(), 1), gap / errors)
         left = left[(gap < 0) & (stats.false_discovery_control(p_values) <= ERROR)]
     best = left.sort_values(["score", "layer", "head"]).head(keep)
     return [(int(layer), int(head)) for layer, head in zip(best["layer"], best["head"], strict=True)]

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from rebinding.evidence import Evidence, EvidenceError
+from rebinding.evidence.once import once
 from rebinding.experiments.tracing.diagnostic import before_the_answer
 from rebinding.paper.claim import margin_of
 from rebinding.paper.procedure import TracingWay
@@ -45,6 +46,7 @@ def by_role(evidence: Evidence, measure: Measure = "hit") -> pd.DataFrame:
     return _summed(rows[rows["role"] != ""], ["role", "layer"], measure)
 
 
+@once
 def leading(evidence: Evidence, way: TracingWay) -> pd.DataFrame:
     """Whether the original's answer comes out, with a patch (`lead`) and without (`base`).
 
@@ -63,6 +65,7 @@ def leading(evidence: Evidence, way: TracingWay) -> pd.DataFrame:
     return rows.assign(**{name: one.astype(float) for name, one in found.items()})
 
 
+@once
 def gains(evidence: Evidence, role: str, way: TracingWay) -> pd.DataFrame:
     """Per layer and prompt what patching a role's token restores: (lead - base) / room.
 
@@ -122,6 +125,7 @@ def support(evidence: Evidence, way: TracingWay) -> tuple[float, float]:
     return -1.0 / room(evidence, way), 1.0 / room(evidence, way)
 
 
+@once
 def base(evidence: Evidence, way: TracingWay) -> float:
     """How often the unpatched counterfactual gives the original's answer."""
     return float(leading(evidence, way).groupby("prompt")["base"].first().mean())
