@@ -67,10 +67,10 @@ def of_map(plain: Plain, bench: Bench, request: Any, rows: pd.DataFrame) -> Iter
 
 
 def of_mention(plain: Plain, bench: Bench, request: Any, rows: pd.DataFrame) -> Iterator[Again]:
-    """A label in the context, one in the swap, or both."""
+    """A label in the swap, or it and one in the context."""
     for index, row in numbered(rows):
         both = sides(bench, bench.plan(request.prompts).tracing(int(row["prompt"]), request.mode), request.rule)
-        roles = {"context": [request.context], "swap": [request.swap], "both": [request.context, request.swap]}
+        roles = {"swap": [request.swap], "both": [request.context, request.swap]}
         at = [both.own.roles[role] for role in roles[row["patched"]]]
         yield _cell(plain, both, index, [(int(row["layer"]), one) for one in at])
 

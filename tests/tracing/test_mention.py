@@ -1,4 +1,4 @@
-"""The first mention of a box, patched alone and beside the swap: equal to hooked forward passes."""
+"""The first mention of a box, patched beside the swap: equal to hooked forward passes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.tracing.small import encoder, model, plan, surgeon
 
 MODE = "context_target_box_and_swap_query_box"
 ROLES = {"context": "context_partner", "swap": "swap_asked"}
-TOGETHER = {"context": ["context"], "swap": ["swap"], "both": ["context", "swap"]}
+TOGETHER = {"swap": ["swap"], "both": ["context", "swap"]}
 
 
 def pool(n: int = 3) -> Pool:

@@ -48,7 +48,7 @@ class TracingMap(OfMode):
 
 @dataclass(frozen=True)
 class FirstMention(OfMode):
-    """A label in the context and one in the swap, patched apart and together."""
+    """A label in the swap, patched alone and together with one in the context."""
 
     KIND: ClassVar[Kind] = MENTION
     context: str
