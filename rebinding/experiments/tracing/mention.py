@@ -2,8 +2,8 @@
 
 Both mentions of a box are edited. If its label is put back in the context alone, the swap sentence still names another
 box, and that the answer stays lost says nothing of where it comes from: that run is not made. At each layer the swap's
-label is patched, and then both. What the context adds is `both` less `swap`: nothing, if the model has what it needs from
-the swap sentence.
+label is patched, and then both. What the context adds is `both` less `swap`: nothing, if the model has what it needs
+from the swap sentence.
 
 At the input of the first layer both labels together are the original run itself, whatever the model does; so layers are
 counted from the second.
@@ -31,9 +31,7 @@ from rebinding.experiments.tracing.rows import scores
 from rebinding.surgery import Edit, Read, Surgeon
 from rebinding.world.prompts import Encoder
 
-PATCHED: Mapping[str, tuple[bool, bool]] = MappingProxyType(
-    {"swap": (False, True), "both": (True, True)}
-)
+PATCHED: Mapping[str, tuple[bool, bool]] = MappingProxyType({"swap": (False, True), "both": (True, True)})
 """Whether the label in the context, and the one in the swap, is the original's."""
 
 
