@@ -6,7 +6,15 @@ import re
 import subprocess
 import sys
 from collections import defaultdict
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
 
+import pytest
+
+from fixtures.options import SETTINGS
+from fixtures.provenance import merged
+from fixtures.sharing import pytest_xdist_make_scheduler
 from rebinding.paper.claim import CONTROLLED
 from rebinding.power.rows import claims
 from tests.claims.runs import ROOT, ok, run
@@ -25,6 +33,81 @@ def test_each_process_takes_whole_models() -> None:
         "planted:global@llama": 1,
     }
     assert set.union(*workers.values()) == {"gw0", "gw1"}
+
+
+@dataclass(eq=False)
+class Process:
+    """What a scheduler of pytest-xdist sees of a worker, and what it was told to do."""
+
+    gateway: SimpleNamespace
+    shutting_down: bool = False
+    given: list[int] = field(default_factory=list)
+    done: int = 0
+
+    def send_runtest_some(self, indices: list[int]) -> None:
+        self.given += indices
+
+    def shutdown(self) -> None:
+        self.shutting_down = True
+
+
+def judged_by_two(models: list[str], tests: list[str]) -> tuple[Process, Process]:
+    """Two workers that need as long for every test, until nothing is left."""
+    config = SimpleNamespace(
+        stash={SETTINGS: SimpleNamespace(models=[SimpleNamespace(name=one, by_default=False) for one in models])},
+        args=["claims"],
+        rootpath=ROOT,
+        invocation_params=SimpleNamespace(dir=ROOT),
+        option=SimpleNamespace(loadscopereorder=False),
+        getvalue=lambda name: ["popen", "popen"],
+    )
+    shared: Any = pytest_xdist_make_scheduler(config, None)  # type: ignore[arg-type]  # as much of one as is looked at
+    workers = (Process(SimpleNamespace(id="gw0")), Process(SimpleNamespace(id="gw1")))
+    for worker in workers:
+        shared.add_node(worker)
+        shared.add_node_collection(worker, tests)
+    shared.schedule()
+    while any(worker.done < len(worker.given) for worker in workers):
+        for worker in workers:
+            if worker.done < len(worker.given):
+                worker.done += 1
+                shared.mark_test_complete(worker, worker.given[worker.done - 1])
+    return workers
+
+
+@pytest.mark.parametrize("n_models", [2, 3, 5])
+def test_no_process_is_idle_while_another_has_a_model_to_itself(n_models: int) -> None:
+    """Each model is begun by one process; the last of an odd number is judged by both, from its ends."""
+    models = [f"learned:one?seed={number}" for number in range(n_models)]
+    rows = [(f"test_{name}", f"{name}.{row}") for name in ("a", "b", "c", "d") for row in range(5)]
+    long = [("test_d", claim.id) for claim in claims() if claim.long]
+    tests = [f"claims/{file}.py::test[{model}-{row}]" for model in models for file, row in rows]
+    tests += [f"claims/{file}.py::test[{model}-{row}]" for model in models for file, row in long]
+    first, second = judged_by_two(models, tests)
+    assert sorted(first.given + second.given) == list(range(len(tests))), "each row once"
+    assert abs(first.done - second.done) <= 10, "two files of claims, of which one was begun"
+    begun = [list(dict.fromkeys(_model(tests[at]) for at in worker.given)) for worker in (first, second)]
+    both = set(begun[0]) & set(begun[1])
+    assert len(both) == n_models % 2
+    for worker in (first, second):
+        for model in set(models) - both:
+            mine = [tests[at] for at in worker.given if _model(tests[at]) == model]
+            assert mine in ([], [one for one in tests if _model(one) == model]), "a whole model, in its order"
+
+
+def _model(nodeid: str) -> str:
+    return nodeid.partition("[")[2].partition("-")[0]
+
+
+def test_what_either_process_knows_of_a_model_is_told() -> None:
+    """The helper may have had no use for a circuit, and comes last all the same."""
+    whole = {"name": "m", "circuit": [[1, 2]], "stages": {"A": "x"}, "graph": {"nodes": []}, "layers": 7}
+    evidence = {"file": "f", "pair": None}
+    one = {**whole, "evidence": {"x": {**evidence, "seconds": 2.0}, "y": {**evidence, "seconds": 0.1}}}
+    other = {"name": "m", "circuit": [], "stages": {}, "graph": None, "evidence": {"y": {**evidence, "seconds": 3.0}}}
+    for shares in ([one, other], [other, one]):
+        (told,) = merged(shares)
+        assert told == {**whole, "evidence": {"x": {**evidence, "seconds": 2.0}, "y": {**evidence, "seconds": 3.0}}}
 
 
 def collected(*options: str) -> dict[str, list[str]]:
