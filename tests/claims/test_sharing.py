@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -12,12 +13,14 @@ from typing import Any
 
 import pytest
 
+from fixtures.carrying import PROPERTY, gathered
 from fixtures.options import SETTINGS
 from fixtures.provenance import merged
 from fixtures.sharing import pytest_xdist_make_scheduler
 from rebinding.paper.claim import CONTROLLED
 from rebinding.power.rows import claims
 from tests.claims.runs import ROOT, ok, run
+from tests.report.folders import judged
 
 HEAVY = ("transformers.modeling_utils", "nnsight", "matplotlib", "huggingface_hub", "rebinding.report.page")
 
@@ -131,6 +134,18 @@ def test_what_takes_longest_comes_last_on_each_model_and_can_be_left_out() -> No
         asked = [row for row in rows if row in long]
         assert len(asked) >= 8
         assert rows == [*short[model], *asked], model
+
+
+def test_verdicts_are_told_in_the_order_of_one_process() -> None:
+    """Whoever judged them, and whichever came first."""
+    (rows, _) = collected().values()
+    reports = [
+        SimpleNamespace(when="call", user_properties=[(PROPERTY, json.dumps(judged(row).plain()))], sample=[])
+        for row in rows
+    ]
+    for given in (reports, reports[::-1]):
+        told = SimpleNamespace(stats={"passed": given[::2], "failed": given[1::2]})
+        assert [one.id for one in gathered(told)] == rows
 
 
 def test_nothing_heavy_is_imported_to_begin_with() -> None:
