@@ -16,7 +16,7 @@ import pytest
 from fixtures.carrying import PROPERTY, gathered
 from fixtures.options import SETTINGS
 from fixtures.provenance import merged
-from fixtures.sharing import pytest_xdist_make_scheduler
+from fixtures.sharing import pytest_xdist_make_scheduler, unit_of
 from rebinding.paper.claim import CONTROLLED
 from rebinding.power.rows import claims
 from tests.claims.runs import ROOT, ok, run
@@ -56,7 +56,7 @@ class Process:
 
 def judged_by_two(models: list[str], tests: list[str]) -> tuple[Process, Process]:
     """Two workers that need as long for every test, until nothing is left."""
-    config = SimpleNamespace(
+    config: Any = SimpleNamespace(
         stash={SETTINGS: SimpleNamespace(models=[SimpleNamespace(name=one, by_default=False) for one in models])},
         args=["claims"],
         rootpath=ROOT,
@@ -64,7 +64,7 @@ def judged_by_two(models: list[str], tests: list[str]) -> tuple[Process, Process
         option=SimpleNamespace(loadscopereorder=False),
         getvalue=lambda name: ["popen", "popen"],
     )
-    shared: Any = pytest_xdist_make_scheduler(config, None)  # type: ignore[arg-type]  # as much of one as is looked at
+    shared: Any = pytest_xdist_make_scheduler(config, None)
     workers = (Process(SimpleNamespace(id="gw0")), Process(SimpleNamespace(id="gw1")))
     for worker in workers:
         shared.add_node(worker)
@@ -92,10 +92,14 @@ def test_no_process_is_idle_while_another_has_a_model_to_itself(n_models: int) -
     begun = [list(dict.fromkeys(_model(tests[at]) for at in worker.given)) for worker in (first, second)]
     both = set(begun[0]) & set(begun[1])
     assert len(both) == n_models % 2
-    for worker in (first, second):
-        for model in set(models) - both:
-            mine = [tests[at] for at in worker.given if _model(tests[at]) == model]
-            assert mine in ([], [one for one in tests if _model(one) == model]), "a whole model, in its order"
+    for model in models:
+        ordered = [one for one in tests if _model(one) == model]
+        shares = [[tests[at] for at in worker.given if _model(tests[at]) == model] for worker in (first, second)]
+        owner, helper = sorted(shares, key=lambda share: ordered[0] not in share)
+        assert owner == ordered[: len(owner)], "from its beginning, in its order"
+        units = list(dict.fromkeys(unit_of(one, models) for one in ordered))
+        helped = list(dict.fromkeys(unit_of(one, models) for one in helper))
+        assert helped == units[::-1][: len(helped)], "from its end"
 
 
 def _model(nodeid: str) -> str:
