@@ -26,7 +26,7 @@ def over_random(claim: Claim, evidence: Evidence, words: Sequence[str] | None = 
     mine, random = of_circuit(evidence, "circuit", "hit").astype(float), of_random(evidence, "hit")
     if words is not None:
         mine, random = (by_word(hits, words) for hits in (mine, random))
-    return partial(ordering, mine, random, unit="nested", margin=claim.margin("accuracy"))
+    return partial(ordering, mine, random, unit="nested", support=SHARES, margin=claim.margin("accuracy"))
 
 
 Name = TypeVar("Name", bound=str)

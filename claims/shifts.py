@@ -24,8 +24,14 @@ def switches(procedure: Procedure) -> tuple[str, ...]:
 
 
 def more(values: Array, margin: float, above: float = 0.0, support: Support | None = None) -> Part:
-    """Surely more than `above`, by what counts."""
-    return partial(effect, values, margin=margin, above=above, unit=unit_of(values), support=support)
+    """Surely more than `above`, by what counts.
+
+    A share of switches that is crossed with sets of directions is a mean over heads and over an example of every pair
+    of slots, and no outcome that is there or not: its range leaves no room for stories that were not met.
+    """
+    unit = unit_of(values)
+    alone = support if unit == "prompts" else None
+    return partial(effect, values, margin=margin, above=above, unit=unit, support=alone)
 
 
 def nothing(values: Array, margin: float) -> Part:

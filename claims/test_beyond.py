@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from claims.parts import over_random
+from claims.parts import SHARES, over_random
 from claims.rows import judges
 from claims.shifts import more, over
 from rebinding.experiments.anywhere.summary import led_by_expected
@@ -52,7 +52,7 @@ def test_the_model_needs_the_circuit(claim: Claim, study: Study) -> Verdict:
 def worse_than_without_others(claim: Claim, study: Study) -> Verdict:
     evidence = study.ask(claim, knocked_out)
     without = of_circuit(evidence, "circuit", "hit").astype(float)
-    return ordering(of_random(evidence, "hit"), without, unit=claim.unit, margin=claim.margin())
+    return ordering(of_random(evidence, "hit"), without, unit=claim.unit, support=SHARES, margin=claim.margin())
 
 
 @judges(ROUTE)

@@ -77,7 +77,8 @@ class Estimate:
 
         Wilson's interval errs in up to 8 % of cases at unlucky N where 5 % are allowed, so it is joined with the exact
         one. A bounded quantity whose sample hardly varies gets room for the cases not met: if a share q of prompts
-        differed, N equal ones would come with probability (1 - q)^N, so q up to 1 - tail^(1/N) cannot be excluded.
+        differed, N equal ones would come with probability (1 - q)^N, so q up to 1 - tail^(1/N) cannot be excluded. Of
+        a nested sample N is the prompts': a circuit that answers none of 24 stays at none in every draw of the others.
         """
         low, high = self.bounds(level)
         tail = (1 - level) / 2
@@ -86,7 +87,7 @@ class Estimate:
             return np.minimum(low, exact[0]), np.maximum(high, exact[1])
         if self.support is None:
             return low, high
-        unseen = 1 - tail ** (1 / self.units)
+        unseen = 1 - tail ** (1 / self.n)
         low = np.minimum(low, self.mean - (self.mean - self.support[0]) * unseen)
         high = np.maximum(high, self.mean + (self.support[1] - self.mean) * unseen)
         return np.clip(low, *self.support), np.clip(high, *self.support)
@@ -124,7 +125,7 @@ def estimate(values: npt.ArrayLike, *, unit: Unit, support: tuple[float, float] 
         wanted = "(draws, prompts)" if unit == "nested" else f"one number per unit ({unit})"
         raise ValueError(f"got a sample of shape {sample.shape}, expected {wanted} with no empty axis")
     if unit == "nested":
-        return _crossed(sample.astype(np.float64))
+        return _crossed(sample.astype(np.float64), support)
     return _outcomes(sample) if sample.dtype == bool else _mean(sample.astype(np.float64), support)
 
 
@@ -152,7 +153,7 @@ def _counts(mean: Array, n: int) -> tuple[Array, Array]:
     return np.full_like(mean, n), np.full_like(mean, max(n - 1, 1))
 
 
-def _crossed(sample: Array) -> Estimate:
+def _crossed(sample: Array, support: tuple[float, float] | None) -> Estimate:
     """Variance components of draws x prompts, both random (method of moments, negative components set to 0).
 
     MS_draw, MS_prompt and MS_rest estimate rest + P draw, rest + D prompt and rest; the degrees of freedom of the
@@ -163,7 +164,7 @@ def _crossed(sample: Array) -> Estimate:
     draws, prompts = sample.shape[-2:]
     mean = sample.mean((-2, -1))
     if min(draws, prompts) < 2:
-        return Estimate(mean, np.full_like(mean, np.inf), *_counts(mean, prompts), draws=draws)
+        return Estimate(mean, np.full_like(mean, np.inf), *_counts(mean, prompts), support=support, draws=draws)
     centre = mean[..., None, None]
     by_draw = sample.mean(-1, keepdims=True) - centre  # (..., draws, 1)
     by_prompt = sample.mean(-2, keepdims=True) - centre  # (..., 1, prompts)
@@ -178,7 +179,7 @@ def _crossed(sample: Array) -> Estimate:
     scatter = ms_draw**2 / freedom[0] + ms_prompt**2 / freedom[1] + ms_rest**2 / freedom[2]
     df = np.divide(total**2, scatter, out=np.full_like(total, freedom[0]), where=scatter > 0)
     n, _ = _counts(mean, prompts)
-    ours = Estimate(mean, prompt_var, n, df, draw_var=draw_var, rest_var=ms_rest, draws=draws)
+    ours = Estimate(mean, prompt_var, n, df, support=support, draw_var=draw_var, rest_var=ms_rest, draws=draws)
     third = (by_draw**3).mean((-2, -1)) / draws**2 + (by_prompt**3).mean((-2, -1)) / prompts**2
     scale = np.where(ours.se > 0, ours.se, np.inf)
     return replace(ours, skew=np.sqrt(prompts) * third / scale**3)

@@ -287,7 +287,7 @@ def test_new_words_are_what_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     (mine, others), options = parts["test half"].args, parts["test half"].keywords
     assert np.allclose(mine, [2 / 3, 1])
     assert np.allclose(others, [[1 / 3, 1], [1 / 3, 0]])
-    assert options == {"unit": "nested", "margin": FRESH.margin("accuracy")}
+    assert options == {"unit": "nested", "support": (-1, 1), "margin": FRESH.margin("accuracy")}
     mine, others = parts["evaluation third"].args
     assert np.allclose(mine, [1, 1, 0])
     assert np.allclose(others, [[1, 0, 0], [0, 0, 1]])

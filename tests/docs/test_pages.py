@@ -117,7 +117,7 @@ def by_model(table: str) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     rows: set[str] = set()
     for line in table.splitlines():
-        if re.fullmatch(r"planted:\S+@\S+", line):
+        if re.fullmatch(r"(planted|learned):\S+", line):
             rows = found.setdefault(line, set())
         elif line.startswith("  "):
             rows.add(" ".join(line.split()))

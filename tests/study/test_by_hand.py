@@ -86,7 +86,7 @@ def test_stories_have_as_many_boxes_as_rows_say(by_hand: ByHand) -> None:
 def test_margins_are_those_on_the_page(by_hand: ByHand) -> None:
     """Of a sentence in parts the page has the margin of one."""
     page = PAGE.read_text()
-    head, *lines = page[page.index(f"{NAME}\n") :].splitlines()[1:]
+    head, *lines = page[page.index(f"{NAME}\n") :].partition("```")[0].splitlines()[1:]
     first, end = head.index("margin"), head.index(" N ")
     shown = {line.split()[0]: line[first:end].strip() for line in lines if line.startswith("  ")}
     margins = {

@@ -115,6 +115,19 @@ def test_single_proportions_never_exceed_five_per_cent(n):
     assert chance[effect_outcomes(ours, 0.10, above=1 / 3) == "REPLICATED"].sum() <= 0.05
 
 
+@pytest.mark.parametrize("n", [*range(5, 120), 300])
+def test_a_circuit_beside_others_that_never_answer_is_judged_as_one_proportion(n):
+    """Crossed with ten draws whose hits do not vary, a circuit that answers one prompt in ten: at N = 24 none of its
+    answers is seen in 8 % of samples, which therefore must not say that it answers less than that."""
+    counts = np.arange(n + 1)
+    hits = np.repeat(np.tri(n + 1, n, -1)[:, None, :], 10, axis=1)  # row k, whatever the draw, has k hits
+    a_tenth = stats.binom.pmf(counts, n, 0.10)
+    for mine, rejected in ((hits, "NOT REPLICATED"), (hits, "REPLICATED"), (-hits, "REPLICATED")):
+        above = -0.2 if mine is not hits else 0.0
+        outcomes = effect_outcomes(estimate(mine, unit="nested", support=(-1.0, 1.0)), 0.10, above=above)
+        assert a_tenth[outcomes == rejected].sum() <= 0.05
+
+
 @pytest.mark.parametrize("n", [10, 30, 300])
 def test_rare_differences_between_hits_are_not_overlooked(n):
     """One prompt in ten differs: at N = 10 a third of the samples show no spread at all, and none may decide."""
