@@ -116,7 +116,7 @@ def test_single_proportions_never_exceed_five_per_cent(n):
 
 
 @pytest.mark.parametrize("n", [*range(5, 120), 300])
-def test_a_circuit_beside_others_that_never_answer_is_judged_as_one_proportion(n):
+def test_a_circuit_beside_others_that_never_answer_keeps_the_error_rate(n):
     """Crossed with ten draws whose hits do not vary, a circuit that answers one prompt in ten: at N = 24 none of its
     answers is seen in 8 % of samples, which therefore must not say that it answers less than that."""
     counts = np.arange(n + 1)
