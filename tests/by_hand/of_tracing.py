@@ -12,7 +12,7 @@ from torch import Tensor
 from rebinding.study.bench import Bench
 from rebinding.world.designs import Pair
 from rebinding.world.prompts import Encoded
-from tests.by_hand.compare import Again, moved, numbered, sized, sure
+from tests.by_hand.compare import Again, moved, numbered, sized, sure, torn
 from tests.by_hand.plain import Plain, Put
 
 QUESTIONS = "swap_target_box_to_remaining_context_box"
@@ -50,13 +50,17 @@ def sides(bench: Bench, pair: Pair, rule: Any) -> Sides:
     return Sides(own, other, bench.encoder.answer_token(answer, rule), rivals, theirs)
 
 
-def patched(plain: Plain, given: Encoded, into: Encoded, places: Sequence[tuple[int, int]]) -> tuple[Tensor, float]:
-    """Logits (vocabulary,) with the residuals of one prompt in another at (layer, token), and how far they were."""
+def patched(
+    plain: Plain, given: Encoded, into: Encoded, places: Sequence[tuple[int, int]]
+) -> tuple[Tensor, float, float]:
+    """Logits (vocabulary,) with the residuals of one prompt in another at (layer, token), how far they were, and the
+    scores of the layers after."""
     theirs, own = plain.clean(given.ids).values, plain.clean(into.ids).values
     new = {(layer, at): theirs["resid", layer][0, at] for layer, at in places}
     far = max(moved(value, own["resid", layer][0, at]) for (layer, at), value in new.items())
     puts = [Put("resid", layer, at, value) for (layer, at), value in new.items()]
-    return plain.run([(into.ids, puts)]).logits[0], far
+    scores = plain.scores(into.ids, range(min(layer for layer, _ in places), len(plain.layers)))
+    return plain.run([(into.ids, puts)]).logits[0], far, scores
 
 
 def of_map(plain: Plain, bench: Bench, request: Any, rows: pd.DataFrame) -> Iterator[Again]:
@@ -77,10 +81,11 @@ def of_mention(plain: Plain, bench: Bench, request: Any, rows: pd.DataFrame) -> 
 
 def _cell(plain: Plain, both: Sides, row: int, places: list[tuple[int, int]]) -> Again:
     base = plain.answer(both.other.ids)
-    logits, far = patched(plain, both.own, both.other, places)
+    logits, far, scores = patched(plain, both.own, both.other, places)
     at = places[0][1]
-    found = {**both.scores(logits), **both.scores(base, "base_")}
-    return Again(row, found | {"moved": far, "differs": both.own.ids[at] != both.other.ids[at]}, sized(logits, base))
+    found: dict[str, float | bool | None] = {**both.scores(logits), **both.scores(base, "base_")}
+    found |= {"moved": far, "differs": both.own.ids[at] != both.other.ids[at]}
+    return Again(row, found, torn(sized(logits, base), scores))
 
 
 def of_diagnostic(plain: Plain, bench: Bench, request: Any, rows: pd.DataFrame) -> Iterator[Again]:
@@ -90,9 +95,9 @@ def of_diagnostic(plain: Plain, bench: Bench, request: Any, rows: pd.DataFrame) 
         assert both.theirs is not None
         at = both.own.roles[row["place"]]
         places = [(layer, at) for layer in range(int(row["first"]), int(row["last"]) + 1)]
-        logits, far = patched(plain, both.other, both.own, places)
+        logits, far, scores = patched(plain, both.other, both.own, places)
         base, elsewhere = plain.answer(both.own.ids), plain.answer(both.other.ids)
-        size = sized(logits, base, elsewhere)
+        size = torn(sized(logits, base, elsewhere), scores)
 
         def leads(logits: Tensor, token: int, both: Sides = both, size: float = size) -> bool | None:
             others = [one for one in (both.answer, *both.rivals) if one != token]
