@@ -40,11 +40,6 @@ def prompt_of(bench: Bench, request: Any, row: Any) -> Encoded:
     return found
 
 
-TORN = 6 * torch.finfo(torch.float32).eps / ROUNDING
-"""What a score adds to the size of logits where an edit leaves a head between two tokens: it is off by the rounding of
-query, key and product (of 4 units each, `tests.rounding`), and moves what is read by at most a quarter of that, from
-one answer to another, two sizes away. Seen under `--rounding 1` and `2`: 2 units of the score, of 6."""
-
 Recompute: TypeAlias = Callable[[Plain, Bench, Any, pd.DataFrame], Iterable[Again]]
 """From a model, its prompts, a request and some rows of its evidence to these rows again."""
 UNMEASURED = ("ran",)
@@ -92,6 +87,12 @@ def drawn(rows: pd.DataFrame, count: int, request: Request) -> pd.DataFrame:
 def sized(*logits: Tensor, least: float = 1.0) -> float:
     """The largest number among logits, or `least`."""
     return max(least, *(float(one.abs().max()) for one in logits))
+
+
+TORN = 6 * torch.finfo(torch.float32).eps / ROUNDING
+"""What a score adds to the size of logits where an edit leaves a head between two tokens: it is off by the rounding of
+query, key and product (of 4 units each, `tests.rounding`), and moves what is read by at most a quarter of that, from
+one answer to another, two sizes away. Seen under `--rounding 1` and `2`: 2 units of the score, of 6."""
 
 
 def torn(size: float, scores: float) -> float:

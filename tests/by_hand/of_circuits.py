@@ -17,7 +17,7 @@ from rebinding.study.bench import Bench
 from rebinding.world.answers import AnswerSet
 from rebinding.world.places import token_at
 from rebinding.world.prompts import Encoded
-from tests.by_hand.compare import Again, moved, numbered, prompt_of, sized, sure
+from tests.by_hand.compare import Again, moved, numbered, prompt_of, sized, sure, torn
 from tests.by_hand.plain import Plain, Put, Site
 
 Heads: TypeAlias = Collection[CircuitHead]
@@ -28,7 +28,8 @@ def of_ability(plain: Plain, bench: Bench, request: Any, rows: pd.DataFrame) -> 
     """The model as it is."""
     for index, row in numbered(rows):
         logits = plain.answer(prompt_of(bench, request, row).ids)
-        yield Again(index, _told(bench, prompt_of(bench, request, row), logits), sized(logits))
+        size = sized(logits)
+        yield Again(index, _told(bench, prompt_of(bench, request, row), logits, size), size)
 
 
 def of_ablation(plain: Plain, bench: Bench, request: Any, rows: pd.DataFrame) -> Iterator[Again]:
@@ -39,7 +40,8 @@ def of_ablation(plain: Plain, bench: Bench, request: Any, rows: pd.DataFrame) ->
         if row["which"] != "full":
             alive = _variant(plain, request, row, match=request.match, exclude=False)
             logits = ablated(plain, prompt, alive, means_of(plain, bench, request.means))
-        yield Again(index, _told(bench, prompt, logits, request.answers), sized(logits))
+        size = sized(logits) if row["which"] == "full" else _torn(plain, prompt, logits)
+        yield Again(index, _told(bench, prompt, logits, size, request.answers), size)
 
 
 def of_knockout(plain: Plain, bench: Bench, request: Any, rows: pd.DataFrame) -> Iterator[Again]:
@@ -55,7 +57,8 @@ def of_knockout(plain: Plain, bench: Bench, request: Any, rows: pd.DataFrame) ->
                 far = max(far, moved(mean, own["z", one.layer][0, at, plain.span(one.head)]))
                 puts.append(Put("z", one.layer, at, mean, one.head))
             logits = plain.run([(prompt.ids, puts)]).logits[0]
-        yield Again(index, _told(bench, prompt, logits) | {"moved": far}, sized(logits))
+        size = sized(logits) if row["which"] == "full" else _torn(plain, prompt, logits)
+        yield Again(index, _told(bench, prompt, logits, size) | {"moved": far}, size)
 
 
 def of_contributions(plain: Plain, bench: Bench, request: Any, rows: pd.DataFrame) -> Iterator[Again]:
@@ -66,8 +69,9 @@ def of_contributions(plain: Plain, bench: Bench, request: Any, rows: pd.DataFram
         prompt, head = prompt_of(bench, request, row), _head(row)
         with_it = [one for one in request.circuit if one == head or one not in gone[row["gone"]]]
         runs = [ablated(plain, prompt, with_it, means), ablated(plain, prompt, _less(with_it, head), means)]
-        hits = [_told(bench, prompt, logits, request.answers)["hit"] for logits in runs]
-        yield Again(index, dict(zip(("before", "without"), hits, strict=True)), sized(*runs))
+        size = _torn(plain, prompt, *runs)
+        hits = [_told(bench, prompt, logits, size, request.answers)["hit"] for logits in runs]
+        yield Again(index, dict(zip(("before", "without"), hits, strict=True)), size)
 
 
 def of_pruning(plain: Plain, bench: Bench, request: Any, rows: pd.DataFrame) -> Iterator[Again]:
@@ -84,7 +88,8 @@ def of_pruning(plain: Plain, bench: Bench, request: Any, rows: pd.DataFrame) -> 
         sets = [[ablated(plain, one, some, means) for one in prompts] for some in (left, _less(left, _head(row)))]
         sets.append([plain.answer(one.ids) for one in prompts])
         before, without, whole = (_mean(bench, request, prompts, some) for some in sets)
-        drop, size = before - without, sized(*(logits for some in sets for logits in some))
+        drop = before - without
+        size = max(_torn(plain, one, *runs) for one, *runs in zip(prompts, *sets, strict=True))
         told = {"before": before, "drop": drop, "whole": whole, "removed": sure(request.step - drop, size)}
         yield Again(index, told, size)
 
@@ -110,9 +115,15 @@ def of_stream(plain: Plain, bench: Bench, request: Any, rows: pd.DataFrame) -> I
         puts = [Put(site, layer, at, new) for (site, layer), new in zip(look, other, strict=True)]
         before = ablated(plain, prompt, request.circuit, means)
         after = plain.run([(prompt.ids, [*_held(prompt, request.circuit, means), *puts])]).logits[0]
-        margins = [_told(bench, prompt, logits, request.answers)["margin"] for logits in (before, after)]
+        size = _torn(plain, prompt, before, after)
+        margins = [_told(bench, prompt, logits, size, request.answers)["margin"] for logits in (before, after)]
         far = max(moved(new, old) for new, old in zip(other, own, strict=True))
-        yield Again(index, dict(zip(("before", "after"), margins, strict=True)) | {"moved": far}, sized(before, after))
+        yield Again(index, dict(zip(("before", "after"), margins, strict=True)) | {"moved": far}, size)
+
+
+def _torn(plain: Plain, prompt: Encoded, *logits: Tensor) -> float:
+    """The size of logits with heads at their means: those of all layers but the first may then be torn."""
+    return torn(sized(*logits), plain.scores(prompt.ids, range(1, len(plain.layers))))
 
 
 def _held(prompt: Encoded, alive: Heads, means: Means) -> list[Put]:
@@ -158,7 +169,7 @@ def _at(prompt: Encoded, head: CircuitHead) -> int:
 
 
 def _told(
-    bench: Bench, prompt: Encoded, logits: Tensor, rule: AnswerSet = "continuation"
+    bench: Bench, prompt: Encoded, logits: Tensor, size: float, rule: AnswerSet = "continuation"
 ) -> dict[str, float | bool | None]:
     """The answer's logit, its margin over the best other object, whether it beats them all, its probability."""
     answer = prompt.prompt.answer
@@ -167,7 +178,7 @@ def _told(
     label = max(float(logits[token]) for token in own)
     margin = label - max(float(logits[token]) for token in others)
     probability = sum(float(torch.softmax(logits.double(), 0)[token]) for token in own)
-    return {"label_logit": label, "margin": margin, "hit": sure(margin, sized(logits)), "probability": probability}
+    return {"label_logit": label, "margin": margin, "hit": sure(margin, size), "probability": probability}
 
 
 def _tokens(bench: Bench, word: str, rule: AnswerSet) -> set[int]:
@@ -176,5 +187,6 @@ def _tokens(bench: Bench, word: str, rule: AnswerSet) -> set[int]:
 
 
 def _mean(bench: Bench, request: Any, prompts: Sequence[Encoded], logits: Sequence[Tensor]) -> float:
-    told = [_told(bench, one, some, request.answers)[request.by] for one, some in zip(prompts, logits, strict=True)]
+    both = zip(prompts, logits, strict=True)
+    told = [_told(bench, one, some, sized(some), request.answers)[request.by] for one, some in both]
     return sum(float(one) for one in told if one is not None) / len(told)

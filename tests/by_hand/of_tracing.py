@@ -28,9 +28,9 @@ class Sides:
     rivals: tuple[int, ...]
     theirs: int | None
 
-    def scores(self, logits: Tensor, prefix: str = "") -> dict[str, float | bool | None]:
-        """What tracing tells of logits (vocabulary,)."""
-        own, size = float(logits[self.answer]), sized(logits)
+    def scores(self, logits: Tensor, size: float, prefix: str = "") -> dict[str, float | bool | None]:
+        """What tracing tells of logits (vocabulary,), and of their size."""
+        own = float(logits[self.answer])
         margin = own - max(float(logits[one]) for one in self.rivals)
         over = float("nan") if self.theirs is None else own - float(logits[self.theirs])
         # where the counterfactual has no answer of its own nothing is added to the candidates
@@ -83,9 +83,9 @@ def _cell(plain: Plain, both: Sides, row: int, places: list[tuple[int, int]]) ->
     base = plain.answer(both.other.ids)
     logits, far, scores = patched(plain, both.own, both.other, places)
     at = places[0][1]
-    found: dict[str, float | bool | None] = {**both.scores(logits), **both.scores(base, "base_")}
-    found |= {"moved": far, "differs": both.own.ids[at] != both.other.ids[at]}
-    return Again(row, found, torn(sized(logits, base), scores))
+    size = torn(sized(logits, base), scores)
+    found = {**both.scores(logits, size), **both.scores(base, sized(base), "base_")}
+    return Again(row, found | {"moved": far, "differs": both.own.ids[at] != both.other.ids[at]}, size)
 
 
 def of_diagnostic(plain: Plain, bench: Bench, request: Any, rows: pd.DataFrame) -> Iterator[Again]:
@@ -134,6 +134,7 @@ def kept(plain: Plain, bench: Bench, request: Any) -> list[int]:
     found: list[int] = []
     for number in request.prompts.ids:
         one = sides(bench, bench.plan(request.prompts).tracing(number, request.mode), request.rule)
-        if len(found) < request.wanted and one.scores(plain.answer(one.own.ids))["hit"]:
+        logits = plain.answer(one.own.ids)
+        if len(found) < request.wanted and one.scores(logits, sized(logits))["hit"]:
             found.append(number)
     return found
