@@ -78,7 +78,7 @@ def judged_by_two(models: list[str], tests: list[str]) -> tuple[Process, Process
     return workers
 
 
-@pytest.mark.parametrize("n_models", [2, 3, 5])
+@pytest.mark.parametrize("n_models", [1, 2, 3, 5])
 def test_no_process_is_idle_while_another_has_a_model_to_itself(n_models: int) -> None:
     """Each model is begun by one process; the last of an odd number is judged by both, from its ends."""
     models = [f"learned:one?seed={number}" for number in range(n_models)]
