@@ -2,7 +2,7 @@
 
 A cell is another choice of kernels that this machine can make, or another processor's rounding (`tests/rounding.py`).
 Prints a table in Markdown as the cells come in, and what failed; exits with 1 if any cell is red. Without arguments
-every cell that this machine has runs `pytest tests -n 2 -q`.
+every cell that this machine has runs `pytest tests -n 2 --dist worksteal -q`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-USUAL = ("tests", "-n", "2")
+USUAL = ("tests", "-n", "2", "--dist", "worksteal")
 CHOSEN = ("MKL_CBWR", "ATEN_CPU_CAPABILITY", "OMP_NUM_THREADS", "PYTEST_ADDOPTS")
 """What a cell sets; what the caller had set of them is left out, so that `plain` is plain."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import torch
 from transformers import Gemma2ForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
 
 from rebinding.planted import build
+from tests.claims import ready
 from tests.subjects.folders import change_config
 
 ROOT = Path(__file__).parents[2]
@@ -20,8 +20,7 @@ ROOT = Path(__file__).parents[2]
 
 def run(*given: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """`pytest claims` with options, and with some environment variables set."""
-    command = [sys.executable, "-m", "pytest", "claims", *given, "-q", "-p", "no:cacheprovider"]
-    return subprocess.run(command, cwd=ROOT, env=os.environ | environment, capture_output=True, text=True, check=False)
+    return ready.pytest(["claims", *given, "-q", "-p", "no:cacheprovider"], ROOT, os.environ | environment)
 
 
 def verdicts(junit: Path) -> dict[str, str]:

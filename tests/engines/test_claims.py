@@ -10,7 +10,7 @@ import pytest
 from tests.claims.runs import run
 
 MODELS = ("--model", "planted:pointer@llama", "--model", "planted:lexical@llama")
-FEW = ("--samples", "12", "-k", "D_q_C or b_moves_pointer or q_strongest")
+FEW = ("--samples", "12", "-k", "D_q_C or b_moves_pointer or (q_strongest and not controlled)")
 WORKERS = ("-p", "tests.engines.plugged", "--engine", "ray")
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 
+from rebinding.world import chat
 from rebinding.world.chat import SYSTEM, PromptError, form_of, wrapping
 from rebinding.world.designs import design
 from rebinding.world.prompts import Encoder, Prompt, render
@@ -16,10 +17,11 @@ from .stories import prompts
 from .tokenizers import byte_level, sentence_pieces, word_level
 
 CHAT = {"words": word_level(), "bytes": byte_level(), "pieces": sentence_pieces()}
+FORM = {name: form_of(tokenizer) for name, tokenizer in CHAT.items()}
 
 
 def test_the_form_is_read_off_the_vocabulary() -> None:
-    assert [form_of(CHAT[name]) for name in ("words", "bytes", "pieces")] == ["template", "llama3", "gemma"]
+    assert FORM == {"words": "template", "bytes": "llama3", "pieces": "gemma"}
 
 
 def test_the_published_strings() -> None:
@@ -50,7 +52,7 @@ def test_a_form_equals_the_familys_template(name: str, prompt: Prompt) -> None:
     expected = tokenizer.apply_chat_template(
         turns, tokenize=False, continue_final_message=True, date_string="26 Jul 2024"
     )
-    assert render(prompt, form_of(tokenizer), tokenizer).text == expected
+    assert render(prompt, FORM[name], tokenizer).text == expected
     assert render(prompt, "template", tokenizer).text == expected
 
 
@@ -59,6 +61,24 @@ def test_a_template_that_asks_for_the_day_gets_the_pinned_one() -> None:
         "{{ '<bos>' + strftime_now('%d %B %Y') }}{% for message in messages %}{{ message['content'] }}{% endfor %}"
     )
     assert wrapping("template", tokenizer).prefix == f"<bos>26 Jul 2024{SYSTEM}"
+
+
+def test_a_template_is_rendered_once_for_what_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another first token is something else, and so is another template."""
+    forks: list[str] = []
+    monkeypatch.setattr(chat, "bounded", lambda make: forks.append(make()) or forks[-1])
+    text = "{{ bos_token }}once{% for message in messages %}{{ message['content'] }}{% endfor %}"
+    tokenizer = _with_template(text)
+    first = wrapping("template", tokenizer)
+    assert wrapping("template", _with_template(text)) == first
+    assert len(forks) == 1
+    tokenizer.bos_token = tokenizer.eos_token
+    other = wrapping("template", tokenizer)
+    assert other.prefix == first.prefix.replace("<bos>", tokenizer.eos_token)
+    assert other != first
+    tokenizer.chat_template = text.replace("once", "twice")
+    assert "twice" in wrapping("template", tokenizer).prefix
+    assert len(forks) == 3
 
 
 def test_a_template_that_drops_the_system_turn_gets_its_text_from_the_user() -> None:
