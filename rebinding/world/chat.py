@@ -134,12 +134,12 @@ def _from_template(tokenizer: Any) -> Wrapping:
 
 def _apply(tokenizer: Any, turns: list[dict[str, str]]) -> str:
     turns = [*turns, {"role": "assistant", "content": PREFILL}]
-    given = json.dumps([tokenizer.chat_template, tokenizer.special_tokens_map, turns], default=str)
-    if (type(tokenizer), given) not in _RENDERED:
+    given = type(tokenizer), json.dumps([tokenizer.chat_template, tokenizer.special_tokens_map, turns], default=str)
+    if given not in _RENDERED:
         if len(_RENDERED) >= MOST_RENDERED:
             _RENDERED.clear()
-        _RENDERED[type(tokenizer), given] = _rendered(tokenizer, turns)
-    text = _RENDERED[type(tokenizer), given]
+        _RENDERED[given] = _rendered(tokenizer, turns)
+    text = _RENDERED[given]
     if isinstance(text, Failed):
         raise PromptError(
             f"the chat template refuses a conversation that ends with the prefilled {PREFILL!r} ({text});"

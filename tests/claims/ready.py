@@ -51,12 +51,8 @@ def _ready() -> subprocess.Popen[str]:
     """It ends when this process does, and its pipe with it."""
     command = [sys.executable, "-m", "tests.claims.ready"]
     started = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    atexit.register(_end, started)
+    atexit.register(started.communicate)
     return started
-
-
-def _end(started: subprocess.Popen[str]) -> None:
-    started.communicate()
 
 
 def _run(given: Sequence[str], folder: str, environment: Mapping[str, str], said: str) -> int:

@@ -26,7 +26,7 @@ HEAVY = ("transformers.modeling_utils", "nnsight", "matplotlib", "huggingface_hu
 
 
 def test_each_process_takes_whole_models() -> None:
-    done = run("-n", "2", "-vv", "--no-store", "--samples", "12", "-k", "b_moves_pointer")
+    done = run("-n", "2", "-vv", "--no-store", "--samples", "12", "-k", "D_q_C or group_e")
     ok(done)
     workers = defaultdict(set)
     for worker, model in re.findall(r"\[(gw\d)\].*?\[(planted:\w+@llama)-", done.stdout):

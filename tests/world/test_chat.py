@@ -66,6 +66,7 @@ def test_a_template_that_asks_for_the_day_gets_the_pinned_one() -> None:
 def test_a_template_is_rendered_once_for_what_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
     """Another first token is something else, and so is another template."""
     forks: list[str] = []
+    monkeypatch.setattr(chat, "_RENDERED", {})
     monkeypatch.setattr(chat, "bounded", lambda make: forks.append(make()) or forks[-1])
     text = "{{ bos_token }}once{% for message in messages %}{{ message['content'] }}{% endfor %}"
     tokenizer = _with_template(text)
