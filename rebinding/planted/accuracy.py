@@ -14,7 +14,8 @@ from rebinding.planted.plant import GRADED, MECHANISMS, Plant, Specification, bu
 from rebinding.world.designs import Design, design
 from rebinding.world.prompts import Encoder, Prompt
 
-BATCH = 50
+BATCH = 8
+"""Prompts in a pass: few enough that what lies between layers stays in a processor's cache."""
 
 
 @dataclass(frozen=True)

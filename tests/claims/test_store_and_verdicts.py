@@ -36,6 +36,12 @@ def shards(store: Path) -> list[Path]:
     return sorted(path for path in store.rglob("*") if path.suffix in (".parquet", ".safetensors", ".sha256"))
 
 
+def whole(store: Path) -> dict[Path, int]:
+    """Tables that are kept with their sum, and when they were written."""
+    tables = [path for path in store.rglob("*.parquet") if path.with_suffix(".sha256").is_file()]
+    return {path: path.stat().st_mtime_ns for path in tables}
+
+
 def test_a_second_run_reads_what_the_first_has_computed(kept: tuple[Path, dict[str, str]], tmp_path: Path) -> None:
     store, first = kept
     before = {path: path.stat().st_mtime_ns for path in shards(store)}
@@ -77,12 +83,12 @@ def test_a_killed_run_leaves_a_store_to_go_on_from(kept: tuple[Path, dict[str, s
         WANTED,
     ]
     running = subprocess.Popen([*given, "-q"], cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    while running.poll() is None and not any(store.rglob("*.parquet")):
+    while running.poll() is None and not whole(store):
         time.sleep(0.01)
     running.send_signal(signal.SIGKILL)
-    running.wait()
-    left = {path: path.stat().st_mtime_ns for path in store.rglob("*.parquet")}
-    assert left
+    assert running.wait() == -signal.SIGKILL, "it was killed, and not done before"
+    left = whole(store)
     assert judged(store, tmp_path / "again.xml") == kept[1]
-    whole = [path for path in left if path.with_suffix(".sha256").is_file()]
-    assert any(path.stat().st_mtime_ns == left[path] for path in whole), "what was done is not done again"
+    now = whole(store)
+    assert {path: now[path] for path in left} == left, "what was done is not done again"
+    assert len(now) > len(left)
