@@ -10,12 +10,15 @@ from pathlib import Path
 
 import pytest
 
+from rebinding.evidence.shards import beside
 from rebinding.power.rows import claims
 from tests.claims.runs import ROOT, ok, run, verdicts
+from tests.faults.stores import shards
 
 pytestmark = pytest.mark.slow
 ROWS = ("binding.q_redirects", "qk_cancels", "e_prime", "robust.third_slot", "chain.A_logits")
 WANTED = " or ".join(ROWS)
+KEPT = (".parquet", ".safetensors", ".sha256")
 
 
 @pytest.fixture(scope="module")
@@ -32,27 +35,22 @@ def judged(store: Path, junit: Path) -> dict[str, str]:
     return found
 
 
-def shards(store: Path) -> list[Path]:
-    return sorted(path for path in store.rglob("*") if path.suffix in (".parquet", ".safetensors", ".sha256"))
-
-
 def whole(store: Path) -> dict[Path, int]:
-    """Tables that are kept with their sum, and when they were written."""
-    tables = [path for path in store.rglob("*.parquet") if path.with_suffix(".sha256").is_file()]
-    return {path: path.stat().st_mtime_ns for path in tables}
+    """Tables that have their checksum beside them, and when they were written."""
+    return {path: path.stat().st_mtime_ns for path in shards(store, ".parquet") if beside(path).is_file()}
 
 
 def test_a_second_run_reads_what_the_first_has_computed(kept: tuple[Path, dict[str, str]], tmp_path: Path) -> None:
     store, first = kept
-    before = {path: path.stat().st_mtime_ns for path in shards(store)}
+    before = {path: path.stat().st_mtime_ns for path in shards(store, *KEPT)}
     assert before
     assert judged(store, tmp_path / "again.xml") == first
-    assert {path: path.stat().st_mtime_ns for path in shards(store)} == before
+    assert {path: path.stat().st_mtime_ns for path in shards(store, *KEPT)} == before
 
 
 def test_damage_is_noticed_and_made_good(kept: tuple[Path, dict[str, str]], tmp_path: Path) -> None:
     store, first = kept
-    ruined = shards(store)
+    ruined = shards(store, *KEPT)
     for number, path in enumerate(ruined):
         content = path.read_bytes()
         path.write_bytes((content[: len(content) // 2], b"", content[::-1])[number % 3])
