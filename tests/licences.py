@@ -38,7 +38,7 @@ def stated(about: metadata.PackageMetadata) -> str:
 def strange(licence: str) -> bool:
     """Whether a part of what is stated is not among the known."""
     parts = re.split(r"\s+(?:AND|OR|WITH)\s+", licence.replace("LLVM-exception", "Apache").strip("()"))
-    return any(not re.match(rf"\(?(The )?({'|'.join(KNOWN)})\b", part) for part in parts)
+    return any(not re.match(rf"\(?(The )?([23]-Clause )?({'|'.join(KNOWN)})\b", part) for part in parts)
 
 
 def installed() -> Iterator[tuple[str, str, str]]:

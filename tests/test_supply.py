@@ -30,3 +30,8 @@ def test_every_licence_is_known() -> None:
 @pytest.mark.parametrize("licence", ["", "GPL-3.0-only", "MIT AND AGPL-3.0", "proprietary", "MITIGATED"])
 def test_others_are_noticed(licence: str) -> None:
     assert strange(licence)
+
+
+@pytest.mark.parametrize("licence", ["MIT", "(Apache-2.0 OR BSD-3-Clause)", "3-Clause BSD License"])
+def test_those_that_ask_nothing_are_known(licence: str) -> None:
+    assert not strange(licence)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -82,7 +83,7 @@ class Card:
         for start in range(0, len(self.curve), stretch):
             part: Sequence[Step] = self.curve[start : start + stretch]
             loss, right = (
-                sum(values) / len(part) for values in zip(*((one.loss, one.right) for one in part), strict=True)
+                math.fsum(values) / len(part) for values in zip(*((one.loss, one.right) for one in part), strict=True)
             )
             lines.append(f"| {start + 1} to {start + len(part)} | {loss:.4f} | {right:.3f} |")
         return lines

@@ -61,7 +61,7 @@ def test_weights_are_the_bases_and_what_the_adapter_adds(dtype: str, base: Path,
     found = load(str(tmp_path / "adapter"), dtype=dtype)
     for name, weight in found.model.named_parameters():
         before = plain.model.get_parameter(name)
-        told = before if name not in added else (before.double() + added[name]).to(before.dtype)
+        told = before if name not in added else (before.double() + added[name].to(before.device)).to(before.dtype)
         # rounded once from float64; two orders of a sum of four there may fall on either side of a tie
         assert torch.allclose(weight, told, rtol=torch.finfo(weight.dtype).eps, atol=0), name
         assert (name in added) != torch.equal(weight, before), name

@@ -51,7 +51,7 @@ class Elsewhere(Backend):
         reply = self.process.stdout.readline().strip()
         if reply != "done":
             raise RuntimeError(f"the other interpreter failed:\n{json.loads(reply)}")
-        values = torch.load(files["answer"], weights_only=True)
+        values = torch.load(files["answer"], map_location="cpu", weights_only=True)  # as nnsight takes NDIF's answers
         for value in values.values():
             save(value)
         push(tracer.info.frame, values)
@@ -190,6 +190,7 @@ def test_a_trace_packed_and_unpacked_here_gives_the_same_numbers(folders: dict[F
 @pytest.mark.parametrize("implementation", ["sdpa", registered.NAME])
 def test_attention_that_a_server_lacks_or_hides_is_refused(implementation: str, folders: dict[Family, Path]) -> None:
     """A function registered here does not exist there; sdpa has no pattern. Both are said before anything is sent."""
+    registered.register()
     away = client(folders["qwen3"], attn_implementation=implementation)
     with pytest.raises(SurgeryError, match=rf"attention '{implementation}'.*attn_implementation='eager'"):
         NNsightSurgeon(away, derive(away._module), remote=True)

@@ -1,0 +1,97 @@
+"""How much of the self-check's allowance another device uses, on random weights in the shapes of the paper's models.
+
+    python -m benchmarks.selfcheck llama3.2-3b gemma3-12b
+
+A load holds a model's own eager attention against ours, and its forward against replays of next to nothing, and
+allows what rounding may do (`rebinding/subjects/allowance.py`). A device whose kernels use much of that would have
+right models refused. So the same comparisons are made here and printed as shares of what is allowed, beside the seconds
+of the load and what the two attentions differ by in the model's own dtype, where loads compare nothing.
+
+Not a test, since it needs a GPU (any other device is taken with `--device`, and `--layers` makes a small model of a
+large one, to try the command).
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from benchmarks.on_gpu import taking
+from rebinding.subjects import ALIASES, build_shape, check_subject
+from rebinding.subjects.allowance import Allowance, size
+from rebinding.subjects.devices import Dtype, check_dtype, torch_dtype
+from rebinding.subjects.precision import in_float32
+from rebinding.subjects.probe import draw_tokens, forward
+from rebinding.subjects.repeat import replayed
+from rebinding.subjects.selfcheck import derived
+from rebinding.surgery import TorchSurgeon
+
+COLUMNS = f"{'':12} {'dtype':9} {'load, s':>8} {'allowed':>9} {'residual':>9} {'replays':>9} {'as it is, logits':>17}"
+
+
+@dataclass(frozen=True)
+class Load:
+    """A load by the clock; what differs as shares of what may, and the largest difference of a logit as it is."""
+
+    seconds: float
+    allowed: float
+    residual: float
+    replays: float
+    as_it_is: float
+
+
+def loaded(alias: str, dtype: Dtype, device: torch.device, layers: int | None) -> Load:
+    """One model, built, run on its own attention, checked as every subject is, and compared once more."""
+    fewer: dict[str, Any] = {} if layers is None else {"num_hidden_layers": layers}
+    model: Any = build_shape(alias, dtype=torch_dtype(dtype), device=device, **fewer)
+    anatomy = derived(model)
+    tokens, allowance, last = draw_tokens(model, anatomy), Allowance.of_model(model, anatomy), anatomy.n_layers
+    surgeon = TorchSurgeon(model, anatomy)
+    with in_float32(model, anatomy):
+        own = forward(model, anatomy, tokens)
+    plain = forward(model, anatomy, tokens).logits
+    with taking(device) as taken:
+        check_subject(model)
+    with in_float32(model, anatomy):
+        resid = forward(model, anatomy, tokens).modules[last, "resid"]
+        rows = replayed(surgeon, surgeon.record(tokens), [(0, tokens.shape[1] // 2), (last // 2, 1)])  # (row, word)
+    expected, end = own.modules[last, "resid"], own.logits[0, -1]
+    return Load(
+        taken.seconds,
+        allowance.relative,
+        size(resid - expected) / allowance.of(expected),
+        max(size(row - end) for row in rows) / allowance.of(end),
+        float((forward(model, anatomy, tokens).logits - plain).abs().max()),
+    )
+
+
+def table(aliases: list[str], dtypes: list[Dtype], device: torch.device, layers: int | None) -> Iterator[str]:
+    """A line for every model in every dtype, as soon as it is known."""
+    yield COLUMNS
+    for alias in aliases:
+        for dtype in dtypes:
+            one = loaded(alias, dtype, device, layers)
+            shares = f"{one.allowed:9.2g} {one.residual:9.2g} {one.replays:9.2g} {one.as_it_is:17.3g}"
+            yield f"{alias:12} {dtype:9} {one.seconds:8.1f} {shares}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("aliases", nargs="+", choices=ALIASES, metavar="ALIAS")
+    parser.add_argument("--dtypes", nargs="+", default=["bfloat16", "float32"], metavar="DTYPE")
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--layers", type=int, metavar="N", help="fewer layers than the shape has, for a trial")
+    options = parser.parse_args()
+    device = torch.device(options.device)
+    place = torch.cuda.get_device_name(device) if device.type == "cuda" else "the CPU"
+    print(f"on {place}, torch {torch.__version__}; residual and replays as shares of what is allowed")
+    for line in table(options.aliases, list(map(check_dtype, options.dtypes)), device, options.layers):
+        print(line, flush=True)
+
+
+if __name__ == "__main__":
+    main()
