@@ -63,10 +63,20 @@ def taking(device: torch.device) -> Iterator[Taken]:
     taken.seconds = time.perf_counter() - began
 
 
+def random_model(alias: str, dtype: Dtype, device: torch.device, layers: int | None) -> Any:
+    """Random weights in the shape of an alias, of all its layers or of so many."""
+    fewer = {} if layers is None else {"num_hidden_layers": layers}
+    return build_shape(alias, dtype=torch_dtype(dtype), device=device, **fewer)
+
+
+def called(device: torch.device) -> str:
+    """A device, in words."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else "the CPU"
+
+
 def bench_on(alias: str, dtype: Dtype, device: torch.device, layers: int | None) -> Bench:
     """A bench on random weights, whose prompts are as long as with the model's own tokenizer."""
-    fewer: dict[str, Any] = {} if layers is None else {"num_hidden_layers": layers}
-    model: Any = build_shape(alias, dtype=torch_dtype(dtype), device=device, **fewer)
+    model = random_model(alias, dtype, device, layers)
     name, tokenizer, tokens = f"shape:{alias}", build_tokenizer(), TOKENS[ALIASES[alias].form]
     form = form_for(name, origin(name), tokenizer)
     return Bench(Shape(name, lambda: model, tokenizer, derived(model), form, dtype, device, tokens=tokens))
@@ -157,7 +167,7 @@ def main() -> None:
     with taking(device) as taken:
         bench = bench_on(options.alias, check_dtype(options.dtype), device, options.layers)
         _ = bench.surgeon
-    place = torch.cuda.get_device_name(device) if device.type == "cuda" else "the CPU"
+    place = called(device)
     print(f"{options.alias}, {options.dtype}, on {place}, torch {torch.__version__}; made in {taken.seconds:.1f} s")
     if options.what == "agenda":
         lines = blocks(options.alias, bench)

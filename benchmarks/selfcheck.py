@@ -20,15 +20,16 @@ from typing import Any
 
 import torch
 
-from benchmarks.on_gpu import taking
-from rebinding.subjects import ALIASES, build_shape, check_subject
+from benchmarks.on_gpu import called, random_model, taking
+from rebinding.subjects import ALIASES, check_subject
 from rebinding.subjects.allowance import Allowance, size
-from rebinding.subjects.devices import Dtype, check_dtype, torch_dtype
+from rebinding.subjects.devices import Dtype, check_dtype
 from rebinding.subjects.precision import in_float32
 from rebinding.subjects.probe import draw_tokens, forward
-from rebinding.subjects.repeat import replayed
+from rebinding.subjects.repeat import replayed, starts
 from rebinding.subjects.selfcheck import derived
 from rebinding.surgery import TorchSurgeon
+from rebinding.surgery.attention import NAME
 
 COLUMNS = f"{'':12} {'dtype':9} {'load, s':>8} {'allowed':>9} {'residual':>9} {'replays':>9} {'as it is, logits':>17}"
 
@@ -46,19 +47,20 @@ class Load:
 
 def loaded(alias: str, dtype: Dtype, device: torch.device, layers: int | None) -> Load:
     """One model, built, run on its own attention, checked as every subject is, and compared once more."""
-    fewer: dict[str, Any] = {} if layers is None else {"num_hidden_layers": layers}
-    model: Any = build_shape(alias, dtype=torch_dtype(dtype), device=device, **fewer)
+    model = random_model(alias, dtype, device, layers)
     anatomy = derived(model)
     tokens, allowance, last = draw_tokens(model, anatomy), Allowance.of_model(model, anatomy), anatomy.n_layers
-    surgeon = TorchSurgeon(model, anatomy)
+    _expect(model, "eager")  # a surgeon would put it on ours
     with in_float32(model, anatomy):
         own = forward(model, anatomy, tokens)
     plain = forward(model, anatomy, tokens).logits
     with taking(device) as taken:
         check_subject(model)
+    _expect(model, NAME)
+    surgeon = TorchSurgeon(model, anatomy)
     with in_float32(model, anatomy):
         resid = forward(model, anatomy, tokens).modules[last, "resid"]
-        rows = replayed(surgeon, surgeon.record(tokens), [(0, tokens.shape[1] // 2), (last // 2, 1)])  # (row, word)
+        rows = replayed(surgeon, surgeon.record(tokens), starts(last, tokens.shape[1]))  # (row, word)
     expected, end = own.modules[last, "resid"], own.logits[0, -1]
     return Load(
         taken.seconds,
@@ -67,6 +69,11 @@ def loaded(alias: str, dtype: Dtype, device: torch.device, layers: int | None) -
         max(size(row - end) for row in rows) / allowance.of(end),
         float((forward(model, anatomy, tokens).logits - plain).abs().max()),
     )
+
+
+def _expect(model: Any, attention: str) -> None:
+    if (found := model.config.get_text_config()._attn_implementation) != attention:
+        raise RuntimeError(f"the model is on {found}, not on {attention}: two runs on the same would be compared")
 
 
 def table(aliases: list[str], dtypes: list[Dtype], device: torch.device, layers: int | None) -> Iterator[str]:
@@ -87,8 +94,7 @@ def main() -> None:
     parser.add_argument("--layers", type=int, metavar="N", help="fewer layers than the shape has, for a trial")
     options = parser.parse_args()
     device = torch.device(options.device)
-    place = torch.cuda.get_device_name(device) if device.type == "cuda" else "the CPU"
-    print(f"on {place}, torch {torch.__version__}; residual and replays as shares of what is allowed")
+    print(f"on {called(device)}, torch {torch.__version__}; residual and replays as shares of what is allowed")
     for line in table(options.aliases, list(map(check_dtype, options.dtypes)), device, options.layers):
         print(line, flush=True)
 

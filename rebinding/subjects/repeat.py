@@ -32,7 +32,7 @@ NOTHING = 1e-30
 def check_replay(surgeon: TorchSurgeon, recording: Recording, logits: Tensor, allowance: Allowance) -> None:
     """`logits` (token, vocabulary) are the model's own, for the one prompt that was recorded."""
     model, anatomy, last = surgeon.model, surgeon.anatomy, recording.length - 1
-    places = [(0, last // 2), (anatomy.n_layers // 2, 1)]
+    places = starts(anatomy.n_layers, recording.length)
     found = replayed(surgeon, recording, places)
     allowed = allowance.of(logits[last])
     for (layer, token), row in zip(places, found, strict=True):
@@ -44,6 +44,11 @@ def check_replay(surgeon: TorchSurgeon, recording: Recording, logits: Tensor, al
                 "something that a replay does not give them as the model does: a keyword, or positions that a layer "
                 "counts for itself. What is kept of a layer's call is decided in rebinding/surgery/recording.py."
             )
+
+
+def starts(n_layers: int, length: int) -> list[tuple[int, int]]:
+    """The (layer, token) from which rows are run again."""
+    return [(0, (length - 1) // 2), (n_layers // 2, 1)]
 
 
 def replayed(surgeon: TorchSurgeon, recording: Recording, places: Sequence[tuple[int, int]]) -> Tensor:
