@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from rebinding.surgery.changes import changed_rows
 from rebinding.surgery.plan import Plan, touched
 from rebinding.surgery.recording import Recording, gather, lines
 from rebinding.surgery.sites import Edit, Read, Scope, Site, SurgeryError
@@ -16,11 +17,13 @@ from rebinding.surgery.trips import brought
 
 @dataclass(frozen=True, eq=False)
 class Placed:
-    """An edit's lines for the rows of a pass: `at` are places in the pass, `lines` lines of the edit."""
+    """An edit's lines for the rows of a pass: `at` are places in the pass, `lines` lines of the edit, `reached` whether
+    a read can see them."""
 
     edit: Edit
     at: Tensor
     lines: Tensor
+    reached: Tensor
 
 
 @dataclass(eq=False)
@@ -31,10 +34,23 @@ class Results:
     reads: Sequence[Read]
     tensors: dict[int, Tensor] = field(default_factory=dict)
     conditions: list[tuple[Tensor, str]] = field(default_factory=list)
+    changes: list[tuple[Tensor, Tensor]] = field(default_factory=list)
 
     def must_hold(self, condition: Tensor, otherwise: str) -> None:
         """Note a flag that is to be true, and what is wrong if it is not; it is looked at when the run is over."""
         self.conditions.append((condition.reshape(1), otherwise))
+
+    def note_changes(self, rows: Tensor, changed: Tensor) -> None:
+        """Note of some rows whether an edit changed a value in them; looked at when the run is over."""
+        self.changes.append((rows, changed))
+
+    def changed_rows(self) -> Tensor:
+        """Whether some edit changed a value, by row of the call."""
+        changed = torch.zeros(self.n_rows, dtype=torch.bool)
+        flags = brought([flags for _, flags in self.changes])
+        for (rows, _), here in zip(self.changes, flags, strict=True):
+            changed[rows[here]] = True
+        return changed
 
     def put(self, number: int, rows: Tensor, values: Tensor) -> None:
         """Keep the values of some rows for one read."""
@@ -96,15 +112,25 @@ class Batch:
         here = [one for one in self.placed if one.edit.layer == layer and one.edit.site == site]
         return [one for one in here if (one.edit.scope == "head") == alone]
 
-    def edit(self, layer: int, site: Site, value: Tensor) -> Tensor:
+    def edit(self, layer: int, site: Site, value: Tensor, results: Results) -> Tensor:
         """A site's value (row, [head,] token, width) over the window, with the edits that stand there."""
         edits = self.edits_at(layer, site)
         if not edits:
             return value
-        value = value.clone()
+        edited = value.clone()
         for one in edits:
-            write(value, one, self.first)
-        return value
+            write(edited, one, self.first)
+        self.note_changes(edits, value, edited, results)
+        return edited
+
+    def note_changes(self, edits: Sequence[Placed], before: Tensor, after: Tensor, results: Results) -> None:
+        """Note in which rows the edits of a site changed it; nothing to do where no-ops are allowed."""
+        is_checked = bool(self.plan.must_change.any())
+        for placed in edits if is_checked else ():
+            index = places(placed, self.first, before.device)
+            edit, mode = placed.edit, placed.edit.mode if len(edits) == 1 else "set"
+            changed = changed_rows(before, after, index, site=edit.site, mode=mode, sums=self.plan.sums)
+            results.note_changes(self.rows[placed.at], changed & placed.reached.to(changed.device))
 
     def read(self, layer: int, site: Site, value: Tensor, results: Results) -> None:
         """Give the reads of one site and layer their values for the active rows."""
@@ -163,11 +189,11 @@ def make_batch(plan: Plan, recording: Recording, rows: Tensor) -> Batch:
     place = torch.full((plan.n_rows,), -1)
     place[rows] = torch.arange(rows.numel())
     placed = []
-    for edit in plan.edits:
+    for edit, reached in zip(plan.edits, plan.reaches, strict=True):
         named = touched(edit, plan.n_rows)
         kept = torch.nonzero((place[named] >= 0) & (plan.start[named] <= edit.layer)).reshape(-1)
         if kept.numel():
-            placed.append(Placed(edit, place[named[kept]], kept))
+            placed.append(Placed(edit, place[named[kept]], kept, reached[kept]))
     width = int(plan.last[rows[0]] - plan.first[rows[0]]) + 1
     return Batch(plan, recording, rows, plan.first[rows], width, tuple(placed))
 

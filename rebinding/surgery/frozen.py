@@ -43,7 +43,7 @@ def replay_frozen(model: PreTrainedModel, anatomy: Anatomy, batch: Batch, result
     hidden: Tensor | None = None
     for number in range(int(batch.start.min()), plan.stop + 1):
         hidden = admit(batch, number, hidden)
-        hidden = batch.edit(number, "resid", hidden)
+        hidden = batch.edit(number, "resid", hidden, results)
         batch.read(number, "resid", hidden, results)
         if number == anatomy.n_layers or (number, ORDER["resid"]) >= wanted:
             break
@@ -73,7 +73,7 @@ def _layer(layer: nn.Module, anatomy: Anatomy, batch: Batch, number: int, hidden
     edits = batch.edits_at(number, "z")
     if edits or z_wanted:
         recorded = batch.window(batch.recording.sites["z"][number].transpose(1, 2), 0, hidden.shape[0])
-        z = batch.edit(number, "z", recorded.transpose(1, 2))  # (row, head, token, head_dim)
+        z = batch.edit(number, "z", recorded.transpose(1, 2), results)  # (row, head, token, head_dim)
         batch.read(number, "z", z, results)
         if edits:
             rows = torch.cat([one.at for one in edits]).unique().to(z.device)
@@ -82,7 +82,7 @@ def _layer(layer: nn.Module, anatomy: Anatomy, batch: Batch, number: int, hidden
     hidden = hidden + anatomy.attention_write(layer, output)
 
     def see(value: Tensor) -> Tensor:
-        value = batch.edit(number, "mlp_out", value)
+        value = batch.edit(number, "mlp_out", value, results)
         batch.read(number, "mlp_out", value, results)
         return value
 

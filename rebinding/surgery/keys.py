@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from rebinding.surgery.anatomy import Anatomy
-from rebinding.surgery.batch import Placed, Results, places, write
+from rebinding.surgery.batch import Batch, Placed, Results, places, write
 from rebinding.surgery.recording import site_of_output
 from rebinding.surgery.sites import SurgeryError
 
@@ -49,7 +49,7 @@ def rewritten_keys(
     layer: nn.Module,
     anatomy: Anatomy,
     edits: list[Placed],
-    first: Tensor,
+    batch: Batch,
     call: dict[str, Any],
     handles: list[Any],
     results: Results,
@@ -76,9 +76,11 @@ def rewritten_keys(
             f"{type(attention).__name__} does more to a key than norm and RoPE: edit k_rot instead of the raw key",
         )
         touched = torch.zeros_like(apart, dtype=torch.bool)
+        before = apart.clone()
         for one in edits:
-            write(apart, one, first)
-            touched[places(one, first, touched.device)] = True
+            write(apart, one, batch.first)
+            touched[places(one, batch.first, touched.device)] = True
+        batch.note_changes(edits, before, apart, results)
         return torch.where(touched, key_path(attention, apart, call), seen)
 
     return rewrite

@@ -10,10 +10,12 @@ function. They are not a stable interface of either library; a test writes rando
 from __future__ import annotations
 
 import sys
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict
 
 import torch
 from torch import Tensor
+
+from rebinding.surgery.changes import changed_rows
 
 ATTENTION_CALL = "attention_interface_1"
 """In the attention module: the call of the attention function."""
@@ -38,9 +40,12 @@ ORDER = ("resid", "q", "k", "v", "k_rot", "v_seen", "q_rot", "scores", "pattern"
 
 
 class Write(TypedDict):
-    """An edit; `index` picks (row, [head,] position) of its site; `own`: it acts on query heads' own raw keys."""
+    """An edit; `index` picks (row, [head,] position) of its site, `reached` says in which of those rows a read can see
+    it; `own`: it acts on query heads' own raw keys.
+    """
 
     index: tuple[Tensor, ...]
+    reached: Tensor
     value: Tensor
     where: Tensor | None
     add: bool
@@ -66,7 +71,7 @@ class Plan(TypedDict):
     """One trace: what to write and what to return, by layer and site.
 
     `source` is the recorded prompt of each row; `frozen`, if attention is, that recording's z: by layer, (prompt, head,
-    position, head_dim).
+    position, head_dim). `sums` is the rounding that does not count as a change (`rebinding.surgery.changes`).
     """
 
     shape: Shape
@@ -74,22 +79,27 @@ class Plan(TypedDict):
     reads: list[tuple[int, str, tuple[Tensor, ...]]]
     source: Tensor
     frozen: list[Tensor] | None
+    sums: float
 
 
 class Outcome(TypedDict):
-    """Values read, by place in the plan; whether any write changed a value; `own_keys`, between projection and
+    """Values read, by place in the plan; whether a write changed a value, by row; `own_keys`, between projection and
     rotation: the keys that each query head sees, and where (row, head, position) they are not those of its group.
     """
 
     reads: dict[int, Tensor]
-    moved: bool
+    changed: Tensor
     own_keys: tuple[Tensor, Tensor] | None
 
 
 def carry_out(model: Any, plan: Plan) -> Outcome:
     """The body of a trace: walk through the forward pass in its own order, writing and reading where the plan says."""
     shape, last = plan["shape"], plan["shape"]["n_layers"]
-    outcome: Outcome = {"reads": {}, "moved": False, "own_keys": None}
+    outcome: Outcome = {
+        "reads": {},
+        "changed": torch.zeros(plan["source"].numel(), dtype=torch.bool),  # (row,)
+        "own_keys": None,
+    }
     layers = part(model, shape["layers"])
     for layer in range(last):
         if sites_of(plan, layer) & set(IN_ATTENTION):
@@ -176,14 +186,24 @@ def meet(plan: Plan, outcome: Outcome, layer: int, site: str, value: Tensor) -> 
     for write in writes:
         edited = edited if write["own"] else written(edited, write)
     if own:
-        keys, where = own_copies(edited, own, plan["shape"]["group"])
+        size = plan["shape"]["group"]
+        keys, where = own_copies(edited, own, size)
         outcome["own_keys"] = keys, where
-        outcome["moved"] = outcome["moved"] or bool(where.any())
-    outcome["moved"] = outcome["moved"] or not torch.equal(edited, value)
+        note_changes(plan, outcome, site, own, edited.repeat_interleave(size, dim=1), keys)
+    note_changes(plan, outcome, site, [write for write in writes if not write["own"]], value, edited)
     for number, (at, name, index) in enumerate(plan["reads"]):
         if (at, name) == (layer, site):
             outcome["reads"][number] = edited[tuple(axis.to(edited.device) for axis in index)].detach()
     return edited
+
+
+def note_changes(plan: Plan, outcome: Outcome, site: str, writes: list[Write], before: Tensor, after: Tensor) -> None:
+    """Note the rows in which some writes changed a value that a read can see."""
+    for write in writes:
+        index = tuple(axis.to(before.device) for axis in write["index"])
+        mode: Literal["set", "add"] = "add" if write["add"] and len(writes) == 1 else "set"
+        changed = changed_rows(before, after, index, site=site, mode=mode, sums=plan["sums"]).cpu()
+        outcome["changed"][write["index"][0].flatten().cpu()[changed & write["reached"].cpu()]] = True
 
 
 def written(value: Tensor, write: Write) -> Tensor:

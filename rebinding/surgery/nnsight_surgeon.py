@@ -20,10 +20,11 @@ from transformers import PreTrainedModel
 from rebinding.surgery import plan as calls
 from rebinding.surgery.anatomy import Anatomy
 from rebinding.surgery.batch import Results, of_lines
+from rebinding.surgery.checks import check_kept_sites, check_tokens
 from rebinding.surgery.nnsight_remote import Remote, library_attention, wrapped
 from rebinding.surgery.nnsight_sites import Outcome, Plan, Shape, Write, carry_out
 from rebinding.surgery.recording import Recording, lines
-from rebinding.surgery.sites import HEADLESS, Attention, Edit, NothingEdited, Read, Site, SurgeryError
+from rebinding.surgery.sites import HEADLESS, Attention, Edit, Read, Site, SurgeryError
 
 
 class NNsightSurgeon:
@@ -47,8 +48,8 @@ class NNsightSurgeon:
 
     def record(self, tokens: Tensor, *, keep: Collection[Site] = ()) -> Recording:
         """Remember prompts (prompt, token), and the sites to `keep` of their unedited run: `z` for frozen attention."""
-        if tokens.ndim != 2 or tokens.shape[1] < 2:
-            raise SurgeryError(f"tokens must be (prompt, token), two tokens or more; got shape {tuple(tokens.shape)}")
+        check_tokens(self.anatomy, tokens)
+        check_kept_sites(keep)
         recording = Recording(tokens, {}, [])
         wanted = [(site, layer) for site in keep for layer in range(self._n_layers(site))]
         if wanted:
@@ -73,24 +74,20 @@ class NNsightSurgeon:
     ) -> list[Tensor]:
         """Run a batch whose row `r` is the prompt `source[r]` with the edits that name row `r`; one tensor per read.
 
-        Edits that leave every value as it is raise `NothingEdited` unless `allow_still`. With `attention="frozen"`
-        every head's z is held at its recorded value, except where an edit writes z.
+        Rows whose edits together change nothing that is read raise `NothingEdited` unless `allow_still`. With
+        `attention="frozen"` every head's z is held at its recorded value, except where an edit writes z.
         """
         call = calls.make_plan(self.anatomy, recording, edits, reads, source, attention, allow_still=allow_still)
         frozen = self._recorded_z(recording) if attention == "frozen" else None
-        results, moved = Results(call.n_rows, call.reads), False
+        results = Results(call.n_rows, call.reads)
         for rows in torch.arange(call.n_rows).split(self.rows or call.n_rows):
             outcome = self._trace(
                 recording.tokens[call.source[rows].to(recording.tokens.device)], self._plan(call, rows, frozen)
             )
             for number in range(len(call.reads)):
                 results.put(number, rows, outcome["reads"][number])
-            moved = moved or outcome["moved"]
-        if edits and not allow_still and not moved:
-            raise NothingEdited(
-                "every edit writes what was there already (or adds zero): the result would be the unedited run. "
-                "Pass allow_still=True if that is what you are testing."
-            )
+            results.note_changes(rows, outcome["changed"])
+        calls.check_changed(call.must_change, results.changed_rows())
         return results.ordered()
 
     def _plan(self, call: calls.Plan, rows: Tensor, frozen: list[Tensor] | None) -> Plan:
@@ -102,6 +99,7 @@ class NNsightSurgeon:
             "writes": writes_of(call, rows),
             "reads": [(read.layer, read.site, index(read, places, rows)) for read in call.reads],
             "source": source,
+            "sums": call.sums,
             "frozen": frozen and [z[prompts.to(z.device)] for z in frozen],
         }
 
@@ -148,7 +146,7 @@ def writes_of(call: calls.Plan, rows: Tensor) -> dict[tuple[int, str], list[Writ
     place = torch.full((call.n_rows,), -1)
     place[rows] = torch.arange(rows.numel())
     writes: dict[tuple[int, str], list[Write]] = {}
-    for edit in call.edits:
+    for edit, reached in zip(call.edits, call.reaches, strict=True):
         there = place[calls.touched(edit, call.n_rows)]
         wanted = torch.nonzero(there >= 0).reshape(-1)
         if not wanted.numel():
@@ -156,6 +154,7 @@ def writes_of(call: calls.Plan, rows: Tensor) -> dict[tuple[int, str], list[Writ
         ranks = 3 if edit.heads is None else 4
         write: Write = {
             "index": index(edit, there[wanted], wanted),
+            "reached": reached[wanted],
             "value": of_lines(edit.value, ranks, wanted),
             "where": None if edit.where is None else of_lines(edit.where, ranks - 1, wanted),
             "add": edit.mode == "add",

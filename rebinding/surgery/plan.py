@@ -1,8 +1,8 @@
 """What an intervention comes down to before anything is computed: which rows can change, from which layer, where.
 
-By causality an edit at layer `l`, position `p` leaves layers below `l` and positions before `p` as recorded. By order
-of execution it leaves every site alone that is computed before it. A row none of whose edits can reach a read, or whose
-edits write what was there already, is *still*: its reads are those of the unedited run and it is not computed.
+By causality an edit at layer `l`, position `p` leaves layers below `l` and positions before `p` as recorded. A row
+whose edits cannot reach a read (`rebinding.surgery.reach`), or write what was recorded, is a no-op: its reads are those
+of the unedited run and it is not computed. Where a site was not recorded, the run itself tells.
 """
 
 from __future__ import annotations
@@ -14,8 +14,23 @@ import torch
 from torch import Tensor
 
 from rebinding.surgery.anatomy import Anatomy
+from rebinding.surgery.changes import rounding_of_sums
+from rebinding.surgery.checks import checked_source
+from rebinding.surgery.reach import reaching_rows
 from rebinding.surgery.recording import Recording, gather, lines
-from rebinding.surgery.sites import HEADLESS, KEYED, SITES, Attention, Edit, NothingEdited, Read, Site, SurgeryError
+from rebinding.surgery.sites import (
+    ATTENTIONS,
+    HEADLESS,
+    KEYED,
+    SITES,
+    Attention,
+    Edit,
+    NothingEdited,
+    Read,
+    Site,
+    SurgeryError,
+    check_word,
+)
 from rebinding.surgery.trips import brought
 
 ORDER: dict[Site, int] = {
@@ -41,7 +56,12 @@ assert set(ORDER) == set(SITES)
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """Edits and reads of one call, checked, and for every row the layer and the tokens that it can change."""
+    """Edits and reads of one call, checked, and for every row the layer and the tokens that it can change.
+
+    `reaches` says of each edit which of its rows can be seen by a read. `must_change` are the rows (row,) that an edit
+    names, each of which has to change by more than the rounding of `sums` (`rebinding.surgery.changes`); no row where
+    no-ops are allowed.
+    """
 
     edits: tuple[Edit, ...]
     reads: tuple[Read, ...]
@@ -50,6 +70,9 @@ class Plan:
     first: Tensor
     last: Tensor
     stop: int
+    reaches: tuple[Tensor, ...]
+    must_change: Tensor
+    sums: float
 
     @property
     def n_rows(self) -> int:
@@ -72,23 +95,41 @@ def make_plan(
     *,
     allow_still: bool,
 ) -> Plan:
-    """Check a call and find where each of its rows starts."""
-    source = torch.arange(recording.n_prompts) if source is None else source.cpu()
+    """Check a call and find where each of its rows starts.
+
+    `source` is a 1-d integer tensor, the number of a recorded prompt for each row; a list is refused.
+    """
+    check_word("attention", attention, ATTENTIONS)
+    source = checked_source(source, recording.n_prompts)
     if not reads:
         raise SurgeryError("nothing is read: list at least one Read")
-    if int(source.min()) < 0 or int(source.max()) >= recording.n_prompts:
-        raise SurgeryError(f"source names prompts {source.tolist()[:5]}...; recorded are 0..{recording.n_prompts - 1}")
     fixed = tuple(_checked_edit(anatomy, recording, edit, source, attention) for edit in edits)
     asked = tuple(_checked_read(anatomy, recording, read, source) for read in reads)
-    start = _starts(recording, fixed, asked, source, attention)
-    if fixed and not allow_still and bool((start == NEVER).all()):
-        raise NothingEdited(
-            "none of the edits can change anything that is read: they write the recorded values, add zero, or stand "
-            "above or after every read. Pass allow_still=True if that is what you are testing."
-        )
+    highest = sorted(asked, key=lambda read: (read.layer, ORDER[read.site]), reverse=True)
+    reaches = tuple(reaching_rows(anatomy, edit, highest, touched(edit, source.numel()), attention) for edit in fixed)
+    start = _starts(recording, fixed, reaches, source)
+    named = torch.zeros(source.numel(), dtype=torch.bool)
+    for edit in fixed if not allow_still else ():
+        named[touched(edit, source.numel())] = True
+    check_changed(named, start != NEVER)
     stop = max(read.layer for read in asked)
     first, last = _window(recording, fixed, asked, source)
-    return Plan(fixed, asked, source, _starts_for_reads(recording, asked, source, start), first, last, stop)
+    start = _starts_for_reads(recording, asked, source, start)
+    return Plan(fixed, asked, source, start, first, last, stop, reaches, named, rounding_of_sums(anatomy.hidden))
+
+
+def check_changed(must_change: Tensor, changed: Tensor) -> None:
+    """Raise `NothingEdited` for the rows (row,) that must change and do not."""
+    unchanged = torch.nonzero(must_change & ~changed).reshape(-1)
+    if not unchanged.numel():
+        return
+    count = unchanged.numel()
+    shown = ", ".join(map(str, unchanged[:5].tolist())) + (", ..." if count > 5 else "")
+    raise NothingEdited(
+        f"the edits of {count} of {must_change.numel()} rows change nothing that is read (row {shown}): they write the "
+        "values that are there already, add zero, or no read can see them. The result would be the unedited run under "
+        "another name. Check the edit's value, layer, heads and positions; pass allow_still=True if a no-op is meant."
+    )
 
 
 def _checked_edit(anatomy: Anatomy, recording: Recording, edit: Edit, source: Tensor, attention: Attention) -> Edit:
@@ -190,24 +231,14 @@ def _changes(recording: Recording, edit: Edit, source: Tensor, rows: Tensor) -> 
     return differs.flatten(1).any(dim=1)
 
 
-def _starts(
-    recording: Recording, edits: Sequence[Edit], reads: Sequence[Read], source: Tensor, attention: Attention
-) -> Tensor:
+def _starts(recording: Recording, edits: Sequence[Edit], reaches: Sequence[Tensor], source: Tensor) -> Tensor:
     """The layer of each row's first edit that changes something and can be read; NEVER if there is none."""
     start = torch.full((source.numel(),), NEVER)
-    last = max((read.layer, ORDER[read.site]) for read in reads)
-    reach = torch.stack([lines(read.positions, torch.arange(source.numel())).amax(1) for read in reads]).amax(0)
-    reaching = [edit for edit in edits if (edit.layer, ORDER[edit.site]) <= last]
-    changes = brought([_changes(recording, edit, source, touched(edit, source.numel())) for edit in reaching])
-    for edit, changed in zip(reaching, changes, strict=True):
+    seen = [(edit, rows) for edit, rows in zip(edits, reaches, strict=True) if bool(rows.any())]
+    changes = brought([_changes(recording, edit, source, touched(edit, source.numel())) for edit, _ in seen])
+    for (edit, reached), changed in zip(seen, changes, strict=True):
         rows = touched(edit, source.numel())
-        where = lines(edit.positions, torch.arange(rows.numel()))  # (row, position)
-        seen = where.amin(1) <= reach[rows]
-        if attention == "frozen":  # positions do not talk: only a read at an edited position can see the edit
-            asked = torch.cat([lines(read.positions, rows) for read in reads], dim=1)  # (row, position)
-            seen = (where[:, :, None] == asked[:, None, :]).flatten(1).any(dim=1)
-        works = changed & seen
-        start[rows] = torch.where(works, start[rows].clamp(max=edit.layer), start[rows])
+        start[rows] = torch.where(changed & reached, start[rows].clamp(max=edit.layer), start[rows])
     return start
 
 

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from rebinding.surgery.anatomy import Anatomy
 from rebinding.surgery.attention import SharedPrefix, Stage
+from rebinding.surgery.checks import check_kept_sites, check_tokens
 from rebinding.surgery.recording import PASSED, LayerCall, Recording, cut_call, layer_call, site_of_output
 from rebinding.surgery.sites import Site, SurgeryError
 
@@ -91,11 +92,9 @@ def record(
 
     With `held`, one tensor (head, token, head_dim) a layer, every head's output is held at these values instead.
     """
-    if tokens.ndim != 2 or tokens.shape[1] < 2:
-        raise SurgeryError(f"tokens must be (prompt, token) with at least two tokens; got shape {tuple(tokens.shape)}")
+    check_tokens(anatomy, tokens)
+    check_kept_sites(keep)
     wanted = frozenset(keep) | {"keys", "values"}
-    if "logits" in keep:
-        raise SurgeryError("logits are not kept for every token; read them where they are wanted")
     common = common_beginning(tokens)
     sizes = [1, tokens.shape[0] - 1] if common else [tokens.shape[0]]
     first, *others = (part for group in tokens.split(sizes) for part in group.split(rows))

@@ -61,7 +61,7 @@ class LayerRules:
             value = self.rewrite(value)
         if stage == "z" and self.attention == "frozen":
             value = self._recorded_z(layer)
-        value = self.batch.edit(layer, site, value)
+        value = self.batch.edit(layer, site, value, self.results)
         self.batch.read(layer, site, value, self.results)
         return value
 
@@ -97,7 +97,7 @@ def replay(
     hidden: Tensor | None = None
     for number in range(int(batch.start.min()), plan.stop + 1):
         hidden = admit(batch, number, hidden)
-        hidden = batch.edit(number, "resid", hidden)
+        hidden = batch.edit(number, "resid", hidden, results)
         batch.read(number, "resid", hidden, results)
         if number == anatomy.n_layers or (number, ORDER["resid"]) >= wanted:
             break
@@ -140,7 +140,7 @@ def read_logits(model: PreTrainedModel, anatomy: Anatomy, batch: Batch, hidden: 
     """Logits at the positions that are read, and nowhere else: a vocabulary per token is the largest tensor of all."""
     last, rows = anatomy.n_layers, batch.rows[: hidden.shape[0]]
     edited = bool(batch.edits_at(last, "logits"))
-    everywhere = batch.edit(last, "logits", anatomy.logits(model, hidden)) if edited else None
+    everywhere = batch.edit(last, "logits", anatomy.logits(model, hidden), results) if edited else None
     for number, read in enumerate(batch.plan.reads):
         if read.site != "logits":
             continue
@@ -170,7 +170,7 @@ def _projections(
             hook = _output_hook(anatomy, batch, number, site, results)
             handles.append(layer.get_submodule(path).register_forward_hook(hook))
         if isolated:
-            rules.rewrite = rewritten_keys(layer, anatomy, isolated, batch.first, call, handles, results)
+            rules.rewrite = rewritten_keys(layer, anatomy, isolated, batch, call, handles, results)
         yield
     finally:
         for handle in handles:
@@ -180,7 +180,7 @@ def _projections(
 def _output_hook(anatomy: Anatomy, batch: Batch, number: int, site: Site, results: Results) -> Any:
     def hook(module: nn.Module, args: Any, output: Any) -> Any:
         value = site_of_output(anatomy, site, output)
-        edited = batch.edit(number, site, value)
+        edited = batch.edit(number, site, value, results)
         batch.read(number, site, edited, results)
         return output if edited is value else _replaced(anatomy, site, output, edited)
 

@@ -20,6 +20,7 @@ head in every row. Tensors are always ordered rows, heads, positions, width; sit
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
@@ -27,45 +28,27 @@ from typing import Literal, TypeAlias, get_args
 import torch
 from torch import Tensor
 
+from rebinding.surgery.errors import NothingEdited as NothingEdited  # named again: others import both from here
+from rebinding.surgery.errors import SurgeryError as SurgeryError
+from rebinding.surgery.indices import Index, batch_rows, index_table, layer_number
+
 Site: TypeAlias = Literal[
     "resid", "q", "k", "v", "q_rot", "k_rot", "v_seen", "scores", "pattern", "z", "mlp_out", "logits"
 ]
 Mode: TypeAlias = Literal["set", "add"]
 Scope: TypeAlias = Literal["group", "head"]
 Attention: TypeAlias = Literal["live", "frozen"]
-Index: TypeAlias = int | Sequence[int] | Sequence[Sequence[int]] | Tensor
 
 Take: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 """What to keep of the values of some rows: called with the values and the numbers of the rows."""
 
 SITES: tuple[Site, ...] = get_args(Site)
+MODES: tuple[Mode, ...] = get_args(Mode)
+SCOPES: tuple[Scope, ...] = get_args(Scope)
+ATTENTIONS: tuple[Attention, ...] = get_args(Attention)
 HEADLESS: frozenset[Site] = frozenset({"resid", "mlp_out", "logits"})
 KEYED: frozenset[Site] = frozenset({"scores", "pattern"})
 """Sites whose width is the number of keys."""
-
-
-class SurgeryError(ValueError):
-    """An edit or a read that cannot mean what it says."""
-
-
-class NothingEdited(SurgeryError):
-    """The edits of a call change nothing at all: the result would be the clean run under another name."""
-
-
-def _rows_of_indices(index: Index, what: str) -> Tensor:
-    """An index as a table: one line for all rows, or one line a row."""
-    table = torch.as_tensor(index, dtype=torch.long)
-    table = table.reshape(1, -1) if table.ndim < 2 else table  # (1 or rows, count)
-    if table.ndim != 2 or table.numel() == 0:
-        raise SurgeryError(f"{what} must be one index, a list of them, or a (rows, count) table; got {table.shape}")
-    if int(table.min()) < 0:
-        raise SurgeryError(f"{what} are counted from 0; got {int(table.min())}")
-    ordered = table.sort(dim=1).values
-    if bool((ordered[:, 1:] == ordered[:, :-1]).any()):
-        raise SurgeryError(
-            f"{what} name the same index twice in a row: the outcome would depend on the order of writes"
-        )
-    return table
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,25 +86,17 @@ class Edit:
         where: Tensor | None = None,
     ) -> None:
         check_site(site, heads)
-        if (site in ("k", "v")) != (scope is not None):
-            raise SurgeryError(
-                f"site {site!r} with scope {scope!r}: an edit of k or v says scope='group' or scope='head' "
-                "(one query head's copy); no other site takes a scope"
-            )
-        lines = None if rows is None else torch.as_tensor(rows, dtype=torch.long).reshape(-1)  # (touched rows,)
-        if lines is not None and lines.numel() == 0:
-            raise NothingEdited(f"an edit at {site}, layer {layer} lists no rows")
-        if lines is not None and lines.unique().numel() != lines.numel():
-            raise SurgeryError(f"an edit at {site}, layer {layer} lists a row twice")
-        if where is not None and not bool(where.any()):
-            raise NothingEdited(f"an edit at {site}, layer {layer} is masked out everywhere")
+        check_scope(site, scope)
+        check_word("mode", mode, MODES)
+        edit = f"an edit at {site}, layer {layer}"
+        check_value(value, where, edit)
         fields = {
             "site": site,
-            "layer": layer,
+            "layer": layer_number(layer),
             "value": value,
-            "positions": _rows_of_indices(positions, "positions"),
-            "heads": None if heads is None else _rows_of_indices(heads, "heads"),
-            "rows": lines,
+            "positions": index_table(positions, "positions"),
+            "heads": None if heads is None else index_table(heads, "heads"),
+            "rows": None if rows is None else batch_rows(rows, edit),
             "mode": mode,
             "scope": scope,
             "where": where,
@@ -156,9 +131,9 @@ class Read:
         check_site(site, heads)
         fields = {
             "site": site,
-            "layer": layer,
-            "positions": _rows_of_indices(positions, "positions"),
-            "heads": None if heads is None else _rows_of_indices(heads, "heads"),
+            "layer": layer_number(layer),
+            "positions": index_table(positions, "positions"),
+            "heads": None if heads is None else index_table(heads, "heads"),
             "take": take,
         }
         for name, field in fields.items():
@@ -173,3 +148,35 @@ def check_site(site: str, heads: Index | None) -> None:
         raise SurgeryError(f"site {site!r} has no heads; leave heads out")
     if site not in HEADLESS and heads is None:
         raise SurgeryError(f"site {site!r} is per head; say which heads")
+
+
+def check_scope(site: Site, scope: str | None) -> None:
+    """Refuse an edit of k or v that does not say whose it is, and a scope anywhere else."""
+    if (site in ("k", "v")) != (scope is not None):
+        raise SurgeryError(
+            f"site {site!r} with scope {scope!r}: an edit of k or v says scope='group' or scope='head' "
+            "(one query head's copy); no other site takes a scope"
+        )
+    if scope is not None:
+        check_word("scope", scope, SCOPES)
+
+
+def check_word(option: str, word: str, words: Sequence[str]) -> None:
+    """Refuse a word that an option does not have."""
+    if word not in words:
+        raise SurgeryError(f"unknown {option} {word!r}; write {' or '.join(f'{option}={known!r}' for known in words)}")
+
+
+def check_value(value: Tensor, where: Tensor | None, edit: str) -> None:
+    """Refuse values that are no tensor, and masks that are not boolean or true nowhere."""
+    if not isinstance(value, Tensor):
+        raise SurgeryError(f"the value of {edit} must be a tensor; got {reprlib.repr(value)}. Use torch.tensor(value)")
+    if where is None:
+        return
+    if not isinstance(where, Tensor) or where.dtype != torch.bool:
+        given = f"a tensor of {where.dtype}" if isinstance(where, Tensor) else reprlib.repr(where)
+        raise SurgeryError(
+            f"the mask of {edit} must be a boolean tensor; got {given}. Compare it, as in where=mask > 0"
+        )
+    if not bool(where.any()):
+        raise NothingEdited(f"{edit} is masked out everywhere")

@@ -13,10 +13,11 @@ from torch import Tensor, nn
 from rebinding.surgery.anatomy import Anatomy
 from rebinding.surgery.attention import install
 from rebinding.surgery.batch import Batch, Results, look_up_still, make_batch
+from rebinding.surgery.checks import check_kept_sites, check_tokens
 from rebinding.surgery.frozen import can_run, replay_frozen
 from rebinding.surgery.held import Live, run_held
 from rebinding.surgery.memory import budget, held_rows, in_parts, rows_that_fit
-from rebinding.surgery.plan import NEVER, Plan, make_plan
+from rebinding.surgery.plan import NEVER, Plan, check_changed, make_plan
 from rebinding.surgery.recorder import record
 from rebinding.surgery.recording import Recording
 from rebinding.surgery.remembered import Recordings
@@ -68,6 +69,8 @@ class TorchSurgeon:
 
         Runs with attention frozen need `keep={"z"}`.
         """
+        check_tokens(self.anatomy, tokens)  # before what was recorded is looked up
+        check_kept_sites(keep)
         return self.recordings.get(tokens, keep, lambda: record(self.model, self.anatomy, tokens, keep=keep))
 
     def record_held(self, tokens: Tensor, held: Sequence[Tensor]) -> Recording:
@@ -113,9 +116,9 @@ class TorchSurgeon:
     ) -> list[Tensor]:
         """Run a batch whose row `r` is the recorded prompt `source[r]` with the edits that name row `r`.
 
-        Returns one tensor per read, rows first. Edits that together change nothing that is read raise `NothingEdited`
-        unless `allow_still`. With `attention="frozen"` every head's z is held at its recorded value, except where an
-        edit writes z; MLPs and norms are recomputed.
+        Returns one tensor per read, rows first. Rows whose edits together change nothing that is read raise
+        `NothingEdited`, at every site and whatever was recorded, unless `allow_still`. With `attention="frozen"` every
+        head's z is held at its recorded value, except where an edit writes z; MLPs and norms are recomputed.
         """
         if attention == "frozen" and not recording.has("z"):
             raise SurgeryError("attention='frozen' needs recorded head outputs: record(tokens, keep={'z'})")
@@ -125,6 +128,8 @@ class TorchSurgeon:
         apart = attention == "frozen" and can_run(self.anatomy, recording, plan)
         for rows in _groups(plan, apart=apart):
             self._run_rows(plan, recording, rows, None if apart else attention, results)
+        if bool(plan.must_change.any()):
+            check_changed(plan.must_change, results.changed_rows())
         return results.ordered()
 
     def _run_rows(

@@ -48,8 +48,9 @@ def test_clean_into_clean_is_the_identity(case: Any, site: Any) -> None:
     still = logits(surgeon, recording, [edit], everywhere, allow_still=True)
     assert torch.equal(still, logits(surgeon, recording, [], everywhere))
     unaware = surgeon.record(prompts)  # keeps less, so the surgeon cannot know and has to compute
-    if site != "resid":
-        assert agree(logits(surgeon, unaware, [edit], everywhere), still)
+    with pytest.raises(NothingEdited):
+        logits(surgeon, unaware, [edit], everywhere)
+    assert agree(logits(surgeon, unaware, [edit], everywhere, allow_still=True), still)
 
 
 @pytest.mark.parametrize("site", EDITABLE)
@@ -92,7 +93,8 @@ def test_rows_batches_and_order_do_not_matter(case: Any) -> None:
     """Rows of other heads, layers and positions, in one batch, in pieces, one by one, and in another order."""
     surgeon, prompts, recording = case
     length, anatomy = prompts.shape[1], surgeon.anatomy
-    rows = [(layer, head, place) for layer in range(4) for head in range(anatomy.n_heads) for place in (4, 8)]
+    places = {layer: (4, 8) if layer < 3 else (8, length - 1) for layer in range(4)}
+    rows = [(layer, head, place) for layer in range(4) for head in range(anatomy.n_heads) for place in places[layer]]
     dice = torch.Generator().manual_seed(0)
     values = torch.randn(len(rows), 1, 1, anatomy.head_dim, generator=dice)
 
@@ -103,11 +105,11 @@ def test_rows_batches_and_order_do_not_matter(case: Any) -> None:
             if mine:
                 named = [order[at] for at in mine]
                 heads = [[rows[number][1]] for number in named]
-                places = [[rows[number][2]] for number in named]
-                edits.append(Edit("z", layer, values[named], positions=places, heads=heads, rows=mine))
+                positions = [[rows[number][2]] for number in named]
+                edits.append(Edit("z", layer, values[named], positions=positions, heads=heads, rows=mine))
         source = torch.tensor([number % prompts.shape[0] for number in order])
         one = TorchSurgeon(surgeon.model, anatomy, **options)
-        return logits(one, recording, edits, [length - 1], source=source)
+        return logits(one, recording, edits, [8, length - 1], source=source)
 
     whole = run(list(range(len(rows))))
     assert agree(run(list(range(len(rows))), rows=5), whole)
@@ -221,7 +223,7 @@ def test_bfloat16_on_the_same_path(case: Any) -> None:
     recording, length = half.record(prompts), prompts.shape[1]
     bound = 16 * torch.finfo(torch.bfloat16).eps
     for layer in range(half.anatomy.n_layers):
-        edit = edit_at(half, "z", layer, 6, length)
+        edit = edit_at(half, "z", layer, 6 if layer < half.anatomy.n_layers - 1 else length - 1, length)
         got = logits(half, recording, [edit], [length - 1]).float()
         whole = [Read("mlp_out", 0, positions=[0]), Read("logits", positions=[length - 1])]
         want = half.run(recording, [edit], whole)[1].float()

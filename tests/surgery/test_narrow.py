@@ -60,7 +60,8 @@ def test_what_is_read_is_what_the_whole_layer_gives(
 def test_a_layer_that_is_looked_into_runs_in_full(site: Any, layer: int, read: Read, more: dict[str, Any]) -> None:
     surgeon = surgeon_of("llama")
     reads = [read, Read("logits", positions=[12])]
-    seen, _ = widths(surgeon, [edit_at(surgeon, site, layer, 4, LENGTH)], reads, **more)
+    edits = [edit_at(surgeon, site, layer, position, LENGTH) for position in (4, 12)]  # the second is seen by a read
+    seen, _ = widths(surgeon, edits, reads, **more)
     assert seen[-1] == LENGTH - 4
 
 

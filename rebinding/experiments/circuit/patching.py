@@ -160,7 +160,7 @@ def receiver_run(
         rows, edits = _only_touched(_deliver(block, found, senders[part], frozen=frozen))
         if edits:
             reads = [block.label_read(source[rows])]
-            (moved,) = block.surgeon.run(block.recording, edits, reads, source=source[rows])
+            (moved,) = block.surgeon.run(block.recording, edits, reads, source=source[rows], allow_still=True)
             after[part].view(-1, 3)[rows.to(after.device)] = moved[:, 0]
     return before, after
 

@@ -1,0 +1,160 @@
+"""Prompts, reads and options that cannot be are refused by both surgeons alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from rebinding.surgery import Edit, Live, Read, Recording, Surgeon, SurgeryError, TorchSurgeon, derive
+from rebinding.surgery.nnsight_surgeon import NNsightSurgeon
+from tests.close import agree, felt
+from tests.surgery.models import VOCABULARY, tiny, tokens
+
+LAST = Read("logits", positions=[12])
+ADDED = Edit("z", 1, torch.ones(10), positions=[4], heads=[0], mode="add")
+
+
+@pytest.fixture(scope="module", params=[TorchSurgeon, NNsightSurgeon])
+def surgeon(request: pytest.FixtureRequest) -> Surgeon:
+    """Each of the two."""
+    model = tiny("llama")
+    made: Surgeon = request.param(model, derive(model))
+    return made
+
+
+@pytest.fixture(scope="module")
+def recording(surgeon: Surgeon) -> Recording:
+    """Three prompts of thirteen tokens."""
+    return surgeon.record(tokens("llama"))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Read("nowhere", 0, positions=[0]), "unknown site 'nowhere'"),
+        (lambda: Read("resid", 0, positions=[0], heads=[0]), "has no heads"),
+        (lambda: Read("z", 0, positions=[0]), "per head"),
+        (lambda: Read("resid", 0, positions=[-1]), "positions are counted from 0"),
+        (lambda: Read("resid", 0, positions=[1.7]), "positions must be integers"),
+        (lambda: Read("z", 0, positions=[0], heads=[True]), "heads must be integers"),
+        (lambda: Read("resid", 1.0, positions=[0]), "layer must be an integer"),
+        (lambda: Read("z", 4, positions=[0], heads=[0]), "layers 0..3; got layer 4"),
+        (lambda: Read("resid", 5, positions=[0]), "layers 0..4; got layer 5"),
+        (lambda: Read("resid", positions=[0]), "layers 0..4; got layer -1"),
+        (lambda: Read("logits", positions=[13]), "position 13 in prompts of 13 tokens"),
+        (lambda: Read("z", 0, positions=[0], heads=[6]), "query heads, 0..5; got head 6"),
+        (lambda: Read("v", 0, positions=[0], heads=[2]), "KV heads, 0..1; got head 2"),
+        (lambda: Read("logits", positions=[[0], [1]]), "positions has 2 lines for 3 rows"),
+    ],
+)
+def test_reads_that_cannot_be_are_refused(
+    surgeon: Surgeon, recording: Recording, make: Callable[[], Read], message: str
+) -> None:
+    """Like edits, each with its own message; also beside a read that can be."""
+    with pytest.raises(SurgeryError, match=message):
+        surgeon.run(recording, [], [LAST, make()])
+
+
+def test_a_run_reads_something(surgeon: Surgeon, recording: Recording) -> None:
+    with pytest.raises(SurgeryError, match="nothing is read: list at least one Read"):
+        surgeon.run(recording, [ADDED], [])
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        (torch.tensor([9]), "source names prompt 9; the recording has prompts 0..2"),
+        (torch.tensor([0, -1]), "source names prompt -1"),
+        (torch.tensor([3]), "source names prompt 3"),
+        (torch.tensor([], dtype=torch.long), r"1-d integer tensor.*of shape \(0,\)"),
+        (torch.tensor([0.0, 1.0]), r"1-d integer tensor.*got torch\.float32"),
+        (torch.tensor([True, False]), r"1-d integer tensor.*got torch\.bool"),
+        (torch.tensor([[0, 1]]), r"1-d integer tensor.*of shape \(1, 2\)"),
+        (torch.tensor(0), r"1-d integer tensor.*of shape \(\)"),
+        ([0, 1], r"1-d integer tensor.*got a list\. Use torch\.tensor"),
+    ],
+    ids=str,
+)
+def test_source_names_a_recorded_prompt_for_each_row(
+    surgeon: Surgeon, recording: Recording, source: Any, message: str
+) -> None:
+    with pytest.raises(SurgeryError, match=message):
+        surgeon.run(recording, [], [LAST], source=source)
+
+
+def test_source_of_bytes_is_no_mask(surgeon: Surgeon, recording: Recording) -> None:
+    """Torch reads an index of bytes as a mask; here they are numbers of prompts."""
+    (wanted,) = surgeon.run(recording, [ADDED], [LAST], source=torch.tensor([1, 0]))
+    (found,) = surgeon.run(recording, [ADDED], [LAST], source=torch.tensor([1, 0], dtype=torch.uint8))
+    assert agree(found, wanted)
+    assert felt(wanted[0], wanted[1])
+
+
+def test_attention_is_live_or_frozen(surgeon: Surgeon) -> None:
+    recording = surgeon.record(tokens("llama"), keep={"z"})
+    with pytest.raises(SurgeryError, match="unknown attention 'frozn'; write attention='live' or attention='frozen'"):
+        surgeon.run(recording, [ADDED], [LAST], attention="frozn")
+
+
+def test_frozen_attention_needs_recorded_heads(surgeon: Surgeon, recording: Recording) -> None:
+    """The message says how to record them, and then the run goes through."""
+    read = Read("logits", positions=[4])
+    with pytest.raises(SurgeryError, match=r"record\(tokens, keep=\{'z'\}\)"):
+        surgeon.run(recording, [ADDED], [read], attention="frozen")
+    kept = surgeon.record(tokens("llama"), keep={"z"})
+    (edited,) = surgeon.run(kept, [ADDED], [read], attention="frozen")
+    (clean,) = surgeon.run(kept, [], [read], attention="frozen")
+    assert felt(edited, clean)
+
+
+@pytest.mark.parametrize(
+    ("prompts", "message"),
+    [
+        (torch.zeros(3, 1, dtype=torch.long), r"tokens must be \(prompt, token\).*got shape \(3, 1\)"),
+        (torch.zeros(5, dtype=torch.long), r"tokens must be \(prompt, token\).*got shape \(5,\)"),
+        (torch.zeros(0, 5, dtype=torch.long), r"at least one prompt.*got shape \(0, 5\)"),
+        (torch.zeros(1, 2, 3, dtype=torch.long), r"tokens must be \(prompt, token\)"),
+        (torch.zeros(2, 5), r"tokens must be integers.*got torch\.float32"),
+        (torch.zeros(2, 5, dtype=torch.bool), r"tokens must be integers.*got torch\.bool"),
+        (torch.full((2, 5), VOCABULARY), f"vocabulary of the model, 0..{VOCABULARY - 1}; got token {VOCABULARY}"),
+        (torch.tensor([[3, 4, -1]]), "vocabulary of the model.*got token -1"),
+    ],
+)
+def test_prompts_that_a_model_cannot_run_are_refused(surgeon: Surgeon, prompts: Tensor, message: str) -> None:
+    """When they are recorded, and not when something is read."""
+    with pytest.raises(SurgeryError, match=message):
+        surgeon.record(prompts)
+
+
+def test_every_token_of_the_vocabulary_is_recorded(surgeon: Surgeon) -> None:
+    """The first and the last are none too many, and integers of half the size will do."""
+    edges = torch.tensor([[0, VOCABULARY - 1, 3]])
+    (wanted,) = surgeon.run(surgeon.record(edges), [], [Read("logits", positions=[2])])
+    (found,) = surgeon.run(surgeon.record(edges.int()), [], [Read("logits", positions=[2])])
+    assert agree(found, wanted)
+
+
+@pytest.mark.parametrize(
+    ("keep", "message"),
+    [
+        ({"nowhere"}, "keep names the unknown site 'nowhere'; the sites are resid, q, k,"),
+        (("z", "keys"), "keep names the unknown site 'keys'"),
+        ({"logits"}, "logits are not kept for every token"),
+        ("mlp_out", r"keep must be a set of sites; got the word 'mlp_out'\. Write keep=\{'mlp_out'\}"),
+    ],
+    ids=str,
+)
+def test_only_sites_of_every_token_are_kept(surgeon: Surgeon, keep: Any, message: str) -> None:
+    with pytest.raises(SurgeryError, match=message):
+        surgeon.record(tokens("llama"), keep=keep)
+
+
+@pytest.mark.parametrize("short", range(4))
+def test_live_places_have_one_length(short: int) -> None:
+    lists = [torch.zeros(1 if number == short else 2, dtype=torch.long) for number in range(4)]
+    with pytest.raises(SurgeryError, match=r"differ in length: \[1, 2\]"):
+        Live(*lists)

@@ -1,0 +1,155 @@
+"""An edit that changes nothing is an error: at every site and scope, recorded or not, by row, with either surgeon."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from rebinding.surgery import Edit, NothingEdited, Read, Surgeon, TorchSurgeon, derive
+from rebinding.surgery.nnsight_surgeon import NNsightSurgeon
+from rebinding.surgery.plan import touched
+from rebinding.surgery.reach import reaching_rows
+from rebinding.surgery.sites import HEADLESS, SITES, Attention, Scope, Site
+from tests.close import agree, felt
+from tests.surgery.cases import width
+from tests.surgery.models import FAMILIES, Family, tiny, tokens
+
+LENGTH, LAYER, POSITION, HEAD = 13, 1, 5, 1
+SURGEONS: tuple[type[TorchSurgeon | NNsightSurgeon], ...] = (TorchSurgeon, NNsightSurgeon)
+SCOPED: list[tuple[Site, Scope | None]] = [
+    (site, scope) for site in SITES for scope in (("group", "head") if site in ("k", "v") else (None,))
+]
+
+
+def surgeon_of(kind: type[TorchSurgeon | NNsightSurgeon], family: Family) -> Surgeon:
+    """One of the two surgeons on a tiny model."""
+    model = tiny(family)
+    return kind(model, derive(model))
+
+
+def heads_of(site: Site, scope: Scope | None = None) -> list[int] | None:
+    """The head that is edited; of a KV group, the group of query head `HEAD`."""
+    if site in HEADLESS:
+        return None
+    return [0] if scope == "group" else [HEAD]
+
+
+def value_at(surgeon: Surgeon, prompts: Tensor, site: Site, scope: Scope | None) -> Tensor:
+    """What stands at the edited place, read in a run over all tokens: rounded otherwise than a run over a few."""
+    heads = [0] if site in ("k", "v") else heads_of(site, scope)
+    read = Read(site, LAYER, positions=range(LENGTH), heads=heads)
+    return surgeon.run(surgeon.record(prompts), [], [read])[0][..., [POSITION], :]  # (row, [1,] 1, width)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("kind", SURGEONS)
+@pytest.mark.parametrize(("site", "scope"), SCOPED)
+def test_writing_back_what_was_read_is_refused(
+    kind: type[TorchSurgeon | NNsightSurgeon], family: Family, site: Site, scope: Scope | None
+) -> None:
+    """Whatever was recorded. The same edit goes through with `allow_still`, and gives the unedited run."""
+    surgeon, prompts = surgeon_of(kind, family), tokens(family, length=LENGTH)
+    value = value_at(surgeon, prompts, site, scope)
+    edit = Edit(site, LAYER, value, positions=[POSITION], heads=heads_of(site, scope), scope=scope)
+    reads = [Read("logits", positions=[POSITION, LENGTH - 1])]
+    z: Site = "z"
+    recorded: list[tuple[Site, ...]] = [(), (z,), (z if site == "logits" else site,)]  # logits are never recorded
+    for keep in recorded:
+        recording = surgeon.record(prompts, keep=keep)
+        with pytest.raises(NothingEdited, match="3 of 3 rows"):
+            surgeon.run(recording, [edit], reads)
+        (unedited,) = surgeon.run(recording, [], reads)
+        assert agree(surgeon.run(recording, [edit], reads, allow_still=True)[0], unedited)
+
+
+@pytest.mark.parametrize("kind", SURGEONS)
+@pytest.mark.parametrize(("site", "scope"), SCOPED)
+def test_rows_are_judged_one_by_one(kind: type[TorchSurgeon | NNsightSurgeon], site: Site, scope: Scope | None) -> None:
+    """Row 0 is changed, row 1 is not, row 2 is named by no edit: the error names row 1 and nothing else."""
+    surgeon, prompts = surgeon_of(kind, "gemma3"), tokens("gemma3", length=LENGTH)
+    value = value_at(surgeon, prompts, site, scope)[:2].clone()
+    value[0, ..., 3] += 5.0  # one entry: the same for all would leave a softmax as it is
+    edit = Edit(site, LAYER, value, positions=[POSITION], heads=heads_of(site, scope), scope=scope, rows=[0, 1])
+    recording, reads = surgeon.record(prompts), [Read("logits", positions=[POSITION, LENGTH - 1])]
+    with pytest.raises(NothingEdited, match=r"1 of 3 rows .*\(row 1\)"):
+        surgeon.run(recording, [edit], reads)
+    (clean,) = surgeon.run(recording, [], reads)
+    (edited,) = surgeon.run(recording, [edit], reads, allow_still=True)
+    assert agree(edited[1:], clean[1:])
+    assert felt(edited[0], clean[0])
+
+
+@pytest.mark.parametrize("kind", SURGEONS)
+def test_edits_of_one_place_are_judged_together(kind: type[TorchSurgeon | NNsightSurgeon]) -> None:
+    """Two additions that cancel are a no-op; a value put back in a layer above a change is not, as it holds it."""
+    surgeon, prompts = surgeon_of(kind, "llama"), tokens("llama", length=LENGTH)
+    recording, last = surgeon.record(prompts, keep={"z"}), [Read("logits", positions=[LENGTH - 1])]
+    shift = torch.randn(10, generator=torch.Generator().manual_seed(2))
+    there = Edit("z", 1, shift, heads=[1], positions=[POSITION], mode="add")
+    back = Edit("z", 1, -shift, heads=[1], positions=[POSITION], mode="add")
+    with pytest.raises(NothingEdited):
+        surgeon.run(recording, [there, back], last)
+    held = Edit("z", 2, recording.sites["z"][2], heads=range(6), positions=range(LENGTH))
+    (through,), (direct,) = surgeon.run(recording, [there], last), surgeon.run(recording, [there, held], last)
+    assert felt(direct, through)
+
+
+def test_a_small_addition_is_an_edit() -> None:
+    """`add` counts as soon as a bit differs, however small; less than a bit is a no-op."""
+    surgeon, prompts = surgeon_of(TorchSurgeon, "llama"), tokens("llama", length=LENGTH)
+    recording, last = surgeon.record(prompts), [Read("logits", positions=[LENGTH - 1])]
+    size = float(recording.sites["resid"][1][:, POSITION].abs().max())
+    surgeon.run(recording, [Edit("resid", 1, torch.tensor([size * 1e-6]), positions=[POSITION], mode="add")], last)
+    with pytest.raises(NothingEdited):
+        surgeon.run(recording, [Edit("resid", 1, torch.tensor([1e-30]), positions=[POSITION], mode="add")], last)
+
+
+def every_read() -> list[Read]:
+    """One head at one position, of every site and layer: before, at and after the edit, in its KV group and outside."""
+    reads = [
+        Read(site, layer, positions=[position], heads=heads)
+        for site in SITES
+        if site != "logits"
+        for layer in (range(5) if site == "resid" else range(4))
+        for position in (POSITION - 2, POSITION, LENGTH - 1)
+        for heads in ([None] if site in HEADLESS else [[0], [1]] if site in ("k", "v") else [[0], [HEAD], [4]])
+    ]
+    return reads + [Read("logits", 4, positions=[position]) for position in (POSITION - 2, POSITION, LENGTH - 1)]
+
+
+@pytest.mark.parametrize(
+    ("site", "scope", "attention"),
+    [
+        *((site, scope, "live") for site, scope in SCOPED),
+        *((site, None, "frozen") for site in ("resid", "z", "mlp_out", "logits")),
+    ],
+)
+def test_what_a_read_can_see_is_what_changes_in_a_full_forward(
+    site: Site, scope: Scope | None, attention: Attention
+) -> None:
+    """Reach is derived, and held against full forwards in which nothing is skipped; with both surgeons in agreement."""
+    model = tiny("llama")
+    anatomy, prompts = derive(model), tokens("llama", length=LENGTH)[:1]
+    value = torch.randn(width(site), generator=torch.Generator().manual_seed(3)) * 2
+    if site == "pattern":
+        value = value.softmax(0)
+    heads, layer = heads_of(site, scope), 4 if site == "logits" else LAYER
+    edit = Edit(site, layer, value, positions=[POSITION], heads=heads, scope=scope)
+    reads = every_read()
+    answers = {}
+    for kind in SURGEONS:
+        surgeon = kind(model, anatomy)
+        recording = surgeon.record(prompts, keep={"z"})
+        clean = surgeon.run(recording, [], reads, attention=attention)
+        answers[kind] = clean, surgeon.run(recording, [edit], reads, attention=attention, allow_still=True)
+    named = Edit("v_seen", layer, value, positions=[POSITION], heads=heads) if (site, scope) == ("v", "head") else edit
+    derived = [bool(reaching_rows(anatomy, named, [read], touched(edit, 1), attention)) for read in reads]
+    unedited, edited = answers[
+        NNsightSurgeon
+    ]  # one computation twice: what the edit does not reach is equal to the bit
+    for read, before, after, can_see in zip(reads, unedited, edited, derived, strict=True):
+        assert torch.equal(before, after) != can_see, (read.site, read.layer, read.positions, read.heads)
+    for found, wanted in zip(answers[TorchSurgeon], answers[NNsightSurgeon], strict=True):
+        assert all(agree(got, want) for got, want in zip(found, wanted, strict=True))
+    assert 0 < sum(derived) < len(derived)
