@@ -2,7 +2,7 @@
 
     python -m benchmarks.selfcheck llama3.2-3b gemma3-12b
 
-A load holds a model's own eager attention against ours, and its forward against replays of next to nothing, and
+A load compares a model's own eager attention with ours, and its own forward with replays of next to nothing, and
 allows what rounding may do (`rebinding/subjects/allowance.py`). A device whose kernels use much of that would have
 right models refused. So the same comparisons are made here and printed as shares of what is allowed, beside the seconds
 of the load and what the two attentions differ by in the model's own dtype, where loads compare nothing.
@@ -26,7 +26,7 @@ from rebinding.subjects.allowance import Allowance, size
 from rebinding.subjects.devices import Dtype, check_dtype
 from rebinding.subjects.precision import in_float32
 from rebinding.subjects.probe import draw_tokens, forward
-from rebinding.subjects.repeat import replayed, starts
+from rebinding.subjects.repeat import compare_replays
 from rebinding.subjects.selfcheck import derived
 from rebinding.surgery import TorchSurgeon
 from rebinding.surgery.attention import NAME
@@ -60,13 +60,14 @@ def loaded(alias: str, dtype: Dtype, device: torch.device, layers: int | None) -
     surgeon = TorchSurgeon(model, anatomy)
     with in_float32(model, anatomy):
         resid = forward(model, anatomy, tokens).modules[last, "resid"]
-        rows = replayed(surgeon, surgeon.record(tokens), starts(last, tokens.shape[1]))  # (row, word)
-    expected, end = own.modules[last, "resid"], own.logits[0, -1]
+        recording = surgeon.record(tokens)
+        expected = own.modules[last, "resid"]
+        shares = [off / may for _, _, off, may in compare_replays(surgeon, recording, expected, allowance)]
     return Load(
         taken.seconds,
         allowance.relative,
         size(resid - expected) / allowance.of(expected),
-        max(size(row - end) for row in rows) / allowance.of(end),
+        max(shares),
         float((forward(model, anatomy, tokens).logits - plain).abs().max()),
     )
 

@@ -21,7 +21,7 @@ from rebinding.experiments.readout import BLOCK, answer_of, blocks
 from rebinding.experiments.tokens import token_batch
 from rebinding.paper.claim import Claim
 from rebinding.study.bench import Bench, measures
-from rebinding.subjects.repeat import NOTHING
+from rebinding.subjects.repeat import NULL_SHIFT
 from rebinding.surgery import Edit, Read, Surgeon
 from rebinding.verdicts.gates import common_shift
 from rebinding.world.designs import Design
@@ -102,9 +102,11 @@ def _answers(
     n = len(tokens)
     source = torch.arange(n).repeat(1 + len(where))  # (row,)
     edits = [
-        Edit("resid", layer, torch.tensor([NOTHING]), positions=[token], rows=range(n * row, n * row + n), mode="add")
+        Edit(
+            "resid", layer, torch.tensor([NULL_SHIFT]), positions=[token], rows=range(n * row, n * row + n), mode="add"
+        )
         for row, (layer, token) in enumerate(where, start=1)
     ]
     read = Read("logits", positions=[tokens.shape[1] - 1], take=answer_of(labels[source], rivals[source]))
-    (found,) = surgeon.run(surgeon.record(tokens), edits, [read], source=source)  # (row, 1, 3)
+    (found,) = surgeon.run(surgeon.record(tokens), edits, [read], source=source, allow_still=True)  # (row, 1, 3)
     return found[:, 0, [0, 2]].reshape(1 + len(where), n, 2).cpu()

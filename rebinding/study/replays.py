@@ -1,15 +1,19 @@
 """Does a replay of real prompts, with nothing edited, give what the model gives by itself?
 
-The self-check asks this at load, of random tokens (`rebinding.subjects.repeat`). Here it is asked of prompts that are
-judged, as evidence of its own, so that a run which reads its evidence from the store need not load the model for it.
+The self-check asks this at load, of random tokens and at every one of them (`rebinding.subjects.repeat`). Here it is
+asked of prompts that are judged, at their readout, as evidence of its own: a run which reads its evidence from the
+store need not load the model for it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import pandas as pd
+import torch
+from torch import Tensor
 
 from rebinding.evidence import Evidence, Kind, OnPrompts
 from rebinding.experiments.tokens import token_batch
@@ -17,8 +21,9 @@ from rebinding.study.bench import Bench, measures
 from rebinding.subjects.allowance import Allowance, size
 from rebinding.subjects.precision import in_float32
 from rebinding.subjects.probe import forward
-from rebinding.subjects.repeat import replayed
-from rebinding.surgery import TorchSurgeon
+from rebinding.subjects.repeat import NULL_SHIFT
+from rebinding.surgery import Edit, Read, TorchSurgeon
+from rebinding.surgery.recording import Recording
 from rebinding.world.designs import Design
 
 REPLAYS = Kind("replays", ("prompt", "layer", "token", "off", "allowed"))
@@ -49,8 +54,19 @@ def measure_replays(bench: Bench, asked: Replays) -> Evidence:
             tokens = token_batch([one])  # (1, token)
             own = forward(model, anatomy, tokens).logits[0, -1]  # (vocabulary,)
             places = [(0, len(one) // 2), (anatomy.n_layers // 2, 1)]
-            found = replayed(surgeon, surgeon.record(tokens), places)  # (place, vocabulary)
+            found = replay_unedited(surgeon, surgeon.record(tokens), places)  # (place, vocabulary)
             for (layer, token), logits in zip(places, found, strict=True):
                 off = {"off": size(logits - own), "allowed": allowance.of(own)}
                 rows.append({"prompt": number, "layer": layer, "token": token, **off})
     return REPLAYS.evidence(pd.DataFrame(rows), {})
+
+
+def replay_unedited(surgeon: TorchSurgeon, recording: Recording, places: Sequence[tuple[int, int]]) -> Tensor:
+    """Logits (row, vocabulary) at the end of a prompt, a row run again from each (layer, token)."""
+    edits = [
+        Edit("resid", layer, torch.tensor([NULL_SHIFT]), positions=[token], rows=[row], mode="add")
+        for row, (layer, token) in enumerate(places)
+    ]
+    read, source = Read("logits", positions=[recording.length - 1]), torch.zeros(len(places), dtype=torch.long)
+    (logits,) = surgeon.run(recording, edits, [read], source=source, allow_still=True)
+    return logits[:, 0]

@@ -65,3 +65,12 @@ class Allowance:
     def near(self, a: Tensor, b: Tensor) -> bool:
         """Whether `a` may be `b`; NaN is near to nothing."""
         return a.shape == b.shape and size(a - b) <= self.of(b)
+
+
+def farthest_token(got: Tensor, want: Tensor, allowance: Allowance) -> tuple[int, float, float]:
+    """The token at which two computations (row, token, ...) lie farthest apart by its own measure: which one, how far
+    they do, and how far they may. NaN is farthest of all."""
+    off = (got.float() - want.float()).square().flatten(2).mean(dim=(0, 2)).sqrt()  # (token,)
+    allowed = allowance.relative * want.float().square().flatten(2).mean(dim=(0, 2)).sqrt()  # (token,)
+    token = int(torch.where(off.isnan(), torch.inf, off - allowed).argmax())
+    return token, float(off[token]), float(allowed[token])

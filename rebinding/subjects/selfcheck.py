@@ -4,8 +4,10 @@
 2. On its own eager attention, earlier tokens do not depend on later ones.
 3. On ours, the residual stream and the logits are the same.
 4. Its anatomy holds: `rebinding.subjects.verify`.
-5. A replay of next to nothing gives its own logits: `rebinding.subjects.repeat`.
-6. An edit of every site moves what comes out: `rebinding.subjects.inert`.
+5. Its layers mix tokens by attention alone: `rebinding.subjects.mixing`; and run over a window of tokens as over all of
+   them, whatever their weights: `rebinding.subjects.redrawn`.
+6. A replay of next to nothing gives its own numbers at every token: `rebinding.subjects.repeat`.
+7. An edit of every site moves what comes out: `rebinding.subjects.inert`.
 
 "The same" is as near as rounding in float32 lets two ways of summing be (`rebinding.subjects.allowance`). Models of 16
 bits are raised to float32 for these comparisons (`rebinding.subjects.precision`), and run once as they are.
@@ -32,14 +34,16 @@ from rebinding.subjects.errors import (
     NotFinite,
     UnknownAttentionInput,
     UnsupportedArchitecture,
+    as_subject_error,
 )
 from rebinding.subjects.inert import inert_sites, size_at
+from rebinding.subjects.mixing import check_mixing
 from rebinding.subjects.precision import in_float32
 from rebinding.subjects.probe import SHORT, Watched, draw_tokens, forward, other_tokens, watched
-from rebinding.subjects.repeat import check_replay, layer_by_layer, replayed
+from rebinding.subjects.redrawn import check_windows
+from rebinding.subjects.repeat import check_replay, layer_by_layer, replay_from
 from rebinding.subjects.verify import STAGES, check_anatomy
 from rebinding.surgery import Anatomy, TorchSurgeon, derive
-from rebinding.surgery.anatomy import AnatomyError
 from rebinding.surgery.attention import UnknownAttention, install
 from rebinding.surgery.recording import Recording
 
@@ -52,6 +56,11 @@ CHANGED = 3
 
 def check_subject(model: PreTrainedModel) -> Anatomy:
     """The anatomy of a model, verified; the model is left on our attention. An error says what is wrong with it."""
+    with as_subject_error(type(model).__name__):
+        return _checked(model)
+
+
+def _checked(model: PreTrainedModel) -> Anatomy:
     _install(model)
     anatomy = derived(model)
     tokens, allowance = draw_tokens(model, anatomy), Allowance.of_model(model, anatomy)
@@ -64,7 +73,10 @@ def check_subject(model: PreTrainedModel) -> Anatomy:
         ours, recording = _recorded(surgeon, tokens)
         _check_same(model, anatomy, own, ours, allowance)
         anatomy = check_anatomy(model, anatomy, own, ours, recording, allowance)
-        check_replay(surgeon, recording, own.logits[0], allowance)
+        with layer_by_layer(model):
+            check_mixing(model, anatomy, recording, ours, allowance)
+            check_windows(model, anatomy, recording, allowance)
+            check_replay(surgeon, recording, own.modules[anatomy.n_layers, "resid"], allowance)
         _check_edits(surgeon, recording, ours, allowance)
     if model.dtype != torch.float32:
         _check_as_it_is(surgeon, tokens[:, :SHORT])
@@ -82,7 +94,7 @@ def derived(model: PreTrainedModel) -> Anatomy:
     """The anatomy that a model's modules show, all layers alike; nothing is computed."""
     try:
         anatomy = derive(model)
-    except (AnatomyError, AttributeError) as error:
+    except Exception as error:  # configurations have errors of their own
         raise UnsupportedArchitecture(
             f"{type(model).__name__} is built in a way that is not known here ({error}). Its parts would have "
             "to be named in rebinding/surgery/anatomy.py."
@@ -127,7 +139,8 @@ def _check_finite(model: PreTrainedModel, logits: Tensor) -> None:
 def _check_as_it_is(surgeon: TorchSurgeon, tokens: Tensor) -> None:
     """In its own 16 bits a model runs and replays too, and does not overflow."""
     with layer_by_layer(surgeon.model):
-        (logits,) = replayed(surgeon, surgeon.record(tokens), [(0, 1)])
+        recording = surgeon.record(tokens)
+        logits = surgeon.anatomy.logits(surgeon.model, replay_from(surgeon, recording, 0, 1))
     _check_finite(surgeon.model, logits)
 
 

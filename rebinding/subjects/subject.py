@@ -15,7 +15,7 @@ from rebinding.learned.files import read as read_adapter
 from rebinding.learned.lora import merge
 from rebinding.subjects.adapted import folder_of_adapter, of_base
 from rebinding.subjects.devices import Device, Dtype, check_dtype, device_map, in_dtype, one_device, torch_dtype
-from rebinding.subjects.errors import NoChatForm, OtherTokenizer, UnfitAdapter, UnknownName
+from rebinding.subjects.errors import NoChatForm, OtherTokenizer, UnfitAdapter, UnknownName, as_subject_error
 from rebinding.subjects.fingerprint import fingerprint
 from rebinding.subjects.names import Origin, origin
 from rebinding.subjects.probe import token_device
@@ -89,6 +89,11 @@ def load(
     device_map(device)
     if form is not None and form not in FORMS:
         raise NoChatForm(f"there is no form {form!r}; the forms are {', '.join(FORMS)}")
+    with as_subject_error(name):
+        return _load(name, found, precision, device, form)
+
+
+def _load(name: str, found: Origin, precision: Dtype, device: Device, form: Form | None) -> Subject:
     opened = _open(found, precision, device)
     model, tokenizer = opened.model, opened.tokenizer
     chat = form or form_for(name, found, tokenizer)

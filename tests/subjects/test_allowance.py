@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from rebinding.planted import ARCHITECTURES, MECHANISMS
-from rebinding.subjects import ALIASES, check_subject, selfcheck, shape_config
+from rebinding.subjects import ALIASES, check_subject, mixing, redrawn, selfcheck, shape_config
 from rebinding.subjects.allowance import Allowance
 from rebinding.subjects.precision import WORDS, in_float32, raised
 from rebinding.subjects.probe import draw_tokens, forward
@@ -37,6 +37,8 @@ def noise(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
         return acting
 
     monkeypatch.setattr(selfcheck, "forward", noisily(forward))
+    for module in (mixing, redrawn):
+        monkeypatch.setattr(module, "run_alone", noisily(mixing.run_alone))
     monkeypatch.setattr(TorchSurgeon, "record", noisily(TorchSurgeon.record))
     monkeypatch.setattr(TorchSurgeon, "run", noisily(TorchSurgeon.run))
 
