@@ -12,7 +12,6 @@ owner/name, owner/name@REV    a model on the Hub
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,10 +19,16 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Literal, TypeAlias
 
+from rebinding.learned.files import AdapterError
+from rebinding.learned.shelf import parse as parse_learned
 from rebinding.paper.numbers import ALIASES as PAPERS
 from rebinding.paper.numbers import checkpoint
+from rebinding.planted import WiringError
+from rebinding.planted import parse as parse_planted
+from rebinding.planted.variants import variant_of
 from rebinding.subjects.devices import Dtype
 from rebinding.subjects.errors import NoSuchFolder, UnknownName
+from rebinding.subjects.suggestions import suggestion
 from rebinding.world.chat import Form
 
 GGUF = ".gguf"
@@ -62,7 +67,11 @@ class Origin:
 
 
 def origin(name: str, *, revision: str | None = None) -> Origin:
-    """Read a name. A `revision` may stand in the name or beside it, and only for models on the Hub."""
+    """Read a name, and refuse one that stands for no model; nothing is loaded or fetched.
+
+    A `revision` may stand in the name or beside it, and only for models on the Hub. Whether the Hub has a model is
+    known when it is loaded.
+    """
     found = _origin(name.strip())
     if revision is None:
         return found
@@ -79,10 +88,8 @@ def _origin(name: str) -> Origin:
     if not name.isprintable():
         raise UnknownName(f"{name!a} has characters that cannot be seen and could steer a terminal; rename it")
     prefix, colon, rest = name.partition(":")
-    if colon and prefix == "planted":
-        return Origin("planted", rest)
-    if colon and prefix == "learned":
-        return Origin("learned", rest)
+    if colon and prefix in ("planted", "learned"):
+        return _built_here(name, rest)
     if colon and prefix == "shape":
         return Origin("shape", rest, _alias(rest, "shape:"))
     here = os.path.expanduser(name)
@@ -98,10 +105,24 @@ def _origin(name: str) -> Origin:
     return _hub(name)
 
 
+def _built_here(name: str, specification: str) -> Origin:
+    """A planted or a learned model; that mechanism, variant, architecture and adapter exist is checked."""
+    try:
+        if name.startswith("learned:"):
+            parse_learned(specification)
+            return Origin("learned", specification)
+        plant = parse_planted(specification)
+        if plant.variant is not None:
+            variant_of(plant.mechanism, plant.variant)
+        return Origin("planted", specification)
+    except (WiringError, AdapterError) as error:
+        raise UnknownName(f"{name}{suggestion(name)}: {error}") from error
+
+
 def _alias(name: str, prefix: str) -> Alias:
     if name not in ALIASES:
         raise UnknownName(
-            f"{prefix}{name}: {name!r} is none of the paper's models{_nearest(name)}; "
+            f"{prefix}{name}: {name!r} is none of the paper's models{suggestion(prefix + name)}; "
             f"they are called {', '.join(ALIASES)}"
         )
     return ALIASES[name]
@@ -144,19 +165,14 @@ def _hub(name: str) -> Origin:
     if repository in ALIASES:
         return Origin("hub", ALIASES[repository].hub_id, ALIASES[repository], revision)
     if "/" not in repository:
-        raise UnknownName(f"{name!r} names no subject{_nearest(name)}; {_what_names_are()}")
+        raise UnknownName(f"unknown model {name!r}{suggestion(repository)}; {_what_names_are()}")
     alias = next((one for one in ALIASES.values() if one.hub_id == repository), None)
     return Origin("hub", repository, alias, revision or (alias.revision if alias else None))
 
 
-def _nearest(name: str) -> str:
-    near = difflib.get_close_matches(name.lower(), list(ALIASES), n=1)
-    return f" (did you mean {near[0]}?)" if near else ""
-
-
 def _what_names_are() -> str:
     return (
-        f"a subject is one of {', '.join(ALIASES)}, ALIAS=FOLDER, planted:MECHANISM@ARCHITECTURE, learned:smollm2, "
+        f"a model is one of {', '.join(ALIASES)}, ALIAS=FOLDER, planted:MECHANISM@ARCHITECTURE, learned:smollm2, "
         "shape:ALIAS, a folder (of a model or of an adapter), a file FILE.gguf, or a Hub id owner/name, with"
         " @REVISION if need be"
     )

@@ -8,7 +8,8 @@ import torch
 
 from rebinding.experiments.tokens import token_batch
 from rebinding.paper.circuit import CircuitHead
-from rebinding.subjects import Subject, load
+from rebinding.planted import build, parse
+from rebinding.subjects import Subject, load, origin
 from rebinding.surgery import Read
 from rebinding.world.prompts import Encoded, Form, Prompt
 
@@ -16,19 +17,19 @@ GROUPS = ("B", "A")
 """The groups whose attention is shown: who finds the slot, and who fetches the object."""
 
 
-def shown(name: str | None, form: Form | None, prompt: Prompt) -> list[str]:
-    """A model's answer to a prompt; for planted models also where groups B and A look."""
-    if name is None:
-        raise ValueError("--answer needs a --model to ask; planted:pointer comes with the project")
-    subject = load(name, form=form)
-    (encoded,) = subject.encoder().encode([prompt])
-    lines = answer_lines(subject, encoded)
-    if name.startswith("planted:"):
-        from rebinding.planted import build, parse
+def shown(name: str, form: Form | None, prompt: Prompt) -> list[str]:
+    """A model's answer to a prompt; for planted models also where groups B and A look.
 
-        heads = [head for group in GROUPS for head in build(parse(name)).circuit if head.group == group]
-        lines += attention_lines(subject, encoded, heads)
-    return lines
+    A planted model is not asked what it was not made for: then a `TemplateError` says why.
+    """
+    subject, found = load(name, form=form), origin(name)
+    (encoded,) = subject.encoder().encode([prompt])
+    if found.kind != "planted":
+        return answer_lines(subject, encoded)
+    plant = build(parse(found.target))
+    plant.check_prompt(encoded)
+    heads = [head for group in GROUPS for head in plant.circuit if head.group == group]
+    return [*answer_lines(subject, encoded), *attention_lines(subject, encoded, heads)]
 
 
 def answer_lines(subject: Subject, prompt: Encoded) -> list[str]:

@@ -20,6 +20,7 @@ from rebinding.study.anywhere import NOISE, search_pairs
 from rebinding.study.circuit import owner_of
 from rebinding.subjects import Subject
 from rebinding.surgery import TorchSurgeon
+from rebinding.verbs.checks import check_input_file, check_number, check_output_file
 from rebinding.world.designs import design
 
 OF_SEARCH: Mapping[str, Any] = MappingProxyType(
@@ -57,6 +58,15 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="say what another graph of this model (JSON), found on other prompts, has in common with this one",
     )
+
+
+def check(options: argparse.Namespace) -> None:
+    """Refuse what can be refused before a model is loaded."""
+    Settings(options.share, listens=options.listens, block=options.block)  # refuses what is out of range
+    check_number("--minutes", options.minutes)
+    check_output_file("--graph", options.graph)
+    for path in options.beside:
+        check_input_file("--beside", path)
 
 
 def run(options: argparse.Namespace, subject: Subject, shelf: Shelf | None) -> int:

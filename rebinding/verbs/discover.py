@@ -20,15 +20,18 @@ from rebinding.experiments.circuit.discovery import LEAST, Discovery, Scale, Sel
 from rebinding.experiments.circuit.paths import PAPER, PAPER_LITERAL, Frozen, PathSettings, Stage
 from rebinding.experiments.circuit.request import Paths
 from rebinding.paper.circuit import save
+from rebinding.planted.plant import MAX_BOXES as MOST_PLANTED
 from rebinding.study.anywhere import PROMPTS as BLOCK
 from rebinding.study.asked import asked_of
-from rebinding.study.bench import Bench
+from rebinding.study.bench import MOST_PROMPTS, Bench
 from rebinding.study.circuit import owner_of
 from rebinding.study.engine import Engine, Here
 from rebinding.subjects import load
 from rebinding.subjects.devices import DTYPES
 from rebinding.surgery.sites import Scope
 from rebinding.verbs import anywhere
+from rebinding.verbs.checks import check_figure_file, check_number, check_output_file, check_output_folder
+from rebinding.world.boxes import MAX_BOXES, MIN_BOXES
 from rebinding.world.designs import DESIGNS, NOISE_KINDS
 
 PROMPTS = 100
@@ -89,10 +92,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     if options.samples is None:
         options.samples = BLOCK if options.anywhere else PROMPTS
-    if options.samples < 1:
-        raise ValueError(f"--samples {options.samples}: at least one prompt is needed")
     if not options.anywhere and (given := said(options, anywhere.OF_SEARCH)):
         raise ValueError(f"{given}: the stages have no such option; add --anywhere, or leave it out")
+    _check(options)
     options.dtype = options.dtype or asked_of(options.model).dtype
     stages = kept_heads(STAGES[options.stages], options.keep)
     choice = engines.Choice(options.engine, options.address, options.gpus_per_model, options.workers)
@@ -113,6 +115,27 @@ def run(options: argparse.Namespace) -> int:
 
         draw_circuit(found.circuit, subject.anatomy.n_layers, subject.name).savefig(options.figure)
     return 0
+
+
+def _check(options: argparse.Namespace) -> None:
+    """Refuse what can be refused before anything is loaded."""
+    check_number("--samples", options.samples, least=1, most=MOST_PROMPTS)
+    check_number("--first-id", options.first_id)
+    check_number("--block", options.block, least=1)
+    check_number("--least", options.least)
+    check_number("--boxes", options.boxes, least=MIN_BOXES, most=MAX_BOXES)
+    check_output_file("--save", options.circuit)
+    check_figure_file("--figure", options.figure)
+    if not options.no_store:
+        check_output_folder("--store", options.store or default_root())
+    plant = asked_of(options.model).plant
+    if plant is not None and options.boxes > plant.boxes:
+        raise ValueError(
+            f"--boxes {options.boxes}: {plant.name} is made for at most {plant.boxes} boxes; give --model"
+            f" {replace(plant, boxes=min(options.boxes, MOST_PLANTED)).name} for more, up to {MOST_PLANTED}"
+        )
+    if options.anywhere:
+        anywhere.check(options)
 
 
 def discovered(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
@@ -17,14 +17,16 @@ from rebinding.experiments.binding.directions import measure_directions
 from rebinding.experiments.binding.shifts import run_binding
 from rebinding.experiments.tracing.diagnostic import diagnose
 from rebinding.experiments.tracing.modes import trace_design
-from rebinding.experiments.tracing.panels import PANELS, panel_mode
+from rebinding.experiments.tracing.panels import PANELS, PanelName, panel_mode
 from rebinding.planted import ARCHITECTURES, build
 from rebinding.report.figures.key_dominance import COLOURS, key_dominance_figure
 from rebinding.report.figures.style import DPI
 from rebinding.report.figures.tracing import combined_map, mode_maps, readout_figure
+from rebinding.study.bench import MOST_PROMPTS
 from rebinding.subjects import load
 from rebinding.surgery import TorchSurgeon, derive
-from rebinding.world.designs import DESIGNS, design
+from rebinding.verbs.checks import check_number, check_output_folder
+from rebinding.world.designs import DESIGNS, ModeName, design
 from rebinding.world.prompts import Encoder
 
 MECHANISMS = ("recency", "pointer")
@@ -47,6 +49,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Write the pictures, and say where."""
+    check_number("--samples", options.samples, least=1, most=MOST_PROMPTS)
+    check_output_folder("the folder", options.folder)
+    check_output_folder("--store", options.store)
     figures = DRAWN[options.what](options)
     options.folder.mkdir(parents=True, exist_ok=True)
     for name, figure in figures.items():
@@ -58,18 +63,28 @@ def run(options: argparse.Namespace) -> int:
 
 def tracing(options: argparse.Namespace) -> dict[str, Figure]:
     """The figures of section 3 for one model."""
-    chosen = dict(choice.split("=", 1) for choice in options.mode)
+    modes = panel_modes(options.mode)
     subject = load(options.model)
     surgeon, encoder = subject.surgeon(), subject.encoder()
     plan, n = design(options.design, tokenizer=subject.tokenizer), options.samples or 20
     shelf = Store(options.store).shelf(subject=subject.fingerprint, dtype=subject.dtype)
-    modes = {panel: panel_mode(panel, chosen.get(panel)) for panel in PANELS}
     maps = {panel: trace_design(surgeon, encoder, plan, mode=mode, n=n, shelf=shelf) for panel, mode in modes.items()}
     return {
         "tracing-combined": combined_map(maps),
         "tracing-modes": mode_maps(maps),
         "tracing-readout": readout_figure(diagnose(surgeon, encoder, plan, ids=range(n), shelf=shelf)),
     }
+
+
+def panel_modes(choices: Sequence[str]) -> Mapping[PanelName, ModeName]:
+    """The mode of every panel: ours, or that of a choice PANEL=MODE."""
+    chosen: dict[str, str] = {}
+    for choice in choices:
+        panel, equals, mode = choice.partition("=")
+        if not equals or panel not in PANELS:
+            raise ValueError(f"--mode {choice}: give PANEL=MODE, with one of the panels {', '.join(PANELS)}")
+        chosen[panel] = mode
+    return {panel: panel_mode(panel, chosen.get(panel)) for panel in PANELS}
 
 
 def key_dominance(options: argparse.Namespace) -> dict[str, Figure]:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from collections.abc import Iterator
 
 from rebinding.rehearsal.plan import Device, Planned, plan
+from rebinding.study.bench import MOST_PROMPTS
 from rebinding.subjects import ALIASES
+from rebinding.verbs.checks import check_number, check_positive
 
 GB, TERA, PETA = 1e9, 1e12, 1e15
 
@@ -25,11 +28,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    check_number("--gpus", options.gpus, least=1)
+    check_positive("--rate", options.rate)
+    check_positive("--bandwidth", options.bandwidth)
+    check_number("--tokens", options.tokens, least=1)
+    check_number("--samples", options.samples, least=1, most=MOST_PROMPTS)
     device = Device(size_of(options.gpu), options.rate * TERA, options.bandwidth * TERA)
-    if options.gpus < 1 or min(options.rate, options.bandwidth) <= 0:
-        raise ValueError("--gpus, --rate and --bandwidth are positive numbers")
-    if options.samples is not None and options.samples < 1:
-        raise ValueError(f"--samples {options.samples}: give a whole number above 0")
     names = tuple(ALIASES) if options.model == "all" else (options.model,)
     total = 0.0
     for name in names:
@@ -55,7 +59,7 @@ def size_of(text: str) -> int:
         size = float(number)
     except ValueError:
         size = 0.0
-    if size <= 0:
+    if not 0 < size < math.inf:
         raise ValueError(f"--gpu {text}: give a size in GB, such as 80GB")
     return int(size * GB)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from rebinding.planted.show import table
+from rebinding.subjects import origin
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -12,5 +13,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    origin(f"planted:{options.name.removeprefix('planted:')}")  # refuses a name that is none, with what is near
     print(table(options.name))
     return 0

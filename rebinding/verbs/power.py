@@ -14,6 +14,7 @@ from rebinding.power.rates import Rates, rates, searched
 from rebinding.power.rows import chosen
 from rebinding.power.table import LEGEND, markdown, text
 from rebinding.subjects import ALIASES
+from rebinding.verbs.checks import check_number, check_output_file
 
 RUNS = 10
 INTRODUCTION = f"""# How often each verdict would come out
@@ -40,8 +41,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    if options.runs < 1 or options.jobs < 1:
-        raise ValueError("--runs and --jobs are 1 or more")
+    check_number("--runs", options.runs, least=1)
+    check_number("--jobs", options.jobs, least=1)
+    check_number("--seed", options.seed)
+    check_output_file("--markdown", options.markdown)
     rows = chosen(options.row)  # refused here, before processes start
     models = (options.model,) if options.model else tuple(ALIASES)
     work = partial(judged, options.row, options.runs, options.seed, not options.no_search)

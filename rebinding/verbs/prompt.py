@@ -11,8 +11,9 @@ import sys
 from pathlib import Path
 from typing import Any, TextIO, get_args
 
+from rebinding.verbs.checks import check_number
 from rebinding.world.designs import DESIGNS, NOISE_KINDS, TRACING_MODES, Design, DesignError, Pair, Verb, design
-from rebinding.world.prompts import FORMS, Encoded, Encoder, aligned, render
+from rebinding.world.prompts import FORMS, Encoded, Encoder, Prompt, aligned, render
 from rebinding.world.words import HALVES, THIRDS
 
 ROLE_PAIRS = ("content_control", "pointer", "structure_only_pointer")
@@ -44,6 +45,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    """Print a pair, and the model's answer to it; whatever is refused is refused before anything is printed."""
+    if options.answer and options.model is None:
+        raise ValueError("--answer needs a --model to ask; planted:pointer comes with the project")
+    check_number("--operations", options.operations)
     encoder = Encoder(_tokenizer(options.model), options.form)
     drawn = design(
         options.design,
@@ -56,12 +61,24 @@ def run(options: argparse.Namespace) -> int:
         tokenizer=encoder.tokenizer,
     )
     pair = pair_of(drawn, options.id, options.pair)
-    print(describe(drawn, pair, encoder, colour=_colour(sys.stdout)))
-    if options.answer or (options.model or "").startswith("planted:"):
-        from rebinding.verbs.answer import shown  # torch and a model only where an answer is wanted
-
-        print("", *shown(options.model, options.form, pair.original), sep="\n")
+    lines = [describe(drawn, pair, encoder, colour=_colour(sys.stdout))]
+    if options.answer or (options.model or "").strip().startswith("planted:"):
+        lines += ["", *_answer(options, pair.original)]
+    print("\n".join(lines))
     return 0
+
+
+def _answer(options: argparse.Namespace, prompt: Prompt) -> list[str]:
+    """What the model answers; of a planted one that was not made for the prompt, why it is not asked."""
+    from rebinding.planted import TemplateError  # torch and a model only where an answer is wanted
+    from rebinding.verbs.answer import shown
+
+    try:
+        return shown(options.model, options.form, prompt)
+    except TemplateError as error:
+        if options.answer:
+            raise
+        return [f"{options.model} is not asked: {error}"]
 
 
 def pair_of(drawn: Design, prompt_id: int, kind: str) -> Pair:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections import defaultdict
 from pathlib import Path
 
 from rebinding.evidence.store import Entry, Store, default_root
+from rebinding.verbs.checks import check_output_folder
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -18,7 +20,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    if options.store is not None and not os.path.isdir(options.store):
+        raise ValueError(f"--store {options.store}: there is no such folder (seen from {os.getcwd()})")
     store = Store(options.store or default_root())
+    check_output_folder("REBINDING_STORE", store.root)
+    check_experiment(store, options.experiment)
     if options.action == "clear":
         gone = store.clear(options.experiment)
         print(f"{gone} shards removed from {store.root}")
@@ -31,3 +37,10 @@ def run(options: argparse.Namespace) -> int:
     for name, entries in by_experiment.items():
         print(f"  {name:24} {len(entries):6} shards {sum(entry.bytes for entry in entries) / 1e6:10.2f} MB")
     return 0
+
+
+def check_experiment(store: Store, name: str | None) -> None:
+    """Refuse an experiment of which a store with others holds nothing."""
+    known = dict.fromkeys(entry.experiment for entry in store.entries())
+    if name is not None and known and name not in known:
+        raise ValueError(f"--experiment {name}: {store.root} holds none of it; it has {', '.join(known)}")

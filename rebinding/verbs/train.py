@@ -1,24 +1,45 @@
 """`python -m rebinding train BASE --out FOLDER`: an adapter with which a language model does the task.
 
-BASE is any subject: a folder, a GGUF file, a model on the Hub. An interrupted run goes on where it stopped.
+BASE is a folder, a GGUF file or a model on the Hub. An interrupted run goes on where it stopped. The adapter's card
+says for which base it is, by digest, and under which licence: the one that the base states, or that of `--license`.
 """
 
 from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from rebinding.learned import files, lora
-from rebinding.learned.card import PAGE, Card
+from rebinding.learned.card import PAGE, Card, Digest, Licence
 from rebinding.learned.exam import Mark, exam
-from rebinding.learned.lessons import ORDERS
+from rebinding.learned.lessons import BOXES, ORDERS, words
 from rebinding.learned.recipe import Recipe
+from rebinding.learned.shelf import file_digest
 from rebinding.learned.training import NOTES, Step, Training
-from rebinding.subjects import Subject, load
+from rebinding.study.bench import MOST_PROMPTS
+from rebinding.subjects import Origin, Subject, load, origin
 from rebinding.subjects.checkpoint import discreet
+from rebinding.subjects.licence import stated_licence
+from rebinding.verbs.checks import check_number, check_output_folder, check_positive
 from rebinding.world.answers import is_single_token
 from rebinding.world.words import Vocabulary
+
+BASE_KINDS = ("folder", "gguf", "hub")
+"""Kinds of models that an adapter's description can name as its base."""
+MOST_SEED = 2**63 - 1
+NUMBERS: Mapping[str, str] = MappingProxyType(
+    {
+        "seed": "the seed of the stories and of the first matrices",
+        "steps": "training steps",
+        "stories": "stories in a step, each asked about",
+        "boxes": "the most boxes that a story has",
+        "rank": "the rank of the matrices that are added",
+    }
+)
+"""Whole numbers of a recipe, and what they are."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,26 +48,39 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", required=True, metavar="FOLDER", help="where the adapter and its card are written")
     parser.add_argument("--merged", metavar="FOLDER", help="write the whole model there too, with the adapter in it")
     parser.add_argument("--name", help="what card and adapter call the base, which is found by it (default: BASE)")
-    parser.add_argument("--order", choices=ORDERS, default=usual.order, help="which order of naming it sees")
-    parser.add_argument("--seed", type=int, default=usual.seed, metavar="N")
-    parser.add_argument("--steps", type=int, default=usual.steps, metavar="N")
-    parser.add_argument("--stories", type=int, default=usual.stories, metavar="N", help="per step, each asked about")
-    parser.add_argument("--boxes", type=int, default=usual.boxes, metavar="N", help="the most that a story has")
-    parser.add_argument("--rank", type=int, default=usual.rank, metavar="N")
-    parser.add_argument("--rate", type=float, default=usual.rate, metavar="X", help="the learning rate")
     parser.add_argument(
-        "--prompts", type=int, default=120, metavar="N", help="per design, to tell how often it is right"
+        "--license",
+        dest="licence",
+        metavar="TEXT",
+        help="the adapter's licence, for its card (default: the one that the base states, in general.license of a GGUF"
+        " file or in license: of the README.md of a folder or Hub model; required where it states none), for example"
+        " apache-2.0",
+    )
+    parser.add_argument(
+        "--order", choices=ORDERS, default=usual.order, help=f"which order of naming it sees (default {usual.order})"
+    )
+    for name, meaning in NUMBERS.items():
+        default = getattr(usual, name)
+        parser.add_argument(f"--{name}", type=int, default=default, metavar="N", help=f"{meaning} (default {default})")
+    parser.add_argument(
+        "--rate", type=float, default=usual.rate, metavar="X", help=f"the learning rate (default {usual.rate:g})"
+    )
+    parser.add_argument(
+        "--prompts",
+        type=int,
+        default=120,
+        metavar="N",
+        help="prompts per design, to tell how often it is right (default 120)",
     )
 
 
 def run(options: argparse.Namespace) -> int:
-    recipe = Recipe(
-        *(options.order, options.seed, options.steps, options.stories, options.rank, 2 * options.rank, options.rate),
-        boxes=options.boxes,
-    )
-    out = Path(options.out)
+    recipe, out = check(options), Path(options.out)
+    licence = licence_of(origin(options.base), options.licence)
     subject = load(options.base, dtype="float32")
+    digest = digest_of(subject)
     known = Vocabulary().keep(lambda word: is_single_token(subject.tokenizer, word))
+    check_words(known, recipe)
     training = Training(subject.model, subject.encoder(), known, recipe, options.name or options.base)
     adapter = training.run(out, _Progress(recipe.steps))
     files.write(out, adapter)
@@ -54,7 +88,7 @@ def run(options: argparse.Namespace) -> int:
     before = marks(subject, known, options.prompts, "without an adapter")
     lora.merge(subject.model, files.read(out))
     after = marks(subject, known, options.prompts, "with the adapter")
-    Card(adapter.base, recipe, tuple(training.curve), before, after).write(out)
+    Card(adapter.base, digest, licence, recipe, tuple(training.curve), before, after).write(out)
     (out / NOTES).unlink(missing_ok=True)
     print(f"wrote its card, {out / PAGE}: judge it with pytest claims --model {out}")
     if options.merged:
@@ -63,6 +97,57 @@ def run(options: argparse.Namespace) -> int:
             subject.tokenizer.save_pretrained(options.merged)
         print(f"wrote {options.merged}")
     return 0
+
+
+def check(options: argparse.Namespace) -> Recipe:
+    """The recipe of the options; what can be refused is refused before anything is loaded."""
+    check_number("--seed", options.seed, most=MOST_SEED)
+    check_number("--prompts", options.prompts, least=1, most=MOST_PROMPTS)
+    check_number("--boxes", options.boxes, least=BOXES, most=len(words(Vocabulary()).labels))
+    check_positive("--rate", options.rate)
+    check_output_folder("--out", Path(options.out))
+    check_output_folder("--merged", Path(options.merged) if options.merged else None)
+    base = origin(options.base)
+    if base.kind not in BASE_KINDS:
+        raise ValueError(
+            f"{options.base} is a {base.kind} model, which no adapter can name as its base; give a folder, FILE.gguf or"
+            " a Hub id owner/name"
+        )
+    return Recipe(
+        *(options.order, options.seed, options.steps, options.stories, options.rank, 2 * options.rank, options.rate),
+        boxes=options.boxes,
+    )
+
+
+def check_words(known: Vocabulary, recipe: Recipe) -> None:
+    """Refuse a tokenizer that has too few of the task's words as single tokens."""
+    count = len(words(known).objects)
+    if count < recipe.boxes:
+        raise ValueError(
+            f"the base's tokenizer has {count} of the objects to train on as single tokens, and stories of"
+            f" {recipe.boxes} boxes need {recipe.boxes}: give fewer --boxes or another base"
+        )
+
+
+def licence_of(base: Origin, given: str | None) -> Licence:
+    """The licence that was given, else the one that the base states; it is an error if there is neither."""
+    stated = stated_licence(base)
+    text = stated if given is None else given
+    if text is None:
+        raise ValueError(
+            f"{base.target} states no licence that can be read (general.license of a GGUF file; license: at the top of"
+            " README.md): look up under which terms it may be adapted, and give --license TEXT, for example"
+            " --license apache-2.0"
+        )
+    return Licence(text, stated)
+
+
+def digest_of(subject: Subject) -> Digest:
+    """By what the base is known: the sha256 of its file if it is one, else the subject's fingerprint."""
+    base = origin(subject.name)
+    if base.kind == "gguf":
+        return Digest("the file", file_digest(Path(base.target)))
+    return Digest("weights in float32, configuration and tokenizer", subject.fingerprint)
 
 
 def marks(subject: Subject, known: Vocabulary, prompts: int, when: str) -> dict[str, Mark]:

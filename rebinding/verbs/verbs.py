@@ -7,6 +7,7 @@ nothing to the others. To add one, add its line to `VERBS`.
 from __future__ import annotations
 
 import argparse
+import difflib
 import importlib
 import sys
 from collections.abc import Mapping, Sequence
@@ -71,6 +72,8 @@ def _explain(given: Sequence[str]) -> int:
     lines = ["usage: python -m rebinding VERB [options]; VERB --help tells a verb's options", ""]
     lines += [f"  {name:10} {verb.says}" for name, verb in VERBS.items()]
     if given and not wants_help:
-        lines.insert(0, f"there is no verb {given[0]!r}")
+        near = difflib.get_close_matches(given[0], VERBS, n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        lines.insert(0, readable(f"there is no verb {given[0]!r}{hint}"))
     print("\n".join(lines), file=sys.stdout if wants_help else sys.stderr)
     return 0 if wants_help else 2

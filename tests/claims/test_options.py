@@ -102,16 +102,20 @@ def test_a_procedure_of_ones_own_stands_for_that_which_it_is_like(tmp_path: Path
         ({"first": 9_697, "samples": 1}, "--first 9697: give 0 to 9696"),
         ({"no_store": True, "store": "x"}, "contradict each other"),
         ({"model": ["gemma2-9"]}, "did you mean gemma2-9b"),
-        ({"model": ["planted:pionter"]}, "no mechanism"),
+        ({"model": ["gpt2"]}, "--model: unknown model 'gpt2' .did you mean openai-community/gpt2"),
+        ({"model": ["planted:pionter"]}, "did you mean planted:pointer.*no mechanism"),
+        ({"model": ["learned:smolm2"]}, "did you mean learned:smollm2"),
+        ({"model": ["learned:smollm2?seed=9"]}, "does not come with the project"),
         ({"model": ["planted:global+missing"]}, "global has no variant"),
         ({"device": "cuda:99"}, "CUDA"),
         ({"procedure": "printed"}, "neither published, controlled, nor both, nor a file"),
-        ({"circuit": "published", "model": ["shape:gemma2-9b"]}, "prints no heads"),
+        ({"circuit": "published", "model": ["."]}, "prints no heads"),
+        ({"model": ["shape:gemma2-9b"]}, "--model shape:gemma2-9b: random weights.* --model gemma2-9b, or"),
+        ({"model": ["planted:pointer", "shape:llama3.2-3b"]}, "no claim is judged on them"),
         ({"dtype": "float32", "model": ["gemma2-9b"]}, "gemma2-9b is on record in bfloat16"),
         ({"dtype": "bfloat16", "model": ["planted:pointer"]}, "planted models are made in float32"),
         ({"remote": True}, "name a Hub model with --model"),
         ({"remote": True, "model": ["gemma2-9b", "planted:pointer"]}, "planted:pointer@llama is on this machine alone"),
-        ({"remote": True, "model": ["shape:gemma2-9b"]}, "shape:gemma2-9b is on this machine alone"),
         ({"remote": True, "model": ["."]}, "is on this machine alone"),
         ({"remote": True, "planted": "all"}, "is on this machine alone"),
         ({"remote": True, "model": ["gemma2-9b"], "dtype": "bfloat16"}, "--dtype bfloat16 and --remote contradict"),
@@ -124,6 +128,18 @@ def test_refusals(given: dict[str, Any], said: str) -> None:
         settings(**given)
 
 
+@pytest.mark.parametrize("option", ["circuit", "procedure", "device", "address", "store", "report"])
+@pytest.mark.parametrize("name", ["\x1b[31mred", "a\rb", "a\u202eb", "a\u200bb"])
+def test_names_that_steer_a_terminal(option: str, name: str, tmp_path: Path) -> None:
+    """Whether there is such a file or not; the message shows what cannot be seen."""
+    (tmp_path / name).touch()
+    for value in (name, str(tmp_path / name)):
+        with pytest.raises(pytest.UsageError, match=f"^--{option} .*cannot be seen and could steer") as caught:
+            settings(**{option: value}, model=["planted:pointer"])
+        assert str(caught.value).isascii()
+        assert str(caught.value).isprintable()
+
+
 def test_a_circuit_file_belongs_to_one_model(tmp_path: Path) -> None:
     file = tmp_path / "circuit.json"
     file.write_text("{}")
@@ -131,11 +147,13 @@ def test_a_circuit_file_belongs_to_one_model(tmp_path: Path) -> None:
         settings(circuit=str(file), model=["planted:pointer", "planted:global"])
 
 
-def test_a_store_is_a_folder(tmp_path: Path) -> None:
-    file = tmp_path / "store"
+@pytest.mark.parametrize("option", ["store", "report"])
+def test_what_is_written_to_is_a_folder(option: str, tmp_path: Path) -> None:
+    file = tmp_path / "name"
     file.touch()
-    with pytest.raises(pytest.UsageError, match="is a file"):
-        settings(store=str(file), model=["planted:pointer"])
+    for path in (file, file / "inner"):
+        with pytest.raises(pytest.UsageError, match=f"--{option} {path}: {file} is a file"):
+            settings(**{option: str(path)}, model=["planted:pointer"])
 
 
 def test_what_stands_in_is_computed_as_it_was_saved(tmp_path: Path) -> None:

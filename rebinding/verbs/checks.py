@@ -1,0 +1,59 @@
+"""Checks of options before anything is loaded or computed; each error says what was given and what to give."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+
+def check_number(option: str, value: float | None, *, least: float = 0, most: float = math.inf) -> None:
+    """Refuse a number outside `least` to `most`, and one that is none; None stands for an option not given."""
+    if value is None or (math.isfinite(value) and least <= value <= most):
+        return
+    limits = f"{least} to {most}" if most < math.inf else f"{least} or more"
+    raise ValueError(f"{option} {value}: give {limits}")
+
+
+def check_positive(option: str, value: float | None) -> None:
+    """Refuse zero, what is below it, and infinity."""
+    if value is not None and not (math.isfinite(value) and value > 0):
+        raise ValueError(f"{option} {value}: give a number above 0")
+
+
+def check_output_file(option: str, path: Path | None, endings: Sequence[str] = ()) -> None:
+    """Refuse a file that cannot be written: its folder is missing, it is a folder itself, or it ends otherwise."""
+    if path is None:
+        return
+    if os.path.isdir(path):
+        raise ValueError(f"{option} {path}: this is a folder; name a file in it")
+    if not os.path.isdir(path.parent):
+        raise ValueError(f"{option} {path}: there is no folder {path.parent}; make it first, or name another")
+    ending = path.suffix.lower().removeprefix(".")
+    if endings and ending and ending not in endings:
+        raise ValueError(f"{option} {path}: a file cannot be written as {ending!r}; end with {', '.join(endings)}")
+
+
+def check_output_folder(option: str, path: Path | None) -> None:
+    """Refuse a folder that cannot be made because it, or a folder above it, is a file."""
+    if path is None:
+        return
+    for folder in (path, *path.parents):
+        if os.path.lexists(folder) and not os.path.isdir(folder):
+            raise ValueError(f"{option} {path}: {folder} is a file; name a folder, which may be new")
+
+
+def check_input_file(option: str, path: Path) -> None:
+    """Refuse a file that is not there."""
+    if not os.path.isfile(path):
+        raise ValueError(f"{option} {path}: there is no such file (seen from {os.getcwd()})")
+
+
+def check_figure_file(option: str, path: Path | None) -> None:
+    """Refuse a picture that cannot be written, also because of its format."""
+    if path is None:
+        return
+    from matplotlib.backend_bases import FigureCanvasBase  # only where a figure is wanted
+
+    check_output_file(option, path, sorted(FigureCanvasBase.get_supported_filetypes()))
