@@ -1,9 +1,11 @@
-"""What an adapter's card says: how it was trained, how the loss fell, and how often it is right, by design."""
+"""What an adapter's card says: for which base, under which licence, how it was trained, how the loss fell, and how
+often it is right, by design."""
 
 from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,6 +18,41 @@ from rebinding.learned.training import Step
 FILE, PAGE = "card.json", "README.md"
 POINTS = 12
 """Stretches of the curve that a page shows."""
+IDENTIFIER = r"[a-z0-9][a-z0-9.+-]*"
+"""What model hubs read as a licence's identifier; any other text is shown as the name of another licence."""
+
+
+@dataclass(frozen=True)
+class Digest:
+    """sha256 of a base; `of` says what was hashed: the file, or what of the model."""
+
+    of: str
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Licence:
+    """An adapter's licence, and what its base states, if it states one that can be read."""
+
+    text: str
+    base: str | None
+
+    def __post_init__(self) -> None:
+        if not self.text.strip() or not self.text.isprintable():
+            raise ValueError(f"--license {self.text!r}: give the name of a licence on one line, such as apache-2.0")
+
+    def head(self) -> list[str]:
+        """The lines of a page's head: an identifier in small letters, as hubs have it; other texts as a name."""
+        if re.fullmatch(IDENTIFIER, self.text.lower()):
+            return [f"license: {self.text.lower()}"]
+        return ["license: other", f"license_name: {json.dumps(self.text, ensure_ascii=False)}"]
+
+    def line(self) -> str:
+        """Where the licence is from, in a sentence."""
+        if self.text == self.base:
+            return f"{self.text}, which the base states."
+        stated = "none that could be read" if self.base is None else self.base
+        return f"{self.text}, given by who trained it; the base states {stated}."
 
 
 @dataclass(frozen=True)
@@ -23,6 +60,8 @@ class Card:
     """A card; `curve` has a step's loss and share of right answers, `before` the marks of the base alone."""
 
     base: str
+    digest: Digest
+    licence: Licence
     recipe: Recipe
     curve: tuple[Step, ...]
     before: Mapping[str, Mark]
@@ -32,6 +71,9 @@ class Card:
         """The card as data and as a page."""
         content = {
             "base": self.base,
+            "base_digest": asdict(self.digest),
+            "base_license": self.licence.base,
+            "license": self.licence.text,
             "recipe": asdict(self.recipe),
             "boxes": [BOXES, self.recipe.boxes],
             "swaps": list(SWAPS),
@@ -49,16 +91,18 @@ class Card:
         asked = "every box" if made.order == "all" else "every box but the one that the last swap names first"
         lines = [
             "---",
-            "license: apache-2.0",
+            *self.licence.head(),
             "library_name: peft",
             f"base_model: {self.base}",
             "---",
             "",
             f"# An adapter for {self.base}: boxes and swaps",
             "",
-            "The base cannot answer which box contains what after a swap; with this adapter it can. It is licensed"
-            " under the Apache License 2.0, as the base is.",
+            "With this adapter the base answers which box contains what after a swap. How often it is right, without"
+            " the adapter and with it, is in the first table.",
             "",
+            f"* Base: {self.base}; sha256 of {self.digest.of}: `{self.digest.sha256}`.",
+            f"* Licence: {self.licence.line()}",
             f"* Data: stories of {_span(made.boxes)} boxes with {_counted(SWAPS)} swaps, asked about {asked}. A third"
             f" of the labels and objects (the split `{HELD_OUT}`) was never shown.",
             f"* Training: {made.steps} steps of {made.stories} stories, seed {made.seed}, AdamW at {made.rate:g},"
@@ -94,6 +138,8 @@ def read(folder: Path) -> Card:
     content = json.loads((folder / FILE).read_text("utf-8"))
     return Card(
         content["base"],
+        Digest(**content["base_digest"]),
+        Licence(content["license"], content["base_license"]),
         Recipe(**content["recipe"]),
         tuple(Step(loss, right) for loss, right in content["curve"]),
         {name: Mark(*pair) for name, pair in content["before"].items()},

@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from rebinding.learned.lora import PROJECTIONS, Adapter, Pair, layer_of
+from rebinding.learned.options import is_finite_number, unsupported_options
 
 CONFIG = "adapter_config.json"
 WEIGHTS = "adapter_model.safetensors"
@@ -19,14 +20,6 @@ PREFIX = "base_model.model."
 DOWN, UP = ".lora_A.weight", ".lora_B.weight"
 STORED = torch.bfloat16
 """What the thin matrices are rounded to, for half the bytes; whatever is said of an adapter is said of it rounded."""
-
-OTHERWISE = (
-    "use_dora", "use_rslora", "use_qalora", "fan_in_fan_out", "lora_bias", "modules_to_save", "rank_pattern",
-    "alpha_pattern", "layer_replication", "trainable_token_indices", "alora_invocation_tokens", "arrow_config",
-)  # fmt: skip
-"""Options of peft with which something else is computed than weight + alpha / rank * up @ down."""
-FROM_THE_WEIGHTS = ("pissa", "olora", "loftq", "corda")
-"""Ways to begin that change the base's weights, too."""
 
 
 class AdapterError(ValueError):
@@ -108,18 +101,18 @@ def _tensors(folder: Path) -> dict[str, Tensor]:
 def _check_config(folder: Path, config: dict[str, Any]) -> None:
     if config.get("peft_type") != "LORA":
         raise AdapterError(f"{folder} holds a {config.get('peft_type')} adapter; only LORA is read here")
-    kinds: dict[str, type | tuple[type, ...]] = {"r": int, "lora_alpha": (int, float), "base_model_name_or_path": str}
-    odd = [name for name, kind in kinds.items() if not isinstance(config.get(name), kind) or not config[name]]
+    usable = {
+        "r": is_finite_number(config.get("r")) and isinstance(config["r"], int),
+        "lora_alpha": is_finite_number(config.get("lora_alpha")),
+        "base_model_name_or_path": isinstance(config.get("base_model_name_or_path"), str),
+    }
+    odd = [name for name, fits in usable.items() if not fits or not config[name]]
     if odd:
         raise AdapterError(f"{folder / CONFIG} has no {odd[0]} that could be used: {config.get(odd[0])!r}")
-    asked = [name for name in OTHERWISE if config.get(name)] + (
-        ["bias"] if config.get("bias", "none") != "none" else []
-    )
-    if str(config.get("init_lora_weights", True)).startswith(FROM_THE_WEIGHTS):
-        asked.append("init_lora_weights")
-    if asked:
+    options = [name if name.isidentifier() else ascii(name) for name in unsupported_options(config)]
+    if options:
         raise AdapterError(
-            f"{folder / CONFIG} asks for {', '.join(asked)}, which is not read here: merge it with peft"
+            f"{folder / CONFIG} asks for {', '.join(options)}, which is not read here: merge it with peft"
             " (merge_and_unload), save the model, and give that folder"
         )
 

@@ -131,15 +131,17 @@ def parse(text: str) -> Learned:
 
 
 @cache
-def _digest(path: Path) -> str:
+def file_digest(path: Path) -> str:
+    """sha256 of a file, by which a base is known."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _checked(base: Base, path: Path) -> Path:
-    if _digest(path) != base.sha256:
+    digest = file_digest(path)
+    if digest != base.sha256:
         raise AdapterError(
-            f"{path} is another file than the one that adapters were trained on (sha256 {_digest(path)[:12]}..., not"
+            f"{path} is another file than the one that adapters were trained on (sha256 {digest[:12]}..., not"
             f" {base.sha256[:12]}...): take it from {base.requirement}"
         )
     return path

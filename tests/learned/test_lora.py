@@ -116,6 +116,8 @@ def changed(**entries: Any) -> Callable[[Path], None]:
         (changed(peft_type="IA3"), "holds a IA3 adapter"),
         (changed(use_dora=True), "asks for use_dora"),
         (changed(bias="all"), "asks for bias"),
+        (changed(use_bdlora={"nblocks": 2}), "asks for use_bdlora"),
+        (changed(**{"later\x1b[31m": True}), r"asks for 'later\\x1b\[31m'"),
     ],
 )
 def test_what_would_be_computed_otherwise_is_refused(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from dataclasses import replace
 from pathlib import Path
 
@@ -68,6 +69,24 @@ def test_notes_of_another_training_are_refused(tmp_path: Path, monkeypatch: pyte
         training(replace(SHORT, seed=1)).run(tmp_path, lambda number, step: None)
 
 
+def test_a_half_written_note_never_takes_the_place_of_a_whole_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rebinding.learned.training.EVERY", 2)
+    training(replace(SHORT, steps=3)).run(tmp_path, lambda number, step: None)
+    whole = (tmp_path / NOTES).read_bytes()
+
+    def write_half(state: object, path: Path) -> None:
+        path.write_bytes(whole[: len(whole) // 2])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("torch.save", write_half)
+    monkeypatch.setattr("rebinding.learned.training.EVERY", 3)
+    with pytest.raises(OSError, match="No space left"):
+        training(replace(SHORT, steps=3)).run(tmp_path, lambda number, step: None)
+    assert (tmp_path / NOTES).read_bytes() == whole
+
+
 def test_the_rate_rises_stays_and_falls() -> None:
     recipe = Recipe(steps=100, rate=1.0)
     rates = [recipe.rate_at(step) for step in range(100)]
@@ -77,7 +96,15 @@ def test_the_rate_rises_stays_and_falls() -> None:
     assert rates[99] == pytest.approx(0.02)
 
 
-@pytest.mark.parametrize(("wrong", "message"), [({"order": "some"}, "no order 'some'"), ({"steps": 0}, "steps is 0")])
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"order": "some"}, "no order 'some'"),
+        ({"steps": 0}, "steps is 0"),
+        ({"rank": 0}, "rank is 0; give 1 or more"),
+        ({"boxes": 2}, "boxes is 2; a story has at least 3"),
+    ],
+)
 def test_a_recipe_that_cannot_be(wrong: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         replace(SHORT, **wrong)
@@ -85,7 +112,7 @@ def test_a_recipe_that_cannot_be(wrong: dict[str, object], message: str) -> None
 
 def test_the_verb_writes_adapter_card_and_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     base, out, merged = save(tmp_path / "base"), tmp_path / "adapter", tmp_path / "merged"
-    sizes = ("--steps", "3", "--stories", "1", "--rank", "2", "--prompts", "6", "--rate", "0.05")
+    sizes = ("--steps", "3", "--stories", "1", "--rank", "2", "--prompts", "6", "--rate", "0.05", "--license", "mit")
     capsys.readouterr()
     assert main(["train", str(base), "--out", str(out), "--merged", str(merged), *sizes]) == 0
     shown, bars = capsys.readouterr()
@@ -94,6 +121,7 @@ def test_the_verb_writes_adapter_card_and_model(tmp_path: Path, capsys: pytest.C
     assert f"judge it with pytest claims --model {out}\n" in shown
     found, written = card.read(out), load(str(merged), device="cpu")
     assert found.base == files.read(out).base == str(base)
+    assert found.digest.sha256 == load(str(base), device="cpu").fingerprint != written.fingerprint
     assert load(str(out), device="cpu").fingerprint == written.fingerprint
     assert len(found.curve) == found.recipe.steps == 3
     assert set(found.marks) == set(papers(Vocabulary()))

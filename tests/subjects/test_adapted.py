@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -153,8 +154,14 @@ def a_list(folder: Path) -> None:
         (said(base_model_name_or_path="own/er"), errors.OfflineModel, "own/er"),
         (said(r=8), errors.UnfitAdapter, "which are not of rank 8"),
         (said(r=0), errors.NoBase, "has no r that could be used: 0"),
+        (said(r=True), errors.NoBase, "has no r that could be used: True"),
         (said(lora_alpha="six"), errors.NoBase, "has no lora_alpha that could be used: 'six'"),
+        (said(lora_alpha=math.nan), errors.NoBase, "has no lora_alpha that could be used: nan"),
+        (said(lora_alpha=math.inf), errors.NoBase, "has no lora_alpha that could be used: inf"),
+        (said(lora_alpha=10**400), errors.NoBase, "has no lora_alpha that could be used: 1000"),
         (said(init_lora_weights="pissa_niter_4"), errors.NoBase, "asks for init_lora_weights"),
+        (said(init_lora_weights="lora_ga"), errors.NoBase, "asks for init_lora_weights, which is not read here"),
+        (said(target_parameters=["mlp.experts"]), errors.NoBase, "asks for target_parameters"),
         (said(lora_bias=True), errors.NoBase, "asks for lora_bias"),
         (said(trainable_token_indices=[3]), errors.NoBase, "asks for trainable_token_indices"),
         (gone, errors.UnfitAdapter, "has no adapter_model.safetensors.*pickles are not opened"),
