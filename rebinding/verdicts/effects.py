@@ -16,6 +16,7 @@ below 5 % from N = 5 on, and no rule decides on fewer. Bounded quantities (hits,
 booleans, because there N equal values are weak evidence: they still allow a share of 1 - 0.05^(1/N) that differs.
 """
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -106,7 +107,7 @@ def no_effect(
     level: float = 0.05,
 ) -> Verdict:
     """Is the mean equal to `about` within `margin`? Equivalence, never the absence of significance."""
-    ours = prepared("no-effect", np.asarray(values), margin, unit, support)
+    ours = prepared("no-effect", np.asarray(values), margin, unit, support, origin=about)
     if isinstance(ours, Verdict):
         return ours
     outcome = single_outcome(no_effect_outcomes(ours, margin, level, about))
@@ -118,17 +119,30 @@ def no_effect(
 
 
 def prepared(
-    kind: Rule, sample: npt.NDArray[np.generic], margin: float, unit: Unit, support: Support | None
+    kind: Rule,
+    sample: npt.NDArray[np.generic],
+    margin: float,
+    unit: Unit,
+    support: Support | None,
+    origin: float = 0.0,
 ) -> Estimate | Verdict:
     """The estimate behind a verdict, or INVALID where numbers are not finite; refuses margins that cannot be met."""
-    if margin < 0 or (kind == "no-effect" and margin == 0):
-        raise ValueError(f"a margin of {margin} for a {kind} claim; give the smallest change that counts, above 0")
+    check_margin(kind, margin, allow_zero=kind != "no-effect")
+    if not math.isfinite(origin):
+        raise ValueError(f"a {kind} claim about {origin}; give the finite number that the mean is compared with")
     numbers = sample.astype(np.float64)
     if not np.isfinite(numbers).all():
         return invalid(kind, "finite", f"{(~np.isfinite(numbers)).sum()} of {numbers.size} values are not finite")
     if support is not None and ((numbers < support[0]) | (numbers > support[1])).any():
         raise ValueError(f"values from {numbers.min():.4g} to {numbers.max():.4g} leave the declared support {support}")
     return estimate(sample, unit=unit, support=support)
+
+
+def check_margin(name: str, margin: float, *, allow_zero: bool = False) -> None:
+    """Refuse a margin that decides nothing; 0, with which every change counts, is allowed to some rules alone."""
+    if not (0 <= margin < math.inf) or (margin == 0 and not allow_zero):
+        least = "0 or more" if allow_zero else "above 0"
+        raise ValueError(f"{name}: a margin of {margin}; give the smallest change that counts, finite and {least}")
 
 
 def with_numbers(
@@ -170,7 +184,7 @@ def _effect(
     support: Support | None,
     level: float,
 ) -> Verdict:
-    ours = prepared(kind, sample, margin, unit, support)
+    ours = prepared(kind, sample, margin, unit, support, origin=above)
     if isinstance(ours, Verdict):
         return ours
     outcome = single_outcome(effect_outcomes(ours, margin, level, above))

@@ -4,7 +4,7 @@ Everything broadcasts over leading axes, so that a simulation of thousands of ex
 """
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -119,6 +119,8 @@ def estimate(values: npt.ArrayLike, *, unit: Unit, support: tuple[float, float] 
     `prompts`, `circuit draws`, `direction draws`: values are (..., units), one number per unit. Booleans are 0/1
     outcomes and get binomial intervals. `nested`: values are (..., draws, prompts), the same prompts under every draw.
     """
+    if unit not in get_args(Unit):
+        raise ValueError(f"unknown unit {unit!r}; give one of {', '.join(get_args(Unit))}")
     sample = np.asarray(values)
     axes = 2 if unit == "nested" else 1
     if sample.ndim < axes or 0 in sample.shape:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from rebinding.paper.claim import Unit
 from rebinding.paper.numbers import PublishedNumber
+from rebinding.verdicts.effects import check_margin
 from rebinding.verdicts.estimates import FEWEST_UNITS, Array, Estimate, estimate, students, wilson
 from rebinding.verdicts.outcome import (
     Outcome,
@@ -142,8 +143,7 @@ def _margin(paper: PublishedNumber, margin: float | None) -> float:
         raise ValueError(
             f"{paper.id} is a {paper.kind}, which is quoted and never judged; no margin is declared for it"
         )
-    if not chosen > 0:
-        raise ValueError(f"{paper.id}: a margin of {chosen} was given; it must be positive, or nothing could replicate")
+    check_margin(paper.id, chosen)
     return chosen
 
 

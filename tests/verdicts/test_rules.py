@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import asdict, replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -100,6 +101,13 @@ def test_equal_values_are_decided_from_five_on():
     assert no_effect(np.full(5, 0.7), margin=0.2).outcome == "NOT REPLICATED"
 
 
+def test_fewer_than_five_draws_decide_nothing():
+    for n, outcome in ((4, "INCONCLUSIVE"), (5, "REPLICATED")):
+        assert effect(np.ones((n, 30)), margin=0.2, unit="nested").outcome == outcome
+        assert no_effect(np.zeros((n, 30)), margin=0.2, unit="nested").outcome == outcome
+        assert effect(np.ones(n), margin=0.2, unit="circuit draws").outcome == outcome
+
+
 def test_equal_hits_need_more_because_rare_misses_hide():
     for n, outcome in ((28, "INCONCLUSIVE"), (29, "REPLICATED")):  # 0.9^28 = 5.2 %, 0.9^29 = 4.7 %
         assert no_effect(np.zeros(n, bool), margin=0.10).outcome == outcome
@@ -185,13 +193,33 @@ def test_numbers_that_are_not_finite_are_invalid_not_judged(bad):
         assert (verdict.outcome, verdict.gate) == ("INVALID", "finite")
 
 
-def test_impossible_margins_and_supports_are_refused():
-    with pytest.raises(ValueError, match="smallest change that counts"):
-        no_effect(SPREAD, margin=0.0)
-    with pytest.raises(ValueError, match="must be positive"):
-        value(SPREAD, SHIFT, margin=0.0)
+@pytest.mark.parametrize("margin", [np.nan, np.inf, -0.1, 0.0])
+def test_impossible_margins_are_refused(margin):
+    for rule in (partial(no_effect, SPREAD), partial(value, SPREAD, SHIFT)):
+        with pytest.raises(ValueError, match=f"a margin of {margin}; give the smallest change that counts.*above 0"):
+            rule(margin=margin)
+    rows = np.ones((2, 9))
+    for rule in (partial(effect, SPREAD), partial(ordering, SPREAD, SPREAD), partial(effect_somewhere, rows)):
+        if margin == 0.0:
+            assert rule(margin=margin).margin == 0.0
+            continue
+        with pytest.raises(ValueError, match=f"a margin of {margin}; give the smallest change.*0 or more"):
+            rule(margin=margin)
+
+
+@pytest.mark.parametrize("origin", [np.nan, np.inf, -np.inf])
+def test_nothing_is_compared_with_what_is_not_finite(origin):
+    with pytest.raises(ValueError, match=f"about {origin}; give the finite number"):
+        effect(SPREAD, margin=0.1, above=origin)
+    with pytest.raises(ValueError, match=f"about {origin}; give the finite number"):
+        no_effect(SPREAD, margin=0.1, about=origin)
+
+
+def test_impossible_supports_and_units_are_refused():
     with pytest.raises(ValueError, match="leave the declared support"):
         effect(3 * SPREAD, margin=0.1, support=(-1, 1))
+    with pytest.raises(ValueError, match="unknown unit 'heads'; give one of prompts, circuit draws"):
+        effect(SPREAD, margin=0.1, unit="heads")
 
 
 def test_every_verdict_survives_json():
