@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import ast
 import io
 import re
 import sys
@@ -12,6 +13,8 @@ from collections.abc import Iterator
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
+
+from tests.docs.handlers import check_errors_shown, run_with_handlers
 
 BLOCK = re.compile(r"^```python\n(.*?)^```\n(?:\n```\n(.*?)^```\n)?", re.MULTILINE | re.DOTALL)
 """Code, and a block without a language that follows it at once."""
@@ -24,13 +27,14 @@ def examples(text: str) -> list[tuple[str, str]]:
 
 
 def printed(text: str) -> Iterator[str]:
-    """What each block prints, run after those before it."""
+    """What each block prints, run after those before it; errors that a block handles are raised and printed."""
     names: dict[str, Any] = {"__name__": "__main__"}
     for number, (code, _) in enumerate(examples(text), start=1):
-        told = io.StringIO()
-        with redirect_stdout(told):
-            exec(compile(code, f"<block {number}>", "exec"), names)
-        yield told.getvalue()
+        output, filename = io.StringIO(), f"<block {number}>"
+        with redirect_stdout(output):
+            errors = run_with_handlers(ast.parse(code), names, filename)
+        check_errors_shown(errors, output.getvalue(), filename)
+        yield output.getvalue()
 
 
 def same_words(one: str, other: str, share: float, last_digit: float) -> None:

@@ -15,6 +15,8 @@ from typing import Any, TypeAlias
 
 from matplotlib.figure import Figure
 
+from tests.docs.handlers import check_errors_shown, run_with_handlers
+
 TUTORIALS = sorted((Path(__file__).parents[2] / "docs" / "tutorials").glob("*.ipynb"))
 DPI = 80
 Output: TypeAlias = dict[str, Any]
@@ -44,14 +46,15 @@ def run(notebook: dict[str, Any]) -> list[list[Output]]:
 
 
 def run_cell(source: str, names: dict[str, Any]) -> list[Output]:
-    """What is printed, and what the last line is worth if it is an expression."""
+    """What is printed, and what the last line is worth if it is an expression; errors that are handled are printed."""
     tree = ast.parse(source)
     last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
     printed, shown = io.StringIO(), None
     with redirect_stdout(printed):
-        exec(compile(tree, "<cell>", "exec"), names)
+        errors = run_with_handlers(tree, names, "<cell>")
         if isinstance(last, ast.Expr):
             shown = eval(compile(ast.Expression(last.value), "<cell>", "eval"), names)
+    check_errors_shown(errors, printed.getvalue(), "<cell>")
     told: list[Output] = []
     if printed.getvalue():
         told.append({"output_type": "stream", "name": "stdout", "text": printed.getvalue().splitlines(keepends=True)})
