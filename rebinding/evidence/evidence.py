@@ -85,8 +85,11 @@ def merge(shards: Sequence[Evidence]) -> Evidence:
     for shard in shards[1:]:
         if shard.experiment != first.experiment or dict(shard.settings) != dict(first.settings):
             names = sorted(set(first.settings) | set(shard.settings))
-            differing = [name for name in names if first.settings.get(name) != shard.settings.get(name)]
+            differing = ["experiment"] * (shard.experiment != first.experiment) + [
+                name for name in names if first.settings.get(name) != shard.settings.get(name)
+            ]
             raise EvidenceError(
-                f"evidence of {first.experiment} and {shard.experiment} cannot be merged; they differ in: {differing}"
+                f"evidence of {first.experiment} and {shard.experiment} cannot be merged; they differ in:"
+                f" {', '.join(differing)}"
             )
     return Evidence(first.experiment, pd.concat([shard.rows for shard in shards], ignore_index=True), first.settings)

@@ -37,7 +37,7 @@ def header(path: Path) -> Header:
     try:
         with path.open("rb") as file:
             return _header(file)
-    except (struct.error, UnicodeDecodeError, _Odd) as error:
+    except (struct.error, UnicodeDecodeError, RecursionError, _Odd) as error:
         raise DamagedWeights(
             f"{path} ({path.stat().st_size} bytes) is no GGUF file or is cut short ({error}): fetch it again. A file of"
             " some hundred bytes is a pointer that `git lfs pull` replaces."

@@ -11,6 +11,9 @@ import pytest
 from rebinding.paper.circuit import Circuit, CircuitError, CircuitHead, Owner, load, save
 from rebinding.paper.numbers import checkpoint
 from rebinding.paper.numbers import circuit as published
+from rebinding.study.circuit import owner_of
+from rebinding.subjects import load as load_subject
+from tests.subjects.folders import save_tiny
 
 OWNER = Owner("planted:pointer", "a" * 64, 12, 8)
 CIRCUIT = Circuit((CircuitHead("A", 11, 2, "readout"), CircuitHead("C", 9, 7, "question_box")), {"noise": "fresh"})
@@ -46,6 +49,25 @@ def test_misfits_are_refused(tmp_path: Path, change: dict[str, Any], message: st
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
     with pytest.raises(CircuitError, match=message):
         load(path, OWNER)
+
+
+def test_a_head_is_listed_once_in_a_group() -> None:
+    """It may act at two tokens, and in two groups."""
+    head = CIRCUIT.heads[0]
+    with pytest.raises(CircuitError, match="lists a head twice in one group"):
+        Circuit((head, CIRCUIT.heads[1], head))
+    assert len(Circuit((head, head._replace(role="question_box"), head._replace(group="B"))).heads) == 3
+
+
+def test_weights_in_another_precision_are_another_model(tmp_path: Path) -> None:
+    """The same folder, rounded to bfloat16: a circuit that was found on it in float32 is refused."""
+    folder = save_tiny(tmp_path / "model")
+    found, rounded = (load_subject(str(folder), device="cpu", dtype=dtype) for dtype in ("float32", "bfloat16"))
+    circuit = Circuit((CircuitHead("A", 1, 2, "readout"),))
+    save(circuit, owner_of(found), tmp_path / "circuit.json")
+    assert load(tmp_path / "circuit.json", owner_of(found)) == circuit
+    with pytest.raises(CircuitError, match="belongs to"):
+        load(tmp_path / "circuit.json", owner_of(rounded))
 
 
 def test_missing_and_damaged_files(tmp_path: Path) -> None:

@@ -66,6 +66,13 @@ def test_more_than_a_screen_is_told_in_brief(run, option: tuple[str, ...], monke
     assert bool([line for line in found.outlines if line.startswith("  binding.k_redirects ")]) == bool(option)
 
 
+def test_a_row_that_returns_no_verdict_is_an_error(run, pytester: pytest.Pytester) -> None:  # type: ignore[no-untyped-def]
+    pytester.makepyfile(test_small=ROWS.replace("    return Verdict(", "    Verdict("))
+    found = run("-k", "q_strongest")
+    found.assert_outcomes(failed=1)
+    found.stdout.fnmatch_lines(["*TypeError: the test of binding.q_strongest returned None; a test of a claim *"])
+
+
 def test_what_a_model_cannot_do_is_said_once(pytester: pytest.Pytester) -> None:
     """Every test fails, and counts; what is read is one sentence, and nothing of what libraries say while loading. A
     single failure is told by pytest."""

@@ -12,7 +12,6 @@ import pytest
 
 from rebinding.subjects.errors import UnknownName
 from rebinding.subjects.names import origin
-from tests.faults.refused import SECONDS
 from tests.faults.subjects import SUBJECTS
 
 ROOT = Path(__file__).parents[2]
@@ -40,10 +39,9 @@ def test_the_good_one_is_loaded(outcomes: dict[str, dict[str, Any]]) -> None:
 @pytest.mark.parametrize("name", SUBJECTS)
 def test_it_is_refused(name: str, outcomes: dict[str, dict[str, Any]]) -> None:
     found, expected = outcomes[name], SUBJECTS[name]
-    assert found["code"] == 0, "it took more time or memory than there was"
+    assert found["code"] == 0, "the kernel ended it: it took more time or memory than there was"
     assert (found["error"], found["module"]) == (expected.error, "rebinding.subjects.errors"), found["says"]
     assert expected.says in found["says"]
-    assert found["seconds"] < SECONDS
     assert not found["ran"]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from html.parser import HTMLParser
@@ -12,7 +13,7 @@ import pytest
 from rebinding.report.drawn import histogram, strip
 from rebinding.report.figures.plates import PLATES, Plate
 from rebinding.report.figures.scales import alike
-from rebinding.report.folder import read
+from rebinding.report.folder import CLAIMS, read
 from rebinding.report.page import html, render
 from rebinding.report.summary import failures, sentence, standing
 from tests.report.folders import judged, make
@@ -67,6 +68,20 @@ def test_the_noise_floor_stands_beside_the_margin(tmp_path: Path) -> None:
     """Where it was measured, and nowhere else."""
     text = html(read(make(tmp_path / "r", [judged(floor=0.0321), judged("tracing.object_direct")], bare=True)))
     assert re.findall(r"the same: ([\d.]+); noise floor ([\d.]+) logits", text) == [("0.2", "0.0321")]
+
+
+@pytest.mark.parametrize("name", ["section", "place", "letter", "standing"])
+def test_what_follows_from_the_rows_is_not_read_again(name: str, tmp_path: Path) -> None:
+    """docs/decisions/claims-json.md: whatever stands there, the page is the same."""
+    folder = make(tmp_path / "r", [judged(), judged("tracing.object_direct"), judged("circuit.compact")])
+    path, before = folder / CLAIMS, html(read(folder))
+    report = json.loads(path.read_text())
+    others = {row[name] for row in report["claims"]}
+    for row in report["claims"]:
+        row[name] = {"section": "section 9", "place": 99, "letter": "Z", "standing": "artifact"}[name]
+    assert others.isdisjoint(row[name] for row in report["claims"])
+    path.write_text(json.dumps(report))
+    assert html(read(folder)) == before
 
 
 def test_links_lead_somewhere(page: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import struct
 from collections.abc import Callable
 from pathlib import Path
 
@@ -101,6 +102,22 @@ def pointer(path: Path) -> None:
     path.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n")
 
 
+def made_of(*numbers: tuple[str, int]) -> Callable[[Path], None]:
+    """A file that begins like a GGUF, and goes on with these little-endian numbers (the letters of `struct`)."""
+    content = b"GGUF" + b"".join(struct.pack(f"<{code}", number) for code, number in numbers)
+
+    def make(path: Path) -> None:
+        path.write_bytes(content)
+
+    return make
+
+
+VERSION, NO_TENSORS, A_FACT, NO_NAME = ("I", 3), ("Q", 0), ("Q", 1), ("Q", 0)
+ARRAY = ("I", 9)
+NESTED = [ARRAY, *[ARRAY, ("Q", 1)] * 5000]
+"""An array of arrays of arrays ..."""
+
+
 def cut(bytes_left: Callable[[int], int]) -> Callable[[Path], None]:
     def damage(path: Path) -> None:
         write(path, Q8_0)
@@ -115,6 +132,12 @@ def cut(bytes_left: Callable[[int], int]) -> Callable[[Path], None]:
     [
         (pointer, errors.DamagedWeights, "begins with b'vers'"),
         (cut(lambda size: 200), errors.DamagedWeights, "cut short"),
+        (made_of(("I", 1)), errors.DamagedWeights, "version 1; versions 2 and 3 are read"),
+        (made_of(VERSION, ("Q", 1 << 60)), errors.DamagedWeights, f"a count of {1 << 60}"),
+        (made_of(VERSION, NO_TENSORS, ("Q", 1 << 61)), errors.DamagedWeights, f"a count of {1 << 61}"),
+        (made_of(VERSION, NO_TENSORS, A_FACT, ("Q", 1 << 62)), errors.DamagedWeights, f"a count of {1 << 62}"),
+        (made_of(VERSION, NO_TENSORS, A_FACT, NO_NAME, ("I", 13)), errors.DamagedWeights, "a value of type 13"),
+        (made_of(VERSION, NO_TENSORS, A_FACT, NO_NAME, *NESTED), errors.DamagedWeights, "recursion"),
         (cut(lambda size: size - 5000), errors.UnsupportedArchitecture, "transformers cannot load"),
         (lambda path: write(path, Q8_0, parts=2), errors.DamagedWeights, "one of 2 parts"),
         (lambda path: write(path, Q8_0, architecture="starling"), errors.UnsupportedArchitecture, "starling"),

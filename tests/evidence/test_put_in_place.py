@@ -1,0 +1,37 @@
+"""Several files are put in place all or none: an error leaves what was there, and nothing beside it."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import pytest
+
+from rebinding.evidence.shards import put_in_place, write_text
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> list[Path]:
+    found = [tmp_path / "a.parquet", tmp_path / "b.json", tmp_path / "c.txt"]
+    for path in found:
+        path.write_text("old")
+    return found
+
+
+def test_all_are_put_in_place(paths: list[Path]) -> None:
+    put_in_place({path: lambda part: write_text(part, "new") for path in paths})
+    assert [path.read_text() for path in paths] == ["new"] * 3
+    assert sorted(paths[0].parent.iterdir()) == sorted(paths)
+
+
+def test_none_is_put_in_place_where_one_cannot_be_written(paths: list[Path]) -> None:
+    def write_half(part: Path) -> None:
+        part.write_text("ne")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    made = dict.fromkeys(paths, lambda part: write_text(part, "new"))
+    with pytest.raises(OSError, match="No space left") as caught:
+        put_in_place({**made, paths[1]: write_half})
+    assert caught.value.filename == str(paths[1])
+    assert [path.read_text() for path in paths] == ["old"] * 3
+    assert sorted(paths[0].parent.iterdir()) == sorted(paths)
