@@ -1,4 +1,4 @@
-"""The packs to compare with: the project's own, or those named with `--reference`."""
+"""The packs to compare with: the shown one and one that is made on the spot, or those named with `--reference`."""
 
 from __future__ import annotations
 
@@ -6,21 +6,34 @@ from pathlib import Path
 
 import pytest
 
-from tests.reference.pack import Pack
+from tests.reference.make_pack import make
+from tests.reference.pack import SHOWN, Pack
 
-OWN = Path(__file__).parent / "llama-tiny"
 DEVIATIONS: dict[str, float] = {}
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """One round per pack."""
     if "pack" in metafunc.fixturenames:
-        folders = [Path(name) for name in metafunc.config.getoption("--reference")] or [OWN]
+        folders = [Path(name) for name in metafunc.config.getoption("--reference")]
         for folder in folders:
             if not (folder / "expected.json").is_file():
                 raise pytest.UsageError(f"--reference {folder}: no expected.json there; name the folder of a pack")
-        packs = [Pack(folder) for folder in folders]
-        metafunc.parametrize("pack", packs, ids=[folder.name for folder in folders], scope="session")
+        packs: list[Path | None] = [*folders] or [SHOWN, None]
+        names = [folder.name if folder else "made" for folder in packs]
+        metafunc.parametrize("pack", packs, ids=names, indirect=True, scope="session")
+
+
+@pytest.fixture(scope="session")
+def made_pack(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A pack that differs from the shown one in what its format leaves open."""
+    return make(tmp_path_factory.mktemp("packs") / "made")
+
+
+@pytest.fixture(scope="session")
+def pack(request: pytest.FixtureRequest) -> Pack:
+    """The pack of this round; made when it is first asked for, where no folder is named."""
+    return Pack(request.param or request.getfixturevalue("made_pack"))
 
 
 @pytest.fixture(scope="session")

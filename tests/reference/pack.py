@@ -23,6 +23,8 @@ from rebinding.world.prompts import Encoded, Prompt
 from tests.close import allowance
 from tests.rounding import ACTIVE
 
+SHOWN = Path(__file__).parent / "llama-tiny"
+"""The pack that lies here. Nothing but `test_shown_pack` may lean on what is in it."""
 ROLES = {
     "colon": "readout",
     "question_box": "question_box",
@@ -36,6 +38,9 @@ ROLES = {
     "context_partner_object": "context_partner_object",
 }
 """The pack's names of roles, and ours."""
+
+FORMS = {"space": "object_token_with_space", "no_space": "object_token_without_space"}
+"""The pack's names of an answer's two tokens, in `expected.json` and in `prompts.json`."""
 
 ABSOLUTE, RELATIVE = 2e-5, 2e-4
 """Float32 agreement of two implementations, as the packs' authors measured and suggest it: either bound suffices."""
@@ -85,6 +90,11 @@ class Pack:
     def tensors(self) -> dict[str, Tensor]:
         """The tensors kept beside the numbers."""
         return load_file(self.folder / "mean_z.safetensors")
+
+    @property
+    def designs(self) -> list[str]:
+        """The designs of its prompts."""
+        return list(dict.fromkeys(record["design"] for record in self._prompts["prompts"]))
 
     def raw(self, design: str) -> dict[int, dict[str, Any]]:
         """The pack's own records of a design's prompts, by id."""

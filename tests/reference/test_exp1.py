@@ -59,7 +59,9 @@ def test_filter(pack: Pack, deviations: dict[str, float]) -> None:
     assert deviation(margin, entry["value"]["margin"]) <= 1
     kept = entry["value"]["kept_ids"]
     assert [pair.id for pair in correct_ones(pack.surgeon, iter(pairs), len(kept))] == kept
-    deviations["tracing filter"] = deviation(margin, entry["value"]["margin"])
+    deviations["tracing filter"] = max(
+        deviations.get("tracing filter", 0.0), deviation(margin, entry["value"]["margin"])
+    )
 
 
 def test_maps(pack: Pack, deviations: dict[str, float]) -> None:
@@ -88,5 +90,6 @@ def test_maps(pack: Pack, deviations: dict[str, float]) -> None:
                 pack.entries[f"{name}/mean_exp_logit"]["value"],
             ),
         }
-        deviations[f"tracing {settings['mode']}"] = max(far.values())
+        about = f"tracing {settings['mode']}"
+        deviations[about] = max(deviations.get(about, 0.0), *far.values())
         assert max(far.values()) <= 1, (name, far)

@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cache
 from typing import Any
+
+import pytest
 
 from rebinding.evidence import Evidence
 from rebinding.experiments.roles.interchange import MODES, RolePair, run_roles
 from rebinding.experiments.roles.kinds import WHOLE_GROUP
+from rebinding.experiments.roles.request import Counterfactual
 from rebinding.experiments.roles.summary import group_effects
 from rebinding.paper.circuit import Circuit, CircuitHead
-from rebinding.paper.numbers import GROUPS, ROLE_OF_GROUP
+from rebinding.paper.numbers import ROLE_OF_GROUP, Group
 from rebinding.paper.procedure import given
-from rebinding.study.bench import Bench
 from rebinding.study.roles import interchanged, stories
-from rebinding.subjects import load
-from tests.reference.pack import ROLES, Pack, deviation
+from tests.reference.bench import bench_of, form_of_rule
+from tests.reference.pack import FORMS, ROLES, Pack, deviation
 
 NAME = "exp3"
 WORDS = {"content_control": ("new_object", "pointed_object"), "pointer": ("pointed_object", "new_object")}
 """The measured and the other word of each kind of pair, as the packs' formulas say."""
 
 RUNS = {"before": "original", "after": "patched", "counterfactual": "counterfactual_run"}
-FORMS = {"space": "object_token_with_space", "no_space": "object_token_without_space"}
 
 
 @cache
@@ -101,27 +101,30 @@ def record(deviations: dict[str, float], got: Any, want: Any) -> None:
     assert found <= 1
 
 
-def test_published_rows_ask_for_what_the_pack_was_made_with(pack: Pack, deviations: dict[str, float]) -> None:
-    """From the conventions in the file to the numbers, by the way that a claim takes: the pack's own prompts, words,
-    places and answer tokens, and its logits."""
-    subject = replace(load(str(pack.folder / "model"), dtype="float32", device="cpu"), form="template")  # no date lines
-    bench, way = Bench(subject), given("published").roles
-    entries = {kind: pack.entries[f"head_roles/{GROUPS[0]}/{kind}"] for kind in WORDS}
+@pytest.mark.parametrize("kind", WORDS)
+def test_the_code_of_published_rows_gives_the_packs_numbers(
+    pack: Pack, kind: Counterfactual, deviations: dict[str, float]
+) -> None:
+    """By the way that a claim takes, from the conventions in the file to the numbers, on the pack's own prompts."""
+    entries = {group: entry for (group, of), entry in entries_of(pack).items() if of == kind}
+    first, conventions = next(iter(entries.values())), given("published").roles
+    designs = tuple(first["settings"][side].removeprefix("design ") for side in ("original", "counterfactual"))
+    bench = bench_of(pack, {(kind, conventions.direction): (designs, first["ids"])})
     heads = [
         CircuitHead(group, *head, ROLE_OF_GROUP[group])
-        for group in GROUPS
-        for head in pack.entries[f"head_roles/{group}/pointer"]["settings"]["heads"]
+        for group, entry in entries.items()
+        for head in entry["settings"]["heads"]
     ]
-    for kind, entry in entries.items():
-        asked = interchanged(
-            bench, Circuit(tuple(heads)), stories(bench, way, "published"), kind, len(entry["ids"]), way
-        )
-        assert asked.prompts.ids == tuple(entry["ids"])
-        sides = bench.drawn(asked.prompts).prompts, bench.drawn(asked.prompts).others
-        for side, found in zip(("original", "counterfactual"), sides, strict=True):
-            theirs = pack.prompts(entry["settings"][side].removeprefix("design "), entry["ids"])
-            assert [one.ids for one in found] == [one.ids for one in theirs]
-        table = group_effects(bench.measured(asked)).groupby("group").mean()
-        for group in GROUPS:
-            want = pack.entries[f"head_roles/{group}/{kind}"]["value"]["no_space"]
-            record(deviations, table.loc[group, WORDS[kind][0]], want["delta"])
+    stories_of_rows = stories(bench, conventions, "published")
+    request = interchanged(bench, Circuit(tuple(heads)), stories_of_rows, kind, len(first["ids"]), conventions)
+    assert {group for group, _ in request.groups} == set(entries)
+    form = form_of_rule(pack, bench, designs[0], request.answers)
+    table = group_effects(bench.measured(request)).groupby("group").mean()
+    for group, entry in entries.items():
+        record(deviations, table.loc[group, WORDS[kind][0]], entry["value"][form]["delta"])
+
+
+def entries_of(pack: Pack) -> dict[tuple[Group, str], dict[str, Any]]:
+    """The entries by group and kind of pair."""
+    names = {name: name.split("/") for name in pack.starting("head_roles/")}
+    return {(group, kind): pack.entries[name] for name, (_, group, kind) in names.items()}

@@ -19,7 +19,7 @@ from rebinding.experiments.binding.shifts import run_binding
 from rebinding.experiments.seeds import PUBLISHED_NOISE
 from rebinding.paper.circuit import Head
 from rebinding.surgery.sites import Scope
-from tests.reference.pack import Pack, deviation
+from tests.reference.pack import FORMS, Pack, deviation
 
 NAME = "exp4"
 CONDITIONS = {
@@ -33,7 +33,6 @@ CONDITIONS = {
 """The pack's conditions, and ours."""
 
 SCOPES: dict[str, Scope] = {"shared_keys": "group", "isolated_heads": "head"}
-FORMS = {"space": "object_token_with_space", "no_space": "object_token_without_space"}
 
 
 def kinds_of(entry: dict[str, Any]) -> tuple[KeyKind, ...]:
@@ -55,9 +54,14 @@ def answer_tokens(pack: Pack, design: str, form: str) -> Callable[[str], int]:
 
 @cache
 def directions(pack: Pack, heads: tuple[Head, ...]) -> Directions:
-    slots = len(pack.starting("qk_intervention/")["qk_intervention/box/directions"]["value"]["muQ"])
-    prompts = {slot: pack.prompts(f"qk_intervention/direction/slot{slot}") for slot in range(slots)}
+    prompts = {slot: pack.prompts(design) for slot, design in enumerate(direction_designs(pack))}
     return measure_directions(pack.surgeon, prompts, heads, block=3)
+
+
+def direction_designs(pack: Pack) -> list[str]:
+    """The designs whose prompts ask for the object of slot 0, 1, ..."""
+    entry = pack.entries[named(pack, "/directions")[0]]
+    return [f"qk_intervention/direction/slot{slot}" for slot in range(len(entry["value"]["muQ"]))]
 
 
 @cache
@@ -92,6 +96,7 @@ def test_every_entry_is_compared(pack: Pack) -> None:
     assert {one[1] for one in parts} == known
     assert {one[2] for one in parts if len(one) == 3} == {"no_intervention", *CONDITIONS}
     assert len(parts) == len({one[0] for one in parts}) * (1 + len(SCOPES) * (1 + len(CONDITIONS)))
+    assert {entry["settings"]["alpha"] for entry in pack.starting("qk_intervention/").values()} == {1.0}
 
 
 def test_means(pack: Pack, deviations: dict[str, float]) -> None:

@@ -1,0 +1,181 @@
+"""Query and key interventions: shifts along differences of means, with shared keys and with isolated ones."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+
+from tests.by_hand.plain import Put
+from tests.reference.naive.prompts import Record
+from tests.reference.naive.runs import FORMS, Entry, Head, Naive, entry
+
+Vectors: TypeAlias = dict[Head, Tensor]
+SEEDS = {"random_query": 1006, "random_key_for_slot_j": 1007, "random_key_for_slot_i": 1008}
+"""As published."""
+EVALUATION, DIRECTION = "qk_intervention/evaluation", "qk_intervention/direction/slot"
+SCOPES = ("shared_keys", "isolated_heads")
+CONDITIONS = {
+    "no_intervention": (),
+    "query_shift": ("real q",),
+    "source_swap": ("real k",),
+    "both_restore": ("real q", "real k"),
+    "random_query_shift": ("random q",),
+    "random_source_swap": ("random k",),
+    "random_both": ("random q", "random k"),
+}
+"""What is added in each."""
+EPS = 1e-9
+
+
+class Shifts:
+    """The vectors of some heads and kinds of key tokens, from slot i to slot j."""
+
+    def __init__(self, naive: Naive, heads: Sequence[Head], kinds: Sequence[str], i: int, j: int) -> None:
+        self.naive, self.heads, self.kinds, self.i, self.j = naive, list(heads), list(kinds), i, j
+        slots = sum(design.startswith(DIRECTION) for design in naive.records)
+        self.q = {slot: self._means("q", slot) for slot in range(slots)}
+        self.k = {slot: self._means("k", slot) for slot in range(slots)}
+        real = {
+            "q": {head: self.q[j][head] - self.q[i][head] for head in heads},
+            "j": {head: self.k[i][head] - self.k[j][head] for head in heads},
+            "i": {head: self.k[j][head] - self.k[i][head] for head in heads},
+        }
+        seeds = zip(real.items(), SEEDS.values(), strict=True)
+        random = {name: _noise(vectors, seed) for (name, vectors), seed in seeds}
+        self.added: dict[str, dict[str, Vectors]] = {"real": real, "random": random}
+
+    def _means(self, site: str, slot: int) -> Vectors:
+        records = self.naive.records[f"{DIRECTION}{slot}"].values()
+
+        def mean(head: Head) -> Tensor:
+            vectors = [
+                self.naive.at(record, site, head, place)
+                for record in records
+                for place in ([record["roles"]["colon"]] if site == "q" else self.keys(record, slot))
+            ]
+            return torch.stack(vectors).double().mean(0).float()  # (head_dim,)
+
+        return {head: mean(head) for head in self.heads}
+
+    def keys(self, record: Record, slot: int) -> list[int]:
+        """The tokens of a slot."""
+        return [record["roles"][f"context_{kind}"][slot] for kind in self.kinds]
+
+    def puts(self, record: Record, condition: str, scope: str) -> list[Put]:
+        """What a condition adds in a prompt."""
+        puts = []
+        for source, site in (name.split() for name in CONDITIONS[condition]):
+            if site == "q":
+                puts += _puts("q", self.added[source]["q"], [record["roles"]["colon"]])
+                continue
+            for name, slot in (("j", self.j), ("i", self.i)):
+                own = self.added[source][name]
+                puts += _puts("k", own if scope == "isolated_heads" else self._shared(own), self.keys(record, slot))
+        return puts
+
+    def _shared(self, vectors: Vectors) -> Vectors:
+        """The edit of a key that heads share: the mean over the listed ones, seen by all."""
+        by_key: dict[tuple[int, range], list[Tensor]] = {}
+        for (layer, head), vector in vectors.items():
+            by_key.setdefault((layer, self.naive.plain.shares(head)), []).append(vector)
+        means = {key: torch.stack(edits).mean(0) for key, edits in by_key.items()}
+        return {(layer, head): mean for (layer, members), mean in means.items() for head in members}
+
+
+def _puts(site: Any, vectors: Vectors, places: Sequence[int]) -> list[Put]:
+    return [Put(site, layer, at, vector, head, True) for (layer, head), vector in vectors.items() for at in places]
+
+
+def _noise(real: Vectors, seed: int) -> Vectors:
+    """A random vector a head, in order of layer and head, of the norm of the real one."""
+    generator = torch.Generator().manual_seed(seed)
+    vectors = {head: torch.randn(len(real[head]), generator=generator) for head in sorted(real)}
+    return {head: vectors[head] / vectors[head].norm() * vector.norm() for head, vector in real.items()}
+
+
+def shifted(naive: Naive, heads: Sequence[Head], kinds: str, i: int, j: int) -> Iterator[Entry]:
+    """All entries of a kind setting."""
+    shifts = Shifts(naive, heads, kinds.split(","), i, j)
+    settings = {"heads": [list(head) for head in heads], "i": i, "j": j, "alpha": 1.0, "kinds": kinds}
+    settings |= {"evaluation": f"design {EVALUATION}"}
+    yield entry(f"qk_intervention/{kinds}/directions", settings, naive.records[f"{DIRECTION}0"], _vectors(shifts))
+    for scope in SCOPES:
+        for condition in CONDITIONS:
+            name = f"qk_intervention/{kinds}/{scope}/{condition}"
+            about = {**settings, "condition": condition, "key_scope": scope}
+            yield entry(name, about, naive.records[EVALUATION], _measured(shifts, condition, scope))
+
+
+def _vectors(shifts: Shifts) -> dict[str, Any]:
+    random = shifts.added["random"]
+    return {
+        "muQ": {str(slot): _named(means) for slot, means in shifts.q.items()},
+        "muK": {str(slot): _named(means) for slot, means in shifts.k.items()},
+        **{field: _named(random[name]) for field, name in zip(SEEDS, ("q", "j", "i"), strict=True)},
+    }
+
+
+def _named(values: Mapping[Head, Tensor]) -> dict[str, Any]:
+    return {f"{layer},{head}": value.tolist() for (layer, head), value in values.items()}
+
+
+def _measured(shifts: Shifts, condition: str, scope: str) -> dict[str, Any]:
+    i, j = shifts.i, shifts.j
+    rows = _rows(shifts, condition, scope)
+    masses = [(row["M_before"][key], row["M_after"][key]) for row in rows for key in row["M_before"]]
+
+    def ratio(mass: Sequence[float]) -> float:
+        return math.log(mass[j] + EPS) - math.log(mass[i] + EPS)
+
+    def lead(row: dict[str, Any], when: str, form: str) -> float:
+        logits = row[f"object_logits_{when}"][form]
+        return float(logits[j] - logits[i])
+
+    switched = [before.index(max(before)) == i and after.index(max(after)) == j for before, after in masses]
+    return {
+        "dR": sum(ratio(after) - ratio(before) for before, after in masses) / len(masses),
+        "switch": sum(switched) / len(masses),
+        "dlogit": {
+            form: sum(lead(row, "after", form) - lead(row, "before", form) for row in rows) / len(rows)
+            for form in FORMS
+        },
+        "smallest_relative_gap_of_the_largest_M": min(_gap(mass) for both in masses for mass in both),
+        "per_prompt": rows,
+    }
+
+
+def _gap(mass: Sequence[float]) -> float:
+    """By how much, of its own size, the largest attention exceeds the next."""
+    largest, second = sorted(mass, reverse=True)[:2]
+    return (largest - second) / largest
+
+
+def _rows(shifts: Shifts, condition: str, scope: str) -> list[dict[str, Any]]:
+    """Attention on every slot and logits of its object, without the edit and with it, prompt by prompt."""
+    naive, records = shifts.naive, shifts.naive.records[EVALUATION].values()
+    runs = [(tuple(record["token_ids"]), shifts.puts(record, condition, scope)) for record in records]
+    edited = naive.plain.run(runs, attention=True)
+    rows = []
+    for line, record in enumerate(records):
+        row: dict[str, Any] = {"id": record["id"]}
+        for when, seen, at in (("before", naive.clean(record), 0), ("after", edited, line)):
+            row[f"M_{when}"] = {
+                f"{layer},{head}": _masses(shifts, record, seen.attention[layer][at, head])
+                for layer, head in shifts.heads
+            }
+            row[f"object_logits_{when}"] = {
+                form: [float(seen.logits[at, record[field][word]]) for word in record["objects"]]
+                for form, field in FORMS.items()
+            }
+        rows.append(row)
+    return rows
+
+
+def _masses(shifts: Shifts, record: Record, attention: Tensor) -> list[float]:
+    """A head's attention (query, key) from the colon to the tokens of every slot."""
+    row = attention[record["roles"]["colon"]]
+    return [float(row[shifts.keys(record, slot)].sum()) for slot in range(len(record["boxes"]))]

@@ -1,0 +1,140 @@
+"""Circuit evaluation: every head at its mean at every token but the circuit's, and pruning by what is left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+
+from tests.by_hand.plain import Put
+from tests.reference.naive.prompts import Record
+from tests.reference.naive.runs import Entry, Naive, entry
+
+Component: TypeAlias = tuple[str, str, int, int]
+"""Group, role, layer, head."""
+FORMS = {
+    "aliases": ("object_token_with_space", "object_token_without_space"),
+    "spaced_only": ("object_token_with_space",),
+}
+MEASURES = {
+    "candidate_accuracy": "hit",
+    "mean_label_logit": "label_logit",
+    "mean_candidate_margin": "margin",
+    "mean_label_prob": "prob",
+}
+THRESHOLD = 0.01
+
+
+class Evaluation:
+    """Circuits on the prompts of a design."""
+
+    def __init__(self, naive: Naive, means_from: Sequence[Record]) -> None:
+        self.naive = naive
+        outputs = [naive.clean(record).values for record in means_from]
+        by_layer = [torch.cat([values["z", layer] for values in outputs]) for layer in naive.layers]
+        self.means = [z.double().mean(0).float() for z in by_layer]  # (token, width) by layer
+
+    @property
+    def mean_z(self) -> Tensor:
+        """(layer, token, head, head_dim)."""
+        heads = self.naive.plain.heads
+        return torch.stack([means.view(len(means), heads, -1) for means in self.means])
+
+    def rows(self, records: Sequence[Record], form: str, circuit: Sequence[Component] | None) -> dict[str, list[float]]:
+        """Label logit, margin, hit and probability of every prompt; no circuit at all is the full model."""
+        if circuit is None:
+            logits = torch.cat([self.naive.clean(record).logits for record in records])
+        else:
+            logits, _ = self.naive.logits([(record, self._ablated(record, circuit)) for record in records])
+        measured = [_measured(line, record, form) for line, record in zip(logits, records, strict=True)]
+        return {name: [row[name] for row in measured] for name in measured[0]}
+
+    def _ablated(self, record: Record, circuit: Sequence[Component]) -> list[Put]:
+        spared: dict[int, list[tuple[int, int]]] = {layer: [] for layer in self.naive.layers}
+        for _, role, layer, head in circuit:
+            spared[layer].append((record["roles"][role], head))
+        return [Put("z", layer, slice(None), self.means[layer], spare=tuple(heads)) for layer, heads in spared.items()]
+
+    def averages(self, records: Sequence[Record], form: str, circuit: Sequence[Component] | None) -> dict[str, float]:
+        rows = self.rows(records, form, circuit)
+        return {name: sum(rows[column]) / len(records) for name, column in MEASURES.items()}
+
+
+def _measured(logits: Tensor, record: Record, form: str) -> dict[str, float]:
+    words = record["state_after_swap"].values()
+    tokens = {word: [record[field][word] for field in FORMS[form]] for word in words}
+    best = {word: float(logits[own].max()) for word, own in tokens.items()}
+    label = best.pop(record["answer"])
+    lead = label - max(best.values())
+    prob = float(logits.softmax(-1)[sorted(set(tokens[record["answer"]]))].sum())
+    return {"label_logit": label, "margin": lead, "hit": int(lead > 0), "prob": prob}
+
+
+def selected(scores: Mapping[str, Entry], k: Mapping[str, int], roles: Mapping[str, str], ids: Sequence[int]) -> Entry:
+    """Per group the k most negative scores of its matrix; heads in both A and B are B's."""
+    chosen: dict[str, list[tuple[float, int, int]]] = {}
+    for group, matrix in scores.items():
+        lines = matrix["value"]["score"]
+        listed = [(score, layer, head) for layer, line in enumerate(lines) for head, score in enumerate(line)]
+        chosen[group] = sorted(listed)[: k[group]]
+    both = {head[1:] for head in chosen["B"]}
+    chosen["A"] = [head for head in chosen["A"] if head[1:] not in both]
+    value = [
+        {"group": group, "role": roles[group], "layer": layer, "head": head, "score": score}
+        for group, heads in chosen.items()
+        for score, layer, head in heads
+    ]
+    settings = {"k": dict(k), "score_matrices": {group: matrix["name"] for group, matrix in scores.items()}}
+    return entry("circuit/components", settings, ids, value)
+
+
+def evaluated(
+    evaluation: Evaluation, form: str, circuit: Sequence[Component], pruning_ids: Sequence[int], random: Sequence[Any]
+) -> Iterator[Entry]:
+    """All entries of a form of the answer; `random` are circuits without groups."""
+    designs = {name: evaluation.naive.records[f"circuit/{name}"] for name in ("selection", "held_out")}
+
+    def entries(kind: str, members: Sequence[Component] | None, **settings: Any) -> Iterator[Entry]:
+        for name, records in designs.items():
+            value: dict[str, Any] = evaluation.averages([*records.values()], form, members)
+            if kind in ("full_model", "circuit"):
+                value["per_prompt"] = evaluation.rows([*records.values()], form, members)
+            yield entry(f"circuit/{form}/{kind}/{name}", {"design": f"circuit/{name}", **settings}, records, value)
+
+    yield from entries("full_model", None)
+    yield from entries("circuit", circuit)
+    yield from entries("empty_circuit", ())
+    for metric in ("mean_label_logit", "candidate_accuracy"):
+        walk = pruned(evaluation, form, circuit, metric, pruning_ids)
+        yield walk
+        yield from entries(f"pruned_by_{metric}", walk["value"]["kept"], circuit=walk["value"]["kept"])
+    records = designs["selection"]
+    members = [[("random", *component) for component in components] for components in random]
+    values = [
+        {"components": components, **evaluation.averages([*records.values()], form, circuit)}
+        for components, circuit in zip(random, members, strict=True)
+    ]
+    yield entry(f"circuit/{form}/random_circuits/selection", {"design": "circuit/selection"}, records, values)
+
+
+def pruned(evaluation: Evaluation, form: str, circuit: Sequence[Component], metric: str, ids: Sequence[int]) -> Entry:
+    """One walk through the list, front to back: a component goes if the measure falls by less than the threshold."""
+    records = [evaluation.naive.records["circuit/selection"][number] for number in ids]
+    kept, trials = list(circuit), []
+    before = first = evaluation.averages(records, form, kept)[metric]
+    for component in circuit:
+        shorter = [other for other in kept if other != component]
+        without = evaluation.averages(records, form, shorter)[metric]
+        drop = before - without
+        if metric == "candidate_accuracy":
+            drop = before / without - 1 if without else float("inf")
+        removed = drop < THRESHOLD
+        scores = {"score_before": before, "score_without": without, "drop": drop, "removed": removed}
+        trials.append({"component": list(component), **scores})
+        kept, before = (shorter, without) if removed else (kept, before)
+    settings = {"design": "circuit/selection", "metric": metric, "threshold": THRESHOLD}
+    gone = [list(component) for component in circuit if component not in kept]
+    value = {"initial_score": first, "kept": [list(member) for member in kept], "removed": gone, "trials": trials}
+    return entry(f"circuit/{form}/pruning_by_{metric}", settings, ids, value)

@@ -1,0 +1,51 @@
+"""The shown pack was made with the published prompts: the requests of published rows draw the same ones here.
+
+The other tests take their prompts from the pack, whichever it is, and would not notice if a row drew others.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from rebinding.paper.circuit import Circuit, CircuitHead
+from rebinding.paper.numbers import ROLE_OF_GROUP
+from rebinding.paper.procedure import given
+from rebinding.study.bench import Bench
+from rebinding.study.binding import shifted
+from rebinding.study.roles import interchanged, stories
+from rebinding.subjects import load
+from tests.reference.pack import SHOWN, Pack
+from tests.reference.test_exp3 import WORDS
+
+PACK = Pack(SHOWN)
+CIRCUIT = Circuit(tuple(CircuitHead(group, 0, 0, role) for group, role in ROLE_OF_GROUP.items()))
+"""Any heads: they do not matter for prompts."""
+
+
+@pytest.fixture(scope="module")
+def bench() -> Bench:
+    return Bench(load(str(SHOWN / "model"), dtype="float32", device="cpu", form="template"))  # without date lines
+
+
+@pytest.mark.parametrize("kind", WORDS)
+def test_head_roles(bench: Bench, kind: str) -> None:
+    entry, conventions = PACK.entries[f"head_roles/A/{kind}"], given("published").roles
+    stories_of_rows = stories(bench, conventions, "published")
+    request = interchanged(bench, CIRCUIT, stories_of_rows, kind, len(entry["ids"]), conventions)
+    assert request.prompts.ids == tuple(entry["ids"])
+    drawn = bench.drawn(request.prompts)
+    for side, prompts in (("original", drawn.prompts), ("counterfactual", drawn.others)):
+        theirs = PACK.prompts(entry["settings"][side].removeprefix("design "), entry["ids"])
+        assert [prompt.ids for prompt in prompts] == [prompt.ids for prompt in theirs]
+
+
+def test_binding(bench: Bench) -> None:
+    evaluation, first = PACK.prompts("qk_intervention/evaluation"), PACK.prompts("qk_intervention/direction/slot0")
+    conventions = given("published").binding
+    counts = {"n": len(evaluation), "directions": len(first), "draws": 1}
+    request = shifted(bench, CIRCUIT, "published", "published", conventions, **counts)
+    assert [prompt.ids for prompt in bench.drawn(request.prompts).prompts] == [prompt.ids for prompt in evaluation]
+    (batch,) = request.batches
+    for slot, prompts in enumerate(batch.slots):
+        theirs = PACK.prompts(f"qk_intervention/direction/slot{slot}")
+        assert [prompt.ids for prompt in bench.drawn(prompts).prompts] == [prompt.ids for prompt in theirs]
