@@ -1,0 +1,34 @@
+"""A plugin for tests: workers of pytest-xdist are interrupted while they end.
+
+pytest-xdist ends its workers when all of them have said that they are finished, and execnet sends SIGINT to one that
+still runs five seconds later. Here the signal comes at once, at the same place: behind everything that pytest and its
+plugins do at the end of a worker's session.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+SENT, WROTE = "SIGINT was sent to", "a report was written by"
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session) -> Generator[None, object, object]:
+    """Say on stderr what a worker has written, and interrupt it."""
+    worker = os.environ.get("PYTEST_XDIST_WORKER")
+    try:
+        result = yield
+    finally:
+        if worker and Path(session.config.getoption("--report"), "claims.json").exists():
+            print(f"{WROTE} {worker}", file=sys.stderr)
+    if worker:
+        print(f"{SENT} {worker}", file=sys.stderr)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.raise_signal(signal.SIGINT)
+    return result
