@@ -1,6 +1,7 @@
 """Replay against full hooked forwards, stacked candidates against one nnsight trace each, our attention against theirs.
 
-Sixty-four candidates, each another head whose output at one token is replaced. The baseline runs a full forward with a
+Sixty-four candidates, each another head whose output at one token is replaced; of the last layer only at the readout,
+since nothing that is read sees it elsewhere. The baseline runs a full forward with a
 hook for each, logits of the last row only; it is measured on `SAMPLE` of them.
 """
 
@@ -28,16 +29,17 @@ def surgeon() -> TorchSurgeon:
     return TorchSurgeon(model, derive(model))
 
 
-def candidates() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Layer, head and value of each candidate, spread over the model."""
-    places = torch.arange(CANDIDATES) * (LAYERS * HEADS) // CANDIDATES
+def candidates(position: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Layer, head and value of each candidate, spread over the layers at which a position can change the answer."""
+    layers = LAYERS if position == ROLES["readout"] else LAYERS - 1
+    places = torch.arange(CANDIDATES) * (layers * HEADS) // CANDIDATES
     values = torch.randn(CANDIDATES, HIDDEN // HEADS, generator=torch.Generator().manual_seed(3))
     return places // HEADS, places % HEADS, values
 
 
 def edits(position: int) -> list[Edit]:
     """The candidates as edits, one a row."""
-    layers, heads, values = candidates()
+    layers, heads, values = candidates(position)
     return [
         Edit("z", int(layer), values[rows][:, None, None], positions=[position], heads=heads[rows][:, None], rows=rows)
         for layer in layers.unique()
@@ -48,7 +50,7 @@ def edits(position: int) -> list[Edit]:
 @torch.no_grad()
 def hooked(model: Any, tokens: torch.Tensor, number: int, position: int) -> torch.Tensor:
     """One candidate by a full forward with a hook."""
-    layers, heads, values = candidates()
+    layers, heads, values = candidates(position)
     span = slice(int(heads[number]) * (HIDDEN // HEADS), (int(heads[number]) + 1) * (HIDDEN // HEADS))
 
     def replace(module: Any, args: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor]:
@@ -89,11 +91,24 @@ def test_replay(benchmark: Any, surgeon: TorchSurgeon, role: str) -> None:
         assert float((got[number] - want).abs().max()) < ROUNDING
 
 
+@pytest.mark.parametrize("allow_still", [True, False], ids=["no-ops allowed", "no-ops refused"])
+def test_refusing_no_ops(benchmark: Any, surgeon: TorchSurgeon, allow_still: bool) -> None:
+    """Whether each row changed is looked at in the run itself, unless the caller allows that it did not."""
+    recording, source = surgeon.record(token_batch(benchmark_prompts(1))), torch.zeros(CANDIDATES, dtype=torch.long)
+    read = [Read("logits", positions=[ROLES["readout"]])]
+    benchmark.group = "64 candidates, no-ops refused or allowed"
+    benchmark.extra_info.update(units=CANDIDATES, baseline=allow_still)
+    arguments = (recording, edits(ROLES["question_box"]), read)
+    benchmark.pedantic(
+        surgeon.run, arguments, {"source": source, "allow_still": allow_still}, rounds=9, warmup_rounds=1
+    )
+
+
 def test_one_trace_each(benchmark: Any, surgeon: TorchSurgeon) -> None:
     """The baseline: one nnsight trace per candidate, at the readout."""
     other = NNsightSurgeon(surgeon.model, surgeon.anatomy)
     recording = other.record(token_batch(benchmark_prompts(1)))
-    layers, heads, values = candidates()
+    layers, heads, values = candidates(ROLES["readout"])
     read = [Read("logits", positions=[ROLES["readout"]])]
 
     def traces() -> None:

@@ -52,4 +52,8 @@ def changed_rows(
 
 def _typical_size(value: Tensor, site: str) -> float | Tensor:
     """The mean size of a value; 1 for scores, among which masked ones are near the largest number that there is."""
-    return 1.0 if site == "scores" else value.abs().mean()
+    if site == "scores":
+        return 1.0
+    precise = torch.promote_types(value.dtype, torch.float32)  # a sum of many numbers of 16 bits overflows
+    total: Tensor = torch.linalg.vector_norm(value, ord=1, dtype=precise)  # one pass, and no copy
+    return total / value.numel()

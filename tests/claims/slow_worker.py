@@ -7,7 +7,6 @@ plugins do at the end of a worker's session.
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 from collections.abc import Generator
@@ -21,7 +20,7 @@ SENT, WROTE = "SIGINT was sent to", "a report was written by"
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_sessionfinish(session: pytest.Session) -> Generator[None, object, object]:
     """Say on stderr what a worker has written, and interrupt it."""
-    worker = os.environ.get("PYTEST_XDIST_WORKER")
+    worker = getattr(session.config, "workerinput", {}).get("workerid")  # the environment may be that of an outer run
     try:
         result = yield
     finally:

@@ -25,7 +25,7 @@ def test_a_million_a_night(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_only_what_we_raise_is_a_refusal() -> None:
     assert refused(lambda: asked_of("planted:pointer")) is None
-    assert "no subject" in str(refused(lambda: asked_of("pointer")))
+    assert "unknown model" in str(refused(lambda: asked_of("pointer")))
     for attempt in (lambda: int("x"), lambda: {}["x"], lambda: Path("/nowhere").read_text()):
         with pytest.raises((ValueError, LookupError, OSError)):
             refused(attempt)

@@ -23,4 +23,4 @@ def reads_a_clock(tree: ast.Module) -> bool:
 def test_no_test_reads_a_clock() -> None:
     paths = [path for folder in ("tests", "claims") for path in (ROOT / folder).rglob("*.py")]
     reading = {str(path.relative_to(ROOT)) for path in paths if reads_a_clock(ast.parse(path.read_text("utf-8")))}
-    assert reading == TOOLS
+    assert reading == {tool for tool in TOOLS if (ROOT / tool).exists()}  # in a copy of the tree they may be missing

@@ -97,8 +97,9 @@ def test_a_short_prompt_is_the_whole_one_so_far(llama: Study) -> None:
     """What a group's attention changes is measured from the logits that the whole prompt has two tokens before its
     end."""
     bench = llama._case.bench
-    early = places(llama, IS_POINTER)[NAMES[1]]
-    found = early.roles(IS_POINTER, "pointer")
+    by_place = places(llama, IS_POINTER)
+    by_place[NAMES[0]].roles(IS_POINTER, "pointer")  # so that the whole prompts are known
+    found = by_place[NAMES[1]].roles(IS_POINTER, "pointer")
     model = bench.subject.model
     assert isinstance(model, PreTrainedModel)
     procedure = llama.procedure(IS_POINTER).roles
