@@ -108,9 +108,9 @@ def _check_tokens_apart(
     rules = HeldHeads(recording.sites["z"][number][:, :, :ENOUGH])
     with _first_leak(layer, poisoned) as leaks:
         out = run_alone(layer, recording, number, hidden, rules)
-    per_token = {
+    per_token = {  # (row, token, width)
         stage: value.transpose(1, 2).flatten(2) for stage, value in rules.stages.items()
-    }  # (row, token, width)
+    }
     where = _name(model, layer, number)
     if any(_leaks(value, poisoned) for value in [*per_token.values(), out]):
         by = next(iter(leaks), "its own forward")

@@ -95,8 +95,6 @@ def redrawn(layer: nn.Module, *, seed: int) -> Iterator[None]:
 
 
 def _drawn_like(data: Tensor, pool: Tensor) -> Tensor:
-    values = (
-        pool.repeat(math.ceil(data.numel() / POOL))[: data.numel()] if data.numel() > POOL else pool[: data.numel()]
-    )
-    values = values.view(data.shape).to(data)
+    pool = pool.to(data)  # first, so that the repeating is done where the weights are
+    values = pool.repeat(math.ceil(data.numel() / POOL))[: data.numel()].view(data.shape)
     return values / math.sqrt(data.shape[-1]) if data.ndim > 1 else 1 + values.clamp(-2, 2) / 4

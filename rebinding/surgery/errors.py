@@ -8,4 +8,4 @@ class SurgeryError(ValueError):
 
 
 class NothingEdited(SurgeryError):
-    """The edits of a call change nothing at all: the result would be the clean run under another name."""
+    """The edits of a row change nothing that is read: the result would be the clean run under another name."""
