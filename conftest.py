@@ -24,7 +24,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--rounding",
         type=int,
         metavar="SEED",
-        help="tests only: round matrix products and softmax as another processor would (tests/rounding.py)",
+        help="tests only: round matrix products and softmax as another processor would (tests/arithmetic/rounding.py)",
     )
 
 
@@ -36,7 +36,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if seed is None:
         return
     from rebinding.evidence.store import default_root
-    from tests.rounding import rounding
+    from tests.arithmetic.rounding import rounding
 
     given, store = os.environ.get("PYTEST_ADDOPTS", ""), str(default_root())
     if not given.endswith(f"--rounding={seed}"):

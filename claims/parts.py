@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from functools import partial, wraps
-from typing import Literal, TypeAlias, TypeVar
+from functools import partial
+from typing import TypeVar
 
+from claims.catalogue import Test
 from rebinding.evidence import Evidence
 from rebinding.experiments.circuit.summary import by_word, of_circuit, of_random
-from rebinding.paper.claim import LEVEL, Claim
+from rebinding.paper.claim import Claim
+from rebinding.paper.numbers import PublishedNumber
 from rebinding.study.study import Study
 from rebinding.verdicts import GateFailed, Verdict, invalid, ordering, value_unidentified
 from rebinding.verdicts.effects import Support
-from rebinding.verdicts.sentences import Part
+from rebinding.verdicts.sentences import Part, under_conventions
 
-Test: TypeAlias = Callable[[Claim, Study], Verdict]
-
+EDITS_MOVED = "edits_moved"
 SHARES: Support = (-1.0, 1.0)
 """What the difference of two shares cannot leave."""
+
+
+def printed_number(claim: Claim, study: Study) -> PublishedNumber | None:
+    """The number that a claim compares with, if it is printed for this model."""
+    return None if claim.printed is None else study.printed(claim.printed)
 
 
 def over_random(claim: Claim, evidence: Evidence, words: Sequence[str] | None = None) -> Part:
@@ -32,31 +38,31 @@ def over_random(claim: Claim, evidence: Evidence, words: Sequence[str] | None = 
 Name = TypeVar("Name", bound=str)
 
 
-def of_candidates(
-    judge: Callable[[Name, float], Verdict], candidates: Collection[Name], level: float = LEVEL
-) -> Verdict:
-    """The verdict under every convention that it may have been; with more than one of them, unidentified."""
+def of_candidates(claim: Claim, judge: Callable[[Name, float], Verdict], candidates: Collection[Name]) -> Verdict:
+    """The verdict under every convention that it may have been. A printed number may belong to one that we do not know,
+    so it is never refuted; a sentence is, where it fails under all of them."""
     if len(candidates) == 1:
-        return judge(next(iter(candidates)), level)
-    return value_unidentified({name: judge(name, level / len(candidates)) for name in candidates})
+        return judge(next(iter(candidates)), claim.level)
+    if claim.kind == "value":
+        return value_unidentified({name: judge(name, claim.level / len(candidates)) for name in candidates})
+    return under_conventions(
+        claim.kind, {name: partial(_at_level, judge, name) for name in candidates}, level=claim.level
+    )
 
 
-def at_every_readout(section: Literal["roles", "binding"]) -> Callable[[Test], Test]:
-    """The row of a section at every token that it may have been about, and unidentified where that is not known."""
+def _at_level(judge: Callable[[Name, float], Verdict], name: Name, *, level: float) -> Verdict:
+    return judge(name, level)
 
-    def repeated(test: Test) -> Test:
-        @wraps(test)
-        def judged(claim: Claim, study: Study) -> Verdict:
-            places = study.at_readouts(getattr(study.procedure(claim), section))
 
-            def there(name: str, level: float) -> Verdict:
-                try:
-                    return test(replace(claim, level=level), places[name])
-                except GateFailed as failed:  # what may not be looked at here may be looked at there
-                    return invalid(claim.kind, failed.gate.name, failed.gate.detail)
+def of_studies(claim: Claim, test: Test, studies: Mapping[str, Study]) -> Verdict:
+    """The verdict of a row under every convention that it may have been, of which each has a study."""
 
-            return of_candidates(there, places, claim.level)
+    def judge(name: str, level: float) -> Verdict:
+        try:
+            return test(replace(claim, level=level), studies[name])
+        except GateFailed as failed:  # what may not be looked at here may be looked at there
+            if failed.gate.name == EDITS_MOVED:  # which is a fault under any convention
+                raise
+            return invalid(claim.kind, failed.gate.name, failed.gate.detail)
 
-        return judged
-
-    return repeated
+    return of_candidates(claim, judge, studies)

@@ -3,25 +3,36 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
+from claims.catalogue import row
 from claims.parts import SHARES
-from claims.rows import judges
+from rebinding.experiments.attention.request import request_attention
 from rebinding.experiments.attention.summary import by_token, even
 from rebinding.paper.claim import LEVEL, Claim
 from rebinding.paper.numbers import Group
-from rebinding.paper.rows.attention import A_LOOKS, C_LOOKS, twice
-from rebinding.study.attention import looked
 from rebinding.study.study import Study
 from rebinding.verdicts import Verdict, ordering
 from rebinding.verdicts.sentences import Part, all_of, any_of
 
+SECTION = "circuit"
+ROW: dict[str, Any] = {
+    "source": "section 4.1, rebinding circuit",
+    "kind": "ordering",
+    "metrics": ("attention",),
+    "statistic": "attention on that token, mean over the group's heads, less an even share, and less that on every"
+    " other token with a role before it",
+}
+A_PLACE, B_PLACE, C_PLACE = "group A, at the readout", "group B, at the readout", "group C, at the question's box"
+COUNTERBALANCED = "counterbalanced prompts"
+"""Controlled: nothing about a token's place says which one it is."""
 EARLIER = ("swap_asked", "swap_partner", "context_partner")
 """Labels of "the appropriate earlier box": the text does not say which it is, and the old statement's is not."""
 
 
 def looks_at(claim: Claim, study: Study, group: Group, token: str, *, level: float = LEVEL) -> Verdict:
     """A group looks at a token more than evenly, and more than at any other that has a role."""
-    evidence = study.ask(claim, partial(looked, group=group, like=claim.procedure))
+    evidence = study.ask(claim, partial(request_attention, group=group, like=claim.procedure))
     found = by_token(evidence)
     others = {"an even share": even(evidence)} | {name: found[name] for name in found if name != token}
     parts: dict[str, Part] = {
@@ -31,11 +42,25 @@ def looks_at(claim: Claim, study: Study, group: Group, token: str, *, level: flo
     return all_of(claim.kind, parts, level=level)
 
 
-@judges(*twice(A_LOOKS))
+@row("circuit.a_attends_to_object",
+     "Group A looks at the answer's object in the context, more than at any other token with a role.",
+     where=A_PLACE, group="A", controlled={"where": f"{A_PLACE}; {COUNTERBALANCED}"}, **ROW)  # fmt: skip
 def test_a_looks_at_the_answers_object(claim: Claim, study: Study) -> Verdict:
     return looks_at(claim, study, "A", "context_partner_object")
 
 
-@judges(*twice(C_LOOKS))
+@row("circuit.b_attends_to_question_box", "Group B looks at the question's box more than evenly.",
+     where=B_PLACE, group="B", models=(),
+     **(ROW | {"statistic": "attention on that token, mean over the group's heads, less an even share"}))  # fmt: skip
+def test_b_looks_at_the_questions_box(claim: Claim, study: Study) -> Verdict:
+    evidence = study.ask(claim, partial(request_attention, group="B", like=claim.procedure))
+    box = by_token(evidence)["question_box"]
+    return ordering(box, even(evidence), margin=claim.margin(), support=SHARES, level=claim.level)
+
+
+@row("circuit.c_attends_to_earlier_box",
+     "Group C looks at the label of an earlier box, of those from which the updated binding can be had, more than at"
+     " any other token with a role: in the swap the asked box's or its partner's, or the partner's in the context.",
+     where=C_PLACE, group="C", controlled={"where": f"{C_PLACE}; {COUNTERBALANCED}"}, **ROW)  # fmt: skip
 def test_c_looks_at_an_earlier_box(claim: Claim, study: Study) -> Verdict:
     return any_of(claim.kind, {token: partial(looks_at, claim, study, "C", token) for token in EARLIER})

@@ -5,23 +5,31 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from claims.catalogue import row
 from claims.parts import SHARES, over_random
-from claims.rows import judges
 from claims.shifts import more, over
-from rebinding.experiments.anywhere.summary import led_by_expected
+from rebinding.experiments.binding.request import request_exchange
 from rebinding.experiments.binding.summary import shift
-from rebinding.experiments.circuit.summary import RESAMPLES, of_circuit, of_random, reselected
+from rebinding.experiments.circuit.request import request_knockout
+from rebinding.experiments.circuit.summary import of_circuit, of_random, others_left
+from rebinding.experiments.paths.summary import RESAMPLES, reselected
+from rebinding.experiments.search.request import request_crossings
+from rebinding.experiments.search.summary import led_by_expected
+from rebinding.experiments.static.request import (
+    about_bystander,
+    about_refilled,
+    beside_refilled,
+    discover_static_circuit,
+    without_swap,
+)
 from rebinding.paper.circuit import Head
 from rebinding.paper.claim import Claim
-from rebinding.paper.rows.beyond import INTERCHANGE, MANY, NARRATIVE, NECESSARY, PLACES, REFILL, ROUTE, STATIC
-from rebinding.study.anywhere import crossed
-from rebinding.study.binding import exchanged
-from rebinding.study.knockout import knocked_out, others_left
-from rebinding.study.static import about_bystander, about_refilled, beside_refilled, static_circuit, without_swap
+from rebinding.study.shifts import heads_that_count
 from rebinding.study.study import Study
 from rebinding.verdicts import Verdict, above_chance, effect, emptiness, guarded, ordering, overlap
 from rebinding.verdicts.sentences import Part, all_of, any_of
 
+SECTION = "robust"
 CHANCE = 1 / 3
 SEVEN = 7
 LATER = "swap to all that is later"
@@ -29,12 +37,33 @@ CARRIED = {"E": "context to swap", "D": "swap to question", "C": "question to re
 """What groups carry, as the evidence calls it."""
 SHARED = "ABC"
 """The groups of which static tracking has its like: at the readout, and at the question's box."""
+STORIES: dict[str, dict[str, Any]] = {
+    "seven boxes": {"boxes": SEVEN},
+    "narrative": {"name": "counterbalanced", "narrative": True},
+}
+ROW: dict[str, Any] = {"source": "beyond the paper", "models": (), "procedure": "controlled"}
+CROSSED = ROW | {"kind": "effect", "metrics": ("dlogit",), "n": 96, "long": True}
+OTHER = ROW | {
+    "source": "beyond the paper, its own future work",
+    "kind": "ordering",
+    "metrics": ("accuracy",),
+    "statistic": "hits of the circuit less those of random circuits, draws crossed with prompts",
+    "unit": "nested",
+    "group": "A",
+}
+ABLATED = "the circuit's heads, all others at their mean over counterbalanced prompts; random circuits matched by layer"
 
 
-@judges(INTERCHANGE)
+@row("beyond.interchange",
+     "Real queries of group B, or real keys, turn its attention where the mean direction of their slots does not.",
+     kind="effect", metrics=("dR",), group="B", unit="nested", n=180,
+     statistic="mean dR, above 0 and above that of the mean direction on the same cases: of the query of the same story"
+     " with a question about the box whose object stands in slot j, or of the keys of slots i and j exchanged",
+     where="each head of group B with attention on the slots, at the readout; raw projections; read on box and object;"
+     " all ordered slot pairs", **ROW)  # fmt: skip
 def test_real_queries_or_keys_do_what_means_do_not(claim: Claim, study: Study) -> Verdict:
-    means, margin = study.binding(claim), claim.margin()
-    real = study.ask(claim, partial(exchanged, way=study.procedure(claim).binding))
+    means, margin, way = study.binding(claim), claim.margin(), study.procedure(claim).binding
+    real = heads_that_count(study.ask(claim, partial(request_exchange, way=way)), way)
     parts: dict[str, Part] = {}
     for condition, said in (("q", "queries"), ("k_both", "keys")):
         theirs, ours = shift(means, condition, "dR"), shift(real, condition, "dR")
@@ -43,26 +72,44 @@ def test_real_queries_or_keys_do_what_means_do_not(claim: Claim, study: Study) -
     return any_of(claim.kind, parts)
 
 
-@judges(NECESSARY)
+@row("beyond.necessary",
+     "Without the circuit's heads the model answers fewer prompts than without as many others of the same layers: no"
+     " other heads do what they do.",
+     kind="ordering", metrics=("accuracy",), group="A", unit="nested",
+     statistic="hits without random sets of other heads less hits without the circuit's, draws crossed with prompts",
+     where="the circuit's heads at their tokens, held at their mean over counterbalanced prompts; all other heads as"
+     " they are", **ROW)  # fmt: skip
 def test_the_model_needs_the_circuit(claim: Claim, study: Study) -> Verdict:
     others = others_left(study.circuit, study.layers, study.all_heads)
     return guarded(claim.kind, [others], lambda: worse_than_without_others(claim, study))
 
 
 def worse_than_without_others(claim: Claim, study: Study) -> Verdict:
-    evidence = study.ask(claim, knocked_out)
+    evidence = study.ask(claim, request_knockout)
     without = of_circuit(evidence, "circuit", "hit").astype(float)
     return ordering(of_random(evidence, "hit"), without, unit=claim.unit, support=SHARES, margin=claim.margin())
 
 
-@judges(ROUTE)
+@row("beyond.route_through_swap_labels",
+     "What the swap says leaves it by its labels, and not by another of its tokens.",
+     statistic="what the answer's lead over the other objects loses without the messages that leave from the swap's"
+     " labels, less what it loses without those from its other tokens, in logits: above 0 if the labels have more than"
+     " half",
+     where="the heads at tokens that a search finds which is told no place: those in the swap as senders, later ones as"
+     " receivers; path patching on prompts that the search did not see, about a box that is swapped",
+     **CROSSED)  # fmt: skip
 def test_the_swap_is_left_by_its_labels(claim: Claim, study: Study) -> Verdict:
-    return effect(led_by_expected(study.ask(claim, crossed), LATER), margin=claim.margin())
+    return effect(led_by_expected(study.ask(claim, request_crossings), LATER), margin=claim.margin())
 
 
-@judges(PLACES)
+@row("beyond.groups_at_their_places",
+     "What carries from the context to the swap, from the swap to the question and from the question to the readout"
+     " stands where the paper puts groups E, D and C: at a label.",
+     statistic="of each crossing the same difference, labels less all other tokens of the sentence; all three above 0",
+     where="the heads at tokens that a search finds which is told no place, from part to part; path patching on prompts"
+     " that the search did not see, about a box that is swapped", **CROSSED)  # fmt: skip
 def test_what_carries_on_stands_at_labels(claim: Claim, study: Study) -> Verdict:
-    evidence = study.ask(claim, crossed)
+    evidence = study.ask(claim, request_crossings)
     parts: dict[str, Part] = {
         f"{group}, {name}": partial(effect, led_by_expected(evidence, name), margin=claim.margin())
         for group, name in CARRIED.items()
@@ -70,7 +117,15 @@ def test_what_carries_on_stands_at_labels(claim: Claim, study: Study) -> Verdict
     return all_of(claim.kind, parts)
 
 
-@judges(STATIC)
+@row("beyond.static_and_bystander",
+     "The circuit's heads also answer without a swap, and about the box that the swap does not name; static tracking is"
+     " done by them.",
+     kind="ordering", metrics=("margin", "accuracy"), group="A", unit="nested",
+     statistic="the answer's margin over the other objects less that in random circuits, draws crossed with prompts;"
+     " the share of prompts answered, above chance; overlap of groups A to C with those that path patching finds"
+     " without a swap",
+     where="the circuit's heads whose tokens are there, all others at their mean over counterbalanced prompts; random"
+     " circuits matched by layer", **ROW)  # fmt: skip
 def test_the_circuit_serves_what_was_not_swapped(claim: Claim, study: Study) -> Verdict:
     found = {"without a swap": study.ask(claim, without_swap), "about a bystander": study.ask(claim, about_bystander)}
     parts: dict[str, Part] = {"heads of static tracking": partial(shared_with_static, claim, study)}
@@ -86,7 +141,7 @@ def test_the_circuit_serves_what_was_not_swapped(claim: Claim, study: Study) -> 
 def shared_with_static(claim: Claim, study: Study, *, level: float) -> Verdict:
     """The heads of the groups that static tracking has too, with those that are found where nothing is swapped."""
     way = study.way(claim)
-    found = static_circuit(partial(study.ask, claim), way)
+    found = discover_static_circuit(partial(study.ask, claim), way)
     ours, theirs = ({head for group in SHARED for head in one.group(group)} for one in (found.circuit, study.circuit))
     again: list[set[Head]] = [set() for _ in range(RESAMPLES)]
     for group in (group for group in SHARED if group in found.evidence):
@@ -99,7 +154,9 @@ def shared_with_static(claim: Claim, study: Study, *, level: float) -> Verdict:
     return overlap(ours, theirs, selections=again, null="layers", level=level, **told)
 
 
-@judges(REFILL)
+@row("beyond.put_remove",
+     "The circuit found on swaps also answers where a box is emptied and something new is put there, about this box and"
+     " about others.", where=f"{ABLATED}; heads whose tokens are not there are held", **OTHER)  # fmt: skip
 def test_the_circuit_serves_what_is_put_and_removed(claim: Claim, study: Study) -> Verdict:
     asked = {"the box that is refilled": about_refilled, "another box": beside_refilled}
     found = {name: study.ask(claim, make) for name, make in asked.items()}
@@ -108,10 +165,15 @@ def test_the_circuit_serves_what_is_put_and_removed(claim: Claim, study: Study) 
     return guarded(claim.kind, able, lambda: all_of(claim.kind, parts))
 
 
-@judges(MANY, NARRATIVE)
+@row("beyond.many_boxes", "The circuit found on three boxes also answers with seven.",
+     condition="seven boxes", where=f"{ABLATED}; the published questions, with four more boxes behind",
+     **OTHER)  # fmt: skip
+@row("beyond.narrative",
+     "The circuit also answers where sentences that have nothing to do with boxes stand around the statements.",
+     condition="narrative", where=f"{ABLATED}; counterbalanced prompts", **OTHER)  # fmt: skip
 def test_the_circuit_serves_other_stories(claim: Claim, study: Study) -> Verdict:
-    told: dict[str, Any] = {"boxes": SEVEN} if claim is MANY else {"name": "counterbalanced", "narrative": True}
-    able = study.able_at(study.n(claim), **told)
+    story = STORIES[claim.condition or ""]
+    able = study.able_at(study.n(claim), **story)
     return guarded(
-        claim.kind, [able], lambda: over_random(claim, study.ablated_elsewhere(claim, **told))(level=claim.level)
+        claim.kind, [able], lambda: over_random(claim, study.ablated_elsewhere(claim, **story))(level=claim.level)
     )

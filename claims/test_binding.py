@@ -2,80 +2,89 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
-from claims.parts import SHARES, at_every_readout, of_candidates
-from claims.rows import judges
-from claims.shifts import half_of, more, no_larger, no_more, nothing, over, switches, unit_of
-from rebinding.evidence import Evidence
+from claims.catalogue import GEMMA_2, GEMMA_3, LLAMA_3B, LLAMA_8B, row, rows
+from claims.conventions import under_every_convention
+from claims.parts import of_candidates, printed_number
+from claims.shifts import KEYS, TWICE, WHERE, more, nothing, over, switches, unit_of
+from rebinding.experiments.attention.request import request_attention
 from rebinding.experiments.attention.summary import by_token
-from rebinding.experiments.binding.summary import Array, controls, correct, difference_of_correct, shift
+from rebinding.experiments.binding.summary import controls, shift
 from rebinding.paper.claim import Claim, Metric
-from rebinding.paper.numbers import PublishedNumber
-from rebinding.paper.rows.binding import (
-    BOTH_MOST,
-    BOX_KEYS,
-    CANCELS,
-    CORRECT_ONLY,
-    DOMINANCE,
-    K_REDIRECTS,
-    MASS,
-    OBJECT_KEYS,
-    Q_REDIRECTS,
-    Q_STRONGEST,
-    SIGNATURE,
-    TABLE,
-    both,
-)
-from rebinding.study.attention import looked
 from rebinding.study.study import Study
-from rebinding.verdicts import Verdict, effect, not_applicable, reported, value
-from rebinding.verdicts.effects import Support
-from rebinding.verdicts.sentences import Part, all_of, any_of
+from rebinding.verdicts import Verdict, effect, not_applicable, value
+from rebinding.verdicts.sentences import Part, all_of
 
-KEYS = ("k_both", "k_box", "k_object")
+SECTION = "binding"
 QUARTER = 0.25
+CONDITIONS = {
+    "random": "a random direction added",
+    "q": "the query asking for slot j",
+    "k_both": "the keys of the two slots exchanged",
+    "k_box": "the keys of the two boxes exchanged",
+    "k_object": "the keys of the two objects exchanged",
+    "qk": "the query shifted and the keys exchanged",
+}
+MEASURES: tuple[tuple[Metric, str, str], ...] = (
+    ("dR", "the log ratio of the attention on slot j to that on slot i changes by the printed amount",
+     "mean dR over heads and prompts"),
+    ("dlogit", "the logit of slot j's object against slot i's changes by the printed amount",
+     "mean dlogit over prompts"),
+    ("switch", "the printed share turns from slot i to slot j",
+     "share of heads and prompts, or of prompts: which of them was printed is not known"),
+)  # fmt: skip
 
 
-@judges(*TABLE.values())
-@at_every_readout("binding")
+@rows(
+    Claim(f"binding.table.{condition}.{measure}", f"With {intervention}, {change}.",
+          "the table of the Q/K interventions", "value", (measure,), statistic, WHERE, group="B", needs=("B",),
+          condition=condition, printed=f"binding.{condition}.{measure}")
+    for condition, intervention in CONDITIONS.items()
+    for measure, change, statistic in MEASURES)  # fmt: skip
+@under_every_convention()
 def test_the_printed_table(claim: Claim, study: Study) -> Verdict:
     """Which control was printed as random, and whether heads or examples switch, is not known: every candidate runs."""
-    _, _, condition, measure = claim.id.split(".")
-    paper = study.printed(f"binding.{condition}.{measure}")
+    condition, (measure,) = str(claim.condition), claim.metrics
+    paper = printed_number(claim, study)
     if paper is None:
         return not_applicable(claim.kind, "no such number is printed of this model")
     evidence = study.binding(claim)
-    rows = controls(evidence) if condition == "random" else (condition,)
+    conditions = controls(evidence) if condition == "random" else (condition,)
     measures = switches(study.procedure(claim)) if measure == "switch" else (measure,)
-    candidates = {f"{row} {one}": shift(evidence, row, one) for row in rows for one in measures}
+    candidates = {f"{name} {one}": shift(evidence, name, one) for name in conditions for one in measures}
     return of_candidates(
+        claim,
         lambda name, level: value(candidates[name], paper, level=level, unit=unit_of(candidates[name])),
         candidates,
-        claim.level,
     )
 
 
-@judges(*both(Q_REDIRECTS))
-@at_every_readout("binding")
+@row("binding.q_redirects", "Shifting the query toward another slot turns attention and answer to that slot.",
+     kind="effect", metrics=("dR", "dlogit"), statistic="mean change", models=(GEMMA_2, GEMMA_3),
+     **TWICE)  # fmt: skip
+@under_every_convention("q")
 def test_shifted_queries_redirect(claim: Claim, study: Study) -> Verdict:
     evidence = study.binding(claim)
     parts: dict[str, Part] = {name: more(shift(evidence, "q", name), claim.margin(name)) for name in claim.metrics}
     return all_of(claim.kind, parts, level=claim.level)
 
 
-@judges(*both(K_REDIRECTS))
-@at_every_readout("binding")
+@row("binding.k_redirects", "Exchanging the keys of two slots turns attention to the other slot.",
+     kind="effect", metrics=("dR",), statistic="mean change", models=(GEMMA_2, LLAMA_3B, LLAMA_8B),
+     **TWICE)  # fmt: skip
+@under_every_convention("k_both")
 def test_shifted_keys_redirect(claim: Claim, study: Study) -> Verdict:
     return more(shift(study.binding(claim), "k_both", "dR"), claim.margin())(level=claim.level)
 
 
-@judges(*both(BOX_KEYS))
-@at_every_readout("binding")
+@row("binding.box_keys_address_only",
+     "Exchanging the keys of the boxes alone turns attention and leaves the answer.",
+     kind="effect", metrics=("dR", "dlogit"), statistic="mean change", models=(GEMMA_2,), **TWICE)  # fmt: skip
+@under_every_convention("k_box")
 def test_box_keys_address_and_do_not_answer(claim: Claim, study: Study) -> Verdict:
     evidence = study.binding(claim)
     turned, answered = (shift(evidence, "k_box", name) for name in ("dR", "dlogit"))
@@ -83,70 +92,22 @@ def test_box_keys_address_and_do_not_answer(claim: Claim, study: Study) -> Verdi
     return all_of(claim.kind, parts, level=claim.level)
 
 
-@judges(*both(OBJECT_KEYS))
-@at_every_readout("binding")
+@row("binding.object_keys_read_out",
+     "Exchanging the keys of the objects moves the answer more than exchanging those of the boxes, or those of both.",
+     kind="ordering", metrics=("dlogit",), statistic="paired difference to both other exchanges of keys",
+     models=(GEMMA_2,), **TWICE)  # fmt: skip
+@under_every_convention("k_object", "k_box", "k_both")
 def test_object_keys_move_the_answer_most(claim: Claim, study: Study) -> Verdict:
     evidence = study.binding(claim)
     most, margin = shift(evidence, "k_object", "dlogit"), claim.margin()
-    parts: dict[str, Part] = {"over k_box": over(most, shift(evidence, "k_box", "dlogit"), margin)}
-    for other in ("q", "k_both", "qk"):
-        parts[f"not exceeded by {other}"] = no_more(shift(evidence, other, "dlogit"), most, margin)
+    parts = {f"over {other}": over(most, shift(evidence, other, "dlogit"), margin) for other in ("k_box", "k_both")}
     return all_of(claim.kind, parts, level=claim.level)
 
 
-@judges(*both(CANCELS))
-@at_every_readout("binding")
-def test_query_and_keys_together_cancel(claim: Claim, study: Study) -> Verdict:
-    return all_of(claim.kind, cancelled(claim, study, study.binding(claim)), level=claim.level)
-
-
-def cancelled(claim: Claim, study: Study, evidence: Evidence) -> dict[str, Part]:
-    """Both together move attention less than each alone; and nothing by more than a random shift does, in one of the
-    senses that the published procedure leaves open.
-
-    Controlled, each alone must move it in the first place. Directions are means over finitely many prompts, and chance
-    in the query's meets the same chance in the keys': in a model without slots both together turn attention by an
-    amount of order 1 / prompts, always the same way, and each alone by nothing.
-    """
-    together, margin = shift(evidence, "qk", "dR"), claim.margin("dR")
-    parts: dict[str, Part] = {
-        f"less attention than {name}": over(shift(evidence, name, "dR"), together, margin) for name in ("q", "k_both")
-    }
-    if claim.procedure == "controlled":
-        parts |= {f"attention by {name}": more(shift(evidence, name, "dR"), margin) for name in ("q", "k_both")}
-    senses: dict[str, Part] = {}
-    for control in controls(evidence):
-        for turned in switches(study.procedure(claim)):
-            senses[f"{control}, {turned}"] = partial(all_of, claim.kind, as_random(claim, evidence, control, turned))
-    return {**parts, "no more than random": partial(any_of, claim.kind, senses)}
-
-
-def as_random(claim: Claim, evidence: Evidence, control: str, turned: str) -> dict[str, Part]:
-    """What query and keys together do to attention, answer and heads is no larger than what a random shift does."""
-    measures: dict[str, tuple[Metric, Support | None]] = {
-        "dR": ("dR", None), "dlogit": ("dlogit", None), turned: ("switch", SHARES),
-    }  # fmt: skip
-    found = {name: (shift(evidence, "qk", name), shift(evidence, control, name)) for name in measures}
-    return {
-        name: no_larger(*found[name], margin=claim.margin(metric), support=support)
-        for name, (metric, support) in measures.items()
-    }
-
-
-@judges(*both(DOMINANCE))
-@at_every_readout("binding")
-def test_keys_dominate(claim: Claim, study: Study) -> Verdict:
-    return all_of(claim.kind, dominated(study.binding(claim), claim.margin("dR")), level=claim.level)
-
-
-def dominated(evidence: Evidence, margin: float) -> dict[str, Part]:
-    """The signature that the paper calls key dominated."""
-    q, k, qk = (shift(evidence, name, "dR") for name in ("q", "k_both", "qk"))
-    return {"keys over query": over(k, q, margin), "weak query": half_of(q, k), "both together": more(qk, margin)}
-
-
-@judges(*both(Q_STRONGEST))
-@at_every_readout("binding")
+@row("binding.q_strongest", "The query shift moves attention and answer more than any shift of keys.",
+     kind="ordering", metrics=("dR", "dlogit"), statistic="paired difference to every shift of keys", models=(),
+     **TWICE)  # fmt: skip
+@under_every_convention("q", *KEYS)
 def test_the_query_is_the_strongest(claim: Claim, study: Study) -> Verdict:
     evidence = study.binding(claim)
     parts = {
@@ -157,63 +118,23 @@ def test_the_query_is_the_strongest(claim: Claim, study: Study) -> Verdict:
     return all_of(claim.kind, parts, level=claim.level)
 
 
-@judges(*both(BOTH_MOST))
-@at_every_readout("binding")
+@row("binding.both_keys_most",
+     "Exchanging the keys of boxes and objects turns attention more than exchanging those of the objects.",
+     kind="ordering", metrics=("dR",), statistic="paired difference", models=(), **TWICE)  # fmt: skip
+@under_every_convention("k_both", "k_object")
 def test_both_kinds_of_keys_move_attention_most(claim: Claim, study: Study) -> Verdict:
     evidence = study.binding(claim)
     return over(shift(evidence, "k_both", "dR"), shift(evidence, "k_object", "dR"), claim.margin())(level=claim.level)
 
 
-@judges(CORRECT_ONLY)
-@at_every_readout("binding")
-def test_correct_examples_are_like_all(claim: Claim, study: Study) -> Verdict:
-    evidence = study.binding(claim)
-    right = correct(evidence, "q")
-    parts: dict[str, Part] = {
-        "qk dR, still positive": more(shift(evidence, "qk", "dR")[..., right], claim.margin("dR"))
-    }
-    for condition in ("q", "k_both", "qk"):
-        for name in claim.metrics:
-            values = shift(evidence, condition, name)
-            same = nothing(difference_of_correct(values, right), claim.margin(name))
-            parts[f"{condition} {name}, correct against all"] = same
-            paper = study.printed(f"correct_only.{condition}.{name}")
-            if paper is not None:
-                parts[f"{condition} {name}, printed"] = printed(values[..., right], paper)
-    return all_of(claim.kind, parts, level=claim.level)
-
-
-def printed(values: Array, paper: PublishedNumber) -> Part:
-    """Held against a number of which it is not printed how many examples are behind it: as many as ours."""
-    return partial(value, values, paper, unit=unit_of(values), paper_n=values.shape[-1])
-
-
-@judges(*both(SIGNATURE))
-def test_the_signature(claim: Claim, study: Study) -> Verdict:
-    """At every token that may have been read; the number is of the first."""
-    places = study.at_readouts(study.procedure(claim).binding)
-    shown = {place: signature(there.binding(claim), claim.margin()) for place, there in places.items()}
-    same = len(set(shown.values())) == 1
-    name = next(iter(shown.values())) if same else ", ".join(f"{shown[place]} {place}" for place in shown)
-    q, k = (shift(study.binding(claim), one, "dR") for one in ("q", "k_both"))
-    return reported(name, f"The signature is: {name}.", measured=float(np.mean(k - q)), n=q.shape[-1])
-
-
-def signature(evidence: Evidence, margin: float) -> str:
-    """Which set of rules holds."""
-    q, k, qk = (shift(evidence, name, "dR") for name in ("q", "k_both", "qk"))
-    signatures: dict[str, Callable[[], dict[str, Part]]] = {
-        "matching": lambda: {"query": more(q, margin), "keys": more(k, margin), "both": nothing(qk, margin)},
-        "key-dominated": lambda: dominated(evidence, margin),
-    }
-    holding = (name for name, parts in signatures.items() if all_of("ordering", parts()).outcome == "REPLICATED")
-    return next(holding, "neither")
-
-
-@judges(MASS)
+@row("beyond.mass",
+     "Group B gives more than a quarter of its attention to boxes and objects of the context, of which dR speaks.",
+     source="beyond the paper", kind="effect", metrics=("probability",), group="B", models=(), section="robust",
+     statistic="attention on boxes and objects of the context, mean over heads and prompts; beside it, on the"
+     " question's box", where="group B, at the readout")  # fmt: skip
 def test_group_b_looks_at_the_context(claim: Claim, study: Study) -> Verdict:
     """The rest of what B may look at matters too: where the question's box has much of it, dR is silent on that."""
-    found = by_token(study.ask(claim, partial(looked, group="B", like=claim.procedure)))
+    found = by_token(study.ask(claim, partial(request_attention, group="B", like=claim.procedure)))
     context = np.sum([found[name] for name in found if name.startswith("context_")], axis=0)  # (prompt,)
     judged = effect(context, above=QUARTER, margin=claim.margin(), support=(0.0, 1.0))
     return replace(judged, reason=f"{judged.reason}; the question's box has {found['question_box'].mean():.2f}")

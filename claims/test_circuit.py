@@ -1,214 +1,254 @@
-"""Section 4.1: a small circuit does the task, and its groups form a chain."""
+"""Section 4.1: a small circuit does the task."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
-import numpy as np
-
-from claims.parts import of_candidates, over_random
-from claims.rows import judges
+from claims.catalogue import GEMMA_2, GEMMA_3, LLAMA_3B, LLAMA_8B, row, rows
+from claims.circuits import (
+    PER_CENT,
+    compare_with_printed,
+    contributing,
+    had_e,
+    of_variant,
+    share_of_heads,
+    share_of_hits,
+    shares,
+)
+from claims.parts import SHARES, of_candidates, over_random, printed_number
 from rebinding.evidence import Evidence
+from rebinding.experiments.circuit.request import Which, request_contributions
 from rebinding.experiments.circuit.summary import (
-    RESAMPLES,
-    Array,
     fallen,
     left_by_order,
-    lost,
     of_circuit,
     of_random,
-    reselected,
     stands_alone,
     without_group,
     without_head,
     worth,
 )
-from rebinding.paper.circuit import Head
-from rebinding.paper.claim import Claim
-from rebinding.paper.rows.circuit import (
-    AGAIN,
-    AGAIN_CONTROLLED,
-    AS_STATED,
-    BASELINE,
-    BEATS,
-    BEATS_BY_LAYER,
-    COMPACT,
-    D_BY_Q,
-    E_EMPTY,
-    E_PRESENT,
-    E_PRIME,
-    FULL_ACCURACY,
-    LINKS,
-    LINKS_IN_LOGITS,
-    LOGITS,
-    MARGINS,
-    MINIMAL,
-    NEAR_FULL,
-    NO_FLOOR,
-    RECOVERS,
-    THREE_TO_TEN,
-)
-from rebinding.study.contributions import contributed
+from rebinding.experiments.search.request import request_searched_circuit
+from rebinding.paper.claim import Claim, Metric, Unit
 from rebinding.study.study import Study
 from rebinding.verdicts import (
     Verdict,
     effect,
     emptiness,
-    group_present,
-    guarded,
     invalid,
     no_effect,
     not_applicable,
-    overlap,
-    relative_changes,
     value,
+    value_unidentified,
 )
 from rebinding.verdicts.sentences import Part, all_of, any_of, most_of
-from rebinding.verdicts.sets import Null
 
+SECTION = "circuit"
 CHANCE = 1 / 3
 MOST = 0.9
+PRINTED: tuple[tuple[str, Metric, str], ...] = (
+    ("margins", "margin", "margin over the other objects"),
+    ("label_logits", "logit", "logit"),
+)
+VARIANTS: tuple[tuple[Which, str, Unit], ...] = (
+    ("full", "the full model", "prompts"),
+    ("circuit", "the circuit", "prompts"),
+    ("random", "random circuits", "nested"),
+)
+COLUMNS: dict[Metric, str] = {"margin": "margin", "logit": "label_logit"}
+"""Where the evidence of a circuit has a quantity."""
 LOW, HIGH = 0.03, 0.10
-PER_CENT = 0.01
+ROW: dict[str, Any] = {"source": "section 4.1, circuit evaluation", "where": "readout; other heads held at their mean"}
+ACCURACY = ROW | {"metrics": ("accuracy",)}
+SEARCHED: dict[str, Any] = {
+    "where": "the heads at tokens that a search finds which is told no place, all others at their mean over"
+    " counterbalanced prompts; random circuits matched by layer; prompts and words that the search did not see, about a"
+    " box that is swapped",
+    "long": True,
+    "headline": None,  # the search takes longer than all other headline rows together
+}
+FOUND: dict[str, Any] = {"source": "section 4.1, circuit evaluation", "n": 50}
+SHARE_LEFT = "share of head-position pairs left, over several orders of the walk"
+WALKS = FOUND | {
+    "metrics": ("share",),
+    "unit": "circuit draws",
+    "where": "the circuit that we discovered",
+    "long": True,  # discovered in each of five ways
+}
 
 
-def held_against(claim: Claim, study: Study, id: str, values: Any, **options: Any) -> Verdict:
-    paper = study.printed(id)
-    if paper is None:
-        return not_applicable(claim.kind, "the paper prints no number for this model")
-    return value(values, paper, **options)
+def alone(claim: Claim, study: Study) -> Evidence:
+    """The circuit that claims are about by itself; in a controlled row that of position-free discovery."""
+    return study.ablated(claim) if claim.procedure == "published" else study.ask(claim, request_searched_circuit)
 
 
-@judges(FULL_ACCURACY)
+@row("circuit.full_model_accuracy", "The full model answers this share of the prompts.",
+     kind="value", printed="accuracy.full",
+     statistic="share of prompts whose answer beats the other objects", **ACCURACY)  # fmt: skip
 def test_the_full_model_does_the_task(claim: Claim, study: Study) -> Verdict:
-    return held_against(claim, study, "accuracy.full", of_circuit(study.ablated(claim), "full", "hit"))
+    return compare_with_printed(claim, study, of_circuit(study.ablated(claim), "full", "hit"))
 
 
-@judges(RECOVERS)
+@row("circuit.recovers_accuracy", "The circuit alone answers this share of the prompts.",
+     kind="value", printed="accuracy.circuit", headline=1,
+     statistic="the same, all other heads ablated", **ACCURACY)  # fmt: skip
 def test_the_circuit_recovers_it(claim: Claim, study: Study) -> Verdict:
-    return held_against(claim, study, "accuracy.circuit", of_circuit(study.ablated(claim), "circuit", "hit"))
+    return compare_with_printed(claim, study, of_circuit(study.ablated(claim), "circuit", "hit"))
 
 
-@judges(BASELINE)
+@row("circuit.random_baseline", "Random circuits of the same size answer this share of the prompts.",
+     kind="value", printed="accuracy.random", unit="nested",
+     statistic="mean share over draws and prompts, both drawn: random circuits may guess alike",
+     **ACCURACY)  # fmt: skip
 def test_random_circuits_are_as_printed(claim: Claim, study: Study) -> Verdict:
     hits = of_random(study.ablated(claim), "hit")  # (draw, prompt)
-    return held_against(claim, study, "accuracy.random", hits, unit=claim.unit)
+    return compare_with_printed(claim, study, hits, unit=claim.unit)
 
 
-@judges(NEAR_FULL)
-def test_the_circuit_is_nearly_as_good_as_the_model(claim: Claim, study: Study) -> Verdict:
-    evidence = study.ablated(claim)
-    mine, whole = (of_circuit(evidence, which, "hit").astype(float) for which in ("circuit", "full"))
-    return effect(mine - MOST * whole, margin=0.0, support=(-MOST, 1.0))
+@row("circuit.recovers_most",
+     "The circuit recovers most of the task: more than half of what the full model has over random circuits.",
+     kind="effect", unit="nested", headline=1,
+     statistic="hits of the circuit less half of the full model's and half of random circuits', above 0; draws crossed"
+     " with prompts: F(Cir) - F(Random) more than half of F(M) - F(Random)",
+     controlled=SEARCHED, **ACCURACY)  # fmt: skip
+def test_the_circuit_recovers_most_of_the_task(claim: Claim, study: Study) -> Verdict:
+    evidence = alone(claim, study)
+    circuit, full = (of_circuit(evidence, which, "hit").astype(float) for which in ("circuit", "full"))
+    between = (full + of_random(evidence, "hit")) / 2  # (draw, prompt)
+    return effect(circuit - between, margin=0.0, unit=claim.unit, support=SHARES)
 
 
-@judges(BEATS, BEATS_BY_LAYER)
+@row("circuit.near_full", "Which share of the full model's hits the circuit alone has.",
+     kind="report", models=(),
+     statistic="hits of the circuit over those of the full model, F(Cir) / F(M), paired by prompt",
+     controlled=SEARCHED, **ACCURACY)  # fmt: skip
+def test_which_share_of_the_model_the_circuit_has(claim: Claim, study: Study) -> Verdict:
+    evidence = alone(claim, study)
+    return share_of_hits(*(of_circuit(evidence, which, "hit") for which in ("circuit", "full")))
+
+
+@row("circuit.beats_random", "The circuit answers more prompts than random circuits of its size.",
+     kind="ordering", unit="nested", statistic="difference of hits, draws crossed with prompts",
+     controlled={
+         "statement": "The circuit answers more prompts than random circuits with as many heads at each token in each"
+         " layer.",
+         "where": "readout; counterbalanced prompts; other heads held at their mean over such prompts; random circuits"
+         " matched by layer",
+     },
+     **ACCURACY)  # fmt: skip
 def test_the_circuit_beats_random_ones(claim: Claim, study: Study) -> Verdict:
     return over_random(claim, study.ablated(claim))(level=claim.level)
 
 
-@judges(NO_FLOOR)
+@row("circuit.not_a_floor", "The circuit is better than random ones although the model is weak.",
+     kind="ordering", models=(LLAMA_3B,),
+     statistic="difference of hits to random circuits; and the model's own accuracy, below nine tenths",
+     **ACCURACY)  # fmt: skip
 def test_the_circuit_is_no_floor(claim: Claim, study: Study) -> Verdict:
     evidence = study.ablated(claim)
-    missed = ~of_circuit(evidence, "full", "hit")
-    return all_of(
-        claim.kind,
-        {
-            "over random circuits": over_random(claim, evidence),
-            "the model misses": partial(effect, missed, above=1 - MOST, margin=0.0),
-        },
-    )
-
-
-@judges(MARGINS, LOGITS)
-def test_margins_and_logits_are_as_printed(claim: Claim, study: Study) -> Verdict:
-    evidence = study.ablated(claim)
-    (quantity,) = claim.metrics
-    measure = "margin" if quantity == "margin" else "label_logit"
-    samples = {
-        "full": of_circuit(evidence, "full", measure),
-        "circuit": of_circuit(evidence, "circuit", measure),
-        "random": of_random(evidence, measure),  # (draw, prompt)
+    parts = {
+        "over random circuits": over_random(claim, evidence),
+        "the model misses": partial(effect, ~of_circuit(evidence, "full", "hit"), above=1 - MOST, margin=0.0),
     }
-    parts: dict[str, Part] = {}
-    for name, values in samples.items():
-        paper = study.printed(f"{quantity}.{name}")
-        if paper is not None:
-            parts[name] = partial(value, values, paper, unit="nested" if name == "random" else "prompts")
-    return all_of(claim.kind, parts) if parts else not_applicable(claim.kind, "the paper prints none for this model")
+    return all_of(claim.kind, parts)
 
 
-@judges(E_PRIME)
+@rows(
+    Claim(f"circuit.{name}.{which}", f"The answer's {said} in {circuits} is the printed one.", kind="value",
+          metrics=(metric,), condition=which, printed=f"{metric}.{which}", unit=unit,
+          statistic=f"mean {metric}, over {'prompts' if unit == 'prompts' else 'draws crossed with prompts'}", **ROW)
+    for name, metric, said in PRINTED for which, circuits, unit in VARIANTS)  # fmt: skip
+def test_margins_and_logits_are_as_printed(claim: Claim, study: Study) -> Verdict:
+    values = of_variant(study.ablated(claim), cast("Which", claim.condition), COLUMNS[claim.metrics[0]])
+    return compare_with_printed(claim, study, values, unit=claim.unit)
+
+
+@row("circuit.e_prime",
+     "Without the heads of group E the circuit still answers, because the residual stream at the context still says"
+     " where the boxes are bound.",
+     source="section 4.1, circuit evaluation", kind="effect", metrics=("accuracy", "margin"), n=50,
+     group="E", needs=("D",), models=(),
+     statistic="share of prompts answered without group E, above chance; and by how much the answer's margin over the"
+     " other objects falls with the other stream, by prompt, above the margin",
+     where="readout; other heads held at their mean; the stream at the partner's label in the context, in front of the"
+     " layers of group D, replaced by that of the same word in a prompt whose statements have moved on by one"
+     " slot")  # fmt: skip
 def test_the_answer_survives_without_e(claim: Claim, study: Study) -> Verdict:
-    if not had_e(study):
-        return not_applicable(
-            claim.kind, "the circuit had no group E, so there is nothing for the stream to stand in for"
-        )
+    if not had_e(claim, study):
+        why = "the circuit had no group E, so there is nothing for the stream to stand in for"
+        return not_applicable(claim.kind, why)
     hits = without_group(study.ablated(claim), "E", "hit")
     stream = study.carried_on(claim)
-    return all_of(
-        claim.kind,
-        {
-            "answers without E": partial(effect, hits, above=CHANCE, margin=claim.margin("accuracy")),
-            "another stream": partial(effect, fallen(stream), margin=claim.margin("margin")),
-        },
-    )
-
-
-def had_e(study: Study) -> bool:
-    """Whether there was a group E before pruning. In the paper there always was: stage E keeps ten heads."""
-    if study.circuit_from != "discovered":
-        return study.circuit_from == "published" or bool(study.circuit.group("E"))
-    return any(found.circuit.group("E") for found in study.discoveries(AGAIN_CONTROLLED["E"]).values())
-
-
-@judges(COMPACT)
-def test_the_circuit_is_small(claim: Claim, study: Study) -> Verdict:
-    paper = study.printed("heads.share")
-    if paper is None:
-        return not_applicable(claim.kind, "the paper prints no number for this model")
-    found = shares(claim, study)
-    return of_candidates(
-        lambda name, level: value(found[name], paper, unit=claim.unit, paper_draws=1, level=level), found
-    )
-
-
-@judges(THREE_TO_TEN)
-def test_the_circuit_is_three_to_ten_per_cent(claim: Claim, study: Study) -> Verdict:
-    found, middle, half = shares(claim, study), (LOW + HIGH) / 2, (HIGH - LOW) / 2
-    return of_candidates(
-        lambda name, level: no_effect(found[name], about=middle, margin=half, unit=claim.unit, level=level), found
-    )
-
-
-def shares(claim: Claim, study: Study) -> dict[str, Array]:
-    """Which share of all heads each walk of pruning leaves, for every discovery that it may have been."""
-    return {
-        name: np.array([one.pairs / study.all_heads for one in left_by_order(evidence)])
-        for name, evidence in study.prunings(claim).items()
+    parts: dict[str, Part] = {
+        "answers without E": partial(effect, hits, above=CHANCE, margin=claim.margin("accuracy")),
+        "another stream": partial(effect, fallen(stream), margin=claim.margin("margin")),
     }
+    return all_of(claim.kind, parts)
 
 
-@judges(E_EMPTY, E_PRESENT)
+@row(
+    "circuit.compact",
+    "Pruning leaves this share of the heads.",
+    kind="value",
+    printed="heads.share",
+    headline=1,
+    statistic=SHARE_LEFT,
+    **(WALKS | {"where": "the circuit that we discovered in the first of the published ways", "long": False}),
+)
+@row("circuit.compact.candidates",
+     "In one of the ways in which the paper may have discovered its circuit, pruning leaves this share of the heads.",
+     kind="value", printed="heads.share", models=(), statistic=SHARE_LEFT, **WALKS)  # fmt: skip
+def test_the_circuit_is_small(claim: Claim, study: Study) -> Verdict:
+    paper = printed_number(claim, study)
+    if paper is None:
+        return not_applicable(claim.kind, f"the paper prints no number for this model; {share_of_heads(study)}")
+    found = shares(claim, study)
+
+    def judged(name: str, level: float) -> Verdict:
+        return value(found[name], paper, unit=claim.unit, paper_draws=1, level=level)
+
+    if len(found) < len(study.way(claim).candidates):  # another one may agree
+        return value_unidentified({name: judged(name, claim.level) for name in found})
+    return of_candidates(claim, judged, found)
+
+
+@row("circuit.three_to_ten_percent", "Pruning leaves three to ten per cent of the heads.",
+     kind="no-effect", models=(GEMMA_2, LLAMA_3B, LLAMA_8B),
+     statistic=f"{SHARE_LEFT}, within 0.03 to 0.10",
+     **WALKS)  # fmt: skip
+def test_the_circuit_is_three_to_ten_per_cent(claim: Claim, study: Study) -> Verdict:
+    found = shares(claim, study)
+    within: dict[str, Any] = {"about": (LOW + HIGH) / 2, "margin": (HIGH - LOW) / 2, "unit": claim.unit}
+    return of_candidates(claim, lambda name, level: no_effect(found[name], level=level, **within), found)
+
+
+@row("circuit.group_e_empty", "Pruning leaves nothing of group E.",
+     kind="set", group="E", needs=(), condition="empty", models=(GEMMA_2, LLAMA_3B),
+     statistic="the heads left, over several orders of the walk", **WALKS)  # fmt: skip
+@row("circuit.group_e_present", "Pruning leaves heads of group E.",
+     kind="set", group="E", needs=(), condition="present", models=(GEMMA_3, LLAMA_8B),
+     statistic="the heads left, over several orders of the walk", **WALKS)  # fmt: skip
 def test_what_pruning_leaves_of_e(claim: Claim, study: Study) -> Verdict:
     pruned = study.prunings(claim)
 
     def judged(name: str, level: float) -> Verdict:
         kept = [one.group("E") for one in left_by_order(pruned[name])]
-        return emptiness(kept[0], empty=claim is E_EMPTY, selections=kept[1:], level=level)
+        return emptiness(kept[0], empty=claim.condition == "empty", selections=kept[1:], level=level)
 
-    return of_candidates(judged, pruned)
+    return of_candidates(claim, judged, pruned)
 
 
-@judges(MINIMAL)
+@row("circuit.minimal", "At least nine in ten of the heads that pruning keeps cannot go without a loss.",
+     kind="effect", metrics=("margin",), models=(), procedure="controlled",
+     statistic="share of the heads without which the answer's margin surely falls by half a step of pruning, on prompts"
+     " that pruning did not see",
+     where="the discovered circuit after pruning, all other heads held at their mean", **FOUND)  # fmt: skip
 def test_no_kept_head_can_go(claim: Claim, study: Study) -> Verdict:
     heads, pruning = study.pruned_circuit.heads, next(iter(study.prunings(claim).values()))
     if not stands_alone(pruning) or not heads:
-        return invalid(
-            claim.kind, "circuit_left", "what was discovered does not do the task alone, so no head is needed"
-        )
+        why = "what was discovered does not do the task alone, so no head is needed"
+        return invalid(claim.kind, "circuit_left", why)
     evidence, counts = study.one_by_one(claim), study.way(claim).prune_step / 2
     whole = of_circuit(evidence, "circuit", "margin")
     lost = {one: whole - without_head(evidence, one, "margin") for one in heads}
@@ -216,73 +256,15 @@ def test_no_kept_head_can_go(claim: Claim, study: Study) -> Verdict:
     return most_of(claim.kind, parts, MOST)
 
 
-@judges(AS_STATED)
+@row("circuit.pruned_as_stated",
+     "No head of the published circuit contributes less than one per cent of the answers: those were pruned.",
+     kind="effect", needs=("A",),
+     statistic="hits of the circuit less 1.01 times those without the head, by prompt, above 0 beside one set of other"
+     " heads that is gone, at least: none, a whole group, or one of eight drawn sets, where half of the hits remain",
+     **ACCURACY)  # fmt: skip
 def test_every_head_contributes_a_per_cent(claim: Claim, study: Study) -> Verdict:
     if study.found_here:
         return not_applicable(claim.kind, "the circuit is our own, and was pruned by another rule")
-    found = worth(study.ask(claim, partial(contributed, way=study.way(claim))), PER_CENT)
+    found = worth(study.ask(claim, partial(request_contributions, way=study.way(claim))), PER_CENT)
     heads = {head: partial(any_of, claim.kind, contributing(beside)) for head, beside in found.items()}
     return all_of(claim.kind, heads)
-
-
-def contributing(beside: Mapping[str, Array]) -> dict[str, Part]:
-    """The head surely contributes more than a per cent, beside each of the sets that are gone."""
-    support = (-1 - PER_CENT, 1.0)
-    return {f"beside {gone}": partial(effect, values, margin=0.0, support=support) for gone, values in beside.items()}
-
-
-@judges(*AGAIN.values(), *AGAIN_CONTROLLED.values())
-def test_the_published_heads_are_found_again(claim: Claim, study: Study) -> Verdict:
-    group = claim.sentence[-1]
-    if study.found_here:
-        return not_applicable(claim.kind, "the circuit is our own; there is no other to compare it with")
-    published = study.circuit.group(group)
-    if not published and study.circuit_from == "published":
-        return not_applicable(claim.kind, f"the paper's group {group} is empty on this model")
-    found = study.discoveries(claim)
-    return guarded(
-        claim.kind,
-        [group_present(group, published)],
-        lambda: of_candidates(lambda name, level: found_again(claim, study, name, level), found),
-    )
-
-
-def found_again(claim: Claim, study: Study, name: str, level: float) -> Verdict:
-    """A group of ours against the published one, and against our own selection on resampled prompts."""
-    found, group, way = study.discoveries(claim)[name], claim.sentence[-1], study.way(claim)
-    ours, theirs = found.circuit.group(group), study.circuit.group(group)
-    evidence = found.evidence.get(group)
-    taken = found.circuit.group("B") if group == "A" else ()
-    again = [[]] * RESAMPLES if evidence is None else reselected(evidence, way.score, way.select, exclude=taken)
-    if not ours:
-        return emptiness(ours, empty=False, selections=again, level=level)
-    null: Null = "layers" if way.random == "role_and_layer" else "universe"
-    told: dict[str, Any] = {"universe": study.all_heads, "null": null, "layers": study.layers}
-    return overlap(ours, theirs, selections=again, level=level, **told)
-
-
-@judges(*LINKS.values(), *LINKS_IN_LOGITS.values())
-def test_every_link_of_the_chain(claim: Claim, study: Study) -> Verdict:
-    stage = next(name for name, one in LINKS.items() if one.id == claim.sentence)
-    heads = study.circuit.group(stage)
-    if not heads:
-        return not_applicable(claim.kind, f"group {stage} of this circuit is empty, so nobody is there to send")
-    evidence = study.link(claim, stage)
-    if claim.procedure == "controlled":
-        return effect(lost(evidence, heads, "logit") * len(heads), margin=claim.margin())
-    return falls(claim, evidence, heads)
-
-
-@judges(D_BY_Q)
-def test_d_acts_on_the_queries_of_c(claim: Claim, study: Study) -> Verdict:
-    return falls(claim, study.link(claim, "D literal"), study.circuit.group("D"))
-
-
-def falls(claim: Claim, evidence: Evidence, heads: Sequence[Head]) -> Verdict:
-    """The answer's probability falls, relatively; where it is next to 0 or 1 that says nothing."""
-    before = evidence.rows.groupby("prompt")["p_orig"].first()
-    return guarded(
-        claim.kind,
-        [relative_changes(before, claim.margin())],
-        lambda: effect(lost(evidence, heads, "probability"), margin=claim.margin()),
-    )

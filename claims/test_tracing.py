@@ -1,4 +1,8 @@
-"""Section 3: where the answer comes from. Original into counterfactual at one layer and token, and the converse."""
+"""Section 3: where the answer comes from. Original into counterfactual at one layer and token, and the converse.
+
+Layers are counted from the second on: at the input of the first, a patch of the only edited token is the original run.
+Of the readout a layer counts for a box only while the object is not there yet: from then on a patch is the answer.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from claims.rows import judges
+from claims.catalogue import GEMMA_2, row
 from rebinding.evidence import Evidence
 from rebinding.experiments.tracing.summary import (
     added,
@@ -23,31 +27,35 @@ from rebinding.experiments.tracing.summary import (
 )
 from rebinding.paper.claim import Claim
 from rebinding.paper.procedure import TracingWay
-from rebinding.paper.rows.tracing import (
-    BOTH_ASKED,
-    DIRECT,
-    EMERGE,
-    LOCAL,
-    NOT_THROUGH,
-    OBJECT,
-    OVER_PERIOD,
-    PARTNER,
-    PARTNER_AND_ASKED,
-    PARTNER_TO_REMAINING,
-    PAYLOAD,
-    REFERENCE,
-    SWAP_ASKED,
-    judged,
-)
 from rebinding.study.study import ModeName, Study
 from rebinding.verdicts import Verdict, effect, effect_somewhere, guarded, no_effect, nowhere, ordering, requirement
 from rebinding.verdicts.sentences import Part, all_of
 
+SECTION = "tracing"
+SWAP_ASKED: ModeName = "swap_only"
+BOTH_ASKED: ModeName = "context_and_swap"
+PARTNER_AND_ASKED: ModeName = "context_target_box_and_swap_query_box"
+PARTNER_TO_REMAINING: ModeName = "swap_target_box_to_remaining_context_box"
+OBJECT: ModeName = "target_box"
 OBJECT_MAP = ("context_box", "context_partner_object", "swap_first", "swap_second", "swap_period", "question_box",
               "readout")  # fmt: skip
 BETWEEN = ("swap_first", "swap_second", "swap_period", "question_box")
 MOST = 0.5
 """What holds of the typical prompt holds in more than half of them, by what counts."""
+RESTORED = "share of prompts in which a patch brings the original's answer back"
+ADDED = f"{RESTORED}: context and swap patched, less swap alone"
+CHANGE = "change of logit(counterfactual's answer) - logit(original's answer)"
+ROW: dict[str, Any] = {
+    "models": (GEMMA_2,),  # the figures of this section are of one model
+    "controlled": {},
+    "five_boxes": {},
+}
+RESULTS = ROW | {"source": "section 3, results", "metrics": ("iia",)}
+RESOLVED = ROW | {
+    "kind": "ordering",
+    "metrics": ("margin",),
+    "where": f"mode {PARTNER_TO_REMAINING}, counterfactual into original; the swap's full stop and the readout",
+}
 
 
 def weighing(claim: Claim, evidence: Evidence, way: TracingWay) -> dict[str, Any]:
@@ -68,12 +76,20 @@ def adds_nothing(claim: Claim, study: Study, mode: ModeName, context: str) -> Ve
     return nowhere(added(evidence, way), **weighing(claim, evidence, way))
 
 
-@judges(*judged(REFERENCE))
+@row("tracing.reference_box_not_from_context",
+     "What the answer needs of the asked box does not come from where the box is first mentioned.",
+     kind="no-effect", statistic=f"{ADDED}; the largest over layers",
+     where=f"mode {BOTH_ASKED}; every layer but the first, at the asked box's first mention and in the swap",
+     **RESULTS)  # fmt: skip
 def test_the_asked_box_is_not_looked_up_in_the_context(claim: Claim, study: Study) -> Verdict:
     return adds_nothing(claim, study, BOTH_ASKED, "context_asked")
 
 
-@judges(*judged(PARTNER))
+@row("tracing.swap_box_not_from_context",
+     "What the answer needs of the partner does not come from where the partner is first mentioned.",
+     kind="no-effect", statistic=f"{ADDED}; the largest over layers",
+     where=f"mode {PARTNER_AND_ASKED}; every layer but the first, the partner's first mention and the asked in the"
+     " swap", **RESULTS)  # fmt: skip
 def test_the_partner_is_not_looked_up_in_the_context(claim: Claim, study: Study) -> Verdict:
     return adds_nothing(claim, study, PARTNER_AND_ASKED, "context_partner")
 
@@ -95,14 +111,24 @@ def passing(claim: Claim, study: Study, mode: ModeName, edited: str, other: str)
     }
 
 
-@judges(*judged(EMERGE))
+@row("tracing.boxes_emerge_after_swap",
+     "Which box is meant passes, after the swap has named it, through tokens in between, and ends at the readout.",
+     kind="effect",
+     statistic=f"{RESTORED}: the largest over layers and tokens in between; first and last such layers, by prompt",
+     where=f"modes {SWAP_ASKED} and {PARTNER_TO_REMAINING}; the edited label, tokens with a role behind it, and the"
+     " readout while the object is not there", **RESULTS)  # fmt: skip
 def test_boxes_matter_from_the_swap_on_and_end_at_the_readout(claim: Claim, study: Study) -> Verdict:
     asked = passing(claim, study, SWAP_ASKED, "swap_asked", "swap_partner")
     partner = passing(claim, study, PARTNER_TO_REMAINING, "swap_partner", "swap_asked")
     return all_of(claim.kind, asked | partner)
 
 
-@judges(*judged(DIRECT))
+@row("tracing.object_direct",
+     "The object's identity sits on its own token, then in later layers at the readout, and nowhere in between.",
+     kind="effect",
+     statistic=f"{RESTORED}: the largest over layers and tokens; last layer of its own token, first of the readout",
+     where=f"mode {OBJECT}; every layer but the first, at the object, the swap's labels and end, question, readout",
+     **RESULTS)  # fmt: skip
 def test_the_object_goes_from_its_token_to_the_readout(claim: Claim, study: Study) -> Verdict:
     evidence, way = study.traced(claim, OBJECT, *OBJECT_MAP), study.procedure(claim).tracing
     weighed, own = weighing(claim, evidence, way), "context_partner_object"
@@ -117,7 +143,9 @@ def test_the_object_goes_from_its_token_to_the_readout(claim: Claim, study: Stud
     )
 
 
-@judges(*judged(NOT_THROUGH))
+@row("tracing.object_not_through_labels", "No token of a box's label carries the identity of the object.",
+     kind="no-effect", statistic=f"{RESTORED}: the largest over layers and labels",
+     where=f"mode {OBJECT}; every layer but the first, at every label", **RESULTS)  # fmt: skip
 def test_labels_do_not_carry_the_object(claim: Claim, study: Study) -> Verdict:
     evidence, way = study.traced(claim, OBJECT, *OBJECT_MAP), study.procedure(claim).tracing
     labels = (*(f"context_box[{slot}]" for slot in range(claim.boxes)), "swap_first", "swap_second", "question_box")
@@ -127,7 +155,12 @@ def test_labels_do_not_carry_the_object(claim: Claim, study: Study) -> Verdict:
     )
 
 
-@judges(*judged(PAYLOAD))
+@row("tracing.pointer_before_payload",
+     "Which box is meant reaches the readout at an earlier layer than the object does.",
+     kind="effect",
+     statistic="share of prompts in which the readout restores the box from an earlier layer on than the object",
+     where=f"modes {PARTNER_TO_REMAINING} and {OBJECT}; every layer but the first, at the readout",
+     **(RESULTS | {"source": "ours; section 3 tells it so in words", "models": ()}))  # fmt: skip
 def test_the_box_reaches_the_readout_before_the_object(claim: Claim, study: Study) -> Verdict:
     way = study.procedure(claim).tracing
     boxes = study.traced(claim, PARTNER_TO_REMAINING, *BETWEEN, "readout")
@@ -136,17 +169,37 @@ def test_the_box_reaches_the_readout_before_the_object(claim: Claim, study: Stud
     return in_most(claim, earlier, (boxes, way), (things, way))(level=claim.level)
 
 
-@judges(*judged(OVER_PERIOD))
+@row("tracing.readout_over_swap_period",
+     "For every question, patching the readout moves the answer more than patching the swap's end.",
+     source="section 3, results; appendix, causal mediation", headline=5,
+     statistic=f"{CHANGE}: the readout's less the full stop's, for each question", **RESOLVED)  # fmt: skip
 def test_the_readout_moves_more_than_the_full_stop(claim: Claim, study: Study) -> Verdict:
+    return readout_over_stop(claim, study, share=1.0)
+
+
+@row("tracing.readout_much_over_swap_period",
+     "For every question, patching the swap's end moves the answer by less than half of what patching the readout"
+     " does.",
+     source="section 3, results (\"much stronger\"; that less than half is much less is ours)",
+     statistic=f"{CHANGE}: half of the readout's less the full stop's, for each question",
+     **(RESOLVED | {"models": ()}))  # fmt: skip
+def test_the_readout_moves_more_than_twice_as_much(claim: Claim, study: Study) -> Verdict:
+    return readout_over_stop(claim, study, share=0.5)
+
+
+def readout_over_stop(claim: Claim, study: Study, share: float) -> Verdict:
+    """For every question, this share of what the readout moves exceeds what the full stop moves."""
     evidence, way = study.diagnosed(claim), study.procedure(claim).tracing
     stop, readout = moved_by(evidence, "swap_period", "every_layer"), moved_by(evidence, "readout", way.readout)
     parts: dict[str, Part] = {
-        f"{name}": partial(ordering, readout[name] / 2, stop[name], margin=claim.margin()) for name in stop
+        f"{name}": partial(ordering, share * readout[name], stop[name], margin=claim.margin()) for name in stop
     }
     return all_of(claim.kind, parts)
 
 
-@judges(*judged(LOCAL))
+@row("tracing.prefix_effect_local",
+     "Patching the swap's end helps the question about the asked box and no other; the readout helps each, and more.",
+     source="appendix, causal mediation", statistic=f"{CHANGE}, for each question", **RESOLVED)  # fmt: skip
 def test_the_full_stop_helps_one_question_and_the_readout_all(claim: Claim, study: Study) -> Verdict:
     evidence, way = study.diagnosed(claim), study.procedure(claim).tracing
     stop, readout = moved_by(evidence, "swap_period", "every_layer"), moved_by(evidence, "readout", way.readout)

@@ -11,15 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any, NoReturn, Protocol, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
 
 import torch
 
-from rebinding.engines.distant import Distant, again
 from rebinding.engines.queue import Progress, Queue
-from rebinding.engines.stores import Lending
+from rebinding.engines.stores import DriverSource, Lending, again
 from rebinding.engines.tasks import (
     Address,
     Computing,
@@ -33,8 +31,9 @@ from rebinding.engines.tasks import (
     Task,
 )
 from rebinding.evidence.activations import Activations
-from rebinding.evidence.store import Store
-from rebinding.study.bench import Bench
+from rebinding.evidence.store import Store, shelf_of
+from rebinding.experiments.workbench import Workbench
+from rebinding.study.engine import Session
 from rebinding.subjects import Subject, SubjectError
 
 Out = TypeVar("Out")
@@ -116,13 +115,14 @@ class Elsewhere:
         self._asked[found] = loading
         return found
 
-    def bench(self, subject: Subject, store: Store | None) -> Bench:
+    def session(self, subject: Subject, store: Store | None, *, first: int = 0) -> Session:
         if self._lending is None:
-            self._lending = Lending(store.root if store else Path(), behind=store)
+            self._lending = Lending(store)
         if self._lending.behind != store:
             raise ValueError(f"this engine keeps evidence in {self._lending.behind}, and cannot in {store} as well")
-        shelf = self._lending.shelf(subject=subject.fingerprint, dtype=subject.dtype)
-        return Distant(subject, shelf, loading=self._asked[subject], failed=self._failed)
+        shelf = shelf_of(self._lending, subject=subject.fingerprint, dtype=subject.dtype)
+        bench = Workbench(subject, shelf, first=first)
+        return Session(subject, bench.prompts, DriverSource(bench, self._asked[subject], self._failed))
 
     def finish(self, job: Callable[[], Out]) -> Out:
         found: list[Out] = []

@@ -80,7 +80,7 @@ def _recorded(task: Task) -> Recorded | None:
     asked = task.request if isinstance(task, Computing) else None
     if not isinstance(asked, OnPrompts):
         return None
-    return task.loading, replace(asked.prompts, pairing=(), tokens="", words="", encoded=0)
+    return task.loading, replace(asked.prompts, pairing=(), tokens="")
 
 
 class Progress:

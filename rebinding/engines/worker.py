@@ -18,8 +18,8 @@ from rebinding.engines.stores import Memory
 from rebinding.engines.tasks import Address, Computing, Content, Described, Failure, Loading, Outcome, Shards, Task
 from rebinding.evidence import Evidence
 from rebinding.evidence.activations import Activations
-from rebinding.evidence.sources import modules_of
-from rebinding.study.bench import TENSORS, Bench
+from rebinding.evidence.store import shelf_of
+from rebinding.experiments.workbench import Workbench, tensors_of
 from rebinding.subjects import Subject, load
 
 
@@ -28,7 +28,7 @@ class Worker:
     """One model at a time: the one that was asked for last."""
 
     loaded: Loading | None = None
-    bench: Bench | None = None
+    bench: Workbench | None = None
     kept: Memory = field(default_factory=Memory)
 
     def do(self, task: Task, given: Mapping[Address, Activations]) -> Outcome:
@@ -42,7 +42,7 @@ class Worker:
         except Exception as error:
             return Failure(error, traceback.format_exc())
 
-    def _bench(self, loading: Loading) -> Bench:
+    def _bench(self, loading: Loading) -> Workbench:
         """A bench with the model; the one before it is let go first."""
         if self.bench is None or self.loaded != loading:
             self.bench = self.loaded = None
@@ -50,20 +50,19 @@ class Worker:
             if torch.cuda.is_available():
                 torch.cuda.empty_cache()
             subject = load(loading.name, dtype=loading.dtype, device=loading.device)
-            self.bench = Bench(subject, self.kept.shelf(subject=subject.fingerprint, dtype=subject.dtype))
+            self.bench = Workbench(subject, shelf_of(self.kept, subject=subject.fingerprint, dtype=subject.dtype))
             self.loaded = loading
         return self.bench
 
-    def _compute(self, bench: Bench, task: Computing, given: Mapping[Address, Activations]) -> Shards:
-        for module in (*modules_of("rebinding.study"), task.module):
-            importlib.import_module(module)  # a kind of request is known only once its measure has been read
+    def _compute(self, bench: Workbench, task: Computing, given: Mapping[Address, Activations]) -> Shards:
+        importlib.import_module(task.module)  # a measure outside of the package registers itself there
         self.kept.kept.update(given)
         try:
-            if type(task.request) in TENSORS:
-                bench.tensors.pop(task.request, None)
-                bench.averaged(task.request)
+            if tensors_of(type(task.request)):
+                bench.forget(task.request)
+                bench.tensors(task.request)
             else:
-                bench.measured(task.request)
+                bench.get(task.request)
             found: dict[Address, Content] = {
                 address: content
                 for address, content in self.kept.kept.items()

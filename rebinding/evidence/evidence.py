@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Concatenate, ParamSpec, TypeVar
+from weakref import WeakKeyDictionary
 
 import pandas as pd
 import pyarrow as pa
@@ -16,6 +18,8 @@ from rebinding.evidence.tables import LargeTable, read_table
 
 KEY = b"rebinding"
 SCHEMA = 1
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
 
 
 class EvidenceError(ValueError):
@@ -93,3 +97,22 @@ def merge(shards: Sequence[Evidence]) -> Evidence:
                 f" {', '.join(differing)}"
             )
     return Evidence(first.experiment, pd.concat([shard.rows for shard in shards], ignore_index=True), first.settings)
+
+
+def once(
+    function: Callable[Concatenate[Evidence, Arguments], Result],
+) -> Callable[Concatenate[Evidence, Arguments], Result]:
+    """A function of a piece of evidence and hashable values, whose results are kept as long as the evidence is.
+
+    Evidence does not change once it is made; whoever is given a result leaves it as it is, too.
+    """
+    known: WeakKeyDictionary[Evidence, dict[Any, Result]] = WeakKeyDictionary()
+
+    @wraps(function)
+    def remembered(evidence: Evidence, /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+        results, key = known.setdefault(evidence, {}), (args, tuple(sorted(kwargs.items())))
+        if key not in results:
+            results[key] = function(evidence, *args, **kwargs)
+        return results[key]
+
+    return remembered

@@ -1,4 +1,4 @@
-"""A request: everything that a piece of evidence depends on, beside the subject.
+"""A request: everything that a piece of evidence depends on, beside the subject; its kind, its blocks, its source.
 
 From the request alone come the key in memory and the address in the store (`key`), the settings that travel inside the
 evidence (`plain`), its name in the report (`label`) and what a picture says of it (`caption`). Two requests are the
@@ -9,17 +9,22 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, Protocol, Self, TypeAlias
 
-from rebinding.evidence.kinds import Kind
+import pandas as pd
+
+from rebinding.evidence.evidence import Evidence, EvidenceError, merge
 
 Facet: TypeAlias = str | int | None
 SHORT = 8
 """Digits of a key that tell two requests of a report apart."""
+ABOUT = ("request", "facets", "key")
+"""Settings inside the evidence that come from the request."""
 
 
 def digest(content: Any) -> str:
@@ -28,19 +33,45 @@ def digest(content: Any) -> str:
 
 
 @dataclass(frozen=True)
+class Kind:
+    """One kind of evidence, declared once, in the experiment that makes it. Evidence is made through its kind, so a
+    column that is missing, misspelt or new is an error where it arises.
+
+    `numbered` is a pattern for families of columns such as `before_logit_0`; `lacking` are columns whose numbers may
+    not exist (NaN). `unit` is the column that tells units apart. `edits` are the columns that tell edits apart, each of
+    which must have `moved` something in some row; None for kinds in which nothing is edited, or nothing is recorded.
+    `unedited` is a column and its value in rows that are there to compare with, and in which nothing is edited.
+    """
+
+    name: str
+    columns: tuple[str, ...]
+    numbered: str = "(?!)"
+    lacking: tuple[str, ...] = ()
+    unit: str = "prompt"
+    edits: tuple[str, ...] | None = None
+    unedited: tuple[str, str] | None = None
+
+    def evidence(self, rows: pd.DataFrame, settings: Mapping[str, Any]) -> Evidence:
+        """Rows and settings, if the rows are of this kind."""
+        given, wanted = set(rows.columns), set(self.columns)
+        missing = sorted(wanted - given)
+        strange = sorted(name for name in given - wanted if not re.fullmatch(self.numbered, str(name)))
+        if missing or strange:
+            raise EvidenceError(f"evidence of {self.name} lacks the columns {missing} and has {strange}, unknown to it")
+        return Evidence(self.name, rows, settings)
+
+
+@dataclass(frozen=True)
 class PromptSet:
     """The prompts of a design with these ids, as a subject sees them.
 
     `tokens` is the sha256 of their token ids, the places of their roles and their answer tokens: with another
-    tokenizer, chat form or list of words the same ids are other prompts. Of a pool, in which later ids only stand by,
-    the first `encoded` are in it, and `words`, the sha256 of the words that all of them are drawn from.
+    tokenizer, chat form or list of words the same ids are other prompts.
     """
 
     design: str
     ids: tuple[int, ...]
     tokens: str
-    words: str
-    encoded: int
     form: str
     split: str | None = None
     boxes: int = 3
@@ -95,6 +126,11 @@ class Request:
         raise NotImplementedError
 
     @property
+    def block(self) -> int | None:
+        """How many prompts are computed, and kept in the store, at a time; None: all of them at once."""
+        return None
+
+    @property
     def edits(self) -> tuple[str, ...] | None:
         """The columns that tell edits apart, each of which must have moved something."""
         return self.KIND.edits
@@ -124,3 +160,32 @@ class OnPrompts(Request):
     @property
     def facets(self) -> Mapping[str, Facet]:
         return self.prompts.facets
+
+    def on(self, prompts: PromptSet) -> Self:
+        """The same request on other prompts. A block of a request is the request on some of its prompts."""
+        return replace(self, prompts=prompts)
+
+
+class EvidenceSource(Protocol):
+    """Gives the evidence of a request; who asks does not know whether it is computed, read, made up or only counted."""
+
+    def get(self, request: Request) -> Evidence: ...
+
+
+def describe(request: Request, evidence: Evidence) -> Evidence:
+    """The evidence of a request, which says inside what was requested."""
+    about = {"request": dict(request.plain), "facets": dict(request.facets), "key": request.key}
+    return request.KIND.evidence(evidence.rows, {**evidence.settings, **about})
+
+
+def join(request: Request, blocks: Sequence[Evidence]) -> Evidence:
+    """The evidence of a request from the evidence of its blocks, in their order."""
+    if len(blocks) == 1:
+        return blocks[0]
+    return describe(request, merge([_without_request(block) for block in blocks]))
+
+
+def _without_request(block: Evidence) -> Evidence:
+    """Blocks of a request differ in the prompts that they say inside, and must not differ in anything else."""
+    settings = {name: value for name, value in block.settings.items() if name not in ABOUT}
+    return Evidence(block.experiment, block.rows, settings)

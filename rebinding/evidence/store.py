@@ -14,23 +14,46 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from rebinding.evidence import Evidence
 from rebinding.evidence.activations import Activations
-from rebinding.evidence.notes import Note
 from rebinding.evidence.request import digest
 from rebinding.evidence.shards import beside, check, plain, taking_turns, write
 from rebinding.evidence.sources import code_hash
-
-Content = TypeVar("Content", Evidence, Activations, Note)
 
 DEFAULT_FOLDER = ".rebinding"
 VARIABLE = "REBINDING_STORE"
 LIBRARIES = ("torch", "transformers")
 """Libraries whose next version may round differently."""
+LONGEST_ADDRESS = 1000
+"""Bytes of a note's first line that are read."""
 
 
+@dataclass(frozen=True)
+class Note:
+    """Text that took a while to make, such as a figure as SVG; a round trip through a file changes nothing."""
+
+    text: str
+    SUFFIX: ClassVar[str] = ".txt"
+
+    def save(self, path: Path, address: str | None = None) -> None:
+        """Write as UTF-8, line ends as they are, below a line with the shard's address; an empty line without one."""
+        path.write_text(f"{address or ''}\n{self.text}", encoding="utf-8", newline="")
+
+    @classmethod
+    def load(cls, path: Path) -> Note:
+        """Read what `save` wrote."""
+        return cls(path.read_bytes().decode("utf-8").partition("\n")[2])
+
+    @staticmethod
+    def address(path: Path) -> str | None:
+        """The address that a file says it belongs to."""
+        with path.open("rb") as file:
+            return file.readline(LONGEST_ADDRESS).decode("utf-8").removesuffix("\n") or None
+
+
+Content = TypeVar("Content", Evidence, Activations, Note)
 KINDS: tuple[type[Evidence | Activations | Note], ...] = (Evidence, Activations, Note)
 """What can be in a shard; each is told by the ending of its file."""
 
@@ -53,6 +76,18 @@ class Entry:
     path: Path
     bytes: int
     written: float
+
+
+class Shards(Protocol):
+    """Whatever keeps shards by experiment and key: a folder (`Store`), or the memory of a process."""
+
+    def holds(self, kind: type[Content], experiment: str, key: str) -> bool:
+        """Whether the shard is there."""
+        ...
+
+    def remember(self, kind: type[Content], experiment: str, key: str, compute: Callable[[], Content]) -> Content:
+        """The shard if it is there, else what `compute` gives, kept."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -124,15 +159,14 @@ class Store:
 
     def shelf(self, *, subject: str, dtype: str) -> Shelf:
         """The part of the store that belongs to a subject, named by its fingerprint."""
-        libraries = {name: importlib.metadata.version(name) for name in LIBRARIES}
-        return Shelf(self, {"subject": subject, "dtype": dtype, "libraries": libraries})
+        return shelf_of(self, subject=subject, dtype=dtype)
 
 
 @dataclass(frozen=True)
 class Shelf:
     """A store together with what is already known of the address of its shards."""
 
-    store: Store
+    store: Shards
     about: Mapping[str, Any]
 
     def of(self, *modules: str, settings: Mapping[str, Any]) -> Shelf:
@@ -142,6 +176,12 @@ class Shelf:
     def key(self, content: Any) -> str:
         """The address of the shard made of `content` (plain JSON: prompts, candidates)."""
         return digest({**self.about, "content": content})
+
+
+def shelf_of(store: Shards, *, subject: str, dtype: str) -> Shelf:
+    """The part of any store that belongs to a subject, named by its fingerprint."""
+    libraries = {name: importlib.metadata.version(name) for name in LIBRARIES}
+    return Shelf(store, {"subject": subject, "dtype": dtype, "libraries": libraries})
 
 
 def _address(experiment: str, key: str) -> str:

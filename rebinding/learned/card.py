@@ -11,8 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from rebinding.learned.exam import Mark
-from rebinding.learned.lessons import BOXES, HELD_OUT, SWAPS
-from rebinding.learned.recipe import Recipe
+from rebinding.learned.lessons import BOXES, HELD_OUT, SWAPS, Recipe
 from rebinding.learned.training import Step
 
 FILE, PAGE = "card.json", "README.md"
@@ -131,20 +130,6 @@ class Card:
             )
             lines.append(f"| {start + 1} to {start + len(part)} | {loss:.4f} | {right:.3f} |")
         return lines
-
-
-def read(folder: Path) -> Card:
-    """Read a card."""
-    content = json.loads((folder / FILE).read_text("utf-8"))
-    return Card(
-        content["base"],
-        Digest(**content["base_digest"]),
-        Licence(content["license"], content["base_license"]),
-        Recipe(**content["recipe"]),
-        tuple(Step(loss, right) for loss, right in content["curve"]),
-        {name: Mark(*pair) for name, pair in content["before"].items()},
-        {name: Mark(*pair) for name, pair in content["marks"].items()},
-    )
 
 
 def _span(most: int) -> str:

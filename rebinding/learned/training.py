@@ -18,9 +18,8 @@ import torch
 from torch import nn
 
 from rebinding.learned.exam import answers
-from rebinding.learned.lessons import lessons
+from rebinding.learned.lessons import Recipe, lessons
 from rebinding.learned.lora import Adapter, attached, new
-from rebinding.learned.recipe import Recipe
 from rebinding.world.prompts import Encoder
 from rebinding.world.words import Vocabulary
 

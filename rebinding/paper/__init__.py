@@ -1,1 +1,1 @@
-"""What the paper says: its numbers with their places, its circuits, its sentences as rows."""
+"""What the paper says: its numbers with their places, its circuits, and what a claim of it is."""

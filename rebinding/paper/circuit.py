@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -115,13 +115,8 @@ def save(circuit: Circuit, owner: Owner, path: Path) -> None:
         }
         for (name, role), heads in circuit.places.items()
     }
-    model = {
-        "name": owner.name,
-        "fingerprint": owner.fingerprint,
-        "n_layers": owner.n_layers,
-        "n_heads": owner.n_heads,
-    }
-    content = {"schema": SCHEMA, "order": ORDER, "model": model, "groups": groups, "settings": dict(circuit.settings)}
+    content = {"schema": SCHEMA, "order": ORDER, "model": asdict(owner), "groups": groups}
+    content["settings"] = dict(circuit.settings)
     path.write_text(json.dumps(content, indent=1, sort_keys=True) + "\n")
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 from xml.sax.saxutils import quoteattr
+
+import numpy as np
 
 from rebinding.paper.circuit import Circuit, CircuitError, CircuitHead, Owner
 
@@ -17,10 +19,12 @@ PARTS = ("context", "swap", "question", "readout")
 """Of a prompt; the name of every token's role begins with one of them."""
 GROUPS = (("context", "E"), ("swap", "D"), ("question", "C"))
 """The part of a prompt that a token's role names, and the paper's group that stands there."""
+SHOWN = 3
+"""So many edges that one graph alone has are named, the strongest."""
 
 
 class Node(NamedTuple):
-    """A head at a token (`rebinding.world.places` names every token)."""
+    """A head at a token (`rebinding.world.text` names every token)."""
 
     layer: int
     head: int
@@ -48,6 +52,10 @@ class Edge(NamedTuple):
     effect: float
     low: float
     high: float
+
+
+Ends: TypeAlias = tuple[Node, Node | None, str]
+"""Sender, receiver, component."""
 
 
 @dataclass(frozen=True)
@@ -158,3 +166,64 @@ def _data(values: Mapping[str, Any]) -> str:
         name: re.sub("[<&]", lambda one: {"<": "&lt;", "&": "&amp;"}[one[0]], str(v)) for name, v in values.items()
     }
     return "".join(f'<data key="{name}">{value}</data>' for name, value in escaped.items())
+
+
+def compare(here: Graph, there: Graph, name: str) -> Iterator[str]:
+    """What is in two graphs of a model, found on different prompts, and how much hangs on what is not; for people. The
+    other graph is called `name`.
+
+    Counts alone mislead: an edge at the limit of what is kept is found on some prompts and not on others. So edges are
+    weighed too. The share of a graph's effects, signs apart, that belongs to edges of both is near 1 where only weak
+    ones differ; and where both have an edge, its two effects can be held against each other.
+    """
+    ours, theirs = _edges(here), _edges(there)
+    both = sorted(ours.keys() & theirs.keys(), key=str)
+    yield f"beside {name}: {_prompts(here, there)}"
+    shared = set(here.nodes) & set(there.nodes)
+    yield f"  nodes: {len(shared)} in both, of {len(here.nodes)} here and {len(there.nodes)} there"
+    for where, graph in (("here", here), ("there", there)):
+        if alone := [str(node) for node in graph.nodes if node not in shared]:
+            yield f"    {where} alone: {', '.join(alone)}"
+    yield f"  edges: {len(both)} in both, of {len(ours)} here and {len(theirs)} there"
+    for where, edges in (("here", ours), ("there", theirs)):
+        yield f"    {_share(edges, both):.2f} of the effects {where} is in those{_strongest(edges, both)}"
+    if len(both) > 2:
+        pairs = np.array([(ours[one], theirs[one]) for one in both])  # (edge, graph)
+        apart = float(np.median(np.abs(pairs[:, 0] - pairs[:, 1])))
+        alike = np.corrcoef(pairs.T)[0, 1]
+        yield f"    their effects, here against there: correlation {alike:.3f}, half within {apart:.2f}"
+
+
+def _edges(graph: Graph) -> dict[Ends, float]:
+    return {(edge.sender, edge.receiver, edge.component): edge.effect for edge in graph.edges}
+
+
+def _prompts(here: Graph, there: Graph) -> str:
+    """Whether the two were found on the same prompts; ids of different designs are different prompts."""
+    try:
+        (design, ours), (another, theirs) = (
+            (
+                one.settings["design"],
+                range(one.settings["first_id"], one.settings["first_id"] + one.settings["prompts"]),
+            )
+            for one in (here, there)
+        )
+    except KeyError:
+        return "on prompts that its file does not tell"
+    same = set(ours) & set(theirs) if design == another else set()
+    return f"found on {len(theirs)} prompts, of which {len(same)} are among the {len(ours)} here"
+
+
+def _share(edges: Mapping[Ends, float], both: list[Ends]) -> float:
+    whole = sum(map(abs, edges.values()))
+    return sum(abs(edges[one]) for one in both) / whole if whole else 1.0
+
+
+def _strongest(edges: Mapping[Ends, float], both: list[Ends]) -> str:
+    """The strongest edges that are not in both."""
+    alone = sorted(edges.keys() - set(both), key=lambda one: (-abs(edges[one]), str(one)))[:SHOWN]
+    told = (
+        f"{sender} to {receiver or 'the logits'} {part} {edges[sender, receiver, part]:+.2f}"
+        for sender, receiver, part in alone
+    )
+    return f"; the rest begins with {'; '.join(told)}" if alone else ""

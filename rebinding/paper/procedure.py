@@ -15,20 +15,24 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from importlib.resources import files
-from itertools import product
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
 
 from rebinding.world.answers import AnswerRule, AnswerSet
+from rebinding.world.chat import Form
 from rebinding.world.designs import DesignName, NoiseKind, Split
 
 ProcedureName: TypeAlias = Literal["published", "controlled"]
 GIVEN: tuple[ProcedureName, ...] = get_args(ProcedureName)
-
-
 Readout: TypeAlias = Literal["colon", "either"]
 """The token whose queries are edited and whose logits are read: the ':' that the answer follows; or that is not known,
-because the released code counts the tokens that are no padding (`rebinding.paper.readouts`)."""
+because the released code counts the tokens that are no padding (`readouts`)."""
+EARLY = 2
+"""Two turns end before the assistant's begins."""
+COLON: Mapping[str, int] = MappingProxyType({"at ':'": 0})
+EITHER: Mapping[str, int] = MappingProxyType({**COLON, "two tokens before ':'": EARLY})
+"""How many tokens of a prompt are left away."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +65,7 @@ class CircuitWay:
     design: DesignName
     """Which stories discovery and pruning are run on."""
     noise: tuple[NoiseKind, ...]
-    """What the corrupt prompt of a pair is; several, where it is not known which it was."""
+    """What the corrupt prompt of a pair is; several, where it is not known which it was, the released default first."""
     frozen: tuple[Literal["all", "none"], ...]
     """Whether the other heads keep their clean output while a sender is patched; both, where it is not known."""
     d_heard_by: tuple[Literal["keys_values", "query"], ...]
@@ -85,13 +89,18 @@ class CircuitWay:
 
     @property
     def candidates(self) -> Mapping[str, CircuitWay]:
-        """Every discovery that it may have been, by a name that tells it from the others.
+        """Every discovery that it may have been, by a name that tells it from the others: the first choice of every
+        convention, which is the released one where there is one, and each other choice with all else as it was.
 
         Frozen heads carry nothing from one token to another, so that of D on C's query nothing arrives: such a
         candidate finds no D on any model, and is left out where there is another."""
-        every = list(product(self.noise, self.frozen, self.d_heard_by))
-        heard = [one for one in every if one[1:] != ("all", "query")] or every
-        return {self._said(*one): replace(self, noise=one[:1], frozen=one[1:2], d_heard_by=one[2:]) for one in heard}
+        first = replace(self, noise=self.noise[:1], frozen=self.frozen[:1], d_heard_by=self.d_heard_by[:1])
+        every = [first]
+        every += [replace(first, noise=(noise,)) for noise in self.noise[1:]]
+        every += [replace(first, frozen=(frozen,)) for frozen in self.frozen[1:]]
+        every += [replace(first, d_heard_by=(part,)) for part in self.d_heard_by[1:]]
+        heard = [way for way in every if (way.frozen, way.d_heard_by) != (("all",), ("query",))] or every
+        return {self._said(way.noise[0], way.frozen[0], way.d_heard_by[0]): way for way in heard}
 
     def _said(self, noise: str, frozen: str, d_heard_by: str) -> str:
         """The noise, and what else is not known."""
@@ -113,9 +122,8 @@ class RolesWay:
     unit of the two, for every id."""
     pointer: Literal["refilled", "structure"]
     """What a pointer pair changes: new objects beside the order of the statements, or the order alone."""
-    printed: Literal["as_run", "or_as_told"]
-    """What a printed number may be a number of: these conventions, or the text's as well (`paper`, `text`,
-    `structure`)."""
+    candidates: Literal["as_run", "and_text"]
+    """What the paper may have run: these conventions, or the text's (`paper`, `text`, `structure`)."""
     design: DesignName
     """Which stories are told; `--design` stands in for the published one."""
     ids: Literal["first", "held_out"]
@@ -146,6 +154,14 @@ class BindingWay:
     batches: int
     """Disjoint sets of prompts from which directions are measured apart."""
     readout: Readout
+    qk_keys: tuple[Literal["exchanged", "source"], ...]
+    """Q+K: the keys of both slots are exchanged (code), or those of slot i alone are shifted (text)."""
+    key_means: tuple[Literal["shifted", "both"], ...]
+    """Key directions are means over the kind of tokens that is shifted (code), or over both kinds always (text)."""
+    heads: Literal["all", "on_slots"]
+    """The heads of group B that count: all, or those with attention on the slots that are compared."""
+    epsilon: float
+    """What is added to attention in the log ratio; the text says "a small constant"."""
 
 
 @dataclass(frozen=True)
@@ -244,3 +260,18 @@ def differences(one: Procedure, other: Procedure) -> dict[str, tuple[Any, Any]]:
         first, second = asdict(getattr(one, section)), asdict(getattr(other, section))
         found |= {f"{section}.{name}": (first[name], second[name]) for name in first if first[name] != second[name]}
     return found
+
+
+def readouts(convention: Readout, form: Form | None) -> Mapping[str, int]:
+    """Every token at which sections 4.2 and 5 may have been read, by its name, with how many tokens behind it are left
+    away; `form` is none where no paper was about the model.
+
+    The released code counts the tokens of a prompt that are no padding, and reads the last of as many. Where a
+    tokenizer has no padding it is given the token that ends a turn: then the ends of the system's and of the user's
+    turn are not counted, and what is read is the blank line behind the assistant's header, two tokens before the ':'.
+    Whether the printed numbers of Llama are such ones cannot be known.
+
+    A model that reads from left to right does at a token what it does there in a prompt that ends with it. So prompts
+    that are two tokens short are what is run, and everything else stays as it is.
+    """
+    return EITHER if convention == "either" and form == "llama3" else COLON

@@ -111,13 +111,6 @@ class Plant(Declared):
         """(layer, head) of every line, by the line's name."""
         return {seat.line.name: (seat.line.layer, seat.head) for seat in self.seats}
 
-    def circuit_for(self, boxes: int) -> tuple[CircuitHead, ...]:
-        """The heads that do something in prompts of so many boxes: heads for later slots are left out."""
-        idle = {
-            self.heads[name] for name in self.heads if (found := re.search(r" (\d)$", name)) and int(found[1]) >= boxes
-        }
-        return tuple(head for head in self.circuit if (head.layer, head.head) not in idle)
-
     def check_prompt(self, prompt: Encoded) -> None:
         """Refuse a prompt that this plant was not made for."""
         check_prompt(prompt, self.specification.boxes, self.tokenizer.convert_tokens_to_ids("Context"))

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from rebinding.planted.language.wiring import GRADED_GAP, Softness
 from rebinding.planted.mechanisms.pointer import ECHO_LOGIT, FOUND, OBJECT_LOGIT, WANTED
+from rebinding.world.words import Vocabulary
 
 BOXES, ASKED, ANSWER = 3, 0, 1
 THING_PREFERENCE = 0.25
@@ -32,6 +33,7 @@ def pointer_numbers(softness: Softness) -> Mapping[str, float]:
     for whose in ("full", "circuit"):
         numbers[f"margin.{whose}"] = _margin(plain)
         numbers[f"logit.{whose}"] = float(plain[ANSWER])
+    numbers |= {"margin.random": 0.0, "logit.random": _by_means()}
     pointed = _logits(want, _match(swapped, swapped, softness), softness)
     numbers["roles.B.pointer"] = float((pointed - plain)[ASKED])
     numbers["roles.A.pointer"] = float((_copied(want, softness) @ _turn() - _copied(want, softness))[ASKED])
@@ -42,7 +44,22 @@ def pointer_numbers(softness: Softness) -> Mapping[str, float]:
     }  # fmt: skip
     for name, (at_boxes, at_objects) in conditions.items():
         numbers |= _row(name, want, at_boxes, at_objects, softness)
-    return numbers
+    return numbers | _of_correct(numbers)
+
+
+def _of_correct(numbers: Mapping[str, float]) -> dict[str, float]:
+    """The table of correct examples only: every prompt is answered, so they are all."""
+    return {
+        f"correct_only.{condition}.{name}": numbers[f"binding.{condition}.{name}"]
+        for condition in ("q", "k_both", "qk")
+        for name in ("dR", "dlogit")
+    }
+
+
+def _by_means() -> float:
+    """The logit of any object in a circuit that misses a link: heads held at their means say every object of the
+    stories equally often, and lead to none."""
+    return (OBJECT_LOGIT + ECHO_LOGIT) / len(Vocabulary().split("train").objects)
 
 
 def _row(name: str, want: Tensor, at_boxes: Tensor, at_objects: Tensor, softness: Softness) -> dict[str, float]:

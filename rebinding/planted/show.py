@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import groupby
 
 from rebinding.planted.language.wiring import Line
@@ -58,11 +57,3 @@ def _truth(plant: Plant) -> Iterator[str]:
     for row, truth in plant.truth.items():
         yield f"  {row:46} {truth!s:24} n={truth.n}"
         yield from textwrap.wrap(truth.reason, WIDTH, initial_indent=" " * 6, subsequent_indent=" " * 6)
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the table of the named plant."""
-    parser = argparse.ArgumentParser(prog="python -m rebinding planted", description=__doc__)
-    parser.add_argument("name", help="MECHANISM[+VARIANT][@ARCHITECTURE], such as pointer@gemma2")
-    print(table(parser.parse_args(arguments).name))
-    return 0

@@ -22,7 +22,7 @@ CODES: Mapping[str, Wanted] = MappingProxyType(
     }
 )
 """`open` is for a printed number that may be one of several: with none of them ours agrees, and it is not refuted;
-and for an ordering of what is equal in the mean and far apart in every prompt."""
+for an ordering of what is equal in the mean and far apart in every prompt; and for a share near its boundary."""
 FIVE_BOXES = "tracing.five_boxes."
 
 

@@ -7,7 +7,6 @@ move it; evidence whose key is the same rests on the same tokens, circuit and se
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -47,15 +46,21 @@ class Pair:
 
     @property
     def parts(self) -> tuple[str, str]:
-        """Which part decided each, of a sentence that has several."""
-        return _part(self.before), _part(self.after)
+        """Which part decided each, of a sentence that has several; empty where a report does not say."""
+        return ": ".join(self.before.part), ": ".join(self.after.part)
+
+    @property
+    def is_other_part(self) -> bool:
+        """Whether different parts decided; a report from before parts were written down leaves that open."""
+        before, after = self.parts
+        return bool(before and after) and before != after
 
     @property
     def moved(self) -> float:
         """How far the estimate moved, in half widths of the wider interval; 0 where there is none in either.
 
         Estimates of two parts of a sentence are of two things."""
-        if len(set(self.parts)) > 1:
+        if self.is_other_part:
             return float("inf")
         if self.before.measured is None or self.after.measured is None:
             return 0.0 if self.before.measured == self.after.measured else float("inf")
@@ -126,11 +131,6 @@ def _half(one: Judgement) -> float:
     return 0.0 if one.low is None or one.high is None else (one.high - one.low) / 2
 
 
-def _part(one: Judgement) -> str:
-    found = re.match(r"([^:]+): [-0-9]", one.reason)
-    return found[1] if found else ""
-
-
 def _verdict(one: Judgement) -> str:
     why = one.gate or one.finding
     return f"{one.verdict} ({why})" if why else str(one.verdict)
@@ -144,7 +144,7 @@ def _told(one: Pair) -> str:
 def _estimate(one: Pair) -> str:
     values = [_number(side) for side in (one.before, one.after)]
     far = "" if one.moved in (0.0, float("inf")) else f", {one.moved:.2g} half widths"
-    parts = [f" (by {part})" if part and len(set(one.parts)) > 1 else "" for part in one.parts]
+    parts = [f" (by {part})" if one.is_other_part else "" for part in one.parts]
     return f"{values[0]}{parts[0]} -> {values[1]}{parts[1]}{far}"
 
 

@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rebinding.evidence import Kind
-from rebinding.experiments.binding.kinds import BINDING
-from rebinding.experiments.circuit.kinds import ABLATION, PATHS, PRUNING
-from rebinding.experiments.roles.kinds import ROLES
-from rebinding.experiments.tracing.kinds import TRACING
-from rebinding.paper.readouts import EARLY
+from rebinding.experiments.binding.request import BINDING
+from rebinding.experiments.circuit.request import ABLATION, PRUNING
+from rebinding.experiments.paths.request import PATHS
+from rebinding.experiments.roles.request import ROLES
+from rebinding.experiments.tracing.request import TRACING
+from rebinding.paper.procedure import EARLY
 from rebinding.report.folder import Model, Run
 
 

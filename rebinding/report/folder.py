@@ -1,43 +1,26 @@
-"""A report's folder: `claims.json`, the same as tables for people who plot themselves, and the evidence.
-
-What stands in each file, field by field, is docs/report.md.
-"""
+"""A report's folder as it is read: the run with its judgements, its models and their evidence."""
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from rebinding.evidence import Evidence, Kind
 from rebinding.evidence.request import Facet
-from rebinding.evidence.shards import put_in_place, write_text
 from rebinding.evidence.tables import read_table
-from rebinding.experiments.circuit.kinds import PRUNING
-from rebinding.report.checked import AGAIN, ReportError, parsed
-from rebinding.report.schema import SCHEMA, lines, upgraded, without
+from rebinding.experiments.circuit.request import PRUNING
+from rebinding.experiments.figure import has_facets
+from rebinding.report.files import CLAIMS, EVIDENCE, SAMPLES
+from rebinding.report.printed import printed
+from rebinding.report.schema import AGAIN, DERIVED, ReportError, parse
+from rebinding.report.summary import Summary, in_order, summarise
 from rebinding.verdicts.judgement import Judgement
-
-CLAIMS, TABLE, SAMPLES, EVIDENCE = "claims.json", "claims.csv", "samples.parquet", "evidence"
-LONGEST = 120
-"""Characters of a file name that are taken from the names of model and evidence."""
-
-
-def evidence_file(model: str, name: str) -> str:
-    """The file of a piece of evidence: its name for people, and a digest so that no two names share a file."""
-    plain = re.sub("[^a-z0-9.]+", "-", f"{model} {name}".lower())[:LONGEST].strip("-.")
-    digest = hashlib.sha256(json.dumps([model, name]).encode()).hexdigest()[:8]
-    return f"{plain}-{digest}.parquet"
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,9 +50,14 @@ class Model:
         """sha256 of each piece of evidence as it lies there."""
         return {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in self.files.items()}
 
+    @property
+    def printed(self) -> Mapping[str, float]:
+        """The numbers that the model is compared with, by quantity."""
+        return printed(self.about)
+
     def of(self, kind: Kind, **facets: Facet) -> Mapping[str, Evidence]:
         """The evidence of a kind whose requests have these facets, by label."""
-        return {label: found for label, found in sorted(self.evidence.items()) if asks(found, kind, **facets)}
+        return {label: found for label, found in sorted(self.evidence.items()) if has_facets(found, kind, **facets)}
 
     def one(self, kind: Kind, **facets: Facet) -> Evidence | None:
         """The one of these that rests on most units, as where a claim was judged on fewer prompts than another."""
@@ -86,12 +74,6 @@ class Model:
         return [] if found is None else [tuple(head) for head in found.settings["request"]["circuit"]]
 
 
-def asks(evidence: Evidence, kind: Kind, **facets: Facet) -> bool:
-    """Whether evidence answers a request of this kind with these facets."""
-    told = evidence.settings["facets"]
-    return evidence.experiment == kind.name and all(told.get(name) == value for name, value in facets.items())
-
-
 @dataclass(frozen=True, eq=False)
 class Run:
     """All that a page is made from."""
@@ -101,58 +83,10 @@ class Run:
     models: tuple[Model, ...]
     claims: tuple[Judgement, ...]
 
-    def of(self, model: Model) -> tuple[Judgement, ...]:
-        """The judgements on one model."""
-        return tuple(one for one in self.claims if one.model == model.name)
-
-
-def write(
-    folder: Path,
-    settings: Mapping[str, Any],
-    software: Mapping[str, str],
-    models: Sequence[Mapping[str, Any]],
-    claims: Sequence[Judgement],
-) -> None:
-    """`claims.json`, and as tables the claims and the numbers behind them: all three, or none of them."""
-    folder.mkdir(parents=True, exist_ok=True)
-    content: dict[str, Any] = {
-        "schema": SCHEMA,
-        "settings": dict(settings),
-        "software": dict(software),
-        "models": [dict(one) for one in models],
-        "claims": lines([one.plain() for one in claims]),
-    }
-    told = as_text(content)
-    table = pd.DataFrame([one | {"evidence": "; ".join(one["evidence"])} for one in content["claims"]])
-    numbers = pa.Table.from_pandas(samples(claims), preserve_index=False)
-    put_in_place(
-        {
-            folder / TABLE: lambda there: _csv(there, table),
-            folder / SAMPLES: lambda there: pq.write_table(numbers, there),
-            folder / CLAIMS: lambda there: write_text(there, told),
-        }
-    )
-
-
-def as_text(content: Mapping[str, Any]) -> str:
-    """The text of a `claims.json`."""
-    return json.dumps(content, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
-
-
-def _csv(there: Path, table: pd.DataFrame) -> None:
-    table.map(_text).to_csv(there, index=False, quoting=csv.QUOTE_NONNUMERIC)  # a \r ends no row
-
-
-def _text(value: Any) -> Any:
-    """A cell as a spreadsheet may show it: what would be a formula there gets an apostrophe, which makes it a text."""
-    return f"'{value}" if isinstance(value, str) and value.startswith(tuple("=+-@\t\r\n")) else value
-
-
-def samples(claims: Sequence[Judgement]) -> pd.DataFrame:
-    """The numbers behind every estimate: a row per claim, model and unit."""
-    rows = [(one.id, one.model, unit, value) for one in claims for unit, value in enumerate(one.sample)]
-    table = pd.DataFrame(rows, columns=["claim", "model", "unit", "value"])
-    return table.astype({"claim": str, "model": str, "unit": "int64", "value": "float64"})
+    @cached_property
+    def summary(self) -> Summary:
+        """Its summary, with rows in the order of the page."""
+        return summarise(in_order(self.claims), {one.name: one.about.get("kind") == "planted" for one in self.models})
 
 
 def read(folder: Path) -> Run:
@@ -162,13 +96,11 @@ def read(folder: Path) -> Run:
         raise ReportError(
             f"{folder} holds no {CLAIMS}: give a folder that was made with `pytest claims --report {folder}`"
         )
-    content = upgraded(parsed(path))
+    content = parse(path)
     models = tuple(Model(number, about, folder) for number, about in enumerate(_models(content)))
     _complete(folder, models)
-    try:
-        claims = tuple(_with_samples(folder, [Judgement.read(without(one)) for one in content["claims"]]))
-    except (TypeError, KeyError) as error:
-        raise ReportError(f"{path} lacks a field, or has one too many: {error}; run the claims again") from None
+    rows = [{name: value for name, value in one.items() if name not in DERIVED} for one in content["claims"]]
+    claims = tuple(_with_samples(folder, [Judgement.read(row) for row in rows]))
     return Run(content.get("settings", {}), content.get("software", {}), models, claims)
 
 

@@ -20,16 +20,12 @@ from rebinding.evidence.shards import put_in_place, write_text
 from rebinding.evidence.store import Store
 from rebinding.report import differences
 from rebinding.report.drawn import HEIGHT, WIDTH, number
-from rebinding.report.figures.kept import drawn
-from rebinding.report.figures.plates import PLATES
+from rebinding.report.figures import FIGURES, drawn
 from rebinding.report.folder import Model, Run, read
-from rebinding.report.matrix import Line, matrix
-from rebinding.report.parts import Picture, Pictures, in_order, parts
+from rebinding.report.headline import headline_table
+from rebinding.report.parts import Picture, Pictures, parts
 from rebinding.report.provenance import SEEDS, Listing, origins
-from rebinding.report.schema import LETTERS
-from rebinding.report.stopped import Stopped, stopped
-from rebinding.report.summary import MARKS, Summary, plural, summarise
-from rebinding.verdicts.judgement import Judgement
+from rebinding.report.summary import LETTERS, MARKS, ModelSummary, plural
 
 PAGE = "index.html"
 
@@ -39,22 +35,8 @@ class Card:
     """A model at the top of the page."""
 
     model: Model
-    planted: bool
-    summary: Summary
-    matrix: tuple[Line, ...]
-    stopped: tuple[Stopped, ...]
+    summary: ModelSummary
     origins: Listing
-
-    @property
-    def lost(self) -> bool:
-        """Whether nothing could be judged on this model: then one gate has stopped all."""
-        return any(one.whole for one in self.stopped)
-
-    @property
-    def differing(self) -> tuple[Judgement, ...]:
-        """Verdicts that are not as expected, but for those that are said together."""
-        told = {id for one in self.stopped for id in one.ids}
-        return tuple(one for one in self.summary.differing if one.id not in told)
 
 
 def render(folder: Path, store: Store | None = None) -> Path:
@@ -81,7 +63,8 @@ def html(run: Run, store: Store | None = None) -> str:
     script = files("rebinding.report").joinpath("templates/script.js").read_text("utf-8")
     return page.get_template("page.html").render(
         run=run,
-        cards=cards(run),
+        cards=[Card(*both, origins(both[0])) for both in zip(run.models, run.summary.models, strict=True)],
+        headline=headline_table(run.summary),
         parts=list(parts(run, pictures)),
         differences=differences.apply(run),
         settings=json.dumps(dict(run.settings), sort_keys=True),
@@ -105,24 +88,13 @@ def plain(value: Any) -> str:
     return json.dumps(value, sort_keys=True, ensure_ascii=False)
 
 
-def cards(run: Run) -> list[Card]:
-    """The models, in the order of the run."""
-    found = []
-    for model in run.models:
-        planted = model.about.get("kind") == "planted"
-        claims = in_order(run.of(model))
-        summary = summarise(claims, planted=planted)
-        found.append(Card(model, planted, summary, matrix(claims), tuple(stopped(claims)), origins(model)))
-    return found
-
-
 def draw(run: Run, store: Store | None) -> Pictures:
-    """Every figure once, by its plate and model."""
+    """Every figure once, by its key and model."""
     found: dict[tuple[str, str], Picture] = {}
-    for plate in PLATES:
-        names = [f"figure-{plate.key}-{token(model.name)}" for model in run.models]
-        figures = drawn(plate, run.models, [f"{name}-svg" for name in names], store)
+    for spec in FIGURES:
+        names = [f"figure-{spec.key}-{token(model.name)}" for model in run.models]
+        figures = drawn(spec, run.models, [f"{name}-svg" for name in names], store)
         for model, name, figure in zip(run.models, names, figures, strict=True):
             shown = (None, "") if figure is None else (figure.svg, figure.box)
-            found[plate.key, model.name] = Picture(name, plate, model, *shown)
+            found[spec.key, model.name] = Picture(name, spec, model, *shown)
     return found

@@ -7,14 +7,13 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from rebinding.paper.rows.order import place
+from rebinding.experiments.figure import FigureSpec
 from rebinding.report.drawn import Histogram, Strip, histogram, strip
-from rebinding.report.figures.plates import PLATES, Plate
+from rebinding.report.figures import FIGURES
 from rebinding.report.folder import Model, Run
-from rebinding.report.outline import SECTIONS, Section, section_of
+from rebinding.report.outline import SECTIONS, Section
 from rebinding.report.prompts import PromptPair, pairs
-from rebinding.report.stopped import stopped
-from rebinding.report.summary import standing
+from rebinding.report.summary import ModelSummary, in_order
 from rebinding.report.tables import Table, tables
 from rebinding.verdicts.judgement import Judgement
 
@@ -24,8 +23,8 @@ class Cell:
     """A claim on one model."""
 
     model: Model
+    summary: ModelSummary
     found: Judgement
-    standing: str
     strip: Strip | None
     histogram: Histogram | None
     pictures: tuple[Picture, ...]
@@ -46,14 +45,14 @@ class Picture:
     """A figure of one model; `svg` None where it has no evidence for it."""
 
     id: str
-    plate: Plate
+    spec: FigureSpec
     model: Model
     svg: Markup | None
     box: str = ""
 
 
 Pictures = Mapping[tuple[str, str], Picture]
-"""Every figure by its plate and model."""
+"""Every figure by its spec and model."""
 
 
 @dataclass(frozen=True)
@@ -63,27 +62,19 @@ class Part:
     section: Section
     entries: tuple[Entry, ...]
     stopped: tuple[Entry, ...]
-    figures: tuple[tuple[Plate, tuple[Picture, ...]], ...]
+    figures: tuple[tuple[FigureSpec, tuple[Picture, ...]], ...]
     tables: tuple[Table, ...]
     pairs: tuple[PromptPair, ...]
 
 
-def in_order(claims: Sequence[Judgement]) -> list[Judgement]:
-    """Section by section, in each as the paper has its sentences; both procedures of one stand together."""
-    section = {one.key: number for number, one in enumerate(SECTIONS)}
-    return sorted(claims, key=lambda one: (section[section_of(one.id)], place(one.id), one.id))
-
-
 def parts(run: Run, pictures: Pictures) -> Iterator[Part]:
     """The sections that have anything to show."""
-    every, listed, groups = in_order(run.claims), tables(run), stopped(run.claims)
-    lost = {group.model for group in groups if group.whole}
-    told = {(group.model, id) for group in groups for id in group.ids}
+    listed, models = tables(run), run.summary.models
     for section in SECTIONS:
-        ids = dict.fromkeys(one.id for one in every if section_of(one.id) == section.key)
-        entries = [entry(run, id, pictures) for id in ids]
-        apart = [one for one in entries if all((cell.found.model, one.id) in told for cell in one.cells)]
-        figures = tuple(_figures(section, run, pictures, lost))
+        rows = [row for model in models for row in model.rows if row.section == section.key]
+        entries = [entry(run, id, pictures) for id in dict.fromkeys(row.id for row in in_order(rows))]
+        apart = [one for one in entries if all(one.id in cell.summary.stopped_ids for cell in one.cells)]
+        figures = tuple(_figures(section, run, pictures))
         if entries or (figures and section.key != "other"):
             here = tuple(table for table in listed if table.section == section.key)
             shown = tuple(one for one in entries if one not in apart)
@@ -97,37 +88,36 @@ def _pairs(run: Run, entries: Sequence[Entry]) -> tuple[PromptPair, ...]:
     return tuple(pair for model, labels in by_model.values() for pair in pairs(model, labels))
 
 
-def _figures(
-    section: Section, run: Run, pictures: Pictures, lost: set[str]
-) -> Iterator[tuple[Plate, tuple[Picture, ...]]]:
+def _figures(section: Section, run: Run, pictures: Pictures) -> Iterator[tuple[FigureSpec, tuple[Picture, ...]]]:
     """A section's figures on every model, but for those on which nothing could be judged and nothing is to be drawn."""
-    for plate in PLATES:
-        here = [pictures[plate.key, model.name] for model in run.models]
+    lost = {model.name for model in run.summary.models if model.is_lost}
+    for spec in FIGURES:
+        here = [pictures[spec.key, model.name] for model in run.models]
         drawn = tuple(one for one in here if one.svg is not None or one.model.name not in lost)
-        if plate.special and not any(one.svg for one in drawn):
+        if spec.special and not any(one.svg for one in drawn):
             continue
-        if plate.section == section.key and drawn:
-            yield plate, drawn
+        if spec.section == section.key and drawn:
+            yield spec, drawn
 
 
 def entry(run: Run, id: str, pictures: Pictures) -> Entry:
     """A claim with its models side by side."""
-    cells = []
-    for model in run.models:
-        for one in run.of(model):
-            if one.id == id:
-                cells.append(cell(model, one, pictures))
+    cells = [
+        cell(model, summary, row, pictures)
+        for model, summary in zip(run.models, run.summary.models, strict=True)
+        for row in summary.rows
+        if row.id == id
+    ]
     return Entry(id, cells[0].found, tuple(cells))
 
 
-def cell(model: Model, one: Judgement, pictures: Pictures) -> Cell:
+def cell(model: Model, summary: ModelSummary, row: Judgement, pictures: Pictures) -> Cell:
     """One claim on one model, with the figures that rest on its evidence."""
-    used = [model.evidence[label] for label in one.evidence if label in model.evidence]
+    used = [model.evidence[label] for label in row.evidence if label in model.evidence]
     beside = tuple(
         picture
-        for plate in PLATES
-        if plate.shows_any(used) and (picture := pictures[plate.key, model.name]).svg is not None
+        for spec in FIGURES
+        if spec.shows_any(used) and (picture := pictures[spec.key, model.name]).svg is not None
     )
-    planted = model.about.get("kind") == "planted"
-    run_on = next(iter(pairs(model, reversed(one.evidence))), None)  # gates come first, the sentence's own last
-    return Cell(model, one, standing(one, planted=planted), strip(one), histogram(one.sample), beside, run_on)
+    pair = next(iter(pairs(model, reversed(row.evidence))), None)  # gates come first, the sentence's own last
+    return Cell(model, summary, row, strip(row), histogram(row.sample), beside, pair)

@@ -5,32 +5,26 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rebinding.paper.numbers import numbers
+from rebinding.paper.numbers import PublishedNumber, numbers
 
 
 def printed(about: Mapping[str, Any]) -> Mapping[str, float]:
     """By quantity, such as `binding.q.dR`; empty for a model about which nothing is printed."""
-    planted: Mapping[str, float] = about.get("printed", {})
-    if planted:
-        return planted
-    alias = about.get("alias")
-    return of_paper(alias) if alias else {}
+    return about.get("printed") or {name: number.value for name, number in _of_paper(about.get("alias")).items()}
 
 
 def written(about: Mapping[str, Any]) -> Mapping[str, str]:
     """The same as text, with the decimals that were printed."""
-    if about.get("printed"):
-        return {quantity: f"{value:.2f}" for quantity, value in about["printed"].items()}
-    return quoted(about["alias"]) if about.get("alias") else {}
+    planted = {quantity: f"{value:.2f}" for quantity, value in about.get("printed", {}).items()}
+    return planted or quoted(about.get("alias"))
 
 
-def quoted(alias: str) -> Mapping[str, str]:
+def quoted(alias: str | None) -> Mapping[str, str]:
     """What stands in the paper, by quantity."""
-    named = ((name.partition("@"), number.printed) for name, number in numbers().items())
-    return {quantity: text.replace("-", "−") for (quantity, _, model), text in named if model == alias}
+    return {quantity: number.printed.replace("-", "−") for quantity, number in _of_paper(alias).items()}
 
 
-def of_paper(alias: str) -> Mapping[str, float]:
+def _of_paper(alias: str | None) -> Mapping[str, PublishedNumber]:
     """The numbers that the paper prints for one of its models."""
-    named = ((name.partition("@"), number.value) for name, number in numbers().items())
-    return {quantity: value for (quantity, _, model), value in named if model == alias}
+    named = ((name.partition("@"), number) for name, number in numbers().items())
+    return {quantity: number for (quantity, _, model), number in named if alias and model == alias}

@@ -26,10 +26,10 @@ def pairs(model: Model, labels: Iterable[str]) -> tuple[PromptPair, ...]:
     known = model.about.get("evidence", {})
     found: dict[tuple[Any, ...], dict[str, None]] = {}
     for label in dict.fromkeys(labels):
-        told = known.get(label, {}).get("pair")
-        if told is not None:
-            other = told["counterfactual"]
-            key = (other is None, told["id"], tuple(told["original"]), None if other is None else tuple(other))
-            found.setdefault(key, {})[label.partition(":")[0]] = None
+        entry = known.get(label, {"pair": None})
+        if (pair := entry["pair"]) is not None:
+            other = pair["counterfactual"]
+            key = (other is None, pair["id"], tuple(pair["original"]), None if other is None else tuple(other))
+            found.setdefault(key, {})[entry["kind"]] = None
     ordered = sorted(found.items(), key=lambda one: one[0][0])
     return tuple(PromptPair(model, id, own, other, tuple(kinds)) for (_, id, own, other), kinds in ordered)

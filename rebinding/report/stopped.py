@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from rebinding.report.outline import SECTIONS, section_of
+from rebinding.report.outline import SECTIONS
 from rebinding.verdicts.judgement import Judgement
 
 FEW = 4
@@ -34,9 +34,13 @@ class Stopped:
 
     model: str
     gate: str
-    ids: tuple[str, ...]
+    rows: tuple[Judgement, ...]
     why: tuple[tuple[str, int], ...]
     whole: bool
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        return tuple(row.id for row in self.rows)
 
     @property
     def statement(self) -> str:
@@ -68,23 +72,17 @@ class Stopped:
     def _where(self) -> str:
         if len(self.ids) <= FEW:
             return ", ".join(self.ids)
-        begins = {one.key: (*one.begins, one.key)[0].rstrip(".") for one in SECTIONS}
-        return ", ".join(f"{begins[key]} {count}" for key, count in Counter(map(section_of, self.ids)).items())
+        names = {section.key: section.ids for section in SECTIONS}
+        counts = Counter(row.section for row in self.rows)
+        return ", ".join(f"{names[key]} {count}" for key, count in counts.items())
 
 
-def stopped(claims: Iterable[Judgement]) -> list[Stopped]:
-    """Model by model and gate by gate. What a plant's truth has as INVALID is a result like others."""
-    by_model: dict[str, list[Judgement]] = {}
-    for one in claims:
-        by_model.setdefault(one.model, []).append(one)
-    return [group for mine in by_model.values() for group in _on_one(mine)]
-
-
-def _on_one(claims: list[Judgement]) -> Iterator[Stopped]:
+def stopped(claims: Sequence[Judgement]) -> Iterator[Stopped]:
+    """What was stopped on one model, gate by gate. What a plant's truth has as INVALID is a result like others."""
     for gate in dict.fromkeys(one.gate for one in claims if one.gate and not one.as_expected):
         same = [one for one in claims if one.gate == gate]
         whole = len(same) == len(claims)
         found = same if whole else [one for one in same if not one.as_expected]
         if len(found) > 1:
-            why = Counter(one.reason.removeprefix(f"{gate}: ") for one in found).most_common()
-            yield Stopped(found[0].model, gate, tuple(one.id for one in found), tuple(why), whole)
+            why = Counter(one.reason for one in found).most_common()
+            yield Stopped(found[0].model, gate, tuple(found), tuple(why), whole)

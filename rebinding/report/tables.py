@@ -5,20 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
-from rebinding.experiments.binding.kinds import BINDING
-from rebinding.experiments.binding.measures import per_example
-from rebinding.experiments.circuit.kinds import ABLATION, PRUNING
+from rebinding.experiments.binding.request import BINDING
+from rebinding.experiments.binding.summary import per_example
+from rebinding.experiments.circuit.request import ABLATION, PRUNING
 from rebinding.experiments.circuit.summary import of_circuit, of_random
+from rebinding.experiments.plots import Interval, interval_of, over_prompts
 from rebinding.paper.numbers import ALIASES, checkpoint, circuit
 from rebinding.report.drawn import number
 from rebinding.report.folder import Model, Run
-from rebinding.report.intervals import LEVEL, over_prompts
 from rebinding.report.printed import quoted, written
-from rebinding.verdicts import estimate
 
 MEASURES = {"dR": "ΔR", "dlogit": "Δlogit", "switch": "switch"}
 CONDITIONS = {
@@ -115,7 +112,7 @@ def _shift_rows(
     for condition, said in CONDITIONS.items():
         if examples is not None:
             here = examples[examples["condition"] == (RANDOM_HERE if condition == "random" else condition)]
-            cells = tuple(_interval(here, measure) if len(here) else "" for measure in MEASURES)
+            cells = tuple(_interval(over_prompts(here, measure)) if len(here) else "" for measure in MEASURES)
             yield Row(model, (name, said, "ours"), cells)
         values = tuple(numbers.get(f"binding.{condition}.{measure}", "") for measure in MEASURES)
         if any(values):
@@ -133,7 +130,7 @@ def correct_only(run: Run) -> Table:
         examples = per_example(evidence)
         for said, table in (("all", examples), ("answered correctly", examples[examples["correct"]])):
             cells = [
-                _interval(here, measure) if len(here := table[table["condition"] == condition]) else ""
+                _interval(over_prompts(here, measure)) if len(here := table[table["condition"] == condition]) else ""
                 for condition in conditions
                 for measure in ("dR", "dlogit")
             ]
@@ -188,20 +185,19 @@ def _unjudged(run: Run) -> Sequence[str]:
 
 def _ablated(run: Run, model: Model, measure: str) -> tuple[str, ...]:
     """Full model, circuit and random circuits, on the evidence of the claim about the circuit's accuracy."""
-    used = {label for one in run.of(model) if one.id == "circuit.recovers_accuracy" for label in one.evidence}
+    used = {
+        label
+        for one in run.summary.of(model.name).rows
+        if one.id == "circuit.recovers_accuracy"
+        for label in one.evidence
+    }
     found = [one for label, one in model.of(ABLATION, beside="groups").items() if label in used]
     if not found:
         return "", "", ""
     plain = (of_circuit(found[0], "full", measure), of_circuit(found[0], "circuit", measure))
-    return (*map(_spread, plain), _spread(of_random(found[0], measure).mean(axis=1)))
+    values = (*plain, of_random(found[0], measure).mean(axis=1))
+    return tuple(_interval(interval_of(one)) for one in values)
 
 
-def _spread(values: npt.NDArray[np.generic]) -> str:
-    found = estimate(values, unit="prompts")
-    low, high = found.bounds(LEVEL)
-    return f"{number(float(found.mean))} [{number(float(low))}, {number(float(high))}]"
-
-
-def _interval(table: pd.DataFrame, measure: str) -> str:
-    found = over_prompts(table, measure)
+def _interval(found: Interval) -> str:
     return f"{number(found.mean)} [{number(found.low)}, {number(found.high)}]"

@@ -1,5 +1,1 @@
-"""What a model is asked, one file per section: which prompts, which settings, what is remembered."""
-
-from rebinding.study.bench import Bench
-
-__all__ = ["Bench"]
+"""One model under study, composed of its prompts, its circuit, its gates and its evidence source."""

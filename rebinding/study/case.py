@@ -5,53 +5,48 @@ Tests of claims see a `Study`, which keeps this to itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from rebinding.experiments.search.measure import search_model
+from rebinding.experiments.tracing.request import WIDE
 from rebinding.paper import circuit as circuit_files
-from rebinding.paper.circuit import Circuit, CircuitError
+from rebinding.paper.circuit import Circuit, CircuitError, Owner
 from rebinding.paper.claim import Claim
 from rebinding.paper.graph import Graph
 from rebinding.paper.numbers import PublishedNumber, number, numbers, share_kept
 from rebinding.paper.numbers import circuit as published_circuit
 from rebinding.paper.procedure import Procedure, ProcedureName, given
 from rebinding.planted import Declared, Truth
-from rebinding.planted.truth import directions_of
-from rebinding.study.anywhere import searched
 from rebinding.study.asked import Asked
-from rebinding.study.bench import Bench
-from rebinding.study.circuit import owner_of
+from rebinding.study.engine import Session
 from rebinding.study.plants import declared
 from rebinding.study.settings import ANYWHERE, STAGES, Settings
-from rebinding.study.tracing import WIDE
+from rebinding.study.sizes import Sizes, UsualSizes
 from rebinding.subjects import Subject, SubjectError
 from rebinding.world.chat import Form
 from rebinding.world.designs import DesignName
 
-PAPER = {"able": 300, "able_wide": 300, "paths": 100, "evaluated": 300, "pruned": 50}
-"""Prompts on the paper's models, where a claim does not say."""
-PLANTED = {"able": 60, "able_wide": 40, "paths": 36, "evaluated": 72, "pruned": 36}
-"""The same on planted models. `evaluated` is what the row that needs most of them says: one run serves all rows."""
-DIRECTIONS, FEWEST_DIRECTIONS = 100, 24
-DRAWS, PLANTED_DRAWS = 200, 40
-"""Random directions; 40 decide whether nine in ten do less, where all of them do."""
 QUANTITIES = {"accuracy": "accuracy", "margin": "margin", "logit": "logit", "heads": "share", "roles": "dlogit"}
 """The kind of quantity behind a plant's printed number, by how its name begins; other names end with it."""
 
 
-@dataclass(frozen=True, eq=False)
+def owner_of(subject: Subject) -> Owner:
+    """The model as a circuit file names it."""
+    return Owner(subject.name, subject.fingerprint, subject.anatomy.n_layers, subject.anatomy.n_heads)
+
+
 class Case:
     """A model, loaded when its first evidence is computed and let go with the case."""
 
-    asked: Asked
-    settings: Settings
-    refused: dict[str, SubjectError | CircuitError] = field(default_factory=dict)
-    """Why a model could not be loaded."""
-    begins: Callable[[str], None] = field(default=lambda experiment: None)
-    """Told the name of every experiment before it is measured, or read from the store."""
+    def __init__(self, asked: Asked, settings: Settings, sizes: Sizes | None = None) -> None:
+        self.asked = asked
+        self.settings = settings
+        self._sizes = sizes
+        self._refused: dict[str, SubjectError | CircuitError] = {}
+        """Why a model could not be loaded."""
 
     @property
     def name(self) -> str:
@@ -69,35 +64,43 @@ class Case:
     # loading
 
     @cached_property
-    def bench(self) -> Bench:
-        return self._bench(self.name)
+    def session(self) -> Session:
+        return self._open(self.name)
 
     @cached_property
-    def wide_bench(self) -> Bench:
+    def wide_session(self) -> Session:
         """For stories of five boxes; a planted model is built anew for those."""
         if self.asked.plant is None:
-            return self.bench
-        return self._bench(replace(self.asked.plant, boxes=WIDE).name)
+            return self.session
+        return self._open(replace(self.asked.plant, boxes=WIDE).name)
+
+    def session_for(self, boxes: int) -> Session:
+        """The model as it is asked about stories of so many boxes."""
+        return self.wide_session if boxes == WIDE else self.session
+
+    @property
+    def subject(self) -> Subject:
+        return self.session.subject
 
     @property
     def form(self) -> Form | None:
         """The chat form in which the paper may have asked this model; of a plant it could not."""
-        return None if self.plant else self.bench.subject.form
+        return None if self.plant else self.session.form or self.subject.form
 
-    def _bench(self, name: str) -> Bench:
-        bench = self.settings.engine.bench(self._subject(name), self.settings.store)
-        return replace(bench, first=self.settings.first)
+    def _open(self, name: str) -> Session:
+        subject = self._load_once(name)
+        return self.settings.engine.session(subject, self.settings.store, first=self.settings.first)
 
-    def _subject(self, name: str) -> Subject:
+    def _load_once(self, name: str) -> Subject:
         """Load a model once; what failed is not tried again. A circuit file is held against it before anything runs."""
-        if name in self.refused:
-            raise self.refused[name]
+        if name in self._refused:
+            raise self._refused[name]
         try:
             subject = self._load(name)
             if self.settings.circuit not in (None, "published", STAGES, ANYWHERE):
                 circuit_files.load(Path(str(self.settings.circuit)), owner_of(subject))
         except (SubjectError, CircuitError) as error:
-            self.refused[name] = error
+            self._refused[name] = error
             raise
         return subject
 
@@ -111,30 +114,14 @@ class Case:
 
     # what is asked of it
 
-    def n(self, claim: Claim) -> int:
-        """How many prompts the claim is judged on."""
-        truth = self.truth(claim)
-        return self.settings.samples or (truth.n if truth else claim.n)
+    @cached_property
+    def sizes(self) -> Sizes:
+        """How much of everything is requested."""
+        return self._sizes or UsualSizes(self.plant, self.settings.samples)
 
     def conventions(self, like: ProcedureName) -> Procedure:
         """The conventions under which such rows are judged; as given, where the run is about the other procedure."""
         return next((one for one in self.settings.procedures if one.like == like), given(like))
-
-    def size(self, what: str) -> int:
-        """How many prompts evidence has that serves several claims."""
-        return self.settings.samples or (PLANTED if self.plant else PAPER)[what]
-
-    def directions(self, sets: int) -> int:
-        """How many prompts a slot's directions are averaged over, in each of so many sets. What the words leave in the
-        means of a plant may average out over all of its sets."""
-        if self.plant is None:
-            return self.settings.samples or DIRECTIONS
-        return max(FEWEST_DIRECTIONS, directions_of(self.plant.mechanism) // sets)
-
-    @property
-    def draws(self) -> int:
-        """How many random directions are drawn."""
-        return PLANTED_DRAWS if self.plant else DRAWS
 
     @property
     def mean_set(self) -> DesignName:
@@ -168,13 +155,13 @@ class Case:
     @cached_property
     def graph(self) -> Graph:
         """What the search that is not told where to look finds on this model."""
-        return searched(self.bench)
+        return search_model(self.session.source, self.name)
 
     def given_circuit(self) -> Circuit | None:
         """The circuit that claims are about, unless it is the one that the five stages are to discover."""
         if self.circuit_from == ANYWHERE:
             return self.graph.circuit()
-        owner = owner_of(self.bench.subject)
+        owner = owner_of(self.subject)
         match self.circuit_from:
             case "discovered":
                 return None

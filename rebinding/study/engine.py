@@ -3,14 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
+from rebinding.evidence.request import EvidenceSource
 from rebinding.evidence.store import Store
-from rebinding.study.bench import Bench
+from rebinding.experiments.prompts import Prompts
+from rebinding.experiments.workbench import Workbench
 from rebinding.study.plants import load_remembered
 from rebinding.subjects import Subject, load, origin
+from rebinding.world.chat import Form
 
 Out = TypeVar("Out")
+
+
+@dataclass(frozen=True, eq=False)
+class Session:
+    """A model with its prompts, and where its evidence comes from. `form` is the chat form of the model itself, where
+    its prompts are drawn in another tokenizer's."""
+
+    subject: Subject
+    prompts: Prompts
+    source: EvidenceSource
+    form: Form | None = None
 
 
 class Engine(Protocol):
@@ -24,8 +39,8 @@ class Engine(Protocol):
         """What is known of a model; where its weights are is the engine's affair."""
         ...
 
-    def bench(self, subject: Subject, store: Store | None) -> Bench:
-        """A bench for a subject of this engine."""
+    def session(self, subject: Subject, store: Store | None, *, first: int = 0) -> Session:
+        """The prompts and the evidence source of a subject of this engine; prompts begin `first` later than usual."""
         ...
 
     def finish(self, job: Callable[[], Out]) -> Out:
@@ -49,8 +64,10 @@ class Here:
             return load_remembered(name, store, dtype=dtype, device=device)
         return load(name, dtype=dtype, device=device)
 
-    def bench(self, subject: Subject, store: Store | None) -> Bench:
-        return Bench(subject, store.shelf(subject=subject.fingerprint, dtype=subject.dtype) if store else None)
+    def session(self, subject: Subject, store: Store | None, *, first: int = 0) -> Session:
+        shelf = store.shelf(subject=subject.fingerprint, dtype=subject.dtype) if store else None
+        bench = Workbench(subject, shelf, first=first)
+        return Session(subject, bench.prompts, bench)
 
     def finish(self, job: Callable[[], Out]) -> Out:
         return job()

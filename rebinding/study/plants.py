@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from rebinding.evidence.notes import Note
 from rebinding.evidence.request import digest
 from rebinding.evidence.sources import code_hash, modules_of
-from rebinding.evidence.store import LIBRARIES, Store
+from rebinding.evidence.store import LIBRARIES, Note, Store
 from rebinding.paper.circuit import CircuitHead
 from rebinding.planted import Declared, Specification, build, parse
 from rebinding.planted.tokenizer import build_tokenizer

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal, TypeAlias
 
 from rebinding.evidence.store import Store
 from rebinding.paper.procedure import GIVEN, Procedure, given
@@ -13,6 +14,10 @@ from rebinding.world.designs import DesignName
 
 STAGES, ANYWHERE = "discovered", "discovered-anywhere"
 """Circuits that are found when they are needed: by the paper's five stages, or by the search that is told no place."""
+
+
+Purpose: TypeAlias = Literal["judge", "simulate", "cost"]
+"""What the claims are run for: their verdicts on a model, how often each verdict comes out, or what a run takes."""
 
 
 @dataclass(frozen=True)
@@ -34,5 +39,6 @@ class Settings:
     store: Store | None = None
     engine: Engine = field(default_factory=Here)
     report: Path | None = None
+    purpose: Purpose = "judge"
     strict: bool = False
     skip_unavailable: bool = False

@@ -6,16 +6,16 @@ from itertools import groupby
 from typing import Any
 
 from rebinding.evidence import PromptSet
-from rebinding.study.bench import Bench
+from rebinding.experiments.prompts import Prompts
 from rebinding.world.prompts import Encoded
 
 
-def shown(bench: Bench, asked: PromptSet) -> dict[str, Any]:
+def shown(prompts: Prompts, asked: PromptSet) -> dict[str, Any]:
     """The id, the original, and the counterfactual where there is one.
 
     A text is a list of pieces, of which every second one (from the second on) is where the two differ.
     """
-    drawn = bench.drawn(asked)
+    drawn = prompts.drawn(asked)
     own, other = drawn.prompts[0], drawn.others[0] if drawn.others else None
     differs = [False] * len(own) if other is None else [a != b for a, b in zip(own.ids, other.ids, strict=True)]
     return {

@@ -8,9 +8,17 @@ from logging import WARNING
 from pathlib import Path
 from typing import Any
 
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerFast
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+)
 from transformers.utils import logging
 
+from rebinding.subjects.adapted import of_base
 from rebinding.subjects.devices import Device, Dtype, device_map, torch_dtype
 from rebinding.subjects.errors import DamagedWeights, DoesNotFit, MissingTokenizer, UnsupportedArchitecture
 from rebinding.subjects.files import check_description, check_weights, slow_tokenizer, weight_files
@@ -18,18 +26,43 @@ from rebinding.subjects.hub import DESCRIPTION, fetch
 from rebinding.subjects.names import Origin
 
 
-def locate(origin: Origin) -> Path:
+def locate(found: Origin) -> Path:
     """The folder of a model that is not built here; one from the Hub is refused before its weights are fetched."""
-    if origin.kind == "folder":
-        folder = Path(origin.target)
-        check_description(folder)
-    else:
-        folder = fetch(origin.target, origin.revision)
-        check_description(folder)
-        folder = fetch(origin.target, origin.revision, [*DESCRIPTION, *weight_files(folder)])
+    folder = description_of(found)
+    if found.kind != "folder":
+        folder = fetch(found.target, found.revision, [*DESCRIPTION, *weight_files(folder)])
     check_weights(folder)
     check_architecture(folder)
     return folder
+
+
+def description_of(found: Origin) -> Path:
+    """The folder in which a model describes itself; one from the Hub is fetched without its weights."""
+    folder = Path(found.target) if found.kind == "folder" else fetch(found.target, found.revision)
+    check_description(folder)
+    return folder
+
+
+def read_description(found: Origin) -> tuple[PreTrainedConfig, PreTrainedTokenizerFast]:
+    """Configuration and tokenizer of a folder, a GGUF file, an adapter's base or a model on the Hub, of which nothing
+    else is fetched; refused as loading would refuse them."""
+    from rebinding.subjects.gguf import open_gguf_tokenizer
+
+    found = of_base(found)
+    if found.kind == "gguf":
+        path = Path(found.target)
+        tokenizer = open_gguf_tokenizer(path)
+        with discreet():
+            return _read_config(path.parent, gguf_file=path.name), tokenizer
+    folder = description_of(found)
+    return check_architecture(folder), open_tokenizer(folder)
+
+
+def _read_config(folder: Path, **options: str) -> PreTrainedConfig:
+    config: PreTrainedConfig = AutoConfig.from_pretrained(
+        folder, trust_remote_code=False, local_files_only=True, **options
+    )
+    return config
 
 
 @contextmanager
@@ -97,10 +130,10 @@ def _unfit(folder: Path, error: Exception) -> DamagedWeights:
 
 
 @discreet()
-def check_architecture(folder: Path) -> None:
-    """Refuse what transformers does not know as a causal language model."""
+def check_architecture(folder: Path) -> PreTrainedConfig:
+    """The configuration of a causal language model that transformers knows; anything else is refused."""
     try:
-        config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+        config = _read_config(folder)
     except Exception as error:  # validators of several libraries, each with errors of its own
         raise UnsupportedArchitecture(f"transformers cannot read {folder / 'config.json'}: {error}") from error
     if type(config) not in AutoModelForCausalLM._model_mapping:
@@ -108,6 +141,7 @@ def check_architecture(folder: Path) -> None:
             f"{folder} holds a {config.model_type}, which transformers does not offer as a causal language model: "
             "pass a decoder-only model"
         )
+    return config
 
 
 def check_report(folder: Path, model: PreTrainedModel, report: dict[str, Any]) -> None:

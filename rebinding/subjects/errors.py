@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 
 class SubjectError(ValueError):
     """A subject that cannot be studied."""
@@ -144,22 +141,3 @@ class NotServed(SubjectError):
 
 class NoKey(SubjectError):
     """A server that wants to know who asks."""
-
-
-@contextmanager
-def as_subject_error(name: str) -> Iterator[None]:
-    """What goes wrong while a model is opened or checked is one of these errors, whichever library raised it."""
-    try:
-        yield
-    except SubjectError:
-        raise
-    except Exception as error:
-        from rebinding.surgery.memory import is_out_of_memory  # imports torch, which whoever names an error need not
-
-        if is_out_of_memory(error):
-            raise
-        raise UnsupportedArchitecture(
-            f"{name} cannot be checked, so it cannot be studied: {type(error).__name__}: {error!s:.300}. Either it "
-            "does not run with this config.json (try it with transformers alone), or its parts work in a way that is "
-            "not known here: rebinding/surgery/anatomy.py would have to know them."
-        ) from error

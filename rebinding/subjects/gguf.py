@@ -79,8 +79,7 @@ def _bar_on_a_terminal() -> Iterator[None]:
 @discreet()
 @_bar_on_a_terminal()
 def open_gguf(path: Path, *, dtype: Dtype, device: Device) -> PreTrainedModel:
-    """The model of a GGUF file, dequantised, on the library's eager attention."""
-    check_gguf(path)
+    """The model of a GGUF file that was checked, dequantised, on the library's eager attention."""
     read: Any = AutoModelForCausalLM.from_pretrained
     try:
         model, report = read(

@@ -37,16 +37,12 @@ Source: TypeAlias = Literal["planted", "learned", "shape", "folder", "adapter", 
 
 @dataclass(frozen=True)
 class Alias:
-    """A model of the paper. A `revision` of None means the head of the Hub repository's main branch.
-
-    The commit that was loaded is recorded with every subject, so a run says what it used even where none was pinned.
-    `dtype` is the one in which the weights are published and in which claims are judged.
-    """
+    """A model of the paper, at the head of its Hub repository's main branch. Every subject records the commit that was
+    loaded. `dtype` is the one in which the weights are published and in which claims are judged."""
 
     name: str
     hub_id: str
     form: Form
-    revision: str | None = None
     dtype: Dtype = "bfloat16"
 
 
@@ -99,7 +95,7 @@ def _origin(name: str) -> Origin:
     if equals:
         return _on_disk(path, _alias(left, ""))
     if name in ALIASES:
-        return Origin("hub", ALIASES[name].hub_id, ALIASES[name], ALIASES[name].revision)
+        return Origin("hub", ALIASES[name].hub_id, ALIASES[name])
     if _looks_like_path(name) or name.endswith(GGUF):
         return _on_disk(name)
     return _hub(name)
@@ -167,7 +163,7 @@ def _hub(name: str) -> Origin:
     if "/" not in repository:
         raise UnknownName(f"unknown model {name!r}{suggestion(repository)}; {_what_names_are()}")
     alias = next((one for one in ALIASES.values() if one.hub_id == repository), None)
-    return Origin("hub", repository, alias, revision or (alias.revision if alias else None))
+    return Origin("hub", repository, alias, revision or None)
 
 
 def _what_names_are() -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -83,21 +83,20 @@ def forward(model: PreTrainedModel, anatomy: Anatomy, tokens: Tensor) -> Watched
 def watched(model: PreTrainedModel, anatomy: Anatomy) -> Iterator[Watched]:
     """Keep what passes while a block runs the model."""
     seen = Watched()
-    handles: list[Any] = []
 
     def on_input(module: nn.Module, layer: int, what: str) -> None:
         def hook(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             seen.modules[layer, what] = args[0] if args else kwargs["hidden_states"]
 
-        handles.append(module.register_forward_pre_hook(hook, with_kwargs=True))
+        hooks.enter_context(module.register_forward_pre_hook(hook, with_kwargs=True))
 
     def on_output(module: nn.Module, layer: int, what: str) -> None:
         def hook(_: nn.Module, args: tuple[Any, ...], output: Any) -> None:
             seen.modules[layer, what] = output[0] if isinstance(output, tuple) else output
 
-        handles.append(module.register_forward_hook(hook))
+        hooks.enter_context(module.register_forward_hook(hook))
 
-    try:
+    with ExitStack() as hooks:
         for number, layer in enumerate(anatomy.layer_modules(model)):
             on_input(layer, number, "resid")
             on_output(layer, number, "written")
@@ -108,6 +107,3 @@ def watched(model: PreTrainedModel, anatomy: Anatomy) -> Iterator[Watched]:
             on_output(layer.get_submodule(anatomy.output), number, "attended")
         on_input(model.get_submodule(anatomy.final_norm), anatomy.n_layers, "resid")
         yield seen
-    finally:
-        for handle in handles:
-            handle.remove()

@@ -13,15 +13,14 @@ from typing import Any
 import nnsight
 import torch
 
-from rebinding.subjects.allowance import Allowance
-from rebinding.subjects.checkpoint import open_tokenizer
-from rebinding.subjects.description import folder_of
+from rebinding.subjects.checkpoint import check_architecture, description_of, open_tokenizer
 from rebinding.subjects.errors import InertSite, NoKey, NotServed
 from rebinding.subjects.fingerprint import hash_config, hash_tokenizer, joined
 from rebinding.subjects.hub import commit_of
-from rebinding.subjects.inert import inert_sites
 from rebinding.subjects.names import Origin, origin
 from rebinding.subjects.probe import SHORT, draw_tokens
+from rebinding.subjects.replays import inert_sites
+from rebinding.subjects.rounding import Allowance
 from rebinding.subjects.selfcheck import derived
 from rebinding.subjects.subject import Subject, form_for
 from rebinding.surgery.nnsight_remote import EAGER, Remote
@@ -79,7 +78,9 @@ def describe(found: Origin) -> Path:
         raise NoKey(
             "NDIF answers those who have a key, and none is set: set NDIF_API_KEY, or keep one with nnsight.login()"
         )
-    return folder_of(found)
+    folder = description_of(found)
+    check_architecture(folder)
+    return folder
 
 
 def connect(found: Origin) -> tuple[Any, Remote]:

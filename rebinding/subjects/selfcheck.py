@@ -4,13 +4,13 @@
 2. On its own eager attention, earlier tokens do not depend on later ones.
 3. On ours, the residual stream and the logits are the same.
 4. Its anatomy holds: `rebinding.subjects.verify`.
-5. Its layers mix tokens by attention alone: `rebinding.subjects.mixing`; and run over a window of tokens as over all of
-   them, whatever their weights: `rebinding.subjects.redrawn`.
-6. A replay of next to nothing gives its own numbers at every token: `rebinding.subjects.repeat`.
-7. An edit of every site moves what comes out: `rebinding.subjects.inert`.
+5. Its layers mix tokens by attention alone, and run over a window of tokens as over all of them, whatever their
+   weights: `rebinding.subjects.layers`.
+6. A replay of next to nothing gives its own numbers at every token, and an edit of every site moves what comes out:
+   `rebinding.subjects.replays`.
 
-"The same" is as near as rounding in float32 lets two ways of summing be (`rebinding.subjects.allowance`). Models of 16
-bits are raised to float32 for these comparisons (`rebinding.subjects.precision`), and run once as they are.
+"The same" is as near as rounding in float32 lets two ways of summing be (`rebinding.subjects.rounding`). Models of 16
+bits are raised to float32 for these comparisons, and run once as they are.
 What fails is refused with the reason; a norm layout that does not reproduce the layers is set to `unknown` instead.
 """
 
@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from rebinding.subjects.allowance import Allowance, size
 from rebinding.subjects.errors import (
     AttentionDiffers,
     DamagedWeights,
@@ -32,19 +31,18 @@ from rebinding.subjects.errors import (
     InertSite,
     NotCausal,
     NotFinite,
+    SubjectError,
     UnknownAttentionInput,
     UnsupportedArchitecture,
-    as_subject_error,
 )
-from rebinding.subjects.inert import inert_sites, size_at
-from rebinding.subjects.mixing import check_mixing
-from rebinding.subjects.precision import in_float32
+from rebinding.subjects.layers import check_mixing, check_windows
 from rebinding.subjects.probe import SHORT, Watched, draw_tokens, forward, other_tokens, watched
-from rebinding.subjects.redrawn import check_windows
-from rebinding.subjects.repeat import check_replay, layer_by_layer, replay_from
+from rebinding.subjects.replays import check_replay, inert_sites, layer_by_layer, replay_from, size_at
+from rebinding.subjects.rounding import Allowance, in_float32, size
 from rebinding.subjects.verify import STAGES, check_anatomy
 from rebinding.surgery import Anatomy, TorchSurgeon, derive
 from rebinding.surgery.attention import UnknownAttention, install
+from rebinding.surgery.memory import is_out_of_memory
 from rebinding.surgery.recording import Recording
 
 if TYPE_CHECKING:
@@ -52,6 +50,23 @@ if TYPE_CHECKING:
 
 CHANGED = 3
 """Tokens at the end of the probe that are exchanged to see whether earlier ones notice."""
+
+
+@contextmanager
+def as_subject_error(name: str) -> Iterator[None]:
+    """What goes wrong while a model is opened or checked is one of these errors, whichever library raised it."""
+    try:
+        yield
+    except SubjectError:
+        raise
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise
+        raise UnsupportedArchitecture(
+            f"{name} cannot be checked, so it cannot be studied: {type(error).__name__}: {error!s:.300}. Either it "
+            "does not run with this config.json (try it with transformers alone), or its parts work in a way that is "
+            "not known here: rebinding/surgery/anatomy.py would have to know them."
+        ) from error
 
 
 def check_subject(model: PreTrainedModel) -> Anatomy:

@@ -15,11 +15,11 @@ from rebinding.learned.files import read as read_adapter
 from rebinding.learned.lora import merge
 from rebinding.subjects.adapted import folder_of_adapter, of_base
 from rebinding.subjects.devices import Device, Dtype, check_dtype, device_map, in_dtype, one_device, torch_dtype
-from rebinding.subjects.errors import NoChatForm, OtherTokenizer, UnfitAdapter, UnknownName, as_subject_error
+from rebinding.subjects.errors import NoChatForm, OtherTokenizer, UnfitAdapter, UnknownName
 from rebinding.subjects.fingerprint import fingerprint
 from rebinding.subjects.names import Origin, origin
 from rebinding.subjects.probe import token_device
-from rebinding.subjects.selfcheck import check_subject
+from rebinding.subjects.selfcheck import as_subject_error, check_subject
 from rebinding.surgery import Anatomy, Surgeon, TorchSurgeon
 from rebinding.world.chat import FORMS, Form, PromptError, form_of, wrapping
 from rebinding.world.words import LABELS, OBJECTS

@@ -19,10 +19,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import torch
 from torch import Tensor
 
-from rebinding.subjects.allowance import Allowance
 from rebinding.subjects.errors import UnsupportedArchitecture
-from rebinding.subjects.precision import raised
 from rebinding.subjects.probe import Watched
+from rebinding.subjects.rounding import Allowance, raise_weights
 from rebinding.surgery.anatomy import Anatomy, Projection
 from rebinding.surgery.recording import Recording
 from rebinding.surgery.sites import Site
@@ -91,7 +90,7 @@ def _check_slices(
         )
     attention = anatomy.layer_modules(model)[layer].get_submodule(anatomy.attention)
     for letter, arrived in (("q", stages["q_rot"]), ("k", stages["keys"])):
-        with raised(attention):
+        with raise_weights(attention):
             expected = _normed(getattr(attention, f"{letter}_norm", None), slices[letter][:, :, 0])
         if not _proportional(expected, arrived[:, :, 0], allowance):
             raise _refuse(
@@ -157,7 +156,7 @@ def norms_hold(model: PreTrainedModel, anatomy: Anatomy, seen: Watched, allowanc
     for number, layer in enumerate(anatomy.layer_modules(model)):
         resid = seen.modules[number, "resid"].to(seen.modules[number, "read"].device)  # the layer may be on another one
         try:
-            with raised(layer):
+            with raise_weights(layer):
                 entering = anatomy.attention_input(layer, resid)
                 middle = resid + anatomy.attention_write(layer, seen.modules[number, "attended"])
                 leaving = middle + anatomy.mlp_write(layer, middle)

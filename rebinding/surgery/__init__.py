@@ -1,10 +1,11 @@
 """Reading and editing a forward pass: knows a model and its anatomy, nothing of boxes or prompts."""
 
 from rebinding.surgery.anatomy import Anatomy, derive
+from rebinding.surgery.checks import NothingEdited, SurgeryError
 from rebinding.surgery.held import Live
 from rebinding.surgery.protocol import Surgeon
 from rebinding.surgery.recording import Recording
-from rebinding.surgery.sites import Edit, NothingEdited, Read, Site, SurgeryError
+from rebinding.surgery.sites import Edit, Read, Site
 from rebinding.surgery.torch_surgeon import TorchSurgeon
 
 __all__ = [

@@ -23,7 +23,7 @@ class AnatomyError(ValueError):
 
 @dataclass(frozen=True)
 class Projection:
-    """Where the query, key or value of a layer comes from: a module below the layer and a slice of its output."""
+    """Where a site of a layer comes from: a module below the layer and a slice of its output."""
 
     module: str
     start: int
@@ -65,6 +65,11 @@ class Anatomy:
     def kv_head(self, head: int) -> int:
         """The KV head that a query head reads."""
         return head // self.group
+
+    def output_of(self, site: str) -> Projection:
+        """Where a site that a module puts out comes from: `q`, `k`, `v`, or `mlp_out`, which is all of an output."""
+        whole = Projection(self.mlp, 0, self.hidden)
+        return {"q": self.q, "k": self.k, "v": self.v, "mlp_out": whole}[site]
 
     def layer_modules(self, model: nn.Module) -> nn.ModuleList:
         """The decoder layers of a model."""
@@ -199,17 +204,11 @@ def _norm_layout(layer: nn.Module, text: Any) -> NormLayout:
     names = {name for name, _ in layer.named_children() if "norm" in name}
     if getattr(text, "residual_multiplier", 1.0) != 1.0:
         return "unknown"
+    pre, post = "input_layernorm", "post_feedforward_layernorm"
     layouts: dict[frozenset[str], NormLayout] = {
-        frozenset({"input_layernorm", "post_attention_layernorm"}): "pre",
-        frozenset({"post_attention_layernorm", "post_feedforward_layernorm"}): "post",
-        frozenset(
-            {
-                "input_layernorm",
-                "post_attention_layernorm",
-                "pre_feedforward_layernorm",
-                "post_feedforward_layernorm",
-            }
-        ): "sandwich",
+        frozenset({pre, "post_attention_layernorm"}): "pre",
+        frozenset({"post_attention_layernorm", post}): "post",
+        frozenset({pre, "post_attention_layernorm", "pre_feedforward_layernorm", post}): "sandwich",
     }
     return layouts.get(frozenset(names), "unknown")
 

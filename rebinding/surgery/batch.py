@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from rebinding.surgery.changes import changed_rows
+from rebinding.surgery.checks import SurgeryError
+from rebinding.surgery.memory import to_cpu_together
+from rebinding.surgery.noops import changed_rows
 from rebinding.surgery.plan import Plan, touched
 from rebinding.surgery.recording import Recording, gather, lines
-from rebinding.surgery.sites import Edit, Read, Scope, Site, SurgeryError
-from rebinding.surgery.trips import brought
+from rebinding.surgery.sites import Edit, Read, Scope, Site
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +48,7 @@ class Results:
     def changed_rows(self) -> Tensor:
         """Whether some edit changed a value, by row of the call."""
         changed = torch.zeros(self.n_rows, dtype=torch.bool)
-        flags = brought([flags for _, flags in self.changes])
+        flags = to_cpu_together([flags for _, flags in self.changes])
         for (rows, _), here in zip(self.changes, flags, strict=True):
             changed[rows[here]] = True
         return changed
@@ -62,8 +63,9 @@ class Results:
 
     def ordered(self) -> list[Tensor]:
         """One tensor per read; an error if something did not hold."""
-        for held, (_, otherwise) in zip(brought([one for one, _ in self.conditions]), self.conditions, strict=True):
-            if not held:
+        flags = to_cpu_together([condition for condition, _ in self.conditions])
+        for flag, (_, otherwise) in zip(flags, self.conditions, strict=True):
+            if not flag:
                 raise SurgeryError(otherwise)
         return [self.tensors[number] for number in range(len(self.reads))]
 
@@ -105,6 +107,11 @@ class Batch:
     def active(self, layer: int) -> int:
         """How many rows (the first ones) are computed at a layer."""
         return int(torch.searchsorted(self.start, layer, right=True))
+
+    def sites_at(self, layer: int) -> set[Site]:
+        """The sites of a layer that are edited or read."""
+        edited = {one.edit.site for one in self.placed if one.edit.layer == layer}
+        return edited | {read.site for read in self.plan.reads if read.layer == layer}
 
     def edits_at(self, layer: int, site: Site, *, scope: Scope = "group") -> list[Placed]:
         """Edits of one site and layer, in the order in which they were listed; single heads' copies apart."""

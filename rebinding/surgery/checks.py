@@ -1,20 +1,116 @@
-"""What every surgeon checks of a call, so that all of them refuse the same, with the same messages.
+"""What every surgeon refuses, with the same messages: wrong indices, words, values, prompts and sources.
 
-Edits and reads check themselves (`rebinding.surgery.sites`); here is what is not part of one: the prompts of a
-recording, the sites that it keeps, and which prompt each row continues.
+Edits and reads check themselves when they are made (`rebinding.surgery.sites`), with the functions here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import operator
+import reprlib
+from collections.abc import Sequence
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
 
 from rebinding.surgery.anatomy import Anatomy
-from rebinding.surgery.errors import SurgeryError
-from rebinding.surgery.indices import INTEGERS
-from rebinding.surgery.sites import SITES
+
+Index: TypeAlias = int | Sequence[int] | Sequence[Sequence[int]] | Tensor
+
+INTEGERS = frozenset(
+    {torch.uint8, torch.int8, torch.uint16, torch.int16, torch.uint32, torch.int32, torch.uint64, torch.int64}
+)
+"""The types of tensors that hold whole numbers."""
+
+
+class SurgeryError(ValueError):
+    """An edit or a read that cannot mean what it says."""
+
+
+class NothingEdited(SurgeryError):
+    """The edits of a row change nothing that is read: the result would be the clean run under another name."""
+
+
+def _integers(index: Index, what: str) -> Tensor:
+    """An index as a tensor of integers. Floats are not rounded, and True is not 1: both are refused."""
+    expected = f"{what} must be integers: a number, a range, a list, a table with lines of one length, or a tensor"
+    try:
+        table = torch.as_tensor(index)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise SurgeryError(f"{expected}; got {reprlib.repr(index)}") from error
+    if (table.numel() and table.dtype not in INTEGERS) or _has_bool(index):
+        given = f"a tensor of {index.dtype}" if isinstance(index, Tensor) else reprlib.repr(index)
+        raise SurgeryError(f"{expected}; got {given}")
+    return table.long()
+
+
+def _has_bool(index: object) -> bool:
+    if isinstance(index, Tensor):
+        return index.dtype == torch.bool
+    return isinstance(index, bool) or (isinstance(index, (list, tuple)) and any(map(_has_bool, index)))
+
+
+def index_table(index: Index, what: str) -> Tensor:
+    """An index as a table: one line for all rows, or one line a row."""
+    table = _integers(index, what)
+    table = table.reshape(1, -1) if table.ndim < 2 else table  # (1 or rows, count)
+    if table.ndim != 2 or table.numel() == 0:
+        raise SurgeryError(
+            f"{what} must be one index, a list of them, or a (rows, count) table; got shape {tuple(table.shape)}"
+        )
+    if int(table.min()) < 0:
+        raise SurgeryError(f"{what} are counted from 0; got {int(table.min())}")
+    ordered = table.sort(dim=1).values
+    if bool((ordered[:, 1:] == ordered[:, :-1]).any()):
+        raise SurgeryError(
+            f"{what} name the same index twice in a row: the outcome would depend on the order of writes"
+        )
+    return table
+
+
+def batch_rows(rows: Index, edit: str) -> Tensor:
+    """The rows of the batch that an edit touches, each once: (touched rows,)."""
+    numbers = _integers(rows, "rows").reshape(-1)
+    if numbers.numel() == 0:
+        raise NothingEdited(f"{edit} lists no rows")
+    distinct = numbers.unique()
+    if int(distinct[0]) < 0:
+        raise SurgeryError(f"rows are counted from 0; {edit} lists row {int(distinct[0])}")
+    if distinct.numel() != numbers.numel():
+        raise SurgeryError(f"{edit} lists a row twice; list it once, or write two edits")
+    return numbers
+
+
+def layer_number(layer: int) -> int:
+    """A layer as an integer."""
+    try:
+        number = operator.index(layer)
+    except TypeError as error:
+        raise SurgeryError(f"layer must be an integer; got {reprlib.repr(layer)}") from error
+    if isinstance(layer, bool):
+        raise SurgeryError(f"layer must be an integer; got {layer}")
+    return number
+
+
+def check_word(option: str, word: str, words: Sequence[str]) -> None:
+    """Refuse a word that an option does not have."""
+    if word not in words:
+        raise SurgeryError(f"unknown {option} {word!r}; write {' or '.join(f'{option}={known!r}' for known in words)}")
+
+
+def check_value(value: Tensor, where: Tensor | None, edit: str) -> None:
+    """Refuse values that are no tensor, and masks that are not boolean or true nowhere."""
+    if not isinstance(value, Tensor):
+        raise SurgeryError(f"the value of {edit} must be a tensor; got {reprlib.repr(value)}. Use torch.tensor(value)")
+    if where is None:
+        return
+    if not isinstance(where, Tensor) or where.dtype != torch.bool:
+        given = f"a tensor of {where.dtype}" if isinstance(where, Tensor) else reprlib.repr(where)
+        raise SurgeryError(
+            f"the mask of {edit} must be a boolean tensor; got {given}. Compare it, as in where=mask > 0"
+        )
+    if not bool(where.any()):
+        raise NothingEdited(f"{edit} is masked out everywhere")
 
 
 def check_tokens(anatomy: Anatomy, tokens: Tensor) -> None:
@@ -34,18 +130,6 @@ def check_tokens(anatomy: Anatomy, tokens: Tensor) -> None:
             f"tokens must be in the vocabulary of the model, 0..{anatomy.vocabulary - 1}; got token "
             f"{lowest if lowest < 0 else highest}. Encode prompts with the model's own tokenizer"
         )
-
-
-def check_kept_sites(keep: Collection[str]) -> None:
-    """Refuse sites that no recording keeps."""
-    if isinstance(keep, str):
-        raise SurgeryError(f"keep must be a set of sites; got the word {keep!r}. Write keep={{{keep!r}}}")
-    names = list(keep)
-    if "logits" in names:
-        raise SurgeryError("logits are not kept for every token; read them where they are wanted")
-    unknown = [name for name in names if name not in SITES]
-    if unknown:
-        raise SurgeryError(f"keep names the unknown site {unknown[0]!r}; the sites are {', '.join(SITES)}")
 
 
 def checked_source(source: Tensor | None, n_prompts: int) -> Tensor:

@@ -20,7 +20,7 @@ from rebinding.surgery.anatomy import Anatomy
 from rebinding.surgery.batch import Batch, Results
 from rebinding.surgery.plan import ORDER, Plan
 from rebinding.surgery.recording import Recording, site_of_output
-from rebinding.surgery.replay import admit, read_logits
+from rebinding.surgery.replay import run_layers
 from rebinding.surgery.sites import Site
 
 if TYPE_CHECKING:
@@ -32,27 +32,21 @@ READABLE: frozenset[Site] = frozenset({"resid", "q", "k", "v", "z", "mlp_out", "
 
 def can_run(anatomy: Anatomy, recording: Recording, plan: Plan) -> bool:
     """Whether the parts of this anatomy are known and nothing inside attention is read."""
-    known = anatomy.norms != "unknown" and recording.has_attention_output
+    known = anatomy.norms != "unknown" and "attention_output" in recording.sites  # a recorder keeps it beside z
     return known and {read.site for read in plan.reads} <= READABLE
 
 
 def replay_frozen(model: PreTrainedModel, anatomy: Anatomy, batch: Batch, results: Results) -> None:
     """Compute a batch over its window, attention held at the recording."""
-    plan, layers = batch.plan, anatomy.layer_modules(model)
-    wanted = max((read.layer, ORDER[read.site]) for read in plan.reads)
-    hidden: Tensor | None = None
-    for number in range(int(batch.start.min()), plan.stop + 1):
-        hidden = admit(batch, number, hidden)
-        hidden = batch.edit(number, "resid", hidden, results)
-        batch.read(number, "resid", hidden, results)
-        if number == anatomy.n_layers or (number, ORDER["resid"]) >= wanted:
-            break
-        _read_projections(layers[number], anatomy, batch, number, hidden, results)
-        if (number, ORDER["q"]) >= wanted:
-            break
-        hidden = _layer(layers[number], anatomy, batch, number, hidden, results)
-    if plan.stop == anatomy.n_layers and hidden is not None:
-        read_logits(model, anatomy, batch, hidden, results)
+    wanted = max((read.layer, ORDER[read.site]) for read in batch.plan.reads)
+
+    def run(layer: nn.Module, number: int, hidden: Tensor) -> Tensor:
+        _read_projections(layer, anatomy, batch, number, hidden, results)
+        if (number, ORDER["q"]) >= wanted:  # nothing above is read
+            return hidden
+        return _layer(layer, anatomy, batch, number, hidden, results)
+
+    run_layers(model, anatomy, batch, results, run)
 
 
 def _read_projections(
@@ -63,8 +57,8 @@ def _read_projections(
         return
     entry = anatomy.attention_input(layer, hidden)
     for site in named:
-        path = {"q": anatomy.q, "k": anatomy.k, "v": anatomy.v}[site].module
-        batch.read(number, site, site_of_output(anatomy, site, layer.get_submodule(path)(entry)), results)
+        module = layer.get_submodule(anatomy.output_of(site).module)
+        batch.read(number, site, site_of_output(anatomy, site, module(entry)), results)
 
 
 def _layer(layer: nn.Module, anatomy: Anatomy, batch: Batch, number: int, hidden: Tensor, results: Results) -> Tensor:

@@ -11,15 +11,16 @@ No layer is run for this: a changed key costs a softmax, not the tokens between 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 import torch
 from torch import Tensor, nn
 
-from rebinding.surgery.keys import key_path, query_path
+from rebinding.surgery.checks import SurgeryError
+from rebinding.surgery.keys import rotate
 from rebinding.surgery.recording import LayerCall, Recording
-from rebinding.surgery.sites import Read, SurgeryError
+from rebinding.surgery.sites import Read
 from rebinding.surgery.torch_surgeon import TorchSurgeon
 
 Component: TypeAlias = Literal["q", "k", "v"]
@@ -55,8 +56,9 @@ class Ear:
         if component == "v":
             weight = self.pattern[source, token][:, None]  # (row, 1)
             return self.z[source] + weight * (raw - self.values[source, token])
-        path = query_path if component == "q" else key_path
-        turned = path(self.attention, raw[:, None, None], self._at_tokens(token))[:, 0, 0]  # (row, head_dim)
+        cos, sin = (part[0][token][:, None] for part in self.call["position_embeddings"])  # (row, 1, head_dim)
+        call = {"position_embeddings": (cos, sin)}
+        turned = rotate(self.attention, raw[:, None, None], call, component)[:, 0, 0]  # (row, head_dim)
         found = self.z[source].clone()
         for prompt in source.unique():
             rows = torch.nonzero(source == prompt).reshape(-1)
@@ -72,10 +74,6 @@ class Ear:
         own = capped(turned @ self.query[prompt] * scaling(self.attention), self.softcap)  # (row,)
         scores[torch.arange(len(token)), token] = own + line[token]
         return scores
-
-    def _at_tokens(self, token: Tensor) -> LayerCall:
-        cos, sin = (part[0][token][:, None] for part in self.call["position_embeddings"])  # (row, 1, head_dim)
-        return {"position_embeddings": (cos, sin)}
 
 
 def ear(surgeon: TorchSurgeon, recording: Recording, layer: int, head: int, at: Tensor) -> Ear:
@@ -99,7 +97,7 @@ def ear(surgeon: TorchSurgeon, recording: Recording, layer: int, head: int, at: 
             f"{type(attention).__name__}, layer {layer}: head {head} is recorded otherwise than its queries, keys and "
             "values give; this architecture needs support in rebinding/surgery/heard.py first"
         )
-    return Ear(attention, call, at, query, keys, values, scores, pattern, there, anatomy.score_softcap)
+    return replace(found, scores=scores, pattern=pattern)
 
 
 def scaling(attention: nn.Module) -> float:

@@ -19,9 +19,9 @@ from torch import Tensor
 
 from rebinding.surgery.anatomy import Anatomy
 from rebinding.surgery.attention import SharedPrefix, Stage
+from rebinding.surgery.checks import SurgeryError
 from rebinding.surgery.recording import LayerCall, Recording
 from rebinding.surgery.replay import shared_prefix
-from rebinding.surgery.sites import SurgeryError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -58,6 +58,8 @@ class _HeldRules:
     columns: Tensor
     live: Tensor
 
+    skip = 0
+
     def see(self, layer: int, stage: Stage, value: Tensor) -> Tensor:
         if stage != "z":
             return value
@@ -71,10 +73,6 @@ class _HeldRules:
 
     def prefix(self, layer: int) -> SharedPrefix | None:
         return shared_prefix(self.recording, layer, self.source, self.recording.length)
-
-    @property
-    def skip(self) -> int:
-        return 0
 
 
 @torch.no_grad()

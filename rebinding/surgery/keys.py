@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any, Literal
 
 import torch
@@ -11,21 +12,12 @@ from torch import Tensor, nn
 
 from rebinding.surgery.anatomy import Anatomy
 from rebinding.surgery.batch import Batch, Placed, Results, places, write
+from rebinding.surgery.checks import SurgeryError
 from rebinding.surgery.recording import site_of_output
-from rebinding.surgery.sites import SurgeryError
 
 
-def key_path(attention: nn.Module, raw: Tensor, call: dict[str, Any]) -> Tensor:
-    """Raw keys (row, head, token, head_dim) after the module's own key norm and rotary embedding."""
-    return _path(attention, raw, call, "k")
-
-
-def query_path(attention: nn.Module, raw: Tensor, call: dict[str, Any]) -> Tensor:
-    """Raw queries (row, head, token, head_dim) after the module's own query norm and rotary embedding."""
-    return _path(attention, raw, call, "q")
-
-
-def _path(attention: nn.Module, raw: Tensor, call: dict[str, Any], which: Literal["q", "k"]) -> Tensor:
+def rotate(attention: nn.Module, raw: Tensor, call: dict[str, Any], which: Literal["q", "k"]) -> Tensor:
+    """Raw queries or keys (row, head, token, head_dim) after the module's own norm of them and rotary embedding."""
     what = {"q": "query", "k": "key"}[which]
     norm = getattr(attention, f"{which}_norm", None)
     if norm is not None:
@@ -46,12 +38,12 @@ def _path(attention: nn.Module, raw: Tensor, call: dict[str, Any], which: Litera
 
 
 def rewritten_keys(
+    hooks: ExitStack,
     layer: nn.Module,
     anatomy: Anatomy,
     edits: list[Placed],
     batch: Batch,
     call: dict[str, Any],
-    handles: list[Any],
     results: Results,
 ) -> Callable[[Tensor], Tensor]:
     """A function that puts edited raw keys into the keys that single query heads see.
@@ -66,13 +58,13 @@ def rewritten_keys(
     def keep(module: nn.Module, args: Any, output: Any) -> None:
         raw.append(site_of_output(anatomy, "k", output))
 
-    handles.append(layer.get_submodule(anatomy.k.module).register_forward_hook(keep))
+    hooks.callback(layer.get_submodule(anatomy.k.module).register_forward_hook(keep).remove)
 
     def rewrite(seen: Tensor) -> Tensor:
         apart = raw.pop().repeat_interleave(anatomy.group, dim=1)  # (row, head, token, head_dim)
         rounding = 8 * torch.finfo(seen.dtype).eps * seen.abs().max()
         results.must_hold(
-            (key_path(attention, apart, call) - seen).abs().max() <= rounding,
+            (rotate(attention, apart, call, "k") - seen).abs().max() <= rounding,
             f"{type(attention).__name__} does more to a key than norm and RoPE: edit k_rot instead of the raw key",
         )
         touched = torch.zeros_like(apart, dtype=torch.bool)
@@ -81,6 +73,6 @@ def rewritten_keys(
             write(apart, one, batch.first)
             touched[places(one, batch.first, touched.device)] = True
         batch.note_changes(edits, before, apart, results)
-        return torch.where(touched, key_path(attention, apart, call), seen)
+        return torch.where(touched, rotate(attention, apart, call, "k"), seen)
 
     return rewrite

@@ -1,8 +1,11 @@
-"""How many rows run at once: from free memory, and from what one row takes at its widest point."""
+"""How many rows a device has room for: from free memory, and from what one row takes at its widest point.
+
+And the way back from a device: every trip to the CPU waits until the device has caught up, so few are made.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import psutil
@@ -10,8 +13,6 @@ import torch
 from torch import Tensor
 
 from rebinding.surgery.anatomy import Anatomy
-from rebinding.surgery.plan import Plan
-from rebinding.surgery.recording import Recording
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -23,17 +24,6 @@ SHARE = 0.5
 """Share of the free memory that a batch may take."""
 
 
-def _row_bytes(model: PreTrainedModel, anatomy: Anatomy, *, window: int, keys: int, logits: int) -> int:
-    """An upper bound on what one row holds at once: residuals, projections, patterns, MLP; and its logits."""
-    text: Any = model.config.get_text_config()
-    size = model.dtype.itemsize
-    inner = max(int(getattr(text, "intermediate_size", 0) or 0), 4 * anatomy.hidden)
-    heads = anatomy.n_heads * anatomy.head_dim
-    layer = window * (6 * anatomy.hidden + 6 * heads + 3 * inner) * size
-    patterns = anatomy.n_heads * window * keys * (2 * size + 4)
-    return max(layer + patterns, logits * anatomy.vocabulary * 3 * size, 1)
-
-
 def budget(model: PreTrainedModel) -> int:
     """Bytes that a batch may take on the device of a model."""
     if model.device.type == "cuda":
@@ -41,19 +31,19 @@ def budget(model: PreTrainedModel) -> int:
     return min(CPU_BUDGET, int(psutil.virtual_memory().available * SHARE))
 
 
-def rows_that_fit(
-    model: PreTrainedModel, anatomy: Anatomy, plan: Plan, recording: Recording, window: int, *, room: int
-) -> int:
-    """Rows of a batch of replays over a window of tokens that take at most `room` bytes; at least one."""
-    logits = sum(read.positions.shape[1] for read in plan.reads if read.site == "logits")
-    row = _row_bytes(model, anatomy, window=window, keys=recording.length, logits=logits)
-    return max(1, room // row)
+def rows_that_fit(model: PreTrainedModel, anatomy: Anatomy, *, window: int, keys: int, logits: int, room: int) -> int:
+    """Rows of a batch that take at most `room` bytes; at least one.
 
-
-def held_rows(model: PreTrainedModel, anatomy: Anatomy, recording: Recording, tokens: int = 8, *, room: int) -> int:
-    """Rows of a batch of held runs, each a few tokens wide, that take at most `room` bytes; at least one."""
-    row = _row_bytes(model, anatomy, window=tokens, keys=recording.length + tokens, logits=1)
-    return max(1, room // row)
+    Each row computes `window` tokens, which meet `keys` tokens, and whole vocabularies at `logits` tokens. The bound is
+    from above on what one row holds at once: residuals, projections, patterns, MLP; or its logits.
+    """
+    text: Any = model.config.get_text_config()
+    size = model.dtype.itemsize
+    inner = max(int(getattr(text, "intermediate_size", 0) or 0), 4 * anatomy.hidden)
+    heads = anatomy.n_heads * anatomy.head_dim
+    layer = window * (6 * anatomy.hidden + 6 * heads + 3 * inner) * size
+    patterns = anatomy.n_heads * window * keys * (2 * size + 4)
+    return max(1, room // max(layer + patterns, logits * anatomy.vocabulary * 3 * size, 1))
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -75,3 +65,14 @@ def in_parts(rows: Tensor, size: int, run: Callable[[Tensor], None]) -> None:
             if not is_out_of_memory(error) or part.numel() == 1:
                 raise
             waiting[:0] = list(part.split((part.numel() + 1) // 2))
+
+
+def to_cpu_together(flags: Sequence[Tensor]) -> list[Tensor]:
+    """Lists of flags on the CPU. All that stand on one device travel together."""
+    found = list(flags)
+    for device in {flag.device for flag in flags}:
+        here = [number for number, flag in enumerate(flags) if flag.device == device]
+        parts = torch.cat([flags[number] for number in here]).cpu().split([flags[number].numel() for number in here])
+        for number, part in zip(here, parts, strict=True):
+            found[number] = part
+    return found

@@ -13,7 +13,7 @@ from nnsight.intervention.envoy import Envoy
 from nnsight.tracing.backend import Backend
 from transformers import PreTrainedModel
 
-from rebinding.surgery.sites import SurgeryError
+from rebinding.surgery.checks import SurgeryError
 
 Remote: TypeAlias = bool | Literal["local"] | Backend
 """False: here. True: on NDIF. "local": here, by way of the message that NDIF would get. Or another carrier of it."""

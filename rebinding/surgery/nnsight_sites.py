@@ -15,7 +15,7 @@ from typing import Any, Literal, TypedDict
 import torch
 from torch import Tensor
 
-from rebinding.surgery.changes import changed_rows
+from rebinding.surgery.noops import changed_rows
 
 ATTENTION_CALL = "attention_interface_1"
 """In the attention module: the call of the attention function."""
@@ -71,7 +71,7 @@ class Plan(TypedDict):
     """One trace: what to write and what to return, by layer and site.
 
     `source` is the recorded prompt of each row; `frozen`, if attention is, that recording's z: by layer, (prompt, head,
-    position, head_dim). `sums` is the rounding that does not count as a change (`rebinding.surgery.changes`).
+    position, head_dim). `sums` is the rounding that does not count as a change (`rebinding.surgery.noops`).
     """
 
     shape: Shape

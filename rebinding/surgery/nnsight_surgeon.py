@@ -20,11 +20,12 @@ from transformers import PreTrainedModel
 from rebinding.surgery import plan as calls
 from rebinding.surgery.anatomy import Anatomy
 from rebinding.surgery.batch import Results, of_lines
-from rebinding.surgery.checks import check_kept_sites, check_tokens
+from rebinding.surgery.checks import SurgeryError, check_tokens
 from rebinding.surgery.nnsight_remote import Remote, library_attention, wrapped
 from rebinding.surgery.nnsight_sites import Outcome, Plan, Shape, Write, carry_out
+from rebinding.surgery.noops import check_changed
 from rebinding.surgery.recording import Recording, lines
-from rebinding.surgery.sites import HEADLESS, Attention, Edit, Read, Site, SurgeryError
+from rebinding.surgery.sites import HEADLESS, Attention, Edit, Read, Site, check_kept_sites
 
 
 class NNsightSurgeon:
@@ -72,11 +73,7 @@ class NNsightSurgeon:
         attention: Attention = "live",
         allow_still: bool = False,
     ) -> list[Tensor]:
-        """Run a batch whose row `r` is the prompt `source[r]` with the edits that name row `r`; one tensor per read.
-
-        Rows whose edits together change nothing that is read raise `NothingEdited` unless `allow_still`. With
-        `attention="frozen"` every head's z is held at its recorded value, except where an edit writes z.
-        """
+        """Run full forward passes, `rows` prompts each; see `Surgeon.run`."""
         call = calls.make_plan(self.anatomy, recording, edits, reads, source, attention, allow_still=allow_still)
         frozen = self._recorded_z(recording) if attention == "frozen" else None
         results = Results(call.n_rows, call.reads)
@@ -87,7 +84,7 @@ class NNsightSurgeon:
             for number in range(len(call.reads)):
                 results.put(number, rows, outcome["reads"][number])
             results.note_changes(rows, outcome["changed"])
-        calls.check_changed(call.must_change, results.changed_rows())
+        check_changed(call.must_change, results.changed_rows())
         return results.ordered()
 
     def _plan(self, call: calls.Plan, rows: Tensor, frozen: list[Tensor] | None) -> Plan:
@@ -166,13 +163,12 @@ def writes_of(call: calls.Plan, rows: Tensor) -> dict[tuple[int, str], list[Writ
 
 def shape_of(anatomy: Anatomy) -> Shape:
     """What a trace must know of a model's anatomy."""
-    projections = {"q": anatomy.q, "k": anatomy.k, "v": anatomy.v}
     return {
         "layers": anatomy.layers,
         "attention": anatomy.attention,
-        "modules": {site: one.module for site, one in projections.items()}
-        | {"z": anatomy.output, "mlp_out": anatomy.mlp},
-        "slices": {site: (one.start, one.stop) for site, one in projections.items()}
+        "modules": {site: anatomy.output_of(site).module for site in ("q", "k", "v", "mlp_out")}
+        | {"z": anatomy.output},
+        "slices": {site: (anatomy.output_of(site).start, anatomy.output_of(site).stop) for site in ("q", "k", "v")}
         | {"z": (0, anatomy.n_heads * anatomy.head_dim)},
         "final_norm": anatomy.final_norm,
         "n_layers": anatomy.n_layers,

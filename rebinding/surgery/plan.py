@@ -1,7 +1,7 @@
 """What an intervention comes down to before anything is computed: which rows can change, from which layer, where.
 
 By causality an edit at layer `l`, position `p` leaves layers below `l` and positions before `p` as recorded. A row
-whose edits cannot reach a read (`rebinding.surgery.reach`), or write what was recorded, is a no-op: its reads are those
+whose edits cannot reach a read (`rebinding.surgery.noops`), or write what was recorded, is a no-op: its reads are those
 of the unedited run and it is not computed. Where a site was not recorded, the run itself tells.
 """
 
@@ -9,47 +9,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from rebinding.surgery.anatomy import Anatomy
-from rebinding.surgery.changes import rounding_of_sums
-from rebinding.surgery.checks import checked_source
-from rebinding.surgery.reach import reaching_rows
-from rebinding.surgery.recording import Recording, gather, lines
-from rebinding.surgery.sites import (
-    ATTENTIONS,
-    HEADLESS,
-    KEYED,
-    SITES,
-    Attention,
-    Edit,
-    NothingEdited,
-    Read,
-    Site,
-    SurgeryError,
-    check_word,
-)
-from rebinding.surgery.trips import brought
+from rebinding.surgery.checks import SurgeryError, check_word, checked_source
+from rebinding.surgery.memory import to_cpu_together
+from rebinding.surgery.noops import changes_recorded, check_changed, reaching_rows, rounding_of_sums
+from rebinding.surgery.recording import Recording, lines
+from rebinding.surgery.sites import ATTENTIONS, HEADLESS, KEYED, SITES, Attention, Edit, Read, Site
 
-ORDER: dict[Site, int] = {
-    "resid": 0,
-    "q": 1,
-    "k": 1,
-    "v": 1,
-    "q_rot": 2,
-    "k_rot": 2,
-    "v_seen": 2,
-    "scores": 3,
-    "pattern": 4,
-    "z": 5,
-    "mlp_out": 6,
-    "logits": 7,
-}
+STAGES: tuple[tuple[Site, ...], ...] = (
+    ("resid",),
+    ("q", "k", "v"),
+    ("q_rot", "k_rot", "v_seen"),
+    *(("scores",), ("pattern",), ("z",), ("mlp_out",), ("logits",)),
+)
+ORDER: dict[Site, int] = {site: number for number, sites in enumerate(STAGES) for site in sites}
 NEVER = 1 << 30
 """The layer at which a still row starts."""
 
+Named = TypeVar("Named", Edit, Read)
 FREEZABLE: frozenset[Site] = frozenset({"resid", "z", "mlp_out", "logits"})
 assert set(ORDER) == set(SITES)
 
@@ -59,7 +41,7 @@ class Plan:
     """Edits and reads of one call, checked, and for every row the layer and the tokens that it can change.
 
     `reaches` says of each edit which of its rows can be seen by a read. `must_change` are the rows (row,) that an edit
-    names, each of which has to change by more than the rounding of `sums` (`rebinding.surgery.changes`); no row where
+    names, each of which has to change by more than the rounding of `sums` (`rebinding.surgery.noops`); no row where
     no-ops are allowed.
     """
 
@@ -104,7 +86,7 @@ def make_plan(
     if not reads:
         raise SurgeryError("nothing is read: list at least one Read")
     fixed = tuple(_checked_edit(anatomy, recording, edit, source, attention) for edit in edits)
-    asked = tuple(_checked_read(anatomy, recording, read, source) for read in reads)
+    asked = tuple(_placed(anatomy, recording, read, source.numel(), grouped=read.site in ("k", "v")) for read in reads)
     highest = sorted(asked, key=lambda read: (read.layer, ORDER[read.site]), reverse=True)
     reaches = tuple(reaching_rows(anatomy, edit, highest, touched(edit, source.numel()), attention) for edit in fixed)
     start = _starts(recording, fixed, reaches, source)
@@ -114,22 +96,9 @@ def make_plan(
     check_changed(named, start != NEVER)
     stop = max(read.layer for read in asked)
     first, last = _window(recording, fixed, asked, source)
-    start = _starts_for_reads(recording, asked, source, start)
+    for read in asked:  # begin earlier where a read lies below a row's first edit and was not recorded
+        start = start.clamp(max=read.layer) if recording.finds(read, source) is None else start
     return Plan(fixed, asked, source, start, first, last, stop, reaches, named, rounding_of_sums(anatomy.hidden))
-
-
-def check_changed(must_change: Tensor, changed: Tensor) -> None:
-    """Raise `NothingEdited` for the rows (row,) that must change and do not."""
-    unchanged = torch.nonzero(must_change & ~changed).reshape(-1)
-    if not unchanged.numel():
-        return
-    count = unchanged.numel()
-    shown = ", ".join(map(str, unchanged[:5].tolist())) + (", ..." if count > 5 else "")
-    raise NothingEdited(
-        f"the edits of {count} of {must_change.numel()} rows change nothing that is read (row {shown}): they write the "
-        "values that are there already, add zero, or no read can see them. The result would be the unedited run under "
-        "another name. Check the edit's value, layer, heads and positions; pass allow_still=True if a no-op is meant."
-    )
 
 
 def _checked_edit(anatomy: Anatomy, recording: Recording, edit: Edit, source: Tensor, attention: Attention) -> Edit:
@@ -138,16 +107,12 @@ def _checked_edit(anatomy: Anatomy, recording: Recording, edit: Edit, source: Te
             f"an edit of {edit.site} cannot act while attention is frozen: z is held at its recorded value. "
             "Edit z itself, or run with attention='live'."
         )
-    edit = _with(edit, layer=anatomy.n_layers) if edit.site == "logits" else edit
     rows = touched(edit, source.numel())
     if int(rows.max()) >= source.numel():
         raise SurgeryError(f"an edit names row {int(rows.max())}; the batch has rows 0..{source.numel() - 1}")
-    grouped = edit.scope == "group"
-    _check_indices(anatomy, recording, edit.site, edit.layer, edit.positions, edit.heads, rows.numel(), grouped)
-    width = _width(anatomy, recording, edit.site)
-    shape: tuple[int, ...] = (rows.numel(), edit.positions.shape[1], width)
-    if edit.heads is not None:
-        shape = (rows.numel(), edit.heads.shape[1], edit.positions.shape[1], width)
+    edit = _placed(anatomy, recording, edit, rows.numel(), grouped=edit.scope == "group")
+    heads = () if edit.heads is None else (edit.heads.shape[1],)
+    shape = (rows.numel(), *heads, edit.positions.shape[1], _width(anatomy, recording, edit.site))
     given = tuple(edit.value.shape)
     if not _broadcasts(given, shape):
         raise SurgeryError(
@@ -167,30 +132,16 @@ def _broadcasts(given: tuple[int, ...], shape: tuple[int, ...]) -> bool:
     return len(given) <= len(shape) and all(a in (1, b) for a, b in zip(given[::-1], shape[::-1], strict=False))
 
 
-def _with(edit: Edit, **changes: object) -> Edit:
-    copy = object.__new__(Edit)
-    for name in ("site", "layer", "value", "positions", "heads", "rows", "mode", "scope", "where"):
-        object.__setattr__(copy, name, changes.get(name, getattr(edit, name)))
+def _with(named: Named, **changes: object) -> Named:
+    copy = object.__new__(type(named))
+    copy.__dict__.update(vars(named) | changes)
     return copy
 
 
-def _checked_read(anatomy: Anatomy, recording: Recording, read: Read, source: Tensor) -> Read:
-    layer = anatomy.n_layers if read.site == "logits" else read.layer
-    grouped = read.site in ("k", "v")
-    _check_indices(anatomy, recording, read.site, layer, read.positions, read.heads, source.numel(), grouped)
-    return Read(read.site, layer, positions=read.positions, heads=read.heads, take=read.take)
-
-
-def _check_indices(
-    anatomy: Anatomy,
-    recording: Recording,
-    site: Site,
-    layer: int,
-    positions: Tensor,
-    heads: Tensor | None,
-    n_rows: int,
-    grouped: bool,
-) -> None:
+def _placed(anatomy: Anatomy, recording: Recording, named: Named, n_rows: int, *, grouped: bool) -> Named:
+    """An edit or a read whose layer, positions and heads are those of the model; logits stand above its last layer."""
+    named = _with(named, layer=anatomy.n_layers) if named.site == "logits" else named
+    site, layer, positions, heads = named.site, named.layer, named.positions, named.heads
     last = anatomy.n_layers if site in ("resid", "logits") else anatomy.n_layers - 1
     if not 0 <= layer <= last:
         raise SurgeryError(f"{site} exists at layers 0..{last}; got layer {layer}")
@@ -203,6 +154,7 @@ def _check_indices(
     for name, table in (("positions", positions), ("heads", heads)):
         if table is not None and table.shape[0] not in (1, n_rows):
             raise SurgeryError(f"{name} has {table.shape[0]} lines for {n_rows} rows; give one line, or one a row")
+    return named
 
 
 def _width(anatomy: Anatomy, recording: Recording, site: Site) -> int:
@@ -213,40 +165,16 @@ def _width(anatomy: Anatomy, recording: Recording, site: Site) -> int:
     return anatomy.hidden if site in HEADLESS else anatomy.head_dim
 
 
-def _changes(recording: Recording, edit: Edit, source: Tensor, rows: Tensor) -> Tensor:
-    """For each touched row, whether the edit writes something else than what was recorded; where the numbers are."""
-    full = (rows.numel(),) + (1,) * (3 if edit.heads is not None else 2)
-    value = edit.value.reshape((1,) * (len(full) - edit.value.ndim) + tuple(edit.value.shape))
-    if edit.mode == "add":
-        moved = (value != 0).flatten(1).any(dim=1)  # (rows or 1,)
-        return moved.expand(rows.numel())
-    if not recording.has(edit.site) or edit.site == "logits":
-        return torch.ones(rows.numel(), dtype=torch.bool)
-    places = Read(edit.site, edit.layer, positions=edit.positions, heads=edit.heads)
-    kept = recording.sites[edit.site][edit.layer]
-    there = gather(kept, source[rows], places, torch.arange(rows.numel()))
-    differs = value.to(there) != there  # (row, [head,] position, width)
-    if edit.where is not None:
-        differs = differs & edit.where.to(there.device)[..., None]
-    return differs.flatten(1).any(dim=1)
-
-
 def _starts(recording: Recording, edits: Sequence[Edit], reaches: Sequence[Tensor], source: Tensor) -> Tensor:
     """The layer of each row's first edit that changes something and can be read; NEVER if there is none."""
     start = torch.full((source.numel(),), NEVER)
     seen = [(edit, rows) for edit, rows in zip(edits, reaches, strict=True) if bool(rows.any())]
-    changes = brought([_changes(recording, edit, source, touched(edit, source.numel())) for edit, _ in seen])
+    changes = to_cpu_together(
+        [changes_recorded(recording, edit, source, touched(edit, source.numel())) for edit, _ in seen]
+    )
     for (edit, reached), changed in zip(seen, changes, strict=True):
         rows = touched(edit, source.numel())
         start[rows] = torch.where(changed & reached, start[rows].clamp(max=edit.layer), start[rows])
-    return start
-
-
-def _starts_for_reads(recording: Recording, reads: Sequence[Read], source: Tensor, start: Tensor) -> Tensor:
-    """Begin earlier where a read lies below a row's first edit and was not recorded."""
-    for read in reads:
-        if recording.finds(read, source) is None:
-            start = start.clamp(max=read.layer)
     return start
 
 

@@ -18,7 +18,10 @@ class Surgeon(Protocol):
     anatomy: Anatomy
 
     def record(self, tokens: Tensor, *, keep: Collection[Site] = ()) -> Recording:
-        """Run prompts (prompt, token) unedited and remember what runs start from."""
+        """Run prompts (prompt, token) unedited and remember what runs start from, and the sites to `keep`.
+
+        Runs with attention frozen need `keep={"z"}`.
+        """
 
     def with_reads(self, recording: Recording, reads: Sequence[Read]) -> Recording:
         """The recording with unedited reads added; a surgeon that gains nothing from them may return it as it is."""
@@ -33,4 +36,9 @@ class Surgeon(Protocol):
         attention: Attention = "live",
         allow_still: bool = False,
     ) -> list[Tensor]:
-        """Run a batch whose row `r` is recorded prompt `source[r]`, edited; one tensor per read, rows first."""
+        """Run a batch whose row `r` is the recorded prompt `source[r]` with the edits that name row `r`.
+
+        Returns one tensor per read, rows first. Rows whose edits together change nothing that is read raise
+        `NothingEdited`, at every site and whatever was recorded, unless `allow_still`. With `attention="frozen"` every
+        head's z is held at its recorded value, except where an edit writes z; MLPs and norms are recomputed.
+        """

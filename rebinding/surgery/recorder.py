@@ -9,10 +9,10 @@ Nothing is taken over from earlier calls: a recording depends on its own prompts
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,9 +20,9 @@ from torch import Tensor, nn
 
 from rebinding.surgery.anatomy import Anatomy
 from rebinding.surgery.attention import SharedPrefix, Stage
-from rebinding.surgery.checks import check_kept_sites, check_tokens
+from rebinding.surgery.checks import SurgeryError, check_tokens
 from rebinding.surgery.recording import PASSED, LayerCall, Recording, cut_call, layer_call, site_of_output
-from rebinding.surgery.sites import Site, SurgeryError
+from rebinding.surgery.sites import Site, check_kept_sites
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -138,16 +138,17 @@ def _pass(
     model: PreTrainedModel, anatomy: Anatomy, tokens: Tensor, recorder: _Recorder
 ) -> tuple[Kept, list[LayerCall]]:
     calls: list[LayerCall] = []
-    with _watch(model, anatomy, recorder, calls):
+    with ExitStack() as hooks:
+        _watch(hooks, model, anatomy, recorder, calls)
         embedding = next(model.get_input_embeddings().parameters())
         model.get_submodule(anatomy.decoder)(input_ids=tokens.to(embedding.device), use_cache=False, rules=recorder)
     return recorder.kept, calls
 
 
-@contextmanager
-def _watch(model: PreTrainedModel, anatomy: Anatomy, recorder: _Recorder, calls: list[LayerCall]) -> Iterator[None]:
-    """Hooks for what does not pass the attention function; gone when the block ends, however it ends."""
-    handles = []
+def _watch(
+    hooks: ExitStack, model: PreTrainedModel, anatomy: Anatomy, recorder: _Recorder, calls: list[LayerCall]
+) -> None:
+    """Keep what does not pass the attention function."""
 
     def before_layer(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         hidden, given = _by_name(module, args, kwargs)
@@ -157,24 +158,19 @@ def _watch(model: PreTrainedModel, anatomy: Anatomy, recorder: _Recorder, calls:
         recorder.keep("resid", hidden)
         return (hidden,), {**given, **_window(given, recorder.begin, hidden)}
 
-    def after_last(module: nn.Module, args: tuple[Any, ...]) -> None:
-        recorder.keep("resid", args[0])
+    def keep_output(site: str, module: nn.Module, args: Any, output: Any) -> None:
+        recorder.keep(site, output if site == "attention_output" else site_of_output(anatomy, site, output))
 
-    try:
-        for layer in anatomy.layer_modules(model):
-            handles.append(layer.register_forward_pre_hook(before_layer, with_kwargs=True))
-            for site in recorder.wanted & {"q", "k", "v", "mlp_out"}:
-                handles.append(_on_output(layer, anatomy, site, lambda value, site=site: recorder.keep(site, value)))
-            if "z" in recorder.wanted:
-                output = layer.get_submodule(anatomy.output)
-                handles.append(
-                    output.register_forward_hook(lambda _module, _args, out: recorder.keep("attention_output", out))
-                )
-        handles.append(model.get_submodule(anatomy.final_norm).register_forward_pre_hook(after_last))
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
+    for layer in anatomy.layer_modules(model):
+        hooks.callback(layer.register_forward_pre_hook(before_layer, with_kwargs=True).remove)
+        for site in recorder.wanted & {"q", "k", "v", "mlp_out"}:
+            module = layer.get_submodule(anatomy.output_of(site).module)
+            hooks.callback(module.register_forward_hook(partial(keep_output, site)).remove)
+        if "z" in recorder.wanted:
+            module = layer.get_submodule(anatomy.output)
+            hooks.callback(module.register_forward_hook(partial(keep_output, "attention_output")).remove)
+    norm = model.get_submodule(anatomy.final_norm)
+    hooks.callback(norm.register_forward_pre_hook(lambda _module, args: recorder.keep("resid", args[0])).remove)
 
 
 def _by_name(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Tensor, dict[str, Any]]:
@@ -205,12 +201,3 @@ def _window(given: dict[str, Any], begin: int, hidden: Tensor) -> LayerCall:
         return {}
     bound = {key: given[key] for key in PASSED if given.get(key) is not None}
     return cut_call(bound, begin, begin + hidden.shape[1], hidden.device)
-
-
-def _on_output(layer: nn.Module, anatomy: Anatomy, site: str, act: Any) -> Any:
-    path = anatomy.mlp if site == "mlp_out" else {"q": anatomy.q, "k": anatomy.k, "v": anatomy.v}[site].module
-
-    def hook(module: nn.Module, args: Any, output: Any) -> None:
-        act(site_of_output(anatomy, site, output))
-
-    return layer.get_submodule(path).register_forward_hook(hook)

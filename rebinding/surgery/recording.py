@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 
 from rebinding.surgery.anatomy import Anatomy
-from rebinding.surgery.sites import Read, Site, SurgeryError
+from rebinding.surgery.checks import SurgeryError
+from rebinding.surgery.sites import Read, Site
 
 LayerCall = dict[str, Any]
 """The keywords with which the model calls one of its layers."""
+Key: TypeAlias = tuple[tuple[int, ...], bytes, frozenset[str]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,11 +49,6 @@ class Recording:
         """Whether the values of a site were kept."""
         return site in self.sites
 
-    @property
-    def has_attention_output(self) -> bool:
-        """Whether frozen runs need not project the recorded z again; kept whenever z is."""
-        return "attention_output" in self.sites
-
     def finds(self, read: Read, source: Tensor) -> Callable[[Tensor], Tensor] | None:
         """How to look up the unedited values of a read for rows that continue prompts `source`; None if not kept."""
         if self.has(read.site):
@@ -67,6 +65,36 @@ class Recording:
     def bytes(self) -> int:
         """Memory that the kept tensors take."""
         return sum(tensor.nbytes for layers in self.sites.values() for tensor in layers)
+
+
+class Recordings:
+    """The recordings used last, as many as fit into `limit` bytes: the clean side of many experiments is the same.
+
+    A batch is found again only as a whole: in another batch the same prompt may be rounded differently. The model must
+    not change meanwhile.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.kept: OrderedDict[Key, Recording] = OrderedDict()
+
+    def get(self, tokens: Tensor, keep: Collection[Site], make: Callable[[], Recording]) -> Recording:
+        """The recording of these prompts with these sites kept, made if it is not there."""
+        key = (tuple(tokens.shape), tokens.cpu().numpy().tobytes(), frozenset(keep))
+        found = self.kept.pop(key, None)
+        if found is None:
+            found = make()
+            size = found.bytes()
+            while self.kept and size + self.bytes() > self.limit:
+                self.kept.popitem(last=False)
+            if size > self.limit:
+                return found
+        self.kept[key] = found
+        return found
+
+    def bytes(self) -> int:
+        """Memory that the recordings take."""
+        return sum(one.bytes() for one in self.kept.values())
 
 
 def _lines_of(values: Tensor, source: Tensor, rows: Tensor) -> Tensor:
@@ -101,7 +129,7 @@ def site_of_output(anatomy: Anatomy, site: str, output: Any) -> Tensor:
     value: Tensor = output[0] if isinstance(output, tuple) else output
     if site == "mlp_out":
         return value
-    part = {"q": anatomy.q, "k": anatomy.k, "v": anatomy.v}[site]
+    part = anatomy.output_of(site)
     per_head: Tensor = value[..., part.start : part.stop].unflatten(-1, (-1, anatomy.head_dim)).transpose(1, 2)
     return per_head
 

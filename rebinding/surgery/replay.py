@@ -3,13 +3,19 @@
 Row `r` enters at its own start layer with the recorded residual and is carried upwards with the others, so the batch
 grows. The layers are the model's own modules, called with the keywords with which the model called them; tokens before
 the window exist only as recorded keys and values (`SharedPrefix`).
+
+The last layer is computed for the tokens that are read above it. Keys and values of the others are still needed there,
+their queries, output projections and MLPs are not. The modules that act on every token by itself get the window without
+its first `skip` tokens, and give zeros for those; the residual there is worthless, and nobody reads it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -18,42 +24,42 @@ from rebinding.surgery.anatomy import Anatomy
 from rebinding.surgery.attention import SharedPrefix, Stage
 from rebinding.surgery.batch import Batch, Results
 from rebinding.surgery.keys import rewritten_keys
-from rebinding.surgery.narrow import narrowed, unread
 from rebinding.surgery.plan import ORDER
-from rebinding.surgery.recording import Recording, cut_call, site_of_output
+from rebinding.surgery.recording import Recording, cut_call, lines, site_of_output
 from rebinding.surgery.sites import Attention, Site
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-PER_QUERY_HEAD: tuple[Site, ...] = ("k_rot", "v_seen")
+RunLayer: TypeAlias = Callable[[nn.Module, int, Tensor], Tensor]
+"""What computes a layer, the number of which is given, on the residual of the active rows."""
+PER_QUERY_HEAD: frozenset[Site] = frozenset({"k_rot", "v_seen"})
+INSIDE = range(ORDER["resid"] + 1, ORDER["logits"])
+"""Sites for which a layer has to be run."""
 
 
+@dataclass(eq=False)
 class LayerRules:
     """What the attention of one layer sees of a batch: its prefix, its edits, its reads."""
 
-    def __init__(
-        self, batch: Batch, layer: int, n_active: int, attention: Attention, results: Results, skip: int
-    ) -> None:
-        self.batch, self.layer, self.n_active = batch, layer, n_active
-        self.attention, self.results, self.skip = attention, results, skip
-        self.raw_keys: Tensor | None = None
-        self.rewrite: Any = None
+    batch: Batch
+    layer: int
+    n_active: int
+    attention: Attention
+    results: Results
+    skip: int
+    rewrite: Callable[[Tensor], Tensor] | None = None
 
     def per_query_head(self, layer: int) -> bool:
         """Keys and values stand apart per query head where an edit or a read names one query head's copy."""
-        named = {one.edit.site for one in self.batch.placed if one.edit.layer == layer}
-        named |= {read.site for read in self.batch.plan.reads if read.layer == layer}
-        return self.rewrite is not None or bool(named & set(PER_QUERY_HEAD))
+        return self.rewrite is not None or bool(self.batch.sites_at(layer) & PER_QUERY_HEAD)
 
     def prefix(self, layer: int) -> SharedPrefix | None:
-        """The recorded keys and values before the window, one copy a prompt."""
         if self.batch.begin == 0:
             return None
         return shared_prefix(self.batch.recording, layer, self.batch.source[: self.n_active], self.batch.begin)
 
     def see(self, layer: int, stage: Stage, value: Tensor) -> Tensor:
-        """Edit and read one stage of attention."""
         if stage in ("keys", "values"):
             return value
         site: Any = stage
@@ -92,21 +98,30 @@ def replay(
     model: PreTrainedModel, anatomy: Anatomy, batch: Batch, results: Results, *, attention: Attention = "live"
 ) -> None:
     """Compute a batch and put what is read of it into `results`."""
+
+    def run(layer: nn.Module, number: int, hidden: Tensor) -> Tensor:
+        return run_layer(layer, anatomy, batch, number, hidden, attention, results)
+
+    run_layers(model, anatomy, batch, results, run)
+
+
+def run_layers(model: PreTrainedModel, anatomy: Anatomy, batch: Batch, results: Results, run: RunLayer) -> None:
+    """Carry the rows upwards as far as something is read, each layer computed by `run`."""
     plan, layers = batch.plan, anatomy.layer_modules(model)
     wanted = max((read.layer, ORDER[read.site]) for read in plan.reads)
     hidden: Tensor | None = None
     for number in range(int(batch.start.min()), plan.stop + 1):
-        hidden = admit(batch, number, hidden)
+        hidden = _admit(batch, number, hidden)
         hidden = batch.edit(number, "resid", hidden, results)
         batch.read(number, "resid", hidden, results)
         if number == anatomy.n_layers or (number, ORDER["resid"]) >= wanted:
             break
-        hidden = run_layer(layers[number], anatomy, batch, number, hidden, attention, results)
+        hidden = run(layers[number], number, hidden)
     if plan.stop == anatomy.n_layers and hidden is not None:
-        read_logits(model, anatomy, batch, hidden, results)
+        _read_logits(model, anatomy, batch, hidden, results)
 
 
-def admit(batch: Batch, layer: int, hidden: Tensor | None) -> Tensor:
+def _admit(batch: Batch, layer: int, hidden: Tensor | None) -> Tensor:
     """The residual at a layer's input, with the rows that start here joining as recorded."""
     resid = batch.recording.sites["resid"][layer]  # (prompt, token, hidden)
     have = 0 if hidden is None else hidden.shape[0]
@@ -128,15 +143,75 @@ def run_layer(
 ) -> Tensor:
     """One decoder layer of the model on the active rows."""
     call = cut_call(batch.recording.calls[number], batch.begin, batch.end, hidden.device)
-    skip = unread(batch, number, attention)
-    rules = LayerRules(batch, number, hidden.shape[0], attention, results, skip)
-    with _projections(layer, anatomy, batch, number, rules, call, results), narrowed(layer, anatomy, skip):
+    rules = LayerRules(
+        batch, number, hidden.shape[0], attention, results, skip=unread_queries(batch, number, attention)
+    )
+    with ExitStack() as hooks:
+        _hook_outputs(hooks, layer, anatomy, rules)
+        if isolated := batch.edits_at(number, "k", scope="head"):
+            rules.rewrite = rewritten_keys(hooks, layer, anatomy, isolated, batch, call, results)
+        if rules.skip:
+            _skip_unread_queries(hooks, layer, anatomy, rules.skip)
         out = layer(hidden, **call, use_cache=False, rules=rules)
     value: Tensor = out[0] if isinstance(out, tuple) else out
     return value
 
 
-def read_logits(model: PreTrainedModel, anatomy: Anatomy, batch: Batch, hidden: Tensor, results: Results) -> None:
+def _hook_outputs(hooks: ExitStack, layer: nn.Module, anatomy: Anatomy, rules: LayerRules) -> None:
+    """Edit and read the outputs of the projections and the MLP of a layer, where something is edited or read there."""
+    batch, number, results = rules.batch, rules.layer, rules.results
+
+    def hook(site: Site, module: nn.Module, args: Any, output: Any) -> Any:
+        value = site_of_output(anatomy, site, output)
+        edited = batch.edit(number, site, value, results)
+        batch.read(number, site, edited, results)
+        return output if edited is value else _replaced(anatomy, site, output, edited)
+
+    for site in batch.sites_at(number) & {"q", "k", "v", "mlp_out"}:
+        module = layer.get_submodule(anatomy.output_of(site).module)
+        hooks.callback(module.register_forward_hook(partial(hook, site)).remove)
+
+
+def _replaced(anatomy: Anatomy, site: Site, output: Any, edited: Tensor) -> Any:
+    if site == "mlp_out":
+        return (edited, *output[1:]) if isinstance(output, tuple) else edited
+    part = anatomy.output_of(site)
+    whole = output.clone()
+    whole[..., part.start : part.stop] = edited.transpose(1, 2).flatten(2)
+    return whole
+
+
+def unread_queries(batch: Batch, layer: int, attention: Attention) -> int:
+    """How many tokens at the beginning of the window nobody reads above this layer; 0 if it has to be run in full."""
+    reads, above = batch.plan.reads, layer + 1
+    if above != batch.plan.stop or any(read.layer == above and ORDER[read.site] in INSIDE for read in reads):
+        return 0
+    inside = any(one.edit.layer == layer and one.edit.site != "resid" for one in batch.placed)
+    if inside or attention == "frozen" or any(read.layer == layer and read.site != "resid" for read in reads):
+        return 0
+    first = min(int(lines(read.positions, batch.rows).min()) for read in reads if read.layer == above)
+    return max(0, first - batch.begin)
+
+
+def _skip_unread_queries(hooks: ExitStack, layer: nn.Module, anatomy: Anatomy, skip: int) -> None:
+    """Spare the layer's modules the first `skip` tokens."""
+    names = [anatomy.output, anatomy.mlp]
+    if anatomy.q.module not in (anatomy.k.module, anatomy.v.module):
+        names.append(anatomy.q.module)
+    for module in map(layer.get_submodule, names):
+        hooks.callback(module.register_forward_pre_hook(lambda _, args: (args[0][:, skip:], *args[1:])).remove)
+        hooks.callback(module.register_forward_hook(lambda _, args, output: _padded(output, skip)).remove)
+
+
+def _padded(output: Any, skip: int) -> Any:
+    """A module's output (row, token, width), or the first of several, with zeros for the tokens that it was spared."""
+    if isinstance(output, tuple):
+        return (_padded(output[0], skip), *output[1:])
+    value: Tensor = output
+    return torch.cat([value.new_zeros(value.shape[0], skip, *value.shape[2:]), value], dim=1)
+
+
+def _read_logits(model: PreTrainedModel, anatomy: Anatomy, batch: Batch, hidden: Tensor, results: Results) -> None:
     """Logits at the positions that are read, and nowhere else: a vocabulary per token is the largest tensor of all."""
     last, rows = anatomy.n_layers, batch.rows[: hidden.shape[0]]
     edited = bool(batch.edits_at(last, "logits"))
@@ -147,50 +222,3 @@ def read_logits(model: PreTrainedModel, anatomy: Anatomy, batch: Batch, hidden: 
         source = hidden if everywhere is None else everywhere
         there = batch.gathered(source, read)  # (row, position, width)
         results.put(number, rows, anatomy.logits(model, there) if everywhere is None else there)
-
-
-@contextmanager
-def _projections(
-    layer: nn.Module,
-    anatomy: Anatomy,
-    batch: Batch,
-    number: int,
-    rules: LayerRules,
-    call: dict[str, Any],
-    results: Results,
-) -> Iterator[None]:
-    """Hooks on the projections and the MLP of one layer, where something is edited or read there; gone afterwards."""
-    named = {one.edit.site for one in batch.placed if one.edit.layer == number}
-    named |= {read.site for read in batch.plan.reads if read.layer == number}
-    isolated = batch.edits_at(number, "k", scope="head")
-    handles = []
-    try:
-        for site in named & {"q", "k", "v", "mlp_out"}:
-            path = anatomy.mlp if site == "mlp_out" else {"q": anatomy.q, "k": anatomy.k, "v": anatomy.v}[site].module
-            hook = _output_hook(anatomy, batch, number, site, results)
-            handles.append(layer.get_submodule(path).register_forward_hook(hook))
-        if isolated:
-            rules.rewrite = rewritten_keys(layer, anatomy, isolated, batch, call, handles, results)
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
-def _output_hook(anatomy: Anatomy, batch: Batch, number: int, site: Site, results: Results) -> Any:
-    def hook(module: nn.Module, args: Any, output: Any) -> Any:
-        value = site_of_output(anatomy, site, output)
-        edited = batch.edit(number, site, value, results)
-        batch.read(number, site, edited, results)
-        return output if edited is value else _replaced(anatomy, site, output, edited)
-
-    return hook
-
-
-def _replaced(anatomy: Anatomy, site: Site, output: Any, edited: Tensor) -> Any:
-    if site == "mlp_out":
-        return (edited, *output[1:]) if isinstance(output, tuple) else edited
-    part = {"q": anatomy.q, "k": anatomy.k, "v": anatomy.v}[site]
-    whole = output.clone()
-    whole[..., part.start : part.stop] = edited.transpose(1, 2).flatten(2)
-    return whole

@@ -20,17 +20,21 @@ head in every row. Tensors are always ordered rows, heads, positions, width; sit
 
 from __future__ import annotations
 
-import reprlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
-import torch
 from torch import Tensor
 
-from rebinding.surgery.errors import NothingEdited as NothingEdited  # named again: others import both from here
-from rebinding.surgery.errors import SurgeryError as SurgeryError
-from rebinding.surgery.indices import Index, batch_rows, index_table, layer_number
+from rebinding.surgery.checks import (
+    Index,
+    SurgeryError,
+    batch_rows,
+    check_value,
+    check_word,
+    index_table,
+    layer_number,
+)
 
 Site: TypeAlias = Literal[
     "resid", "q", "k", "v", "q_rot", "k_rot", "v_seen", "scores", "pattern", "z", "mlp_out", "logits"
@@ -90,19 +94,17 @@ class Edit:
         check_word("mode", mode, MODES)
         edit = f"an edit at {site}, layer {layer}"
         check_value(value, where, edit)
-        fields = {
-            "site": site,
-            "layer": layer_number(layer),
-            "value": value,
-            "positions": index_table(positions, "positions"),
-            "heads": None if heads is None else index_table(heads, "heads"),
-            "rows": None if rows is None else batch_rows(rows, edit),
-            "mode": mode,
-            "scope": scope,
-            "where": where,
-        }
-        for name, field in fields.items():
-            object.__setattr__(self, name, field)
+        self.__dict__.update(  # the class is frozen
+            site=site,
+            layer=layer_number(layer),
+            value=value,
+            positions=index_table(positions, "positions"),
+            heads=None if heads is None else index_table(heads, "heads"),
+            rows=None if rows is None else batch_rows(rows, edit),
+            mode=mode,
+            scope=scope,
+            where=where,
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,15 +131,13 @@ class Read:
         take: Take | None = None,
     ) -> None:
         check_site(site, heads)
-        fields = {
-            "site": site,
-            "layer": layer_number(layer),
-            "positions": index_table(positions, "positions"),
-            "heads": None if heads is None else index_table(heads, "heads"),
-            "take": take,
-        }
-        for name, field in fields.items():
-            object.__setattr__(self, name, field)
+        self.__dict__.update(  # the class is frozen
+            site=site,
+            layer=layer_number(layer),
+            positions=index_table(positions, "positions"),
+            heads=None if heads is None else index_table(heads, "heads"),
+            take=take,
+        )
 
 
 def check_site(site: str, heads: Index | None) -> None:
@@ -161,22 +161,13 @@ def check_scope(site: Site, scope: str | None) -> None:
         check_word("scope", scope, SCOPES)
 
 
-def check_word(option: str, word: str, words: Sequence[str]) -> None:
-    """Refuse a word that an option does not have."""
-    if word not in words:
-        raise SurgeryError(f"unknown {option} {word!r}; write {' or '.join(f'{option}={known!r}' for known in words)}")
-
-
-def check_value(value: Tensor, where: Tensor | None, edit: str) -> None:
-    """Refuse values that are no tensor, and masks that are not boolean or true nowhere."""
-    if not isinstance(value, Tensor):
-        raise SurgeryError(f"the value of {edit} must be a tensor; got {reprlib.repr(value)}. Use torch.tensor(value)")
-    if where is None:
-        return
-    if not isinstance(where, Tensor) or where.dtype != torch.bool:
-        given = f"a tensor of {where.dtype}" if isinstance(where, Tensor) else reprlib.repr(where)
-        raise SurgeryError(
-            f"the mask of {edit} must be a boolean tensor; got {given}. Compare it, as in where=mask > 0"
-        )
-    if not bool(where.any()):
-        raise NothingEdited(f"{edit} is masked out everywhere")
+def check_kept_sites(keep: Collection[str]) -> None:
+    """Refuse sites that no recording keeps."""
+    if isinstance(keep, str):
+        raise SurgeryError(f"keep must be a set of sites; got the word {keep!r}. Write keep={{{keep!r}}}")
+    names = list(keep)
+    if "logits" in names:
+        raise SurgeryError("logits are not kept for every token; read them where they are wanted")
+    unknown = [name for name in names if name not in SITES]
+    if unknown:
+        raise SurgeryError(f"keep names the unknown site {unknown[0]!r}; the sites are {', '.join(SITES)}")

@@ -27,18 +27,17 @@ def z_slopes(
 
     `score` takes the input of the final norm (row, token, hidden) and the numbers of its prompts: one number a row.
     """
-    parts = [_slopes(model, anatomy, tokens, score, prompts) for prompts in torch.arange(tokens.shape[0]).split(rows)]
+    parts = []
+    for prompts in torch.arange(tokens.shape[0]).split(rows):
+        resid, added = _forward(model, anatomy, tokens[prompts])
+        score(resid, prompts).sum().backward()
+        parts.append([leaf.grad.unflatten(-1, (anatomy.n_heads, -1)).transpose(1, 2) for leaf in added])
     return [torch.cat(layers) for layers in zip(*parts, strict=True)]
 
 
-def _slopes(
-    model: PreTrainedModel,
-    anatomy: Anatomy,
-    tokens: Tensor,
-    score: Callable[[Tensor, Tensor], Tensor],
-    prompts: Tensor,
-) -> list[Tensor]:
-    said: list[Tensor] = []
+def _forward(model: PreTrainedModel, anatomy: Anatomy, tokens: Tensor) -> tuple[Tensor, list[Any]]:
+    """The input of the final norm, and zeros that were added to z, by layer (prompt, token, head x head_dim)."""
+    said: list[Any] = []
     last: list[Tensor] = []
 
     def listen(module: Any, args: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
@@ -51,10 +50,5 @@ def _slopes(
         norm = model.get_submodule(anatomy.final_norm)
         hooks.callback(norm.register_forward_pre_hook(lambda _, args: last.append(args[0])).remove)
         embedding = next(model.get_input_embeddings().parameters())
-        model.get_submodule(anatomy.decoder)(input_ids=tokens[prompts].to(embedding.device), use_cache=False)
-    score(last[0], prompts).sum().backward()
-    found = []
-    for leaf in said:
-        assert leaf.grad is not None
-        found.append(leaf.grad.unflatten(-1, (anatomy.n_heads, anatomy.head_dim)).transpose(1, 2).detach())
-    return found
+        model.get_submodule(anatomy.decoder)(input_ids=tokens.to(embedding.device), use_cache=False)
+    return last[0], said

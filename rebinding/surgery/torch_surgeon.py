@@ -13,29 +13,32 @@ from torch import Tensor, nn
 from rebinding.surgery.anatomy import Anatomy
 from rebinding.surgery.attention import install
 from rebinding.surgery.batch import Batch, Results, look_up_still, make_batch
-from rebinding.surgery.checks import check_kept_sites, check_tokens
+from rebinding.surgery.checks import SurgeryError, check_tokens
 from rebinding.surgery.frozen import can_run, replay_frozen
 from rebinding.surgery.held import Live, run_held
-from rebinding.surgery.memory import budget, held_rows, in_parts, rows_that_fit
-from rebinding.surgery.plan import NEVER, Plan, check_changed, make_plan
+from rebinding.surgery.memory import budget, in_parts, rows_that_fit
+from rebinding.surgery.noops import check_changed
+from rebinding.surgery.plan import NEVER, Plan, make_plan
 from rebinding.surgery.recorder import record
-from rebinding.surgery.recording import Recording
-from rebinding.surgery.remembered import Recordings
+from rebinding.surgery.recording import Recording, Recordings
 from rebinding.surgery.replay import replay
-from rebinding.surgery.sites import Attention, Edit, Read, Site, SurgeryError, Take
+from rebinding.surgery.sites import Attention, Edit, Read, Site, Take, check_kept_sites
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
+
+
+HELD_TOKENS = 8
+"""Tokens of a held run for which room is made: those at which a circuit's groups act, and the readout."""
 
 
 class TorchSurgeon:
     """Carries out edits and reads on a model; see `rebinding.surgery.sites` for the vocabulary.
 
     `rows` bounds how many rows run at once. Left out, it follows from free memory, or from what `budget` says that a
-    batch may take; running out of it halves a batch and
-    goes on, with the same results. `remember` is how many bytes of recordings are kept in case they are asked for
-    again; with more than none, the model must not change. A function in place of the model is called when the first
-    run needs it.
+    batch may take; running out of it halves a batch and goes on, with the same results. `remember` is how many bytes of
+    recordings are kept in case they are asked for again; with more than none, the model must not change. A function in
+    place of the model is called when the first run needs it.
     """
 
     def __init__(
@@ -65,10 +68,7 @@ class TorchSurgeon:
         return budget(self.model) if self._budget is None else self._budget()
 
     def record(self, tokens: Tensor, *, keep: Collection[Site] = ()) -> Recording:
-        """Run prompts (prompt, token) unedited; `keep` names sites to remember besides what replays need.
-
-        Runs with attention frozen need `keep={"z"}`.
-        """
+        """Run prompts (prompt, token) unedited; `keep` names sites to remember besides what replays need."""
         check_tokens(self.anatomy, tokens)  # before what was recorded is looked up
         check_kept_sites(keep)
         return self.recordings.get(tokens, keep, lambda: record(self.model, self.anatomy, tokens, keep=keep))
@@ -91,7 +91,7 @@ class TorchSurgeon:
             resid = run_held(self.model, self.anatomy, recording, part, source[rows], readout[rows])
             parts.append(take(self.anatomy.logits(self.model, resid[:, None]), rows).to(device))
 
-        size = self.rows or held_rows(self.model, self.anatomy, recording, room=self.room())
+        size = self._rows_at_once(HELD_TOKENS, recording.length + HELD_TOKENS, 1)
         in_parts(torch.arange(source.numel()), size, run)
         return torch.cat(parts)
 
@@ -114,12 +114,7 @@ class TorchSurgeon:
         attention: Attention = "live",
         allow_still: bool = False,
     ) -> list[Tensor]:
-        """Run a batch whose row `r` is the recorded prompt `source[r]` with the edits that name row `r`.
-
-        Returns one tensor per read, rows first. Rows whose edits together change nothing that is read raise
-        `NothingEdited`, at every site and whatever was recorded, unless `allow_still`. With `attention="frozen"` every
-        head's z is held at its recorded value, except where an edit writes z; MLPs and norms are recomputed.
-        """
+        """Replay the rows of a batch from where they first change; see `Surgeon.run`."""
         if attention == "frozen" and not recording.has("z"):
             raise SurgeryError("attention='frozen' needs recorded head outputs: record(tokens, keep={'z'})")
         plan = make_plan(self.anatomy, recording, edits, reads, source, attention, allow_still=allow_still)
@@ -136,7 +131,8 @@ class TorchSurgeon:
         self, plan: Plan, recording: Recording, rows: Tensor, attention: Attention | None, results: Results
     ) -> None:
         width = int(plan.last[rows[0]] - plan.first[rows[0]]) + 1
-        size = self.rows or rows_that_fit(self.model, self.anatomy, plan, recording, width, room=self.room())
+        logits = sum(read.positions.shape[1] for read in plan.reads if read.site == "logits")
+        size = self._rows_at_once(width, recording.length, logits)
         in_parts(rows, size, lambda part: self._run_batch(make_batch(plan, recording, part), attention, results))
 
     def _run_batch(self, batch: Batch, attention: Attention | None, results: Results) -> None:
@@ -145,6 +141,11 @@ class TorchSurgeon:
             replay_frozen(self.model, self.anatomy, batch, results)
         else:
             replay(self.model, self.anatomy, batch, results, attention=attention)
+
+    def _rows_at_once(self, window: int, keys: int, logits: int) -> int:
+        if self.rows:
+            return self.rows
+        return rows_that_fit(self.model, self.anatomy, window=window, keys=keys, logits=logits, room=self.room())
 
 
 def _groups(plan: Plan, *, apart: bool) -> Iterator[Tensor]:

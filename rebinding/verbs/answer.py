@@ -11,7 +11,8 @@ from rebinding.paper.circuit import CircuitHead
 from rebinding.planted import build, parse
 from rebinding.subjects import Subject, load, origin
 from rebinding.surgery import Read
-from rebinding.world.prompts import Encoded, Form, Prompt
+from rebinding.world.chat import Form
+from rebinding.world.prompts import Encoded, Prompt
 
 GROUPS = ("B", "A")
 """The groups whose attention is shown: who finds the slot, and who fetches the object."""

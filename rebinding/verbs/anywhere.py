@@ -10,18 +10,14 @@ from types import MappingProxyType
 from typing import Any
 
 from rebinding.evidence.shards import put_in_place
-from rebinding.evidence.store import Shelf
-from rebinding.experiments.anywhere.request import Settings
-from rebinding.experiments.anywhere.search import Search
+from rebinding.experiments.search.measure import search_on
+from rebinding.experiments.search.request import NOISE, Settings
+from rebinding.experiments.workbench import Workbench
 from rebinding.paper import graph as graphs
-from rebinding.paper.beside import beside
 from rebinding.paper.circuit import save
-from rebinding.study.anywhere import NOISE, search_pairs
-from rebinding.study.circuit import owner_of
-from rebinding.subjects import Subject
+from rebinding.study.case import owner_of
 from rebinding.surgery import TorchSurgeon
 from rebinding.verbs.checks import check_input_file, check_number, check_output_file
-from rebinding.world.designs import design
 
 OF_SEARCH: Mapping[str, Any] = MappingProxyType(
     {"share": Settings().share, "listens": Settings().listens, "minutes": None, "graph": None, "beside": []}
@@ -69,23 +65,23 @@ def check(options: argparse.Namespace) -> None:
         check_input_file("--beside", path)
 
 
-def run(options: argparse.Namespace, subject: Subject, shelf: Shelf | None) -> int:
+def run(options: argparse.Namespace, bench: Workbench) -> int:
     """Search, print the graph, and write what was asked for."""
-    surgeon = subject.surgeon()
-    if not isinstance(surgeon, TorchSurgeon):
+    subject = bench.subject
+    if not isinstance(bench.surgeon, TorchSurgeon):
         raise ValueError(f"{subject.name} runs elsewhere; --anywhere needs a model on this machine")
     others = [(path, graphs.load(path, owner_of(subject))) for path in options.beside]
-    drawn = design("counterbalanced", boxes=options.boxes, tokenizer=subject.tokenizer)
+    drawn = bench.prompts.design("counterbalanced", boxes=options.boxes)
     ids = range(options.first_id, options.first_id + options.samples)
     settings = Settings(options.share, listens=options.listens, block=options.block)
     deadline = float("inf") if options.minutes is None else time.monotonic() + 60 * options.minutes
-    pairs = search_pairs(subject.encoder(), drawn, ids)
-    found = Search(surgeon, pairs, settings, shelf, deadline, print).graph(
+    prompts = bench.prompts.draw(drawn, ids, ("noise", NOISE))
+    found = search_on(bench, prompts, settings, deadline, print).graph(
         {"design": drawn.name, "noise": NOISE, "first_id": options.first_id}
     )
     print("\n".join(found.lines()))
     for path, other in others:
-        print("\n".join(beside(found, other, path.name)))
+        print("\n".join(graphs.compare(found, other, path.name)))
     if not found.settings["finished"]:
         print(f"the {options.minutes:g} minutes are up: what is shown is a part; the same command goes on from here")
     if options.circuit:
@@ -93,7 +89,7 @@ def run(options: argparse.Namespace, subject: Subject, shelf: Shelf | None) -> i
     if options.graph:
         graphs.save(found, owner_of(subject), options.graph)
     if options.figure:
-        from rebinding.report.figures.graph import draw_graph  # matplotlib only where a figure is wanted
+        from rebinding.experiments.search.figures import draw_graph
 
         draw_graph(found, subject.anatomy.n_layers, subject.name).savefig(options.figure)
     return 0

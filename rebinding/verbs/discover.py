@@ -16,16 +16,17 @@ from typing import Any, get_args
 from rebinding.engines import choice as engines
 from rebinding.evidence.shards import put_in_place
 from rebinding.evidence.store import Store, default_root
-from rebinding.experiments.circuit.discovery import LEAST, Discovery, Scale, Selection, discover_by
-from rebinding.experiments.circuit.paths import PAPER, PAPER_LITERAL, Frozen, PathSettings, Stage
-from rebinding.experiments.circuit.request import Paths
+from rebinding.experiments.paths.discovery import Discovery, discover_by
+from rebinding.experiments.paths.request import PAPER, PAPER_LITERAL, Frozen, Paths, PathSettings, Stage
+from rebinding.experiments.paths.summary import LEAST, Scale, Selection
+from rebinding.experiments.prompts import MOST_PROMPTS
+from rebinding.experiments.search.request import PROMPTS as BLOCK
+from rebinding.experiments.workbench import Workbench
 from rebinding.paper.circuit import save
 from rebinding.planted.plant import MAX_BOXES as MOST_PLANTED
-from rebinding.study.anywhere import PROMPTS as BLOCK
 from rebinding.study.asked import asked_of
-from rebinding.study.bench import MOST_PROMPTS, Bench
-from rebinding.study.circuit import owner_of
-from rebinding.study.engine import Engine, Here
+from rebinding.study.case import owner_of
+from rebinding.study.engine import Engine, Here, Session
 from rebinding.subjects import load
 from rebinding.subjects.devices import DTYPES
 from rebinding.surgery.sites import Scope
@@ -102,8 +103,8 @@ def run(options: argparse.Namespace) -> int:
     if options.anywhere:
         return _anywhere(options, engine, store)
     with closing(engine):
-        bench, found = engine.finish(lambda: discovered(options, stages, engine, store))
-    subject = bench.subject
+        session, found = engine.finish(lambda: discovered(options, stages, engine, store))
+    subject = session.subject
     print("\n".join(found.circuit.lines()))
     for stage in stages:
         if stage.group not in found.circuit.groups:
@@ -111,7 +112,7 @@ def run(options: argparse.Namespace) -> int:
     if options.circuit:
         put_in_place({options.circuit: lambda there: save(found.circuit, owner_of(subject), there)})
     if options.figure:
-        from rebinding.report.figures.circuit import draw_circuit  # matplotlib only where a figure is wanted
+        from rebinding.experiments.circuit.figures import draw_circuit
 
         draw_circuit(found.circuit, subject.anatomy.n_layers, subject.name).savefig(options.figure)
     return 0
@@ -140,15 +141,16 @@ def _check(options: argparse.Namespace) -> None:
 
 def discovered(
     options: argparse.Namespace, stages: tuple[Stage, ...], engine: Engine, store: Store | None
-) -> tuple[Bench, Discovery]:
+) -> tuple[Session, Discovery]:
     """The circuit that the stages find, each stage asked of the engine when the one before it is known."""
     subject = engine.subject(options.model, dtype=options.dtype, device=options.device, store=store)
-    bench, how = engine.bench(subject, store), PathSettings(options.frozen, options.scope, options.block)
+    session, how = engine.session(subject, store), PathSettings(options.frozen, options.scope, options.block)
     ids = range(options.first_id, options.first_id + options.samples)
-    pairs = bench.draw(bench.design(options.design, boxes=options.boxes), ids, ("noise", options.noise))
+    prompts = session.prompts
+    pairs = prompts.draw(prompts.design(options.design, boxes=options.boxes), ids, ("noise", options.noise))
     about = {"prompts": len(ids), "design": options.design, "noise": options.noise, "first_id": options.first_id}
-    return bench, discover_by(
-        lambda stage, receivers: bench.measured(Paths(pairs, stage, tuple(sorted(receivers)), how)),
+    return session, discover_by(
+        lambda stage, receivers: session.source.get(Paths(pairs, stage, tuple(sorted(receivers)), how)),
         stages,
         scale=options.score,
         rule=options.select,
@@ -165,7 +167,7 @@ def _anywhere(options: argparse.Namespace, engine: Engine, store: Store | None) 
         raise ValueError(f"--anywhere has no stages: leave {given} out, or --anywhere")
     subject = load(options.model, dtype=options.dtype, device=options.device)
     shelf = None if store is None else store.shelf(subject=subject.fingerprint, dtype=subject.dtype)
-    return anywhere.run(options, subject, shelf)
+    return anywhere.run(options, Workbench(subject, shelf))
 
 
 def said(options: argparse.Namespace, usual: Mapping[str, Any]) -> str:

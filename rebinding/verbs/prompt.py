@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any, TextIO, get_args
 
 from rebinding.verbs.checks import check_number
+from rebinding.world.chat import FORMS
 from rebinding.world.designs import DESIGNS, NOISE_KINDS, TRACING_MODES, Design, DesignError, Pair, Verb, design
-from rebinding.world.prompts import FORMS, Encoded, Encoder, Prompt, aligned, render
+from rebinding.world.prompts import Encoded, Encoder, Prompt, aligned, render
 from rebinding.world.words import HALVES, THIRDS
 
 ROLE_PAIRS = ("content_control", "pointer", "structure_only_pointer")

@@ -1,6 +1,6 @@
 """`python -m rebinding report FOLDER`: make the page of a report again, from what the folder holds.
 
-A report of an older schema is converted first. `python -m rebinding report FIRST SECOND` says what changed from one
+`python -m rebinding report FIRST SECOND` says what changed from one
 report to another.
 """
 
@@ -9,11 +9,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from rebinding.report.checked import ReportError
 from rebinding.report.compare import Comparison
-from rebinding.report.convert import convert
 from rebinding.report.folder import read
 from rebinding.report.page import render
+from rebinding.report.schema import ReportError
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,8 +28,6 @@ def run(options: argparse.Namespace) -> int:
         print("\n".join(found.lines()))
         return int(bool(found.verdicts))
     try:
-        if (converted := convert(options.folder)) is not None:
-            print(converted)
         print(render(options.folder))
     except (ReportError, OSError):
         raise

@@ -12,14 +12,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
+from rebinding.experiments.prompts import MOST_PROMPTS
 from rebinding.learned import files, lora
 from rebinding.learned.card import PAGE, Card, Digest, Licence
 from rebinding.learned.exam import Mark, exam
-from rebinding.learned.lessons import BOXES, ORDERS, words
-from rebinding.learned.recipe import Recipe
+from rebinding.learned.lessons import BOXES, ORDERS, Recipe, words
 from rebinding.learned.shelf import file_digest
 from rebinding.learned.training import NOTES, Step, Training
-from rebinding.study.bench import MOST_PROMPTS
 from rebinding.subjects import Origin, Subject, load, origin
 from rebinding.subjects.checkpoint import discreet
 from rebinding.subjects.licence import stated_licence

@@ -16,13 +16,15 @@ from rebinding.verdicts.gates import (
     group_present,
     guarded,
     noise_floor,
-    relative_changes,
     replay_equals_forward,
     require,
     requirement,
+    slot_mass,
 )
 from rebinding.verdicts.outcome import Outcome, Verdict, invalid, not_applicable, reported
 from rebinding.verdicts.places import effect_somewhere, nowhere
+from rebinding.verdicts.ranks import rank_overlap
+from rebinding.verdicts.ratios import ratio
 from rebinding.verdicts.sets import emptiness, overlap
 from rebinding.verdicts.values import value, value_unidentified
 
@@ -54,11 +56,13 @@ __all__ = [
     "nowhere",
     "ordering",
     "overlap",
-    "relative_changes",
+    "rank_overlap",
+    "ratio",
     "replay_equals_forward",
     "reported",
     "require",
     "requirement",
+    "slot_mass",
     "value",
     "value_unidentified",
 ]

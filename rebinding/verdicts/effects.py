@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rebinding.paper.claim import Rule, Unit
-from rebinding.verdicts.estimates import FEWEST_UNITS, Array, Estimate, estimate
+from rebinding.verdicts.estimates import FEWEST_UNITS, Array, Estimate, estimate, freedom, p_below, p_outside
 from rebinding.verdicts.outcome import (
     Outcome,
     Outcomes,
@@ -35,7 +35,6 @@ from rebinding.verdicts.outcome import (
     single_outcome,
 )
 from rebinding.verdicts.power import needed_units
-from rebinding.verdicts.rejecting import freedom, p_below, p_outside
 
 Support = tuple[float, float]
 
@@ -71,7 +70,7 @@ def effect(
     level: float = 0.05,
 ) -> Verdict:
     """Is the mean surely greater than `above`, by what counts?"""
-    return _effect("effect", np.asarray(values), margin, above, unit, support, level)
+    return _judge("effect", np.asarray(values), margin, above, unit, support, level)
 
 
 def ordering(
@@ -94,7 +93,7 @@ def ordering(
         raise ValueError(f"paired samples of shapes {first.shape} and {second.shape}; give both on the same examples")
     if first.dtype == bool and second.dtype == bool and unit == "prompts":
         support = support or (-1.0, 1.0)
-    return _effect("ordering", first.astype(np.float64) - second, margin, 0.0, unit, support, level)
+    return _judge("ordering", first.astype(np.float64) - second, margin, 0.0, unit, support, level)
 
 
 def no_effect(
@@ -107,15 +106,7 @@ def no_effect(
     level: float = 0.05,
 ) -> Verdict:
     """Is the mean equal to `about` within `margin`? Equivalence, never the absence of significance."""
-    ours = prepared("no-effect", np.asarray(values), margin, unit, support, origin=about)
-    if isinstance(ours, Verdict):
-        return ours
-    outcome = single_outcome(no_effect_outcomes(ours, margin, level, about))
-    needed = None
-    if outcome == "INCONCLUSIVE":
-        needed = needed_units(lambda other: no_effect_outcomes(other, margin, level, about), ours)
-    found = with_numbers("no-effect", outcome, ours, margin=margin, origin=about, level=level, needed=needed)
-    return replace(found, sample=per_unit(values))
+    return _judge("no-effect", np.asarray(values), margin, about, unit, support, level)
 
 
 def prepared(
@@ -175,23 +166,24 @@ def with_numbers(
     )
 
 
-def _effect(
+def _judge(
     kind: Rule,
     sample: npt.NDArray[np.generic],
     margin: float,
-    above: float,
+    origin: float,
     unit: Unit,
     support: Support | None,
     level: float,
 ) -> Verdict:
-    ours = prepared(kind, sample, margin, unit, support, origin=above)
+    ours = prepared(kind, sample, margin, unit, support, origin)
     if isinstance(ours, Verdict):
         return ours
-    outcome = single_outcome(effect_outcomes(ours, margin, level, above))
+    rule = no_effect_outcomes if kind == "no-effect" else effect_outcomes
+    outcome = single_outcome(rule(ours, margin, level, origin))
     needed = None
     if outcome == "INCONCLUSIVE":
-        needed = needed_units(lambda other: effect_outcomes(other, margin, level, above), ours)
-    found = with_numbers(kind, outcome, ours, margin=margin, origin=above, level=level, needed=needed)
+        needed = needed_units(lambda other: rule(other, margin, level, origin), ours)
+    found = with_numbers(kind, outcome, ours, margin=margin, origin=origin, level=level, needed=needed)
     return replace(found, sample=per_unit(sample))
 
 

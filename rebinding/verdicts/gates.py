@@ -23,15 +23,14 @@ STILL = 1e-6
 """A change of less than this share of what stood there is rounding: eight units in the last place of 32 bits."""
 
 
-FLOOR = 0.01
-"""Where relative changes are judged the answer has at least this probability: what the paper calls a change (one per
-cent of all) is then as large as the answer itself."""
-HALF_A_LOGIT = 0.5
-"""What a change of one margin may ask for where the probability is saturated."""
-
 TIMES_THE_FLOOR = 2
 """Where doing nothing shows as f at most, an effect that is none shows as up to f, and one of m as at least m - f. The
 two are told apart if m > 2 f, and not otherwise."""
+
+
+LEAST_MASS = 0.01
+"""A head with less of its attention than this on the slots that are compared has no slot to turn from: one per cent,
+below which the paper drops a head."""
 
 
 @dataclass(frozen=True)
@@ -106,25 +105,18 @@ def noise_floor(counts: float, floor: float) -> Gate:
     return Gate("noise_floor", bool(counts > TIMES_THE_FLOOR * floor), detail)
 
 
-def relative_changes(probability: npt.ArrayLike, margin: float) -> Gate:
-    """A relative change of the answer's probability can be judged: p is neither next to 0 nor next to 1.
-
-    dp / p = (1 - p) dlogit. So near 1 a change by `margin` asks for margin / (1 - p) logits, more than `HALF_A_LOGIT`
-    from p = 1 - 2 margin on; and below `FLOOR` other words than the story's hold nearly all of the probability.
-    """
-    mean = float(np.mean(np.asarray(probability, dtype=np.float64)))
-    if not mean >= FLOOR:
-        return Gate("floor_of_p", False, f"the answer's mean probability is {mean:.3g}, below {FLOOR}: judge logits")
-    ceiling = 1 - margin / HALF_A_LOGIT
-    detail = f"the answer's mean probability is {mean:.4g}, above {ceiling:.4g}: a relative change of {margin} takes"
-    return Gate("saturation", mean <= ceiling, f"{detail} more than {HALF_A_LOGIT} logits; judge logits")
-
-
 def edits_moved(changes: npt.ArrayLike) -> Gate:
     """Every edit changed something where it was made. `changes`: the largest change of each edit, as a share of what
     stood there."""
     moved = np.abs(np.asarray(changes, dtype=np.float64)) > STILL
     return Gate("edits_moved", bool(moved.all() and moved.size), f"{(~moved).sum()} of {moved.size} edits were no-ops")
+
+
+def slot_mass(shares: npt.ArrayLike) -> Gate:
+    """At least one head has attention on the slots that are compared. `shares`: of every head, how much of it."""
+    most = float(np.max(np.asarray(shares, dtype=np.float64), initial=0.0))
+    detail = f"no head of group B has {LEAST_MASS:.0%} of its attention on the slots compared (at most {most:.2g}), so"
+    return Gate("slot_mass", most >= LEAST_MASS, f"{detail} there is no slot to turn from: give another circuit")
 
 
 def equal_lengths(first: npt.ArrayLike, second: npt.ArrayLike) -> Gate:

@@ -6,8 +6,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from rebinding.paper.claim import Claim
+from rebinding.paper.claim import Claim, SectionName
 from rebinding.verdicts.outcome import Verdict
+
+COPIED = (
+    "measured", "low", "high", "against", "n", "needed_n",
+    "gate", "finding", "part", "unidentified", "p_value", "sample",
+)  # fmt: skip
+"""Fields of a verdict that a judgement has under the same name."""
 
 
 @dataclass(frozen=True)
@@ -47,13 +53,22 @@ class Judgement:
     procedure: str = "published"
     """The conventions under which it was judged."""
     sentence: str = ""
-    """The id without the procedure."""
+    """What the two rows of a sentence have in common: the id of the published one, or of the only one."""
+    part: tuple[str, ...] = ()
+    """The part that decided a sentence of several parts; of parts within parts the path, outermost first."""
+    unidentified: bool = False
+    """Whether it is open because the paper does not identify its convention, and it agrees with none of several."""
+    place: int = 0
+    """Where the sentence stands in the order of the paper; both procedures share a place."""
     floor: float | None = None
     """What doing nothing in another way does to logits at most, where that was held against what counts."""
     label: str | None = None
     """What is to be known of the sentence itself, such as that the paper's own table says otherwise."""
     command: str = ""
     """What judges this claim alone on this model again."""
+    section: SectionName = "other"
+    headline: int | None = None
+    """The number of the headline claim that rests on it."""
     sample: tuple[float, ...] = ()
     """The numbers behind the estimate, one per unit; they are kept in a file of their own."""
 
@@ -75,14 +90,25 @@ class Judgement:
         """Neither for nor against: more examples, or better ones, are needed."""
         return self.verdict == "INCONCLUSIVE"
 
+    def as_verdict(self) -> Verdict:
+        """What a sentence over several judgements needs of it."""
+        fields: dict[str, Any] = {name: getattr(self, name) for name in (*COPIED, "reason", "margin")}
+        return Verdict(**fields | {"kind": self.kind, "outcome": self.verdict})
+
     @classmethod
     def read(cls, fields: Mapping[str, Any], sample: Iterable[float] = ()) -> Judgement:
         """What `plain` wrote, after a journey as JSON."""
-        return cls(**{**fields, "evidence": tuple(fields["evidence"])}, sample=tuple(sample))
+        lists = {"evidence": tuple(fields["evidence"]), "part": tuple(fields.get("part", ()))}
+        return cls(**{**fields, **lists}, sample=tuple(sample))
 
     def plain(self) -> dict[str, Any]:
         """As JSON, without the sample."""
         return {name: value for name, value in asdict(self).items() if name != "sample"}
+
+
+def join_names(names: Iterable[str]) -> str:
+    """Every name once, in the order in which they came."""
+    return ", ".join(dict.fromkeys(names))
 
 
 def judgement(
@@ -100,13 +126,13 @@ def judgement(
     procedure: str = "published",
     label: str | None = None,
     floor: float | None = None,
+    place: int = 0,
 ) -> Judgement:
     """A verdict with all that one must know to read it."""
-    named = ("measured", "low", "high", "against", "n", "needed_n", "gate", "finding", "p_value", "sample")
-    numbers = {name: getattr(verdict, name) for name in named}
+    numbers = {name: getattr(verdict, name) for name in COPIED}
     return Judgement(
         id=claim.id,
-        statement=claim.says,
+        statement=claim.statement,
         source=claim.source,
         model=model,
         kind=claim.kind,
@@ -125,8 +151,11 @@ def judgement(
         because=because,
         procedure=procedure,
         sentence=claim.sentence,
+        place=place,
         label=label,
         command=command,
+        section=claim.section,
+        headline=claim.headline,
         floor=floor,
         **numbers,
     )

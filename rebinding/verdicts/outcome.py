@@ -25,9 +25,12 @@ class Verdict:
     decide with 80 % power if the estimate and its spread stayed as they are; None where nothing is open, or where no
     number would do (the reason says which). `p_value` belongs to the rejecting test: how often data at least this far
     from the claim arise where the claim holds. Numbers that do not exist are None, never NaN or infinite.
-    `finding` is what a row that only reports has found. `against` is what the estimate is held against (the printed
-    value, 0, chance), and `sample` the numbers behind the
-    estimate, one per resampled unit: both are there to be drawn, and no rule looks at them.
+    `finding` is what a row that only reports has found. `gate` is the gate that failed; every INVALID verdict has one.
+    `part` names what decided a sentence of several parts, or the convention that a number was compared under; of parts
+    within parts it is the path, outermost first. `unidentified` marks an INCONCLUSIVE verdict on a sentence or number
+    whose convention the paper does not identify: it agrees with none of several. `against` is what the estimate is held
+    against (the printed value, 0, chance), and `sample` the numbers behind the estimate, one per resampled unit: both
+    are there to be drawn, and no rule looks at them. `reason` is for people; programs read the other fields.
     """
 
     kind: Rule
@@ -41,6 +44,8 @@ class Verdict:
     needed_n: int | None = None
     gate: str | None = None
     finding: str | None = None
+    part: tuple[str, ...] = ()
+    unidentified: bool = False
     p_value: float | None = None
     against: float | None = None
     sample: tuple[float, ...] = field(default=(), repr=False, compare=False)
@@ -53,7 +58,7 @@ class Verdict:
 
 def invalid(kind: Rule, gate: str, reason: str, *, n: int | None = None) -> Verdict:
     """The experiment cannot speak about the claim: `gate` failed."""
-    return Verdict(kind, "INVALID", f"{gate}: {reason}", n=n, gate=gate)
+    return Verdict(kind, "INVALID", reason, n=n, gate=gate)
 
 
 def not_applicable(kind: Rule, reason: str) -> Verdict:
@@ -61,9 +66,20 @@ def not_applicable(kind: Rule, reason: str) -> Verdict:
     return Verdict(kind, "NOT APPLICABLE", reason)
 
 
-def reported(finding: str, reason: str, *, measured: float | None = None, n: int | None = None) -> Verdict:
+def reported(
+    finding: str,
+    reason: str,
+    *,
+    measured: float | None = None,
+    n: int | None = None,
+    low: float | None = None,
+    high: float | None = None,
+    against: float | None = None,
+) -> Verdict:
     """What was found, in a word, where nothing is claimed."""
-    return Verdict("report", "REPORTED", reason, measured=measured, n=n, finding=finding)
+    return Verdict(
+        "report", "REPORTED", reason, measured=measured, low=low, high=high, n=n, finding=finding, against=against
+    )
 
 
 def decided(

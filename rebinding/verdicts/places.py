@@ -12,10 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from rebinding.verdicts.effects import Support, effect_outcomes, prepared, with_numbers
-from rebinding.verdicts.estimates import Array, Estimate, estimate
+from rebinding.verdicts.estimates import Array, Estimate, estimate, p_above, p_below
 from rebinding.verdicts.outcome import Outcome, Outcomes, Verdict, per_unit
 from rebinding.verdicts.power import needed_units
-from rebinding.verdicts.rejecting import p_above, p_below
 
 
 def effect_somewhere(

@@ -55,9 +55,24 @@ def most_of(kind: Rule, parts: Mapping[str, Part], share: float, *, level: float
     elif failed > len(parts) - need:
         outcome = "NOT REPLICATED"
     name, verdict = _telling(failing)
-    reason = f"{held} of {len(parts)} parts surely hold and {failed} surely fail, {need} must hold; least of all {name}"
-    told = replace(verdict, kind=kind, outcome=outcome, reason=f"{reason}: {verdict.reason}", p_value=None)
-    return told if outcome == "INCONCLUSIVE" else replace(told, needed_n=None)
+    counts = f"{held} of {len(parts)} parts surely hold and {failed} surely fail, {need} must hold; least of all"
+    decisive = _named(kind, name, verdict)
+    decisive = replace(decisive, outcome=outcome, reason=f"{counts} {decisive.reason}", p_value=None)
+    return decisive if outcome == "INCONCLUSIVE" else replace(decisive, needed_n=None, unidentified=False)
+
+
+def under_conventions(kind: Rule, conventions: Mapping[str, Part], *, level: float = LEVEL) -> Verdict:
+    """The verdict of a sentence that the paper may have judged under any of several conventions.
+
+    As of "any of these", but conventions under which it cannot be judged are left out while there are others. An open
+    verdict is `unidentified` if the sentence is refuted under some of them: then the answer depends on which it was.
+    """
+    verdicts = {name: part(level=level) for name, part in conventions.items()}
+    judged = {name: part for name, part in conventions.items() if verdicts[name].judged}
+    found = any_of(kind, judged or conventions, level=level)
+    refuted = [name for name in judged if verdicts[name].outcome == "NOT REPLICATED"]
+    reason = f"the paper does not identify the convention; {found.reason}" if judged else found.reason
+    return replace(found, reason=reason, unidentified=found.outcome == "INCONCLUSIVE" and bool(refuted))
 
 
 def _together(kind: Rule, parts: Mapping[str, Part], level: float, *, every: Outcome, one: Outcome) -> Verdict:
@@ -93,4 +108,4 @@ def _p_value(plain: Mapping[str, Verdict], strict: Mapping[str, Verdict], every:
 
 
 def _named(kind: Rule, name: str, verdict: Verdict) -> Verdict:
-    return replace(verdict, kind=kind, reason=f"{name}: {verdict.reason}")
+    return replace(verdict, kind=kind, reason=f"{name}: {verdict.reason}", part=(name, *verdict.part))

@@ -59,14 +59,30 @@ def overlap(
     possible = mine if len(blind) > min(len(mine), len(theirs)) else theirs  # ours may lie in other layers
     full = _blind(possible, theirs, universe, null, layers)
     chance, best = float(blind[shared:].sum()), float(full[np.flatnonzero(full)[-1]])
+    among = f"{universe}" if null == "universe" else f"{universe} in {layers} layers, drawn within each"
+    numbers = f"{shared} of {len(mine)} ours and {len(theirs)} published among {among} (chance p = {chance:.2g})"
+    return judge_selection(mine, theirs, chance, best, selections, numbers, level)
+
+
+def judge_selection(
+    mine: frozenset[Hashable],
+    theirs: frozenset[Hashable],
+    chance: float,
+    best: float,
+    selections: Sequence[Collection[Hashable]],
+    numbers: str,
+    level: float,
+) -> Verdict:
+    """The verdict from how often chance does as well as our selection, and from our own selections.
+
+    `best` is that probability for a selection that could not be better, and `numbers` says what was counted.
+    """
     share = _share(mine, theirs)
     own = np.array([_share(mine, frozenset(selection)) for selection in selections], dtype=np.float64)
     rank = float((1 + (own <= share).sum()) / (1 + len(own)))
     outcome: Outcome = "REPLICATED" if chance <= level else "NOT REPLICATED" if rank <= level else "INCONCLUSIVE"
     if best > level:
         outcome = "INCONCLUSIVE"
-    among = f"{universe}" if null == "universe" else f"{universe} in {layers} layers, drawn within each"
-    numbers = f"{shared} of {len(mine)} ours and {len(theirs)} published among {among} (chance p = {chance:.2g})"
     return Verdict(
         "set",
         outcome,

@@ -25,35 +25,44 @@ def standing(published: str, controlled: str) -> Standing | None:
 
 
 @dataclass(frozen=True)
-class Twice:
-    """A sentence with what came of it under either procedure."""
+class Sentence:
+    """A sentence with what was judged of it on one model under either procedure."""
 
-    sentence: str
-    published: str
-    controlled: str
+    id: str
+    published: Judgement | None
+    controlled: Judgement | None
 
     @property
-    def name(self) -> Standing | None:
-        """Robust, artifact, hidden or refuted; none, where one of the two is open."""
-        return standing(self.published, self.controlled)
+    def is_judged_twice(self) -> bool:
+        """Whether it has both rows; some have one alone."""
+        return self.published is not None and self.controlled is not None
+
+    @property
+    def standing(self) -> Standing | None:
+        """Robust, artifact, hidden or refuted; none, unless both rows are decided."""
+        if self.published is None or self.controlled is None:
+            return None
+        return standing(self.published.verdict, self.controlled.verdict)
 
 
-def judged_twice(found: Iterable[Judgement]) -> list[Twice]:
-    """The sentences of one model that have both rows, in the order in which they came."""
-    rows: dict[str, dict[bool, str]] = {}
-    for one in found:
-        rows.setdefault(one.sentence, {})[one.id != one.sentence] = one.verdict
-    return [Twice(name, both[False], both[True]) for name, both in rows.items() if len(both) == 2]
+def sentences(rows: Iterable[Judgement]) -> tuple[Sentence, ...]:
+    """The sentences of one model with their rows, in the order in which they come."""
+    by_id: dict[str, dict[bool, Judgement]] = {}
+    for row in rows:
+        id = row.sentence or row.id
+        controlled = row.id != id or row.procedure == "controlled"  # some sentences have a controlled row alone
+        by_id.setdefault(id, {})[controlled] = row
+    return tuple(Sentence(id, both.get(False), both.get(True)) for id, both in by_id.items())
 
 
-def in_words(found: Iterable[Twice]) -> str:
+def in_words(judged_twice: Iterable[Sentence]) -> str:
     """'Of 21 sentences judged twice 12 are robust, 1 artifact (binding.key_dominance), ...'; robust ones by number."""
-    listed = list(found)
+    listed = list(judged_twice)
     parts = []
     for name in NAMES.values():
-        ids = [one.sentence for one in listed if one.name == name]
+        ids = [one.id for one in listed if one.standing == name]
         if ids:
             parts.append(f"{len(ids)} {name}" if name == "robust" else f"{len(ids)} {name} ({', '.join(ids)})")
-    waiting = sum(one.name is None for one in listed)
+    waiting = sum(one.standing is None for one in listed)
     parts += [f"{waiting} open or not judged"] if waiting else []
     return f"Of {len(listed)} sentences judged as published and controlled: {', '.join(parts)}."

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from rebinding.paper.claim import Unit
 from rebinding.paper.numbers import PublishedNumber
 from rebinding.verdicts.effects import check_margin
-from rebinding.verdicts.estimates import FEWEST_UNITS, Array, Estimate, estimate, students, wilson
+from rebinding.verdicts.estimates import FEWEST_UNITS, Array, Estimate, estimate, freedom, p_outside, students, wilson
 from rebinding.verdicts.outcome import (
     Outcome,
     Outcomes,
@@ -28,7 +28,6 @@ from rebinding.verdicts.outcome import (
     single_outcome,
 )
 from rebinding.verdicts.power import needed_units
-from rebinding.verdicts.rejecting import freedom, p_outside
 
 
 @dataclass(frozen=True)
@@ -120,8 +119,9 @@ def value(
 def value_unidentified(candidates: Mapping[str, Verdict]) -> Verdict:
     """A printed number whose condition the paper does not identify, judged against every condition it may be.
 
-    REPLICATED if one of the candidates is, else INCONCLUSIVE: a number that may belong to something we did not run
-    cannot fail. Judge the candidates at `level = 0.05 / len(candidates)`, so that luck stays at 5 % together.
+    REPLICATED if one of the candidates is, else INCONCLUSIVE and `unidentified`: a number that may belong to something
+    we did not run cannot fail. `part` names the candidate whose numbers the verdict has. Judge the candidates at
+    `level = 0.05 / len(candidates)`, so that luck stays at 5 % together.
     """
     if not candidates:
         raise ValueError("no candidates; pass the value verdict of every condition that the number may belong to")
@@ -130,11 +130,16 @@ def value_unidentified(candidates: Mapping[str, Verdict]) -> Verdict:
     if not judged:
         return next(iter(candidates.values()))
     if agreeing:
-        chosen = candidates[agreeing[0]]
-        return replace(chosen, reason=f"unidentified in the paper; agrees with {', '.join(agreeing)}", p_value=None)
+        return _among(agreeing[0], candidates, f"agrees with {', '.join(agreeing)}")
     nearest = min(judged, key=lambda name: -(judged[name].p_value or 0.0))
-    reason = f"unidentified in the paper; agrees with none of {', '.join(judged)}, nearest is {nearest}"
-    return replace(judged[nearest], outcome="INCONCLUSIVE", reason=reason, needed_n=None, p_value=None)
+    found = _among(nearest, judged, f"agrees with none of {', '.join(judged)}, nearest is {nearest}")
+    return replace(found, outcome="INCONCLUSIVE", unidentified=True, needed_n=None)
+
+
+def _among(name: str, candidates: Mapping[str, Verdict], reason: str) -> Verdict:
+    """The verdict of one candidate, as the verdict on all of them."""
+    chosen = candidates[name]
+    return replace(chosen, reason=f"unidentified in the paper; {reason}", part=(name, *chosen.part), p_value=None)
 
 
 def _margin(paper: PublishedNumber, margin: float | None) -> float:

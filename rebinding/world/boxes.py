@@ -1,15 +1,11 @@
 """The world: boxes that hold at most one object each, and operations that move the objects about.
 
-A `Story` says what every box holds and then what happens. What a box holds at the end is found in two independent ways:
-
-* `Story.answer` simulates: it carries the objects from box to box, as a global update of the state would;
-* `retrieved_slot` never touches the contents. It turns the swaps into permutations of slots and maps the slot of the
-  asked box back to the slot whose object answers: retrieval conditioned rebinding, as the paper describes it.
+A `Story` says what every box holds and then what happens. `Story.answer` carries the objects from box to box, as a
+global update of the state would. The tests compare it with a second way, which permutes slots and moves nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, TypeAlias
@@ -137,27 +133,6 @@ class Story:
         if held is None:
             raise StoryError(f"Box {box} is empty at the end of this story; ask about a box that holds an object")
         return held
-
-
-def rho(i: int, j: int) -> Callable[[int], int]:
-    """The paper's readout permutation: exchanges slots i and j and leaves every other slot where it is."""
-    exchanged = {i: j, j: i}
-    return lambda slot: exchanged.get(slot, slot)
-
-
-def retrieved_slot(story: Story, box: str) -> int:
-    """The slot whose object answers a question about `box`, by remapping the asked slot and nothing else.
-
-    The last swap is undone first: what stands in the asked slot now stood in `rho(asked)` before that swap, and so on
-    back to the context.
-    """
-    slot = story.slot(box)
-    for operation in reversed(story.operations):
-        if not isinstance(operation, Swap):
-            raise StoryError(f"{operation} is no permutation of slots; only stories made of swaps can be read this way")
-        if operation.first in story.boxes and operation.second in story.boxes:
-            slot = rho(story.slot(operation.first), story.slot(operation.second))(slot)
-    return slot
 
 
 def _carry_out(state: State, operation: Operation) -> None:

@@ -13,25 +13,10 @@ from itertools import islice, zip_longest
 from typing import Any
 
 from rebinding.world.answers import AnswerRule, AnswerSet, alias_tokens, answer_token
-from rebinding.world.chat import DATE, FORMS, SYSTEM, Form, PromptError, form_of, wrapping
-from rebinding.world.text import Prompt, Rendered, by_function, written
+from rebinding.world.chat import Form, PromptError, form_of, wrapping
+from rebinding.world.text import Prompt, Rendered, roles_by_function, written
 
-__all__ = [
-    "DATE",
-    "FORMS",
-    "SYSTEM",
-    "AnswerRule",
-    "Encoded",
-    "Encoder",
-    "Form",
-    "Prompt",
-    "PromptError",
-    "Rendered",
-    "aligned",
-    "form_of",
-    "render",
-    "side_by_side",
-]
+__all__ = ["Encoded", "Encoder", "Prompt", "PromptError", "aligned", "render", "unequal"]
 
 CHUNK = 1024
 """Prompts tokenised in one call; bounds the memory of the tokenizer's own records."""
@@ -129,7 +114,7 @@ class Encoder:
             self._check(one, ids, places)
             text, ids = (one.text[: encoding.offsets[-cut][0]], ids[:-cut]) if cut else (one.text, ids)
             places = _read_at(len(ids) - 1, places)
-            yield Encoded(prompt, text, ids, places | by_function(prompt, places), self.tokenizer)
+            yield Encoded(prompt, text, ids, places | roles_by_function(prompt, places), self.tokenizer)
 
     def _check(self, rendered: Rendered, ids: tuple[int, ...], places: dict[str, int]) -> None:
         unknown = self.tokenizer.unk_token_id
@@ -161,19 +146,14 @@ def aligned(original: Encoded, counterfactual: Encoded) -> tuple[int, ...]:
     return tuple(index for index, (a, b) in enumerate(zip(original.ids, counterfactual.ids, strict=True)) if a != b)
 
 
-def side_by_side(left: Encoded, right: Encoded) -> str:
-    """Two tokenisations as two columns from the first token in which they differ, at most twenty lines."""
+def unequal(left: Encoded, right: Encoded) -> str:
+    """Why two prompts of different lengths cannot be compared, with at most twenty lines of both tokenisations."""
     rows = list(zip_longest(left.pieces, right.pieces, fillvalue=""))
     first = next((index for index, (a, b) in enumerate(rows) if a != b), 0)
     shown = [f"{index:4}  {a!r:24} {b!r}" for index, (a, b) in enumerate(rows)][first : first + 20]
-    return "\n".join(shown)
-
-
-def unequal(left: Encoded, right: Encoded) -> str:
     return (
         f"two prompts have {len(left)} and {len(right)} tokens; positions correspond only at equal length. Use words"
-        f" that are single tokens (design(..., tokenizer=...)). From the first difference on:\n"
-        f"{side_by_side(left, right)}"
+        " that are single tokens (design(..., tokenizer=...)). From the first difference on:\n" + "\n".join(shown)
     )
 
 

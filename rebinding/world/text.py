@@ -1,12 +1,18 @@
-"""A story and a question as text, with every role's place in it.
+"""A story and a question as text, with every role's place in it, and a name for every token.
 
 The template is that of the published experiments, character for character. Each piece of text that plays a role is
 written down together with the role's name, so the place of a role is known by construction and never searched for.
+
+A token without a role has a name by its word and how far it stands from the nearest role of its sentence:
+`contains@context_box[1]+1` is the word after the label of the second statement, `.@context_object[0]+1` the full stop
+that ends the first. The same token also has a name by function where its role has one: `contains@context_asked+1` in a
+prompt that asks about that box.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -17,6 +23,18 @@ PREFILL = "Answer:"
 AROUND = ("It rained all day.", "Nobody said a word.", "The street was quiet.")
 """What a narrator may say that has nothing to do with boxes. As many words each, so that no story is longer than
 another for what is said in it."""
+FUNCTIONS = (
+    "context_asked",
+    "context_partner",
+    "context_asked_object",
+    "context_partner_object",
+    "swap_asked",
+    "swap_partner",
+)
+"""Roles that say what a token does in a prompt. Every other role says where it stands."""
+ANSWER_ROLE = "context_answer_object"
+"""A further name of one of them, which no token is called by here."""
+TOKEN_NAME = re.compile(r"(?P<word>.+)@(?P<role>[a-z_]+(\[\d+\])?)(?P<offset>[+-]\d+)")
 
 Span: TypeAlias = tuple[int, int]
 Piece: TypeAlias = tuple[str, str | None]
@@ -99,7 +117,7 @@ def written(prompt: Prompt) -> Rendered:
     return Rendered("".join(parts), spans)
 
 
-def by_function(prompt: Prompt, places: Mapping[str, int]) -> dict[str, int]:
+def roles_by_function(prompt: Prompt, places: Mapping[str, int]) -> dict[str, int]:
     """The roles named by what they do, resolved through the story to roles named by place (positions in `places`).
 
     A role that the story does not have (no partner, an absent box, an answer that stands nowhere) is left out.
@@ -155,3 +173,53 @@ def _sentence(operation: Operation) -> Iterator[Piece]:
         case Remove(thing, box):
             yield f" Remove the {thing} from Box {box}", None
     yield ".", "swap_period"
+
+
+def token_at(name: str, roles: Mapping[str, int]) -> int | None:
+    """Where the token of a name stands in a prompt with these roles; None if the prompt lacks its role."""
+    if name in roles:
+        return roles[name]
+    found = TOKEN_NAME.fullmatch(name)
+    if found is None or found["role"] not in roles:
+        return None
+    return roles[found["role"]] + int(found["offset"])
+
+
+def names_by_place(roles: Mapping[str, int], pieces: Sequence[str]) -> list[str]:
+    """The name of every token by its place; the same in all prompts that are written alike."""
+    places = {at: role for role, at in roles.items() if role not in (*FUNCTIONS, ANSWER_ROLE)}
+    sentence = [sum("." in piece for piece in pieces[:at]) for at in range(len(pieces))]  # ends with its full stop
+    return [places.get(at) or _name_near(at, places, sentence, pieces) for at in range(len(pieces))]
+
+
+def names_by_function(roles: Mapping[str, int], names: Sequence[str]) -> list[str | None]:
+    """The name of every token by what it does, or None; `names` are those by place."""
+    doing = {at: role for role, at in roles.items() if role in FUNCTIONS}
+    functions = {role: doing[at] for role, at in roles.items() if role not in (*FUNCTIONS, ANSWER_ROLE) and at in doing}
+    return [_renamed(name, functions) for name in names]
+
+
+def word_of(piece: str) -> str:
+    """A token's text without what tokenizers write for blanks."""
+    return piece.strip("Ġ▁ \n").replace("Ċ", "newline") or "blank"
+
+
+def _name_near(at: int, places: Mapping[int, str], sentence: Sequence[int], pieces: Sequence[str]) -> str:
+    same = [place for place in places if sentence[place] == sentence[at]]
+    near = min(same or places, key=lambda place: (abs(at - place), place))
+    return f"{word_of(pieces[at])}@{places[near]}{at - near:+d}"
+
+
+def _renamed(name: str, functions: Mapping[str, str]) -> str | None:
+    if name in functions:
+        return functions[name]
+    found = TOKEN_NAME.fullmatch(name)
+    if found is None or found["role"] not in functions or int(found["offset"]) not in _around(found["role"]):
+        return None
+    return f"{found['word']}@{functions[found['role']]}{found['offset']}"
+
+
+def _around(role: str) -> tuple[int, ...]:
+    """The neighbours that stand alike beside every role of a kind: what follows a label depends on which label it is in
+    a swap, but not in the context."""
+    return (-1,) if role.startswith("swap") else (-1, 1)

@@ -11,13 +11,14 @@ import torch
 from torch import Tensor
 
 from rebinding.experiments.binding.directions import (
+    KINDS,
     Directions,
+    KeyKind,
     averaged_in_groups,
     by_layer,
     published_noise,
     unit_noise,
 )
-from rebinding.experiments.binding.kinds import KINDS, KeyKind
 from rebinding.experiments.seeds import MATCHED, PUBLISHED_NOISE
 from rebinding.paper.circuit import Head
 from rebinding.surgery import Anatomy, SurgeryError
@@ -31,9 +32,10 @@ class Condition:
     """One row of the table: what is shifted, where, and by which vectors.
 
     `keys="both"` exchanges the keys of slots j and i, as published; `"source"` shifts those of slot i alone, as the
-    text says of Q+K. `published_noise` are the published random vectors: independent ones at the two slots, with the
-    norm of each head's own shift. `matched_noise` are many draws, opposite at the two slots, that keep the norm of the
-    edit that acts where heads share a key. `on="others"` edits control heads while the chosen ones are read.
+    text says of Q+K. `means` are the kinds of tokens that key directions average over; without any, the kinds that are
+    shifted, as published. `published_noise` are the published random vectors: independent ones at the two slots, with
+    the norm of each head's own shift. `matched_noise` are many draws, opposite at the two slots, that keep the norm of
+    the edit that acts where heads share a key. `on="others"` edits control heads while the chosen ones are read.
     `query_role` and `key_offset` move an edit to another token than its own.
     """
 
@@ -41,6 +43,7 @@ class Condition:
     query: bool = False
     keys: Literal["none", "both", "source"] = "none"
     kinds: tuple[KeyKind, ...] = KINDS
+    means: tuple[KeyKind, ...] = ()
     vectors: Vectors = "binding"
     on: Literal["chosen", "others"] = "chosen"
     query_role: str = "readout"
@@ -68,13 +71,17 @@ PUBLISHED_CONDITIONS = (*TABLE, *PUBLISHED_RANDOM)
 """The rows of the published table; which of the three random ones is the printed "Random" row is not known."""
 
 MATCHED_RANDOM = with_vectors("matched_noise", "matched")
+MATCHED_KINDS = tuple(replace(one, name=f"matched_{one.name}", vectors="matched_noise") for one in (K_BOX, K_OBJECT))
+"""Random directions as long as the shift of one kind of keys alone."""
 QK_SOURCE = replace(QK, name="qk_source", keys="source")
+"""Q+K as the text has it: the keys of slot i are shifted and those of slot j are not."""
+POOLED_KEYS = tuple(replace(one, name=f"{one.name}_pooled", means=KINDS) for one in (K_BOX, K_OBJECT))
+"""One kind of keys as the text has it: shifted along directions that are means over both kinds."""
 WRONG_HEADS = tuple(replace(one, name=f"wrong_heads_{one.name}", on="others") for one in (Q, K))
 WRONG_POSITION = (
     replace(Q, name="wrong_position_q", query_role="question_box"),
     replace(K, name="wrong_position_k", key_offset=1),
 )
-ALL_CONDITIONS = (*PUBLISHED_CONDITIONS, QK_SOURCE, *MATCHED_RANDOM, *WRONG_HEADS, *WRONG_POSITION)
 
 
 def control_heads(anatomy: Anatomy, heads: Sequence[Head], seed: int = MATCHED) -> tuple[Head, ...]:
@@ -128,7 +135,7 @@ def shift_of(
     seed: int,
 ) -> Shift:
     """The vectors of a condition for cases (i, j); `directions` are those of the heads that it edits."""
-    q, at_j = directions.query_shift(i, j), directions.key_shift(j, i, condition.kinds)
+    q, at_j = directions.query_shift(i, j), directions.key_shift(j, i, condition.means or condition.kinds)
     at_i = -at_j
     match condition.vectors:
         case "binding":

@@ -12,18 +12,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 import torch
 from torch import Tensor
 
-from rebinding.experiments.binding.kinds import KINDS, KeyKind
-from rebinding.experiments.readout import BLOCK, blocks
-from rebinding.experiments.tokens import positions, token_batch
+from rebinding.experiments.tokens import BLOCK, blocks, positions, token_batch
 from rebinding.paper.circuit import Head
 from rebinding.surgery import Anatomy, Read, Site, Surgeon, SurgeryError
 from rebinding.world.prompts import Encoded
 
+KeyKind: TypeAlias = Literal["box", "object"]
+KINDS: tuple[KeyKind, ...] = get_args(KeyKind)
+"""The two tokens of a slot whose keys are shifted and read."""
 Point: TypeAlias = Literal["raw", "rope"]
 SITES: Mapping[Point, tuple[Site, Site]] = {"raw": ("q", "k"), "rope": ("q_rot", "k_rot")}
 """The sites of queries and keys at each point."""

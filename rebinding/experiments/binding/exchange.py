@@ -20,13 +20,11 @@ import torch
 from torch import Tensor
 
 from rebinding.evidence import Evidence
-from rebinding.experiments.binding.cases import Cases, Slots, cases_of
 from rebinding.experiments.binding.conditions import K, Q
-from rebinding.experiments.binding.directions import by_layer, read_vectors
-from rebinding.experiments.binding.kinds import EXCHANGE, KINDS
-from rebinding.experiments.binding.looked import by_head, reads_of, table_of
-from rebinding.experiments.readout import BLOCK, blocks, moved
-from rebinding.experiments.tokens import positions, token_batch
+from rebinding.experiments.binding.directions import KINDS, by_layer, read_vectors
+from rebinding.experiments.binding.observations import SlotPairs, Slots, by_head, reads_of, slot_pairs, table_of
+from rebinding.experiments.binding.request import EXCHANGE
+from rebinding.experiments.tokens import BLOCK, blocks, moved, positions, token_batch
 from rebinding.paper.circuit import Head
 from rebinding.surgery import Edit, Surgeon, SurgeryError
 from rebinding.world.prompts import Encoded
@@ -50,7 +48,7 @@ def run_exchange(
         frame
         for part in blocks(len(prompts), block)
         for frame in _run_block(
-            surgeon, cases_of(prompts[part], ids[part], pairs, token), [one[part] for one in donors], tuple(heads)
+            surgeon, slot_pairs(prompts[part], ids[part], pairs, token), [one[part] for one in donors], tuple(heads)
         )
     ]
     settings: dict[str, Any] = {"heads": [list(head) for head in heads], "slots": len(donors)}
@@ -74,7 +72,7 @@ def _check(prompts: Sequence[Encoded], donors: Sequence[Sequence[Encoded]]) -> N
 
 
 def _run_block(
-    surgeon: Surgeon, cases: Cases, donors: Sequence[Sequence[Encoded]], heads: tuple[Head, ...]
+    surgeon: Surgeon, cases: SlotPairs, donors: Sequence[Sequence[Encoded]], heads: tuple[Head, ...]
 ) -> Iterator[pd.DataFrame]:
     """Both conditions as rows of one run, queries first, on top of one recording."""
     recording, n = surgeon.record(token_batch(cases.prompts)), len(cases)
@@ -97,7 +95,7 @@ def _run_block(
 
 
 def _queries(
-    surgeon: Surgeon, cases: Cases, donors: Sequence[Sequence[Encoded]], heads: tuple[Head, ...]
+    surgeon: Surgeon, cases: SlotPairs, donors: Sequence[Sequence[Encoded]], heads: tuple[Head, ...]
 ) -> tuple[Tensor, Tensor]:
     """Each case's own queries, and those with which slot j is asked for: (case, head, head_dim)."""
     nowhere = positions(cases.prompts, "readout")[:, None]  # keys are not wanted
@@ -106,7 +104,7 @@ def _queries(
     return own[cases.source], real[cases.j, cases.source]
 
 
-def _keys(surgeon: Surgeon, cases: Cases, heads: tuple[Head, ...]) -> tuple[Tensor, Tensor, Tensor]:
+def _keys(surgeon: Surgeon, cases: SlotPairs, heads: tuple[Head, ...]) -> tuple[Tensor, Tensor, Tensor]:
     """The tokens of slots j and i (case, token), their own keys and those of the other slot (case, head, token,
     head_dim)."""
     slots = cases.objects.shape[1]

@@ -8,7 +8,7 @@ other way round. If a head matches binding IDs, either edit moves its attention 
 chosen query heads that share it are averaged. `scope="head"` gives each chosen query head its own edited copy.
 
 For every case, condition, draw and head the attention on every slot's box and object token is kept, before and after,
-so the read-out set and the measures are chosen afterwards (`rebinding.experiments.binding.measures`).
+so the read-out set and the measures are chosen afterwards (`rebinding.experiments.binding.summary`).
 """
 
 from __future__ import annotations
@@ -22,14 +22,12 @@ import torch
 from torch import Tensor
 
 from rebinding.evidence import Evidence
-from rebinding.experiments.binding.cases import Cases, Slots, cases_of
 from rebinding.experiments.binding.conditions import PUBLISHED_CONDITIONS, Condition, Shift, shift_of
 from rebinding.experiments.binding.directions import SITES, Directions, averaged_in_groups, by_layer
-from rebinding.experiments.binding.kinds import BINDING
-from rebinding.experiments.binding.looked import by_head, reads_of, table_of
-from rebinding.experiments.readout import BLOCK, blocks
+from rebinding.experiments.binding.observations import SlotPairs, Slots, by_head, reads_of, slot_pairs, table_of
+from rebinding.experiments.binding.request import BINDING
 from rebinding.experiments.seeds import MATCHED
-from rebinding.experiments.tokens import positions, token_batch
+from rebinding.experiments.tokens import BLOCK, blocks, positions, token_batch
 from rebinding.paper.circuit import Head
 from rebinding.surgery import Edit, Surgeon, SurgeryError
 from rebinding.surgery.sites import Scope
@@ -68,7 +66,7 @@ def run_binding(
     frames = [
         frame
         for part in blocks(len(prompts), block)
-        for frame in _run_block(setup, cases_of(prompts[part], ids[part], pairs, token), conditions)
+        for frame in _run_block(setup, slot_pairs(prompts[part], ids[part], pairs, token), conditions)
     ]
     return BINDING.evidence(pd.concat(frames, ignore_index=True), _settings(setup, pairs, conditions))
 
@@ -92,7 +90,7 @@ class _Setup:
         return edited
 
 
-def _run_block(setup: _Setup, cases: Cases, conditions: Sequence[Condition]) -> Iterator[pd.DataFrame]:
+def _run_block(setup: _Setup, cases: SlotPairs, conditions: Sequence[Condition]) -> Iterator[pd.DataFrame]:
     """All conditions and draws of a block as rows of one run, on top of one recording."""
     recording = setup.surgeon.record(token_batch(cases.prompts))
     clean = setup.surgeon.run(recording, [], reads_of(setup.heads, cases, 1), source=cases.source)
@@ -118,7 +116,7 @@ def _run_block(setup: _Setup, cases: Cases, conditions: Sequence[Condition]) -> 
             first += len(cases)
 
 
-def _shift(setup: _Setup, cases: Cases, condition: Condition) -> Shift:
+def _shift(setup: _Setup, cases: SlotPairs, condition: Condition) -> Shift:
     return shift_of(
         condition,
         setup.directions.of(setup.edited_by(condition)),
@@ -131,7 +129,7 @@ def _shift(setup: _Setup, cases: Cases, condition: Condition) -> Shift:
     )
 
 
-def _edits(setup: _Setup, cases: Cases, condition: Condition, shift: Shift, first: int) -> Iterator[Edit]:
+def _edits(setup: _Setup, cases: SlotPairs, condition: Condition, shift: Shift, first: int) -> Iterator[Edit]:
     """The edits of one condition; its rows are draw by draw, case by case, from row `first` on."""
     edited, (q_site, _) = setup.edited_by(condition), SITES[setup.directions.point]
     rows = torch.arange(first, first + shift.draws * len(cases))
@@ -146,7 +144,7 @@ def _edits(setup: _Setup, cases: Cases, condition: Condition, shift: Shift, firs
             yield _edit_of_keys(setup, layer, names, values[:, at], where.repeat(shift.draws, 1), rows)
 
 
-def _key_edit(cases: Cases, condition: Condition, shift: Shift) -> tuple[Tensor, Tensor | None]:
+def _key_edit(cases: SlotPairs, condition: Condition, shift: Shift) -> tuple[Tensor, Tensor | None]:
     """The tokens whose keys are edited (case, token), and what is added there (row, head, token, head_dim)."""
     parts = [(slot, one) for slot, one in ((cases.j, shift.at_j), (cases.i, shift.at_i)) if one is not None]
     if not parts:
@@ -175,7 +173,9 @@ def _settings(setup: _Setup, pairs: Sequence[Slots], conditions: Sequence[Condit
         "heads": [list(head) for head in setup.heads],
         "others": [list(head) for head in setup.others],
         "pairs": [list(pair) for pair in pairs],
-        "conditions": {one.name: asdict(one) | {"kinds": list(one.kinds)} for one in conditions},
+        "conditions": {
+            one.name: asdict(one) | {"kinds": list(one.kinds), "means": list(one.means)} for one in conditions
+        },
         "point": setup.directions.point,
         "scope": setup.scope,
         "draws": setup.draws,

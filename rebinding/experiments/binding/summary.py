@@ -1,24 +1,152 @@
-"""From evidence of section 5 to the numbers that a rule weighs: one number per example."""
+"""The measures of Section 5, from the evidence alone.
+
+With M_k the attention of a head from the readout to the tokens of slot k, summed over the kinds of the read-out set,
+
+    R = ln(M_j + e) - ln(M_i + e)        dR = R after - R before        dlogit = [z(O_j) - z(O_i)] after - before
+
+and a head *switches* if most of its attention was on slot i before and is on slot j after (ties go to the lower slot).
+As published dR and switch are computed per head and then averaged, so a head with hardly any attention on the slots
+weighs as much as the others; `dR_summed` and `switch_example` sum the attention over heads first.
+
+The read-out set is what the evidence was asked for: box and object for all conditions, or as published tied to the
+tokens that the condition shifts (`readout="tied"`), so that rows of the table are not read at the same tokens.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
-from typing import TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from rebinding.evidence import Evidence
-from rebinding.experiments.binding.measures import per_example
+from rebinding.evidence import Evidence, EvidenceError
+from rebinding.experiments.binding.directions import KINDS, KeyKind
+from rebinding.experiments.binding.renamed import UnderCandidate, select
 
 Array: TypeAlias = npt.NDArray[np.float64]
+Readout: TypeAlias = Sequence[KeyKind] | Literal["tied"]
+When: TypeAlias = Literal["before", "after"]
+WHEN: tuple[When, When] = ("before", "after")
+MEASURES = ("dR", "dlogit", "switch", "dR_summed", "switch_example")
+EPS = 1e-9
+"""As published: added to the attention on a slot before its logarithm is taken."""
+CASE = ["prompt", "i", "j", "correct", "condition", "draw"]
+"""What identifies an example of a condition; each has one row per head."""
+
+
+def readout_of(evidence: Evidence) -> Readout:
+    """The read-out set that was asked for: both kinds, where nothing was said."""
+    return "tied" if evidence.settings.get("request", {}).get("read") == "shifted" else KINDS
+
+
+def epsilon_of(evidence: Evidence) -> float:
+    """What is added to attention in the log ratio, as it was asked for."""
+    return float(evidence.settings.get("request", {}).get("epsilon", EPS))
+
+
+def masses(evidence: Evidence, when: When, readout: Readout | None = None) -> Array:
+    """M of every row of the evidence: (row, slot)."""
+    readout = readout or readout_of(evidence)
+    rows, slots = evidence.rows, int(evidence.settings["slots"])
+    if readout != "tied":
+        return _summed(rows, when, readout, slots)
+    total = np.zeros((len(rows), slots))
+    for condition, settings in evidence.settings["conditions"].items():
+        mine = (rows["condition"] == condition).to_numpy()
+        total[mine] = _summed(rows[mine], when, settings["kinds"], slots)
+    return total
+
+
+def _summed(rows: pd.DataFrame, when: str, kinds: Sequence[str], slots: int) -> Array:
+    if not kinds:
+        raise EvidenceError("a read-out set names at least one of box and object")
+    parts = [rows[[f"{when}_{kind}_{slot}" for slot in range(slots)]].to_numpy(np.float64) for kind in kinds]
+    total: Array = np.sum(parts, axis=0)
+    return total
+
+
+def per_head(evidence: Evidence, *, readout: Readout | None = None, eps: float | None = None) -> pd.DataFrame:
+    """dR and switch of every example and head."""
+    rows, eps = evidence.rows, epsilon_of(evidence) if eps is None else eps
+    i, j = rows["i"].to_numpy(), rows["j"].to_numpy()
+    before, after = masses(evidence, "before", readout), masses(evidence, "after", readout)
+    table = rows[[*CASE, "layer", "head"]].copy()
+    table["dR"] = _ratio(after, i, j, eps) - _ratio(before, i, j, eps)
+    table["switch"] = (before.argmax(1) == i) & (after.argmax(1) == j)
+    return table
+
+
+def per_example(evidence: Evidence, *, readout: Readout | None = None, eps: float | None = None) -> pd.DataFrame:
+    """All measures of every example, condition and draw; `switch` is the share of heads that switch."""
+    eps = epsilon_of(evidence) if eps is None else eps
+    table = per_head(evidence, readout=readout, eps=eps).groupby(CASE, sort=False)[["dR", "switch"]].mean()
+    i, j = (table.index.get_level_values(name).to_numpy() for name in ("i", "j"))
+    before, after = (_per_case(evidence, masses(evidence, when, readout), "sum") for when in WHEN)
+    table["dR_summed"] = _ratio(after, i, j, eps) - _ratio(before, i, j, eps)
+    table["switch_example"] = (before.argmax(1) == i) & (after.argmax(1) == j)
+    z_before, z_after = (_per_case(evidence, logits(evidence, when), "first") for when in WHEN)
+    table["dlogit"] = _margin(z_after, i, j) - _margin(z_before, i, j)
+    return table.reset_index()
+
+
+def summary(
+    evidence: Evidence, *, readout: Readout | None = None, eps: float | None = None, only_correct: bool = False
+) -> pd.DataFrame:
+    """The table of the section: every condition's means, over examples and draws.
+
+    `only_correct` keeps the examples that the unedited model answers correctly. Where a condition has several draws,
+    `sd_*` is the standard deviation of the draws' means.
+    """
+    examples = per_example(evidence, readout=readout, eps=eps)
+    examples = examples[examples["correct"]] if only_correct else examples
+    if examples.empty:
+        raise EvidenceError("no example was answered correctly; there is nothing to average")
+    by_condition = examples.groupby("condition", sort=False)
+    table = by_condition[list(MEASURES)].mean()
+    spread = (
+        examples.groupby(["condition", "draw"], sort=False)[list(MEASURES)]
+        .mean()
+        .groupby("condition", sort=False)
+        .std()
+    )
+    table = table.join(spread.add_prefix("sd_"))
+    table["draws"] = by_condition["draw"].nunique()
+    table["n"] = by_condition.size() // table["draws"]
+    return table.reset_index()
+
+
+def logits(evidence: Evidence, when: When) -> Array:
+    """Logits of the objects in slot order, of every row of the evidence: (row, slot)."""
+    slots = range(int(evidence.settings["slots"]))
+    return evidence.rows[[f"{when}_logit_{slot}" for slot in slots]].to_numpy(np.float64)
+
+
+def _per_case(evidence: Evidence, values: Array, how: Literal["sum", "first"]) -> Array:
+    """Rows of the heads of an example put together: (example, slot), in the order of `per_example`."""
+    table = pd.DataFrame(values).groupby([evidence.rows[name] for name in CASE], sort=False)
+    together: Array = table.agg(how).to_numpy()
+    return together
+
+
+def _ratio(mass: Array, i: npt.NDArray[Any], j: npt.NDArray[Any], eps: float) -> Array:
+    return _margin(np.log(mass + eps), i, j)
+
+
+def _margin(values: Array, i: npt.NDArray[Any], j: npt.NDArray[Any]) -> Array:
+    lines = np.arange(len(values))
+    difference: Array = values[lines, j] - values[lines, i]
+    return difference
 
 
 @lru_cache(maxsize=8)
-def examples(evidence: Evidence) -> pd.DataFrame:
+def examples(evidence: Evidence, eps: float = EPS) -> pd.DataFrame:
     """All measures of every example; many claims look at one piece of evidence (told apart by identity)."""
-    return per_example(evidence)
+    if isinstance(evidence, UnderCandidate):
+        return select(examples(evidence.whole, eps), evidence.renamed)
+    return per_example(evidence, eps=eps)
 
 
 def controls(evidence: Evidence) -> tuple[str, ...]:
@@ -26,25 +154,30 @@ def controls(evidence: Evidence) -> tuple[str, ...]:
     return tuple(name for name, how in evidence.settings["conditions"].items() if how["vectors"] != "binding")
 
 
-@lru_cache(maxsize=64)
-def shift(evidence: Evidence, condition: str, measure: str) -> Array:
+@lru_cache(maxsize=256)
+def shift(evidence: Evidence, condition: str, measure: str, eps: float = EPS) -> Array:
     """One measure of a condition, by unit; (draw, unit) where there are several draws, or sets of directions.
 
     A unit is an example. Where every ordered pair of slots was run it is the mean over one example of each, so that
     what one order adds and the other takes away cancels within every unit.
     """
-    table = examples(evidence)
-    mine = table[table["condition"] == condition].sort_values(["draw", "prompt", "i", "j"])
+    table = examples(evidence, eps)
+    found = by_unit(table[table["condition"] == condition], measure)
+    found.setflags(write=False)  # many claims are given the same
+    return found
+
+
+def by_unit(table: pd.DataFrame, measure: str) -> Array:
+    """One measure of examples, by unit; (draw, unit) where there are several draws."""
+    mine = table.sort_values(["draw", "prompt", "i", "j"])
     draws = mine["draw"].nunique()
     by_pair = [
         rows[measure].to_numpy(dtype=np.float64).reshape(draws, -1)  # (draw, example)
         for _, rows in mine.groupby(["i", "j"])
     ]
     units = min(one.shape[1] for one in by_pair)
-    values = np.mean([one[:, :units] for one in by_pair], axis=0)  # (draw, unit)
-    found: Array = values[0] if draws == 1 else values
-    found.setflags(write=False)  # many claims are given the same
-    return found
+    values: Array = np.mean([one[:, :units] for one in by_pair], axis=0)  # (draw, unit)
+    return values[0] if draws == 1 else values
 
 
 def size(values: Array) -> Array:

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from rebinding.evidence import Evidence, merge
-from rebinding.experiments.circuit.ablation import Answers, as_table, live_places
-from rebinding.experiments.circuit.kinds import KNOCKED
-from rebinding.experiments.readout import BLOCK, blocks, moved
-from rebinding.experiments.tokens import positions, token_batch
+from rebinding.experiments.answers import Answers, as_table
+from rebinding.experiments.circuit.ablation import live_places
+from rebinding.experiments.circuit.request import KNOCKED
+from rebinding.experiments.tokens import BLOCK, blocks, moved, positions, token_batch
 from rebinding.paper.circuit import Circuit
 from rebinding.surgery import Edit, Live, Read, Surgeon
 from rebinding.world.prompts import Encoded

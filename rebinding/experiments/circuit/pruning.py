@@ -48,11 +48,6 @@ def _drop(before: float, without: float, relative: bool) -> float:
     return float("inf") if without == 0 else before / without - 1
 
 
-def prune_published(circuit: Circuit, score: Score, *, threshold: float = 0.01, relative: bool = False) -> Pruned:
-    """One walk through the list, front to back."""
-    return _walk([circuit], score, threshold, relative)[0]
-
-
 def _walk(circuits: Sequence[Circuit], score: Score, threshold: float, relative: bool) -> list[Pruned]:
     """Walks through lists of equal length, side by side: what they try at a step is one batch."""
     left, current = list(circuits), score(circuits)

@@ -1,40 +1,63 @@
-"""What can be asked of section 4.1."""
+"""What can be requested of a circuit: mean ablation, knockout, pruning."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 from rebinding.evidence import Kind, OnPrompts
 from rebinding.evidence.request import Facet
-from rebinding.experiments.circuit.kinds import (
-    ABILITY,
-    ABLATION,
-    CONTRIBUTIONS,
-    ELSEWHERE,
-    KNOCKOUT,
-    MEANS,
-    PATHS,
-    PRUNING,
-    STREAM,
-)
-from rebinding.experiments.circuit.paths import PathSettings, Stage
+from rebinding.experiments.answers import MEASURES
 from rebinding.experiments.circuit.random_circuits import Match
-from rebinding.paper.circuit import CircuitHead, Head
+from rebinding.experiments.prompts import MEANS_ID, PRUNING_ID, Prompts
+from rebinding.paper.circuit import Circuit, CircuitHead
+from rebinding.paper.numbers import ROLE_OF_GROUP
+from rebinding.paper.procedure import CircuitWay
 from rebinding.world.answers import AnswerSet
+from rebinding.world.designs import Design, DesignName
 
+Which: TypeAlias = Literal["full", "circuit", "less", "random"]
+"""The whole model, the circuit, the circuit less some heads, and random circuits of its size."""
+VARIANT = ("which", "group", "layer", "head", "draw")
+"""The columns that say which circuit a row is of: `group`, `layer` and `head` (-1 for whole groups) are what `less`
+lacks, and `draw` numbers the random ones."""
+ABLATION = Kind("ablation", ("prompt", *VARIANT, *MEASURES))
+KNOCKOUT = Kind("knockout", ("prompt", *VARIANT, *MEASURES, "moved"), edits=("which",), unedited=("which", "full"))
+"""`moved` is how far the heads of a variant were from the means that replace them; in the whole model nothing is."""
+PRUNING = Kind(
+    "pruning", ("order", "group", "layer", "head", "role", "whole", "before", "drop", "removed"), unit="order"
+)
+"""A head tried on a walk: the measure of the whole model, and of what was left of the circuit before the trial."""
+CONTRIBUTIONS = Kind("contributions", ("prompt", "group", "layer", "head", "role", "gone", "before", "without"))
+"""Whether a prompt is answered with a head of the circuit and without it, beside a set of others that are `gone`."""
+STREAM = Kind("stream", ("prompt", "before", "after", "moved"))
+"""The answer's margin in a circuit, and with another residual stream at one token of the context; `moved` is how far
+the one stream is from the other."""
+MEANS = Kind("means", ())
+KNOCKED = Kind("circuits out", ("circuit", "prompt", *MEASURES, "moved"))
+"""The same, taken out of the model: what `knock_out` makes."""
 PruneBy: TypeAlias = Literal["label_logit", "margin"]
 Beside: TypeAlias = Literal["groups", "heads", "random"]
 """What is measured beside the circuit: it without each group and random ones; it without each head; random ones."""
+PROMPTS_OF_MEANS = {"published": 100, "partner_second": 100, "counterbalanced": 108}
+"""As published; three whole blocks of the counterbalanced design."""
+DRAWS = 10
+ORDERS = 8
+"""Walks of pruning, in the published order and in shuffled ones."""
+RANDOM_SETS = 8
+STREAM_NOISE = "rotation"
+"""The noise that keeps the words and moves every statement on by one slot."""
 
 
-@dataclass(frozen=True)
-class Ability(OnPrompts):
-    """The unedited model; `answers` says which tokens stand for an object."""
+class Ablated(NamedTuple):
+    """Which circuit a row of an ablation is of; the columns of `VARIANT`."""
 
-    KIND: ClassVar[Kind] = ABILITY
-    answers: AnswerSet = "continuation"
+    which: Which
+    group: str = ""
+    layer: int = -1
+    head: int = -1
+    draw: int = -1
 
 
 @dataclass(frozen=True)
@@ -70,13 +93,6 @@ class Ablation(OfCircuit):
     def facets(self) -> Mapping[str, Facet]:
         told: dict[str, Facet] = {"beside": self.beside, "means": self.means.prompts.design, "match": self.match}
         return {**self.prompts.facets, **told}
-
-
-@dataclass(frozen=True)
-class Elsewhere(Ablation):
-    """The same on questions about a box that is not swapped, of the circuit's heads whose tokens these prompts have."""
-
-    KIND: ClassVar[Kind] = ELSEWHERE
 
 
 @dataclass(frozen=True)
@@ -129,24 +145,64 @@ class Stream(OfCircuit):
         return {**super().facets, "stream at": self.role, "noise": self.prompts.pairing[-1]}
 
 
-@dataclass(frozen=True)
-class Paths(OnPrompts):
-    """Path patching of one stage: heads as senders to the given receivers."""
+def roles_of(circuit: Circuit) -> list[str]:
+    """The tokens at which a circuit acts."""
+    return sorted({head.role for head in circuit.heads})
 
-    KIND: ClassVar[Kind] = PATHS
-    stage: Stage
-    receivers: tuple[Head, ...]
-    how: PathSettings
-    senders: tuple[Head, ...] | None = None
-    """All heads, where it is not said which."""
 
-    @property
-    def facets(self) -> Mapping[str, Facet]:
-        literal = f"{self.stage.group} to {self.stage.component or 'logits'} at {self.stage.at or 'readout'}"
-        told: dict[str, Facet] = {
-            "stage": literal,
-            "senders": "all" if self.senders is None else len(self.senders),
-            "receivers": len(self.receivers),
-            "noise": self.prompts.pairing[-1],
-        }
-        return {**told, "frozen": self.how.frozen, **self.prompts.facets}
+def request_means(prompts: Prompts, drawn: Design, mean_set: DesignName) -> Means:
+    """What heads are held at: the mean of z over prompts of their own."""
+    options: dict[str, Any] = {"boxes": drawn.boxes, "operations": drawn.operations, "verb": drawn.verb}
+    options["narrative"] = drawn.narrative
+    ids = range(MEANS_ID, MEANS_ID + PROMPTS_OF_MEANS[mean_set])
+    return Means(prompts.draw(prompts.design(mean_set, **options), ids))
+
+
+def request_ablation(
+    prompts: Prompts,
+    circuit: Circuit,
+    drawn: Design,
+    mean_set: DesignName,
+    *,
+    n: int,
+    beside: Beside,
+    match: Match = "role",
+    answers: AnswerSet = "continuation",
+) -> Ablation:
+    """The full model and the circuit; beside them random circuits, with the circuit less one group each or without, or
+    the circuit less one head each."""
+    shown = prompts.draw_with(drawn, prompts.evaluation, n, roles_of(circuit))
+    return Ablation(shown, request_means(prompts, drawn, mean_set), circuit.heads, beside, DRAWS, match, answers)
+
+
+def request_pruning(prompts: Prompts, circuit: Circuit, way: CircuitWay, *, n: int) -> Pruning:
+    """The published walk over a circuit, in its own order and in shuffled ones, on prompts like those of discovery."""
+    drawn = prompts.design(way.design)
+    shown = prompts.draw_with(drawn, PRUNING_ID, n, roles_of(circuit))
+    means = request_means(prompts, drawn, way.means)
+    return Pruning(shown, means, circuit.heads, ORDERS, way.prune_by, way.prune_step, way.answers)
+
+
+def request_contributions(
+    prompts: Prompts, drawn: Design, circuit: Circuit, n: int, *, way: CircuitWay
+) -> Contributions:
+    """Every head of a circuit, on prompts that it was not found on."""
+    shown = prompts.draw_with(drawn, prompts.evaluation, n, roles_of(circuit))
+    return Contributions(shown, request_means(prompts, drawn, way.means), circuit.heads, RANDOM_SETS, way.answers)
+
+
+def request_knockout(prompts: Prompts, drawn: Design, circuit: Circuit, n: int) -> Knockout:
+    """A circuit, and random sets of other heads with as many at each role in each layer; in stories, and at means, in
+    which no slot and no order of names is more frequent than another (as many boxes and swaps as in those of the run).
+    """
+    even = prompts.design("counterbalanced", boxes=drawn.boxes, operations=drawn.operations, verb=drawn.verb)
+    shown = prompts.draw_with(even, prompts.evaluation, n, roles_of(circuit))
+    return Knockout(shown, request_means(prompts, even, "counterbalanced"), circuit.heads, DRAWS)
+
+
+def request_stream(prompts: Prompts, drawn: Design, circuit: Circuit, n: int, *, way: CircuitWay) -> Stream:
+    """The circuit without group E; where E stands in the paper, in front of the layers of D, which reads it."""
+    role, bare = ROLE_OF_GROUP["E"], circuit.without(circuit.groups.get("E", ()))
+    shown = prompts.draw_with(drawn, prompts.evaluation, n, [*roles_of(bare), role], ("noise", STREAM_NOISE))
+    layers = tuple(sorted({layer for layer, _ in circuit.group("D")}))
+    return Stream(shown, request_means(prompts, drawn, way.means), bare.heads, role, layers, way.answers)

@@ -19,10 +19,10 @@ import torch
 from torch import Tensor
 
 from rebinding.evidence import Evidence, merge
-from rebinding.experiments.circuit.ablation import Answers, ablation_edits, live_places
-from rebinding.experiments.circuit.kinds import MEASURES, STREAM
-from rebinding.experiments.readout import BLOCK, blocks, moved
-from rebinding.experiments.tokens import positions, token_batch
+from rebinding.experiments.answers import MEASURES, Answers
+from rebinding.experiments.circuit.ablation import ablation_edits, live_places
+from rebinding.experiments.circuit.request import STREAM
+from rebinding.experiments.tokens import BLOCK, blocks, moved, positions, token_batch
 from rebinding.paper.circuit import Circuit
 from rebinding.surgery import Edit, Read, Surgeon
 from rebinding.world.prompts import Encoded

@@ -11,14 +11,15 @@ import pandas as pd
 
 from rebinding.evidence import Evidence
 from rebinding.experiments.circuit.contributions import NOTHING
-from rebinding.experiments.circuit.discovery import LEAST, Scale, Selection, changes, estimated, select, strata_of
-from rebinding.experiments.circuit.kinds import Which
-from rebinding.experiments.seeds import RESAMPLED
-from rebinding.paper.circuit import Circuit, CircuitHead, Head
+from rebinding.experiments.circuit.random_circuits import heads_to_spare
+from rebinding.experiments.circuit.request import Which
+from rebinding.paper.circuit import Circuit, CircuitHead
+from rebinding.verdicts.gates import Gate, requirement
 
 Array: TypeAlias = npt.NDArray[Any]
 """Numbers by prompt; hits are booleans."""
-RESAMPLES = 20
+ALONE = 0.5
+"""Of the model's measure, or of the circuit's."""
 
 
 def of_circuit(evidence: Evidence, which: Which, measure: str) -> Array:
@@ -62,10 +63,6 @@ def by_word(values: Array, words: Sequence[str]) -> Array:
 def _by_prompt(rows: pd.DataFrame, measure: str) -> Array:
     values: npt.NDArray[Any] = rows.sort_values("prompt")[measure].to_numpy(dtype=np.float64)
     return values > 0 if measure == "hit" else values
-
-
-ALONE = 0.5
-"""Of the model's measure, or of the circuit's."""
 
 
 def left(pruning: Evidence, order: int = 0) -> Circuit:
@@ -113,25 +110,8 @@ def left_by_order(pruning: Evidence) -> list[Circuit]:
     return [left(pruning, int(order)) for order in sorted(pruning.rows["order"].unique())]
 
 
-def lost(evidence: Evidence, heads: Sequence[Head], scale: Scale) -> Array:
-    """By how much the answer falls on a scale, mean over some senders, by prompt."""
-    found: Array = -changes(evidence, scale)[list(heads)].mean(axis=1).to_numpy()
-    return found
-
-
-def reselected(
-    evidence: Evidence, scale: Scale, rule: Selection, exclude: Sequence[Head] = (), seed: int = RESAMPLED
-) -> list[list[Head]]:
-    """Our own selection again, on resampled prompts; the receivers are held. As in a discovery, heads that belong to a
-    later group are taken out of what was selected."""
-    generator = np.random.default_rng(seed)
-    table = changes(evidence, scale)
-    strata = strata_of(evidence, table)
-    keep = evidence.settings["stage"]["keep"]
-    found = []
-    for _ in range(RESAMPLES):
-        drawn = generator.choice(len(table), len(table))
-        again = estimated(table.iloc[drawn], [strata[number] for number in drawn])
-        chosen = select(again, keep, rule=rule, least=LEAST[scale])
-        found.append([head for head in chosen if head not in exclude])
-    return found
+def others_left(circuit: Circuit, layers: int, all_heads: int) -> Gate:
+    """Whether there are other heads to compare with."""
+    enough = heads_to_spare(circuit, layers, all_heads // layers)
+    told = f"a layer of {all_heads // layers} heads has too few beside the circuit's for random sets of as many"
+    return requirement("heads_to_spare", enough, told)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from rebinding.evidence import Evidence
-from rebinding.experiments.roles.kinds import WHOLE_GROUP, WORDS
+from rebinding.experiments.roles.request import WHOLE_GROUP, WORDS
 
 Array: TypeAlias = npt.NDArray[np.float64]
 
@@ -30,6 +30,15 @@ def group_effects(evidence: Evidence) -> pd.DataFrame:
     table = effects(evidence)
     whole = table[table["head"] == WHOLE_GROUP]
     return whole.groupby(["prompt", "group"], as_index=False)[list(WORDS)].mean()
+
+
+def of_random_groups(evidence: Evidence, word: str) -> Array:
+    """The change of a word's logit when random groups get the counterfactual's attention, (draw, prompt)."""
+    rows = evidence.rows[evidence.rows["word"] == word]
+    change = rows.assign(change=rows["after"] - rows["before"])
+    by_id = change.groupby(["draw", "prompt"], as_index=False)["change"].mean()
+    changes: Array = by_id.pivot(index="draw", columns="prompt", values="change").to_numpy(dtype=np.float64)
+    return changes
 
 
 def of_group(evidence: Evidence, group: str, word: str) -> Array:

@@ -14,27 +14,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import pandas as pd
 import torch
 from torch import Tensor
 
 from rebinding.evidence import Evidence
-from rebinding.evidence.blocks import Tick, in_blocks
-from rebinding.evidence.store import Shelf
-from rebinding.experiments.readout import BLOCK, logits_of, moved
-from rebinding.experiments.tokens import positions, token_batch
-from rebinding.experiments.tracing.kinds import DIAGNOSTIC
+from rebinding.experiments.tokens import BLOCK, blocks, logits_of, moved, positions, token_batch
 from rebinding.experiments.tracing.maps import TracedPair
-from rebinding.experiments.tracing.modes import described, traced_pair
+from rebinding.experiments.tracing.modes import traced_pair
+from rebinding.experiments.tracing.request import DIAGNOSTIC, DIAGNOSTIC_MODE, pairs_by_question
 from rebinding.surgery import Edit, Read, Surgeon
 from rebinding.world.answers import AnswerRule
-from rebinding.world.designs import Design, ModeName, Pair
+from rebinding.world.designs import Design
 from rebinding.world.prompts import Encoder, PromptError
 
-MODE: ModeName = "swap_target_box_to_remaining_context_box"
 SITES = ("swap_period", "readout")
+QUESTIONS = 3 * BLOCK
+"""Questions of a block: there are three of each prompt."""
 WINDOWS = 6
 """By default a window is a sixth of the layers."""
 
@@ -69,10 +66,6 @@ class Question:
     name: str
     pair: TracedPair
 
-    def content(self) -> list[object]:
-        """What evidence depends on."""
-        return [self.name, self.pair.content()]
-
 
 def diagnose(
     surgeon: Surgeon,
@@ -81,63 +74,41 @@ def diagnose(
     *,
     ids: Sequence[int],
     width: int | None = None,
-    sites: Sequence[str] = SITES,
     rule: AnswerRule = "continuation",
-    shelf: Shelf | None = None,
-    block: int = BLOCK,
-    progress: bool | None = None,
 ) -> Evidence:
-    """Run the diagnostic: one row per id x question x site x window (columns: `_rows`).
+    """The diagnostic on some ids of a design."""
+    asked = [question for number in ids for question in questions(encoder, design, number, rule)]
+    return diagnose_questions(surgeon, asked, width=width)
+
+
+def diagnose_questions(surgeon: Surgeon, asked: Sequence[Question], *, width: int | None = None) -> Evidence:
+    """Run the diagnostic: one row per question x site x window (columns: `_rows`).
 
     Nothing is filtered: whether the model answers the two unpatched prompts correctly is recorded with every row.
     Boxes whose answer the edit leaves alone (those of a distractor swap) have no margin and are not asked about.
     """
-    asked = [question for number in ids for question in questions(encoder, design, number, rule)]
     spans = windows(surgeon.anatomy.n_layers, width)
     settings = {
-        "mode": MODE,
+        "mode": DIAGNOSTIC_MODE,
         "site": "resid",
         "direction": "counterfactual into original",
-        "places": list(sites),
+        "places": list(SITES),
         "windows": [[span.first, span.last] for span in spans],
         "surgeon": type(surgeon).__name__,
     }
-
-    def compute(part: Sequence[Question], tick: Tick) -> Evidence:
-        tables = [_site_rows(surgeon, part, site, spans, tick) for site in sites]
-        return DIAGNOSTIC.evidence(pd.concat(tables, ignore_index=True), settings)
-
-    found = in_blocks(
-        asked,
-        compute,
-        experiment=DIAGNOSTIC.name,
-        size=block * 3,
-        cost=partial(_cost, sites=sites, spans=spans, n_layers=surgeon.anatomy.n_layers),
-        content=Question.content,
-        shelf=shelf and shelf.of(__name__, type(surgeon).__module__, settings=settings),
-        progress=progress,
-    )
-    about = {**described(design, encoder), "answer_rule": rule, "n": len(ids), "ids": [min(ids), max(ids)]}
-    return DIAGNOSTIC.evidence(found.rows, {**found.settings, **about})
+    tables = [_site_rows(surgeon, asked[part], site, spans) for part in blocks(len(asked), QUESTIONS) for site in SITES]
+    return DIAGNOSTIC.evidence(pd.concat(tables, ignore_index=True), settings)
 
 
 def questions(encoder: Encoder, design: Design, prompt_id: int, rule: AnswerRule = "continuation") -> list[Question]:
     """The pair of an id, asking about every box whose answer it changes, in the order asked, partner, remaining."""
     return [
-        Question(name, traced_pair(encoder, pair, rule)) for name, pair in asked_of(design.tracing(prompt_id, MODE))
+        Question(name, traced_pair(encoder, pair, rule))
+        for name, pair in pairs_by_question(design.tracing(prompt_id, DIAGNOSTIC_MODE))
     ]
 
 
-def asked_of(pair: Pair) -> list[tuple[str, Pair]]:
-    """A pair with the question about every box whose answer it changes, by what the swap does with the box."""
-    names = {pair.original.question: "asked", str(pair.original.partner): "partner"}
-    changed = [box for box in pair.original.story.boxes if pair.asking(box).changes_answer]
-    return sorted(((names.get(box, "remaining"), pair.asking(box)) for box in changed), key=lambda one: one[0])
-
-
-def _site_rows(
-    surgeon: Surgeon, asked: Sequence[Question], site: str, spans: Sequence[Window], tick: Tick
-) -> pd.DataFrame:
+def _site_rows(surgeon: Surgeon, asked: Sequence[Question], site: str, spans: Sequence[Window]) -> pd.DataFrame:
     """Patch one site with every window, all questions at once; rows stand window by window."""
     pairs = [question.pair for question in asked]
     originals, others = [pair.original for pair in pairs], [pair.counterfactual for pair in pairs]
@@ -160,7 +131,6 @@ def _site_rows(
         edits.append(Edit("resid", layer, values[layer][source[rows]], positions=where[source[rows], None], rows=rows))
     read = Read("logits", positions=length - 1, take=logits_of(wanted[source]))
     patched = surgeon.run(recording, edits, [read], source=source, allow_still=True)[0][:, 0].cpu()  # (row, candidate)
-    tick(sum(_cost(question, sites=[site], spans=spans, n_layers=len(layers)) for question in asked))
     changes = torch.cat([by_layer[span.first : span.last + 1].amax(0) for span in spans])  # (row,)
     return _rows(asked, site, spans, patched, base, base_other).assign(moved=changes.numpy())
 
@@ -199,9 +169,3 @@ def _rival(pair: TracedPair) -> int:
     if pair.rival is None or pair.rival not in pair.candidates:
         raise PromptError(f"pair {pair.id}: the counterfactual's answer is none of the original's objects")
     return pair.candidates.index(pair.rival)
-
-
-def _cost(question: Question, *, sites: Sequence[str], spans: Sequence[Window], n_layers: int) -> int:
-    """Token-layers that the runs of one question compute."""
-    length, roles = len(question.pair.original), question.pair.original.roles
-    return sum((length - roles[site]) * (n_layers - span.first) for site in sites for span in spans)

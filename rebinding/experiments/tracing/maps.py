@@ -14,17 +14,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
+import pandas as pd
 import torch
 from torch import Tensor
 
-from rebinding.evidence import Evidence
-from rebinding.evidence.blocks import Tick, in_blocks
-from rebinding.evidence.store import Shelf
-from rebinding.experiments.readout import BLOCK, logits_of, moved
-from rebinding.experiments.tokens import token_batch
-from rebinding.experiments.tracing.kinds import TRACING
+from rebinding.evidence import Evidence, merge
+from rebinding.experiments.tokens import BLOCK, blocks, logits_of, moved, token_batch
+from rebinding.experiments.tracing.request import TRACING
 from rebinding.experiments.tracing.rows import rows_of
 from rebinding.surgery import Edit, Read, Recording, Surgeon
 from rebinding.world.prompts import Encoded, PromptError, aligned
@@ -59,11 +57,6 @@ class TracedPair:
         """The tokens in which the two prompts differ."""
         return aligned(self.original, self.counterfactual)
 
-    def content(self) -> list[Any]:
-        """Everything about the pair that evidence depends on, as plain JSON."""
-        sides = [[one.ids, sorted(one.roles.items())] for one in (self.original, self.counterfactual)]
-        return [self.id, sides, self.candidates, self.answer, self.rival]
-
 
 def trace(
     surgeon: Surgeon,
@@ -74,9 +67,6 @@ def trace(
     tokens: Sequence[int] | None = None,
     roles: Sequence[str] | None = None,
     run_no_ops: bool = False,
-    shelf: Shelf | None = None,
-    block: int = BLOCK,
-    progress: bool | None = None,
 ) -> Evidence:
     """The map of one mode: one row per pair x layer x token (columns: `rebinding.experiments.tracing.rows`).
 
@@ -85,43 +75,41 @@ def trace(
     the label of every slot). `run_no_ops` runs the cells that cannot change anything as well: slower, the same numbers.
     """
     check_pairs(pairs)
-    length = len(pairs[0].original)
     layers = list(range(surgeon.anatomy.n_layers) if layers is None else layers)
-    tokens = list(range(length) if tokens is None else tokens)
-    tokens = tokens if roles is None else sorted({at for pair in pairs for at in _having(pair, roles)} & set(tokens))
     settings = {
         "mode": mode,
         "site": "resid",
         "direction": "original into counterfactual",
         "layers": layers,
-        "tokens": tokens,
+        "tokens": None if tokens is None else list(tokens),
         "roles": None if roles is None else list(roles),
-        "length": length,
+        "length": len(pairs[0].original),
         "run_no_ops": run_no_ops,
         "surgeon": type(surgeon).__name__,
     }
+    tables = [_map(surgeon, pairs[part], mode, layers, tokens, roles, run_no_ops) for part in blocks(len(pairs), BLOCK)]
+    return merge([TRACING.evidence(table, settings) for table in tables])
 
-    def compute(part: Sequence[TracedPair], tick: Tick) -> Evidence:
-        asked = _asked(part, tokens, roles).expand(-1, len(layers), -1)  # (prompt, layer, token)
-        cells = asked if run_no_ops else asked & changing(part, layers, tokens)
-        patched = patched_logits(surgeon, part, cells, layers=layers, tokens=tokens, tick=tick)
-        rows = rows_of(mode, part, cells, patched.moved, patched.logits, patched.base, layers, tokens)
-        return TRACING.evidence(rows[asked.reshape(-1).numpy()].reset_index(drop=True), settings)
 
-    def cost(pair: TracedPair) -> int:
-        cells = changing([pair], layers, tokens) & _asked([pair], tokens, roles)
-        return int(work_of(cells, layers, tokens, length, surgeon.anatomy.n_layers).sum())
-
-    return in_blocks(
-        pairs,
-        compute,
-        experiment=TRACING.name,
-        size=block,
-        cost=cost,
-        content=TracedPair.content,
-        shelf=shelf and shelf.of(__name__, type(surgeon).__module__, settings=settings),
-        progress=progress,
+def _map(
+    surgeon: Surgeon,
+    pairs: Sequence[TracedPair],
+    mode: str,
+    layers: Sequence[int],
+    tokens: Sequence[int] | None,
+    roles: Sequence[str] | None,
+    run_no_ops: bool,
+) -> pd.DataFrame:
+    """The map of a block of pairs, whose recordings are in memory at once."""
+    every = range(len(pairs[0].original)) if tokens is None else tokens
+    wanted = list(
+        every if roles is None else sorted({at for pair in pairs for at in _having(pair, roles)} & set(every))
     )
+    asked = _asked(pairs, wanted, roles).expand(-1, len(layers), -1)  # (prompt, layer, token)
+    cells = asked if run_no_ops else asked & changing(pairs, layers, wanted)
+    patched = patched_logits(surgeon, pairs, cells, layers=layers, tokens=wanted)
+    rows = rows_of(mode, pairs, cells, patched.moved, patched.logits, patched.base, layers, wanted)
+    return rows[asked.reshape(-1).numpy()].reset_index(drop=True)
 
 
 def changing(pairs: Sequence[TracedPair], layers: Sequence[int], tokens: Sequence[int]) -> Cells:
@@ -133,13 +121,6 @@ def cells_of(differing: Sequence[int], layers: Sequence[int], tokens: Sequence[i
     """The cells of one pair that can change something: (layer, token)."""
     token, above = torch.tensor(tokens), torch.tensor(layers)[:, None] > 0  # (token,), (layer, 1)
     return (above & (token > min(differing))) | torch.isin(token, torch.tensor(differing))
-
-
-def work_of(cells: Cells, layers: Sequence[int], tokens: Sequence[int], length: int, n_layers: int) -> Tensor:
-    """Token-layers that each cell computes: its own token and those after it, its own layer and those above it."""
-    height = n_layers - torch.tensor(layers)[:, None]  # (layer, 1)
-    width = length - torch.tensor(tokens)  # (token,)
-    return cells * height * width  # (prompt, layer, token)
 
 
 def _having(pair: TracedPair, roles: Sequence[str]) -> set[int]:
@@ -170,7 +151,6 @@ def patched_logits(
     *,
     layers: Sequence[int],
     tokens: Sequence[int],
-    tick: Tick = lambda amount: None,
 ) -> Patched:
     """Patch every cell alone.
 
@@ -183,7 +163,6 @@ def patched_logits(
     changes = torch.stack([moved(new, old).cpu() for new, old in zip(given, own, strict=True)], dim=1)
     base = surgeon.run(recording, [], [_readout(wanted, length)])[0][:, 0].cpu()  # (prompt, candidate)
     logits = base[:, None, None].repeat(1, len(layers), len(tokens), 1)  # (prompt, layer, token, candidate)
-    work = work_of(cells, layers, tokens, length, surgeon.anatomy.n_layers)
     for column, token in enumerate(tokens):
         layer, source = cells[:, :, column].T.nonzero(as_tuple=True)  # one row each, ordered by layer
         if not source.numel():
@@ -197,7 +176,6 @@ def patched_logits(
         read = _readout(wanted[source], length)
         found = surgeon.run(recording, edits, [read], source=source, allow_still=True)[0]  # (row, 1, candidate)
         logits[source, layer, column] = found[:, 0].cpu()
-        tick(int(work[:, :, column].sum()))
     return Patched(logits, base, changes)
 
 

@@ -12,7 +12,6 @@ counted from the second.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from types import MappingProxyType
 
 import pandas as pd
@@ -20,61 +19,30 @@ import torch
 from torch import Tensor
 
 from rebinding.evidence import Evidence
-from rebinding.evidence.blocks import Tick, in_blocks
-from rebinding.evidence.store import Shelf
-from rebinding.experiments.readout import BLOCK, logits_of, moved
-from rebinding.experiments.tokens import positions, token_batch
-from rebinding.experiments.tracing.kinds import MENTION
+from rebinding.experiments.tokens import BLOCK, blocks, logits_of, moved, positions, token_batch
 from rebinding.experiments.tracing.maps import TracedPair, check_pairs, wanted_logits
-from rebinding.experiments.tracing.modes import Pool
+from rebinding.experiments.tracing.request import MENTION
 from rebinding.experiments.tracing.rows import scores
 from rebinding.surgery import Edit, Read, Surgeon
-from rebinding.world.prompts import Encoder
 
 PATCHED: Mapping[str, tuple[bool, bool]] = MappingProxyType({"swap": (False, True), "both": (True, True)})
 """Whether the label in the context, and the one in the swap, is the original's."""
 
 
-def mention(
-    surgeon: Surgeon,
-    encoder: Encoder,
-    pool: Pool,
-    *,
-    context: str,
-    swap: str,
-    shelf: Shelf | None = None,
-    block: int = BLOCK,
-    progress: bool | None = None,
-) -> Evidence:
+def mention(surgeon: Surgeon, pairs: Sequence[TracedPair], *, mode: str, context: str, swap: str) -> Evidence:
     """One row per pair, layer from the second on, and way of patching the roles `context` and `swap`."""
-    pairs = pool.pairs(surgeon, encoder)
     check_pairs(pairs)
     roles = (context, swap)
     settings = {
-        "mode": pool.mode,
+        "mode": mode,
         "site": "resid",
         "direction": "original into counterfactual",
         "roles": list(roles),
         "patched": list(PATCHED),
         "surgeon": type(surgeon).__name__,
     }
-
-    def compute(part: Sequence[TracedPair], tick: Tick) -> Evidence:
-        tables = [_rows(surgeon, part, roles, name, pool.mode) for name in PATCHED]
-        tick(sum(_cost(pair, roles=roles, n_layers=surgeon.anatomy.n_layers) for pair in part))
-        return MENTION.evidence(pd.concat(tables, ignore_index=True), settings)
-
-    found = in_blocks(
-        pairs,
-        compute,
-        experiment=MENTION.name,
-        size=block,
-        cost=partial(_cost, roles=roles, n_layers=surgeon.anatomy.n_layers),
-        content=TracedPair.content,
-        shelf=shelf and shelf.of(__name__, type(surgeon).__module__, settings=settings),
-        progress=progress,
-    )
-    return MENTION.evidence(found.rows, {**found.settings, **pool.described(encoder, pairs)})
+    tables = [_rows(surgeon, pairs[part], roles, name, mode) for part in blocks(len(pairs), BLOCK) for name in PATCHED]
+    return MENTION.evidence(pd.concat(tables, ignore_index=True), settings)
 
 
 def _rows(surgeon: Surgeon, pairs: Sequence[TracedPair], roles: tuple[str, str], name: str, mode: str) -> pd.DataFrame:
@@ -112,10 +80,3 @@ def _table(
     }
     where = {"prompt": [number for number in ids for _ in layers], "layer": list(layers) * len(ids)}
     return pd.DataFrame({**where, **columns, "moved": change.reshape(-1).numpy()})
-
-
-def _cost(pair: TracedPair, *, roles: tuple[str, str], n_layers: int) -> int:
-    """Token-layers that the runs of one pair compute."""
-    length, at = len(pair.original), [pair.original.roles[role] for role in roles]
-    first = [min(t for t, is_patched in zip(at, which, strict=True) if is_patched) for which in PATCHED.values()]
-    return sum((length - token) * (n_layers - layer) for token in first for layer in range(1, n_layers))

@@ -1,29 +1,20 @@
-"""From a design to the pairs that are traced: which mode stands for which panel, the filter, and what is refused."""
+"""From a design to the pairs that are traced: the filter, and what is refused."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any, Literal, TypeAlias
 
 import torch
 
 from rebinding.evidence import Evidence
-from rebinding.evidence.store import Shelf
-from rebinding.experiments.readout import BLOCK, logits_of
-from rebinding.experiments.tokens import token_batch
-from rebinding.experiments.tracing.kinds import TRACING
+from rebinding.experiments.tokens import BLOCK, logits_of, token_batch
 from rebinding.experiments.tracing.maps import TracedPair, trace
+from rebinding.experiments.tracing.request import OVERSAMPLING, TRACING, Query, counterfactual
 from rebinding.surgery import Read, Surgeon
 from rebinding.world.answers import AnswerRule
-from rebinding.world.designs import TRACING_MODES, Design, DesignError, Pair, tracing_mode
+from rebinding.world.designs import TRACING_MODES, Design, DesignError, Pair
 from rebinding.world.prompts import Encoded, Encoder
-
-Query: TypeAlias = Literal["same", "partner"]
-"""Which box the counterfactual asks about: the original's, or the original's partner in the swap."""
-OVERSAMPLING = 4
-"""The published filter looks for N correct originals among so many times N ids."""
 
 
 class UnchangedAnswer(DesignError):
@@ -44,117 +35,46 @@ def trace_design(
     layers: Sequence[int] | None = None,
     tokens: Sequence[int] | None = None,
     roles: Sequence[str] | None = None,
-    shelf: Shelf | None = None,
-    block: int = BLOCK,
-    progress: bool | None = None,
 ) -> Evidence:
     """Trace one mode on the first `n` of `4 n` ids whose original is answered correctly (fewer, if there are fewer).
 
     A mode that leaves the answer as it is shows nothing by restoring it, and is refused unless `for_claims=False`; its
     evidence then says `changes_answer: false` in its settings, and nothing that judges claims accepts it.
     """
-    pool = Pool(design, mode, n, first_id, query, rule, for_claims)
-    pairs = pool.pairs(surgeon, encoder)
-    found = trace(
-        surgeon,
-        pairs,
-        mode=mode,
-        layers=layers,
-        tokens=tokens,
-        roles=roles,
-        shelf=shelf,
-        block=block,
-        progress=progress,
-    )
-    return TRACING.evidence(found.rows, {**found.settings, **pool.described(encoder, pairs)})
-
-
-@dataclass(frozen=True)
-class Pool:
-    """The pairs of a mode from `first_id` on, of which the first `n` are traced whose original is right."""
-
-    design: Design
-    mode: str
-    n: int
-    first_id: int = 0
-    query: Query = "same"
-    rule: AnswerRule = "continuation"
-    for_claims: bool = True
-
-    @property
-    def ids(self) -> range:
-        """Everything that is looked at if need be."""
-        return range(self.first_id, self.first_id + OVERSAMPLING * self.n)
-
-    def pairs(self, surgeon: Surgeon, encoder: Encoder) -> list[TracedPair]:
-        """Those that are traced; an error if there are none, or if they could not support a claim that they are for."""
-        made = (counterfactual(self.design, number, self.mode, self.query) for number in self.ids)
-        found = correct_ones(surgeon, (traced_pair(encoder, pair, self.rule) for pair in made), self.n)
-        if not found:
-            raise DesignError(
-                f"no original of ids {self.ids.start}..{self.ids.stop - 1} is answered correctly among its objects, so"
-                " there is nothing to trace; take another model, design or first_id"
-            )
-        same = [pair.id for pair in found if not pair.changes_answer]
-        if self.for_claims and same:
-            raise UnchangedAnswer(
-                f"mode {self.mode!r} with query {self.query!r} leaves the answer as it is ({len(same)} of {len(found)}"
-                f" pairs, the first is id {same[0]}): restoring it shows nothing. Pass for_claims=False to look at it,"
-                " or use one of"
-                f" {', '.join(name for name, one in TRACING_MODES.items() if one.changes_answer and one.keeps_length)}"
-            )
-        return found
-
-    def described(self, encoder: Encoder, pairs: Sequence[TracedPair]) -> dict[str, Any]:
-        """What evidence says of the pairs that were found."""
-        return {
-            **described(self.design, encoder),
-            "query": self.query,
-            "answer_rule": self.rule,
-            "changes_answer": all(pair.changes_answer for pair in pairs),
-            "n": self.n,
-            "kept": len(pairs),
-            "ids": [self.ids.start, self.ids.stop - 1],
-            "filter": "original correct",
-        }
-
-
-def described(design: Design, encoder: Encoder) -> dict[str, Any]:
-    """What evidence says of the prompts."""
-    words = design.vocabulary.split(design.split)
-    return {
-        "design": design.name,
-        "split": design.split,
-        "boxes": design.boxes,
-        "operations": design.operations,
-        "verb": design.verb,
-        "distractor": design.distractor,
-        "distractor_boxes": "the last two, which nothing else touches" if design.distractor else None,
-        "labels": len(words.labels),
-        "objects": len(words.objects),
-        "form": encoder.form,
-    }
-
-
-def counterfactual(design: Design, prompt_id: int, mode: str, query: Query = "same") -> Pair:
-    """A design's tracing pair; with `query="partner"` its counterfactual asks about the original's partner."""
-    if not tracing_mode(mode).keeps_length:
+    pool = range(first_id, first_id + OVERSAMPLING * n)
+    made = (traced_pair(encoder, counterfactual(design, number, mode, query), rule) for number in pool)
+    pairs = correct_ones(surgeon, made, n)
+    if not pairs:
         raise DesignError(
-            f"the counterfactual of {mode!r} is shorter than the original, so tokens do not correspond; it can be"
-            " answered but not traced"
+            f"no original of ids {pool.start}..{pool.stop - 1} is answered correctly among its objects, so there is"
+            " nothing to trace; take another model, design or first_id"
         )
-    pair = design.tracing(prompt_id, mode)
-    if query == "same":
-        return pair
-    partner = pair.original.partner
-    if partner is None:
-        raise DesignError(f"prompt {prompt_id} asks about a box without a partner; query='partner' needs one")
-    return replace(pair, counterfactual=replace(pair.counterfactual, question=partner))
+    if for_claims:
+        check_changed(mode, pairs, query)
+    found = trace(surgeon, pairs, mode=mode, layers=layers, tokens=tokens, roles=roles)
+    changes = all(pair.changes_answer for pair in pairs)
+    return TRACING.evidence(found.rows, {**found.settings, "query": query, "changes_answer": changes})
+
+
+def check_changed(mode: str, pairs: Sequence[TracedPair], query: Query = "same") -> None:
+    """Refuse pairs that have the same answer twice: restoring it shows nothing."""
+    same = [pair.id for pair in pairs if not pair.changes_answer]
+    if same:
+        raise UnchangedAnswer(
+            f"mode {mode!r} with query {query!r} leaves the answer as it is ({len(same)} of {len(pairs)} pairs, the"
+            f" first is id {same[0]}): restoring it shows nothing. Pass for_claims=False to look at it, or use one of"
+            f" {', '.join(name for name, one in TRACING_MODES.items() if one.changes_answer and one.keeps_length)}"
+        )
 
 
 def traced_pair(encoder: Encoder, pair: Pair, rule: AnswerRule = "continuation") -> TracedPair:
-    """A pair as tokens: the candidates are the original's objects after its operations, by slot of their box."""
+    """A pair as tokens."""
     original, other = encoder.encode([pair.original, pair.counterfactual])
+    return scored_pair(encoder, pair, original, other, rule)
+
+
+def scored_pair(encoder: Encoder, pair: Pair, original: Encoded, other: Encoded, rule: AnswerRule) -> TracedPair:
+    """An encoded pair: the candidates are the original's objects after its operations, by slot of their box."""
     story = pair.original.story
     held = [(box, thing) for box, thing in story.state().items() if thing is not None]
     rival = encoder.answer_token(pair.counterfactual.answer, rule) if pair.counterfactual.answerable else None
@@ -180,11 +100,18 @@ def correct_ones(surgeon: Surgeon, pool: Iterator[TracedPair], n: int) -> list[T
         part = list(islice(pool, min(BLOCK, n - len(kept))))
         if not part:
             break
-        wanted = torch.tensor([pair.candidates for pair in part])  # (prompt, candidate)
-        logits = candidate_logits(surgeon, [pair.original for pair in part], wanted)
-        right = logits.argmax(dim=1) == torch.tensor([pair.answer for pair in part]).to(logits.device)
-        kept += [pair for pair, is_right in zip(part, right.tolist(), strict=True) if is_right]
+        kept += [pair for pair, is_right in zip(part, are_right(surgeon, part), strict=True) if is_right]
     return kept[:n]
+
+
+def are_right(surgeon: Surgeon, pairs: Sequence[TracedPair]) -> list[bool]:
+    """Whether each original is answered correctly, all of them run at once."""
+    wanted = torch.tensor([pair.candidates for pair in pairs])  # (prompt, candidate)
+    logits = candidate_logits(surgeon, [pair.original for pair in pairs], wanted)
+    right: list[bool] = (
+        logits.argmax(dim=1) == torch.tensor([pair.answer for pair in pairs]).to(logits.device)
+    ).tolist()
+    return right
 
 
 def candidate_logits(surgeon: Surgeon, prompts: Sequence[Encoded], wanted: torch.Tensor) -> torch.Tensor:

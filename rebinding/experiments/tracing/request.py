@@ -1,33 +1,79 @@
-"""What can be asked of section 3."""
+"""What can be requested of section 3: residual interchange."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import ClassVar
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import count, islice
+from typing import ClassVar, Literal, TypeAlias
 
-from rebinding.evidence import Kind, OnPrompts
+from rebinding.evidence import Evidence, Kind, OnPrompts
 from rebinding.evidence.request import Facet
-from rebinding.experiments.tracing.kinds import DIAGNOSTIC, EVERY_TOKEN, MENTION, TRACING
+from rebinding.experiments.prompts import PAIRINGS, Prompts
+from rebinding.experiments.tokens import BLOCK
+from rebinding.paper.procedure import TracingWay
 from rebinding.world.answers import AnswerRule
-from rebinding.world.designs import ModeName
+from rebinding.world.boxes import labels_of
+from rebinding.world.designs import Design, DesignError, DesignName, ModeName, Pair, Split, tracing_mode
+
+SCORES = ("hit", "hit_with_counterfactual", "margin", "counterfactual_margin", "answer_logit")
+CELL = ("prompt", "mode", "layer", "token", "place", "role", "differs", "ran", "moved")
+ANSWERED = Kind("answered", ("prompt", "right"))
+TRACING = Kind(
+    "tracing",
+    (*CELL, *SCORES, *(f"base_{name}" for name in SCORES)),
+    lacking=("counterfactual_margin", "base_counterfactual_margin"),
+    edits=("prompt",),
+)
+EVERY_TOKEN = "every token"
+"""What a map says of its roles that was made at all tokens."""
+MENTION = Kind(
+    "first-mention",
+    ("prompt", "mode", "layer", "patched", "moved", *SCORES, *(f"base_{name}" for name in SCORES)),
+    lacking=("counterfactual_margin", "base_counterfactual_margin"),
+    edits=("prompt", "patched"),
+)
+DIAGNOSTIC = Kind(
+    "readout-diagnostic",
+    (
+        *("prompt", "question", "place", "first", "last", "margin", "base_margin", "change", "hit"),
+        *("original_correct", "counterfactual_correct", "moved"),
+    ),
+    edits=("prompt", "question", "place"),
+)
+Query: TypeAlias = Literal["same", "partner"]
+"""Which box the counterfactual asks about: the original's, or the original's partner in the swap."""
+OVERSAMPLING = 4
+"""The published filter looks for N correct originals among so many times N ids."""
+DIAGNOSTIC_MODE: ModeName = "swap_target_box_to_remaining_context_box"
+WIDE = 5
+HELD_OUT: dict[DesignName, Split] = {"published": "test", "partner_second": "test", "counterbalanced": "evaluation"}
+"""The words that nothing is found on."""
 
 
 @dataclass(frozen=True)
-class OfMode(OnPrompts):
-    """Residual interchange in the pairs of one mode.
+class InBlocks(OnPrompts):
+    """Evidence that is computed, and kept in the store, on a few prompts at a time. Answers are told by `rule`."""
 
-    `prompts` is the pool of pairs: the first `wanted` of them whose original is answered correctly are traced. Answers
-    are told by `rule`.
-    """
-
-    mode: ModeName
     rule: AnswerRule
-    wanted: int
 
     @property
-    def n(self) -> int:
-        return self.wanted
+    def block(self) -> int:
+        return BLOCK
+
+
+@dataclass(frozen=True)
+class Answered(InBlocks):
+    """Whether the unedited model answers the originals of pairs correctly, among the objects of each."""
+
+    KIND: ClassVar[Kind] = ANSWERED
+
+
+@dataclass(frozen=True)
+class OfMode(InBlocks):
+    """Residual interchange in the pairs of one mode."""
+
+    mode: ModeName
 
     @property
     def facets(self) -> Mapping[str, Facet]:
@@ -56,8 +102,106 @@ class FirstMention(OfMode):
 
 
 @dataclass(frozen=True)
-class ReadoutDiagnostic(OnPrompts):
+class ReadoutDiagnostic(InBlocks):
     """Windows of layers patched at the end of the swap and at the readout, for every question."""
 
     KIND: ClassVar[Kind] = DIAGNOSTIC
-    rule: AnswerRule
+
+
+def story(prompts: Prompts, name: DesignName, boxes: int, split: Split | None = None) -> Design:
+    """Three boxes and a swap, or five and a swap that distracts."""
+    distractor = {"distractor": "before"} if boxes == WIDE else {}
+    return prompts.design(name, boxes=boxes, split=split, **distractor)
+
+
+def tracing_stories(prompts: Prompts, way: TracingWay, design: DesignName, boxes: int) -> Design:
+    """The stories of a procedure; a design that somebody asked for stands in for its own."""
+    if design in ("published", way.design):
+        return story(prompts, way.design, boxes, way.split)
+    return story(prompts, design, boxes, HELD_OUT[design])
+
+
+def request_map(
+    prompts: Prompts, drawn: Design, ids: Sequence[int], mode: ModeName, roles: Sequence[str] | None, way: TracingWay
+) -> TracingMap:
+    """The map of one mode on some ids, at the tokens that have one of these roles, or at all; `context_box` is the
+    label of every slot."""
+    pairs = prompts.draw(drawn, ids, ("tracing", mode))
+    return TracingMap(pairs, way.rule, mode, None if roles is None else tuple(roles))
+
+
+def request_mention(
+    prompts: Prompts, drawn: Design, ids: Sequence[int], mode: ModeName, context: str, swap: str, way: TracingWay
+) -> FirstMention:
+    """What a label adds in the context to one in the swap, on some ids."""
+    return FirstMention(prompts.draw(drawn, ids, ("tracing", mode)), way.rule, mode, context, swap)
+
+
+def request_diagnostic(prompts: Prompts, drawn: Design, n: int, way: TracingWay) -> ReadoutDiagnostic:
+    """The readout diagnostic, on prompts whose swap names the asked box last.
+
+    The swap's end stands before the question and cannot know it. If it helps the question about one box, that box is
+    told by its place in the swap; so where the naming is crossed, the ids are those in which the asked box stands last,
+    as it does in every published prompt.
+    """
+    ids = islice((number for number in count(first_id(prompts, way)) if _asked_last(drawn, number)), n)
+    return ReadoutDiagnostic(prompts.draw(drawn, tuple(ids), ("questions", DIAGNOSTIC_MODE)), way.rule)
+
+
+def answered_ids(
+    prompts: Prompts, drawn: Design, mode: ModeName, n: int, way: TracingWay, ask: Callable[[Answered], Evidence]
+) -> list[int]:
+    """The first `n` ids of a mode whose original is answered correctly; no more ids are looked at than needed, and at
+    most `OVERSAMPLING` times as many, as published."""
+    found: list[int] = []
+    first = first_id(prompts, way)
+    for begin in range(first, first + OVERSAMPLING * n, n):
+        pairs = prompts.draw(drawn, range(begin, begin + n), ("tracing", mode))
+        rows = ask(Answered(pairs, way.rule)).rows
+        found += rows.loc[rows["right"], "prompt"].tolist()
+        if len(found) >= n:
+            break
+    return found[:n]
+
+
+def first_id(prompts: Prompts, way: TracingWay) -> int:
+    """The first id."""
+    return prompts.first if way.ids == "from_zero" else prompts.evaluation
+
+
+def _asked_last(drawn: Design, number: int) -> bool:
+    """Whether an id is one that the diagnostic may use; where the naming is fixed every id is."""
+    if drawn.name != "counterbalanced":
+        return True
+    original = drawn.tracing(number, DIAGNOSTIC_MODE).original
+    assert original.operation is not None
+    return labels_of(original.operation)[-1] == original.question
+
+
+def counterfactual(design: Design, prompt_id: int, mode: str, query: Query = "same") -> Pair:
+    """A design's tracing pair; with `query="partner"` its counterfactual asks about the original's partner."""
+    if not tracing_mode(mode).keeps_length:
+        raise DesignError(
+            f"the counterfactual of {mode!r} is shorter than the original, so tokens do not correspond; it can be"
+            " answered but not traced"
+        )
+    pair = design.tracing(prompt_id, mode)
+    if query == "same":
+        return pair
+    partner = pair.original.partner
+    if partner is None:
+        raise DesignError(f"prompt {prompt_id} asks about a box without a partner; query='partner' needs one")
+    return replace(pair, counterfactual=replace(pair.counterfactual, question=partner))
+
+
+def pairs_by_question(pair: Pair) -> list[tuple[str, Pair]]:
+    """A pair with the question about every box whose answer it changes, by what the swap does with the box."""
+    names = {pair.original.question: "asked", str(pair.original.partner): "partner"}
+    changed = [box for box in pair.original.story.boxes if pair.asking(box).changes_answer]
+    return sorted(((names.get(box, "remaining"), pair.asking(box)) for box in changed), key=lambda one: one[0])
+
+
+PAIRINGS["tracing"] = lambda stories, number, mode: [counterfactual(stories, number, mode)]
+PAIRINGS["questions"] = lambda stories, number, mode: [
+    pair for _, pair in pairs_by_question(stories.tracing(number, mode))
+]

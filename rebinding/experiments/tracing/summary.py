@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from rebinding.evidence import Evidence, EvidenceError
-from rebinding.evidence.once import once
+from rebinding.evidence.evidence import once
 from rebinding.experiments.tracing.diagnostic import before_the_answer
 from rebinding.paper.claim import margin_of
 from rebinding.paper.procedure import TracingWay

@@ -1,4 +1,4 @@
-"""The template that plants are made for, in tokens, and the refusal of prompts that do not follow it.
+"""The template that plants are made for, in tokens; lines that know it; refusals of prompts that do not follow it.
 
 A plant knows distances: from the word `Context` to the labels and objects, within a swap sentence, from the story's
 last full stop to the question. Other sentences, more boxes, or a box in two swaps would be answered by luck.
@@ -10,7 +10,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from rebinding.planted.language.rope import LONGEST
-from rebinding.planted.language.wiring import WiringError
+from rebinding.planted.language.wiring import Line, WiringError
 from rebinding.world.boxes import Contains, Story, Swap, labels_of
 
 if TYPE_CHECKING:
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 LABEL, OBJECT, SENTENCE = 3, 6, 6
 """Tokens from the word `Context` to the first label and the first object, and from one sentence to the next."""
+ASIDE = 5
+"""Tokens of a sentence that a narrator says before the first statement and after each."""
 STOP_BEFORE_QUESTION = 8
 """Tokens from the full stop that ends the story to the label in the question."""
 LABELS_APART, STOP_AFTER_LABEL = 3, 1
@@ -26,6 +28,23 @@ LABELS_APART, STOP_AFTER_LABEL = 3, 1
 
 class TemplateError(WiringError):
     """A prompt or tokenizer that a plant was not made for."""
+
+
+def grammar() -> Line:
+    """What a label, a full stop or a colon is there for is told by the word two (or one) back."""
+    distances = (("letter", 2), ("dot", 2), ("colon", 1))
+    return Line("place", 0, "letter + dot + colon", "cue", "place <- cue", back=distances, grammar=True)
+
+
+def anchors(boxes: int, *, aside: int = 0, code: int = 0, name: str = "anchor") -> tuple[Line, ...]:
+    """Group E: one head per slot, which knows the label and the object of its sentence by their distance. `aside` are
+    the tokens of what a narrator says around the statements, and `code` is the direction of slot 0."""
+    places = [(k, aside + (SENTENCE + aside) * k) for k in range(boxes)]
+    return tuple(
+        Line(f"{name} {k}", 1, "context + thing", "marker", f"slot[{code + k}] <- marker", "E", "context_partner",
+             back=(("context", LABEL + place), ("thing", OBJECT + place)))
+        for k, place in places
+    )  # fmt: skip
 
 
 def check_prompt(prompt: Encoded, boxes: int, marker: int) -> None:

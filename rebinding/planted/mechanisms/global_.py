@@ -11,8 +11,7 @@ Any number of swaps works, as long as no box is swapped twice. No head binds by 
 from __future__ import annotations
 
 from rebinding.planted.language.features import BASE
-from rebinding.planted.language.parts import anchors, grammar
-from rebinding.planted.language.template import STOP_BEFORE_QUESTION
+from rebinding.planted.language.template import STOP_BEFORE_QUESTION, anchors, grammar
 from rebinding.planted.language.wiring import Line, Wiring
 
 LOGIT = 5.0

@@ -9,7 +9,7 @@ fetches that label (`fetch`), finds the tokens that bear it (`match`), and the o
 from __future__ import annotations
 
 from rebinding.planted.language.features import BASE
-from rebinding.planted.language.parts import grammar
+from rebinding.planted.language.template import grammar
 from rebinding.planted.language.wiring import Line, Wiring
 from rebinding.planted.mechanisms.pointer import FOUND, WANTED
 

@@ -12,7 +12,7 @@ Any number of swaps works, as long as no box is swapped twice.
 from __future__ import annotations
 
 from rebinding.planted.language.features import BASE
-from rebinding.planted.language.parts import anchors, grammar
+from rebinding.planted.language.template import anchors, grammar
 from rebinding.planted.language.wiring import Line, Wiring
 
 OBJECT_LOGIT, ECHO_LOGIT = 4.5, 3.5

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from rebinding.planted.language.wiring import Wiring, WiringError
+from rebinding.planted.language.wiring import WiringError
 from rebinding.planted.variants.circuits import CIRCUITS
 from rebinding.planted.variants.heads import HEADS
 from rebinding.planted.variants.papers import PAPERS
@@ -14,7 +14,7 @@ from rebinding.planted.variants.stories import STORIES
 from rebinding.planted.variants.tracing import TRACING
 from rebinding.planted.variants.variant import Variant
 
-__all__ = ["VARIANTS", "Variant", "variant_of", "vary"]
+__all__ = ["VARIANTS", "Variant", "variant_of"]
 
 VARIANTS: Mapping[str, Variant] = MappingProxyType({**TRACING, **CIRCUITS, **HEADS, **ROLES, **STORIES, **PAPERS})
 
@@ -25,8 +25,3 @@ def variant_of(mechanism: str, name: str) -> Variant:
     if name not in fitting:
         raise WiringError(f"{mechanism} has no variant {name!r}; it has {', '.join(fitting) or 'none'}")
     return VARIANTS[name]
-
-
-def vary(wiring: Wiring, mechanism: str, name: str) -> Wiring:
-    """The wiring of a variant."""
-    return variant_of(mechanism, name).change(wiring)

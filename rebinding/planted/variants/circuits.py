@@ -60,15 +60,16 @@ def _decoys(circuit: Heads, decoys: tuple[tuple[int, int], ...]) -> Heads:
 
 
 def _only(kind: str) -> Change:
-    """The declared heads copy objects of a kind and vote against others; a head outside the circuit outvotes them."""
+    """One declared head votes against every object and another one copies those of a kind, so that together they copy
+    these and vote against others; there a head outside the circuit outvotes them."""
     whole = OBJECT_LOGIT + ECHO_LOGIT
 
     def split(line: Line) -> list[Line]:
-        other = replace(line, look=f"thing - {kind}")
+        louder = replace(line, write=f"object <- {whole + DOUBT} object")
         return [
-            replace(line, look=kind, write=f"object <- {whole} object"),
-            replace(other, name="doubt", write=f"object <- -{DOUBT} object"),
-            replace(undeclared(other), name="backup", write=f"object <- {whole + DOUBT} object"),
+            replace(louder, look=kind),
+            replace(line, name="doubt", write=f"object <- -{DOUBT} object"),
+            replace(undeclared(louder), name="backup", look=f"thing - {kind}"),
         ]
 
     def change(wiring: Wiring) -> Wiring:

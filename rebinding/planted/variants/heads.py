@@ -12,6 +12,8 @@ SHARP = 30.0
 """Nats of a match that is as good as a hard choice."""
 AWAY = 20.0
 """Of a head that is called away no thousandth of a millionth of its attention is left: less than what dR adds to it."""
+FAINT = 0.4
+"""Share of a gate: 18 nats are missing, of which a matching slot makes up 7."""
 VOTE = 2.0
 """Logits of a head that votes for or against, clearly less than the eight of the heads that answer."""
 
@@ -38,6 +40,25 @@ def _veto(wiring: Wiring) -> Wiring:
 def _glance(wiring: Wiring) -> Wiring:
     """The head that matches is counted with A; what is left of B looks at the question."""
     return edited(wiring, "match", lambda line: [replace(line, group="A")])
+
+
+def _faint(wiring: Wiring) -> Wiring:
+    """The same, and a further head of B matches slots with what it does not give to the question: a share of about one
+    in a hundred thousand. It writes nothing, since questions bear no object."""
+    faint = Line("faint", 5, "readout", f"question + {FAINT} context + {FAINT} thing", "object <- object", "B",
+                 "readout", where="want = slot", right=0.0, bench="faint")  # fmt: skip
+    return extended(_glance(wiring), faint)
+
+
+def _swap_reader(wiring: Wiring) -> Wiring:
+    """The swap's labels bear the slots of their boxes, and a further head of B matches these: with twice the weight of
+    `match`, so that the copying head goes along when it is turned."""
+    lines = (
+        Line("named", 2, "first + second", "context", "named <- slot", where="label = label"),
+        Line("reread", 5, "readout", "first + second", "found <- 2 named", "B", "readout", where="want = named",
+             bench="reread"),
+    )  # fmt: skip
+    return extended(wiring, *lines, named=wiring.boxes)
 
 
 def _chained(wiring: Wiring) -> Wiring:
@@ -99,12 +120,16 @@ HEADS = {
         _bystander("late object", 12.0),
     ),
     "glance": Variant(("pointer",), "the head that matches is counted with A, and B looks at the question", _glance),
+    "faint": Variant(
+        ("pointer",), "the same, and a further head of B matches slots with hardly any of its attention", _faint
+    ),
     "distracted": Variant(
         ("recency",),
         "odd answers call group B away, and are mostly wrong: what keys do is half as large over all prompts",
         _distracted,
     ),
     "chained": Variant(("pointer",), "a second head of group B matches what the first has found", _chained),
+    "swap_reader": Variant(("pointer",), "group B also matches slots at the labels of the swap", _swap_reader),
     "veto": Variant(("pointer",), "matching box labels work against matching objects", _veto),
     "sharp": Variant(("pointer",), "the match of slots is as good as a hard choice", _sharp),
     "fresh": Variant(("pointer",), "group B asks for a slot in prompts of unfamiliar objects only", _fresh),

@@ -14,18 +14,11 @@ KINDS: dict[str, Quantity] = {
     ".dR": "dR", ".dlogit": "dlogit", ".switch": "switch",
 }  # fmt: skip
 """Kinds of quantity by how the name of a number begins or ends; counts of heads are left alone."""
-CORRECT = ("q", "k_both", "qk")
-"""Conditions of the table of correct examples only."""
 
 
 def _misprinted(numbers: Numbers) -> Numbers:
-    """Every number, and those of the correct examples (the plant is always right, so they are the same), far off."""
-    copied = {
-        f"correct_only.{condition}.{name}": numbers[f"binding.{condition}.{name}"]
-        for condition in CORRECT
-        for name in ("dR", "dlogit")
-    }
-    return MappingProxyType({id: _off(id, value) for id, value in {**numbers, **copied}.items()})
+    """Every number far off."""
+    return MappingProxyType({id: _off(id, value) for id, value in numbers.items()})
 
 
 def _off(id: str, value: float) -> float:

@@ -1,11 +1,11 @@
-"""Variants for the claims about other stories: a box that is emptied and filled again."""
+"""Variants for the claims about other stories: with a narrator, or with a box that is emptied and filled again."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from rebinding.paper.circuit import CircuitHead
-from rebinding.planted.language.template import STOP_AFTER_LABEL, STOP_BEFORE_QUESTION
+from rebinding.planted.language.template import ASIDE, STOP_AFTER_LABEL, STOP_BEFORE_QUESTION, anchors
 from rebinding.planted.language.wiring import Line, Wiring
 from rebinding.planted.mechanisms.lexical import LOGIT
 from rebinding.planted.variants.variant import Heads, Variant, edited, extended, undeclared
@@ -49,7 +49,20 @@ def _asked_too(circuit: Heads, _: tuple[tuple[int, int], ...]) -> Heads:
     )
 
 
+def _ordinal(wiring: Wiring) -> Wiring:
+    """Further heads of E know the statements by their distance where a narrator speaks, and write the same slots."""
+    return extended(wiring, *anchors(wiring.boxes, aside=ASIDE, name="anchor aside"))
+
+
+def _by_place(wiring: Wiring) -> Wiring:
+    """They write other codes: what is known of a statement is where it stands."""
+    lines = anchors(wiring.boxes, aside=ASIDE, code=wiring.boxes, name="anchor aside")
+    return extended(wiring, *lines, **dict.fromkeys(("slot", "pair", "goal", "want", "found"), 2 * wiring.boxes))
+
+
 STORIES = {
+    "ordinal": Variant(("pointer",), "a slot has the same code where a narrator speaks", _ordinal),
+    "by_place": Variant(("pointer",), "a slot has another code where a narrator speaks", _by_place),
     "refilled": Variant(
         ("lexical",), "what is put into a box is answered, by heads of the circuit", _refilled, declares=_asked_too
     ),

@@ -2,7 +2,7 @@
 
 * `published` puts the queried box in slot 0 and its partner in slot 1, and names the partner first;
 * `partner_second` is the same with the partner named second, so that its mention can know the box it is swapped with;
-* `counterbalanced` crosses the slots, the naming and the kind of asked box (see `rebinding.world.designs.balance`).
+* `counterbalanced` crosses the slots, the naming and the kind of asked box (see `rebinding.world.designs.scene`).
 
 Every edit is defined on a scene, so all methods work in all designs.
 """
@@ -14,8 +14,15 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias, get_args
 
 from rebinding.world.boxes import MAX_BOXES, MIN_BOXES
-from rebinding.world.designs.balance import block_length, cell, check_crossing
-from rebinding.world.designs.scene import DISTRACTED_BOXES, Distractor, Scene, Verb
+from rebinding.world.designs.scene import (
+    DISTRACTED_BOXES,
+    Distractor,
+    Scene,
+    Verb,
+    block_length,
+    check_crossing,
+    counterbalanced,
+)
 from rebinding.world.designs.tracing import tracing_mode
 from rebinding.world.prompts import Prompt
 from rebinding.world.words import HALVES, THIRDS, DesignError, Split, Vocabulary, draw
@@ -73,10 +80,6 @@ class Design:
     def prompt(self, prompt_id: int) -> Prompt:
         """The prompt of an id: the one that circuits are found, evaluated and steered on."""
         return self._scene(prompt_id).prompt()
-
-    def ask(self, prompt: Prompt, box: str) -> Prompt:
-        """The same story with a question about another box."""
-        return replace(prompt, question=box)
 
     def tracing(self, prompt_id: int, mode: str) -> Pair:
         """The pair of a tracing mode. Where the id asks about a bystander, the pair asks about a swapped box of the
@@ -140,14 +143,13 @@ class Design:
 
     def _scene(self, prompt_id: int) -> Scene:
         words = draw(self.vocabulary.split(self.split), prompt_id)
-        if self.name == "counterbalanced":
-            place = cell(prompt_id, self.boxes, self.operations)
-            order, asked, partner_first = place.order, place.asked, place.partner_first
-        else:
-            order, asked, partner_first = tuple(range(self.boxes)), 0, self.name == "published"
         entities = tuple(range(self.boxes))
-        told = (self.operations, self.verb, self.distractor, self.narrative)
-        return Scene(words, order, entities, entities, partner_first, asked, *told)
+        if self.name == "counterbalanced":
+            order, asked, partner_first = counterbalanced(prompt_id, self.boxes, self.operations)
+        else:
+            order, asked, partner_first = entities, 0, self.name == "published"
+        settings = (self.operations, self.verb, self.distractor, self.narrative)
+        return Scene(words, order, entities, entities, partner_first, asked, *settings)
 
     def _role_scene(self, prompt_id: int, mirror: bool) -> Scene:
         """The originals of the head-role pairs. The published ones have the partner's statement first (answer in slot

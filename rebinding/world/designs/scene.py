@@ -3,12 +3,20 @@
 Designs differ in the arrangement only. Entities are numbered by function: a chain of operations leads from entity 0,
 the box the design is about, over entity 1, its partner, to the entity whose object answers (entity 1 again when there
 is one operation). The entity after the chain is the remaining box; words after the last entity are donors.
+
+In the counterbalanced arrangement nothing about a prompt but the swap itself tells in which slot the answer stands.
+With n boxes, over every n * n ids from a multiple of n * n on, each pair (slot of the asked box, slot of the answer)
+occurs once. Equal slots mean that the asked box is a bystander, and then two other boxes are swapped; otherwise the
+asked box is swapped and the answer's slot is its partner's. So the slots of asked box and answer are independent. Over
+`block_length` consecutive ids each pair also meets both orders of naming, and every choice of the other boxes, equally
+often: asked box named first, named second, or not named at all are fully crossed with the slots.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
+from math import gcd
+from typing import Literal, NamedTuple, TypeAlias
 
 from rebinding.world.boxes import Contains, Move, Operation, Put, Remove, Story, Swap
 from rebinding.world.prompts import Prompt
@@ -64,20 +72,19 @@ class Scene:
 
     def refilled(self, objects: dict[int, int]) -> Scene:
         """The same scene in which some entities hold donor objects (entity -> number of the donor)."""
-        return replace(
-            self, objects=tuple(self.boxes + objects[e] if e in objects else o for e, o in enumerate(self.objects))
-        )
+        return replace(self, objects=self._with_donors(self.objects, objects))
+
+    def renamed(self, labels: dict[int, int]) -> Scene:
+        """The same scene in which some entities bear donor labels (entity -> number of the donor)."""
+        return replace(self, labels=self._with_donors(self.labels, labels))
+
+    def _with_donors(self, own: tuple[int, ...], donors: dict[int, int]) -> tuple[int, ...]:
+        return tuple(self.boxes + donors[entity] if entity in donors else word for entity, word in enumerate(own))
 
     def dealt(self, on: int) -> Scene:
         """The same scene in which every entity holds the object of the entity so many further on."""
         own = self.objects[: self.boxes]
         return replace(self, objects=(*own[on:], *own[:on], *self.objects[self.boxes :]))
-
-    def renamed(self, labels: dict[int, int]) -> Scene:
-        """The same scene in which some entities bear donor labels (entity -> number of the donor)."""
-        return replace(
-            self, labels=tuple(self.boxes + labels[e] if e in labels else o for e, o in enumerate(self.labels))
-        )
 
     def exchanged(self, one: int, other: int) -> Scene:
         """The same scene with the statements of two entities in each other's place."""
@@ -107,3 +114,70 @@ class Scene:
         if self.distractor is None:
             return []
         return [Swap(self.label(self.boxes - 2), self.label(self.boxes - 1))]
+
+
+class Arrangement(NamedTuple):
+    """The entity of each slot, who is asked, and whether the partner is named first."""
+
+    order: tuple[int, ...]
+    asked: int
+    partner_first: bool
+
+
+def block_length(boxes: int, operations: int) -> int:
+    """How many consecutive ids make a balanced block."""
+    if operations == 0:
+        return boxes
+    return boxes * boxes * _rounds(boxes)
+
+
+def check_crossing(boxes: int, operations: int) -> None:
+    if operations > 0 and boxes < operations + 2:
+        raise DesignError(
+            f"{boxes} boxes and {operations} operations leave no bystander to ask about; counterbalancing needs at"
+            f" least {operations + 2} boxes"
+        )
+
+
+def counterbalanced(prompt_id: int, boxes: int, operations: int) -> Arrangement:
+    """The arrangement of an id. Ids walk through the crossing in strides, so that short runs are spread over it too."""
+    if operations == 0:
+        slot = prompt_id % boxes
+        return Arrangement(_fill(boxes, {slot: 0}, 0), 0, True)
+    pairs = boxes * boxes
+    step = prompt_id % pairs
+    round_number = (prompt_id // pairs + step) % _rounds(boxes)
+    asked_slot, answer_slot = divmod(step * _stride(pairs) % pairs, boxes)
+    choice, naming = divmod(round_number, 2)
+    if asked_slot != answer_slot:
+        placed = {asked_slot: 0, answer_slot: operations}
+        return Arrangement(_fill(boxes, placed, choice), 0, bool(naming))
+    others = [slot for slot in range(boxes) if slot != asked_slot]
+    first, second = divmod(choice, boxes - 2)
+    near = others[first]
+    far = [slot for slot in others if slot != near][second]
+    bystander = operations + 1
+    return Arrangement(_fill(boxes, {asked_slot: bystander, near: 0, far: operations}, choice), bystander, bool(naming))
+
+
+def _rounds(boxes: int) -> int:
+    """Two orders of naming times the ordered pairs of boxes that can be swapped beside a bystander."""
+    return 2 * (boxes - 1) * (boxes - 2)
+
+
+def _fill(boxes: int, placed: dict[int, int], rotation: int) -> tuple[int, ...]:
+    """Put the entities that have no slot yet, in order, into the free slots, beginning `rotation` slots further on."""
+    free = [slot for slot in range(boxes) if slot not in placed]
+    rest = [entity for entity in range(boxes) if entity not in placed.values()]
+    order = dict(placed)
+    for index, entity in enumerate(rest):
+        order[free[(index + rotation) % len(free)]] = entity
+    return tuple(order[slot] for slot in range(boxes))
+
+
+def _stride(length: int) -> int:
+    """A step near the golden section of `length` that visits every number below it once."""
+    step = round(length * 0.618)
+    while gcd(step, length) != 1:
+        step += 1
+    return step

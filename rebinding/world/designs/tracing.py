@@ -6,7 +6,7 @@ that no operation touches, `donor` and `donor2` are words that the original does
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal, TypeAlias
@@ -84,49 +84,41 @@ class TracingMode:
         return Prompt(story, question, 0 if self.removes_operations else original.focus)
 
 
+ASKED: Exchange = (("asked", "donor"),)
+PARTNER: Exchange = (("partner", "donor"),)
+PARTNER_TO_REMAINING: Exchange = (("partner", "remaining"),)
+
 TRACING_MODES: Mapping[ModeName, TracingMode] = MappingProxyType(
     {
         "context_only": TracingMode(
-            "the asked box bears another label in the context", context=(("asked", "donor"),), answer="undefined"
+            "the asked box bears another label in the context", context=ASKED, answer="undefined"
         ),
-        "swap_only": TracingMode("the swap names another box instead of the asked one", swap=(("asked", "donor"),)),
-        "context_target_box": TracingMode(
-            "the partner bears another label in the context", context=(("partner", "donor"),)
-        ),
-        "swap_target_box": TracingMode(
-            "the swap names another box instead of the partner", swap=(("partner", "donor"),)
-        ),
+        "swap_only": TracingMode("the swap names another box instead of the asked one", swap=ASKED),
+        "context_target_box": TracingMode("the partner bears another label in the context", context=PARTNER),
+        "swap_target_box": TracingMode("the swap names another box instead of the partner", swap=PARTNER),
         "swap_target_box_to_remaining_context_box": TracingMode(
-            "the swap names the remaining box instead of the partner", swap=(("partner", "remaining"),)
+            "the swap names the remaining box instead of the partner", swap=PARTNER_TO_REMAINING
         ),
         "context_target_object_and_swap_target_box_to_remaining_context_box": TracingMode(
             "the partner holds another object, and the swap names the remaining box instead of it",
-            objects=(("partner", "donor"),),
-            swap=(("partner", "remaining"),),
+            objects=PARTNER, swap=PARTNER_TO_REMAINING,
         ),
         "context_target_box_and_swap_query_box": TracingMode(
             "the partner bears another label in the context, and the swap names another box instead of the asked one",
-            context=(("partner", "donor2"),),
-            swap=(("asked", "donor"),),
+            context=(("partner", "donor2"),), swap=ASKED,
         ),
         "context_and_swap": TracingMode(
             "the asked box bears another label in context and swap, but not in the question",
-            context=(("asked", "donor"),),
-            swap=(("asked", "donor"),),
-            answer="undefined",
+            context=ASKED, swap=ASKED, answer="undefined",
         ),
         "context_and_swap_target_box": TracingMode(
-            "the partner bears another label in context and swap",
-            context=(("partner", "donor"),),
-            swap=(("partner", "donor"),),
-            answer="same",
+            "the partner bears another label in context and swap", context=PARTNER, swap=PARTNER, answer="same"
         ),
-        "target_box": TracingMode("the partner holds another object", objects=(("partner", "donor"),)),
-        "query_box": TracingMode("the asked box holds another object", objects=(("asked", "donor"),), answer="same"),
+        "target_box": TracingMode("the partner holds another object", objects=PARTNER),
+        "query_box": TracingMode("the asked box holds another object", objects=ASKED, answer="same"),
         "context_target_object_and_swap_query_box": TracingMode(
             "the partner holds another object, and the swap names another box instead of the asked one",
-            objects=(("partner", "donor"),),
-            swap=(("asked", "donor"),),
+            objects=PARTNER, swap=ASKED,
         ),
         "swap_target_object_with_remaining_context_object": TracingMode(
             "partner and remaining box hold each other's object",
@@ -135,7 +127,7 @@ TRACING_MODES: Mapping[ModeName, TracingMode] = MappingProxyType(
         "swap_partner": TracingMode("the question is about the partner", asks="partner"),
         "no_swap": TracingMode("there is no swap sentence; lengths differ", removes_operations=True),
     }
-)
+)  # fmt: skip
 """All published modes by their published names (without the prefix that says what is edited), and `no_swap`."""
 
 
@@ -165,19 +157,19 @@ def _entity(scene: Scene, word: Word) -> int | None:
 
 
 def _labels(scene: Scene, edits: Exchange) -> dict[str, str]:
-    def label(word: Word) -> str:
-        entity = _entity(scene, word)
-        return scene.donor_label(int(word == "donor2")) if entity is None else scene.label(entity)
-
-    return {label(old): label(new) for old, new in edits}
+    return _words(scene, edits, scene.label, scene.donor_label)
 
 
 def _objects(scene: Scene, edits: Exchange) -> dict[str, str]:
-    def thing(word: Word) -> str:
-        entity = _entity(scene, word)
-        return scene.donor_object(int(word == "donor2")) if entity is None else scene.object(entity)
+    return _words(scene, edits, scene.object, scene.donor_object)
 
-    return {thing(old): thing(new) for old, new in edits}
+
+def _words(scene: Scene, edits: Exchange, own: Callable[[int], str], donor: Callable[[int], str]) -> dict[str, str]:
+    def text(word: Word) -> str:
+        entity = _entity(scene, word)
+        return donor(int(word == "donor2")) if entity is None else own(entity)
+
+    return {text(old): text(new) for old, new in edits}
 
 
 def _renamed(operation: Operation, labels: dict[str, str]) -> Operation:

@@ -1,0 +1,47 @@
+"""Sentences about all models of a run, judged from what became of their claims on each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from types import MappingProxyType
+
+from claims.catalogue import catalogue, row
+from rebinding.paper.claim import Claim
+from rebinding.verdicts import Verdict
+from rebinding.verdicts.judgement import Judgement
+from rebinding.verdicts.sentences import all_of
+
+SECTION = "binding"
+SHOWN_BY: Mapping[str, str] = MappingProxyType({"gemma": "binding.qk_cancels", "llama": "binding.key_dominance"})
+"""The sentence by which a model of each family shows what the paper says of the family."""
+
+
+def shown_by(family: str, claim: Claim) -> Claim:
+    """That sentence as a claim under the procedure of a claim about the run."""
+    claims = (row.claim for row in catalogue() if row.claim.sentence == SHOWN_BY[family])
+    return next(one for one in claims if one.procedure == claim.procedure)
+
+
+@row("binding.families_differ",
+     "Over the models of a run: in Gemma models query and keys match, and Llama models are dominated by keys.",
+     source="section 6, binding ID matching", kind="ordering", metrics=("dR",), group="B", headline=5,
+     statistic="what binding.qk_cancels came to on every Gemma, and binding.key_dominance on every Llama",
+     where="group B, keys of its KV groups, at the readout; raw projections; read on the shifted tokens; slot 1 to 0",
+     controlled={
+         "where": "each head of group B, at the readout; raw projections; read on box and object; all ordered slot"
+         " pairs",
+         "unit": "nested",
+         "n": 180,
+     })  # fmt: skip
+def judge_families(claim: Claim, shown: Mapping[str, Judgement]) -> Verdict:
+    """Every Gemma matches and every Llama is dominated by keys: what was judged of each, by its name."""
+    return all_of(claim.kind, {model: partial(at_level, judgement) for model, judgement in shown.items()})
+
+
+def at_level(judgement: Judgement, *, level: float) -> Verdict:
+    """A judgement as a part of a sentence: what was refuted at 5 % may not be at a stricter level."""
+    verdict = judgement.as_verdict()
+    sure = verdict.p_value is not None and verdict.p_value <= level
+    return verdict if sure or verdict.outcome != "NOT REPLICATED" else replace(verdict, outcome="INCONCLUSIVE")

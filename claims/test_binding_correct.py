@@ -1,0 +1,82 @@
+"""The appendix on section 5: shifts on the prompts that Llama-3.2-3B answers correctly.
+
+The paper does not say how an answer is found correct. Here it is candidate accuracy: without an edit, at the token
+that is read, slot i's object has the largest logit of the three objects, in the answer tokens of the section.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from claims.catalogue import LLAMA_3B, row, rows
+from claims.conventions import under_every_convention
+from claims.parts import printed_number
+from claims.shifts import WHERE, more, nothing, unit_of
+from rebinding.experiments.binding.summary import Array, correct, difference_of_correct, shift
+from rebinding.paper.claim import Claim, Metric
+from rebinding.paper.numbers import PublishedNumber
+from rebinding.study.study import Study
+from rebinding.verdicts import Verdict, not_applicable, value
+from rebinding.verdicts.sentences import Part, all_of
+
+SECTION = "binding"
+CONDITIONS = {"q": "the query shifted", "k_both": "the keys exchanged", "qk": "both at once"}
+METRICS: tuple[Metric, ...] = ("dR", "dlogit")
+SOURCE = "the table of correct examples only"
+CORRECT: dict[str, Any] = {
+    "source": SOURCE,
+    "where": f"{WHERE}; correct: unedited, slot i's object has the largest of the three logits where it is read",
+    "group": "B",
+    "models": (LLAMA_3B,),
+}
+
+
+@row("binding.correct_only.similar",
+     "On the prompts that the model answers correctly the shifts do what they do on all.",
+     kind="no-effect", metrics=METRICS, statistic="mean over correct examples less the mean over all, of every printed"
+     " condition", **CORRECT)  # fmt: skip
+@under_every_convention(*CONDITIONS)
+def test_correct_examples_are_like_all(claim: Claim, study: Study) -> Verdict:
+    evidence = study.binding(claim)
+    right = correct(evidence, "q")
+    parts: dict[str, Part] = {
+        f"{condition} {name}": nothing(
+            difference_of_correct(shift(evidence, condition, name), right), claim.margin(name)
+        )
+        for condition in CONDITIONS
+        for name in METRICS
+    }
+    return all_of(claim.kind, parts, level=claim.level)
+
+
+@row("binding.correct_only.stays_positive",
+     "On the prompts that the model answers correctly query and keys together still turn attention.",
+     kind="effect", metrics=("dR",), statistic="mean dR over correct examples", **CORRECT)  # fmt: skip
+@under_every_convention("qk")
+def test_both_together_turn_correct_examples(claim: Claim, study: Study) -> Verdict:
+    evidence = study.binding(claim)
+    return more(shift(evidence, "qk", "dR")[..., correct(evidence, "q")], claim.margin())(level=claim.level)
+
+
+@rows(
+    Claim(f"binding.correct_only.{condition}.{name}",
+          f"On correctly answered prompts, with {intervention}, {name} is the printed number.",
+          SOURCE, "value", (name,), f"mean {name} over correct examples", CORRECT["where"], group="B", needs=("B",),
+          condition=condition, printed=f"correct_only.{condition}.{name}", models=(LLAMA_3B,))
+    for condition, intervention in CONDITIONS.items()
+    for name in METRICS)  # fmt: skip
+@under_every_convention()
+def test_the_printed_numbers_of_correct_examples(claim: Claim, study: Study) -> Verdict:
+    """How many examples are behind a number is not printed: as many as ours are taken."""
+    paper = printed_number(claim, study)
+    if paper is None:
+        return not_applicable(claim.kind, "no such number is printed of this model")
+    evidence = study.binding(claim)
+    right = correct(evidence, "q")
+    return printed(shift(evidence, str(claim.condition), claim.metrics[0])[..., right], paper)(level=claim.level)
+
+
+def printed(values: Array, paper: PublishedNumber) -> Part:
+    """Compared with a number of which it is not printed how many examples are behind it."""
+    return partial(value, values, paper, unit=unit_of(values), paper_n=values.shape[-1])

@@ -1,0 +1,170 @@
+"""Section 5: do queries and keys match, or do keys decide, and from which slot does attention turn?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from claims.catalogue import GEMMA_2, GEMMA_3, LLAMA_3B, LLAMA_8B, row
+from claims.conventions import led_by_slot_i, states_attention, under_every_convention
+from claims.parts import SHARES
+from claims.shifts import KEYS, ROW, TWICE, more, no_more, not_above, nothing, over, switches
+from rebinding.evidence import Evidence
+from rebinding.experiments.binding.summary import controls, shift, size
+from rebinding.paper.claim import Claim
+from rebinding.study.study import Study
+from rebinding.verdicts import Verdict, reported
+from rebinding.verdicts.sentences import Part, all_of, any_of
+
+SECTION = "binding"
+MOST = 0.5
+FINDINGS: Mapping[str, Mapping[str, str]] = {
+    "gone": {"REPLICATED": "gone", "NOT REPLICATED": "stays"},
+    "below-half": {"REPLICATED": "below-half", "NOT REPLICATED": "not-below-half"},
+}
+"""What is reported where a rule is sure, in a word."""
+
+
+@row("binding.qk_cancels",
+     "Shifting query and keys together undoes what either does: attention turns less than by each alone, and not toward"
+     " the other slot.",
+     kind="ordering", metrics=("dR", "dlogit", "switch"), models=(GEMMA_2, GEMMA_3), headline=3,
+     statistic="dR of the query's and the keys' shift above 0 (controlled: above the margin); paired differences of dR"
+     " to both together above 0; dR of both together. On Gemma-2-9B also their switches against a random shift's, on"
+     " Gemma-3-12B also their dlogit, as the text cites them", **TWICE)  # fmt: skip
+@under_every_convention("qk")
+def test_query_and_keys_together_cancel(claim: Claim, study: Study) -> Verdict:
+    return all_of(claim.kind, cancelled(claim, study, study.binding(claim)), level=claim.level)
+
+
+def cancelled(claim: Claim, study: Study, evidence: Evidence) -> dict[str, Part]:
+    """Each alone turns attention, both together turn it less than each, and not toward the other slot.
+
+    Controlled, each alone must turn it by what counts. Directions are means over finitely many prompts, and chance in
+    the query's meets the same chance in the keys': in a model without slots both together turn attention by an amount
+    of order 1 / prompts, always the same way, and each alone by nothing.
+    """
+    together, margin = shift(evidence, "qk", "dR"), claim.margin("dR")
+    alone = {name: shift(evidence, name, "dR") for name in ("q", "k_both")}
+    counts = margin if claim.procedure == "controlled" else 0.0
+    parts: dict[str, Part] = {f"attention by {name}": more(values, counts) for name, values in alone.items()}
+    parts |= {f"less attention than {name}": over(values, together, 0.0) for name, values in alone.items()}
+    parts["attention by both"] = not_above(together, margin)
+    if study.paper_model == GEMMA_2:
+        senses = {
+            f"{control}, {turned}": no_more(
+                shift(evidence, "qk", turned), shift(evidence, control, turned), claim.margin("switch"), SHARES
+            )
+            for control in controls(evidence)
+            for turned in switches(study.procedure(claim))
+        }
+        parts["switches no more than random"] = partial(any_of, claim.kind, senses)
+    if study.paper_model == GEMMA_3:
+        parts["answer by both"] = not_above(shift(evidence, "qk", "dlogit"), claim.margin("dlogit"))
+    return parts
+
+
+@row("binding.qk_cancels_logit",
+     "How far query and keys together move the answer, beside each alone and random shifts.",
+     kind="report", metrics=("dlogit",), models=(), statistic="mean dlogit of every condition; whether that of both is"
+     " surely not above the margin (gone), surely above it (stays), or open", **TWICE)  # fmt: skip
+@states_attention
+def test_the_answer_of_query_and_keys_together(claim: Claim, study: Study) -> Verdict:
+    """The text cites the logit of Gemma-3-12B alone; in the table of Gemma-2-9B 1.57 of 4.25 are left."""
+
+    def find(evidence: Evidence) -> str:
+        judged = not_above(shift(evidence, "qk", "dlogit"), claim.margin())(level=claim.level)
+        return FINDINGS["gone"].get(judged.outcome, "open")
+
+    evidence = study.binding(claim)
+    means = {name: float(shift(evidence, name, "dlogit").mean()) for name in evidence.settings["conditions"]}
+    beside = ", ".join(f"{name} {mean:.2f}" for name, mean in means.items())
+    return found_at_readouts(claim, study, find, f"mean dlogit: {beside}", means["qk"])
+
+
+@row("binding.key_dominance",
+     "A shift of keys turns attention more than the query's, and both together still turn it.",
+     kind="ordering", metrics=("dR",), models=(LLAMA_3B, LLAMA_8B), headline=4,
+     statistic="paired difference of the largest of the three shifts of keys to the size of the query's, and mean",
+     **TWICE)  # fmt: skip
+@under_every_convention(*KEYS, "qk")
+def test_keys_dominate(claim: Claim, study: Study) -> Verdict:
+    return all_of(claim.kind, dominated(study.binding(claim), claim.margin("dR")), level=claim.level)
+
+
+def dominated(evidence: Evidence, margin: float) -> dict[str, Part]:
+    """The signature that the paper calls key dominated."""
+    query, both = size(shift(evidence, "q", "dR")), shift(evidence, "qk", "dR")
+    keys = {name: over(shift(evidence, name, "dR"), query, margin) for name in KEYS}
+    return {"keys over query": partial(any_of, "ordering", keys), "both together": more(both, margin)}
+
+
+@row("binding.query_below_half",
+     "Whether the query's shift turns attention less than half as far as a shift of keys does.",
+     kind="report", metrics=("dR",), models=(), statistic="half of the largest of the three shifts of keys less the"
+     " size of the query's: surely above the margin (below-half), surely not (not-below-half), or open",
+     **TWICE)  # fmt: skip
+@states_attention
+def test_the_query_is_below_half(claim: Claim, study: Study) -> Verdict:
+    """That the query is weak is the paper's word; the half is a boundary of ours."""
+
+    def find(evidence: Evidence) -> str:
+        query = size(shift(evidence, "q", "dR"))
+        halves = {name: over(shift(evidence, name, "dR") / 2, query, claim.margin()) for name in KEYS}
+        return FINDINGS["below-half"].get(any_of("ordering", halves, level=claim.level).outcome, "open")
+
+    evidence = study.binding(claim)
+    query = float(size(shift(evidence, "q", "dR")).mean())
+    keys = max(float(shift(evidence, name, "dR").mean()) for name in KEYS)
+    numbers = f"size of dR by the query {query:.2f}, largest dR by keys {keys:.2f}"
+    return found_at_readouts(claim, study, find, numbers, keys / 2 - query)
+
+
+@row("binding.signature", "Which signature the model shows: matching, key dominated, or neither.",
+     kind="report", metrics=("dR",), statistic="which of the three sets of rules holds", models=(),
+     **TWICE)  # fmt: skip
+@states_attention
+def test_the_signature(claim: Claim, study: Study) -> Verdict:
+    """At every token that may have been read; the number is of the first."""
+    q, k = (shift(study.binding(claim), name, "dR").mean() for name in ("q", "k_both"))
+    numbers = f"mean dR by the query {q:.2f}, by both kinds of keys {k:.2f}"
+    return found_at_readouts(claim, study, lambda evidence: signature(evidence, claim.margin()), numbers, float(k - q))
+
+
+def signature(evidence: Evidence, margin: float) -> str:
+    """Which set of rules holds."""
+    q, k, qk = (shift(evidence, name, "dR") for name in ("q", "k_both", "qk"))
+    signatures: dict[str, Callable[[], dict[str, Part]]] = {
+        "matching": lambda: {"query": more(q, margin), "keys": more(k, margin), "both": nothing(qk, margin)},
+        "key-dominated": lambda: dominated(evidence, margin),
+    }
+    holding = (name for name, parts in signatures.items() if all_of("ordering", parts()).outcome == "REPLICATED")
+    return next(holding, "neither")
+
+
+@row("binding.slot_attended",
+     "How often slot i leads in the attention of group B before any edit: the ceiling of Switch.",
+     kind="report", metrics=("switch",), models=(), statistic="share of heads and prompts whose largest slot is i; in"
+     " most prompts or in few, with the attention of all heads together", **ROW)  # fmt: skip
+@states_attention
+def test_the_attended_slot(claim: Claim, study: Study) -> Verdict:
+    """A switch begins at slot i, so no more heads and prompts can switch than begin there."""
+
+    def find(evidence: Evidence) -> str:
+        return "in-most" if led_by_slot_i(evidence)[1] > MOST else "in-few"
+
+    by_head, by_prompt = led_by_slot_i(study.binding(claim))
+    numbers = f"slot i leads in {by_head:.0%} of heads and prompts, and in {by_prompt:.0%} of prompts, heads together"
+    return found_at_readouts(claim, study, find, numbers, by_head)
+
+
+def found_at_readouts(
+    claim: Claim, study: Study, find: Callable[[Evidence], str], numbers: str, measured: float
+) -> Verdict:
+    """What is found at every token that may have been read; `numbers` and `measured` are of the first."""
+    places = study.at_readouts(study.procedure(claim).binding)
+    found = {place: find(there.binding(claim)) for place, there in places.items()}
+    same = len(set(found.values())) == 1
+    finding = next(iter(found.values())) if same else ", ".join(f"{found[place]} {place}" for place in found)
+    n = shift(study.binding(claim), "q", "dR").shape[-1]
+    return reported(finding, f"{finding}: {numbers}", measured=measured, n=n)

@@ -1,0 +1,89 @@
+"""What operations on a pretended device would have cost: waiting, computing, moving, and memory.
+
+*Waits* are operations for which the program stands still until the device has caught up: numbers come back to the
+CPU (`.cpu()`, `.item()`, `.tolist()`, `bool()`), or the size of a result depends on numbers (`nonzero`, an index by a
+mask). *FLOP* are those of torch's own counter, two per multiply-add. *Moved* are the bytes of operands and results of
+whatever is not a view. *Live* are the bytes of all storage on a device, by storage and not by tensor.
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rebinding.cost.operations import Cost, known, leaves
+
+
+@dataclass(frozen=True)
+class Wait:
+    """An operation that waits, and the functions of this package that it was called from, innermost first."""
+
+    operation: str
+    within: tuple[str, ...]
+
+
+@dataclass(eq=False)
+class Ledger:
+    """Entries since the beginning, or since `reset`. An operation takes the longer of its times at `rate` (FLOP a
+    second) and at `bandwidth` (bytes a second)."""
+
+    rate: float = float("inf")
+    bandwidth: float = float("inf")
+    waits: list[Wait] = field(default_factory=list)
+    flop: int = 0
+    moved: int = 0
+    seconds: float = 0.0
+    live: Counter[torch.device] = field(default_factory=Counter)
+    peak: Counter[torch.device] = field(default_factory=Counter)
+    _storages: dict[int, weakref.ref[Any]] = field(default_factory=dict, repr=False)
+
+    def may_wait(self, operation: Any, args: Sequence[Any], target: torch.device | None) -> None:
+        """Enter an operation on a device, if it makes the program wait."""
+        what = known(operation)
+        down = what.copies and (target or args[0].device).type == "cpu"
+        masks = what.indexed and any(one.dtype == torch.bool and one.device.type != "cpu" for one in leaves(args[1]))
+        if down or masks or what.waits:
+            self.waits.append(Wait(str(operation), _callers()))
+
+    def worked(self, cost: Cost) -> None:
+        """Enter what an operation computed and moved."""
+        self.flop, self.moved = self.flop + cost.flop, self.moved + cost.moved
+        self.seconds += max(cost.flop / self.rate, cost.moved / self.bandwidth)
+
+    def allocated(self, held: Tensor, device: torch.device) -> None:
+        """Enter a tensor's storage, once, for as long as it lives."""
+        storage = held.untyped_storage()
+        key, size = storage._cdata, storage.nbytes()
+        if key in self._storages:
+            return
+
+        def gone(_: Any) -> None:
+            del self._storages[key]
+            self.live[device] -= size
+
+        self._storages[key] = weakref.ref(storage, gone)
+        self.live[device] += size
+        self.peak[device] = max(self.peak[device], self.live[device])
+
+    def reset(self) -> None:
+        """Begin anew; what is alive stays alive."""
+        self.waits, self.flop, self.moved, self.seconds = [], 0, 0, 0.0
+        self.peak = Counter(self.live)
+
+
+def _callers() -> tuple[str, ...]:
+    names = []
+    frame = sys._getframe(2)
+    while frame.f_back is not None:
+        module = str(frame.f_globals.get("__name__"))
+        if module.startswith("rebinding.") and not module.startswith("rebinding.cost."):
+            names.append(frame.f_code.co_name)
+        frame = frame.f_back
+    return tuple(names)

@@ -1,0 +1,93 @@
+"""The answer of a prompt among the objects of its story: its logit, margin, hit and probability."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from rebinding.evidence import Evidence, Kind
+from rebinding.experiments.tokens import BLOCK, blocks, positions, token_batch
+from rebinding.surgery import Read, Surgeon
+from rebinding.surgery.sites import Take
+from rebinding.world.prompts import Encoded
+
+MEASURES = ("label_logit", "margin", "hit", "probability")
+"""Of the answer: its logit, its margin over the best other object, whether it beats them all, its probability."""
+CIRCUITS = Kind("circuits", ("circuit", "prompt", *MEASURES))
+"""Any circuits, by any names: what `evaluate` makes."""
+
+
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """The candidates of each prompt: `tokens` (prompt, candidate, alias), the right one at `right` (prompt,).
+
+    A candidate with fewer aliases than the widest repeats one; its logit is the largest of its aliases'. `lowest` says
+    who answers where logits are equal: as published the lowest token, else nobody. In 16 bits logits often are.
+    """
+
+    tokens: Tensor
+    right: Tensor
+    lowest: bool = False
+
+    def of(self, prompts: slice) -> Answers:
+        """Those of some prompts."""
+        return replace(self, tokens=self.tokens[prompts], right=self.right[prompts])
+
+    def take(self, source: Tensor) -> Take:
+        """Keep (row, measure): the answer's logit, its margin over the best other candidate, hit, and probability.
+
+        A hit is a logit above that of every other candidate, or, with `lowest`, the answer's token being the lowest of
+        those with the largest logit. The probability sums over the answer's distinct aliases.
+        """
+
+        def measures(logits: Tensor, rows: Tensor) -> Tensor:
+            prompts = source[rows]
+            tokens, right = self.tokens[prompts].to(logits.device), self.right[prompts].to(logits.device)
+            flat = logits[:, 0].float()  # (row, vocabulary)
+            found = flat.gather(1, tokens.flatten(1)).view(tokens.shape)  # (row, candidate, alias)
+            best = found.amax(dim=2)  # (row, candidate)
+            label = best.gather(1, right[:, None])  # (row, 1)
+            others = best.scatter(1, right[:, None], -torch.inf).amax(dim=1, keepdim=True)  # (row, 1)
+            own = found[torch.arange(len(right)), right]  # (row, alias)
+            named = tokens[torch.arange(len(right)), right].sort(dim=1)
+            again = torch.zeros_like(named.values, dtype=torch.bool)
+            again[:, 1:] = named.values[:, 1:] == named.values[:, :-1]
+            own = own.gather(1, named.indices).masked_fill(again, -torch.inf)
+            probability = torch.exp(own.logsumexp(1) - flat.logsumexp(1))[:, None]
+            return torch.cat([label, label - others, self._hits(found, tokens, right), probability], dim=1)
+
+        return measures
+
+    def _hits(self, found: Tensor, tokens: Tensor, right: Tensor) -> Tensor:
+        """Who answers, from logits and tokens (row, candidate, alias): 1 where it is the right one, (row, 1)."""
+        rows, best = torch.arange(len(right)), found.amax(dim=2)  # (row,), (row, candidate)
+        if not self.lowest:
+            others = best.scatter(1, right[:, None], -torch.inf).amax(dim=1)  # (row,)
+            return (best[rows, right] > others).float()[:, None]
+        largest = found == best.amax(dim=1)[:, None, None]  # (row, candidate, alias)
+        first = tokens.masked_fill(~largest, torch.iinfo(tokens.dtype).max).flatten(1).amin(dim=1)  # (row,)
+        return (tokens[rows, right] == first[:, None]).any(dim=1, keepdim=True).float()
+
+
+def full_model(surgeon: Surgeon, prompts: Sequence[Encoded], answers: Answers, ids: Sequence[int]) -> Evidence:
+    """The unedited model, measured like a circuit."""
+    parts = []
+    for where in blocks(len(prompts), BLOCK):
+        part = answers.of(where)
+        take = part.take(torch.arange(len(prompts[where])))
+        read = Read("logits", positions=positions(prompts[where], "readout")[:, None], take=take)
+        parts += surgeon.run(surgeon.record(token_batch(prompts[where])), [], [read])
+    return CIRCUITS.evidence(as_table(["full model"], ids, torch.cat(parts)[None]), {"ablation": None})
+
+
+def as_table(names: Sequence[str], ids: Sequence[int], values: Tensor) -> pd.DataFrame:
+    """(circuit, prompt, measure) as a table."""
+    frame = pd.DataFrame(
+        {"circuit": [name for name in names for _ in ids], "prompt": [number for _ in names for number in ids]}
+    )
+    flat = values.reshape(len(frame), len(MEASURES)).cpu()
+    return frame.assign(**{name: flat[:, column].numpy() for column, name in enumerate(MEASURES)})

@@ -1,0 +1,45 @@
+"""What can be requested of attention in unedited prompts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from rebinding.evidence import Kind, OnPrompts
+from rebinding.evidence.request import Facet
+from rebinding.experiments.prompts import Prompts
+from rebinding.paper.circuit import Circuit, Head
+from rebinding.paper.numbers import ROLE_OF_GROUP, Group
+from rebinding.paper.procedure import ProcedureName
+from rebinding.world.designs import Design
+
+ATTENTION = Kind("attention", ("prompt", "layer", "head", "token", "attention", "uniform"))
+"""A head's attention on a token of a prompt, by the name of its role. `uniform` is what the token would get from a head
+that looks alike at every token that it can see."""
+ROLES = ("context_partner_object", "swap_asked")
+"""Prompts in which a box is asked about that was swapped."""
+
+
+@dataclass(frozen=True)
+class AttentionToRoles(OnPrompts):
+    """The attention of some heads at one role on the tokens of the others."""
+
+    KIND: ClassVar[Kind] = ATTENTION
+    heads: tuple[Head, ...]
+    at: str
+
+    @property
+    def facets(self) -> Mapping[str, Facet]:
+        return {"at": self.at, "heads": len(self.heads), **self.prompts.facets}
+
+
+def request_attention(
+    prompts: Prompts, drawn: Design, circuit: Circuit, n: int, *, group: Group, like: ProcedureName
+) -> AttentionToRoles:
+    """A group, from the token where it stands; in stories that were asked for, or where no slot and no order of names
+    is more frequent than another."""
+    stories = prompts.design("counterbalanced") if like == "controlled" else drawn
+    return AttentionToRoles(
+        prompts.draw_with(stories, prompts.evaluation, n, ROLES), circuit.group(group), ROLE_OF_GROUP[group]
+    )

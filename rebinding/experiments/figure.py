@@ -1,0 +1,101 @@
+"""A figure of the report: which evidence it needs, what the paper's figure shows, and what ours does.
+
+The figures of a section are the tuple `FIGURES` of its module `figures`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from rebinding.evidence import Evidence, Kind
+from rebinding.evidence.request import Facet
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+class ReportedModel(Protocol):
+    """A model of a report: what is written down about it, and its evidence."""
+
+    @property
+    def about(self) -> Mapping[str, Any]: ...
+
+    @property
+    def printed(self) -> Mapping[str, float]:
+        """The numbers that the model is compared with, by quantity, such as `binding.q.dR`."""
+        ...
+
+    @property
+    def stages(self) -> Mapping[str, Evidence]:
+        """The evidence of each stage of our own discovery, by group."""
+        ...
+
+    def discovered(self) -> list[tuple[str, int, int, str]]:
+        """The circuit that our own discovery finds, before pruning: group, layer, head, role."""
+        ...
+
+    def of(self, kind: Kind, **facets: Facet) -> Mapping[str, Evidence]:
+        """The evidence of a kind whose requests have these facets, by label."""
+        ...
+
+    def one(self, kind: Kind, **facets: Facet) -> Evidence | None:
+        """The one of these that rests on most units."""
+        ...
+
+
+def has_facets(evidence: Evidence, kind: Kind, **facets: Facet) -> bool:
+    """Whether evidence is of this kind, and its request has these facets."""
+    own = evidence.settings["facets"]
+    return evidence.experiment == kind.name and all(own.get(name) == value for name, value in facets.items())
+
+
+@dataclass(frozen=True)
+class Shows:
+    """Evidence of a kind, where its requests have these facets."""
+
+    kind: Kind
+    facets: Mapping[str, Facet] = field(default_factory=dict)
+
+
+def shows(kind: Kind, **facets: Facet) -> Shows:
+    """A kind of evidence, or the part of it that has these facets."""
+    return Shows(kind, MappingProxyType(facets))
+
+
+@dataclass(frozen=True)
+class FigureSpec:
+    """A figure that is drawn for every model. `uses` says which evidence it shows; `draw` gives None where a model has
+    none of it."""
+
+    key: str
+    section: str
+    title: str
+    stands_for: str
+    says: str
+    shows: str
+    uses: tuple[Shows, ...]
+    draw: Callable[[ReportedModel], Figure | None]
+    shares: Literal["", "x", "y"] = ""
+    """The axis that has one scale for all models of a page."""
+    special: bool = False
+    """Most models have none of it, and nothing is missing then."""
+
+    def shows_any(self, evidence: Iterable[Evidence]) -> bool:
+        """Whether a claim with this evidence is to be read beside this figure."""
+        return any(has_facets(one, use.kind, **use.facets) for one in evidence for use in self.uses)
+
+
+def heads_by_group(heads: Iterable[tuple[str, int, int, str]]) -> dict[str, list[tuple[int, int]]]:
+    """The heads (layer, head) of each group of a circuit."""
+    groups: dict[str, list[tuple[int, int]]] = {}
+    for group, layer, head, _ in heads:
+        groups.setdefault(group, []).append((layer, head))
+    return groups
+
+
+def cut_label(cut: Facet) -> str:
+    """How much earlier than at the ':' prompts were read, for a title."""
+    return f", {cut} tokens before ':'" if cut else ""

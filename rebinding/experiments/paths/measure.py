@@ -1,0 +1,154 @@
+"""Section 4.1: path patching. Which heads send what the next group reads?
+
+A stage scores every head as a sender. Two runs of the clean prompt:
+
+1. *sender run*: the sender's z at its role is replaced by its value in the noise prompt; the receivers' component
+   (their q, k, v, or k and v) is read at the receiver role. With `frozen="all"` every other head's z is held at its
+   clean value, MLPs and norms are recomputed (the textbook form); with `frozen="none"` everything is recomputed (the
+   published helpers).
+2. *receiver run*: a clean run into which those components are written, nothing frozen.
+
+What is kept is the answer's logit, probability and lead over the other objects at the readout, before and after; a
+score is made of these (`discovery.py`). A first stage has no receivers: it is read from the sender run itself.
+
+Everything that cannot change the result is skipped, exactly: a sender run computes the tokens up to the receiver
+role, from the sender's layer to the last receiver's; frozen, it computes one token and only MLPs. A receiver run starts
+at the first receiver whose component moved, at the receiver role. Senders above every receiver score exactly zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import product
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from rebinding.evidence import Evidence
+from rebinding.experiments.paths.patching import Block, receiver_run, sender_run
+from rebinding.experiments.paths.request import OF_ANSWER, PATHS, Paths, PathSettings, Stage, written
+from rebinding.experiments.prompts import Drawn
+from rebinding.experiments.tokens import blocks, positions, token_batch
+from rebinding.experiments.workbench import Workbench, measures
+from rebinding.paper.circuit import Head
+from rebinding.surgery import Read, Recording, Surgeon
+from rebinding.world.prompts import Encoded, Encoder
+
+
+@dataclass(eq=False)
+class NoisePairs:
+    """The prompts of a discovery: clean and noise, aligned, with the answer tokens of the clean ones.
+
+    Recordings of the clean prompts are kept from stage to stage; so is each noise prompt's z at the sender roles.
+    """
+
+    ids: tuple[int, ...]
+    clean: tuple[Encoded, ...]
+    noise: tuple[Encoded, ...]
+    labels: Tensor
+    rivals: Tensor
+    """The other objects' tokens (prompt, object); none at all, where only the answer's own logit is wanted."""
+    recordings: dict[tuple[int, int], Recording] = field(default_factory=dict, repr=False)
+    noise_z: dict[tuple[int, int, str], list[Tensor]] = field(default_factory=dict, repr=False)
+
+    def block(self, surgeon: Surgeon, stage: Stage, where: slice) -> Block:
+        """A block of prompts, recorded, as one stage needs it."""
+        clean, noise = self.clean[where], self.noise[where]
+        span, sent = (where.start, where.stop), (where.start, where.stop, stage.sender)
+        if span not in self.recordings:
+            self.recordings[span] = surgeon.record(token_batch(clean), keep={"z"})
+        if sent not in self.noise_z:
+            at, heads = positions(noise, stage.sender)[:, None], range(surgeon.anatomy.n_heads)
+            reads = [Read("z", layer, positions=at, heads=heads) for layer in range(surgeon.anatomy.n_layers)]
+            recorded = surgeon.record(token_batch(noise))
+            self.noise_z[sent] = surgeon.run(recorded, [], reads)  # (prompt, head, 1, head_dim) a layer
+        return Block(
+            surgeon,
+            self.recordings[span],
+            self.noise_z[sent],
+            self.labels[where],
+            self.rivals[where],
+            sender_at=positions(clean, stage.sender),
+            receiver_at=None if stage.at is None else positions(clean, stage.at),
+            readout=positions(clean, "readout"),
+        )
+
+
+def score_stage(
+    surgeon: Surgeon,
+    pairs: NoisePairs,
+    stage: Stage,
+    receivers: Sequence[Head] = (),
+    *,
+    senders: Sequence[Head] | None = None,
+    settings: PathSettings | None = None,
+) -> Evidence:
+    """Every head (or some) as a sender of one stage: a row per prompt and head, with the answer before and after."""
+    if stage.receivers is not None and not receivers:
+        raise ValueError(f"stage {stage.group} sends to group {stage.receivers}, which is empty: nothing to score")
+    settings = settings or PathSettings()
+    receivers = sorted(receivers)
+    described = {"stage": asdict(stage), "receivers": [list(head) for head in receivers], **asdict(settings)}
+    if senders is None:
+        senders = list(product(range(surgeon.anatomy.n_layers), range(surgeon.anatomy.n_heads)))
+    else:
+        senders = sorted(set(senders))
+        described["senders"] = [list(head) for head in senders]
+
+    tables = []
+    for where in blocks(len(pairs.ids), settings.block):
+        block, frozen = pairs.block(surgeon, stage, where), settings.frozen == "all"
+        if stage.component is None:
+            before, after = sender_run(block, senders, frozen=frozen)
+        else:
+            before, after = receiver_run(
+                block, senders, stage.component, receivers, frozen=frozen, scope=settings.scope
+            )
+        told = [(number, written(one.prompt)) for number, one in zip(pairs.ids[where], pairs.clean[where], strict=True)]
+        tables.append(_rows(told, senders, before, after, block.moved(senders)))
+    return PATHS.evidence(pd.concat(tables, ignore_index=True), described)
+
+
+def _rows(
+    told: Sequence[tuple[int, str]], senders: Sequence[Head], before: Tensor, after: Tensor, moved: Tensor
+) -> pd.DataFrame:
+    """A table of the answer's measures `before` (prompt, 3) and `after` (sender, prompt, 3), and of how far each
+    sender `moved` (sender, prompt); prompts are told by id and stratum."""
+    n = len(told)
+    heads = torch.tensor(senders).repeat_interleave(n, 0)  # (row, 2)
+    again = before.repeat(len(senders), 1)  # (row, 3)
+    measured = torch.cat([again, after.reshape(-1, 3), moved.reshape(-1, 1).to(after.device)], dim=1).cpu()
+    names = [*(f"{name}_orig" for name in OF_ANSWER), *(f"{name}_patch" for name in OF_ANSWER), "moved"]
+    ids, strata = zip(*told, strict=True)
+    columns = dict(zip(names, measured.unbind(1), strict=True))
+    return pd.DataFrame(
+        {
+            "prompt": ids * len(senders),
+            "stratum": strata * len(senders),
+            "layer": heads[:, 0].numpy(),
+            "head": heads[:, 1].numpy(),
+            **{name: values.numpy() for name, values in columns.items()},
+        }
+    )
+
+
+@measures(Paths)
+def measure_paths(bench: Workbench, request: Paths) -> Evidence:
+    """Prompts of discovery remember their recordings from stage to stage."""
+    pairs = bench.once(
+        (NoisePairs, request.prompts), lambda: with_labels(bench.prompts.encoder, bench.prompts.drawn(request.prompts))
+    )
+    return score_stage(
+        bench.surgeon, pairs, request.stage, request.receivers, senders=request.senders, settings=request.how
+    )
+
+
+def with_labels(encoder: Encoder, drawn: Drawn) -> NoisePairs:
+    """Drawn clean and noise prompts, with the answers of the clean ones and the other objects of their stories."""
+    prompts = [one.prompt for one in drawn.prompts]
+    labels = torch.tensor([encoder.answer_token(one.answer) for one in prompts])
+    others = [[word for word in one.story.state().values() if word not in (None, one.answer)] for one in prompts]
+    rivals = torch.tensor([[encoder.answer_token(str(word)) for word in words] for words in others])
+    return NoisePairs(drawn.asked.ids, drawn.prompts, drawn.others, labels, rivals)

@@ -1,0 +1,217 @@
+"""The two runs of path patching, for a block of prompts and all heads as senders at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
+
+import torch
+from torch import Tensor
+
+from rebinding.experiments.tokens import answer_of, moved
+from rebinding.paper.circuit import Head
+from rebinding.surgery import Anatomy, Edit, Read, Recording, Site, Surgeon
+from rebinding.surgery.memory import to_cpu_together
+from rebinding.surgery.sites import Scope
+
+Component: TypeAlias = Literal["q", "k", "v", "kv"]
+MESSAGES = 1 << 27
+"""Bytes of what senders say to receivers that are held at once."""
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """Some prompts in one stage: their recording, the noise prompts' z at the sender role, and where things stand.
+
+    `noise_z[layer]` is (prompt, head, 1, head_dim); `sender_at`, `receiver_at` and `readout` are one position a prompt.
+    """
+
+    surgeon: Surgeon
+    recording: Recording
+    noise_z: list[Tensor]
+    labels: Tensor
+    rivals: Tensor
+    sender_at: Tensor
+    receiver_at: Tensor | None
+    readout: Tensor
+
+    @property
+    def n(self) -> int:
+        """Prompts in the block."""
+        return int(self.labels.numel())
+
+    @property
+    def anatomy(self) -> Anatomy:
+        """The model's parts."""
+        return self.surgeon.anatomy
+
+    def source(self, senders: Sequence[Head]) -> Tensor:
+        """The prompt of each row, for rows ordered sender, prompt."""
+        return torch.arange(self.n).repeat(len(senders))
+
+    def all_heads(self) -> list[Head]:
+        """Every head as a sender."""
+        return [(layer, head) for layer in range(self.anatomy.n_layers) for head in range(self.anatomy.n_heads)]
+
+    def before(self) -> Tensor:
+        """Logit, probability and lead of the answer, unedited: (prompt, 3)."""
+        return self.surgeon.run(self.recording, [], [self.label_read(torch.arange(self.n))])[0][:, 0]
+
+    def moved(self, senders: Sequence[Head]) -> Tensor:
+        """How far each sender's z in the noise prompt is from its own: (sender, prompt)."""
+        heads = range(self.anatomy.n_heads)
+        layers = sorted({layer for layer, _ in senders})
+        reads = [Read("z", layer, positions=self.sender_at[:, None], heads=heads) for layer in layers]
+        clean = self.surgeon.run(self.recording, [], reads)  # (prompt, head, 1, head_dim) a layer
+        found = {layer: moved(self.noise_z[layer], own)[:, :, 0] for layer, own in zip(layers, clean, strict=True)}
+        first = found[layers[0]].device  # layers may be on several
+        return torch.stack([found[layer][:, head].to(first) for layer, head in senders])
+
+    def label_read(self, source: Tensor) -> Read:
+        """The answer's logit, probability and lead at the readout, for rows that continue these prompts."""
+        take = answer_of(self.labels[source], self.rivals[source])
+        return Read("logits", positions=self.readout[source][:, None], take=take)
+
+
+def sender_run(block: Block, senders: Sequence[Head], *, frozen: bool) -> tuple[Tensor, Tensor]:
+    """The answer before, and after each sender's z was replaced: (prompt, 3), (sender, prompt, 3)."""
+    (after,) = _send(block, senders, [block.label_read(block.source(senders))], frozen=frozen)
+    return block.before(), after.reshape(len(senders), block.n, 3)
+
+
+def _send(block: Block, senders: Sequence[Head], reads: list[Read], *, frozen: bool) -> list[Tensor]:
+    """Replace the z of one sender a row; rows ordered sender, prompt, and senders by layer."""
+    edits, n, start = [], block.n, 0
+    for layer in sorted({layer for layer, _ in senders}):
+        heads = torch.tensor([head for at, head in senders if at == layer])
+        rows = len(heads) * n
+        edits.append(
+            Edit(
+                "z",
+                layer,
+                block.noise_z[layer][:, heads].transpose(0, 1).reshape(rows, 1, 1, -1),  # (sender x prompt, 1, 1, dim)
+                positions=block.sender_at.repeat(len(heads))[:, None],
+                heads=heads.repeat_interleave(n)[:, None],
+                rows=torch.arange(start, start + rows),
+            )
+        )
+        start += rows
+    attention: Literal["frozen", "live"] = "frozen" if frozen else "live"
+    source = block.source(senders)
+    return block.surgeon.run(block.recording, edits, reads, source=source, attention=attention, allow_still=True)
+
+
+@dataclass(frozen=True)
+class Port:
+    """Where the receivers of one layer take in one component; `read_heads` are counted as the site counts them.
+
+    With `scope="head"` only the receivers themselves see what is written; with `scope="group"` their whole KV groups.
+    """
+
+    site: Site
+    layer: int
+    read_heads: tuple[int, ...]
+    write_heads: tuple[int, ...]
+    scope: Scope | None
+
+    def write(self, values: Tensor, rows: Tensor, at: Tensor, group: int) -> Edit:
+        """Write what was read (row, read head, 1, head_dim) at positions `at`."""
+        if self.scope == "head":
+            values = values[:, [self.read_heads.index(head // group) for head in self.write_heads]]
+        return Edit(self.site, self.layer, values, positions=at, heads=self.write_heads, rows=rows, scope=self.scope)
+
+
+def ports(component: Component, receivers: Sequence[Head], scope: Scope, group: int) -> list[Port]:
+    """The ports of a set of receivers (layer, head)."""
+    found = []
+    for layer in sorted({layer for layer, _ in receivers}):
+        heads = tuple(sorted(head for at, head in receivers if at == layer))
+        shared = tuple(sorted({head // group for head in heads}))
+        if component == "q":
+            found.append(Port("q", layer, heads, heads, None))
+        else:
+            written = heads if scope == "head" else shared
+            sites: tuple[Site, ...] = ("k", "v") if component == "kv" else (component,)
+            found.extend(Port(site, layer, shared, written, scope) for site in sites)
+    return found
+
+
+def receiver_run(
+    block: Block,
+    senders: Sequence[Head],
+    component: Component,
+    receivers: Sequence[Head],
+    *,
+    frozen: bool,
+    scope: Scope,
+) -> tuple[Tensor, Tensor]:
+    """The answer before, and after what each sender says to the receivers is written into a clean run.
+
+    Only heads below the last receiver can send, and only rows in which some receiver's component moved are run.
+    """
+    assert block.receiver_at is not None, "a stage with receivers says where they read"
+    last = max(layer for layer, _ in receivers)
+    before = block.before()
+    after = before.expand(len(senders), -1, -1).clone()  # (sender, prompt, 3)
+    found = ports(component, receivers, scope, block.anatomy.group)
+    for part in _senders_at_once(block, found, sum(layer < last for layer, _ in senders)):
+        source = block.source(senders[part])
+        rows, edits = _only_touched(_deliver(block, found, senders[part], frozen=frozen))
+        if edits:
+            reads = [block.label_read(source[rows])]
+            (moved,) = block.surgeon.run(block.recording, edits, reads, source=source[rows], allow_still=True)
+            after[part].view(-1, 3)[rows.to(after.device)] = moved[:, 0]
+    return before, after
+
+
+def _senders_at_once(block: Block, found: list[Port], count: int) -> Iterator[slice]:
+    """Parts of `count` senders whose messages to the receivers fit into `MESSAGES` bytes: memory does not grow with
+    senders."""
+    heads_read = sum(len(port.read_heads) for port in found)
+    message = block.n * heads_read * block.anatomy.head_dim * block.noise_z[0].element_size()
+    size = max(1, MESSAGES // message)
+    for start in range(0, count, size):
+        yield slice(start, min(start + size, count))
+
+
+def _deliver(block: Block, found: list[Port], senders: Sequence[Head], *, frozen: bool) -> list[Edit]:
+    """The edits that write what reached the ports above from every sender, where it moved anything."""
+    assert block.receiver_at is not None
+    at, source = block.receiver_at, block.source(senders)
+    found = [port for port in found if port.layer > senders[0][0]]
+    clean_reads = [Read(port.site, port.layer, positions=at[:, None], heads=port.read_heads) for port in found]
+    recording = block.surgeon.with_reads(block.recording, clean_reads)
+    unmoved = block.surgeon.run(recording, [], clean_reads)
+    reads = [Read(port.site, port.layer, positions=at[source][:, None], heads=port.read_heads) for port in found]
+    moved = _send(replace(block, recording=recording), senders, reads, frozen=frozen)
+    flags = [
+        (after != before[source.to(before.device)]).flatten(1).any(dim=1)
+        for before, after in zip(unmoved, moved, strict=True)
+    ]
+    edits = []
+    for port, after, flag in zip(found, moved, to_cpu_together(flags), strict=True):
+        rows = torch.nonzero(flag).reshape(-1)
+        if rows.numel():
+            values = after[rows.to(after.device)]
+            edits.append(port.write(values, rows, at[source[rows]][:, None], block.anatomy.group))
+    return edits
+
+
+def _only_touched(edits: list[Edit]) -> tuple[Tensor, list[Edit]]:
+    """The rows that any edit touches, and the edits counted in those rows."""
+    touched = [edit.rows for edit in edits if edit.rows is not None]  # all of them say their rows
+    rows = torch.cat(touched).unique() if edits else torch.empty(0, dtype=torch.long)
+    counted = [
+        Edit(
+            edit.site,
+            edit.layer,
+            edit.value,
+            positions=edit.positions,
+            heads=edit.heads,
+            rows=torch.searchsorted(rows, named),
+            scope=edit.scope,
+        )
+        for edit, named in zip(edits, touched, strict=True)
+    ]
+    return rows, counted

@@ -1,0 +1,70 @@
+"""Section 4.2, simulated: what each group's attention of a counterfactual does to three words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from rebinding.experiments.prompts import Prompts
+from rebinding.experiments.roles.request import WHOLE_GROUP, WORDS, Interchange, RandomInterchange, RolePair
+from rebinding.experiments.simulation import simulates
+from rebinding.paper.worlds import Run
+
+JUDGED = {"pointer": ("pointer", "pointed_object"), "content_control": ("content", "new_object")}
+"""For each kind of pairs, how its printed number is named and of which word it is."""
+
+UNSIMULATED: dict[str, Any] = {
+    "layer": WHOLE_GROUP,
+    "head": WHOLE_GROUP,
+    "text": "",
+    "token": 0,
+    "before": 0.0,
+    "counterfactual": 0.0,
+    "future_mass": 0.0,
+    "moved": 1.0,
+}
+"""Columns that no rule looks at."""
+
+
+@simulates(Interchange)
+def simulate_interchange(prompts: Prompts, request: Interchange, run: Run) -> tuple[pd.DataFrame, dict[str, Any]]:
+    """A row per pair, group and word. The judged word moves by the group's mean and spreads between ids, both
+    directions of an id together; the others do not move."""
+    name, judged = JUDGED[request.counterfactual]
+    frames = []
+    for group, _ in request.groups:
+        mean = run.world.means.get(f"roles.{group}.{name}", 0.0)
+        dice = run.dice("roles", group, name, request.prompts.design)
+        frames.append(changes(prompts, request, run, dice, mean, judged).assign(group=group))
+    return pd.concat(frames, ignore_index=True), {"kind": request.counterfactual}
+
+
+@simulates(RandomInterchange)
+def simulate_random_interchange(
+    prompts: Prompts, request: RandomInterchange, run: Run
+) -> tuple[pd.DataFrame, dict[str, Any]]:
+    """A row per pair, draw and word. Random groups move nothing on average; nobody printed what they do."""
+    _, judged = JUDGED[request.counterfactual]
+    frames = []
+    for draw in range(request.draws):
+        dice = run.dice("random groups", request.group, draw, request.prompts.design)
+        frames.append(changes(prompts, request, run, dice, 0.0, judged).assign(draw=draw))
+    return pd.concat(frames, ignore_index=True), {}
+
+
+def changes(
+    prompts: Prompts, request: Interchange | RandomInterchange, run: Run, dice: np.random.Generator, mean: float,
+    judged: str,
+) -> pd.DataFrame:  # fmt: skip
+    """A row per pair and word: the judged word moves by the mean, and spreads between ids."""
+    pairs = [RolePair(number, own, other) for number, own, other in prompts.drawn(request.prompts).pairs]
+    ids, slots = np.array([pair.id for pair in pairs]), np.array([pair.answer_slot for pair in pairs])
+    known, place = np.unique(ids, return_inverse=True)
+    change = mean + run.world.around(mean) * dice.standard_normal(len(known))[place]
+    frames = [
+        pd.DataFrame({"prompt": ids, "answer_slot": slots, "word": word, "after": change if word == judged else 0.0})
+        for word in WORDS
+    ]
+    return pd.concat(frames, ignore_index=True).assign(**UNSIMULATED)

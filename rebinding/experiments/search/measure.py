@@ -1,0 +1,125 @@
+"""Position-free discovery on a workbench: each step is a request, so that the store has whatever is finished."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from rebinding.evidence import Evidence, PromptSet
+from rebinding.evidence.request import EvidenceSource
+from rebinding.experiments.circuit.measure import measure_ablation
+from rebinding.experiments.circuit.request import Ablation
+from rebinding.experiments.prompts import Drawn
+from rebinding.experiments.search.crossings import crossings
+from rebinding.experiments.search.pairs import Pairs, pairs_of
+from rebinding.experiments.search.request import (
+    NOISE,
+    Crossings,
+    Losses,
+    SearchedCircuit,
+    Settings,
+    Step,
+    search_prompts,
+)
+from rebinding.experiments.search.scene import Scene, scene
+from rebinding.experiments.search.search import Search, step_rows
+from rebinding.experiments.workbench import Workbench, measures
+from rebinding.paper.graph import Graph, Node
+from rebinding.subjects import SubjectError
+from rebinding.surgery import TorchSurgeon
+from rebinding.verdicts import GateFailed, require, requirement
+from rebinding.world.prompts import Encoded, Encoder
+
+ELSEWHERE = "the search needs a model on this machine, and this one runs elsewhere"
+
+
+class RequestedSteps:
+    """Steps of a search as requests to a bench, so that its store has whatever is finished."""
+
+    def __init__(self, bench: Workbench, prompts: PromptSet, size: int) -> None:
+        drawn = bench.prompts.drawn(prompts)
+        starts = range(0, len(prompts.ids), size)
+        self._bench = bench
+        self._blocks = [bench.prompts.add(drawn.part(start, min(start + size, len(prompts.ids)))) for start in starts]
+
+    def step(
+        self, block: int, receivers: Sequence[Node], allowed: Sequence[Node] | None, settings: Settings
+    ) -> Evidence:
+        senders = None if allowed is None else tuple(allowed)
+        return self._bench.get(Step(self._blocks[block], tuple(receivers), senders, settings))
+
+    def losses(self, block: int) -> Evidence:
+        return self._bench.get(Losses(self._blocks[block]))
+
+
+def search_on(
+    bench: Workbench,
+    prompts: PromptSet,
+    settings: Settings,
+    deadline: float = float("inf"),
+    say: Callable[[str], object] = lambda line: None,
+) -> Search:
+    """A search on clean prompts and their noise."""
+    pairs = search_pairs(bench.prompts.encoder, bench.prompts.drawn(prompts))
+    return Search(pairs, settings, RequestedSteps(bench, prompts, settings.block), deadline, say)
+
+
+def search_model(bench: EvidenceSource, name: str) -> Graph:
+    """What the search finds on this model; what is done is kept in its store."""
+    if not isinstance(bench, Workbench) or not isinstance(bench.surgeon, TorchSurgeon):
+        raise SubjectError(f"{name}: {ELSEWHERE}")
+    drawn = bench.prompts.design("counterbalanced")
+    return search_on(bench, search_prompts(bench.prompts, drawn), Settings()).graph(
+        {"design": drawn.name, "noise": NOISE}
+    )
+
+
+@measures(Step)
+def measure_step(bench: Workbench, request: Step) -> Evidence:
+    return step_rows(_scene(bench, request.prompts), request.receivers, request.allowed, request.how)
+
+
+@measures(Losses)
+def measure_losses(bench: Workbench, request: Losses) -> Evidence:
+    return _scene(bench, request.prompts).losses()
+
+
+@measures(Crossings)
+def measure_crossings(bench: Workbench, request: Crossings) -> Evidence:
+    if not isinstance(bench.surgeon, TorchSurgeon):
+        raise GateFailed(requirement("runs_here", False, ELSEWHERE))
+    nodes = search_on(bench, request.searched, request.how).nodes()
+    return crossings(search_on(bench, request.prompts, request.how), nodes)
+
+
+@measures(SearchedCircuit)
+def measure_searched_circuit(bench: Workbench, request: SearchedCircuit) -> Evidence:
+    """A search, and then an ablation like any other. Letters of groups make no difference to it."""
+    if not isinstance(bench.surgeon, TorchSurgeon):
+        raise GateFailed(requirement("runs_here", False, ELSEWHERE))
+    nodes = search_on(bench, request.searched, request.how).nodes()
+    require(requirement("circuit_found", bool(nodes), f"{len(request.searched.ids)} prompts make no node sure"))
+    heads = Graph(tuple(nodes), ()).circuit().heads
+    asked = Ablation(request.prompts, request.means, heads, "random", request.draws, "role_and_layer")
+    found = measure_ablation(bench, asked)
+    return request.KIND.evidence(found.rows, {**found.settings, "nodes": [list(node) for node in nodes]})
+
+
+def _scene(bench: Workbench, prompts: PromptSet) -> Scene:
+    """Pairs, recorded once for all steps."""
+    surgeon = bench.surgeon
+    assert isinstance(surgeon, TorchSurgeon), ELSEWHERE
+    pairs = search_pairs(bench.prompts.encoder, bench.prompts.drawn(prompts))
+    return bench.once((Scene, prompts), lambda: scene(surgeon, pairs))
+
+
+def search_pairs(encoder: Encoder, drawn: Drawn) -> Pairs:
+    """Drawn clean and noise prompts as a search takes them, with the answer tokens of the clean ones."""
+    objects = [_objects(encoder, one) for one in drawn.prompts]
+    return pairs_of(drawn.asked.ids, drawn.prompts, drawn.others, objects)
+
+
+def _objects(encoder: Encoder, one: Encoded) -> tuple[int, ...]:
+    """The answer tokens of a story's objects, the right one first."""
+    answer = one.prompt.answer
+    others = [word for word in one.prompt.story.objects if word != answer]
+    return encoder.answer_tokens([answer, *others])

@@ -1,0 +1,126 @@
+"""What the steps of a search share: recorded prompts, the noise's z token by token, and which senders can be told apart
+from themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from rebinding.evidence import Evidence
+from rebinding.experiments.search.pairs import Pairs
+from rebinding.experiments.search.request import LOSSES
+from rebinding.experiments.tokens import positions, token_batch
+from rebinding.surgery import Edit, Read, Recording, TorchSurgeon
+from rebinding.surgery.slopes import z_slopes
+
+ROUNDING = 1e-6
+"""Of the largest z of a layer in a prompt. What differs by less (units in the last place of a sum) says nothing."""
+
+
+@dataclass(frozen=True, eq=False)
+class Senders:
+    """Heads of one layer at tokens of prompts, as three lists of equal length."""
+
+    layer: int
+    head: Tensor
+    token: Tensor
+    prompt: Tensor
+
+    @property
+    def n(self) -> int:
+        return int(self.head.numel())
+
+    def take(self, rows: Tensor) -> Senders:
+        """Some of them."""
+        return Senders(self.layer, self.head[rows], self.token[rows], self.prompt[rows])
+
+    def but_for(self, noise_z: Sequence[Tensor]) -> Edit:
+        """The edit by which row `r` has the r-th sender's z from the noise prompt."""
+        value = noise_z[self.layer][self.prompt, self.head, self.token][:, None, None]  # (row, 1, 1, head_dim)
+        return Edit("z", self.layer, value, positions=self.token[:, None], heads=self.head[:, None])
+
+
+@dataclass(frozen=True, eq=False)
+class Scene:
+    """Some pairs, recorded. `noise_z[layer]` is (prompt, head, token, head_dim), in the tokens of the clean prompt."""
+
+    surgeon: TorchSurgeon
+    pairs: Pairs
+    recording: Recording
+    noise_z: list[Tensor]
+    noise: Recording
+
+    @property
+    def n(self) -> int:
+        return len(self.pairs.ids)
+
+    @cached_property
+    def readout(self) -> Tensor:
+        return positions(self.pairs.clean, "readout")
+
+    @cached_property
+    def before(self) -> Tensor:
+        """The score, unedited (prompt,)."""
+        return self.surgeon.run(self.recording, [], [self.read(torch.arange(self.n))])[0][:, 0]
+
+    @cached_property
+    def swapped(self) -> Tensor:
+        """The score, everything as in the noise prompt (prompt,)."""
+        return self.surgeon.run(self.noise, [], [self.read(torch.arange(self.n))])[0][:, 0]
+
+    @cached_property
+    def total(self) -> float:
+        """What is lost, on average, if everything is as in the noise prompt."""
+        return float((self.before - self.swapped).mean())
+
+    def losses(self) -> Evidence:
+        """Both scores, prompt by prompt."""
+        scores = {"clean": self.before.cpu().numpy(), "noise": self.swapped.cpu().numpy()}
+        return LOSSES.evidence(pd.DataFrame({"prompt": self.pairs.ids, **scores}), {})
+
+    def read(self, source: Tensor) -> Read:
+        """The score of rows that continue these prompts."""
+        return Read(
+            "resid",
+            self.surgeon.anatomy.n_layers,
+            positions=self.readout[source][:, None],
+            take=lambda resid, rows: self._score(resid, source[rows]),
+        )
+
+    def _score(self, resid: Tensor, prompts: Tensor) -> Tensor:
+        """The score (row, position) from the input of the final norm (row, position, hidden): from the logits of the
+        story's objects and no others, as a vocabulary costs as much as eight layers of a small model."""
+        found = self.surgeon.anatomy.logits(self.surgeon.model, resid, self.pairs.answers[prompts]).float()
+        return found[..., 0] - found[..., 1:].mean(-1)  # of (row, position, object)
+
+    @cached_property
+    def slopes(self) -> list[Tensor]:
+        """How fast the score changes with z in the clean prompts: by layer (prompt, head, token, head_dim)."""
+
+        def score(resid: Tensor, prompts: Tensor) -> Tensor:
+            every = torch.arange(len(prompts), device=resid.device)
+            return self._score(resid[every, self.readout[prompts].to(resid.device)][:, None], prompts)[:, 0]
+
+        return z_slopes(self.surgeon.model, self.surgeon.anatomy, token_batch(self.pairs.clean), score)
+
+    def senders(self, layer: int, tokens: Tensor) -> Senders:
+        """All heads of a layer at some tokens (prompt, token) whose z is another in the noise prompt."""
+        own, other = self.recording.sites["z"][layer], self.noise_z[layer]  # (prompt, head, token, head_dim)
+        size = own.abs().amax(dim=(1, 2, 3))[:, None, None]  # (prompt, 1, 1)
+        differs = (own - other).abs().amax(dim=-1) > ROUNDING * size  # (prompt, head, token)
+        prompt, head, token = torch.nonzero(differs.cpu() & tokens[:, None], as_tuple=True)
+        return Senders(layer, head, token, prompt)
+
+
+def scene(surgeon: TorchSurgeon, pairs: Pairs) -> Scene:
+    """Record clean and noise prompts."""
+    recording = surgeon.record(token_batch(pairs.clean), keep={"z"})
+    noise = surgeon.record(token_batch(pairs.noise), keep={"z"})
+    every = torch.arange(len(pairs.ids))
+    moved = [z[every[:, None], :, pairs.match].transpose(1, 2) for z in noise.sites["z"]]
+    return Scene(surgeon, pairs, recording, moved, noise)

@@ -1,0 +1,1 @@
+"""The circuit for swaps where nothing was swapped."""

@@ -1,0 +1,9 @@
+"""Measure the circuit for swaps where nothing was swapped: an ablation like any other."""
+
+from __future__ import annotations
+
+from rebinding.experiments.circuit.measure import measure_ablation
+from rebinding.experiments.static.request import Elsewhere
+from rebinding.experiments.workbench import measures
+
+measures(Elsewhere)(measure_ablation)

@@ -1,0 +1,148 @@
+"""Measure what keys at the labels of a swap do to the readout.
+
+A prompt asks about a box of the swap: i is its partner's slot, where the answer stands, and j its own. Exchanging the
+mean keys of the two slots makes the label of slot j look like that of slot i, and the other way round. Queries, and the
+keys at the context, stay as they are. Keys are the output of the projections, before any norm and before RoPE.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from rebinding.evidence import Evidence
+from rebinding.experiments.binding.directions import averaged_in_groups, by_layer, read_vectors
+from rebinding.experiments.binding.observations import by_head
+from rebinding.experiments.swap_labels.request import LABEL_EXCHANGE, LabelExchange, LabelVectors
+from rebinding.experiments.tokens import BLOCK, attention_on, blocks, logits_of, positions, token_batch
+from rebinding.experiments.workbench import Workbench, averages, measures
+from rebinding.surgery import Edit, Read, SurgeryError
+from rebinding.world.boxes import labels_of
+from rebinding.world.prompts import Encoded
+
+LABELS = ("swap_first", "swap_second")
+
+
+@averages(LabelVectors)
+def measure_label_vectors(bench: Workbench, request: LabelVectors) -> Mapping[str, Tensor]:
+    """Means by slot: (slot, head, head_dim), in float32."""
+    prompts = bench.prompts.drawn(request.prompts).prompts
+    slots = torch.tensor([slots_named(one) for one in prompts])  # (prompt, label)
+    tokens = torch.stack([positions(prompts, role) for role in LABELS], dim=1)  # (prompt, label)
+    count = torch.bincount(slots.flatten(), minlength=len(prompts[0].prompt.story.contents))
+    if not count.all():
+        raise SurgeryError(
+            f"{len(prompts)} prompts name slots {count.tolist()} times; give prompts that name every slot"
+        )
+    total = torch.zeros(len(count), len(request.heads), bench.surgeon.anatomy.head_dim, dtype=torch.float64)
+    for part in blocks(len(prompts), BLOCK):
+        _, keys = read_vectors(bench.surgeon, prompts[part], tokens[part], request.heads, "raw")
+        by_label = keys.transpose(1, 2).flatten(0, 1).double()  # (prompt x label, head, head_dim)
+        total.index_add_(0, slots[part].flatten(), by_label)
+    return {"k": (total / count[:, None, None]).float()}
+
+
+def slots_named(prompt: Encoded) -> list[int]:
+    """The slots of the two boxes that the swap names, in the order in which it names them."""
+    operation = prompt.prompt.operation
+    if operation is None:
+        raise SurgeryError("a story without a swap names no boxes after its context; give stories with one swap")
+    return [prompt.prompt.story.slot(label) for label in labels_of(operation)]
+
+
+@measures(LabelExchange)
+def measure_label_exchange(bench: Workbench, request: LabelExchange) -> Evidence:
+    prompts = bench.prompts.drawn(request.prompts).prompts
+    means = torch.stack([bench.tensors(batch)["k"] for batch in request.batches])  # (draw, slot, head, head_dim)
+    frames = [
+        _run_block(bench, request, _cases(bench, request, prompts[part], request.prompts.ids[part]), means)
+        for part in blocks(len(prompts), BLOCK)
+    ]
+    settings = {"heads": [list(head) for head in request.heads], "scope": request.scope, "draws": len(means)}
+    return LABEL_EXCHANGE.evidence(pd.concat(frames, ignore_index=True), settings)
+
+
+@dataclass(frozen=True, eq=False)
+class Cases:
+    """The prompts of a block with slots i and j, the labels that name them (case, 2) and their objects (case, 2)."""
+
+    prompts: Sequence[Encoded]
+    ids: Sequence[int]
+    i: Tensor
+    j: Tensor
+    labels: Tensor
+    objects: Tensor
+
+
+def _cases(bench: Workbench, request: LabelExchange, prompts: Sequence[Encoded], ids: Sequence[int]) -> Cases:
+    slots = torch.tensor([(one.prompt.answer_slot, one.prompt.asked_slot) for one in prompts])  # (case, i or j)
+    words = [
+        [one.prompt.story.objects[slot] for slot in mine] for one, mine in zip(prompts, slots.tolist(), strict=True)
+    ]
+    objects = [[bench.prompts.encoder.answer_token(word, request.answers) for word in both] for both in words]
+    labels = torch.stack([positions(prompts, role) for role in ("swap_partner", "swap_asked")], dim=1)
+    return Cases(prompts, ids, slots[:, 0], slots[:, 1], labels, torch.tensor(objects))
+
+
+def _run_block(bench: Workbench, request: LabelExchange, cases: Cases, means: Tensor) -> pd.DataFrame:
+    """All sets of directions as rows of one run, draw by draw, on top of one recording."""
+    surgeon, draws, n = bench.surgeon, len(means), len(cases.prompts)
+    recording, source = surgeon.record(token_batch(cases.prompts)), torch.arange(n)
+    shift = means[:, cases.j] - means[:, cases.i]  # (draw, case, head, head_dim): makes label i look like label j
+    added = torch.stack([shift, -shift], dim=3).flatten(0, 1)  # (row, head, i or j, head_dim)
+    edits = list(_edits(bench, request, cases.labels.repeat(draws, 1), added))
+    before = by_head(request.heads, surgeon.run(recording, [], _reads(request, cases, 1), source=source))
+    after = surgeon.run(recording, edits, _reads(request, cases, draws), source=source.repeat(draws), allow_still=True)
+    largest = means.abs().amax(dim=(1, 2, 3)).repeat_interleave(n)
+    moved = added.abs().amax(dim=(1, 2, 3)) / largest
+    return _table(request, cases, draws, before, by_head(request.heads, after), moved)
+
+
+def _edits(bench: Workbench, request: LabelExchange, where: Tensor, added: Tensor) -> Iterator[Edit]:
+    for layer, at in by_layer(request.heads).items():
+        names, values = [request.heads[place][1] for place in at], added[:, at]
+        if request.scope == "group":
+            names, values = averaged_in_groups(bench.surgeon.anatomy, names, values)
+        rows = torch.arange(len(where))
+        yield Edit("k", layer, values, positions=where, heads=names, rows=rows, mode="add", scope=request.scope)
+
+
+def _reads(request: LabelExchange, cases: Cases, copies: int) -> list[Read]:
+    """Attention from the readout to the two labels, a layer at a time, and the logits of the two objects."""
+    readout = positions(cases.prompts, "readout").repeat(copies)[:, None]
+    keys = attention_on(cases.labels.repeat(copies, 1))
+    attention = [
+        Read("pattern", layer, positions=readout, heads=[request.heads[place][1] for place in at], take=keys)
+        for layer, at in by_layer(request.heads).items()
+    ]
+    return [*attention, Read("logits", positions=readout, take=logits_of(cases.objects.repeat(copies, 1)))]
+
+
+def _table(
+    request: LabelExchange,
+    cases: Cases,
+    draws: int,
+    before: tuple[Tensor, Tensor],
+    after: tuple[Tensor, Tensor],
+    moved: Tensor,
+) -> pd.DataFrame:
+    """One row per draw, case and head."""
+    n, heads = len(cases.prompts), len(request.heads)
+    by_case = {"prompt": torch.tensor(cases.ids), "i": cases.i, "j": cases.j}
+    columns: dict[str, Any] = {name: np.repeat(np.tile(value, draws), heads) for name, value in by_case.items()}
+    columns["draw"] = np.repeat(np.arange(draws), n * heads)
+    columns |= {
+        name: np.tile([head[at] for head in request.heads], draws * n) for at, name in enumerate(("layer", "head"))
+    }
+    columns["moved"] = np.repeat(moved.numpy(), heads)
+    for when, (masses, logits), copies in (("before", before, draws), ("after", after, 1)):
+        for at, slot in enumerate("ij"):
+            columns[f"{when}_label_{slot}"] = masses[:, :, at].repeat(copies, 1).flatten().numpy()
+            columns[f"{when}_logit_{slot}"] = logits[:, at].repeat(copies).repeat_interleave(heads).numpy()
+    return pd.DataFrame(columns)

@@ -1,0 +1,205 @@
+"""Section 3, simulated: where and at which layers a patch brings the original's answer back.
+
+The figures of this section have no numbers, so every size is declared (`rebinding/paper/worlds.toml`), of the model in
+the figures alone. In the paper's world a label restores the answer until other tokens have read it, tokens in between
+from then on, and the readout last: it has the box before it has the object, which comes from its own token. In the
+rival's world the swap's end holds the updated state: labels and the swap's end carry the object, and nothing arrives at
+the readout before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from rebinding.evidence import PromptSet
+from rebinding.experiments.prompts import Prompts
+from rebinding.experiments.simulation import simulates
+from rebinding.experiments.tracing.diagnostic import SITES, Window, before_the_answer
+from rebinding.experiments.tracing.mention import PATCHED
+from rebinding.experiments.tracing.request import (
+    DIAGNOSTIC_MODE,
+    Answered,
+    FirstMention,
+    ReadoutDiagnostic,
+    TracingMap,
+    pairs_by_question,
+)
+from rebinding.experiments.tracing.rows import names_of
+from rebinding.paper.numbers import checkpoint
+from rebinding.paper.worlds import NotSimulated, Run
+from rebinding.world.designs import Pair
+
+Span: TypeAlias = tuple[float, float]
+"""The first and the last layer at which a patch restores the answer, as shares of the depth."""
+Route: TypeAlias = Mapping[str, tuple[str, Span, str]]
+"""By role of a token: the share of prompts in which it restores the answer, by its name; where it does so; and the mode
+for which this is drawn."""
+Layers: TypeAlias = npt.NDArray[np.bool_]
+"""(layer, cell) or (layer, prompt): whether a patch restores the answer."""
+OBJECT_MODE = "target_box"
+EDITED = {"swap_only": "swap_asked", DIAGNOSTIC_MODE: "swap_partner", OBJECT_MODE: "context_partner_object"}
+"""The token in which the prompts of a mode differ."""
+LABEL_SPAN, STOP_SPAN, QUESTION_SPAN = (0.0, 0.45), (0.3, 0.5), (0.4, 0.6)
+OBJECT_SPAN, BOX_AT_READOUT, OBJECT_AT_READOUT = (0.0, 0.65), (0.55, 1.0), (0.75, 1.0)
+"""Where labels, the swap's end, the question's label and the object restore the answer; and from where on the readout
+has the box, and the object."""
+
+
+@simulates(Answered)
+def simulate_answered(prompts: Prompts, request: Answered, run: Run) -> tuple[pd.DataFrame, dict[str, Any]]:
+    """Every original is answered with the printed accuracy, whatever its counterfactual is."""
+    ids = np.array(request.prompts.ids)
+    luck = run.dice("right", request.prompts.design, request.prompts.boxes).random(ids.max() + 1)[ids]
+    return pd.DataFrame({"prompt": ids, "right": luck < run.world.mean("accuracy.full")}), {}
+
+
+@simulates(TracingMap)
+def simulate_map(prompts: Prompts, request: TracingMap, run: Run) -> tuple[pd.DataFrame, dict[str, Any]]:
+    """A row per prompt, layer and token that has one of the roles."""
+    if request.roles is None or request.mode not in EDITED:
+        raise NotSimulated(f"tracing: mode {request.mode!r}; the modes of rows are simulated, at tokens with a role")
+    cells = cells_of(prompts, request.prompts, request.roles)
+    depth, ids = checkpoint(run.world.model).layers, request.prompts.ids
+    restored = np.zeros((depth, len(cells)), dtype=np.bool_)
+    place = cells["number"].to_numpy()
+    for role, (share, span, mode) in route_of(request.mode, run).items():
+        mine = ((cells["role"] == role) | (cells["place"] == role)).to_numpy()
+        by_prompt = layers_of(run, share, span, (mode, role, request.prompts.design), len(ids))
+        restored[:, mine] = by_prompt[:, place[mine]]
+    restored[0] = (cells["role"] == EDITED[request.mode]).to_numpy()  # the original runs again, or nothing changes
+    again = np.tile(np.arange(len(cells)), depth)  # (row,), row = layer x cell
+    known = cells.drop(columns="number").iloc[again].reset_index(drop=True)
+    constant = {"mode": request.mode, "differs": True, "ran": True, "moved": 1.0}
+    rows = known.assign(layer=np.repeat(np.arange(depth), len(cells)), **constant)
+    return rows.assign(**scores_of(restored.ravel(), answerable(prompts, request.prompts)[place[again]], run)), {}
+
+
+@simulates(FirstMention)
+def simulate_mention(prompts: Prompts, request: FirstMention, run: Run) -> tuple[pd.DataFrame, dict[str, Any]]:
+    """A row per prompt, layer and way of patching. In some prompts, as many as the world says, the label in the swap
+    restores the answer only together with the one in the context."""
+    ids, depth = np.array(request.prompts.ids), checkpoint(run.world.model).layers
+    told = request.mode, request.prompts.design
+    label = layers_of(run, "tracing.label", LABEL_SPAN, told, len(ids))[1:]  # (layer, prompt)
+    needs_both = run.dice("context", *told).random(len(ids)) < run.world.mean("tracing.context")
+    has_rival = np.tile(answerable(prompts, request.prompts), depth - 1)
+    layer = np.repeat(np.arange(1, depth), len(ids))
+    frames = []
+    for name, (in_context, _) in PATCHED.items():
+        restored = label if in_context else label & ~needs_both
+        frame = pd.DataFrame({"prompt": np.tile(ids, depth - 1), "layer": layer})
+        frames.append(frame.assign(patched=name, **scores_of(restored.ravel(), has_rival, run)))
+    return pd.concat(frames, ignore_index=True).assign(mode=request.mode, moved=1.0), {}
+
+
+@simulates(ReadoutDiagnostic)
+def simulate_diagnostic(prompts: Prompts, request: ReadoutDiagnostic, run: Run) -> tuple[pd.DataFrame, dict[str, Any]]:
+    """A row per question, place and window: the two windows of many layers that rules look at. What a patch of the
+    swap's end does is done by the readout too; how far prompts spread in it is common to both."""
+    world, depth = run.world, checkpoint(run.world.model).layers
+    asked = questions_of(prompts, request.prompts)
+    dice = run.dice("diagnostic", request.prompts.design)
+    common, own = dice.standard_normal((2, len(asked)))
+    helped = asked["question"].to_numpy() == "asked"
+    period = np.where(helped, world.mean("tracing.period"), world.mean("tracing.period_elsewhere"))
+    readout = np.full(len(asked), world.mean("tracing.readout"))
+    changes = {"swap_period": period + around(run, period) * common}
+    changes["readout"] = readout + around(run, period) * common + around(run, readout - period) * own
+    base = -world.mean("margin.full")
+    frames = [
+        asked.assign(place=site, first=span.first, last=span.last, change=changes[site], margin=base + changes[site])
+        for site in SITES
+        for span in (Window(0, depth - 1), before_the_answer(depth))
+    ]
+    rows = pd.concat(frames, ignore_index=True)
+    constant = {"base_margin": base, "original_correct": True, "counterfactual_correct": True, "moved": 1.0}
+    return rows.assign(hit=rows["margin"] > 0, **constant), {}
+
+
+def around(run: Run, means: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """How far prompts spread about each of some means."""
+    return np.array([run.world.around(mean) for mean in means])
+
+
+def route_of(mode: str, run: Run) -> Route:
+    """Which tokens restore the answer in the pairs of a mode. What comes with the object comes in the same layers as
+    the object does."""
+    with_object = "tracing.label", OBJECT_AT_READOUT, OBJECT_MODE
+    if mode == OBJECT_MODE:
+        labels = ("swap_first", "swap_second", "swap_period", "question_box")
+        own = {EDITED[mode]: ("tracing.label", OBJECT_SPAN, mode), "readout": with_object}
+        return {**own, **dict.fromkeys(labels, ("tracing.object_carried", QUESTION_SPAN, mode))}
+    alone = run.world.mean("tracing.box_alone") > 0
+    return {
+        EDITED[mode]: ("tracing.label", LABEL_SPAN, mode),
+        "swap_period": ("tracing.between", STOP_SPAN, mode),
+        "question_box": ("tracing.between", QUESTION_SPAN, mode),
+        "readout": ("tracing.box_alone", BOX_AT_READOUT, mode) if alone else with_object,
+    }
+
+
+def layers_of(run: Run, share: str, span: Span, what: tuple[str, ...], n: int) -> Layers:
+    """At which layers a token restores the answer of each prompt, (layer, prompt): in so many prompts, and with ends
+    that differ between prompts."""
+    depth, dice = checkpoint(run.world.model).layers, run.dice("route", share, *what)
+    begin, end = (edge + run.world.spreads["layer"] * dice.standard_normal(n) for edge in span)
+    has_route = dice.random(n) < run.world.mean(share)
+    depths = np.arange(depth)[:, None] / (depth - 1)  # (layer, 1)
+    found: Layers = has_route & (depths >= begin) & ((depths <= end) | (span[1] == 1.0))
+    return found
+
+
+def scores_of(restored: Layers, has_rival: Layers, run: Run) -> dict[str, npt.NDArray[Any]]:
+    """The scores of rows whose patch restores the original's answer or leaves the counterfactual's, which leads by as
+    much; a counterfactual without an answer has no margin of it."""
+    lead, logit = run.world.mean("margin.full"), run.world.mean("logit.full")
+    margin = np.where(restored, lead, -lead)
+    found = {
+        "hit": restored,
+        "hit_with_counterfactual": restored,
+        "margin": margin,
+        "counterfactual_margin": np.where(has_rival, margin, np.nan),
+        "answer_logit": np.full(len(margin), logit),
+    }
+    base = {
+        "hit": np.zeros(len(margin), dtype=np.bool_),
+        "hit_with_counterfactual": np.zeros(len(margin), dtype=np.bool_),
+        "margin": np.full(len(margin), -lead),
+        "counterfactual_margin": np.where(has_rival, -lead, np.nan),
+        "answer_logit": np.full(len(margin), logit),
+    }
+    return found | {f"base_{name}": values for name, values in base.items()}
+
+
+@lru_cache(maxsize=64)
+def cells_of(prompts: Prompts, shown: PromptSet, roles: tuple[str, ...]) -> pd.DataFrame:
+    """The tokens that have one of these roles, prompt by prompt; `number` counts the prompts."""
+    lines = []
+    for number, (id, own) in enumerate(zip(shown.ids, prompts.drawn(shown).prompts, strict=True)):
+        tokens = sorted({at for name, at in own.roles.items() if name.partition("[")[0] in roles})
+        lines += [(number, id, *cell) for cell in zip(tokens, *names_of(own.roles, tokens), strict=True)]
+    rows = pd.DataFrame(lines, columns=["number", "prompt", "token", "place", "role"])
+    return rows.astype({"place": "category", "role": "category"})
+
+
+@lru_cache(maxsize=64)
+def answerable(prompts: Prompts, shown: PromptSet) -> Layers:
+    """Whether the counterfactual of each prompt has an answer."""
+    items = prompts.drawn(shown).items
+    return np.array([isinstance(item, Pair) and item.counterfactual.answerable for item in items], dtype=np.bool_)
+
+
+@lru_cache(maxsize=64)
+def questions_of(prompts: Prompts, shown: PromptSet) -> pd.DataFrame:
+    """The questions that are asked of each pair, as the experiment names them."""
+    plan = prompts.plan(shown)
+    lines = [
+        (number, name) for number in shown.ids for name, _ in pairs_by_question(plan.tracing(number, DIAGNOSTIC_MODE))
+    ]
+    return pd.DataFrame(lines, columns=["prompt", "question"])

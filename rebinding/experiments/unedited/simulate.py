@@ -1,0 +1,66 @@
+"""The unedited model, simulated: answers with printed accuracy and margins, replays that are exact, and no noise."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from scipy import stats
+
+from rebinding.experiments.prompts import Prompts
+from rebinding.experiments.simulation import simulates
+from rebinding.experiments.unedited.request import Ability, Floors, Replays
+from rebinding.paper.worlds import Run, World
+
+Array: TypeAlias = npt.NDArray[np.float64]
+NEARLY_ALL = 0.9975
+"""What an accuracy is taken for that is printed as 1.00: the middle of what is rounded so."""
+
+
+@simulates(Replays)
+def simulate_replays(prompts: Prompts, request: Replays, run: Run) -> tuple[pd.DataFrame, dict[str, Any]]:
+    """Every replay is the model's own forward."""
+    rows = [{"prompt": number, "layer": 0, "token": 0, "off": 0.0, "allowed": 1.0} for number in request.prompts.ids]
+    return pd.DataFrame(rows), {}
+
+
+@simulates(Floors)
+def simulate_floors(prompts: Prompts, request: Floors, run: Run) -> tuple[pd.DataFrame, dict[str, Any]]:
+    """Doing nothing does nothing: what rounding adds is not told by any printed number."""
+    told = {"company": "alone", "layer": -1, "token": -1, "logit": 0.0, "lead": 0.0}
+    return pd.DataFrame([{"prompt": number, **told} for number in request.prompts.ids]), {}
+
+
+@simulates(Ability)
+def simulate_ability(prompts: Prompts, request: Ability, run: Run) -> tuple[pd.DataFrame, dict[str, Any]]:
+    """A row per prompt, of the full model."""
+    ids = np.array(request.prompts.ids)
+    return pd.DataFrame({"prompt": ids, **answered(run, "full", len(ids), request.prompts.tokens)}), {}
+
+
+def answered(run: Run, which: str, n: int, *what: Any, lift: float = 0.0) -> dict[str, Array]:
+    """The four measures of so many answers. The margin over the best other object is normal; its mean and the share of
+    it above 0 are printed, and from these follows how far it spreads. `lift` is added to every margin."""
+    world, dice = run.world, run.dice("answers", which, *what)
+    margin = world.mean(f"margin.{which}") + lift + spread(world, which) * dice.standard_normal(n)
+    logit = world.mean(f"logit.{which}") + world.spreads["logit"] * dice.standard_normal(n)
+    return {
+        "label_logit": logit,
+        "margin": margin,
+        "hit": (margin > 0).astype(float),
+        "probability": probability(margin),
+    }
+
+
+def probability(margin: Array) -> Array:
+    """Of an answer that leads two objects by as much, where no other word has any."""
+    found: Array = 1 / (1 + 2 * np.exp(-margin))
+    return found
+
+
+def spread(world: World, which: str) -> float:
+    """sd = mean / quantile(accuracy): 8.87 and 1.00 make 3.2, 0.84 and 0.71 make 1.5."""
+    share = min(world.mean(f"accuracy.{which}"), NEARLY_ALL)
+    return float(world.mean(f"margin.{which}") / stats.norm.ppf(share))

@@ -1,0 +1,166 @@
+"""A loaded model as experiments measure it, and the evidence of it: from the store, or computed and put there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from functools import cached_property
+from importlib import import_module
+from typing import Any, TypeAlias, TypeVar
+
+from torch import Tensor
+from tqdm import tqdm
+
+from rebinding.evidence import Evidence, Request
+from rebinding.evidence.activations import Activations
+from rebinding.evidence.request import describe, join
+from rebinding.evidence.store import Content, Shelf
+from rebinding.experiments.prompts import Prompts
+from rebinding.subjects import Subject
+from rebinding.surgery import Surgeon
+
+REMEMBERED = 1 << 30
+"""Bytes of recordings that are kept, because claims look at the same prompts again and again."""
+Measure: TypeAlias = Callable[["Workbench", Any], Evidence]
+Tensors: TypeAlias = Callable[["Workbench", Any], Mapping[str, Tensor]]
+MEASURES: dict[type[Request], Measure] = {}
+TENSORS: dict[type[Request], Tensors] = {}
+Function = TypeVar("Function", bound=Callable[..., Any])
+Value = TypeVar("Value")
+
+
+def measures(kind: type[Request]) -> Callable[[Function], Function]:
+    """Register the function that computes the evidence of a kind of request, from a workbench and the request alone."""
+
+    def register(function: Function) -> Function:
+        MEASURES[kind] = function
+        return function
+
+    return register
+
+
+def averages(kind: type[Request]) -> Callable[[Function], Function]:
+    """Register the function that computes tensors that several experiments need."""
+
+    def register(function: Function) -> Function:
+        TENSORS[kind] = function
+        return function
+
+    return register
+
+
+def measure_of(kind: type[Request]) -> Measure:
+    """The function that computes the evidence of a kind of request."""
+    _import_measures(kind)
+    return MEASURES[kind]
+
+
+def tensors_of(kind: type[Request]) -> Tensors | None:
+    """The function that computes tensors; None for a kind of request whose evidence is rows."""
+    _import_measures(kind)
+    return TENSORS.get(kind)
+
+
+def function_of(kind: type[Request]) -> Measure | Tensors:
+    """The function that computes what a kind of request asks for: rows, or tensors."""
+    return tensors_of(kind) or measure_of(kind)
+
+
+def tensor_requests(value: Any) -> Iterator[Request]:
+    """The requests for tensors inside a request."""
+    if isinstance(value, Request) and tensors_of(type(value)):
+        yield value
+    elif is_dataclass(value):
+        for field in fields(value):
+            yield from tensor_requests(getattr(value, field.name))
+    elif isinstance(value, tuple):
+        for part in value:
+            yield from tensor_requests(part)
+
+
+def _import_measures(kind: type[Request]) -> None:
+    """Import `measure` beside the module `request` that defines the kind."""
+    folder, _, module = kind.__module__.rpartition(".")
+    if module == "request" and kind not in MEASURES and kind not in TENSORS:
+        import_module(f"{folder}.measure")
+
+
+class Workbench:
+    """A model with its prompts, and a shelf of the store if evidence is kept. An evidence source."""
+
+    def __init__(
+        self, subject: Subject, shelf: Shelf | None = None, *, prompts: Prompts | None = None, first: int = 0
+    ) -> None:
+        self.subject = subject
+        self.shelf = shelf
+        self.prompts = prompts or Prompts(subject.encoder(), first=first)
+        self._memory: dict[Hashable, Any] = {}
+        self._shelves: dict[str, Shelf] = {}
+
+    @cached_property
+    def surgeon(self) -> Surgeon:
+        return self.subject.surgeon(remember=REMEMBERED)
+
+    def get(self, request: Request) -> Evidence:
+        """The evidence of a request, block by block; what is finished is in the store, and is not computed again."""
+        blocks = self.prompts.blocks(request)
+        return join(request, [self.get_block(block) for block in self._with_progress(request, blocks)])
+
+    def get_block(self, block: Request) -> Evidence:
+        """The evidence of one block, as it is in the store."""
+        measure = measure_of(type(block))
+        return self._remember(Evidence, block, measure, lambda: describe(block, measure(self, block)))
+
+    def tensors(self, request: Request) -> Mapping[str, Tensor]:
+        """Tensors that several experiments need: computed once."""
+        compute = tensors_of(type(request))
+        assert compute is not None, f"{request.KIND.name} has rows and no tensors"
+        return self.once(
+            request, lambda: self._remember(Activations, request, compute, lambda: Activations(compute(self, request)))
+        ).tensors
+
+    def once(self, key: Hashable, make: Callable[[], Value]) -> Value:
+        """Something that several measurements share, made when it is first needed and kept with the model."""
+        if key not in self._memory:
+            self._memory[key] = make()
+        found: Value = self._memory[key]
+        return found
+
+    def forget(self, key: Hashable) -> None:
+        """Make it anew when it is needed next."""
+        self._memory.pop(key, None)
+
+    def address(self, request: Request) -> tuple[str, str]:
+        """Where the evidence, or the tensors, of a request are in the store."""
+        function = function_of(type(request))
+        return request.KIND.name, self._shelf(function).key(request.key)
+
+    def holds(self, kind: type[Content], request: Request) -> bool:
+        """Whether the store has them."""
+        return self.shelf is not None and self.shelf.store.holds(kind, *self.address(request))
+
+    def _remember(
+        self, kind: type[Content], request: Request, function: Callable[..., Any], compute: Callable[[], Content]
+    ) -> Content:
+        if self.shelf is None:
+            return compute()
+        return self.shelf.store.remember(kind, *self.address(request), compute)
+
+    def _shelf(self, function: Callable[..., Any]) -> Shelf:
+        """Where what a function computes is kept: its code, and that of the surgeon, belong to the address."""
+        assert self.shelf is not None
+        name = function.__module__
+        if name not in self._shelves:
+            self._shelves[name] = self.shelf.of(name, type(self.surgeon).__module__, settings={})
+        return self._shelves[name]
+
+    def _with_progress(self, request: Request, blocks: list[Request]) -> Iterator[Request]:
+        """Blocks with a bar on a terminal. Those in the store count as done from the start, so that the remaining time
+        is that of the others; where there are no others, there is no bar."""
+        is_stored = [len(blocks) == 1 or self.holds(Evidence, block) for block in blocks]
+        done, hide = sum(is_stored), True if all(is_stored) else None
+        name = request.KIND.name
+        with tqdm(total=len(blocks), initial=done, desc=name, unit="block", disable=hide, leave=False) as bar:
+            for block, stored in zip(blocks, is_stored, strict=True):
+                yield block
+                bar.update(not stored)

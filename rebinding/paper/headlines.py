@@ -1,0 +1,46 @@
+"""The five headline claims: what the paper's abstract rests on. A row says by `headline` which of them rests on it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Headline:
+    """A headline claim: its number, a title for one line of a table, and what it says in plain words."""
+
+    number: int
+    title: str
+    statement: str
+
+
+HEADLINES: tuple[Headline, ...] = (
+    Headline(
+        1,
+        "a compact circuit recovers the task",
+        "A few attention heads answer the question by themselves, with all other heads held at their mean.",
+    ),
+    Headline(
+        2,
+        "group B is the pointer",
+        "The heads of group B carry the place of the answer, and not the object that stands there.",
+    ),
+    Headline(
+        3,
+        "query and key shifts cancel (Gemma)",
+        "Shifting the queries of group B turns its attention, shifting the keys does too, and both at once cancel.",
+    ),
+    Headline(
+        4,
+        "keys dominate (Llama)",
+        "Shifting the keys turns the attention of group B more than shifting the queries, and both at once still turn"
+        " it.",
+    ),
+    Headline(
+        5,
+        "families differ; resolved at retrieval",
+        "Gemma models cancel and Llama models are dominated by keys. The swap is resolved where the answer is read, and"
+        " not where the swap is told.",
+    ),
+)
+"""In the order of the abstract."""

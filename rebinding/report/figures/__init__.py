@@ -1,1 +1,0 @@
-"""The pictures: from evidence to figures."""

@@ -1,0 +1,110 @@
+"""An evidence source that draws evidence from a world, and the engine that gives it to a study.
+
+The claims, their gates and their rules are the real ones; no model is loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import cache
+from typing import Any, TypeVar
+
+import torch
+
+from rebinding.evidence import Evidence, OnPrompts, Request
+from rebinding.evidence.store import Store
+from rebinding.experiments.prompts import Prompts
+from rebinding.experiments.simulation import simulator_of
+from rebinding.paper.numbers import checkpoint
+from rebinding.paper.worlds import Run, elsewhere
+from rebinding.planted.tokenizer import build_tokenizer
+from rebinding.study.engine import Session
+from rebinding.subjects import Subject
+from rebinding.surgery.anatomy import Anatomy, Projection
+from rebinding.world.chat import form_of
+from rebinding.world.prompts import Encoder
+
+NOWHERE = Projection("", 0, 0)
+Out = TypeVar("Out")
+
+
+class Simulated:
+    """The evidence of one sample of a world. Two requests on the same prompts get paired numbers."""
+
+    def __init__(self, prompts: Prompts, run: Run) -> None:
+        self.prompts = prompts
+        self.run = run
+
+    def get(self, request: Request) -> Evidence:
+        """Draw the evidence of a request; NotSimulated names a kind that nobody has said how to draw."""
+        simulate = simulator_of(type(request))
+        rows, settings = simulate(self.prompts, request, self._run_for(request))
+        return request.KIND.evidence(rows, settings)
+
+    def _run_for(self, request: Request) -> Run:
+        """Prompts that are cut short are read at another token than the paper's numbers are about."""
+        if isinstance(request, OnPrompts) and request.prompts.cut:
+            return replace(self.run, world=elsewhere(self.run.world))
+        return self.run
+
+
+class SimulatedEngine:
+    """Computes nothing: every session draws its evidence from one sample of a world of its model."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+
+    def subject(self, name: str, *, dtype: str, device: str, store: Store | None) -> Subject:
+        return subject_without_weights(self.run.world.model)
+
+    def session(self, subject: Subject, store: Store | None, *, first: int = 0) -> Session:
+        prompts = shared_prompts(first)
+        form = checkpoint(self.run.world.model).chat
+        return Session(subject, prompts, Simulated(prompts, self.run), form)
+
+    def finish(self, job: Callable[[], Out]) -> Out:
+        return job()
+
+    def prepare(self, jobs: Iterable[Callable[[], object]]) -> None:
+        """Evidence is drawn when it is requested."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+@cache
+def embedded_tokenizer() -> Any:
+    """The tokenizer in which prompts are drawn for all models: it comes with the package."""
+    return build_tokenizer()
+
+
+@cache
+def shared_prompts(first: int) -> Prompts:
+    """The prompts of all models and samples: they are drawn and encoded once."""
+    tokenizer = embedded_tokenizer()
+    return Prompts(Encoder(tokenizer, form_of(tokenizer)), first=first)
+
+
+@cache
+def subject_without_weights(model: str) -> Subject:
+    """What is known of one of the paper's models without loading it: the number of its layers and heads."""
+    tokenizer, anatomy = embedded_tokenizer(), anatomy_of(model)
+    form, device = form_of(tokenizer), torch.device("cpu")
+    return Subject(model, _refuse_to_load, tokenizer, anatomy, form, "bfloat16", device, told=f"{model}, simulated")
+
+
+def _refuse_to_load() -> Any:
+    raise AssertionError("the evidence of this model is simulated, and something requested its weights")
+
+
+def anatomy_of(model: str) -> Anatomy:
+    """The sizes of a model of the paper; its modules have no places, because there are none."""
+    shape = checkpoint(model)
+    paths = dict.fromkeys(("decoder", "layers", "attention", "mlp", "output", "final_norm", "head"), "")
+    return Anatomy(
+        n_layers=shape.layers, n_heads=shape.heads, n_kv_heads=shape.kv_heads, head_dim=shape.head_dim,
+        hidden=shape.heads * shape.head_dim, vocabulary=0, q=NOWHERE, k=NOWHERE, v=NOWHERE, norms="unknown",
+        query_key_norms=False, score_softcap=None, logit_softcap=None, logit_factor=1.0,
+        windows=(None,) * shape.layers, **paths,
+    )  # fmt: skip

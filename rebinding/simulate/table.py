@@ -1,0 +1,184 @@
+"""The tables of rates: for a terminal, and for a page of the docs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rebinding.paper.claim import undecided
+from rebinding.paper.worlds import WorldName, declared
+from rebinding.simulate.rates import LETTERS, Outcomes, Rates, below_target
+from rebinding.simulate.stopping import MOST_OF_LONG, looks
+
+WORLD_HEADS: dict[WorldName, tuple[str, str]] = {
+    "paper": ("if the paper is right", "R, 95 % interval"),
+    "rival": ("if the rival is", "N, 95 % interval"),
+}
+NEEDED = "N for 80 %"
+LEGEND = """In per cent of runs: R replicated, N not replicated, ? inconclusive, U open because the convention is not
+identified (a value agrees with none, a sentence is refuted under some), X invalid (a gate failed)."""
+INTRODUCTION = """# How often each verdict would come out
+
+Written by `{command}` (first seed {seed}).
+
+No model runs: evidence of each row's own kind is simulated, and judged by the row's own test, with its gates and its
+rule. In one world what the paper prints is true, and what it says in words has a declared size; in the other its rival
+is: no effect, or in section 5 the signature that is printed of the other family. Spreads are declared and pessimistic;
+the list is at the end.
+
+{legend}
+
+{precision}
+
+*N for 80 %* is the number of prompts (of the row's unit) that suffices in four of five runs in which the paper is
+right. A run that replicates at N needs no more than N; an INCONCLUSIVE one states the N that would decide it if its
+estimate and its spread stayed as they are. "-" stands where that is not known: no number would do, or more prompts
+would decide against the row. Rows about the whole run stand under `all`: run k of every model is one run of them.
+
+*Asserted* says of which rows REPLICATED is expected: `no` where the paper says the sentence of the model and the row
+would not replicate in 80 % of runs even so; the reasons stand below the tables. Such a row is judged and reported.
+"""
+
+
+def head(worlds: Sequence[WorldName]) -> tuple[str, ...]:
+    """The names of the columns."""
+    found = ["row", "N", "runs", "asserted"]
+    for number, name in enumerate(worlds):
+        found += ["runs"] if number else []
+        found += [*WORLD_HEADS[name], *([NEEDED] if name == "paper" else [])]
+    return tuple(found)
+
+
+def cells(row: Rates) -> tuple[str, ...]:
+    """A line of the table."""
+    found: list[str] = []
+    for name, counts in row.outcomes.items():
+        low, high = row.interval(name)
+        found += [str(counts.total())] if found else []
+        found += [in_per_cent(counts), f"{100 * low:.0f} to {100 * high:.0f}"]
+        found += [needed(row)] if name == "paper" else []
+    first = next(iter(row.outcomes.values()))
+    return row.row, str(row.n), str(first.total()), standing_of(row), *found
+
+
+def standing_of(row: Rates) -> str:
+    """`yes` where a row is asserted; `no` where it is not although the paper says its sentence of the model."""
+    return "yes" if row.asserted else "no" if (row.row, row.model) in undecided() else ""
+
+
+def needed(row: Rates) -> str:
+    """The number of prompts that would do."""
+    n = row.needed_n
+    if n is None:
+        return "-"
+    return f"up to {n}" if n <= row.n else str(n)
+
+
+def in_per_cent(outcomes: Outcomes) -> str:
+    """What came out, the most frequent first."""
+    total = outcomes.total()
+    return ", ".join(f"{LETTERS[name]} {100 * count / total:.0f}" for name, count in outcomes.most_common())
+
+
+def precision(runs: int) -> str:
+    """How many runs a row gets, and what its interval means."""
+    after = ", ".join(map(str, looks(runs)))
+    return (
+        f"A row gets at most {runs} runs in each world, and one that discovers a circuit at most"
+        f" {min(runs, MOST_OF_LONG)}.\nIt is looked at after {after}, and ends when the interval of its share has left"
+        " its target:\n90 % for headline rows, 80 % for all others. Intervals are those of Clopper and Pearson at"
+        " 1 - 5 % / (number of looks):\n95 % whichever look ended the row."
+    )
+
+
+def text(model: str, rates: Sequence[Rates], worlds: Sequence[WorldName]) -> Iterator[str]:
+    """One model, for a terminal."""
+    yield model
+    lines = [head(worlds), *(cells(row) for row in rates if row.applies)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines if len(lines) > 1 else []:
+        yield "  " + "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+    yield from (f"  {why}: {', '.join(names)}" for why, names in absent(rates).items())
+
+
+def absent(rates: Sequence[Rates]) -> dict[str, list[str]]:
+    """Rows without rates, by the reason."""
+    reasons: dict[str, list[str]] = {}
+    for row in rates:
+        if row.why_absent is not None:
+            reasons.setdefault(row.why_absent, []).append(row.row)
+    return reasons
+
+
+def page(command: str, runs: int, seed: int, rates: Sequence[Rates], worlds: Sequence[WorldName]) -> Iterator[str]:
+    """For the docs: a table a model, the rows that their N cannot decide, and what is assumed."""
+    yield INTRODUCTION.format(command=command, seed=seed, legend=LEGEND, precision=precision(runs))
+    for model in dict.fromkeys(row.model for row in rates):
+        mine = [row for row in rates if row.model == model]
+        yield from (f"## {model}", "", table_line(head(worlds)), table_line(["---"] * len(head(worlds))))
+        yield from (table_line(cells(row)) for row in mine if row.applies)
+        yield from ("", "Not simulated, or not judged here:", "")
+        yield from (f"* {why}: {', '.join(f'`{name}`' for name in names)}." for why, names in absent(mine).items())
+        yield ""
+    yield from unasserted_section(rates)
+    for name in worlds:
+        yield from short_section(rates, name)
+    yield from spread_section(rates)
+    yield from assumptions()
+
+
+def spread_section(rates: Sequence[Rates]) -> Iterator[str]:
+    """At which spreads headline rows still replicate, where that was asked for."""
+    rows = [row for row in rates if row.at_spread]
+    if not rows:
+        return
+    factors = sorted({factor for row in rows for factor in (*row.at_spread, "1")}, key=float)
+    yield from ("## Headline rows at other spreads", "")
+    yield "In per cent of runs in which the paper is right, if every declared spread is so many times as large:"
+    yield from ("", table_line(["row", "model", *(f"x {factor}" for factor in factors)]))
+    yield table_line(["---"] * (2 + len(factors)))
+    for row in rows:
+        counts = {"1": row.outcomes["paper"], **row.at_spread}
+        yield table_line([row.row, row.model, *(in_per_cent(counts[factor]) for factor in factors)])
+    yield ""
+
+
+def unasserted_section(rates: Sequence[Rates]) -> Iterator[str]:
+    """The rows that are not asserted because they replicate too seldom, with the reason."""
+    rows = [row for row in rates if (row.row, row.model) in undecided() and row.runs("paper")]
+    if not rows:
+        return
+    yield from ("## Rows that are not asserted", "", "They would replicate too seldom where the paper is right:", "")
+    for row in rows:
+        yield f"* `{row.row}` on {row.model}: {in_per_cent(row.outcomes['paper'])}; {undecided()[row.row, row.model]}"
+    yield ""
+
+
+def short_section(rates: Sequence[Rates], name: WorldName) -> Iterator[str]:
+    """The asserted rows that come out right too seldom."""
+    title, whose, right = {
+        "paper": ("Asserted rows that replicate too seldom", "rows", "replicated"),
+        "rival": ("Headline rows that are refuted too seldom", "headline rows", "not replicated"),
+    }[name]
+    yield from (f"## {title}", "")
+    yield f"Asserted {whose} below their target: {right} in too few of the runs in which the {name} is right."
+    yield ""
+    for row in below_target(rates, name):
+        yield f"* `{row.row}` on {row.model}: {in_per_cent(row.outcomes[name])} (target {100 * row.target:.0f})"
+    yield ""
+
+
+def assumptions() -> Iterator[str]:
+    """What is declared of the worlds, with the reasons."""
+    yield from ("## What is assumed", "", "Beside the printed numbers (`rebinding/paper/worlds.toml`):", "")
+    yield from ("| of | what | value | basis | reason |", "|---|---|---|---|---|")
+    for kind, groups in declared().items():
+        flat = {"": groups} if kind == "spread" else groups
+        for model, entries in flat.items():
+            for name, entry in entries.items():
+                size, basis = f"{entry['value']:g}", entry.get("basis", "declared")
+                yield table_line([f"{kind} {model}".strip(), name, size, basis, entry["reason"]])
+
+
+def table_line(texts: Sequence[str]) -> str:
+    """A line of a table in Markdown."""
+    return f"| {' | '.join(text.replace('|', '/') for text in texts)} |"

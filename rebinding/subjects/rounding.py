@@ -1,0 +1,151 @@
+"""In which numbers two computations are compared, and how far apart they may lie because they sum in another order.
+
+In bfloat16 logits of 30 are an eighth apart, and two ways of summing that are both right may differ by several eighths:
+a comparison there would have to let pass what claims are judged by. The same weights in float32 give the same function
+without that noise. What differs in 16 bits and not here is rounding; what differs here as well is a mistake.
+
+Layers are raised one at a time, while they run, so the model needs room for one layer more and no second copy.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from rebinding.surgery.anatomy import Anatomy
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+WORDS = 4096
+"""Tokens of the vocabulary that speak for all: a head of 256,000 in float32 would be the largest tensor of the load."""
+ROOM = 128
+"""How much a model may magnify its rounding. Scores far apart, norms of small numbers and short windows do; on random
+models made for it, with products that are ten units in the last place off, 51 is the most that was seen
+(`docs/decisions/self-check.md`)."""
+
+
+@contextmanager
+def replace_weights(weights: Iterable[Tensor], make: Callable[[int, Tensor], Tensor]) -> Iterator[None]:
+    """Other values in some weights for the length of a block: what `make` gives for a weight's number and values."""
+    before = [(weight, weight.data) for weight in weights]
+    try:
+        for number, (weight, data) in enumerate(before):
+            weight.data = make(number, data)
+        yield
+    finally:
+        for weight, data in before:
+            weight.data = data
+
+
+def raise_weights(module: nn.Module, words: int | None = None) -> AbstractContextManager[None]:
+    """The 16-bit weights of a module in float32 for the length of a block; only their first `words` rows, if given."""
+    return replace_weights(filter(_is_short, module.parameters()), lambda _, data: data[:words].float())
+
+
+@contextmanager
+def in_float32(model: PreTrainedModel, anatomy: Anatomy) -> Iterator[None]:
+    """Every layer, the final norm and `WORDS` rows of the head compute in float32 while they run.
+
+    A model that is in float32 already is left as it is.
+    """
+    if not any(map(_is_short, model.parameters())):
+        yield
+        return
+    parts: list[tuple[nn.Module, int | None]] = [(layer, None) for layer in anatomy.layer_modules(model)]
+    parts += [(model.get_submodule(anatomy.final_norm), None), (model.get_submodule(anatomy.head), WORDS)]
+    with ExitStack() as stack:
+        for part, words in parts:
+            _raise_while_it_runs(part, words, stack)
+        yield
+
+
+def _raise_while_it_runs(module: nn.Module, words: int | None, stack: ExitStack) -> None:
+    """Until the stack is closed."""
+    running = stack.enter_context(ExitStack())
+
+    def before(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        running.enter_context(raise_weights(module, words))
+        return tuple(map(_float, args)), {key: _float(value) for key, value in kwargs.items()}
+
+    stack.enter_context(module.register_forward_pre_hook(before, with_kwargs=True))
+    stack.enter_context(module.register_forward_hook(lambda *_: running.close()))
+
+
+def _is_short(weight: Tensor) -> bool:
+    return weight.is_floating_point() and weight.element_size() < torch.finfo(torch.float32).bits // 8
+
+
+def _float(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return tuple(map(_float, value))
+    return value.float() if isinstance(value, Tensor) and _is_short(value) else value
+
+
+def size(values: Tensor) -> float:
+    """The root mean square: what rounding spreads over all entries alike, whichever of them happens to be hit most."""
+    return float(values.float().square().mean().sqrt())
+
+
+@dataclass(frozen=True)
+class Allowance:
+    """The difference that rounding may make in a model of this depth and width, computed in float32.
+
+    The partial sums of K terms are rounded K times, up or down by chance: a random walk, by which two kernels that sum
+    in different orders come to differ by about sqrt(K) / 4 units in the last place. Each of the 2 L branches of the
+    residual stream (attention and MLP of every layer) adds such a difference of its own, again by chance: a walk of
+    2 L steps. As a share of the size of what is compared, that makes
+
+        ROOM * eps * sqrt(K) / 4 * sqrt(2 L)
+
+    with K the longest sum in a layer.
+    """
+
+    depth: int
+    width: int
+
+    @classmethod
+    def of_model(cls, model: PreTrainedModel, anatomy: Anatomy) -> Allowance:
+        """The depth is the number of layers, the width that of the widest matrix in one of them."""
+        first = anatomy.layer_modules(model)[0]
+        return cls(anatomy.n_layers, max(max(weight.shape) for weight in first.parameters()))
+
+    @property
+    def one_layer(self) -> Allowance:
+        """For what is computed within a layer, from the same input."""
+        return Allowance(1, self.width)
+
+    @property
+    def relative(self) -> float:
+        """As a share of the size of what is compared."""
+        return ROOM * torch.finfo(torch.float32).eps * math.sqrt(self.width) / 4 * math.sqrt(2 * self.depth)
+
+    def of(self, like: Tensor) -> float:
+        """In the units of these numbers."""
+        return self.relative * size(like)
+
+    def near(self, a: Tensor, b: Tensor) -> bool:
+        """Whether `a` may be `b`; NaN is near to nothing."""
+        return a.shape == b.shape and size(a - b) <= self.of(b)
+
+
+class Difference(NamedTuple):
+    """The token at which two computations lie farthest apart by its own measure; how far they do, and may."""
+
+    token: int
+    off: float
+    allowed: float
+
+
+def farthest_token(got: Tensor, want: Tensor, allowance: Allowance) -> Difference:
+    """Where two computations (row, token, ...) lie farthest apart; NaN is farthest of all."""
+    off = (got.float() - want.float()).square().flatten(2).mean(dim=(0, 2)).sqrt()  # (token,)
+    allowed = allowance.relative * want.float().square().flatten(2).mean(dim=(0, 2)).sqrt()  # (token,)
+    token = int(torch.where(off.isnan(), torch.inf, off - allowed).argmax())
+    return Difference(token, float(off[token]), float(allowed[token]))
