@@ -17,18 +17,18 @@ from typing import Any, TypeVar
 import torch
 
 from benchmarks.edges import Link, attributed, keys_apart, kind_of
-from rebinding.experiments.anywhere.effects import LEAST
-from rebinding.experiments.anywhere.pairs import Pairs
-from rebinding.experiments.anywhere.request import Settings
-from rebinding.experiments.anywhere.scene import scene
-from rebinding.experiments.anywhere.search import Search
+from rebinding.experiments.prompts import Prompts
+from rebinding.experiments.search.effects import LEAST
+from rebinding.experiments.search.measure import search_pairs
+from rebinding.experiments.search.pairs import Pairs
+from rebinding.experiments.search.request import Settings
+from rebinding.experiments.search.scene import scene
+from rebinding.experiments.search.search import MeasuredSteps, Search
 from rebinding.paper.graph import Node
 from rebinding.planted import build, parse
-from rebinding.planted.graph import wired
-from rebinding.study.anywhere import search_pairs
 from rebinding.surgery import TorchSurgeon, derive
-from rebinding.world.designs import design
 from rebinding.world.prompts import Encoder
+from tests.planted.graph import wired
 
 PLANTS = ("pointer@llama", "global@llama", "lexical@llama", "pointer+at_stop@llama")
 PROMPTS, SHARE = 36, 0.002
@@ -85,8 +85,11 @@ def timed(work: Callable[[], Out]) -> tuple[Out, float]:
 
 def searched(plant: Any, first: int) -> tuple[frozenset[Link], Search]:
     """The edges that the search finds on prompts from id `first` on."""
-    pairs = search_pairs(Encoder(plant.tokenizer), design("counterbalanced"), range(first, first + PROMPTS))
-    search = Search(TorchSurgeon(plant.model, derive(plant.model)), pairs, Settings(SHARE, block=PROMPTS))
+    prompts = Prompts(Encoder(plant.tokenizer))
+    ids = range(first, first + PROMPTS)
+    drawn = prompts.drawn(prompts.draw(prompts.design("counterbalanced"), ids, ("noise", "independent")))
+    pairs, surgeon = search_pairs(prompts.encoder, drawn), TorchSurgeon(plant.model, derive(plant.model))
+    search = Search(pairs, Settings(SHARE, block=PROMPTS), MeasuredSteps(surgeon, pairs, PROMPTS))
     return links((one[:3] for one in search.graph().edges), pairs), search
 
 
@@ -103,7 +106,7 @@ def main(names: Iterable[str]) -> None:
         (ours, search), took = timed(partial(searched, plant, 0))
         true = links(wired(plant, search.pairs.clean[0]).links, search.pairs)
         sizes, theirs = timed(partial(approximated, plant, search))
-        least = LEAST * SHARE * abs(search.whole())
+        least = LEAST * SHARE * abs(search.whole)
         fixed = leading(one for one, size in sizes.items() if size >= least)
         for how, found, spent in (
             ("exact search", ours, took),

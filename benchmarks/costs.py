@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rebinding.experiments.circuit.paths import Stage
+from rebinding.experiments.paths.request import Stage
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 
 from benchmarks.costs import Shape, least, naive
-from rebinding.experiments.circuit.paths import PAPER
+from rebinding.experiments.paths.request import PAPER
 from rebinding.paper.circuit import Circuit
 from rebinding.paper.numbers import circuit
 from rebinding.subjects.shapes import shape_config

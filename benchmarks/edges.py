@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from transformers import LlamaForCausalLM
 
-from rebinding.experiments.anywhere.scene import Scene
+from rebinding.experiments.search.scene import Scene
 
 Link: TypeAlias = tuple[tuple[int, int, str], tuple[int, int] | None, str]
 """Sender with its kind of token, receiver (None: the logits), and component."""

@@ -3,31 +3,34 @@
 Discovery, tracing maps and ablations of a plant, by one worker of one thread, and by two. Before the clock runs they
 have done as much on other prompts, as in any hour but its first minute: models are loaded, and memory is had. Another
 plant is given by `--model`. Beside the ratio stands the processor time of the driver a task, which no other load of the
-machine changes, and what it comes to in the run of one of the paper's models, by the number of its tasks.
+machine changes, and with `--costs FILE` (from `pytest claims --cost --model NAME --report DIR`) what it comes to in the
+run of that model, by the number of its tasks.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache, partial
+from pathlib import Path
 from typing import TypeAlias
 
 from rebinding.engines.elsewhere import Elsewhere, Tensors
 from rebinding.engines.on_ray import RayHands
 from rebinding.engines.tasks import Task
 from rebinding.evidence import Evidence
-from rebinding.experiments.circuit.request import Beside
+from rebinding.experiments.circuit.request import Beside, request_ablation
+from rebinding.experiments.paths.discovery import discover_circuit
+from rebinding.experiments.paths.request import conventions_of_plant, draw_noise_pairs
+from rebinding.experiments.tracing.request import answered_ids, request_map
 from rebinding.paper.circuit import Circuit
 from rebinding.paper.procedure import given
 from rebinding.planted import build, parse
-from rebinding.rehearsal.agenda import agenda
-from rebinding.study import circuit, tracing
-from rebinding.study.bench import Bench
-from rebinding.study.case import PAPER
-from rebinding.subjects import load
+from rebinding.study.engine import Session
+from rebinding.study.sizes import PAPER
 from rebinding.world.designs import DesignName, ModeName
 
 NAME = "planted:pointer@gemma3"
@@ -55,21 +58,23 @@ def jobs(how: Elsewhere, name: str, n: int, prompts: Prompts) -> Iterator[Callab
     heads = Circuit(build(parse(name)).circuit)
 
     @cache
-    def bench() -> Bench:
-        return how.bench(how.subject(name, dtype="float32", device="cpu", store=None), None)
+    def session() -> Session:
+        return how.session(how.subject(name, dtype="float32", device="cpu", store=None), None)
 
     def discovery() -> object:
-        here, way = bench(), circuit.of_a_plant(given("controlled").circuit, "controlled")
-        return circuit.discovered(circuit.noise_pairs(here, way, n, first), way, here.measured)
+        way = conventions_of_plant(given("controlled").circuit, "controlled")
+        return discover_circuit(draw_noise_pairs(session().prompts, way, n, first), way, session().source.get)
 
     def traced(mode: ModeName) -> Evidence:
-        here = bench()
-        way = given("published").tracing
-        return here.measured(tracing.traced(here, here.design(design), mode, ROLES, n, way))
+        prompts, get, way = session().prompts, session().source.get, given("published").tracing
+        stories = prompts.design(design)
+        ids = answered_ids(prompts, stories, mode, n, way, get)
+        return get(request_map(prompts, stories, ids, mode, ROLES, way))
 
     def ablated(beside: Beside) -> Evidence:
-        here = bench()
-        return here.measured(circuit.ablated(here, heads, here.design(design), "published", n=n, beside=beside))
+        prompts = session().prompts
+        request = request_ablation(prompts, heads, prompts.design(design), "published", n=n, beside=beside)
+        return session().source.get(request)
 
     yield discovery
     yield from (partial(traced, mode) for mode in MODES)
@@ -101,26 +106,27 @@ def took(name: str, workers: int, n: int) -> Took:
         how.close()
 
 
-def tasks_of_a_model() -> int:
-    """Tasks of a run on one of the paper's models: blocks of path patching, requests of other kinds."""
-    bench = Bench(load(NAME))
-    items = agenda(bench, Circuit(build(parse(NAME)).circuit))
-    return sum(item.times * (item.blocks if "path" in item.name or "link" in item.name else 1) for item in items)
+def tasks_of_a_model(costs: Path) -> int:
+    """Tasks of a run on the first model of a cost.json: blocks of path patching, requests of other kinds."""
+    lines = json.loads(costs.read_text(encoding="utf-8"))["models"][0]["lines"].values()
+    return sum(line["blocks"] if line["name"].startswith(("paths", "link")) else 1 for line in lines)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--samples", type=int, default=PAPER["paths"], metavar="N", help="prompts (default 100)")
+    parser.add_argument("--costs", type=Path, metavar="FILE", help="cost.json of a model, for its number of tasks")
     parser.add_argument("--model", default=NAME, metavar="PLANT", help=f"a plant (default {NAME})")
     options = parser.parse_args()
     name, n = options.model, options.samples
     one, two = took(name, 1, n), took(name, 2, n)
     print(f"{name}, {n} prompts, {one.tasks} tasks: one worker {one.seconds:.1f} s, two {two.seconds:.1f} s")
     print(f"two against one: {one.seconds / two.seconds:.2f}x")
-    each, all_of_them = one.driver / one.tasks, tasks_of_a_model()
-    share = each * all_of_them / HOUR
+    each = one.driver / one.tasks
     print(f"driver: {1000 * each:.0f} ms of processor time a task")
-    print(f"{all_of_them} tasks of a model: {share:.1%} of an hour")
+    if options.costs is not None:
+        all_of_them = tasks_of_a_model(options.costs)
+        print(f"{all_of_them} tasks of a model: {each * all_of_them / HOUR:.1%} of an hour")
 
 
 if __name__ == "__main__":

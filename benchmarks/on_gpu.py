@@ -1,7 +1,7 @@
-"""The paper's shapes with random weights on a GPU, by the clock, against what `plan` and `counts` say of them.
+"""The paper's shapes with random weights on a GPU, by the clock, against what `--cost` and `counts` say of them.
 
     python -m benchmarks.on_gpu gemma3-12b stages              the five stages, 100 prompts, against their floor
-    python -m benchmarks.on_gpu gemma3-12b agenda              one block of every kind of request that a run makes
+    python -m benchmarks.on_gpu gemma3-12b blocks              one block of some requests, against their costs
 
 No weights are fetched and no claim is judged: times and memory hang on shapes. Not a test, since it needs a GPU (any
 other device is taken with `--device`, and `--layers` makes a small model of a large one, to try the command).
@@ -20,15 +20,25 @@ import torch
 
 from benchmarks.costs import least
 from benchmarks.counts import pflop, shape_of
+from rebinding.cost.blocks import first_block
+from rebinding.cost.costed import Costed
+from rebinding.cost.known import TOKENS
+from rebinding.cost.names import name_of
+from rebinding.cost.pretended import Pretence
+from rebinding.cost.subject import Shape, hollow_subject
+from rebinding.evidence import Request
+from rebinding.experiments.binding.request import request_shifts
+from rebinding.experiments.circuit.request import request_ablation
+from rebinding.experiments.paths.request import STAGE_BY_NAME, draw_noise_pairs, request_paths
+from rebinding.experiments.roles.request import request_interchange
+from rebinding.experiments.tracing.request import request_map
+from rebinding.experiments.unedited.request import request_ability
+from rebinding.experiments.workbench import Workbench, measure_of, tensor_requests
 from rebinding.paper.circuit import Circuit
 from rebinding.paper.numbers import circuit as published
 from rebinding.paper.procedure import given
 from rebinding.planted.tokenizer import build_tokenizer
-from rebinding.rehearsal.agenda import agenda
-from rebinding.rehearsal.known import TOKENS
-from rebinding.rehearsal.subject import Shape
-from rebinding.study import circuit
-from rebinding.study.bench import Bench
+from rebinding.study.sizes import DIRECTIONS
 from rebinding.subjects import ALIASES, build_shape
 from rebinding.subjects.devices import Dtype, check_dtype, torch_dtype
 from rebinding.subjects.names import origin
@@ -74,12 +84,12 @@ def called(device: torch.device) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else "the CPU"
 
 
-def bench_on(alias: str, dtype: Dtype, device: torch.device, layers: int | None) -> Bench:
+def bench_on(alias: str, dtype: Dtype, device: torch.device, layers: int | None) -> Workbench:
     """A bench on random weights, whose prompts are as long as with the model's own tokenizer."""
     model = random_model(alias, dtype, device, layers)
     name, tokenizer, tokens = f"shape:{alias}", build_tokenizer(), TOKENS[ALIASES[alias].form]
     form = form_for(name, origin(name), tokenizer)
-    return Bench(Shape(name, lambda: model, tokenizer, derived(model), form, dtype, device, tokens=tokens))
+    return Workbench(Shape(name, lambda: model, tokenizer, derived(model), form, dtype, device, tokens=tokens))
 
 
 def ceiling(dtype: torch.dtype, device: torch.device) -> float:
@@ -94,31 +104,31 @@ def ceiling(dtype: torch.dtype, device: torch.device) -> float:
     return float(2 * side**3 / sorted(times[3:])[5])
 
 
-def heads_of(alias: str, bench: Bench) -> Circuit:
+def heads_of(alias: str, bench: Workbench) -> Circuit:
     """The published groups; of a model cut short, heads of the same numbers in the layers that are left."""
     anatomy = bench.subject.anatomy
     cut = (one._replace(layer=one.layer % anatomy.n_layers) for one in published(alias))
     return Circuit(tuple(dict.fromkeys(cut)))
 
 
-def stages(alias: str, bench: Bench, n: int, rate: float) -> Iterator[str]:
+def stages(alias: str, bench: Workbench, n: int, rate: float) -> Iterator[str]:
     """Every head as a sender of every stage; to the published groups, as `counts` has it."""
     heads, device = heads_of(alias, bench), bench.subject.device
     way = replace(given("published").circuit, noise=("independent",), frozen=("all",), scope="head")
-    pairs = circuit.noise_pairs(bench, way, n)
-    first = bench.sets[pairs].prompts[0]
+    pairs = draw_noise_pairs(bench.prompts, way, n)
+    first = bench.prompts.drawn(pairs).prompts[0]
     shape = replace(shape_of(alias, len(first.ids)), layers=bench.subject.anatomy.n_layers)
     yield f"{n} prompts of {len(first.ids)} tokens; a matrix product reaches {rate / 1e12:.0f} TFLOP/s"
     yield f"{'stage':8} {'seconds':>8} {'PFLOP at least':>15} {'floor, s':>9} {'x floor':>8} {'GB':>6}"
     sums = [0.0, 0.0]
     for name in "ABCDE":
-        stage = circuit.STAGES[name]
+        stage = STAGE_BY_NAME[name]
         receivers = heads.group(stage.receivers) if stage.receivers else ()
         if stage.receivers and not receivers:
             yield f"{name:8} nothing to send to: group {stage.receivers} is empty"
             continue
         with taking(device) as taken:
-            found = bench.measured(circuit.link(pairs, stage, receivers, way))
+            found = bench.get(request_paths(pairs, stage, receivers, way))
         if found.rows.empty:
             raise RuntimeError(f"stage {name} measured nothing")
         floor = pflop(least(shape, stage, first.roles, receivers, frozen=True)) * n / 100
@@ -132,32 +142,50 @@ def _line(name: str, seconds: float, floor: float, rate: float, extra: int) -> s
     return f"{name:8} {seconds:8.1f} {floor:15.2f} {at_best:9.1f} {seconds / at_best:8.1f} {extra / GB:6.1f}"
 
 
-def blocks(alias: str, bench: Bench) -> Iterator[str]:
-    """One block of every kind; all blocks of a kind are alike, so the last column is what the whole kind would take."""
-    yield f"{'':42} {'seconds a block':>16} {'GB':>6} {'blocks':>7} {'minutes, all':>13}"
-    whole = 0.0
-    for item in agenda(bench, heads_of(alias, bench)):
-        asked = item.make(min(item.block, item.n))
+def requests(bench: Workbench, heads: Circuit) -> Iterator[Request]:
+    """One request each that reads, patches residuals, paths and attention, holds heads at means, and shifts keys."""
+    prompts, way = bench.prompts, given("published")
+    drawn, ids = prompts.design("published"), range(300)
+    at = ("swap_first", "swap_second", "swap_period", "question_box", "readout")
+    yield request_ability(prompts, drawn, len(ids))
+    yield request_map(prompts, drawn, ids, "swap_only", at, way.tracing)
+    pairs = draw_noise_pairs(prompts, way.circuit, 100)
+    yield request_paths(pairs, STAGE_BY_NAME["B"], heads.group("A"), way.circuit)
+    yield request_ablation(prompts, heads, drawn, "published", n=len(ids), beside="groups")
+    yield request_interchange(prompts, heads, drawn, "pointer", len(ids), way.roles)
+    yield request_shifts(
+        prompts, heads, "published", "published", way.binding, n=len(ids), directions=DIRECTIONS, draws=1
+    )
+
+
+def blocks(alias: str, bench: Workbench, rate: float) -> Iterator[str]:
+    """One block of each; all blocks are alike, so the whole takes as many times more."""
+    heads, pretence = heads_of(alias, bench), Pretence(hollow=True)
+    config, dtype = bench.subject.model.config, check_dtype(str(bench.subject.dtype))
+    hollow = hollow_subject(
+        alias, pretence, dtype=dtype, tokens=TOKENS[ALIASES[alias].form], budget=None, config=config
+    )
+    source = Costed(Workbench(hollow, prompts=bench.prompts), pretence, heads)
+    yield f"{'':42} {'seconds a block':>16} {'GB':>6} {'blocks':>7} {'minutes, all':>13} {'at best':>8}"
+    for request in requests(bench, heads):
+        source.get(request)
+        line, part = source.lines[request.key], first_block(request, bench.prompts)
+        for tensors in tensor_requests(part.request):
+            bench.tensors(tensors)
         remembered = getattr(bench.surgeon, "recordings", None)
         if remembered is not None:
-            remembered.kept.clear()  # nothing of an earlier kind is at hand, as in the rehearsal
+            remembered.kept.clear()  # nothing of an earlier request is at hand, as in a rehearsal
         with taking(bench.subject.device) as taken:
-            if item.averaged:
-                bench.averaged(asked)
-                bench.tensors[item.make(item.n)] = bench.tensors.pop(asked)
-            else:
-                bench.measured(asked)
-        minutes = taken.seconds / 60 * item.times * item.n / min(item.block, item.n)
-        whole += minutes
-        name = item.name + (f" (x{item.times})" if item.times > 1 else "")
-        yield f"{name:42} {taken.seconds:16.2f} {taken.extra / GB:6.1f} {item.blocks:7} {minutes:13.2f}"
-    yield f"{'all':42} {'':16} {'':6} {'':7} {whole:13.2f}"
+            measure_of(type(request))(bench, part.request)
+        minutes, best = taken.seconds / 60 * part.share, line.flop / rate / 60
+        numbers = f"{taken.seconds:16.2f} {taken.extra / GB:6.1f} {line.blocks:7} {minutes:13.2f} {best:8.2f}"
+        yield f"{name_of(request):42} {numbers}"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("alias", choices=ALIASES)
-    parser.add_argument("what", choices=("stages", "agenda"))
+    parser.add_argument("what", choices=("stages", "blocks"))
     parser.add_argument("--prompts", type=int, default=100, metavar="N", help="of the stages (default 100)")
     parser.add_argument("--dtype", default="bfloat16")
     parser.add_argument("--device", default="cuda")
@@ -169,10 +197,10 @@ def main() -> None:
         _ = bench.surgeon
     place = called(device)
     print(f"{options.alias}, {options.dtype}, on {place}, torch {torch.__version__}; made in {taken.seconds:.1f} s")
-    if options.what == "agenda":
-        lines = blocks(options.alias, bench)
+    rate = ceiling(bench.subject.model.dtype, device)
+    if options.what == "blocks":
+        lines = blocks(options.alias, bench, rate)
     else:
-        rate = ceiling(bench.subject.model.dtype, device)
         lines = stages(options.alias, bench, options.prompts, rate)
     for line in lines:
         print(line, flush=True)

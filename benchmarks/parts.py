@@ -29,7 +29,7 @@ TIMED = {
         "rebinding.surgery.torch_surgeon:TorchSurgeon.run_held",
     ),
     "judging": ("fixtures.judging:judge",),
-    "report": ("fixtures.telling:write", "fixtures.telling:note", "rebinding.report.page:render"),
+    "report": ("fixtures.report:write", "fixtures.report:keep_evidence", "rebinding.report.page:render"),
 }
 
 

@@ -3,7 +3,7 @@
     python -m benchmarks.selfcheck llama3.2-3b gemma3-12b
 
 A load compares a model's own eager attention with ours, and its own forward with replays of next to nothing, and
-allows what rounding may do (`rebinding/subjects/allowance.py`). A device whose kernels use much of that would have
+allows what rounding may do (`rebinding/subjects/rounding.py`). A device whose kernels use much of that would have
 right models refused. So the same comparisons are made here and printed as shares of what is allowed, beside the seconds
 of the load and what the two attentions differ by in the model's own dtype, where loads compare nothing.
 
@@ -22,11 +22,10 @@ import torch
 
 from benchmarks.on_gpu import called, random_model, taking
 from rebinding.subjects import ALIASES, check_subject
-from rebinding.subjects.allowance import Allowance, size
 from rebinding.subjects.devices import Dtype, check_dtype
-from rebinding.subjects.precision import in_float32
 from rebinding.subjects.probe import draw_tokens, forward
-from rebinding.subjects.repeat import compare_replays
+from rebinding.subjects.replays import compare_replays
+from rebinding.subjects.rounding import Allowance, in_float32, size
 from rebinding.subjects.selfcheck import derived
 from rebinding.surgery import TorchSurgeon
 from rebinding.surgery.attention import NAME
@@ -62,7 +61,7 @@ def loaded(alias: str, dtype: Dtype, device: torch.device, layers: int | None) -
         resid = forward(model, anatomy, tokens).modules[last, "resid"]
         recording = surgeon.record(tokens)
         expected = own.modules[last, "resid"]
-        shares = [off / may for _, _, off, may in compare_replays(surgeon, recording, expected, allowance)]
+        shares = [one.off / one.allowed for _, one in compare_replays(surgeon, recording, expected, allowance)]
     return Load(
         taken.seconds,
         allowance.relative,

@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
-from rebinding.experiments.anywhere.request import Settings
-from rebinding.experiments.anywhere.search import Search
-from rebinding.experiments.circuit.discovery import discover
+from rebinding.experiments.paths.discovery import discover
+from rebinding.experiments.paths.measure import with_labels
+from rebinding.experiments.prompts import Drawn, Prompts
+from rebinding.experiments.search.measure import search_pairs
+from rebinding.experiments.search.request import Settings
+from rebinding.experiments.search.search import MeasuredSteps, Search
 from rebinding.planted import build, parse
-from rebinding.study.anywhere import search_pairs
-from rebinding.study.circuit import with_labels
-from rebinding.study.drawing import draw
 from rebinding.surgery import TorchSurgeon, derive
-from rebinding.world.designs import design
+from rebinding.world.designs import DesignName
 from rebinding.world.prompts import Encoder
 
 PROMPTS, SHARE = 36, 0.002
@@ -38,10 +38,16 @@ def times() -> dict[str, float]:
     return {}
 
 
+def noise_pairs(plant: Any, design: DesignName) -> Drawn:
+    """Clean prompts and their noise."""
+    prompts = Prompts(Encoder(plant.tokenizer))
+    return prompts.drawn(prompts.draw(prompts.design(design), range(PROMPTS), ("noise", "independent")))
+
+
 def test_five_stages(benchmark: Any, plant: Any, times: dict[str, float]) -> None:
     """The alternative: told where to look. Pairs are recorded within, in both."""
     encoder, surgeon = Encoder(plant.tokenizer), TorchSurgeon(plant.model, derive(plant.model))
-    drawn = draw(encoder, design("partner_second"), range(PROMPTS), ("noise", "independent"))  # a partner in each
+    drawn = noise_pairs(plant, "partner_second")  # a partner in each
     benchmark.group = "search"
     benchmark.extra_info.update(units=1, baseline=True)
     benchmark.pedantic(lambda: discover(surgeon, with_labels(encoder, drawn)), rounds=2, warmup_rounds=1)
@@ -52,10 +58,14 @@ def test_five_stages(benchmark: Any, plant: Any, times: dict[str, float]) -> Non
 def test_search(benchmark: Any, plant: Any, times: dict[str, float], exhaustive: bool) -> None:
     """Every head, every token, every component."""
     surgeon = TorchSurgeon(plant.model, derive(plant.model))
-    pairs = search_pairs(Encoder(plant.tokenizer), design("counterbalanced"), range(PROMPTS))
+    pairs = search_pairs(Encoder(plant.tokenizer), noise_pairs(plant, "counterbalanced"))
     settings = Settings(SHARE, listens=0.0 if exhaustive else Settings().listens, exhaustive=exhaustive)
     benchmark.group = "search"
     benchmark.extra_info.update(units=1)
-    benchmark.pedantic(lambda: Search(surgeon, pairs, settings).graph(), rounds=1, warmup_rounds=0)
+
+    def search() -> object:
+        return Search(pairs, settings, MeasuredSteps(surgeon, pairs, settings.block)).graph()
+
+    benchmark.pedantic(search, rounds=1, warmup_rounds=0)
     took = benchmark.stats.stats.median
     print(f"\nsearch, {'every row' if exhaustive else 'as it is'}: {took / times['stages']:.1f} times the five stages")

@@ -24,8 +24,7 @@ from benchmarks.costs import Shape
 from benchmarks.model import HEADS, HIDDEN, INNER, KV_HEADS, LAYERS, ROLES, TOKENS, VOCABULARY, benchmark_model
 from rebinding.evidence import Evidence
 from rebinding.experiments.binding.conditions import PUBLISHED_CONDITIONS, Condition, Shift, shift_of
-from rebinding.experiments.binding.directions import Directions, averaged_in_groups, by_layer
-from rebinding.experiments.binding.kinds import KINDS
+from rebinding.experiments.binding.directions import KINDS, Directions, averaged_in_groups, by_layer
 from rebinding.experiments.binding.shifts import run_binding
 from rebinding.experiments.tokens import token_batch
 from rebinding.surgery import Anatomy, TorchSurgeon, derive

@@ -25,7 +25,8 @@ from benchmarks.model import (
     benchmark_model,
     benchmark_prompts,
 )
-from rebinding.experiments.circuit.paths import PAPER, NoisePairs, PathSettings, Stage, score_stage
+from rebinding.experiments.paths.measure import NoisePairs, score_stage
+from rebinding.experiments.paths.request import PAPER, PathSettings, Stage
 from rebinding.experiments.tokens import token_batch
 from rebinding.surgery import TorchSurgeon, derive
 

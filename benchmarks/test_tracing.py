@@ -22,7 +22,7 @@ from rebinding.experiments.tracing.panels import PANELS
 from rebinding.surgery import TorchSurgeon, derive
 from rebinding.world.designs import design
 from rebinding.world.prompts import Encoder
-from tests.tracing.naive import patched, residuals
+from tests.experiments.tracing.naive import patched, residuals
 
 TOKENIZER = Path(__file__).parents[1] / "tests" / "reference" / "llama-tiny" / "model"
 PROMPTS = 2

@@ -12,7 +12,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
 from browser.conftest import CLAIMS, WIDTHS
-from rebinding.report.folder import CLAIMS as CLAIMS_FILE
+from rebinding.report.files import CLAIMS as CLAIMS_FILE
 from rebinding.report.page import render
 from tests.report.folders import judged, make
 from tests.report.test_page import HOSTILE

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from peers.stages import Task
-from rebinding.experiments.circuit.paths import PAPER, NoisePairs, PathSettings, score_stage
+from rebinding.experiments.paths.measure import NoisePairs, score_stage
+from rebinding.experiments.paths.request import PAPER, PathSettings
 from rebinding.paper.circuit import Head
 from rebinding.paper.numbers import Group
 from rebinding.surgery import TorchSurgeon

@@ -9,15 +9,20 @@ from typing import Any
 import torch
 from accelerate.hooks import AlignDevicesHook, add_hook_to_module, attach_execution_device_hook
 
+from rebinding.cost.ledger import Wait
+from rebinding.cost.pretended import Pretence, disguise, pretended
 from rebinding.evidence import Evidence, Request
-from rebinding.experiments.circuit.request import Means
+from rebinding.experiments.binding.request import request_shifts
+from rebinding.experiments.circuit.request import Means, request_ablation, request_pruning
+from rebinding.experiments.paths.request import STAGE_BY_NAME, conventions_of_plant, draw_noise_pairs, request_paths
+from rebinding.experiments.prompts import MEANS_ID
+from rebinding.experiments.roles.request import request_interchange
+from rebinding.experiments.tracing.request import request_diagnostic, request_map
+from rebinding.experiments.unedited.request import request_ability
+from rebinding.experiments.workbench import Workbench
 from rebinding.paper.circuit import Circuit
 from rebinding.paper.procedure import given
 from rebinding.planted import build, parse
-from rebinding.rehearsal.ledger import Wait
-from rebinding.rehearsal.pretended import Pretence, disguise, pretended
-from rebinding.study import binding, circuit, roles, tracing
-from rebinding.study.bench import MEANS, Bench
 from rebinding.subjects import Subject, check_subject, load
 from rebinding.surgery import Anatomy
 
@@ -29,8 +34,8 @@ LOOPS = frozenset({"replay", "replay_frozen", "run_held", "run_layer", "before_l
 class Place:
     """A plant on the CPU, the same on pretended devices, and the pretence that computes there."""
 
-    here: Bench
-    there: Bench
+    here: Workbench
+    there: Workbench
     pretence: Pretence
     anatomy: Anatomy
     circuit: Circuit
@@ -39,7 +44,7 @@ class Place:
         """Evidence from there, and where the program waited for the device to compute it."""
         with self.pretence:
             self.pretence.ledger.reset()
-            return self.there.measured(request), self.pretence.ledger.waits
+            return self.there.get(request), self.pretence.ledger.waits
 
 
 def in_loops(waits: list[Wait]) -> list[Wait]:
@@ -58,7 +63,7 @@ def placed(name: str, devices: int) -> Place:
             hook_on(model, path, device)
         anatomy = check_subject(model)
     subject = replace(there, opened=lambda: model, device=pretended(), anatomy=anatomy)
-    return Place(Bench(here), Bench(subject), pretence, here.anatomy, Circuit(build(parse(name)).circuit))
+    return Place(Workbench(here), Workbench(subject), pretence, here.anatomy, Circuit(build(parse(name)).circuit))
 
 
 def split(subject: Subject, devices: int) -> Mapping[str, torch.device]:
@@ -76,30 +81,30 @@ def hook_on(model: Any, path: str, device: torch.device) -> None:
         attach_execution_device_hook(module, device)
 
 
-def requests(bench: Bench, heads: Circuit, n: int = 2) -> Iterator[tuple[str, Request]]:
+def requests(bench: Workbench, heads: Circuit, n: int = 2) -> Iterator[tuple[str, Request]]:
     """A request of every kind, as the study makes them, with few prompts, draws and roles."""
-    drawn, found_on = bench.design("published"), bench.design("partner_second")
-    ways = given("published")
-    way = circuit.of_a_plant(ways.circuit, "published")
-    yield "ability", circuit.ability(bench, drawn, n)
-    pairs = circuit.noise_pairs(bench, way, n)
-    for name, stage in circuit.STAGES.items():
+    prompts, ways = bench.prompts, given("published")
+    drawn, found_on = prompts.design("published"), prompts.design("partner_second")
+    way = conventions_of_plant(ways.circuit, "published")
+    yield "ability", request_ability(prompts, drawn, n)
+    pairs = draw_noise_pairs(prompts, way, n)
+    for name, stage in STAGE_BY_NAME.items():
         if name in "ACD":
             receivers = heads.group(stage.receivers) if stage.receivers else ()
-            yield f"paths {name}", circuit.link(pairs, stage, receivers, way)
-    means = Means(bench.draw(found_on, range(MEANS, MEANS + n)))
+            yield f"paths {name}", request_paths(pairs, stage, receivers, way)
+    means = Means(prompts.draw(found_on, range(MEANS_ID, MEANS_ID + n)))
     for beside in ("groups", "heads", "random"):
-        asked = circuit.ablated(bench, heads, found_on, "published", n=n, beside=beside)
+        asked = request_ablation(prompts, heads, found_on, "published", n=n, beside=beside)
         yield f"ablation {beside}", replace(asked, means=means, draws=1)
-    walk = circuit.pruned(bench, Circuit(heads.heads[::2]), way, n=n)
+    walk = request_pruning(prompts, Circuit(heads.heads[::2]), way, n=n)
     yield "pruning", replace(walk, means=means, orders=1)
     for pairing in ("pointer", "content_control"):
-        yield f"roles {pairing}", roles.interchanged(bench, heads, drawn, pairing, n, ways.roles)
+        yield f"roles {pairing}", request_interchange(prompts, heads, drawn, pairing, n, ways.roles)
     for variation in ("published", "isolated"):
-        shifts = binding.shifted(bench, heads, "published", variation, ways.binding, n=n, directions=2, draws=1)
+        shifts = request_shifts(prompts, heads, "published", variation, ways.binding, n=n, directions=2, draws=1)
         yield f"binding {variation}", shifts
-    yield "map", tracing.traced(bench, drawn, "target_box", ("swap_second", "readout"), n, ways.tracing)
-    yield "diagnostic", tracing.diagnosed(bench, drawn, n // 2, ways.tracing)
+    yield "map", request_map(prompts, drawn, range(n), "target_box", ("swap_second", "readout"), ways.tracing)
+    yield "diagnostic", request_diagnostic(prompts, drawn, n // 2, ways.tracing)
 
 
 def numbers(evidence: Evidence) -> dict[str, Any]:

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from rebinding.experiments import readout
-from rebinding.rehearsal.pretended import MixedDevices
+from rebinding.cost.pretended import MixedDevices
+from rebinding.experiments import tokens
 from rebinding.surgery import held, keys, recorder
 from rebinding.surgery.torch_surgeon import TorchSurgeon
 from tests.accelerator.setup import Place, in_loops, placed, requests
@@ -46,7 +46,7 @@ def spoil(monkeypatch: pytest.MonkeyPatch, function: Callable[..., Any], right: 
 
 def test_a_table_left_on_the_cpu(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     measure(place, "ability")
-    spoil(monkeypatch, readout.logits_of, "tokens[rows].to(logits.device)", "tokens[rows]")
+    spoil(monkeypatch, tokens.logits_of, "tokens[rows].to(logits.device)", "tokens[rows]")
     with pytest.raises(MixedDevices, match=r"gather.default mixes cpu and meta:0: .* move one to where the other is"):
         measure(place, "roles pointer")
 

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from rebinding.rehearsal.ledger import Wait
+from rebinding.cost.ledger import Wait
 from tests.accelerator.setup import Place, placed, requests
 
 WANTED = ("paths A", "ablation groups", "roles pointer", "binding isolated", "diagnostic")

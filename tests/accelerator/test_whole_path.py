@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from rebinding.evidence import Evidence
-from rebinding.experiments.binding.measures import MEASURES, summary
-from rebinding.experiments.circuit.discovery import scores
+from rebinding.experiments.binding.summary import MEASURES, summary
+from rebinding.experiments.paths.summary import scores
 from rebinding.experiments.roles.summary import of_group
 from rebinding.experiments.tracing.summary import restored
 from rebinding.paper.procedure import given
@@ -47,7 +47,7 @@ def test_the_fingerprint_is_that_of_the_weights(place: Place) -> None:
 
 def test_every_experiment_gives_the_numbers_of_the_cpu(place: Place) -> None:
     for what, request in requests(place.here, place.circuit):
-        (found, waits), want = place.measured(request), place.here.measured(request)
+        (found, waits), want = place.measured(request), place.here.get(request)
         assert waits, what  # numbers did come from the device
         assert not in_loops(waits), what
         assert list(found.rows.columns) == list(want.rows.columns)

@@ -13,12 +13,12 @@ def pytest_configure() -> None:
     """Exchange the two ways out of this machine: files from the Hub, requests to a server."""
     import nnsight  # gives every object a `save`, which other plugins stumble over if it comes before them
 
-    from rebinding.subjects import hub, remote
+    from rebinding.subjects import checkpoint, remote
     from rebinding.surgery.nnsight_remote import EAGER
 
     folder = Path(os.environ["SERVED"])
     nnsight.CONFIG.API.APIKEY = "a key"
     client = nnsight.TransformersModel(str(folder), task="text-generation", attn_implementation=EAGER, dispatch=True)
     exchange = pytest.MonkeyPatch()
-    exchange.setattr(hub, "fetch", lambda repository, revision: folder)
+    exchange.setattr(checkpoint, "fetch", lambda repository, revision: folder)
     exchange.setattr(remote, "connect", lambda found: (client, "local"))

@@ -11,13 +11,15 @@ from typing import Any
 
 import pytest
 
-from rebinding.paper.claim import CONTROLLED, Claim
-from rebinding.paper.rows.binding import FAMILIES
-from rebinding.power.rows import claims
+from claims.catalogue import catalogue_of_runs, claims
+from rebinding.experiments.roles.request import candidate_conventions
+from rebinding.paper.claim import Claim, margin_of
+from rebinding.paper.numbers import tolerance
+from rebinding.paper.procedure import given
 
 FILE: dict[str, Any] = tomllib.loads(Path(__file__).with_name("catalogue.toml").read_text())
 ABSENT: dict[str, str] = FILE["absent"]
-JUDGED: dict[str, Claim] = {claim.id: claim for claim in (*claims(), *FAMILIES)}
+JUDGED: dict[str, Claim] = {claim.id: claim for claim in (*claims(), *(row.claim for row in catalogue_of_runs()))}
 """Rows of one model, and those of a run over several."""
 Wanted = tuple[str, str, frozenset[str]]
 """Procedure, kind of rule, models of which the row is asserted."""
@@ -39,7 +41,7 @@ def wanted() -> dict[str, Wanted]:
         procedures = row["by"].split()
         for sentence, procedure in product(expanded(text), procedures):
             twice = procedure == "controlled" and len(procedures) > 1
-            id = f"{sentence}{CONTROLLED}" if twice else sentence
+            id = f"{sentence}.controlled" if twice else sentence
             assert id not in found, f"{id} stands in the catalogue twice"
             found[id] = procedure, row["kind"], frozenset() if twice else of
     return found
@@ -57,7 +59,7 @@ def test_braces_are_alternatives() -> None:
 def test_a_row_is_judged_as_the_catalogue_has_it(id: str) -> None:
     assert id in JUDGED, "build it, or name it under [absent] in catalogue.toml with what it waits for"
     claim = JUDGED[id]
-    assert (claim.procedure, claim.kind, frozenset(claim.asserted)) == WANTED[id]
+    assert (claim.procedure, claim.kind, frozenset(claim.models)) == WANTED[id]
 
 
 def test_nothing_is_judged_that_the_catalogue_does_not_have() -> None:
@@ -69,3 +71,50 @@ def test_what_is_absent_is_wanted_and_not_there() -> None:
     assert not ABSENT.keys() & JUDGED.keys()
     assert ABSENT.keys() <= WANTED.keys()
     assert all(ABSENT.values())
+
+
+def test_margins_are_those_of_the_catalogue() -> None:
+    """Every kind of quantity that some row measures, and each with a reason that the code gives too."""
+    measured = {metric for claim in JUDGED.values() if claim.kind != "report" for metric in claim.metrics}
+    margins = FILE["margins"]
+    assert measured <= margins.keys() <= {*measured, "probability"}
+    for metric, wanted in margins.items():
+        assert wanted["by"] in ("words", "table", "code", "prompts", "rounding")
+        assert margin_of(metric) == wanted["absolute"]
+        if metric not in ("probability", "contribution"):  # which are declared beside the claims
+            declared = tolerance(metric)
+            assert (declared.relative, bool(declared.reason)) == (wanted["relative"], True)
+
+
+def test_a_boundary_of_ours_is_asserted_of_no_model() -> None:
+    for text, boundary in FILE["boundaries"].items():
+        assert boundary["why"]
+        assert boundary["by"] in ("words", "chance", "ours")
+        for sentence in expanded(text):
+            rows = [claim for claim in JUDGED.values() if claim.sentence == sentence]
+            assert rows, sentence
+            assert boundary["by"] != "ours" or not any(claim.models for claim in rows), sentence
+
+
+def test_candidates_are_those_of_the_catalogue() -> None:
+    """One convention differs at a time, about the released one; a controlled row runs one of each."""
+    published, controlled = given("published"), given("controlled")
+    wanted = FILE["candidates"]
+    lists = {name: value for name, value in wanted.items() if isinstance(value, list) and "." in name}
+    for name, choices in lists.items():
+        section, _, convention = name.partition(".")
+        assert list(getattr(getattr(published, section), convention)) == choices
+        assert len(getattr(getattr(controlled, section), convention)) == 1
+    roles = [candidate_conventions(way) for way in (published.roles, controlled.roles)]
+    assert [f"{one.places} {one.direction} {one.pointer}" for one in roles[0]] == wanted["roles"]
+    assert len(roles[1]) == 1
+    for section in ("roles", "binding"):
+        assert getattr(published, section).readout == wanted[f"{section}.readout"]
+    assert published.binding.switch == wanted["binding.switch"]
+    discoveries = published.circuit.candidates.values()
+    first = next(iter(discoveries))
+    changed = [
+        sum(getattr(one, name) != getattr(first, name) for name in ("noise", "frozen", "d_heard_by"))
+        for one in discoveries
+    ]
+    assert changed == [0, 1, 1, 1, 1]

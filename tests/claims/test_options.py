@@ -37,6 +37,13 @@ DEFAULTS: dict[str, Any] = {
     "--gpus-per-model": None,
     "--workers": None,
     "--numprocesses": None,
+    "--simulate": [],
+    "--cost": False,
+    "--gpu": "80GB",
+    "--gpus": 1,
+    "--rate": 400.0,
+    "--bandwidth": 3.0,
+    "--tokens": None,
     "markexpr": "not gpu and not slow",
 }
 
@@ -49,7 +56,8 @@ def settings(**given: Any) -> Any:
 
 def test_without_a_model_the_embedded_ones_and_the_papers_four() -> None:
     models = settings().models
-    assert [one.name for one in models[:2]] == ["planted:pointer@llama", "planted:global@llama"]
+    plants = ["planted:pointer@llama", "planted:recency@llama", "planted:global@llama"]
+    assert [one.name for one in models if not one.by_default] == plants
     assert [one.name for one in models if one.by_default] == list(ALIASES)
 
 

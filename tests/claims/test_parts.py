@@ -3,28 +3,41 @@
 from __future__ import annotations
 
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
+from claims import test_binding_signatures as of_binding
 from claims import test_tracing as of_tracing
+from claims.catalogue import claim
 from claims.parts import of_candidates
-from rebinding.paper.claim import LEVEL
-from rebinding.paper.rows.tracing import PAYLOAD
+from rebinding.paper.claim import LEVEL, Claim
+from rebinding.paper.procedure import given
 from rebinding.verdicts import Verdict, effect
+from rebinding.verdicts.sentences import Part
+
+PAYLOAD = claim("tracing.pointer_before_payload")
+PRINTED = claim("roles.b_moves_pointer")
+FEW = 6
+SENTENCE = claim("roles.b_raises_pointer")
 
 
-def test_candidates_share_the_level() -> None:
-    """One of several conventions is the right one, and nobody knows which: an error on any of them is an error."""
-    asked: list[tuple[str, float]] = []
+@pytest.mark.parametrize(("row", "levels"), [(PRINTED, {LEVEL / 4}), (SENTENCE, {LEVEL / 4, LEVEL})])
+def test_candidates_share_the_level(row: Claim, levels: set[float]) -> None:
+    """One of several conventions is the right one, and nobody knows which: an error on any of them is an error. A
+    sentence is refuted only if it fails under all of them, so there each has the whole level."""
+    asked: set[tuple[str, float]] = set()
 
     def judged(name: str, level: float) -> Verdict:
-        asked.append((name, level))
-        return effect([1.0, 1.1, 0.9, 1.0, 1.05], margin=0.1, level=level)
+        asked.add((name, level))
+        return effect([0.1, 0.11, 0.09, 0.1, 0.105], margin=0.1, level=level)
 
-    of_candidates(judged, ("one", "two", "three", "four"))
-    assert asked == [(name, LEVEL / 4) for name in ("one", "two", "three", "four")]
+    names = ("one", "two", "three", "four")
+    of_candidates(row, judged, names)
+    assert asked == {(name, level) for name in names for level in levels}
 
 
 @pytest.mark.parametrize(("lost", "share"), [([True, True, False, True], 2 / 3), ([False] * 4, 0.0)])
@@ -38,3 +51,23 @@ def test_an_order_of_layers_is_asked_where_something_is_lost(
     part = of_tracing.in_most(PAYLOAD, holds, (there, there))
     assert isinstance(part, partial)
     assert part(level=LEVEL).measured == pytest.approx(share)
+
+
+def test_what_the_text_cites_of_a_model_is_asked_of_it_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of shares of switches, the range is known."""
+    monkeypatch.setattr(of_binding, "shift", lambda *_: np.full(FEW, 0.5))
+    monkeypatch.setattr(of_binding, "controls", lambda _: ("random_q", "random_k"))
+    there: Any = None
+
+    def parts_on(model: str | None) -> dict[str, Part]:
+        study: Any = SimpleNamespace(paper_model=model, procedure=lambda claim: given(claim.procedure))
+        return of_binding.cancelled(claim("binding.qk_cancels"), study, there)
+
+    common = parts_on(None)
+    assert set(parts_on("gemma3-12b")) - set(common) == {"answer by both"}
+    assert set(parts_on("gemma2-9b")) - set(common) == {"switches no more than random"}
+    switches = parts_on("gemma2-9b")["switches no more than random"]
+    assert isinstance(switches, partial)
+    senses = switches.args[1]
+    assert set(senses) == {f"{one}, {how}" for one in ("random_q", "random_k") for how in ("switch", "switch_example")}
+    assert {part.keywords["support"] for part in senses.values()} == {(-1.0, 1.0)}

@@ -1,4 +1,4 @@
-"""Rows on what may have been read at one of two tokens: judged at both, and never refuted."""
+"""Rows on what may have been read at one of two tokens: judged at both, and refuted where they fail at both."""
 
 from __future__ import annotations
 
@@ -11,32 +11,29 @@ from typing import Any
 import numpy as np
 import pytest
 
+from claims import conventions
 from claims import test_binding as of_binding
+from claims import test_binding_signatures as of_signatures
 from claims import test_roles as of_roles
-from claims.parts import at_every_readout
+from claims.catalogue import Row, catalogue, claim
+from claims.parts import of_studies
 from rebinding.paper.claim import LEVEL, Claim
 from rebinding.paper.procedure import BindingWay, RolesWay, given
-from rebinding.paper.rows.binding import SIGNATURE, TABLE
-from rebinding.paper.rows.roles import LOWERS, MOVES
-from rebinding.power.rows import Row, rows
 from rebinding.verdicts import Outcome, Verdict, effect, require
 from rebinding.verdicts.gates import requirement
 
+SIGNATURE = claim("binding.signature")
+LOWERS = claim("roles.a_lowers_content")
+MOVES = claim("roles.b_moves_pointer")
 FEW = 6
-READ_ELSEWHERE = ("binding.families_differ",)
-"""A row on the verdicts of others."""
-WHERE: tuple[Row, ...] = tuple(
-    row for row in rows() if row.claim.id.startswith(("roles.", "binding.")) and row.claim.id not in READ_ELSEWHERE
-)
+WHERE: tuple[Row, ...] = tuple(row for row in catalogue() if row.claim.section in ("roles", "binding"))
 
 
 def study_at(**places: Any) -> Any:
-    """A study that may have been read at any of these, each of which knows one number of every prompt."""
-    studies = {name: SimpleNamespace(knows=value) for name, value in places.items()}
-    return SimpleNamespace(procedure=lambda claim: given(claim.procedure), at_readouts=lambda way: studies)
+    """Studies at several tokens, each of which knows one number of every prompt."""
+    return {name: SimpleNamespace(knows=value) for name, value in places.items()}
 
 
-@at_every_readout("roles")
 def judged(claim: Claim, study: Any) -> Verdict:
     require(requirement("there", study.knows is not None, "nothing is known here"))
     return effect(study.knows + np.linspace(-0.1, 0.1, FEW), margin=1.0, level=claim.level)
@@ -48,31 +45,37 @@ def judged(claim: Claim, study: Any) -> Verdict:
         ({"here": 3.0}, "REPLICATED", ""),
         ({"here": -3.0}, "NOT REPLICATED", ""),
         ({"here": None}, "INVALID", "nothing is known here"),
-        ({"here": 3.0, "there": -3.0}, "REPLICATED", "unidentified in the paper; agrees with here"),
-        ({"here": -3.0, "there": 3.0}, "REPLICATED", "unidentified in the paper; agrees with there"),
-        ({"here": -3.0, "there": -4.0}, "INCONCLUSIVE", "unidentified in the paper; agrees with none of here, there"),
-        ({"here": None, "there": 3.0}, "REPLICATED", "unidentified in the paper; agrees with there"),
-        ({"here": -3.0, "there": None}, "INCONCLUSIVE", "unidentified in the paper; agrees with none of here"),
+        ({"here": 3.0, "there": -3.0}, "REPLICATED", "; here: "),
+        ({"here": -3.0, "there": 3.0}, "REPLICATED", "; there: "),
+        ({"here": -3.0, "there": -4.0}, "NOT REPLICATED", "; there: "),
+        ({"here": -3.0, "there": 1.0}, "INCONCLUSIVE", "; there: "),
+        ({"here": 1.0, "there": 1.0}, "INCONCLUSIVE", "; here: "),
+        ({"here": None, "there": 3.0}, "REPLICATED", "; there: "),
+        ({"here": -3.0, "there": None}, "NOT REPLICATED", "; here: "),
         ({"here": None, "there": None}, "INVALID", "nothing is known here"),
     ],
 )
 def test_a_row_that_may_be_about_either(knows: Mapping[str, float], outcome: Outcome, reason: str) -> None:
-    found = judged(LOWERS, study_at(**knows))
+    found = of_studies(LOWERS, judged, study_at(**knows))
     assert (found.outcome, reason in found.reason) == (outcome, True)
+    assert found.gate == ("there" if outcome == "INVALID" else None)
+    refuted_in_part = len({value for value in knows.values() if value is not None}) > 1 and outcome == "INCONCLUSIVE"
+    assert found.unidentified == refuted_in_part
 
 
 def test_places_share_the_level() -> None:
-    levels: list[float] = []
+    """To be held at one of two tokens takes half of the level each; to be refuted at both, all of it."""
+    levels: set[float] = set()
 
-    @at_every_readout("binding")
     def noting(claim: Claim, study: Any) -> Verdict:
-        levels.append(claim.level)
+        levels.add(claim.level)
         return effect(np.linspace(0.9, 1.1, FEW), margin=1.0, level=claim.level)
 
-    noting(LOWERS, study_at(here=0.0))
-    noting(LOWERS, study_at(here=0.0, there=0.0))
-    noting(replace(LOWERS, level=0.02), study_at(here=0.0, there=0.0))
-    assert levels == [LEVEL, LEVEL / 2, LEVEL / 2, 0.01, 0.01]
+    for level, places, asked in ((LEVEL, ("here",), {LEVEL}), (LEVEL, ("here", "there"), {LEVEL, LEVEL / 2}),
+                                 (0.02, ("here", "there"), {0.02, 0.01})):  # fmt: skip
+        levels.clear()
+        of_studies(replace(LOWERS, level=level), noting, study_at(**dict.fromkeys(places, 0.0)))
+        assert levels == asked
 
 
 def test_what_is_not_known_besides_shares_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,13 +91,15 @@ def test_what_is_not_known_besides_shares_what_is_left(monkeypatch: pytest.Monke
     monkeypatch.setattr(of_binding, "value", noting)
     monkeypatch.setattr(of_binding, "controls", lambda _: ("one", "two", "three"))
     monkeypatch.setattr(of_binding, "shift", lambda *_: np.zeros(FEW))
-    of_binding.test_the_printed_table(TABLE["random.switch"], study)
+    monkeypatch.setattr(conventions, "attention_by_head", lambda _: "some")
+    of_binding.test_the_printed_table(claim("binding.table.random.switch"), study)
     assert levels == pytest.approx([LEVEL / 12] * 12)
     levels.clear()
     monkeypatch.setattr(of_roles, "value", noting)
     monkeypatch.setattr(of_roles, "change", lambda *_: np.zeros(FEW))
+    monkeypatch.setattr(conventions, "replace", lambda study, **_: study)
     of_roles.test_b_moves_the_pointer_target(MOVES, study)
-    assert min(levels) == pytest.approx(LEVEL / 4)
+    assert min(levels) == pytest.approx(LEVEL / 3), "either token as released, and the text's version at one of them"
 
 
 @pytest.mark.parametrize("row", WHERE, ids=lambda row: row.claim.id)
@@ -109,19 +114,21 @@ def test_every_row_of_both_sections_asks_where(row: Row) -> None:
     study: Any = SimpleNamespace(procedure=lambda claim: given(claim.procedure), at_readouts=at_readouts)
     with pytest.raises(LookupError):
         row.test(row.claim, study)
-    assert [type(one) for one in asked] == [RolesWay if row.claim.id.startswith("roles.") else BindingWay]
+    assert [type(one) for one in asked] == [RolesWay if row.claim.section == "roles" else BindingWay]
 
 
 def test_signatures_are_told_of_every_place(monkeypatch: pytest.MonkeyPatch) -> None:
     def shift(study: Any, condition: str, measure: str) -> Any:
-        return {"q": study.knows, "k_both": 3.0, "qk": study.both}[condition] + np.linspace(-0.1, 0.1, FEW)
+        return {"q": study.knows, "qk": study.both}.get(condition, 3.0) + np.linspace(-0.1, 0.1, FEW)
 
-    monkeypatch.setattr(of_binding, "shift", shift)
+    monkeypatch.setattr(of_signatures, "shift", shift)
+    monkeypatch.setattr(conventions, "attention_by_head", lambda study: f"{study.knows:.0f} of each head")
     keys, matching = SimpleNamespace(knows=0.0, both=3.0), SimpleNamespace(knows=3.0, both=0.0)
     for one in (keys, matching):
         one.binding = partial(lambda of, claim: of, one)
     keys.procedure = lambda claim: given(claim.procedure)
     keys.at_readouts = lambda way: {"here": keys, "there": matching}
-    found = of_binding.test_the_signature(SIGNATURE, keys)
+    found = of_signatures.test_the_signature(SIGNATURE, keys)
     assert found.finding == "key-dominated here, matching there"
+    assert found.reason.endswith("; here, 0 of each head; there, 3 of each head")
     assert found.measured == pytest.approx(3.0)

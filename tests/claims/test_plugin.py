@@ -12,18 +12,18 @@ from tests.claims.runs import folder_of, save_random
 pytest_plugins = ["pytester"]
 
 ROWS = """
-from claims.rows import judges
+from claims.catalogue import rows
 from dataclasses import replace
 from rebinding.paper.claim import Claim
 from rebinding.verdicts import Verdict, not_applicable
 
 def row(name):
-    return Claim("binding." + name, "A sentence.", "section 5", "effect", ("dR",), "mean", "group B", asserted=())
+    return Claim("binding." + name, "A sentence.", "section 5", "effect", ("dR",), "mean", "group B", models=())
 
 OUTCOMES = {"k_redirects": "REPLICATED", "q_strongest": "NOT REPLICATED", "key_dominance": "REPLICATED",
             "q_redirects": "INCONCLUSIVE"}
 
-@judges(*(row(name) for name in OUTCOMES))
+@rows(row(name) for name in OUTCOMES)
 def test_rows(claim, study):
     return Verdict("effect", OUTCOMES[claim.id.removeprefix("binding.")], "as told", measured=1.0, n=12)
 """
@@ -58,7 +58,7 @@ def test_a_planted_verdict_must_be_the_truth(run, pytester: pytest.Pytester) -> 
 
 @pytest.mark.parametrize("option", [(), ("-v",)])
 def test_more_than_a_screen_is_told_in_brief(run, option: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fixtures.brief.SCREEN", 3)
+    monkeypatch.setattr("fixtures.verdict_table.SCREEN", 3)
     found = run(*option)
     assert found.outlines.count("every row: -v, or the page of --report DIR") == (not option)
     otherwise = "planted:pointer@llama binding.key_dominance: REPLICATED, expected NOT REPLICATED: as told"
@@ -118,4 +118,31 @@ def test_the_papers_models_are_listed_and_refused_without_a_gpu(
     assert refused.ret == pytest.ExitCode.USAGE_ERROR
     assert "need a CUDA device" in "\n".join([*refused.outlines, *refused.errlines])
     skipped = pytester.runpytest_inprocess(*options, "--skip-unavailable")
-    skipped.assert_outcomes(skipped=16, deselected=8)
+    skipped.assert_outcomes(skipped=16, deselected=12)
+
+
+@pytest.mark.parametrize("marks", [None, "not long", "not headline", "not gpu and not long", "not gpus"])
+def test_marks_that_do_not_speak_of_gpu_leave_the_papers_models_out(
+    pytester: pytest.Pytester, marks: str | None
+) -> None:
+    """A `-m` on the command line takes the place of that in pytest.ini, which leaves them out."""
+    pytester.makepyfile(test_small=ROWS)
+    options = ("-p", "fixtures.plugin", "-p", "no:cacheprovider", "--collect-only", "-q")
+    known = "markers=gpu: a GPU\nlong: takes long\nheadline: comes first\ngpus: no such mark"
+    listed = pytester.runpytest_inprocess(*options, "-o", known, *(("-m", marks) if marks else ()))
+    tests = [line for line in listed.outlines if "::" in line]
+    assert len(tests) == 12
+    assert all("planted:" in line for line in tests)
+
+
+def test_headline_claims_come_before_all_else(pytester: pytest.Pytester) -> None:
+    """Chosen by their mark, whatever the procedure; the table of rows stands below them."""
+    pytester.makepyfile(test_small=ROWS.replace("models=())", 'models=(), headline=3 if name[0] == "k" else None)'))
+    given = ("--model", "planted:pointer", "--samples", "12", "--no-store", "-p", "no:cacheprovider")
+    options = ("-p", "fixtures.plugin", "-o", "markers=headline: comes first", *given)
+    whole = pytester.runpytest_inprocess(*options)
+    whole.assert_outcomes(passed=2, failed=2)
+    differs = "  3 * REPLICATED *; differs from what was planted: binding.key_dominance"
+    whole.stdout.fnmatch_lines(["The paper's headline claims *", "planted:*", differs, "  claim *paper *verdict"])
+    chosen = pytester.runpytest_inprocess(*options, "-m", "headline", "--collect-only", "-q")
+    assert sum("::" in line for line in chosen.outlines) == 2

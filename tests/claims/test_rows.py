@@ -5,16 +5,18 @@ from __future__ import annotations
 
 import pytest
 
-from rebinding.paper.claim import CONTROLLED, Claim
-from rebinding.paper.rows.binding import CONDITIONS
+from claims.catalogue import claims
+from claims.test_binding import CONDITIONS
+from rebinding.paper.claim import Claim
 from rebinding.planted import MECHANISMS, VARIANTS
 from rebinding.planted.truth import Wanted, truth_of
-from rebinding.power.rows import claims
 
 BOTH: tuple[Wanted, ...] = ("REPLICATED", "NOT REPLICATED")
 UNIDENTIFIED = "which control, and which switches, were printed is not known: a number of something else is not refuted"
 TOLD_TWICE = "text and code differ, and a number that may be of either cannot be refuted"
-REPORTS = "it claims nothing; three findings are held against what was planted"
+REPORTS = "it claims nothing; its findings are compared with what was planted"
+REPORTED = ("signature", "signature.controlled", "slot_attended", "qk_cancels_logit", "qk_cancels_logit.controlled",
+            "query_below_half", "query_below_half.controlled")  # fmt: skip
 GUESSES = "the plants on which it would come out so guess by the place of a name, and nothing is judged on these"
 NEVER: dict[tuple[str, Wanted], str] = {
     **{("robust.more_operations", verdict): GUESSES for verdict in BOTH},
@@ -25,7 +27,14 @@ NEVER: dict[tuple[str, Wanted], str] = {
     ("roles.b_leaves_content", "NOT REPLICATED"): TOLD_TWICE,
     ("roles.a_on_g9", "NOT REPLICATED"): TOLD_TWICE,
     **{(f"binding.table.{one}.switch", "NOT REPLICATED"): UNIDENTIFIED for one in CONDITIONS},
-    **{(f"binding.signature{like}", verdict): REPORTS for like in ("", CONTROLLED) for verdict in BOTH},
+    **{
+        (f"binding.{row}.{metric}", "NOT REPLICATED"): TOLD_TWICE
+        for row in ("table.k_box", "table.k_object", "table.qk", "correct_only.qk")
+        for metric in ("dR", "dlogit")
+    },
+    **{(f"binding.{row}", verdict): REPORTS for row in REPORTED for verdict in BOTH},
+    **{("binding.dr_robust", verdict): REPORTS for verdict in BOTH},
+    **{(f"circuit.near_full{like}", verdict): REPORTS for like in ("", ".controlled") for verdict in BOTH},
 }
 """Verdicts that a row cannot get on any planted model, and why."""
 
@@ -38,7 +47,7 @@ def test_every_row_is_judged_once() -> None:
 
 @pytest.mark.parametrize("claim", claims(), ids=lambda claim: claim.id)
 def test_every_claim_declares_how_it_is_judged(claim: Claim) -> None:
-    assert claim.says.endswith(".")
+    assert claim.statement.endswith(".")
     assert claim.source
     assert claim.where
     assert claim.statistic

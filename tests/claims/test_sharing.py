@@ -13,20 +13,21 @@ from typing import Any
 
 import pytest
 
-from fixtures.carrying import PROPERTY, gathered
+from claims.catalogue import claims
 from fixtures.options import SETTINGS
-from fixtures.provenance import merged
+from fixtures.report import merged
 from fixtures.sharing import pytest_xdist_make_scheduler, unit_of
-from rebinding.paper.claim import CONTROLLED
-from rebinding.power.rows import claims
+from fixtures.transport import PROPERTY, gathered
 from tests.claims.runs import ROOT, ok, run
 from tests.report.folders import judged
 
-HEAVY = ("transformers.modeling_utils", "nnsight", "matplotlib", "huggingface_hub", "rebinding.report.page")
+HEAVY = ("transformers.modeling_utils", "nnsight", "matplotlib", "huggingface_hub", "rebinding.report.page",
+         "pydantic")  # fmt: skip
 
 
 def test_each_process_takes_whole_models() -> None:
-    done = run("-n", "2", "-vv", "--no-store", "--samples", "12", "-k", "D_q_C or group_e")
+    models = ("--model", "planted:pointer", "--model", "planted:global")
+    done = run(*models, "-n", "2", "-vv", "--no-store", "--samples", "12", "-k", "D_q_C or group_e")
     ok(done)
     workers = defaultdict(set)
     for worker, model in re.findall(r"\[(gw\d)\].*?\[(planted:\w+@llama)-", done.stdout):
@@ -130,9 +131,10 @@ def collected(*options: str) -> dict[str, list[str]]:
 def test_what_takes_longest_comes_last_on_each_model_and_can_be_left_out() -> None:
     """Whoever stops a run early has all rows but those that take longer than the others together."""
     long = {claim.id for claim in claims() if claim.long}
-    assert not any(one.endswith(CONTROLLED) for one in long), "these are run in one way"
+    twice = {claim.id for claim in claims() if claim.long and claim.id != claim.sentence}
+    assert twice == {"circuit.recovers_most.controlled", "circuit.near_full.controlled"}, "others are run in one way"
     every, short = collected(), collected("-m", "not gpu and not long")
-    assert len(every) == 2
+    assert len(every) == 3
     assert set(every) == set(short)
     for model, rows in every.items():
         asked = [row for row in rows if row in long]
@@ -142,7 +144,7 @@ def test_what_takes_longest_comes_last_on_each_model_and_can_be_left_out() -> No
 
 def test_verdicts_are_told_in_the_order_of_one_process() -> None:
     """Whoever judged them, and whichever came first."""
-    (rows, _) = collected().values()
+    rows, *_ = collected().values()
     reports = [
         SimpleNamespace(when="call", user_properties=[(PROPERTY, json.dumps(judged(row).plain()))], sample=[])
         for row in rows

@@ -10,9 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from claims.catalogue import claims
+from rebinding.paper.headlines import HEADLINES
 from rebinding.planted import MECHANISMS
 from rebinding.planted.truth import truth_of
 from rebinding.verbs.verbs import VERBS
+from rebinding.verdicts.headline import verdict_of_all
 from rebinding.verdicts.standing import NAMES, standing
 from tests.docs.examples import examples, printed, same_words
 from tests.docs.notebooks import TUTORIALS, prose
@@ -110,6 +113,34 @@ def test_the_four_names_on_the_first_page_are_those_of_the_truth() -> None:
         told = [int(cell) if cell.strip() else 0 for cell in cells.split("|")]
         assert told == [names.count(name) for name in (*NAMES.values(), None)], mechanism
         assert f"Of the {len(twice)} that are judged twice" in TEXTS[ROOT / "README.md"]
+
+
+def test_the_headline_claims_on_the_first_page_are_those_of_the_truth() -> None:
+    """Joined anew from the planted truth of the rows; that verdicts are the truth is for claims to show."""
+    (shown,) = re.findall(r"^<!-- headline -->\n(.*?)^<!--", TEXTS[ROOT / "README.md"], re.MULTILINE | re.DOTALL)
+    mechanisms = re.findall(r"`(\w+)`", shown.splitlines()[0])
+    lines = [
+        f"| {one.number}. {one.title} | {' | '.join(headline_cell(one.number, name) for name in mechanisms)} |"
+        for one in HEADLINES
+    ]
+    assert len(mechanisms) == 3
+    assert shown.splitlines()[2:] == lines, "\n".join(["put this there:", *lines])
+
+
+def headline_cell(number: int, mechanism: str) -> str:
+    """`replicated / not: artifact`: both verdicts of a headline claim on a mechanism, and what they are together.
+
+    Printed numbers are another model's, and do not count.
+    """
+    truth = truth_of(mechanism)
+    counted = [one for one in claims() if one.headline == number and one.kind != "value"]
+    both = [
+        verdict_of_all(truth[one.id].verdict for one in counted if one.procedure == name)
+        for name in ("published", "controlled")
+    ]
+    words = ["–" if verdict is None else verdict.lower().replace("not replicated", "not") for verdict in both]
+    together = None if None in both else standing(*map(str, both))
+    return " / ".join(words) + (f": {together}" if together else "")
 
 
 def by_model(table: str) -> dict[str, set[str]]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tests.rooms.test_imports import TABLE
-from tests.rooms.trees import ROOT
+from tests.tree.syntax_trees import ROOT
+from tests.tree.test_imports import TABLE
 
 
 def test_every_room_stands_on_the_page() -> None:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import io
+import json
 import re
+import subprocess
+import sys
 from contextlib import redirect_stdout
 from functools import cache
 from pathlib import Path
+
+import pytest
 
 from tests.docs.examples import same_words
 
@@ -14,7 +19,8 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/walk.md").read_text("utf-8")
 SHARE, LAST_DIGIT = 1e-2, 2e-3
 """Numbers are printed with three decimals; what rounds otherwise is far within this, another mechanism is not."""
-MOST_HOPS = 10
+MOST_HOPS, MOST_FILES = 10, 76
+CLAIM, MODEL = "roles.b_moves_pointer", "planted:pointer"
 FILE = re.compile(r"`([\w./-]+/[\w.-]+\.(?:py|md|toml))`")
 
 
@@ -54,6 +60,26 @@ def test_no_more_than_ten_hops_and_no_file_twice() -> None:
     files = [file for file, _ in hops()]
     assert 1 < len(files) <= MOST_HOPS
     assert len(set(files)) == len(files)
+
+
+@pytest.fixture(scope="module")
+def path() -> dict[str, list[str]]:
+    """The files that the claim of the page passes through in a process of its own, with the functions called there."""
+    imports = "import json; from tests.tree.path_of_a_claim import files_of"
+    code = f"{imports}; print(json.dumps(files_of({CLAIM!r}, {MODEL!r})))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    files: dict[str, list[str]] = json.loads(done.stdout.splitlines()[-1])
+    return files
+
+
+def test_the_claim_passes_through_every_hop(path: dict[str, list[str]]) -> None:
+    assert CLAIM in PAGE
+    assert [hop for hop in hops() if hop[1] not in path.get(hop[0], ())] == []
+
+
+def test_the_path_of_a_claim_does_not_grow(path: dict[str, list[str]]) -> None:
+    assert 50 < len(path) <= MOST_FILES
 
 
 def test_what_a_hop_enters_is_in_its_file() -> None:

@@ -6,69 +6,89 @@ import importlib
 from collections.abc import Callable, Mapping
 from functools import cache, partial
 
-from rebinding.evidence import Request
+from rebinding.evidence import PromptSet, Request
 from rebinding.evidence.sources import modules_of
+from rebinding.experiments.attention.request import request_attention
+from rebinding.experiments.binding.request import request_exchange, request_shifts
+from rebinding.experiments.circuit.request import (
+    request_ablation,
+    request_contributions,
+    request_knockout,
+    request_pruning,
+    request_stream,
+)
+from rebinding.experiments.paths.request import STAGE_BY_NAME, conventions_of_plant, draw_noise_pairs, request_paths
+from rebinding.experiments.prompts import Prompts
+from rebinding.experiments.roles.request import request_interchange, request_random_interchange
+from rebinding.experiments.search.request import Losses, Settings, Step, request_crossings, request_searched_circuit
+from rebinding.experiments.static.request import without_swap
+from rebinding.experiments.swap_labels.request import request_label_exchange
+from rebinding.experiments.tracing.request import Answered, request_diagnostic, request_map, request_mention
+from rebinding.experiments.unedited.request import request_ability, request_floors, request_replays
 from rebinding.paper.circuit import Circuit
 from rebinding.paper.procedure import given
 from rebinding.planted import build, parse
-from rebinding.study import (
-    anywhere,
-    attention,
-    binding,
-    circuit,
-    contributions,
-    floors,
-    knockout,
-    replays,
-    roles,
-    static,
-    stream,
-    tracing,
-)
-from rebinding.study.bench import Bench
 from rebinding.world.designs import Design
 
 NAME = "planted:pointer@llama"
 N = 4
-PAIRS = 20
-"""Of path patching: a whole block, and a part of one."""
-Make = Callable[[Bench, Design, Circuit], Request]
+PAIRS, TRACED = 20, 24
+"""Of path patching, and of section 3: a whole block, and a part of one."""
+Make = Callable[[Prompts, Design, Circuit], Request]
 
-for module in modules_of("rebinding.study"):
-    importlib.import_module(module)  # every kind is known by the module that measures it
-
-
-def paths(bench: Bench, drawn: Design, heads: Circuit) -> Request:
-    way = circuit.of_a_plant(given("controlled").circuit, "controlled")
-    pairs = circuit.noise_pairs(bench, way, PAIRS)
-    return circuit.link(pairs, circuit.STAGES["B"], heads.group("A"), way)
+for module in modules_of("rebinding.experiments"):
+    if module.endswith(".measure"):
+        importlib.import_module(module)  # a kind is known once the module that measures it was imported
 
 
-def shifted(bench: Bench, drawn: Design, heads: Circuit) -> Request:
+def paths(prompts: Prompts, drawn: Design, heads: Circuit) -> Request:
+    way = conventions_of_plant(given("controlled").circuit, "controlled")
+    pairs = draw_noise_pairs(prompts, way, PAIRS)
+    return request_paths(pairs, STAGE_BY_NAME["B"], heads.group("A"), way)
+
+
+def shifted(prompts: Prompts, drawn: Design, heads: Circuit) -> Request:
     way = given("published").binding
-    return binding.shifted(bench, heads, "published", "isolated", way, n=N, directions=4, draws=1)
+    return request_shifts(prompts, heads, "published", "isolated", way, n=N, directions=4, draws=1)
+
+
+def noise(prompts: Prompts) -> PromptSet:
+    """Pairs of a search."""
+    return prompts.draw(prompts.design("counterbalanced"), range(N), ("noise", "independent"))
+
+
+def many(prompts: Prompts, drawn: Design) -> PromptSet:
+    """Pairs of section 3."""
+    return prompts.draw(drawn, range(TRACED), ("tracing", "swap_only"))
 
 
 WAY = given("published").tracing
+CONTROLLED = conventions_of_plant(given("controlled").circuit, "controlled")
 KINDS: Mapping[str, Make] = {
-    "tracing": lambda b, d, h: tracing.traced(b, d, "swap_only", ("swap_asked", "readout"), N, WAY),
-    "mention": lambda b, d, h: tracing.mentioned(b, d, "context_and_swap", "context_asked", "swap_asked", N, WAY),
-    "diagnostic": lambda b, d, h: tracing.diagnosed(b, d, N, WAY),
-    "replays": lambda b, d, h: replays.asked(b, d),
-    "floors": lambda b, d, h: floors.asked(b, d),
-    "ability": lambda b, d, h: circuit.ability(b, d, N),
+    "answered": lambda p, d, h: Answered(many(p, d), WAY.rule),
+    "tracing": lambda p, d, h: request_map(p, d, range(N), "swap_only", ("swap_asked", "readout"), WAY),
+    "mention": lambda p, d, h: request_mention(p, d, range(N), "context_and_swap", "context_asked", "swap_asked", WAY),
+    "diagnostic": lambda p, d, h: request_diagnostic(p, d, N, WAY),
+    "replays": lambda p, d, h: request_replays(p, d),
+    "floors": lambda p, d, h: request_floors(p, d, "float32"),
+    "ability": lambda p, d, h: request_ability(p, d, N),
     "paths": paths,
-    "ablation": lambda b, d, h: circuit.ablated(b, h, d, "published", n=N, beside="groups"),
-    "pruning": lambda b, d, h: circuit.pruned(b, h, circuit.of_a_plant(given("controlled").circuit, "controlled"), n=N),
-    "contributions": partial(contributions.contributed, n=N, way=given("published").circuit),
-    "knockout": partial(knockout.knocked_out, n=N),
-    "stream": partial(stream.carried_on, n=N, way=given("published").circuit),
-    "elsewhere": lambda b, d, h: static.without_swap(b, d, h, N),
-    "roles": lambda b, d, h: roles.interchanged(b, h, d, "pointer", N, given("published").roles),
-    "crossings": partial(anywhere.crossed, n=N),
-    "looks": partial(attention.looked, n=N, group="A", like="published"),
+    "ablation": lambda p, d, h: request_ablation(p, h, d, "published", n=N, beside="groups"),
+    "pruning": lambda p, d, h: request_pruning(p, h, CONTROLLED, n=N),
+    "contributions": partial(request_contributions, n=N, way=given("published").circuit),
+    "knockout": partial(request_knockout, n=N),
+    "stream": partial(request_stream, n=N, way=given("published").circuit),
+    "elsewhere": lambda p, d, h: without_swap(p, d, h, N),
+    "roles": lambda p, d, h: request_interchange(p, h, d, "pointer", N, given("published").roles),
+    "random groups": partial(request_random_interchange, n=N, group="B", way=given("published").roles),
+    "step": lambda p, d, h: Step(noise(p), (), None, Settings()),
+    "losses": lambda p, d, h: Losses(noise(p)),
+    "crossings": partial(request_crossings, n=N),
+    "searched circuit": partial(request_searched_circuit, n=N),
+    "looks": partial(request_attention, n=N, group="A", like="published"),
     "binding": shifted,
-    "exchange": lambda b, d, h: binding.exchanged(b, d, h, 9, way=given("controlled").binding),
+    "swap labels": partial(request_label_exchange, n=N, way=given("controlled").binding),
+    "exchange": lambda p, d, h: request_exchange(p, d, h, 9, way=given("controlled").binding),
 }
 
 
@@ -78,6 +98,6 @@ def circuit_of(name: str) -> Circuit:
     return Circuit(build(parse(name.removeprefix("planted:"))).circuit)
 
 
-def made(name: str, bench: Bench) -> Request:
-    """The request of a kind, as a study of this bench would make it."""
-    return KINDS[name](bench, bench.design("published"), circuit_of(NAME))
+def made(name: str, prompts: Prompts) -> Request:
+    """The request of a kind, as a study with these prompts would make it."""
+    return KINDS[name](prompts, prompts.design("published"), circuit_of(NAME))

@@ -10,7 +10,8 @@ from pathlib import Path
 from rebinding.engines.tasks import Computing, Loading, Shards
 from rebinding.evidence import Evidence
 from rebinding.evidence.activations import Activations
-from rebinding.study.bench import MEASURES, Bench
+from rebinding.experiments.prompts import Prompts
+from rebinding.experiments.workbench import measure_of
 from rebinding.subjects import load
 from tests.engines.kinds import NAME, made
 
@@ -27,9 +28,9 @@ sys.stdout.buffer.write(packed(Worker().do(task, {})))
 def test_it_computes_in_a_fresh_process() -> None:
     """A kind whose measure was written for another and is registered in a second file; the means that it needs and was
     not given come home with it."""
-    request = made("elsewhere", Bench(load(NAME, device="cpu")))
-    module = MEASURES[type(request)].__module__
-    assert module == "rebinding.study.circuit"
+    request = made("elsewhere", Prompts(load(NAME, device="cpu").encoder()))
+    module = measure_of(type(request)).__module__
+    assert module == "rebinding.experiments.circuit.measure"
     task = Computing(Loading(NAME, "float32", "cpu"), request, module, (request.KIND.name, "any"))
     done = subprocess.run(
         [sys.executable, "-c", WORKER], input=pickle.dumps(task), cwd=ROOT, capture_output=True, check=True

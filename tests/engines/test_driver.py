@@ -4,40 +4,39 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from rebinding.engines.distant import Distant, parts
 from rebinding.engines.elsewhere import Elsewhere
 from rebinding.engines.queue import Queue
+from rebinding.engines.stores import DriverSource
 from rebinding.engines.tasks import Computing, Describing, Failure, Missing, Shards
 from rebinding.engines.worker import packed
 from rebinding.evidence import Evidence, PromptSet
 from rebinding.evidence.store import Store
-from rebinding.study import circuit
-from rebinding.subjects import SubjectError
+from rebinding.experiments.unedited.request import Ability
+from rebinding.experiments.workbench import Workbench
+from rebinding.study.engine import Session
+from rebinding.subjects import SubjectError, load
 from tests.engines.kinds import NAME, PAIRS, made
 from tests.engines.nearby import Nearby, engine
 
 OTHER = "planted:global@llama"
 
 
-def bench_of(how: Elsewhere, store: Store | None = None, name: str = NAME) -> Distant:
-    """A bench of the driver, for use inside of a job."""
-    found = how.bench(how.subject(name, dtype="float32", device="cpu", store=store), store)
-    assert isinstance(found, Distant)
-    return found
+def session_of(how: Elsewhere, store: Store | None = None, name: str = NAME) -> Session:
+    """A session of the driver, for use inside of a job."""
+    return how.session(how.subject(name, dtype="float32", device="cpu", store=store), store)
 
 
 def ask(how: Elsewhere, kind: str, store: Store | None = None, name: str = NAME) -> Callable[[], Evidence]:
     """A job that asks for one request of a kind."""
 
     def job() -> Evidence:
-        bench = bench_of(how, store, name)
-        return bench.measured(made(kind, bench))
+        session = session_of(how, store, name)
+        return session.source.get(made(kind, session.prompts))
 
     return job
 
@@ -52,7 +51,7 @@ def test_blocks_run_beside_each_other_and_tensors_come_first(tmp_path: Path) -> 
     store = Store(tmp_path)
     how.prepare([ask(how, "paths", store)])
     blocks = -(-PAIRS // 16)
-    assert asked(hands) == ["paths-B"] * blocks
+    assert asked(hands) == ["paths"] * blocks
     assert hands.most == blocks == 2
     how.finish(ask(how, "ablation", store))
     assert asked(hands)[blocks:] == ["means", "ablation"]
@@ -75,10 +74,11 @@ def test_a_job_goes_on_in_its_own_order() -> None:
     how, hands = engine(2)
 
     def job() -> tuple[int, ...]:
-        bench = bench_of(how)
-        first = bench.measured(made("ability", bench))
+        session = session_of(how)
+        prompts = session.prompts
+        first = session.source.get(made("ability", prompts))
         right = tuple(int(number) for number in first.rows.loc[first.rows["hit"] > 0, "prompt"])
-        bench.measured(circuit.Ability(bench.draw(bench.design("published"), right[:2])))
+        session.source.get(Ability(prompts.draw(prompts.design("published"), right[:2])))
         return right[:2]
 
     used = how.finish(job)
@@ -94,7 +94,7 @@ def test_a_job_that_goes_on_comes_before_those_that_were_not_begun() -> None:
     how.finish(ask(how, "ability"))  # the model is known, so the first task of each job is on evidence
     how.prepare([chain(how), *(ask(how, kind) for kind in ("looks", "replays", "tracing"))])
     order = asked(hands)[1:]
-    assert order[:4] == ["readout-diagnostic", "paths-B", "paths-B", "attention"]
+    assert order[:4] == ["readout-diagnostic", "paths", "paths", "attention"]
     assert sorted(order[4:]) == ["replays", "tracing"]
 
 
@@ -113,14 +113,16 @@ def test_a_worker_gets_the_prompts_that_it_has_recorded() -> None:
     had, and another's at last. Apart from that what much may follow from comes first."""
     how, _ = engine(1)
     how.finish(ask(how, "ability"))
-    bench = bench_of(how)
-    drawn, loading = bench.design("published"), bench.loading
-    sets = [bench.draw(drawn, range(start, start + 2)) for start in (0, 2, 4, 6)]
-    paired = bench.draw(drawn, range(2), ("noise", "independent"))
+    session = session_of(how)
+    assert isinstance(session.source, DriverSource)
+    prompts, loading = session.prompts, session.source.loading
+    drawn = prompts.design("published")
+    sets = [prompts.draw(drawn, range(start, start + 2)) for start in (0, 2, 4, 6)]
+    paired = prompts.draw(drawn, range(2), ("noise", "independent"))
     queue = Queue(loaded=dict.fromkeys(range(2), loading))
 
     def add(name: str, some: Sequence[PromptSet], *, urgent: bool = False) -> None:
-        asked = [Computing(loading, circuit.Ability(one), "", (name, str(one.ids[0]))) for one in some]
+        asked = [Computing(loading, Ability(one), "", (name, str(one.ids[0]))) for one in some]
         queue.add(asked, urgent=urgent)
 
     def begun(worker: int) -> str:
@@ -168,23 +170,23 @@ def test_a_second_driver_goes_on_from_the_store(tmp_path: Path) -> None:
     hands.take = stopped
 
     def job(how: Elsewhere) -> Evidence:
-        bench = bench_of(how, store)
-        bench.measured(made("ability", bench))
-        return bench.measured(made("paths", bench))
+        session = session_of(how, store)
+        session.source.get(made("ability", session.prompts))
+        return session.source.get(made("paths", session.prompts))
 
     with pytest.raises(KeyboardInterrupt):
         first.finish(lambda: job(first))
-    assert asked(hands) == ["ability", "paths-B", "paths-B"]
+    assert asked(hands) == ["ability", "paths", "paths"]
     second, others = engine(1)
     assert second.finish(lambda: job(second)).rows["prompt"].nunique() == PAIRS
-    assert asked(others) == ["paths-B"]
+    assert asked(others) == ["paths"]
 
 
 def test_an_error_of_the_work_is_raised_where_it_was_asked_for_and_stays() -> None:
     how, hands = engine(1)
 
     def job() -> object:
-        return bench_of(how, name="planted:nothing@llama")
+        return session_of(how, name="planted:nothing@llama")
 
     how.prepare([job])  # errors are left to those who ask in earnest
     for _ in range(2):
@@ -213,31 +215,49 @@ def test_evidence_of_other_source_is_refused() -> None:
 
 def test_the_driver_computes_nothing() -> None:
     how, _ = engine(1)
-    bench = how.finish(lambda: bench_of(how))
+    session = how.finish(lambda: session_of(how))
     with pytest.raises(Missing):
-        bench.measured(made("replays", bench))
+        session.source.get(made("replays", session.prompts))
     with pytest.raises(SubjectError, match="on workers alone"):
-        _ = bench.subject.model
+        _ = session.subject.model
 
 
 def test_one_store_an_engine(tmp_path: Path) -> None:
     how, _ = engine(1)
-    how.finish(lambda: bench_of(how, Store(tmp_path)))
+    how.finish(lambda: session_of(how, Store(tmp_path)))
     with pytest.raises(ValueError, match="cannot in"):
-        how.finish(lambda: bench_of(how, None))
+        how.finish(lambda: session_of(how, None))
 
 
-def test_parts_of_a_request_have_its_blocks_own_prompts() -> None:
+@pytest.mark.parametrize(("kind", "sizes"), [("paths", [16, 4]), ("answered", [20, 4]), ("ability", [4])])
+def test_tasks_are_blocks_with_the_addresses_of_this_process(kind: str, sizes: list[int], tmp_path: Path) -> None:
+    """So a store that one of them wrote serves the other. All blocks are named at once."""
+    subject = load(NAME, device="cpu")
+    here = Workbench(subject, Store(tmp_path).shelf(subject=subject.fingerprint, dtype="float32"))
+    request = made(kind, here.prompts)
+    blocks = here.prompts.blocks(request)
     how, _ = engine(1)
-    bench = how.finish(lambda: bench_of(how))
-    whole = made("paths", bench)
-    ids = [one.prompts.ids for one in parts(bench, whole)]
-    assert [len(one) for one in ids] == [16, 4]
-    assert [number for one in ids for number in one] == list(whole.prompts.ids)
-    assert list(parts(bench, made("ability", bench))) == [made("ability", bench)]
-    drawn = bench.design("published")
-    short = replace(whole, prompts=bench.draw(drawn, range(20), ("noise", "independent"), cut=2))
-    assert [one.prompts.cut for one in parts(bench, short)] == [2, 2]
+    session = how.finish(lambda: session_of(how))
+    with pytest.raises(Missing) as missing:
+        session.source.get(made(kind, session.prompts))
+    tasks = missing.value.tasks
+    assert all(isinstance(task, Computing) for task in tasks)
+    assert [task.request for task in tasks if isinstance(task, Computing)] == blocks
+    assert [task.address for task in tasks if isinstance(task, Computing)] == [here.address(one) for one in blocks]
+    assert [len(block.prompts.ids) for block in blocks] == sizes
+
+
+def test_only_blocks_that_are_not_there_are_tasks(tmp_path: Path) -> None:
+    """What this process put into the store, a driver does not give out."""
+    subject, store = load(NAME, device="cpu"), Store(tmp_path)
+    here = Workbench(subject, store.shelf(subject=subject.fingerprint, dtype="float32"))
+    first, second = here.prompts.blocks(made("answered", here.prompts))
+    here.get(second)
+    how, _ = engine(1)
+    session = how.finish(lambda: session_of(how, store))
+    with pytest.raises(Missing) as missing:
+        session.source.get(made("answered", session.prompts))
+    assert [task.request for task in missing.value.tasks if isinstance(task, Computing)] == [first]
 
 
 def test_a_failure_that_cannot_travel_travels_as_words() -> None:

@@ -8,18 +8,18 @@ import pytest
 from rebinding.engines.elsewhere import Elsewhere
 from rebinding.evidence import Evidence
 from rebinding.evidence.store import Store
-from rebinding.study.bench import MEASURES, Bench
+from rebinding.experiments.workbench import MEASURES, Workbench
 from rebinding.subjects import load
 from tests.engines.kinds import KINDS, NAME, made
 from tests.engines.nearby import engine
 
 
 @pytest.fixture(scope="module")
-def here(tmp_path_factory: pytest.TempPathFactory) -> Bench:
+def here(tmp_path_factory: pytest.TempPathFactory) -> Workbench:
     """A bench that computes, and keeps."""
     subject = load(NAME, device="cpu")
     shelf = Store(tmp_path_factory.mktemp("here")).shelf(subject=subject.fingerprint, dtype="float32")
-    return Bench(subject, shelf)
+    return Workbench(subject, shelf)
 
 
 @pytest.fixture(scope="module")
@@ -37,8 +37,8 @@ def measured(how: Elsewhere, name: str, store: Store | None) -> Evidence:
     """One request of a kind, as a job asks for it."""
 
     def job() -> Evidence:
-        bench = how.bench(how.subject(NAME, dtype="float32", device="cpu", store=store), store)
-        return bench.measured(made(name, bench))
+        session = how.session(how.subject(NAME, dtype="float32", device="cpu", store=store), store)
+        return session.source.get(made(name, session.prompts))
 
     return how.finish(job)
 
@@ -48,16 +48,18 @@ def shards(store: Store) -> dict[str, bytes]:
     return {f"{one.experiment}/{one.path.name}": one.path.read_bytes() for one in store.entries()}
 
 
-def test_no_kind_is_forgotten(here: Bench) -> None:
-    kinds = {type(made(name, here)) for name in KINDS}
+def test_no_kind_is_forgotten(here: Workbench) -> None:
+    kinds = {type(made(name, here.prompts)) for name in KINDS}
     assert kinds == {one for one in MEASURES if one.__module__.startswith("rebinding.")}
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_workers_and_this_process_keep_the_same_bytes(name: str, here: Bench, there: Elsewhere, kept: Store) -> None:
+def test_workers_and_this_process_keep_the_same_bytes(
+    name: str, here: Workbench, there: Elsewhere, kept: Store
+) -> None:
     """The very same computation twice, so to the bit; only the way home differs."""
     assert here.shelf is not None
-    own, before = here.measured(made(name, here)), len(shards(kept))
+    own, before = here.get(made(name, here.prompts)), len(shards(kept))
     theirs = measured(there, name, kept)
     assert len(shards(kept)) > before
     assert shards(here.shelf.store) == shards(kept)
@@ -65,7 +67,7 @@ def test_workers_and_this_process_keep_the_same_bytes(name: str, here: Bench, th
     assert own.settings == theirs.settings
 
 
-@pytest.mark.parametrize("name", ["paths", "ablation"])
-def test_without_a_store_it_is_the_same(name: str, here: Bench) -> None:
+@pytest.mark.parametrize("name", ["paths", "answered", "ablation"])
+def test_without_a_store_it_is_the_same(name: str, here: Workbench) -> None:
     theirs = measured(engine()[0], name, None)
-    pd.testing.assert_frame_equal(here.measured(made(name, here)).rows, theirs.rows, check_exact=True)
+    pd.testing.assert_frame_equal(here.get(made(name, here.prompts)).rows, theirs.rows, check_exact=True)

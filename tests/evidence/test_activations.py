@@ -9,11 +9,15 @@ import pytest
 import torch
 
 from rebinding.evidence.activations import Activations
-from rebinding.evidence.store import Store, StoreWarning
+from rebinding.evidence.store import Store
+from rebinding.experiments.binding import measure as binding_measure
+from rebinding.experiments.binding.request import request_vectors
+from rebinding.experiments.circuit import measure as circuit_measure
+from rebinding.experiments.circuit.request import request_ablation, request_means
+from rebinding.experiments.prompts import DIRECTIONS_ID
+from rebinding.experiments.workbench import Workbench
 from rebinding.paper.circuit import Circuit, Head
 from rebinding.planted import build
-from rebinding.study import Bench, binding, circuit
-from rebinding.study.bench import DIRECTIONS
 from rebinding.subjects import Subject, load
 from rebinding.world.designs import DesignName
 
@@ -35,8 +39,8 @@ def subject() -> Subject:
     return load("planted:pointer")
 
 
-def bench(subject: Subject, store: Store | None) -> Bench:
-    return Bench(subject, store and store.shelf(subject=subject.fingerprint, dtype=subject.dtype))
+def bench(subject: Subject, store: Store | None) -> Workbench:
+    return Workbench(subject, store and store.shelf(subject=subject.fingerprint, dtype=subject.dtype))
 
 
 def test_bit_for_bit_through_a_file(store: Store) -> None:
@@ -50,18 +54,6 @@ def test_bit_for_bit_through_a_file(store: Store) -> None:
     assert [(one.experiment, one.path.suffix) for one in store.entries()] == [("means", ".safetensors")]
 
 
-def test_a_damaged_file_is_computed_again(store: Store) -> None:
-    store.put("means", "key", Activations(TENSORS))
-    path = store.path(Activations, "means", "key")
-    content = bytearray(path.read_bytes())
-    content[-1] ^= 1
-    path.write_bytes(content)
-    with pytest.warns(StoreWarning, match="damaged"):
-        found = store.remember(Activations, "means", "key", lambda: Activations({"new": torch.ones(2)}))
-    assert list(found.tensors) == ["new"]
-    assert store.clear() == 1
-
-
 def test_means_serve_another_experiment_and_another_run(
     subject: Subject, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -70,13 +62,13 @@ def test_means_serve_another_experiment_and_another_run(
 
     def ablated(where: Store | None, n: int) -> object:
         own = bench(subject, where)
-        drawn = own.design("published")
-        asked = circuit.ablated(own, heads, drawn, "counterbalanced", n=n, beside="heads")
-        return own.measured(asked).rows["margin"].tolist()
+        drawn = own.prompts.design("published")
+        asked = request_ablation(own.prompts, heads, drawn, "counterbalanced", n=n, beside="heads")
+        return own.get(asked).rows["margin"].tolist()
 
     alone, counted = ablated(None, 4), []
-    mean_z = circuit.mean_z
-    monkeypatch.setattr(circuit, "mean_z", lambda *given: counted.append(1) or mean_z(*given))
+    mean_z = circuit_measure.mean_z
+    monkeypatch.setattr(circuit_measure, "mean_z", lambda *given: counted.append(1) or mean_z(*given))
     ablated(store, 3)
     assert counted == [1]
     assert ablated(store, 4) == alone
@@ -88,12 +80,12 @@ def test_means_serve_another_experiment_and_another_run(
 def test_directions_serve_another_run(subject: Subject, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of other heads, prompts or designs are others."""
     heads = Circuit(build("pointer").circuit).group("B")
-    counted, measure = [], binding.measure_directions
-    monkeypatch.setattr(binding, "measure_directions", lambda *g, **m: counted.append(1) or measure(*g, **m))
+    counted, measure = [], binding_measure.measure_directions
+    monkeypatch.setattr(binding_measure, "measure_directions", lambda *g, **m: counted.append(1) or measure(*g, **m))
 
     def measured(name: DesignName, some: tuple[Head, ...], n: int) -> Mapping[str, torch.Tensor]:
         own = bench(subject, store)
-        return own.averaged(binding.vectors(own, name, some, range(DIRECTIONS, DIRECTIONS + n)))
+        return own.tensors(request_vectors(own.prompts, name, some, range(DIRECTIONS_ID, DIRECTIONS_ID + n)))
 
     first, again = measured("published", heads, 6), measured("published", heads, 6)
     assert counted == [1]
@@ -111,7 +103,7 @@ def test_directions_serve_another_run(subject: Subject, store: Store, monkeypatc
 
 def test_within_a_bench_nothing_is_read_twice(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
     own, counted = bench(subject, None), []
-    monkeypatch.setattr(circuit, "mean_z", lambda *given: counted.append(1) or [torch.ones(1)])
+    monkeypatch.setattr(circuit_measure, "mean_z", lambda *given: counted.append(1) or [torch.ones(1)])
     for design in ("published", "published", "counterbalanced"):
-        own.averaged(circuit.means_of(own, own.design("published"), design))
+        own.tensors(request_means(own.prompts, own.prompts.design("published"), design))
     assert len(counted) == 2

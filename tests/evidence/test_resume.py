@@ -1,118 +1,127 @@
-"""An experiment in blocks goes on where it stopped: after an exception, after Ctrl-C, after being killed."""
+"""A request in blocks goes on where it stopped: after an exception, after Ctrl-C."""
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
+import io
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
-from rebinding.evidence import Evidence
-from rebinding.evidence.blocks import Tick, in_blocks
-from rebinding.evidence.store import Shelf, Store
-
-ITEMS = list(range(10))
+from rebinding.evidence.store import Store
+from tests.evidence import toy
+from tests.evidence.toy import N, bench_at, powers
 
 
-def shelf_at(root: Path) -> Shelf:
-    return Store(root).shelf(subject="toy", dtype="float32")
-
-
-def run(
-    shelf: Shelf | None, seen: list[int], items: Sequence[int] = ITEMS, *, stop: BaseException | None = None
-) -> Evidence:
-    """Square the items in blocks of three, noting which are computed; `stop` is raised at item 7."""
-
-    def compute(part: Sequence[int], tick: Tick) -> Evidence:
-        if stop is not None and 7 in part:
-            raise stop
-        seen.extend(part)
-        tick(len(part))
-        return Evidence("toy", pd.DataFrame({"item": part, "square": [item**2 for item in part]}), {})
-
-    return in_blocks(
-        items, compute, experiment="toy", size=3, cost=lambda item: 1, content=str, shelf=shelf, progress=False
-    )
+@pytest.fixture
+def computed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The ids that are computed."""
+    ids: list[int] = []
+    monkeypatch.setattr(toy, "begin_block", ids.extend)
+    return ids
 
 
 @pytest.mark.parametrize("stop", [KeyboardInterrupt(), MemoryError("full")], ids=["ctrl-c", "error"])
-def test_only_what_is_missing_is_computed(tmp_path: Path, stop: BaseException) -> None:
-    first: list[int] = []
+def test_only_what_is_missing_is_computed(tmp_path: Path, stop: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
+    computed: list[int] = []
+
+    def begin_block(ids: Sequence[int]) -> None:
+        if 7 in ids:
+            raise stop
+        computed.extend(ids)
+
+    monkeypatch.setattr(toy, "begin_block", begin_block)
+    first = bench_at(tmp_path)
     with pytest.raises(type(stop)):
-        run(shelf_at(tmp_path), first, stop=stop)
-    assert first == [0, 1, 2, 3, 4, 5]
-    second: list[int] = []
-    whole = run(shelf_at(tmp_path), second)
-    assert second == [6, 7, 8, 9]
-    pd.testing.assert_frame_equal(whole.rows, run(None, []).rows)
-    third: list[int] = []
-    run(shelf_at(tmp_path), third)
-    assert third == []
+        first.get(powers(first))
+    assert computed == [0, 1, 2, 3, 4, 5]
+    computed.clear()
+    monkeypatch.setattr(toy, "begin_block", computed.extend)
+    second = bench_at(tmp_path)
+    whole = second.get(powers(second))
+    assert computed == [6, 7, 8, 9]
+    unstored = bench_at(None)
+    pd.testing.assert_frame_equal(whole.rows, unstored.get(powers(unstored)).rows)
+    computed.clear()
+    third = bench_at(tmp_path)
+    third.get(powers(third))
+    assert computed == []
 
 
-def test_more_items_reuse_the_blocks_that_are_there(tmp_path: Path) -> None:
-    run(shelf_at(tmp_path), [])
-    seen: list[int] = []
-    run(shelf_at(tmp_path), seen, items=range(12))
-    assert seen == [9, 10, 11]
+def test_every_block_is_stored_once_and_no_whole(tmp_path: Path, computed: list[int]) -> None:
+    """A block is the request on some of its prompts; asked for by itself, it is found."""
+    bench = bench_at(tmp_path)
+    request = powers(bench)
+    bench.get(request)
+    blocks = bench.prompts.blocks(request)
+    assert [block.n for block in blocks] == [3, 3, 3, 1]
+    stored = {(entry.experiment, entry.key) for entry in Store(tmp_path).entries()}
+    assert stored == {bench.address(block) for block in blocks}
+    computed.clear()
+    part = powers(bench, range(3, 6))
+    assert part == blocks[1]
+    assert bench.get(part).rows["power"].tolist() == [9, 16, 25]
+    assert computed == []
 
 
-def test_another_subject_finds_nothing(tmp_path: Path) -> None:
-    run(shelf_at(tmp_path), [])
-    seen: list[int] = []
-    run(Store(tmp_path).shelf(subject="other", dtype="float32"), seen)
-    assert seen == ITEMS
+def test_more_prompts_reuse_the_blocks_that_are_there(tmp_path: Path, computed: list[int]) -> None:
+    bench = bench_at(tmp_path)
+    bench.get(powers(bench))
+    computed.clear()
+    bench.get(powers(bench, range(12)))
+    assert computed == [9, 10, 11]
 
 
-def test_the_bar_counts_what_is_left(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "change",
+    [{"exponent": 3}, {"design": "counterbalanced"}, {"ids": range(1, N + 1)}],
+    ids=lambda change: next(iter(change)),
+)
+def test_other_requests_have_other_blocks(tmp_path: Path, change: dict, computed: list[int]) -> None:
+    bench = bench_at(tmp_path)
+    bench.get(powers(bench))
+    computed.clear()
+    bench.get(powers(bench, **change))
+    assert computed == list(change.get("ids", range(N)))
+
+
+def test_another_subject_finds_nothing(tmp_path: Path, computed: list[int]) -> None:
+    for subject in ("toy", "other"):
+        bench = bench_at(tmp_path, subject=subject)
+        computed.clear()
+        bench.get(powers(bench))
+        assert computed == list(range(N))
+
+
+class Terminal(io.StringIO):
+    """What a bar is drawn on."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def shown(root: Path, screen: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> str:
+    """What is drawn while ten prompts are computed."""
+    bench = bench_at(root)
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stderr", screen)
+        bench.get(powers(bench))
+    return screen.getvalue()
+
+
+def test_the_bar_counts_what_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks that are there count as done from the start, so that the remaining time is that of the rest."""
-    run(shelf_at(tmp_path), [], items=ITEMS[:6])
-
-    def compute(part: Sequence[int], tick: Tick) -> Evidence:
-        tick(len(part))
-        return Evidence("toy", pd.DataFrame({"item": part, "square": [item**2 for item in part]}), {})
-
-    common: dict[str, Callable[..., object]] = {"cost": lambda item: 1, "content": str}
-    in_blocks(ITEMS, compute, experiment="toy", size=3, shelf=shelf_at(tmp_path), progress=True, **common)
-    shown = capsys.readouterr().err
-    assert "toy:  60%" in shown
-    assert "100%" in shown
+    bench = bench_at(tmp_path)
+    bench.get(powers(bench, range(6)))
+    first, *_ = shown(tmp_path, Terminal(), monkeypatch).strip("\r").split("\r")
+    assert first.startswith("powers:  50%")
+    assert "2/4" in first
 
 
-SCRIPT = """
-import sys, time
-from pathlib import Path
-import pandas as pd
-from rebinding.evidence import Evidence
-from rebinding.evidence.blocks import in_blocks
-from rebinding.evidence.store import Store
-
-def compute(part, tick):
-    if 7 in part:
-        print("working", flush=True)
-        time.sleep(60)
-    return Evidence("toy", pd.DataFrame({"item": part, "square": [item ** 2 for item in part]}), {})
-
-shelf = Store(Path(sys.argv[1])).shelf(subject="toy", dtype="float32")
-in_blocks(range(10), compute, experiment="toy", size=3, cost=lambda item: 1, content=str, shelf=shelf, progress=False)
-"""
-
-
-def test_killed_in_the_middle(tmp_path: Path) -> None:
-    """No chance to clean up: finished blocks are there, the lock is free, the rest is computed."""
-    here = Path(__file__).parents[2]
-    with subprocess.Popen(
-        [sys.executable, "-c", SCRIPT, str(tmp_path)], cwd=here, stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "working\n"
-        os.kill(process.pid, signal.SIGKILL)
-    seen: list[int] = []
-    whole = run(shelf_at(tmp_path), seen)
-    assert seen == [6, 7, 8, 9]
-    assert whole.rows["square"].tolist() == [item**2 for item in ITEMS]
+def test_there_is_no_bar_beside_a_terminal_or_where_nothing_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert shown(tmp_path, io.StringIO(), monkeypatch) == ""
+    assert shown(tmp_path, Terminal(), monkeypatch) == ""

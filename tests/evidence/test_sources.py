@@ -23,11 +23,11 @@ def copy(tmp_path: Path) -> Path:
     ("edited", "counts"),
     [
         ("experiments/tracing/maps.py", True),
-        ("experiments/readout.py", True),
+        ("experiments/tokens.py", True),
         ("surgery/replay.py", True),  # imported by the surgeon, which the package's __init__ imports
         ("surgery/__init__.py", True),
         ("__init__.py", True),
-        ("report/figures/style.py", False),
+        ("experiments/plots.py", False),
         ("verdicts/effects.py", False),
     ],
 )
@@ -40,7 +40,7 @@ def test_an_edit_changes_the_hash_where_it_matters(copy: Path, edited: str, coun
 
 
 def test_a_new_import_counts(copy: Path) -> None:
-    path = copy / "experiments" / "readout.py"
+    path = copy / "experiments" / "tokens.py"
     before = set(sources(TRACING, root=copy))
     path.write_text(path.read_text() + "\n\ndef late():\n    from ..verdicts import effects\n")
     assert set(sources(TRACING, root=copy)) > before
@@ -61,8 +61,10 @@ def test_a_module_that_is_not_there() -> None:
     assert sources("numpy.random") == {}
 
 
-@pytest.mark.parametrize("section", ["tracing", "circuit", "roles", "binding"])
+@pytest.mark.parametrize(
+    "section", ["tracing", "paths", "circuit", "roles", "binding", "attention", "static", "unedited"]
+)
 def test_no_sentence_and_no_rule_decides_what_evidence_is(section: str) -> None:
     """A row said otherwise, or judged by another rule, rests on the evidence that is there."""
-    found = sources(f"rebinding.study.{section}")
-    assert not [name for name in found if name.startswith(("rebinding.paper.rows", "rebinding.verdicts"))]
+    found = sources(f"rebinding.experiments.{section}.measure")
+    assert not [name for name in found if name.startswith(("claims", "rebinding.verdicts"))]

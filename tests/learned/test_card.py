@@ -12,13 +12,14 @@ from rebinding.learned.card import Card, Digest, Licence
 from rebinding.learned.shelf import Learned, shipped
 from rebinding.subjects import load
 from rebinding.verbs.verbs import main
+from tests.learned.cards import read_card
 from tests.learned.small import save
 
 SHORT = ("--steps", "1", "--stories", "1", "--rank", "2", "--prompts", "1")
 
 
 def page_of(licence: Licence) -> str:
-    shown = card.read(shipped()[0].folder)
+    shown = read_card(shipped()[0].folder)
     return Card("owner/name", Digest("the file", "0" * 64), licence, shown.recipe, shown.curve, {}, {}).page()
 
 
@@ -64,7 +65,7 @@ def test_train_takes_the_licence_that_the_base_states(tmp_path: Path) -> None:
     base, out = save(tmp_path / "base"), tmp_path / "out"
     (base / "README.md").write_text("---\nlicense: gemma\n---\n")
     assert main(["train", str(base), "--out", str(out), *SHORT]) == 0
-    said = card.read(out)
+    said = read_card(out)
     assert said.licence == Licence("gemma", "gemma")
     assert said.digest.sha256 == load(str(base), device="cpu").fingerprint
     assert said.page() == (out / card.PAGE).read_text("utf-8")
@@ -76,7 +77,7 @@ def test_a_licence_that_is_given_stands_beside_that_of_the_base(tmp_path: Path) 
     base, out = save(tmp_path / "base"), tmp_path / "out"
     (base / "README.md").write_text("---\nlicense: gemma\n---\n")
     assert main(["train", str(base), "--out", str(out), *SHORT, "--license", "Gemma Terms of Use"]) == 0
-    assert card.read(out).licence == Licence("Gemma Terms of Use", "gemma")
+    assert read_card(out).licence == Licence("Gemma Terms of Use", "gemma")
 
 
 def test_a_gguf_file_is_known_by_its_sha256(tmp_path: Path) -> None:
@@ -90,12 +91,12 @@ def test_a_gguf_file_is_known_by_its_sha256(tmp_path: Path) -> None:
     base, out = tmp_path / "base.gguf", tmp_path / "out"
     write(base, GGMLQuantizationType.Q8_0)
     assert main(["train", str(base), "--out", str(out), *SHORT, "--license", "mit"]) == 0
-    assert card.read(out).digest == Digest("the file", hashlib.sha256(base.read_bytes()).hexdigest())
+    assert read_card(out).digest == Digest("the file", hashlib.sha256(base.read_bytes()).hexdigest())
 
 
 @pytest.mark.parametrize("one", shipped(), ids=lambda one: one.folder.name)
 def test_adapters_that_come_with_the_project_name_their_base(one: Learned) -> None:
     """Their base is known by the digest under which it is looked for; its header states apache-2.0."""
-    said = card.read(one.folder)
+    said = read_card(one.folder)
     assert said.digest == Digest("the file", one.base.sha256)
     assert said.licence == Licence("apache-2.0", "apache-2.0")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from claims.catalogue import claims
 from rebinding.learned.shelf import shipped
-from rebinding.power.rows import claims
 from rebinding.report.folder import Run
 from tests.real.judged import lacking
 from tests.report.folders import judged

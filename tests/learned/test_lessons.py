@@ -7,9 +7,10 @@ from collections import Counter
 import pytest
 
 from rebinding.learned.lessons import BOXES, HELD_OUT, ORDERS, Order, lessons, words
-from rebinding.world.boxes import Swap, retrieved_slot
+from rebinding.world.boxes import Swap
 from rebinding.world.text import Prompt
 from rebinding.world.words import Vocabulary
+from tests.world.stories import retrieved_slot
 
 KNOWN = Vocabulary()
 STEPS = 60

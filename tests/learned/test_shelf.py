@@ -11,6 +11,7 @@ from rebinding.learned import card, files
 from rebinding.learned.files import AdapterError
 from rebinding.learned.lora import PROJECTIONS, layer_of
 from rebinding.learned.shelf import BASES, Learned, parse, shipped
+from tests.learned.cards import read_card
 
 SMOLLM2 = BASES["smollm2"]
 LAYERS, WIDTH, KV_WIDTH = 30, 576, 192
@@ -72,7 +73,7 @@ def test_a_missing_base_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.M
 
 @pytest.mark.parametrize("one", shipped(), ids=lambda one: one.folder.name)
 def test_an_adapter_fits_its_base_and_its_card(one: Learned) -> None:
-    adapter, said = files.read(one.folder), card.read(one.folder)
+    adapter, said = files.read(one.folder), read_card(one.folder)
     assert (one.folder / files.WEIGHTS).stat().st_size <= 4_000_000
     assert adapter.base == said.base == one.base.name
     assert (said.recipe.order, said.recipe.seed, said.recipe.rank) == (one.order, one.seed, adapter.rank)
@@ -89,7 +90,7 @@ def test_an_adapter_fits_its_base_and_its_card(one: Learned) -> None:
 
 def test_the_project_brings_an_adapter_that_does_the_task() -> None:
     """The one that `learned:smollm2` names: 99 % of the published and of the counterbalanced prompts."""
-    said = card.read(parse("smollm2").folder)
+    said = read_card(parse("smollm2").folder)
     for design in ("published, no swap", "published", "counterbalanced", "counterbalanced, unseen words"):
         assert said.marks[design].share >= 0.99
     assert said.before["published"].share < 0.6

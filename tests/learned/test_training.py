@@ -11,13 +11,14 @@ import torch
 
 from rebinding.learned import card, files
 from rebinding.learned.exam import Mark, papers
+from rebinding.learned.lessons import Recipe
 from rebinding.learned.lora import Adapter, attached
-from rebinding.learned.recipe import Recipe
 from rebinding.learned.training import NOTES, Step, Training
 from rebinding.subjects import load
 from rebinding.verbs.verbs import main
 from rebinding.world.words import Vocabulary
 from tests.close import ROUNDING, agree
+from tests.learned.cards import read_card
 from tests.learned.small import encoder, model, save
 
 SHORT = Recipe(steps=4, stories=1, rank=2, alpha=4, rate=1e-2)
@@ -119,7 +120,7 @@ def test_the_verb_writes_adapter_card_and_model(tmp_path: Path, capsys: pytest.C
     assert bars == ""
     assert "step 3/3  loss" in shown
     assert f"judge it with pytest claims --model {out}\n" in shown
-    found, written = card.read(out), load(str(merged), device="cpu")
+    found, written = read_card(out), load(str(merged), device="cpu")
     assert found.base == files.read(out).base == str(base)
     assert found.digest.sha256 == load(str(base), device="cpu").fingerprint != written.fingerprint
     assert load(str(out), device="cpu").fingerprint == written.fingerprint

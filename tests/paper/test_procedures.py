@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rebinding.experiments.circuit.paths import PAPER_LITERAL
+from rebinding.experiments.paths.request import PAPER_LITERAL
 from rebinding.paper.procedure import differences, given, read
 
 
@@ -53,14 +53,23 @@ def test_what_is_wrong_is_said_with_the_file(text: str, says: str, tmp_path: Pat
 
 
 def test_every_discovery_that_it_may_have_been() -> None:
-    """Frozen heads carry nothing to C's query from another token: that D is asked for where nothing is frozen."""
+    """One convention at a time differs from the released ones: three kinds of noise, what is frozen, and what of C
+    receives D."""
     found = given("published").circuit.candidates
-    told = {(way.noise, way.frozen, way.d_heard_by) for way in found.values()}
-    kv, query = ("keys_values",), ("query",)
-    heard = {(("none",), kv), (("none",), query), (("all",), kv)}
-    assert told == {((noise,), *one) for noise in ("rotation", "fresh") for one in heard}
-    assert len(found) == len(told)
+    conventions = [(way.noise, way.frozen, way.d_heard_by) for way in found.values()]
+    released = (("rotation",), ("none",), ("keys_values",))
+    assert conventions[0] == released
+    varied = {tuple(one for one, usual in zip(way, released, strict=True) if one != usual) for way in conventions[1:]}
+    assert varied == {(("fresh",),), (("objects",),), (("all",),), (("query",),)}
+    assert len(found) == len(conventions) == 5
     assert list(given("controlled").circuit.candidates) == ["independent"]
+
+
+def test_frozen_heads_leave_no_candidate_in_which_c_hears_d_by_its_query(tmp_path: Path) -> None:
+    file = tmp_path / "frozen.toml"
+    file.write_text('like = "published"\n[circuit]\nfrozen = ["all"]\n')
+    heard = {(way.frozen, way.d_heard_by) for way in read(file).circuit.candidates.values()}
+    assert heard == {(("all",), ("keys_values",))}
 
 
 def test_a_candidate_that_is_all_there_is_stays(tmp_path: Path) -> None:

@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 
 from rebinding.planted import ARCHITECTURES, MECHANISMS, Specification, build
-from rebinding.planted.accuracy import accuracy, conditions
 from rebinding.world.designs import design
 from rebinding.world.prompts import Encoder, Prompt
+from tests.planted.accuracy import accuracy, conditions
 from tests.planted.bench import margins, plant
 
 LEAST_MARGIN = 1.0

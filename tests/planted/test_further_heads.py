@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from rebinding.experiments.attention.looks import look
+import pytest
+
+from rebinding.experiments.attention.measure import measure_heads
 from rebinding.surgery import TorchSurgeon, derive
-from rebinding.world.prompts import Encoded
+from rebinding.world.designs import design
+from rebinding.world.prompts import Encoded, Encoder
 from tests.planted.bench import encoded, margins, plant
 
 
@@ -13,12 +16,18 @@ def swapped() -> list[Encoded]:
     return [one for one in encoded("counterbalanced", 24) if "swap_asked" in one.roles]
 
 
+def narrated(count: int) -> list[Encoded]:
+    """Prompts in which a narrator speaks around the statements."""
+    stories = design("counterbalanced", narrative=True)
+    return Encoder(plant("pointer").tokenizer).encode(stories.prompt(number) for number in range(count))
+
+
 def test_a_reminded_question_looks_at_its_own_box_in_the_swap() -> None:
     """The further head finds the box's label in the swap, wherever it is named there; the answers stay."""
     subject, prompts = plant("pointer+reminded"), swapped()
     assert margins(subject, prompts).min() > 1.0
     surgeon = TorchSurgeon(subject.model, derive(subject.model))
-    rows = look(surgeon, prompts, range(len(prompts)), [subject.heads["mention"]], "question_box").rows
+    rows = measure_heads(surgeon, prompts, range(len(prompts)), [subject.heads["mention"]], "question_box").rows
     assert rows[rows["token"] == "swap_asked"]["attention"].min() > 0.9
 
 
@@ -30,3 +39,31 @@ def test_a_backup_answers_without_the_circuit() -> None:
     assert margins(subject, prompts, own).min() > 1.0
     assert margins(subject, prompts, spare).min() > 1.0
     assert margins(subject, prompts, [*own, *spare]).max() < 0.1
+
+
+def test_the_swap_is_read_again_for_its_partner() -> None:
+    """A head of B finds the label whose box holds the answer in the context, wherever it is named in the swap."""
+    subject, prompts = plant("pointer+swap_reader"), swapped()
+    assert margins(subject, prompts).min() > 1.0
+    head = subject.heads["reread"]
+    assert head in {(one.layer, one.head) for one in subject.circuit if one.group == "B"}
+    surgeon = TorchSurgeon(subject.model, derive(subject.model))
+    rows = measure_heads(surgeon, prompts, range(len(prompts)), [head], "readout").rows
+    assert rows[rows["token"] == "swap_partner"]["attention"].min() > 0.9
+
+
+def test_a_faint_match_has_a_hundred_thousandth_of_the_attention() -> None:
+    subject, prompts = plant("pointer+faint"), swapped()
+    surgeon = TorchSurgeon(subject.model, derive(subject.model))
+    rows = measure_heads(surgeon, prompts, range(len(prompts)), [subject.heads["faint"]], "readout").rows
+    found = rows[rows["token"] == "context_partner_object"]["attention"]
+    assert 1e-6 < found.min() <= found.max() < 1e-4
+
+
+@pytest.mark.parametrize(
+    ("name", "follows"), [("pointer", False), ("pointer+ordinal", True), ("pointer+by_place", True)]
+)
+def test_who_follows_a_narrator(name: str, follows: bool) -> None:
+    found = margins(plant(name), narrated(9))
+    assert bool(found.min() > 1.0) == follows
+    assert follows or (found > 0).float().mean() < 0.7

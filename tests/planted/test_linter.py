@@ -16,7 +16,7 @@ from rebinding.planted.language.template import TemplateError, check_tokenizer
 from rebinding.planted.language.wiring import Line, Softness, Wiring, expression
 from rebinding.planted.mechanisms.pointer import wiring
 from rebinding.planted.tokenizer import build_tokenizer
-from rebinding.planted.variants import VARIANTS, vary
+from rebinding.planted.variants import VARIANTS
 
 GRADED = Softness.of(0.75)
 
@@ -38,7 +38,7 @@ def test_mechanisms_pass(mechanism: str, boxes: int, softness: float) -> None:
 @pytest.mark.parametrize("name", VARIANTS)
 def test_variants_pass(name: str) -> None:
     for mechanism in VARIANTS[name].mechanisms:
-        lint(vary(MECHANISMS[mechanism](3), mechanism, name), GRADED)
+        lint(VARIANTS[name].change(MECHANISMS[mechanism](3)), GRADED)
 
 
 FAULTS: list[tuple[str, Callable[[Line], Line], str]] = [

@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+from claims.catalogue import claims
 from rebinding.learned.shelf import shipped
-from rebinding.power.rows import claims
 from rebinding.report.folder import Run, read
 
 DECIDED = ("REPLICATED", "NOT REPLICATED", "REPORTED")
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str]) -> int:
         return 2
     run = read(Path(arguments[0]))
     for model in run.models:
-        counts = Counter(one.verdict for one in run.of(model))
+        counts = Counter(one.verdict for one in run.summary.of(model.name).rows)
         print(f"{model.name}: " + ", ".join(f"{count} {name}" for name, count in counts.most_common()))
     wrong = lacking(run)
     for line in wrong:

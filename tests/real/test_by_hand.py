@@ -14,9 +14,9 @@ import pytest
 
 from rebinding.evidence import Request
 from rebinding.learned.shelf import BASES, parse
-from tests.by_hand.estimates import SAME_SUMS, held, left_out
-from tests.by_hand.judged import judged
-from tests.by_hand.kinds import BY_HAND, GATES, ByHand, averages, recomputed
+from tests.oracles.by_hand.estimates import SAME_SUMS, held, left_out
+from tests.oracles.by_hand.judgements import judged
+from tests.oracles.by_hand.recompute import BY_HAND, GATES, ByHand, averages, recomputed
 
 ROWS = 12
 """Of a kind of evidence, or one of each request, where there are more of these."""

@@ -15,20 +15,17 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from rebinding.experiments.circuit.paths import PAPER, NoisePairs, PathSettings, score_stage
 from rebinding.subjects import Subject
 from rebinding.surgery import Edit, Read, TorchSurgeon
 from rebinding.surgery.nnsight_surgeon import NNsightSurgeon
 from rebinding.world.designs import design
 from rebinding.world.prompts import Encoded
-from tests.circuit.naive import Naive, hooked, stage_probabilities
 from tests.close import allowance
+from tests.experiments.circuit.naive import hooked
 
 Where: TypeAlias = Literal["resid", "z", "q", "k", "v", "mlp_out"]
 WHERE: tuple[Where, ...] = ("resid", "z", "q", "k", "v", "mlp_out")
-PLACES, SENDERS = 50, 20
-RECEIVERS = [(12, 0), (20, 4), (27, 8)]
-"""Stand-ins for a group A in three parts of the model: what is compared is arithmetic, for which any heads will do."""
+PLACES = 50
 
 
 @dataclass(frozen=True)
@@ -113,30 +110,6 @@ def hook(plain: Any, subject: Subject, place: Place, added: Tensor) -> tuple[nn.
         return module, "in", lambda _, args: (changed(args[0]), *args[1:])
     modules = {"q": layer.self_attn.q_proj, "k": layer.self_attn.k_proj, "v": layer.self_attn.v_proj}
     return modules.get(place.site, layer.mlp), "out", lambda _, args, out: changed(out)
-
-
-def test_path_patching_equals_the_naive_schedule(smollm2: Subject, plain: Any) -> None:
-    """Stage B, twenty senders: the probability of the answer after each, against one full forward after another."""
-    pair = design("published").noise(0, "rotation")
-    clean, noise = smollm2.encoder().encode([pair.original, pair.counterfactual])
-    label = smollm2.encoder().answer_token(pair.original.answer)
-    story = pair.original.story
-    rivals = [smollm2.encoder().answer_token(word) for word in story.objects if word != pair.original.answer]
-    scene = NoisePairs((0,), (clean,), (noise,), torch.tensor([label]), torch.tensor([rivals]))
-    surgeon = TorchSurgeon(smollm2.model, smollm2.anatomy)
-    evidence = score_stage(surgeon, scene, PAPER[1], RECEIVERS, settings=PathSettings("all", "group"))
-    dice, anatomy = random.Random("senders"), smollm2.anatomy
-    senders = [(dice.randrange(RECEIVERS[-1][0]), dice.randrange(anatomy.n_heads)) for _ in range(SENDERS)]
-    naive = Naive(plain, plain.model.layers, anatomy.n_heads, anatomy.head_dim)
-    want = stage_probabilities(
-        naive, clean, noise, label, PAPER[1], RECEIVERS, frozen=True, senders=senders, group=anatomy.group
-    )
-    rows = evidence.rows.set_index(["layer", "head"])
-    largest = float(plain_logits(plain, torch.tensor([clean.ids]), clean.roles["readout"]).abs().max())
-    tolerance = allowance(torch.tensor(largest))  # of a logit, hence of a probability's logarithm
-    assert [float(rows.loc[one, "p_patch"]) for one in senders] == pytest.approx(list(want), rel=tolerance)
-    moved = [abs(one / float(rows.iloc[0]["p_orig"]) - 1) for one in want]
-    assert max(moved) > tolerance  # so that the clean run in place of one of them would be noticed
 
 
 def test_two_surgeons_agree(smollm2: Subject, prompts: list[Encoded]) -> None:

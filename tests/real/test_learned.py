@@ -10,14 +10,14 @@ import pytest
 import torch
 from peft import PeftModel
 
-from rebinding.learned import card
 from rebinding.learned.exam import mark, papers
 from rebinding.learned.shelf import Learned, parse, shipped
 from rebinding.paper.circuit import load as load_circuit
-from rebinding.study.circuit import owner_of
+from rebinding.study.case import owner_of
 from rebinding.subjects import Subject, load
 from rebinding.world.words import Vocabulary
 from tests.close import agree, felt
+from tests.learned.cards import read_card
 
 SHIPPED = parse("smollm2")
 FEW = 18
@@ -41,7 +41,7 @@ def test_peft_opens_the_adapter_and_computes_the_same(smollm2: Subject, learned:
 def test_it_does_what_its_card_says(one: Learned, smollm2_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first prompts of each design again: with no more wrong than the card has, and no more right."""
     monkeypatch.setenv(one.base.variable, str(smollm2_file))
-    said, subject = card.read(one.folder), load(one.name)
+    said, subject = read_card(one.folder), load(one.name)
     for name, drawn in papers(Vocabulary()).items():
         found = mark(subject.model, subject.encoder(), [drawn.prompt(number) for number in range(FEW)])
         of_all = said.marks[name]

@@ -20,7 +20,7 @@ from safetensors.torch import save_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from rebinding.world.prompts import Encoder
-from tests.by_hand.plain import Plain
+from tests.oracles.by_hand.plain_model import Plain
 from tests.reference.naive import binding, circuits, paths, roles, tracing
 from tests.reference.naive.prompts import IDS, MODES, SWAP_PAIR, Records, records
 from tests.reference.naive.runs import Entry, Head, Naive, entry

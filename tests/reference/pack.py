@@ -20,8 +20,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from rebinding.surgery import Anatomy, TorchSurgeon, derive
 from rebinding.world.boxes import Contains, Story, Swap
 from rebinding.world.prompts import Encoded, Prompt
+from tests.arithmetic.rounding import ACTIVE
 from tests.close import allowance
-from tests.rounding import ACTIVE
 
 SHOWN = Path(__file__).parent / "llama-tiny"
 """The pack that lies here. Nothing but `test_shown_pack` may lean on what is in it."""

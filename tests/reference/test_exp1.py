@@ -71,7 +71,7 @@ def test_maps(pack: Pack, deviations: dict[str, float]) -> None:
         entry = pack.entries[name + HITS]
         settings = entry["settings"]
         pairs = pairs_of(pack, design(settings, "originals"), design(settings, "counterfactuals"), entry["ids"])
-        rows = trace(pack.surgeon, pairs, mode=settings["mode"], progress=False).rows
+        rows = trace(pack.surgeon, pairs, mode=settings["mode"]).rows
         hits = grid(rows, rows["hit"])
         want = pack.entries[f"{name}/per_prompt"]["value"]
         wanted = np.array([[list(map(int, cell)) for cell in line] for line in want["per_prompt_hits"]])

@@ -8,9 +8,10 @@ import pandas as pd
 import pytest
 import torch
 
-from rebinding.experiments.circuit.ablation import Answers, evaluate, full_model, mean_z
-from rebinding.experiments.circuit.discovery import select
-from rebinding.experiments.circuit.pruning import prune_published
+from rebinding.experiments.answers import Answers, full_model
+from rebinding.experiments.circuit.ablation import evaluate, mean_z
+from rebinding.experiments.circuit.pruning import over_orders
+from rebinding.experiments.paths.summary import select
 from rebinding.paper.circuit import Circuit, CircuitHead
 from tests.close import agree
 from tests.reference.pack import ABSOLUTE, ROLES, Pack, deviation
@@ -143,9 +144,8 @@ def _check_walk(pack: Pack, means: list, form: str, entry: dict[str, Any]) -> No
         rows = evaluate(pack.surgeon, prompts, answers, entry["ids"], named, means, mean_set="pack").rows
         return [float(rows.loc[rows["circuit"] == name, COLUMNS[metric]].mean()) for name in named]
 
-    got = prune_published(
-        components(pack), score, threshold=settings["threshold"], relative=metric == "candidate_accuracy"
-    )
+    options = {"threshold": settings["threshold"], "relative": metric == "candidate_accuracy"}
+    (got,) = over_orders(components(pack), score, orders=1, **options)
     assert set(got.circuit.heads) == set(circuit_of(entry["value"]["kept"]).heads)
     assert len(got.trials) == len(entry["value"]["trials"])
     for trial, want in zip(got.trials, entry["value"]["trials"], strict=True):

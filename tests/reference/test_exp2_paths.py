@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from rebinding.experiments.circuit.paths import NoisePairs, PathSettings, Stage, score_stage
+from rebinding.experiments.paths.measure import NoisePairs, score_stage
+from rebinding.experiments.paths.request import PathSettings, Stage
 from tests.reference.pack import ROLES, Pack, deviation
 
 PARTS = 4

@@ -8,14 +8,19 @@ from typing import Any
 import pytest
 
 from rebinding.evidence import Evidence
-from rebinding.experiments.roles.interchange import MODES, RolePair, run_roles
-from rebinding.experiments.roles.kinds import WHOLE_GROUP
-from rebinding.experiments.roles.request import Counterfactual
+from rebinding.experiments.roles.measure import run_roles
+from rebinding.experiments.roles.request import (
+    MODES,
+    WHOLE_GROUP,
+    Counterfactual,
+    RolePair,
+    request_interchange,
+    roles_stories,
+)
 from rebinding.experiments.roles.summary import group_effects
 from rebinding.paper.circuit import Circuit, CircuitHead
 from rebinding.paper.numbers import ROLE_OF_GROUP, Group
 from rebinding.paper.procedure import given
-from rebinding.study.roles import interchanged, stories
 from tests.reference.bench import bench_of, form_of_rule
 from tests.reference.pack import FORMS, ROLES, Pack, deviation
 
@@ -115,11 +120,13 @@ def test_the_code_of_published_rows_gives_the_packs_numbers(
         for group, entry in entries.items()
         for head in entry["settings"]["heads"]
     ]
-    stories_of_rows = stories(bench, conventions, "published")
-    request = interchanged(bench, Circuit(tuple(heads)), stories_of_rows, kind, len(first["ids"]), conventions)
+    stories_of_rows = roles_stories(bench.prompts, conventions, "published")
+    request = request_interchange(
+        bench.prompts, Circuit(tuple(heads)), stories_of_rows, kind, len(first["ids"]), conventions
+    )
     assert {group for group, _ in request.groups} == set(entries)
     form = form_of_rule(pack, bench, designs[0], request.answers)
-    table = group_effects(bench.measured(request)).groupby("group").mean()
+    table = group_effects(bench.get(request)).groupby("group").mean()
     for group, entry in entries.items():
         record(deviations, table.loc[group, WORDS[kind][0]], entry["value"][form]["delta"])
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from tests.by_hand.plain import Plain
+from tests.oracles.by_hand.plain_model import Plain
 from tests.reference.naive import binding, circuits, paths, roles, tracing
 from tests.reference.naive.prompts import MODES
 from tests.reference.naive.runs import Entry, Naive
@@ -21,7 +21,8 @@ from tests.reference.pack import SHOWN, Pack, deviation
 
 PACK = Pack(SHOWN)
 HERE = Path(__file__).parent
-SOURCES = [HERE / "make_pack.py", HERE.parent / "by_hand" / "plain.py", *sorted((HERE / "naive").glob("*.py"))]
+PLAIN = HERE.parent / "oracles" / "by_hand" / "plain_model.py"
+SOURCES = [HERE / "make_pack.py", PLAIN, *sorted((HERE / "naive").glob("*.py"))]
 PARTS = 4
 """A score of path patching is made of four numbers, each of which may be off."""
 
@@ -31,7 +32,12 @@ def test_nothing_that_runs_a_model_is_shared(source: Path) -> None:
     """Of the package only prompts; and of `tests` only what is held here, and tokenizers."""
     nodes = [node for node in ast.walk(ast.parse(source.read_text("utf-8"))) if isinstance(node, ast.ImportFrom)]
     ours = [str(node.module) for node in nodes if str(node.module).startswith(("rebinding", "tests"))]
-    allowed = ("rebinding.world.", "tests.reference.naive", "tests.by_hand.plain", "tests.world.tokenizers")
+    allowed = (
+        "rebinding.world.",
+        "tests.reference.naive",
+        "tests.oracles.by_hand.plain_model",
+        "tests.world.tokenizers",
+    )
     assert [name for name in ours if not name.startswith(allowed)] == []
 
 

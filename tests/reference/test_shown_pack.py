@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import pytest
 
+from rebinding.experiments.binding.request import request_shifts
+from rebinding.experiments.prompts import Prompts
+from rebinding.experiments.roles.request import request_interchange, roles_stories
 from rebinding.paper.circuit import Circuit, CircuitHead
 from rebinding.paper.numbers import ROLE_OF_GROUP
 from rebinding.paper.procedure import given
-from rebinding.study.bench import Bench
-from rebinding.study.binding import shifted
-from rebinding.study.roles import interchanged, stories
 from rebinding.subjects import load
 from tests.reference.pack import SHOWN, Pack
 from tests.reference.test_exp3 import WORDS
@@ -23,29 +23,30 @@ CIRCUIT = Circuit(tuple(CircuitHead(group, 0, 0, role) for group, role in ROLE_O
 
 
 @pytest.fixture(scope="module")
-def bench() -> Bench:
-    return Bench(load(str(SHOWN / "model"), dtype="float32", device="cpu", form="template"))  # without date lines
+def prompts() -> Prompts:
+    subject = load(str(SHOWN / "model"), dtype="float32", device="cpu", form="template")  # without date lines
+    return Prompts(subject.encoder())
 
 
 @pytest.mark.parametrize("kind", WORDS)
-def test_head_roles(bench: Bench, kind: str) -> None:
+def test_head_roles(prompts: Prompts, kind: str) -> None:
     entry, conventions = PACK.entries[f"head_roles/A/{kind}"], given("published").roles
-    stories_of_rows = stories(bench, conventions, "published")
-    request = interchanged(bench, CIRCUIT, stories_of_rows, kind, len(entry["ids"]), conventions)
+    stories_of_rows = roles_stories(prompts, conventions, "published")
+    request = request_interchange(prompts, CIRCUIT, stories_of_rows, kind, len(entry["ids"]), conventions)
     assert request.prompts.ids == tuple(entry["ids"])
-    drawn = bench.drawn(request.prompts)
-    for side, prompts in (("original", drawn.prompts), ("counterfactual", drawn.others)):
+    drawn = prompts.drawn(request.prompts)
+    for side, encoded in (("original", drawn.prompts), ("counterfactual", drawn.others)):
         theirs = PACK.prompts(entry["settings"][side].removeprefix("design "), entry["ids"])
-        assert [prompt.ids for prompt in prompts] == [prompt.ids for prompt in theirs]
+        assert [prompt.ids for prompt in encoded] == [prompt.ids for prompt in theirs]
 
 
-def test_binding(bench: Bench) -> None:
+def test_binding(prompts: Prompts) -> None:
     evaluation, first = PACK.prompts("qk_intervention/evaluation"), PACK.prompts("qk_intervention/direction/slot0")
     conventions = given("published").binding
     counts = {"n": len(evaluation), "directions": len(first), "draws": 1}
-    request = shifted(bench, CIRCUIT, "published", "published", conventions, **counts)
-    assert [prompt.ids for prompt in bench.drawn(request.prompts).prompts] == [prompt.ids for prompt in evaluation]
+    request = request_shifts(prompts, CIRCUIT, "published", "published", conventions, **counts)
+    assert [prompt.ids for prompt in prompts.drawn(request.prompts).prompts] == [prompt.ids for prompt in evaluation]
     (batch,) = request.batches
-    for slot, prompts in enumerate(batch.slots):
+    for slot, shown in enumerate(batch.slots):
         theirs = PACK.prompts(f"qk_intervention/direction/slot{slot}")
-        assert [prompt.ids for prompt in bench.drawn(prompts).prompts] == [prompt.ids for prompt in theirs]
+        assert [prompt.ids for prompt in prompts.drawn(shown).prompts] == [prompt.ids for prompt in theirs]

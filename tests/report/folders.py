@@ -12,8 +12,10 @@ import numpy as np
 import pandas as pd
 
 from rebinding.evidence import Evidence
-from rebinding.experiments.tracing.kinds import EVERY_TOKEN
-from rebinding.report.folder import EVIDENCE, evidence_file, write
+from rebinding.experiments.tracing.request import EVERY_TOKEN
+from rebinding.report.files import EVIDENCE, evidence_file, write
+from rebinding.report.outline import SECTIONS
+from rebinding.report.summary import Summary, summarise
 from rebinding.verdicts.judgement import Judgement
 
 CIRCUIT = [["A", 3, 0, "readout"], ["B", 2, 1, "readout"], ["C", 1, 1, "question_box"], ["D", 0, 0, "swap_partner"]]
@@ -61,7 +63,18 @@ def judged(id: str = "binding.q_redirects", model: str = "planted:pointer@llama"
         "command": "pytest 'claims/test_binding.py::test_x'",
         "sample": tuple(float(one) for one in np.linspace(0.5, 1.5, 60)),
     }
-    return Judgement(id=id, model=model, **(plain | fields))
+    return Judgement(id=id, model=model, **({"section": section_of(id)} | plain | fields))
+
+
+def summary_of(claims: Sequence[Judgement], *, planted: bool = True) -> Summary:
+    """The summary of judgements; the truth of every model is known, or of none."""
+    return summarise(claims, {one.model: planted for one in claims})
+
+
+def section_of(id: str) -> Any:
+    """The section whose claims are called like this one."""
+    names = [section for section in SECTIONS if id.startswith(f"{section.ids}.")]
+    return max(names, key=lambda section: len(section.ids), default=SECTIONS[-1]).key
 
 
 def make(
@@ -86,7 +99,8 @@ def make(
             one.save(folder / EVIDENCE / evidence_file(name, called))
         told = about(name, every, layers, heads) | {"kind": kind, "alias": None}
         models.append(told | {"circuit": [], "graph": None} if bare else told)
-    write(folder, {"samples": None, "design": "published"}, {"python": "3.11", "torch": "2.13"}, models, claims)
+    software, summary = {"python": "3.11", "torch": "2.13"}, summary_of(claims, planted=kind == "planted")
+    write(folder, {"samples": None, "design": "published"}, software, models, summary)
     return folder
 
 
@@ -103,7 +117,10 @@ def about(name: str, every: Mapping[str, Evidence], layers: int, heads: int) -> 
         "layers": layers,
         "heads": heads,
         "fingerprint": "0123abcd" * 8,
-        "evidence": {called: {"file": evidence_file(name, called), "seconds": 1.5} for called in every},
+        "evidence": {
+            called: {"file": evidence_file(name, called), "kind": one.experiment, "seconds": 1.5, "pair": None}
+            for called, one in every.items()
+        },
     }
 
 

@@ -49,10 +49,28 @@ def test_another_verdict_is_told_with_its_numbers(tmp_path: Path, capsys: pytest
 
 def test_another_part_of_a_sentence_decides(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Its number is of something else, and how far it moved would mean nothing."""
-    first, second = (judged(reason=f"{part}: 1 in [0.9, 1.1]", measured=far) for part, far in (("dR", 1.0), ("p", 3.0)))
+    parts = ("keys", "dR"), ("keys", "p")
+    first, second = (judged(part=part, measured=number) for part, number in zip(parts, (1.0, 3.0), strict=True))
+    assert first.reason == second.reason
     code, out = compared(tmp_path, capsys, [first], [second])
     assert code == 0
-    assert f"{ROW}  planted:pointer@llama: 1 [0.9, 1.1] n=60 (by dR) -> 3 [0.9, 1.1] n=60 (by p)\n" in out
+    assert f"{ROW}  planted:pointer@llama: 1 [0.9, 1.1] n=60 (by keys: dR) -> 3 [0.9, 1.1] n=60 (by keys: p)\n" in out
+
+
+def test_prose_names_no_part(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Reasons that begin otherwise do not make two parts of one; nor does a report from before parts were written
+    down, which says nothing of them."""
+    reasons = "dR: 1 in [0.9, 1.1]", "p: 1 in [0.9, 1.1]"
+    first, second = (judged(reason=reason, part=("dR",), measured=1.0) for reason in reasons)
+    _, out = compared(tmp_path / "prose", capsys, [first], [second])
+    assert "0 with another estimate" in out
+    folders = [make(tmp_path / name, [second], bare=True) for name in ("old", "new")]
+    path = folders[0] / "claims.json"
+    content = json.loads(path.read_text())
+    del content["claims"][0]["part"], content["claims"][0]["unidentified"]
+    path.write_text(json.dumps(content))
+    assert main(["report", *map(str, folders)]) == 0
+    assert "0 with another estimate" in capsys.readouterr().out
 
 
 def test_what_was_asked_otherwise(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

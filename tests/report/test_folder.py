@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
-from rebinding.report.folder import CLAIMS, EVIDENCE, SAMPLES, ReportError, evidence_file, read
+from rebinding.report.files import CLAIMS, EVIDENCE, SAMPLES, evidence_file
+from rebinding.report.folder import read
+from rebinding.report.schema import ReportError
 from rebinding.verdicts import effect, no_effect, ordering, overlap
 from tests.report.folders import judged, make
 
@@ -24,9 +27,10 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
 
 def test_tables_are_tidy(tmp_path: Path) -> None:
     """A row per claim and model, and a row per claim, model and unit."""
-    claims = [judged(), judged(model="other", sample=(1.0, 2.0))]
+    claims = [judged(part=("keys", "dR")), judged(model="other", sample=(1.0, 2.0))]
     folder = make(tmp_path / "r", claims)
     table = pd.read_csv(folder / "claims.csv")
+    assert table["part"].fillna("").tolist() == ["keys: dR", ""]
     assert table["model"].tolist() == ["planted:pointer@llama", "other"]
     assert table["measured"].tolist() == [1.0, 1.0]
     samples = pd.read_parquet(folder / SAMPLES)
@@ -60,8 +64,11 @@ def test_a_folder_without_its_evidence_is_refused(tmp_path: Path) -> None:
     [
         ("{", "is not JSON"),
         ("[]", "has schema None"),
-        ('{"schema": 2}', "has no claims"),
-        ('{"schema": 99}', "has schema 99; this version reads 1 to 2"),
+        ('{"schema": 3}', "claims is missing"),
+        *(
+            (f'{{"schema": {schema}}}', "has schema .*; this version reads 3: run the claims again")
+            for schema in ("0", "2", "99", "true", '"3"', "null", "[3]")
+        ),
     ],
 )
 def test_a_file_of_another_kind_is_refused(text: str, said: str, tmp_path: Path) -> None:
@@ -70,13 +77,30 @@ def test_a_file_of_another_kind_is_refused(text: str, said: str, tmp_path: Path)
         read(tmp_path)
 
 
-def test_a_claim_with_an_unknown_field_is_refused(tmp_path: Path) -> None:
-    folder = make(tmp_path / "r", [judged()])
+def test_the_deciding_part_travels(tmp_path: Path) -> None:
+    """And may be missing from a report that is older than it."""
+    one = judged(verdict="INCONCLUSIVE", part=("keys", "dR"), unidentified=True)
+    folder = make(tmp_path / "r", [one], bare=True)
+    assert read(folder).claims == (one,)
     content = json.loads((folder / CLAIMS).read_text())
-    content["claims"][0]["mood"] = "fine"
+    assert content["claims"][0]["part"] == ["keys", "dR"]
+    del content["claims"][0]["part"], content["claims"][0]["unidentified"]
     (folder / CLAIMS).write_text(json.dumps(content))
-    with pytest.raises(ReportError, match="mood"):
-        read(folder)
+    assert read(folder).claims == (replace(one, part=(), unidentified=False),)
+
+
+def test_twins_have_the_name_of_their_combination(tmp_path: Path) -> None:
+    """Which of them is the published one matters: an artifact holds as published, and what is hidden does not."""
+    both = {"one": ("REPLICATED", "NOT REPLICATED"), "two": ("NOT REPLICATED", "REPLICATED")}
+    rows = [
+        judged(f"a.x{ending}", model, sentence="a.x", verdict=verdict)
+        for model, verdicts in both.items()
+        for ending, verdict in zip(("", ".controlled"), verdicts, strict=True)
+    ]
+    folder = make(tmp_path / "r", [*rows, judged("a.y", "two", sentence="a.y")], bare=True)
+    found = json.loads((folder / CLAIMS).read_text())["claims"]
+    assert [one["standing"] for one in found] == ["artifact", "artifact", "hidden", "hidden", None]
+    assert [one["letter"] for one in found] == ["R", "N", "N", "R", "R"]
 
 
 def test_a_verdict_carries_the_numbers_behind_it() -> None:

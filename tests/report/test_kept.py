@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rebinding.evidence.store import Store
-from rebinding.report.figures import kept
+from rebinding.report import figures
 from rebinding.report.folder import read
 from rebinding.report.page import html
 from tests.report.folders import judged, make
@@ -23,13 +23,13 @@ def folder(tmp_path: Path) -> Path:
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The figures that are drawn from here on, by plate."""
     drawn: list[str] = []
-    plain = kept._draw
+    plain = figures._draw
 
     def draw(plate: Any, *given: Any) -> Any:
         drawn.append(plate.key)
         return plain(plate, *given)
 
-    monkeypatch.setattr(kept, "_draw", draw)
+    monkeypatch.setattr(figures, "_draw", draw)
     return drawn
 
 
@@ -60,7 +60,7 @@ def test_other_evidence_is_drawn_anew(folder: Path, tmp_path: Path, monkeypatch:
 def test_other_source_draws_anew(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store(tmp_path / "store")
     html(read(folder), store)
-    monkeypatch.setattr(kept, "code_hash", lambda *modules: "another")
+    monkeypatch.setattr(figures, "code_hash", lambda *modules: "another")
     drawn = counted(monkeypatch)
     html(read(folder), store)
     assert drawn

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pandas as pd
 import pytest
 
+from rebinding.experiments.paths.figures import LINKS, draw_links, strength
+from rebinding.experiments.paths.request import PATHS
 from rebinding.paper.numbers import ALIASES, checkpoint
-from rebinding.report.figures import drawings
-from rebinding.report.figures.links import LINKS, strength
 from rebinding.report.folder import Model, read
 from rebinding.report.page import html
 from rebinding.report.tables import heads
@@ -22,9 +24,9 @@ def model(tmp_path: Path) -> Model:
     return read(make(tmp_path / "r", [judged()])).models[0]
 
 
-def said(model: Model) -> list[str]:
+def said(model: Any) -> list[str]:
     """The lettering of the diagram."""
-    figure = drawings.links(model)
+    figure = draw_links(model)
     assert figure is not None
     return [text.get_text() for text in figure.axes[0].texts]
 
@@ -49,7 +51,24 @@ def test_what_was_measured_stands_on_its_arrow(model: Model) -> None:
     assert "readout\nheads: 1" in told
     assert "none" in told, "there is no group E"
     model.about["circuit"][0][2] = 1  # another head is judged than the one that was run
-    assert drawings.links(model) is None
+    assert draw_links(model) is None
+
+
+def test_of_two_runs_of_a_link_the_controlled_one_is_shown(model: Model) -> None:
+    """The published procedure runs links, too: other heads frozen or not, and with another noise."""
+    link = next(one for one in model.of(PATHS).values() if one.settings["facets"].get("senders") == 1)
+    ways = {"rotation": ("all", 3.0), "fresh": ("none", 2.0), "independent": ("all", 0.0), "objects": ("all", 1.0)}
+    runs = {
+        noise: replace(
+            link,
+            rows=link.rows.assign(lead_patch=link.rows["lead_patch"] - more),
+            settings={"facets": {**link.settings["facets"], "noise": noise, "frozen": frozen}},
+        )
+        for noise, (frozen, more) in ways.items()
+    }
+    shown = SimpleNamespace(about=model.about, of=lambda kind: runs)
+    (direct,) = [text for text in said(shown) if text.startswith("direct")]
+    assert direct.startswith("direct: 7.00 [")
 
 
 def test_a_graph_is_drawn_where_there_is_one(tmp_path: Path) -> None:

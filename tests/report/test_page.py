@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from rebinding.experiments.figure import FigureSpec
 from rebinding.report.drawn import histogram, strip
-from rebinding.report.figures.plates import PLATES, Plate
-from rebinding.report.figures.scales import alike
-from rebinding.report.folder import CLAIMS, read
+from rebinding.report.figures import FIGURES
+from rebinding.report.files import CLAIMS
+from rebinding.report.folder import read
 from rebinding.report.page import html, render
-from rebinding.report.summary import failures, sentence, standing
+from rebinding.report.svg import alike
 from tests.report.folders import judged, make
 
 HOSTILE = ['<script>alert("x")</script>', "模型 🐇 ﷽ é", "a" * 400, "$\\frac{x}$ & ' ` {{ 7 * 7 }}", "</style></title>"]
@@ -70,7 +71,7 @@ def test_the_noise_floor_stands_beside_the_margin(tmp_path: Path) -> None:
     assert re.findall(r"the same: ([\d.]+); noise floor ([\d.]+) logits", text) == [("0.2", "0.0321")]
 
 
-@pytest.mark.parametrize("name", ["section", "place", "letter", "standing"])
+@pytest.mark.parametrize("name", ["place", "letter", "standing"])
 def test_what_follows_from_the_rows_is_not_read_again(name: str, tmp_path: Path) -> None:
     """docs/decisions/claims-json.md: whatever stands there, the page is the same."""
     folder = make(tmp_path / "r", [judged(), judged("tracing.object_direct"), judged("circuit.compact")])
@@ -78,7 +79,7 @@ def test_what_follows_from_the_rows_is_not_read_again(name: str, tmp_path: Path)
     report = json.loads(path.read_text())
     others = {row[name] for row in report["claims"]}
     for row in report["claims"]:
-        row[name] = {"section": "section 9", "place": 99, "letter": "Z", "standing": "artifact"}[name]
+        row[name] = {"place": 99, "letter": "Z", "standing": "artifact"}[name]
     assert others.isdisjoint(row[name] for row in report["claims"])
     path.write_text(json.dumps(report))
     assert html(read(folder)) == before
@@ -120,24 +121,24 @@ def test_a_hostile_name_is_text(name: str, tmp_path: Path) -> None:
 def test_every_figure_is_drawn(page: str) -> None:
     ids = Reader(page).ids()
     drawn = {name.removeprefix("figure-").rsplit("-", 2)[0] for name in ids if name.endswith("-svg")}
-    assert drawn == {plate.key for plate in PLATES}
+    assert drawn == {spec.key for spec in FIGURES}
     assert "No evidence for this figure" not in page
 
 
-@pytest.mark.parametrize("plate", PLATES, ids=lambda plate: plate.key)
-def test_figures_follow_the_evidence(plate: Plate, tmp_path: Path) -> None:
+@pytest.mark.parametrize("spec", FIGURES, ids=lambda spec: spec.key)
+def test_figures_follow_the_evidence(spec: FigureSpec, tmp_path: Path) -> None:
     """Other numbers give another figure; the same numbers the same one. Circuits are lists of heads: they lose one."""
     pictures = []
     for name, shift in (("one", 0.0), ("same", 0.0), ("other", 0.7)):
         (model,) = read(make(tmp_path / name, [judged()], shift=shift)).models
-        if plate.key == "circuit" and shift:
+        if spec.key == "circuit" and shift:
             model.about["circuit"].pop()
-        if plate.key == "graph" and shift:
+        if spec.key == "graph" and shift:
             model.about["graph"]["edges"].pop()
-        if plate.key == "pruned" and shift:
+        if spec.key == "pruned" and shift:
             rows = model.evidence["pruning"].rows
             rows["removed"] = rows["group"] == "A"
-        figure = plate.draw(model)
+        figure = spec.draw(model)
         figure.savefig(tmp_path / "figure.png", dpi=40)
         pictures.append((tmp_path / "figure.png").read_bytes())
     assert pictures[0] == pictures[1]
@@ -146,13 +147,13 @@ def test_figures_follow_the_evidence(plate: Plate, tmp_path: Path) -> None:
 
 def test_a_model_without_evidence_says_so(tmp_path: Path) -> None:
     text = html(read(make(tmp_path / "r", [judged()], bare=True)))
-    assert text.count("No evidence for this figure") == sum(not plate.special for plate in PLATES)
+    assert text.count("No evidence for this figure") == sum(not spec.special for spec in FIGURES)
 
 
 def test_lettering_is_legible_at_the_size_at_which_it_is_shown(page: str) -> None:
     """No figure is shown smaller than it was drawn, and in none of them is a letter below nine dots."""
     found = re.findall(r'<svg id="figure-[^"]*" class="plot" style="min-width: (\d+)px" viewBox="0 0 ([\d.]+)', page)
-    assert len(found) == len(PLATES)
+    assert len(found) == len(FIGURES)
     assert all(abs(int(least) - float(width)) <= 1 for least, width in found), "a dot of the page is one of the figure"
     sizes = {float(size) for size in re.findall(r"font(?:-size)?: (?:bold )?([\d.]+)px", page.partition("</style>")[2])}
     assert sizes
@@ -163,9 +164,9 @@ def test_models_share_a_scale(tmp_path: Path) -> None:
     """A model whose effects are larger than the other's moves the other's axis, and its own stays."""
     (small,) = read(make(tmp_path / "small", [judged()])).models
     (large,) = read(make(tmp_path / "large", [judged()], shift=5.0)).models
-    plate = next(one for one in PLATES if one.key == "roles")
-    alone, apart, *together = (plate.draw(one) for one in (small, large, small, large))
-    alike(together, plate.shares)
+    spec = next(one for one in FIGURES if one.key == "roles")
+    alone, apart, *together = (spec.draw(one) for one in (small, large, small, large))
+    alike(together, spec.shares)
     limits = [axes.get_ylim() for figure in together for axes in figure.axes]
     assert len(limits) == 4
     assert set(limits) == {(alone.axes[0].get_ylim()[0], apart.axes[0].get_ylim()[1])}
@@ -186,36 +187,6 @@ def test_eighty_claims_on_four_models_stay_below_five_megabytes(tmp_path: Path) 
     assert 1_000_000 < size < 5_000_000, f"{size:,} bytes"
 
 
-def test_the_sentence_at_the_top() -> None:
-    verdicts = ["REPLICATED"] * 27 + ["NOT REPLICATED"] * 2 + ["INCONCLUSIVE"] * 2
-    claims = [judged(f"roles.{number}", verdict=verdict) for number, verdict in enumerate(verdicts)]
-    assert sentence(claims) == "27 of 31 claims replicated, 2 not, 2 inconclusive."
-    more = [*claims, judged("a", verdict="NOT APPLICABLE"), judged("b", kind="report")]
-    assert (
-        sentence(more)
-        == "27 of 31 claims replicated, 2 not, 2 inconclusive (1 not applicable and 1 only reported besides)."
-    )
-    assert sentence(claims[:1]) == "1 of 1 claim replicated."
-
-
-def test_failures_are_told_by_reason() -> None:
-    """What was not expected comes first; claims that failed for one reason stand together."""
-    failed = {"verdict": "NOT REPLICATED", "expected": "NOT REPLICATED"}
-    claims = [
-        judged("a", **failed, because="one"),
-        judged("b"),
-        judged("c", verdict="INVALID", gate="group_present", expected="INVALID (group_present)", because="gone"),
-        judged("d", **failed, because="one"),
-        judged("e", verdict="NOT REPLICATED", because="odd"),
-    ]
-    found = failures(claims)
-    assert [(one.why, one.ids, one.as_expected) for one in found] == [
-        ("odd", ("e",), False),
-        ("one", ("a", "d"), True),
-        ("gone", ("c",), True),
-    ]
-
-
 @pytest.mark.parametrize(
     ("verdict", "expected", "planted", "said"),
     [
@@ -231,7 +202,6 @@ def test_what_was_expected_stands_beside_the_verdict(
     verdict: str, expected: str | None, planted: bool, said: str, tmp_path: Path
 ) -> None:
     found = judged(verdict=verdict, expected=expected, because=None)
-    assert standing(found, planted=planted) == said
     text = html(read(make(tmp_path / "r", [found], kind="planted" if planted else "folder", bare=True)))
     (line,) = re.findall(r'<details class="cell".*?</summary>', text, flags=re.DOTALL)
     assert f">{said}<" in line

@@ -5,14 +5,15 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from rebinding.report.folder import read, write
+from rebinding.experiments.prompts import Prompts
+from rebinding.report.files import write
+from rebinding.report.folder import read
 from rebinding.report.page import html
 from rebinding.report.prompts import pairs
-from rebinding.study.bench import Bench
 from rebinding.study.shown import shown
 from rebinding.subjects import load
 from rebinding.world.designs import design
-from tests.report.folders import about, judged
+from tests.report.folders import about, judged, summary_of
 
 PAIR = {"id": 7, "original": ["Box ", "K", " <b>holds</b>"], "counterfactual": ["Box ", "B", " <b>holds</b>"]}
 SINGLE = {"id": 3, "original": ["Box Z"], "counterfactual": None}
@@ -20,36 +21,43 @@ SINGLE = {"id": 3, "original": ["Box Z"], "counterfactual": None}
 
 def test_texts_are_whole_and_cut_where_tokens_differ() -> None:
     """Against the tokens themselves: what is marked are the words that the design has exchanged, and no others."""
-    bench = Bench(load("planted:pointer@llama"))
-    asked = bench.draw(design("published"), range(2), ("pointer", "code"))
-    found = shown(bench, asked)
-    ((_, own, other), *_) = bench.drawn(asked).pairs
+    prompts = Prompts(load("planted:pointer@llama").encoder())
+    asked = prompts.draw(design("published"), range(2), ("pointer", "code"))
+    found = shown(prompts, asked)
+    ((_, own, other), *_) = prompts.drawn(asked).pairs
     assert found["id"] == 0
     assert ("".join(found["original"]), "".join(found["counterfactual"])) == (own.text, other.text)
     marked = [[piece.strip() for piece in found[name][1::2]] for name in ("original", "counterfactual")]
     assert marked == [["K", "shell", "B", "chemical", "K", "B"], ["B", "wheel", "K", "rock", "B", "K"]]
     assert found["original"][::2] == found["counterfactual"][::2]
-    single = bench.draw(design("published"), range(2))
-    text = bench.drawn(single).prompts[0].text
-    assert shown(bench, single) == {"id": 0, "original": [text], "counterfactual": None}
+    single = prompts.draw(design("published"), range(2))
+    text = prompts.drawn(single).prompts[0].text
+    assert shown(prompts, single) == {"id": 0, "original": [text], "counterfactual": None}
 
 
 def folder(path: Path) -> Path:
     """A report with two pieces of evidence that have prompts, and one that has none. No evidence lies there."""
     claims = [judged("roles.x", evidence=("ability: N 1 #1", "roles: N 1 #2", "directions #3")), judged("roles.y")]
     told = about("planted:pointer@llama", {}, 4, 2)
-    write(path, {}, {}, [told], claims)
+    write(path, {}, {}, [told], summary_of(claims))
     return path
 
 
 def test_pairs_of_a_row(tmp_path: Path) -> None:
     """The pair before the single prompt; a text that several experiments begin with stands once."""
     (model,) = read(folder(tmp_path / "r")).models
-    labels = {"ability: a #1": SINGLE, "replays: b #2": SINGLE, "roles: c #3": PAIR, "stage #4": None}
-    model.about["evidence"] = {label: {"file": "x", "seconds": 1.0, "pair": told} for label, told in labels.items()}
+    labels = {
+        "a #1": ("ability", SINGLE),
+        "b #2": ("replays", SINGLE),
+        "c #3": ("roles", PAIR),
+        "d #4": ("x", None),
+    }
+    model.about["evidence"] = {
+        label: {"file": "x", "kind": kind, "seconds": 1.0, "pair": pair} for label, (kind, pair) in labels.items()
+    }
     found = pairs(model, labels)
     assert [(one.id, one.used_by) for one in found] == [(7, ("roles",)), (3, ("ability", "replays"))]
-    assert pairs(model, ["stage #4", "nobody knows"]) == ()
+    assert pairs(model, ["d #4", "nobody knows"]) == ()
 
 
 def test_a_row_shows_its_pair(tmp_path: Path) -> None:
@@ -59,8 +67,8 @@ def test_a_row_shows_its_pair(tmp_path: Path) -> None:
     path.mkdir()
     (model,) = run.models
     model.about["evidence"] = {
-        "ability: N 1 #1": {"file": "a", "seconds": 1.0, "pair": SINGLE},
-        "roles: N 1 #2": {"file": "b", "seconds": 1.0, "pair": PAIR},
+        "ability: N 1 #1": {"file": "a", "kind": "ability", "seconds": 1.0, "pair": SINGLE},
+        "roles: N 1 #2": {"file": "b", "kind": "roles", "seconds": 1.0, "pair": PAIR},
     }
     vars(model)["evidence"] = {}  # none of it is read
     text = html(run)

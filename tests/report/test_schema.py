@@ -15,7 +15,7 @@ import pytest
 from rebinding.experiments.binding.shifts import run_binding
 from rebinding.experiments.circuit.pruning import over_orders
 from rebinding.experiments.circuit.random_circuits import draw_circuits
-from rebinding.experiments.circuit.summary import reselected
+from rebinding.experiments.paths.summary import reselected
 from rebinding.report.page import PAGE  # with matplotlib, which a run within a run must not load a second time
 from rebinding.report.provenance import SEEDS
 from tests.claims.test_plugin import ROWS
@@ -65,7 +65,7 @@ def test_the_report_is_as_documented(written: Path) -> None:
     fits(content["settings"], "settings")
     for model in content["models"]:
         fits(model, "models")
-        assert all(set(one) == {"file", "seconds", "pair"} for one in model["evidence"].values())
+        assert all(set(one) == {"file", "kind", "seconds", "pair"} for one in model["evidence"].values())
         assert all((written / "evidence" / one["file"]).is_file() for one in model["evidence"].values())
     for claim in content["claims"]:
         fits(claim, "claims")

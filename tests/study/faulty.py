@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rebinding.evidence import Evidence
-from rebinding.experiments.circuit import discovery
-from rebinding.experiments.circuit.request import Ability
-from rebinding.experiments.roles import interchange
-from rebinding.study import bench, drawing
+from rebinding.evidence import Evidence, PromptSet
+from rebinding.experiments import prompts
+from rebinding.experiments.paths import summary as path_summary
+from rebinding.experiments.roles import measure as roles_measure
+from rebinding.experiments.unedited.request import Ability
+from rebinding.experiments.workbench import Workbench
 from rebinding.study.asked import Asked
 from rebinding.surgery import recorder
 from tests.subjects.peculiar import ByKeyword, GainedLayer
@@ -37,18 +38,18 @@ def lost_prompt(found: Evidence) -> Evidence:
 
 def in_evidence(change: Callable[[Evidence], Evidence]) -> None:
     """Change the evidence of the roles."""
-    measured = bench.Bench.measured
+    get = Workbench.get
 
-    def changed(self: bench.Bench, request: Any) -> Evidence:
-        found = measured(self, request)
+    def changed(self: Workbench, request: Any) -> Evidence:
+        found = get(self, request)
         return change(found) if found.experiment == "roles" else found
 
-    PATCH.setattr(bench.Bench, "measured", changed)
+    PATCH.setattr(Workbench, "get", changed)
 
 
 def patch_with_itself() -> None:
     """Every prompt is patched with what it has already."""
-    read = interchange._read
+    read = roles_measure._read
     own: list[Any] = []
 
     def changed(surgeon: Any, recording: Any, prompts: Any, heads: Any, place: Any) -> Any:
@@ -58,50 +59,50 @@ def patch_with_itself() -> None:
         own.append(read(surgeon, recording, prompts, heads, place))
         return own[-1]
 
-    PATCH.setattr(interchange, "_read", changed)
+    PATCH.setattr(roles_measure, "_read", changed)
 
 
 def longer() -> None:
     """Counterfactuals have a token more than their originals."""
-    draw = drawing.draw
+    drawn = prompts.Prompts.drawn
 
-    def changed(*given: Any, **more: Any) -> drawing.Drawn:
-        found = draw(*given, **more)
+    def changed(self: prompts.Prompts, asked: PromptSet) -> prompts.Drawn:
+        found = drawn(self, asked)
         return replace(found, others=tuple(replace(one, ids=(*one.ids, 0)) for one in found.others))
 
-    PATCH.setattr(bench, "draw", changed)
+    PATCH.setattr(prompts.Prompts, "drawn", changed)
 
 
 def guessing() -> None:
     """The model always names the object of slot 1: right on every published prompt, on a third of the crossed ones."""
-    measured = bench.Bench.measured
+    get = Workbench.get
 
-    def changed(self: bench.Bench, request: Any) -> Evidence:
-        found = measured(self, request)
+    def changed(self: Workbench, request: Any) -> Evidence:
+        found = get(self, request)
         if not isinstance(request, Ability):
             return found
-        prompts = [one.prompt for one in self.drawn(request.prompts).prompts]
-        hits = [float(one.story.objects[1] == one.answer) for one in prompts]
+        shown = [one.prompt for one in self.prompts.drawn(request.prompts).prompts]
+        hits = [float(one.story.objects[1] == one.answer) for one in shown]
         return replace(found, rows=found.rows.assign(hit=hits))
 
-    PATCH.setattr(bench.Bench, "measured", changed)
+    PATCH.setattr(Workbench, "get", changed)
 
 
 def lost_keyword() -> None:
     """After its self-check the decoder gives its layers a keyword that is no tensor, and a recorded call loses it."""
-    measured, call = bench.Bench.measured, vars(recorder)["layer_call"]
+    get, call = Workbench.get, vars(recorder)["layer_call"]
 
-    def changed(self: bench.Bench, request: Any) -> Evidence:
+    def changed(self: Workbench, request: Any) -> Evidence:
         decoder: Any = self.subject.model.model
         decoder.__class__ = ByKeyword
         for layer in decoder.layers:
             layer.__class__ = GainedLayer
-        return measured(self, request)
+        return get(self, request)
 
     def without(name: str, kwargs: dict[str, Any]) -> dict[str, Any]:
         return {key: value for key, value in call(name, kwargs).items() if not isinstance(value, float)}
 
-    PATCH.setattr(bench.Bench, "measured", changed)
+    PATCH.setattr(Workbench, "get", changed)
     PATCH.setattr(recorder, "layer_call", without)
 
 
@@ -112,7 +113,7 @@ def in_16_bits() -> None:
 
 def nothing_is_sure() -> None:
     """Path patching keeps no head at any stage."""
-    PATCH.setattr(discovery, "select", lambda *_given, **_more: [])
+    PATCH.setattr(path_summary, "select", lambda *_given, **_more: [])
 
 
 FAULTS: dict[str, Callable[[], None]] = {

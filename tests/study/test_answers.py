@@ -7,19 +7,27 @@ from collections.abc import Callable, Sequence
 import pytest
 import torch
 
+from claims.catalogue import claim
 from rebinding.evidence import Request
-from rebinding.experiments.circuit.ablation import Answers
-from rebinding.experiments.circuit.request import Stream
+from rebinding.experiments.answers import Answers
+from rebinding.experiments.circuit.request import (
+    Ablation,
+    Pruning,
+    Stream,
+    request_ablation,
+    request_contributions,
+    request_stream,
+)
+from rebinding.experiments.prompts import Prompts
 from rebinding.experiments.tokens import token_batch
+from rebinding.experiments.unedited.request import Ability
+from rebinding.experiments.workbench import Workbench
+from rebinding.paper.circuit import Circuit
 from rebinding.paper.procedure import GIVEN, ProcedureName, given
-from rebinding.paper.rows.circuit import COMPACT, E_PRIME, MINIMAL, RECOVERS
-from rebinding.study import circuit
+from rebinding.planted import build
 from rebinding.study.asked import asked_of
-from rebinding.study.bench import Bench
 from rebinding.study.case import Case
-from rebinding.study.contributions import contributed
 from rebinding.study.settings import STAGES, Settings
-from rebinding.study.stream import carried_on
 from rebinding.study.study import Study
 from rebinding.subjects import load
 from rebinding.world.answers import AnswerSet
@@ -27,35 +35,45 @@ from rebinding.world.prompts import Encoded
 from rebinding.world.words import OBJECTS
 from tests.close import agree
 
+COMPACT = claim("circuit.compact")
+E_PRIME = claim("circuit.e_prime")
+MINIMAL = claim("circuit.minimal")
+RECOVERS = claim("circuit.recovers_accuracy")
 N = 6
 
 
+def declared_circuit() -> Circuit:
+    """The heads of the plant."""
+    return Circuit(build("pointer").circuit)
+
+
 @pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
+def bench(monkeypatch: pytest.MonkeyPatch) -> Workbench:
     """A plant whose words each have a second token: that of another word."""
-    one = Bench(load("planted:pointer@llama"))
-    token = one.encoder.answer_token
+    one = Workbench(load("planted:pointer@llama"))
+    token = one.prompts.encoder.answer_token
 
     def aliases(word: str) -> frozenset[int]:
         return frozenset({token(word), token(OBJECTS[(OBJECTS.index(word) + 1) % len(OBJECTS)])})
 
-    monkeypatch.setattr(one.encoder, "alias_tokens", aliases)
+    monkeypatch.setattr(one.prompts.encoder, "alias_tokens", aliases)
     return one
 
 
-def test_a_label_is_the_largest_of_its_tokens(bench: Bench) -> None:
+def test_a_label_is_the_largest_of_its_tokens(bench: Workbench) -> None:
     """Against full forwards of the library's model: the label's logit, and its lead over the other objects."""
-    drawn, heads = bench.design("published"), Study(Case(asked_of("planted:pointer"), Settings(()))).circuit
-    asked = circuit.ablated(bench, heads, drawn, "published", n=N, beside="random", answers="exp2_aliases")
-    found = bench.measured(asked).rows
+    prompts, heads = bench.prompts, declared_circuit()
+    drawn = prompts.design("published")
+    asked = request_ablation(prompts, heads, drawn, "published", n=N, beside="random", answers="exp2_aliases")
+    found = bench.get(asked).rows
     whole = found[found["which"] == "full"].sort_values("prompt")
-    prompts = bench.drawn(asked.prompts).prompts
+    shown = prompts.drawn(asked.prompts).prompts
     with torch.no_grad():
-        logits = bench.subject.model(token_batch(prompts)).logits[:, -1]  # (prompt, vocabulary)
+        logits = bench.subject.model(token_batch(shown)).logits[:, -1]  # (prompt, vocabulary)
     labels, leads = [], []
-    for row, one in zip(logits, prompts, strict=True):
+    for row, one in zip(logits, shown, strict=True):
         scores = {
-            word: max(float(row[token]) for token in bench.encoder.alias_tokens(word))
+            word: max(float(row[token]) for token in prompts.encoder.alias_tokens(word))
             for word in one.prompt.story.state().values()
             if word is not None
         }
@@ -65,11 +83,11 @@ def test_a_label_is_the_largest_of_its_tokens(bench: Bench) -> None:
     assert agree(torch.tensor(whole["margin"].to_numpy()), torch.tensor(leads, dtype=torch.float64))
 
 
-def test_the_rule_is_part_of_what_is_asked(bench: Bench) -> None:
+def test_the_rule_is_part_of_what_is_asked(bench: Workbench) -> None:
     """Two rules are two requests, and the answers differ where a word has several tokens."""
-    drawn = bench.design("published")
-    prompts = bench.drawn(bench.draw(drawn, range(N))).prompts
-    one, several = (bench.answers(prompts, rule) for rule in ("continuation", "exp2_aliases"))
+    prompts = bench.prompts
+    shown = prompts.drawn(prompts.draw(prompts.design("published"), range(N))).prompts
+    one, several = (prompts.answers(shown, rule) for rule in ("continuation", "exp2_aliases"))
     assert (one.tokens.shape[-1], several.tokens.shape[-1]) == (1, 2)
     assert all(
         set(few.tolist()) < set(many.tolist()) for few, many in zip(one.tokens[0], several.tokens[0], strict=True)
@@ -77,31 +95,30 @@ def test_the_rule_is_part_of_what_is_asked(bench: Bench) -> None:
     assert (one.lowest, several.lowest) == (False, True), "of equal logits the lowest token answers, as published"
 
 
-@pytest.mark.parametrize("make", [contributed, carried_on])
+@pytest.mark.parametrize("make", [request_contributions, request_stream])
 @pytest.mark.parametrize("procedure", GIVEN)
 def test_answers_are_those_that_were_asked_for(
-    make: Callable[..., Request], procedure: ProcedureName, bench: Bench, monkeypatch: pytest.MonkeyPatch
+    make: Callable[..., Request], procedure: ProcedureName, bench: Workbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own, way, rules = Bench.answers, given(procedure).circuit, []
+    own, way, rules = Prompts.answers, given(procedure).circuit, []
 
-    def noting(self: Bench, prompts: Sequence[Encoded], rule: AnswerSet = "continuation") -> Answers:
+    def noting(self: Prompts, prompts: Sequence[Encoded], rule: AnswerSet = "continuation") -> Answers:
         rules.append(rule)
         return own(self, prompts, rule)
 
-    monkeypatch.setattr(Bench, "answers", noting)
-    heads = Study(Case(asked_of("planted:pointer"), Settings(()))).circuit
-    bench.measured(make(bench, bench.design("published"), heads, 2, way=way))
+    monkeypatch.setattr(Prompts, "answers", noting)
+    bench.get(make(bench.prompts, bench.prompts.design("published"), declared_circuit(), 2, way=way))
     assert set(rules) == {way.answers}
 
 
 def test_each_procedure_asks_under_its_own_rule() -> None:
     case = Case(asked_of("planted:pointer"), Settings((asked_of("planted:pointer"),)))
-    study = Study(case)
+    study = Study.of(case)
     study.ablated(RECOVERS)
     study.prunings(COMPACT)
     study.one_by_one(MINIMAL)
-    asked = [use.request for use in study.used]
-    rules = {(type(one).__name__, one.answers) for one in asked if isinstance(one, circuit.Ablation | circuit.Pruning)}
+    asked = [use.request for use in study.log.used]
+    rules = {(type(one).__name__, one.answers) for one in asked if isinstance(one, Ablation | Pruning)}
     assert rules == {
         ("Ablation", "exp2_aliases"),
         ("Pruning", "exp2_aliases"),
@@ -113,10 +130,10 @@ def test_each_procedure_asks_under_its_own_rule() -> None:
 def test_words_are_the_answers_by_id() -> None:
     """Also where prompts were not asked for in their order."""
     asked = asked_of("planted:pointer@llama")
-    study = Study(Case(asked, Settings((asked,), device="cpu")))
-    own = study._case.bench
-    drawn = own.design("published", split="test")
-    found = study._ask(own, circuit.Ability(own.draw(drawn, (7, 3, 5))))
+    case = Case(asked, Settings((asked,), device="cpu"))
+    study, prompts = Study.of(case), case.session.prompts
+    drawn = prompts.design("published", split="test")
+    found = study.log.get(case.session, Ability(prompts.draw(drawn, (7, 3, 5))))
     assert study.words(found) == tuple(drawn.prompt(number).answer for number in (3, 5, 7))
     assert len(set(study.words(found))) > 1
 
@@ -125,11 +142,11 @@ def test_words_are_the_answers_by_id() -> None:
 def test_a_circuit_and_its_stream_are_judged_on_the_same_stories(where: str | None) -> None:
     """And at the same means: where it was found here, on those that it was found on and at those of its pruning."""
     asked = asked_of("planted:pointer")
-    study = Study(Case(asked, Settings((asked,), circuit=where)))
-    study.__dict__["circuit"] = Study(Case(asked, Settings((asked,)))).circuit  # not to search for it
+    study = Study.of(Case(asked, Settings((asked,), circuit=where)))
+    vars(study._circuits)["judged"] = declared_circuit()  # not to search for it
     study.ablated(E_PRIME)
     study.carried_on(E_PRIME)
-    found = [use.request for use in study.used if isinstance(use.request, circuit.Ablation | Stream)]
+    found = [use.request for use in study.log.used if isinstance(use.request, Ablation | Stream)]
     stories = "published" if where is None else study.way(E_PRIME.controlled()).design
     assert [one.prompts.design for one in found] == [stories] * 2
     assert found[0].means == found[1].means

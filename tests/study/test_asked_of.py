@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from rebinding.experiments.circuit.request import Ability
+from rebinding.experiments.unedited.request import Ability
 from rebinding.paper.numbers import checkpoint
 from rebinding.study.asked import asked_of
-from rebinding.study.case import PLANTED, Case
+from rebinding.study.case import Case
+from rebinding.study.gates import Gates
+from rebinding.study.log import EvidenceLog
 from rebinding.study.settings import Settings
-from rebinding.study.study import Study
+from rebinding.study.sizes import PLANTED
 
 
 def folder(there: Path, layers: int) -> Path:
@@ -40,11 +42,11 @@ def test_a_folder_keeps_its_dtype_if_it_has_the_shape_of_the_paper(tmp_path: Pat
 
 def test_as_many_prompts_are_asked_as_there_are_boxes_for() -> None:
     """Stories of five boxes are another task, and of a plant another model."""
-    study = Study(Case(asked_of("planted:pointer"), Settings(())))
+    gates = Gates(Case(asked_of("planted:pointer"), Settings(())), EvidenceLog())
     for boxes, size in ((3, "able"), (5, "able_wide")):
-        study.used.clear()
-        study.able(boxes)
-        (asked,) = (use.request for use in study.used)
+        gates.log.used.clear()
+        gates.able(boxes)
+        (asked,) = (use.request for use in gates.log.used)
         assert isinstance(asked, Ability)
         assert (asked.prompts.boxes, len(asked.prompts.ids)) == (boxes, PLANTED[size])
 

@@ -10,39 +10,48 @@ import numpy as np
 import pytest
 import torch
 
-from rebinding.experiments.readout import BLOCK
+from claims.catalogue import claim
+from rebinding.experiments.paths.discovery import smallest_fall
+from rebinding.experiments.tokens import BLOCK
+from rebinding.experiments.unedited import measure as unedited
+from rebinding.experiments.unedited.measure import _answers, places
+from rebinding.experiments.unedited.request import FLOOR_PROMPTS, IN_16_BITS, NULL_EDIT, request_ability, request_floors
+from rebinding.experiments.unedited.summary import floor_of, smallest_change
+from rebinding.experiments.workbench import Workbench
 from rebinding.paper.procedure import given
-from rebinding.paper.rows.circuit import AGAIN_CONTROLLED, COMPACT, E_EMPTY, LINKS, LINKS_IN_LOGITS, MINIMAL
-from rebinding.paper.rows.roles import MOVES
-from rebinding.study import circuit, floors
+from rebinding.study import circuits, gates
 from rebinding.study.asked import asked_of
-from rebinding.study.bench import Bench
 from rebinding.study.case import Case
+from rebinding.study.gates import Gates
 from rebinding.study.settings import Settings
 from rebinding.study.study import Study
 from rebinding.subjects import load
 from rebinding.verdicts.gates import TIMES_THE_FLOOR, GateFailed, common_shift
 from tests.close import allowance
 
+COMPACT = claim("circuit.compact")
+E_EMPTY = claim("circuit.group_e_empty")
+MINIMAL = claim("circuit.minimal")
+MOVES = claim("roles.b_moves_pointer")
 OFF = 0.0625
 
 
 @pytest.fixture(scope="module")
-def bench() -> Bench:
-    return Bench(load("planted:pointer@llama"))
+def bench() -> Workbench:
+    return Workbench(load("planted:pointer@llama"))
 
 
-def measured(bench: Bench) -> Any:
-    return bench.measured(floors.asked(bench, bench.design("published")))
+def measured(bench: Workbench) -> Any:
+    return bench.get(request_floors(bench.prompts, bench.prompts.design("published"), bench.subject.dtype))
 
 
-def test_in_32_bits_it_is_rounding(bench: Bench) -> None:
+def test_in_32_bits_it_is_rounding(bench: Workbench) -> None:
     """Far below the smallest thing that is held against it, a published step of pruning."""
     found = measured(bench)
-    assert len(found.rows) == floors.PROMPTS * (len(floors.places(bench.surgeon, 79)) + 1)
-    asked = circuit.ability(bench, bench.design("published"), floors.PROMPTS)
-    rounding = allowance(bench.measured(asked).rows["label_logit"].to_numpy())
-    assert floors.floor_of(found) <= rounding < given("published").circuit.prune_step / TIMES_THE_FLOOR
+    assert len(found.rows) == FLOOR_PROMPTS * (len(places(bench.surgeon, 79)) + 1)
+    asked = request_ability(bench.prompts, bench.prompts.design("published"), FLOOR_PROMPTS)
+    rounding = allowance(bench.get(asked).rows["label_logit"].to_numpy())
+    assert floor_of(found) <= rounding < given("published").circuit.prune_step / TIMES_THE_FLOOR
 
 
 @pytest.mark.parametrize(
@@ -58,21 +67,21 @@ def test_the_weakest_head_is_held_against_the_floor_where_logits_decide(
     score: Any, select: Any, held: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of the k lowest, and of a score that is no logit, none can be too weak to be told from nothing."""
-    study, asked = Study(Case(asked_of("planted:pointer"), Settings(()))), []
-    monkeypatch.setattr(circuit, "discovered", lambda *_: "found")
-    monkeypatch.setattr(circuit, "weakest", lambda _: 0.5)
-    monkeypatch.setattr(Study, "above_the_floor", lambda _, counts: asked.append(counts) or ())
-    study._discovery("controlled", replace(given("controlled").circuit, score=score, select=select))
+    study, asked = Study.of(Case(asked_of("planted:pointer"), Settings(()))), []
+    monkeypatch.setattr(circuits, "discover_circuit", lambda *_: "found")
+    monkeypatch.setattr(circuits, "smallest_fall", lambda _: 0.5)
+    monkeypatch.setattr(Gates, "above_the_floor", lambda _, counts: asked.append(counts) or ())
+    study._circuits.discovery("controlled", replace(given("controlled").circuit, score=score, select=select))
     assert asked == [0.5 if held else None]
 
 
 @pytest.mark.parametrize(("lost", "most"), [("replayed", 3 * OFF), ("alone", OFF)])
 def test_what_every_replay_or_company_adds_is_seen(
-    bench: Bench, lost: str, most: float, monkeypatch: pytest.MonkeyPatch
+    bench: Workbench, lost: str, most: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A sixteenth of a logit on the answer if it is replayed from the first place, two from the next, three from the
     last; or one if it is alone. Against what is not replayed, and in company, the floor is the largest of that."""
-    answers = floors._answers
+    answers = _answers
 
     def off(surgeon: Any, tokens: Any, labels: Any, rivals: Any, where: Any) -> torch.Tensor:
         found = answers(surgeon, tokens, labels, rivals, where)
@@ -81,8 +90,8 @@ def test_what_every_replay_or_company_adds_is_seen(
         found[1:] += OFF * torch.arange(1, len(found))[:, None, None]  # (place, 1, 1)
         return found
 
-    monkeypatch.setattr(floors, "_answers", off)
-    assert floors.floor_of(measured(bench)) == pytest.approx(most, rel=1e-3)  # rounding is 1e-5 of a logit
+    monkeypatch.setattr(unedited, "_answers", off)
+    assert floor_of(measured(bench)) == pytest.approx(most, rel=1e-3)  # rounding is 1e-5 of a logit
 
 
 def test_in_16_bits_a_hundred_are_asked_block_by_block(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,23 +103,24 @@ def test_in_16_bits_a_hundred_are_asked_block_by_block(monkeypatch: pytest.Monke
         found[1:] = labels[:, None]
         return found
 
-    bench = Bench(load("planted:pointer@llama", dtype="bfloat16"))
-    monkeypatch.setattr(floors, "_answers", told)
+    bench = Workbench(load("planted:pointer@llama", dtype="bfloat16"))
+    monkeypatch.setattr(unedited, "_answers", told)
     rows = measured(bench).rows
-    asked = bench.drawn(circuit.ability(bench, bench.design("published"), floors.IN_16_BITS).prompts).prompts
-    answers = bench.answers(asked)
+    prompts = bench.prompts
+    asked = prompts.drawn(request_ability(prompts, prompts.design("published"), IN_16_BITS).prompts).prompts
+    answers = prompts.answers(asked)
     right = [int(one[index][0]) for one, index in zip(answers.tokens, answers.right, strict=True)]
-    for (company, *_), changes in rows.groupby(floors.NULL):
-        assert changes["logit"].tolist() == (right if company == "together" else [0.0] * floors.IN_16_BITS)
+    for (company, *_), changes in rows.groupby(NULL_EDIT):
+        assert changes["logit"].tolist() == (right if company == "together" else [0.0] * IN_16_BITS)
 
 
 def test_of_a_hundred_chance_alone_makes_no_floor_and_of_eight_it_does() -> None:
     """A language model in bfloat16 is off by 0.15 logits from prompt to prompt, and in the mean by nothing."""
     counts, dice = MOVES.margin("dlogit"), np.random.default_rng(16)
-    off = [dice.normal(0, 0.15, (8, floors.IN_16_BITS)) for _ in range(200)]  # four ways, of two measures
+    off = [dice.normal(0, 0.15, (8, IN_16_BITS)) for _ in range(200)]  # four ways, of two measures
     few, many = (
         np.mean([counts > TIMES_THE_FLOOR * common_shift(one[:, :n]) for one in off])
-        for n in (floors.PROMPTS, floors.IN_16_BITS)
+        for n in (FLOOR_PROMPTS, IN_16_BITS)
     )
     assert few < 0.1 < 0.99 < many
 
@@ -124,32 +134,32 @@ def test_chance_averages_out_and_a_shift_does_not() -> None:
 
 
 def test_what_is_held_against_it() -> None:
-    """Rows in logits, by their smallest margin; not probabilities, and not shares."""
-    assert floors.counts(MOVES) == MOVES.margin("dlogit") == 0.25
-    assert floors.counts(LINKS_IN_LOGITS["B"]) == 0.25
-    assert floors.counts(MINIMAL) == 0.5
-    assert floors.counts(LINKS["B"]) is None
-    assert floors.counts(COMPACT) is None
+    """Rows in logits, by their smallest margin; not shares, and not what takes the floor for its own boundary."""
+    assert smallest_change(MOVES) == MOVES.margin("dlogit") == 0.25
+    assert smallest_change(claim("circuit.chain.B_q_A.controlled")) == 0.25
+    assert smallest_change(MINIMAL) == 0.5
+    assert smallest_change(claim("circuit.chain.B_q_A")) is None
+    assert smallest_change(COMPACT) is None
 
 
 def controlled(study: Study) -> float:
-    return study.way(AGAIN_CONTROLLED["B"]).prune_step
+    return study.way(claim("circuit.heads_found_again.B.controlled")).prune_step
 
 
 def weakest(study: Study) -> float:
     """The smallest score, in logits, of a head that is kept."""
-    (found,) = study.discoveries(AGAIN_CONTROLLED["B"]).values()
-    return circuit.weakest(found)
+    (found,) = study.discoveries(claim("circuit.heads_found_again.B.controlled")).values()
+    return smallest_fall(found)
 
 
 @pytest.fixture(scope="module")
 def pointer() -> Study:
     asked = asked_of("planted:pointer")
-    return Study(Case(asked, Settings((asked,))))
+    return Study.of(Case(asked, Settings((asked,))))
 
 
 CHOICES: dict[str, tuple[Callable[[Study], object], Callable[[Study], float]]] = {
-    "discovery": (lambda study: study.discoveries(AGAIN_CONTROLLED["B"]), weakest),
+    "discovery": (lambda study: study.discoveries(claim("circuit.heads_found_again.B.controlled")), weakest),
     "pruning": (lambda study: study.prunings(E_EMPTY.controlled()), controlled),
     "one head less": (lambda study: study.one_by_one(MINIMAL), lambda study: controlled(study) / 2),
 }
@@ -162,8 +172,8 @@ def test_heads_are_chosen_above_the_floor(name: str, pointer: Study, monkeypatch
     little more makes it nobody's: then nothing is chosen, and the gate is named."""
     choose, counts = CHOICES[name]
     least = counts(pointer) / TIMES_THE_FLOOR
-    monkeypatch.setattr(floors, "floor_of", lambda evidence: 0.99 * least)
+    monkeypatch.setattr(gates, "floor_of", lambda evidence: 0.99 * least)
     choose(pointer)
-    monkeypatch.setattr(floors, "floor_of", lambda evidence: 1.01 * least)
+    monkeypatch.setattr(gates, "floor_of", lambda evidence: 1.01 * least)
     with pytest.raises(GateFailed, match="noise_floor"):
         choose(pointer)

@@ -11,12 +11,27 @@ import pytest
 
 from rebinding.evidence import EvidenceError, PromptSet, Request
 from rebinding.evidence.store import Store
+from rebinding.experiments.binding.request import request_exchange, request_shifts
+from rebinding.experiments.circuit.request import (
+    request_ablation,
+    request_contributions,
+    request_pruning,
+    request_stream,
+)
+from rebinding.experiments.paths import discovery
+from rebinding.experiments.paths.discovery import discover_circuit
+from rebinding.experiments.paths.request import STAGE_BY_NAME, conventions_of_plant, draw_noise_pairs, request_paths
+from rebinding.experiments.prompts import Prompts
+from rebinding.experiments.roles.request import request_interchange
+from rebinding.experiments.search.request import request_crossings
+from rebinding.experiments.static.request import without_swap
+from rebinding.experiments.tracing.request import Answered, first_id, request_diagnostic, request_map, request_mention
 from rebinding.experiments.tracing.summary import at
+from rebinding.experiments.unedited.request import request_ability
+from rebinding.experiments.workbench import Workbench
 from rebinding.paper.circuit import Circuit
 from rebinding.paper.procedure import given
 from rebinding.planted import build
-from rebinding.study import anywhere, binding, circuit, contributions, roles, static, stream, tracing
-from rebinding.study.bench import Bench
 from rebinding.subjects import Subject, load
 
 
@@ -29,8 +44,8 @@ WAY = given("published").tracing
 
 
 @pytest.fixture(scope="module")
-def bench(subject: Subject) -> Bench:
-    return Bench(subject)
+def bench(subject: Subject) -> Workbench:
+    return Workbench(subject)
 
 
 @pytest.fixture(scope="module")
@@ -39,30 +54,32 @@ def heads() -> Circuit:
 
 
 @pytest.fixture(scope="module")
-def requests(bench: Bench, heads: Circuit) -> list[Request]:
-    return requested(bench, heads)
+def requests(bench: Workbench, heads: Circuit) -> list[Request]:
+    return requested(bench.prompts, heads)
 
 
-def requested(bench: Bench, heads: Circuit) -> list[Request]:
+def requested(prompts: Prompts, heads: Circuit) -> list[Request]:
     """One of every kind."""
-    drawn = bench.design("published")
-    way = circuit.of_a_plant(given("controlled").circuit, "controlled")
-    pairs = circuit.noise_pairs(bench, way, 4)
+    drawn, ids = prompts.design("published"), range(first_id(prompts, WAY), first_id(prompts, WAY) + 4)
+    way = conventions_of_plant(given("controlled").circuit, "controlled")
+    pairs = draw_noise_pairs(prompts, way, 4)
+    shifts = given("published").binding
     return [
-        tracing.traced(bench, drawn, "swap_only", ("swap_asked", "readout"), 4, WAY),
-        tracing.mentioned(bench, drawn, "context_and_swap", "context_asked", "swap_asked", 4, WAY),
-        tracing.diagnosed(bench, drawn, 4, WAY),
-        circuit.ability(bench, drawn, 4),
-        circuit.link(pairs, circuit.STAGES["B"], heads.group("A"), way),
-        circuit.ablated(bench, heads, drawn, "published", n=4, beside="groups"),
-        circuit.pruned(bench, heads, way, n=4),
-        contributions.contributed(bench, drawn, heads, 4, way=given("published").circuit),
-        static.without_swap(bench, drawn, heads, 4),
-        stream.carried_on(bench, drawn, heads, 4, way=given("published").circuit),
-        anywhere.crossed(bench, drawn, heads, 4),
-        binding.exchanged(bench, drawn, heads, 4, way=given("controlled").binding),
-        roles.interchanged(bench, heads, drawn, "pointer", 4, given("published").roles),
-        binding.shifted(bench, heads, "published", "isolated", given("published").binding, n=4, directions=4, draws=1),
+        request_map(prompts, drawn, ids, "swap_only", ("swap_asked", "readout"), WAY),
+        request_mention(prompts, drawn, ids, "context_and_swap", "context_asked", "swap_asked", WAY),
+        request_diagnostic(prompts, drawn, 4, WAY),
+        request_ability(prompts, drawn, 4),
+        request_paths(pairs, STAGE_BY_NAME["B"], heads.group("A"), way),
+        request_ablation(prompts, heads, drawn, "published", n=4, beside="groups"),
+        request_pruning(prompts, heads, way, n=4),
+        request_contributions(prompts, drawn, heads, 4, way=given("published").circuit),
+        without_swap(prompts, drawn, heads, 4),
+        request_stream(prompts, drawn, heads, 4, way=given("published").circuit),
+        request_crossings(prompts, drawn, heads, 4),
+        request_exchange(prompts, drawn, heads, 4, way=given("controlled").binding),
+        request_interchange(prompts, heads, drawn, "pointer", 4, given("published").roles),
+        request_shifts(prompts, heads, "published", "isolated", shifts, n=4, directions=4, draws=1),
+        Answered(prompts.draw(drawn, ids, ("tracing", "swap_only")), WAY.rule),
     ]
 
 
@@ -110,22 +127,22 @@ def test_kinds_do_not_share_keys_or_labels(requests: list[Request]) -> None:
 def test_another_chat_form_is_another_address(subject: Subject, tmp_path: Path) -> None:
     """The same weights, design and ids in another chat form: other tokens, and another place in the store."""
     shelf = Store(tmp_path).shelf(subject=subject.fingerprint, dtype="float32")
-    plain, wrapped = Bench(subject, shelf), Bench(subject, shelf)
-    wrapped.__dict__["encoder"] = _longer(subject)
-    asked = [circuit.ability(one, one.design("published"), 3) for one in (plain, wrapped)]
+    plain, wrapped = Workbench(subject, shelf), Workbench(subject, shelf, prompts=Prompts(_longer(subject)))
+    asked = [request_ability(one.prompts, one.prompts.design("published"), 3) for one in (plain, wrapped)]
     assert asked[0].prompts.ids == asked[1].prompts.ids
     assert asked[0].prompts.tokens != asked[1].prompts.tokens
-    plain.measured(asked[0])
+    plain.get(asked[0])
     held = [
-        shelf.of("rebinding.study.circuit", "rebinding.surgery.torch_surgeon", settings={}).key(one.key)
+        shelf.of("rebinding.experiments.unedited.measure", "rebinding.surgery.torch_surgeon", settings={}).key(one.key)
         for one in asked
     ]
+    assert held == [one.address(request)[1] for one, request in zip((plain, wrapped), asked, strict=True)]
     assert [(tmp_path / "ability" / f"{key}.parquet").is_file() for key in held] == [True, False]
 
 
 def test_a_run_repeated_on_others_shares_no_prompt(subject: Subject, requests: list[Request], heads: Circuit) -> None:
     """`--first K`: what is judged is judged on other prompts; what discovery and pruning see stays what it was."""
-    for before, after in zip(requests, requested(Bench(subject, first=100), heads), strict=True):
+    for before, after in zip(requests, requested(Workbench(subject, first=100).prompts, heads), strict=True):
         if before.KIND.name in ("paths", "pruning"):
             assert before.prompts.ids == after.prompts.ids
         else:
@@ -147,62 +164,60 @@ def _longer(subject: Subject) -> Any:
     return encoder
 
 
-def test_a_request_for_other_tokens_is_refused(bench: Bench) -> None:
-    asked = circuit.ability(bench, bench.design("published"), 3)
+def test_a_request_for_other_tokens_is_refused(bench: Workbench) -> None:
+    asked = request_ability(bench.prompts, bench.prompts.design("published"), 3)
     elsewhere = replace(asked, prompts=replace(asked.prompts, tokens="0" * 64))
     with pytest.raises(ValueError, match="other tokens here than in the request"):
-        bench.measured(elsewhere)
+        bench.get(elsewhere)
 
 
 def test_another_bench_computes_the_same_from_the_request_alone(subject: Subject, requests: list[Request]) -> None:
     """Nothing of the bench that made a request is needed to answer it."""
     for request in (requests[3], requests[7]):
-        found = Bench(subject).measured(request)
+        found = Workbench(subject).get(request)
         assert found.settings["request"] == dict(request.plain)
         assert found.settings["key"] == request.key
         assert found.rows[request.KIND.unit].nunique() == request.n
 
 
-def test_evidence_says_design_ids_and_circuit(bench: Bench, heads: Circuit) -> None:
-    asked = circuit.ablated(bench, heads, bench.design("published"), "counterbalanced", n=3, beside="random")
-    told = bench.measured(asked).settings["request"]
+def test_evidence_says_design_ids_and_circuit(bench: Workbench, heads: Circuit) -> None:
+    drawn = bench.prompts.design("published")
+    asked = request_ablation(bench.prompts, heads, drawn, "counterbalanced", n=3, beside="random")
+    told = bench.get(asked).settings["request"]
     assert told["prompts"]["design"] == "published"
     assert told["prompts"]["ids"] == list(asked.prompts.ids)
     assert told["means"]["prompts"]["design"] == "counterbalanced"
     assert [tuple(one) for one in told["circuit"]] == [tuple(one) for one in heads.heads]
 
 
-def test_a_circuit_says_what_it_was_found_on(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_circuit_says_what_it_was_found_on(bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
     told: dict[str, Any] = {}
-    monkeypatch.setattr(circuit, "discover_by", lambda *_, **named: told.update(named))
+    monkeypatch.setattr(discovery, "discover_by", lambda *_, **named: told.update(named))
     way = given("published").circuit
-    circuit.discovered(circuit.noise_pairs(bench, way, 3), way, print)
+    discover_circuit(draw_noise_pairs(bench.prompts, way, 3), way, print)
     assert told["described"] == {"design": "published", "noise": "rotation", "prompts": 3}
 
 
-def test_columns_are_held_to_their_kind(bench: Bench) -> None:
-    asked = circuit.ability(bench, bench.design("published"), 3)
-    rows = bench.measured(asked).rows
+def test_columns_are_held_to_their_kind(bench: Workbench) -> None:
+    asked = request_ability(bench.prompts, bench.prompts.design("published"), 3)
+    rows = bench.get(asked).rows
     with pytest.raises(EvidenceError, match=r"lacks the columns \['hit'\] and has \['hits'\]"):
         asked.KIND.evidence(rows.rename(columns={"hit": "hits"}), {})
 
 
-def test_roles_are_those_of_every_prompt(bench: Bench) -> None:
+def test_roles_are_those_of_every_prompt(bench: Workbench) -> None:
     """Where a role stands elsewhere in each prompt, each prompt has rows at its own token, and none is dropped."""
-    drawn = bench.design("counterbalanced")
-    asked = tracing.traced(bench, drawn, "context_and_swap", ("context_asked", "readout"), 9, WAY)
-    rows = at(bench.measured(asked).rows, "context_asked")
-    own = {}
-    for item, prompt in zip(bench.drawn(asked.prompts).items, bench.drawn(asked.prompts).prompts, strict=True):
-        own[item.id] = prompt.roles["context_asked"]
+    drawn = bench.prompts.design("counterbalanced")
+    asked = request_map(bench.prompts, drawn, range(9), "context_and_swap", ("context_asked", "readout"), WAY)
+    rows = at(bench.get(asked).rows, "context_asked")
+    own = {number: prompt.roles["context_asked"] for number, prompt, _ in bench.prompts.drawn(asked.prompts).pairs}
+    assert set(own) == set(rows["prompt"])
     assert rows["prompt"].nunique() == 9
     assert len(set(rows["token"])) > 1
-    assert all(
-        own[number] == token for number, token in zip(rows["prompt"], rows["token"], strict=True) if number in own
-    )
+    assert all(own[number] == token for number, token in zip(rows["prompt"], rows["token"], strict=True))
     layers = rows["layer"].nunique()
     assert rows.pivot(index="layer", columns="prompt", values="hit").notna().to_numpy().sum() == layers * 9
 
 
 def test_a_prompt_set_is_usual_where_nothing_is_said() -> None:
-    assert PromptSet("published", (0,), "t", "w", 1, "plain").facets == {"design": "published", "boxes": 3}
+    assert PromptSet("published", (0,), "t", "plain").facets == {"design": "published", "boxes": 3}

@@ -12,27 +12,28 @@ import pytest
 import torch
 from transformers import PreTrainedModel
 
+from claims.catalogue import claim
 from rebinding.evidence import OnPrompts
 from rebinding.experiments.binding.request import Shifts
-from rebinding.experiments.circuit.request import Ability
 from rebinding.experiments.roles.request import Interchange
+from rebinding.experiments.unedited.request import Ability
 from rebinding.paper.circuit import Circuit, save
 from rebinding.paper.claim import Claim
-from rebinding.paper.readouts import EARLY
-from rebinding.paper.rows.binding import K_REDIRECTS
-from rebinding.paper.rows.roles import IS_POINTER
+from rebinding.paper.procedure import EARLY
 from rebinding.planted import build
 from rebinding.study.asked import asked_of
-from rebinding.study.case import Case
-from rebinding.study.circuit import owner_of
+from rebinding.study.case import Case, owner_of
+from rebinding.study.gates import Gates
 from rebinding.study.settings import Settings
 from rebinding.study.study import Study
 from rebinding.subjects import load
 from rebinding.verdicts import GateFailed
-from tests.by_hand.asked import Believed
 from tests.claims.runs import folder_of
 from tests.close import allowance
+from tests.oracles.by_hand.requests_page import BelievingGates
 
+K_REDIRECTS = claim("binding.k_redirects")
+IS_POINTER = claim("roles.b_is_the_pointer")
 N = 8
 NAMES = ["at ':'", "two tokens before ':'"]
 
@@ -46,16 +47,17 @@ def there(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return there
 
 
-def study_of(name: str, circuit: Path | None, kind: type[Study] = Study) -> Study:
+def study_of(name: str, circuit: Path | None, gates: type[Gates] = Gates) -> Study:
     asked = asked_of(name)
     file = None if circuit is None else str(circuit)
-    return kind(Case(asked, Settings((asked,), device="cpu", dtype="float32", circuit=file, samples=N)))
+    case = Case(asked, Settings((asked,), device="cpu", dtype="float32", circuit=file, samples=N))
+    return Study.of(case, gates=gates)
 
 
 @pytest.fixture(scope="module")
 def llama(there: Path) -> Study:
     """A plant has no answer before the ':', and here it is believed to have one."""
-    return study_of(f"llama3.1-8b={there / 'model'}", there / "circuit.json", Believed)
+    return study_of(f"llama3.1-8b={there / 'model'}", there / "circuit.json", BelievingGates)
 
 
 def places(study: Study, claim: Claim) -> dict[str, Study]:
@@ -78,16 +80,16 @@ def test_every_prompt_ends_two_tokens_earlier(llama: Study, claim: Claim) -> Non
     and is kept apart."""
     sets = []
     for study in places(llama, claim).values():
-        llama.used.clear()
+        llama.log.used.clear()
         study.roles(claim, "pointer") if claim is IS_POINTER else study.binding(claim)
-        (asked,) = (use.request for use in llama.used if use.ground)
+        (asked,) = (use.request for use in llama.log.used if use.ground)
         assert isinstance(asked, Interchange | Shifts)
         more = [one for batch in asked.batches for one in batch.slots] if isinstance(asked, Shifts) else []
         sets.append([asked.prompts, *more])
-    assert len(llama.known) >= len(sets)
+    assert len(llama.log.known) >= len(sets)
     for whole, short in zip(*sets, strict=True):
         assert (whole.cut, short.cut, short.facets["cut"]) == (0, EARLY, EARLY)
-        drawn = zip(*(llama._case.bench.drawn(one).prompts for one in (whole, short)), strict=True)
+        drawn = zip(*(llama._case.session.prompts.drawn(one).prompts for one in (whole, short)), strict=True)
         for full, cut in drawn:
             assert cut.ids == full.ids[:-EARLY]
             assert cut.roles == {**full.roles, "readout": full.roles["readout"] - EARLY}
@@ -96,16 +98,16 @@ def test_every_prompt_ends_two_tokens_earlier(llama: Study, claim: Claim) -> Non
 def test_a_short_prompt_is_the_whole_one_so_far(llama: Study) -> None:
     """What a group's attention changes is measured from the logits that the whole prompt has two tokens before its
     end."""
-    bench = llama._case.bench
+    session = llama._case.session
     by_place = places(llama, IS_POINTER)
     by_place[NAMES[0]].roles(IS_POINTER, "pointer")  # so that the whole prompts are known
     found = by_place[NAMES[1]].roles(IS_POINTER, "pointer")
-    model = bench.subject.model
+    model = session.subject.model
     assert isinstance(model, PreTrainedModel)
     procedure = llama.procedure(IS_POINTER).roles
-    (whole,) = (one.prompts for one in llama.known if isinstance(one, Interchange) and one.prompts.cut == 0)
+    (whole,) = (one.prompts for one in llama.log.known if isinstance(one, Interchange) and one.prompts.cut == 0)
     assert procedure.places == "published"
-    for number, own, _ in bench.drawn(whole).pairs:
+    for number, own, _ in session.prompts.drawn(whole).pairs:
         with torch.no_grad():
             logits = model(torch.tensor([own.ids])).logits[0, -1 - EARLY]
         rows = found.rows[found.rows["prompt"] == number]
@@ -123,17 +125,18 @@ def test_nothing_is_read_where_the_model_has_no_answer_yet(llama: Study, there: 
     """Nor is it asked for. Whether it has one is held against the same prompts, so much shorter, and with either form
     of a word."""
     asked = study_of(f"llama3.1-8b={there / 'model'}", there / "circuit.json")
-    for claim, ask in ((IS_POINTER, partial(Study.roles, counterfactual="pointer")), (K_REDIRECTS, Study.binding)):
+    for one, ask in ((IS_POINTER, partial(Study.roles, counterfactual="pointer")), (K_REDIRECTS, Study.binding)):
         with pytest.raises(GateFailed, match="above_chance"):
-            ask(places(asked, claim)[NAMES[1]], claim=claim)
-    (able,) = {use.request for use in asked.used}
+            ask(places(asked, one)[NAMES[1]], claim=one)
+    (able,) = {use.request for use in asked.log.used}
     assert isinstance(able, Ability)
     assert (able.prompts.cut, able.answers) == (EARLY, "exp2_aliases")
 
 
 def test_prompts_that_are_short_are_drawn_again_from_their_request(llama: Study, there: Path) -> None:
     (asked,) = (
-        one for one in llama.known if isinstance(one, OnPrompts) and one.prompts.cut and one.KIND.name == "roles"
+        one for one in llama.log.known if isinstance(one, OnPrompts) and one.prompts.cut and one.KIND.name == "roles"
     )
     other = study_of(f"llama3.1-8b={there / 'model'}", there / "circuit.json")
-    assert other._case.bench.drawn(asked.prompts).prompts == llama._case.bench.drawn(asked.prompts).prompts
+    again, before = (study._case.session.prompts.drawn(asked.prompts).prompts for study in (other, llama))
+    assert again == before

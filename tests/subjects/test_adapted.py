@@ -18,7 +18,7 @@ from rebinding.learned.lora import Adapter, Pair
 from rebinding.study.asked import asked_of
 from rebinding.subjects import Subject, errors, load
 from rebinding.subjects.adapted import of_base
-from rebinding.subjects.description import description
+from rebinding.subjects.checkpoint import read_description
 from rebinding.subjects.names import Origin, origin
 from tests.learned.small import encoder
 from tests.learned.small import model as small_model
@@ -103,7 +103,7 @@ def test_what_it_is_asked_and_in_which_precision_is_its_bases(
     assert asked_of(str(adapter)).dtype == "float32"
     change_config(base, dtype="bfloat16")
     assert asked_of(str(adapter)).dtype == "bfloat16"
-    config, tokenizer = description(origin(str(adapter)))
+    config, tokenizer = read_description(origin(str(adapter)))
     assert (config.num_hidden_layers, len(tokenizer)) == (4, len(encoder().tokenizer))
     assert main(["prompt", "--model", str(adapter)]) == 0
     shown = capsys.readouterr().out

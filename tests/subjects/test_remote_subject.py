@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from rebinding.planted import build
-from rebinding.subjects import SubjectError, errors, hub, load, remote
+from rebinding.subjects import SubjectError, checkpoint, errors, load, remote
 from rebinding.surgery import Read
 from rebinding.surgery.nnsight_surgeon import NNsightSurgeon
 
@@ -33,7 +33,7 @@ def served(key: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         options = {"task": "text-generation", "attn_implementation": remote.EAGER, "dispatch": True}
         return nnsight.TransformersModel(str(tmp_path), **options), "local"
 
-    monkeypatch.setattr(hub, "fetch", lambda repository, revision: tmp_path)
+    monkeypatch.setattr(checkpoint, "fetch", lambda repository, revision: tmp_path)
     monkeypatch.setattr(remote, "connect", connect)
     return tmp_path
 
@@ -54,7 +54,7 @@ def test_what_the_hub_does_not_give_is_said(key: None, monkeypatch: pytest.Monke
     def offline(*_: Any) -> Path:
         raise errors.OfflineModel("the Hub cannot be reached")
 
-    monkeypatch.setattr(hub, "fetch", offline)
+    monkeypatch.setattr(checkpoint, "fetch", offline)
     with pytest.raises(SubjectError, match="cannot be reached"):
         remote.load_remote("gemma2-9b")
 

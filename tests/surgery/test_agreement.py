@@ -18,8 +18,8 @@ from rebinding.surgery.held import Live
 from rebinding.surgery.nnsight_surgeon import NNsightSurgeon
 from rebinding.surgery.sites import Edit, Read
 from rebinding.surgery.torch_surgeon import TorchSurgeon
+from tests.arithmetic.rounding import rounding
 from tests.close import FELT
-from tests.rounding import rounding
 from tests.surgery.cases import CELLS, LENGTH, SOURCE, Cell, edits_of, error, reads_of
 from tests.surgery.models import FAMILIES, Family, tiny, tokens
 from tests.surgery.oracle import oracle
@@ -40,9 +40,9 @@ def surgeons(family: Family) -> tuple[TorchSurgeon, NNsightSurgeon, Tensor]:
 def tolerance(family: Family) -> float:
     """Four times what rounding does to these models: the hand-written forward in float32 against itself in float64.
 
-    It is rounded as three processors might (`tests/rounding.py`), and the worst of them counts. The surgeons multiply
-    matrices of other shapes, in other orders: two of them may be off the exact result by that much, and edits several
-    times as large as what was there amplify it (measured: both together, twice).
+    It is rounded as three processors might (`tests.arithmetic.rounding`), and the worst of them counts. The surgeons
+    multiply matrices of other shapes, in other orders: two of them may be off the exact result by that much, and edits
+    several times as large as what was there amplify it (measured: both together, twice).
     """
     prompts = tokens(family, length=LENGTH)
     reads = [Read(site, 4, positions=range(LENGTH)) for site in ("resid", "logits")]

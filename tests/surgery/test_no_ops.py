@@ -8,8 +8,8 @@ from torch import Tensor
 
 from rebinding.surgery import Edit, NothingEdited, Read, Surgeon, TorchSurgeon, derive
 from rebinding.surgery.nnsight_surgeon import NNsightSurgeon
+from rebinding.surgery.noops import reaching_rows
 from rebinding.surgery.plan import touched
-from rebinding.surgery.reach import reaching_rows
 from rebinding.surgery.sites import HEADLESS, SITES, Attention, Scope, Site
 from tests.close import agree, felt
 from tests.surgery.cases import width
@@ -61,6 +61,17 @@ def test_writing_back_what_was_read_is_refused(
             surgeon.run(recording, [edit], reads)
         (unedited,) = surgeon.run(recording, [], reads)
         assert agree(surgeon.run(recording, [edit], reads, allow_still=True)[0], unedited)
+
+
+def test_a_query_head_is_not_compared_with_the_kv_head_of_its_number() -> None:
+    """Raw keys are recorded per KV head: there is none of the last query head's number."""
+    surgeon, prompts = surgeon_of(TorchSurgeon, "llama"), tokens("llama", length=LENGTH)
+    head, reads = surgeon.anatomy.n_heads - 1, [Read("logits", positions=[LENGTH - 1])]
+    edit = Edit("k", LAYER, torch.ones(1), positions=[POSITION], heads=[head], scope="head")
+    (recorded,), (unrecorded,) = (
+        surgeon.run(surgeon.record(prompts, keep=keep), [edit], reads) for keep in (("k",), ())
+    )
+    assert torch.equal(recorded, unrecorded)
 
 
 @pytest.mark.parametrize("kind", SURGEONS)

@@ -25,8 +25,9 @@ from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
 from rebinding.surgery import attention as registered
 from rebinding.surgery.anatomy import derive
+from rebinding.surgery.checks import NothingEdited, SurgeryError
 from rebinding.surgery.nnsight_surgeon import NNsightSurgeon
-from rebinding.surgery.sites import Edit, NothingEdited, Read, SurgeryError
+from rebinding.surgery.sites import Edit, Read
 from tests.close import agree, felt
 from tests.surgery.cases import CELLS, LENGTH, SOURCE, Cell, edits_of, reads_of
 from tests.surgery.models import VOCABULARY, Family, tiny, tokens

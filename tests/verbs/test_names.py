@@ -13,8 +13,6 @@ from rebinding.verbs.verbs import VERBS, main
 
 COMMANDS: Mapping[str, tuple[str, ...]] = {
     "discover": ("--no-store", "--model"),
-    "figures": ("tracing", "pictures", "--model"),
-    "plan": ("--model",),
     "prompt": ("--model",),
     "train": ("--out", "adapter"),
 }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import FrozenInstanceError
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,6 @@ from rebinding.verdicts.estimates import FEWEST_UNITS, estimate, wilson
 from rebinding.verdicts.gates import equal_lengths
 from rebinding.verdicts.power import MOST_UNITS, POWER, SIZES, needed_units
 from rebinding.verdicts.sentences import Part, all_of, most_of
-from rebinding.verdicts.standing import Twice, judged_twice
 from rebinding.verdicts.values import _reference
 
 VALUES = np.array([0.3, 1.4, 0.8, 2.9, 0.1, 0.7, 1.1])
@@ -84,19 +82,6 @@ def test_a_verdict_stays_as_it_was_found() -> None:
     change: Callable[..., None] = setattr
     with pytest.raises(FrozenInstanceError):
         change(found, "outcome", "REPLICATED")
-
-
-def test_a_sentence_with_both_rows_is_judged_twice() -> None:
-    rows: list[Any] = [
-        SimpleNamespace(id=id, sentence=id.removesuffix(".controlled"), verdict=verdict)
-        for id, verdict in (
-            ("once", "REPLICATED"),
-            ("twice", "REPLICATED"),
-            ("alone.controlled", "REPLICATED"),
-            ("twice.controlled", "NOT REPLICATED"),
-        )
-    ]
-    assert judged_twice(rows) == [Twice("twice", "REPLICATED", "NOT REPLICATED")]
 
 
 def test_at_another_n_there_are_as_many_degrees_of_freedom() -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rebinding.verdicts.standing import Twice, in_words
+from rebinding.verdicts.standing import Sentence, in_words, sentences
+from tests.report.folders import judged
 
 CASES = {
     ("REPLICATED", "REPLICATED"): "robust",
@@ -16,14 +17,37 @@ CASES = {
 }
 
 
+def sentence(id: str, published: str, controlled: str) -> Sentence:
+    """A sentence that came out so."""
+    return Sentence(id, judged(id, verdict=published), judged(f"{id}.controlled", verdict=controlled))
+
+
 @pytest.mark.parametrize(("both", "name"), CASES.items())
 def test_the_names(both: tuple[str, str], name: str | None) -> None:
-    assert Twice("a", *both).name == name
+    assert sentence("a", *both).standing == name
 
 
 def test_the_sentence_counts_and_lists_what_is_not_robust() -> None:
-    found = [Twice(f"row{number}", *both) for number, both in enumerate(CASES)]
+    found = [sentence(f"row{number}", *both) for number, both in enumerate(CASES)]
     assert in_words(found) == (
         "Of 6 sentences judged as published and controlled: 1 robust, 1 artifact (row1), 1 hidden (row2),"
         " 1 refuted (row3), 2 open or not judged."
     )
+
+
+def test_a_sentence_with_both_rows_is_judged_twice() -> None:
+    rows = [
+        judged(id, sentence=id.removesuffix(".controlled"), verdict=verdict)
+        for id, verdict in (
+            ("once", "REPLICATED"),
+            ("twice", "REPLICATED"),
+            ("alone.controlled", "REPLICATED"),
+            ("twice.controlled", "NOT REPLICATED"),
+        )
+    ]
+    assert sentences(rows) == (
+        Sentence("once", rows[0], None),
+        Sentence("twice", rows[1], rows[3]),
+        Sentence("alone", None, rows[2]),
+    )
+    assert [one.id for one in sentences(rows) if one.is_judged_twice] == ["twice"]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
 from hypothesis import strategies as st
 
-from rebinding.world.boxes import Contains, Move, Operation, Put, Remove, Story, Swap
+from rebinding.world.boxes import Contains, Move, Operation, Put, Remove, Story, StoryError, Swap
 from rebinding.world.prompts import Prompt
 from rebinding.world.words import LABELS, OBJECTS
 
@@ -52,6 +53,28 @@ def prompts(draw: st.DrawFn, most: int = 8) -> Prompt:
     story = draw(any_stories(most))
     focus = draw(st.integers(0, max(len(story.operations) - 1, 0)))
     return Prompt(story, draw(st.sampled_from(story.boxes)), focus)
+
+
+def rho(i: int, j: int) -> Callable[[int], int]:
+    """The paper's readout permutation: exchanges slots i and j and leaves every other slot where it is."""
+    exchanged = {i: j, j: i}
+    return lambda slot: exchanged.get(slot, slot)
+
+
+def retrieved_slot(story: Story, box: str) -> int:
+    """The slot whose object answers a question about `box`: retrieval conditioned rebinding, as the paper describes it.
+
+    It never touches the contents. It turns the swaps into permutations of slots and remaps the asked slot.
+    The last swap is undone first: what stands in the asked slot now stood in `rho(asked)` before that swap, and so on
+    back to the context.
+    """
+    slot = story.slot(box)
+    for operation in reversed(story.operations):
+        if not isinstance(operation, Swap):
+            raise StoryError(f"{operation} is no permutation of slots; only stories made of swaps can be read this way")
+        if operation.first in story.boxes and operation.second in story.boxes:
+            slot = rho(story.slot(operation.first), story.slot(operation.second))(slot)
+    return slot
 
 
 def follow(held: dict[str, str | None], operation: Any) -> None:

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rebinding.world.boxes import Contains, Move, Operation, Put, Remove, Story, StoryError, Swap, retrieved_slot, rho
+from rebinding.world.boxes import Contains, Move, Operation, Put, Remove, Story, StoryError, Swap
 from rebinding.world.words import LABELS, OBJECTS
+from tests.world.stories import retrieved_slot, rho
 
 from .stories import any_stories, follow, swap_stories, swaps
 

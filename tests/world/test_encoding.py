@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rebinding.experiments.tokens import positions, token_batch
-from rebinding.paper.readouts import EARLY
+from rebinding.paper.procedure import EARLY
 from rebinding.world.boxes import Contains, Move, Operation, Swap
+from rebinding.world.chat import Form
 from rebinding.world.designs import design
-from rebinding.world.prompts import Encoded, Encoder, Form, Prompt, PromptError, aligned, render
+from rebinding.world.prompts import Encoded, Encoder, Prompt, PromptError, aligned, render
 from rebinding.world.text import written
 from rebinding.world.words import LABELS, OBJECTS
 

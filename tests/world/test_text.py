@@ -10,7 +10,7 @@ from hypothesis import given
 
 from rebinding.world.boxes import Contains, Move, Operation, Put, Remove, Story, StoryError, Swap, labels_of
 from rebinding.world.prompts import Prompt, render
-from rebinding.world.text import by_function, written
+from rebinding.world.text import roles_by_function, written
 
 from .stories import prompts
 
@@ -88,7 +88,7 @@ def test_roles_by_function_follow_the_story() -> None:
     named = {
         question: {
             function: next(role for role, at in places.items() if at == place)
-            for function, place in by_function(Prompt(SWAPPED, question), places).items()
+            for function, place in roles_by_function(Prompt(SWAPPED, question), places).items()
         }
         for question in "BJ"
     }
@@ -112,7 +112,7 @@ def test_an_object_put_in_later_stands_in_no_slot() -> None:
     story = replace(SWAPPED, operations=(Remove("boot", "J"), Put("egg", "J")))
     prompt = Prompt(story, "J", 1)
     assert prompt.answer == "egg"
-    assert "context_answer_object" not in by_function(prompt, dict.fromkeys(written(prompt).spans, 0))
+    assert "context_answer_object" not in roles_by_function(prompt, dict.fromkeys(written(prompt).spans, 0))
     with pytest.raises(StoryError, match="egg, was put into a box later"):
         _ = prompt.answer_slot
 

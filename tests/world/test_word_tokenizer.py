@@ -8,8 +8,9 @@ import pytest
 from transformers import AutoTokenizer
 
 from rebinding.planted.tokenizer import build_tokenizer
+from rebinding.world.chat import form_of
 from rebinding.world.designs import design
-from rebinding.world.prompts import Encoder, form_of
+from rebinding.world.prompts import Encoder
 from rebinding.world.words import LABELS, OBJECTS
 
 

@@ -20,7 +20,8 @@ from transformers import PreTrainedTokenizerFast
 
 from rebinding.planted.tokenizer import build_tokenizer
 from rebinding.world.boxes import Contains, Move, Put, Remove, Story, Swap
-from rebinding.world.prompts import SYSTEM, Prompt
+from rebinding.world.chat import SYSTEM
+from rebinding.world.prompts import Prompt
 from rebinding.world.text import written
 from rebinding.world.words import LABELS, OBJECTS
 

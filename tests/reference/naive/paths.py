@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-from tests.by_hand.plain import Put
+from tests.oracles.by_hand.plain_model import Put
 from tests.reference.naive.prompts import Record
 from tests.reference.naive.runs import Entry, Head, Naive, entry, grid
 

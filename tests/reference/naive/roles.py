@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tests.by_hand.plain import Put
+from tests.oracles.by_hand.plain_model import Put
 from tests.reference.naive.prompts import Record
 from tests.reference.naive.runs import FORMS, Entry, Head, Naive, entry
 

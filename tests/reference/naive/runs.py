@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-from tests.by_hand.plain import Plain, Put, Seen
+from tests.oracles.by_hand.plain_model import Plain, Put, Seen
 from tests.reference.naive.prompts import Record, Records
 
 Head: TypeAlias = tuple[int, int]

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from tests.by_hand.plain import Put
+from tests.oracles.by_hand.plain_model import Put
 from tests.reference.naive.prompts import Record
 from tests.reference.naive.runs import Entry, Naive, entry
 

@@ -1,0 +1,58 @@
+"""A small shape without weights, and an evidence source that adds up what requests to it cost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rebinding.cost.costed import Costed
+from rebinding.cost.pretended import Pretence
+from rebinding.cost.subject import Rehearsing, hollow_subject
+from rebinding.evidence import Request
+from rebinding.experiments.workbench import Workbench, measure_of
+from rebinding.paper.circuit import Circuit, CircuitHead
+from rebinding.surgery.memory import CPU_BUDGET
+from rebinding.surgery.recording import Recordings
+
+SIZES = {"small": (3, 128), "middle": (5, 256), "large": (7, 384)}
+"""Layers and hidden size of three shapes."""
+TOKENS = 83
+HEADS = Circuit(tuple(CircuitHead(group, layer, 1, role) for group, layer, role in (
+    ("A", 2, "readout"), ("B", 2, "readout"), ("B", 1, "readout"), ("C", 1, "question_box"), ("D", 1, "swap_partner"),
+    ("E", 0, "context_partner"),
+)))  # fmt: skip
+
+
+def overrides(layers: int, hidden: int) -> dict[str, Any]:
+    return {
+        **{"num_hidden_layers": layers, "hidden_size": hidden, "intermediate_size": 3 * hidden, "vocab_size": 4000},
+        **{"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64},
+        "layer_types": (["sliding_attention", "full_attention"] * layers)[:layers],
+    }
+
+
+def hollow_bench(pretence: Pretence, size: str = "small") -> Workbench:
+    return Workbench(
+        hollow_subject(
+            "gemma2-9b", pretence, dtype="float32", tokens=TOKENS, budget=lambda: CPU_BUDGET, **overrides(*SIZES[size])
+        )
+    )
+
+
+def made(heads: Circuit = HEADS) -> Costed:
+    pretence = Pretence(hollow=True)
+    return Costed(hollow_bench(pretence), pretence, heads)
+
+
+def remembered(source: Costed) -> Recordings:
+    """The recordings that the surgeon of a hollow bench keeps."""
+    assert isinstance(source.bench.surgeon, Rehearsing)
+    return source.bench.surgeon.recordings
+
+
+def flop(source: Costed, request: Request) -> int:
+    """What all of a request takes if nothing is remembered from before."""
+    with source.pretence:
+        remembered(source).kept.clear()
+        source.pretence.ledger.reset()
+        measure_of(type(request))(source.bench, request)
+    return source.pretence.ledger.flop

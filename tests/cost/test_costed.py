@@ -1,0 +1,265 @@
+"""A block is rehearsed and multiplied: each multiplication is held against the whole, on a small shape."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from rebinding.cost.blocks import first_block
+from rebinding.cost.costed import Costed, NotCosted
+from rebinding.cost.lines import Costs, Line, Shaped, grouped
+from rebinding.cost.pretended import Pretence, pretended
+from rebinding.evidence import Request
+from rebinding.experiments.binding.conditions import Shift
+from rebinding.experiments.binding.request import request_shifts
+from rebinding.experiments.circuit.request import (
+    ORDERS,
+    request_ablation,
+    request_contributions,
+    request_knockout,
+    request_pruning,
+)
+from rebinding.experiments.paths.request import STAGE_BY_NAME, draw_noise_pairs, request_paths
+from rebinding.experiments.prompts import Prompts
+from rebinding.experiments.roles.request import Counterfactual, request_interchange
+from rebinding.experiments.search.request import request_crossings
+from rebinding.experiments.tracing.request import answered_ids, request_diagnostic, request_map
+from rebinding.experiments.unedited.request import request_ability, request_floors
+from rebinding.experiments.workbench import REMEMBERED
+from rebinding.paper.circuit import Circuit, CircuitHead
+from rebinding.paper.procedure import given
+from rebinding.study.log import gates_of
+from rebinding.world.designs import ModeName
+from tests.cost.small import HEADS, flop, made, remembered
+
+WITHIN = 0.2
+"""How far what a block stands for may be off: the promise of `--cost`."""
+PUBLISHED, CONTROLLED = given("published"), given("controlled")
+AFTER_LABELS = ("swap_first", "swap_second", "swap_period", "question_box", "readout")
+
+
+class Forgetful(dict[Hashable, Any]):
+    """Keeps nothing."""
+
+    def __setitem__(self, key: Hashable, value: Any) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def source() -> Costed:
+    return made()
+
+
+def mapped(prompts: Prompts, n: int, mode: ModeName = "swap_only") -> Request:
+    drawn = prompts.design("published")
+    return request_map(prompts, drawn, range(n), mode, AFTER_LABELS, PUBLISHED.tracing)
+
+
+def shifted(prompts: Prompts, n: int, batches: int = 1, directions: int = 4) -> Any:
+    way = replace(CONTROLLED.binding, batches=batches)
+    return request_shifts(prompts, HEADS, "published", "controlled", way, n=n, directions=directions, draws=1)
+
+
+def requests(prompts: Prompts) -> Iterator[Request]:
+    """Kinds of several sizes of block, each of more than one block."""
+    drawn, way = prompts.design("published"), CONTROLLED.circuit
+    yield request_ability(prompts, drawn, 40)
+    yield mapped(prompts, 40)
+    yield request_diagnostic(prompts, drawn, 40, PUBLISHED.tracing)
+    yield request_paths(draw_noise_pairs(prompts, way, 32), STAGE_BY_NAME["A"], (), way)
+    yield request_ablation(prompts, HEADS, drawn, "published", n=40, beside="groups")
+    yield request_interchange(prompts, HEADS, drawn, "pointer", 40, PUBLISHED.roles)
+    yield request_knockout(prompts, drawn, HEADS, 40)
+    yield request_contributions(prompts, drawn, HEADS, 40, way=way)
+    yield request_floors(prompts, drawn, "bfloat16")
+    yield shifted(prompts, 72)
+
+
+def test_blocks_stand_for_the_whole(source: Costed) -> None:
+    for request in requests(source.bench.prompts):
+        evidence = source.get(request)
+        assert [gate.name for gate in gates_of(request, evidence) if not gate.passed] == [], request.KIND.name
+        line = source.lines[request.key]
+        assert line.blocks > 1
+        assert line.flop == pytest.approx(flop(source, request), rel=WITHIN), line.name
+
+
+def test_a_block_takes_the_same_whatever_was_run_before() -> None:
+    """Of a run's blocks the last few are remembered; a rehearsal has one block, which would be remembered always."""
+    source = made()
+    request = request_ability(source.bench.prompts, source.bench.prompts.design("published"), 40)
+    lines = []
+    for _ in range(2):
+        source._evidence.clear()
+        source.get(request)
+        lines.append(source.lines[request.key])
+    assert lines[0] == lines[1]
+
+
+def test_other_words_are_not_rehearsed_again(source: Costed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And take the same, as a rehearsal of their own shows."""
+    prompts, way = source.bench.prompts, PUBLISHED.circuit
+    pairs = [draw_noise_pairs(prompts, replace(way, noise=(noise,)), 16) for noise in way.noise]
+    first, second, *_ = (request_paths(pair, STAGE_BY_NAME["A"], (), way) for pair in pairs)
+    assert first != second
+    source.get(first)
+    monkeypatch.setattr(source, "_measure", lambda run: pytest.fail("rehearsed again"))
+    source.get(second)
+    monkeypatch.undo()
+    assert source.lines[first.key] == source.lines[second.key]
+    other = made()
+    other.get(second)
+    assert other.lines[second.key] == source.lines[second.key]
+
+
+def test_what_is_worked_out_once_costs_the_same() -> None:
+    """FLOP, bytes moved and the peak of memory, with every operation worked out anew and with those alike looked up."""
+    costs = []
+    for forget in (True, False):
+        source = made()
+        if forget:
+            source.pretence.alike = Forgetful()
+        ledger, prompts = source.pretence.ledger, source.bench.prompts
+        drawn = prompts.design("published")
+        work = [flop(source, mapped(prompts, 4))]
+        work.append(flop(source, request_interchange(prompts, HEADS, drawn, "pointer", 4, PUBLISHED.roles)))
+        costs.append((work, ledger.moved, ledger.peak[pretended()]))
+    assert costs[0] == costs[1]
+
+
+def test_of_a_second_block_little_is_worked_out(source: Costed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run on 48 layers makes millions of operations; at a millisecond each it would not end in an hour."""
+    anew: list[Any] = []
+    carry_out = Pretence._carried_out
+
+    def counted(self: Pretence, operation: Any, *given: Any) -> Any:
+        anew.append(operation)
+        return carry_out(self, operation, *given)
+
+    monkeypatch.setattr(Pretence, "_carried_out", counted)
+    counts = []
+    for n in (3, 3):
+        anew.clear()
+        flop(source, mapped(source.bench.prompts, n))
+        counts.append(len(anew))
+    assert counts[1] < counts[0] / 20
+
+
+def test_every_original_counts_as_right(source: Costed) -> None:
+    """So the first prompts are traced, and no more are looked through."""
+    prompts = source.bench.prompts
+    drawn = prompts.design("published")
+    ids = answered_ids(prompts, drawn, "swap_only", 30, PUBLISHED.tracing, source.get)
+    assert ids == list(range(30))
+
+
+def test_averages_are_no_part_of_what_needs_them() -> None:
+    """Directions of 100 prompts are a line of their own, however few were rehearsed, and once for all shifts."""
+    source = made()
+    request = shifted(source.bench.prompts, 72, batches=2, directions=100)
+    source.get(request)
+    names = [line.name for line in source.lines.values()]
+    assert names == ["directions, balanced", "directions, balanced", "binding, controlled, balanced"]
+    one, other, shifts = source.lines.values()
+    assert (one, one.n, one.blocks) == (other, 100, 5)
+    assert shifts.flop / shifts.blocks / 2 < one.flop
+    source.get(replace(request, variation="another"))
+    assert len(source.lines) == 4
+
+
+def test_one_batch_of_directions_stands_for_all(source: Costed) -> None:
+    """On shapes this is exact: every batch edits the same places of the same prompts."""
+    request = shifted(source.bench.prompts, 36, batches=3)
+    evidence = source.get(request)
+    assert sorted(evidence.rows["draw"].unique()) == [0, 1, 2]
+    recordings = remembered(source)
+    limit, recordings.limit = recordings.limit, 0
+    try:
+        assert 3 * flop(source, first_block(request, source.bench.prompts).request) == flop(source, request)
+    finally:
+        recordings.limit = limit
+
+
+def test_some_steps_of_a_walk_stand_for_all(source: Costed) -> None:
+    """Every head of three groups."""
+    places = [("A", "readout"), ("C", "question_box"), ("D", "swap_partner")]
+    heads = Circuit(
+        tuple(
+            CircuitHead(group, layer, head, role) for group, role in places for layer in range(3) for head in range(4)
+        )
+    )
+    request = request_pruning(source.bench.prompts, heads, PUBLISHED.circuit, n=6)
+    assert first_block(request, source.bench.prompts).repeats == 37 / 13
+    line, evidence = _cost(source, request), source.get(request)
+    assert line.flop == pytest.approx(flop(source, request), rel=WITHIN)
+    assert len(evidence.rows) == ORDERS * len(heads.heads)
+
+
+def siblings(prompts: Prompts) -> Iterator[tuple[str, list[Request]]]:
+    """Requests that differ in words."""
+    drawn = prompts.design("published")
+    modes: list[ModeName] = ["swap_only", "swap_target_box_to_remaining_context_box"]
+    yield "map", [mapped(prompts, 6, mode) for mode in modes]
+    pairings: list[Counterfactual] = ["pointer", "content_control"]
+    yield "roles", [request_interchange(prompts, HEADS, drawn, one, 6, PUBLISHED.roles) for one in pairings]
+    yield "pruning", [request_pruning(prompts, HEADS, one.circuit, n=6) for one in (PUBLISHED, CONTROLLED)]
+
+
+def test_words_make_little_difference(source: Costed) -> None:
+    for what, alike in siblings(source.bench.prompts):
+        flops = [_cost(source, one).flop for one in alike]
+        assert flops[0] == pytest.approx(sum(flops) / len(flops), rel=WITHIN), what
+
+
+def _cost(source: Costed, request: Request) -> Line:
+    source.get(request)
+    return source.lines[request.key]
+
+
+def test_how_far_shifts_go_is_worked_out_once_a_condition(source: Costed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With 200 random directions, once a draw would be 40,000 sizes of vectors."""
+    calls: list[Shift] = []
+    moved = Shift.moved
+
+    def counted(self: Shift, *given: Any) -> Any:
+        calls.append(self)
+        return moved(self, *given)
+
+    monkeypatch.setattr(Shift, "moved", counted)
+    prompts, way = source.bench.prompts, PUBLISHED.binding
+    request = request_shifts(prompts, HEADS, "published", "random directions", way, n=2, directions=2, draws=3)
+    source.get(request)
+    assert len(calls) == len(request.conditions)
+
+
+def test_a_search_is_not_costed(source: Costed) -> None:
+    prompts = source.bench.prompts
+    request = request_crossings(prompts, prompts.design("published"), HEADS, 12)
+    with pytest.raises(NotCosted, match="not costed: crossings"):
+        source.get(request)
+    assert request.key not in source.lines
+
+
+def test_memory_counts_what_earlier_requests_keep() -> None:
+    line = Line("a", 10, 1, 5, 1.0, 60.0, extra=7, kept=100)
+    costs = Costs(Shaped("m", 83, weights=1000), (line, replace(line, name="b", kept=0), replace(line, kept=3)))
+    assert costs.peak == 1000 + REMEMBERED + 103 + 7
+    assert (costs.flop, costs.seconds) == (3.0, 180.0)
+    assert [(one.name, count) for one, count in grouped(costs.lines)] == [("a", 2), ("b", 1)]
+
+
+def test_what_blocks_keep_beside_the_rehearsed_one_is_counted() -> None:
+    """Two blocks of path patching keep the recordings of two, of which one is here; asked again, nothing is added."""
+    source, way = made(), CONTROLLED.circuit
+    ledger, place = source.pretence.ledger, pretended()
+    request = request_paths(draw_noise_pairs(source.bench.prompts, way, 32), STAGE_BY_NAME["A"], (), way)
+    before = ledger.live[place]
+    source.get(request)
+    here = ledger.live[place] - before - remembered(source).bytes()
+    assert here > 0
+    assert source.absent == source.lines[request.key].kept - here == here
+    source.get(request)
+    assert source.absent == here

@@ -1,0 +1,36 @@
+"""Every claim on the full shapes of the paper's models, on tensors without numbers.
+
+A head count, window, mask or norm that does not fit 48 layers fails here, and not when the weights have been paid for.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+
+from claims.catalogue import catalogue
+from fixtures.cost import CostedModel
+from rebinding.cost.engine import CostEngine
+from rebinding.cost.gates import PassedGates
+from rebinding.cost.lines import Device
+from rebinding.study.asked import asked_of
+from rebinding.study.case import Case
+from rebinding.study.log import EvidenceLog
+from rebinding.study.settings import Settings
+from rebinding.study.study import Study
+from rebinding.subjects import ALIASES
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("alias", ALIASES)
+def test_every_request_fits_the_shape(alias: str) -> None:
+    """Evidence has as many units as were asked for, its numbers are finite, and edits moved something: else a gate
+    would stop a claim."""
+    model, engine = asked_of(alias), CostEngine(Device(int(80e9), 4e14, 3e12))
+    case, log = Case(model, Settings((model,), engine=engine)), EvidenceLog()
+    made = CostedModel(model, engine, case, Study.of(case, log, PassedGates))
+    found = [made.cost(row.claim, partial(row.test, row.claim, made.study)) for row in catalogue()]
+    assert [(one["row"], one["stopped"]) for one in found if one["stopped"]] == []
+    assert {one["not costed"] for one in found} == {None, "crossings"}
+    assert len(made.source.lines) > 100

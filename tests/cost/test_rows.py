@@ -1,0 +1,147 @@
+"""Every claim asks a model without numbers for what it asks a model that runs: what docs/asked.md lists."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from claims.catalogue import catalogue
+from fixtures.cost import CostedModel
+from rebinding.cost import engine
+from rebinding.cost.engine import CostEngine
+from rebinding.cost.gates import PassedGates
+from rebinding.cost.known import Known
+from rebinding.cost.lines import Device
+from rebinding.evidence import Request
+from rebinding.experiments.paths.request import Paths
+from rebinding.paper.circuit import Circuit, CircuitHead, save
+from rebinding.study.asked import asked_of
+from rebinding.study.case import Case, owner_of
+from rebinding.study.log import EvidenceLog
+from rebinding.study.settings import Settings
+from rebinding.study.study import Study
+from rebinding.subjects.shapes import shape_config
+
+LISTS = re.compile(r"(?<=<!-- list -->\n```\n).*?(?=```)", re.DOTALL)
+PAGE = Path(__file__).parents[2] / "docs" / "asked.md"
+ROLES = {"A": "readout", "B": "readout", "C": "question_box", "D": "swap_partner", "E": "context_partner"}
+LAYERS = {"A": 3, "B": 3, "C": 2, "D": 1, "E": 0}
+HEADS = Circuit(tuple(CircuitHead(group, LAYERS[group], 1, role) for group, role in ROLES.items()))
+ON_NUMBERS = ("Paths", "Pruning")
+"""Kinds of which more are asked where discovery finds more: how many there are hangs on numbers."""
+MORE = {"circuit.minimal": {"Ablation": 1}}
+"""What rows ask for besides: the head by head ablation, where what was discovered does the task alone. On the page's
+model and three prompts it does not, and the row ends there."""
+ENOUGH = 9
+"""Prompts of which all are right more often than chance would have it: rows that want this of evidence ask on."""
+SEARCHING = {
+    "beyond.route_through_swap_labels": "crossings",
+    "beyond.groups_at_their_places": "crossings",
+    "circuit.recovers_most.controlled": "searched circuit",
+    "circuit.near_full.controlled": "searched circuit",
+}
+
+
+class Asked(NamedTuple):
+    """What became of a row: its requests, what stopped it, and what is not costed."""
+
+    requests: tuple[Request, ...]
+    found: dict[str, Any]
+
+
+def small(name: str, tokens: int | None) -> Known:
+    """gemma2-9b with few and narrow layers, and one head in each group."""
+    config = shape_config("gemma2-9b")
+    narrow = {"num_hidden_layers": 4, "hidden_size": 64, "intermediate_size": 64, "vocab_size": 2000}
+    wide = {"num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 16}
+    for key, value in {**narrow, **wide, "layer_types": ["sliding_attention", "full_attention"] * 2}.items():
+        setattr(config, key, value)
+    return Known("gemma2-9b", config, "bfloat16", 83, "gemma", HEADS)
+
+
+@pytest.fixture(scope="module")
+def asked(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Asked]:
+    """Every row on the small model, with its circuit from a file, as that of gemma2-9b would not fit it."""
+    file, model = tmp_path_factory.mktemp("circuit") / "circuit.json", asked_of("gemma2-9b")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine, "known", small)
+        costs = CostEngine(Device(int(80e9), 4e14, 3e12))
+        owner = owner_of(costs.subject(model.name, dtype="bfloat16", device="auto", store=None))
+        save(HEADS, owner, file)
+        case, log = Case(model, Settings((model,), samples=ENOUGH, circuit=str(file), engine=costs)), EvidenceLog()
+        made = CostedModel(model, costs, case, Study.of(case, log, PassedGates))
+        found = {}
+        for row in catalogue():
+            costed = made.cost(row.claim, partial(row.test, row.claim, made.study))
+            found[row.claim.id] = Asked(tuple(use.request for use in log.used if use.ground), costed)
+    return found
+
+
+def listed() -> dict[str, Counter[str]]:
+    """How many requests of each kind every row asks for, as the page has it."""
+    requests, wanted, *_ = LISTS.findall(PAGE.read_text("utf-8"))
+    kinds = {int(number): kind for number, kind in re.findall(r"^ *(\d+)  (\w+):", requests, re.MULTILINE)}
+    found = {}
+    for row, spans in re.findall(r"^(\S+) +N +\d+  (.+)$", wanted, re.MULTILINE):
+        numbers: list[int] = []
+        for span in [] if spans == "nothing" else spans.split(", "):
+            first, _, last = span.partition("-")
+            numbers += range(int(first), int(last or first) + 1)
+        found[row] = Counter(kinds[number] for number in numbers)
+    return found
+
+
+def told(requests: Counter[str]) -> dict[str, int]:
+    return {kind: 0 if kind in ON_NUMBERS else count for kind, count in requests.items()}
+
+
+def test_every_row_asks_for_what_it_asks_a_model_that_runs(asked: dict[str, Asked]) -> None:
+    wanted = listed()
+    assert len(wanted) > 100
+    ours = {row: Counter(type(one).__name__ for one in dict.fromkeys(asked[row].requests)) for row in wanted}
+    expected = {row: told(found) | MORE.get(row, {}) for row, found in wanted.items()}
+    assert {row: told(found) for row, found in ours.items()} == expected
+
+
+def test_no_row_is_stopped_and_only_the_search_is_not_costed(asked: dict[str, Asked]) -> None:
+    assert {row: one.found["stopped"] for row, one in asked.items() if one.found["stopped"]} == {}
+    not_costed = {row: one.found["not costed"] for row, one in asked.items() if one.found["not costed"]}
+    assert not_costed == SEARCHING
+
+
+def test_gates_are_costed(asked: dict[str, Asked]) -> None:
+    names = {line["name"] for one in asked.values() for _, line in one.found["lines"]}
+    assert {"replays", "floors", "ability", "ability, balanced", "answered", "means", "directions"} <= names
+
+
+def test_discovery_finds_the_known_heads_and_as_many_as_a_stage_keeps(asked: dict[str, Asked]) -> None:
+    """Under the controlled rule, and under the published one, which keeps heads whatever they score."""
+    ids = {"published": "circuit.heads_found_again.E", "controlled": "circuit.heads_found_again.E.controlled"}
+    sent = {
+        like: {one.stage.group: len(one.receivers) for one in asked[row].requests if isinstance(one, Paths)}
+        for like, row in ids.items()
+    }
+    assert sent["controlled"] == {"A": 0, "B": 1, "C": 1, "D": 1, "E": 1}
+    assert sent["published"] == {"A": 0, "B": 32, "C": 32, "D": 25, "E": 10}  # of 32 heads there are in all
+
+
+def test_headline_rows_share_one_discovery(asked: dict[str, Asked]) -> None:
+    """The longest part of a run: every discovery begins with stage A over all heads. Long rows are discovered anew."""
+    rows = [row.claim.id for row in catalogue() if row.claim.headline is not None and not row.claim.long]
+    requests = [one for row in rows for one in asked[row].requests]
+    assert len(requests) > len(rows)
+    assert (
+        len({one for one in requests if isinstance(one, Paths) and one.stage.group == "A" and one.senders is None}) <= 1
+    )
+
+
+def test_a_line_is_plain_json(asked: dict[str, Asked]) -> None:
+    """It travels from one process to another."""
+    for one in asked.values():
+        assert json.loads(json.dumps(one.found)) == one.found

@@ -1,0 +1,88 @@
+"""`pytest claims --cost`: which options it takes, what it prints, and that two processes count as one does."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rebinding.cost.known import STAND_IN
+from rebinding.subjects import ALIASES
+from tests.claims.runs import ok, run
+from tests.claims.test_options import settings
+from tests.subjects.folders import save_tiny
+
+ROWS = "recovers_accuracy or not_a_floor or route_through_swap_labels"
+
+
+def test_the_papers_four_models_need_no_gpu() -> None:
+    found = settings(cost=True)
+    assert found.purpose == "cost"
+    assert [one.name for one in found.models] == list(ALIASES)
+
+
+def test_a_shape_stands_for_its_model() -> None:
+    (found,) = settings(cost=True, model=["shape:gemma2-9b"]).models
+    assert (found.name, found.alias) == ("gemma2-9b", "gemma2-9b")
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"gpu": "nan"}, "--gpu nan: give a size in GB"),
+        ({"gpu": "inf"}, "--gpu inf: give a size in GB"),
+        ({"gpus": 0}, "--gpus 0: give 1 or more"),
+        ({"rate": float("nan")}, "--rate nan: give a number above 0"),
+        ({"bandwidth": 0.0}, "--bandwidth 0.0: give a number above 0"),
+        ({"tokens": 0}, "--tokens 0: give 1 or more"),
+        ({"simulate": ["paper"]}, "--simulate and --cost"),
+        ({"store": "there"}, "--store there and --cost: no evidence is kept"),
+        ({"remote": True}, "--remote and --cost: no model runs"),
+        ({"strict_verdicts": True}, "--strict-verdicts and --cost: nothing is judged"),
+        ({"engine": "ray"}, "--engine ray and --cost"),
+        ({"device": "cpu"}, "--device cpu and --cost.*--gpu"),
+        ({"circuit": "discovered-anywhere"}, "--circuit discovered-anywhere and --cost"),
+        ({"model": ["planted:pointer"]}, "planted:pointer@llama is planted"),
+    ],
+)
+def test_what_contradicts_it_is_refused(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(pytest.UsageError, match=said):
+        settings(cost=True, **given)
+
+
+@pytest.mark.parametrize("given", [{"gpu": "40GB"}, {"gpus": 2}, {"rate": 100.0}, {"bandwidth": 1.0}, {"tokens": 90}])
+def test_its_options_are_refused_without_it(given: dict[str, Any]) -> None:
+    with pytest.raises(pytest.UsageError, match="give --cost, too"):
+        settings(**given)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small model without its weights."""
+    there = save_tiny(tmp_path_factory.mktemp("folder") / "tiny")
+    (there / "model.safetensors").unlink()
+    return there
+
+
+def costed(folder: Path, report: Path, *more: str) -> tuple[str, dict[str, Any]]:
+    done = run("--cost", "--model", str(folder), "--samples", "2", "-k", ROWS, "--report", str(report), *more)
+    ok(done)
+    return done.stdout, json.loads((report / "cost.json").read_text())
+
+
+def test_two_processes_count_as_one_does(folder: Path, tmp_path: Path) -> None:
+    """Each request once, whoever comes to it, in the order of the claims."""
+    said, found = costed(folder, tmp_path / "one")
+    (model,) = found["models"]
+    assert f"this is with that of {STAND_IN}" in said
+    assert "3 costed" in said
+    assert "not costed: crossings (beyond.route_through_swap_labels)" in said
+    assert "fits into one GPU of 80 GB" in said
+    assert [row["id"] for row in model["claims"]][-1] == "beyond.route_through_swap_labels"
+    assert {line["n"] for line in model["lines"].values() if line["name"] == "ability"} == {2}
+    assert model["flop"] == sum(line["flop"] for line in model["lines"].values())
+    assert not (tmp_path / "one" / "claims.json").exists()
+    _, again = costed(folder, tmp_path / "two", "-n", "2", "--dist", "load")
+    assert again == found

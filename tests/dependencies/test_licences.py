@@ -1,0 +1,37 @@
+"""What is installed: every version of constraints.txt has its checksums, and every package a licence that is known."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.dependencies.licences import installed, strange
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_every_version_has_checksums() -> None:
+    pins = [line for line in (ROOT / "constraints.txt").read_text("utf-8").splitlines() if not line.startswith("#")]
+    text = (ROOT / "constraints-hashes.txt").read_text("utf-8")
+    blocks = re.split(r"\n(?=[^\s#])", text.partition("no-annotate\n")[2].rstrip())
+    found = {block.split()[0]: re.findall(r"--hash=sha256:([0-9a-f]{64})(?= |\n|$)", block) for block in blocks}
+    assert sorted(name.lower().replace("_", "-") for name in pins) == sorted(found)
+    assert all(found.values())
+
+
+def test_every_licence_is_known() -> None:
+    found = {name: licence for name, _, licence in installed()}
+    assert found
+    assert not {name: licence for name, licence in found.items() if strange(licence)}
+
+
+@pytest.mark.parametrize("licence", ["", "GPL-3.0-only", "MIT AND AGPL-3.0", "proprietary", "MITIGATED"])
+def test_others_are_noticed(licence: str) -> None:
+    assert strange(licence)
+
+
+@pytest.mark.parametrize("licence", ["MIT", "(Apache-2.0 OR BSD-3-Clause)", "3-Clause BSD License"])
+def test_those_that_ask_nothing_are_known(licence: str) -> None:
+    assert not strange(licence)

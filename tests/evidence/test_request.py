@@ -1,0 +1,76 @@
+"""Blocks are put together: the whole says what was requested, and blocks that were made otherwise are refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from rebinding.evidence import Evidence, EvidenceError
+from rebinding.evidence.request import describe, join
+from tests.evidence.toy import POWERS, Powers, bench_at, powers
+
+
+def evidence_of(block: Any, **settings: Any) -> Evidence:
+    """What is measured of a block, as the store has it."""
+    ids = block.prompts.ids
+    rows = pd.DataFrame({"prompt": ids, "power": [number**2 for number in ids]})
+    return describe(block, Evidence(POWERS.name, rows, {"exponent": 2, **settings}))
+
+
+@pytest.fixture(scope="module")
+def request_and_blocks() -> tuple[Powers, list[Any]]:
+    bench = bench_at(None)
+    request = powers(bench)
+    return request, bench.prompts.blocks(request)
+
+
+def test_evidence_says_what_was_requested(request_and_blocks: tuple[Powers, list[Any]]) -> None:
+    """Each block its own part; the whole all of it, with what was measured and in the order of the blocks."""
+    request, blocks = request_and_blocks
+    parts = [evidence_of(block) for block in blocks]
+    for said, made in ((block, part) for block, part in zip(blocks, parts, strict=True)):
+        assert made.settings["request"] == said.plain
+        assert made.settings["key"] == said.key != request.key
+    whole = join(request, parts)
+    about = {"request": request.plain, "facets": request.facets, "key": request.key}
+    assert whole.settings == {"exponent": 2, **about}
+    assert whole.rows["prompt"].tolist() == list(request.prompts.ids)
+    assert whole.experiment == POWERS.name
+    backwards = join(request, parts[::-1])
+    assert backwards.rows["prompt"].tolist() == [9, 6, 7, 8, 3, 4, 5, 0, 1, 2]
+
+
+def test_a_request_in_one_block_is_that_block(request_and_blocks: tuple[Powers, list[Any]]) -> None:
+    _, (block, *_) = request_and_blocks
+    only = evidence_of(block)
+    assert join(block, [only]) is only
+
+
+def test_blocks_that_were_made_otherwise_are_refused(request_and_blocks: tuple[Powers, list[Any]]) -> None:
+    """That the prompts differ is no difference; anything else is, by name."""
+    request, blocks = request_and_blocks
+    parts = [evidence_of(block) for block in blocks]
+    odd = evidence_of(blocks[-1], surgeon="other")
+    with pytest.raises(EvidenceError, match=r"they differ in: surgeon$"):
+        join(request, [*parts[:-1], odd])
+    with pytest.raises(EvidenceError, match=r"they differ in: experiment$"):
+        join(request, [*parts[:-1], replace(parts[-1], experiment="other")])
+    with pytest.raises(EvidenceError, match="nothing to merge"):
+        join(request, [])
+
+
+def test_columns_of_another_kind_are_refused(request_and_blocks: tuple[Powers, list[Any]]) -> None:
+    request, _ = request_and_blocks
+    with pytest.raises(EvidenceError, match=r"lacks the columns \['power'\]"):
+        describe(request, Evidence(POWERS.name, pd.DataFrame({"prompt": [0]}), {}))
+
+
+def test_blocks_without_prompts_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = bench_at(None)
+    request = powers(bench)
+    monkeypatch.setattr(Powers, "size", 0)
+    with pytest.raises(ValueError, match="blocks of 0 prompts; give at least one"):
+        bench.prompts.blocks(request)

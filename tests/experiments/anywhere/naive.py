@@ -1,0 +1,79 @@
+"""One step of the search as one would first write it: one sender and one prompt at a time, full forwards, torch hooks.
+
+KV heads are taken apart beforehand (`apart` of `tests.experiments.circuit.test_paths`), so that a head's key is a
+projection of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from rebinding.paper.graph import Node
+from rebinding.world.prompts import Encoded
+from tests.experiments.circuit.naive import Hook, Naive, hooked
+
+
+def score_after(
+    naive: Naive,
+    clean: Encoded,
+    noise_z: Tensor,
+    answers: Sequence[int],
+    sender: Node,
+    receivers: Sequence[Node],
+    part: str,
+) -> float:
+    """The answer's logit less the others' mean, when receivers hear this sender's z as in the noise prompt."""
+    every, at = naive.all_z(clean), clean.roles[sender.token]
+    span = slice(sender.head * naive.dim, (sender.head + 1) * naive.dim)
+    vector = every[str(sender.layer)][0, at].clone()
+    vector[span] = noise_z
+    send = naive.hold(every, (sender.layer, sender.head, at), vector, True)
+    if part == "direct":
+        return score(naive, clean, answers, send)
+    write: list[Hook] = []
+    for one in receivers:
+        if one.layer > sender.layer:
+            own = every[str(one.layer)][0, clean.roles[one.token]].view(naive.n_heads, naive.dim)[one.head]
+            change = _heard(naive, clean, at, one, send, part) - own
+            write.append(_adder(naive, one, clean.roles[one.token], change))
+    return score(naive, clean, answers, write)
+
+
+def _heard(naive: Naive, clean: Encoded, at: int, one: Node, send: Sequence[Hook], part: str) -> Tensor:
+    """z of a receiver that hears, at the sender's token, what was sent (its query hears at its own token)."""
+    module = naive.layers[one.layer].get_submodule(f"self_attn.{part}_proj")
+    arrived = naive.look(clean, {"it": (module, "out")}, send)["it"]
+    where = clean.roles[one.token] if part == "q" else at
+    span = slice(one.head * naive.dim, (one.head + 1) * naive.dim)
+
+    def hear(_: nn.Module, args: Any, out: Tensor) -> Tensor:
+        out = out.clone()
+        out[0, where, span] = arrived[0, where, span]
+        return out
+
+    output = naive.layers[one.layer].get_submodule("self_attn.o_proj")
+    found = naive.look(clean, {"it": (output, "in")}, [(module, "out", hear)])["it"]
+    return found[0, clean.roles[one.token], span]
+
+
+def _adder(naive: Naive, one: Node, at: int, change: Tensor) -> Hook:
+    span = slice(one.head * naive.dim, (one.head + 1) * naive.dim)
+
+    def add(_: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor]:
+        z = args[0].clone()
+        z[0, at, span] += change
+        return (z,)
+
+    act: Callable[..., Any] = add
+    return naive.layers[one.layer].get_submodule("self_attn.o_proj"), "in", act
+
+
+@torch.no_grad()
+def score(naive: Naive, clean: Encoded, answers: Sequence[int], hooks: Sequence[Hook] = ()) -> float:
+    with hooked(hooks):
+        logits = naive.model(torch.tensor([clean.ids]), use_cache=False).logits[0, clean.roles["readout"]]
+    return float(logits[answers[0]] - logits[list(answers[1:])].mean())

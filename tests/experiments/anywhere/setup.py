@@ -1,0 +1,18 @@
+"""Pairs of a search: prompts of the counterbalanced design and the noise that belongs to them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rebinding.experiments.prompts import Prompts
+from rebinding.experiments.search.measure import search_pairs
+from rebinding.experiments.search.pairs import Pairs
+from rebinding.experiments.search.request import NOISE
+from rebinding.world.prompts import Encoder
+
+
+def noise_pairs(encoder: Encoder, ids: Sequence[int]) -> Pairs:
+    """The pairs of these ids."""
+    prompts = Prompts(encoder)
+    pairs = prompts.draw(prompts.design("counterbalanced"), ids, ("noise", NOISE))
+    return search_pairs(encoder, prompts.drawn(pairs))

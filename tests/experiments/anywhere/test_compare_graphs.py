@@ -1,0 +1,99 @@
+"""Two graphs beside each other: what is in both, what is not, how much it weighs, and whether prompts were shared."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rebinding.paper import graph
+from rebinding.paper.graph import Edge, Graph, Node, compare
+from rebinding.study.case import owner_of
+from rebinding.subjects import load
+from rebinding.verbs.verbs import main
+
+COPY, MATCH, PAIR, FULL = (
+    Node(9, 1, "readout"),
+    Node(7, 2, "readout"),
+    Node(5, 0, "question_box"),
+    Node(3, 3, "swap_period"),
+)
+
+
+def arrow(sender: Node, receiver: Node | None, component: str, effect: float) -> Edge:
+    return Edge(sender, receiver, component, effect, effect - 0.1, effect + 0.1)
+
+
+HERE = Graph(
+    (COPY, MATCH, PAIR),
+    (
+        arrow(COPY, None, "direct", 4.0),
+        arrow(MATCH, COPY, "q", 3.0),
+        arrow(PAIR, MATCH, "v", -2.0),
+        arrow(PAIR, MATCH, "k", 1.0),
+    ),
+    {"design": "counterbalanced", "first_id": 0, "prompts": 36},
+)
+THERE = Graph(
+    (COPY, MATCH, FULL, PAIR),
+    (
+        arrow(COPY, None, "direct", 4.2),
+        arrow(MATCH, COPY, "q", 2.9),
+        arrow(PAIR, MATCH, "v", -2.0),
+        arrow(FULL, COPY, "v", 0.9),
+    ),
+    {"design": "counterbalanced", "first_id": 36, "prompts": 36},
+)
+
+
+def test_counted_weighed_and_compared() -> None:
+    """By hand: 9 of 10 logits here are in arrows of both, 9.1 of 10 there; another component is another arrow; of the
+    three differences 0.2, 0.1 and 0 the one in the middle is 0.1. Correlation: 21.0 / sqrt(20.667 x 21.38)."""
+    assert list(compare(HERE, THERE, "other.json")) == [
+        "beside other.json: found on 36 prompts, of which 0 are among the 36 here",
+        "  nodes: 3 in both, of 3 here and 4 there",
+        "    there alone: 3.3 at swap_period",
+        "  edges: 3 in both, of 4 here and 4 there",
+        "    0.90 of the effects here is in those; the rest begins with 5.0 at question_box to 7.2 at readout k +1.00",
+        "    0.91 of the effects there is in those; the rest begins with 3.3 at swap_period to 9.1 at readout v +0.90",
+        "    their effects, here against there: correlation 0.999, half within 0.10",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"design": "counterbalanced", "first_id": 24, "prompts": 24}, "of which 12 are among the 36 here"),
+        ({"design": "published", "first_id": 0, "prompts": 36}, "of which 0 are among"),
+        ({}, "on prompts that its file does not tell"),
+    ],
+)
+def test_shared_prompts_are_told(settings: dict[str, Any], told: str) -> None:
+    """The same ids under another design are other prompts."""
+    assert told in next(compare(HERE, replace(THERE, settings=settings), "it"))
+
+
+def test_a_graph_beside_itself_and_beside_nothing() -> None:
+    lines = "\n".join(compare(HERE, HERE, "it"))
+    assert "alone" not in lines
+    assert "the rest" not in lines
+    assert "1.00 of the effects there" in lines
+    nothing = list(compare(HERE, Graph((), (), {}), "it"))
+    assert "    0.00 of the effects here is in those; the rest begins" in "\n".join(nothing)
+    assert "nan" not in "\n".join(nothing)
+
+
+def test_from_the_command_line(tmp_path: Path, capsys: Any) -> None:
+    """A plant's graph on other prompts is the same one; another model's is refused before anything is searched."""
+    subject, name = load("planted:lexical@llama"), "planted:lexical@llama"
+    asked = ["discover", "--anywhere", "--model", name, "--samples", "36", "--block", "36", "--store", str(tmp_path)]
+    assert main([*asked, "--graph", str(tmp_path / "g.json")]) == 0
+    assert main([*asked, "--first-id", "36", "--beside", str(tmp_path / "g.json")]) == 0
+    told = capsys.readouterr().out
+    assert "beside g.json: found on 36 prompts, of which 0 are among the 36 here" in told
+    assert "1.00 of the effects here is in those\n" in told
+    graph.save(HERE, replace(owner_of(subject), fingerprint="0" * 64), tmp_path / "other.json")
+    assert main([*asked, "--minutes", "0", "--beside", str(tmp_path / "other.json")]) == 2
+    assert "belongs to" in capsys.readouterr().err

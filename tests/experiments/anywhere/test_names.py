@@ -1,0 +1,90 @@
+"""Every token has one name by place, which finds it again; functions move with the question; noise stands in line."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+
+from rebinding.planted.tokenizer import build_tokenizer
+from rebinding.world.designs import design
+from rebinding.world.prompts import Encoded, Encoder, PromptError
+from rebinding.world.text import names_by_function, names_by_place, token_at, word_of
+from tests.experiments.anywhere.setup import noise_pairs
+
+
+@cache
+def encoder() -> Encoder:
+    return Encoder(build_tokenizer())
+
+
+def encoded(number: int, boxes: int = 3) -> Encoded:
+    (one,) = encoder().encode([design("counterbalanced", boxes=boxes).prompt(number)])
+    return one
+
+
+@pytest.mark.parametrize("boxes", [3, 5])
+def test_names_find_their_tokens(boxes: int) -> None:
+    """By place in every prompt of a design, by function in the prompts that have it; words are said."""
+    first = encoded(0, boxes)
+    names = names_by_place(first.roles, first.pieces)
+    assert len(set(names)) == len(first)
+    for number in range(12):
+        one = encoded(number, boxes)
+        assert names_by_place(one.roles, one.pieces) == names
+        assert [token_at(name, one.roles) for name in names] == list(range(len(one)))
+        for at, name in enumerate(names_by_function(one.roles, names)):
+            assert name is None or token_at(name, one.roles) == at
+    for text, name in (
+        ("contains", "contains@context_box[1]+1"),
+        ("items", "items@swap_first-3"),
+        (".", "swap_period"),
+    ):
+        assert word_of(first.pieces[names.index(name)]) == text
+    assert {".@context_object[0]+1", "Box@context_box[0]-1", "readout"} <= set(names)
+
+
+def test_a_function_is_where_the_question_puts_it() -> None:
+    """`contains` of the asked box stands in the asked box's statement; who asks about a bystander has no partner."""
+    for number in range(9):
+        one = encoded(number)
+        at = token_at("contains@context_asked+1", one.roles)
+        assert at is not None
+        assert one.pieces[at - 1] == one.prompt.question
+        partner = token_at("Box@swap_partner-1", one.roles)
+        assert (partner is None) == (one.prompt.partner is None)
+        assert partner is None or one.pieces[partner + 1] == one.prompt.partner
+    assert token_at("items@nobody-3", encoded(0).roles) is None
+
+
+def test_noise_statements_stand_for_those_of_the_same_part() -> None:
+    """The statement of the box named first stands for that of the box named first; behind the context, place by place;
+    what stands before the first difference is the same text."""
+    pairs = noise_pairs(encoder(), range(12))
+    for clean, noise, match, first in zip(pairs.clean, pairs.noise, pairs.match.tolist(), pairs.first, strict=True):
+        operation, other = clean.prompt.operation, noise.prompt.operation
+        for slot, label in enumerate(clean.prompt.story.boxes):
+            at = match[clean.roles[f"context_box[{slot}]"]]
+            for mine, theirs in ((operation.first, other.first), (operation.second, other.second)):
+                assert (noise.pieces[at] == theirs) == (label == mine)
+        assert match[clean.roles["swap_first"] - 3 :] == list(range(clean.roles["swap_first"] - 3, len(clean)))
+        assert clean.ids[:first] == noise.ids[:first]
+        assert match[:first] == list(range(first))
+        assert (clean.ids[first], first) != (noise.ids[match[first]], match[first])
+
+
+def test_prompts_that_are_written_otherwise_are_refused() -> None:
+    """Four boxes among three."""
+    from rebinding.experiments.search.pairs import pairs_of
+
+    with pytest.raises(PromptError, match="written alike"):
+        pairs_of((0, 1), [encoded(0), encoded(1)], [encoded(2), encoded(3, boxes=4)], [[1, 2], [3, 4]])
+
+
+def test_strata_are_as_fine_as_the_number_of_prompts_allows() -> None:
+    """In a balanced block two prompts or four share order of naming and slots; in 18 order and the answer's slot are
+    told apart; in 9 the order alone."""
+    for count, strata in ((36, 15), (18, 9), (9, 3)):
+        found = noise_pairs(encoder(), range(count)).strata
+        assert list(found) == list(range(count))
+        assert sorted(set(found.values())) == list(range(strata))

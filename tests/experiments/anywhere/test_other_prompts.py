@@ -1,0 +1,39 @@
+"""The graph on disjoint prompts, and the same edges by another method: attribution by gradients."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.against_gradients import approximated, best, rates, searched
+from benchmarks.edges import Link
+from rebinding.experiments.search.search import Search
+from rebinding.planted import Plant
+from tests.planted.bench import plant
+
+FIRST, OTHER = 0, 36
+"""Balanced blocks of 36 that share no prompt."""
+
+
+@pytest.fixture(scope="module")
+def subject() -> Plant:
+    return plant("lexical@llama")
+
+
+@pytest.fixture(scope="module")
+def found(subject: Plant) -> tuple[frozenset[Link], Search]:
+    return searched(subject, FIRST)
+
+
+def test_every_edge_is_found_again(subject: Plant, found: tuple[frozenset[Link], Search]) -> None:
+    again, other = searched(subject, OTHER)
+    assert not set(other.pairs.ids) & set(found[1].pairs.ids)
+    assert again == found[0] != frozenset()
+
+
+def test_gradients_tell_the_same_edges(subject: Plant, found: tuple[frozenset[Link], Search]) -> None:
+    """A plant is nearly linear: at its best threshold the approximation has them all, and nothing else. With the search
+    it shares the recorded prompts only."""
+    edges, search = found
+    sizes = approximated(subject, search)
+    assert len(sizes) > 100 * len(edges)  # of so many
+    assert rates(best(sizes, edges), edges) == (1.0, 1.0)

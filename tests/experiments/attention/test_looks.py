@@ -1,0 +1,60 @@
+"""What heads look at: names of tokens, what is refused, and means over heads."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from rebinding.experiments.attention.measure import measure_heads
+from rebinding.experiments.attention.named import names_before
+from rebinding.experiments.attention.summary import by_token, even
+from rebinding.world.boxes import Contains, Story, Swap
+from rebinding.world.prompts import Encoded, Encoder, PromptError
+from rebinding.world.text import Prompt
+from tests.close import allowance
+from tests.experiments.binding.setup import planted
+
+HEADS = ((1, 0), (1, 3), (2, 5))
+
+
+def swapped(encoder: Encoder, n: int = 22) -> list[Encoded]:
+    """Counterbalanced prompts that ask about a swapped box, more than a block of them."""
+    shown = planted("pointer", "llama").prompts("counterbalanced", 2 * n)
+    return [one for one in encoder.encode(each.prompt for each in shown) if "swap_asked" in one.roles][:n]
+
+
+def test_tokens_are_called_by_what_they_do() -> None:
+    """Every earlier token with a role once; the same names whatever slots and order a prompt has."""
+    for one in swapped(planted("pointer", "llama").encoder):
+        names = names_before(one, "readout")
+        assert set(names.values()) == {at for at in one.roles.values() if at < one.roles["readout"]}
+        assert set(names) == {
+            "context_asked", "context_asked_object", "context_partner", "context_partner_object", "context_box",
+            "context_object", "swap_asked", "swap_partner", "swap_period", "question_box",
+        }  # fmt: skip
+        assert all(one.roles[name] == at for name, at in names.items() if name in one.roles)
+        assert set(names) - set(names_before(one, "question_box")) == {"question_box"}
+
+
+def test_prompts_that_differ_in_their_roles_are_refused() -> None:
+    bench = planted("pointer", "llama")
+    first, second = swapped(bench.encoder, 2)
+    lacking = replace(second, roles={name: at for name, at in second.roles.items() if name != "swap_period"})
+    with pytest.raises(PromptError, match="prompt 1 has other roles than prompt 0"):
+        measure_heads(bench.surgeon, [first, lacking], [0, 1], HEADS, "readout")
+    contents = tuple(Contains(box, thing) for box, thing in zip("ABCD", ("egg", "fan", "boot", "shell"), strict=True))
+    (wide,) = bench.encoder.encode([Prompt(Story(contents, (Swap("A", "B"),)), "B")])
+    with pytest.raises(PromptError, match="would have one name"):
+        names_before(wide, "readout")
+
+
+def test_means_are_over_heads_and_by_prompt() -> None:
+    bench = planted("pointer", "llama")
+    prompts = swapped(bench.encoder, 3)
+    evidence = measure_heads(bench.surgeon, prompts, [5, 9, 7], bench.groups["A"], "readout")
+    copy, echo = (evidence.rows[evidence.rows["head"] == head] for _, head in bench.groups["A"])
+    for name, found in by_token(evidence).items():
+        halves = [one[one["token"] == name].sort_values("prompt")["attention"].to_numpy() for one in (copy, echo)]
+        assert found == pytest.approx(sum(halves) / 2, abs=allowance(1.0))
+    assert even(evidence) == pytest.approx([1 / (prompts[0].roles["readout"] + 1)] * 3)

@@ -1,0 +1,41 @@
+"""Which donors of real queries are refused; their numbers are compared in `tests/oracles/by_hand`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rebinding.evidence import Evidence
+from rebinding.experiments.binding.exchange import run_exchange
+from rebinding.experiments.binding.observations import every_pair
+from rebinding.surgery import SurgeryError
+from rebinding.world.designs import design
+from rebinding.world.prompts import Encoded
+from tests.experiments.binding.setup import SLOTS, Bench, planted
+
+EYES = design("counterbalanced", split="evaluation")
+
+
+def donors_of(bench: Bench, n: int) -> list[list[Encoded]]:
+    return [bench.encoder.encode(EYES.direction(number, slot) for number in range(n)) for slot in range(SLOTS)]
+
+
+def exchange(bench: Bench, n: int, **options: Any) -> Evidence:
+    settings: dict[str, Any] = {"donors": donors_of(bench, n), "heads": bench.heads, "ids": range(n)} | options
+    return run_exchange(
+        bench.surgeon,
+        bench.prompts("counterbalanced", n),
+        token=bench.encoder.answer_token,
+        pairs=every_pair(SLOTS),
+        **settings,
+    )
+
+
+def test_donors_are_the_same_story() -> None:
+    bench = planted("pointer", "llama")
+    others = [bench.encoder.encode(EYES.direction(number + 1, slot) for number in range(2)) for slot in range(SLOTS)]
+    with pytest.raises(SurgeryError, match="a donor for slot 0 is the prompt's own story"):
+        exchange(bench, 2, donors=others)
+    with pytest.raises(SurgeryError, match="a donor for slot 0"):
+        exchange(bench, 2, donors=donors_of(bench, 2)[::-1])

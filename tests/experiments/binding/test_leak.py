@@ -1,0 +1,46 @@
+"""Keys edited for one head: who else sees them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from rebinding.experiments.binding.conditions import WRONG_HEADS
+from rebinding.experiments.binding.summary import masses
+from rebinding.paper.circuit import Head
+from rebinding.surgery.sites import Scope
+from tests.close import FELT, allowance
+from tests.experiments.binding.setup import Bench, random_model
+from tests.surgery.models import Family
+
+KEYS = WRONG_HEADS[1]
+"""Shift the keys of `others`, and read `heads`."""
+
+
+ROUNDING = allowance(1.0)
+"""Runs that start at another token add up the same numbers in another order; attention is a share of one."""
+
+
+def moved(bench: Bench, edited: Head, read: Head, scope: Scope) -> float:
+    """How far the attention of one head moves when the keys of another are shifted."""
+    both = replace(bench, heads=(read, edited))
+    evidence = replace(both, heads=(read,)).binding(
+        "published", [KEYS], n=2, others=(edited,), scope=scope, directions=both.directions("published", 2)
+    )
+    return float(np.abs(masses(evidence, "after") - masses(evidence, "before")).max())
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma2", "gemma3"])
+def test_bystanders_of_a_random_model(family: Family) -> None:
+    """A head of the same KV group is affected if the group's keys are edited, and only then."""
+    bench = random_model(family)
+    layer, head = 2, 4
+    group = bench.surgeon.anatomy.group
+    bystander, stranger = (layer, head // group * group), (layer, (head + group) % bench.surgeon.anatomy.n_heads)
+    assert bystander != (layer, head)
+    for scope, seen in (("group", True), ("head", False)):
+        shared = moved(bench, (layer, head), bystander, scope)
+        assert shared > FELT * ROUNDING if seen else shared < ROUNDING
+        assert moved(bench, (layer, head), stranger, scope) < ROUNDING

@@ -1,0 +1,40 @@
+"""The torch surgeon and nnsight carry out the same experiment: the same table, row by row."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+
+from rebinding.experiments.binding.conditions import (
+    MATCHED_RANDOM,
+    PUBLISHED_CONDITIONS,
+    QK_SOURCE,
+    WRONG_HEADS,
+    WRONG_POSITION,
+)
+from rebinding.experiments.binding.directions import Point
+from rebinding.surgery.sites import Scope
+from tests.close import FELT, allowance
+from tests.experiments.binding.setup import random_model
+from tests.surgery.models import Family
+
+ALL_CONDITIONS = (*PUBLISHED_CONDITIONS, QK_SOURCE, *MATCHED_RANDOM, *WRONG_HEADS, *WRONG_POSITION)
+
+
+@pytest.mark.parametrize(
+    ("family", "scope", "point"),
+    [("llama", "group", "raw"), ("gemma2", "head", "raw"), ("gemma3", "head", "rope"), ("gemma3", "group", "rope")],
+)
+def test_same_table(family: Family, scope: Scope, point: Point) -> None:
+    """Every condition, on heads of which two share a KV head; no condition that leaves everything as it was."""
+    ours, theirs = (
+        bench.binding("counterbalanced", ALL_CONDITIONS, n=2, scope=scope, point=point, draws=1)
+        for bench in (random_model(family), random_model(family, oracle=True))
+    )
+    edited = ours.rows[[name for name in ours.rows if name.startswith("after_")]].to_numpy()
+    clean = ours.rows[[name.replace("after", "before") for name in ours.rows if name.startswith("after_")]].to_numpy()
+    close = allowance(clean, edited, least=1.0)  # attention is of size one, logits of a few
+    pd.testing.assert_frame_equal(ours.rows, theirs.rows, check_exact=False, rtol=0, atol=close)
+    assert ours.settings == theirs.settings
+    for condition, places in ours.rows.groupby("condition").indices.items():
+        assert abs(edited[places] - clean[places]).max() > FELT * close, f"{condition} moved nothing"

@@ -1,0 +1,87 @@
+"""Full forwards with plain torch hooks, one prompt at a time: what a step of the search is compared with.
+
+It shares nothing with the package. KV heads are taken apart beforehand by repeating the weights, so that "one query
+head's key" is an ordinary projection output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from rebinding.world.prompts import Encoded
+
+Hook = tuple[nn.Module, str, Callable[..., Any]]
+
+
+@contextmanager
+def hooked(hooks: Sequence[Hook]) -> Iterator[None]:
+    """Hooks on inputs ("in") or outputs ("out") of modules."""
+    handles = [
+        module.register_forward_pre_hook(act) if side == "in" else module.register_forward_hook(act)
+        for module, side, act in hooks
+    ]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+class Naive:
+    """A model on its own eager attention, with hooks at hand."""
+
+    def __init__(self, model: PreTrainedModel, layers: nn.ModuleList, n_heads: int, head_dim: int) -> None:
+        self.model, self.layers, self.n_heads, self.dim = model, layers, n_heads, head_dim
+
+    @torch.no_grad()
+    def probability(self, encoded: Encoded, label: int, hooks: Sequence[Hook] = ()) -> float:
+        """The answer's probability at the readout."""
+        with hooked(hooks):
+            logits = self.model(torch.tensor([encoded.ids]), use_cache=False).logits[0, encoded.roles["readout"]]
+        return float(torch.softmax(logits.float(), -1)[label])
+
+    @torch.no_grad()
+    def look(
+        self, encoded: Encoded, what: dict[str, tuple[nn.Module, str]], hooks: Sequence[Hook] = ()
+    ) -> dict[str, Tensor]:
+        """The inputs or outputs of some modules."""
+        seen: dict[str, Tensor] = {}
+
+        def keep(name: str, side: str) -> Callable[..., None]:
+            def act(module: nn.Module, args: Any, out: Any = None) -> None:
+                seen[name] = (args[0] if side == "in" else out).clone()
+
+            return act
+
+        with hooked([*hooks, *((module, side, keep(name, side)) for name, (module, side) in what.items())]):
+            self.model(torch.tensor([encoded.ids]), use_cache=False)
+        return seen
+
+    def all_z(self, encoded: Encoded) -> dict[str, Tensor]:
+        """The inputs of all output projections."""
+        return self.look(
+            encoded, {str(n): (layer.get_submodule("self_attn.o_proj"), "in") for n, layer in enumerate(self.layers)}
+        )
+
+    def hold(self, clean: dict[str, Tensor], sender: tuple[int, int, int], value: Tensor, frozen: bool) -> list[Hook]:
+        """Replace the sender's z (layer, head, position); hold every other z if frozen."""
+        layer, head, position = sender
+        span = slice(head * self.dim, (head + 1) * self.dim)
+
+        def act(number: int) -> Callable[..., tuple[Tensor]]:
+            def replace(module: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor]:
+                z = clean[str(number)].clone() if frozen else args[0].clone()
+                if number == layer:
+                    z[0, position, span] = value[span]
+                return (z,)
+
+            return replace
+
+        numbers = range(len(self.layers)) if frozen else [layer]
+        return [(self.layers[number].get_submodule("self_attn.o_proj"), "in", act(number)) for number in numbers]

@@ -1,0 +1,91 @@
+"""A circuit file names its model and its order; what does not fit is refused, each with its own message."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rebinding.paper.circuit import Circuit, CircuitError, CircuitHead, Owner, load, save
+from rebinding.paper.numbers import checkpoint
+from rebinding.paper.numbers import circuit as published
+from rebinding.study.case import owner_of
+from rebinding.subjects import load as load_subject
+from tests.subjects.folders import save_tiny
+
+OWNER = Owner("planted:pointer", "a" * 64, 12, 8)
+CIRCUIT = Circuit((CircuitHead("A", 11, 2, "readout"), CircuitHead("C", 9, 7, "question_box")), {"noise": "fresh"})
+
+
+def test_round_trip(tmp_path: Path) -> None:
+    """Heads, roles and settings come back; pairs and distinct heads are counted apart."""
+    path = tmp_path / "circuit.json"
+    twice = Circuit((*CIRCUIT.heads, CircuitHead("D", 9, 7, "swap_partner")), CIRCUIT.settings)
+    save(twice, OWNER, path)
+    again = load(path, OWNER)
+    assert again == twice
+    assert again.settings == twice.settings
+    assert (again.pairs, again.unique) == (3, 2)
+    assert "C  at question_box" in "\n".join(again.lines())
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"order": ["head", "layer"]}, "turn the pairs round"),
+        ({"schema": 9}, "schema 9"),
+        ({"model": {"name": "other", "fingerprint": "b" * 64}}, "belongs to other"),
+        ({"groups": {"A": {"role": "readout", "heads": [[12, 2]]}}}, "do not exist"),
+        ({"groups": {"A": {"role": "readout", "heads": [[2, 11], [7, 9]]}}}, "head first"),
+        ({"groups": 3}, "not a circuit file"),
+    ],
+)
+def test_misfits_are_refused(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+    """Another order, schema, model, or heads that the model does not have."""
+    path = tmp_path / "circuit.json"
+    save(CIRCUIT, OWNER, path)
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(CircuitError, match=message):
+        load(path, OWNER)
+
+
+def test_a_head_is_listed_once_in_a_group() -> None:
+    """It may act at two tokens, and in two groups."""
+    head = CIRCUIT.heads[0]
+    with pytest.raises(CircuitError, match="lists a head twice in one group"):
+        Circuit((head, CIRCUIT.heads[1], head))
+    assert len(Circuit((head, head._replace(role="question_box"), head._replace(group="B"))).heads) == 3
+
+
+def test_weights_in_another_precision_are_another_model(tmp_path: Path) -> None:
+    """The same folder, rounded to bfloat16: a circuit that was found on it in float32 is refused."""
+    folder = save_tiny(tmp_path / "model")
+    found, rounded = (load_subject(str(folder), device="cpu", dtype=dtype) for dtype in ("float32", "bfloat16"))
+    circuit = Circuit((CircuitHead("A", 1, 2, "readout"),))
+    save(circuit, owner_of(found), tmp_path / "circuit.json")
+    assert load(tmp_path / "circuit.json", owner_of(found)) == circuit
+    with pytest.raises(CircuitError, match="belongs to"):
+        load(tmp_path / "circuit.json", owner_of(rounded))
+
+
+def test_missing_and_damaged_files(tmp_path: Path) -> None:
+    """The message says how to make one, or that it is none."""
+    with pytest.raises(CircuitError, match="discover --save"):
+        load(tmp_path / "nowhere.json", OWNER)
+    path = tmp_path / "half.json"
+    path.write_text('{"schema": 1, "gro')
+    with pytest.raises(CircuitError, match="not a circuit file"):
+        load(path, OWNER)
+
+
+@pytest.mark.parametrize(
+    ("alias", "pairs", "unique"),
+    [("gemma2-9b", 38, 37), ("gemma3-12b", 83, 80), ("llama3.2-3b", 42, 42), ("llama3.1-8b", 40, 38)],
+)
+def test_published_circuits(alias: str, pairs: int, unique: int) -> None:
+    """The paper's counts are head-position pairs; its lists fit the models only as (layer, head)."""
+    shape, circuit = checkpoint(alias), Circuit(published(alias))
+    assert (circuit.pairs, circuit.unique) == (pairs, unique)
+    circuit.check(shape.layers, shape.heads)

@@ -1,0 +1,143 @@
+"""How path patching selects heads, which strata it notes, and what it refuses.
+
+Its numbers are compared with full forwards in `tests/oracles/by_hand` and `tests/reference/test_exp2_paths.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from rebinding.evidence import Evidence
+from rebinding.experiments.paths.measure import NoisePairs, score_stage, written
+from rebinding.experiments.paths.request import PAPER, PathSettings, Stage
+from rebinding.experiments.paths.summary import TinyProbabilities, estimated, scores, select
+from rebinding.surgery import Anatomy, TorchSurgeon, derive
+from rebinding.world.boxes import Contains, Story, Swap
+from rebinding.world.designs import design
+from rebinding.world.prompts import Encoded, Prompt
+from tests.surgery.models import Family, tiny, tokens
+
+RELATIVE = 2e-5
+"""Of a probability. In float64 only norms, softmaxes and the last step to a probability are float32: a few units of
+1.2e-7 each, in four layers (seen under `--rounding`: 1.2e-5)."""
+ROLES = {"context_partner": 4, "swap_partner": 7, "question_box": 9, "readout": 12}
+RECEIVERS = {
+    "A": [],
+    "B": [(1, 0), (2, 5), (3, 2), (3, 3)],
+    "C": [(1, 1), (1, 2), (3, 4)],
+    "D": [(2, 0), (2, 1), (3, 5)],
+    "E": [(2, 3), (3, 0)],
+}
+
+
+def fake_prompts(prompts: Tensor, roles: dict[str, int]) -> list[Encoded]:
+    """Random tokens with roles at fixed places; the story is never looked at."""
+    story = Story((Contains("A", "egg"), Contains("B", "fan")), (Swap("B", "A"),))
+    return [Encoded(Prompt(story, "A"), "", tuple(row.tolist()), dict(roles)) for row in prompts]
+
+
+def scene_of(family: Family, noise_roles: dict[str, int] = ROLES) -> NoisePairs:
+    """Two prompts and their noise."""
+    drawn = tokens(family, n=4)
+    clean, noise = fake_prompts(drawn[:2], ROLES), fake_prompts(drawn[2:], noise_roles)
+    return NoisePairs((7, 8), tuple(clean), tuple(noise), torch.tensor([11, 50]), torch.tensor([[3, 4], [5, 6]]))
+
+
+def apart(model: PreTrainedModel, family: Family, anatomy: Anatomy, **shape: Any) -> PreTrainedModel:
+    """The same model with one KV head per query head, on the library's own eager attention."""
+    single = tiny(family, num_key_value_heads=anatomy.n_heads, **shape)
+    state = dict(model.state_dict())
+    for name in [name for name in state if "k_proj" in name or "v_proj" in name]:
+        if "vision" not in name:
+            spread = state[name].unflatten(0, (-1, anatomy.head_dim)).repeat_interleave(anatomy.group, 0)
+            state[name] = spread.flatten(0, 1)
+    single.load_state_dict(state)
+    return single
+
+
+def table(evidence: Evidence, column: str) -> Tensor:
+    """(prompt, layer, head)."""
+    rows = evidence.rows.sort_values(["prompt", "layer", "head"])
+    shape = tuple(rows[name].nunique() for name in ("prompt", "layer", "head"))
+    return torch.tensor(rows[column].to_numpy().copy()).view(shape)
+
+
+def test_block_size_does_not_matter() -> None:
+    """One prompt at a time or all at once."""
+    model = tiny("gemma2").double()
+    surgeon = TorchSurgeon(model, derive(model))
+    scene = scene_of("gemma2")
+    runs = [score_stage(surgeon, scene, PAPER[2], RECEIVERS["C"], settings=PathSettings(block=size)) for size in (1, 2)]
+    found = [table(run, "p_patch") for run in runs]
+    assert torch.allclose(found[0], found[1], rtol=RELATIVE, atol=0)
+
+
+def test_a_stage_without_receivers_to_send_to_is_refused() -> None:
+    """An empty group upstream is an error here; discovery turns it into an empty group."""
+    model = tiny("llama")
+    with pytest.raises(ValueError, match="group A, which is empty"):
+        score_stage(TorchSurgeon(model, derive(model)), scene_of("llama"), PAPER[1], [])
+    with pytest.raises(ValueError, match="go together"):
+        Stage("X", "readout", "A", None, "readout", 1)
+
+
+def evidence_of(changes: list[float], p_orig: float = 0.5) -> Evidence:
+    """Evidence of one prompt and one layer with given relative changes."""
+    rows = pd.DataFrame({"prompt": 0, "stratum": "1.1.0", "layer": 0, "head": range(len(changes)), "p_orig": p_orig})
+    rows = rows.assign(p_patch=[p_orig * (1 + change) for change in changes])
+    return Evidence("paths", rows, {})
+
+
+def test_selection() -> None:
+    """The most negative first, ties by place, gains and rounding never; as published they fill up the list."""
+    found = scores(evidence_of([-1e-6, -0.25, 0.5, -0.5, -0.25]))
+    assert select(found, 2, least=1e-3) == [(0, 3), (0, 1)]
+    assert select(found, 9, least=1e-3) == [(0, 3), (0, 1), (0, 4)]
+    assert select(found, 4, rule="published", least=1e-3) == [(0, 3), (0, 1), (0, 4), (0, 0)]
+    assert select(found, 2, least=1e-3, exclude=[(0, 3)]) == [(0, 1), (0, 4)]
+
+
+def test_a_head_that_serves_one_order_of_naming_is_selected() -> None:
+    """It does a lot where the asked box is named second and nothing elsewhere. By the spread over all prompts nobody
+    could be sure of it among 270 heads; by that within the strata one can. A head of the same mean and spread whose
+    effects do not go with the strata is not selected."""
+    dice, n = np.random.default_rng(0), 24
+    place = np.arange(n) % 2  # of the asked box among those named
+    noise = dice.normal(0, 0.3, (n, 270))
+    noise[:, 0] -= 1.0 * place
+    noise[:, 1] -= 1.0 * dice.permutation(place)
+    change = pd.DataFrame(noise, columns=pd.MultiIndex.from_product([range(30), range(9)], names=["layer", "head"]))
+    apart = estimated(change, place.tolist())
+    assert apart["freedom"].unique().tolist() == [n - 2]
+    assert select(apart, 9, rule="sure", least=0.05) == [(0, 0)]
+    assert select(estimated(change, [0] * n), 9, rule="sure", least=0.05) == []
+
+
+def test_strata_are_those_of_the_prompts() -> None:
+    """The column is what the prompt says, in every row of it."""
+    drawn = design("counterbalanced")
+    told = {number: written(drawn.prompt(number)) for number in range(36)}
+    assert len(set(told.values())) == 15
+    prompt = drawn.prompt(5)
+    place = [prompt.story.operations[0].first, prompt.story.operations[0].second, prompt.question].index(
+        prompt.question
+    )
+    assert told[5] == f"{place}.{prompt.story.objects.index(prompt.answer)}.{prompt.story.boxes.index(prompt.question)}"
+    scene = scene_of("llama")
+    model = tiny("llama")
+    rows = score_stage(TorchSurgeon(model, derive(model)), scene, PAPER[0]).rows
+    for number, stratum in rows.groupby("prompt")["stratum"].unique().items():
+        assert stratum.tolist() == [written(scene.clean[scene.ids.index(number)].prompt)]
+
+
+def test_tiny_probabilities_are_pointed_out() -> None:
+    """A relative change of next to nothing is next to meaningless."""
+    with pytest.warns(TinyProbabilities, match="1 of 1 prompts"):
+        scores(evidence_of([-0.5], p_orig=1e-6))

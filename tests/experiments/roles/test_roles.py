@@ -1,0 +1,90 @@
+"""What the experiment of section 4.2 patches, keeps and refuses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rebinding.evidence import Evidence
+from rebinding.experiments.roles.measure import run_roles
+from rebinding.experiments.roles.request import WHOLE_GROUP, RolePair
+from rebinding.experiments.roles.summary import effects
+from rebinding.surgery import SurgeryError
+from rebinding.world.designs import design
+from tests.close import FELT, allowance
+from tests.experiments.binding.setup import Bench, random_model
+
+GROUPS: Any = {"A": [(2, 1), (3, 4)], "B": [(1, 0), (1, 2)], "D": [(1, 5)], "E": [(1, 3)]}
+
+
+def close(evidence: Evidence) -> float:
+    """How far two implementations of the same products may lie apart on these logits."""
+    return allowance(evidence.rows["before"], evidence.rows["after"])
+
+
+def pairs(bench: Bench, kind: str, n: int = 2, *, mirror: bool = False) -> list[RolePair]:
+    drawn = [getattr(design("published"), kind)(number, mirror=mirror) for number in range(n)]
+    sides = [bench.encoder.encode(getattr(pair, side) for pair in drawn) for side in ("original", "counterfactual")]
+    return [RolePair(number, *pair) for number, pair in enumerate(zip(*sides, strict=True))]
+
+
+def run(bench: Bench, kind: str = "pointer", *, n: int = 2, mirror: bool = False, **options: Any) -> Evidence:
+    token = bench.encoder.answer_token
+    return run_roles(bench.surgeon, pairs(bench, kind, n, mirror=mirror), GROUPS, kind=kind, token=token, **options)
+
+
+def test_words_are_those_of_the_story() -> None:
+    """Published pairs move the answer from the first slot to the second; mirrored ones, as in the figure, back."""
+    bench = random_model("llama")
+    for mirror, (answer, other) in ((False, (0, 1)), (True, (1, 0))):
+        for pair in pairs(bench, "pointer", mirror=mirror):
+            objects = pair.original.prompt.story.objects
+            assert pair.words()[0] == objects[answer]
+            assert pair.words()[2] == objects[other]
+            assert pair.words()[1] == pair.counterfactual.prompt.story.objects[other]
+            assert pair.words()[1] not in objects
+    rows = run(bench, single_heads=False).rows
+    assert rows["token"].tolist() == [bench.encoder.answer_token(text) for text in rows["text"]]
+
+
+def test_rows_that_look_ahead_are_kept_removed_or_refused() -> None:
+    """In published pointer pairs the tokens of D and E stand later in the counterfactual; nowhere else do they."""
+    bench = random_model("llama")
+    kept, masked = run(bench, n=8, future="keep"), run(bench, n=8, future="mask")
+    ahead = kept.rows.groupby("group")["future_mass"].max()
+    assert min(ahead["D"], ahead["E"]) > 1e-6, "masked, it is zero to the bit"
+    assert ahead["A"] == ahead["B"] == 0
+    apart = (kept.rows["after"] - masked.rows["after"]).abs().groupby(kept.rows["group"]).max()
+    assert apart[["D", "E"]].min() > FELT * close(kept)
+    assert apart[["A", "B"]].max() == 0
+    with pytest.raises(SurgeryError, match="group D: swap_partner stands later"):
+        run(bench, future="refuse")
+    refused = run(bench, "content_control", future="refuse")
+    assert refused.settings["future"] == "refuse"
+    assert refused.rows["future_mass"].max() == 0
+
+
+def test_a_group_is_patched_as_one() -> None:
+    """Rows of the whole group are not those of any of its heads, unless it has only one."""
+    evidence = run(random_model("llama"))
+    table = effects(evidence).set_index(["group", "head", "prompt"])["pointed_object"].sort_index()
+    for group, heads in GROUPS.items():
+        for _, head in heads:
+            apart = (table[group, head] - table[group, WHOLE_GROUP]).abs().max()
+            assert apart <= close(evidence) if len(heads) == 1 else apart > FELT * close(evidence)
+
+
+def test_a_patch_of_the_same_prompt_changes_nothing() -> None:
+    """The identity: own patterns and outputs written back leave every logit as it was, and are known to be still."""
+    bench = random_model("gemma2")
+    same = [RolePair(pair.id, pair.original, pair.original) for pair in pairs(bench, "pointer")]
+    evidence = run_roles(bench.surgeon, same, GROUPS, kind="identity", token=bench.encoder.answer_token)
+    assert evidence.rows["moved"].max() == 0
+    assert (evidence.rows["after"] - evidence.rows["before"]).abs().max() < close(evidence)
+
+
+def test_nothing_to_patch_is_refused() -> None:
+    bench = random_model("llama")
+    with pytest.raises(SurgeryError, match="nothing to patch"):
+        run_roles(bench.surgeon, pairs(bench, "pointer"), {"A": []}, kind="pointer", token=bench.encoder.answer_token)

@@ -1,0 +1,49 @@
+"""Which prompts keys at the swap's labels are requested on; the numbers are compared in `tests/oracles/by_hand`."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from rebinding.experiments.prompts import Prompts
+from rebinding.experiments.swap_labels.measure import slots_named
+from rebinding.experiments.swap_labels.request import PROMPTS_OF_LABELS, request_label_exchange
+from rebinding.paper.circuit import Circuit, CircuitHead
+from rebinding.paper.procedure import given
+from rebinding.planted.tokenizer import build_tokenizer
+from rebinding.surgery import SurgeryError
+from rebinding.world.designs import design
+from rebinding.world.prompts import Encoder
+
+ENCODER = Encoder(build_tokenizer())
+HEADS = Circuit((CircuitHead("B", 5, 1, "readout"),))
+
+
+def test_sets_of_directions_are_disjoint_and_name_every_slot_alike() -> None:
+    prompts, way = Prompts(ENCODER), given("controlled").binding
+    request = request_label_exchange(prompts, prompts.design("published"), HEADS, 36, way=way)
+    ids = Counter(number for batch in request.batches for number in batch.prompts.ids)
+    assert len(request.batches) == way.batches
+    assert set(ids.values()) == {1}
+    for batch in request.batches:
+        named = Counter(slot for one in prompts.drawn(batch.prompts).prompts for slot in slots_named(one))
+        assert sum(named.values()) == 2 * PROMPTS_OF_LABELS
+        assert max(named.values()) - min(named.values()) <= 4
+
+
+def test_every_ordered_pair_of_slots_is_asked() -> None:
+    prompts = Prompts(ENCODER)
+    way = given("controlled").binding
+    request = request_label_exchange(prompts, prompts.design("published"), HEADS, 36, way=way)
+    shown = prompts.drawn(request.prompts).prompts
+    pairs = Counter((one.prompt.answer_slot, one.prompt.asked_slot) for one in shown)
+    assert len(pairs) == 6
+    assert all(i != j for i, j in pairs)
+    assert set(pairs.values()) == {6}
+
+
+def test_a_story_without_a_swap_is_refused() -> None:
+    (still,) = ENCODER.encode([design("counterbalanced", operations=0).prompt(0)])
+    with pytest.raises(SurgeryError, match="give stories with one swap"):
+        slots_named(still)

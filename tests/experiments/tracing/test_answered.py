@@ -1,0 +1,122 @@
+"""Claims trace the first prompts whose original is answered correctly; too few of them make a claim invalid."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+
+from claims.catalogue import claim
+from rebinding.evidence import Evidence, OnPrompts, Request
+from rebinding.evidence.request import EvidenceSource
+from rebinding.evidence.store import Store
+from rebinding.experiments.tracing.modes import candidate_logits, traced_pair
+from rebinding.experiments.tracing.request import OVERSAMPLING, Answered, answered_ids, counterfactual
+from rebinding.experiments.workbench import Workbench
+from rebinding.paper.procedure import given
+from rebinding.study.asked import asked_of
+from rebinding.study.case import Case
+from rebinding.study.engine import Here, Session
+from rebinding.study.settings import Settings
+from rebinding.study.study import Study
+from rebinding.subjects import Subject
+from rebinding.verdicts import GateFailed
+from tests.close import allowance
+from tests.experiments.tracing.small_model import encoder, plan, subject, surgeon
+
+EMERGE = claim("tracing.boxes_emerge_after_swap")
+MODE = "target_box"
+WAY = given("published").tracing
+N = 3
+
+
+@pytest.fixture(scope="module")
+def right_ids() -> list[int]:
+    """The ids below 40 whose original the random model answers correctly."""
+    pairs = [traced_pair(encoder(), counterfactual(plan(), number, MODE), WAY.rule) for number in range(40)]
+    wanted = torch.tensor([one.candidates for one in pairs])
+    logits = candidate_logits(surgeon(), [one.original for one in pairs], wanted)
+    first, second = logits.topk(2).values.unbind(dim=-1)  # (pair,)
+    assert (first - second).min() > 2 * allowance(logits), "what is right would be a matter of rounding"
+    right = [one.id for one, line in zip(pairs, logits, strict=True) if int(line.argmax()) == one.answer]
+    assert 5 < len(right) < 35, "a filter that keeps all or nothing tests nothing"
+    return right
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 10])
+def test_the_first_right_ids_and_no_more_looked_at_than_needed(n: int, right_ids: list[int]) -> None:
+    """`n` ids at a time, until there are enough, or four times as many were looked at."""
+    bench, requests = Workbench(subject()), []
+
+    def ask(request: Answered) -> Evidence:
+        requests.append(request)
+        return bench.get(request)
+
+    ids = answered_ids(bench.prompts, plan(), MODE, n, WAY, ask)
+    reachable = [number for number in right_ids if number < OVERSAMPLING * n]
+    assert ids == reachable[:n]
+    last = ids[-1] if len(ids) == n else OVERSAMPLING * n - 1
+    assert [number for request in requests for number in request.prompts.ids] == list(range(n * (last // n + 1)))
+    assert {(request.rule, request.prompts.pairing) for request in requests} == {(WAY.rule, ("tracing", MODE))}
+
+
+@dataclass(frozen=True)
+class Answers:
+    """A source that says which originals are answered correctly, and leaves all else to another."""
+
+    source: EvidenceSource
+    is_right: Callable[[int], bool]
+
+    def get(self, request: Request) -> Evidence:
+        found = self.source.get(request)
+        if not isinstance(request, Answered):
+            return found
+        return replace(found, rows=found.rows.assign(right=found.rows["prompt"].map(self.is_right)))
+
+
+@dataclass(frozen=True)
+class Answering(Here):
+    """Sessions whose model answers as it is told."""
+
+    is_right: Callable[[int], bool]
+
+    def session(self, subject: Subject, store: Store | None, *, first: int = 0) -> Session:
+        session = super().session(subject, store, first=first)
+        return replace(session, source=Answers(session.source, self.is_right))
+
+
+def study_of(is_right: Callable[[int], bool]) -> Study:
+    model = asked_of("planted:pointer")
+    return Study.of(Case(model, Settings((model,), samples=N, device="cpu", engine=Answering(is_right))))
+
+
+def test_what_is_traced_is_answered() -> None:
+    """Every second prompt: each experiment is on those."""
+    study = study_of(lambda number: number % 2 == 1)
+    for evidence in (
+        study.traced(EMERGE, MODE, "readout"),
+        study.mentioned(
+            claim("tracing.boxes_emerge_after_swap"),
+            "context_target_box_and_swap_query_box",
+            "context_partner",
+            "swap_asked",
+        ),
+    ):
+        assert evidence.rows["prompt"].unique().tolist() == [1, 3, 5]
+        request = study.log.request_of(evidence)
+        assert isinstance(request, OnPrompts)
+        assert request.prompts.ids == (1, 3, 5)
+
+
+def test_too_few_make_a_claim_invalid() -> None:
+    """Two right ones among twelve: nothing is traced."""
+    study = study_of(lambda number: number in (1, 7))
+    with pytest.raises(GateFailed) as failed:
+        study.traced(EMERGE, MODE, "readout")
+    assert failed.value.gate.name == "declared_n"
+    assert "2 units in the evidence, 3 declared" in str(failed.value)
+    looked = [number for use in study.log.used for number in use.request.prompts.ids]
+    assert looked == list(range(OVERSAMPLING * N))
+    assert {use.request.KIND.name for use in study.log.used} == {"answered"}

@@ -1,0 +1,67 @@
+"""The readout diagnostic: every question, every window, equal to hooked forward passes."""
+
+from __future__ import annotations
+
+import pytest
+
+from rebinding.experiments.tokens import token_batch
+from rebinding.experiments.tracing.diagnostic import SITES, Window, diagnose, questions, windows
+from tests.close import allowance
+from tests.experiments.tracing.naive import final_logits, patched, residuals
+from tests.experiments.tracing.small_model import encoder, model, plan, surgeon
+from tests.surgery.models import Family
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma2"])
+def test_equals_hooked_forward_passes(family: Family) -> None:
+    found = diagnose(surgeon(family), encoder(), plan(), ids=range(2), width=2).rows
+    here = found[found["prompt"] == 1]
+    assert len(here) == 3 * len(SITES) * len(windows(4, 2))
+    moved = 0.0
+    for question in questions(encoder(), plan(), 1):
+        pair = question.pair
+        original, other = (token_batch([side]) for side in (pair.original, pair.counterfactual))
+        given, base = residuals(model(family), other), final_logits(model(family), original)
+        tokens = [pair.rival, pair.candidates[pair.answer]]
+        for row in here[here["question"] == question.name].itertuples():
+            token = pair.original.roles[row.place]
+            writes = [(layer, token, given[layer][:, token]) for layer in range(row.first, row.last + 1)]
+            rounding = 2 * allowance(base)  # a margin is a difference of two logits
+            logits = patched(model(family), original, writes)[0, tokens]
+            want, unpatched = float(logits[0] - logits[1]), float(base[0, tokens[0]] - base[0, tokens[1]])
+            assert row.margin == pytest.approx(want, abs=rounding)
+            assert row.base_margin == pytest.approx(unpatched, abs=rounding)
+            assert row.change == pytest.approx(want - unpatched, abs=2 * rounding)
+            moved = max(moved, abs(want - unpatched))
+    assert moved > 0.1, "nothing moves, so equality says nothing"
+
+
+def test_the_readouts_embedding_says_nothing() -> None:
+    """It is ':' in both prompts, so patching the first layer's input alone changes nothing."""
+    rows = diagnose(surgeon(), encoder(), plan(), ids=range(3)).rows
+    early = rows[(rows["place"] == "readout") & (rows["last"] == 0)]
+    assert len(early) == 9
+    assert early["change"].abs().max() < 4 * allowance(early["base_margin"], least=5.0)  # four logits, of size 5
+
+
+def test_every_question_has_another_answer() -> None:
+    asked = questions(encoder(), plan(), 0)
+    assert [one.name for one in asked] == ["asked", "partner", "remaining"]
+    assert all(one.pair.changes_answer for one in asked)
+    story = asked[0].pair.original.prompt.story
+    assert {one.pair.original.prompt.question for one in asked} == set(story.boxes)
+
+
+def test_five_boxes_ask_about_three() -> None:
+    """The boxes of the distractor hold the same in both prompts; there is no margin to change."""
+    asked = questions(encoder(), plan(boxes=5, distractor="after"), 0)
+    assert [one.name for one in asked] == ["asked", "partner", "remaining"]
+    story = asked[0].pair.original.prompt.story
+    assert {one.pair.original.prompt.question for one in asked} == set(story.boxes[:3])
+
+
+def test_windows() -> None:
+    assert windows(3, 2) == [Window(0, 0), Window(0, 1), Window(0, 2), Window(1, 1), Window(1, 2), Window(2, 2)]
+    assert len(windows(42)) == 42 + 36 + 1 + 1
+    with pytest.raises(ValueError, match="window of 4 layers in a model of 3"):
+        windows(3, 4)

@@ -1,0 +1,50 @@
+"""Which cells of a map are run, and what a part of a map is.
+
+Its numbers are compared with full forwards in `tests/oracles/by_hand` and `tests/reference/test_exp1.py`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from rebinding.experiments.tracing import maps
+from rebinding.experiments.tracing.maps import changing, trace
+from rebinding.surgery import TorchSurgeon, derive
+from tests.close import allowance
+from tests.experiments.tracing.naive import random_pairs
+from tests.surgery.models import tiny, tokens
+
+
+def test_running_the_cells_that_change_nothing_changes_nothing() -> None:
+    model = tiny("llama")
+    pairs = random_pairs(tokens("llama", n=4), differing=(6,))
+    surgeon = TorchSurgeon(model, derive(model))
+    sparse, full = (trace(surgeon, pairs, mode="test", run_no_ops=run).rows for run in (False, True))
+    assert full["ran"].all()
+    assert not sparse["ran"].all()
+    rounding = 2 * allowance(full["answer_logit"], least=1.0)  # a margin is a difference of two
+    for name in ("hit", "hit_with_counterfactual", "margin", "counterfactual_margin", "answer_logit"):
+        np.testing.assert_allclose(sparse[name].astype(float), full[name].astype(float), rtol=0, atol=rounding)
+
+
+def test_the_cells_that_run() -> None:
+    pairs = random_pairs(tokens("llama", n=2, length=6), differing=(2, 4))
+    cells = changing(pairs, [0, 1], range(6))
+    assert cells[0].int().tolist() == [[0, 0, 1, 0, 1, 0], [0, 0, 1, 1, 1, 1]]
+    assert torch.equal(cells[0], cells[1])
+
+
+def test_some_layers_and_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A part of the map is the part of the whole map, in any order of layers and tokens, and in blocks."""
+    model = tiny("gemma2")
+    pairs = random_pairs(tokens("gemma2", n=5), differing=(3,))
+    surgeon = TorchSurgeon(model, derive(model))
+    whole = trace(surgeon, pairs, mode="test").rows
+    monkeypatch.setattr(maps, "BLOCK", 2)
+    part = trace(surgeon, pairs, mode="test", layers=[3, 1], tokens=[12, 5]).rows
+    assert len(part) == 5 * 2 * 2
+    both = part.merge(whole, on=["prompt", "layer", "token"], suffixes=("", "_whole"))
+    assert len(both) == len(part)
+    np.testing.assert_allclose(both["margin"], both["margin_whole"], rtol=0, atol=2 * allowance(whole["answer_logit"]))

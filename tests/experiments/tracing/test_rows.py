@@ -1,0 +1,218 @@
+"""Scores of a cell, names of its token, and the summaries, on numbers worked out by hand."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from rebinding.evidence import Evidence, EvidenceError
+from rebinding.experiments.tracing.maps import TracedPair
+from rebinding.experiments.tracing.rows import names_of, scores
+from rebinding.experiments.tracing.summary import (
+    added,
+    by_role,
+    by_token,
+    first_layer,
+    gains,
+    last_layer,
+    leading,
+    moved_by,
+    normalised,
+    restored,
+    support,
+)
+from rebinding.paper.procedure import TracingWay, given
+from tests.experiments.tracing.naive import plain
+
+
+def pair(answer: int, rival: int | None) -> TracedPair:
+    return TracedPair(0, plain(torch.tensor([1, 2])), plain(torch.tensor([1, 3])), (10, 11, 12), answer, rival)
+
+
+def score(logits: list[float], *, answer: int, rival: int | None = 13) -> dict[str, object]:
+    table = torch.tensor(logits)[None, None, None]  # (prompt, layer, token, candidate)
+    return {name: value.item() for name, value in scores([pair(answer, rival)], table).items()}
+
+
+@pytest.mark.parametrize(
+    ("logits", "answer", "hit", "with_rival", "margin", "rival_margin"),
+    [
+        ([3.0, 1.0, 2.0, 0.0], 0, True, True, 1.0, 3.0),
+        ([3.0, 1.0, 2.0, 5.0], 0, True, False, 1.0, -2.0),
+        ([3.0, 1.0, 2.0, 0.0], 2, False, False, -1.0, 2.0),
+        ([3.0, 3.0, 2.0, 0.0], 0, True, True, 0.0, 3.0),  # a tie goes to the first, as published
+        ([3.0, 3.0, 2.0, 0.0], 1, False, False, 0.0, 3.0),
+    ],
+)
+def test_scores(
+    logits: list[float], answer: int, hit: bool, with_rival: bool, margin: float, rival_margin: float
+) -> None:
+    got = score(logits, answer=answer)
+    assert got["hit"] is hit
+    assert got["hit_with_counterfactual"] is with_rival
+    assert (got["margin"], got["counterfactual_margin"]) == (margin, rival_margin)
+    assert got["answer_logit"] == logits[answer]
+
+
+def test_without_a_counterfactual_answer() -> None:
+    """The rival's column repeats the answer: it wins nothing, and there is no margin over it."""
+    got = score([3.0, 1.0, 2.0, 3.0], answer=0, rival=None)
+    assert got["hit_with_counterfactual"] is True
+    assert math.isnan(float(str(got["counterfactual_margin"])))
+
+
+def test_names_of_tokens() -> None:
+    roles = {
+        "context_box[0]": 1,
+        "context_object[0]": 2,
+        "swap_first": 4,
+        "readout": 6,
+        "context_asked": 1,
+        "context_asked_object": 2,
+        "context_answer_object": 2,
+    }
+    places, names = names_of(roles, range(7))
+    assert places == ["", "context_box[0]", "context_object[0]", "", "swap_first", "", "readout"]
+    assert names == ["", "context_asked", "context_asked_object", "", "swap_first", "", "readout"]
+
+
+@pytest.mark.parametrize(("iia", "base", "value"), [(0.75, 0.5, 0.5), (1, 0.2, 1), (0.2, 0.2, 0), (0.1, 0.5, -0.8)])
+def test_normalised(iia: float, base: float, value: float) -> None:
+    assert normalised(iia, base) == pytest.approx(value)
+
+
+def test_nothing_to_restore() -> None:
+    assert math.isnan(normalised(1.0, 1.0))
+
+
+def evidence(changes_answer: bool = True) -> Evidence:
+    """Two pairs, one layer, two tokens; a role stands at token 0 in one pair and at token 1 in the other."""
+    table = pd.DataFrame(
+        {
+            "prompt": [0, 0, 1, 1],
+            "layer": 0,
+            "token": [0, 1, 0, 1],
+            "role": ["readout", "", "", "readout"],
+            "place": ["readout", "", "", "readout"],
+            "hit": [True, False, False, True],
+            "base_hit": [False, False, False, False],
+            "margin": [1.0, 0.0, 0.0, 3.0],
+            "base_margin": 0.0,
+            "ran": True,
+            "differs": True,
+        }
+    ).astype({"role": "category", "place": "category"})
+    return Evidence("tracing", table, {"mode": "m", "changes_answer": changes_answer})
+
+
+def test_by_role_follows_the_role_and_by_token_the_token() -> None:
+    token, role = by_token(evidence()), by_role(evidence())
+    assert token["iia"].tolist() == [0.5, 0.5]
+    assert token["role"].tolist() == ["readout", "readout"]
+    assert role[["role", "iia", "margin", "pairs"]].to_numpy().tolist() == [["readout", 1.0, 2.0, 2]]
+
+
+def way(**changes: str) -> TracingWay:
+    return replace(given("published").tracing, **changes)  # type: ignore[arg-type]  # each is one of its choices
+
+
+def cells(leads: dict[str, list[list[int]]], base: tuple[int, int] = (0, 0)) -> Evidence:
+    """Two pairs and layers 0, 1, 2, ...; for each role in which layers (of each pair) the answer is back.
+
+    `margin` says the same as `hit`, by a logit; against the counterfactual's answer it is half a logit less."""
+    rows = [
+        {
+            "prompt": prompt,
+            "layer": layer,
+            "token": token,
+            "role": role,
+            "place": role,
+            "hit": bool(hit),
+            "base_hit": bool(base[prompt]),
+            "hit_with_counterfactual": bool(hit),
+            "base_hit_with_counterfactual": bool(base[prompt]),
+            "margin": 2.0 * hit - 1.0,
+            "base_margin": 2.0 * base[prompt] - 1.0,
+            "counterfactual_margin": 2.0 * hit - 1.6,
+            "base_counterfactual_margin": 2.0 * base[prompt] - 1.6,
+        }
+        for token, (role, both) in enumerate(leads.items())
+        for prompt, line in enumerate(both)
+        for layer, hit in enumerate(line)
+    ]
+    return Evidence("tracing", pd.DataFrame(rows), {"mode": "m"})
+
+
+def test_gains_leave_out_the_first_layer_and_take_off_the_base() -> None:
+    found = cells({"readout": [[1, 1, 0], [1, 0, 1]]}, base=(1, 0))
+    assert gains(found, "readout", way()).to_numpy().tolist() == [[0, 0], [-1, 1]]
+    assert gains(found, "readout", way(scale="normalised")).to_numpy().tolist() == [[0, 0], [-2, 2]]
+    assert np.mean(gains(found, "readout", way(scale="normalised")).loc[2]) == pytest.approx(normalised(0.5, 0.5))
+    assert support(found, way()) == (-1, 1)
+    assert support(found, way(scale="normalised")) == (-2, 2)
+    assert restored(found, way(), "readout", "readout").shape == (4, 2)
+    with pytest.raises(EvidenceError, match=r"no token has the role 'swap_first'.*readout"):
+        gains(found, "swap_first", way())
+
+
+def test_where_nothing_is_to_be_restored_nothing_is_gained() -> None:
+    """A counterfactual that always gives the original's answer leaves no room: gains are 0, not 0 of 0."""
+    found, told = cells({"readout": [[1, 1, 1], [1, 1, 1]]}, base=(1, 1)), way(scale="normalised")
+    assert gains(found, "readout", told).to_numpy().tolist() == [[0, 0], [0, 0]]
+    assert support(found, told) == (-1, 1)
+
+
+def test_what_leads_depends_on_the_procedure() -> None:
+    """A lead of 0.4 over the counterfactual's answer is a lead, and not a clear one."""
+    found = cells({"readout": [[1, 1], [1, 1]]})
+    for told, want in (
+        ({}, 1.0),
+        ({"lead": "clear"}, 1.0),
+        ({"candidates": "with_counterfactual"}, 1.0),
+        ({"candidates": "with_counterfactual", "lead": "clear"}, 0.0),
+    ):
+        assert leading(found, way(**told))["lead"].unique().tolist() == [want], told
+    gone = found.rows.assign(counterfactual_margin=float("nan"), margin=0.4)
+    assert leading(Evidence("tracing", gone, {}), way())["lead"].unique().tolist() == [0.0], "ties are noise"
+
+
+def test_first_and_last_layers_by_prompt() -> None:
+    found = cells({"own": [[1, 1, 0, 1], [1, 0, 0, 0]], "other": [[0, 0, 1, 1], [0, 0, 0, 0]]})
+    assert first_layer(found, way(), "own").tolist() == [1, 4]
+    assert first_layer(found, way(), "other").tolist() == [2, 4]
+    assert first_layer(found, way(), "other", "own").tolist() == [1, 4]
+    assert last_layer(found, way(), "own").tolist() == [3, 0]
+
+
+def test_what_the_context_adds() -> None:
+    """By prompt; where gains are normalised, in shares of the prompts that have something to restore, here half."""
+    rows = cells({name: [[0, 1, 0], [0, 1, 1]] for name in ("context", "swap", "both")}, base=(1, 0)).rows
+    rows.loc[(rows["role"] == "swap") & (rows["prompt"] == 1), ["hit", "margin"]] = [False, -1.0]
+    found = Evidence("first-mention", rows.assign(patched=rows["role"]).query("layer > 0"), {"mode": "m"})
+    assert added(found, way()).tolist() == [[0, 1], [0, 1]]
+    assert added(found, way(scale="normalised")).tolist() == [[0, 2], [0, 2]]
+
+
+def test_windows_that_are_judged() -> None:
+    """All layers, or all but the last sixth."""
+    spans = [(0, 11), (0, 9), (0, 1), (3, 3), (11, 11)]
+    rows = [
+        {"prompt": 0, "question": "asked", "place": place, "first": first, "last": last, "change": 100.0 * first + last}
+        for place in ("readout", "swap_period")
+        for first, last in spans
+    ]
+    found = Evidence("readout-diagnostic", pd.DataFrame(rows), {})
+    assert moved_by(found, "readout", "every_layer")["asked"].tolist() == [11]
+    assert moved_by(found, "readout", "not_the_last")["asked"].tolist() == [9]
+
+
+def test_claims_refuse_a_mode_that_leaves_the_answer() -> None:
+    for judge in (by_role, lambda one: gains(one, "readout", way())):
+        with pytest.raises(EvidenceError, match="leaves the answer as it is"):
+            judge(evidence(changes_answer=False))
+    assert len(by_token(evidence(changes_answer=False))) == 2

@@ -1,0 +1,111 @@
+"""Maps, mentions and diagnostics are stored once, block by block, and read back without measuring."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from rebinding.evidence.store import Store
+from rebinding.experiments.prompts import Prompts
+from rebinding.experiments.tracing import measure as tracing_measure
+from rebinding.experiments.tracing import request as requests
+from rebinding.experiments.tracing.request import DIAGNOSTIC_MODE as DIAGNOSED
+from rebinding.experiments.tracing.request import Answered, InBlocks, ReadoutDiagnostic, request_map, request_mention
+from rebinding.experiments.workbench import Workbench
+from rebinding.paper.procedure import given
+from tests.experiments.tracing.small_model import plan, subject
+
+WAY = given("published").tracing
+MENTIONED = "context_target_box_and_swap_query_box"
+Make = Callable[[Prompts, Sequence[int]], InBlocks]
+MAKES: dict[str, tuple[Make, str]] = {
+    "answered": (
+        lambda prompts, ids: Answered(prompts.draw(plan(), ids, ("tracing", "target_box")), WAY.rule),
+        "are_right",
+    ),
+    "tracing": (
+        lambda prompts, ids: request_map(prompts, plan(), ids, "target_box", ("readout", "context_box"), WAY),
+        "trace",
+    ),
+    "first-mention": (
+        lambda prompts, ids: request_mention(prompts, plan(), ids, MENTIONED, "context_partner", "swap_asked", WAY),
+        "mention",
+    ),
+    "readout-diagnostic": (
+        lambda prompts, ids: ReadoutDiagnostic(prompts.draw(plan(), ids, ("questions", DIAGNOSED)), WAY.rule),
+        "diagnose_questions",
+    ),
+}
+"""How each kind is requested, and the function that measures it."""
+
+
+@pytest.fixture(autouse=True)
+def blocks_of_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(requests, "BLOCK", 2)
+
+
+def bench_at(root: Path) -> Workbench:
+    model = subject()
+    return Workbench(model, Store(root).shelf(subject=model.fingerprint, dtype=model.dtype))
+
+
+def stored(root: Path) -> set[tuple[str, str]]:
+    return {(entry.experiment, entry.key) for entry in Store(root).entries()}
+
+
+@pytest.mark.parametrize("kind", MAKES)
+def test_blocks_are_stored_once_and_read_back(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store has the blocks and no whole beside them; the whole, and each part, is read from them."""
+    make, measuring = MAKES[kind]
+    bench = bench_at(tmp_path)
+    request = make(bench.prompts, range(5))
+    found = bench.get(request)
+    blocks = bench.prompts.blocks(request)
+    assert [block.n for block in blocks] == [2, 2, 1]
+    assert stored(tmp_path) == {bench.address(block) for block in blocks}
+    monkeypatch.setattr(tracing_measure, measuring, lambda *given, **named: pytest.fail("a block was measured again"))
+    bench = bench_at(tmp_path)
+    again = bench.get(make(bench.prompts, range(5)))
+    pd.testing.assert_frame_equal(again.rows, found.rows)
+    assert again.settings == found.settings
+    part = request.on(make(bench.prompts, range(2, 4)).prompts)
+    assert part == blocks[1]
+    rows = bench.get(part).rows
+    of_part = found.rows[found.rows["prompt"].isin((2, 3))].reset_index(drop=True)
+    pd.testing.assert_frame_equal(rows, of_part)
+    assert len(stored(tmp_path)) == 3
+
+
+@pytest.mark.parametrize("kind", MAKES)
+def test_more_prompts_measure_those_that_are_missing(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make, measuring = MAKES[kind]
+    bench = bench_at(tmp_path)
+    first = bench.get(make(bench.prompts, range(4)))
+    measure, sizes = vars(tracing_measure)[measuring], []
+    monkeypatch.setattr(
+        tracing_measure,
+        measuring,
+        lambda surgeon, items, **named: sizes.append(len(items)) or measure(surgeon, items, **named),
+    )
+    more = bench.get(make(bench.prompts, range(5)))
+    assert sizes == [3 if kind == "readout-diagnostic" else 1]  # a question about each of three boxes
+    pd.testing.assert_frame_equal(more.rows[: len(first.rows)], first.rows)
+
+
+@pytest.mark.parametrize("kind", MAKES)
+def test_evidence_says_what_was_requested(kind: str, tmp_path: Path) -> None:
+    """How answers are told, which prompts were drawn, and what else was asked for."""
+    make, _ = MAKES[kind]
+    bench = bench_at(tmp_path)
+    request = make(bench.prompts, range(5))
+    found = bench.get(request)
+    assert found.settings["request"] == request.plain
+    assert found.settings["request"]["rule"] == WAY.rule
+    assert found.settings["request"]["prompts"]["ids"] == list(range(5))
+    assert found.settings["request"]["prompts"]["design"] == "published"
+    assert found.rows["prompt"].unique().tolist() == list(range(5))

@@ -1,0 +1,230 @@
+"""The claims' own code in this process, on a model and a few prompts: verdicts, and the evidence that they rest on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from claims import parts as candidates
+from claims.catalogue import catalogue
+from fixtures.judging import judge
+from rebinding.evidence import Evidence, Request
+from rebinding.evidence.request import EvidenceSource
+from rebinding.evidence.store import Store
+from rebinding.experiments.circuit import request as circuit_requests
+from rebinding.experiments.circuit.request import PROMPTS_OF_MEANS
+from rebinding.experiments.static import request as static_requests
+from rebinding.experiments.swap_labels import request as label_requests
+from rebinding.paper.claim import Claim
+from rebinding.paper.procedure import GIVEN, Procedure, given
+from rebinding.study.asked import asked_of
+from rebinding.study.case import Case
+from rebinding.study.engine import Engine, Here, Session
+from rebinding.study.gates import Gates
+from rebinding.study.log import EvidenceLog
+from rebinding.study.settings import Settings
+from rebinding.study.study import Study
+from rebinding.subjects import Subject
+from rebinding.verdicts import Verdict, sentences
+from rebinding.verdicts.judgement import Judgement
+
+FEW, FEWER, ABLE = 3, 1, 9
+"""Prompts of a row; of what is run at every layer or with every head, which takes most of the time in thirty layers;
+and of what a gate looks at that wants the task done surely: 3 ** -7 is the first power below 0.1 %."""
+SEARCHING = (
+    "beyond.route_through_swap_labels",
+    "beyond.groups_at_their_places",
+    "circuit.recovers_most.controlled",
+    "circuit.near_full.controlled",
+)
+"""Rows on a search over all heads and tokens: an hour of two cores in thirty layers, on however few prompts. What a
+step of it computes is held against full forwards in tests/experiments/anywhere."""
+NEEDS_ABLE = ("robust.more_operations", "beyond.static_and_bystander")
+
+
+@dataclass(frozen=True)
+class SmallSizes:
+    """Few prompts, whatever claims say. `is_plant`: a planted model is fast enough for more of them."""
+
+    is_plant: bool
+    draws: int = 2
+
+    def of_claim(self, claim: Claim) -> int:
+        if not self.is_plant and claim.id.startswith("tracing."):
+            return FEWER
+        return ABLE if claim.id in NEEDS_ABLE else FEW
+
+    def of(self, what: str) -> int:
+        return ABLE if what.startswith("able") else FEWER if what == "paths" else FEW
+
+    def directions(self, sets: int) -> int:
+        return FEW
+
+
+AS_MEASURED = ("ability", "answered", "replays", "floors")
+"""Kinds that gates alone look at."""
+SHAKEN = 1.0
+"""By how much numbers move, in their own unit: logits, mostly."""
+
+
+@dataclass(frozen=True)
+class Shaken:
+    """An evidence source that shakes what another gives: hits become coins, of a probability some share is left, and
+    other numbers move. On a plant every effect is far on one side of every threshold; here some lie between any two."""
+
+    source: EvidenceSource
+    seed: int
+
+    def get(self, request: Request) -> Evidence:
+        evidence = self.source.get(request)
+        if request.KIND.name in AS_MEASURED:
+            return evidence
+        chance = np.random.default_rng([int(request.key[:8], 16), self.seed])
+        numbers = (name for name in map(str, evidence.rows) if _is_measured(name, evidence.rows[name].dtype))
+        made = {name: _moved(evidence.rows[name], chance) for name in numbers}
+        return request.KIND.evidence(evidence.rows.assign(**made), evidence.settings)
+
+
+class ShakingEngine(Here):
+    """Computes in this process, and shakes."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+
+    def session(self, subject: Subject, store: Store | None, *, first: int = 0) -> Session:
+        session = super().session(subject, store, first=first)
+        return replace(session, source=Shaken(session.source, self.seed))
+
+
+def _is_measured(name: str, of: Any) -> bool:
+    """What stands in every row of a prompt alike (`base`), and what tells whether edits moved anything, stays."""
+    return (of.kind == "f" or "hit" in name) and not name.startswith(("base", "moved"))
+
+
+def _moved(numbers: pd.Series, chance: np.random.Generator) -> pd.Series:
+    there = numbers.dropna()
+    if there.isin((0.0, 1.0)).all():
+        made = chance.integers(0, 2, len(numbers)).astype(float)
+    elif there.between(0.0, 1.0).all():
+        made = (numbers * chance.uniform(0.0, 1.0, len(numbers))).to_numpy()
+    else:
+        made = (numbers + chance.normal(0.0, SHAKEN, len(numbers))).to_numpy()
+    return pd.Series(made, numbers.index).where(numbers.notna()).astype(numbers.dtype)
+
+
+@dataclass(frozen=True)
+class Row:
+    """What the judge says of a row, and what it asked for."""
+
+    claim: Claim
+    told: Judgement
+    grounds: tuple[Request, ...]
+    parts: tuple[Verdict, ...] = ()
+    """What its sentence says one by one, each with its name in `part`; the verdict tells one of them."""
+
+
+@dataclass(frozen=True, eq=False)
+class Judged:
+    """All rows on one model."""
+
+    case: Case
+    study: Study
+    rows: tuple[Row, ...]
+
+    @property
+    def known(self) -> dict[Request, Evidence]:
+        """Every piece of evidence that some row asked for."""
+        return self.study.log.known
+
+
+def judged(
+    name: str,
+    circuit_file: Path | None = None,
+    *,
+    ways: tuple[Procedure, ...] | None = None,
+    engine: Engine | None = None,
+    gates: Callable[[Case, EvidenceLog], Gates] = Gates,
+) -> Judged:
+    """Every row of the claims judged on a model, but those on a search. Sizes that no setting changes are made small
+    as well: what is compared is arithmetic, for which any number of prompts will do."""
+    asked = asked_of(name)
+    told = None if circuit_file is None else str(circuit_file)
+    settings = Settings(
+        (asked,),
+        device="cpu",
+        dtype="float32",
+        circuit=told,
+        procedures=ways or few_ways(),
+        engine=engine or Here(),
+    )
+    small = Case(asked, settings, SmallSizes(is_plant=asked.plant is not None))
+    study = Study.of(small, gates=gates)
+    with pytest.MonkeyPatch.context() as patch:
+        for module, constant, value in SMALLER:
+            patch.setattr(module, constant, value)
+        parts = _noted(patch)
+        asked_for = (one for one in catalogue() if one.claim.id not in SEARCHING)
+        found = tuple(_row(one.claim, small, study, one.test, parts) for one in asked_for)
+    return Judged(small, study, found)
+
+
+def _noted(patch: pytest.MonkeyPatch) -> list[Verdict]:
+    """Where the parts of sentences are left, as they are put together; under several conventions each with its name."""
+    parts: list[Verdict] = []
+    conventions: list[str] = []
+
+    def judge_one(judge: Callable[[str, float], Verdict], name: str, *, level: float) -> Verdict:
+        conventions.append(name)
+        verdict = judge(name, level)
+        conventions.pop()
+        return verdict
+
+    def noting(whole: Callable[..., Any]) -> Callable[..., Any]:
+        def noted(verdicts: Mapping[str, Verdict], *others: Any) -> Any:
+            parts.extend(replace(one, part=(*conventions, name, *one.part)) for name, one in verdicts.items())
+            return whole(verdicts, *others)
+
+        return noted
+
+    for put_together in ("_p_value", "_telling"):
+        patch.setattr(sentences, put_together, noting(getattr(sentences, put_together)))
+    patch.setattr(candidates, "_at_level", judge_one)
+    return parts
+
+
+def few_ways() -> tuple[Procedure, ...]:
+    """The two procedures, with few sets of directions and one of the published discoveries that it may have been."""
+    return tuple(replace(one, circuit=next(iter(one.circuit.candidates.values()))) for one in few_batches())
+
+
+def few_batches() -> tuple[Procedure, ...]:
+    """The two procedures, with two sets of directions at the most."""
+    return tuple(
+        replace(one, binding=replace(one.binding, batches=min(2, one.binding.batches))) for one in map(given, GIVEN)
+    )
+
+
+SMALLER: tuple[tuple[Any, str, Any], ...] = (
+    (circuit_requests, "PROMPTS_OF_MEANS", dict.fromkeys(PROMPTS_OF_MEANS, FEW)),
+    (circuit_requests, "DRAWS", 2),
+    (static_requests, "DRAWS", 2),
+    (label_requests, "PROMPTS_OF_LABELS", ABLE),
+    (circuit_requests, "ORDERS", 2),
+    (static_requests, "PAIRS", FEWER),
+    (circuit_requests, "RANDOM_SETS", 2),
+)
+
+
+def _row(claim: Claim, small: Case, study: Study, test: Any, parts: list[Verdict]) -> Row:
+    """Of so few prompts a head's score may have no spread at all, and is then surely what it is: t is infinite."""
+    parts.clear()
+    with np.errstate(over="ignore"):
+        told = judge(claim, small, study, partial(test, claim, study))
+    return Row(claim, told, tuple(use.request for use in study.log.used if use.ground), tuple(parts))

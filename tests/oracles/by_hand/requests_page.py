@@ -1,0 +1,182 @@
+"""The requests of every row, as docs/asked.md shows them.
+
+`python -m tests.oracles.by_hand.requests_page` writes that page's lists again.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+import textwrap
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rebinding.evidence import Request
+from rebinding.experiments.circuit.request import DRAWS, ORDERS, PROMPTS_OF_MEANS, RANDOM_SETS, Pruning
+from rebinding.experiments.paths.request import Paths
+from rebinding.experiments.static.request import PAIRS
+from rebinding.experiments.unedited.request import FLOOR_PROMPTS, IN_16_BITS, REPLAYED_PROMPTS
+from rebinding.paper.circuit import Circuit, save
+from rebinding.paper.procedure import GIVEN, given
+from rebinding.planted import build
+from rebinding.study import sizes
+from rebinding.study.case import owner_of
+from rebinding.study.engine import Session
+from rebinding.study.gates import Gates
+from rebinding.subjects import load
+from rebinding.verdicts import Gate
+from rebinding.world.designs import Design
+from tests.claims.runs import folder_of
+from tests.oracles.by_hand.judgements import Judged, Row, few_batches, judged
+
+PAGE = Path(__file__).parents[3] / "docs" / "asked.md"
+LIST = re.compile(r"(?<=<!-- list -->\n```\n).*?(?=```)", re.DOTALL)
+STANDS_FOR, E_HEADS = "gemma2-9b", 2
+LEFT_OUT = ("tokens", "form", "draws", "orders", "random_sets", "block")
+"""What another tokenizer changes, and what is small in a test."""
+USUAL = {"split": "train", "boxes": 3, "operations": 1, "verb": "swap", "distractor": None, "pairing": [],
+         "narrative": False, "cut": 0}  # fmt: skip
+"""What is not said of prompts."""
+IDS = 4
+"""How many ids are told; more of them go on as they begin."""
+WIDTH = 118
+SIZES: Mapping[str, int | Mapping[Any, int]] = {
+    "prompts that gates look at": sizes.PAPER["able"],
+    "the same of five boxes": sizes.PAPER["able_wide"],
+    "prompts of path patching": sizes.PAPER["paths"],
+    "prompts of pruning": sizes.PAPER["pruned"],
+    "prompts of ablation, for all rows": sizes.PAPER["evaluated"],
+    "prompts of means": PROMPTS_OF_MEANS,
+    "prompts of directions, a slot": sizes.DIRECTIONS,
+    "sets of directions": {name: given(name).binding.batches for name in GIVEN},
+    "random directions": sizes.DRAWS,
+    "random circuits": DRAWS,
+    "random sets beside a head": RANDOM_SETS,
+    "orders of pruning": ORDERS,
+    "prompts of static path patching": PAIRS,
+    "prompts of replays held to forwards": REPLAYED_PROMPTS,
+    "prompts of the noise floor": {"in 32 bits": FLOOR_PROMPTS, "in 16": IN_16_BITS},
+}
+"""What is small in a test, as it is on the paper's models."""
+
+
+class BelievingGates(Gates):
+    """Gates of a model that can do everything: claims that want more of it than a plant has learned ask on."""
+
+    def above_chance(self, session: Session, drawn: Design, n: int, cut: int = 0) -> Gate:
+        return replace(super().above_chance(session, drawn, n, cut), passed=True)
+
+
+def of_the_paper(there: Path) -> Judged:
+    """The rows on a folder that stands in for a model of the paper: under the paper's own conventions, with every
+    discovery that the published one may have been. Two batches of directions stand for ten; and of E two heads are
+    enough, so that its layer has others to draw from."""
+    plant = build("pointer", "gemma2", boxes=5)
+    folder = folder_of(plant.model, plant.tokenizer, there / "model")
+    heads = Circuit(plant.circuit)
+    heads = heads.without([one for one in heads.heads if one.group == "E"][E_HEADS:])
+    save(heads, owner_of(load(str(folder))), there / "circuit.json")
+    return judged(f"{STANDS_FOR}={folder}", there / "circuit.json", ways=few_batches(), gates=BelievingGates)
+
+
+def lists(found: Judged) -> tuple[str, str, str, str, str]:
+    """Every request with a number, the numbers of each row, what gates ask for, what each sentence says, and how many
+    of everything."""
+    rows, grounds = found.rows, {one for row in found.rows for one in row.grounds}
+    lines = {line: None for row in rows for line in map(line_of, row.grounds)}
+    number = {line: at for at, line in enumerate(lines, start=1)}
+    gates = "".join(f"{_wrapped(line_of(one))}\n" for one in found.known if one not in grounds)
+    asked = "".join(f"{at:3}  {_wrapped(line)}\n" for line, at in number.items())
+    width = max(len(row.claim.id) for row in rows)
+    wanted = "".join(
+        f"{row.claim.id:{width}}  N {row.claim.n:3}  {spans(number[line_of(one)] for one in row.grounds)}\n"
+        for row in rows
+    )
+    said = "".join(f"{_wrapped(f'{row.claim.id}: {told}')}\n" for row in rows if (told := "; ".join(said_by(row))))
+    return asked, wanted, gates, said, "".join(f"{what:36} {_many(number)}\n" for what, number in SIZES.items())
+
+
+def _many(number: int | Mapping[Any, int]) -> str:
+    return str(number) if isinstance(number, int) else ", ".join(f"{of} {value}" for of, value in number.items())
+
+
+def said_by(row: Row) -> list[str]:
+    """The names of the parts of a sentence."""
+    return list(dict.fromkeys(one.part[0] for one in row.parts))
+
+
+def line_of(request: Request) -> str:
+    """The kind, and every field that says what is measured."""
+    found = dict(request.plain)
+    if isinstance(request, Pruning) or (isinstance(request, Paths) and request.senders is None):
+        found.pop("circuit", None)  # heads that were found a moment ago
+        found.pop("receivers", None)
+    return f"{type(request).__name__}: {', '.join(_fields(found))}"
+
+
+def spans(numbers: Iterable[int]) -> str:
+    """Numbers in ascending order, runs of them by their ends."""
+    runs: list[list[int]] = []
+    for one in sorted(set(numbers)):
+        if runs and one == runs[-1][-1] + 1:
+            runs[-1].append(one)
+        else:
+            runs.append([one])
+    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs) or "nothing"
+
+
+def _wrapped(line: str) -> str:
+    return textwrap.fill(line, WIDTH, subsequent_indent=" " * 7, break_on_hyphens=False)
+
+
+def _fields(told: Mapping[str, Any]) -> Iterator[str]:
+    for name, value in told.items():
+        if name not in LEFT_OUT and value is not None:
+            yield f"{name} {PLAINLY.get(name, _value)(value)}"
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return f"[{_prompts(value)}]" if "ids" in value else f"({', '.join(_fields(value))})"
+    return (" ".join(map(_value, value)) or "none") if isinstance(value, list) else str(value)
+
+
+def _heads(told: str | Iterable[tuple[int, int]]) -> str:
+    """Layer and head; of a stage, the letter of the group that receives."""
+    return told if isinstance(told, str) else " ".join(f"{layer}.{head}" for layer, head in told)
+
+
+def _groups(told: Iterable[tuple[str, Iterable[tuple[int, int]]]]) -> str:
+    return "; ".join(f"{group} {_heads(heads)}" for group, heads in told)
+
+
+def _circuit(told: Iterable[tuple[str, int, int, str]]) -> str:
+    """How many heads of each group."""
+    return " ".join(f"{n} {group}" for group, n in Counter(group for group, *_ in told).items())
+
+
+def _slots(told: Iterable[Any]) -> str:
+    """Ordered pairs of slots; or what directions are measured between, which are prompts."""
+    return " ".join(_value(one) if isinstance(one, Mapping) else "-".join(map(str, one)) for one in told)
+
+
+PLAINLY: Mapping[str, Callable[[Any], str]] = {
+    "circuit": _circuit, "groups": _groups, "slots": _slots, "heads": _heads, "receivers": _heads, "senders": _heads,
+}  # fmt: skip
+"""Fields that are more than words."""
+
+
+def _prompts(told: Mapping[str, Any]) -> str:
+    ids = [str(one) for one in told["ids"]]
+    shown = " ".join(ids[:IDS]) + (f" ... ({len(ids)})" if len(ids) > IDS else "")
+    unusual = [f"{name} {_value(told[name])}" for name, usual in USUAL.items() if told[name] != usual]
+    return ", ".join([str(told["design"]), *unusual, f"ids {shown}"])
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as folder:
+        new = iter(lists(of_the_paper(Path(folder))))
+    PAGE.write_text(LIST.sub(lambda _: next(new), PAGE.read_text("utf-8")), "utf-8")

@@ -1,0 +1,195 @@
+"""What can happen to the files of a store. Each damage says which shards it has hit: each must be reported once."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from random import Random
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from safetensors.torch import load_file, save_file
+
+from rebinding.evidence.evidence import KEY
+from tests.oracles.faults.parquet_bombs import claiming, unfolding
+from tests.oracles.faults.stores import shards
+
+Inflict: TypeAlias = Callable[[Random, Path], list[Path]]
+"""Damages one shard, or two, of a store; all that is random comes from the dice."""
+
+
+def note(path: Path) -> Path:
+    return path.with_suffix(".sha256")
+
+
+def sealed(path: Path) -> list[Path]:
+    """Write the right checksum of a shard that was exchanged, as somebody would who means it."""
+    note(path).write_text(hashlib.sha256(path.read_bytes()).hexdigest() + "\n")
+    return [path]
+
+
+def flipped(dice: Random, path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    for _ in range(dice.choice((1, 1, 1, 10))):
+        content[dice.randrange(len(content))] ^= 1 << dice.randrange(8)
+    path.write_bytes(content)
+
+
+def cut(dice: Random, path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: dice.randrange(1, path.stat().st_size - 1)])
+
+
+def emptied(dice: Random, path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def locked(dice: Random, path: Path) -> None:
+    path.chmod(0)
+
+
+def removed(dice: Random, path: Path) -> None:
+    path.unlink()
+
+
+def folder(dice: Random, path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+    (path / "thesis.txt").write_text("somebody's only copy")
+
+
+def link(dice: Random, path: Path) -> None:
+    """What it leads to is the very same file, outside of the store."""
+    outside = path.parents[1].with_name("outside") / path.name
+    outside.parent.mkdir(exist_ok=True)
+    path.rename(outside)
+    path.symlink_to(outside)
+
+
+def broken_link(dice: Random, path: Path) -> None:
+    path.unlink()
+    path.symlink_to(path.parents[2] / "nowhere")
+
+
+def of_a_shard(harm: Callable[[Random, Path], None]) -> Inflict:
+    def inflict(dice: Random, root: Path) -> list[Path]:
+        path = dice.choice(shards(root))
+        harm(dice, path)
+        return [path]
+
+    return inflict
+
+
+def of_a_note(harm: Callable[[Random, Path], None]) -> Inflict:
+    def inflict(dice: Random, root: Path) -> list[Path]:
+        path = dice.choice(shards(root))
+        harm(dice, note(path))
+        return [path]
+
+    return inflict
+
+
+def exchanged(with_note: bool) -> Inflict:
+    """Two shards at each other's address."""
+
+    def inflict(dice: Random, root: Path) -> list[Path]:
+        first, second = dice.sample(shards(root, ".parquet"), 2)
+        pairs = [(first, second), (note(first), note(second))][: 2 if with_note else 1]
+        for one, other in pairs:
+            content = one.read_bytes(), other.read_bytes()
+            one.write_bytes(content[1])
+            other.write_bytes(content[0])
+        return [first, second]
+
+    return inflict
+
+
+def rewritten(change: Callable[[dict[str, Any]], dict[str, Any]]) -> Inflict:
+    """A valid shard with a right checksum that says something else of itself."""
+
+    def inflict(dice: Random, root: Path) -> list[Path]:
+        path = dice.choice(shards(root, ".parquet"))
+        table = pq.read_table(path)
+        fields = change(json.loads(table.schema.metadata[KEY]))
+        pq.write_table(table.replace_schema_metadata({KEY: json.dumps(fields).encode()}), path)
+        return sealed(path)
+
+    return inflict
+
+
+def unnamed(dice: Random, root: Path) -> list[Path]:
+    """Valid shards with a right checksum that do not say where they belong, as older versions wrote them."""
+    path = dice.choice(shards(root, ".safetensors", ".txt"))
+    if path.suffix == ".txt":
+        path.write_text(path.read_text().partition("\n")[2])
+    else:
+        save_file(load_file(path), path)
+    return sealed(path)
+
+
+def bomb(make: Callable[[bytes], bytes]) -> Inflict:
+    """A few kilobytes at the right address, with the right checksum, that stand for more than there is memory."""
+
+    def inflict(dice: Random, root: Path) -> list[Path]:
+        path = dice.choice(shards(root, ".parquet"))
+        path.write_bytes(make(pq.read_schema(path).metadata[KEY]))
+        assert path.stat().st_size < 20_000
+        return sealed(path)
+
+    return inflict
+
+
+def other_table(dice: Random, root: Path) -> list[Path]:
+    """A Parquet file of somebody else's, and one that is no Parquet file at all."""
+    path = dice.choice(shards(root, ".parquet"))
+    if dice.random() < 0.5:
+        pq.write_table(pa.table({"x": [1, 2]}), path)
+    else:
+        path.write_bytes(dice.randbytes(2000))
+    return sealed(path)
+
+
+def pipe(dice: Random, path: Path) -> None:
+    """Whoever opens it waits for ever."""
+    path.unlink()
+    os.mkfifo(path)
+
+
+DAMAGES: Mapping[str, Inflict] = {
+    "shard: bits flipped": of_a_shard(flipped),
+    "shard: cut short": of_a_shard(cut),
+    "shard: emptied": of_a_shard(emptied),
+    "shard: may not be read": of_a_shard(locked),
+    "shard: a folder instead": of_a_shard(folder),
+    "shard: a link out of the store": of_a_shard(link),
+    "shard: a link to nowhere": of_a_shard(broken_link),
+    "shard: a pipe instead": of_a_shard(pipe),
+    "note: bits flipped": of_a_note(flipped),
+    "note: cut short": of_a_note(cut),
+    "note: emptied": of_a_note(emptied),
+    "note: removed": of_a_note(removed),
+    "note: may not be read": of_a_note(locked),
+    "note: a folder instead": of_a_note(folder),
+    "note: a link out of the store": of_a_note(link),
+    "two shards exchanged": exchanged(with_note=False),
+    "two shards exchanged with their notes": exchanged(with_note=True),
+    "sealed: another schema": rewritten(lambda fields: {**fields, "schema": 99}),
+    "sealed: another address": rewritten(lambda fields: {**fields, "address": f"{fields['address'][:-1]}z"}),
+    "sealed: no address": rewritten(lambda fields: {name: fields[name] for name in fields if name != "address"}),
+    "sealed: no address (tensors, notes)": unnamed,
+    "sealed: settings that are none": rewritten(lambda fields: {**fields, "settings": [1]}),
+    "sealed: not ours": other_table,
+    "sealed: claims a billion rows": bomb(claiming),
+    "sealed: 100 GB of text": bomb(unfolding),
+}
+
+
+def copied(undisturbed: Path, to: Path) -> Path:
+    """A store to be damaged."""
+    shutil.rmtree(to, ignore_errors=True)
+    shutil.copytree(undisturbed, to)
+    return to

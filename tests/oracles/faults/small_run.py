@@ -1,0 +1,81 @@
+"""A small run on a planted model, with every kind of shard: what is damaged, killed and finished in these tests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from torch import Tensor, equal
+
+from rebinding.evidence import Evidence, Request
+from rebinding.evidence.store import Store
+from rebinding.experiments.binding.request import Shifts, request_shifts
+from rebinding.experiments.paths.request import STAGE_BY_NAME, conventions_of_plant, draw_noise_pairs, request_paths
+from rebinding.experiments.roles.request import request_interchange
+from rebinding.experiments.roles.summary import of_group
+from rebinding.experiments.unedited.request import request_ability
+from rebinding.experiments.workbench import Workbench
+from rebinding.paper.circuit import Circuit
+from rebinding.paper.procedure import given
+from rebinding.planted import build, parse
+from rebinding.study.plants import declared
+from rebinding.subjects import Subject, load
+from rebinding.verdicts import Verdict, effect
+
+NAME = "planted:pointer"
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a run comes to."""
+
+    evidence: Mapping[str, Evidence]
+    tensors: Mapping[str, Tensor]
+    plant: Mapping[str, float]
+    verdict: Verdict
+
+    def same(self, other: Found) -> bool:
+        """To the bit: what is computed again is the very same computation, and what is read was written by one."""
+        if (self.evidence.keys(), self.plant, self.verdict) != (other.evidence.keys(), other.plant, other.verdict):
+            return False
+        pairs = [(self.evidence[name], other.evidence[name]) for name in self.evidence]
+        tensors = [(self.tensors[name], other.tensors[name]) for name in self.tensors]
+        return all(a.settings == b.settings and a.rows.equals(b.rows) for a, b in pairs) and all(
+            equal(a, b) for a, b in tensors
+        )
+
+
+@cache
+def subject() -> Subject:
+    """The model, loaded once."""
+    return load(NAME)
+
+
+@cache
+def plan() -> tuple[Workbench, tuple[*tuple[Request, ...], Shifts]]:
+    """A bench that keeps nothing, and what is asked of it."""
+    bench = Workbench(subject())
+    prompts, heads, ways = bench.prompts, Circuit(build("pointer").circuit), given("published")
+    drawn, way = prompts.design("published"), conventions_of_plant(ways.circuit, "published")
+    pairs = draw_noise_pairs(prompts, way, 2)
+    return bench, (
+        request_interchange(prompts, heads, drawn, "pointer", 4, ways.roles),
+        request_ability(prompts, drawn, 4),
+        request_paths(pairs, STAGE_BY_NAME["B"], heads.group("A"), way),
+        request_shifts(prompts, heads, "published", "isolated", ways.binding, n=2, directions=2, draws=1),
+    )
+
+
+def run(root: Path) -> Found:
+    """Ask a new bench on the store there, which has nothing in memory but the prompts and the model."""
+    told, requests = plan()
+    store = Store(root)
+    bench = Workbench(subject(), store.shelf(subject=subject().fingerprint, dtype="float32"), prompts=told.prompts)
+    bench.__dict__["surgeon"] = told.surgeon
+    found = {one.label: bench.get(one) for one in requests}
+    tensors = bench.tensors(requests[-1].batches[0])
+    plant = declared(parse("pointer"), store)
+    changes = of_group(found[requests[0].label], "B", "pointed_object")
+    return Found(found, tensors, dict(plant.printed), effect(changes, margin=0.2))

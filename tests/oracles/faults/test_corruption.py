@@ -1,0 +1,71 @@
+"""Whatever happens to the files of a store: the same evidence and verdict, every damage said once, nothing lost."""
+
+from __future__ import annotations
+
+import resource
+import warnings
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from rebinding.evidence.store import StoreWarning
+from tests.oracles.faults.damages import DAMAGES, copied
+from tests.oracles.faults.small_run import Found, run
+from tests.oracles.faults.stores import content
+from tests.oracles.faults.tally import Tally
+from tests.oracles.faults.users import ordinary_user
+
+MEMORY = 1 << 30
+"""Bytes by which the process may have grown at its peak: a hundredth of what the larger bomb unfolds to."""
+ALL = 200
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Found]:
+    """A store that nothing happened to, and what was found when it was made."""
+    folder = tmp_path_factory.mktemp("corruption")
+    return folder, run(folder / "whole")
+
+
+def peak() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def tried(fault: str, dice: Random, folder: Path, expected: Found) -> tuple[int, list[str]]:
+    """Damage a copy and run again: how many reports there were, and what is wrong."""
+    root, before = copied(folder / "whole", folder / "damaged"), peak()
+    hit = DAMAGES[fault](dice, root)
+    outside = content(folder / "outside")
+    with ordinary_user(), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        found = run(root)
+    told = [str(one.message) for one in caught if one.category is StoreWarning]
+    faults = {
+        "other evidence, or another verdict": not found.same(expected),
+        "not each damage once": len(told) != len(hit) or not all(any(str(one) in line for line in told) for one in hit),
+        "the store is not as it was": content(root) != content(folder / "whole"),
+        "something outside was changed": content(folder / "outside") != outside,
+        "a folder was thrown away": "folder" in fault and not list(root.rglob("thesis.txt")),
+        "memory": peak() - before > MEMORY,
+    }
+    return len(told), [name for name, wrong in faults.items() if wrong]
+
+
+@pytest.mark.parametrize("fault", DAMAGES)
+def test_every_sort_of_damage(fault: str, undisturbed: tuple[Path, Found]) -> None:
+    _, wrong = tried(fault, Random(fault), *undisturbed)
+    assert not wrong
+
+
+@pytest.mark.slow
+def test_two_hundred_damages(undisturbed: tuple[Path, Found], capsys: pytest.CaptureFixture[str]) -> None:
+    """Each sort in turn, everything else drawn."""
+    tally, names = Tally(), list(DAMAGES)
+    for number in range(ALL):
+        fault = names[number % len(names)]
+        tally.add(fault, *tried(fault, Random(number), *undisturbed))
+    with capsys.disabled():
+        print("", *tally.lines, sep="\n")
+    assert not {name: wrong for name, wrong in tally.wrong.items() if wrong}
+    assert sum(tally.tries.values()) == ALL

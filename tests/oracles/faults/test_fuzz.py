@@ -1,0 +1,31 @@
+"""Fuzzing itself: as many cases as are promised, and an error that is not ours is none."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from rebinding.study.asked import asked_of
+from tests.oracles.faults.fuzz import NIGHTLY_TOTAL, PROPERTIES, SHARES, cases, refused
+
+
+def test_the_properties_are_counted() -> None:
+    text = "".join(path.read_text() for path in Path(__file__).parent.glob("test_fuzz_*.py"))
+    assert Counter(re.findall(r'^@cases\("(\w+)"\)\n@given', text, re.M)) == PROPERTIES
+
+
+def test_a_million_a_night(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HYPOTHESIS_PROFILE", "nightly")
+    tries = sum(cases(sort).max_examples * PROPERTIES[sort] for sort in SHARES)
+    assert NIGHTLY_TOTAL <= tries < 1.001 * NIGHTLY_TOTAL
+
+
+def test_only_what_we_raise_is_a_refusal() -> None:
+    assert refused(lambda: asked_of("planted:pointer")) is None
+    assert "unknown model" in str(refused(lambda: asked_of("pointer")))
+    for attempt in (lambda: int("x"), lambda: {}["x"], lambda: Path("/nowhere").read_text()):
+        with pytest.raises((ValueError, LookupError, OSError)):
+            refused(attempt)

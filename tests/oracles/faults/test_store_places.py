@@ -1,0 +1,197 @@
+"""Where a store lies, who else wants it, and what the clock says: none of it changes evidence, or loses any."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from rebinding.evidence.store import StoreWarning
+from tests.oracles.faults.stores import content, shards
+from tests.oracles.faults.toy_run import BLOCKS, blocks
+from tests.oracles.faults.users import ordinary_user
+
+ROOT = Path(__file__).parents[3]
+FEW = 3
+NAMES = ["with spaces  and\ttabs", "Ünïcödé 模型 🐇", "x" * 200, "-rf", "a=1", "quote'\"\\", "new\nline"]
+
+
+@pytest.fixture
+def whole(tmp_path: Path) -> Path:
+    """A store of a few shards that nothing happened to."""
+    blocks(tmp_path / "whole", FEW)
+    return tmp_path / "whole"
+
+
+def silent(root: Path) -> list[int]:
+    """Run without a word; which items had to be computed."""
+    seen: list[int] = []
+    blocks(root, FEW, seen)  # warnings are errors here
+    return seen
+
+
+@pytest.mark.parametrize("name", NAMES, ids=range(len(NAMES)))
+def test_a_store_at_an_odd_place(name: str, whole: Path, tmp_path: Path) -> None:
+    root = tmp_path / name / "store"
+    assert silent(root) == list(range(FEW))
+    assert silent(root) == []
+    assert content(root) == content(whole)
+
+
+@pytest.mark.parametrize("there", [FEW, 1, 0])
+def test_a_store_that_may_only_be_read(there: int, tmp_path: Path) -> None:
+    """What is there is read without a word. The rest is computed, and that it is lost afterwards is said."""
+    root, seen = tmp_path / "store", list[int]()
+    root.mkdir()
+    if there:
+        blocks(root, there)
+    before = content(root)
+    with _read_only(root), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        found = blocks(root, FEW, seen)
+    assert seen == list(range(there, FEW))
+    assert [one.category for one in caught] == [StoreWarning] * len(seen)
+    assert all(f"cannot be kept in {root} (Permission denied)" in str(one.message) for one in caught)
+    assert found.rows.equals(blocks(tmp_path / "other", FEW).rows)
+    assert content(root) == before
+
+
+@contextmanager
+def _read_only(root: Path) -> Iterator[None]:
+    folders = [path for path in (root, *root.rglob("*")) if path.is_dir()]
+    for path in folders:
+        path.chmod(0o555)
+    with ordinary_user():
+        yield
+
+
+@pytest.mark.parametrize("room", [0, 100, 2000])
+def test_a_disk_without_room(room: int, whole: Path, tmp_path: Path) -> None:
+    """The kernel refuses to write more than so many bytes of a file: the write fails in the middle."""
+    root = tmp_path / "store"
+    with _room(room), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        found = blocks(root, FEW)
+    assert found.rows.equals(blocks(whole, FEW).rows)
+    assert [one.category for one in caught] == [StoreWarning] * FEW
+    assert "cannot be kept" in str(caught[0].message)
+    assert content(root) == {}
+    assert silent(root) == list(range(FEW))
+    assert content(root) == content(whole)
+
+
+@contextmanager
+def _room(size: int) -> Iterator[None]:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("year", [1970, 2099])
+def test_the_clock_decides_nothing(year: int, whole: Path) -> None:
+    """Shards and locks from the future, as after a clock that was set back, and from before there were computers."""
+    before, when = content(whole), (year - 1970) * 365.25 * 86400
+    for path in whole.rglob("*"):
+        os.utime(path, (when, when))
+    assert silent(whole) == []
+    shards(whole)[0].unlink()
+    assert len(silent(whole)) == 1
+    assert content(whole) == before
+
+
+HOLDING = """
+import sys, time
+from pathlib import Path
+from filelock import FileLock
+with FileLock(sys.argv[1]):
+    print("held", flush=True)
+    time.sleep(600)
+"""
+
+
+def test_the_lock_of_a_dead_process_holds_nobody_up(whole: Path) -> None:
+    path = shards(whole)[0]
+    path.unlink()
+    command = [sys.executable, "-c", HOLDING, str(path.with_suffix(".lock"))]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        os.kill(process.pid, signal.SIGKILL)
+    path.with_suffix(".lock").write_text(str(process.pid))
+    signal.alarm(60)  # a run that waits for it would wait for ever
+    try:
+        assert len(silent(whole)) == 1
+    finally:
+        signal.alarm(0)
+
+
+def test_a_lock_that_is_none(whole: Path, tmp_path: Path) -> None:
+    """A link in its place is not followed, a folder makes room."""
+    mine = tmp_path / "thesis.txt"
+    mine.write_text("somebody's only copy")
+    first, second, _ = (path.with_suffix(".lock") for path in shards(whole))
+    first.unlink()
+    first.symlink_to(mine)
+    second.unlink()
+    second.mkdir()
+    for path in shards(whole):
+        path.unlink()
+    assert silent(whole) == list(range(FEW))
+    assert mine.read_text() == "somebody's only copy"
+    assert not first.is_symlink()
+    assert second.is_file()
+
+
+CROWD = """
+import os, sys
+from pathlib import Path
+from rebinding.evidence.store import Note
+from rebinding.evidence.store import Store
+
+root, log = Path(sys.argv[1]), Path(sys.argv[2])
+
+def compute():
+    with log.open("a") as file:
+        file.write(f"{os.getpid()}\\n")
+    return Note("made once")
+
+gate, go = os.pipe()
+children = []
+for _ in range(10):
+    child = os.fork()
+    if child == 0:
+        os.close(go)
+        os.read(gate, 1)
+        os._exit(0 if Store(root).remember(Note, "toy", "key", compute) == Note("made once") else 1)
+    children.append(child)
+os.close(go)
+print([os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children])
+"""
+
+
+def test_ten_processes_want_the_same_shard(tmp_path: Path) -> None:
+    """They start at one moment, one computes, and all have it."""
+    forked = "ignore:This process:DeprecationWarning"  # from Python 3.12 on: torch has threads, which no child uses
+    command = [sys.executable, "-W", forked, "-c", CROWD, str(tmp_path / "store"), str(tmp_path / "log")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert (done.stdout.strip(), done.stderr) == (str([0] * 10), "")
+    assert len((tmp_path / "log").read_text().split()) == 1
+
+
+def test_the_bytes_do_not_depend_on_what_is_there_already(tmp_path: Path) -> None:
+    """From the front, or the other way round: a shard is itself, in whatever company."""
+    blocks(tmp_path / "bit by bit", FEW)
+    blocks(tmp_path / "bit by bit", BLOCKS)
+    blocks(tmp_path / "at once", BLOCKS)
+    assert content(tmp_path / "bit by bit") == content(tmp_path / "at once")

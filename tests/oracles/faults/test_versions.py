@@ -1,0 +1,106 @@
+"""Two versions on one store, one after the other and at once; and a clock that is set back while a run goes on."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib import metadata
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from rebinding.evidence.store import Store
+from rebinding.experiments import workbench
+from rebinding.experiments.tracing.request import Answered
+from rebinding.experiments.workbench import Workbench
+from tests.oracles.faults import small_run
+from tests.oracles.faults.stores import content
+from tests.oracles.faults.toy_run import BLOCKS, blocks
+
+ROOT = Path(__file__).parents[3]
+FEW = 3
+
+
+def other_torch(name: str) -> str:
+    return "1.0" if name == "torch" else metadata.metadata(name)["Version"]
+
+
+def test_each_version_has_shards_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither reads what the other wrote, neither disturbs it, and none is told of damage (warnings are errors)."""
+    mine, yours, both = (tmp_path / name for name in ("mine", "yours", "both"))
+    blocks(mine, FEW)
+    blocks(both, FEW)
+    with monkeypatch.context() as other:
+        other.setattr(metadata, "version", other_torch)
+        seen: list[int] = []
+        blocks(both, FEW, seen)
+        blocks(yours, FEW)
+        assert seen == list(range(FEW))
+    assert not content(mine).keys() & content(yours).keys()
+    assert content(both) == content(mine) | content(yours)
+    seen = []
+    blocks(both, FEW, seen)
+    assert seen == []
+
+
+RUN = """
+import sys
+from importlib import metadata
+from pathlib import Path
+from tests.oracles.faults.toy_run import blocks
+
+real = metadata.version
+metadata.version = lambda name: sys.argv[2] if name == "torch" else real(name)
+input()
+seen = []
+blocks(Path(sys.argv[1]), seen=seen)
+print(len(seen))
+"""
+
+
+def test_two_versions_at_once(tmp_path: Path) -> None:
+    """Each computes all of its own, once, and the store holds what each alone would have left."""
+    versions = ("1.0", "2.0")
+
+    def run(places: Callable[[str], Path]) -> list[str]:
+        started = [
+            subprocess.Popen(
+                [sys.executable, "-c", RUN, str(places(version)), version],
+                cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            )
+            for version in versions
+        ]  # fmt: skip
+        for one in started:
+            assert one.stdin is not None
+            one.stdin.write("\n")
+            one.stdin.flush()
+        return [one.communicate()[0].strip() for one in started]
+
+    assert run(lambda version: tmp_path / "both") == [str(BLOCKS)] * 2
+    assert run(lambda version: tmp_path / version) == [str(BLOCKS)] * 2
+    assert content(tmp_path / "both") == content(tmp_path / "1.0") | content(tmp_path / "2.0")
+
+
+def in_blocks(root: Path) -> None:
+    """A request of a planted model in three blocks, each a shard."""
+    told, _ = small_run.plan()
+    subject, prompts = small_run.subject(), told.prompts
+    here = Workbench(subject, Store(root).shelf(subject=subject.fingerprint, dtype="float32"), prompts=prompts)
+    shown = prompts.draw(prompts.design("published"), range(45), ("tracing", "swap_only"))
+    here.get(Answered(shown, "continuation"))
+    assert len(list(Store(root).entries())) == 3
+
+
+def test_a_clock_that_is_set_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An hour back at every look, with the bar that tells the remaining time: the bytes of any other run."""
+    in_blocks(tmp_path / "whole")
+    looks, bar = count(4_000_000_000, -3600), workbench.tqdm
+    for name in ("time.time", "tqdm.std.time"):
+        monkeypatch.setattr(name, lambda: float(next(looks)))
+    monkeypatch.setattr(workbench, "tqdm", lambda **named: bar(**{**named, "disable": False}))
+    in_blocks(tmp_path / "store")
+    assert next(looks) <= 4_000_000_000 - 2 * 3600, "nobody has looked at the clock twice"
+    assert content(tmp_path / "store") == content(tmp_path / "whole")
+    assert all(entry.written > 0 for entry in Store(tmp_path / "store").entries())

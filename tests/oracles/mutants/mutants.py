@@ -1,0 +1,149 @@
+"""Faults of the kind that this field knows, each with the cells of the truth table that must notice it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+POINTER = "planted:pointer"
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One place of the instrument, changed.
+
+    `cells` are (claim, model); every one of them must turn red. `before` are claims that are judged first, on the same
+    models, with a store in common.
+    """
+
+    name: str
+    file: str
+    right: str
+    wrong: str
+    cells: tuple[tuple[str, str], ...]
+    before: tuple[str, ...] = ()
+
+
+def on(model: str, *claims: str) -> tuple[tuple[str, str], ...]:
+    """Cells of one model."""
+    return tuple((claim, model) for claim in claims)
+
+
+EXPERIMENTS, STUDY = "rebinding/experiments", "rebinding/study"
+MUTANTS = (
+    Mutant(
+        "flip a sign",
+        f"{EXPERIMENTS}/binding/conditions.py",
+        "q, at_j = directions.query_shift(i, j),",
+        "q, at_j = -directions.query_shift(i, j),",
+        on(POINTER, "binding.q_redirects", "binding.qk_cancels"),
+    ),
+    Mutant(
+        "swap i and j",
+        f"{EXPERIMENTS}/binding/summary.py",
+        "values[lines, j] - values[lines, i]",
+        "values[lines, i] - values[lines, j]",
+        on(POINTER, "binding.k_redirects", "binding.table.q.dR"),
+    ),
+    Mutant(
+        "skip an edit",
+        f"{EXPERIMENTS}/binding/shifts.py",
+        "if shift.q is not None:",
+        "if shift.q is not None and values is not None:",
+        on(POINTER, "binding.q_redirects", "binding.table.q.switch"),
+    ),
+    Mutant(
+        "give the clean run back",
+        f"{EXPERIMENTS}/tracing/maps.py",
+        "logits[source, layer, column] = found[:, 0].cpu()",
+        "logits[source, layer, column] = base[source]",
+        on(POINTER, "tracing.boxes_emerge_after_swap", "tracing.object_direct.controlled"),
+    ),
+    Mutant(
+        "patch a prompt with itself",
+        f"{EXPERIMENTS}/roles/measure.py",
+        "given = _read(block.surgeon, block.other, block.counterfactuals, heads, place)",
+        "given = _read(block.surgeon, block.own, block.originals, heads, place)",
+        on(POINTER, "roles.b_moves_pointer", "roles.b_raises_pointer"),
+    ),
+    Mutant(
+        "score the full model in place of the circuit",
+        f"{EXPERIMENTS}/circuit/ablation.py",
+        "        shards.append(CIRCUITS",
+        "        whole = full_model(surgeon, prompts[where], part, ids[where]).rows\n"
+        '        values = torch.tensor(whole[["label_logit", "margin", "hit", "probability"]].to_numpy(float))\n'
+        "        values = values[None].expand(len(circuits), -1, -1)\n"
+        "        shards.append(CIRCUITS",
+        (*on(POINTER, "circuit.random_baseline"), *on("planted:pointer+missing", "circuit.recovers_accuracy")),
+    ),
+    Mutant(
+        "read the wrong position",
+        f"{EXPERIMENTS}/binding/observations.py",
+        'readout = positions(cases.prompts, "readout")[cases.source].repeat(copies)[:, None]',
+        'readout = positions(cases.prompts, "readout")[cases.source].repeat(copies)[:, None] - 1',
+        on(POINTER, "binding.q_redirects", "binding.table.k_both.dR"),
+    ),
+    Mutant(
+        "leak to the KV group",
+        f"{EXPERIMENTS}/binding/request.py",
+        'Variation(TABLE, scope="head")',
+        "Variation(TABLE)",
+        on("planted:recency+leak", "robust.no_kv_leak"),
+    ),
+    Mutant(
+        "drop the baseline",
+        f"{EXPERIMENTS}/tracing/summary.py",
+        'gain=(here["lead"] - here["base"]) / room(evidence, way)',
+        'gain=here["lead"]',
+        on(POINTER, "tracing.object_not_through_labels"),
+    ),
+    Mutant(
+        "count slots from one",
+        f"{EXPERIMENTS}/binding/observations.py",
+        'roles = [f"context_{kind}[{slot}]"',
+        'roles = [f"context_{kind}[{(slot + 1) % slots}]"',
+        on(POINTER, "binding.q_redirects", "binding.table.q.dR"),
+    ),
+    Mutant(
+        "find a stale shard",
+        "rebinding/evidence/store.py",
+        'return digest({**self.about, "content": content})',
+        'return digest({**self.about, "content": None})',
+        on("planted:recency", "binding.key_dominance.controlled"),
+        before=("binding.key_dominance",),
+    ),
+    Mutant(
+        "take (head, layer) for (layer, head)",
+        "rebinding/paper/circuit.py",
+        "return tuple(dict.fromkeys((head.layer, head.head) for head in self.heads if head.group == name))",
+        "return tuple(dict.fromkeys((head.head, head.layer) for head in self.heads if head.group == name))",
+        on(POINTER, "roles.b_moves_pointer", "circuit.chain.A_logits"),
+    ),
+    Mutant(
+        "ablate to zero",
+        f"{EXPERIMENTS}/circuit/measure.py",
+        "return {str(layer): mean for",
+        "return {str(layer): 0 * mean for",
+        on(POINTER, "circuit.recovers_accuracy", "circuit.e_prime"),
+    ),
+    Mutant(
+        "call the circuit random",
+        f"{EXPERIMENTS}/circuit/measure.py",
+        'random = {Ablated("random", draw=number): one for',
+        'random = {Ablated("random", draw=number): circuit for',
+        on(POINTER, "circuit.beats_random", "circuit.random_baseline"),
+    ),
+    Mutant(
+        "widen every margin tenfold",
+        "rebinding/verdicts/values.py",
+        "    return chosen\n",
+        "    return 10 * chosen\n",
+        on("planted:pointer+misprint", "binding.table.q.dR", "circuit.random_baseline"),
+    ),
+    Mutant(
+        "judge what a model cannot do",
+        f"{STUDY}/gates.py",
+        "return above_chance(evidence.rows",
+        "return above_chance(1 + 0 * evidence.rows",
+        on(POINTER, "robust.more_operations"),
+    ),
+)

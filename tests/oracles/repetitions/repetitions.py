@@ -1,0 +1,74 @@
+"""One repetition of the headline rows of a planted model, and the counts of many.
+
+Repetition `k` passes over the first `k * STRIDE` prompts, so its stories are others, in words drawn anew. Published
+rows share no prompt between repetitions; a controlled row that passes over stories without a partner may share some.
+Means and directions are measured on prompts of their own, and are the same in all repetitions.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+
+from claims.catalogue import Row, catalogue
+from fixtures.judging import judge
+from rebinding.evidence.store import Store
+from rebinding.study.asked import asked_of
+from rebinding.study.case import Case
+from rebinding.study.settings import Settings
+from rebinding.study.study import Study
+
+SAMPLES = 36
+"""Prompts of every row: whole blocks of the counterbalanced design."""
+STRIDE = 46
+"""200 repetitions end before the prompts from which directions are measured."""
+OPEN = ("INCONCLUSIVE", "INVALID")
+
+
+def headline_rows() -> tuple[Row, ...]:
+    """The headline rows about one model."""
+    return tuple(row for row in catalogue() if row.claim.headline is not None)
+
+
+def case_of(name: str, number: int, store: Store | None = None) -> Case:
+    """A planted model with the prompts of one repetition."""
+    model = asked_of(name)
+    return Case(model, Settings((model,), device="cpu", samples=SAMPLES, first=number * STRIDE, store=store))
+
+
+def verdicts_of(case: Case, study: Study, rows: Iterable[Row]) -> Iterator[dict[str, object]]:
+    """The verdict of every row, beside the planted one."""
+    for row in rows:
+        found = judge(row.claim, case, study, partial(row.test, row.claim, study))
+        yield {
+            "model": case.name,
+            "repetition": case.settings.first // STRIDE,
+            "id": found.id,
+            "verdict": found.verdict,
+            "planted": found.expected,
+        }
+
+
+def read(path: Path) -> list[dict[str, object]]:
+    """The verdicts in a file; none, if it is not there."""
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()] if path.exists() else []
+
+
+def counts(verdicts: Iterable[Mapping[str, object]]) -> dict[tuple[str, str], Counter[str]]:
+    """By model and row how many verdicts are as planted, how many stay open, and how many are false."""
+    found: dict[tuple[str, str], Counter[str]] = {}
+    for one in verdicts:
+        found.setdefault((str(one["model"]), str(one["id"])), Counter())[outcome(one)] += 1
+    return found
+
+
+def outcome(verdict: Mapping[str, object]) -> str:
+    """`as planted`, `open` or `false`; what no plant says is `reported`."""
+    if verdict["planted"] is None:
+        return "reported"
+    if str(verdict["planted"]).startswith(str(verdict["verdict"])):
+        return "as planted"
+    return "open" if verdict["verdict"] in OPEN else "false"

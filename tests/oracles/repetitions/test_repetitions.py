@@ -1,0 +1,51 @@
+"""Repetitions are judged on other prompts each, and false verdicts are counted as such."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rebinding.evidence import OnPrompts
+from rebinding.evidence.store import Store
+from rebinding.study.study import Study
+from tests.oracles.repetitions.repetitions import case_of, counts, headline_rows, outcome, verdicts_of
+
+DOMINANCE = tuple(row for row in headline_rows() if row.claim.id == "binding.key_dominance")
+
+
+@pytest.mark.parametrize(
+    ("verdict", "planted", "expected"),
+    [
+        ("REPLICATED", "REPLICATED", "as planted"),
+        ("NOT REPLICATED", "REPLICATED", "false"),
+        ("REPLICATED", "NOT REPLICATED", "false"),
+        ("INCONCLUSIVE", "REPLICATED", "open"),
+        ("INVALID", "REPLICATED", "open"),
+        ("INVALID", "INVALID (group_present)", "as planted"),
+        ("REPLICATED", "INVALID (group_present)", "false"),
+        ("REPLICATED", None, "reported"),
+    ],
+)
+def test_what_a_verdict_counts_as(verdict: str, planted: str | None, expected: str) -> None:
+    assert outcome({"verdict": verdict, "planted": planted}) == expected
+
+
+def test_repetitions_share_no_prompt(tmp_path: Path) -> None:
+    cases = [case_of("planted:recency", number, Store(tmp_path)) for number in (0, 1)]
+    studies = [Study.of(case) for case in cases]
+    verdicts = [one for case, study in zip(cases, studies, strict=True) for one in verdicts_of(case, study, DOMINANCE)]
+    judged = [
+        {
+            number
+            for request in study.log.known
+            if isinstance(request, OnPrompts) and request.KIND.name == "binding"
+            for number in request.prompts.ids
+        }
+        for study in studies
+    ]
+    assert [bool(ids) for ids in judged] == [True, True]
+    assert not judged[0] & judged[1]
+    assert {key: dict(found) for key, found in counts(verdicts).items()} == {
+        ("planted:recency@llama", "binding.key_dominance"): {"as planted": 2}
+    }

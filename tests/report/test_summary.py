@@ -1,0 +1,135 @@
+"""The summary of a run: its sentence, what failed, and the matrix: every row once, in the paper's order."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+from claims.catalogue import claim, claims, place, places
+from rebinding.report.folder import read
+from rebinding.report.outline import SECTIONS
+from rebinding.report.page import html
+from rebinding.report.summary import LETTERS, ModelSummary
+from rebinding.verdicts.judgement import Judgement
+from rebinding.verdicts.outcome import OUTCOMES
+from tests.report.folders import judged, make, summary_of
+
+
+def model_of(claims: list[Judgement]) -> ModelSummary:
+    """The summary of the one model that was judged."""
+    (model,) = summary_of(claims).models
+    return model
+
+
+def rows() -> list[Judgement]:
+    """Every row of the suite as it might come out, in the alphabet's order, as verdicts go round."""
+    names = list(LETTERS)
+    ordered = sorted(claims(), key=lambda claim: claim.id)
+    return [
+        judged(
+            claim.id,
+            verdict=names[number % len(names)],
+            sentence=claim.sentence,
+            procedure=claim.procedure,
+            place=place(claim),
+            section=claim.section,
+            expected=None,
+        )
+        for number, claim in enumerate(ordered)
+    ]
+
+
+def test_every_row_has_one_place() -> None:
+    found = model_of(rows()).sections
+    columns = [sentence for line in found for sentence in line.sentences]
+    both = {one.id: (one.published, one.controlled) for one in columns}
+    ids = [row.id for one in both.values() for row in one if row is not None]
+    assert sorted(ids) == sorted(claim.id for claim in claims())
+    assert [line.section.key for line in found] == [one.key for one in SECTIONS[:-1]], "no row is of no section"
+    assert all(one.controlled.id == f"{one.id}.controlled" for one in columns if one.published and one.controlled)
+    procedures = [(row.procedure, below) for one in both.values() for below, row in enumerate(one) if row]
+    assert set(procedures) == {("published", 0), ("controlled", 1)}, "also where a sentence has one row alone"
+
+
+def test_sections_stand_as_in_the_paper() -> None:
+    """Not as in the alphabet: what each section says first, and last."""
+    found = {line.section.key: [one.id for one in line.sentences] for line in model_of(rows()).sections}
+    assert list(found) == ["tracing", "five", "circuit", "roles", "binding", "robust"]
+    assert found["tracing"][0] == "tracing.reference_box_not_from_context"
+    assert found["five"] == [name.replace("tracing.", "tracing.five_boxes.") for name in found["tracing"]]
+    assert found["circuit"][:2] == ["circuit.full_model_accuracy", "circuit.recovers_accuracy"]
+    assert found["roles"][0] == "roles.b_moves_pointer"
+    assert found["binding"][0] == "binding.table.random.dR"
+    assert found["robust"][-1] == "beyond.id_not_position"
+    assert any(names != sorted(names) for names in found.values())
+
+
+def test_both_procedures_share_a_place_and_what_nobody_declared_comes_last() -> None:
+    direct = claim("tracing.object_direct")
+    assert place(claim("tracing.object_direct.controlled")) == place(direct) < len(places())
+    assert place(replace(direct, id="mine.own", sentence="mine.own")) == len(places())
+
+
+def test_squares_are_letters_and_links(tmp_path: Path) -> None:
+    """Also read aloud: the row, the procedure, and the verdict with its gate."""
+    claims = [
+        judged("roles.b_is_the_pointer", sentence="roles.b_is_the_pointer"),
+        judged(
+            "roles.b_is_the_pointer.controlled",
+            sentence="roles.b_is_the_pointer",
+            verdict="INVALID",
+            gate="moved",
+            expected="REPLICATED",
+        ),
+        judged("circuit.compact", sentence="circuit.compact", verdict="NOT REPLICATED", expected="NOT REPLICATED"),
+    ]
+    text = html(read(make(tmp_path / "r", claims, bare=True)))
+    (table,) = re.findall(r'<table class="matrix">.*?</table>', text, flags=re.DOTALL)
+    squares = re.findall(r'<a class="square ([^"]*)" href="#([^"]*)".*?aria-label="([^"]*)">(.)</a>', table)
+    assert squares == [
+        ("not-replicated", "circuit.compact", "circuit.compact, published: NOT REPLICATED", "N"),
+        ("replicated", "roles.b_is_the_pointer", "roles.b_is_the_pointer, published: REPLICATED", "R"),
+        (
+            "invalid odd",
+            "roles.b_is_the_pointer.controlled",
+            "roles.b_is_the_pointer.controlled, controlled: INVALID (moved), not as expected",
+            "!",
+        ),
+    ]
+    assert table.count('aria-label="controlled: not judged"') == 1
+
+
+def test_the_sentence_at_the_top() -> None:
+    verdicts = ["REPLICATED"] * 27 + ["NOT REPLICATED"] * 2 + ["INCONCLUSIVE"] * 2
+    claims = [judged(f"roles.{number}", verdict=verdict) for number, verdict in enumerate(verdicts)]
+    assert model_of(claims).sentence == "27 of 31 claims replicated, 2 not, 2 inconclusive."
+    more = [*claims, judged("a", verdict="NOT APPLICABLE"), judged("b", kind="report")]
+    assert (
+        model_of(more).sentence
+        == "27 of 31 claims replicated, 2 not, 2 inconclusive (1 not applicable and 1 only reported besides)."
+    )
+    assert model_of(claims[:1]).sentence == "1 of 1 claim replicated."
+
+
+def test_failures_are_told_by_reason() -> None:
+    """What was not expected comes first; claims that failed for one reason stand together."""
+    failed = {"verdict": "NOT REPLICATED", "expected": "NOT REPLICATED"}
+    claims = [
+        judged("a", **failed, because="one"),
+        judged("b"),
+        judged("c", verdict="INVALID", gate="group_present", expected="INVALID (group_present)", because="gone"),
+        judged("d", **failed, because="one"),
+        judged("e", verdict="NOT REPLICATED", because="odd"),
+    ]
+    found = model_of(claims).failures
+    assert [(one.why, one.ids, one.as_expected) for one in found] == [
+        ("odd", ("e",), False),
+        ("one", ("a", "d"), True),
+        ("gone", ("c",), True),
+    ]
+
+
+def test_every_verdict_has_a_letter() -> None:
+    assert set(LETTERS) == set(OUTCOMES)
+    assert len(set(LETTERS.values())) == len(LETTERS)

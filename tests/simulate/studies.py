@@ -1,0 +1,32 @@
+"""Studies of the paper's models in simulated worlds, and what the suite's own tests say of them."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from claims.catalogue import Row, catalogue
+from fixtures.judging import judge_after_gates
+from rebinding.paper.worlds import Run, World
+from rebinding.simulate.rates import outcome
+from rebinding.simulate.source import SimulatedEngine
+from rebinding.study.asked import asked_of
+from rebinding.study.case import Case
+from rebinding.study.settings import Settings
+from rebinding.study.study import Study
+
+
+def row(id: str) -> Row:
+    """The row with this id."""
+    return next(row for row in catalogue() if row.claim.id == id)
+
+
+def study_in(world: World, *, seed: int = 0, samples: int | None = None) -> Study:
+    """One sample of a world, with at most so many prompts a claim."""
+    model = asked_of(world.model)
+    return Study.of(Case(model, Settings((model,), samples=samples, engine=SimulatedEngine(Run(world, seed)))))
+
+
+def verdict_in(id: str, study: Study) -> str:
+    """What a row's own test says after its gates, in a word."""
+    judge = row(id)
+    return outcome(judge_after_gates(judge.claim, study, partial(judge.test, judge.claim, study)))

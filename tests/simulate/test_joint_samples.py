@@ -1,0 +1,68 @@
+"""Rows about the whole run are judged on sample k of every model together, by their own test."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from claims.catalogue import claim
+from fixtures.dry_runs import Simulation
+from fixtures.joint_samples import Samples, is_rested_on, rates_of_runs
+from rebinding.paper.numbers import ALIASES
+from rebinding.paper.worlds import Run, world
+from rebinding.study.asked import asked_of
+from rebinding.verdicts import Outcome, Verdict
+
+MODELS = [asked_of(name) for name in ALIASES]
+SHOWN = {"gemma": "binding.qk_cancels", "llama": "binding.key_dominance"}
+
+
+def samples(outcomes: dict[str, list[Outcome]], p_value: float = 0.001) -> dict[tuple[str, str], Samples]:
+    """What each model shows in the samples of the paper's world; REPLICATED in all three where nothing is said."""
+    found = {}
+    for model in MODELS:
+        one = Samples()
+        for seed, outcome in enumerate(outcomes.get(model.name, ["REPLICATED"] * 3)):
+            one.add(Run(world("paper", model.name), seed), Verdict("effect", outcome, "", p_value=p_value))
+        found[SHOWN[str(model.family)], model.name] = one
+    return found
+
+
+def counts(shown: dict[tuple[str, str], Samples]) -> dict[str, Any]:
+    """What the row of the run comes to."""
+    rates = {one.row: one for one in rates_of_runs(shown, MODELS, Simulation(("paper",), 3, 0))}
+    return dict(rates["binding.families_differ"].outcomes["paper"])
+
+
+def test_one_model_that_is_refuted_refutes_its_own_sample() -> None:
+    assert counts(samples({})) == {"REPLICATED": 3}
+    shown = samples({"llama3.2-3b": ["REPLICATED", "NOT REPLICATED", "INCONCLUSIVE"]})
+    assert counts(shown) == {"REPLICATED": 1, "NOT REPLICATED": 1, "INCONCLUSIVE": 1}
+
+
+def test_a_part_that_is_hardly_refuted_leaves_the_sentence_open() -> None:
+    """At 5 % / 4 parts."""
+    refuted: dict[str, list[Outcome]] = {"gemma2-9b": ["NOT REPLICATED"] * 3}
+    assert counts(samples(refuted, p_value=0.01)) == {"NOT REPLICATED": 3}
+    assert counts(samples(refuted, p_value=0.02)) == {"INCONCLUSIVE": 3}
+
+
+def test_a_run_of_one_family_has_no_such_row() -> None:
+    gemma = {key: one for key, one in samples({}).items() if key[0] == SHOWN["gemma"]}
+    assert rates_of_runs(gemma, MODELS, Simulation(("paper",), 3, 0)) == []
+
+
+def test_verdicts_travel_as_json() -> None:
+    one = samples({"gemma2-9b": ["REPLICATED", "INVALID"]})["binding.qk_cancels", "gemma2-9b"]
+    again = Samples.read(json.loads(one.plain()))
+    assert again.plain() == one.plain()
+    assert [verdict.outcome for verdict in again.verdicts["paper"].values()] == ["REPLICATED", "INVALID"]
+
+
+def test_what_a_row_of_the_run_rests_on_depends_on_the_family() -> None:
+    gemma, llama = asked_of("gemma2-9b"), asked_of("llama3.1-8b")
+    for id in ("binding.qk_cancels", "binding.qk_cancels.controlled"):
+        assert is_rested_on(claim(id), gemma)
+        assert not is_rested_on(claim(id), llama)
+    assert is_rested_on(claim("binding.key_dominance"), llama)
+    assert not is_rested_on(claim("binding.q_redirects"), gemma)

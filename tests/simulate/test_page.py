@@ -1,0 +1,89 @@
+"""The page in the docs says what a simulated run counts, and names the rows that nobody can decide at their N."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from claims.catalogue import catalogue
+from rebinding.paper.numbers import ALIASES
+from rebinding.paper.worlds import WorldName, world
+from rebinding.simulate.rates import Rates, below_target
+from rebinding.simulate.table import absent, page, text
+from tests.simulate.studies import study_in, verdict_in
+
+PAGE = (Path(__file__).parents[2] / "docs" / "power.md").read_text("utf-8")
+LISTED = set(re.findall(r"^\* `([\w.]+)` on ([\w.-]+): ", PAGE, flags=re.MULTILINE))
+SURE = (
+    ("gemma2-9b", "binding.qk_cancels"),
+    ("gemma2-9b", "circuit.recovers_most"),
+    ("gemma2-9b", "roles.b_is_the_pointer"),
+    ("llama3.1-8b", "circuit.margins.circuit"),
+)
+"""Rows that come out the same way in every sample, two of them on the list and two not."""
+
+
+@pytest.mark.parametrize(("model", "id"), SURE)
+def test_the_list_is_what_is_computed(model: str, id: str) -> None:
+    verdicts = Counter(verdict_in(id, study_in(world("paper", model), seed=seed)) for seed in (0, 1))
+    rates = Rates(id, model, 300, True, 2, outcomes={"paper": verdicts})
+    assert (rates in below_target([rates])) == ((id, model) in LISTED)
+
+
+def test_every_row_stands_on_the_page_once_for_every_model() -> None:
+    for model in ALIASES:
+        part = PAGE.partition(f"## {model}\n")[2].partition("\n## ")[0]
+        table = re.findall(r"^\| ([a-z][\w.]+\.[\w.]+) \|", part, flags=re.MULTILINE)
+        without = re.findall(r"`([a-z][\w.]+)`", part.partition("Not simulated, or not judged here:")[2])
+        assert sorted([*table, *without]) == sorted(row.claim.id for row in catalogue())
+
+
+def test_what_is_listed_is_asserted() -> None:
+    asserted = {(row.claim.id, model) for row in catalogue() for model in row.claim.models}
+    assert LISTED
+    assert asserted >= LISTED
+
+
+def test_a_table_leaves_out_nothing() -> None:
+    """A row with rates, one that is never replicated, one that does not apply, and one that could not be drawn."""
+    outcomes = {"a.holds": "REPLICATED", "a.fails": "NOT REPLICATED", "a.elsewhere": "NOT APPLICABLE"}
+    rates = [
+        Rates(name, "gemma2-9b", 300, True, 2, outcomes={"paper": Counter({verdict: 2})}, sufficient=[300, 300])
+        for name, verdict in outcomes.items()
+    ]
+    rates.append(Rates("a.unknown", "gemma2-9b", 300, True, 2, not_simulated="tracing"))
+    assert [row.row for row in below_target(rates)] == ["a.fails"]
+    reasons = {"not judged on this model, or only reported": ["a.elsewhere"], "not simulated: tracing": ["a.unknown"]}
+    assert absent(rates) == reasons
+    lines = list(page("pytest claims --simulate paper", 2, 0, rates, ["paper"]))
+    assert "| a.holds | 300 | 2 | yes | R 100 | 16 to 100 | up to 300 |" in lines
+    assert "| a.fails | 300 | 2 | yes | N 100 | 0 to 84 | - |" in lines
+    assert all("\n".join(lines).count(row.row) >= 1 for row in rates)
+    assert all("\n".join(text("gemma2-9b", rates, ["paper"])).count(row.row) == 1 for row in rates)
+
+
+def test_one_world_alone_has_one_column() -> None:
+    rates = [Rates("a.holds", "gemma2-9b", 300, True, 1, outcomes={"rival": Counter({"NOT REPLICATED": 1})})]
+    lines = "\n".join(page("pytest claims --simulate rival", 1, 0, rates, ["rival"]))
+    assert "| row | N | runs | asserted | if the rival is | N, 95 % interval |\n" in lines
+    assert "if the paper is right" not in lines
+    assert "replicate too seldom" not in lines
+
+
+def test_counts_travel_as_json() -> None:
+    counts: dict[WorldName, Counter[str]] = {"paper": Counter(REPLICATED=1, INVALID=1)}
+    rates = Rates("a.holds", "gemma2-9b", 300, True, 2, outcomes=counts, sufficient=[300, None])
+    assert Rates.read(json.loads(json.dumps(rates.plain()))) == rates
+
+
+def test_an_entry_of_the_json_counts_every_outcome() -> None:
+    counts = Counter({"REPLICATED": 4, "NOT REPLICATED": 3, "UNIDENTIFIED": 2, "INVALID": 1})
+    (entry,) = Rates("a.holds", "all", 300, True, 10, outcomes={"rival": counts}).entries()
+    assert entry == {
+        "id": "a.holds", "model": "all", "world": "rival", "asserted": True, "runs": 10, "replicated": 4,
+        "not_replicated": 3, "inconclusive": 0, "unidentified": 2, "invalid": 1,
+    }  # fmt: skip

@@ -1,0 +1,46 @@
+"""Gates on evidence of circuits that are taken out: the circuit must move, one random set need not."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from rebinding.experiments.circuit.request import KNOCKOUT, Ablated
+from rebinding.study.log import gates_of
+
+NAN = float("nan")
+
+
+def failing(circuit: float, random: tuple[float, float]) -> list[str]:
+    """The gates that fail on two prompts with the whole model, a circuit and two random sets that move so much."""
+    moved = {("full", -1): 0.0, ("circuit", -1): circuit, ("random", 0): random[0], ("random", 1): random[1]}
+    lines: list[dict[str, Any]] = [
+        {"prompt": prompt, "which": which, "group": "", "layer": -1, "head": -1, "draw": draw}
+        | {"label_logit": 1.0, "margin": 1.0, "hit": True, "probability": 0.5, "moved": far}
+        for (which, draw), far in moved.items()
+        for prompt in (7, 8)
+    ]
+    evidence = KNOCKOUT.evidence(pd.DataFrame(lines), {})
+    request: Any = SimpleNamespace(KIND=KNOCKOUT, n=2, edits=KNOCKOUT.edits)
+    return [gate.name for gate in gates_of(request, evidence) if not gate.passed]
+
+
+@pytest.mark.parametrize(
+    ("circuit", "random", "fails"),
+    [
+        (0.5, (0.5, 0.0), []),  # one random set stands at its means: that is what it is worth
+        (0.0, (0.5, 0.5), ["edits_moved"]),
+        (NAN, (0.5, 0.5), ["finite", "edits_moved"]),  # nobody noted that the circuit moved
+        (0.5, (0.0, 0.0), ["edits_moved"]),  # nothing to compare with
+    ],
+)
+def test_a_circuit_that_is_taken_out_must_move(circuit: float, random: tuple[float, float], fails: list[str]) -> None:
+    assert failing(circuit, random) == fails
+
+
+def test_what_is_of_no_head_and_no_draw_says_none() -> None:
+    """0 is the first layer, its first head, and the first draw."""
+    assert Ablated("circuit")[2:] == (-1, -1, -1)

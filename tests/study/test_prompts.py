@@ -1,0 +1,150 @@
+"""Prompts: a block of a request is the request on some of its prompts; every machine draws the same ones; each is
+encoded once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from rebinding.evidence import OnPrompts, PromptSet
+from rebinding.experiments.paths.request import (
+    STAGE_BY_NAME,
+    Paths,
+    conventions_of_plant,
+    draw_noise_pairs,
+    request_paths,
+)
+from rebinding.experiments.prompts import Pairing, Prompts
+from rebinding.experiments.tokens import BLOCK
+from rebinding.experiments.tracing.request import Answered
+from rebinding.experiments.unedited.request import request_ability
+from rebinding.paper.circuit import Circuit
+from rebinding.paper.procedure import given
+from rebinding.planted import build
+from rebinding.planted.tokenizer import build_tokenizer
+from rebinding.world.designs import Design
+from rebinding.world.prompts import Encoder, Prompt
+
+N = 45
+"""Two whole blocks of section 3, and a part of one."""
+DRAWN: dict[str, tuple[Pairing, int]] = {
+    "prompts": ((), 0),
+    "two tokens short": ((), 2),
+    "pairs": (("noise", "independent"), 0),
+    "two pairs an id": (("pointer", "both"), 0),
+    "three questions an id": (("questions", "swap_target_box_to_remaining_context_box"), 0),
+}
+"""A pairing, and how many tokens are left away."""
+
+
+@pytest.fixture
+def prompts() -> Prompts:
+    return Prompts(Encoder(build_tokenizer()))
+
+
+def story(prompts: Prompts) -> Design:
+    return prompts.design("published", split="test")
+
+
+def paths(prompts: Prompts, n: int = N) -> Paths:
+    """Stage B of path patching."""
+    way = conventions_of_plant(given("controlled").circuit, "controlled")
+    heads = Circuit(build("pointer").circuit).group("A")
+    return request_paths(draw_noise_pairs(prompts, way, n), STAGE_BY_NAME["B"], heads, way)
+
+
+def answered(shown: PromptSet) -> OnPrompts:
+    """A request in blocks, on any prompts."""
+    return Answered(shown, "continuation")
+
+
+def parts_of(prompts: Prompts, request: OnPrompts) -> list[OnPrompts]:
+    """The blocks of a request on prompts."""
+    blocks = prompts.blocks(request)
+    assert all(isinstance(block, OnPrompts) for block in blocks)
+    return [block for block in blocks if isinstance(block, OnPrompts)]
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_a_block_is_the_request_on_some_of_its_prompts(name: str, prompts: Prompts) -> None:
+    """It has the key that the same request has when nothing but these prompts was drawn, on another machine."""
+    pairing, cut = DRAWN[name]
+    request = answered(prompts.draw(story(prompts), range(300, 300 + N), pairing, cut))
+    for block in parts_of(prompts, request):
+        other = Prompts(Encoder(build_tokenizer()))
+        part = other.draw(story(other), block.prompts.ids, pairing, cut)
+        assert replace(request, prompts=part) == block
+        assert replace(request, prompts=part).key == block.key != request.key
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_blocks_share_out_the_prompts_in_their_order(name: str, prompts: Prompts) -> None:
+    """Ids, prompts and counterfactuals, also where an id has several pairs."""
+    pairing, cut = DRAWN[name]
+    request = answered(prompts.draw(story(prompts), range(300, 300 + N), pairing, cut))
+    blocks = [block.prompts for block in parts_of(prompts, request)]
+    assert [len(block.ids) for block in blocks] == [BLOCK, BLOCK, 5]
+    whole, parts = prompts.drawn(request.prompts), [prompts.drawn(block) for block in blocks]
+    assert sum((block.ids for block in blocks), ()) == request.prompts.ids
+    assert sum((part.prompts for part in parts), ()) == whole.prompts
+    assert sum((part.others for part in parts), ()) == whole.others
+    assert sum((part.items for part in parts), ()) == whole.items
+    assert len({block.tokens for block in blocks}) == len(blocks)
+
+
+def test_path_patching_is_in_blocks_of_its_settings(prompts: Prompts) -> None:
+    request = paths(prompts)
+    assert [len(block.prompts.ids) for block in parts_of(prompts, request)] == [16, 16, 13]
+    small = replace(request, how=replace(request.how, block=30))
+    assert [len(block.prompts.ids) for block in parts_of(prompts, small)] == [30, 15]
+
+
+def test_what_fits_a_block_or_has_none_stays_whole(prompts: Prompts) -> None:
+    for request in (paths(prompts, 16), request_ability(prompts, story(prompts), N)):
+        assert prompts.blocks(request) == [request]
+
+
+@pytest.mark.parametrize("size", [0, -1])
+def test_blocks_of_nothing_are_refused(size: int, prompts: Prompts) -> None:
+    request = paths(prompts)
+    with pytest.raises(ValueError, match="give at least one"):
+        prompts.blocks(replace(request, how=replace(request.how, block=size)))
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_another_machine_draws_equal_prompts(name: str, prompts: Prompts) -> None:
+    """From the design, and from the request alone."""
+    pairing, cut = DRAWN[name]
+    shown = prompts.draw(story(prompts), range(300, 306), pairing, cut)
+    by_design, by_request = (Prompts(Encoder(build_tokenizer())) for _ in range(2))
+    assert by_design.draw(story(by_design), range(300, 306), pairing, cut) == shown
+    mine, theirs = prompts.drawn(shown), by_request.drawn(shown)
+    assert (theirs.asked, theirs.items, theirs.contents) == (mine.asked, mine.items, mine.contents)
+    assert [one.ids for one in theirs.prompts + theirs.others] == [one.ids for one in mine.prompts + mine.others]
+    block = parts_of(prompts, answered(prompts.draw(story(prompts), range(300, 300 + N), pairing, cut)))[1].prompts
+    assert by_request.drawn(block).contents == prompts.drawn(block).contents
+
+
+def test_each_prompt_is_encoded_once(prompts: Prompts, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many requests, pairings and blocks it is in; only with another end it is another prompt."""
+    counts: Counter[tuple[Prompt, int]] = Counter()
+    encode = Encoder._encode_chunk
+
+    def counting(self: Encoder, chunk: Sequence[Prompt], cut: int) -> Any:
+        counts.update((prompt, cut) for prompt in chunk)
+        return encode(self, chunk, cut)
+
+    monkeypatch.setattr(Encoder, "_encode_chunk", counting)
+    for _ in range(2):
+        for pairing, cut in DRAWN.values():
+            request = answered(prompts.draw(story(prompts), range(300, 300 + N), pairing, cut))
+            for block in parts_of(prompts, request):
+                prompts.drawn(block.prompts)
+        prompts.draw(story(prompts), range(310, 320))
+    assert sum(cut == 0 for _, cut in counts) > 2 * N
+    assert sum(cut == 2 for _, cut in counts) == N
+    assert set(counts.values()) == {1}

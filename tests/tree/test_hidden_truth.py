@@ -1,0 +1,38 @@
+"""The judge is blind: nothing in a test of a claim can see what was planted, or how a model was loaded."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+
+from rebinding.study.study import Study
+from tests.tree.syntax_trees import trees
+
+HIDDEN = ("truth", "plant", "planted", "bench", "case", "subject", "surgeon", "asked", "expected")
+
+
+@pytest.mark.parametrize("name", [one for one in trees() if one.startswith("claims.")])
+def test_no_claim_asks_for_what_was_planted(name: str) -> None:
+    attributes = {node.attr for node in ast.walk(trees()[name]) if isinstance(node, ast.Attribute)}
+    assert not attributes & set(HIDDEN)
+    assert not [one for one in attributes if one.startswith("_")]
+
+
+def test_a_study_shows_nothing_that_is_hidden() -> None:
+    public = {one for one in [*vars(Study), *Study.__dataclass_fields__] if not one.startswith("_")}
+    assert not public & set(HIDDEN)
+    assert {"binding", "traced", "discoveries", "printed", "circuit"} <= public
+
+
+def test_what_is_expected_is_compared_in_one_place() -> None:
+    """`Truth` is read where a judgement is made, by the case, and where it is said how many prompts a plant needs."""
+    asking = [
+        name
+        for name, tree in trees().items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute)
+        and node.attr in ("truth", "truth_of")
+        and not name.startswith("rebinding.planted")
+    ]
+    assert set(asking) <= {"fixtures.judging", "rebinding.study.case", "rebinding.study.sizes"}

@@ -1,0 +1,120 @@
+"""The package stands alone: nothing in it reaches the claims, the plugin or pytest, by a statement or by name."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rebinding.learned.shelf import BASES
+from rebinding.verbs.verbs import VERBS
+from tests.tree.isolated_import import FORBIDDEN
+from tests.tree.syntax_trees import ROOT, trees
+
+IMPORTERS = ("import_module", "__import__", "resolve_name", "run_module", "find_spec", "find_loader")
+"""Functions that find a module by a name that is given as a string."""
+BY_A_VARIABLE: Mapping[tuple[str, str], str] = {
+    ("rebinding.engines.worker", "task.module"): "the module of the function that computes the request of a task",
+    (
+        "rebinding.experiments.workbench",
+        "f'{folder}.measure'",
+    ): "the module beside that of a request, which must be `request`",
+    ("rebinding.experiments.simulation", "f'{folder}.simulate'"): "the same",
+    ("rebinding.report.figures", "name"): "modules `figures` of the sections, found in the package",
+    ("rebinding.learned.shelf", "self.package"): "the package that a learned model's base lies in, from `BASES`",
+    ("rebinding.verbs.verbs", "verb.module"): "a subcommand's own module, from the table above it",
+}
+"""Module and argument of calls whose name is no literal, and what the name can be."""
+
+
+def alone(package: str, *folders: Path) -> dict[str, Any]:
+    """What comes of importing a package where the claims, the plugin and pytest cannot be imported."""
+    path = os.pathsep.join(map(str, (*folders, ROOT)))
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.tree.isolated_import", package],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    outcome: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return outcome
+
+
+def test_every_module_and_subcommand_works_without_claims_and_pytest() -> None:
+    outcome = alone("rebinding")
+    assert (outcome["attempts"], outcome["error"]) == ([], "")
+    assert set(outcome["modules"]) == {name for name in trees() if name.partition(".")[0] == "rebinding"}
+    assert set(outcome["helps"]) == {"", *VERBS}
+    for verb, printed in outcome["helps"].items():
+        assert printed.startswith(f"usage: python -m rebinding {verb or 'VERB'}"), verb
+
+
+PLANTED = {
+    "a statement": "import claims",
+    "a module of the plugin": "from fixtures.judging import judge",
+    "by name": 'import importlib\nimportlib.import_module("claims")',
+    "by another name": 'import pkgutil\npkgutil.resolve_name("claims.rows:judges")',
+    "an error that is caught": "try:\n    import pytest\nexcept Exception:\n    pytest = None",
+    "in a function that is called": 'def rows():\n    return __import__("_pytest.mark")\n\n\ntry:\n    rows()\n'
+    "except ImportError:\n    pass",
+}
+
+
+@pytest.mark.parametrize("how", PLANTED)
+def test_a_violation_is_noticed(how: str, tmp_path: Path) -> None:
+    package = tmp_path / "planted_package"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "inner.py").write_text(PLANTED[how])
+    ((importer, name),) = alone(package.name, tmp_path)["attempts"]
+    assert importer == "planted_package.inner"
+    assert name.partition(".")[0] in FORBIDDEN
+
+
+def test_a_library_may_look_for_pytest(tmp_path: Path) -> None:
+    """To others it is not installed, and that is no violation of ours."""
+    (tmp_path / "library.py").write_text("try:\n    import pytest\nexcept ImportError:\n    pytest = None")
+    package = tmp_path / "planted_package"
+    package.mkdir()
+    (package / "__init__.py").write_text("import library")
+    outcome = alone(package.name, tmp_path)
+    assert (outcome["attempts"], outcome["error"]) == ([], "")
+
+
+def named_imports(tree: ast.Module) -> Iterator[ast.expr]:
+    """The names with which modules are imported by a call."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            if called in IMPORTERS:
+                yield from (node.args or [word.value for word in node.keywords])[:1]
+
+
+def test_no_call_imports_them_by_name() -> None:
+    """A name that is no literal is in the list above, with what it can be."""
+    inside = [
+        (name, call) for name, tree in trees().items() if name.startswith("rebinding") for call in named_imports(tree)
+    ]
+    literals = [(name, call.value) for name, call in inside if isinstance(call, ast.Constant)]
+    assert not [(name, value) for name, value in literals if str(value).partition(".")[0] in (*FORBIDDEN, "tests")]
+    variables = {(name, ast.unparse(call)) for name, call in inside if not isinstance(call, ast.Constant)}
+    assert variables == set(BY_A_VARIABLE)
+    assert all(verb.module.startswith("rebinding.verbs.") for verb in VERBS.values())
+    assert not {base.package for base in BASES.values()} & set(FORBIDDEN)
+
+
+@pytest.mark.parametrize(
+    "text", ['importlib.import_module("claims.rows")', "import_module(name)", '__import__(name="fixtures")']
+)
+def test_such_a_call_is_seen(text: str) -> None:
+    assert len(list(named_imports(ast.parse(text)))) == 1

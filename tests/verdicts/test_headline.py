@@ -1,0 +1,103 @@
+"""A headline claim has the verdict of its rows: which rows count, and what several of them come to."""
+
+from __future__ import annotations
+
+import pytest
+
+from rebinding.verdicts.headline import HeadlineVerdict, headline_verdicts, verdict_of_all
+from rebinding.verdicts.judgement import Judgement
+from tests.report.folders import judged
+
+R, N, OPEN, INVALID, AWAY = "REPLICATED", "NOT REPLICATED", "INCONCLUSIVE", "INVALID", "NOT APPLICABLE"
+
+
+def rows(verdicts: dict[str, str], *, headline: int | None = 2, **fields: object) -> list[Judgement]:
+    """Rows by id, those of one sentence under both procedures included."""
+    return [
+        judged(id, verdict=verdict, sentence=id.removesuffix(".controlled"), headline=headline, **fields)
+        for id, verdict in verdicts.items()
+    ]
+
+
+def only(judgements: list[Judgement]) -> HeadlineVerdict:
+    (found,) = headline_verdicts(judgements)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "together"),
+    [
+        ((R,), R),
+        ((R, R, R), R),
+        ((R, N), N),
+        ((N, INVALID), N),
+        ((N, OPEN, AWAY), N),
+        ((R, OPEN), OPEN),
+        ((R, INVALID), INVALID),
+        ((OPEN, INVALID), INVALID),
+        ((R, AWAY), R),
+        ((R, "REPORTED"), R),
+        ((AWAY, AWAY), AWAY),
+        ((AWAY, "REPORTED"), AWAY),
+        (("REPORTED",), None),
+        ((), None),
+    ],
+)
+def test_the_verdict_of_several_rows(verdicts: tuple[str, ...], together: str | None) -> None:
+    """In whatever order they stand."""
+    assert verdict_of_all(verdicts) == verdict_of_all(reversed(verdicts)) == together
+
+
+def test_rows_of_other_headlines_and_of_none_are_left_out() -> None:
+    others = [*rows({"c": N}, headline=3), *rows({"d": N}, headline=None)]
+    two, three = headline_verdicts([*others, *rows({"a": R, "b": R})])
+    assert [(one.headline.number, one.published) for one in (two, three)] == [(2, R), (3, N)]
+
+
+@pytest.mark.parametrize(
+    ("number", "together"),
+    [
+        ({"expected": R, "because": None}, N),
+        ({"expected": None, "because": None}, R),
+        ({"expected": N, "because": "as planted"}, R),
+    ],
+    ids=["asserted", "another model", "a plant"],
+)
+def test_printed_numbers_count_on_the_model_that_they_are_of(number: dict[str, object], together: str) -> None:
+    printed = rows({"a": N}, kind="value", **number)
+    assert only([*printed, *rows({"b": R}, kind="effect")]).published == together
+    assert only(printed).published == N, "where there is nothing else, the number is all"
+
+
+def test_both_procedures_stand_beside_each_other() -> None:
+    found = only(rows({"a": R, "b": R, "a.controlled": R, "b.controlled": N}))
+    assert (found.published, found.controlled, found.standing) == (R, N, "artifact")
+    assert only(rows({"a": R, "a.controlled": OPEN})).standing is None
+    alone = only(rows({"a": R}))
+    assert (alone.published, alone.controlled, alone.standing) == (R, None, None)
+
+
+def test_what_the_paper_asserts_of_a_model_counts_there_alone() -> None:
+    """The controlled row of what it does not assert is left out as well."""
+    asserted = rows({"a": R, "a.controlled": R}, expected="REPLICATED")
+    others = rows({"b": N, "b.controlled": N}, expected=None)
+    assert (only([*asserted, *others]).published, only([*asserted, *others]).controlled) == (R, R)
+    assert (only(others).published, only(others).controlled) == (N, N)
+
+
+def test_the_decisive_row_is_the_first_with_the_verdict_and_a_number() -> None:
+    numberless = rows({"b": N}, measured=None)
+    found = only([*rows({"a": R}), *numberless, *rows({"c": N, "c.controlled": R})])
+    assert found.decisive is not None
+    assert found.decisive.id == "c"
+    stopped = only([*rows({"a": R}), *numberless])
+    assert stopped.decisive is not None
+    assert stopped.decisive.id == "b"
+    controlled = only(rows({"a.controlled": R}, procedure="controlled"))
+    assert controlled.decisive is not None
+    assert controlled.decisive.id == "a.controlled"
+
+
+def test_rows_that_are_not_as_expected_are_named() -> None:
+    assert only(rows({"a": R, "b": R})).differing == ()
+    assert [row.id for row in only([*rows({"a": R}), *rows({"b.controlled": N})]).differing] == ["b.controlled"]

@@ -1,0 +1,125 @@
+"""Small groups by rank: exact against a naive enumeration, and never for and against at once."""
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rebinding.verdicts import rank_overlap
+from rebinding.verdicts.ranks import rank_sums
+from tests.verdicts.simulation import at_most
+
+LAYERS, WIDTH = 12, 16
+HEADS = [(layer, head) for layer in range(LAYERS) for head in range(WIDTH)]
+
+
+def falling(order):
+    """Scores by which these heads stand in this order, the largest fall first."""
+    return {head: float(place) for place, head in enumerate(order)}
+
+
+def chance_told(verdict):
+    """The chance that a verdict tells, to two digits."""
+    return float(verdict.reason.split("p = ")[1].split(")")[0])
+
+
+@given(st.integers(1, 9).flatmap(lambda n: st.tuples(st.just(n), st.integers(1, n))))
+def test_sums_of_ranks_are_counted_as_by_hand(sizes):
+    n, k = sizes
+    every = [sum(chosen) for chosen in combinations(range(1, n + 1), k)]
+    by_hand = np.bincount(every, minlength=k * n + 1) / len(every)
+    assert np.allclose(rank_sums(n, k), by_hand, atol=1e-12)  # counts below 2^53 are exact, one quotient rounds
+
+
+@given(st.permutations([(layer, head) for layer in range(2) for head in range(4)]), st.integers(1, 2), st.data())
+def test_chance_is_the_share_of_draws_that_stand_as_high(order, k, data):
+    """Among all senders, and within layers, where as many heads are drawn in each layer as were published there."""
+    scores = {head: float(data.draw(st.integers(-3, 0))) for head in order}  # with ties
+    published = order[:k]
+    for null in ("universe", "layers"):
+        same_layers = sorted(layer for layer, _ in published)
+        drawn = [
+            some
+            for some in combinations(sorted(order), k)
+            if null == "universe" or sorted(layer for layer, _ in some) == same_layers
+        ]
+        strict = sorted(scores, key=lambda head: (scores[head], head in published))  # ties count against the group
+
+        def total(heads, null=null, strict=strict):
+            pools = [[one for one in strict if null == "universe" or one[0] == head[0]] for head in heads]
+            return sum(pool.index(head) + 1 for pool, head in zip(pools, heads, strict=True))
+
+        tied = [sum(other <= scores[head] for other in pool(scores, head, null)) for head in published]
+        naive = np.mean([total(heads) <= sum(tied) for heads in drawn])
+        found = rank_overlap(order, published, scores=scores, selections=[], null=null)
+        assert chance_told(found) == pytest.approx(naive, rel=0.05)
+
+
+def pool(scores, head, null):
+    """The scores among which a head is ranked."""
+    return [score for (layer, _), score in scores.items() if null == "universe" or layer == head[0]]
+
+
+def test_the_first_of_all_is_found_and_who_is_not_kept_is_not():
+    kept, rest = HEADS[:10], HEADS[10:]
+    for level in (0.05, 0.05 / 8):
+        options = {"scores": falling(HEADS), "selections": [kept] * 19, "level": level}
+        assert rank_overlap(kept, [kept[0]], **options).outcome == "REPLICATED"
+        assert rank_overlap(kept, kept[:2], **options).outcome == "REPLICATED"
+    assert rank_overlap(kept, [rest[0]], **options | {"level": 0.05}).outcome == "NOT REPLICATED"
+    half = rank_overlap(kept, [kept[0], rest[-1]], **options | {"level": 0.05})
+    assert half.outcome == "INCONCLUSIVE", "one of two is kept, and the other is the last"
+
+
+def test_a_head_among_many_that_do_nothing_has_the_last_rank():
+    scores = dict.fromkeys(HEADS, 0.0)
+    found = rank_overlap(HEADS[:10], HEADS[:1], scores=scores, selections=[HEADS[:10]] * 19)
+    assert found.outcome == "INCONCLUSIVE"
+    assert chance_told(found) == 1.0
+
+
+def test_one_of_a_small_layer_is_no_news():
+    """The first of sixteen: 6 %. Two firsts of two layers: 0.4 %."""
+    scores, again = falling(HEADS), [HEADS[:1]] * 19
+    found = rank_overlap(HEADS[:1], HEADS[:1], scores=scores, selections=again, null="layers")
+    assert (found.outcome, chance_told(found)) == ("INCONCLUSIVE", 0.062)
+    both = [(0, 0), (1, 0)]
+    assert rank_overlap(both, both, scores=scores, selections=[both] * 19, null="layers").outcome == "REPLICATED"
+
+
+@pytest.mark.parametrize("null", ["universe", "layers"])
+@pytest.mark.parametrize("k", [1, 2])
+def test_blind_scores_seldom_replicate(k, null):
+    rng, runs, lucky = np.random.default_rng(44), 500, 0
+    published = [(3, 5), (8, 1)][:k]
+    for _ in range(runs):
+        order = [HEADS[i] for i in rng.permutation(len(HEADS))]
+        found = rank_overlap(HEADS, published, scores=falling(order), selections=[], null=null)
+        lucky += found.outcome == "REPLICATED"
+    assert lucky / runs <= at_most(0.05, runs)
+
+
+def test_no_evidence_is_for_and_against():
+    """At one level or at two: a sentence under several conventions is judged at both."""
+    rng = np.random.default_rng(45)
+    for _ in range(200):
+        order = [HEADS[i] for i in rng.permutation(len(HEADS))]
+        kept, published = order[:10], [order[rng.integers(12)]]
+        options = {"scores": falling(order), "selections": [kept] * 19}
+        found = {rank_overlap(kept, published, level=level, **options).outcome for level in (0.05, 0.05 / 6)}
+        assert not {"REPLICATED", "NOT REPLICATED"} <= found
+
+
+@pytest.mark.parametrize(
+    ("ours", "published", "says"),
+    [
+        ([], HEADS[:1], "our selection is empty"),
+        (HEADS[:1], [], "the published selection is empty"),
+        (HEADS[:1], [(99, 0)], r"head \(99, 0\) has no score"),
+    ],
+)
+def test_what_cannot_be_ranked(ours, published, says):
+    with pytest.raises(ValueError, match=says):
+        rank_overlap(ours, published, scores=falling(HEADS), selections=[])
