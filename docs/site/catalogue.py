@@ -9,12 +9,11 @@ from typing import TypeAlias
 
 from reference import write
 
+from claims.catalogue import catalogue, catalogue_of_runs
 from rebinding.paper.claim import Claim
-from rebinding.paper.rows.binding import FAMILIES
 from rebinding.planted import MECHANISMS
 from rebinding.planted.truth import Truth, truth_of
-from rebinding.power.rows import claims
-from rebinding.report.outline import SECTIONS, Section, section_of
+from rebinding.report.outline import SECTIONS, Section
 
 HEAD = """# The catalogue of claims
 
@@ -34,12 +33,12 @@ Truths: TypeAlias = Mapping[str, Mapping[str, Truth]]
 def write_catalogue(made: Path) -> None:
     """The page."""
     sentences: dict[str, list[Claim]] = defaultdict(list)
-    for row in (*claims(), *FAMILIES):
-        sentences[row.sentence].append(row)
+    for row in (*catalogue(), *catalogue_of_runs()):
+        sentences[row.claim.sentence].append(row.claim)
     truths = {mechanism: truth_of(mechanism) for mechanism in MECHANISMS}
     parts = [HEAD.format(sentences=len(sentences), count=sum(map(len, sentences.values())))]
     for section in SECTIONS:
-        parts += told_of(section, [rows for id, rows in sentences.items() if section_of(id) == section.key], truths)
+        parts += told_of(section, [rows for rows in sentences.values() if rows[0].section == section.key], truths)
     write(made / "catalogue.md", "\n".join(parts))
 
 
@@ -58,8 +57,8 @@ def told_of(section: Section, sentences: list[list[Claim]], truths: Truths) -> I
 
 def said(row: Claim, first: Claim) -> str:
     """The sentence, where it stands, and of whom the paper says it; a controlled row may say it otherwise."""
-    asserted = f" Asserted of {', '.join(first.asserted)}." if first.asserted else ""
-    return f"{row.says} *{first.source}.*{asserted}\n"
+    models = f" Asserted of {', '.join(first.models)}." if first.models else ""
+    return f"{row.statement} *{first.source}.*{models}\n"
 
 
 def cells(row: Claim, truths: Truths) -> list[str]:
