@@ -121,7 +121,8 @@ class Case:
 
     def conventions(self, like: ProcedureName) -> Procedure:
         """The conventions under which such rows are judged; as given, where the run is about the other procedure."""
-        return next((one for one in self.settings.procedures if one.like == like), given(like))
+        way = next((way for way in self.settings.procedures if way.like == like), given(like))
+        return replace(way, binding=replace(way.binding, batches=self.sizes.sets(way.binding.batches)))
 
     @property
     def mean_set(self) -> DesignName:

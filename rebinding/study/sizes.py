@@ -14,6 +14,8 @@ PAPER = {"able": 300, "able_wide": 300, "paths": 100, "evaluated": 300, "pruned"
 PLANTED = {"able": 60, "able_wide": 40, "paths": 36, "evaluated": 72, "pruned": 36}
 """The same on planted models. `evaluated` is what the row that needs most of them says: one run serves all rows."""
 DIRECTIONS, FEWEST_DIRECTIONS = 100, 24
+PLANTED_SETS = 6
+"""Sets of directions on planted models, at most: five are the fewest that decide anything."""
 DRAWS, PLANTED_DRAWS = 200, 40
 """Random directions; 40 decide whether nine in ten do less, where all of them do."""
 
@@ -27,6 +29,10 @@ class Sizes(Protocol):
 
     def of(self, what: str) -> int:
         """How many prompts evidence has that serves several claims; the names are those of `PAPER`."""
+        ...
+
+    def sets(self, most: int) -> int:
+        """How many sets of directions are measured, where a procedure has `most`."""
         ...
 
     def directions(self, sets: int) -> int:
@@ -52,6 +58,9 @@ class UsualSizes:
 
     def of(self, what: str) -> int:
         return self.samples or (PLANTED if self.plant else PAPER)[what]
+
+    def sets(self, most: int) -> int:
+        return min(most, PLANTED_SETS) if self.plant else most
 
     def directions(self, sets: int) -> int:
         """What the words leave in the means of a plant may average out over all of its sets."""

@@ -40,8 +40,7 @@ CALLS = count()
 def test_holds_in_four_of_five(claim, study):
     return Verdict("effect", "INCONCLUSIVE" if next(CALLS) % 5 == 0 else "REPLICATED", "by turns", needed_n=700)
 
-@row("headline")
-@pytest.mark.headline
+@row("headline", headline=5)
 def test_holds_where_little_spreads(claim, study):
     run = study._case.settings.engine.run
     return Verdict("effect", "REPLICATED" if run.world.spreads["effect"] < 0.6 else "INCONCLUSIVE", "as it spreads")

@@ -64,6 +64,9 @@ class SmallSizes:
     def of(self, what: str) -> int:
         return ABLE if what.startswith("able") else FEWER if what == "paths" else FEW
 
+    def sets(self, most: int) -> int:
+        return most
+
     def directions(self, sets: int) -> int:
         return FEW
 
