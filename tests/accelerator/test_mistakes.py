@@ -44,6 +44,7 @@ def spoil(monkeypatch: pytest.MonkeyPatch, function: Callable[..., Any], right: 
             monkeypatch.setattr(module, function.__name__, names[function.__name__])
 
 
+@pytest.mark.slow
 def test_a_table_left_on_the_cpu(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     measure(place, "ability")
     spoil(monkeypatch, tokens.logits_of, "tokens[rows].to(logits.device)", "tokens[rows]")

@@ -35,6 +35,7 @@ def counted(waits: list[Wait]) -> Counter[str]:
     return Counter(one.within[0] for one in waits if one.within[0] != "_pass")
 
 
+@pytest.mark.slow
 def test_waits_are_bounded_and_do_not_grow_with_prompts(place: Place) -> None:
     few, many = (dict(requests(place.here, place.circuit, n)) for n in (2, 4))
     place.measured(few["binding isolated"])  # directions are measured once, for all

@@ -20,6 +20,7 @@ from rebinding.paper.procedure import given
 from rebinding.subjects.fingerprint import hash_weights
 from tests.accelerator.setup import Place, in_loops, numbers, placed, requests
 from tests.close import allowance
+from tests.everyday import sampled
 
 PLACES = {"gemma3 on one device": ("pointer@gemma3", 1), "gemma2 on two": ("pointer@gemma2", 2)}
 SUMMARIES: Mapping[str, Callable[[Evidence], object]] = {
@@ -31,7 +32,7 @@ SUMMARIES: Mapping[str, Callable[[Evidence], object]] = {
 """From the evidence of some kinds to what a rule weighs."""
 
 
-@pytest.fixture(scope="module", params=PLACES)
+@pytest.fixture(scope="module", params=sampled(PLACES))
 def place(request: pytest.FixtureRequest) -> Place:
     return placed(*PLACES[request.param])
 

@@ -102,6 +102,7 @@ def test_it():
 
 
 @pytest.mark.parametrize("way", ["option", "environment"])
+@pytest.mark.slow
 def test_runs_within_a_run_round_too_and_keep_their_evidence_apart(way: str, tmp_path: Path) -> None:
     """Ones times ones is nine in any order of summation, so what is not nine was moved."""
     (tmp_path / "test_inner.py").write_text(INNER)

@@ -13,6 +13,7 @@ from tests.claims.runs import ok, run
 TITLE = "The same, over every token"
 
 
+@pytest.mark.slow
 def test_every_token_is_drawn_and_no_verdict_moves(tmp_path: Path) -> None:
     told = "--model", "planted:pointer", "-k", "object_direct and not five and not controlled", "--no-store"
     found = {}

@@ -68,6 +68,7 @@ def test_a_terminal_shows_where_the_run_is(pytester: pytest.Pytester) -> None:
     assert not re.search(r"[.F]{2,} *\[100%\]", told)
 
 
+@pytest.mark.slow
 def test_elsewhere_it_is_plain(pytester: pytest.Pytester) -> None:
     """Into a file, and on a terminal where every test has a line of its own."""
     pytester.makepyfile(test_small=ROWS)

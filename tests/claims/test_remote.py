@@ -44,6 +44,7 @@ def both(folder: Path, chosen: str) -> tuple[dict[str, list[str]], dict[str, lis
     return lines(run(*served, *common, SERVED=str(folder))), lines(run(*common, "--model", str(folder)))
 
 
+@pytest.mark.slow
 def test_a_map_from_afar(folder: Path) -> None:
     away, here = both(folder, "boxes_emerge_after_swap and not five and not controlled")
     assert away == here

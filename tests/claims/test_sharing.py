@@ -25,6 +25,7 @@ HEAVY = ("transformers.modeling_utils", "nnsight", "matplotlib", "huggingface_hu
          "pydantic")  # fmt: skip
 
 
+@pytest.mark.slow
 def test_each_process_takes_whole_models() -> None:
     models = ("--model", "planted:pointer", "--model", "planted:global")
     done = run(*models, "-n", "2", "-vv", "--no-store", "--samples", "12", "-k", "D_q_C or group_e")
@@ -128,6 +129,7 @@ def collected(*options: str) -> dict[str, list[str]]:
     return rows
 
 
+@pytest.mark.slow
 def test_what_takes_longest_comes_last_on_each_model_and_can_be_left_out() -> None:
     """Whoever stops a run early has all rows but those that take longer than the others together."""
     long = {claim.id for claim in claims() if claim.long}

@@ -82,6 +82,7 @@ def test_a_folder_of_its_own_is_reported_and_not_asserted(folders: dict[str, Pat
     assert "NOT APPLICABLE" in done.stdout, "there are no printed numbers for it"
 
 
+@pytest.mark.slow
 def test_a_file_of_another_models_circuit_stops_before_anything_runs(folders: dict[str, Path], tmp_path: Path) -> None:
     file = tmp_path / "circuit.json"
     save(Circuit(build("pointer").circuit), Owner("another", "0123", 7, 8), file)

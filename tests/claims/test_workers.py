@@ -9,6 +9,8 @@ import pytest
 from tests.claims import slow_worker
 from tests.claims.runs import ok, run
 
+pytestmark = pytest.mark.slow
+
 ROW = "binding.q_redirects"
 FEW = ("--model", "planted:pointer", "-k", "q_redirects and not controlled", "--samples", "12", "--no-store")
 

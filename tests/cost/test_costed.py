@@ -78,6 +78,7 @@ def requests(prompts: Prompts) -> Iterator[Request]:
     yield shifted(prompts, 72)
 
 
+@pytest.mark.slow
 def test_blocks_stand_for_the_whole(source: Costed) -> None:
     for request in requests(source.bench.prompts):
         evidence = source.get(request)

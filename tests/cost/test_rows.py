@@ -28,6 +28,7 @@ from rebinding.study.settings import Settings
 from rebinding.study.study import Study
 from rebinding.subjects.shapes import shape_config
 
+pytestmark = pytest.mark.slow
 LISTS = re.compile(r"(?<=<!-- list -->\n```\n).*?(?=```)", re.DOTALL)
 PAGE = Path(__file__).parents[2] / "docs" / "asked.md"
 ROLES = {"A": "readout", "B": "readout", "C": "question_box", "D": "swap_partner", "E": "context_partner"}

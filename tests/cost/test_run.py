@@ -72,6 +72,7 @@ def costed(folder: Path, report: Path, *more: str) -> tuple[str, dict[str, Any]]
     return done.stdout, json.loads((report / "cost.json").read_text())
 
 
+@pytest.mark.slow
 def test_two_processes_count_as_one_does(folder: Path, tmp_path: Path) -> None:
     """Each request once, whoever comes to it, in the order of the claims."""
     said, found = costed(folder, tmp_path / "one")

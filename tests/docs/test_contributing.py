@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.everyday import sampled
 from tests.oracles.mutants.tree_copy import copy_of_the_tree
 
 ROOT = Path(__file__).parents[2]
@@ -50,6 +51,7 @@ def run(tree: Path, *given: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=tree, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 def test_the_experiment_comes_out_on_the_page(tree: Path) -> None:
     done = judge(tree, "--report", "out")
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-2000:]
@@ -61,12 +63,14 @@ def test_the_experiment_comes_out_on_the_page(tree: Path) -> None:
     assert "attention on the answer" in page
 
 
+@pytest.mark.slow
 def test_it_keeps_to_the_rooms(tree: Path) -> None:
     command = [sys.executable, "-m", "pytest", "tests/tree", "-q", "-p", "no:cacheprovider"]
     done = subprocess.run(command, cwd=tree, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-3000:]
 
 
+@pytest.mark.slow
 def test_it_notices_the_wrong_token(tree: Path) -> None:
     """The same heads hardly look at the object that the asked box held."""
     path = tree / "rebinding" / "experiments" / "answer_attention" / "request.py"
@@ -77,13 +81,14 @@ def test_it_notices_the_wrong_token(tree: Path) -> None:
     assert "NOT REPLICATED" in done.stdout
 
 
-@pytest.mark.parametrize("mechanism", ["global", "recency", "lexical"])
+@pytest.mark.parametrize("mechanism", sampled(["global", "recency", "lexical"]))
 def test_the_experiment_comes_out_as_its_truth_says(tree: Path, mechanism: str) -> None:
     done = run(tree, EXPERIMENT, "--model", f"planted:{mechanism}")
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-2000:]
     assert ("NOT REPLICATED" in done.stdout) == (mechanism == "global")
 
 
+@pytest.mark.slow
 def test_the_row_comes_out_as_its_truth_says(tree: Path) -> None:
     models = ["--model", "planted:lexical", "--model", "planted:pointer"]
     done = run(tree, CLAIM, *models, "--report", "row")
@@ -95,6 +100,7 @@ def test_the_row_comes_out_as_its_truth_says(tree: Path) -> None:
     }
 
 
+@pytest.mark.slow
 def test_the_row_notices_another_group(tree: Path) -> None:
     """Without heads that are not there nothing is lost."""
     path = tree / "claims" / "test_stop.py"

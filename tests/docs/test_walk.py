@@ -73,11 +73,13 @@ def path() -> dict[str, list[str]]:
     return files
 
 
+@pytest.mark.slow
 def test_the_claim_passes_through_every_hop(path: dict[str, list[str]]) -> None:
     assert CLAIM in PAGE
     assert [hop for hop in hops() if hop[1] not in path.get(hop[0], ())] == []
 
 
+@pytest.mark.slow
 def test_the_path_of_a_claim_does_not_grow(path: dict[str, list[str]]) -> None:
     assert 50 < len(path) <= MOST_FILES
 

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from rebinding.engines.tasks import Computing, Loading, Shards
 from rebinding.evidence import Evidence
 from rebinding.evidence.activations import Activations
@@ -25,6 +27,7 @@ sys.stdout.buffer.write(packed(Worker().do(task, {})))
 """
 
 
+@pytest.mark.slow
 def test_it_computes_in_a_fresh_process() -> None:
     """A kind whose measure was written for another and is registered in a second file; the means that it needs and was
     not given come home with it."""

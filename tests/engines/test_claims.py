@@ -21,6 +21,7 @@ def table(output: str) -> list[str]:
     return [line for line in told.splitlines() if line.startswith("  ")]
 
 
+@pytest.mark.slow
 def test_the_table_is_that_of_this_process(tmp_path: Path) -> None:
     own = run(*MODELS, *FEW, "--store", str(tmp_path / "own"))
     theirs = run(*MODELS, *FEW, *WORKERS, "--store", str(tmp_path / "theirs"))

@@ -12,6 +12,7 @@ from rebinding.experiments.workbench import MEASURES, Workbench
 from rebinding.subjects import load
 from tests.engines.kinds import KINDS, NAME, made
 from tests.engines.nearby import engine
+from tests.everyday import sampled
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +54,7 @@ def test_no_kind_is_forgotten(here: Workbench) -> None:
     assert kinds == {one for one in MEASURES if one.__module__.startswith("rebinding.")}
 
 
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", sampled(KINDS, "answered", "paths", "ablation", "binding"))
 def test_workers_and_this_process_keep_the_same_bytes(
     name: str, here: Workbench, there: Elsewhere, kept: Store
 ) -> None:
@@ -67,7 +68,7 @@ def test_workers_and_this_process_keep_the_same_bytes(
     assert own.settings == theirs.settings
 
 
-@pytest.mark.parametrize("name", ["paths", "answered", "ablation"])
+@pytest.mark.parametrize("name", sampled(["paths", "answered", "ablation"], "answered"))
 def test_without_a_store_it_is_the_same(name: str, here: Workbench) -> None:
     theirs = measured(engine()[0], name, None)
     pd.testing.assert_frame_equal(here.get(made(name, here.prompts)).rows, theirs.rows, check_exact=True)

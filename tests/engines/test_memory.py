@@ -7,6 +7,8 @@ import resource
 import subprocess
 import sys
 
+import pytest
+
 TIMES, BYTES = 8, 2**26
 NO_HUGE_PAGES = 41
 """Of `prctl`: where the system gives huge pages unasked, there would be next to nothing to count."""
@@ -32,6 +34,7 @@ def asked_for(how: str) -> int:
     return int(found.stdout)
 
 
+@pytest.mark.slow
 def test_memory_is_had_once() -> None:
     """Where the C library is glibc; another one does what it did. Once more it may be had behind something small that
     came to lie in between."""

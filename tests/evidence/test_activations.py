@@ -54,6 +54,7 @@ def test_bit_for_bit_through_a_file(store: Store) -> None:
     assert [(one.experiment, one.path.suffix) for one in store.entries()] == [("means", ".safetensors")]
 
 
+@pytest.mark.slow
 def test_means_serve_another_experiment_and_another_run(
     subject: Subject, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

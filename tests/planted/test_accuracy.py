@@ -11,6 +11,7 @@ import pytest
 from rebinding.planted import ARCHITECTURES, MECHANISMS, Specification, build
 from rebinding.world.designs import design
 from rebinding.world.prompts import Encoder, Prompt
+from tests.everyday import sampled
 from tests.planted.accuracy import accuracy, conditions
 from tests.planted.bench import margins, plant
 
@@ -27,8 +28,8 @@ def _expect_all_right(specification: Specification, count: int, least: float = L
         assert result.smallest_margin > least, f"{specification.name}, {name}: {result}"
 
 
-@pytest.mark.parametrize("boxes", [3, 5])
-@pytest.mark.parametrize("mechanism", ["pointer", "global"])
+@pytest.mark.parametrize("boxes", sampled([3, 5]))
+@pytest.mark.parametrize("mechanism", sampled(["pointer", "global"]))
 def test_right_in_every_condition(mechanism: str, boxes: int) -> None:
     """With and without a swap, partner named first or second, counterbalanced, and with a distractor."""
     _expect_all_right(Specification(mechanism, boxes=boxes), 50)

@@ -9,6 +9,7 @@ from rebinding.planted import ARCHITECTURES, MECHANISMS
 from rebinding.world.designs import DesignName
 from rebinding.world.prompts import Encoded
 from tests.close import FELT, allowance, felt
+from tests.everyday import sampled
 from tests.planted.bench import encoded, logits, margins, plant
 
 LOOKS: dict[str, list[tuple[str, tuple[str, ...]]]] = {
@@ -50,7 +51,7 @@ def test_attention_lands_where_planned(architecture: str, softness: float, least
     assert set(LOOKS) == set(subject.heads) - {"place"}
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", sampled(ARCHITECTURES))
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_decoys_can_go(mechanism: str, architecture: str) -> None:
     """All together, and one by one."""
@@ -102,7 +103,7 @@ def test_without_a_swap_the_swap_heads_are_idle() -> None:
         assert (plain - margins(subject, bystanders, [subject.heads[name]])).min() > 1.0, name
 
 
-@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("mechanism", sampled(MECHANISMS))
 def test_architectures_agree(mechanism: str) -> None:
     """The same heads in the same places, the same answers, and the same effect of silencing any head."""
     prompts = encoded("counterbalanced", 6)

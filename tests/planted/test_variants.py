@@ -130,6 +130,7 @@ def test_decoys_do_nothing() -> None:
     assert (margins(subject, prompts) - margins(subject, prompts, _declared("pointer+decoys"))).abs().max() < 1e-3
 
 
+@pytest.mark.slow
 def test_what_is_memorised_occurs_in_no_judged_prompt() -> None:
     n = truth_of("pointer", "memorised")["circuit.minimal"].n
     assert ((DISCOVERY_ID, DISCOVERY_ID + PLANTED["paths"]), (PRUNING_ID, PRUNING_ID + PLANTED["pruned"])) == SEEN

@@ -45,6 +45,7 @@ def test_a_second_page_draws_nothing_and_is_the_same(
     assert len(drawn) == first
 
 
+@pytest.mark.slow
 def test_other_evidence_is_drawn_anew(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store(tmp_path / "store")
     before = html(read(folder), store)
@@ -57,6 +58,7 @@ def test_other_evidence_is_drawn_anew(folder: Path, tmp_path: Path, monkeypatch:
     assert "readout" in drawn
 
 
+@pytest.mark.slow
 def test_other_source_draws_anew(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store(tmp_path / "store")
     html(read(folder), store)

@@ -71,6 +71,7 @@ def test_of_two_runs_of_a_link_the_controlled_one_is_shown(model: Model) -> None
     assert direct.startswith("direct: 7.00 [")
 
 
+@pytest.mark.slow
 def test_a_graph_is_drawn_where_there_is_one(tmp_path: Path) -> None:
     claims = [judged(), judged(model="another")]
     run = read(make(tmp_path / "r", claims))

@@ -17,6 +17,7 @@ from rebinding.report.files import CLAIMS
 from rebinding.report.folder import read
 from rebinding.report.page import html, render
 from rebinding.report.svg import alike
+from tests.everyday import sampled
 from tests.report.folders import judged, make
 
 HOSTILE = ['<script>alert("x")</script>', "模型 🐇 ﷽ é", "a" * 400, "$\\frac{x}$ & ' ` {{ 7 * 7 }}", "</style></title>"]
@@ -51,6 +52,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> str:
     return html(read(make(tmp_path_factory.mktemp("page") / "r", claims)))
 
 
+@pytest.mark.slow
 def test_rendering_twice_gives_the_same_bytes(tmp_path: Path) -> None:
     """Also in another folder: a page says nothing of the machine it was made on."""
     claims = [judged(), judged("tracing.object_direct"), judged("circuit.recovers_accuracy")]
@@ -72,6 +74,7 @@ def test_the_noise_floor_stands_beside_the_margin(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["place", "letter", "standing"])
+@pytest.mark.slow
 def test_what_follows_from_the_rows_is_not_read_again(name: str, tmp_path: Path) -> None:
     """docs/decisions/claims-json.md: whatever stands there, the page is the same."""
     folder = make(tmp_path / "r", [judged(), judged("tracing.object_direct"), judged("circuit.compact")])
@@ -125,7 +128,7 @@ def test_every_figure_is_drawn(page: str) -> None:
     assert "No evidence for this figure" not in page
 
 
-@pytest.mark.parametrize("spec", FIGURES, ids=lambda spec: spec.key)
+@pytest.mark.parametrize("spec", sampled(FIGURES, *FIGURES[::5]), ids=lambda spec: spec.key)
 def test_figures_follow_the_evidence(spec: FigureSpec, tmp_path: Path) -> None:
     """Other numbers give another figure; the same numbers the same one. Circuits are lists of heads: they lose one."""
     pictures = []

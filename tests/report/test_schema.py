@@ -80,6 +80,7 @@ def test_the_report_is_as_documented(written: Path) -> None:
     assert {name.partition("/")[0] for name in listed} == {path.name for path in written.iterdir()}
 
 
+@pytest.mark.slow
 def test_workers_leave_one_report(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a worker knows of its model, and the numbers behind its verdicts, arrive where the report is written."""
     monkeypatch.setenv("PYTHONPATH", str(ROOT))

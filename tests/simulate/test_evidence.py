@@ -25,6 +25,8 @@ from rebinding.study.case import Case
 from rebinding.study.settings import Settings
 from rebinding.study.study import Study
 
+pytestmark = pytest.mark.slow
+
 K_REDIRECTS = claim("binding.k_redirects")
 E_PRIME = claim("circuit.e_prime")
 MOST = claim("circuit.recovers_most")

@@ -147,6 +147,7 @@ def test_options_that_would_be_ignored_stop_the_run(run: Callable[..., pytest.Ru
     result.stderr.fnmatch_lines(["*--engine ray and --simulate: nothing is computed by workers*"])
 
 
+@pytest.mark.slow
 def test_workers_count_what_one_process_counts(tmp_path: Path) -> None:
     """Real rows of two files, whose verdicts depend on the sample; no GPU is needed for the paper's models."""
     rows = "a_lowers_content or binding.table.k_both"

@@ -34,6 +34,7 @@ from rebinding.world.answers import AnswerSet
 from rebinding.world.prompts import Encoded
 from rebinding.world.words import OBJECTS
 from tests.close import agree
+from tests.everyday import sampled
 
 COMPACT = claim("circuit.compact")
 E_PRIME = claim("circuit.e_prime")
@@ -96,7 +97,7 @@ def test_the_rule_is_part_of_what_is_asked(bench: Workbench) -> None:
 
 
 @pytest.mark.parametrize("make", [request_contributions, request_stream])
-@pytest.mark.parametrize("procedure", GIVEN)
+@pytest.mark.parametrize("procedure", sampled(GIVEN))
 def test_answers_are_those_that_were_asked_for(
     make: Callable[..., Request], procedure: ProcedureName, bench: Workbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -111,6 +112,7 @@ def test_answers_are_those_that_were_asked_for(
     assert set(rules) == {way.answers}
 
 
+@pytest.mark.slow
 def test_each_procedure_asks_under_its_own_rule() -> None:
     case = Case(asked_of("planted:pointer"), Settings((asked_of("planted:pointer"),)))
     study = Study.of(case)
@@ -138,7 +140,7 @@ def test_words_are_the_answers_by_id() -> None:
     assert len(set(study.words(found))) > 1
 
 
-@pytest.mark.parametrize("where", [STAGES, None], ids=["found here", "declared"])
+@pytest.mark.parametrize("where", sampled([STAGES, None]), ids=["found here", "declared"])
 def test_a_circuit_and_its_stream_are_judged_on_the_same_stories(where: str | None) -> None:
     """And at the same means: where it was found here, on those that it was found on and at those of its pruning."""
     asked = asked_of("planted:pointer")

@@ -167,6 +167,7 @@ CHOICES: dict[str, tuple[Callable[[Study], object], Callable[[Study], float]]] =
 
 
 @pytest.mark.parametrize("name", CHOICES)
+@pytest.mark.slow
 def test_heads_are_chosen_above_the_floor(name: str, pointer: Study, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a choice goes by so many logits, a floor of nearly that over the stated multiple leaves it, and one of a
     little more makes it nobody's: then nothing is chosen, and the gate is named."""

@@ -10,11 +10,12 @@ import torch
 from rebinding.planted.tokenizer import build_tokenizer
 from rebinding.subjects import load
 from rebinding.subjects.fingerprint import fingerprint
+from tests.everyday import sampled
 from tests.subjects.folders import ROWS, save, save_tiny
 from tests.surgery.models import FAMILIES, Family, tiny
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", sampled(FAMILIES, "llama", "gemma3"))
 def test_it_survives_saving_sharding_and_loading(family: Family, tmp_path: Path) -> None:
     first = load(str(save_tiny(tmp_path / "one", family)))
     second = load(str(save(first.model, tmp_path / "two", max_shard_size="20KB")))

@@ -10,6 +10,7 @@ from rebinding.verdicts import ratio
 N, RUNS = 200, 400
 
 
+@pytest.mark.slow
 def test_an_end_errs_as_often_as_it_says() -> None:
     """0.72 of the prompts against 0.9 of them: 0.8. Four standard errors of the count are allowed."""
     generator = np.random.default_rng(0)

@@ -85,6 +85,7 @@ def test_a_graph_beside_itself_and_beside_nothing() -> None:
     assert "nan" not in "\n".join(nothing)
 
 
+@pytest.mark.slow
 def test_from_the_command_line(tmp_path: Path, capsys: Any) -> None:
     """A plant's graph on other prompts is the same one; another model's is refused before anything is searched."""
     subject, name = load("planted:lexical@llama"), "planted:lexical@llama"

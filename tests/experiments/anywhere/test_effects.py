@@ -14,6 +14,7 @@ from rebinding.experiments.search.scene import scene
 from rebinding.paper.graph import Node
 from rebinding.surgery import TorchSurgeon, derive
 from tests.close import FELT, allowance
+from tests.everyday import sampled
 from tests.experiments.anywhere.naive import score, score_after
 from tests.experiments.circuit.naive import Naive
 from tests.experiments.circuit.test_paths import apart, fake_prompts
@@ -36,7 +37,7 @@ def pairs_of(family: Family) -> Pairs:
     return Pairs((7, 8), tuple(clean), tuple(noise), answers, MATCH, torch.tensor([2, 2]), PLACES, nothing)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", sampled(FAMILIES, "llama", "gemma3"))
 def test_equals_full_forwards(family: Family) -> None:
     """Three receivers in two layers and at two tokens; senders of three layers at tokens in and out of windows."""
     model = tiny(family)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from rebinding.study.asked import asked_of
 from rebinding.study.case import Case
 from rebinding.study.settings import ANYWHERE, Settings
@@ -10,6 +12,7 @@ from rebinding.study.study import Study
 NAME = "planted:lexical@llama"
 
 
+@pytest.mark.slow
 def test_the_circuit_of_a_case_is_the_searched_one() -> None:
     """Nothing of what was planted is told to it; it has the planted heads and no other, each at a token where it was
     planted. Its letters say where a head stands."""

@@ -24,12 +24,14 @@ def found(subject: Plant) -> tuple[frozenset[Link], Search]:
     return searched(subject, FIRST)
 
 
+@pytest.mark.slow
 def test_every_edge_is_found_again(subject: Plant, found: tuple[frozenset[Link], Search]) -> None:
     again, other = searched(subject, OTHER)
     assert not set(other.pairs.ids) & set(found[1].pairs.ids)
     assert again == found[0] != frozenset()
 
 
+@pytest.mark.slow
 def test_gradients_tell_the_same_edges(subject: Plant, found: tuple[frozenset[Link], Search]) -> None:
     """A plant is nearly linear: at its best threshold the approximation has them all, and nothing else. With the search
     it shares the recorded prompts only."""

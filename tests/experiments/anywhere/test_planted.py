@@ -20,6 +20,7 @@ from rebinding.planted import ARCHITECTURES, MECHANISMS
 from rebinding.surgery import TorchSurgeon, derive
 from rebinding.world.designs import design
 from rebinding.world.prompts import Encoder
+from tests.everyday import sampled
 from tests.experiments.anywhere.setup import noise_pairs
 from tests.planted.bench import plant
 from tests.planted.graph import Wired, wired
@@ -76,8 +77,7 @@ def kinds(graph: Wired) -> set[tuple[object, ...]]:
 @pytest.mark.parametrize(
     "name",
     [
-        *PLANTS,
-        *(pytest.param(one, marks=pytest.mark.slow) for one in (*OTHERS, *(f"pointer@llama?{o}" for o in TURNED))),
+        *sampled((*PLANTS, *OTHERS, *(f"pointer@llama?{option}" for option in TURNED))),
     ],
 )
 def test_the_planted_graph_is_found(name: str) -> None:
@@ -124,6 +124,7 @@ def attention(name: str) -> Callable[[Node, str], float]:
     return most
 
 
+@pytest.mark.slow
 def test_nothing_is_lost_by_what_is_left_out() -> None:
     """Every token, attended or not, every row, whatever it moves: the same nodes and links."""
     everything = found("lexical@gemma3", Settings(SHARE, listens=0.0, exhaustive=True, block=36))
@@ -132,6 +133,7 @@ def test_nothing_is_lost_by_what_is_left_out() -> None:
     assert [edge[:3] for edge in everything.edges] == [edge[:3] for edge in few.edges]
 
 
+@pytest.mark.slow
 def test_the_stages_find_no_d_at_the_full_stop() -> None:
     """Told to look at the swap's labels, they find nobody there; the search finds all four heads at the full stop."""
     subject = plant("pointer+at_stop@llama")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 
+import pytest
 import torch
 
 from rebinding.experiments.answers import Answers
@@ -69,6 +70,7 @@ def test_published_noise_is_blind_to_some_groups() -> None:
         assert found_groups("published", kind) == {"A": planted_groups()["A"]}
 
 
+@pytest.mark.slow
 def test_published_order_leaves_d_empty() -> None:
     """A partner named first cannot know whom it is swapped with: nothing is sent from there, and D and E are empty."""
     found = found_groups("published", "independent")
@@ -130,6 +132,7 @@ def pruned(mean_set: str, name: str) -> set[str]:
     return set(walk.circuit.groups)
 
 
+@pytest.mark.slow
 def test_pruning_under_two_means() -> None:
     """Counterbalanced: A to D stay. Published: the mean says "go to slot 1", and who finds the slot looks idle."""
     assert pruned("counterbalanced", "counterbalanced") == {"A", "B", "C", "D"}

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from rebinding.evidence import OnPrompts, Request
+from tests.everyday import sampled
 from tests.oracles.by_hand.estimates import SAME_SUMS, held, left_out
 from tests.oracles.by_hand.judgements import Row, ShakingEngine, judged
 from tests.oracles.by_hand.recompute import BY_HAND, ByHand, averages, recomputed
@@ -59,7 +60,7 @@ def test_means_are_means_of_full_forwards(by_hand: ByHand) -> None:
     assert max(averages(by_hand).values()) <= 1
 
 
-@pytest.mark.parametrize("seed", [None, 0], ids=["measured", "shaken"])
+@pytest.mark.parametrize("seed", sampled([None, 0]), ids=["measured", "shaken"])
 def test_estimates_are_what_the_evidence_says(by_hand: ByHand, seed: int | None) -> None:
     """Every part of a sentence, and not the one alone that the verdict tells."""
     found = held(by_hand.judged if seed is None else judged(SHAKEN, engine=ShakingEngine(seed)))

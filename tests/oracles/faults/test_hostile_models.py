@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 
@@ -17,28 +17,43 @@ from tests.oracles.faults.hostile_models import SUBJECTS
 ROOT = Path(__file__).parents[3]
 
 
-@pytest.fixture(scope="module")
-def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+EVERYDAY = tuple({subject.error: name for name, subject in SUBJECTS.items()}.values())
+"""A model for every error."""
+Outcome: TypeAlias = dict[str, Any]
+
+
+def load_all(folder: Path, *names: str) -> dict[str, Outcome]:
     """What became of each, in a process of its own that has as much memory as it needs and a gigabyte."""
-    command = [sys.executable, "-m", "tests.oracles.faults.hostile_loads", str(tmp_path_factory.mktemp("subjects"))]
+    command = [sys.executable, "-m", "tests.oracles.faults.hostile_loads", str(folder), *names]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    found: dict[str, dict[str, Any]] = json.loads(done.stdout)
+    found: dict[str, Outcome] = json.loads(done.stdout)
     return found
 
 
 def test_there_are_many() -> None:
     assert len(SUBJECTS) >= 40
+    assert len(EVERYDAY) >= 9
 
 
-def test_the_good_one_is_loaded(outcomes: dict[str, dict[str, Any]]) -> None:
-    """So what refuses the others is what was done to them."""
+def test_a_model_for_every_error_is_refused(tmp_path: Path) -> None:
+    """The good one is loaded: so what refuses the others is what was done to them."""
+    outcomes = load_all(tmp_path, *EVERYDAY)
     assert (outcomes["as it is"]["code"], outcomes["as it is"]["error"]) == (0, None)
+    for name in EVERYDAY:
+        assert_refused(name, outcomes[name])
 
 
-@pytest.mark.parametrize("name", SUBJECTS)
-def test_it_is_refused(name: str, outcomes: dict[str, dict[str, Any]]) -> None:
-    found, expected = outcomes[name], SUBJECTS[name]
+@pytest.mark.slow
+def test_all_are_refused(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    outcomes = load_all(tmp_path)
+    for name in SUBJECTS:
+        with subtests.test(name):
+            assert_refused(name, outcomes[name])
+
+
+def assert_refused(name: str, found: Outcome) -> None:
+    expected = SUBJECTS[name]
     assert found["code"] == 0, "the kernel ended it: it took more time or memory than there was"
     assert (found["error"], found["module"]) == (expected.error, "rebinding.subjects.errors"), found["says"]
     assert expected.says in found["says"]

@@ -134,6 +134,7 @@ def test_links_out_of_the_folder_are_not_followed(
     assert "leads out of" in refused(folder, capsys)
 
 
+@pytest.mark.slow
 def test_a_page_is_not_written_through_a_link(folder: Path) -> None:
     (folder / "index.html").symlink_to(folder.parent / "outside")
     assert main(["report", str(folder)]) == 0

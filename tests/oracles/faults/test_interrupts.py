@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.everyday import sampled
 from tests.oracles.faults.commands import tried
 from tests.oracles.faults.moments import CLAIMS, DISCOVER
 
@@ -37,7 +38,7 @@ def check(name: str, moment: str, found: dict[str, Any], undisturbed: dict[str, 
     assert found["new"] == undisturbed["new"]
 
 
-@pytest.mark.parametrize("name", MOMENTS)
+@pytest.mark.parametrize("name", sampled(MOMENTS, "discover"))
 def test_ctrl_c(name: str, tmp_path: Path) -> None:
     found = tried(tmp_path, name, "interrupt", EVERYDAY[name])
     for moment in EVERYDAY[name]:

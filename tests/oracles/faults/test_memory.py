@@ -62,6 +62,7 @@ def same(got: Evidence, want: Evidence) -> bool:
     return bool((away[there == there] <= allowance(there[there == there])).all())
 
 
+@pytest.mark.slow
 def test_at_any_size() -> None:
     sizes: list[int] = []
     with tight(None, sizes):

@@ -60,6 +60,7 @@ print(len(seen))
 """
 
 
+@pytest.mark.slow
 def test_two_versions_at_once(tmp_path: Path) -> None:
     """Each computes all of its own, once, and the store holds what each alone would have left."""
     versions = ("1.0", "2.0")

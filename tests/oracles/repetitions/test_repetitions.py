@@ -31,6 +31,7 @@ def test_what_a_verdict_counts_as(verdict: str, planted: str | None, expected: s
     assert outcome({"verdict": verdict, "planted": planted}) == expected
 
 
+@pytest.mark.slow
 def test_repetitions_share_no_prompt(tmp_path: Path) -> None:
     cases = [case_of("planted:recency", number, Store(tmp_path)) for number in (0, 1)]
     studies = [Study.of(case) for case in cases]

@@ -1,0 +1,18 @@
+"""Which parameters of a test run every day, and which only in `tox -e full`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+
+def sampled(values: Iterable[Any], *everyday: Any) -> list[Any]:
+    """All values; those that are not among `everyday` (the first, if none is named) are slow."""
+    values = list(values)
+    kept = everyday or values[:1]
+    missing = [value for value in kept if value not in values]
+    if missing:
+        raise ValueError(f"everyday parameters {missing} are none of {values}")
+    return [value if value in kept else pytest.param(value, marks=pytest.mark.slow) for value in values]
