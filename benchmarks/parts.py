@@ -23,7 +23,7 @@ VARIABLE = "REBINDING_PARTS"
 """Names the file that the seconds are written to."""
 TIMED = {
     "plants": ("rebinding.study.case:Case._load", "rebinding.study.plants:declared"),
-    "recordings": ("rebinding.surgery.torch_surgeon:record",),
+    "recordings": ("rebinding.surgery.torch_surgeon:TorchSurgeon.record",),
     "replays": (
         "rebinding.surgery.torch_surgeon:TorchSurgeon.run",
         "rebinding.surgery.torch_surgeon:TorchSurgeon.run_held",

@@ -1,4 +1,4 @@
-"""The README's first command, cold and warm: seconds by part, and as multiples of a fixed matrix product.
+"""The README's first command and all rows, cold and warm: seconds by part, and as multiples of a fixed matrix product.
 
 Seconds say something of one machine. Divided by what a product of two 1024 x 1024 matrices takes there, they can be
 held against another's.
@@ -14,6 +14,7 @@ from pathlib import Path
 from statistics import median
 from time import perf_counter
 
+import pytest
 import torch
 
 from benchmarks.parts import VARIABLE
@@ -33,9 +34,10 @@ def product_seconds() -> float:
     return median(taken)
 
 
-def run(store: Path, report: Path, told: Path) -> tuple[float, dict[str, float]]:
-    """Seconds of the whole process, and by part."""
-    command = [sys.executable, "-m", "pytest", "claims", "-q", "-p", "no:cacheprovider", "-p", "benchmarks.parts"]
+def run(options: tuple[str, ...], store: Path, report: Path, told: Path) -> tuple[float, dict[str, float]]:
+    """Seconds of the whole process, and by part, without workers: parts are those of one process."""
+    given = ("claims", *options, "-q", "-p", "no:cacheprovider", "-p", "benchmarks.parts")
+    command = [sys.executable, "-m", "pytest", *given]
     begin = perf_counter()
     done = subprocess.run(
         [*command, "--store", str(store), "--report", str(report)],
@@ -49,11 +51,12 @@ def run(store: Path, report: Path, told: Path) -> tuple[float, dict[str, float]]
     return perf_counter() - begin, json.loads(told.read_text())
 
 
-def test_parts_of_the_first_command(tmp_path: Path) -> None:
+@pytest.mark.parametrize("options", [("-m", "headline"), ()], ids=["first command", "all rows"])
+def test_parts(options: tuple[str, ...], tmp_path: Path) -> None:
     unit = product_seconds()
     print(f"\none product of {SIZE} x {SIZE} matrices: {unit * 1e3:.1f} ms")
     for name in ("cold", "warm"):
-        whole, parts = run(tmp_path / "store", tmp_path / "report", tmp_path / "parts.json")
+        whole, parts = run(options, tmp_path / "store", tmp_path / "report", tmp_path / "parts.json")
         print(f"{name}: {whole:.1f} s, {whole / unit:.0f} products")
         for part, seconds in sorted(parts.items(), key=lambda item: -item[1]):
             print(f"  {part:12} {seconds:6.1f} s {seconds / unit:7.0f} products {seconds / whole:5.0%}")

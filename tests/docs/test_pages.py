@@ -91,10 +91,10 @@ def test_pages_with_python_are_run() -> None:
         assert all(shown for _, shown in examples((ROOT / page).read_text("utf-8"))), page
 
 
-def test_the_rows_that_the_first_page_shows_are_those_of_the_whole_table() -> None:
+def test_the_rows_among_the_results_are_those_of_the_whole_table() -> None:
     """Under the same model, whatever the columns' widths."""
     (shown,) = re.findall(
-        r"^```\n(planted:pointer@llama\n.*?)^```$", TEXTS[ROOT / "README.md"], re.MULTILINE | re.DOTALL
+        r"^```\n(planted:pointer@llama\n.*?)^```$", TEXTS[ROOT / "docs" / "results.md"], re.MULTILINE | re.DOTALL
     )
     whole = by_model(TEXTS[ROOT / "docs" / "verdicts.md"])
     told = by_model(shown)
@@ -102,9 +102,10 @@ def test_the_rows_that_the_first_page_shows_are_those_of_the_whole_table() -> No
     assert {model: rows - whole[model] for model, rows in told.items()} == {model: set() for model in told}
 
 
-def test_the_four_names_on_the_first_page_are_those_of_the_truth() -> None:
+def test_the_four_names_among_the_results_are_those_of_the_truth() -> None:
     """Counted anew for every mechanism; that verdicts are the truth is for claims to show."""
-    shown = re.findall(r"^\| `(\w+)`, .*? \|(.*)\|$", TEXTS[ROOT / "README.md"], re.MULTILINE)
+    text = TEXTS[ROOT / "docs" / "results.md"]
+    shown = re.findall(r"^\| `(\w+)`, .*? \|(.*)\|$", text, re.MULTILINE)
     assert {mechanism for mechanism, _ in shown} == set(MECHANISMS)
     for mechanism, cells in shown:
         truth = truth_of(mechanism)
@@ -112,7 +113,7 @@ def test_the_four_names_on_the_first_page_are_those_of_the_truth() -> None:
         names = [standing(truth[row].verdict, truth[f"{row}.controlled"].verdict) for row in twice]
         told = [int(cell) if cell.strip() else 0 for cell in cells.split("|")]
         assert told == [names.count(name) for name in (*NAMES.values(), None)], mechanism
-        assert f"Of the {len(twice)} that are judged twice" in TEXTS[ROOT / "README.md"]
+        assert f"Of the {len(twice)} that are judged twice" in text
 
 
 def test_the_headline_claims_on_the_first_page_are_those_of_the_truth() -> None:
