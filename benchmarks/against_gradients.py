@@ -27,7 +27,7 @@ from rebinding.experiments.search.search import MeasuredSteps, Search
 from rebinding.paper.graph import Node
 from rebinding.planted import build, parse
 from rebinding.surgery import TorchSurgeon, derive
-from rebinding.world.prompts import Encoder
+from rebinding.task.prompts import Encoder
 from tests.planted.graph import wired
 
 PLANTS = ("pointer@llama", "global@llama", "lexical@llama", "pointer+at_stop@llama")

@@ -11,9 +11,9 @@ import sys
 
 from benchmarks.costs import Shape, least, naive
 from rebinding.experiments.paths.request import PAPER
+from rebinding.models.shapes import shape_config
 from rebinding.paper.circuit import Circuit
 from rebinding.paper.numbers import circuit
-from rebinding.subjects.shapes import shape_config
 
 WRAPPED = {
     "context_asked": 63,

@@ -18,7 +18,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TypeAlias
 
-from rebinding.engines.elsewhere import Elsewhere, Tensors
+from rebinding.engines.distributed import DistributedEngine, Tensors
 from rebinding.engines.on_ray import RayHands
 from rebinding.engines.tasks import Task
 from rebinding.evidence import Evidence
@@ -31,7 +31,7 @@ from rebinding.paper.procedure import given
 from rebinding.planted import build, parse
 from rebinding.study.engine import Session
 from rebinding.study.sizes import PAPER
-from rebinding.world.designs import DesignName, ModeName
+from rebinding.task.designs import DesignName, ModeName
 
 NAME = "planted:pointer@gemma3"
 ROLES = ("swap_first", "swap_second", "swap_period", "question_box", "readout")
@@ -52,24 +52,26 @@ class Took:
     tasks: int
 
 
-def jobs(how: Elsewhere, name: str, n: int, prompts: Prompts) -> Iterator[Callable[[], object]]:
+def jobs(how: DistributedEngine, name: str, n: int, prompts: Prompts) -> Iterator[Callable[[], object]]:
     """What is asked for, as claims would: each job in its own order, the jobs beside each other."""
     design, first = prompts
     heads = Circuit(build(parse(name)).circuit)
 
     @cache
     def session() -> Session:
-        return how.session(how.subject(name, dtype="float32", device="cpu", store=None), None)
+        return how.session(how.loaded_model(name, dtype="float32", device="cpu", store=None), None)
 
     def discovery() -> object:
-        way = conventions_of_plant(given("controlled").circuit, "controlled")
-        return discover_circuit(draw_noise_pairs(session().prompts, way, n, first), way, session().source.get)
+        conventions = conventions_of_plant(given("controlled").circuit, "controlled")
+        return discover_circuit(
+            draw_noise_pairs(session().prompts, conventions, n, first), conventions, session().source.get
+        )
 
     def traced(mode: ModeName) -> Evidence:
-        prompts, get, way = session().prompts, session().source.get, given("published").tracing
+        prompts, get, conventions = session().prompts, session().source.get, given("published").tracing
         stories = prompts.design(design)
-        ids = answered_ids(prompts, stories, mode, n, way, get)
-        return get(request_map(prompts, stories, ids, mode, ROLES, way))
+        ids = answered_ids(prompts, stories, mode, n, conventions, get)
+        return get(request_map(prompts, stories, ids, mode, ROLES, conventions))
 
     def ablated(beside: Beside) -> Evidence:
         prompts = session().prompts
@@ -93,8 +95,8 @@ def took(name: str, workers: int, n: int) -> Took:
             given_out.append(task)
             super().give(worker, task, given)
 
-    hands = Counting(ray, address=None, workers=workers, per_model=0, threads=1)
-    how = Elsewhere(lambda: hands)
+    pool = Counting(ray, address=None, workers=workers, per_model=0, threads=1)
+    how = DistributedEngine(lambda: pool)
     try:
         how.prepare(jobs(how, name, n, BEFORE))
         given_out.clear()

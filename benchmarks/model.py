@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from rebinding.world.boxes import Contains, Story, Swap
-from rebinding.world.prompts import Encoded, Prompt
+from rebinding.task.boxes import Contains, Story, Swap
+from rebinding.task.prompts import Encoded, Prompt
 
 LAYERS, HEADS, KV_HEADS, HIDDEN, INNER, VOCABULARY, TOKENS = 12, 12, 4, 768, 3072, 16384, 75
 ROLES = {

@@ -22,10 +22,10 @@ from benchmarks.costs import least
 from benchmarks.counts import pflop, shape_of
 from rebinding.cost.blocks import first_block
 from rebinding.cost.costed import Costed
+from rebinding.cost.fake_device import FakeDevice
 from rebinding.cost.known import TOKENS
+from rebinding.cost.loaded_model import Shape, hollow_subject
 from rebinding.cost.names import name_of
-from rebinding.cost.pretended import Pretence
-from rebinding.cost.subject import Shape, hollow_subject
 from rebinding.evidence import Request
 from rebinding.experiments.binding.request import request_shifts
 from rebinding.experiments.circuit.request import request_ablation
@@ -34,16 +34,16 @@ from rebinding.experiments.roles.request import request_interchange
 from rebinding.experiments.tracing.request import request_map
 from rebinding.experiments.unedited.request import request_ability
 from rebinding.experiments.workbench import Workbench, measure_of, tensor_requests
+from rebinding.models import ALIASES, build_shape
+from rebinding.models.devices import Dtype, check_dtype, torch_dtype
+from rebinding.models.loaded_model import form_for
+from rebinding.models.names import origin
+from rebinding.models.selfcheck import derived
 from rebinding.paper.circuit import Circuit
 from rebinding.paper.numbers import circuit as published
 from rebinding.paper.procedure import given
 from rebinding.planted.tokenizer import build_tokenizer
 from rebinding.study.sizes import DIRECTIONS
-from rebinding.subjects import ALIASES, build_shape
-from rebinding.subjects.devices import Dtype, check_dtype, torch_dtype
-from rebinding.subjects.names import origin
-from rebinding.subjects.selfcheck import derived
-from rebinding.subjects.subject import form_for
 
 GB, PETA = 1e9, 1e15
 SIDE = 8192
@@ -106,18 +106,18 @@ def ceiling(dtype: torch.dtype, device: torch.device) -> float:
 
 def heads_of(alias: str, bench: Workbench) -> Circuit:
     """The published groups; of a model cut short, heads of the same numbers in the layers that are left."""
-    anatomy = bench.subject.anatomy
+    anatomy = bench.loaded_model.anatomy
     cut = (one._replace(layer=one.layer % anatomy.n_layers) for one in published(alias))
     return Circuit(tuple(dict.fromkeys(cut)))
 
 
 def stages(alias: str, bench: Workbench, n: int, rate: float) -> Iterator[str]:
     """Every head as a sender of every stage; to the published groups, as `counts` has it."""
-    heads, device = heads_of(alias, bench), bench.subject.device
-    way = replace(given("published").circuit, noise=("independent",), frozen=("all",), scope="head")
-    pairs = draw_noise_pairs(bench.prompts, way, n)
+    heads, device = heads_of(alias, bench), bench.loaded_model.device
+    conventions = replace(given("published").circuit, noise=("independent",), frozen=("all",), scope="head")
+    pairs = draw_noise_pairs(bench.prompts, conventions, n)
     first = bench.prompts.drawn(pairs).prompts[0]
-    shape = replace(shape_of(alias, len(first.ids)), layers=bench.subject.anatomy.n_layers)
+    shape = replace(shape_of(alias, len(first.ids)), layers=bench.loaded_model.anatomy.n_layers)
     yield f"{n} prompts of {len(first.ids)} tokens; a matrix product reaches {rate / 1e12:.0f} TFLOP/s"
     yield f"{'stage':8} {'seconds':>8} {'PFLOP at least':>15} {'floor, s':>9} {'x floor':>8} {'GB':>6}"
     sums = [0.0, 0.0]
@@ -128,7 +128,7 @@ def stages(alias: str, bench: Workbench, n: int, rate: float) -> Iterator[str]:
             yield f"{name:8} nothing to send to: group {stage.receivers} is empty"
             continue
         with taking(device) as taken:
-            found = bench.get(request_paths(pairs, stage, receivers, way))
+            found = bench.get(request_paths(pairs, stage, receivers, conventions))
         if found.rows.empty:
             raise RuntimeError(f"stage {name} measured nothing")
         floor = pflop(least(shape, stage, first.roles, receivers, frozen=True)) * n / 100
@@ -144,28 +144,28 @@ def _line(name: str, seconds: float, floor: float, rate: float, extra: int) -> s
 
 def requests(bench: Workbench, heads: Circuit) -> Iterator[Request]:
     """One request each that reads, patches residuals, paths and attention, holds heads at means, and shifts keys."""
-    prompts, way = bench.prompts, given("published")
+    prompts, conventions = bench.prompts, given("published")
     drawn, ids = prompts.design("published"), range(300)
     at = ("swap_first", "swap_second", "swap_period", "question_box", "readout")
     yield request_ability(prompts, drawn, len(ids))
-    yield request_map(prompts, drawn, ids, "swap_only", at, way.tracing)
-    pairs = draw_noise_pairs(prompts, way.circuit, 100)
-    yield request_paths(pairs, STAGE_BY_NAME["B"], heads.group("A"), way.circuit)
+    yield request_map(prompts, drawn, ids, "swap_only", at, conventions.tracing)
+    pairs = draw_noise_pairs(prompts, conventions.circuit, 100)
+    yield request_paths(pairs, STAGE_BY_NAME["B"], heads.group("A"), conventions.circuit)
     yield request_ablation(prompts, heads, drawn, "published", n=len(ids), beside="groups")
-    yield request_interchange(prompts, heads, drawn, "pointer", len(ids), way.roles)
+    yield request_interchange(prompts, heads, drawn, "pointer", len(ids), conventions.roles)
     yield request_shifts(
-        prompts, heads, "published", "published", way.binding, n=len(ids), directions=DIRECTIONS, draws=1
+        prompts, heads, "published", "published", conventions.binding, n=len(ids), directions=DIRECTIONS, draws=1
     )
 
 
 def blocks(alias: str, bench: Workbench, rate: float) -> Iterator[str]:
     """One block of each; all blocks are alike, so the whole takes as many times more."""
-    heads, pretence = heads_of(alias, bench), Pretence(hollow=True)
-    config, dtype = bench.subject.model.config, check_dtype(str(bench.subject.dtype))
+    heads, fake_device = heads_of(alias, bench), FakeDevice(hollow=True)
+    config, dtype = bench.loaded_model.model.config, check_dtype(str(bench.loaded_model.dtype))
     hollow = hollow_subject(
-        alias, pretence, dtype=dtype, tokens=TOKENS[ALIASES[alias].form], budget=None, config=config
+        alias, fake_device, dtype=dtype, tokens=TOKENS[ALIASES[alias].form], budget=None, config=config
     )
-    source = Costed(Workbench(hollow, prompts=bench.prompts), pretence, heads)
+    source = Costed(Workbench(hollow, prompts=bench.prompts), fake_device, heads)
     yield f"{'':42} {'seconds a block':>16} {'GB':>6} {'blocks':>7} {'minutes, all':>13} {'at best':>8}"
     for request in requests(bench, heads):
         source.get(request)
@@ -175,7 +175,7 @@ def blocks(alias: str, bench: Workbench, rate: float) -> Iterator[str]:
         remembered = getattr(bench.surgeon, "recordings", None)
         if remembered is not None:
             remembered.kept.clear()  # nothing of an earlier request is at hand, as in a rehearsal
-        with taking(bench.subject.device) as taken:
+        with taking(bench.loaded_model.device) as taken:
             measure_of(type(request))(bench, part.request)
         minutes, best = taken.seconds / 60 * part.share, line.flop / rate / 60
         numbers = f"{taken.seconds:16.2f} {taken.extra / GB:6.1f} {line.blocks:7} {minutes:13.2f} {best:8.2f}"
@@ -197,7 +197,7 @@ def main() -> None:
         _ = bench.surgeon
     place = called(device)
     print(f"{options.alias}, {options.dtype}, on {place}, torch {torch.__version__}; made in {taken.seconds:.1f} s")
-    rate = ceiling(bench.subject.model.dtype, device)
+    rate = ceiling(bench.loaded_model.model.dtype, device)
     if options.what == "blocks":
         lines = blocks(options.alias, bench, rate)
     else:

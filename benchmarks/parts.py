@@ -22,11 +22,11 @@ import pytest
 VARIABLE = "REBINDING_PARTS"
 """Names the file that the seconds are written to."""
 TIMED = {
-    "plants": ("rebinding.study.case:Case._load", "rebinding.study.plants:declared"),
+    "plants": ("rebinding.study.model_under_test:Case._load", "rebinding.study.plants:declared"),
     "recordings": ("rebinding.surgery.torch_surgeon:TorchSurgeon.record",),
     "replays": (
         "rebinding.surgery.torch_surgeon:TorchSurgeon.run",
-        "rebinding.surgery.torch_surgeon:TorchSurgeon.run_held",
+        "rebinding.surgery.torch_surgeon:TorchSurgeon.run_mean_ablated",
     ),
     "judging": ("fixtures.judging:judge",),
     "report": ("fixtures.report:write", "fixtures.report:keep_evidence", "rebinding.report.page:render"),

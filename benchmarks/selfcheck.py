@@ -3,7 +3,7 @@
     python -m benchmarks.selfcheck llama3.2-3b gemma3-12b
 
 A load compares a model's own eager attention with ours, and its own forward with replays of next to nothing, and
-allows what rounding may do (`rebinding/subjects/rounding.py`). A device whose kernels use much of that would have
+allows what rounding may do (`rebinding/models/rounding.py`). A device whose kernels use much of that would have
 right models refused. So the same comparisons are made here and printed as shares of what is allowed, beside the seconds
 of the load and what the two attentions differ by in the model's own dtype, where loads compare nothing.
 
@@ -21,12 +21,12 @@ from typing import Any
 import torch
 
 from benchmarks.on_gpu import called, random_model, taking
-from rebinding.subjects import ALIASES, check_subject
-from rebinding.subjects.devices import Dtype, check_dtype
-from rebinding.subjects.probe import draw_tokens, forward
-from rebinding.subjects.replays import compare_replays
-from rebinding.subjects.rounding import Allowance, in_float32, size
-from rebinding.subjects.selfcheck import derived
+from rebinding.models import ALIASES, check_subject
+from rebinding.models.devices import Dtype, check_dtype
+from rebinding.models.probe import draw_tokens, forward
+from rebinding.models.replays import compare_replays
+from rebinding.models.rounding import Allowance, in_float32, size
+from rebinding.models.selfcheck import derived
 from rebinding.surgery import TorchSurgeon
 from rebinding.surgery.attention import NAME
 

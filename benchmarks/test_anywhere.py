@@ -20,8 +20,8 @@ from rebinding.experiments.search.request import Settings
 from rebinding.experiments.search.search import MeasuredSteps, Search
 from rebinding.planted import build, parse
 from rebinding.surgery import TorchSurgeon, derive
-from rebinding.world.designs import DesignName
-from rebinding.world.prompts import Encoder
+from rebinding.task.designs import DesignName
+from rebinding.task.prompts import Encoder
 
 PROMPTS, SHARE = 36, 0.002
 

@@ -28,8 +28,8 @@ from rebinding.experiments.binding.directions import KINDS, Directions, averaged
 from rebinding.experiments.binding.shifts import run_binding
 from rebinding.experiments.tokens import token_batch
 from rebinding.surgery import Anatomy, TorchSurgeon, derive
-from rebinding.world.boxes import Contains, Story, Swap
-from rebinding.world.prompts import Encoded, Prompt
+from rebinding.task.boxes import Contains, Story, Swap
+from rebinding.task.prompts import Encoded, Prompt
 
 PROMPTS, TIMED, BLOCK, REPEATS = 300, 8, 32, 2
 """Prompts of ours, prompts of the baseline (one batch), prompts that ours keeps recorded at once, repetitions."""

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from rebinding.world.designs import design
-from rebinding.world.prompts import CHUNK, Encoded, Encoder
-from tests.world.tokenizers import byte_level, sentence_pieces, word_level
+from rebinding.task.designs import design
+from rebinding.task.prompts import CHUNK, Encoded, Encoder
+from tests.task.tokenizers import byte_level, sentence_pieces, word_level
 
 PAIRS = 10_000
 MOST_SECONDS = 10.0

@@ -91,17 +91,15 @@ def test_replay(benchmark: Any, surgeon: TorchSurgeon, role: str) -> None:
         assert float((got[number] - want).abs().max()) < ROUNDING
 
 
-@pytest.mark.parametrize("allow_still", [True, False], ids=["no-ops allowed", "no-ops refused"])
-def test_refusing_no_ops(benchmark: Any, surgeon: TorchSurgeon, allow_still: bool) -> None:
+@pytest.mark.parametrize("allow_noop", [True, False], ids=["no-ops allowed", "no-ops refused"])
+def test_refusing_no_ops(benchmark: Any, surgeon: TorchSurgeon, allow_noop: bool) -> None:
     """Whether each row changed is looked at in the run itself, unless the caller allows that it did not."""
     recording, source = surgeon.record(token_batch(benchmark_prompts(1))), torch.zeros(CANDIDATES, dtype=torch.long)
     read = [Read("logits", positions=[ROLES["readout"]])]
     benchmark.group = "64 candidates, no-ops refused or allowed"
-    benchmark.extra_info.update(units=CANDIDATES, baseline=allow_still)
+    benchmark.extra_info.update(units=CANDIDATES, baseline=allow_noop)
     arguments = (recording, edits(ROLES["question_box"]), read)
-    benchmark.pedantic(
-        surgeon.run, arguments, {"source": source, "allow_still": allow_still}, rounds=9, warmup_rounds=1
-    )
+    benchmark.pedantic(surgeon.run, arguments, {"source": source, "allow_noop": allow_noop}, rounds=9, warmup_rounds=1)
 
 
 def test_one_trace_each(benchmark: Any, surgeon: TorchSurgeon) -> None:

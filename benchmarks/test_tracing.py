@@ -20,8 +20,8 @@ from rebinding.experiments.tracing.maps import TracedPair, changing, patched_log
 from rebinding.experiments.tracing.modes import traced_pair
 from rebinding.experiments.tracing.panels import PANELS
 from rebinding.surgery import TorchSurgeon, derive
-from rebinding.world.designs import design
-from rebinding.world.prompts import Encoder
+from rebinding.task.designs import design
+from rebinding.task.prompts import Encoder
 from tests.experiments.tracing.naive import patched, residuals
 
 TOKENIZER = Path(__file__).parents[1] / "tests" / "reference" / "llama-tiny" / "model"

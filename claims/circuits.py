@@ -93,16 +93,20 @@ def contributing(beside: Mapping[str, Array]) -> dict[str, Part]:
 def found_again(claim: Claim, study: Study, group: str, name: str, level: float) -> Verdict:
     """A group of ours against the published one, and against our own selection on resampled prompts. Of one or two
     published heads the rank among all senders counts, of more the overlap."""
-    found, way = study.discoveries(claim)[name], study.way(claim)
+    found, conventions = study.discoveries(claim)[name], study.conventions(claim)
     ours, theirs = found.circuit.group(group), study.circuit.group(group)
     evidence = found.evidence.get(group)
     taken = found.circuit.group("B") if group == "A" else ()
-    again = [[]] * RESAMPLES if evidence is None else reselected(evidence, way.score, way.select, exclude=taken)
+    again = (
+        [[]] * RESAMPLES
+        if evidence is None
+        else reselected(evidence, conventions.score, conventions.select, exclude=taken)
+    )
     if evidence is None or not ours:
         return emptiness(ours, empty=False, selections=again, level=level)
-    null: Null = "layers" if way.random == "role_and_layer" else "universe"
+    null: Null = "layers" if conventions.random == "role_and_layer" else "universe"
     if len(theirs) <= FEW:
-        ranked: dict[str, Any] = {"scores": scores_by_head(evidence, way.score), "null": null}
+        ranked: dict[str, Any] = {"scores": scores_by_head(evidence, conventions.score), "null": null}
         return rank_overlap(ours, theirs, selections=again, level=level, **ranked)
     told: dict[str, Any] = {"universe": study.all_heads, "null": null, "layers": study.layers}
     return overlap(ours, theirs, selections=again, level=level, **told)

@@ -14,7 +14,7 @@ from rebinding.experiments.binding.renamed import Renamed
 from rebinding.experiments.binding.slots import attention_on_slots, share_of_examples
 from rebinding.experiments.roles.request import candidate_conventions
 from rebinding.paper.claim import Claim
-from rebinding.paper.procedure import RolesWay
+from rebinding.paper.procedure import RolesConventions
 from rebinding.study.study import Study
 from rebinding.verdicts import GateFailed, Verdict
 from rebinding.verdicts.gates import LEAST_MASS
@@ -29,21 +29,21 @@ def of_code_and_text(test: Test) -> Test:
 
     @wraps(test)
     def judged(claim: Claim, study: Study) -> Verdict:
-        way = study.procedure(claim).roles
-        readouts, (_, *others) = study.at_readouts(way), candidate_conventions(way)
+        conventions = study.procedure(claim).roles
+        readouts, (_, *others) = study.at_readouts(conventions), candidate_conventions(conventions)
         if not others:
             return of_studies(claim, test, readouts)
         first, *elsewhere = readouts
-        studies = {name_of(way): readouts[first], **{place: readouts[place] for place in elsewhere}}
-        texts = {name_of(other): replace(readouts[first], roles_way=other) for other in others}
+        studies = {name_of(conventions): readouts[first], **{place: readouts[place] for place in elsewhere}}
+        texts = {name_of(other): replace(readouts[first], roles_conventions=other) for other in others}
         return of_studies(claim, test, studies | texts)
 
     return judged
 
 
-def name_of(way: RolesWay) -> str:
+def name_of(conventions: RolesConventions) -> str:
     """What sets conventions of section 4.2 apart."""
-    return f"{way.places} places, {way.direction} direction"
+    return f"{conventions.places} places, {conventions.direction} direction"
 
 
 def under_every_convention(*conditions: str) -> Callable[[Test], Test]:
@@ -55,10 +55,10 @@ def under_every_convention(*conditions: str) -> Callable[[Test], Test]:
     def repeated(test: Test) -> Test:
         @wraps(test)
         def judged(claim: Claim, study: Study) -> Verdict:
-            way = study.procedure(claim).binding
-            readouts = study.at_readouts(way)
+            conventions = study.procedure(claim).binding
+            readouts = study.at_readouts(conventions)
             read = conditions if claim.condition is None else (claim.condition,)
-            studies = with_candidates(readouts, candidates(way, read))
+            studies = with_candidates(readouts, candidates(conventions, read))
             return with_attention(claim, of_studies(claim, test, studies), readouts)
 
         return judged

@@ -62,8 +62,8 @@ ABLATED = "the circuit's heads, all others at their mean over counterbalanced pr
      where="each head of group B with attention on the slots, at the readout; raw projections; read on box and object;"
      " all ordered slot pairs", **ROW)  # fmt: skip
 def test_real_queries_or_keys_do_what_means_do_not(claim: Claim, study: Study) -> Verdict:
-    means, margin, way = study.binding(claim), claim.margin(), study.procedure(claim).binding
-    real = heads_that_count(study.ask(claim, partial(request_exchange, way=way)), way)
+    means, margin, conventions = study.binding(claim), claim.margin(), study.procedure(claim).binding
+    real = heads_that_count(study.ask(claim, partial(request_exchange, conventions=conventions)), conventions)
     parts: dict[str, Part] = {}
     for condition, said in (("q", "queries"), ("k_both", "keys")):
         theirs, ours = shift(means, condition, "dR"), shift(real, condition, "dR")
@@ -140,13 +140,13 @@ def test_the_circuit_serves_what_was_not_swapped(claim: Claim, study: Study) -> 
 
 def shared_with_static(claim: Claim, study: Study, *, level: float) -> Verdict:
     """The heads of the groups that static tracking has too, with those that are found where nothing is swapped."""
-    way = study.way(claim)
-    found = discover_static_circuit(partial(study.ask, claim), way)
+    conventions = study.conventions(claim)
+    found = discover_static_circuit(partial(study.ask, claim), conventions)
     ours, theirs = ({head for group in SHARED for head in one.group(group)} for one in (found.circuit, study.circuit))
     again: list[set[Head]] = [set() for _ in range(RESAMPLES)]
     for group in (group for group in SHARED if group in found.evidence):
         taken = found.circuit.group("B") if group == "A" else ()
-        selections = reselected(found.evidence[group], way.score, way.select, exclude=taken)
+        selections = reselected(found.evidence[group], conventions.score, conventions.select, exclude=taken)
         again = [known | set(more) for known, more in zip(again, selections, strict=True)]
     if not ours:
         return emptiness((), empty=False, selections=[tuple(one) for one in again], level=level)

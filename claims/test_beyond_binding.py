@@ -65,7 +65,7 @@ def test_shifts_move_logits_more_than_random_directions(claim: Claim, study: Stu
      where="each head of group B, at the readout; raw keys at the two labels of the swap; prompts about a box of the"
      " swap", **OURS)  # fmt: skip
 def test_binding_ids_are_read_at_the_labels_of_the_swap(claim: Claim, study: Study) -> Verdict:
-    evidence = study.ask(claim, partial(request_label_exchange, way=study.procedure(claim).binding))
+    evidence = study.ask(claim, partial(request_label_exchange, conventions=study.procedure(claim).binding))
     parts: dict[str, Part] = {name: more(label_shift(evidence, name), claim.margin(name)) for name in claim.metrics}
     return all_of(claim.kind, parts, level=claim.level)
 
@@ -107,10 +107,15 @@ def test_dr_does_not_depend_on_epsilon(claim: Claim, study: Study) -> Verdict:
     for place, there in places.items():
         for name in RANDOM:
             ways = ways_to_take_dr(there.binding(claim), name)
-            decisions = {way: decision(values, claim.margin(), claim.level) for way, values in ways.items()}
+            decisions = {
+                conventions: decision(values, claim.margin(), claim.level) for conventions, values in ways.items()
+            }
             means.append(max(abs(values.mean() - ways[PUBLISHED].mean()) for values in ways.values()))
             if len(set(decisions.values()) - {OPEN}) > 1:
-                changes.append(f"{name} {place}: " + ", ".join(f"{said} with {way}" for way, said in decisions.items()))
+                changes.append(
+                    f"{name} {place}: "
+                    + ", ".join(f"{said} with {conventions}" for conventions, said in decisions.items())
+                )
     n = shift(study.binding(claim), "q", "dR").shape[-1]
     reason = f"dR does not say the same: {'; '.join(changes)}" if changes else "dR says the same of every shift"
     return reported("changes" if changes else "keeps", reason, measured=float(max(means[: len(RANDOM)])), n=n)

@@ -208,7 +208,7 @@ def test_the_circuit_is_small(claim: Claim, study: Study) -> Verdict:
     def judged(name: str, level: float) -> Verdict:
         return value(found[name], paper, unit=claim.unit, paper_draws=1, level=level)
 
-    if len(found) < len(study.way(claim).candidates):  # another one may agree
+    if len(found) < len(study.conventions(claim).candidates):  # another one may agree
         return value_unidentified({name: judged(name, claim.level) for name in found})
     return of_candidates(claim, judged, found)
 
@@ -249,7 +249,7 @@ def test_no_kept_head_can_go(claim: Claim, study: Study) -> Verdict:
     if not stands_alone(pruning) or not heads:
         why = "what was discovered does not do the task alone, so no head is needed"
         return invalid(claim.kind, "circuit_left", why)
-    evidence, counts = study.one_by_one(claim), study.way(claim).prune_step / 2
+    evidence, counts = study.one_by_one(claim), study.conventions(claim).prune_step / 2
     whole = of_circuit(evidence, "circuit", "margin")
     lost = {one: whole - without_head(evidence, one, "margin") for one in heads}
     parts = {f"{one.group} {one.layer}.{one.head}": partial(effect, fall, margin=counts) for one, fall in lost.items()}
@@ -265,6 +265,6 @@ def test_no_kept_head_can_go(claim: Claim, study: Study) -> Verdict:
 def test_every_head_contributes_a_per_cent(claim: Claim, study: Study) -> Verdict:
     if study.found_here:
         return not_applicable(claim.kind, "the circuit is our own, and was pruned by another rule")
-    found = worth(study.ask(claim, partial(request_contributions, way=study.way(claim))), PER_CENT)
+    found = worth(study.ask(claim, partial(request_contributions, conventions=study.conventions(claim))), PER_CENT)
     heads = {head: partial(any_of, claim.kind, contributing(beside)) for head, beside in found.items()}
     return all_of(claim.kind, heads)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from rebinding.world.boxes import Swap
-from rebinding.world.designs import design
+from rebinding.task.boxes import Swap
+from rebinding.task.designs import design
 
 IDS = range(288)
 

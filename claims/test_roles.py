@@ -156,7 +156,7 @@ def test_b_does_little_to_the_content(claim: Claim, study: Study) -> Verdict:
 def test_b_points_more_than_random_groups(claim: Claim, study: Study) -> Verdict:
     heads = tuple(head for head in study.circuit.heads if head.group == "B")
     others = others_left(Circuit(heads), study.layers, study.all_heads)
-    make = partial(request_random_interchange, group="B", way=study.procedure(claim).roles, cut=study.cut)
+    make = partial(request_random_interchange, group="B", conventions=study.procedure(claim).roles, cut=study.cut)
 
     def judged() -> Verdict:
         random = of_random_groups(study.ask(claim, make), "pointed_object")  # (draw, prompt)

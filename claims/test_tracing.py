@@ -26,7 +26,7 @@ from rebinding.experiments.tracing.summary import (
     support,
 )
 from rebinding.paper.claim import Claim
-from rebinding.paper.procedure import TracingWay
+from rebinding.paper.procedure import TracingConventions
 from rebinding.study.study import ModeName, Study
 from rebinding.verdicts import Verdict, effect, effect_somewhere, guarded, no_effect, nowhere, ordering, requirement
 from rebinding.verdicts.sentences import Part, all_of
@@ -58,22 +58,22 @@ RESOLVED = ROW | {
 }
 
 
-def weighing(claim: Claim, evidence: Evidence, way: TracingWay) -> dict[str, Any]:
+def weighing(claim: Claim, evidence: Evidence, conventions: TracingConventions) -> dict[str, Any]:
     """What every rule on shares of restored prompts is told."""
-    return {"margin": claim.margin(), "support": support(evidence, way)}
+    return {"margin": claim.margin(), "support": support(evidence, conventions)}
 
 
-def in_most(claim: Claim, holds: pd.Series, *maps: tuple[Evidence, TracingWay]) -> Part:
+def in_most(claim: Claim, holds: pd.Series, *maps: tuple[Evidence, TracingConventions]) -> Part:
     """An order of layers, by prompt, which has to hold in most of those in which there is something to restore."""
-    lost = np.logical_and.reduce([restorable(evidence, way)[holds.index] for evidence, way in maps])
+    lost = np.logical_and.reduce([restorable(evidence, conventions)[holds.index] for evidence, conventions in maps])
     order = holds[lost] if lost.any() else holds & False
     return partial(effect, order.to_numpy(), above=MOST, margin=claim.margin())
 
 
 def adds_nothing(claim: Claim, study: Study, mode: ModeName, context: str) -> Verdict:
     """At no layer does the context's label, beside the swap's, bring the answer back."""
-    evidence, way = study.mentioned(claim, mode, context, "swap_asked"), study.procedure(claim).tracing
-    return nowhere(added(evidence, way), **weighing(claim, evidence, way))
+    evidence, conventions = study.mentioned(claim, mode, context, "swap_asked"), study.procedure(claim).tracing
+    return nowhere(added(evidence, conventions), **weighing(claim, evidence, conventions))
 
 
 @row("tracing.reference_box_not_from_context",
@@ -96,15 +96,15 @@ def test_the_partner_is_not_looked_up_in_the_context(claim: Claim, study: Study)
 
 def passing(claim: Claim, study: Study, mode: ModeName, edited: str, other: str) -> dict[str, Part]:
     """From the edited label over tokens in between to the readout, where the box arrives without its object."""
-    evidence, way = study.traced(claim, mode, *BETWEEN, "readout"), study.procedure(claim).tracing
-    weighed = weighing(claim, evidence, way)
+    evidence, conventions = study.traced(claim, mode, *BETWEEN, "readout"), study.procedure(claim).tracing
+    weighed = weighing(claim, evidence, conventions)
     between = (other, "swap_period", "question_box")
-    said = gains(study.traced(claim, OBJECT, *OBJECT_MAP), "readout", way) > 0
-    arrived = gains(evidence, "readout", way).mask(said, 0.0)
-    found = evidence, way
+    said = gains(study.traced(claim, OBJECT, *OBJECT_MAP), "readout", conventions) > 0
+    arrived = gains(evidence, "readout", conventions).mask(said, 0.0)
+    found = evidence, conventions
     first, last = (first_layer(*found, *roles) for roles in (between, ("readout",)))
     return {
-        f"{mode}, in between": partial(effect_somewhere, restored(evidence, way, *between), **weighed),
+        f"{mode}, in between": partial(effect_somewhere, restored(evidence, conventions, *between), **weighed),
         f"{mode}, at the readout": partial(effect_somewhere, arrived.to_numpy(), **weighed),
         f"{mode}, readout after the tokens in between": in_most(claim, first < last, found),
         f"{mode}, readout after the label": in_most(claim, last_layer(*found, edited) < last, found),
@@ -130,15 +130,15 @@ def test_boxes_matter_from_the_swap_on_and_end_at_the_readout(claim: Claim, stud
      where=f"mode {OBJECT}; every layer but the first, at the object, the swap's labels and end, question, readout",
      **RESULTS)  # fmt: skip
 def test_the_object_goes_from_its_token_to_the_readout(claim: Claim, study: Study) -> Verdict:
-    evidence, way = study.traced(claim, OBJECT, *OBJECT_MAP), study.procedure(claim).tracing
-    weighed, own = weighing(claim, evidence, way), "context_partner_object"
-    in_turn = last_layer(evidence, way, own) < first_layer(evidence, way, "readout")
+    evidence, conventions = study.traced(claim, OBJECT, *OBJECT_MAP), study.procedure(claim).tracing
+    weighed, own = weighing(claim, evidence, conventions), "context_partner_object"
+    in_turn = last_layer(evidence, conventions, own) < first_layer(evidence, conventions, "readout")
     return all_of(
         claim.kind,
         {
-            "its own token": partial(effect_somewhere, restored(evidence, way, own), **weighed),
-            "in between": partial(nowhere, restored(evidence, way, *BETWEEN), **weighed),
-            "the readout in later layers": in_most(claim, in_turn, (evidence, way)),
+            "its own token": partial(effect_somewhere, restored(evidence, conventions, own), **weighed),
+            "in between": partial(nowhere, restored(evidence, conventions, *BETWEEN), **weighed),
+            "the readout in later layers": in_most(claim, in_turn, (evidence, conventions)),
         },
     )
 
@@ -147,11 +147,15 @@ def test_the_object_goes_from_its_token_to_the_readout(claim: Claim, study: Stud
      kind="no-effect", statistic=f"{RESTORED}: the largest over layers and labels",
      where=f"mode {OBJECT}; every layer but the first, at every label", **RESULTS)  # fmt: skip
 def test_labels_do_not_carry_the_object(claim: Claim, study: Study) -> Verdict:
-    evidence, way = study.traced(claim, OBJECT, *OBJECT_MAP), study.procedure(claim).tracing
+    evidence, conventions = study.traced(claim, OBJECT, *OBJECT_MAP), study.procedure(claim).tracing
     labels = (*(f"context_box[{slot}]" for slot in range(claim.boxes)), "swap_first", "swap_second", "question_box")
-    lost = requirement("base", base(evidence, way) < 1, "the unpatched counterfactual gives the original's answer")
+    lost = requirement(
+        "base", base(evidence, conventions) < 1, "the unpatched counterfactual gives the original's answer"
+    )
     return guarded(
-        claim.kind, [lost], lambda: nowhere(restored(evidence, way, *labels), **weighing(claim, evidence, way))
+        claim.kind,
+        [lost],
+        lambda: nowhere(restored(evidence, conventions, *labels), **weighing(claim, evidence, conventions)),
     )
 
 
@@ -162,11 +166,11 @@ def test_labels_do_not_carry_the_object(claim: Claim, study: Study) -> Verdict:
      where=f"modes {PARTNER_TO_REMAINING} and {OBJECT}; every layer but the first, at the readout",
      **(RESULTS | {"source": "ours; section 3 tells it so in words", "models": ()}))  # fmt: skip
 def test_the_box_reaches_the_readout_before_the_object(claim: Claim, study: Study) -> Verdict:
-    way = study.procedure(claim).tracing
+    conventions = study.procedure(claim).tracing
     boxes = study.traced(claim, PARTNER_TO_REMAINING, *BETWEEN, "readout")
     things = study.traced(claim, OBJECT, *OBJECT_MAP)
-    earlier = first_layer(boxes, way, "readout") < first_layer(things, way, "readout")
-    return in_most(claim, earlier, (boxes, way), (things, way))(level=claim.level)
+    earlier = first_layer(boxes, conventions, "readout") < first_layer(things, conventions, "readout")
+    return in_most(claim, earlier, (boxes, conventions), (things, conventions))(level=claim.level)
 
 
 @row("tracing.readout_over_swap_period",
@@ -189,8 +193,8 @@ def test_the_readout_moves_more_than_twice_as_much(claim: Claim, study: Study) -
 
 def readout_over_stop(claim: Claim, study: Study, share: float) -> Verdict:
     """For every question, this share of what the readout moves exceeds what the full stop moves."""
-    evidence, way = study.diagnosed(claim), study.procedure(claim).tracing
-    stop, readout = moved_by(evidence, "swap_period", "every_layer"), moved_by(evidence, "readout", way.readout)
+    evidence, conventions = study.diagnosed(claim), study.procedure(claim).tracing
+    stop, readout = moved_by(evidence, "swap_period", "every_layer"), moved_by(evidence, "readout", conventions.readout)
     parts: dict[str, Part] = {
         f"{name}": partial(ordering, share * readout[name], stop[name], margin=claim.margin()) for name in stop
     }
@@ -201,8 +205,8 @@ def readout_over_stop(claim: Claim, study: Study, share: float) -> Verdict:
      "Patching the swap's end helps the question about the asked box and no other; the readout helps each, and more.",
      source="appendix, causal mediation", statistic=f"{CHANGE}, for each question", **RESOLVED)  # fmt: skip
 def test_the_full_stop_helps_one_question_and_the_readout_all(claim: Claim, study: Study) -> Verdict:
-    evidence, way = study.diagnosed(claim), study.procedure(claim).tracing
-    stop, readout = moved_by(evidence, "swap_period", "every_layer"), moved_by(evidence, "readout", way.readout)
+    evidence, conventions = study.diagnosed(claim), study.procedure(claim).tracing
+    stop, readout = moved_by(evidence, "swap_period", "every_layer"), moved_by(evidence, "readout", conventions.readout)
     margin = claim.margin()
     parts: dict[str, Part] = {"full stop, asked": partial(effect, stop["asked"], margin=margin)}
     parts |= {f"full stop, {name}": partial(no_effect, stop[name], margin=margin) for name in stop if name != "asked"}

@@ -14,8 +14,8 @@ from rebinding.experiments.paths.request import PAPER, PathSettings
 from rebinding.paper.circuit import Head
 from rebinding.paper.numbers import Group
 from rebinding.surgery import TorchSurgeon
-from rebinding.world.boxes import Contains, Story, Swap
-from rebinding.world.prompts import Encoded, Prompt
+from rebinding.task.boxes import Contains, Story, Swap
+from rebinding.task.prompts import Encoded, Prompt
 
 STAGES = {stage.group: stage for stage in PAPER}
 HOW = PathSettings(frozen="none", scope="head")

@@ -1,8 +1,8 @@
-"""`python -m rebinding VERB ...`"""
+"""`python -m rebinding COMMAND ...`"""
 
 import sys
 
-from rebinding.verbs.verbs import main
+from rebinding.cli.commands import main
 
 if __name__ == "__main__":
     sys.exit(main())

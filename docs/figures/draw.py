@@ -13,6 +13,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from rebinding.cli.checks import check_number, check_output_folder
 from rebinding.evidence import Evidence
 from rebinding.experiments.binding.conditions import QK, K, Q
 from rebinding.experiments.binding.directions import measure_directions
@@ -26,12 +27,11 @@ from rebinding.experiments.tracing.diagnostic import diagnose
 from rebinding.experiments.tracing.modes import trace_design
 from rebinding.experiments.tracing.panels import PANELS, PanelName, panel_mode
 from rebinding.experiments.tracing.token_maps import combined_map, mode_maps, readout_figure
+from rebinding.models import load
 from rebinding.planted import ARCHITECTURES, build
-from rebinding.subjects import load
 from rebinding.surgery import TorchSurgeon, derive
-from rebinding.verbs.checks import check_number, check_output_folder
-from rebinding.world.designs import DESIGNS, ModeName, design
-from rebinding.world.prompts import Encoder
+from rebinding.task.designs import DESIGNS, ModeName, design
+from rebinding.task.prompts import Encoder
 
 MECHANISMS = ("recency", "pointer")
 """The planted models of the figure on key dominance."""
@@ -75,9 +75,9 @@ def main(given: Sequence[str] | None = None) -> None:
 def tracing(options: argparse.Namespace) -> dict[str, Figure]:
     """The figures of section 3 for one model."""
     modes = panel_modes(options.mode)
-    subject = load(options.model)
-    surgeon, encoder = subject.surgeon(), subject.encoder()
-    plan, n = design(options.design, tokenizer=subject.tokenizer), options.samples or 20
+    loaded_model = load(options.model)
+    surgeon, encoder = loaded_model.surgeon(), loaded_model.encoder()
+    plan, n = design(options.design, tokenizer=loaded_model.tokenizer), options.samples or 20
     maps = {panel: trace_design(surgeon, encoder, plan, mode=mode, n=n) for panel, mode in modes.items()}
     return {
         "tracing-combined": combined_map(maps),

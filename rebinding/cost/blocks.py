@@ -16,7 +16,7 @@ from rebinding.experiments.swap_labels.request import LabelExchange
 from rebinding.experiments.tokens import BLOCK
 from rebinding.experiments.tracing.request import OfMode
 from rebinding.paper.circuit import CircuitHead
-from rebinding.world.prompts import Encoded
+from rebinding.task.prompts import Encoded
 
 TRACED = (("tracing",), ("questions",))
 """Pairings of section 3."""

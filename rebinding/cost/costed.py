@@ -1,8 +1,8 @@
 """An evidence source that adds up what evidence would cost. Nothing is computed.
 
-The experiments' own code runs on hollow tensors in the shape of the model (`rebinding.cost.subject`), one block of each
-request: batches are cut by the surgeon's own rule from the memory that is left, FLOP are counted as torch counts them,
-memory is that of all storage alive. Blocks of a request are alike: all take what the first one took.
+The experiments' own code runs on hollow tensors in the shape of the model (`rebinding.cost.loaded_model`), one block of
+each request: batches are cut by the surgeon's own rule from the memory that is left, FLOP are counted as torch counts
+them, memory is that of all storage alive. Blocks of a request are alike: all take what the first one took.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import TypeVar
 
 from rebinding.cost.blocks import Part, first_block, shape_of
 from rebinding.cost.evidence import whole_evidence
+from rebinding.cost.fake_device import FakeDevice, pretended
 from rebinding.cost.lines import Line
+from rebinding.cost.loaded_model import Rehearsing
 from rebinding.cost.names import name_of
-from rebinding.cost.pretended import Pretence, pretended
-from rebinding.cost.subject import Rehearsing
 from rebinding.evidence import Evidence, Request
 from rebinding.evidence.activations import Activations
 from rebinding.experiments.search.request import Crossings, Losses, SearchedCircuit, Step
@@ -51,9 +51,9 @@ class Costed:
     """Costs of requests to a hollow bench. `lines` has one for each request and for the tensors that it needs, in the
     order in which they were first asked for. `heads` is the circuit that discovery is made to find."""
 
-    def __init__(self, bench: Workbench, pretence: Pretence, heads: Circuit) -> None:
-        self.bench, self.pretence, self.heads = bench, pretence, heads
-        self.weights = pretence.ledger.live[pretended()]
+    def __init__(self, bench: Workbench, fake_device: FakeDevice, heads: Circuit) -> None:
+        self.bench, self.fake_device, self.heads = bench, fake_device, heads
+        self.weights = fake_device.ledger.live[pretended()]
         self.lines: dict[str, Line] = {}
         """By the key of the request."""
         self._evidence: dict[Hashable, tuple[Evidence, Taken]] = {}
@@ -75,7 +75,7 @@ class Costed:
         measure = measure_of(type(request))
         block, taken = self._rehearse(self._evidence, part, lambda: measure(self.bench, part.request))
         self._enter(request, part, taken, int(taken.stays * part.n / part.block))
-        anatomy = self.bench.subject.anatomy
+        anatomy = self.bench.loaded_model.anatomy
         return whole_evidence(request, block, self.heads, anatomy.n_layers, anatomy.n_heads)
 
     def keys(self, request: Request) -> list[str]:
@@ -105,13 +105,13 @@ class Costed:
 
     def _measure(self, run: Callable[[], Value]) -> tuple[Value, Taken]:
         """Of many blocks the last few recordings are remembered, and perhaps nobody asks for those: none are here."""
-        ledger, place, surgeon = self.pretence.ledger, pretended(), self.bench.surgeon
+        ledger, place, surgeon = self.fake_device.ledger, pretended(), self.bench.surgeon
         assert isinstance(surgeon, Rehearsing), "costs are added up on a hollow bench"
         surgeon.recordings.kept.clear()
         surgeon.rows_seen.clear()
         ledger.reset()
         before = ledger.live[place]
-        with self.pretence:
+        with self.fake_device:
             found = run()
         return found, Taken(
             rows=max(surgeon.rows_seen, default=0),

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from rebinding.study.engine import Session
 from rebinding.study.gates import Gates
+from rebinding.task.designs import Design
 from rebinding.verdicts import Gate
-from rebinding.world.designs import Design
 
 
 class PassedGates(Gates):

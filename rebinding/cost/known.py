@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rebinding.models.devices import Dtype
+from rebinding.models.loaded_model import form_for
+from rebinding.models.shapes import shape_config
 from rebinding.paper.circuit import Circuit, CircuitHead
 from rebinding.paper.numbers import checkpoint, circuit
-from rebinding.study.asked import asked_of
-from rebinding.subjects.devices import Dtype
-from rebinding.subjects.shapes import shape_config
-from rebinding.subjects.subject import form_for
-from rebinding.world.chat import Form
-from rebinding.world.designs import design
-from rebinding.world.prompts import Encoder
+from rebinding.study.model_spec import parse_model
+from rebinding.task.chat import Form
+from rebinding.task.designs import design
+from rebinding.task.prompts import Encoder
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedTokenizerFast
@@ -40,14 +40,14 @@ class Known:
 def known(name: str, tokens: int | None = None) -> Known:
     """What is known of a model by its name. Of one on the Hub its description is fetched, and no weights; the paper's
     shapes come with the package."""
-    asked = asked_of(name)
+    asked = parse_model(name)
     if asked.plant is not None:
         raise ValueError(f"{name}: a planted model is judged in minutes on any machine; there is nothing to cost")
     alias = asked.origin.alias
     if alias is not None and asked.origin.kind in ("hub", "shape"):
         long = tokens or TOKENS[alias.form]
         return Known(alias.name, shape_config(alias.name), alias.dtype, long, alias.form, published(alias.name))
-    from rebinding.subjects.checkpoint import read_description  # transformers takes a while to import
+    from rebinding.models.checkpoint import read_description  # transformers takes a while to import
 
     config, tokenizer = read_description(asked.origin)
     form = form_for(asked.name, asked.origin, tokenizer)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from rebinding.engines.elsewhere import Elsewhere, Hands
+from rebinding.engines.distributed import DistributedEngine, WorkerPool
 from rebinding.engines.on_ray import EngineError
 from rebinding.study.engine import Engine, Here
 
@@ -35,9 +35,9 @@ class Choice:
             raise EngineError(f"--workers {self.workers}: at least one has to do the work")
         if self.per_model is not None and self.per_model < 0:
             raise EngineError(f"--gpus-per-model {self.per_model:g}: give 0 (on the CPU), or more")
-        return Elsewhere(self._hirer())
+        return DistributedEngine(self._hirer())
 
-    def _hirer(self) -> Callable[[], Hands]:
+    def _hirer(self) -> Callable[[], WorkerPool]:
         """Hands on Ray; that it is not installed is said at once."""
         try:
             import ray

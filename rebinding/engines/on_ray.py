@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from rebinding.engines.elsewhere import Tensors
+from rebinding.engines.distributed import Tensors
 from rebinding.engines.tasks import Address, Computing, Failure, LostWorker, Outcome, Task
 from rebinding.engines.worker import Worker, packed
 

@@ -40,7 +40,7 @@ class Memory:
         return found
 
 
-class Lending:
+class DriverStore:
     """The driver's store, as its benches see it: what is there is lent, and nothing is computed.
 
     `spare` holds what could not be written, on a full disk; or everything, where no evidence is to be kept.

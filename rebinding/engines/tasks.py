@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, TypeAlias
 from rebinding.evidence import Evidence, Request
 from rebinding.evidence.activations import Activations
 from rebinding.evidence.request import digest
-from rebinding.subjects import SubjectError
-from rebinding.subjects.devices import Dtype
+from rebinding.models import ModelError
+from rebinding.models.devices import Dtype
 from rebinding.surgery import Anatomy
-from rebinding.world.chat import Form
+from rebinding.task.chat import Form
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -97,7 +97,7 @@ class Failure:
 Outcome: TypeAlias = Described | Shards | Failure
 
 
-class LostWorker(SubjectError):
+class LostWorker(ModelError):
     """A task whose worker died again and again."""
 
 

@@ -20,7 +20,7 @@ from rebinding.evidence import Evidence
 from rebinding.evidence.activations import Activations
 from rebinding.evidence.store import shelf_of
 from rebinding.experiments.workbench import Workbench, tensors_of
-from rebinding.subjects import Subject, load
+from rebinding.models import LoadedModel, load
 
 
 @dataclass
@@ -36,7 +36,7 @@ class Worker:
         another process may have some."""
         try:
             bench = self._bench(task.loading)
-            return self._compute(bench, task, given) if isinstance(task, Computing) else described(bench.subject)
+            return self._compute(bench, task, given) if isinstance(task, Computing) else described(bench.loaded_model)
         except (MemoryError, torch.OutOfMemoryError):
             raise
         except Exception as error:
@@ -49,8 +49,10 @@ class Worker:
             gc.collect()
             if torch.cuda.is_available():
                 torch.cuda.empty_cache()
-            subject = load(loading.name, dtype=loading.dtype, device=loading.device)
-            self.bench = Workbench(subject, shelf_of(self.kept, subject=subject.fingerprint, dtype=subject.dtype))
+            loaded_model = load(loading.name, dtype=loading.dtype, device=loading.device)
+            self.bench = Workbench(
+                loaded_model, shelf_of(self.kept, loaded_model=loaded_model.fingerprint, dtype=loaded_model.dtype)
+            )
             self.loaded = loading
         return self.bench
 
@@ -73,18 +75,18 @@ class Worker:
         return Shards(found)
 
 
-def described(subject: Subject) -> Described:
+def described(loaded_model: LoadedModel) -> Described:
     """A subject without its weights."""
-    assert subject.dtype != "as served"
+    assert loaded_model.dtype != "as served"
     return Described(
-        subject.tokenizer,
-        subject.anatomy,
-        subject.form,
-        subject.dtype,
-        str(subject.device),
-        subject.fingerprint,
-        subject.revision,
-        subject.weights,
+        loaded_model.tokenizer,
+        loaded_model.anatomy,
+        loaded_model.form,
+        loaded_model.dtype,
+        str(loaded_model.device),
+        loaded_model.fingerprint,
+        loaded_model.revision,
+        loaded_model.weights,
     )
 
 

@@ -29,8 +29,8 @@ def code_hash(*modules: str, root: Path = ROOT) -> str:
 def sources(*modules: str, root: Path = ROOT) -> dict[str, Path]:
     """The files of the package under `root` that `modules` need, by module name; `modules` of other packages need none.
 
-    A name under the package that is no file is an attribute (`from rebinding.world.boxes import Story` looks like a
-    module `rebinding.world.boxes.Story`) and is passed over, unless it was asked for. So is what lies in `MAKERS`.
+    A name under the package that is no file is an attribute (`from rebinding.task.boxes import Story` looks like a
+    module `rebinding.task.boxes.Story`) and is passed over, unless it was asked for. So is what lies in `MAKERS`.
     """
     for name in modules:
         if _inside(name) and _file(name, root) is None:

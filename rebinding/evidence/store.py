@@ -157,9 +157,9 @@ class Store:
                 beside(entry.path).unlink(missing_ok=True)
         return len(gone)
 
-    def shelf(self, *, subject: str, dtype: str) -> Shelf:
+    def shelf(self, *, loaded_model: str, dtype: str) -> Shelf:
         """The part of the store that belongs to a subject, named by its fingerprint."""
-        return shelf_of(self, subject=subject, dtype=dtype)
+        return shelf_of(self, loaded_model=loaded_model, dtype=dtype)
 
 
 @dataclass(frozen=True)
@@ -178,10 +178,10 @@ class Shelf:
         return digest({**self.about, "content": content})
 
 
-def shelf_of(store: Shards, *, subject: str, dtype: str) -> Shelf:
+def shelf_of(store: Shards, *, loaded_model: str, dtype: str) -> Shelf:
     """The part of any store that belongs to a subject, named by its fingerprint."""
     libraries = {name: importlib.metadata.version(name) for name in LIBRARIES}
-    return Shelf(store, {"subject": subject, "dtype": dtype, "libraries": libraries})
+    return Shelf(store, {"subject": loaded_model, "dtype": dtype, "libraries": libraries})
 
 
 def _address(experiment: str, key: str) -> str:

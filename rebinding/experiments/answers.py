@@ -13,7 +13,7 @@ from rebinding.evidence import Evidence, Kind
 from rebinding.experiments.tokens import BLOCK, blocks, positions, token_batch
 from rebinding.surgery import Read, Surgeon
 from rebinding.surgery.sites import Take
-from rebinding.world.prompts import Encoded
+from rebinding.task.prompts import Encoded
 
 MEASURES = ("label_logit", "margin", "hit", "probability")
 """Of the answer: its logit, its margin over the best other object, whether it beats them all, its probability."""

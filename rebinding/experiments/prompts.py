@@ -13,11 +13,11 @@ import torch
 from rebinding.evidence import OnPrompts, PromptSet, Request
 from rebinding.evidence.request import digest
 from rebinding.experiments.answers import Answers
-from rebinding.world.answers import AnswerSet, is_single_token
-from rebinding.world.designs import Design, Pair, design
-from rebinding.world.prompts import Encoded, Encoder, Prompt
-from rebinding.world.text import token_at
-from rebinding.world.words import Vocabulary
+from rebinding.task.answers import AnswerSet, is_single_token
+from rebinding.task.designs import Design, Pair, design
+from rebinding.task.prompts import Encoded, Encoder, Prompt
+from rebinding.task.text import token_at
+from rebinding.task.words import Vocabulary
 
 DISCOVERY_ID, MEANS_ID, PRUNING_ID, EVALUATION_ID, DIRECTIONS_ID, BALANCED_ID = 0, 100, 200, 300, 10_000, 20_000
 """Where the prompts for each use begin; `BALANCED_ID` is that of discovery in the counterbalanced design."""
@@ -34,12 +34,14 @@ PAIRINGS: dict[str, Callable[..., Sequence[Item]]] = {
     "": lambda stories, number: [stories.prompt(number)],
     "slot": lambda stories, number, slot: [stories.direction(number, int(slot))],
     "noise": lambda stories, number, how: [stories.noise(number, how)],
-    "pointer": lambda stories, number, way: [stories.pointer(number, mirror=side) for side in MIRRORED[way]],
-    "structure_only_pointer": lambda stories, number, way: [
-        stories.structure_only_pointer(number, mirror=side) for side in MIRRORED[way]
+    "pointer": lambda stories, number, conventions: [
+        stories.pointer(number, mirror=side) for side in MIRRORED[conventions]
     ],
-    "content_control": lambda stories, number, way: [
-        stories.content_control(number, mirror=side) for side in MIRRORED[way]
+    "structure_only_pointer": lambda stories, number, conventions: [
+        stories.structure_only_pointer(number, mirror=side) for side in MIRRORED[conventions]
+    ],
+    "content_control": lambda stories, number, conventions: [
+        stories.content_control(number, mirror=side) for side in MIRRORED[conventions]
     ],
 }
 """From stories, an id and the arguments of a pairing to prompts; a section adds its own."""

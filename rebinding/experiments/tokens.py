@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from rebinding.surgery.sites import Take
-from rebinding.world.prompts import Encoded, PromptError, unequal
-from rebinding.world.text import token_at
+from rebinding.task.prompts import Encoded, PromptError, unequal
+from rebinding.task.text import token_at
 
 BLOCK = 20
 """Prompts whose runs are held in memory at once, and that are lost when a run is interrupted. Experiments on the same

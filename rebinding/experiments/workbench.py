@@ -16,7 +16,7 @@ from rebinding.evidence.activations import Activations
 from rebinding.evidence.request import describe, join
 from rebinding.evidence.store import Content, Shelf
 from rebinding.experiments.prompts import Prompts
-from rebinding.subjects import Subject
+from rebinding.models import LoadedModel
 from rebinding.surgery import Surgeon
 
 REMEMBERED = 1 << 30
@@ -89,17 +89,17 @@ class Workbench:
     """A model with its prompts, and a shelf of the store if evidence is kept. An evidence source."""
 
     def __init__(
-        self, subject: Subject, shelf: Shelf | None = None, *, prompts: Prompts | None = None, first: int = 0
+        self, loaded_model: LoadedModel, shelf: Shelf | None = None, *, prompts: Prompts | None = None, first: int = 0
     ) -> None:
-        self.subject = subject
+        self.loaded_model = loaded_model
         self.shelf = shelf
-        self.prompts = prompts or Prompts(subject.encoder(), first=first)
+        self.prompts = prompts or Prompts(loaded_model.encoder(), first=first)
         self._memory: dict[Hashable, Any] = {}
         self._shelves: dict[str, Shelf] = {}
 
     @cached_property
     def surgeon(self) -> Surgeon:
-        return self.subject.surgeon(remember=REMEMBERED)
+        return self.loaded_model.surgeon(remember=REMEMBERED)
 
     def get(self, request: Request) -> Evidence:
         """The evidence of a request, block by block; what is finished is in the store, and is not computed again."""

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from rebinding.learned.lessons import HELD_OUT
 from rebinding.learned.tree import Tree, tree
-from rebinding.world.designs import Design, design
-from rebinding.world.prompts import Encoded, Encoder, Prompt
-from rebinding.world.words import Vocabulary
+from rebinding.task.designs import Design, design
+from rebinding.task.prompts import Encoded, Encoder, Prompt
+from rebinding.task.words import Vocabulary
 
 BATCH = 6
 """Prompts in one tree: more share little besides the template, and attention grows with the square of the nodes."""

@@ -22,7 +22,7 @@ DOWN, UP = ".lora_A.weight", ".lora_B.weight"
 STORED = torch.bfloat16
 """What the thin matrices are rounded to, for half the bytes; whatever is said of an adapter is said of it rounded."""
 COMPUTED = frozenset({"peft_type", "base_model_name_or_path", "revision", "r", "lora_alpha"})
-"""Options, in the words of the library peft, that are read and checked here and in `rebinding.subjects.adapted`."""
+"""Options, in the words of the library peft, that are read and checked here and in `rebinding.models.adapted`."""
 WITHOUT_EFFECT = frozenset(
     {
         "task_type", "auto_mapping", "peft_version", "inference_mode", "runtime_config", "lora_dropout",

@@ -15,9 +15,9 @@ import random
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
-from rebinding.world.boxes import Contains, Story, Swap
-from rebinding.world.text import Prompt
-from rebinding.world.words import Vocabulary
+from rebinding.task.boxes import Contains, Story, Swap
+from rebinding.task.text import Prompt
+from rebinding.task.words import Vocabulary
 
 Order: TypeAlias = Literal["all", "published"]
 ORDERS: tuple[Order, ...] = get_args(Order)

@@ -20,8 +20,8 @@ from torch import nn
 from rebinding.learned.exam import answers
 from rebinding.learned.lessons import Recipe, lessons
 from rebinding.learned.lora import Adapter, attached, new
-from rebinding.world.prompts import Encoder
-from rebinding.world.words import Vocabulary
+from rebinding.task.prompts import Encoder
+from rebinding.task.words import Vocabulary
 
 NOTES = "training.pt"
 EVERY = 20

@@ -24,7 +24,7 @@ SHOWN = 3
 
 
 class Node(NamedTuple):
-    """A head at a token (`rebinding.world.text` names every token)."""
+    """A head at a token (`rebinding.task.text` names every token)."""
 
     layer: int
     head: int

@@ -19,9 +19,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
 
-from rebinding.world.answers import AnswerRule, AnswerSet
-from rebinding.world.chat import Form
-from rebinding.world.designs import DesignName, NoiseKind, Split
+from rebinding.task.answers import AnswerRule, AnswerSet
+from rebinding.task.chat import Form
+from rebinding.task.designs import DesignName, NoiseKind, Split
 
 ProcedureName: TypeAlias = Literal["published", "controlled"]
 GIVEN: tuple[ProcedureName, ...] = get_args(ProcedureName)
@@ -36,7 +36,7 @@ EITHER: Mapping[str, int] = MappingProxyType({**COLON, "two tokens before ':'": 
 
 
 @dataclass(frozen=True)
-class TracingWay:
+class TracingConventions:
     """Section 3: which pairs residuals are exchanged in, and what counts as the answer."""
 
     design: DesignName
@@ -59,7 +59,7 @@ class TracingWay:
 
 
 @dataclass(frozen=True)
-class CircuitWay:
+class CircuitConventions:
     """Section 4.1: how heads are found, pruned, and held against random ones."""
 
     design: DesignName
@@ -88,7 +88,7 @@ class CircuitWay:
     """Which tokens stand for an object where a circuit is evaluated and pruned; the largest of their logits counts."""
 
     @property
-    def candidates(self) -> Mapping[str, CircuitWay]:
+    def candidates(self) -> Mapping[str, CircuitConventions]:
         """Every discovery that it may have been, by a name that tells it from the others: the first choice of every
         convention, which is the released one where there is one, and each other choice with all else as it was.
 
@@ -99,8 +99,15 @@ class CircuitWay:
         every += [replace(first, noise=(noise,)) for noise in self.noise[1:]]
         every += [replace(first, frozen=(frozen,)) for frozen in self.frozen[1:]]
         every += [replace(first, d_heard_by=(part,)) for part in self.d_heard_by[1:]]
-        heard = [way for way in every if (way.frozen, way.d_heard_by) != (("all",), ("query",))] or every
-        return {self._said(way.noise[0], way.frozen[0], way.d_heard_by[0]): way for way in heard}
+        heard = [
+            conventions
+            for conventions in every
+            if (conventions.frozen, conventions.d_heard_by) != (("all",), ("query",))
+        ] or every
+        return {
+            self._said(conventions.noise[0], conventions.frozen[0], conventions.d_heard_by[0]): conventions
+            for conventions in heard
+        }
 
     def _said(self, noise: str, frozen: str, d_heard_by: str) -> str:
         """The noise, and what else is not known."""
@@ -111,7 +118,7 @@ class CircuitWay:
 
 
 @dataclass(frozen=True)
-class RolesWay:
+class RolesConventions:
     """Section 4.2: what is exchanged for each group, where, and in which direction."""
 
     places: Literal["paper", "published", "own_role"]
@@ -136,7 +143,7 @@ class RolesWay:
 
 
 @dataclass(frozen=True)
-class BindingWay:
+class BindingConventions:
     """Section 5: how queries and keys are shifted and what is read."""
 
     ids: Literal["first", "held_out"]
@@ -148,7 +155,7 @@ class BindingWay:
     switch: Literal["head", "example", "either"]
     """Switches are counted head by head, or once an example with the attention of all heads; or it is not known."""
     answers: AnswerRule
-    """Which token stands for an object (`rebinding.world.answers`)."""
+    """Which token stands for an object (`rebinding.task.answers`)."""
     pairs: Literal["first", "every"]
     """The one ordered pair of slots of the paper, or all of them, in counterbalanced stories."""
     batches: int
@@ -170,10 +177,10 @@ class Procedure:
 
     name: str
     like: ProcedureName
-    tracing: TracingWay
-    circuit: CircuitWay
-    roles: RolesWay
-    binding: BindingWay
+    tracing: TracingConventions
+    circuit: CircuitConventions
+    roles: RolesConventions
+    binding: BindingConventions
     path: Path | None = None
     """The file that it was read from, where somebody wrote one."""
 
@@ -183,7 +190,7 @@ class Procedure:
         return {name: asdict(getattr(self, name)) for name in _file("published")}
 
 
-Way = TypeVar("Way")
+Conventions = TypeVar("Conventions")
 
 
 @cache
@@ -223,10 +230,10 @@ def _over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
 
 def _made(name: str, like: ProcedureName, told: Mapping[str, Any]) -> Procedure:
     kinds = {key: kind for key, kind in get_type_hints(Procedure).items() if key in told}
-    return Procedure(name, like, **{key: _way(key, kind, told[key]) for key, kind in kinds.items()})
+    return Procedure(name, like, **{key: _section(key, kind, told[key]) for key, kind in kinds.items()})
 
 
-def _way(section: str, kind: type[Way], told: Mapping[str, Any]) -> Way:
+def _section(section: str, kind: type[Conventions], told: Mapping[str, Any]) -> Conventions:
     """The conventions of one section: all of them, none unknown, each one of its choices."""
     hints = get_type_hints(kind)
     if told.keys() != hints.keys():

@@ -21,8 +21,8 @@ from rebinding.planted.printed import pointer_numbers
 from rebinding.planted.tokenizer import build_tokenizer
 from rebinding.planted.truth import Truth, truth_of
 from rebinding.planted.variants import Variant, variant_of
-from rebinding.world.designs import DesignName
-from rebinding.world.prompts import Encoded
+from rebinding.task.designs import DesignName
+from rebinding.task.prompts import Encoded
 
 MECHANISMS: Mapping[str, Callable[[int], Wiring]] = MappingProxyType(
     {"pointer": pointer.wiring, "global": global_.wiring, "recency": recency.wiring, "lexical": lexical.wiring}

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from rebinding.planted.language.wiring import GRADED_GAP, Softness
 from rebinding.planted.mechanisms.pointer import ECHO_LOGIT, FOUND, OBJECT_LOGIT, WANTED
-from rebinding.world.words import Vocabulary
+from rebinding.task.words import Vocabulary
 
 BOXES, ASKED, ANSWER = 3, 0, 1
 THING_PREFERENCE = 0.25

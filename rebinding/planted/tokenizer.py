@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers, processors
 
-from rebinding.world.boxes import Contains, Move, Put, Remove, Story, Swap
-from rebinding.world.chat import SYSTEM
-from rebinding.world.text import Prompt, written
-from rebinding.world.words import LABELS, OBJECTS
+from rebinding.task.boxes import Contains, Move, Put, Remove, Story, Swap
+from rebinding.task.chat import SYSTEM
+from rebinding.task.text import Prompt, written
+from rebinding.task.words import LABELS, OBJECTS
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast

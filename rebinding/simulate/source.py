@@ -16,14 +16,14 @@ from rebinding.evidence import Evidence, OnPrompts, Request
 from rebinding.evidence.store import Store
 from rebinding.experiments.prompts import Prompts
 from rebinding.experiments.simulation import simulator_of
+from rebinding.models import LoadedModel
 from rebinding.paper.numbers import checkpoint
 from rebinding.paper.worlds import Run, elsewhere
 from rebinding.planted.tokenizer import build_tokenizer
 from rebinding.study.engine import Session
-from rebinding.subjects import Subject
 from rebinding.surgery.anatomy import Anatomy, Projection
-from rebinding.world.chat import form_of
-from rebinding.world.prompts import Encoder
+from rebinding.task.chat import form_of
+from rebinding.task.prompts import Encoder
 
 NOWHERE = Projection("", 0, 0)
 Out = TypeVar("Out")
@@ -55,13 +55,13 @@ class SimulatedEngine:
     def __init__(self, run: Run) -> None:
         self.run = run
 
-    def subject(self, name: str, *, dtype: str, device: str, store: Store | None) -> Subject:
+    def loaded_model(self, name: str, *, dtype: str, device: str, store: Store | None) -> LoadedModel:
         return subject_without_weights(self.run.world.model)
 
-    def session(self, subject: Subject, store: Store | None, *, first: int = 0) -> Session:
+    def session(self, loaded_model: LoadedModel, store: Store | None, *, first: int = 0) -> Session:
         prompts = shared_prompts(first)
         form = checkpoint(self.run.world.model).chat
-        return Session(subject, prompts, Simulated(prompts, self.run), form)
+        return Session(loaded_model, prompts, Simulated(prompts, self.run), form)
 
     def finish(self, job: Callable[[], Out]) -> Out:
         return job()
@@ -87,11 +87,11 @@ def shared_prompts(first: int) -> Prompts:
 
 
 @cache
-def subject_without_weights(model: str) -> Subject:
+def subject_without_weights(model: str) -> LoadedModel:
     """What is known of one of the paper's models without loading it: the number of its layers and heads."""
     tokenizer, anatomy = embedded_tokenizer(), anatomy_of(model)
     form, device = form_of(tokenizer), torch.device("cpu")
-    return Subject(model, _refuse_to_load, tokenizer, anatomy, form, "bfloat16", device, told=f"{model}, simulated")
+    return LoadedModel(model, _refuse_to_load, tokenizer, anatomy, form, "bfloat16", device, told=f"{model}, simulated")
 
 
 def _refuse_to_load() -> Any:

@@ -10,9 +10,9 @@ from rebinding.evidence.request import EvidenceSource
 from rebinding.evidence.store import Store
 from rebinding.experiments.prompts import Prompts
 from rebinding.experiments.workbench import Workbench
+from rebinding.models import LoadedModel, load, origin
 from rebinding.study.plants import load_remembered
-from rebinding.subjects import Subject, load, origin
-from rebinding.world.chat import Form
+from rebinding.task.chat import Form
 
 Out = TypeVar("Out")
 
@@ -22,7 +22,7 @@ class Session:
     """A model with its prompts, and where its evidence comes from. `form` is the chat form of the model itself, where
     its prompts are drawn in another tokenizer's."""
 
-    subject: Subject
+    loaded_model: LoadedModel
     prompts: Prompts
     source: EvidenceSource
     form: Form | None = None
@@ -35,11 +35,11 @@ class Engine(Protocol):
     the last time it ends; so it must not count on having been called once.
     """
 
-    def subject(self, name: str, *, dtype: str, device: str, store: Store | None) -> Subject:
+    def loaded_model(self, name: str, *, dtype: str, device: str, store: Store | None) -> LoadedModel:
         """What is known of a model; where its weights are is the engine's affair."""
         ...
 
-    def session(self, subject: Subject, store: Store | None, *, first: int = 0) -> Session:
+    def session(self, loaded_model: LoadedModel, store: Store | None, *, first: int = 0) -> Session:
         """The prompts and the evidence source of a subject of this engine; prompts begin `first` later than usual."""
         ...
 
@@ -59,15 +59,15 @@ class Engine(Protocol):
 class Here:
     """This process computes, whenever it is asked, and nothing beforehand."""
 
-    def subject(self, name: str, *, dtype: str, device: str, store: Store | None) -> Subject:
+    def loaded_model(self, name: str, *, dtype: str, device: str, store: Store | None) -> LoadedModel:
         if origin(name).kind == "planted" and store is not None:
             return load_remembered(name, store, dtype=dtype, device=device)
         return load(name, dtype=dtype, device=device)
 
-    def session(self, subject: Subject, store: Store | None, *, first: int = 0) -> Session:
-        shelf = store.shelf(subject=subject.fingerprint, dtype=subject.dtype) if store else None
-        bench = Workbench(subject, shelf, first=first)
-        return Session(subject, bench.prompts, bench)
+    def session(self, loaded_model: LoadedModel, store: Store | None, *, first: int = 0) -> Session:
+        shelf = store.shelf(loaded_model=loaded_model.fingerprint, dtype=loaded_model.dtype) if store else None
+        bench = Workbench(loaded_model, shelf, first=first)
+        return Session(loaded_model, bench.prompts, bench)
 
     def finish(self, job: Callable[[], Out]) -> Out:
         return job()

@@ -14,20 +14,20 @@ from rebinding.experiments.tracing.request import WIDE, story
 from rebinding.experiments.unedited.request import Floors, request_ability, request_floors, request_replays
 from rebinding.experiments.unedited.summary import floor_of, smallest_change
 from rebinding.paper.claim import Claim
-from rebinding.study.case import Case
 from rebinding.study.engine import Session
 from rebinding.study.log import EvidenceLog
+from rebinding.study.model_under_test import ModelUnderTest
+from rebinding.task.boxes import labels_of
+from rebinding.task.designs import Design
+from rebinding.task.prompts import Encoded
 from rebinding.verdicts import Gate, above_chance, above_guessing, noise_floor, replay_equals_forward
-from rebinding.world.boxes import labels_of
-from rebinding.world.designs import Design
-from rebinding.world.prompts import Encoded
 
 
 @dataclass(frozen=True, eq=False)
 class Gates:
     """Whether a model does the task, and whether what is measured of it is more than rounding."""
 
-    case: Case
+    case: ModelUnderTest
     log: EvidenceLog
 
     def of(self, claim: Claim) -> Iterator[Gate]:
@@ -56,7 +56,7 @@ class Gates:
         if self.case.settings.remote:
             return None
         session, drawn = self.story(boxes)
-        request = request_floors(session.prompts, drawn, session.subject.dtype)
+        request = request_floors(session.prompts, drawn, session.loaded_model.dtype)
         return floor_of(self.log.get(session, request, ground=False))
 
     def floor(self) -> float | None:

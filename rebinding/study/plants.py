@@ -20,36 +20,36 @@ import torch
 from rebinding.evidence.request import digest
 from rebinding.evidence.sources import code_hash, modules_of
 from rebinding.evidence.store import LIBRARIES, Note, Store
+from rebinding.models.devices import Device, check_dtype, one_device
+from rebinding.models.errors import ChangedSubject
+from rebinding.models.loaded_model import LoadedModel, form_for, load
+from rebinding.models.names import origin
 from rebinding.paper.circuit import CircuitHead
 from rebinding.planted import Declared, Specification, build, parse
 from rebinding.planted.tokenizer import build_tokenizer
-from rebinding.subjects.devices import Device, check_dtype, one_device
-from rebinding.subjects.errors import ChangedSubject
-from rebinding.subjects.names import origin
-from rebinding.subjects.subject import Subject, form_for, load
 from rebinding.surgery import Anatomy
 from rebinding.surgery.anatomy import Projection
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-SUBJECTS, PLANTS = "subjects", "plants"
+MODELS, PLANTS = "models", "plants"
 
 
-def load_remembered(name: str, store: Store, *, dtype: str, device: Device = "auto") -> Subject:
+def load_remembered(name: str, store: Store, *, dtype: str, device: Device = "auto") -> LoadedModel:
     """A planted model by name, built only when it is run."""
     key = _key(name, dtype=dtype, device=str(device))
-    made: list[Subject] = []
+    made: list[LoadedModel] = []
 
     def first() -> dict[str, Any]:
         made.append(load(name, dtype=dtype, device=device))
         return {"fingerprint": made[0].fingerprint, "anatomy": asdict(made[0].anatomy)}
 
-    known = _remember(store, SUBJECTS, key, first)
+    known = _remember(store, MODELS, key, first)
     if made:
         return made[0]
     tokenizer = build_tokenizer()
-    return Subject(
+    return LoadedModel(
         name=name,
         opened=lambda: _as_known(name, store, load(name, dtype=dtype, device=device), known["fingerprint"]),
         tokenizer=tokenizer,
@@ -86,7 +86,7 @@ def _key(name: str, **settings: str) -> str:
         {
             "name": name,
             "settings": settings,
-            "code": code_hash(*modules_of("rebinding.planted"), "rebinding.subjects.subject"),
+            "code": code_hash(*modules_of("rebinding.planted"), "rebinding.models.loaded_model"),
             "libraries": {library: importlib.metadata.version(library) for library in LIBRARIES},
             "processor": [platform.machine(), torch.backends.cpu.get_cpu_capability()],
         }
@@ -98,10 +98,10 @@ def _anatomy(fields: dict[str, Any]) -> Anatomy:
     return Anatomy(**{**fields, **parts, "windows": tuple(fields["windows"])})
 
 
-def _as_known(name: str, store: Store, subject: Subject, fingerprint: str) -> PreTrainedModel:
-    if subject.fingerprint != fingerprint:
+def _as_known(name: str, store: Store, loaded_model: LoadedModel, fingerprint: str) -> PreTrainedModel:
+    if loaded_model.fingerprint != fingerprint:
         raise ChangedSubject(
             f"{name} was built with other weights than those on record in {store.root}: another machine has written "
             "there. Clear the record (python -m rebinding store clear --experiment subjects), or use another --store."
         )
-    return subject.model
+    return loaded_model.model

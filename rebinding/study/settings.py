@@ -8,9 +8,9 @@ from typing import Literal, TypeAlias
 
 from rebinding.evidence.store import Store
 from rebinding.paper.procedure import GIVEN, Procedure, given
-from rebinding.study.asked import Asked
 from rebinding.study.engine import Engine, Here
-from rebinding.world.designs import DesignName
+from rebinding.study.model_spec import ModelSpec
+from rebinding.task.designs import DesignName
 
 STAGES, ANYWHERE = "discovered", "discovered-anywhere"
 """Circuits that are found when they are needed: by the paper's five stages, or by the search that is told no place."""
@@ -26,7 +26,7 @@ class Settings:
     `first` prompts are passed over before the first on which anything is judged; `remote`: models run on NDIF, and
     none of their weights are needed here; `every_token` has section 3 traced at tokens that no claim asks about."""
 
-    models: tuple[Asked, ...]
+    models: tuple[ModelSpec, ...]
     samples: int | None = None
     first: int = 0
     design: DesignName = "published"

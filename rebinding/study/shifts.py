@@ -7,35 +7,37 @@ from rebinding.experiments.binding.renamed import Renamed, under
 from rebinding.experiments.binding.request import Shifts, request_shifts
 from rebinding.experiments.binding.slots import attention_on_slots, with_heads
 from rebinding.paper.circuit import Circuit
-from rebinding.paper.procedure import BindingWay
-from rebinding.study.case import Case
+from rebinding.paper.procedure import BindingConventions
+from rebinding.study.model_under_test import ModelUnderTest
 from rebinding.verdicts import require, slot_mass
 from rebinding.verdicts.gates import LEAST_MASS
 
 
-def request_of(case: Case, circuit: Circuit, way: BindingWay, variation: str, *, n: int, cut: int) -> Shifts:
+def request_of(
+    case: ModelUnderTest, circuit: Circuit, conventions: BindingConventions, variation: str, *, n: int, cut: int
+) -> Shifts:
     """The shifts of one variation on so many prompts, at the sizes of the model."""
     return request_shifts(
         case.session.prompts,
         circuit,
         case.settings.design,
         variation,
-        way,
+        conventions,
         n=n,
-        directions=case.sizes.directions(way.batches),
+        directions=case.sizes.directions(conventions.batches),
         draws=case.sizes.draws,
         cut=cut,
     )
 
 
-def as_judged(evidence: Evidence, way: BindingWay, candidate: Renamed = ()) -> Evidence:
+def as_judged(evidence: Evidence, conventions: BindingConventions, candidate: Renamed = ()) -> Evidence:
     """The evidence under one candidate, and of the heads that count under a procedure."""
-    return heads_that_count(under(evidence, candidate), way)
+    return heads_that_count(under(evidence, candidate), conventions)
 
 
-def heads_that_count(evidence: Evidence, way: BindingWay) -> Evidence:
+def heads_that_count(evidence: Evidence, conventions: BindingConventions) -> Evidence:
     """All heads, or those with attention on the slots that are compared; a gate fails where there are none."""
-    if way.heads == "all":
+    if conventions.heads == "all":
         return evidence
     table = attention_on_slots(evidence)
     require(slot_mass(table["share"]))

@@ -7,7 +7,7 @@ from typing import Any
 
 from rebinding.evidence import PromptSet
 from rebinding.experiments.prompts import Prompts
-from rebinding.world.prompts import Encoded
+from rebinding.task.prompts import Encoded
 
 
 def shown(prompts: Prompts, asked: PromptSet) -> dict[str, Any]:

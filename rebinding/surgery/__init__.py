@@ -2,16 +2,16 @@
 
 from rebinding.surgery.anatomy import Anatomy, derive
 from rebinding.surgery.checks import NothingEdited, SurgeryError
-from rebinding.surgery.held import Live
+from rebinding.surgery.mean_ablated import ActiveHeads
 from rebinding.surgery.protocol import Surgeon
 from rebinding.surgery.recording import Recording
 from rebinding.surgery.sites import Edit, Read, Site
 from rebinding.surgery.torch_surgeon import TorchSurgeon
 
 __all__ = [
+    "ActiveHeads",
     "Anatomy",
     "Edit",
-    "Live",
     "NothingEdited",
     "Read",
     "Recording",

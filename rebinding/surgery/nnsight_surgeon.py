@@ -71,10 +71,10 @@ class NNsightSurgeon:
         *,
         source: Tensor | None = None,
         attention: Attention = "live",
-        allow_still: bool = False,
+        allow_noop: bool = False,
     ) -> list[Tensor]:
         """Run full forward passes, `rows` prompts each; see `Surgeon.run`."""
-        call = calls.make_plan(self.anatomy, recording, edits, reads, source, attention, allow_still=allow_still)
+        call = calls.make_plan(self.anatomy, recording, edits, reads, source, attention, allow_noop=allow_noop)
         frozen = self._recorded_z(recording) if attention == "frozen" else None
         results = Results(call.n_rows, call.reads)
         for rows in torch.arange(call.n_rows).split(self.rows or call.n_rows):

@@ -129,7 +129,7 @@ def changes_recorded(recording: Recording, edit: Edit, source: Tensor, rows: Ten
 
 def rounding_of_sums(hidden: int) -> float:
     """By how many units in the last place of float32 two sums over a layer's widest matrix, 4 `hidden` terms in another
-    order, may differ: a random walk of sqrt(K) / 4 (`rebinding.subjects.allowance`), `DEVIATIONS` of them."""
+    order, may differ: a random walk of sqrt(K) / 4 (`rebinding.models.allowance`), `DEVIATIONS` of them."""
     return DEVIATIONS * math.sqrt(4 * hidden) / 4
 
 
@@ -174,5 +174,5 @@ def check_changed(must_change: Tensor, changed: Tensor) -> None:
     raise NothingEdited(
         f"the edits of {count} of {must_change.numel()} rows change nothing that is read (row {shown}): they write the "
         "values that are there already, add zero, or no read can see them. The result would be the unedited run under "
-        "another name. Check the edit's value, layer, heads and positions; pass allow_still=True if a no-op is meant."
+        "another name. Check the edit's value, layer, heads and positions; pass allow_noop=True if a no-op is meant."
     )

@@ -75,7 +75,7 @@ def make_plan(
     source: Tensor | None,
     attention: Attention,
     *,
-    allow_still: bool,
+    allow_noop: bool,
 ) -> Plan:
     """Check a call and find where each of its rows starts.
 
@@ -91,7 +91,7 @@ def make_plan(
     reaches = tuple(reaching_rows(anatomy, edit, highest, touched(edit, source.numel()), attention) for edit in fixed)
     start = _starts(recording, fixed, reaches, source)
     named = torch.zeros(source.numel(), dtype=torch.bool)
-    for edit in fixed if not allow_still else ():
+    for edit in fixed if not allow_noop else ():
         named[touched(edit, source.numel())] = True
     check_changed(named, start != NEVER)
     stop = max(read.layer for read in asked)

@@ -34,11 +34,11 @@ class Surgeon(Protocol):
         *,
         source: Tensor | None = None,
         attention: Attention = "live",
-        allow_still: bool = False,
+        allow_noop: bool = False,
     ) -> list[Tensor]:
         """Run a batch whose row `r` is the recorded prompt `source[r]` with the edits that name row `r`.
 
         Returns one tensor per read, rows first. Rows whose edits together change nothing that is read raise
-        `NothingEdited`, at every site and whatever was recorded, unless `allow_still`. With `attention="frozen"` every
+        `NothingEdited`, at every site and whatever was recorded, unless `allow_noop`. With `attention="frozen"` every
         head's z is held at its recorded value, except where an edit writes z; MLPs and norms are recomputed.
         """

@@ -15,7 +15,7 @@ from rebinding.surgery.attention import install
 from rebinding.surgery.batch import Batch, Results, look_up_still, make_batch
 from rebinding.surgery.checks import SurgeryError, check_tokens
 from rebinding.surgery.frozen import can_run, replay_frozen
-from rebinding.surgery.held import Live, run_held
+from rebinding.surgery.mean_ablated import ActiveHeads, run_mean_ablated
 from rebinding.surgery.memory import budget, in_parts, rows_that_fit
 from rebinding.surgery.noops import check_changed
 from rebinding.surgery.plan import NEVER, Plan, make_plan
@@ -73,12 +73,14 @@ class TorchSurgeon:
         check_kept_sites(keep)
         return self.recordings.get(tokens, keep, lambda: record(self.model, self.anatomy, tokens, keep=keep))
 
-    def record_held(self, tokens: Tensor, held: Sequence[Tensor]) -> Recording:
+    def record_mean_ablated(self, tokens: Tensor, held: Sequence[Tensor]) -> Recording:
         """Run prompts with every head's output held: `held[layer]` is (head, token, head_dim)."""
         return record(self.model, self.anatomy, tokens, keep={"z"}, held=held)
 
     @torch.no_grad()
-    def run_held(self, recording: Recording, live: Live, *, source: Tensor, readout: Tensor, take: Take) -> Tensor:
+    def run_mean_ablated(
+        self, recording: Recording, live: ActiveHeads, *, source: Tensor, readout: Tensor, take: Take
+    ) -> Tensor:
         """Logits at `readout` (one position a row) of runs in which z is as recorded, except at the live places.
 
         `take(logits (row, 1, vocabulary), rows)` says what is kept of them.
@@ -88,7 +90,7 @@ class TorchSurgeon:
 
         def run(rows: Tensor) -> None:
             part = live.of_rows(rows, source.numel())
-            resid = run_held(self.model, self.anatomy, recording, part, source[rows], readout[rows])
+            resid = run_mean_ablated(self.model, self.anatomy, recording, part, source[rows], readout[rows])
             parts.append(take(self.anatomy.logits(self.model, resid[:, None]), rows).to(device))
 
         size = self._rows_at_once(HELD_TOKENS, recording.length + HELD_TOKENS, 1)
@@ -112,12 +114,12 @@ class TorchSurgeon:
         *,
         source: Tensor | None = None,
         attention: Attention = "live",
-        allow_still: bool = False,
+        allow_noop: bool = False,
     ) -> list[Tensor]:
         """Replay the rows of a batch from where they first change; see `Surgeon.run`."""
         if attention == "frozen" and not recording.has("z"):
             raise SurgeryError("attention='frozen' needs recorded head outputs: record(tokens, keep={'z'})")
-        plan = make_plan(self.anatomy, recording, edits, reads, source, attention, allow_still=allow_still)
+        plan = make_plan(self.anatomy, recording, edits, reads, source, attention, allow_noop=allow_noop)
         results = Results(plan.n_rows, plan.reads)
         look_up_still(plan, recording, results)
         apart = attention == "frozen" and can_run(self.anatomy, recording, plan)

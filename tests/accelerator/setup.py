@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from accelerate.hooks import AlignDevicesHook, add_hook_to_module, attach_execution_device_hook
 
+from rebinding.cost.fake_device import FakeDevice, disguise, pretended
 from rebinding.cost.ledger import Wait
-from rebinding.cost.pretended import Pretence, disguise, pretended
 from rebinding.evidence import Evidence, Request
 from rebinding.experiments.binding.request import request_shifts
 from rebinding.experiments.circuit.request import Means, request_ablation, request_pruning
@@ -20,13 +20,13 @@ from rebinding.experiments.roles.request import request_interchange
 from rebinding.experiments.tracing.request import request_diagnostic, request_map
 from rebinding.experiments.unedited.request import request_ability
 from rebinding.experiments.workbench import Workbench
+from rebinding.models import LoadedModel, check_subject, load
 from rebinding.paper.circuit import Circuit
 from rebinding.paper.procedure import given
 from rebinding.planted import build, parse
-from rebinding.subjects import Subject, check_subject, load
 from rebinding.surgery import Anatomy
 
-LOOPS = frozenset({"replay", "replay_frozen", "run_held", "run_layer", "before_layer", "attention"})
+LOOPS = frozenset({"replay", "replay_frozen", "run_mean_ablated", "run_layer", "before_layer", "attention"})
 """Functions of the surgeon that go through layers, or are called in each."""
 
 
@@ -36,15 +36,15 @@ class Place:
 
     here: Workbench
     there: Workbench
-    pretence: Pretence
+    fake_device: FakeDevice
     anatomy: Anatomy
     circuit: Circuit
 
     def measured(self, request: Request) -> tuple[Evidence, list[Wait]]:
         """Evidence from there, and where the program waited for the device to compute it."""
-        with self.pretence:
-            self.pretence.ledger.reset()
-            return self.there.get(request), self.pretence.ledger.waits
+        with self.fake_device:
+            self.fake_device.ledger.reset()
+            return self.there.get(request), self.fake_device.ledger.waits
 
 
 def in_loops(waits: list[Wait]) -> list[Wait]:
@@ -54,21 +54,23 @@ def in_loops(waits: list[Wait]) -> list[Wait]:
 
 def placed(name: str, devices: int) -> Place:
     """`planted:NAME` on one or two devices, checked there as any subject is when it is loaded."""
-    here, there, pretence = load(f"planted:{name}"), load(f"planted:{name}"), Pretence()
+    here, there, fake_device = load(f"planted:{name}"), load(f"planted:{name}"), FakeDevice()
     model: Any = there.model
     places = split(there, devices)
-    with pretence:
-        disguise(model, pretence, places)
+    with fake_device:
+        disguise(model, fake_device, places)
         for path, device in places.items() if devices > 1 else ():
             hook_on(model, path, device)
         anatomy = check_subject(model)
-    subject = replace(there, opened=lambda: model, device=pretended(), anatomy=anatomy)
-    return Place(Workbench(here), Workbench(subject), pretence, here.anatomy, Circuit(build(parse(name)).circuit))
+    loaded_model = replace(there, opened=lambda: model, device=pretended(), anatomy=anatomy)
+    return Place(
+        Workbench(here), Workbench(loaded_model), fake_device, here.anatomy, Circuit(build(parse(name)).circuit)
+    )
 
 
-def split(subject: Subject, devices: int) -> Mapping[str, torch.device]:
+def split(loaded_model: LoadedModel, devices: int) -> Mapping[str, torch.device]:
     """Layers shared out in order; embedding and logits on the first device, the final norm on the last."""
-    count, anatomy = subject.anatomy.n_layers, subject.anatomy
+    count, anatomy = loaded_model.anatomy.n_layers, loaded_model.anatomy
     layers = {f"{anatomy.layers}.{n}": pretended(n * devices // count) for n in range(count)}
     return {"": pretended(0), **layers, anatomy.final_norm: pretended(devices - 1), anatomy.head: pretended(0)}
 
@@ -85,18 +87,18 @@ def requests(bench: Workbench, heads: Circuit, n: int = 2) -> Iterator[tuple[str
     """A request of every kind, as the study makes them, with few prompts, draws and roles."""
     prompts, ways = bench.prompts, given("published")
     drawn, found_on = prompts.design("published"), prompts.design("partner_second")
-    way = conventions_of_plant(ways.circuit, "published")
+    conventions = conventions_of_plant(ways.circuit, "published")
     yield "ability", request_ability(prompts, drawn, n)
-    pairs = draw_noise_pairs(prompts, way, n)
+    pairs = draw_noise_pairs(prompts, conventions, n)
     for name, stage in STAGE_BY_NAME.items():
         if name in "ACD":
             receivers = heads.group(stage.receivers) if stage.receivers else ()
-            yield f"paths {name}", request_paths(pairs, stage, receivers, way)
+            yield f"paths {name}", request_paths(pairs, stage, receivers, conventions)
     means = Means(prompts.draw(found_on, range(MEANS_ID, MEANS_ID + n)))
     for beside in ("groups", "heads", "random"):
         asked = request_ablation(prompts, heads, found_on, "published", n=n, beside=beside)
         yield f"ablation {beside}", replace(asked, means=means, draws=1)
-    walk = request_pruning(prompts, Circuit(heads.heads[::2]), way, n=n)
+    walk = request_pruning(prompts, Circuit(heads.heads[::2]), conventions, n=n)
     yield "pruning", replace(walk, means=means, orders=1)
     for pairing in ("pointer", "content_control"):
         yield f"roles {pairing}", request_interchange(prompts, heads, drawn, pairing, n, ways.roles)

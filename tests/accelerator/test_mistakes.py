@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from rebinding.cost.pretended import MixedDevices
+from rebinding.cost.fake_device import MixedDevices
 from rebinding.experiments import tokens
-from rebinding.surgery import held, keys, recorder
+from rebinding.surgery import keys, mean_ablated, recorder
 from rebinding.surgery.torch_surgeon import TorchSurgeon
 from tests.accelerator.setup import Place, in_loops, placed, requests
 
@@ -24,7 +24,7 @@ def place() -> Place:
 
 def measure(place: Place, what: str) -> Any:
     """One kind of request, measured afresh: nothing is remembered from before."""
-    place.there.__dict__["surgeon"] = TorchSurgeon(place.there.subject.model, place.there.subject.anatomy)
+    place.there.__dict__["surgeon"] = TorchSurgeon(place.there.loaded_model.model, place.there.loaded_model.anatomy)
     return place.measured(dict(requests(place.here, place.circuit))[what])
 
 
@@ -53,7 +53,7 @@ def test_a_table_left_on_the_cpu(place: Place, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_factory_without_a_device(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    spoil(monkeypatch, held._call, "dtype=torch.bool, device=hidden.device", "dtype=torch.bool")
+    spoil(monkeypatch, mean_ablated._call, "dtype=torch.bool, device=hidden.device", "dtype=torch.bool")
     with pytest.raises(MixedDevices, match="mixes cpu and meta"):
         measure(place, "ablation heads")
 

@@ -16,8 +16,8 @@ from rebinding.experiments.binding.summary import MEASURES, summary
 from rebinding.experiments.paths.summary import scores
 from rebinding.experiments.roles.summary import of_group
 from rebinding.experiments.tracing.summary import restored
+from rebinding.models.fingerprint import hash_weights
 from rebinding.paper.procedure import given
-from rebinding.subjects.fingerprint import hash_weights
 from tests.accelerator.setup import Place, in_loops, numbers, placed, requests
 from tests.close import allowance
 from tests.everyday import sampled
@@ -38,12 +38,12 @@ def place(request: pytest.FixtureRequest) -> Place:
 
 
 def test_the_self_check_finds_the_same_anatomy(place: Place) -> None:
-    assert place.there.subject.anatomy == place.anatomy
+    assert place.there.loaded_model.anatomy == place.anatomy
 
 
 def test_the_fingerprint_is_that_of_the_weights(place: Place) -> None:
-    with place.pretence:  # it is computed by threads
-        assert hash_weights(place.there.subject.model) == hash_weights(place.here.subject.model)
+    with place.fake_device:  # it is computed by threads
+        assert hash_weights(place.there.loaded_model.model) == hash_weights(place.here.loaded_model.model)
 
 
 def test_every_experiment_gives_the_numbers_of_the_cpu(place: Place) -> None:

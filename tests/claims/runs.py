@@ -13,7 +13,7 @@ from transformers import Gemma2ForCausalLM, PreTrainedModel, PreTrainedTokenizer
 
 from rebinding.planted import build
 from tests.claims import ready
-from tests.subjects.folders import change_config
+from tests.models.folders import change_config
 
 ROOT = Path(__file__).parents[2]
 

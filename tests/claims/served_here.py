@@ -13,7 +13,7 @@ def pytest_configure() -> None:
     """Exchange the two ways out of this machine: files from the Hub, requests to a server."""
     import nnsight  # gives every object a `save`, which other plugins stumble over if it comes before them
 
-    from rebinding.subjects import checkpoint, remote
+    from rebinding.models import checkpoint, remote
     from rebinding.surgery.nnsight_remote import EAGER
 
     folder = Path(os.environ["SERVED"])

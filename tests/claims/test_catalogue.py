@@ -105,7 +105,7 @@ def test_candidates_are_those_of_the_catalogue() -> None:
         section, _, convention = name.partition(".")
         assert list(getattr(getattr(published, section), convention)) == choices
         assert len(getattr(getattr(controlled, section), convention)) == 1
-    roles = [candidate_conventions(way) for way in (published.roles, controlled.roles)]
+    roles = [candidate_conventions(conventions) for conventions in (published.roles, controlled.roles)]
     assert [f"{one.places} {one.direction} {one.pointer}" for one in roles[0]] == wanted["roles"]
     assert len(roles[1]) == 1
     for section in ("roles", "binding"):

@@ -18,7 +18,7 @@ from rebinding.paper.claim import Claim
 from rebinding.report.folder import read
 from rebinding.report.page import render
 from rebinding.report.summary import summarise
-from rebinding.study.asked import Asked, asked_of
+from rebinding.study.model_spec import ModelSpec, parse_model
 from rebinding.study.settings import Settings
 from rebinding.verdicts import Verdict
 from rebinding.verdicts.judgement import Judgement, judgement
@@ -27,10 +27,10 @@ from rebinding.verdicts.outcome import Outcome
 CANCELS = claim("binding.qk_cancels")
 DOMINANCE = claim("binding.key_dominance")
 FAMILIES = claim("binding.families_differ")
-GEMMA, LLAMA, OTHER = (asked_of(f"planted:{name}") for name in ("pointer@gemma2", "recency@llama", "pointer@gemma3"))
+GEMMA, LLAMA, OTHER = (parse_model(f"planted:{name}") for name in ("pointer@gemma2", "recency@llama", "pointer@gemma3"))
 
 
-def told(model: Asked, claim: Claim, outcome: Outcome, expected: str | None = None, p: float = 0.0) -> Judgement:
+def told(model: ModelSpec, claim: Claim, outcome: Outcome, expected: str | None = None, p: float = 0.0) -> Judgement:
     verdict = Verdict(claim.kind, outcome, "as told", n=12, p_value=p, gate="finite" if outcome == "INVALID" else None)
     where = {"design": "published", "circuit": "declared"}
     return judgement(claim, verdict, model=model.name, expected=expected, paper=None, **where)
@@ -51,7 +51,7 @@ def over(*found: Judgement) -> Sequence[Judgement]:
     ],
 )
 def test_every_model_must_show_what_its_family_is_said_to_do(
-    gemma: Outcome, llama: Outcome, together: Outcome, deciding: Asked
+    gemma: Outcome, llama: Outcome, together: Outcome, deciding: ModelSpec
 ) -> None:
     parts = told(GEMMA, CANCELS, gemma), told(LLAMA, DOMINANCE, llama)
     (one,) = over(*(replace(part, expected=part.told) for part in parts))

@@ -10,9 +10,9 @@ import pytest
 
 from fixtures.options import settings_of
 from rebinding.learned.shelf import ADAPTERS, shipped
+from rebinding.models import ALIASES
 from rebinding.planted import MECHANISMS, VARIANTS
 from rebinding.planted.truth import truth_of
-from rebinding.subjects import ALIASES
 
 DEFAULTS: dict[str, Any] = {
     "--model": [],

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.claims.runs import run
 
 BINDING = "table.q.dR or correct_only.similar or no_kv_leak or third_slot"
@@ -21,6 +23,7 @@ def judged(there: Path, convention: str, rows: str) -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.slow
 def test_several_sets_of_directions_are_crossed_with_prompts(tmp_path: Path) -> None:
     """The published rows take one set; with two, their numbers are of sets and prompts, and every row is judged."""
     found = judged(tmp_path, "[binding]\nbatches = 2", BINDING)

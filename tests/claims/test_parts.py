@@ -46,7 +46,7 @@ def test_an_order_of_layers_is_asked_where_something_is_lost(
 ) -> None:
     """Where the patch has nothing to restore in any prompt, no order was seen, and none counts as kept."""
     holds = pd.Series([True, False, True, True])
-    monkeypatch.setattr(of_tracing, "restorable", lambda evidence, way: pd.Series(lost))
+    monkeypatch.setattr(of_tracing, "restorable", lambda evidence, conventions: pd.Series(lost))
     there: Any = None  # what is restorable is told above
     part = of_tracing.in_most(PAYLOAD, holds, (there, there))
     assert isinstance(part, partial)

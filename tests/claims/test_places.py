@@ -18,7 +18,7 @@ from claims import test_roles as of_roles
 from claims.catalogue import Row, catalogue, claim
 from claims.parts import of_studies
 from rebinding.paper.claim import LEVEL, Claim
-from rebinding.paper.procedure import BindingWay, RolesWay, given
+from rebinding.paper.procedure import BindingConventions, RolesConventions, given
 from rebinding.verdicts import Outcome, Verdict, effect, require
 from rebinding.verdicts.gates import requirement
 
@@ -87,7 +87,7 @@ def test_what_is_not_known_besides_shares_what_is_left(monkeypatch: pytest.Monke
         return effect(np.linspace(0.9, 1.1, FEW), margin=1.0, level=level)
 
     study = SimpleNamespace(procedure=lambda claim: given(claim.procedure), printed=lambda _: 1.0, binding=lambda _: 0)
-    study.at_readouts = lambda way: {"here": study, "there": study}
+    study.at_readouts = lambda conventions: {"here": study, "there": study}
     monkeypatch.setattr(of_binding, "value", noting)
     monkeypatch.setattr(of_binding, "controls", lambda _: ("one", "two", "three"))
     monkeypatch.setattr(of_binding, "shift", lambda *_: np.zeros(FEW))
@@ -107,14 +107,14 @@ def test_every_row_of_both_sections_asks_where(row: Row) -> None:
     """Each for its own section's convention, and every part of its sentence at the level that is left to it."""
     asked: list[Any] = []
 
-    def at_readouts(way: Any) -> Any:
-        asked.append(way)
+    def at_readouts(conventions: Any) -> Any:
+        asked.append(conventions)
         raise LookupError
 
     study: Any = SimpleNamespace(procedure=lambda claim: given(claim.procedure), at_readouts=at_readouts)
     with pytest.raises(LookupError):
         row.test(row.claim, study)
-    assert [type(one) for one in asked] == [RolesWay if row.claim.section == "roles" else BindingWay]
+    assert [type(one) for one in asked] == [RolesConventions if row.claim.section == "roles" else BindingConventions]
 
 
 def test_signatures_are_told_of_every_place(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,7 +127,7 @@ def test_signatures_are_told_of_every_place(monkeypatch: pytest.MonkeyPatch) -> 
     for one in (keys, matching):
         one.binding = partial(lambda of, claim: of, one)
     keys.procedure = lambda claim: given(claim.procedure)
-    keys.at_readouts = lambda way: {"here": keys, "there": matching}
+    keys.at_readouts = lambda conventions: {"here": keys, "there": matching}
     found = of_signatures.test_the_signature(SIGNATURE, keys)
     assert found.finding == "key-dominated here, matching there"
     assert found.reason.endswith("; here, 0 of each head; there, 3 of each head")

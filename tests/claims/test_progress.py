@@ -54,6 +54,7 @@ def on_a_terminal(folder: Path, *options: str) -> str:
     return told.decode()
 
 
+@pytest.mark.slow
 def test_a_terminal_shows_where_the_run_is(pytester: pytest.Pytester) -> None:
     """Model, claim and experiment, how many of how many, and what is left; no letters, and the count at the end."""
     pytester.makepyfile(test_small=ROWS)

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from claims.catalogue import claims
+from rebinding.models import ALIASES
 from rebinding.paper.circuit import Circuit, Owner, save
 from rebinding.planted import build
-from rebinding.subjects import ALIASES
 from tests.claims.runs import folder_of, ok, run, save_random, verdicts
 
 BOTH = ("", ".controlled")

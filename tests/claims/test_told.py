@@ -127,8 +127,10 @@ def test_heads_are_needed_by_what_does_the_task(
     monkeypatch.setattr(of_circuits, "without_head", lambda *_: np.full(FEW, 1.0))
     circuit = SimpleNamespace(heads=[CircuitHead("A", 1, at, "readout") for at in range(heads)])
     ways = {"pruned_circuit": circuit, "prunings": lambda _: {"": None}, "one_by_one": lambda _: None}
-    way = SimpleNamespace(prune_step=0.5)
-    found = of_circuits.test_no_kept_head_can_go(claim("circuit.minimal"), told(way=lambda _: way, **ways))
+    conventions = SimpleNamespace(prune_step=0.5)
+    found = of_circuits.test_no_kept_head_can_go(
+        claim("circuit.minimal"), told(conventions=lambda _: conventions, **ways)
+    )
     assert found.gate == (None if judged else "circuit_left")
     assert found.margin == (0.25 if judged else None)
 
@@ -154,8 +156,8 @@ def test_a_printed_share_is_of_one_circuit(row: str, found: int, known: bool, mo
     asked, paper = noted(monkeypatch, "value"), share_kept("llama3.2-3b")
     monkeypatch.setattr(of_circuits, "value_unidentified", lambda told: invalid("value", ",".join(told), ""))
     walks = dict.fromkeys("abc"[:found])
-    way = SimpleNamespace(candidates=walks if known else dict.fromkeys("abc"))
-    study = told(printed=lambda _: paper, prunings=lambda _: walks, all_heads=70, way=lambda _: way)
+    conventions = SimpleNamespace(candidates=walks if known else dict.fromkeys("abc"))
+    study = told(printed=lambda _: paper, prunings=lambda _: walks, all_heads=70, conventions=lambda _: conventions)
     verdict = of_circuits.test_the_circuit_is_small(claim(row), study)
     assert [shares.tolist() for (shares, _), _ in asked] == [[0.1, 0.2]] * found
     options = {"unit": "circuit draws", "paper_draws": 1, "level": LEVEL / found}
@@ -191,9 +193,9 @@ def test_static_heads_are_those_of_all_shared_groups(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(of_others, "discover_static_circuit", lambda *_: found)
     monkeypatch.setattr(of_others, "reselected", reselected)
     overlapping = noted(monkeypatch, "overlap", of_others)
-    way = SimpleNamespace(score="logit", select="sure")
+    conventions = SimpleNamespace(score="logit", select="sure")
     of_others.shared_with_static(
-        STATIC, told(way=lambda _: way, circuit=circuit, all_heads=56, layers=7, ask=print), level=0.01
+        STATIC, told(conventions=lambda _: conventions, circuit=circuit, all_heads=56, layers=7, ask=print), level=0.01
     )
     shared = {(6, 0), (4, 3), (2, 7)}
     options = {"null": "layers", "level": 0.01, "universe": 56, "layers": 7}
@@ -205,7 +207,7 @@ def test_static_heads_are_those_of_all_shared_groups(monkeypatch: pytest.MonkeyP
 def test_no_static_heads_are_no_overlap(monkeypatch: pytest.MonkeyPatch) -> None:
     found = SimpleNamespace(circuit=SimpleNamespace(group=lambda _: ()), evidence={})
     monkeypatch.setattr(of_others, "discover_static_circuit", lambda *_: found)
-    study = told(way=lambda _: None, ask=print, circuit=SimpleNamespace(group=lambda _: ((6, 0),)))
+    study = told(conventions=lambda _: None, ask=print, circuit=SimpleNamespace(group=lambda _: ((6, 0),)))
     assert of_others.shared_with_static(STATIC, study, level=LEVEL).outcome == "NOT REPLICATED"
 
 

@@ -44,13 +44,13 @@ def test_a_group_is_chosen_again_as_it_was(
 ) -> None:
     """A head of B is no head of A, and blind draws have in common with the circuit what its random circuits have."""
     taken, again, theirs = ((5, 6),), [[(3, 4)]] * 3, ((7, 8), (7, 9), (8, 1))
-    way = SimpleNamespace(random=random, score="logit", select="sure")
+    conventions = SimpleNamespace(random=random, score="logit", select="sure")
     chosen: list[Any] = []
     monkeypatch.setattr(of_rules, "reselected", lambda *a, **k: chosen.append((a, k)) or again)
     groups = {"B": taken} | {group: ours}
     discovery = SimpleNamespace(circuit=SimpleNamespace(group=groups.get), evidence={group: "scores"})
     study = told(
-        way=lambda _: way, discoveries=lambda _: {"it": discovery}, all_heads=56, layers=7,
+        conventions=lambda _: conventions, discoveries=lambda _: {"it": discovery}, all_heads=56, layers=7,
         circuit=SimpleNamespace(group={group: theirs}.get),
     )  # fmt: skip
     empty, overlapping = noted(monkeypatch, "emptiness", of_rules), noted(monkeypatch, "overlap", of_rules)
@@ -70,12 +70,12 @@ def test_a_group_of_one_or_two_heads_is_judged_by_rank(
 ) -> None:
     """Among all senders of the stage, by its own scores; a larger group by its overlap."""
     ours, theirs, scores = ((3, 4),), ((7, 8), (7, 9), (8, 1))[:published], {(3, 4): -1.0}
-    way = SimpleNamespace(random=random, score="probability", select="published")
+    conventions = SimpleNamespace(random=random, score="probability", select="published")
     monkeypatch.setattr(of_rules, "reselected", lambda *_, **__: [])
     monkeypatch.setattr(of_rules, "scores_by_head", lambda evidence, scale: {(evidence, scale): scores})
     discovery = SimpleNamespace(circuit=SimpleNamespace(group={"D": ours}.get), evidence={"D": "stage D"})
     study = told(
-        way=lambda _: way, discoveries=lambda _: {"it": discovery}, all_heads=56, layers=7,
+        conventions=lambda _: conventions, discoveries=lambda _: {"it": discovery}, all_heads=56, layers=7,
         circuit=SimpleNamespace(group={"D": theirs}.get),
     )  # fmt: skip
     ranked, overlapping = noted(monkeypatch, "rank_overlap", of_rules), noted(monkeypatch, "overlap", of_rules)
@@ -102,10 +102,12 @@ def test_a_link_counts_above_what_the_code_prunes_at_and_above_the_noise_floor(
 
 
 def test_a_stage_that_was_not_run_chooses_nothing_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    way = SimpleNamespace(random="role", score="logit", select="sure")
+    conventions = SimpleNamespace(random="role", score="logit", select="sure")
     discovery = SimpleNamespace(circuit=SimpleNamespace(group=lambda _: ()), evidence={})
     study = told(
-        way=lambda _: way, discoveries=lambda _: {"it": discovery}, circuit=SimpleNamespace(group=lambda _: ())
+        conventions=lambda _: conventions,
+        discoveries=lambda _: {"it": discovery},
+        circuit=SimpleNamespace(group=lambda _: ()),
     )
     empty = noted(monkeypatch, "emptiness", of_rules)
     of_rules.found_again(claim("circuit.heads_found_again.E"), study, "E", "it", LEVEL)

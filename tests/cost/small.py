@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from rebinding.cost.costed import Costed
-from rebinding.cost.pretended import Pretence
-from rebinding.cost.subject import Rehearsing, hollow_subject
+from rebinding.cost.fake_device import FakeDevice
+from rebinding.cost.loaded_model import Rehearsing, hollow_subject
 from rebinding.evidence import Request
 from rebinding.experiments.workbench import Workbench, measure_of
 from rebinding.paper.circuit import Circuit, CircuitHead
@@ -30,17 +30,22 @@ def overrides(layers: int, hidden: int) -> dict[str, Any]:
     }
 
 
-def hollow_bench(pretence: Pretence, size: str = "small") -> Workbench:
+def hollow_bench(fake_device: FakeDevice, size: str = "small") -> Workbench:
     return Workbench(
         hollow_subject(
-            "gemma2-9b", pretence, dtype="float32", tokens=TOKENS, budget=lambda: CPU_BUDGET, **overrides(*SIZES[size])
+            "gemma2-9b",
+            fake_device,
+            dtype="float32",
+            tokens=TOKENS,
+            budget=lambda: CPU_BUDGET,
+            **overrides(*SIZES[size]),
         )
     )
 
 
 def made(heads: Circuit = HEADS) -> Costed:
-    pretence = Pretence(hollow=True)
-    return Costed(hollow_bench(pretence), pretence, heads)
+    fake_device = FakeDevice(hollow=True)
+    return Costed(hollow_bench(fake_device), fake_device, heads)
 
 
 def remembered(source: Costed) -> Recordings:
@@ -51,8 +56,8 @@ def remembered(source: Costed) -> Recordings:
 
 def flop(source: Costed, request: Request) -> int:
     """What all of a request takes if nothing is remembered from before."""
-    with source.pretence:
+    with source.fake_device:
         remembered(source).kept.clear()
-        source.pretence.ledger.reset()
+        source.fake_device.ledger.reset()
         measure_of(type(request))(source.bench, request)
-    return source.pretence.ledger.flop
+    return source.fake_device.ledger.flop

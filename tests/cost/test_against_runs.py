@@ -10,15 +10,15 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
-from rebinding.cost.pretended import Pretence, pretended
+from rebinding.cost.fake_device import FakeDevice, pretended
 from rebinding.evidence import Request
 from rebinding.experiments.paths.request import STAGE_BY_NAME, draw_noise_pairs, request_paths
 from rebinding.experiments.roles.request import request_interchange
 from rebinding.experiments.unedited.request import request_ability
 from rebinding.experiments.workbench import Workbench, measure_of
+from rebinding.models import build_shape
 from rebinding.paper.circuit import Circuit, CircuitHead
 from rebinding.paper.procedure import given
-from rebinding.subjects import build_shape
 from tests.cost.small import SIZES, hollow_bench, overrides
 
 WITHIN = 0.2
@@ -28,7 +28,7 @@ WITHIN = 0.2
 def requests(bench: Workbench) -> Iterator[tuple[str, Request]]:
     """A kind that only reads, one with frozen runs, one with live runs. In none of them is anything still or unheard,
     which a run leaves out and a rehearsal cannot know, and none asks which prompts are answered correctly."""
-    anatomy = bench.subject.anatomy
+    anatomy = bench.loaded_model.anatomy
     heads = Circuit(tuple(CircuitHead("B", layer, 1, "readout") for layer in range(1, anatomy.n_layers)))
     ways = given("published")
     way = replace(ways.circuit, noise=("independent",), frozen=("all",), scope="head")
@@ -42,7 +42,7 @@ def requests(bench: Workbench) -> Iterator[tuple[str, Request]]:
 def real(hollow: Workbench, size: str) -> Workbench:
     """The same bench with weights on the CPU."""
     model = build_shape("gemma2-9b", dtype=torch.float32, device=torch.device("cpu"), **overrides(*SIZES[size]))
-    return Workbench(replace(hollow.subject, opened=lambda: model, device=torch.device("cpu"), surgeons=[]))  # type: ignore[call-arg]
+    return Workbench(replace(hollow.loaded_model, opened=lambda: model, device=torch.device("cpu"), surgeons=[]))  # type: ignore[call-arg]
 
 
 def run(bench: Workbench, request: Request) -> tuple[int, int]:
@@ -58,17 +58,17 @@ def run(bench: Workbench, request: Request) -> tuple[int, int]:
 
 
 @pytest.fixture(scope="module", params=SIZES)
-def both(request: pytest.FixtureRequest) -> tuple[Pretence, Workbench, Workbench]:
-    pretence = Pretence(hollow=True)
-    bench = hollow_bench(pretence, request.param)
-    return pretence, bench, real(bench, request.param)
+def both(request: pytest.FixtureRequest) -> tuple[FakeDevice, Workbench, Workbench]:
+    fake_device = FakeDevice(hollow=True)
+    bench = hollow_bench(fake_device, request.param)
+    return fake_device, bench, real(bench, request.param)
 
 
-def test_flop_and_peak_memory(both: tuple[Pretence, Workbench, Workbench]) -> None:
-    pretence, hollow, here = both
-    ledger, place = pretence.ledger, pretended()
+def test_flop_and_peak_memory(both: tuple[FakeDevice, Workbench, Workbench]) -> None:
+    fake_device, hollow, here = both
+    ledger, place = fake_device.ledger, pretended()
     for what, request in requests(here):
-        with pretence:
+        with fake_device:
             ledger.reset()
             before = ledger.live[place]
             measure_of(type(request))(hollow, request)

@@ -10,8 +10,8 @@ import pytest
 
 from rebinding.cost.blocks import first_block
 from rebinding.cost.costed import Costed, NotCosted
+from rebinding.cost.fake_device import FakeDevice, pretended
 from rebinding.cost.lines import Costs, Line, Shaped, grouped
-from rebinding.cost.pretended import Pretence, pretended
 from rebinding.evidence import Request
 from rebinding.experiments.binding.conditions import Shift
 from rebinding.experiments.binding.request import request_shifts
@@ -32,7 +32,7 @@ from rebinding.experiments.workbench import REMEMBERED
 from rebinding.paper.circuit import Circuit, CircuitHead
 from rebinding.paper.procedure import given
 from rebinding.study.log import gates_of
-from rebinding.world.designs import ModeName
+from rebinding.task.designs import ModeName
 from tests.cost.small import HEADS, flop, made, remembered
 
 WITHIN = 0.2
@@ -59,21 +59,21 @@ def mapped(prompts: Prompts, n: int, mode: ModeName = "swap_only") -> Request:
 
 
 def shifted(prompts: Prompts, n: int, batches: int = 1, directions: int = 4) -> Any:
-    way = replace(CONTROLLED.binding, batches=batches)
-    return request_shifts(prompts, HEADS, "published", "controlled", way, n=n, directions=directions, draws=1)
+    conventions = replace(CONTROLLED.binding, batches=batches)
+    return request_shifts(prompts, HEADS, "published", "controlled", conventions, n=n, directions=directions, draws=1)
 
 
 def requests(prompts: Prompts) -> Iterator[Request]:
     """Kinds of several sizes of block, each of more than one block."""
-    drawn, way = prompts.design("published"), CONTROLLED.circuit
+    drawn, conventions = prompts.design("published"), CONTROLLED.circuit
     yield request_ability(prompts, drawn, 40)
     yield mapped(prompts, 40)
     yield request_diagnostic(prompts, drawn, 40, PUBLISHED.tracing)
-    yield request_paths(draw_noise_pairs(prompts, way, 32), STAGE_BY_NAME["A"], (), way)
+    yield request_paths(draw_noise_pairs(prompts, conventions, 32), STAGE_BY_NAME["A"], (), conventions)
     yield request_ablation(prompts, HEADS, drawn, "published", n=40, beside="groups")
     yield request_interchange(prompts, HEADS, drawn, "pointer", 40, PUBLISHED.roles)
     yield request_knockout(prompts, drawn, HEADS, 40)
-    yield request_contributions(prompts, drawn, HEADS, 40, way=way)
+    yield request_contributions(prompts, drawn, HEADS, 40, conventions=conventions)
     yield request_floors(prompts, drawn, "bfloat16")
     yield shifted(prompts, 72)
 
@@ -102,9 +102,9 @@ def test_a_block_takes_the_same_whatever_was_run_before() -> None:
 
 def test_other_words_are_not_rehearsed_again(source: Costed, monkeypatch: pytest.MonkeyPatch) -> None:
     """And take the same, as a rehearsal of their own shows."""
-    prompts, way = source.bench.prompts, PUBLISHED.circuit
-    pairs = [draw_noise_pairs(prompts, replace(way, noise=(noise,)), 16) for noise in way.noise]
-    first, second, *_ = (request_paths(pair, STAGE_BY_NAME["A"], (), way) for pair in pairs)
+    prompts, conventions = source.bench.prompts, PUBLISHED.circuit
+    pairs = [draw_noise_pairs(prompts, replace(conventions, noise=(noise,)), 16) for noise in conventions.noise]
+    first, second, *_ = (request_paths(pair, STAGE_BY_NAME["A"], (), conventions) for pair in pairs)
     assert first != second
     source.get(first)
     monkeypatch.setattr(source, "_measure", lambda run: pytest.fail("rehearsed again"))
@@ -122,8 +122,8 @@ def test_what_is_worked_out_once_costs_the_same() -> None:
     for forget in (True, False):
         source = made()
         if forget:
-            source.pretence.alike = Forgetful()
-        ledger, prompts = source.pretence.ledger, source.bench.prompts
+            source.fake_device.alike = Forgetful()
+        ledger, prompts = source.fake_device.ledger, source.bench.prompts
         drawn = prompts.design("published")
         work = [flop(source, mapped(prompts, 4))]
         work.append(flop(source, request_interchange(prompts, HEADS, drawn, "pointer", 4, PUBLISHED.roles)))
@@ -134,13 +134,13 @@ def test_what_is_worked_out_once_costs_the_same() -> None:
 def test_of_a_second_block_little_is_worked_out(source: Costed, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run on 48 layers makes millions of operations; at a millisecond each it would not end in an hour."""
     anew: list[Any] = []
-    carry_out = Pretence._carried_out
+    carry_out = FakeDevice._carried_out
 
-    def counted(self: Pretence, operation: Any, *given: Any) -> Any:
+    def counted(self: FakeDevice, operation: Any, *given: Any) -> Any:
         anew.append(operation)
         return carry_out(self, operation, *given)
 
-    monkeypatch.setattr(Pretence, "_carried_out", counted)
+    monkeypatch.setattr(FakeDevice, "_carried_out", counted)
     counts = []
     for n in (3, 3):
         anew.clear()
@@ -230,8 +230,8 @@ def test_how_far_shifts_go_is_worked_out_once_a_condition(source: Costed, monkey
         return moved(self, *given)
 
     monkeypatch.setattr(Shift, "moved", counted)
-    prompts, way = source.bench.prompts, PUBLISHED.binding
-    request = request_shifts(prompts, HEADS, "published", "random directions", way, n=2, directions=2, draws=3)
+    prompts, conventions = source.bench.prompts, PUBLISHED.binding
+    request = request_shifts(prompts, HEADS, "published", "random directions", conventions, n=2, directions=2, draws=3)
     source.get(request)
     assert len(calls) == len(request.conditions)
 
@@ -254,9 +254,11 @@ def test_memory_counts_what_earlier_requests_keep() -> None:
 
 def test_what_blocks_keep_beside_the_rehearsed_one_is_counted() -> None:
     """Two blocks of path patching keep the recordings of two, of which one is here; asked again, nothing is added."""
-    source, way = made(), CONTROLLED.circuit
-    ledger, place = source.pretence.ledger, pretended()
-    request = request_paths(draw_noise_pairs(source.bench.prompts, way, 32), STAGE_BY_NAME["A"], (), way)
+    source, conventions = made(), CONTROLLED.circuit
+    ledger, place = source.fake_device.ledger, pretended()
+    request = request_paths(
+        draw_noise_pairs(source.bench.prompts, conventions, 32), STAGE_BY_NAME["A"], (), conventions
+    )
     before = ledger.live[place]
     source.get(request)
     here = ledger.live[place] - before - remembered(source).bytes()

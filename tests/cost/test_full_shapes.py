@@ -14,12 +14,12 @@ from fixtures.cost import CostedModel
 from rebinding.cost.engine import CostEngine
 from rebinding.cost.gates import PassedGates
 from rebinding.cost.lines import Device
-from rebinding.study.asked import asked_of
-from rebinding.study.case import Case
+from rebinding.models import ALIASES
 from rebinding.study.log import EvidenceLog
+from rebinding.study.model_spec import parse_model
+from rebinding.study.model_under_test import ModelUnderTest
 from rebinding.study.settings import Settings
 from rebinding.study.study import Study
-from rebinding.subjects import ALIASES
 
 
 @pytest.mark.slow
@@ -27,8 +27,8 @@ from rebinding.subjects import ALIASES
 def test_every_request_fits_the_shape(alias: str) -> None:
     """Evidence has as many units as were asked for, its numbers are finite, and edits moved something: else a gate
     would stop a claim."""
-    model, engine = asked_of(alias), CostEngine(Device(int(80e9), 4e14, 3e12))
-    case, log = Case(model, Settings((model,), engine=engine)), EvidenceLog()
+    model, engine = parse_model(alias), CostEngine(Device(int(80e9), 4e14, 3e12))
+    case, log = ModelUnderTest(model, Settings((model,), engine=engine)), EvidenceLog()
     made = CostedModel(model, engine, case, Study.of(case, log, PassedGates))
     found = [made.cost(row.claim, partial(row.test, row.claim, made.study)) for row in catalogue()]
     assert [(one["row"], one["stopped"]) for one in found if one["stopped"]] == []

@@ -9,10 +9,10 @@ import pytest
 
 from rebinding.cost.known import STAND_IN, known, published, stretched
 from rebinding.experiments.prompts import Prompts
+from rebinding.models import load
 from rebinding.paper.circuit import Circuit
 from rebinding.paper.numbers import circuit
-from rebinding.subjects import load
-from tests.subjects.folders import save_tiny
+from tests.models.folders import save_tiny
 
 
 @pytest.fixture

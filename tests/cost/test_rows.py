@@ -20,13 +20,13 @@ from rebinding.cost.known import Known
 from rebinding.cost.lines import Device
 from rebinding.evidence import Request
 from rebinding.experiments.paths.request import Paths
+from rebinding.models.shapes import shape_config
 from rebinding.paper.circuit import Circuit, CircuitHead, save
-from rebinding.study.asked import asked_of
-from rebinding.study.case import Case, owner_of
 from rebinding.study.log import EvidenceLog
+from rebinding.study.model_spec import parse_model
+from rebinding.study.model_under_test import ModelUnderTest, owner_of
 from rebinding.study.settings import Settings
 from rebinding.study.study import Study
-from rebinding.subjects.shapes import shape_config
 
 pytestmark = pytest.mark.slow
 LISTS = re.compile(r"(?<=<!-- list -->\n```\n).*?(?=```)", re.DOTALL)
@@ -49,7 +49,7 @@ SEARCHING = {
 }
 
 
-class Asked(NamedTuple):
+class RowRequests(NamedTuple):
     """What became of a row: its requests, what stopped it, and what is not costed."""
 
     requests: tuple[Request, ...]
@@ -67,20 +67,23 @@ def small(name: str, tokens: int | None) -> Known:
 
 
 @pytest.fixture(scope="module")
-def asked(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Asked]:
+def asked(tmp_path_factory: pytest.TempPathFactory) -> dict[str, RowRequests]:
     """Every row on the small model, with its circuit from a file, as that of gemma2-9b would not fit it."""
-    file, model = tmp_path_factory.mktemp("circuit") / "circuit.json", asked_of("gemma2-9b")
+    file, model = tmp_path_factory.mktemp("circuit") / "circuit.json", parse_model("gemma2-9b")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(engine, "known", small)
         costs = CostEngine(Device(int(80e9), 4e14, 3e12))
-        owner = owner_of(costs.subject(model.name, dtype="bfloat16", device="auto", store=None))
+        owner = owner_of(costs.loaded_model(model.name, dtype="bfloat16", device="auto", store=None))
         save(HEADS, owner, file)
-        case, log = Case(model, Settings((model,), samples=ENOUGH, circuit=str(file), engine=costs)), EvidenceLog()
+        case, log = (
+            ModelUnderTest(model, Settings((model,), samples=ENOUGH, circuit=str(file), engine=costs)),
+            EvidenceLog(),
+        )
         made = CostedModel(model, costs, case, Study.of(case, log, PassedGates))
         found = {}
         for row in catalogue():
             costed = made.cost(row.claim, partial(row.test, row.claim, made.study))
-            found[row.claim.id] = Asked(tuple(use.request for use in log.used if use.ground), costed)
+            found[row.claim.id] = RowRequests(tuple(use.request for use in log.used if use.ground), costed)
     return found
 
 
@@ -102,7 +105,7 @@ def told(requests: Counter[str]) -> dict[str, int]:
     return {kind: 0 if kind in ON_NUMBERS else count for kind, count in requests.items()}
 
 
-def test_every_row_asks_for_what_it_asks_a_model_that_runs(asked: dict[str, Asked]) -> None:
+def test_every_row_asks_for_what_it_asks_a_model_that_runs(asked: dict[str, RowRequests]) -> None:
     wanted = listed()
     assert len(wanted) > 100
     ours = {row: Counter(type(one).__name__ for one in dict.fromkeys(asked[row].requests)) for row in wanted}
@@ -110,18 +113,18 @@ def test_every_row_asks_for_what_it_asks_a_model_that_runs(asked: dict[str, Aske
     assert {row: told(found) for row, found in ours.items()} == expected
 
 
-def test_no_row_is_stopped_and_only_the_search_is_not_costed(asked: dict[str, Asked]) -> None:
+def test_no_row_is_stopped_and_only_the_search_is_not_costed(asked: dict[str, RowRequests]) -> None:
     assert {row: one.found["stopped"] for row, one in asked.items() if one.found["stopped"]} == {}
     not_costed = {row: one.found["not costed"] for row, one in asked.items() if one.found["not costed"]}
     assert not_costed == SEARCHING
 
 
-def test_gates_are_costed(asked: dict[str, Asked]) -> None:
+def test_gates_are_costed(asked: dict[str, RowRequests]) -> None:
     names = {line["name"] for one in asked.values() for _, line in one.found["lines"]}
     assert {"replays", "floors", "ability", "ability, balanced", "answered", "means", "directions"} <= names
 
 
-def test_discovery_finds_the_known_heads_and_as_many_as_a_stage_keeps(asked: dict[str, Asked]) -> None:
+def test_discovery_finds_the_known_heads_and_as_many_as_a_stage_keeps(asked: dict[str, RowRequests]) -> None:
     """Under the controlled rule, and under the published one, which keeps heads whatever they score."""
     ids = {"published": "circuit.heads_found_again.E", "controlled": "circuit.heads_found_again.E.controlled"}
     sent = {
@@ -132,7 +135,7 @@ def test_discovery_finds_the_known_heads_and_as_many_as_a_stage_keeps(asked: dic
     assert sent["published"] == {"A": 0, "B": 32, "C": 32, "D": 25, "E": 10}  # of 32 heads there are in all
 
 
-def test_headline_rows_share_one_discovery(asked: dict[str, Asked]) -> None:
+def test_headline_rows_share_one_discovery(asked: dict[str, RowRequests]) -> None:
     """The longest part of a run: every discovery begins with stage A over all heads. Long rows are discovered anew."""
     rows = [row.claim.id for row in catalogue() if row.claim.headline is not None and not row.claim.long]
     requests = [one for row in rows for one in asked[row].requests]
@@ -142,7 +145,7 @@ def test_headline_rows_share_one_discovery(asked: dict[str, Asked]) -> None:
     )
 
 
-def test_a_line_is_plain_json(asked: dict[str, Asked]) -> None:
+def test_a_line_is_plain_json(asked: dict[str, RowRequests]) -> None:
     """It travels from one process to another."""
     for one in asked.values():
         assert json.loads(json.dumps(one.found)) == one.found

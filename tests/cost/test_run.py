@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from rebinding.cost.known import STAND_IN
-from rebinding.subjects import ALIASES
+from rebinding.models import ALIASES
 from tests.claims.runs import ok, run
 from tests.claims.test_options import settings
-from tests.subjects.folders import save_tiny
+from tests.models.folders import save_tiny
 
 ROWS = "recovers_accuracy or not_a_floor or route_through_swap_labels"
 

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from rebinding.planted.plant import Plant, build, parse
-from rebinding.world.designs import design
-from rebinding.world.prompts import Encoded, Encoder
+from rebinding.task.designs import design
+from rebinding.task.prompts import Encoded, Encoder
 
 COLOURS = {
     "A": "#0072B2",

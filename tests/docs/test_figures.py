@@ -35,7 +35,7 @@ def test_bad_options(given: tuple[str, ...], says: str, tmp_path: Path, monkeypa
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").touch()
     monkeypatch.setattr(draw, "build", lambda *_, **__: pytest.fail("the work has begun"))
-    monkeypatch.setattr("rebinding.subjects.subject._open", lambda *_, **__: pytest.fail("the work has begun"))
+    monkeypatch.setattr("rebinding.models.loaded_model._open", lambda *_, **__: pytest.fail("the work has begun"))
     with pytest.raises(SystemExit) as ended:
         draw.main(given)
     assert says in str(ended.value)

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from claims.catalogue import claims
+from rebinding.cli.commands import SUBCOMMANDS
 from rebinding.paper.headlines import HEADLINES
 from rebinding.planted import MECHANISMS
 from rebinding.planted.truth import truth_of
-from rebinding.verbs.verbs import VERBS
 from rebinding.verdicts.headline import verdict_of_all
 from rebinding.verdicts.standing import NAMES, standing
 from tests.docs.examples import examples, printed, same_words
@@ -56,8 +56,8 @@ def test_links_lead_somewhere(page: Path) -> None:
 @pytest.mark.parametrize("command", COMMANDS)
 def test_commands_are_understood(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each verb's own parser takes what the page says; nothing is run."""
-    verb, *rest = shlex.split(command.rstrip("\\"))
-    module = importlib.import_module(VERBS[verb].module)
+    subcommand, *rest = shlex.split(command.rstrip("\\"))
+    module = importlib.import_module(SUBCOMMANDS[subcommand].module)
     parser = argparse.ArgumentParser(exit_on_error=False)
     module.arguments(parser)
     parser.parse_args(rest)

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
+from rebinding.models import load
 from rebinding.paper.circuit import Circuit
 from rebinding.planted import build
-from rebinding.subjects import load
-from rebinding.world.designs import Design, Pair, design
+from rebinding.task.designs import Design, Pair, design
 from tests.docs.examples import BLOCK, printed
 from tests.docs.handlers import check_errors_shown, handled_names, run_with_handlers
 from tests.docs.notebooks import TUTORIALS, code, prose, read, run_cell

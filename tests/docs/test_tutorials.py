@@ -14,7 +14,6 @@ import pytest
 
 from tests.docs.examples import NUMBER, same_words
 from tests.docs.notebooks import TUTORIALS, Output, code, read, run, run_cell
-from tests.everyday import sampled
 
 SHARE, LAST_DIGIT = 1e-2, 1.5e-2
 """Most numbers are printed with two decimals: what rounds otherwise moves the last of them, another mechanism more."""
@@ -58,7 +57,8 @@ def test_all_of_them_are_there() -> None:
     assert tuple(path.stem for path in TUTORIALS) == STATED
 
 
-@pytest.mark.parametrize("path", sampled(TUTORIALS), ids=lambda path: path.stem)
+@pytest.mark.slow
+@pytest.mark.parametrize("path", TUTORIALS, ids=lambda path: path.stem)
 def test_a_tutorial_gives_what_is_stored(path: Path) -> None:
     notebook = read(path)
     found, stored = run(notebook), [cell["outputs"] for cell in code(notebook)]

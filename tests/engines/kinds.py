@@ -28,7 +28,7 @@ from rebinding.experiments.unedited.request import request_ability, request_floo
 from rebinding.paper.circuit import Circuit
 from rebinding.paper.procedure import given
 from rebinding.planted import build, parse
-from rebinding.world.designs import Design
+from rebinding.task.designs import Design
 
 NAME = "planted:pointer@llama"
 N = 4
@@ -42,14 +42,14 @@ for module in modules_of("rebinding.experiments"):
 
 
 def paths(prompts: Prompts, drawn: Design, heads: Circuit) -> Request:
-    way = conventions_of_plant(given("controlled").circuit, "controlled")
-    pairs = draw_noise_pairs(prompts, way, PAIRS)
-    return request_paths(pairs, STAGE_BY_NAME["B"], heads.group("A"), way)
+    conventions = conventions_of_plant(given("controlled").circuit, "controlled")
+    pairs = draw_noise_pairs(prompts, conventions, PAIRS)
+    return request_paths(pairs, STAGE_BY_NAME["B"], heads.group("A"), conventions)
 
 
 def shifted(prompts: Prompts, drawn: Design, heads: Circuit) -> Request:
-    way = given("published").binding
-    return request_shifts(prompts, heads, "published", "isolated", way, n=N, directions=4, draws=1)
+    conventions = given("published").binding
+    return request_shifts(prompts, heads, "published", "isolated", conventions, n=N, directions=4, draws=1)
 
 
 def noise(prompts: Prompts) -> PromptSet:
@@ -75,20 +75,20 @@ KINDS: Mapping[str, Make] = {
     "paths": paths,
     "ablation": lambda p, d, h: request_ablation(p, h, d, "published", n=N, beside="groups"),
     "pruning": lambda p, d, h: request_pruning(p, h, CONTROLLED, n=N),
-    "contributions": partial(request_contributions, n=N, way=given("published").circuit),
+    "contributions": partial(request_contributions, n=N, conventions=given("published").circuit),
     "knockout": partial(request_knockout, n=N),
-    "stream": partial(request_stream, n=N, way=given("published").circuit),
+    "stream": partial(request_stream, n=N, conventions=given("published").circuit),
     "elsewhere": lambda p, d, h: without_swap(p, d, h, N),
     "roles": lambda p, d, h: request_interchange(p, h, d, "pointer", N, given("published").roles),
-    "random groups": partial(request_random_interchange, n=N, group="B", way=given("published").roles),
+    "random groups": partial(request_random_interchange, n=N, group="B", conventions=given("published").roles),
     "step": lambda p, d, h: Step(noise(p), (), None, Settings()),
     "losses": lambda p, d, h: Losses(noise(p)),
     "crossings": partial(request_crossings, n=N),
     "searched circuit": partial(request_searched_circuit, n=N),
     "looks": partial(request_attention, n=N, group="A", like="published"),
     "binding": shifted,
-    "swap labels": partial(request_label_exchange, n=N, way=given("controlled").binding),
-    "exchange": lambda p, d, h: request_exchange(p, d, h, 9, way=given("controlled").binding),
+    "swap labels": partial(request_label_exchange, n=N, conventions=given("controlled").binding),
+    "exchange": lambda p, d, h: request_exchange(p, d, h, 9, conventions=given("controlled").binding),
 }
 
 

@@ -6,7 +6,7 @@ import pickle
 from collections.abc import Iterator
 from random import Random
 
-from rebinding.engines.elsewhere import Elsewhere, Tensors
+from rebinding.engines.distributed import DistributedEngine, Tensors
 from rebinding.engines.tasks import Outcome, Task
 from rebinding.engines.worker import Worker, packed
 
@@ -42,7 +42,7 @@ class Nearby:
         self.given.clear()
 
 
-def engine(count: int = 2, seed: int = 0) -> tuple[Elsewhere, Nearby]:
+def engine(count: int = 2, seed: int = 0) -> tuple[DistributedEngine, Nearby]:
     """An engine with such workers, and the workers."""
-    hands = Nearby(count, seed)
-    return Elsewhere(lambda: hands), hands
+    pool = Nearby(count, seed)
+    return DistributedEngine(lambda: pool), pool

@@ -14,7 +14,7 @@ from rebinding.evidence import Evidence
 from rebinding.evidence.activations import Activations
 from rebinding.experiments.prompts import Prompts
 from rebinding.experiments.workbench import measure_of
-from rebinding.subjects import load
+from rebinding.models import load
 from tests.engines.kinds import NAME, made
 
 ROOT = Path(__file__).parents[2]

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from rebinding.cli.commands import main
 from rebinding.engines.choice import Choice
 from rebinding.engines.on_ray import EngineError, Share, connect, share
 from rebinding.study.engine import Here
-from rebinding.verbs.verbs import main
 from tests.claims.test_options import settings
 
 NOT_INSTALLED = 'pip install -e ".[ray]"'

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rebinding.engines.elsewhere import Elsewhere
+from rebinding.engines.distributed import DistributedEngine
 from rebinding.engines.queue import Queue
 from rebinding.engines.stores import DriverSource
 from rebinding.engines.tasks import Computing, Describing, Failure, Missing, Shards
@@ -18,20 +18,20 @@ from rebinding.evidence import Evidence, PromptSet
 from rebinding.evidence.store import Store
 from rebinding.experiments.unedited.request import Ability
 from rebinding.experiments.workbench import Workbench
+from rebinding.models import ModelError, load
 from rebinding.study.engine import Session
-from rebinding.subjects import SubjectError, load
 from tests.engines.kinds import NAME, PAIRS, made
 from tests.engines.nearby import Nearby, engine
 
 OTHER = "planted:global@llama"
 
 
-def session_of(how: Elsewhere, store: Store | None = None, name: str = NAME) -> Session:
+def session_of(how: DistributedEngine, store: Store | None = None, name: str = NAME) -> Session:
     """A session of the driver, for use inside of a job."""
-    return how.session(how.subject(name, dtype="float32", device="cpu", store=store), store)
+    return how.session(how.loaded_model(name, dtype="float32", device="cpu", store=store), store)
 
 
-def ask(how: Elsewhere, kind: str, store: Store | None = None, name: str = NAME) -> Callable[[], Evidence]:
+def ask(how: DistributedEngine, kind: str, store: Store | None = None, name: str = NAME) -> Callable[[], Evidence]:
     """A job that asks for one request of a kind."""
 
     def job() -> Evidence:
@@ -41,37 +41,37 @@ def ask(how: Elsewhere, kind: str, store: Store | None = None, name: str = NAME)
     return job
 
 
-def asked(hands: Nearby) -> list[str]:
+def asked(pool: Nearby) -> list[str]:
     """What was computed, in the order in which it was given out."""
-    return [task.address[0] for _, task in hands.log if isinstance(task, Computing)]
+    return [task.address[0] for _, task in pool.log if isinstance(task, Computing)]
 
 
 def test_blocks_run_beside_each_other_and_tensors_come_first(tmp_path: Path) -> None:
-    how, hands = engine(3)
+    how, pool = engine(3)
     store = Store(tmp_path)
     how.prepare([ask(how, "paths", store)])
     blocks = -(-PAIRS // 16)
-    assert asked(hands) == ["paths"] * blocks
-    assert hands.most == blocks == 2
+    assert asked(pool) == ["paths"] * blocks
+    assert pool.most == blocks == 2
     how.finish(ask(how, "ablation", store))
-    assert asked(hands)[blocks:] == ["means", "ablation"]
-    with_means = [task for _, task in hands.log if isinstance(task, Computing) and task.given]
-    assert [task.given for task in with_means] == [(hands.log[-2][1].address,)]
+    assert asked(pool)[blocks:] == ["means", "ablation"]
+    with_means = [task for _, task in pool.log if isinstance(task, Computing) and task.given]
+    assert [task.given for task in with_means] == [(pool.log[-2][1].address,)]
 
 
 def test_what_is_asked_for_twice_is_computed_once() -> None:
     """By two jobs at the same time, and by a third one afterwards."""
-    how, hands = engine(2)
+    how, pool = engine(2)
     job = ask(how, "ability")
     how.prepare([job, job])
     how.finish(job)
-    assert asked(hands) == ["ability"]
-    assert sum(isinstance(task, Describing) for _, task in hands.log) == 1
+    assert asked(pool) == ["ability"]
+    assert sum(isinstance(task, Describing) for _, task in pool.log) == 1
 
 
 def test_a_job_goes_on_in_its_own_order() -> None:
     """What a job asks for next may depend on what it was given before: a stage on the heads of the one before it."""
-    how, hands = engine(2)
+    how, pool = engine(2)
 
     def job() -> tuple[int, ...]:
         session = session_of(how)
@@ -82,23 +82,23 @@ def test_a_job_goes_on_in_its_own_order() -> None:
         return right[:2]
 
     used = how.finish(job)
-    (_, last) = hands.log[-1]
+    (_, last) = pool.log[-1]
     assert isinstance(last, Computing)
     assert last.request.prompts.ids == used
-    assert hands.most == 1
+    assert pool.most == 1
 
 
 def test_a_job_that_goes_on_comes_before_those_that_were_not_begun() -> None:
     """A chain is not left for the end, where its links would run alone."""
-    how, hands = engine(1)
+    how, pool = engine(1)
     how.finish(ask(how, "ability"))  # the model is known, so the first task of each job is on evidence
     how.prepare([chain(how), *(ask(how, kind) for kind in ("looks", "replays", "tracing"))])
-    order = asked(hands)[1:]
+    order = asked(pool)[1:]
     assert order[:4] == ["readout-diagnostic", "paths", "paths", "attention"]
     assert sorted(order[4:]) == ["replays", "tracing"]
 
 
-def chain(how: Elsewhere) -> Callable[[], Evidence]:
+def chain(how: DistributedEngine) -> Callable[[], Evidence]:
     """A job that asks for two things, one after the other."""
 
     def job() -> Evidence:
@@ -146,60 +146,60 @@ def test_a_worker_gets_the_prompts_that_it_has_recorded() -> None:
 
 
 def test_two_models_at_a_time_and_each_worker_stays_with_its_own() -> None:
-    how, hands = engine(2)
+    how, pool = engine(2)
     how.prepare([ask(how, kind, name=name) for name in (NAME, OTHER) for kind in ("ability", "looks", "tracing")])
-    assert hands.most == 2
-    models = [[task.loading for worker, task in hands.log if worker == number] for number in range(2)]
+    assert pool.most == 2
+    models = [[task.loading for worker, task in pool.log if worker == number] for number in range(2)]
     changes = [pair for own in models for pair in pairwise(own) if pair[0] != pair[1]]
-    assert {task.loading.name for _, task in hands.log} == {NAME, OTHER}
-    assert len(hands.log) == 8
+    assert {task.loading.name for _, task in pool.log} == {NAME, OTHER}
+    assert len(pool.log) == 8
     assert len(changes) <= 1  # who has nothing left to do on its own may help with the other
 
 
 def test_a_second_driver_goes_on_from_the_store(tmp_path: Path) -> None:
     """The first one ends in the middle: what workers had brought is there, and only the rest is given out."""
     store = Store(tmp_path)
-    first, hands = engine(1)
-    take, brought = hands.take, iter(range(3))
+    first, pool = engine(1)
+    take, brought = pool.take, iter(range(3))
 
     def stopped() -> object:
         if next(brought, None) is None:
             raise KeyboardInterrupt
         return take()
 
-    hands.take = stopped
+    pool.take = stopped
 
-    def job(how: Elsewhere) -> Evidence:
+    def job(how: DistributedEngine) -> Evidence:
         session = session_of(how, store)
         session.source.get(made("ability", session.prompts))
         return session.source.get(made("paths", session.prompts))
 
     with pytest.raises(KeyboardInterrupt):
         first.finish(lambda: job(first))
-    assert asked(hands) == ["ability", "paths", "paths"]
+    assert asked(pool) == ["ability", "paths", "paths"]
     second, others = engine(1)
     assert second.finish(lambda: job(second)).rows["prompt"].nunique() == PAIRS
     assert asked(others) == ["paths"]
 
 
 def test_an_error_of_the_work_is_raised_where_it_was_asked_for_and_stays() -> None:
-    how, hands = engine(1)
+    how, pool = engine(1)
 
     def job() -> object:
         return session_of(how, name="planted:nothing@llama")
 
     how.prepare([job])  # errors are left to those who ask in earnest
     for _ in range(2):
-        with pytest.raises(SubjectError, match="nothing") as error:
+        with pytest.raises(ModelError, match="nothing") as error:
             how.finish(job)
     assert sum("on a worker" in note for note in error.value.__notes__) == 1
-    assert len(hands.log) == 1
+    assert len(pool.log) == 1
 
 
 def test_evidence_of_other_source_is_refused() -> None:
     """What comes home under another address than the driver's was computed by something else."""
-    how, hands = engine(1)
-    do = hands.workers[0].do
+    how, pool = engine(1)
+    do = pool.workers[0].do
 
     def elsewhere(task: object, given: object) -> object:
         found = do(task, given)
@@ -208,8 +208,8 @@ def test_evidence_of_other_source_is_refused() -> None:
         (content,) = found.found.values()
         return Shards({("ability", "f" * 64): content})
 
-    hands.workers[0].do = elsewhere
-    with pytest.raises(SubjectError, match="not the driver's"):
+    pool.workers[0].do = elsewhere
+    with pytest.raises(ModelError, match="not the driver's"):
         how.finish(ask(how, "ability"))
 
 
@@ -218,8 +218,8 @@ def test_the_driver_computes_nothing() -> None:
     session = how.finish(lambda: session_of(how))
     with pytest.raises(Missing):
         session.source.get(made("replays", session.prompts))
-    with pytest.raises(SubjectError, match="on workers alone"):
-        _ = session.subject.model
+    with pytest.raises(ModelError, match="on workers alone"):
+        _ = session.loaded_model.model
 
 
 def test_one_store_an_engine(tmp_path: Path) -> None:
@@ -232,8 +232,8 @@ def test_one_store_an_engine(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("kind", "sizes"), [("paths", [16, 4]), ("answered", [20, 4]), ("ability", [4])])
 def test_tasks_are_blocks_with_the_addresses_of_this_process(kind: str, sizes: list[int], tmp_path: Path) -> None:
     """So a store that one of them wrote serves the other. All blocks are named at once."""
-    subject = load(NAME, device="cpu")
-    here = Workbench(subject, Store(tmp_path).shelf(subject=subject.fingerprint, dtype="float32"))
+    loaded_model = load(NAME, device="cpu")
+    here = Workbench(loaded_model, Store(tmp_path).shelf(loaded_model=loaded_model.fingerprint, dtype="float32"))
     request = made(kind, here.prompts)
     blocks = here.prompts.blocks(request)
     how, _ = engine(1)
@@ -249,8 +249,8 @@ def test_tasks_are_blocks_with_the_addresses_of_this_process(kind: str, sizes: l
 
 def test_only_blocks_that_are_not_there_are_tasks(tmp_path: Path) -> None:
     """What this process put into the store, a driver does not give out."""
-    subject, store = load(NAME, device="cpu"), Store(tmp_path)
-    here = Workbench(subject, store.shelf(subject=subject.fingerprint, dtype="float32"))
+    loaded_model, store = load(NAME, device="cpu"), Store(tmp_path)
+    here = Workbench(loaded_model, store.shelf(loaded_model=loaded_model.fingerprint, dtype="float32"))
     first, second = here.prompts.blocks(made("answered", here.prompts))
     here.get(second)
     how, _ = engine(1)

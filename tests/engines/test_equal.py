@@ -5,11 +5,11 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from rebinding.engines.elsewhere import Elsewhere
+from rebinding.engines.distributed import DistributedEngine
 from rebinding.evidence import Evidence
 from rebinding.evidence.store import Store
 from rebinding.experiments.workbench import MEASURES, Workbench
-from rebinding.subjects import load
+from rebinding.models import load
 from tests.engines.kinds import KINDS, NAME, made
 from tests.engines.nearby import engine
 from tests.everyday import sampled
@@ -18,13 +18,13 @@ from tests.everyday import sampled
 @pytest.fixture(scope="module")
 def here(tmp_path_factory: pytest.TempPathFactory) -> Workbench:
     """A bench that computes, and keeps."""
-    subject = load(NAME, device="cpu")
-    shelf = Store(tmp_path_factory.mktemp("here")).shelf(subject=subject.fingerprint, dtype="float32")
-    return Workbench(subject, shelf)
+    loaded_model = load(NAME, device="cpu")
+    shelf = Store(tmp_path_factory.mktemp("here")).shelf(loaded_model=loaded_model.fingerprint, dtype="float32")
+    return Workbench(loaded_model, shelf)
 
 
 @pytest.fixture(scope="module")
-def there() -> Elsewhere:
+def there() -> DistributedEngine:
     return engine(2)[0]
 
 
@@ -34,11 +34,11 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Store:
     return Store(tmp_path_factory.mktemp("there"))
 
 
-def measured(how: Elsewhere, name: str, store: Store | None) -> Evidence:
+def measured(how: DistributedEngine, name: str, store: Store | None) -> Evidence:
     """One request of a kind, as a job asks for it."""
 
     def job() -> Evidence:
-        session = how.session(how.subject(NAME, dtype="float32", device="cpu", store=store), store)
+        session = how.session(how.loaded_model(NAME, dtype="float32", device="cpu", store=store), store)
         return session.source.get(made(name, session.prompts))
 
     return how.finish(job)
@@ -56,7 +56,7 @@ def test_no_kind_is_forgotten(here: Workbench) -> None:
 
 @pytest.mark.parametrize("name", sampled(KINDS, "answered", "paths", "ablation", "binding"))
 def test_workers_and_this_process_keep_the_same_bytes(
-    name: str, here: Workbench, there: Elsewhere, kept: Store
+    name: str, here: Workbench, there: DistributedEngine, kept: Store
 ) -> None:
     """The very same computation twice, so to the bit; only the way home differs."""
     assert here.shelf is not None

@@ -16,10 +16,10 @@ from rebinding.experiments.circuit import measure as circuit_measure
 from rebinding.experiments.circuit.request import request_ablation, request_means
 from rebinding.experiments.prompts import DIRECTIONS_ID
 from rebinding.experiments.workbench import Workbench
+from rebinding.models import LoadedModel, load
 from rebinding.paper.circuit import Circuit, Head
 from rebinding.planted import build
-from rebinding.subjects import Subject, load
-from rebinding.world.designs import DesignName
+from rebinding.task.designs import DesignName
 
 TENSORS = {
     "doubles": torch.randn(3, 4, dtype=torch.float64),
@@ -35,12 +35,14 @@ def store(tmp_path: Path) -> Store:
 
 
 @pytest.fixture(scope="module")
-def subject() -> Subject:
+def loaded_model() -> LoadedModel:
     return load("planted:pointer")
 
 
-def bench(subject: Subject, store: Store | None) -> Workbench:
-    return Workbench(subject, store and store.shelf(subject=subject.fingerprint, dtype=subject.dtype))
+def bench(loaded_model: LoadedModel, store: Store | None) -> Workbench:
+    return Workbench(
+        loaded_model, store and store.shelf(loaded_model=loaded_model.fingerprint, dtype=loaded_model.dtype)
+    )
 
 
 def test_bit_for_bit_through_a_file(store: Store) -> None:
@@ -56,13 +58,13 @@ def test_bit_for_bit_through_a_file(store: Store) -> None:
 
 @pytest.mark.slow
 def test_means_serve_another_experiment_and_another_run(
-    subject: Subject, store: Store, monkeypatch: pytest.MonkeyPatch
+    loaded_model: LoadedModel, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """More prompts are other evidence, on the same means. Without the store, they are computed again, the same."""
     heads = Circuit(build("pointer").circuit)
 
     def ablated(where: Store | None, n: int) -> object:
-        own = bench(subject, where)
+        own = bench(loaded_model, where)
         drawn = own.prompts.design("published")
         asked = request_ablation(own.prompts, heads, drawn, "counterbalanced", n=n, beside="heads")
         return own.get(asked).rows["margin"].tolist()
@@ -78,14 +80,14 @@ def test_means_serve_another_experiment_and_another_run(
     assert counted == [1, 1]
 
 
-def test_directions_serve_another_run(subject: Subject, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_directions_serve_another_run(loaded_model: LoadedModel, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of other heads, prompts or designs are others."""
     heads = Circuit(build("pointer").circuit).group("B")
     counted, measure = [], binding_measure.measure_directions
     monkeypatch.setattr(binding_measure, "measure_directions", lambda *g, **m: counted.append(1) or measure(*g, **m))
 
     def measured(name: DesignName, some: tuple[Head, ...], n: int) -> Mapping[str, torch.Tensor]:
-        own = bench(subject, store)
+        own = bench(loaded_model, store)
         return own.tensors(request_vectors(own.prompts, name, some, range(DIRECTIONS_ID, DIRECTIONS_ID + n)))
 
     first, again = measured("published", heads, 6), measured("published", heads, 6)
@@ -102,8 +104,8 @@ def test_directions_serve_another_run(subject: Subject, store: Store, monkeypatc
     assert len(counted) == 4
 
 
-def test_within_a_bench_nothing_is_read_twice(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
-    own, counted = bench(subject, None), []
+def test_within_a_bench_nothing_is_read_twice(loaded_model: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    own, counted = bench(loaded_model, None), []
     monkeypatch.setattr(circuit_measure, "mean_z", lambda *given: counted.append(1) or [torch.ones(1)])
     for design in ("published", "published", "counterbalanced"):
         own.tensors(request_means(own.prompts, own.prompts.design("published"), design))

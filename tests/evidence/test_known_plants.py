@@ -12,13 +12,13 @@ import torch
 
 from rebinding.evidence.store import Store
 from rebinding.experiments.tokens import token_batch
+from rebinding.models import LoadedModel, load
+from rebinding.models.errors import ChangedSubject
 from rebinding.planted import build, parse
 from rebinding.study import plants as remembered
-from rebinding.study.plants import SUBJECTS, declared, load_remembered
-from rebinding.subjects import Subject, load
-from rebinding.subjects.errors import ChangedSubject
+from rebinding.study.plants import MODELS, declared, load_remembered
 from rebinding.surgery import Read
-from rebinding.world.designs import design
+from rebinding.task.designs import design
 
 NAME = "planted:pointer@llama"
 
@@ -38,10 +38,10 @@ def forbid(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remembered, "build", built)
 
 
-def logits(subject: Subject) -> torch.Tensor:
+def logits(loaded_model: LoadedModel) -> torch.Tensor:
     """Of one prompt, at its end."""
-    (prompt,) = subject.encoder().encode([design("published").prompt(0)])
-    surgeon = subject.surgeon()
+    (prompt,) = loaded_model.encoder().encode([design("published").prompt(0)])
+    surgeon = loaded_model.surgeon()
     (found,) = surgeon.run(surgeon.record(token_batch([prompt])), [], [Read("logits", positions=[len(prompt) - 1])])
     return found
 
@@ -65,9 +65,9 @@ def test_what_is_built_late_is_the_model(store: Store) -> None:
 
 def test_other_weights_than_on_record_are_an_error(store: Store) -> None:
     load_remembered(NAME, store, dtype="float32")
-    (entry,) = [one for one in store.entries() if one.experiment == SUBJECTS]
+    (entry,) = [one for one in store.entries() if one.experiment == MODELS]
     known = json.loads(remembered.Note.load(entry.path).text)
-    store.put(SUBJECTS, entry.key, remembered.Note(json.dumps(known | {"fingerprint": "0" * 64})))
+    store.put(MODELS, entry.key, remembered.Note(json.dumps(known | {"fingerprint": "0" * 64})))
     late = load_remembered(NAME, store, dtype="float32")
     with pytest.raises(ChangedSubject, match="other weights"):
         logits(late)

@@ -88,8 +88,8 @@ def test_other_requests_have_other_blocks(tmp_path: Path, change: dict, computed
 
 
 def test_another_subject_finds_nothing(tmp_path: Path, computed: list[int]) -> None:
-    for subject in ("toy", "other"):
-        bench = bench_at(tmp_path, subject=subject)
+    for loaded_model in ("toy", "other"):
+        bench = bench_at(tmp_path, loaded_model=loaded_model)
         computed.clear()
         bench.get(powers(bench))
         assert computed == list(range(N))

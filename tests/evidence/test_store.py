@@ -129,16 +129,18 @@ def test_an_empty_store_has_no_entries(store: Store) -> None:
 
 
 def test_every_part_of_an_address_counts(store: Store) -> None:
-    def key(subject: str = "s", dtype: str = "float32", mode: str = "m", content: object = (1, 2)) -> str:
+    def key(loaded_model: str = "s", dtype: str = "float32", mode: str = "m", content: object = (1, 2)) -> str:
         return (
-            store.shelf(subject=subject, dtype=dtype).of("rebinding.world.boxes", settings={"mode": mode}).key(content)
+            store.shelf(loaded_model=loaded_model, dtype=dtype)
+            .of("rebinding.task.boxes", settings={"mode": mode})
+            .key(content)
         )
 
-    keys = [key(), key(subject="t"), key(dtype="bfloat16"), key(mode="n"), key(content=(2, 1))]
+    keys = [key(), key(loaded_model="t"), key(dtype="bfloat16"), key(mode="n"), key(content=(2, 1))]
     assert len(set(keys)) == len(keys)
     assert key() == keys[0]
     assert (
-        store.shelf(subject="s", dtype="float32").of("rebinding.world.words", settings={"mode": "m"}).key((1, 2))
+        store.shelf(loaded_model="s", dtype="float32").of("rebinding.task.words", settings={"mode": "m"}).key((1, 2))
         != keys[0]
     )
 

@@ -13,8 +13,8 @@ import torch
 from rebinding.evidence import Evidence, Kind, OnPrompts
 from rebinding.evidence.store import Store
 from rebinding.experiments.workbench import Workbench, measures
+from rebinding.models import LoadedModel
 from rebinding.planted.tokenizer import build_tokenizer
-from rebinding.subjects import Subject
 from rebinding.surgery import derive
 from tests.surgery.models import tiny
 
@@ -47,13 +47,20 @@ def measure_powers(bench: Workbench, request: Powers) -> Evidence:
     return POWERS.evidence(rows, {"exponent": request.exponent})
 
 
-def bench_at(root: Path | None, *, subject: str = "toy") -> Workbench:
+def bench_at(root: Path | None, *, loaded_model: str = "toy") -> Workbench:
     """A bench whose model is never run; with a folder, what is computed is kept there."""
     model = tiny("llama")
-    loaded = Subject(
-        subject, lambda: model, build_tokenizer(), derive(model), "raw", "float32", torch.device("cpu"), told=subject
+    loaded = LoadedModel(
+        loaded_model,
+        lambda: model,
+        build_tokenizer(),
+        derive(model),
+        "raw",
+        "float32",
+        torch.device("cpu"),
+        told=loaded_model,
     )
-    return Workbench(loaded, None if root is None else Store(root).shelf(subject=subject, dtype="float32"))
+    return Workbench(loaded, None if root is None else Store(root).shelf(loaded_model=loaded_model, dtype="float32"))
 
 
 def powers(bench: Workbench, ids: Sequence[int] = range(N), *, exponent: int = 2, design: str = "published") -> Powers:

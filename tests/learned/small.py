@@ -8,7 +8,7 @@ from typing import Any
 from transformers import PreTrainedModel
 
 from rebinding.planted.tokenizer import build_tokenizer
-from rebinding.world.prompts import Encoder
+from rebinding.task.prompts import Encoder
 from tests.surgery.models import Family, tiny
 
 WORDS = len(build_tokenizer())

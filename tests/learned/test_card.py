@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from rebinding.cli.commands import main
 from rebinding.learned import card
 from rebinding.learned.card import Card, Digest, Licence
 from rebinding.learned.shelf import Learned, shipped
-from rebinding.subjects import load
-from rebinding.verbs.verbs import main
+from rebinding.models import load
 from tests.learned.cards import read_card
 from tests.learned.small import save
 
@@ -48,7 +48,7 @@ def test_a_text_that_is_no_line_is_refused(text: str) -> None:
 def test_train_asks_for_a_licence_before_anything_is_loaded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("rebinding.subjects.subject._open", lambda *_: pytest.fail("a model is opened"))
+    monkeypatch.setattr("rebinding.models.loaded_model._open", lambda *_: pytest.fail("a model is opened"))
     base, out = save(tmp_path / "base"), tmp_path / "out"
     capsys.readouterr()
     assert main(["train", str(base), "--out", str(out), *SHORT]) == 2
@@ -86,7 +86,7 @@ def test_a_gguf_file_is_known_by_its_sha256(tmp_path: Path) -> None:
 
     from gguf import GGMLQuantizationType
 
-    from tests.subjects.gguf_files import write
+    from tests.models.gguf_files import write
 
     base, out = tmp_path / "base.gguf", tmp_path / "out"
     write(base, GGMLQuantizationType.Q8_0)

@@ -7,10 +7,10 @@ from collections import Counter
 import pytest
 
 from rebinding.learned.lessons import BOXES, HELD_OUT, ORDERS, Order, lessons, words
-from rebinding.world.boxes import Swap
-from rebinding.world.text import Prompt
-from rebinding.world.words import Vocabulary
-from tests.world.stories import retrieved_slot
+from rebinding.task.boxes import Swap
+from rebinding.task.text import Prompt
+from rebinding.task.words import Vocabulary
+from tests.task.stories import retrieved_slot
 
 KNOWN = Vocabulary()
 STEPS = 60

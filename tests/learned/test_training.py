@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 import torch
 
+from rebinding.cli.commands import main
 from rebinding.learned import card, files
 from rebinding.learned.exam import Mark, papers
 from rebinding.learned.lessons import Recipe
 from rebinding.learned.lora import Adapter, attached
 from rebinding.learned.training import NOTES, Step, Training
-from rebinding.subjects import load
-from rebinding.verbs.verbs import main
-from rebinding.world.words import Vocabulary
+from rebinding.models import load
+from rebinding.task.words import Vocabulary
 from tests.close import ROUNDING, agree
 from tests.learned.cards import read_card
 from tests.learned.small import encoder, model, save
@@ -140,12 +140,12 @@ def test_the_verb_writes_adapter_card_and_model(tmp_path: Path, capsys: pytest.C
 
 def recount(name: str, n: int) -> dict[str, Mark]:
     """Marks counted apart: each prompt alone, and the answer's logit held against the others one by one."""
-    subject = load(name, device="cpu")
-    read, found = subject.encoder(), {}
+    loaded_model = load(name, device="cpu")
+    read, found = loaded_model.encoder(), {}
     for design, drawn in papers(Vocabulary()).items():
         right = 0
         for one in read.encode([drawn.prompt(number) for number in range(n)]):
-            logits = subject.model(torch.tensor([one.ids]), use_cache=False).logits[0, -1]
+            logits = loaded_model.model(torch.tensor([one.ids]), use_cache=False).logits[0, -1]
             others = [thing for thing in one.prompt.story.objects if thing != one.prompt.answer]
             best = logits[read.answer_token(one.prompt.answer)]
             right += all(best > logits[read.answer_token(thing)] for thing in others)

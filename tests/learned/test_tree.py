@@ -8,7 +8,7 @@ import torch
 from rebinding.learned.exam import answers
 from rebinding.learned.lessons import lessons
 from rebinding.learned.tree import tree
-from rebinding.world.words import Vocabulary
+from rebinding.task.words import Vocabulary
 from tests.close import agree, felt
 from tests.learned.small import encoder, model
 from tests.surgery.models import Family

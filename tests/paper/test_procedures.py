@@ -56,19 +56,24 @@ def test_every_discovery_that_it_may_have_been() -> None:
     """One convention at a time differs from the released ones: three kinds of noise, what is frozen, and what of C
     receives D."""
     found = given("published").circuit.candidates
-    conventions = [(way.noise, way.frozen, way.d_heard_by) for way in found.values()]
+    varied_conventions = [
+        (conventions.noise, conventions.frozen, conventions.d_heard_by) for conventions in found.values()
+    ]
     released = (("rotation",), ("none",), ("keys_values",))
-    assert conventions[0] == released
-    varied = {tuple(one for one, usual in zip(way, released, strict=True) if one != usual) for way in conventions[1:]}
+    assert varied_conventions[0] == released
+    varied = {
+        tuple(one for one, usual in zip(conventions, released, strict=True) if one != usual)
+        for conventions in varied_conventions[1:]
+    }
     assert varied == {(("fresh",),), (("objects",),), (("all",),), (("query",),)}
-    assert len(found) == len(conventions) == 5
+    assert len(found) == len(varied_conventions) == 5
     assert list(given("controlled").circuit.candidates) == ["independent"]
 
 
 def test_frozen_heads_leave_no_candidate_in_which_c_hears_d_by_its_query(tmp_path: Path) -> None:
     file = tmp_path / "frozen.toml"
     file.write_text('like = "published"\n[circuit]\nfrozen = ["all"]\n')
-    heard = {(way.frozen, way.d_heard_by) for way in read(file).circuit.candidates.values()}
+    heard = {(conventions.frozen, conventions.d_heard_by) for conventions in read(file).circuit.candidates.values()}
     assert heard == {(("all",), ("keys_values",))}
 
 

@@ -11,8 +11,8 @@ import torch
 
 from rebinding.planted.compiler.architectures import ARCHITECTURES
 from rebinding.planted.plant import GRADED, MECHANISMS, Plant, Specification, build, parse
-from rebinding.world.designs import Design, design
-from rebinding.world.prompts import Encoder, Prompt
+from rebinding.task.designs import Design, design
+from rebinding.task.prompts import Encoder, Prompt
 
 BATCH = 8
 """Prompts in a pass: 50 of them, at five boxes, took 1.6 times as long a prompt on one core."""

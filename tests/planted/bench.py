@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from rebinding.planted import Plant, build, parse
-from rebinding.world.designs import DesignName, design
-from rebinding.world.prompts import Encoded, Encoder
+from rebinding.task.designs import DesignName, design
+from rebinding.task.prompts import Encoded, Encoder
 
 Head = tuple[int, int]
 
@@ -56,19 +56,19 @@ def silent(model: Any, heads: Collection[Head]) -> Iterator[None]:
 
 
 @torch.no_grad()
-def logits(subject: Plant, prompts: Sequence[Encoded], without: Collection[Head] = ()) -> Tensor:
+def logits(loaded_model: Plant, prompts: Sequence[Encoded], without: Collection[Head] = ()) -> Tensor:
     """Logits at the readout (prompt, vocabulary), with some heads silent."""
     ids = torch.tensor([prompt.ids for prompt in prompts])  # (prompt, token)
-    with silent(subject.model, without):
-        rows: Tensor = subject.model(ids, use_cache=False, logits_to_keep=1).logits[:, -1]
+    with silent(loaded_model.model, without):
+        rows: Tensor = loaded_model.model(ids, use_cache=False, logits_to_keep=1).logits[:, -1]
     return rows
 
 
-def margins(subject: Plant, prompts: Sequence[Encoded], without: Collection[Head] = ()) -> Tensor:
+def margins(loaded_model: Plant, prompts: Sequence[Encoded], without: Collection[Head] = ()) -> Tensor:
     """The answer's logit less the largest among the story's other objects, for every prompt."""
-    tokens = Encoder(subject.tokenizer)
+    tokens = Encoder(loaded_model.tokenizer)
     found = []
-    for prompt, row in zip(prompts, logits(subject, prompts, without), strict=True):
+    for prompt, row in zip(prompts, logits(loaded_model, prompts, without), strict=True):
         answer = tokens.answer_token(prompt.prompt.answer)
         others = [token for token in tokens.answer_tokens(prompt.prompt.story.objects) if token != answer]
         found.append(row[answer] - row[others].max())

@@ -16,8 +16,8 @@ from typing import TypeAlias
 from rebinding.paper.graph import Node
 from rebinding.planted.language.wiring import Line, expression
 from rebinding.planted.plant import Plant
-from rebinding.world.prompts import Encoded
-from rebinding.world.text import names_by_place
+from rebinding.task.prompts import Encoded
+from rebinding.task.text import names_by_place
 
 Link: TypeAlias = tuple[Node, Node | None, str]
 """Sender, receiver (None: the logits) and component."""

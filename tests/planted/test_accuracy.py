@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 
 from rebinding.planted import ARCHITECTURES, MECHANISMS, Specification, build
-from rebinding.world.designs import design
-from rebinding.world.prompts import Encoder, Prompt
+from rebinding.task.designs import design
+from rebinding.task.prompts import Encoder, Prompt
 from tests.everyday import sampled
 from tests.planted.accuracy import accuracy, conditions
 from tests.planted.bench import margins, plant
@@ -21,9 +21,9 @@ LEAST_MARGIN = 1.0
 
 def _expect_all_right(specification: Specification, count: int, least: float = LEAST_MARGIN) -> None:
     """`count` prompts of every condition, other ids in each."""
-    subject = build(specification)
+    loaded_model = build(specification)
     for place, (name, drawn) in enumerate(conditions(specification.boxes).items()):
-        result = accuracy(subject, [drawn.prompt(number) for number in range(place * count, (place + 1) * count)])
+        result = accuracy(loaded_model, [drawn.prompt(number) for number in range(place * count, (place + 1) * count)])
         assert result.right == result.n == count, f"{specification.name}, {name}: {result}"
         assert result.smallest_margin > least, f"{specification.name}, {name}: {result}"
 
@@ -65,8 +65,8 @@ def _asked_about_each(prompt: Prompt) -> Sequence[Prompt]:
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_every_box_of_a_story_and_the_raw_form(mechanism: str) -> None:
     """A plant knows distances within the story alone, so the chat around it makes no difference."""
-    subject = plant(mechanism)
+    loaded_model = plant(mechanism)
     questions = [asked for number in range(5) for asked in _asked_about_each(design("published").prompt(number))]
     for form in ("template", "raw"):
-        prompts = Encoder(subject.tokenizer, form).encode(questions)
-        assert margins(subject, prompts).min() > LEAST_MARGIN, form
+        prompts = Encoder(loaded_model.tokenizer, form).encode(questions)
+        assert margins(loaded_model, prompts).min() > LEAST_MARGIN, form

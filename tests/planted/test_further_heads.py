@@ -6,8 +6,8 @@ import pytest
 
 from rebinding.experiments.attention.measure import measure_heads
 from rebinding.surgery import TorchSurgeon, derive
-from rebinding.world.designs import design
-from rebinding.world.prompts import Encoded, Encoder
+from rebinding.task.designs import design
+from rebinding.task.prompts import Encoded, Encoder
 from tests.planted.bench import encoded, margins, plant
 
 
@@ -24,38 +24,40 @@ def narrated(count: int) -> list[Encoded]:
 
 def test_a_reminded_question_looks_at_its_own_box_in_the_swap() -> None:
     """The further head finds the box's label in the swap, wherever it is named there; the answers stay."""
-    subject, prompts = plant("pointer+reminded"), swapped()
-    assert margins(subject, prompts).min() > 1.0
-    surgeon = TorchSurgeon(subject.model, derive(subject.model))
-    rows = measure_heads(surgeon, prompts, range(len(prompts)), [subject.heads["mention"]], "question_box").rows
+    loaded_model, prompts = plant("pointer+reminded"), swapped()
+    assert margins(loaded_model, prompts).min() > 1.0
+    surgeon = TorchSurgeon(loaded_model.model, derive(loaded_model.model))
+    rows = measure_heads(surgeon, prompts, range(len(prompts)), [loaded_model.heads["mention"]], "question_box").rows
     assert rows[rows["token"] == "swap_asked"]["attention"].min() > 0.9
 
 
 def test_a_backup_answers_without_the_circuit() -> None:
     """Without either chain the other one still answers, and without both nothing does."""
-    subject, prompts = plant("pointer+backup"), swapped()
-    own = [(head.layer, head.head) for head in subject.circuit if head.group != "E"]  # E is what both chains rest on
-    spare = [head for line, head in subject.heads.items() if line.endswith(" again")]
-    assert margins(subject, prompts, own).min() > 1.0
-    assert margins(subject, prompts, spare).min() > 1.0
-    assert margins(subject, prompts, [*own, *spare]).max() < 0.1
+    loaded_model, prompts = plant("pointer+backup"), swapped()
+    own = [
+        (head.layer, head.head) for head in loaded_model.circuit if head.group != "E"
+    ]  # E is what both chains rest on
+    spare = [head for line, head in loaded_model.heads.items() if line.endswith(" again")]
+    assert margins(loaded_model, prompts, own).min() > 1.0
+    assert margins(loaded_model, prompts, spare).min() > 1.0
+    assert margins(loaded_model, prompts, [*own, *spare]).max() < 0.1
 
 
 def test_the_swap_is_read_again_for_its_partner() -> None:
     """A head of B finds the label whose box holds the answer in the context, wherever it is named in the swap."""
-    subject, prompts = plant("pointer+swap_reader"), swapped()
-    assert margins(subject, prompts).min() > 1.0
-    head = subject.heads["reread"]
-    assert head in {(one.layer, one.head) for one in subject.circuit if one.group == "B"}
-    surgeon = TorchSurgeon(subject.model, derive(subject.model))
+    loaded_model, prompts = plant("pointer+swap_reader"), swapped()
+    assert margins(loaded_model, prompts).min() > 1.0
+    head = loaded_model.heads["reread"]
+    assert head in {(one.layer, one.head) for one in loaded_model.circuit if one.group == "B"}
+    surgeon = TorchSurgeon(loaded_model.model, derive(loaded_model.model))
     rows = measure_heads(surgeon, prompts, range(len(prompts)), [head], "readout").rows
     assert rows[rows["token"] == "swap_partner"]["attention"].min() > 0.9
 
 
 def test_a_faint_match_has_a_hundred_thousandth_of_the_attention() -> None:
-    subject, prompts = plant("pointer+faint"), swapped()
-    surgeon = TorchSurgeon(subject.model, derive(subject.model))
-    rows = measure_heads(surgeon, prompts, range(len(prompts)), [subject.heads["faint"]], "readout").rows
+    loaded_model, prompts = plant("pointer+faint"), swapped()
+    surgeon = TorchSurgeon(loaded_model.model, derive(loaded_model.model))
+    rows = measure_heads(surgeon, prompts, range(len(prompts)), [loaded_model.heads["faint"]], "readout").rows
     found = rows[rows["token"] == "context_partner_object"]["attention"]
     assert 1e-6 < found.min() <= found.max() < 1e-4
 

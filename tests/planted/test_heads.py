@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from rebinding.planted import ARCHITECTURES, MECHANISMS
-from rebinding.world.designs import DesignName
-from rebinding.world.prompts import Encoded
+from rebinding.task.designs import DesignName
+from rebinding.task.prompts import Encoded
 from tests.close import FELT, allowance, felt
 from tests.everyday import sampled
 from tests.planted.bench import encoded, logits, margins, plant
@@ -37,39 +37,39 @@ def _mass(pattern: torch.Tensor, prompt: Encoded, query: str, keys: tuple[str, .
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize(("softness", "least"), [(0, 0.9), (0.75, 0.9), (1, 0.75)])
 def test_attention_lands_where_planned(architecture: str, softness: float, least: float) -> None:
-    subject, prompts = plant(f"pointer@{architecture}?softness={softness}"), encoded("partner_second", 8)
-    marker = subject.tokenizer.convert_tokens_to_ids("Context")
+    loaded_model, prompts = plant(f"pointer@{architecture}?softness={softness}"), encoded("partner_second", 8)
+    marker = loaded_model.tokenizer.convert_tokens_to_ids("Context")
     with torch.no_grad():
         ids = torch.tensor([prompt.ids for prompt in prompts])
-        attention = subject.model(ids, output_attentions=True, use_cache=False).attentions
+        attention = loaded_model.model(ids, output_attentions=True, use_cache=False).attentions
     for name, expected in LOOKS.items():
-        layer, head = subject.heads[name]
+        layer, head = loaded_model.heads[name]
         for query, keys in expected:
             patterns = attention[layer][:, head]  # (prompt, query, key)
             masses = [_mass(*pair, query, keys, marker) for pair in zip(patterns, prompts, strict=True)]
             assert sum(masses) / len(masses) > least, f"{name} at {query}: {masses}"
-    assert set(LOOKS) == set(subject.heads) - {"place"}
+    assert set(LOOKS) == set(loaded_model.heads) - {"place"}
 
 
 @pytest.mark.parametrize("architecture", sampled(ARCHITECTURES))
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_decoys_can_go(mechanism: str, architecture: str) -> None:
     """All together, and one by one."""
-    subject, prompts = plant(f"{mechanism}@{architecture}"), encoded("counterbalanced", 6)
-    plain = margins(subject, prompts)
-    assert len(subject.decoys) > 10
-    assert (margins(subject, prompts, subject.decoys) - plain).abs().max() < UNTOUCHED
-    for decoy in subject.decoys[::5]:
-        assert (margins(subject, prompts, [decoy]) - plain).abs().max() < UNTOUCHED, decoy
+    loaded_model, prompts = plant(f"{mechanism}@{architecture}"), encoded("counterbalanced", 6)
+    plain = margins(loaded_model, prompts)
+    assert len(loaded_model.decoys) > 10
+    assert (margins(loaded_model, prompts, loaded_model.decoys) - plain).abs().max() < UNTOUCHED
+    for decoy in loaded_model.decoys[::5]:
+        assert (margins(loaded_model, prompts, [decoy]) - plain).abs().max() < UNTOUCHED, decoy
 
 
 def test_decoys_are_no_dead_heads() -> None:
     """They do write: otherwise "exactly the planted heads" could not be false."""
-    subject, prompts = plant("pointer"), encoded("counterbalanced", 2)
-    with_them, without = (logits(subject, prompts, heads) for heads in ((), subject.decoys))
+    loaded_model, prompts = plant("pointer"), encoded("counterbalanced", 2)
+    with_them, without = (logits(loaded_model, prompts, heads) for heads in ((), loaded_model.decoys))
     ids = torch.tensor([prompts[0].ids])
-    attention = subject.model(ids, output_attentions=True, use_cache=False).attentions
-    spread = [float(attention[layer][0, head, -1].std()) for layer, head in subject.decoys]
+    attention = loaded_model.model(ids, output_attentions=True, use_cache=False).attentions
+    spread = [float(attention[layer][0, head, -1].std()) for layer, head in loaded_model.decoys]
     assert min(spread) > FELT * allowance(1.0), (
         "attention of the same size everywhere is that of a head that looks at nothing"
     )
@@ -82,10 +82,10 @@ def test_each_head_is_needed_where_it_should_be(design: DesignName, idle_slot: s
 
     The asked box is in slot 0 here, and its slot is added by D and taken away by C: whoever adds it can stay silent.
     """
-    subject, prompts = plant("pointer"), encoded(design, 6)
-    plain = margins(subject, prompts)
-    for name, head in subject.heads.items():
-        loss = plain - margins(subject, prompts, [head])
+    loaded_model, prompts = plant("pointer"), encoded(design, 6)
+    plain = margins(loaded_model, prompts)
+    for name, head in loaded_model.heads.items():
+        loss = plain - margins(loaded_model, prompts, [head])
         if name in {"anchor 0", "anchor 2", idle_slot}:  # slot 2 is the bystander's
             assert loss.abs().max() < 0.5, (name, loss)
         else:
@@ -94,13 +94,13 @@ def test_each_head_is_needed_where_it_should_be(design: DesignName, idle_slot: s
 
 def test_without_a_swap_the_swap_heads_are_idle() -> None:
     """The same heads, and a question about a box that no swap names: only they are idle."""
-    subject = plant("pointer")
+    loaded_model = plant("pointer")
     bystanders = [one for one in encoded("counterbalanced", 36) if one.prompt.partner is None][:6]
-    plain = margins(subject, bystanders)
+    plain = margins(loaded_model, bystanders)
     for name in ("other", "its slot", "other slot", "own"):  # twice a slot, less itself or not, is that slot
-        assert (plain - margins(subject, bystanders, [subject.heads[name]])).abs().max() < 0.5, name
+        assert (plain - margins(loaded_model, bystanders, [loaded_model.heads[name]])).abs().max() < 0.5, name
     for name in ("pair", "copy"):
-        assert (plain - margins(subject, bystanders, [subject.heads[name]])).min() > 1.0, name
+        assert (plain - margins(loaded_model, bystanders, [loaded_model.heads[name]])).min() > 1.0, name
 
 
 @pytest.mark.parametrize("mechanism", sampled(MECHANISMS))
@@ -123,13 +123,13 @@ def test_architectures_agree(mechanism: str) -> None:
 
 def test_global_never_looks_at_the_context_after_the_story() -> None:
     """No head of `global` that acts at the question or the readout puts attention on the context."""
-    subject, prompts = plant("global"), encoded("published", 4)
+    loaded_model, prompts = plant("global"), encoded("published", 4)
     ids = torch.tensor([prompt.ids for prompt in prompts])
-    attention = subject.model(ids, output_attentions=True, use_cache=False).attentions
+    attention = loaded_model.model(ids, output_attentions=True, use_cache=False).attentions
     roles = prompts[0].roles
     late, early = (
         [roles["question_box"], roles["readout"]],
         slice(roles["context_box[0]"], roles["context_object[2]"] + 1),
     )
-    for name, (layer, head) in subject.heads.items():
+    for name, (layer, head) in loaded_model.heads.items():
         assert attention[layer][:, head, late, early].sum(-1).max() < 1e-3, name

@@ -9,7 +9,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rebinding.planted import ARCHITECTURES, MECHANISMS, TemplateError, WiringError, build, parse
-from rebinding.world.prompts import Encoder
+from rebinding.task.prompts import Encoder
 from tests.close import agree
 from tests.planted.bench import encoded, logits, plant
 
@@ -18,27 +18,27 @@ CLASSES = {"llama": "LlamaForCausalLM", "gemma2": "Gemma2ForCausalLM", "gemma3":
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_genuine_models_of_hostile_shape(architecture: str) -> None:
-    subject = plant(f"pointer@{architecture}")
-    config = subject.model.config
-    assert type(subject.model).__name__ == CLASSES[architecture]
+    loaded_model = plant(f"pointer@{architecture}")
+    config = loaded_model.model.config
+    assert type(loaded_model.model).__name__ == CLASSES[architecture]
     assert config.num_key_value_heads < config.num_attention_heads
     assert config.num_attention_heads * config.head_dim != config.hidden_size
-    assert {parameter.dtype for parameter in subject.model.parameters()} == {torch.float32}
-    assert all(float(layer.mlp.down_proj.weight.abs().max()) > 0 for layer in subject.model.model.layers)
+    assert {parameter.dtype for parameter in loaded_model.model.parameters()} == {torch.float32}
+    assert all(float(layer.mlp.down_proj.weight.abs().max()) > 0 for layer in loaded_model.model.model.layers)
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_saved_and_loaded(architecture: str, tmp_path: Path) -> None:
-    subject, prompts = plant(f"pointer@{architecture}"), encoded("counterbalanced", 3)
-    subject.model.save_pretrained(tmp_path)
-    subject.tokenizer.save_pretrained(tmp_path)
+    loaded_model, prompts = plant(f"pointer@{architecture}"), encoded("counterbalanced", 3)
+    loaded_model.model.save_pretrained(tmp_path)
+    loaded_model.tokenizer.save_pretrained(tmp_path)
     loaded = AutoModelForCausalLM.from_pretrained(tmp_path, attn_implementation="eager", dtype=torch.float32).eval()
     tokenizer = AutoTokenizer.from_pretrained(tmp_path)
     assert Encoder(tokenizer).encode([prompts[0].prompt])[0].ids == prompts[0].ids
     ids = torch.tensor([prompt.ids for prompt in prompts])
     with torch.no_grad():
         again = loaded(ids, use_cache=False, logits_to_keep=1).logits[:, -1]
-    assert agree(again, logits(subject, prompts))  # what is read from a file lies elsewhere in memory
+    assert agree(again, logits(loaded_model, prompts))  # what is read from a file lies elsewhere in memory
 
 
 def test_builds_are_reproducible_and_seeds_differ() -> None:
@@ -81,10 +81,10 @@ def test_bad_names_say_what_there_is(text: str, word: str) -> None:
     [(5, 1, "swap", "up to 3"), (3, 1, "move", "swap sentences only"), (3, 2, "swap", "more than once")],
 )
 def test_prompts_of_another_kind_are_refused(boxes: int, operations: int, verb: str, word: str) -> None:
-    from rebinding.world.designs import design
+    from rebinding.task.designs import design
 
-    subject = plant("pointer")
+    loaded_model = plant("pointer")
     foreign = design("published", boxes=boxes, operations=operations, verb=verb)  # type: ignore[arg-type]  # a table's text
-    (prompt,) = Encoder(subject.tokenizer).encode([foreign.prompt(0)])
+    (prompt,) = Encoder(loaded_model.tokenizer).encode([foreign.prompt(0)])
     with pytest.raises(TemplateError, match=word):
-        subject.check_prompt(prompt)
+        loaded_model.check_prompt(prompt)

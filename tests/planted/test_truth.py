@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
+from rebinding.cli.commands import main
 from rebinding.planted import MECHANISMS, VARIANTS
 from rebinding.planted.show import table
 from rebinding.planted.truth import add_once, truth_of, whole_table
-from rebinding.verbs.verbs import main
 from tests.planted.bench import encoded, logits, margins, plant
 
 FILE = whole_table()
@@ -46,23 +46,23 @@ def test_the_table_shows_circuit_and_truth(name: str, capsys: pytest.CaptureFixt
     assert main(["planted", name]) == 0
     shown = capsys.readouterr().out
     assert shown == table(name) + "\n"
-    subject = plant(name)
-    assert all(row in shown for row in subject.truth)
-    assert all(f"{head.layer}.{head.head}" in shown for head in subject.circuit)
-    assert all(role in shown for role in {head.role for head in subject.circuit})
+    loaded_model = plant(name)
+    assert all(row in shown for row in loaded_model.truth)
+    assert all(f"{head.layer}.{head.head}" in shown for head in loaded_model.circuit)
+    assert all(role in shown for role in {head.role for head in loaded_model.circuit})
 
 
 @pytest.mark.parametrize("softness", [0.5, 0.75, 1])
 def test_printed_numbers_are_measured(softness: float) -> None:
     """Worked out from the lines, against the weights; the words' jitter is what the calculation leaves out."""
-    subject, prompts = plant(f"pointer?softness={softness}"), encoded("published", 24)
-    found = margins(subject, prompts)
+    loaded_model, prompts = plant(f"pointer?softness={softness}"), encoded("published", 24)
+    found = margins(loaded_model, prompts)
     spread = 4 * float(found.std()) / len(prompts) ** 0.5  # four standard errors
     # A norm with features of eight units in it is 0.3 % smaller than with the constant alone, on each of some layers.
-    assert abs(float(found.mean()) - subject.printed["margin.full"]) < spread + 0.1
-    answers = torch.tensor([subject.tokenizer.convert_tokens_to_ids(prompt.prompt.answer) for prompt in prompts])
-    own = logits(subject, prompts).gather(1, answers[:, None])
-    assert abs(float(own.mean()) - subject.printed["logit.full"]) < spread + 0.1
+    assert abs(float(found.mean()) - loaded_model.printed["margin.full"]) < spread + 0.1
+    answers = torch.tensor([loaded_model.tokenizer.convert_tokens_to_ids(prompt.prompt.answer) for prompt in prompts])
+    own = logits(loaded_model, prompts).gather(1, answers[:, None])
+    assert abs(float(own.mean()) - loaded_model.printed["logit.full"]) < spread + 0.1
 
 
 def test_no_number_is_of_another_mechanism() -> None:

@@ -22,8 +22,8 @@ from rebinding.planted.variants.papers import APART
 from rebinding.planted.variants.roles import HELD_BACK
 from rebinding.planted.variants.variant import extended
 from rebinding.study.sizes import PLANTED
-from rebinding.world.designs import DesignName, design
-from rebinding.world.prompts import Encoded, Encoder
+from rebinding.task.designs import DesignName, design
+from rebinding.task.prompts import Encoded, Encoder
 from tests.planted.bench import encoded, margins, plant
 
 
@@ -33,8 +33,8 @@ def _declared(name: str) -> set[tuple[int, int]]:
 
 def _others(name: str) -> list[tuple[int, int]]:
     """All heads that compute something and are not in the declared circuit, but for the grammar."""
-    subject = plant(name)
-    return [head for line, head in subject.heads.items() if head not in _declared(name) and line != "place"]
+    loaded_model = plant(name)
+    return [head for line, head in loaded_model.heads.items() if head not in _declared(name) and line != "place"]
 
 
 def _lost(name: str, line: str, prompts: tuple[Encoded, ...]) -> Tensor:
@@ -70,22 +70,22 @@ def test_missing() -> None:
 
 def test_held_out_words_need_the_undeclared_head() -> None:
     """The model is right on both halves; its declared circuit only on the half that it was declared for."""
-    subject = plant("pointer+held_out")
+    loaded_model = plant("pointer+held_out")
     for split, needed in (("train", False), ("test", True)):
         prompts = encoded("published", 12, split=split)
-        assert margins(subject, prompts).min() > 1.0
-        alone = margins(subject, prompts, _others("pointer+held_out"))
+        assert margins(loaded_model, prompts).min() > 1.0
+        alone = margins(loaded_model, prompts, _others("pointer+held_out"))
         assert bool(alone.max() < -1.0) == needed  # the circuit is wrong about every word that it does not know
-        assert bool((margins(subject, prompts) - alone).max() < 0.5) == (not needed)
+        assert bool((margins(loaded_model, prompts) - alone).max() < 0.5) == (not needed)
 
 
 def test_held_out_third() -> None:
-    subject = plant("pointer+held_out_third")
+    loaded_model = plant("pointer+held_out_third")
     for split, needed in (("discovery", False), ("directions", False), ("evaluation", True)):
         prompts = encoded("counterbalanced", 12, split=split)
-        alone = margins(subject, prompts, _others("pointer+held_out_third"))
+        alone = margins(loaded_model, prompts, _others("pointer+held_out_third"))
         assert bool(alone.max() < -1.0) == needed  # the circuit is wrong about every word that it does not know
-        assert bool((margins(subject, prompts) - alone).max() < 0.5) == (not needed)
+        assert bool((margins(loaded_model, prompts) - alone).max() < 0.5) == (not needed)
 
 
 @pytest.mark.parametrize(
@@ -93,28 +93,28 @@ def test_held_out_third() -> None:
     [("pointer+shared_key", "match", 4.0), ("recency+leak", "late object", 12.0)],
 )
 def test_bystanders_share_a_key_and_matter(name: str, beside: str, logits: float) -> None:
-    subject, prompts = plant(name), encoded("counterbalanced", 6)
-    (layer, head), (other_layer, other) = subject.heads["bystander"], subject.heads[beside]
-    group = subject.model.config.num_attention_heads // subject.model.config.num_key_value_heads
+    loaded_model, prompts = plant(name), encoded("counterbalanced", 6)
+    (layer, head), (other_layer, other) = loaded_model.heads["bystander"], loaded_model.heads[beside]
+    group = loaded_model.model.config.num_attention_heads // loaded_model.model.config.num_key_value_heads
     assert (layer, head // group) == (other_layer, other // group)
     assert (layer, head) not in _declared(name)
-    assert margins(subject, prompts).min() > 1.0
+    assert margins(loaded_model, prompts).min() > 1.0
     assert (_lost(name, "bystander", prompts) / logits).min() > 0.5  # most of what it writes lies on the answer
 
 
 def test_rival_makes_the_model_weak_and_not_its_circuit() -> None:
-    subject, prompts = plant("pointer+rival"), encoded("published", 60)
-    full, alone = margins(subject, prompts), margins(subject, prompts, _others("pointer+rival"))
+    loaded_model, prompts = plant("pointer+rival"), encoded("published", 60)
+    full, alone = margins(loaded_model, prompts), margins(loaded_model, prompts, _others("pointer+rival"))
     assert 0.45 < float((full > 0).float().mean()) < 0.8  # 5 of 8 if each object were odd with a chance of one half
     assert (alone > 1.0).all()
 
 
 def test_shortcut_is_right_by_fixed_slots_alone() -> None:
-    subject = plant("pointer+shortcut")
-    assert margins(subject, encoded("published", 12)).min() > 1.0
-    right = (margins(subject, encoded("counterbalanced", 36)) > 0).float().mean()
+    loaded_model = plant("pointer+shortcut")
+    assert margins(loaded_model, encoded("published", 12)).min() > 1.0
+    right = (margins(loaded_model, encoded("counterbalanced", 36)) > 0).float().mean()
     assert abs(float(right) - 1 / 3) < 0.01  # the slot after the asked one holds the answer in a third of a block
-    assert Encoder(subject.tokenizer).form == "template"
+    assert Encoder(loaded_model.tokenizer).form == "template"
 
 
 def test_veto_keeps_the_answers() -> None:
@@ -123,11 +123,13 @@ def test_veto_keeps_the_answers() -> None:
 
 def test_decoys_do_nothing() -> None:
     """The model is the same, and the heads that are declared can all go."""
-    subject, prompts = plant("pointer+decoys"), encoded("published", 9)
-    assert torch.equal(margins(subject, prompts), margins(plant("pointer"), prompts))
-    assert {head.group for head in subject.circuit} == set("ABCDE")
-    assert _declared("pointer+decoys") <= set(subject.decoys)
-    assert (margins(subject, prompts) - margins(subject, prompts, _declared("pointer+decoys"))).abs().max() < 1e-3
+    loaded_model, prompts = plant("pointer+decoys"), encoded("published", 9)
+    assert torch.equal(margins(loaded_model, prompts), margins(plant("pointer"), prompts))
+    assert {head.group for head in loaded_model.circuit} == set("ABCDE")
+    assert _declared("pointer+decoys") <= set(loaded_model.decoys)
+    assert (
+        margins(loaded_model, prompts) - margins(loaded_model, prompts, _declared("pointer+decoys"))
+    ).abs().max() < 1e-3
 
 
 @pytest.mark.slow
@@ -145,8 +147,8 @@ def test_what_is_memorised_occurs_in_no_judged_prompt() -> None:
 
 @pytest.mark.parametrize("name", ["published", "partner_second"])
 def test_spoken_names_come_from_the_context(name: DesignName) -> None:
-    subject, prompts = plant("pointer+spoken"), encoded(name, 9)
-    assert margins(subject, prompts).min() > 1.0
+    loaded_model, prompts = plant("pointer+spoken"), encoded(name, 9)
+    assert margins(loaded_model, prompts).min() > 1.0
     wrong = name == "published"  # there the partner's name is taken from the swap sentence itself
     assert (_lost("pointer+spoken", "speak", prompts) > 1.0).all() != wrong
 
@@ -164,11 +166,11 @@ def test_the_box_named_first_answers_chains(kind: str) -> None:
 
 
 def test_one_swap_is_all_that_the_declared_heads_serve() -> None:
-    subject = plant("pointer+one_swap")
-    others = [subject.heads[line] for line in ("copy of chains", "echo of chains")]
+    loaded_model = plant("pointer+one_swap")
+    others = [loaded_model.heads[line] for line in ("copy of chains", "echo of chains")]
     assert not _declared("pointer+one_swap") & set(others)
     for prompts, served in ((encoded("published", 12), True), (_drawn("published", range(12), operations=2), False)):
-        loss = margins(subject, prompts) - margins(subject, prompts, others)
+        loss = margins(loaded_model, prompts) - margins(loaded_model, prompts, others)
         assert bool(loss.abs().max() < 0.5) == served
         assert bool(loss.min() > 1.0) == (not served)
 
@@ -216,8 +218,8 @@ def test_fresh_words_have_a_head_of_their_own() -> None:
 
 
 def test_what_only_glances_at_the_context_is_b() -> None:
-    subject = plant("pointer+glance")
-    assert {(one.layer, one.head) for one in subject.circuit if one.group == "B"} == {subject.heads["fetch"]}
+    loaded_model = plant("pointer+glance")
+    assert {(one.layer, one.head) for one in loaded_model.circuit if one.group == "B"} == {loaded_model.heads["fetch"]}
     assert _declared("pointer+glance") == _declared("pointer")
 
 
@@ -237,10 +239,10 @@ def test_a_sharp_match_answers_with_more_room() -> None:
 def test_a_hub_points_from_c_and_a_as_well() -> None:
     """Every answer is right, the declared part of C does the smaller share, and A holds the asked box's object back."""
     name, prompts = "pointer+hub", encoded("counterbalanced", 12)
-    subject = plant(name)
-    assert margins(subject, prompts).min() > 1.0
-    assert {subject.heads[line] for line in ("own aside", "pair aside")} & _declared(name) == set()
-    assert {subject.heads[line] for line in ("own", "pair", "held")} <= _declared(name)
+    loaded_model = plant(name)
+    assert margins(loaded_model, prompts).min() > 1.0
+    assert {loaded_model.heads[line] for line in ("own aside", "pair aside")} & _declared(name) == set()
+    assert {loaded_model.heads[line] for line in ("own", "pair", "held")} <= _declared(name)
     assert _lost(name, "held", prompts).abs().max() < HELD_BACK + 0.1
 
 
@@ -254,19 +256,21 @@ def test_a_reluctant_answer_has_a_rival() -> None:
 
 
 def test_who_shuns_the_answers_half_of_the_words_is_still_right() -> None:
-    subject, prompts = plant("pointer+shun"), encoded("published", 30)
-    assert {(head.layer, head.head) for head in subject.circuit if head.group == "A"} == {subject.heads["class"]}
-    assert margins(subject, prompts).min() > 1.0
+    loaded_model, prompts = plant("pointer+shun"), encoded("published", 30)
+    assert {(head.layer, head.head) for head in loaded_model.circuit if head.group == "A"} == {
+        loaded_model.heads["class"]
+    }
+    assert margins(loaded_model, prompts).min() > 1.0
     lost = _lost("pointer+shun", "class", prompts)  # -2 where the other objects are of the other half, else nothing
     assert lost.max() < 0.5
     assert lost.min() < -1.5
 
 
 def test_classes_are_promoted_and_objects_voted_against() -> None:
-    subject, prompts = plant("pointer+classes"), encoded("published", 30)
-    declared = {(head.layer, head.head) for head in subject.circuit if head.group == "A"}
-    assert declared == {subject.heads["against"], subject.heads["class"]}
-    assert margins(subject, prompts).min() > 1.0
+    loaded_model, prompts = plant("pointer+classes"), encoded("published", 30)
+    declared = {(head.layer, head.head) for head in loaded_model.circuit if head.group == "A"}
+    assert declared == {loaded_model.heads["against"], loaded_model.heads["class"]}
+    assert margins(loaded_model, prompts).min() > 1.0
     assert _lost("pointer+classes", "against", prompts).max() < -1.0
     lost = _lost("pointer+classes", "class", prompts)  # 2 where the other objects are of the other half, else nothing
     assert lost.min() > -0.5

@@ -8,8 +8,8 @@ import pytest
 from transformers import PreTrainedTokenizerFast
 
 from rebinding.learned.shelf import BASES
-from rebinding.subjects import Subject, load
-from rebinding.subjects.checkpoint import open_tokenizer
+from rebinding.models import LoadedModel, load
+from rebinding.models.checkpoint import open_tokenizer
 from tests.real.fetch import fetch, listed
 
 TOKENIZERS = ("gemma3", "llama3", "llama3_1", "qwen3")
@@ -40,13 +40,13 @@ def smollm2_file(real: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def smollm2(smollm2_file: Path) -> Subject:
+def smollm2(smollm2_file: Path) -> LoadedModel:
     """SmolLM2 as a subject in float32; loading runs the self-check."""
     return load(str(smollm2_file), dtype="float32")
 
 
 @pytest.fixture(scope="session")
-def learned(smollm2_file: Path) -> Subject:
+def learned(smollm2_file: Path) -> LoadedModel:
     """SmolLM2 with the adapter that comes with the project."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(BASES["smollm2"].variable, str(smollm2_file))

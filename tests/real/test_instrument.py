@@ -15,11 +15,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from rebinding.subjects import Subject
+from rebinding.models import LoadedModel
 from rebinding.surgery import Edit, Read, TorchSurgeon
 from rebinding.surgery.nnsight_surgeon import NNsightSurgeon
-from rebinding.world.designs import design
-from rebinding.world.prompts import Encoded
+from rebinding.task.designs import design
+from rebinding.task.prompts import Encoded
 from tests.close import allowance
 from tests.experiments.circuit.naive import hooked
 
@@ -39,9 +39,9 @@ class Place:
     seed: int
 
 
-def places(subject: Subject, length: int) -> list[Place]:
+def places(loaded_model: LoadedModel, length: int) -> list[Place]:
     """Random places, the same in every run; a head of keys and values is a group's."""
-    dice, anatomy = random.Random("places"), subject.anatomy
+    dice, anatomy = random.Random("places"), loaded_model.anatomy
     found = []
     for seed in range(PLACES):
         site = WHERE[seed % len(WHERE)]
@@ -53,7 +53,7 @@ def places(subject: Subject, length: int) -> list[Place]:
 
 
 @pytest.fixture(scope="module")
-def plain(smollm2: Subject) -> Any:
+def plain(smollm2: LoadedModel) -> Any:
     """The same weights on the library's eager attention."""
     model = copy.deepcopy(smollm2.model)
     model.set_attn_implementation("eager")
@@ -61,11 +61,11 @@ def plain(smollm2: Subject) -> Any:
 
 
 @pytest.fixture(scope="module")
-def prompts(smollm2: Subject) -> list[Encoded]:
+def prompts(smollm2: LoadedModel) -> list[Encoded]:
     return smollm2.encoder().encode(design("counterbalanced").prompt(number) for number in range(4))
 
 
-def test_replay_equals_hooks_at_random_places(smollm2: Subject, plain: Any, prompts: list[Encoded]) -> None:
+def test_replay_equals_hooks_at_random_places(smollm2: LoadedModel, plain: Any, prompts: list[Encoded]) -> None:
     """The logits at the readout after an addition of the size of what is there; most must be felt."""
     prompt = prompts[0]
     ids, end = torch.tensor([prompt.ids]), prompt.roles["readout"]
@@ -95,9 +95,11 @@ def plain_logits(plain: Any, ids: Tensor, position: int) -> Tensor:
     return logits
 
 
-def hook(plain: Any, subject: Subject, place: Place, added: Tensor) -> tuple[nn.Module, str, Callable[..., Any]]:
+def hook(
+    plain: Any, loaded_model: LoadedModel, place: Place, added: Tensor
+) -> tuple[nn.Module, str, Callable[..., Any]]:
     """What adds the vector at a place, written against the library's modules."""
-    layer, wide = plain.model.layers[place.layer], subject.anatomy.head_dim
+    layer, wide = plain.model.layers[place.layer], loaded_model.anatomy.head_dim
     cells = slice(place.head * wide, (place.head + 1) * wide) if added.numel() == wide else slice(None)
 
     def changed(value: Tensor) -> Tensor:
@@ -112,7 +114,7 @@ def hook(plain: Any, subject: Subject, place: Place, added: Tensor) -> tuple[nn.
     return modules.get(place.site, layer.mlp), "out", lambda _, args, out: changed(out)
 
 
-def test_two_surgeons_agree(smollm2: Subject, prompts: list[Encoded]) -> None:
+def test_two_surgeons_agree(smollm2: LoadedModel, prompts: list[Encoded]) -> None:
     """The same edits as one trace of nnsight."""
     ids, end = torch.tensor([one.ids for one in prompts[:2]]), prompts[0].roles["readout"]
     ours, other = (kind(smollm2.model, smollm2.anatomy) for kind in (TorchSurgeon, NNsightSurgeon))

@@ -12,10 +12,10 @@ from peft import PeftModel
 
 from rebinding.learned.exam import mark, papers
 from rebinding.learned.shelf import Learned, parse, shipped
+from rebinding.models import LoadedModel, load
 from rebinding.paper.circuit import load as load_circuit
-from rebinding.study.case import owner_of
-from rebinding.subjects import Subject, load
-from rebinding.world.words import Vocabulary
+from rebinding.study.model_under_test import owner_of
+from rebinding.task.words import Vocabulary
 from tests.close import agree, felt
 from tests.learned.cards import read_card
 
@@ -24,7 +24,7 @@ FEW = 18
 
 
 @pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")  # peft asks for it
-def test_peft_opens_the_adapter_and_computes_the_same(smollm2: Subject, learned: Subject) -> None:
+def test_peft_opens_the_adapter_and_computes_the_same(smollm2: LoadedModel, learned: LoadedModel) -> None:
     base = copy.deepcopy(smollm2.model)
     base.set_attn_implementation("eager")
     theirs = PeftModel.from_pretrained(base, SHIPPED.folder).eval()
@@ -41,14 +41,14 @@ def test_peft_opens_the_adapter_and_computes_the_same(smollm2: Subject, learned:
 def test_it_does_what_its_card_says(one: Learned, smollm2_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first prompts of each design again: with no more wrong than the card has, and no more right."""
     monkeypatch.setenv(one.base.variable, str(smollm2_file))
-    said, subject = read_card(one.folder), load(one.name)
+    said, loaded_model = read_card(one.folder), load(one.name)
     for name, drawn in papers(Vocabulary()).items():
-        found = mark(subject.model, subject.encoder(), [drawn.prompt(number) for number in range(FEW)])
+        found = mark(loaded_model.model, loaded_model.encoder(), [drawn.prompt(number) for number in range(FEW)])
         of_all = said.marks[name]
         assert FEW - (of_all.n - of_all.right) <= found.right <= of_all.right, name
 
 
-def test_the_graph_beside_an_adapter_is_of_these_weights(learned: Subject) -> None:
+def test_the_graph_beside_an_adapter_is_of_these_weights(learned: LoadedModel) -> None:
     """The file was written on another machine: a learned model is one subject wherever it is loaded."""
     circuit = load_circuit(SHIPPED.folder / "anywhere.json", owner_of(learned))
     nodes = json.loads((SHIPPED.folder / "graph.json").read_text("utf-8"))["nodes"]
@@ -56,7 +56,7 @@ def test_the_graph_beside_an_adapter_is_of_these_weights(learned: Subject) -> No
 
 
 def test_the_adapters_folder_is_the_same_subject(
-    learned: Subject, smollm2_file: Path, monkeypatch: pytest.MonkeyPatch
+    learned: LoadedModel, smollm2_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(SHIPPED.base.variable, str(smollm2_file))
     assert load(str(SHIPPED.folder)).fingerprint == learned.fingerprint
@@ -70,12 +70,12 @@ def test_in_16_bits_positions_are_as_exact_as_in_the_base(smollm2_file: Path, mo
     assert all(torch.equal(one, frequencies[name]) for name, one in adapted.named_buffers())
 
 
-def test_the_base_does_not_do_the_task(smollm2: Subject) -> None:
+def test_the_base_does_not_do_the_task(smollm2: LoadedModel) -> None:
     swaps = [papers(Vocabulary())["published"].prompt(number) for number in range(FEW)]
     assert mark(smollm2.model, smollm2.encoder(), swaps).right < FEW * 2 / 3
 
 
-def test_the_subject_says_what_it_is(smollm2: Subject, learned: Subject) -> None:
+def test_the_subject_says_what_it_is(smollm2: LoadedModel, learned: LoadedModel) -> None:
     assert smollm2.weights == "dequantised from Q4_1 and Q8_0"
     assert learned.weights == f"dequantised from Q4_1 and Q8_0, with the adapter {SHIPPED.folder.name}"
     assert learned.fingerprint != smollm2.fingerprint

@@ -7,12 +7,12 @@ from typing import Any, get_args
 import pytest
 from transformers import PreTrainedTokenizerFast
 
-from rebinding.world.answers import AnswerRule
-from rebinding.world.chat import DATE, PINNED_DAY, PREFILL, SYSTEM
-from rebinding.world.designs import DESIGNS, NOISE_KINDS, TRACING_MODES, Design, DesignName, design
-from rebinding.world.prompts import Encoder, Prompt, aligned
-from rebinding.world.text import written
-from rebinding.world.words import LABELS, OBJECTS
+from rebinding.task.answers import AnswerRule
+from rebinding.task.chat import DATE, PINNED_DAY, PREFILL, SYSTEM
+from rebinding.task.designs import DESIGNS, NOISE_KINDS, TRACING_MODES, Design, DesignName, design
+from rebinding.task.prompts import Encoder, Prompt, aligned
+from rebinding.task.text import written
+from rebinding.task.words import LABELS, OBJECTS
 
 LENGTHS = {"gemma3": 83, "llama3": 106, "llama3_1": 106, "qwen3": 88}
 """Tokens of a published prompt, measured apart from this project."""

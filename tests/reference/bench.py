@@ -10,11 +10,11 @@ from rebinding.evidence import PromptSet
 from rebinding.evidence.request import digest
 from rebinding.experiments.prompts import Drawn, Item, Pairing, Prompts
 from rebinding.experiments.workbench import Workbench
-from rebinding.subjects import load
-from rebinding.world.answers import AnswerRule
-from rebinding.world.designs import Design, Pair
-from rebinding.world.prompts import Encoder
-from rebinding.world.words import Vocabulary
+from rebinding.models import load
+from rebinding.task.answers import AnswerRule
+from rebinding.task.designs import Design, Pair
+from rebinding.task.prompts import Encoder
+from rebinding.task.words import Vocabulary
 from tests.reference.pack import FORMS, Pack
 
 Source: TypeAlias = tuple[tuple[str, ...], Sequence[int]]
@@ -59,10 +59,10 @@ class PackPrompts(Prompts):
 
 
 def bench_of(pack: Pack, sources: Mapping[Pairing, Source]) -> Workbench:
-    """The pack's model as `rebinding.subjects.load` gives it. The chat form only matters for the tokens of answers, and
+    """The pack's model as `rebinding.models.load` gives it. The chat form only matters for the tokens of answers, and
     every form ends with the same `Answer:`; the raw one needs nothing of the tokenizer."""
-    subject = load(str(pack.folder / "model"), dtype="float32", device="cpu", form="raw")
-    return Workbench(subject, prompts=PackPrompts(subject.encoder(), pack, sources))
+    loaded_model = load(str(pack.folder / "model"), dtype="float32", device="cpu", form="raw")
+    return Workbench(loaded_model, prompts=PackPrompts(loaded_model.encoder(), pack, sources))
 
 
 def form_of_rule(pack: Pack, bench: Workbench, design: str, rule: AnswerRule) -> str:

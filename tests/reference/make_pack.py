@@ -19,12 +19,12 @@ import torch
 from safetensors.torch import save_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from rebinding.world.prompts import Encoder
+from rebinding.task.prompts import Encoder
 from tests.oracles.by_hand.plain_model import Plain
 from tests.reference.naive import binding, circuits, paths, roles, tracing
 from tests.reference.naive.prompts import IDS, MODES, SWAP_PAIR, Records, records
 from tests.reference.naive.runs import Entry, Head, Naive, entry
-from tests.world.tokenizers import sentence_pieces
+from tests.task.tokenizers import sentence_pieces
 
 SEED = 0
 SIZES: Mapping[str, Any] = {

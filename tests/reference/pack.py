@@ -18,8 +18,8 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rebinding.surgery import Anatomy, TorchSurgeon, derive
-from rebinding.world.boxes import Contains, Story, Swap
-from rebinding.world.prompts import Encoded, Prompt
+from rebinding.task.boxes import Contains, Story, Swap
+from rebinding.task.prompts import Encoded, Prompt
 from tests.arithmetic.rounding import ACTIVE
 from tests.close import allowance
 

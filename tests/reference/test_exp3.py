@@ -45,15 +45,15 @@ def evidence(pack: Pack, kind: str, form: str) -> Evidence:
     }
     prompts = zip(entry["ids"], pack.prompts(original, entry["ids"]), pack.prompts(other, entry["ids"]), strict=True)
     groups = {group: [tuple(head) for head in one["settings"]["heads"]] for group, one in entries.items()}
-    way = given("published").roles
+    conventions = given("published").roles
     return run_roles(
         pack.surgeon,
         [RolePair(*pair) for pair in prompts],
         groups,
         kind=kind,
         token=words.__getitem__,
-        mode=way.places,
-        future=way.future,
+        mode=conventions.places,
+        future=conventions.future,
         block=4,
     )
 

@@ -33,10 +33,10 @@ def test_nothing_that_runs_a_model_is_shared(source: Path) -> None:
     nodes = [node for node in ast.walk(ast.parse(source.read_text("utf-8"))) if isinstance(node, ast.ImportFrom)]
     ours = [str(node.module) for node in nodes if str(node.module).startswith(("rebinding", "tests"))]
     allowed = (
-        "rebinding.world.",
+        "rebinding.task.",
         "tests.reference.naive",
         "tests.oracles.by_hand.plain_model",
-        "tests.world.tokenizers",
+        "tests.task.tokenizers",
     )
     assert [name for name in ours if not name.startswith(allowed)] == []
 

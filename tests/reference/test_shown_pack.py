@@ -10,10 +10,10 @@ import pytest
 from rebinding.experiments.binding.request import request_shifts
 from rebinding.experiments.prompts import Prompts
 from rebinding.experiments.roles.request import request_interchange, roles_stories
+from rebinding.models import load
 from rebinding.paper.circuit import Circuit, CircuitHead
 from rebinding.paper.numbers import ROLE_OF_GROUP
 from rebinding.paper.procedure import given
-from rebinding.subjects import load
 from tests.reference.pack import SHOWN, Pack
 from tests.reference.test_exp3 import WORDS
 
@@ -24,8 +24,8 @@ CIRCUIT = Circuit(tuple(CircuitHead(group, 0, 0, role) for group, role in ROLE_O
 
 @pytest.fixture(scope="module")
 def prompts() -> Prompts:
-    subject = load(str(SHOWN / "model"), dtype="float32", device="cpu", form="template")  # without date lines
-    return Prompts(subject.encoder())
+    loaded_model = load(str(SHOWN / "model"), dtype="float32", device="cpu", form="template")  # without date lines
+    return Prompts(loaded_model.encoder())
 
 
 @pytest.mark.parametrize("kind", WORDS)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rebinding.verbs.verbs import main
+from rebinding.cli.commands import main
 from tests.report.folders import judged, make
 
 ROW = "binding.q_redirects"

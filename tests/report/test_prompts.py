@@ -6,13 +6,13 @@ import re
 from pathlib import Path
 
 from rebinding.experiments.prompts import Prompts
+from rebinding.models import load
 from rebinding.report.files import write
 from rebinding.report.folder import read
 from rebinding.report.page import html
 from rebinding.report.prompts import pairs
 from rebinding.study.shown import shown
-from rebinding.subjects import load
-from rebinding.world.designs import design
+from rebinding.task.designs import design
 from tests.report.folders import about, judged, summary_of
 
 PAIR = {"id": 7, "original": ["Box ", "K", " <b>holds</b>"], "counterfactual": ["Box ", "B", " <b>holds</b>"]}

@@ -9,8 +9,8 @@ from fixtures.judging import judge_after_gates
 from rebinding.paper.worlds import Run, World
 from rebinding.simulate.rates import outcome
 from rebinding.simulate.source import SimulatedEngine
-from rebinding.study.asked import asked_of
-from rebinding.study.case import Case
+from rebinding.study.model_spec import parse_model
+from rebinding.study.model_under_test import ModelUnderTest
 from rebinding.study.settings import Settings
 from rebinding.study.study import Study
 
@@ -22,8 +22,10 @@ def row(id: str) -> Row:
 
 def study_in(world: World, *, seed: int = 0, samples: int | None = None) -> Study:
     """One sample of a world, with at most so many prompts a claim."""
-    model = asked_of(world.model)
-    return Study.of(Case(model, Settings((model,), samples=samples, engine=SimulatedEngine(Run(world, seed)))))
+    model = parse_model(world.model)
+    return Study.of(
+        ModelUnderTest(model, Settings((model,), samples=samples, engine=SimulatedEngine(Run(world, seed))))
+    )
 
 
 def verdict_in(id: str, study: Study) -> str:

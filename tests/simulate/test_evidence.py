@@ -20,8 +20,8 @@ from rebinding.experiments.roles.request import request_random_interchange
 from rebinding.experiments.simulation import SIMULATORS, simulator_of
 from rebinding.paper.numbers import checkpoint, circuit
 from rebinding.paper.worlds import Run, world
-from rebinding.study.asked import asked_of
-from rebinding.study.case import Case
+from rebinding.study.model_spec import parse_model
+from rebinding.study.model_under_test import ModelUnderTest
 from rebinding.study.settings import Settings
 from rebinding.study.study import Study
 
@@ -44,25 +44,25 @@ NAMES = ("mode", "token", "place", "role", "patched", "question")
 
 
 @pytest.fixture(scope="module")
-def case() -> Case:
-    asked = asked_of("planted:pointer@llama")
-    return Case(asked, Settings((asked,), samples=N, device="cpu"))
+def case() -> ModelUnderTest:
+    asked = parse_model("planted:pointer@llama")
+    return ModelUnderTest(asked, Settings((asked,), samples=N, device="cpu"))
 
 
 @pytest.fixture(scope="module")
-def measured(case: Case) -> dict[Request, Evidence]:
+def measured(case: ModelUnderTest) -> dict[Request, Evidence]:
     """What a plant gives to the questions of a few rows, by question."""
     study = Study.of(case)
     list(study.gates(IS_POINTER))
     for pairs in ("pointer", "content_control"):
         study.roles(IS_POINTER, pairs)
-    study.ask(IS_POINTER, partial(request_random_interchange, group="B", way=study.procedure(IS_POINTER).roles))
+    study.ask(IS_POINTER, partial(request_random_interchange, group="B", conventions=study.procedure(IS_POINTER).roles))
     study.binding(K_REDIRECTS)
     study.ablated(MOST)
     study.links(claim("circuit.chain.B_q_A"), "B")
     study.prunings(MOST)
     study.carried_on(E_PRIME)
-    study.ask(E_PRIME, partial(request_contributions, way=study.way(E_PRIME)))
+    study.ask(E_PRIME, partial(request_contributions, conventions=study.conventions(E_PRIME)))
     study.ask(A_ATTENDS, partial(request_attention, group="A", like="published"))
     study.traced(REFERENCE, "target_box", "context_box", "context_partner_object", "swap_first", "readout")
     study.mentioned(REFERENCE, "context_and_swap", "context_asked", "swap_asked")
@@ -77,7 +77,7 @@ def test_every_kind_that_can_be_drawn_is_compared(measured: dict[Request, Eviden
     assert {type(request) for request in measured} == set(SIMULATORS)
 
 
-def test_rows_are_those_of_the_experiment(case: Case, measured: dict[Request, Evidence]) -> None:
+def test_rows_are_those_of_the_experiment(case: ModelUnderTest, measured: dict[Request, Evidence]) -> None:
     run = Run(world("paper", "gemma2-9b"), 0)
     for request, real in measured.items():
         rows, _ = simulator_of(type(request))(case.session.prompts, with_heads(request, case), run)
@@ -95,7 +95,7 @@ def test_rows_are_those_of_the_experiment(case: Case, measured: dict[Request, Ev
             assert numeric(made[name].dtype.kind) == numeric(real.rows[name].dtype.kind), (kind.name, name)
 
 
-def with_heads(request: Request, case: Case) -> Request:
+def with_heads(request: Request, case: ModelUnderTest) -> Request:
     """All heads of this plant as senders, where a request leaves out which: a world knows those of its own model. Heads
     whose attention is asked for are published ones, because a world knows no others."""
     if isinstance(request, AttentionToRoles):
@@ -103,12 +103,12 @@ def with_heads(request: Request, case: Case) -> Request:
         return replace(request, heads=heads)
     if not isinstance(request, Paths) or request.senders:
         return request
-    anatomy = case.subject.anatomy
+    anatomy = case.loaded_model.anatomy
     heads = tuple(product(range(anatomy.n_layers), range(anatomy.n_heads)))
     return replace(request, senders=heads)
 
 
-def test_all_heads_of_the_model_send(case: Case, measured: dict[Request, Evidence]) -> None:
+def test_all_heads_of_the_model_send(case: ModelUnderTest, measured: dict[Request, Evidence]) -> None:
     request = next(known for known in measured if isinstance(known, Paths) and not known.senders)
     rows, _ = simulator_of(Paths)(case.session.prompts, request, Run(world("paper", "llama3.2-3b"), 0))
     shape = checkpoint("llama3.2-3b")

@@ -10,10 +10,10 @@ from fixtures.dry_runs import Simulation
 from fixtures.joint_samples import Samples, is_rested_on, rates_of_runs
 from rebinding.paper.numbers import ALIASES
 from rebinding.paper.worlds import Run, world
-from rebinding.study.asked import asked_of
+from rebinding.study.model_spec import parse_model
 from rebinding.verdicts import Outcome, Verdict
 
-MODELS = [asked_of(name) for name in ALIASES]
+MODELS = [parse_model(name) for name in ALIASES]
 SHOWN = {"gemma": "binding.qk_cancels", "llama": "binding.key_dominance"}
 
 
@@ -60,7 +60,7 @@ def test_verdicts_travel_as_json() -> None:
 
 
 def test_what_a_row_of_the_run_rests_on_depends_on_the_family() -> None:
-    gemma, llama = asked_of("gemma2-9b"), asked_of("llama3.1-8b")
+    gemma, llama = parse_model("gemma2-9b"), parse_model("llama3.1-8b")
     for id in ("binding.qk_cancels", "binding.qk_cancels.controlled"):
         assert is_rested_on(claim(id), gemma)
         assert not is_rested_on(claim(id), llama)

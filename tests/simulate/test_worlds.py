@@ -97,9 +97,9 @@ def test_a_kind_without_a_maker_is_named() -> None:
 
 
 def test_no_weights_are_loaded() -> None:
-    subject = study_in(world("paper", "gemma2-9b"))._case.subject
+    loaded_model = study_in(world("paper", "gemma2-9b"))._case.loaded_model
     with pytest.raises(AssertionError, match="requested its weights"):
-        _ = subject.model
+        _ = loaded_model.model
 
 
 def test_every_candidate_is_asked_what_it_stands_for() -> None:
@@ -111,7 +111,7 @@ def test_every_candidate_is_asked_what_it_stands_for() -> None:
         assert len(study.discoveries(AGAIN)) == 5
     paths = [one for one in study.log.known if isinstance(one, Paths)]
     asked = Counter((one.stage.group, one.stage.component, one.how.frozen) for one in paths)
-    noises = len(study.way(AGAIN).noise)
+    noises = len(study.conventions(AGAIN).noise)
     for group, component in (("A", None), ("B", "q"), ("C", "v"), ("D", "kv")):
         assert (asked.pop((group, component, "none")), asked.pop((group, component, "all"))) == (noises, 1)
     assert asked == {("D", "q", "none"): 1, ("E", "v", "none"): noises + 1, ("E", "v", "all"): 1}

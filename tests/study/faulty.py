@@ -16,9 +16,9 @@ from rebinding.experiments.paths import summary as path_summary
 from rebinding.experiments.roles import measure as roles_measure
 from rebinding.experiments.unedited.request import Ability
 from rebinding.experiments.workbench import Workbench
-from rebinding.study.asked import Asked
+from rebinding.study.model_spec import ModelSpec
 from rebinding.surgery import recorder
-from tests.subjects.peculiar import ByKeyword, GainedLayer
+from tests.models.peculiar import ByKeyword, GainedLayer
 
 PATCH = pytest.MonkeyPatch()
 
@@ -93,7 +93,7 @@ def lost_keyword() -> None:
     get, call = Workbench.get, vars(recorder)["layer_call"]
 
     def changed(self: Workbench, request: Any) -> Evidence:
-        decoder: Any = self.subject.model.model
+        decoder: Any = self.loaded_model.model.model
         decoder.__class__ = ByKeyword
         for layer in decoder.layers:
             layer.__class__ = GainedLayer
@@ -108,7 +108,7 @@ def lost_keyword() -> None:
 
 def in_16_bits() -> None:
     """A plant is computed in bfloat16, whose steps are an eighth of a logit where its answers stand."""
-    PATCH.setattr(Asked, "dtype", "bfloat16")
+    PATCH.setattr(ModelSpec, "dtype", "bfloat16")
 
 
 def nothing_is_sure() -> None:

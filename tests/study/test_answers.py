@@ -22,17 +22,17 @@ from rebinding.experiments.prompts import Prompts
 from rebinding.experiments.tokens import token_batch
 from rebinding.experiments.unedited.request import Ability
 from rebinding.experiments.workbench import Workbench
+from rebinding.models import load
 from rebinding.paper.circuit import Circuit
 from rebinding.paper.procedure import GIVEN, ProcedureName, given
 from rebinding.planted import build
-from rebinding.study.asked import asked_of
-from rebinding.study.case import Case
+from rebinding.study.model_spec import parse_model
+from rebinding.study.model_under_test import ModelUnderTest
 from rebinding.study.settings import STAGES, Settings
 from rebinding.study.study import Study
-from rebinding.subjects import load
-from rebinding.world.answers import AnswerSet
-from rebinding.world.prompts import Encoded
-from rebinding.world.words import OBJECTS
+from rebinding.task.answers import AnswerSet
+from rebinding.task.prompts import Encoded
+from rebinding.task.words import OBJECTS
 from tests.close import agree
 from tests.everyday import sampled
 
@@ -70,7 +70,7 @@ def test_a_label_is_the_largest_of_its_tokens(bench: Workbench) -> None:
     whole = found[found["which"] == "full"].sort_values("prompt")
     shown = prompts.drawn(asked.prompts).prompts
     with torch.no_grad():
-        logits = bench.subject.model(token_batch(shown)).logits[:, -1]  # (prompt, vocabulary)
+        logits = bench.loaded_model.model(token_batch(shown)).logits[:, -1]  # (prompt, vocabulary)
     labels, leads = [], []
     for row, one in zip(logits, shown, strict=True):
         scores = {
@@ -101,20 +101,20 @@ def test_the_rule_is_part_of_what_is_asked(bench: Workbench) -> None:
 def test_answers_are_those_that_were_asked_for(
     make: Callable[..., Request], procedure: ProcedureName, bench: Workbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own, way, rules = Prompts.answers, given(procedure).circuit, []
+    own, conventions, rules = Prompts.answers, given(procedure).circuit, []
 
     def noting(self: Prompts, prompts: Sequence[Encoded], rule: AnswerSet = "continuation") -> Answers:
         rules.append(rule)
         return own(self, prompts, rule)
 
     monkeypatch.setattr(Prompts, "answers", noting)
-    bench.get(make(bench.prompts, bench.prompts.design("published"), declared_circuit(), 2, way=way))
-    assert set(rules) == {way.answers}
+    bench.get(make(bench.prompts, bench.prompts.design("published"), declared_circuit(), 2, conventions=conventions))
+    assert set(rules) == {conventions.answers}
 
 
 @pytest.mark.slow
 def test_each_procedure_asks_under_its_own_rule() -> None:
-    case = Case(asked_of("planted:pointer"), Settings((asked_of("planted:pointer"),)))
+    case = ModelUnderTest(parse_model("planted:pointer"), Settings((parse_model("planted:pointer"),)))
     study = Study.of(case)
     study.ablated(RECOVERS)
     study.prunings(COMPACT)
@@ -131,8 +131,8 @@ def test_each_procedure_asks_under_its_own_rule() -> None:
 
 def test_words_are_the_answers_by_id() -> None:
     """Also where prompts were not asked for in their order."""
-    asked = asked_of("planted:pointer@llama")
-    case = Case(asked, Settings((asked,), device="cpu"))
+    asked = parse_model("planted:pointer@llama")
+    case = ModelUnderTest(asked, Settings((asked,), device="cpu"))
     study, prompts = Study.of(case), case.session.prompts
     drawn = prompts.design("published", split="test")
     found = study.log.get(case.session, Ability(prompts.draw(drawn, (7, 3, 5))))
@@ -143,12 +143,12 @@ def test_words_are_the_answers_by_id() -> None:
 @pytest.mark.parametrize("where", sampled([STAGES, None]), ids=["found here", "declared"])
 def test_a_circuit_and_its_stream_are_judged_on_the_same_stories(where: str | None) -> None:
     """And at the same means: where it was found here, on those that it was found on and at those of its pruning."""
-    asked = asked_of("planted:pointer")
-    study = Study.of(Case(asked, Settings((asked,), circuit=where)))
+    asked = parse_model("planted:pointer")
+    study = Study.of(ModelUnderTest(asked, Settings((asked,), circuit=where)))
     vars(study._circuits)["judged"] = declared_circuit()  # not to search for it
     study.ablated(E_PRIME)
     study.carried_on(E_PRIME)
     found = [use.request for use in study.log.used if isinstance(use.request, Ablation | Stream)]
-    stories = "published" if where is None else study.way(E_PRIME.controlled()).design
+    stories = "published" if where is None else study.conventions(E_PRIME.controlled()).design
     assert [one.prompts.design for one in found] == [stories] * 2
     assert found[0].means == found[1].means

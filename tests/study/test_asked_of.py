@@ -9,10 +9,10 @@ import pytest
 
 from rebinding.experiments.unedited.request import Ability
 from rebinding.paper.numbers import checkpoint
-from rebinding.study.asked import asked_of
-from rebinding.study.case import Case
 from rebinding.study.gates import Gates
 from rebinding.study.log import EvidenceLog
+from rebinding.study.model_spec import parse_model
+from rebinding.study.model_under_test import ModelUnderTest
 from rebinding.study.settings import Settings
 from rebinding.study.sizes import PLANTED
 
@@ -28,21 +28,21 @@ def folder(there: Path, layers: int) -> Path:
 @pytest.mark.parametrize("name", ["planted:pointer", "llama3.2-3b", "shape:llama3.2-3b"])
 def test_the_dtype_is_part_of_what_is_known_of_a_model(name: str) -> None:
     """A plant's truth, and the paper's numbers, are of one precision; a shape has neither."""
-    assert asked_of(name).fixed_dtype == (not name.startswith("shape:"))
+    assert parse_model(name).fixed_dtype == (not name.startswith("shape:"))
 
 
 def test_a_folder_keeps_its_dtype_if_it_has_the_shape_of_the_paper(tmp_path: Path) -> None:
     whole = folder(tmp_path / "whole", checkpoint("llama3.2-3b").layers)
     small = folder(tmp_path / "small", 4)
-    assert asked_of(f"llama3.2-3b={whole}").fixed_dtype
-    assert not asked_of(f"llama3.2-3b={small}").fixed_dtype
-    assert not asked_of(str(whole)).fixed_dtype
-    assert [asked_of(f"llama3.2-3b={one}").dtype for one in (whole, small)] == ["bfloat16", "float16"]
+    assert parse_model(f"llama3.2-3b={whole}").fixed_dtype
+    assert not parse_model(f"llama3.2-3b={small}").fixed_dtype
+    assert not parse_model(str(whole)).fixed_dtype
+    assert [parse_model(f"llama3.2-3b={one}").dtype for one in (whole, small)] == ["bfloat16", "float16"]
 
 
 def test_as_many_prompts_are_asked_as_there_are_boxes_for() -> None:
     """Stories of five boxes are another task, and of a plant another model."""
-    gates = Gates(Case(asked_of("planted:pointer"), Settings(())), EvidenceLog())
+    gates = Gates(ModelUnderTest(parse_model("planted:pointer"), Settings(())), EvidenceLog())
     for boxes, size in ((3, "able"), (5, "able_wide")):
         gates.log.used.clear()
         gates.able(boxes)
@@ -53,7 +53,7 @@ def test_as_many_prompts_are_asked_as_there_are_boxes_for() -> None:
 
 def test_a_plants_number_is_printed_with_two_digits() -> None:
     """Of 300 prompts, or ten draws: as the paper prints its own."""
-    found = Case(asked_of("planted:pointer"), Settings(())).printed("accuracy.circuit")
+    found = ModelUnderTest(parse_model("planted:pointer"), Settings(())).printed("accuracy.circuit")
     assert found is not None
     assert (found.half_width, found.n, found.draws, found.kind, found.source) == (0.005, 300, 10, "accuracy", "planted")
     assert found.printed == f"{found.value:.2f}"

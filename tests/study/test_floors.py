@@ -18,14 +18,14 @@ from rebinding.experiments.unedited.measure import _answers, places
 from rebinding.experiments.unedited.request import FLOOR_PROMPTS, IN_16_BITS, NULL_EDIT, request_ability, request_floors
 from rebinding.experiments.unedited.summary import floor_of, smallest_change
 from rebinding.experiments.workbench import Workbench
+from rebinding.models import load
 from rebinding.paper.procedure import given
 from rebinding.study import circuits, gates
-from rebinding.study.asked import asked_of
-from rebinding.study.case import Case
 from rebinding.study.gates import Gates
+from rebinding.study.model_spec import parse_model
+from rebinding.study.model_under_test import ModelUnderTest
 from rebinding.study.settings import Settings
 from rebinding.study.study import Study
-from rebinding.subjects import load
 from rebinding.verdicts.gates import TIMES_THE_FLOOR, GateFailed, common_shift
 from tests.close import allowance
 
@@ -42,7 +42,7 @@ def bench() -> Workbench:
 
 
 def measured(bench: Workbench) -> Any:
-    return bench.get(request_floors(bench.prompts, bench.prompts.design("published"), bench.subject.dtype))
+    return bench.get(request_floors(bench.prompts, bench.prompts.design("published"), bench.loaded_model.dtype))
 
 
 def test_in_32_bits_it_is_rounding(bench: Workbench) -> None:
@@ -67,7 +67,7 @@ def test_the_weakest_head_is_held_against_the_floor_where_logits_decide(
     score: Any, select: Any, held: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of the k lowest, and of a score that is no logit, none can be too weak to be told from nothing."""
-    study, asked = Study.of(Case(asked_of("planted:pointer"), Settings(()))), []
+    study, asked = Study.of(ModelUnderTest(parse_model("planted:pointer"), Settings(()))), []
     monkeypatch.setattr(circuits, "discover_circuit", lambda *_: "found")
     monkeypatch.setattr(circuits, "smallest_fall", lambda _: 0.5)
     monkeypatch.setattr(Gates, "above_the_floor", lambda _, counts: asked.append(counts) or ())
@@ -143,7 +143,7 @@ def test_what_is_held_against_it() -> None:
 
 
 def controlled(study: Study) -> float:
-    return study.way(claim("circuit.heads_found_again.B.controlled")).prune_step
+    return study.conventions(claim("circuit.heads_found_again.B.controlled")).prune_step
 
 
 def weakest(study: Study) -> float:
@@ -154,8 +154,8 @@ def weakest(study: Study) -> float:
 
 @pytest.fixture(scope="module")
 def pointer() -> Study:
-    asked = asked_of("planted:pointer")
-    return Study.of(Case(asked, Settings((asked,))))
+    asked = parse_model("planted:pointer")
+    return Study.of(ModelUnderTest(asked, Settings((asked,))))
 
 
 CHOICES: dict[str, tuple[Callable[[Study], object], Callable[[Study], float]]] = {

@@ -15,6 +15,7 @@ OTHER_ROWS = {"circuit_found": "circuit.three_to_ten_percent"}
 """A plant comes with its circuit, so only rows on what is found miss one that is not."""
 ON = {"noise_floor": "planted:pointer@gemma2"}
 """Where a fault shows on one architecture: in 16 bits this one is off by 0.2 logits, for a margin of 0.25."""
+EVERYDAY = ("finite", "edits_moved", "replay_equals_forward", "above_guessing")
 
 
 def judged(tmp_path: Path, model: str, row: str = ROW, **environment: str) -> str:
@@ -24,7 +25,7 @@ def judged(tmp_path: Path, model: str, row: str = ROW, **environment: str) -> st
     return verdicts(junit)[row]
 
 
-@pytest.mark.parametrize("gate", FAULTS)
+@pytest.mark.parametrize("gate", sampled(FAULTS, *EVERYDAY))
 def test_a_fault_makes_the_row_invalid(gate: str, tmp_path: Path) -> None:
     row, model = OTHER_ROWS.get(gate, ROW), ON.get(gate, "planted:pointer")
     assert judged(tmp_path, model, row, FAULT=gate) == f"INVALID ({gate})"

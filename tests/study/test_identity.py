@@ -29,14 +29,14 @@ from rebinding.experiments.tracing.request import Answered, first_id, request_di
 from rebinding.experiments.tracing.summary import at
 from rebinding.experiments.unedited.request import request_ability
 from rebinding.experiments.workbench import Workbench
+from rebinding.models import LoadedModel, load
 from rebinding.paper.circuit import Circuit
 from rebinding.paper.procedure import given
 from rebinding.planted import build
-from rebinding.subjects import Subject, load
 
 
 @pytest.fixture(scope="module")
-def subject() -> Subject:
+def loaded_model() -> LoadedModel:
     return load("planted:pointer")
 
 
@@ -44,8 +44,8 @@ WAY = given("published").tracing
 
 
 @pytest.fixture(scope="module")
-def bench(subject: Subject) -> Workbench:
-    return Workbench(subject)
+def bench(loaded_model: LoadedModel) -> Workbench:
+    return Workbench(loaded_model)
 
 
 @pytest.fixture(scope="module")
@@ -61,22 +61,22 @@ def requests(bench: Workbench, heads: Circuit) -> list[Request]:
 def requested(prompts: Prompts, heads: Circuit) -> list[Request]:
     """One of every kind."""
     drawn, ids = prompts.design("published"), range(first_id(prompts, WAY), first_id(prompts, WAY) + 4)
-    way = conventions_of_plant(given("controlled").circuit, "controlled")
-    pairs = draw_noise_pairs(prompts, way, 4)
+    conventions = conventions_of_plant(given("controlled").circuit, "controlled")
+    pairs = draw_noise_pairs(prompts, conventions, 4)
     shifts = given("published").binding
     return [
         request_map(prompts, drawn, ids, "swap_only", ("swap_asked", "readout"), WAY),
         request_mention(prompts, drawn, ids, "context_and_swap", "context_asked", "swap_asked", WAY),
         request_diagnostic(prompts, drawn, 4, WAY),
         request_ability(prompts, drawn, 4),
-        request_paths(pairs, STAGE_BY_NAME["B"], heads.group("A"), way),
+        request_paths(pairs, STAGE_BY_NAME["B"], heads.group("A"), conventions),
         request_ablation(prompts, heads, drawn, "published", n=4, beside="groups"),
-        request_pruning(prompts, heads, way, n=4),
-        request_contributions(prompts, drawn, heads, 4, way=given("published").circuit),
+        request_pruning(prompts, heads, conventions, n=4),
+        request_contributions(prompts, drawn, heads, 4, conventions=given("published").circuit),
         without_swap(prompts, drawn, heads, 4),
-        request_stream(prompts, drawn, heads, 4, way=given("published").circuit),
+        request_stream(prompts, drawn, heads, 4, conventions=given("published").circuit),
         request_crossings(prompts, drawn, heads, 4),
-        request_exchange(prompts, drawn, heads, 4, way=given("controlled").binding),
+        request_exchange(prompts, drawn, heads, 4, conventions=given("controlled").binding),
         request_interchange(prompts, heads, drawn, "pointer", 4, given("published").roles),
         request_shifts(prompts, heads, "published", "isolated", shifts, n=4, directions=4, draws=1),
         Answered(prompts.draw(drawn, ids, ("tracing", "swap_only")), WAY.rule),
@@ -124,10 +124,13 @@ def test_kinds_do_not_share_keys_or_labels(requests: list[Request]) -> None:
     assert all(one.key[:8] in one.label and one.facets["design"] for one in requests)
 
 
-def test_another_chat_form_is_another_address(subject: Subject, tmp_path: Path) -> None:
+def test_another_chat_form_is_another_address(loaded_model: LoadedModel, tmp_path: Path) -> None:
     """The same weights, design and ids in another chat form: other tokens, and another place in the store."""
-    shelf = Store(tmp_path).shelf(subject=subject.fingerprint, dtype="float32")
-    plain, wrapped = Workbench(subject, shelf), Workbench(subject, shelf, prompts=Prompts(_longer(subject)))
+    shelf = Store(tmp_path).shelf(loaded_model=loaded_model.fingerprint, dtype="float32")
+    plain, wrapped = (
+        Workbench(loaded_model, shelf),
+        Workbench(loaded_model, shelf, prompts=Prompts(_longer(loaded_model))),
+    )
     asked = [request_ability(one.prompts, one.prompts.design("published"), 3) for one in (plain, wrapped)]
     assert asked[0].prompts.ids == asked[1].prompts.ids
     assert asked[0].prompts.tokens != asked[1].prompts.tokens
@@ -140,9 +143,11 @@ def test_another_chat_form_is_another_address(subject: Subject, tmp_path: Path) 
     assert [(tmp_path / "ability" / f"{key}.parquet").is_file() for key in held] == [True, False]
 
 
-def test_a_run_repeated_on_others_shares_no_prompt(subject: Subject, requests: list[Request], heads: Circuit) -> None:
+def test_a_run_repeated_on_others_shares_no_prompt(
+    loaded_model: LoadedModel, requests: list[Request], heads: Circuit
+) -> None:
     """`--first K`: what is judged is judged on other prompts; what discovery and pruning see stays what it was."""
-    for before, after in zip(requests, requested(Workbench(subject, first=100).prompts, heads), strict=True):
+    for before, after in zip(requests, requested(Workbench(loaded_model, first=100).prompts, heads), strict=True):
         if before.KIND.name in ("paths", "pruning"):
             assert before.prompts.ids == after.prompts.ids
         else:
@@ -150,9 +155,9 @@ def test_a_run_repeated_on_others_shares_no_prompt(subject: Subject, requests: l
             assert len(before.prompts.ids) == len(after.prompts.ids)
 
 
-def _longer(subject: Subject) -> Any:
+def _longer(loaded_model: LoadedModel) -> Any:
     """An encoder that says one token more before every prompt, as a chat form would."""
-    encoder = subject.encoder()
+    encoder = loaded_model.encoder()
     encode = encoder.encode
 
     def changed(prompts: Any, cut: int = 0) -> Any:
@@ -171,10 +176,12 @@ def test_a_request_for_other_tokens_is_refused(bench: Workbench) -> None:
         bench.get(elsewhere)
 
 
-def test_another_bench_computes_the_same_from_the_request_alone(subject: Subject, requests: list[Request]) -> None:
+def test_another_bench_computes_the_same_from_the_request_alone(
+    loaded_model: LoadedModel, requests: list[Request]
+) -> None:
     """Nothing of the bench that made a request is needed to answer it."""
     for request in (requests[3], requests[7]):
-        found = Workbench(subject).get(request)
+        found = Workbench(loaded_model).get(request)
         assert found.settings["request"] == dict(request.plain)
         assert found.settings["key"] == request.key
         assert found.rows[request.KIND.unit].nunique() == request.n
@@ -193,8 +200,8 @@ def test_evidence_says_design_ids_and_circuit(bench: Workbench, heads: Circuit) 
 def test_a_circuit_says_what_it_was_found_on(bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
     told: dict[str, Any] = {}
     monkeypatch.setattr(discovery, "discover_by", lambda *_, **named: told.update(named))
-    way = given("published").circuit
-    discover_circuit(draw_noise_pairs(bench.prompts, way, 3), way, print)
+    conventions = given("published").circuit
+    discover_circuit(draw_noise_pairs(bench.prompts, conventions, 3), conventions, print)
     assert told["described"] == {"design": "published", "noise": "rotation", "prompts": 3}
 
 

@@ -26,8 +26,8 @@ from rebinding.paper.circuit import Circuit
 from rebinding.paper.procedure import given
 from rebinding.planted import build
 from rebinding.planted.tokenizer import build_tokenizer
-from rebinding.world.designs import Design
-from rebinding.world.prompts import Encoder, Prompt
+from rebinding.task.designs import Design
+from rebinding.task.prompts import Encoder, Prompt
 
 N = 45
 """Two whole blocks of section 3, and a part of one."""
@@ -52,9 +52,9 @@ def story(prompts: Prompts) -> Design:
 
 def paths(prompts: Prompts, n: int = N) -> Paths:
     """Stage B of path patching."""
-    way = conventions_of_plant(given("controlled").circuit, "controlled")
+    conventions = conventions_of_plant(given("controlled").circuit, "controlled")
     heads = Circuit(build("pointer").circuit).group("A")
-    return request_paths(draw_noise_pairs(prompts, way, n), STAGE_BY_NAME["B"], heads, way)
+    return request_paths(draw_noise_pairs(prompts, conventions, n), STAGE_BY_NAME["B"], heads, conventions)
 
 
 def answered(shown: PromptSet) -> OnPrompts:

@@ -17,16 +17,16 @@ from rebinding.evidence import OnPrompts
 from rebinding.experiments.binding.request import Shifts
 from rebinding.experiments.roles.request import Interchange
 from rebinding.experiments.unedited.request import Ability
+from rebinding.models import load
 from rebinding.paper.circuit import Circuit, save
 from rebinding.paper.claim import Claim
 from rebinding.paper.procedure import EARLY
 from rebinding.planted import build
-from rebinding.study.asked import asked_of
-from rebinding.study.case import Case, owner_of
 from rebinding.study.gates import Gates
+from rebinding.study.model_spec import parse_model
+from rebinding.study.model_under_test import ModelUnderTest, owner_of
 from rebinding.study.settings import Settings
 from rebinding.study.study import Study
-from rebinding.subjects import load
 from rebinding.verdicts import GateFailed
 from tests.claims.runs import folder_of
 from tests.close import allowance
@@ -48,9 +48,9 @@ def there(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def study_of(name: str, circuit: Path | None, gates: type[Gates] = Gates) -> Study:
-    asked = asked_of(name)
+    asked = parse_model(name)
     file = None if circuit is None else str(circuit)
-    case = Case(asked, Settings((asked,), device="cpu", dtype="float32", circuit=file, samples=N))
+    case = ModelUnderTest(asked, Settings((asked,), device="cpu", dtype="float32", circuit=file, samples=N))
     return Study.of(case, gates=gates)
 
 
@@ -102,7 +102,7 @@ def test_a_short_prompt_is_the_whole_one_so_far(llama: Study) -> None:
     by_place = places(llama, IS_POINTER)
     by_place[NAMES[0]].roles(IS_POINTER, "pointer")  # so that the whole prompts are known
     found = by_place[NAMES[1]].roles(IS_POINTER, "pointer")
-    model = session.subject.model
+    model = session.loaded_model.model
     assert isinstance(model, PreTrainedModel)
     procedure = llama.procedure(IS_POINTER).roles
     (whole,) = (one.prompts for one in llama.log.known if isinstance(one, Interchange) and one.prompts.cut == 0)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from rebinding.surgery.anatomy import derive
-from rebinding.surgery.held import Live
+from rebinding.surgery.mean_ablated import ActiveHeads
 from rebinding.surgery.nnsight_surgeon import NNsightSurgeon
 from rebinding.surgery.sites import Edit, Read
 from rebinding.surgery.torch_surgeon import TorchSurgeon
@@ -95,7 +95,7 @@ def test_runs_with_almost_every_head_held_agree(family: Family) -> None:
     dice = torch.Generator().manual_seed(5)
     held = [torch.randn(6, LENGTH, 10, generator=dice) for _ in range(4)]
     places = torch.tensor([[0, 1, 4, 9], [0, 2, 0, 12], [1, 3, 5, 12], [2, 0, 3, 10], [2, 2, 1, 12]])
-    live = Live(*places.unbind(dim=1))
+    live = ActiveHeads(*places.unbind(dim=1))
     readout = torch.tensor([12, 12, 12, 11])
     edits, all_held = [], []
     for layer in range(4):
@@ -106,8 +106,10 @@ def test_runs_with_almost_every_head_held_agree(family: Family) -> None:
     read = Read("logits", positions=readout[:, None])
     wanted = oracle(torch_surgeon.model, family, prompts[SOURCE], edits, [read])
     nnsight_found = nnsight_surgeon.run(nnsight_surgeon.record(prompts), edits, [read], source=SOURCE)
-    recording = torch_surgeon.record_held(prompts, held)
-    found = torch_surgeon.run_held(recording, live, source=SOURCE, readout=readout, take=lambda logits, _: logits)
+    recording = torch_surgeon.record_mean_ablated(prompts, held)
+    found = torch_surgeon.run_mean_ablated(
+        recording, live, source=SOURCE, readout=readout, take=lambda logits, _: logits
+    )
     silent = oracle(torch_surgeon.model, family, prompts[SOURCE], all_held, [read])
     assert (wanted[0] - silent[0])[:3].abs().flatten(1).amax(dim=1).min() > FELT * tolerance(family)
     assert error(nnsight_found, wanted) <= tolerance(family)

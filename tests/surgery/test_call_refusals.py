@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from rebinding.surgery import Edit, Live, Read, Recording, Surgeon, SurgeryError, TorchSurgeon, derive
+from rebinding.surgery import ActiveHeads, Edit, Read, Recording, Surgeon, SurgeryError, TorchSurgeon, derive
 from rebinding.surgery.nnsight_surgeon import NNsightSurgeon
 from tests.close import agree, felt
 from tests.surgery.models import VOCABULARY, tiny, tokens
@@ -157,4 +157,4 @@ def test_only_sites_of_every_token_are_kept(surgeon: Surgeon, keep: Any, message
 def test_live_places_have_one_length(short: int) -> None:
     lists = [torch.zeros(1 if number == short else 2, dtype=torch.long) for number in range(4)]
     with pytest.raises(SurgeryError, match=r"differ in length: \[1, 2\]"):
-        Live(*lists)
+        ActiveHeads(*lists)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from rebinding.experiments.circuit.ablation import ablation_edits
-from rebinding.surgery import Live, Read, TorchSurgeon, derive
+from rebinding.surgery import ActiveHeads, Read, TorchSurgeon, derive
 from rebinding.surgery.memory import in_parts
 from tests.close import agree, felt
 from tests.surgery.models import FAMILIES, Family, tiny, tokens
@@ -24,16 +24,16 @@ def test_live_heads_among_held_ones(family: Family) -> None:
     n_rows, n_places = 7, 14
     bounds = (n_rows - 1, anatomy.n_layers, anatomy.n_heads, length - 3)
     draws = [torch.randint(0, bound, (n_places,), generator=dice) for bound in bounds]
-    live = Live(draws[0], draws[1], draws[2], draws[3] + 3)
+    live = ActiveHeads(draws[0], draws[1], draws[2], draws[3] + 3)
     source, readout = torch.arange(n_rows) % prompts.shape[0], torch.full((n_rows,), length - 1)
-    base = surgeon.record_held(prompts, means)
-    got = surgeon.run_held(base, live, source=source, readout=readout, take=lambda logits, rows: logits)
+    base = surgeon.record_mean_ablated(prompts, means)
+    got = surgeon.run_mean_ablated(base, live, source=source, readout=readout, take=lambda logits, rows: logits)
     edits = ablation_edits(means, live, n_rows)
     (want,) = surgeon.run(recording, edits, [Read("logits", positions=[length - 1])], source=source)
     assert agree(got, want)
     (clean,) = surgeon.run(recording, [], [Read("logits", positions=[length - 1])], source=source)
-    nothing = Live(*(torch.empty(0, dtype=torch.long) for _ in range(4)))
-    empty = surgeon.run_held(base, nothing, source=source, readout=readout, take=lambda logits, rows: logits)
+    nothing = ActiveHeads(*(torch.empty(0, dtype=torch.long) for _ in range(4)))
+    empty = surgeon.run_mean_ablated(base, nothing, source=source, readout=readout, take=lambda logits, rows: logits)
     assert felt(want, clean)
     assert felt(got[:-1], empty[:-1])
     assert agree(got[-1:], empty[-1:])

@@ -45,12 +45,12 @@ def test_clean_into_clean_is_the_identity(case: Any, site: Any) -> None:
     edit = Edit(site, layer, there, positions=everywhere, heads=heads, **scope)
     with pytest.raises(NothingEdited):
         logits(surgeon, recording, [edit], [-1 + prompts.shape[1]])
-    still = logits(surgeon, recording, [edit], everywhere, allow_still=True)
+    still = logits(surgeon, recording, [edit], everywhere, allow_noop=True)
     assert torch.equal(still, logits(surgeon, recording, [], everywhere))
     unaware = surgeon.record(prompts)  # keeps less, so the surgeon cannot know and has to compute
     with pytest.raises(NothingEdited):
         logits(surgeon, unaware, [edit], everywhere)
-    assert agree(logits(surgeon, unaware, [edit], everywhere, allow_still=True), still)
+    assert agree(logits(surgeon, unaware, [edit], everywhere, allow_noop=True), still)
 
 
 @pytest.mark.parametrize("site", EDITABLE)

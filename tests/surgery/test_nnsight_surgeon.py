@@ -187,7 +187,7 @@ def test_an_edit_that_changes_nothing_is_refused(still: Callable[[Tensor], Edit]
     bare = Recording(recording.tokens, {}, [])  # so that nothing but the run itself can tell
     with pytest.raises(NothingEdited):
         surgeon.run(bare, [edit], [LAST])
-    assert torch.equal(surgeon.run(bare, [edit], [LAST], allow_still=True)[0], surgeon.run(bare, [], [LAST])[0])
+    assert torch.equal(surgeon.run(bare, [edit], [LAST], allow_noop=True)[0], surgeon.run(bare, [], [LAST])[0])
     moving = Edit("z", 1, torch.ones(10), heads=[2], positions=[7])
     surgeon.run(bare, [edit, moving], [LAST])
 

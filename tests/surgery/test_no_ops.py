@@ -48,7 +48,7 @@ def value_at(surgeon: Surgeon, prompts: Tensor, site: Site, scope: Scope | None)
 def test_writing_back_what_was_read_is_refused(
     kind: type[TorchSurgeon | NNsightSurgeon], family: Family, site: Site, scope: Scope | None
 ) -> None:
-    """Whatever was recorded. The same edit goes through with `allow_still`, and gives the unedited run."""
+    """Whatever was recorded. The same edit goes through with `allow_noop`, and gives the unedited run."""
     surgeon, prompts = surgeon_of(kind, family), tokens(family, length=LENGTH)
     value = value_at(surgeon, prompts, site, scope)
     edit = Edit(site, LAYER, value, positions=[POSITION], heads=heads_of(site, scope), scope=scope)
@@ -60,7 +60,7 @@ def test_writing_back_what_was_read_is_refused(
         with pytest.raises(NothingEdited, match="3 of 3 rows"):
             surgeon.run(recording, [edit], reads)
         (unedited,) = surgeon.run(recording, [], reads)
-        assert agree(surgeon.run(recording, [edit], reads, allow_still=True)[0], unedited)
+        assert agree(surgeon.run(recording, [edit], reads, allow_noop=True)[0], unedited)
 
 
 def test_a_query_head_is_not_compared_with_the_kv_head_of_its_number() -> None:
@@ -86,7 +86,7 @@ def test_rows_are_judged_one_by_one(kind: type[TorchSurgeon | NNsightSurgeon], s
     with pytest.raises(NothingEdited, match=r"1 of 3 rows .*\(row 1\)"):
         surgeon.run(recording, [edit], reads)
     (clean,) = surgeon.run(recording, [], reads)
-    (edited,) = surgeon.run(recording, [edit], reads, allow_still=True)
+    (edited,) = surgeon.run(recording, [edit], reads, allow_noop=True)
     assert agree(edited[1:], clean[1:])
     assert felt(edited[0], clean[0])
 
@@ -153,7 +153,7 @@ def test_what_a_read_can_see_is_what_changes_in_a_full_forward(
         surgeon = kind(model, anatomy)
         recording = surgeon.record(prompts, keep={"z"})
         clean = surgeon.run(recording, [], reads, attention=attention)
-        answers[kind] = clean, surgeon.run(recording, [edit], reads, attention=attention, allow_still=True)
+        answers[kind] = clean, surgeon.run(recording, [edit], reads, attention=attention, allow_noop=True)
     named = Edit("v_seen", layer, value, positions=[POSITION], heads=heads) if (site, scope) == ("v", "head") else edit
     derived = [bool(reaching_rows(anatomy, named, [read], touched(edit, 1), attention)) for read in reads]
     unedited, edited = answers[

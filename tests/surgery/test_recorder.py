@@ -59,9 +59,9 @@ def test_held_runs_hold_the_tokens_after_it(family: Family) -> None:
     anatomy = surgeon.anatomy
     shape = (anatomy.n_heads, prompts.shape[1], anatomy.head_dim)
     held = [torch.randn(shape, generator=torch.Generator().manual_seed(n)) for n in range(anatomy.n_layers)]
-    together = surgeon.record_held(prompts, held)
+    together = surgeon.record_mean_ablated(prompts, held)
     for number, prompt in enumerate(prompts):
-        alone = surgeon.record_held(prompt[None], held)
+        alone = surgeon.record_mean_ablated(prompt[None], held)
         assert agree(together.sites["resid"][-1][number], alone.sites["resid"][-1][0])
         assert torch.equal(together.sites["z"][2][number], held[2])
 

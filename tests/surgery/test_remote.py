@@ -36,7 +36,7 @@ FAMILIES: tuple[Family, ...] = ("gemma2", "gemma3", "qwen3")
 """Soft caps; key norms on (row, head, position, head_dim); key norms on (row, position, head, head_dim)."""
 
 
-class Elsewhere(Backend):
+class OtherMachine(Backend):
     """Carries a trace to another interpreter, as a file, and what it saved back."""
 
     def __init__(self, process: subprocess.Popen[str], folder: Path) -> None:
@@ -105,7 +105,7 @@ def surgeons(
     for family, folder in folders.items():
         model = tiny(family)
         away = client(folder, attn_implementation="eager")
-        carrier = Elsewhere(other_interpreter, folder)
+        carrier = OtherMachine(other_interpreter, folder)
         assert all(weight.is_meta for weight in away._module.parameters())
         here = NNsightSurgeon(model, derive(model))
         pairs[family] = here, NNsightSurgeon(away, derive(away._module), remote=carrier)
@@ -171,7 +171,7 @@ def test_a_failure_elsewhere_is_raised_here(
     """The message of the other side comes through."""
     away = client(folders["gemma2"], attn_implementation="eager")
     mistaken = replace(derive(away._module), n_heads=12, n_kv_heads=4)
-    surgeon = NNsightSurgeon(away, mistaken, remote=Elsewhere(other_interpreter, folders["gemma2"]))
+    surgeon = NNsightSurgeon(away, mistaken, remote=OtherMachine(other_interpreter, folders["gemma2"]))
     with pytest.raises(RuntimeError, match="spread over devices"):
         surgeon.run(surgeon.record(tokens("gemma2")), [], [Read("pattern", 1, heads=[0], positions=[12])])
 

@@ -56,15 +56,15 @@ def modules_of(package: str) -> Iterator[str]:
 
 
 def helps() -> dict[str, str]:
-    """What `python -m rebinding VERB --help` prints, by verb; `` is the help of the whole."""
-    from rebinding.verbs.verbs import VERBS, main
+    """What `python -m rebinding COMMAND --help` prints, by command; `` is the help of the whole."""
+    from rebinding.cli.commands import SUBCOMMANDS, main
 
     printed = {}
-    for verb in ("", *VERBS):
+    for subcommand in ("", *SUBCOMMANDS):
         out = io.StringIO()
         with redirect_stdout(out), suppress(SystemExit):
-            main([*([verb] if verb else []), "--help"])
-        printed[verb] = out.getvalue()
+            main([*([subcommand] if subcommand else []), "--help"])
+        printed[subcommand] = out.getvalue()
     return printed
 
 

@@ -35,4 +35,4 @@ def test_what_is_expected_is_compared_in_one_place() -> None:
         and node.attr in ("truth", "truth_of")
         and not name.startswith("rebinding.planted")
     ]
-    assert set(asking) <= {"fixtures.judging", "rebinding.study.case", "rebinding.study.sizes"}
+    assert set(asking) <= {"fixtures.judging", "rebinding.study.model_under_test", "rebinding.study.sizes"}

@@ -9,24 +9,24 @@ import pytest
 from tests.tree.syntax_trees import ROOT, imported, trees
 
 TABLE: Mapping[str, tuple[str, ...]] = {
-    "world": (),
+    "task": (),
     "surgery": (),
-    "paper": ("world",),
+    "paper": ("task",),
     "evidence": ("paper",),
     "verdicts": ("paper",),
-    "planted": ("world", "paper"),
-    "learned": ("world", "paper"),
-    "subjects": ("world", "surgery", "paper", "planted", "learned"),
-    "experiments": ("world", "surgery", "paper", "evidence", "verdicts", "subjects"),
-    "study": ("world", "surgery", "paper", "evidence", "verdicts", "experiments", "planted", "subjects"),
-    "engines": ("world", "surgery", "evidence", "subjects", "experiments", "study"),
+    "planted": ("task", "paper"),
+    "learned": ("task", "paper"),
+    "models": ("task", "surgery", "paper", "planted", "learned"),
+    "experiments": ("task", "surgery", "paper", "evidence", "verdicts", "models"),
+    "study": ("task", "surgery", "paper", "evidence", "verdicts", "experiments", "planted", "models"),
+    "engines": ("task", "surgery", "evidence", "models", "experiments", "study"),
     # it lets gates pass, so it knows what they are called
-    "cost": ("world", "surgery", "paper", "evidence", "verdicts", "experiments", "planted", "subjects", "study"),
+    "cost": ("task", "surgery", "paper", "evidence", "verdicts", "experiments", "planted", "models", "study"),
     # it makes up what a study would be given, so it knows what the study knows, and what gates and verdicts are called
-    "simulate": ("world", "surgery", "paper", "evidence", "verdicts", "experiments", "planted", "subjects", "study"),
+    "simulate": ("task", "surgery", "paper", "evidence", "verdicts", "experiments", "planted", "models", "study"),
     "report": ("evidence", "verdicts", "paper", "experiments"),
-    "verbs": (
-        "world",
+    "cli": (
+        "task",
         "surgery",
         "paper",
         "evidence",
@@ -34,7 +34,7 @@ TABLE: Mapping[str, tuple[str, ...]] = {
         "experiments",
         "planted",
         "learned",
-        "subjects",
+        "models",
         "study",
         "engines",
         "cost",
@@ -47,7 +47,7 @@ DRAWN_FROM = ("request", "seeds", "summary", "figure", "figures", "plots", "toke
 """What the report reads of experiments: which columns there are, the numbers that sum evidence up, and figures."""
 FROM_EVIDENCE = ("summary", "figures", "simulate")
 """Modules of a section that work on evidence alone."""
-NO_TORCH = ("world", "paper", "verdicts")
+NO_TORCH = ("task", "paper", "verdicts")
 """Rooms that need no tensors. (Evidence has activations.)"""
 SEEN = ("rebinding.paper", "rebinding.evidence", "rebinding.verdicts", "rebinding.study", "claims")
 """What a test of a claim may import; and the requests and summaries of experiments."""
@@ -111,7 +111,7 @@ def test_what_works_on_evidence_runs_no_model(module: str) -> None:
         (name, one)
         for name in names
         for one in imported(name)
-        if one.endswith((".measure", ".workbench")) or room(one) in ("surgery", "subjects")
+        if one.endswith((".measure", ".workbench")) or room(one) in ("surgery", "models")
     ]
     assert not wrong
 

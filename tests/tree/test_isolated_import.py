@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from rebinding.cli.commands import SUBCOMMANDS
 from rebinding.learned.shelf import BASES
-from rebinding.verbs.verbs import VERBS
 from tests.tree.isolated_import import FORBIDDEN
 from tests.tree.syntax_trees import ROOT, trees
 
@@ -29,7 +29,7 @@ BY_A_VARIABLE: Mapping[tuple[str, str], str] = {
     ("rebinding.experiments.simulation", "f'{folder}.simulate'"): "the same",
     ("rebinding.report.figures", "name"): "modules `figures` of the sections, found in the package",
     ("rebinding.learned.shelf", "self.package"): "the package that a learned model's base lies in, from `BASES`",
-    ("rebinding.verbs.verbs", "verb.module"): "a subcommand's own module, from the table above it",
+    ("rebinding.cli.commands", "verb.module"): "a subcommand's own module, from the table above it",
 }
 """Module and argument of calls whose name is no literal, and what the name can be."""
 
@@ -54,9 +54,9 @@ def test_every_module_and_subcommand_works_without_claims_and_pytest() -> None:
     outcome = alone("rebinding")
     assert (outcome["attempts"], outcome["error"]) == ([], "")
     assert set(outcome["modules"]) == {name for name in trees() if name.partition(".")[0] == "rebinding"}
-    assert set(outcome["helps"]) == {"", *VERBS}
-    for verb, printed in outcome["helps"].items():
-        assert printed.startswith(f"usage: python -m rebinding {verb or 'VERB'}"), verb
+    assert set(outcome["helps"]) == {"", *SUBCOMMANDS}
+    for subcommand, printed in outcome["helps"].items():
+        assert printed.startswith(f"usage: python -m rebinding {subcommand or 'COMMAND'}"), subcommand
 
 
 PLANTED = {
@@ -109,7 +109,7 @@ def test_no_call_imports_them_by_name() -> None:
     assert not [(name, value) for name, value in literals if str(value).partition(".")[0] in (*FORBIDDEN, "tests")]
     variables = {(name, ast.unparse(call)) for name, call in inside if not isinstance(call, ast.Constant)}
     assert variables == set(BY_A_VARIABLE)
-    assert all(verb.module.startswith("rebinding.verbs.") for verb in VERBS.values())
+    assert all(subcommand.module.startswith("rebinding.cli.") for subcommand in SUBCOMMANDS.values())
     assert not {base.package for base in BASES.values()} & set(FORBIDDEN)
 
 

@@ -20,7 +20,7 @@ from rebinding.experiments.tokens import BLOCK, attention_on, blocks, positions,
 from rebinding.experiments.workbench import Workbench, measures
 from rebinding.paper.circuit import Head
 from rebinding.surgery import Read, Surgeon
-from rebinding.world.prompts import Encoded, PromptError
+from rebinding.task.prompts import Encoded, PromptError
 
 
 def measure_heads(

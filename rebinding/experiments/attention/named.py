@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rebinding.world.prompts import Encoded, PromptError
-from rebinding.world.text import FUNCTIONS
+from rebinding.task.prompts import Encoded, PromptError
+from rebinding.task.text import FUNCTIONS
 
 
 def names_before(prompt: Encoded, role: str) -> dict[str, int]:

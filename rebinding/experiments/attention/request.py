@@ -12,7 +12,7 @@ from rebinding.experiments.prompts import Prompts
 from rebinding.paper.circuit import Circuit, Head
 from rebinding.paper.numbers import ROLE_OF_GROUP, Group
 from rebinding.paper.procedure import ProcedureName
-from rebinding.world.designs import Design
+from rebinding.task.designs import Design
 
 ATTENTION = Kind("attention", ("prompt", "layer", "head", "token", "attention", "uniform"))
 """A head's attention on a token of a prompt, by the name of its role. `uniform` is what the token would get from a head

@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from rebinding.experiments.binding.conditions import POOLED_KEYS, QK_SOURCE, Condition
 from rebinding.experiments.binding.renamed import Renamed
-from rebinding.paper.procedure import BindingWay
+from rebinding.paper.procedure import BindingConventions
 
 SOURCE: Renamed = (("qk", QK_SOURCE.name),)
 POOLED: Renamed = tuple((one.name.removesuffix("_pooled"), one.name) for one in POOLED_KEYS)
@@ -25,26 +25,26 @@ PRINTED_ROW: Mapping[str, str] = MappingProxyType({condition: row for row, condi
 """The row of the table that a condition of the text may have been printed in."""
 
 
-def conditions_of_text(way: BindingWay) -> tuple[Condition, ...]:
+def conditions_of_text(conventions: BindingConventions) -> tuple[Condition, ...]:
     """The conditions that must be run beside those of the table."""
-    source = (QK_SOURCE,) if "source" in way.qk_keys else ()
-    return (*source, *(POOLED_KEYS if "both" in way.key_means else ()))
+    source = (QK_SOURCE,) if "source" in conventions.qk_keys else ()
+    return (*source, *(POOLED_KEYS if "both" in conventions.key_means else ()))
 
 
-def candidates(way: BindingWay, rows: Collection[str]) -> Mapping[str, Renamed]:
+def candidates(conventions: BindingConventions, rows: Collection[str]) -> Mapping[str, Renamed]:
     """What may have been run for these rows of the table: the first choice of every convention, and beside it each
     other choice alone. A convention that says nothing about these rows adds no candidate."""
-    conventions = tuple(chosen for about, chosen in _conventions(way) if about & set(rows))
-    first = sum((CHOICES[chosen[0]][1] for chosen in conventions), start=())
+    choices = tuple(chosen for about, chosen in _choices(conventions) if about & set(rows))
+    first = sum((CHOICES[chosen[0]][1] for chosen in choices), start=())
     found = {GIVEN if first else RELEASED: first}
-    for place, chosen in enumerate(conventions):
-        others = (*conventions[:place], *conventions[place + 1 :])
+    for place, chosen in enumerate(choices):
+        others = (*choices[:place], *choices[place + 1 :])
         rest: Renamed = sum((CHOICES[other[0]][1] for other in others), start=())
         found |= {name: (*rest, *renamed) for name, renamed in (CHOICES[choice] for choice in chosen[1:])}
     return found
 
 
-def _conventions(way: BindingWay) -> Iterator[tuple[set[str], tuple[str, ...]]]:
+def _choices(conventions: BindingConventions) -> Iterator[tuple[set[str], tuple[str, ...]]]:
     """The rows that a convention is about, and its choices."""
-    yield {row for row, _ in SOURCE}, way.qk_keys
-    yield {row for row, _ in POOLED}, way.key_means
+    yield {row for row, _ in SOURCE}, conventions.qk_keys
+    yield {row for row, _ in POOLED}, conventions.key_means

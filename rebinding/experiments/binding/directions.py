@@ -20,7 +20,7 @@ from torch import Tensor
 from rebinding.experiments.tokens import BLOCK, blocks, positions, token_batch
 from rebinding.paper.circuit import Head
 from rebinding.surgery import Anatomy, Read, Site, Surgeon, SurgeryError
-from rebinding.world.prompts import Encoded
+from rebinding.task.prompts import Encoded
 
 KeyKind: TypeAlias = Literal["box", "object"]
 KINDS: tuple[KeyKind, ...] = get_args(KeyKind)

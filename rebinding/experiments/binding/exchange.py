@@ -27,7 +27,7 @@ from rebinding.experiments.binding.request import EXCHANGE
 from rebinding.experiments.tokens import BLOCK, blocks, moved, positions, token_batch
 from rebinding.paper.circuit import Head
 from rebinding.surgery import Edit, Surgeon, SurgeryError
-from rebinding.world.prompts import Encoded
+from rebinding.task.prompts import Encoded
 
 
 def run_exchange(
@@ -86,7 +86,7 @@ def _run_block(
         rows = torch.arange(n, 2 * n)
         edits.append(Edit("k", layer, others[:, at], positions=where, heads=names, rows=rows, scope="head"))
     source, reads = cases.source.repeat(2), reads_of(heads, cases, 2)
-    masses, logits = by_head(heads, surgeon.run(recording, edits, reads, source=source, allow_still=True))
+    masses, logits = by_head(heads, surgeon.run(recording, edits, reads, source=source, allow_noop=True))
     changes = {Q.name: moved(queries, asked), K.name: moved(others, keys).amax(dim=2)}  # (case, head)
     for number, (name, change) in enumerate(changes.items()):
         mine = slice(number * n, (number + 1) * n)

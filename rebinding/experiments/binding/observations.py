@@ -18,7 +18,7 @@ from rebinding.experiments.binding.directions import KINDS, by_layer
 from rebinding.experiments.tokens import attention_on, logits_of, positions
 from rebinding.paper.circuit import Head
 from rebinding.surgery import Read, SurgeryError
-from rebinding.world.prompts import Encoded
+from rebinding.task.prompts import Encoded
 
 Slots: TypeAlias = tuple[int, int]
 

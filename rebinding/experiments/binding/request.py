@@ -21,10 +21,10 @@ from rebinding.experiments.binding.directions import Point
 from rebinding.experiments.binding.observations import Slots, every_pair
 from rebinding.experiments.prompts import DIRECTIONS_ID, DISCOVERY_ID, Prompts
 from rebinding.paper.circuit import Circuit, Head
-from rebinding.paper.procedure import BindingWay
+from rebinding.paper.procedure import BindingConventions
 from rebinding.surgery.sites import Scope
-from rebinding.world.answers import AnswerRule
-from rebinding.world.designs import Design, DesignName
+from rebinding.task.answers import AnswerRule
+from rebinding.task.designs import Design, DesignName
 
 BINDING = Kind(
     "binding",
@@ -132,7 +132,7 @@ def request_shifts(
     circuit: Circuit,
     name: DesignName,
     variation: str,
-    way: BindingWay,
+    conventions: BindingConventions,
     *,
     n: int,
     directions: int,
@@ -142,40 +142,46 @@ def request_shifts(
     """Queries and keys of group B shifted, in one of the variations; directions are the mean of so many prompts. All
     prompts are that many tokens short."""
     how = VARIATIONS[variation]
-    shown: DesignName = "counterbalanced" if way.pairs == "every" else name
+    shown: DesignName = "counterbalanced" if conventions.pairs == "every" else name
     every = shown == "counterbalanced"
-    eyes, ids = evaluation_prompts(prompts, name, way, n)
+    eyes, ids = evaluation_prompts(prompts, name, conventions, n)
     return Shifts(
         prompts=prompts.draw(replace(eyes, narrative=how.narrative), ids, cut=cut),
         batches=tuple(
             request_vectors(prompts, shown, circuit.group("B"), range(start, start + directions), cut)
-            for start in range(DIRECTIONS_ID, DIRECTIONS_ID + way.batches * directions, directions)
+            for start in range(DIRECTIONS_ID, DIRECTIONS_ID + conventions.batches * directions, directions)
         ),
         variation=variation,
         slots=every_pair(SLOTS) if every else how.pairs,
-        conditions=(*how.conditions, *(conditions_of_text(way) if how.candidates else ())),
-        scope=how.scope or way.scope,
+        conditions=(*how.conditions, *(conditions_of_text(conventions) if how.candidates else ())),
+        scope=how.scope or conventions.scope,
         draws=draws if how.random else 1,
-        read=way.read,
-        answers=way.answers,
-        epsilon=way.epsilon,
+        read=conventions.read,
+        answers=conventions.answers,
+        epsilon=conventions.epsilon,
     )
 
 
-def evaluation_prompts(prompts: Prompts, name: DesignName, way: BindingWay, n: int) -> tuple[Design, range]:
+def evaluation_prompts(
+    prompts: Prompts, name: DesignName, conventions: BindingConventions, n: int
+) -> tuple[Design, range]:
     """The stories on which queries and keys are edited."""
-    first = prompts.evaluation if way.ids == "held_out" else DISCOVERY_ID + prompts.first
-    every = way.pairs == "every" or name == "counterbalanced"
+    first = prompts.evaluation if conventions.ids == "held_out" else DISCOVERY_ID + prompts.first
+    every = conventions.pairs == "every" or name == "counterbalanced"
     eyes = prompts.design("counterbalanced", split="evaluation") if every else prompts.design(name)
     return eyes, range(first, first + n)
 
 
-def request_exchange(prompts: Prompts, drawn: Design, circuit: Circuit, n: int, *, way: BindingWay) -> Exchange:
+def request_exchange(
+    prompts: Prompts, drawn: Design, circuit: Circuit, n: int, *, conventions: BindingConventions
+) -> Exchange:
     """Real queries and keys of group B, on the stories on which they are shifted."""
-    eyes, ids = evaluation_prompts(prompts, drawn.name, way, n)
+    eyes, ids = evaluation_prompts(prompts, drawn.name, conventions, n)
     donors = tuple(prompts.draw(eyes, ids, ("slot", str(slot))) for slot in range(SLOTS))
     pairs = every_pair(SLOTS) if eyes.name == "counterbalanced" else FIRST_PAIR
-    return Exchange(prompts.draw(eyes, ids), donors, circuit.group("B"), pairs, way.answers, way.epsilon)
+    return Exchange(
+        prompts.draw(eyes, ids), donors, circuit.group("B"), pairs, conventions.answers, conventions.epsilon
+    )
 
 
 def request_vectors(

@@ -31,7 +31,7 @@ from rebinding.experiments.tokens import BLOCK, blocks, positions, token_batch
 from rebinding.paper.circuit import Head
 from rebinding.surgery import Edit, Surgeon, SurgeryError
 from rebinding.surgery.sites import Scope
-from rebinding.world.prompts import Encoded
+from rebinding.task.prompts import Encoded
 
 
 def run_binding(
@@ -102,7 +102,7 @@ def _run_block(setup: _Setup, cases: SlotPairs, conditions: Sequence[Condition])
         first += shift.draws * len(cases)
     copies = first // len(cases)
     reads = reads_of(setup.heads, cases, copies)
-    after = setup.surgeon.run(recording, edits, reads, source=cases.source.repeat(copies), allow_still=True)
+    after = setup.surgeon.run(recording, edits, reads, source=cases.source.repeat(copies), allow_noop=True)
     masses, logits = by_head(setup.heads, after)
     before = by_head(setup.heads, clean)
     first = 0

@@ -7,8 +7,8 @@ the token of its group's role. MLPs and norms are recomputed; everything happens
 A mean over prompts of fixed slots carries "go to slot 1" into the ablated model, and with it part of what the circuit
 is supposed to do. Prompts that counterbalance the slots cannot carry it. Which set was used is part of the evidence.
 
-Many circuits are evaluated as one batch of held runs (`rebinding.surgery.held`), which compute five tokens of a prompt
-rather than all of it; `method="edits"` runs the same as ordinary edits on any surgeon.
+Many circuits are evaluated as one batch of mean-ablated runs (`rebinding.surgery.mean_ablated`), which compute five
+tokens of a prompt rather than all of it; `method="edits"` runs the same as ordinary edits on any surgeon.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from rebinding.evidence import Evidence, merge
 from rebinding.experiments.answers import CIRCUITS, Answers, as_table
 from rebinding.experiments.tokens import BLOCK, blocks, positions, token_batch
 from rebinding.paper.circuit import Circuit
-from rebinding.surgery import Edit, Live, Read, Surgeon, TorchSurgeon
+from rebinding.surgery import ActiveHeads, Edit, Read, Surgeon, TorchSurgeon
 from rebinding.surgery.sites import Take
-from rebinding.world.prompts import Encoded
+from rebinding.task.prompts import Encoded
 
 Method = Literal["held", "edits"]
 
@@ -63,7 +63,7 @@ def evaluate(
     return merge(shards)
 
 
-def live_places(circuits: Sequence[Circuit], prompts: Sequence[Encoded]) -> Live:
+def live_places(circuits: Sequence[Circuit], prompts: Sequence[Encoded]) -> ActiveHeads:
     """Where heads stay alive, for rows ordered circuit, prompt."""
     n = len(prompts)
     roles = {head.role for circuit in circuits for head in circuit.heads}
@@ -77,7 +77,7 @@ def live_places(circuits: Sequence[Circuit], prompts: Sequence[Encoded]) -> Live
     circuit, layers, heads = (column.repeat_interleave(n) for column in table.unbind(1))
     rows = circuit * n + torch.arange(n).repeat(len(kept))
     places = torch.cat([at[role] for *_, role in kept]) if kept else torch.empty(0, dtype=torch.long)
-    return Live(rows, layers, heads, places)
+    return ActiveHeads(rows, layers, heads, places)
 
 
 def measurer(
@@ -89,15 +89,15 @@ def measurer(
     """
     readout, tokens = positions(prompts, "readout"), token_batch(prompts)
     if method == "held" and isinstance(surgeon, TorchSurgeon):
-        held = surgeon.record_held(tokens, means)
+        held = surgeon.record_mean_ablated(tokens, means)
 
-        def run(live: Live, source: Tensor, take: Take) -> Tensor:
-            return surgeon.run_held(held, live, source=source, readout=readout[source], take=take)
+        def run(live: ActiveHeads, source: Tensor, take: Take) -> Tensor:
+            return surgeon.run_mean_ablated(held, live, source=source, readout=readout[source], take=take)
 
     else:
         recording = surgeon.record(tokens)
 
-        def run(live: Live, source: Tensor, take: Take) -> Tensor:
+        def run(live: ActiveHeads, source: Tensor, take: Take) -> Tensor:
             read = Read("logits", positions=readout[source][:, None], take=take)
             return surgeon.run(recording, ablation_edits(means, live, source.numel()), [read], source=source)[0]
 
@@ -109,7 +109,7 @@ def measurer(
     return measure
 
 
-def ablation_edits(means: Sequence[Tensor], live: Live, n_rows: int) -> list[Edit]:
+def ablation_edits(means: Sequence[Tensor], live: ActiveHeads, n_rows: int) -> list[Edit]:
     """Set z to its mean everywhere but at the live places."""
     edits = []
     for layer, mean in enumerate(means):

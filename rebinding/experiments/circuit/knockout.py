@@ -18,8 +18,8 @@ from rebinding.experiments.circuit.ablation import live_places
 from rebinding.experiments.circuit.request import KNOCKED
 from rebinding.experiments.tokens import BLOCK, blocks, moved, positions, token_batch
 from rebinding.paper.circuit import Circuit
-from rebinding.surgery import Edit, Live, Read, Surgeon
-from rebinding.world.prompts import Encoded
+from rebinding.surgery import ActiveHeads, Edit, Read, Surgeon
+from rebinding.task.prompts import Encoded
 
 
 def knock_out(
@@ -41,14 +41,14 @@ def knock_out(
         read = Read("logits", positions=positions(some, "readout")[source][:, None], take=take)
         places = live_places(list(circuits.values()), some)
         recording = surgeon.record(token_batch(some), keep={"z"})
-        (values,) = surgeon.run(recording, edits_at(means, places), [read], source=source, allow_still=True)
+        (values,) = surgeon.run(recording, edits_at(means, places), [read], source=source, allow_noop=True)
         change = changes(recording.sites["z"], means, places, source)
         frame = as_table(list(circuits), ids[where], values).assign(moved=change.cpu().numpy())
         parts.append(KNOCKED.evidence(frame, {"ablation": "mean, of these heads alone"}))
     return merge(parts)
 
 
-def changes(z: Sequence[Tensor], means: Sequence[Tensor], places: Live, source: Tensor) -> Tensor:
+def changes(z: Sequence[Tensor], means: Sequence[Tensor], places: ActiveHeads, source: Tensor) -> Tensor:
     """How far each row's heads are from their means (row,), by the one that is farthest; rows continue `source`.
 
     A random set may stand at its means already, as heads of a planted model do that say the same everywhere. The
@@ -63,7 +63,7 @@ def changes(z: Sequence[Tensor], means: Sequence[Tensor], places: Live, source: 
     return found
 
 
-def edits_at(means: Sequence[Tensor], places: Live) -> list[Edit]:
+def edits_at(means: Sequence[Tensor], places: ActiveHeads) -> list[Edit]:
     """Set z to its mean at these places and nowhere else."""
     edits = []
     for layer, mean in enumerate(means):

@@ -13,9 +13,9 @@ from rebinding.experiments.circuit.random_circuits import Match
 from rebinding.experiments.prompts import MEANS_ID, PRUNING_ID, Prompts
 from rebinding.paper.circuit import Circuit, CircuitHead
 from rebinding.paper.numbers import ROLE_OF_GROUP
-from rebinding.paper.procedure import CircuitWay
-from rebinding.world.answers import AnswerSet
-from rebinding.world.designs import Design, DesignName
+from rebinding.paper.procedure import CircuitConventions
+from rebinding.task.answers import AnswerSet
+from rebinding.task.designs import Design, DesignName
 
 Which: TypeAlias = Literal["full", "circuit", "less", "random"]
 """The whole model, the circuit, the circuit less some heads, and random circuits of its size."""
@@ -175,20 +175,24 @@ def request_ablation(
     return Ablation(shown, request_means(prompts, drawn, mean_set), circuit.heads, beside, DRAWS, match, answers)
 
 
-def request_pruning(prompts: Prompts, circuit: Circuit, way: CircuitWay, *, n: int) -> Pruning:
+def request_pruning(prompts: Prompts, circuit: Circuit, conventions: CircuitConventions, *, n: int) -> Pruning:
     """The published walk over a circuit, in its own order and in shuffled ones, on prompts like those of discovery."""
-    drawn = prompts.design(way.design)
+    drawn = prompts.design(conventions.design)
     shown = prompts.draw_with(drawn, PRUNING_ID, n, roles_of(circuit))
-    means = request_means(prompts, drawn, way.means)
-    return Pruning(shown, means, circuit.heads, ORDERS, way.prune_by, way.prune_step, way.answers)
+    means = request_means(prompts, drawn, conventions.means)
+    return Pruning(
+        shown, means, circuit.heads, ORDERS, conventions.prune_by, conventions.prune_step, conventions.answers
+    )
 
 
 def request_contributions(
-    prompts: Prompts, drawn: Design, circuit: Circuit, n: int, *, way: CircuitWay
+    prompts: Prompts, drawn: Design, circuit: Circuit, n: int, *, conventions: CircuitConventions
 ) -> Contributions:
     """Every head of a circuit, on prompts that it was not found on."""
     shown = prompts.draw_with(drawn, prompts.evaluation, n, roles_of(circuit))
-    return Contributions(shown, request_means(prompts, drawn, way.means), circuit.heads, RANDOM_SETS, way.answers)
+    return Contributions(
+        shown, request_means(prompts, drawn, conventions.means), circuit.heads, RANDOM_SETS, conventions.answers
+    )
 
 
 def request_knockout(prompts: Prompts, drawn: Design, circuit: Circuit, n: int) -> Knockout:
@@ -200,9 +204,13 @@ def request_knockout(prompts: Prompts, drawn: Design, circuit: Circuit, n: int) 
     return Knockout(shown, request_means(prompts, even, "counterbalanced"), circuit.heads, DRAWS)
 
 
-def request_stream(prompts: Prompts, drawn: Design, circuit: Circuit, n: int, *, way: CircuitWay) -> Stream:
+def request_stream(
+    prompts: Prompts, drawn: Design, circuit: Circuit, n: int, *, conventions: CircuitConventions
+) -> Stream:
     """The circuit without group E; where E stands in the paper, in front of the layers of D, which reads it."""
     role, bare = ROLE_OF_GROUP["E"], circuit.without(circuit.groups.get("E", ()))
     shown = prompts.draw_with(drawn, prompts.evaluation, n, [*roles_of(bare), role], ("noise", STREAM_NOISE))
     layers = tuple(sorted({layer for layer, _ in circuit.group("D")}))
-    return Stream(shown, request_means(prompts, drawn, way.means), bare.heads, role, layers, way.answers)
+    return Stream(
+        shown, request_means(prompts, drawn, conventions.means), bare.heads, role, layers, conventions.answers
+    )

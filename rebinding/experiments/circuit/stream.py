@@ -25,7 +25,7 @@ from rebinding.experiments.circuit.request import STREAM
 from rebinding.experiments.tokens import BLOCK, blocks, moved, positions, token_batch
 from rebinding.paper.circuit import Circuit
 from rebinding.surgery import Edit, Read, Surgeon
-from rebinding.world.prompts import Encoded
+from rebinding.task.prompts import Encoded
 
 MARGIN = MEASURES.index("margin")
 
@@ -58,7 +58,7 @@ def exchange_stream(
         ]
         take = answers.of(where).take(source)
         read = Read("logits", positions=positions(some, "readout")[source][:, None], take=take)
-        (found,) = surgeon.run(surgeon.record(token_batch(some)), edits, [read], source=source, allow_still=True)
+        (found,) = surgeon.run(surgeon.record(token_batch(some)), edits, [read], source=source, allow_noop=True)
         change = torch.stack([moved(one, was)[:, 0] for one, was in zip(other, own, strict=True)]).amax(0)  # (prompt,)
         before, after = found[:, MARGIN].cpu().reshape(2, n)
         rows = {"prompt": ids[where], "before": before.numpy(), "after": after.numpy(), "moved": change.cpu().numpy()}
@@ -77,4 +77,4 @@ def _streams(
     """What stands in front of each layer at one token of each prompt, in the circuit: (prompt, 1, hidden)."""
     edits = ablation_edits(means, live_places([circuit], prompts), len(prompts))
     reads = [Read("resid", layer, positions=at[:, None]) for layer in layers]
-    return surgeon.run(surgeon.record(token_batch(prompts)), edits, reads, allow_still=True)
+    return surgeon.run(surgeon.record(token_batch(prompts)), edits, reads, allow_noop=True)

@@ -11,7 +11,7 @@ from rebinding.experiments.paths.measure import NoisePairs, score_stage
 from rebinding.experiments.paths.request import PAPER, STAGES_BY, Paths, PathSettings, Stage, request_paths
 from rebinding.experiments.paths.summary import LEAST, Scale, Selection, _selected, scores
 from rebinding.paper.circuit import Circuit, CircuitHead, Head
-from rebinding.paper.procedure import CircuitWay
+from rebinding.paper.procedure import CircuitConventions
 from rebinding.surgery import Surgeon
 
 Ask: TypeAlias = Callable[[Paths], Evidence]
@@ -99,14 +99,14 @@ def _taken_later(later: Sequence[Stage], groups: dict[str, list[Head]], stage: S
     return any(other.sender == stage.sender and head in groups[other.group] for other in later)
 
 
-def discover_circuit(pairs: PromptSet, way: CircuitWay, ask: Ask) -> Discovery:
+def discover_circuit(pairs: PromptSet, conventions: CircuitConventions, ask: Ask) -> Discovery:
     """The circuit that path patching finds, each stage asked for as evidence of its own."""
     about = {"design": pairs.design, "noise": pairs.pairing[-1], "prompts": len(pairs.ids)}
     return discover_by(
-        lambda stage, heads: ask(request_paths(pairs, stage, heads, way)),
-        STAGES_BY[way.d_heard_by[0]],
-        scale=way.score,
-        rule=way.select,
+        lambda stage, heads: ask(request_paths(pairs, stage, heads, conventions)),
+        STAGES_BY[conventions.d_heard_by[0]],
+        scale=conventions.score,
+        rule=conventions.select,
         described=about,
     )
 

@@ -34,7 +34,7 @@ from rebinding.experiments.tokens import blocks, positions, token_batch
 from rebinding.experiments.workbench import Workbench, measures
 from rebinding.paper.circuit import Head
 from rebinding.surgery import Read, Recording, Surgeon
-from rebinding.world.prompts import Encoded, Encoder
+from rebinding.task.prompts import Encoded, Encoder
 
 
 @dataclass(eq=False)

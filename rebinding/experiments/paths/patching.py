@@ -99,7 +99,7 @@ def _send(block: Block, senders: Sequence[Head], reads: list[Read], *, frozen: b
         start += rows
     attention: Literal["frozen", "live"] = "frozen" if frozen else "live"
     source = block.source(senders)
-    return block.surgeon.run(block.recording, edits, reads, source=source, attention=attention, allow_still=True)
+    return block.surgeon.run(block.recording, edits, reads, source=source, attention=attention, allow_noop=True)
 
 
 @dataclass(frozen=True)
@@ -160,7 +160,7 @@ def receiver_run(
         rows, edits = _only_touched(_deliver(block, found, senders[part], frozen=frozen))
         if edits:
             reads = [block.label_read(source[rows])]
-            (moved,) = block.surgeon.run(block.recording, edits, reads, source=source[rows], allow_still=True)
+            (moved,) = block.surgeon.run(block.recording, edits, reads, source=source[rows], allow_noop=True)
             after[part].view(-1, 3)[rows.to(after.device)] = moved[:, 0]
     return before, after
 

@@ -12,11 +12,11 @@ from rebinding.experiments.paths.patching import Component
 from rebinding.experiments.prompts import BALANCED_ID, DISCOVERY_ID, Prompts
 from rebinding.paper.circuit import Circuit, Head
 from rebinding.paper.numbers import Group
-from rebinding.paper.procedure import CircuitWay, ProcedureName
+from rebinding.paper.procedure import CircuitConventions, ProcedureName
 from rebinding.surgery.sites import Scope
-from rebinding.world.designs import DesignName
-from rebinding.world.strata import stratum
-from rebinding.world.text import Prompt
+from rebinding.task.designs import DesignName
+from rebinding.task.strata import stratum
+from rebinding.task.text import Prompt
 
 OF_ANSWER = ("logit", "p", "lead")
 """What path patching looks at: the answer's logit, its probability, and its logit less the other objects' mean."""
@@ -32,7 +32,7 @@ PATHS = Kind(
     ),
     edits=("prompt",),
 )
-"""`stratum` is the prompt's (`rebinding.world.strata`), its numbers joined by points."""
+"""`stratum` is the prompt's (`rebinding.task.strata`), its numbers joined by points."""
 Frozen: TypeAlias = Literal["all", "none"]
 
 
@@ -120,14 +120,14 @@ class Paths(OnPrompts):
 
 
 def conventions_of_plant(
-    way: CircuitWay, procedure: ProcedureName, means: DesignName = "counterbalanced"
-) -> CircuitWay:
+    conventions: CircuitConventions, procedure: ProcedureName, means: DesignName = "counterbalanced"
+) -> CircuitConventions:
     """The conventions of a paper about a planted model. Its D sits at the second label of a swap, and its means mostly
     know no slot; and a stage that keeps 50 heads keeps most of what a plant has, so it keeps those that count."""
     if procedure == "controlled":
-        return replace(way, design="partner_second")
+        return replace(conventions, design="partner_second")
     return replace(
-        way,
+        conventions,
         design="partner_second",
         noise=("independent",),
         frozen=("all",),
@@ -138,10 +138,10 @@ def conventions_of_plant(
     )
 
 
-def draw_noise_pairs(prompts: Prompts, way: CircuitWay, n: int, first: int | None = None) -> PromptSet:
+def draw_noise_pairs(prompts: Prompts, conventions: CircuitConventions, n: int, first: int | None = None) -> PromptSet:
     """Clean and noise prompts for path patching: those of discovery, or others from id `first` on."""
-    drawn, (kind, *_) = prompts.design(way.design), way.noise
-    if way.design != "counterbalanced":
+    drawn, (kind, *_) = prompts.design(conventions.design), conventions.noise
+    if conventions.design != "counterbalanced":
         start = DISCOVERY_ID if first is None else first
         return prompts.draw(drawn, range(start, start + n), ("noise", kind))
     roles = [role for stage in PAPER for role in (stage.sender, stage.at) if role is not None]
@@ -152,15 +152,19 @@ def request_paths(
     pairs: PromptSet,
     stage: Stage,
     receivers: Sequence[Head],
-    way: CircuitWay,
+    conventions: CircuitConventions,
     senders: Sequence[Head] | None = None,
 ) -> Paths:
     """Heads as senders to the given receivers, in the first of the ways that it may have been done."""
     sending = None if senders is None else tuple(sorted(senders))
-    return Paths(pairs, stage, tuple(sorted(receivers)), PathSettings(way.frozen[0], way.scope), sending)
+    return Paths(
+        pairs, stage, tuple(sorted(receivers)), PathSettings(conventions.frozen[0], conventions.scope), sending
+    )
 
 
-def request_links(prompts: Prompts, circuit: Circuit, way: CircuitWay, name: str, n: int) -> dict[str, Paths]:
+def request_links(
+    prompts: Prompts, circuit: Circuit, conventions: CircuitConventions, name: str, n: int
+) -> dict[str, Paths]:
     """The heads of a group as senders to the circuit's own receivers, in every way that it may have been done, on
     prompts that discovery did not see.
 
@@ -168,9 +172,9 @@ def request_links(prompts: Prompts, circuit: Circuit, way: CircuitWay, name: str
     other heads are frozen, whatever the model: there nothing is."""
     stage = STAGE_BY_NAME[name]
     if name == "D literal":
-        way = replace(way, frozen=("none",))
+        conventions = replace(conventions, frozen=("none",))
     receivers, senders = circuit.group(stage.receivers) if stage.receivers else (), circuit.group(stage.group)
-    ways = replace(way, d_heard_by=("keys_values",)).candidates
+    ways = replace(conventions, d_heard_by=("keys_values",)).candidates
     return {
         said: request_paths(draw_noise_pairs(prompts, one, n, prompts.evaluation), stage, receivers, one, senders)
         for said, one in ways.items()

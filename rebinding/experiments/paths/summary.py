@@ -17,7 +17,7 @@ from rebinding.evidence import Evidence
 from rebinding.evidence.evidence import once
 from rebinding.experiments.seeds import RESAMPLED
 from rebinding.paper.circuit import Head
-from rebinding.world.strata import numbered, spread
+from rebinding.task.strata import numbered, spread
 
 Scale: TypeAlias = Literal["probability", "logit"]
 """What a head's score is made of. `probability`: (p_patch - p_orig) / p_orig, as published. `logit`: by how much the

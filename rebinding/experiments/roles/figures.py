@@ -45,10 +45,10 @@ def role_ways(model: ReportedModel) -> Mapping[str, Mapping[str, Facet]]:
     told = [one.settings["facets"] for one in model.of(ROLES).values()]
     found: list[Mapping[str, Facet]] = [{key: one.get(key) for key in BY_WAY} for one in told]
     ordered = sorted(found, key=lambda one: (list(WAYS).index(str(one["mode"])), str(one)))
-    return {_way(one): one for one in ordered}
+    return {_section(one): one for one in ordered}
 
 
-def _way(facets: Mapping[str, Facet]) -> str:
+def _section(facets: Mapping[str, Facet]) -> str:
     told = f"{WAYS[str(facets['mode'])]}: {facets['design']}, direction {facets['direction']}"
     return f"{told}{cut_label(facets['cut'])}"
 

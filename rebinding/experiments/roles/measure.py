@@ -46,7 +46,7 @@ from rebinding.experiments.workbench import Workbench, measures
 from rebinding.paper.circuit import Circuit, CircuitHead, Head
 from rebinding.paper.numbers import Group
 from rebinding.surgery import Edit, Read, Recording, Site, Surgeon, SurgeryError
-from rebinding.world.prompts import Encoded
+from rebinding.task.prompts import Encoded
 
 
 def run_roles(
@@ -178,7 +178,7 @@ def _run_group(
     edits = list(_edits(heads, patches, given, site, at))
     source = torch.arange(count).repeat(len(patches))
     read = _logits(block.originals, block.words, len(patches))
-    after = block.surgeon.run(block.own, edits, [read], source=source, allow_still=True)[0][:, 0].cpu()
+    after = block.surgeon.run(block.own, edits, [read], source=source, allow_noop=True)[0][:, 0].cpu()
     for number, patch in enumerate(patches):
         layer, head = heads[patch[0]] if number else (WHOLE_GROUP, WHOLE_GROUP)
         logits = after[number * count : (number + 1) * count]

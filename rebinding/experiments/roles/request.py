@@ -12,11 +12,11 @@ from rebinding.evidence.request import Facet
 from rebinding.experiments.prompts import Prompts
 from rebinding.paper.circuit import Circuit, Head
 from rebinding.paper.numbers import ROLE_OF_GROUP, Group
-from rebinding.paper.procedure import RolesWay
+from rebinding.paper.procedure import RolesConventions
 from rebinding.surgery import Site
-from rebinding.world.answers import AnswerRule
-from rebinding.world.designs import Design, DesignName
-from rebinding.world.prompts import Encoded
+from rebinding.task.answers import AnswerRule
+from rebinding.task.designs import Design, DesignName
+from rebinding.task.prompts import Encoded
 
 ROLES = Kind(
     "roles",
@@ -121,16 +121,16 @@ class RandomInterchange(OnPrompts):
         return {"pairs": self.counterfactual, "mode": self.mode, "group": self.group, **self.prompts.facets}
 
 
-def candidate_conventions(way: RolesWay) -> tuple[RolesWay, ...]:
+def candidate_conventions(conventions: RolesConventions) -> tuple[RolesConventions, ...]:
     """The conventions that the paper may have measured under: those given, and perhaps the text's own as a whole."""
-    told = replace(way, places="paper", direction="text", pointer="structure")
-    return (way,) if way.candidates == "as_run" or way == told else (way, told)
+    told = replace(conventions, places="paper", direction="text", pointer="structure")
+    return (conventions,) if conventions.candidates == "as_run" or conventions == told else (conventions, told)
 
 
-def roles_stories(prompts: Prompts, way: RolesWay, chosen: DesignName) -> Design:
+def roles_stories(prompts: Prompts, conventions: RolesConventions, chosen: DesignName) -> Design:
     """The stories of a procedure; `chosen` is the design that a run was given, in place of the published one."""
-    name = chosen if way.design == "published" else way.design
-    held_out = name == "counterbalanced" and way.ids == "held_out"
+    name = chosen if conventions.design == "published" else conventions.design
+    held_out = name == "counterbalanced" and conventions.ids == "held_out"
     return prompts.design(name, split="evaluation" if held_out else None)
 
 
@@ -140,30 +140,39 @@ def request_interchange(
     drawn: Design,
     counterfactual: Counterfactual,
     n: int,
-    way: RolesWay,
+    conventions: RolesConventions,
     cut: int = 0,
 ) -> Interchange:
     """Every group of a circuit gets the attention of a counterfactual, in prompts that many tokens short."""
-    groups = tuple((group, circuit.group(group)) for group in MODES[way.places] if circuit.group(group))
-    pairs = interchange_pairs(prompts, drawn, counterfactual, n, way, cut)
-    return Interchange(pairs, counterfactual, way.places, way.future, way.answers, groups)
+    groups = tuple((group, circuit.group(group)) for group in MODES[conventions.places] if circuit.group(group))
+    pairs = interchange_pairs(prompts, drawn, counterfactual, n, conventions, cut)
+    return Interchange(pairs, counterfactual, conventions.places, conventions.future, conventions.answers, groups)
 
 
 def request_random_interchange(
-    prompts: Prompts, drawn: Design, circuit: Circuit, n: int, *, group: Group, way: RolesWay, cut: int = 0
+    prompts: Prompts,
+    drawn: Design,
+    circuit: Circuit,
+    n: int,
+    *,
+    group: Group,
+    conventions: RolesConventions,
+    cut: int = 0,
 ) -> RandomInterchange:
     """Random groups like one of the circuit get the attention of a counterfactual, in the pairs that its own gets."""
-    stories = roles_stories(prompts, way, drawn.name)
-    pairs = interchange_pairs(prompts, stories, "pointer", n, way, cut)
+    stories = roles_stories(prompts, conventions, drawn.name)
+    pairs = interchange_pairs(prompts, stories, "pointer", n, conventions, cut)
     heads = circuit.group(group)
-    return RandomInterchange(pairs, "pointer", way.places, way.future, way.answers, group, heads, RANDOM_GROUPS)
+    return RandomInterchange(
+        pairs, "pointer", conventions.places, conventions.future, conventions.answers, group, heads, RANDOM_GROUPS
+    )
 
 
 def interchange_pairs(
-    prompts: Prompts, drawn: Design, counterfactual: Counterfactual, n: int, way: RolesWay, cut: int = 0
+    prompts: Prompts, drawn: Design, counterfactual: Counterfactual, n: int, conventions: RolesConventions, cut: int = 0
 ) -> PromptSet:
     """The pairs of a procedure, that many tokens short."""
-    first = prompts.evaluation if way.ids == "held_out" else prompts.first
-    alone = counterfactual == "pointer" and way.pointer == "structure"
-    pairing = ("structure_only_pointer" if alone else counterfactual, way.direction)
+    first = prompts.evaluation if conventions.ids == "held_out" else prompts.first
+    alone = counterfactual == "pointer" and conventions.pointer == "structure"
+    pairing = ("structure_only_pointer" if alone else counterfactual, conventions.direction)
     return prompts.draw(drawn, range(first, first + n), pairing, cut=cut)

@@ -56,7 +56,7 @@ def direct(scene: Scene, allowed: Allowed = None) -> pd.DataFrame:
             reads = [scene.read(senders.prompt)]
             edits = [senders.but_for(scene.noise_z)]
             (after,) = scene.surgeon.run(
-                scene.recording, edits, reads, source=senders.prompt, attention="frozen", allow_still=True
+                scene.recording, edits, reads, source=senders.prompt, attention="frozen", allow_noop=True
             )
             parts.append(_rows(scene, "direct", senders, after[:, 0], torch.ones(senders.n)))
     return _together(parts)
@@ -136,7 +136,7 @@ def _run(scene: Scene, parts: Sequence[tuple[Senders, Sequence[Heard], Tensor]])
             edits.append(
                 Edit("z", node.layer, value, positions=at[:, None], heads=(node.head,), rows=where, mode="add")
             )
-    (after,) = scene.surgeon.run(scene.recording, edits, [scene.read(source)], source=source, allow_still=True)
+    (after,) = scene.surgeon.run(scene.recording, edits, [scene.read(source)], source=source, allow_noop=True)
     return after[:, 0]
 
 

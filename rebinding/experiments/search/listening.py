@@ -106,7 +106,7 @@ def say(scene: Scene, senders: Senders, receivers: Sequence[Receiver]) -> Said:
             keys.append((site, layer))
     edits = [senders.but_for(scene.noise_z)]
     values = scene.surgeon.run(
-        scene.recording, edits, reads, source=senders.prompt, attention="frozen", allow_still=True
+        scene.recording, edits, reads, source=senders.prompt, attention="frozen", allow_noop=True
     )
     every = scene.surgeon.anatomy.n_heads
     said: Said = {}

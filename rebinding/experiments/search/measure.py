@@ -23,11 +23,11 @@ from rebinding.experiments.search.request import (
 from rebinding.experiments.search.scene import Scene, scene
 from rebinding.experiments.search.search import Search, step_rows
 from rebinding.experiments.workbench import Workbench, measures
+from rebinding.models import ModelError
 from rebinding.paper.graph import Graph, Node
-from rebinding.subjects import SubjectError
 from rebinding.surgery import TorchSurgeon
+from rebinding.task.prompts import Encoded, Encoder
 from rebinding.verdicts import GateFailed, require, requirement
-from rebinding.world.prompts import Encoded, Encoder
 
 ELSEWHERE = "the search needs a model on this machine, and this one runs elsewhere"
 
@@ -66,7 +66,7 @@ def search_on(
 def search_model(bench: EvidenceSource, name: str) -> Graph:
     """What the search finds on this model; what is done is kept in its store."""
     if not isinstance(bench, Workbench) or not isinstance(bench.surgeon, TorchSurgeon):
-        raise SubjectError(f"{name}: {ELSEWHERE}")
+        raise ModelError(f"{name}: {ELSEWHERE}")
     drawn = bench.prompts.design("counterbalanced")
     return search_on(bench, search_prompts(bench.prompts, drawn), Settings()).graph(
         {"design": drawn.name, "noise": NOISE}

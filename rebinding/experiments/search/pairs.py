@@ -16,10 +16,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from rebinding.world.boxes import labels_of
-from rebinding.world.prompts import Encoded, PromptError, aligned
-from rebinding.world.strata import numbered, stratum
-from rebinding.world.text import names_by_function, names_by_place, token_at
+from rebinding.task.boxes import labels_of
+from rebinding.task.prompts import Encoded, PromptError, aligned
+from rebinding.task.strata import numbered, stratum
+from rebinding.task.text import names_by_function, names_by_place, token_at
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,7 +13,7 @@ from rebinding.experiments.circuit.request import DRAWS, VARIANT, Means, request
 from rebinding.experiments.prompts import DISCOVERY_ID, Prompts
 from rebinding.paper.circuit import Circuit
 from rebinding.paper.graph import Node
-from rebinding.world.designs import Design
+from rebinding.task.designs import Design
 
 STEPS = Kind(
     "anywhere",

@@ -6,7 +6,7 @@ the means explain the larger share of the variance. A head that does something f
 named by place. So is one that does nothing at some place where the function occurs, however well the function tells
 its prompts apart: a head at the swap's last label that counts where that label is the partner's stands at the last one.
 
-**How sure.** What counts as spread is what is left within the strata of the design (`rebinding.world.strata`): a head
+**How sure.** What counts as spread is what is left within the strata of the design (`rebinding.task.strata`): a head
 that fetches slot 2 does nothing in most of them and everything in the others.
 """
 
@@ -25,7 +25,7 @@ from scipy import stats
 
 from rebinding.evidence import Evidence
 from rebinding.paper.graph import Node
-from rebinding.world.strata import spread
+from rebinding.task.strata import spread
 
 NOTHING = 0.1
 """Less than this share of what a head does at its strongest place is nothing."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rebinding.experiments.circuit.measure import measure_ablation
-from rebinding.experiments.static.request import Elsewhere
+from rebinding.experiments.static.request import OtherStories
 from rebinding.experiments.workbench import measures
 
-measures(Elsewhere)(measure_ablation)
+measures(OtherStories)(measure_ablation)

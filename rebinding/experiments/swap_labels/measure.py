@@ -23,8 +23,8 @@ from rebinding.experiments.swap_labels.request import LABEL_EXCHANGE, LabelExcha
 from rebinding.experiments.tokens import BLOCK, attention_on, blocks, logits_of, positions, token_batch
 from rebinding.experiments.workbench import Workbench, averages, measures
 from rebinding.surgery import Edit, Read, SurgeryError
-from rebinding.world.boxes import labels_of
-from rebinding.world.prompts import Encoded
+from rebinding.task.boxes import labels_of
+from rebinding.task.prompts import Encoded
 
 LABELS = ("swap_first", "swap_second")
 
@@ -98,7 +98,7 @@ def _run_block(bench: Workbench, request: LabelExchange, cases: Cases, means: Te
     added = torch.stack([shift, -shift], dim=3).flatten(0, 1)  # (row, head, i or j, head_dim)
     edits = list(_edits(bench, request, cases.labels.repeat(draws, 1), added))
     before = by_head(request.heads, surgeon.run(recording, [], _reads(request, cases, 1), source=source))
-    after = surgeon.run(recording, edits, _reads(request, cases, draws), source=source.repeat(draws), allow_still=True)
+    after = surgeon.run(recording, edits, _reads(request, cases, draws), source=source.repeat(draws), allow_noop=True)
     largest = means.abs().amax(dim=(1, 2, 3)).repeat_interleave(n)
     moved = added.abs().amax(dim=(1, 2, 3)) / largest
     return _table(request, cases, draws, before, by_head(request.heads, after), moved)

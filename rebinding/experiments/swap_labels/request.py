@@ -9,10 +9,10 @@ from typing import ClassVar
 from rebinding.evidence import Kind, OnPrompts
 from rebinding.experiments.prompts import DIRECTIONS_ID, Prompts
 from rebinding.paper.circuit import Circuit, Head
-from rebinding.paper.procedure import BindingWay
+from rebinding.paper.procedure import BindingConventions
 from rebinding.surgery.sites import Scope
-from rebinding.world.answers import AnswerRule
-from rebinding.world.designs import Design
+from rebinding.task.answers import AnswerRule
+from rebinding.task.designs import Design
 
 LABEL_EXCHANGE = Kind(
     "swap_labels",
@@ -48,18 +48,18 @@ class LabelExchange(OnPrompts):
 
 
 def request_label_exchange(
-    prompts: Prompts, drawn: Design, circuit: Circuit, n: int, *, way: BindingWay
+    prompts: Prompts, drawn: Design, circuit: Circuit, n: int, *, conventions: BindingConventions
 ) -> LabelExchange:
     """Keys of group B in counterbalanced stories, whatever stories the run is about: which label is named first, and
     where its box stands, are crossed there."""
     stories, heads = prompts.design("counterbalanced", split="evaluation"), circuit.group("B")
-    starts = range(DIRECTIONS_ID, DIRECTIONS_ID + way.batches * 2 * PROMPTS_OF_LABELS, 2 * PROMPTS_OF_LABELS)
+    starts = range(DIRECTIONS_ID, DIRECTIONS_ID + conventions.batches * 2 * PROMPTS_OF_LABELS, 2 * PROMPTS_OF_LABELS)
     return LabelExchange(
         prompts=prompts.draw_with(stories, prompts.evaluation, n, NAMED),
         batches=tuple(request_label_vectors(prompts, heads, start) for start in starts),
         heads=heads,
-        scope=way.scope,
-        answers=way.answers,
+        scope=conventions.scope,
+        answers=conventions.answers,
     )
 
 

@@ -25,9 +25,9 @@ from rebinding.experiments.tracing.maps import TracedPair
 from rebinding.experiments.tracing.modes import traced_pair
 from rebinding.experiments.tracing.request import DIAGNOSTIC, DIAGNOSTIC_MODE, pairs_by_question
 from rebinding.surgery import Edit, Read, Surgeon
-from rebinding.world.answers import AnswerRule
-from rebinding.world.designs import Design
-from rebinding.world.prompts import Encoder, PromptError
+from rebinding.task.answers import AnswerRule
+from rebinding.task.designs import Design
+from rebinding.task.prompts import Encoder, PromptError
 
 SITES = ("swap_period", "readout")
 QUESTIONS = 3 * BLOCK
@@ -130,7 +130,7 @@ def _site_rows(surgeon: Surgeon, asked: Sequence[Question], site: str, spans: Se
         rows = torch.nonzero(inside).reshape(-1)
         edits.append(Edit("resid", layer, values[layer][source[rows]], positions=where[source[rows], None], rows=rows))
     read = Read("logits", positions=length - 1, take=logits_of(wanted[source]))
-    patched = surgeon.run(recording, edits, [read], source=source, allow_still=True)[0][:, 0].cpu()  # (row, candidate)
+    patched = surgeon.run(recording, edits, [read], source=source, allow_noop=True)[0][:, 0].cpu()  # (row, candidate)
     changes = torch.cat([by_layer[span.first : span.last + 1].amax(0) for span in spans])  # (row,)
     return _rows(asked, site, spans, patched, base, base_other).assign(moved=changes.numpy())
 

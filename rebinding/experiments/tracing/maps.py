@@ -25,7 +25,7 @@ from rebinding.experiments.tokens import BLOCK, blocks, logits_of, moved, token_
 from rebinding.experiments.tracing.request import TRACING
 from rebinding.experiments.tracing.rows import rows_of
 from rebinding.surgery import Edit, Read, Recording, Surgeon
-from rebinding.world.prompts import Encoded, PromptError, aligned
+from rebinding.task.prompts import Encoded, PromptError, aligned
 
 Cells: TypeAlias = Tensor
 """(prompt, layer, token) booleans."""
@@ -174,7 +174,7 @@ def patched_logits(
         ]
         # A patch may write what is there already (two tokens, one residual): then the cell is the unpatched run.
         read = _readout(wanted[source], length)
-        found = surgeon.run(recording, edits, [read], source=source, allow_still=True)[0]  # (row, 1, candidate)
+        found = surgeon.run(recording, edits, [read], source=source, allow_noop=True)[0]  # (row, 1, candidate)
         logits[source, layer, column] = found[:, 0].cpu()
     return Patched(logits, base, changes)
 

@@ -20,7 +20,7 @@ from rebinding.experiments.tracing.request import (
     pairs_by_question,
 )
 from rebinding.experiments.workbench import Workbench, measures
-from rebinding.world.designs import Pair
+from rebinding.task.designs import Pair
 
 
 def _pairs(bench: Workbench, request: InBlocks) -> list[TracedPair]:

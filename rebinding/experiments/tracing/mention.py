@@ -62,7 +62,7 @@ def _rows(surgeon: Surgeon, pairs: Sequence[TracedPair], roles: tuple[str, str],
         for place, (layer, values) in enumerate(zip(layers, given, strict=True))
     ]
     read = Read("logits", positions=last, take=logits_of(wanted[source]))
-    found = surgeon.run(recording, edits, [read], source=source, allow_still=True)[0][:, 0].cpu()  # (row, candidate)
+    found = surgeon.run(recording, edits, [read], source=source, allow_noop=True)[0][:, 0].cpu()  # (row, candidate)
     logits = found.reshape(len(layers), len(pairs), 1, -1).transpose(0, 1)  # (prompt, layer, 1, candidate)
     change = torch.stack([moved(new, old).amax(1).cpu() for new, old in zip(given, own, strict=True)], dim=1)
     return _table(pairs, layers, logits, base, change).assign(mode=mode, patched=name)

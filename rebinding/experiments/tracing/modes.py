@@ -12,9 +12,9 @@ from rebinding.experiments.tokens import BLOCK, logits_of, token_batch
 from rebinding.experiments.tracing.maps import TracedPair, trace
 from rebinding.experiments.tracing.request import OVERSAMPLING, TRACING, Query, counterfactual
 from rebinding.surgery import Read, Surgeon
-from rebinding.world.answers import AnswerRule
-from rebinding.world.designs import TRACING_MODES, Design, DesignError, Pair
-from rebinding.world.prompts import Encoded, Encoder
+from rebinding.task.answers import AnswerRule
+from rebinding.task.designs import TRACING_MODES, Design, DesignError, Pair
+from rebinding.task.prompts import Encoded, Encoder
 
 
 class UnchangedAnswer(DesignError):

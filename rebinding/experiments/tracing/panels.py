@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal, TypeAlias
 
-from rebinding.world.designs import DesignError, ModeName, mode_name
+from rebinding.task.designs import DesignError, ModeName, mode_name
 
 PanelName: TypeAlias = Literal["reference_box", "swap_target_box", "object"]
 

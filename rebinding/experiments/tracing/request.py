@@ -11,10 +11,10 @@ from rebinding.evidence import Evidence, Kind, OnPrompts
 from rebinding.evidence.request import Facet
 from rebinding.experiments.prompts import PAIRINGS, Prompts
 from rebinding.experiments.tokens import BLOCK
-from rebinding.paper.procedure import TracingWay
-from rebinding.world.answers import AnswerRule
-from rebinding.world.boxes import labels_of
-from rebinding.world.designs import Design, DesignError, DesignName, ModeName, Pair, Split, tracing_mode
+from rebinding.paper.procedure import TracingConventions
+from rebinding.task.answers import AnswerRule
+from rebinding.task.boxes import labels_of
+from rebinding.task.designs import Design, DesignError, DesignName, ModeName, Pair, Split, tracing_mode
 
 SCORES = ("hit", "hit_with_counterfactual", "margin", "counterfactual_margin", "answer_logit")
 CELL = ("prompt", "mode", "layer", "token", "place", "role", "differs", "ran", "moved")
@@ -114,59 +114,75 @@ def story(prompts: Prompts, name: DesignName, boxes: int, split: Split | None = 
     return prompts.design(name, boxes=boxes, split=split, **distractor)
 
 
-def tracing_stories(prompts: Prompts, way: TracingWay, design: DesignName, boxes: int) -> Design:
+def tracing_stories(prompts: Prompts, conventions: TracingConventions, design: DesignName, boxes: int) -> Design:
     """The stories of a procedure; a design that somebody asked for stands in for its own."""
-    if design in ("published", way.design):
-        return story(prompts, way.design, boxes, way.split)
+    if design in ("published", conventions.design):
+        return story(prompts, conventions.design, boxes, conventions.split)
     return story(prompts, design, boxes, HELD_OUT[design])
 
 
 def request_map(
-    prompts: Prompts, drawn: Design, ids: Sequence[int], mode: ModeName, roles: Sequence[str] | None, way: TracingWay
+    prompts: Prompts,
+    drawn: Design,
+    ids: Sequence[int],
+    mode: ModeName,
+    roles: Sequence[str] | None,
+    conventions: TracingConventions,
 ) -> TracingMap:
     """The map of one mode on some ids, at the tokens that have one of these roles, or at all; `context_box` is the
     label of every slot."""
     pairs = prompts.draw(drawn, ids, ("tracing", mode))
-    return TracingMap(pairs, way.rule, mode, None if roles is None else tuple(roles))
+    return TracingMap(pairs, conventions.rule, mode, None if roles is None else tuple(roles))
 
 
 def request_mention(
-    prompts: Prompts, drawn: Design, ids: Sequence[int], mode: ModeName, context: str, swap: str, way: TracingWay
+    prompts: Prompts,
+    drawn: Design,
+    ids: Sequence[int],
+    mode: ModeName,
+    context: str,
+    swap: str,
+    conventions: TracingConventions,
 ) -> FirstMention:
     """What a label adds in the context to one in the swap, on some ids."""
-    return FirstMention(prompts.draw(drawn, ids, ("tracing", mode)), way.rule, mode, context, swap)
+    return FirstMention(prompts.draw(drawn, ids, ("tracing", mode)), conventions.rule, mode, context, swap)
 
 
-def request_diagnostic(prompts: Prompts, drawn: Design, n: int, way: TracingWay) -> ReadoutDiagnostic:
+def request_diagnostic(prompts: Prompts, drawn: Design, n: int, conventions: TracingConventions) -> ReadoutDiagnostic:
     """The readout diagnostic, on prompts whose swap names the asked box last.
 
     The swap's end stands before the question and cannot know it. If it helps the question about one box, that box is
     told by its place in the swap; so where the naming is crossed, the ids are those in which the asked box stands last,
     as it does in every published prompt.
     """
-    ids = islice((number for number in count(first_id(prompts, way)) if _asked_last(drawn, number)), n)
-    return ReadoutDiagnostic(prompts.draw(drawn, tuple(ids), ("questions", DIAGNOSTIC_MODE)), way.rule)
+    ids = islice((number for number in count(first_id(prompts, conventions)) if _asked_last(drawn, number)), n)
+    return ReadoutDiagnostic(prompts.draw(drawn, tuple(ids), ("questions", DIAGNOSTIC_MODE)), conventions.rule)
 
 
 def answered_ids(
-    prompts: Prompts, drawn: Design, mode: ModeName, n: int, way: TracingWay, ask: Callable[[Answered], Evidence]
+    prompts: Prompts,
+    drawn: Design,
+    mode: ModeName,
+    n: int,
+    conventions: TracingConventions,
+    ask: Callable[[Answered], Evidence],
 ) -> list[int]:
     """The first `n` ids of a mode whose original is answered correctly; no more ids are looked at than needed, and at
     most `OVERSAMPLING` times as many, as published."""
     found: list[int] = []
-    first = first_id(prompts, way)
+    first = first_id(prompts, conventions)
     for begin in range(first, first + OVERSAMPLING * n, n):
         pairs = prompts.draw(drawn, range(begin, begin + n), ("tracing", mode))
-        rows = ask(Answered(pairs, way.rule)).rows
+        rows = ask(Answered(pairs, conventions.rule)).rows
         found += rows.loc[rows["right"], "prompt"].tolist()
         if len(found) >= n:
             break
     return found[:n]
 
 
-def first_id(prompts: Prompts, way: TracingWay) -> int:
+def first_id(prompts: Prompts, conventions: TracingConventions) -> int:
     """The first id."""
-    return prompts.first if way.ids == "from_zero" else prompts.evaluation
+    return prompts.first if conventions.ids == "from_zero" else prompts.evaluation
 
 
 def _asked_last(drawn: Design, number: int) -> bool:

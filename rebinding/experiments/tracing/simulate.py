@@ -33,7 +33,7 @@ from rebinding.experiments.tracing.request import (
 from rebinding.experiments.tracing.rows import names_of
 from rebinding.paper.numbers import checkpoint
 from rebinding.paper.worlds import NotSimulated, Run
-from rebinding.world.designs import Pair
+from rebinding.task.designs import Pair
 
 Span: TypeAlias = tuple[float, float]
 """The first and the last layer at which a patch restores the answer, as shares of the depth."""

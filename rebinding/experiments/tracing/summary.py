@@ -13,7 +13,7 @@ from rebinding.evidence import Evidence, EvidenceError
 from rebinding.evidence.evidence import once
 from rebinding.experiments.tracing.diagnostic import before_the_answer
 from rebinding.paper.claim import margin_of
-from rebinding.paper.procedure import TracingWay
+from rebinding.paper.procedure import TracingConventions
 
 Array: TypeAlias = npt.NDArray[np.float64]
 Measure: TypeAlias = Literal["hit", "hit_with_counterfactual"]
@@ -47,7 +47,7 @@ def by_role(evidence: Evidence, measure: Measure = "hit") -> pd.DataFrame:
 
 
 @once
-def leading(evidence: Evidence, way: TracingWay) -> pd.DataFrame:
+def leading(evidence: Evidence, conventions: TracingConventions) -> pd.DataFrame:
     """Whether the original's answer comes out, with a patch (`lead`) and without (`base`).
 
     As published: its logit is the first largest among the original's objects. Where that is only noise, because no
@@ -55,80 +55,82 @@ def leading(evidence: Evidence, way: TracingWay) -> pd.DataFrame:
     difference of logits. Where the counterfactual has no answer (the asked box is gone) it always has to.
     """
     rows = claimable(evidence).rows
-    clear = way.lead == "clear" or rows["counterfactual_margin"].isna().any()
+    clear = conventions.lead == "clear" or rows["counterfactual_margin"].isna().any()
     found = {}
     for name, prefix in (("lead", ""), ("base", "base_")):
-        rivals = ("margin",) if way.candidates == "original" else ("margin", "counterfactual_margin")
+        rivals = ("margin",) if conventions.candidates == "original" else ("margin", "counterfactual_margin")
         over = rows[[f"{prefix}{one}" for one in rivals]].min(axis=1)  # one that does not exist is left out
-        hit = rows[f"{prefix}{'hit' if way.candidates == 'original' else 'hit_with_counterfactual'}"]
+        hit = rows[f"{prefix}{'hit' if conventions.candidates == 'original' else 'hit_with_counterfactual'}"]
         found[name] = (over >= margin_of("margin")) if clear else hit
     return rows.assign(**{name: one.astype(float) for name, one in found.items()})
 
 
 @once
-def gains(evidence: Evidence, role: str, way: TracingWay) -> pd.DataFrame:
+def gains(evidence: Evidence, role: str, conventions: TracingConventions) -> pd.DataFrame:
     """Per layer and prompt what patching a role's token restores: (lead - base) / room.
 
     From the second layer on: at the input of the first a patch of the edited token makes the original run again, and a
     patch of any other writes what is there.
     """
-    rows = leading(evidence, way)
+    rows = leading(evidence, conventions)
     here = at(rows[rows["layer"] > 0], role)
-    restored = here.assign(gain=(here["lead"] - here["base"]) / room(evidence, way))
+    restored = here.assign(gain=(here["lead"] - here["base"]) / room(evidence, conventions))
     return restored.pivot(index="layer", columns="prompt", values="gain")
 
 
-def restored(evidence: Evidence, way: TracingWay, *roles: str) -> Array:
+def restored(evidence: Evidence, conventions: TracingConventions, *roles: str) -> Array:
     """What patching the tokens of some roles restores, (place, prompt); a place is a role and a layer."""
-    return np.concatenate([gains(evidence, role, way).to_numpy() for role in roles])
+    return np.concatenate([gains(evidence, role, conventions).to_numpy() for role in roles])
 
 
-def added(evidence: Evidence, way: TracingWay) -> Array:
+def added(evidence: Evidence, conventions: TracingConventions) -> Array:
     """What the context's label adds to the swap's, (layer, prompt): lead with both patched less lead with one.
 
     A box that a run knows of neither from the context nor from the swap leaves the objects without a logit to speak of,
     and the largest of these is noise. So here the answer has to lead clearly, whatever the procedure.
     """
-    rows = leading(evidence, replace(way, lead="clear"))
+    rows = leading(evidence, replace(conventions, lead="clear"))
     both, alone = (
         rows[rows["patched"] == name].pivot(index="layer", columns="prompt", values="lead") for name in ("both", "swap")
     )
-    difference: Array = ((both - alone) / room(evidence, way)).to_numpy()
+    difference: Array = ((both - alone) / room(evidence, conventions)).to_numpy()
     return difference
 
 
-def first_layer(evidence: Evidence, way: TracingWay, *roles: str) -> pd.Series:
+def first_layer(evidence: Evidence, conventions: TracingConventions, *roles: str) -> pd.Series:
     """By prompt the first layer at which one of these roles restores the answer; behind the last, where none does."""
-    found = sum((gains(evidence, role, way) > 0 for role in roles[1:]), gains(evidence, roles[0], way) > 0)
+    found = sum(
+        (gains(evidence, role, conventions) > 0 for role in roles[1:]), gains(evidence, roles[0], conventions) > 0
+    )
     return found.idxmax().where(found.any(), int(evidence.rows["layer"].max()) + 1)
 
 
-def last_layer(evidence: Evidence, way: TracingWay, role: str) -> pd.Series:
+def last_layer(evidence: Evidence, conventions: TracingConventions, role: str) -> pd.Series:
     """By prompt the last layer at which a role restores the answer. At the first the edited token always does."""
-    found = gains(evidence, role, way) > 0
+    found = gains(evidence, role, conventions) > 0
     return found[::-1].idxmax().where(found.any(), 0)
 
 
-def restorable(evidence: Evidence, way: TracingWay) -> pd.Series:
+def restorable(evidence: Evidence, conventions: TracingConventions) -> pd.Series:
     """By prompt whether the unpatched counterfactual lacks the original's answer."""
-    return leading(evidence, way).groupby("prompt")["base"].first() == 0
+    return leading(evidence, conventions).groupby("prompt")["base"].first() == 0
 
 
-def room(evidence: Evidence, way: TracingWay) -> float:
+def room(evidence: Evidence, conventions: TracingConventions) -> float:
     """The share of prompts in which there is something to restore, or 1 where gains are not normalised (or there is
     nothing at all)."""
-    return 1.0 if way.scale == "raw" else 1.0 - base(evidence, way) or 1.0
+    return 1.0 if conventions.scale == "raw" else 1.0 - base(evidence, conventions) or 1.0
 
 
-def support(evidence: Evidence, way: TracingWay) -> tuple[float, float]:
+def support(evidence: Evidence, conventions: TracingConventions) -> tuple[float, float]:
     """The range of one prompt's gain."""
-    return -1.0 / room(evidence, way), 1.0 / room(evidence, way)
+    return -1.0 / room(evidence, conventions), 1.0 / room(evidence, conventions)
 
 
 @once
-def base(evidence: Evidence, way: TracingWay) -> float:
+def base(evidence: Evidence, conventions: TracingConventions) -> float:
     """How often the unpatched counterfactual gives the original's answer."""
-    return float(leading(evidence, way).groupby("prompt")["base"].first().mean())
+    return float(leading(evidence, conventions).groupby("prompt")["base"].first().mean())
 
 
 def moved_by(evidence: Evidence, place: str, layers: Literal["every_layer", "not_the_last"]) -> pd.DataFrame:

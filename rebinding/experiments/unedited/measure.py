@@ -13,9 +13,9 @@ from rebinding.experiments.answers import full_model
 from rebinding.experiments.tokens import BLOCK, answer_of, blocks, token_batch
 from rebinding.experiments.unedited.request import FLOORS, NULL_EDIT, REPLAYS, UNTOUCHED, Ability, Floors, Replays
 from rebinding.experiments.workbench import Workbench, measures
-from rebinding.subjects.probe import forward
-from rebinding.subjects.replays import NULL_SHIFT
-from rebinding.subjects.rounding import Allowance, in_float32, size
+from rebinding.models.probe import forward
+from rebinding.models.replays import NULL_SHIFT
+from rebinding.models.rounding import Allowance, in_float32, size
 from rebinding.surgery import Edit, Read, Surgeon, TorchSurgeon
 from rebinding.surgery.recording import Recording
 
@@ -31,7 +31,7 @@ def measure_ability(bench: Workbench, request: Ability) -> Evidence:
 @measures(Replays)
 def measure_replays(bench: Workbench, request: Replays) -> Evidence:
     """By how much the logits at the readout are off, and what rounding allows (`Allowance`), in float32."""
-    model, anatomy = bench.subject.model, bench.subject.anatomy
+    model, anatomy = bench.loaded_model.model, bench.loaded_model.anatomy
     surgeon, allowance = TorchSurgeon(model, anatomy), Allowance.of_model(model, anatomy)
     rows: list[dict[str, float]] = []
     with in_float32(model, anatomy):
@@ -53,7 +53,7 @@ def replay_unedited(surgeon: TorchSurgeon, recording: Recording, places: Sequenc
         for row, (layer, token) in enumerate(places)
     ]
     read, source = Read("logits", positions=[recording.length - 1]), torch.zeros(len(places), dtype=torch.long)
-    (logits,) = surgeon.run(recording, edits, [read], source=source, allow_still=True)
+    (logits,) = surgeon.run(recording, edits, [read], source=source, allow_noop=True)
     return logits[:, 0]
 
 
@@ -101,5 +101,5 @@ def _answers(
         for row, (layer, token) in enumerate(where, start=1)
     ]
     read = Read("logits", positions=[tokens.shape[1] - 1], take=answer_of(labels[source], rivals[source]))
-    (found,) = surgeon.run(surgeon.record(tokens), edits, [read], source=source, allow_still=True)  # (row, 1, 3)
+    (found,) = surgeon.run(surgeon.record(tokens), edits, [read], source=source, allow_noop=True)  # (row, 1, 3)
     return found[:, 0, [0, 2]].reshape(1 + len(where), n, 2).cpu()

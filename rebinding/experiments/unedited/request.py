@@ -8,8 +8,8 @@ from typing import ClassVar
 from rebinding.evidence import Kind, OnPrompts
 from rebinding.experiments.answers import MEASURES
 from rebinding.experiments.prompts import Prompts
-from rebinding.world.answers import AnswerSet
-from rebinding.world.designs import Design
+from rebinding.task.answers import AnswerSet
+from rebinding.task.designs import Design
 
 ABILITY = Kind("ability", ("prompt", *MEASURES))
 REPLAYS = Kind("replays", ("prompt", "layer", "token", "off", "allowed"))

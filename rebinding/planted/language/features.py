@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rebinding.world.words import LABELS, OBJECTS, Vocabulary
+from rebinding.task.words import LABELS, OBJECTS, Vocabulary
 
 CONSTANT = 100.0
 """Size of the feature that every token has: it fixes the norm, so that RMSNorm acts as a constant factor."""

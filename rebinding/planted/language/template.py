@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from rebinding.planted.language.rope import LONGEST
 from rebinding.planted.language.wiring import Line, WiringError
-from rebinding.world.boxes import Contains, Story, Swap, labels_of
+from rebinding.task.boxes import Contains, Story, Swap, labels_of
 
 if TYPE_CHECKING:
-    from rebinding.world.prompts import Encoded
+    from rebinding.task.prompts import Encoded
 
 LABEL, OBJECT, SENTENCE = 3, 6, 6
 """Tokens from the word `Context` to the first label and the first object, and from one sentence to the next."""
@@ -78,14 +78,14 @@ def _check_distance(role: str, found: int, expected: int, anchor: str) -> None:
     if found != expected:
         raise TemplateError(
             f"{role} stands {found} tokens after {anchor}, a plant expects {expected}: it reads the template of"
-            " rebinding.world.text under its own tokenizer and nothing else"
+            " rebinding.task.text under its own tokenizer and nothing else"
         )
 
 
 def check_tokenizer(tokenizer: Any) -> None:
     """Refuse a tokenizer under which the template's distances are not those the lines were written with."""
-    from rebinding.world.prompts import Encoder
-    from rebinding.world.text import Prompt
+    from rebinding.task.prompts import Encoder
+    from rebinding.task.text import Prompt
 
     story = Story((Contains("A", "egg"), Contains("B", "fan"), Contains("C", "tea")), (Swap("A", "C"),))
     (prompt,) = Encoder(tokenizer).encode([Prompt(story, "B")])

@@ -9,8 +9,8 @@ from rebinding.planted.language.features import BASE
 from rebinding.planted.language.wiring import Line, Wiring
 from rebinding.planted.mechanisms.pointer import ECHO_LOGIT, FOUND, OBJECT_LOGIT, WANTED
 from rebinding.planted.variants.variant import Change, Heads, Variant, edited, extended, undeclared, without
-from rebinding.world.designs import design
-from rebinding.world.words import OBJECTS
+from rebinding.task.designs import design
+from rebinding.task.words import OBJECTS
 
 SEEN, JUDGED = ((0, 36), (200, 236)), (300, 316)
 """Prompt ids on which circuits are found and pruned on plants, and those on which the claims about them are judged."""

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from rebinding.paper.circuit import CircuitHead
 from rebinding.planted.language.wiring import Line, Wiring
-from rebinding.world.designs import DesignName
+from rebinding.task.designs import DesignName
 
 Change: TypeAlias = Callable[[Wiring], Wiring]
 Heads: TypeAlias = tuple[CircuitHead, ...]

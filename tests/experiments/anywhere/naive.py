@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from rebinding.paper.graph import Node
-from rebinding.world.prompts import Encoded
+from rebinding.task.prompts import Encoded
 from tests.experiments.circuit.naive import Hook, Naive, hooked
 
 

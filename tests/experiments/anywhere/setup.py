@@ -8,7 +8,7 @@ from rebinding.experiments.prompts import Prompts
 from rebinding.experiments.search.measure import search_pairs
 from rebinding.experiments.search.pairs import Pairs
 from rebinding.experiments.search.request import NOISE
-from rebinding.world.prompts import Encoder
+from rebinding.task.prompts import Encoder
 
 
 def noise_pairs(encoder: Encoder, ids: Sequence[int]) -> Pairs:

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from rebinding.cli.commands import main
+from rebinding.models import load
 from rebinding.paper import graph
 from rebinding.paper.graph import Edge, Graph, Node, compare
-from rebinding.study.case import owner_of
-from rebinding.subjects import load
-from rebinding.verbs.verbs import main
+from rebinding.study.model_under_test import owner_of
 
 COPY, MATCH, PAIR, FULL = (
     Node(9, 1, "readout"),
@@ -88,13 +88,13 @@ def test_a_graph_beside_itself_and_beside_nothing() -> None:
 @pytest.mark.slow
 def test_from_the_command_line(tmp_path: Path, capsys: Any) -> None:
     """A plant's graph on other prompts is the same one; another model's is refused before anything is searched."""
-    subject, name = load("planted:lexical@llama"), "planted:lexical@llama"
+    loaded_model, name = load("planted:lexical@llama"), "planted:lexical@llama"
     asked = ["discover", "--anywhere", "--model", name, "--samples", "36", "--block", "36", "--store", str(tmp_path)]
     assert main([*asked, "--graph", str(tmp_path / "g.json")]) == 0
     assert main([*asked, "--first-id", "36", "--beside", str(tmp_path / "g.json")]) == 0
     told = capsys.readouterr().out
     assert "beside g.json: found on 36 prompts, of which 0 are among the 36 here" in told
     assert "1.00 of the effects here is in those\n" in told
-    graph.save(HERE, replace(owner_of(subject), fingerprint="0" * 64), tmp_path / "other.json")
+    graph.save(HERE, replace(owner_of(loaded_model), fingerprint="0" * 64), tmp_path / "other.json")
     assert main([*asked, "--minutes", "0", "--beside", str(tmp_path / "other.json")]) == 2
     assert "belongs to" in capsys.readouterr().err

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
+from rebinding.cli.commands import main
 from rebinding.experiments.answers import full_model
 from rebinding.experiments.circuit.ablation import evaluate, mean_z
 from rebinding.experiments.prompts import Prompts
 from rebinding.experiments.search import search
 from rebinding.experiments.tokens import positions
 from rebinding.experiments.workbench import Workbench
+from rebinding.models import load
 from rebinding.paper import circuit, graph
-from rebinding.study.case import owner_of
-from rebinding.subjects import load
-from rebinding.verbs.verbs import main
+from rebinding.study.model_under_test import owner_of
 
 NAME = "planted:lexical@llama"
 OPTIONS = ("discover", "--anywhere", "--model", NAME, "--samples", "36", "--share", "0.002", "--block", "36")
@@ -35,10 +35,10 @@ def test_from_the_command_line_to_ablation(tmp_path: Path, capsys: Any, monkeypa
     monkeypatch.setattr(search, "through", lambda *_: pytest.fail("a block was computed again"))
     assert main(asked) == 0
     assert capsys.readouterr().out == told
-    subject = load(NAME)
-    found = circuit.load(files["--save"], owner_of(subject))
-    assert found == graph.load(files["--graph"], owner_of(subject)).circuit()
-    bench = Workbench(subject)
+    loaded_model = load(NAME)
+    found = circuit.load(files["--save"], owner_of(loaded_model))
+    assert found == graph.load(files["--graph"], owner_of(loaded_model)).circuit()
+    bench = Workbench(loaded_model)
     prompts = bench.prompts
     drawn = prompts.design("counterbalanced", split="evaluation")
     roles = sorted({head.role for head in found.heads})

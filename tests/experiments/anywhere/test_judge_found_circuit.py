@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rebinding.study.asked import asked_of
-from rebinding.study.case import Case
+from rebinding.study.model_spec import parse_model
+from rebinding.study.model_under_test import ModelUnderTest
 from rebinding.study.settings import ANYWHERE, Settings
 from rebinding.study.study import Study
 
@@ -16,8 +16,8 @@ NAME = "planted:lexical@llama"
 def test_the_circuit_of_a_case_is_the_searched_one() -> None:
     """Nothing of what was planted is told to it; it has the planted heads and no other, each at a token where it was
     planted. Its letters say where a head stands."""
-    asked = asked_of(NAME)
-    case = Case(asked, Settings(models=(asked,), circuit=ANYWHERE))
+    asked = parse_model(NAME)
+    case = ModelUnderTest(asked, Settings(models=(asked,), circuit=ANYWHERE))
     study = Study.of(case)
     found, planted = study.circuit, case.plant
     assert planted is not None

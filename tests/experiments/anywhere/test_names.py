@@ -7,9 +7,9 @@ from functools import cache
 import pytest
 
 from rebinding.planted.tokenizer import build_tokenizer
-from rebinding.world.designs import design
-from rebinding.world.prompts import Encoded, Encoder, PromptError
-from rebinding.world.text import names_by_function, names_by_place, token_at, word_of
+from rebinding.task.designs import design
+from rebinding.task.prompts import Encoded, Encoder, PromptError
+from rebinding.task.text import names_by_function, names_by_place, token_at, word_of
 from tests.experiments.anywhere.setup import noise_pairs
 
 

@@ -15,27 +15,27 @@ FIRST, OTHER = 0, 36
 
 
 @pytest.fixture(scope="module")
-def subject() -> Plant:
+def loaded_model() -> Plant:
     return plant("lexical@llama")
 
 
 @pytest.fixture(scope="module")
-def found(subject: Plant) -> tuple[frozenset[Link], Search]:
-    return searched(subject, FIRST)
+def found(loaded_model: Plant) -> tuple[frozenset[Link], Search]:
+    return searched(loaded_model, FIRST)
 
 
 @pytest.mark.slow
-def test_every_edge_is_found_again(subject: Plant, found: tuple[frozenset[Link], Search]) -> None:
-    again, other = searched(subject, OTHER)
+def test_every_edge_is_found_again(loaded_model: Plant, found: tuple[frozenset[Link], Search]) -> None:
+    again, other = searched(loaded_model, OTHER)
     assert not set(other.pairs.ids) & set(found[1].pairs.ids)
     assert again == found[0] != frozenset()
 
 
 @pytest.mark.slow
-def test_gradients_tell_the_same_edges(subject: Plant, found: tuple[frozenset[Link], Search]) -> None:
+def test_gradients_tell_the_same_edges(loaded_model: Plant, found: tuple[frozenset[Link], Search]) -> None:
     """A plant is nearly linear: at its best threshold the approximation has them all, and nothing else. With the search
     it shares the recorded prompts only."""
     edges, search = found
-    sizes = approximated(subject, search)
+    sizes = approximated(loaded_model, search)
     assert len(sizes) > 100 * len(edges)  # of so many
     assert rates(best(sizes, edges), edges) == (1.0, 1.0)

@@ -18,8 +18,8 @@ from rebinding.experiments.search.search import MeasuredSteps, Search
 from rebinding.paper.graph import Graph, Node
 from rebinding.planted import ARCHITECTURES, MECHANISMS
 from rebinding.surgery import TorchSurgeon, derive
-from rebinding.world.designs import design
-from rebinding.world.prompts import Encoder
+from rebinding.task.designs import design
+from rebinding.task.prompts import Encoder
 from tests.everyday import sampled
 from tests.experiments.anywhere.setup import noise_pairs
 from tests.planted.bench import plant
@@ -136,12 +136,12 @@ def test_nothing_is_lost_by_what_is_left_out() -> None:
 @pytest.mark.slow
 def test_the_stages_find_no_d_at_the_full_stop() -> None:
     """Told to look at the swap's labels, they find nobody there; the search finds all four heads at the full stop."""
-    subject = plant("pointer+at_stop@llama")
-    encoder, surgeon = Encoder(subject.tokenizer), TorchSurgeon(subject.model, derive(subject.model))
+    loaded_model = plant("pointer+at_stop@llama")
+    encoder, surgeon = Encoder(loaded_model.tokenizer), TorchSurgeon(loaded_model.model, derive(loaded_model.model))
     prompts = Prompts(encoder)
     noise = prompts.draw(design("partner_second"), range(9), ("noise", "independent"))
     pairs = with_labels(encoder, prompts.drawn(noise))
     assert set(discover(surgeon, pairs).circuit.groups) == {"A", "B", "C"}
     names = ("first label", "last label", "last slot", "first slot")
-    planted = {Node(*subject.heads[name], "swap_period") for name in names}
+    planted = {Node(*loaded_model.heads[name], "swap_period") for name in names}
     assert planted == {node for node in found("pointer+at_stop@llama").nodes if node.token.startswith("swap")}

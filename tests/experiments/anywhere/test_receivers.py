@@ -33,7 +33,7 @@ def test_equals_a_replay(family: Family, component: Any) -> None:
         scope = None if component == "q" else "head"
         edit = Edit(component, layer, raw[:, None, None], positions=token[:, None], heads=(head,), scope=scope)
         read = Read("z", layer, positions=AT[SOURCE][:, None], heads=(head,))
-        want = surgeon.run(recording, [edit], [read], source=SOURCE, allow_still=True)[0][:, 0, 0]
+        want = surgeon.run(recording, [edit], [read], source=SOURCE, allow_noop=True)[0][:, 0, 0]
         assert agree(got, want)
         assert felt(want, recording.sites["z"][layer][SOURCE, head, AT[SOURCE]])
 

@@ -9,7 +9,7 @@ from rebinding.experiments.search.request import Settings
 from rebinding.experiments.search.search import MeasuredSteps, Search
 from rebinding.experiments.search.summary import family
 from rebinding.surgery import TorchSurgeon, derive
-from rebinding.world.prompts import Encoder
+from rebinding.task.prompts import Encoder
 from tests.experiments.anywhere.setup import noise_pairs
 from tests.planted.bench import plant
 
@@ -28,10 +28,10 @@ def by_sender(rows: pd.DataFrame, prompts: int) -> pd.Series:
 def test_what_is_left_out_does_next_to_nothing() -> None:
     """A step on 36 prompts in blocks of 12, against the same with every sender on every prompt: means are the same but
     for what a first block may call nothing, the first block has more senders than the others, and none has none."""
-    subject = plant("pointer@llama")
-    pairs = noise_pairs(Encoder(subject.tokenizer), range(36))
+    loaded_model = plant("pointer@llama")
+    pairs = noise_pairs(Encoder(loaded_model.tokenizer), range(36))
     settings = Settings(share=SHARE, block=12)
-    surgeon = TorchSurgeon(subject.model, derive(subject.model))
+    surgeon = TorchSurgeon(loaded_model.model, derive(loaded_model.model))
     search = Search(pairs, settings, MeasuredSteps(surgeon, pairs, settings.block))
     front = sorted({one.node for one in search._kept(search.step([]))}, reverse=True)
     few = search.step(front).rows

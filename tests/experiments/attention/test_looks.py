@@ -9,9 +9,9 @@ import pytest
 from rebinding.experiments.attention.measure import measure_heads
 from rebinding.experiments.attention.named import names_before
 from rebinding.experiments.attention.summary import by_token, even
-from rebinding.world.boxes import Contains, Story, Swap
-from rebinding.world.prompts import Encoded, Encoder, PromptError
-from rebinding.world.text import Prompt
+from rebinding.task.boxes import Contains, Story, Swap
+from rebinding.task.prompts import Encoded, Encoder, PromptError
+from rebinding.task.text import Prompt
 from tests.close import allowance
 from tests.experiments.binding.setup import planted
 

@@ -17,8 +17,8 @@ from rebinding.planted import build
 from rebinding.planted.tokenizer import build_tokenizer
 from rebinding.surgery import Surgeon, TorchSurgeon, derive
 from rebinding.surgery.nnsight_surgeon import NNsightSurgeon
-from rebinding.world.designs import DesignName, design
-from rebinding.world.prompts import Encoded, Encoder
+from rebinding.task.designs import DesignName, design
+from rebinding.task.prompts import Encoded, Encoder
 from tests.surgery.models import Family, tiny
 
 SLOTS = 3

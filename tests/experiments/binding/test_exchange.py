@@ -10,8 +10,8 @@ from rebinding.evidence import Evidence
 from rebinding.experiments.binding.exchange import run_exchange
 from rebinding.experiments.binding.observations import every_pair
 from rebinding.surgery import SurgeryError
-from rebinding.world.designs import design
-from rebinding.world.prompts import Encoded
+from rebinding.task.designs import design
+from rebinding.task.prompts import Encoded
 from tests.experiments.binding.setup import SLOTS, Bench, planted
 
 EYES = design("counterbalanced", split="evaluation")

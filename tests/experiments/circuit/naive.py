@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from rebinding.world.prompts import Encoded
+from rebinding.task.prompts import Encoded
 
 Hook = tuple[nn.Module, str, Callable[..., Any]]
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from rebinding.models import load as load_subject
 from rebinding.paper.circuit import Circuit, CircuitError, CircuitHead, Owner, load, save
 from rebinding.paper.numbers import checkpoint
 from rebinding.paper.numbers import circuit as published
-from rebinding.study.case import owner_of
-from rebinding.subjects import load as load_subject
-from tests.subjects.folders import save_tiny
+from rebinding.study.model_under_test import owner_of
+from tests.models.folders import save_tiny
 
 OWNER = Owner("planted:pointer", "a" * 64, 12, 8)
 CIRCUIT = Circuit((CircuitHead("A", 11, 2, "readout"), CircuitHead("C", 9, 7, "question_box")), {"noise": "fresh"})

@@ -19,9 +19,9 @@ from rebinding.experiments.paths.measure import NoisePairs, score_stage, written
 from rebinding.experiments.paths.request import PAPER, PathSettings, Stage
 from rebinding.experiments.paths.summary import TinyProbabilities, estimated, scores, select
 from rebinding.surgery import Anatomy, TorchSurgeon, derive
-from rebinding.world.boxes import Contains, Story, Swap
-from rebinding.world.designs import design
-from rebinding.world.prompts import Encoded, Prompt
+from rebinding.task.boxes import Contains, Story, Swap
+from rebinding.task.designs import design
+from rebinding.task.prompts import Encoded, Prompt
 from tests.surgery.models import Family, tiny, tokens
 
 RELATIVE = 2e-5

@@ -8,6 +8,7 @@ from functools import cache
 import pytest
 import torch
 
+from rebinding.cli.discover import kept_heads
 from rebinding.experiments.answers import Answers
 from rebinding.experiments.circuit.ablation import evaluate, mean_z
 from rebinding.experiments.circuit.pruning import over_orders
@@ -18,9 +19,8 @@ from rebinding.experiments.prompts import Prompts
 from rebinding.paper.circuit import Circuit
 from rebinding.planted import Plant, build
 from rebinding.surgery import TorchSurgeon, derive
-from rebinding.verbs.discover import kept_heads
-from rebinding.world.designs import design
-from rebinding.world.prompts import Encoded, Encoder
+from rebinding.task.designs import design
+from rebinding.task.prompts import Encoded, Encoder
 
 
 @cache

@@ -10,10 +10,10 @@ from rebinding.experiments.circuit.request import request_pruning
 from rebinding.experiments.circuit.summary import kept, left, stands_alone
 from rebinding.experiments.paths.request import conventions_of_plant
 from rebinding.experiments.workbench import Workbench
+from rebinding.models import load
 from rebinding.paper.circuit import Circuit, CircuitHead
 from rebinding.paper.procedure import given
 from rebinding.planted import build
-from rebinding.subjects import load
 
 HEADS = (CircuitHead("A", 9, 1, "readout"), CircuitHead("B", 7, 2, "readout"), CircuitHead("C", 5, 3, "question_box"))
 
@@ -42,9 +42,9 @@ def test_a_plant_whole_and_without_what_it_asks() -> None:
     it of heads that do what they did before."""
     bench, whole = Workbench(load("planted:pointer")), Circuit(build("pointer").circuit)
     half = whole.without(whole.groups["C"])
-    way = conventions_of_plant(given("controlled").circuit, "controlled")
+    conventions = conventions_of_plant(given("controlled").circuit, "controlled")
     found = {
-        name: bench.get(request_pruning(bench.prompts, one, way, n=12))
+        name: bench.get(request_pruning(bench.prompts, one, conventions, n=12))
         for name, one in (("whole", whole), ("half", half))
     }
     assert stands_alone(found["whole"])

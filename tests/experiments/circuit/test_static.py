@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from rebinding.experiments.static.request import Elsewhere, about_bystander, without_swap
+from rebinding.experiments.static.request import OtherStories, about_bystander, without_swap
 from rebinding.experiments.workbench import Workbench
+from rebinding.models import load
 from rebinding.paper.circuit import Circuit
 from rebinding.planted import build
-from rebinding.subjects import load
 
 N = 9
 
@@ -25,7 +25,7 @@ def heads() -> Circuit:
     return Circuit(build("pointer").circuit)
 
 
-def asked(make: Callable[..., Elsewhere], bench: Workbench, heads: Circuit) -> tuple[Elsewhere, list]:
+def asked(make: Callable[..., OtherStories], bench: Workbench, heads: Circuit) -> tuple[OtherStories, list]:
     request = make(bench.prompts, bench.prompts.design("published"), heads, N)
     return request, [one.prompt for one in bench.prompts.drawn(request.prompts).prompts]
 
@@ -50,7 +50,7 @@ def test_heads_whose_tokens_are_not_there_are_held(bench: Workbench, heads: Circ
 
 @pytest.mark.parametrize("make", [without_swap, about_bystander])
 def test_the_planted_circuit_answers_by_its_own_slot(
-    make: Callable[..., Elsewhere], bench: Workbench, heads: Circuit
+    make: Callable[..., OtherStories], bench: Workbench, heads: Circuit
 ) -> None:
     """The means are those of such prompts, and no prompt is judged that they were taken from."""
     request, _ = asked(make, bench, heads)

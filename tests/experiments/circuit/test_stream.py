@@ -8,10 +8,10 @@ from rebinding.experiments.circuit.request import request_stream
 from rebinding.experiments.circuit.stream import exchange_stream
 from rebinding.experiments.prompts import Prompts
 from rebinding.experiments.tokens import token_batch
+from rebinding.models import load
 from rebinding.paper.circuit import Circuit
 from rebinding.paper.procedure import given
 from rebinding.planted import build
-from rebinding.subjects import load
 from tests.close import FELT, allowance
 from tests.experiments.circuit.test_ablation import ANSWERS, IDS, SOME, setting
 from tests.experiments.circuit.test_paths import ROLES, fake_prompts
@@ -47,7 +47,7 @@ def test_the_circuit_is_asked_about_without_e() -> None:
     """Its heads of E are held like all others, and the stream is another at E's token in front of the layers of D."""
     heads = Circuit(build("pointer").circuit)
     prompts = Prompts(load("planted:pointer").encoder())
-    asked = request_stream(prompts, prompts.design("published"), heads, 2, way=given("controlled").circuit)
+    asked = request_stream(prompts, prompts.design("published"), heads, 2, conventions=given("controlled").circuit)
     assert set(asked.circuit) == {one for one in heads.heads if one.group != "E"} != set(heads.heads)
     assert asked.layers == tuple(sorted({layer for layer, _ in heads.group("D")}))
     encoded = prompts.drawn(asked.prompts)

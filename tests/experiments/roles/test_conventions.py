@@ -14,11 +14,11 @@ from rebinding.experiments.prompts import EVALUATION_ID, Prompts
 from rebinding.experiments.roles.measure import run_roles
 from rebinding.experiments.roles.request import RolePair, candidate_conventions, request_interchange, roles_stories
 from rebinding.experiments.roles.summary import effects, group_effects, of_group
+from rebinding.models import load
 from rebinding.paper.circuit import Circuit
-from rebinding.paper.procedure import RolesWay, given
+from rebinding.paper.procedure import RolesConventions, given
 from rebinding.planted import build
-from rebinding.subjects import load
-from rebinding.world.designs import design
+from rebinding.task.designs import design
 from tests.close import allowance
 from tests.experiments.binding.setup import random_model
 from tests.experiments.roles.test_roles import GROUPS, pairs
@@ -37,8 +37,8 @@ def circuit() -> Circuit:
     return Circuit(build("pointer").circuit)
 
 
-def asked(prompts: Prompts, circuit: Circuit, way: RolesWay, n: int = 4, kind: Any = "pointer") -> Any:
-    return request_interchange(prompts, circuit, roles_stories(prompts, way, "published"), kind, n, way)
+def asked(prompts: Prompts, circuit: Circuit, conventions: RolesConventions, n: int = 4, kind: Any = "pointer") -> Any:
+    return request_interchange(prompts, circuit, roles_stories(prompts, conventions, "published"), kind, n, conventions)
 
 
 def test_published_is_what_was_released(prompts: Prompts, circuit: Circuit) -> None:

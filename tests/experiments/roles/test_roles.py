@@ -11,7 +11,7 @@ from rebinding.experiments.roles.measure import run_roles
 from rebinding.experiments.roles.request import WHOLE_GROUP, RolePair
 from rebinding.experiments.roles.summary import effects
 from rebinding.surgery import SurgeryError
-from rebinding.world.designs import design
+from rebinding.task.designs import design
 from tests.close import FELT, allowance
 from tests.experiments.binding.setup import Bench, random_model
 

@@ -13,18 +13,18 @@ from rebinding.paper.circuit import Circuit, CircuitHead
 from rebinding.paper.procedure import given
 from rebinding.planted.tokenizer import build_tokenizer
 from rebinding.surgery import SurgeryError
-from rebinding.world.designs import design
-from rebinding.world.prompts import Encoder
+from rebinding.task.designs import design
+from rebinding.task.prompts import Encoder
 
 ENCODER = Encoder(build_tokenizer())
 HEADS = Circuit((CircuitHead("B", 5, 1, "readout"),))
 
 
 def test_sets_of_directions_are_disjoint_and_name_every_slot_alike() -> None:
-    prompts, way = Prompts(ENCODER), given("controlled").binding
-    request = request_label_exchange(prompts, prompts.design("published"), HEADS, 36, way=way)
+    prompts, conventions = Prompts(ENCODER), given("controlled").binding
+    request = request_label_exchange(prompts, prompts.design("published"), HEADS, 36, conventions=conventions)
     ids = Counter(number for batch in request.batches for number in batch.prompts.ids)
-    assert len(request.batches) == way.batches
+    assert len(request.batches) == conventions.batches
     assert set(ids.values()) == {1}
     for batch in request.batches:
         named = Counter(slot for one in prompts.drawn(batch.prompts).prompts for slot in slots_named(one))
@@ -34,8 +34,8 @@ def test_sets_of_directions_are_disjoint_and_name_every_slot_alike() -> None:
 
 def test_every_ordered_pair_of_slots_is_asked() -> None:
     prompts = Prompts(ENCODER)
-    way = given("controlled").binding
-    request = request_label_exchange(prompts, prompts.design("published"), HEADS, 36, way=way)
+    conventions = given("controlled").binding
+    request = request_label_exchange(prompts, prompts.design("published"), HEADS, 36, conventions=conventions)
     shown = prompts.drawn(request.prompts).prompts
     pairs = Counter((one.prompt.answer_slot, one.prompt.asked_slot) for one in shown)
     assert len(pairs) == 6

@@ -11,8 +11,8 @@ from transformers import PreTrainedModel
 
 from rebinding.experiments.tracing.maps import TracedPair
 from rebinding.surgery import derive
-from rebinding.world.boxes import Contains, Story, Swap
-from rebinding.world.prompts import Encoded, Prompt
+from rebinding.task.boxes import Contains, Story, Swap
+from rebinding.task.prompts import Encoded, Prompt
 
 
 def residuals(model: PreTrainedModel, tokens: Tensor) -> list[Tensor]:

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from transformers import AutoTokenizer, PreTrainedModel
 
-from rebinding.subjects import Subject
+from rebinding.models import LoadedModel
 from rebinding.surgery import TorchSurgeon, derive
-from rebinding.world.designs import Design, design
-from rebinding.world.prompts import Encoder
+from rebinding.task.designs import Design, design
+from rebinding.task.prompts import Encoder
 from tests.surgery.models import Family, tiny
 
 TOKENIZER = Path(__file__).parents[2] / "reference" / "llama-tiny" / "model"
@@ -36,9 +36,9 @@ def plan(**options: Any) -> Design:
     return design("published", tokenizer=encoder().tokenizer, **options)
 
 
-def subject() -> Subject:
+def loaded_model() -> LoadedModel:
     """The model as a bench takes it."""
     tokenizer, small = encoder().tokenizer, model()
-    return Subject(
+    return LoadedModel(
         "small", lambda: small, tokenizer, derive(small), "raw", "float32", torch.device("cpu"), told="small"
     )

@@ -15,16 +15,16 @@ from rebinding.evidence.store import Store
 from rebinding.experiments.tracing.modes import candidate_logits, traced_pair
 from rebinding.experiments.tracing.request import OVERSAMPLING, Answered, answered_ids, counterfactual
 from rebinding.experiments.workbench import Workbench
+from rebinding.models import LoadedModel
 from rebinding.paper.procedure import given
-from rebinding.study.asked import asked_of
-from rebinding.study.case import Case
 from rebinding.study.engine import Here, Session
+from rebinding.study.model_spec import parse_model
+from rebinding.study.model_under_test import ModelUnderTest
 from rebinding.study.settings import Settings
 from rebinding.study.study import Study
-from rebinding.subjects import Subject
 from rebinding.verdicts import GateFailed
 from tests.close import allowance
-from tests.experiments.tracing.small_model import encoder, plan, subject, surgeon
+from tests.experiments.tracing.small_model import encoder, loaded_model, plan, surgeon
 
 EMERGE = claim("tracing.boxes_emerge_after_swap")
 MODE = "target_box"
@@ -48,7 +48,7 @@ def right_ids() -> list[int]:
 @pytest.mark.parametrize("n", [1, 2, 5, 10])
 def test_the_first_right_ids_and_no_more_looked_at_than_needed(n: int, right_ids: list[int]) -> None:
     """`n` ids at a time, until there are enough, or four times as many were looked at."""
-    bench, requests = Workbench(subject()), []
+    bench, requests = Workbench(loaded_model()), []
 
     def ask(request: Answered) -> Evidence:
         requests.append(request)
@@ -82,14 +82,14 @@ class Answering(Here):
 
     is_right: Callable[[int], bool]
 
-    def session(self, subject: Subject, store: Store | None, *, first: int = 0) -> Session:
-        session = super().session(subject, store, first=first)
+    def session(self, loaded_model: LoadedModel, store: Store | None, *, first: int = 0) -> Session:
+        session = super().session(loaded_model, store, first=first)
         return replace(session, source=Answers(session.source, self.is_right))
 
 
 def study_of(is_right: Callable[[int], bool]) -> Study:
-    model = asked_of("planted:pointer")
-    return Study.of(Case(model, Settings((model,), samples=N, device="cpu", engine=Answering(is_right))))
+    model = parse_model("planted:pointer")
+    return Study.of(ModelUnderTest(model, Settings((model,), samples=N, device="cpu", engine=Answering(is_right))))
 
 
 def test_what_is_traced_is_answered() -> None:

@@ -17,8 +17,8 @@ from rebinding.experiments.tracing.modes import (
 from rebinding.experiments.tracing.panels import PANELS, panel_mode
 from rebinding.experiments.tracing.request import OVERSAMPLING, counterfactual
 from rebinding.experiments.tracing.summary import by_role
-from rebinding.world.designs import TRACING_MODES, DesignError
-from rebinding.world.prompts import PromptError
+from rebinding.task.designs import TRACING_MODES, DesignError
+from rebinding.task.prompts import PromptError
 from tests.close import allowance
 from tests.experiments.tracing.small_model import encoder, plan, surgeon
 

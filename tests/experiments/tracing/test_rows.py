@@ -26,7 +26,7 @@ from rebinding.experiments.tracing.summary import (
     restored,
     support,
 )
-from rebinding.paper.procedure import TracingWay, given
+from rebinding.paper.procedure import TracingConventions, given
 from tests.experiments.tracing.naive import plain
 
 
@@ -117,7 +117,7 @@ def test_by_role_follows_the_role_and_by_token_the_token() -> None:
     assert role[["role", "iia", "margin", "pairs"]].to_numpy().tolist() == [["readout", 1.0, 2.0, 2]]
 
 
-def way(**changes: str) -> TracingWay:
+def conventions(**changes: str) -> TracingConventions:
     return replace(given("published").tracing, **changes)  # type: ignore[arg-type]  # each is one of its choices
 
 
@@ -150,19 +150,21 @@ def cells(leads: dict[str, list[list[int]]], base: tuple[int, int] = (0, 0)) -> 
 
 def test_gains_leave_out_the_first_layer_and_take_off_the_base() -> None:
     found = cells({"readout": [[1, 1, 0], [1, 0, 1]]}, base=(1, 0))
-    assert gains(found, "readout", way()).to_numpy().tolist() == [[0, 0], [-1, 1]]
-    assert gains(found, "readout", way(scale="normalised")).to_numpy().tolist() == [[0, 0], [-2, 2]]
-    assert np.mean(gains(found, "readout", way(scale="normalised")).loc[2]) == pytest.approx(normalised(0.5, 0.5))
-    assert support(found, way()) == (-1, 1)
-    assert support(found, way(scale="normalised")) == (-2, 2)
-    assert restored(found, way(), "readout", "readout").shape == (4, 2)
+    assert gains(found, "readout", conventions()).to_numpy().tolist() == [[0, 0], [-1, 1]]
+    assert gains(found, "readout", conventions(scale="normalised")).to_numpy().tolist() == [[0, 0], [-2, 2]]
+    assert np.mean(gains(found, "readout", conventions(scale="normalised")).loc[2]) == pytest.approx(
+        normalised(0.5, 0.5)
+    )
+    assert support(found, conventions()) == (-1, 1)
+    assert support(found, conventions(scale="normalised")) == (-2, 2)
+    assert restored(found, conventions(), "readout", "readout").shape == (4, 2)
     with pytest.raises(EvidenceError, match=r"no token has the role 'swap_first'.*readout"):
-        gains(found, "swap_first", way())
+        gains(found, "swap_first", conventions())
 
 
 def test_where_nothing_is_to_be_restored_nothing_is_gained() -> None:
     """A counterfactual that always gives the original's answer leaves no room: gains are 0, not 0 of 0."""
-    found, told = cells({"readout": [[1, 1, 1], [1, 1, 1]]}, base=(1, 1)), way(scale="normalised")
+    found, told = cells({"readout": [[1, 1, 1], [1, 1, 1]]}, base=(1, 1)), conventions(scale="normalised")
     assert gains(found, "readout", told).to_numpy().tolist() == [[0, 0], [0, 0]]
     assert support(found, told) == (-1, 1)
 
@@ -176,17 +178,17 @@ def test_what_leads_depends_on_the_procedure() -> None:
         ({"candidates": "with_counterfactual"}, 1.0),
         ({"candidates": "with_counterfactual", "lead": "clear"}, 0.0),
     ):
-        assert leading(found, way(**told))["lead"].unique().tolist() == [want], told
+        assert leading(found, conventions(**told))["lead"].unique().tolist() == [want], told
     gone = found.rows.assign(counterfactual_margin=float("nan"), margin=0.4)
-    assert leading(Evidence("tracing", gone, {}), way())["lead"].unique().tolist() == [0.0], "ties are noise"
+    assert leading(Evidence("tracing", gone, {}), conventions())["lead"].unique().tolist() == [0.0], "ties are noise"
 
 
 def test_first_and_last_layers_by_prompt() -> None:
     found = cells({"own": [[1, 1, 0, 1], [1, 0, 0, 0]], "other": [[0, 0, 1, 1], [0, 0, 0, 0]]})
-    assert first_layer(found, way(), "own").tolist() == [1, 4]
-    assert first_layer(found, way(), "other").tolist() == [2, 4]
-    assert first_layer(found, way(), "other", "own").tolist() == [1, 4]
-    assert last_layer(found, way(), "own").tolist() == [3, 0]
+    assert first_layer(found, conventions(), "own").tolist() == [1, 4]
+    assert first_layer(found, conventions(), "other").tolist() == [2, 4]
+    assert first_layer(found, conventions(), "other", "own").tolist() == [1, 4]
+    assert last_layer(found, conventions(), "own").tolist() == [3, 0]
 
 
 def test_what_the_context_adds() -> None:
@@ -194,8 +196,8 @@ def test_what_the_context_adds() -> None:
     rows = cells({name: [[0, 1, 0], [0, 1, 1]] for name in ("context", "swap", "both")}, base=(1, 0)).rows
     rows.loc[(rows["role"] == "swap") & (rows["prompt"] == 1), ["hit", "margin"]] = [False, -1.0]
     found = Evidence("first-mention", rows.assign(patched=rows["role"]).query("layer > 0"), {"mode": "m"})
-    assert added(found, way()).tolist() == [[0, 1], [0, 1]]
-    assert added(found, way(scale="normalised")).tolist() == [[0, 2], [0, 2]]
+    assert added(found, conventions()).tolist() == [[0, 1], [0, 1]]
+    assert added(found, conventions(scale="normalised")).tolist() == [[0, 2], [0, 2]]
 
 
 def test_windows_that_are_judged() -> None:
@@ -212,7 +214,7 @@ def test_windows_that_are_judged() -> None:
 
 
 def test_claims_refuse_a_mode_that_leaves_the_answer() -> None:
-    for judge in (by_role, lambda one: gains(one, "readout", way())):
+    for judge in (by_role, lambda one: gains(one, "readout", conventions())):
         with pytest.raises(EvidenceError, match="leaves the answer as it is"):
             judge(evidence(changes_answer=False))
     assert len(by_token(evidence(changes_answer=False))) == 2

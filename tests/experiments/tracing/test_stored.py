@@ -16,7 +16,7 @@ from rebinding.experiments.tracing.request import DIAGNOSTIC_MODE as DIAGNOSED
 from rebinding.experiments.tracing.request import Answered, InBlocks, ReadoutDiagnostic, request_map, request_mention
 from rebinding.experiments.workbench import Workbench
 from rebinding.paper.procedure import given
-from tests.experiments.tracing.small_model import plan, subject
+from tests.experiments.tracing.small_model import loaded_model, plan
 
 WAY = given("published").tracing
 MENTIONED = "context_target_box_and_swap_query_box"
@@ -48,8 +48,8 @@ def blocks_of_two(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def bench_at(root: Path) -> Workbench:
-    model = subject()
-    return Workbench(model, Store(root).shelf(subject=model.fingerprint, dtype=model.dtype))
+    model = loaded_model()
+    return Workbench(model, Store(root).shelf(loaded_model=model.fingerprint, dtype=model.dtype))
 
 
 def stored(root: Path) -> set[tuple[str, str]]:

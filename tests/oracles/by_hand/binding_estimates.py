@@ -70,13 +70,13 @@ def size(values: Array) -> Array:
 
 def main(g: Grounds) -> tuple[Any, pd.DataFrame]:
     """The shifts of the row's own procedure, of the heads that count."""
-    return on_slots(g, g.one(Shifts, variation=g.way.like))
+    return on_slots(g, g.one(Shifts, variation=g.conventions.like))
 
 
 def on_slots(g: Grounds, asked: tuple[Any, pd.DataFrame]) -> tuple[Any, pd.DataFrame]:
     """Controlled, without the heads that give the two slots less than a hundredth of their attention."""
     request, rows = asked
-    if g.way.like == "published":
+    if g.conventions.like == "published":
         return asked
     share = on_two_slots(rows).groupby([rows["layer"], rows["head"]]).mean()
     return request, rows[[share[head] >= 0.01 for head in zip(rows["layer"], rows["head"], strict=True)]]
@@ -104,7 +104,7 @@ def in_candidates(g: Grounds, estimate: Callable[[Mean], Mapping[str, float]], *
     def under(names: Mapping[str, str]) -> Mapping[str, float]:
         return estimate(lambda condition, measure: of(asked, names.get(condition, condition), measure))
 
-    told = {name: names for name, names in TEXT.items() if set(names) & set(read) and g.way.like == "published"}
+    told = {name: names for name, names in TEXT.items() if set(names) & set(read) and g.conventions.like == "published"}
     if not told:
         return under({})
     found = {name: under(names) for name, names in {RELEASED: {}, **told}.items()}

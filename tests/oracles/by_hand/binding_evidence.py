@@ -13,7 +13,7 @@ from torch import Tensor
 
 from rebinding.experiments.prompts import Prompts
 from rebinding.experiments.seeds import MATCHED, PUBLISHED_NOISE
-from rebinding.world.prompts import Encoded
+from rebinding.task.prompts import Encoded
 from tests.oracles.by_hand.compare import Again, moved, numbered, prompt_of, sized
 from tests.oracles.by_hand.plain_model import Plain, Put
 

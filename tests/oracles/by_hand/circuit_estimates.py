@@ -10,7 +10,7 @@ import pandas as pd
 
 from rebinding.experiments.circuit.request import Ablation, Contributions, Knockout, Pruning, Stream
 from rebinding.experiments.paths.request import Paths
-from rebinding.experiments.static.request import Elsewhere
+from rebinding.experiments.static.request import OtherStories
 from tests.oracles.by_hand.binding_estimates import Estimates
 from tests.oracles.by_hand.grounds import Grounds
 
@@ -82,7 +82,7 @@ def share(g: Grounds) -> Mapping[str, float]:
 
 def by_discovery(g: Grounds, values: list[float]) -> Mapping[str, float]:
     """In the order of what the discovery may have been, where that is more than one."""
-    kinds = g.judged.study.way(g.claim).candidates
+    kinds = g.judged.study.conventions(g.claim).candidates
     return dict(zip(kinds, values, strict=True)) if len(kinds) > 1 else {"": values[0]}
 
 
@@ -140,7 +140,7 @@ def necessary(g: Grounds) -> Mapping[str, float]:
 
 def elsewhere(g: Grounds) -> Mapping[str, float]:
     found = {}
-    for asked, rows in g.all(Elsewhere):
+    for asked, rows in g.all(OtherStories):
         where = "about a bystander" if asked.prompts.operations else "without a swap"
         found[f"{where}, margin"] = beats(rows, "margin")
         found[f"{where}, answers"] = mean(rows, "circuit", "hit")
@@ -149,11 +149,11 @@ def elsewhere(g: Grounds) -> Mapping[str, float]:
 
 def again(g: Grounds) -> Mapping[str, float]:
     """The share of the smaller of two groups that is in both, where ours are the k heads with the lowest scores."""
-    group, way = str(g.claim.group), g.judged.study.way(g.claim)
+    group, conventions = str(g.claim.group), g.judged.study.conventions(g.claim)
     theirs, found = set(g.judged.study.circuit.group(group)), []
-    for noise in way.noise if way.select != "sure" else ():
+    for noise in conventions.noise if conventions.select != "sure" else ():
         asked = [one for one in g.all(Paths) if one[0].prompts.pairing[-1] == noise]
-        stages = {one.stage.group: set(lowest(one, rows, way.select == "negative")) for one, rows in asked}
+        stages = {one.stage.group: set(lowest(one, rows, conventions.select == "negative")) for one, rows in asked}
         taken = stages["B"] if group == "A" else set()
         ours = stages.get(group, set()) - taken  # without receivers a stage is not run
         least = min(len(ours), len(theirs))

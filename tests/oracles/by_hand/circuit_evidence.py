@@ -14,9 +14,9 @@ from rebinding.experiments.circuit.contributions import sets_beside
 from rebinding.experiments.circuit.random_circuits import draw_circuits
 from rebinding.experiments.prompts import Prompts
 from rebinding.paper.circuit import Circuit, CircuitHead
-from rebinding.world.answers import AnswerSet
-from rebinding.world.prompts import Encoded
-from rebinding.world.text import token_at
+from rebinding.task.answers import AnswerSet
+from rebinding.task.prompts import Encoded
+from rebinding.task.text import token_at
 from tests.oracles.by_hand.compare import Again, moved, numbered, prompt_of, sized, sure, torn
 from tests.oracles.by_hand.plain_model import Plain, Put, Site
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from rebinding.evidence import Request
 from rebinding.experiments.prompts import Prompts
-from rebinding.world.prompts import Encoded
+from rebinding.task.prompts import Encoded
 from tests.close import ROUNDING
 from tests.oracles.by_hand.plain_model import Plain
 

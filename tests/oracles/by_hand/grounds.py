@@ -29,7 +29,7 @@ class Grounds:
         return self.row.claim
 
     @property
-    def way(self) -> Procedure:
+    def conventions(self) -> Procedure:
         """The conventions of the row."""
         return self.judged.study.procedure(self.claim)
 

@@ -22,16 +22,16 @@ from rebinding.experiments.circuit import request as circuit_requests
 from rebinding.experiments.circuit.request import PROMPTS_OF_MEANS
 from rebinding.experiments.static import request as static_requests
 from rebinding.experiments.swap_labels import request as label_requests
+from rebinding.models import LoadedModel
 from rebinding.paper.claim import Claim
 from rebinding.paper.procedure import GIVEN, Procedure, given
-from rebinding.study.asked import asked_of
-from rebinding.study.case import Case
 from rebinding.study.engine import Engine, Here, Session
 from rebinding.study.gates import Gates
 from rebinding.study.log import EvidenceLog
+from rebinding.study.model_spec import parse_model
+from rebinding.study.model_under_test import ModelUnderTest
 from rebinding.study.settings import Settings
 from rebinding.study.study import Study
-from rebinding.subjects import Subject
 from rebinding.verdicts import Verdict, sentences
 from rebinding.verdicts.judgement import Judgement
 
@@ -101,8 +101,8 @@ class ShakingEngine(Here):
     def __init__(self, seed: int) -> None:
         self.seed = seed
 
-    def session(self, subject: Subject, store: Store | None, *, first: int = 0) -> Session:
-        session = super().session(subject, store, first=first)
+    def session(self, loaded_model: LoadedModel, store: Store | None, *, first: int = 0) -> Session:
+        session = super().session(loaded_model, store, first=first)
         return replace(session, source=Shaken(session.source, self.seed))
 
 
@@ -137,7 +137,7 @@ class Row:
 class Judged:
     """All rows on one model."""
 
-    case: Case
+    case: ModelUnderTest
     study: Study
     rows: tuple[Row, ...]
 
@@ -153,11 +153,11 @@ def judged(
     *,
     ways: tuple[Procedure, ...] | None = None,
     engine: Engine | None = None,
-    gates: Callable[[Case, EvidenceLog], Gates] = Gates,
+    gates: Callable[[ModelUnderTest, EvidenceLog], Gates] = Gates,
 ) -> Judged:
     """Every row of the claims judged on a model, but those on a search. Sizes that no setting changes are made small
     as well: what is compared is arithmetic, for which any number of prompts will do."""
-    asked = asked_of(name)
+    asked = parse_model(name)
     told = None if circuit_file is None else str(circuit_file)
     settings = Settings(
         (asked,),
@@ -167,7 +167,7 @@ def judged(
         procedures=ways or few_ways(),
         engine=engine or Here(),
     )
-    small = Case(asked, settings, SmallSizes(is_plant=asked.plant is not None))
+    small = ModelUnderTest(asked, settings, SmallSizes(is_plant=asked.plant is not None))
     study = Study.of(small, gates=gates)
     with pytest.MonkeyPatch.context() as patch:
         for module, constant, value in SMALLER:
@@ -225,7 +225,7 @@ SMALLER: tuple[tuple[Any, str, Any], ...] = (
 )
 
 
-def _row(claim: Claim, small: Case, study: Study, test: Any, parts: list[Verdict]) -> Row:
+def _row(claim: Claim, small: ModelUnderTest, study: Study, test: Any, parts: list[Verdict]) -> Row:
     """Of so few prompts a head's score may have no spread at all, and is then surely what it is: t is infinite."""
     parts.clear()
     with np.errstate(over="ignore"):

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from rebinding.experiments.prompts import Prompts
-from rebinding.world.prompts import Encoded
+from rebinding.task.prompts import Encoded
 from tests.oracles.by_hand.compare import Again, moved, numbered, sized
 from tests.oracles.by_hand.plain_model import Plain, Put
 

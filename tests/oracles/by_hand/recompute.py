@@ -16,7 +16,7 @@ from rebinding.experiments.circuit.request import Ablation, Contributions, Knock
 from rebinding.experiments.paths.request import Paths
 from rebinding.experiments.prompts import EVALUATION_ID, Prompts
 from rebinding.experiments.roles.request import Interchange, RandomInterchange
-from rebinding.experiments.static.request import Elsewhere
+from rebinding.experiments.static.request import OtherStories
 from rebinding.experiments.swap_labels.request import LabelExchange, LabelVectors
 from rebinding.experiments.tracing.request import WIDE, Answered, FirstMention, OfMode, ReadoutDiagnostic, TracingMap
 from rebinding.experiments.unedited.request import Ability, Floors, Replays
@@ -49,7 +49,7 @@ BY_HAND: Mapping[type[Request], Recompute] = MappingProxyType(
         Paths: of_paths,
         Ability: of_ability,
         Ablation: of_ablation,
-        Elsewhere: of_ablation,
+        OtherStories: of_ablation,
         Knockout: of_knockout,
         Contributions: of_contributions,
         Pruning: of_pruning,
@@ -78,12 +78,12 @@ class ByHand:
 
     @cached_property
     def plain(self) -> Plain:
-        return Plain(self.judged.case.subject.model)
+        return Plain(self.judged.case.loaded_model.model)
 
     @cached_property
     def wide(self) -> Plain:
         case = self.judged.case
-        return self.plain if case.plant is None else Plain(case.wide_session.subject.model)
+        return self.plain if case.plant is None else Plain(case.wide_session.loaded_model.model)
 
     def of(self, request: Request) -> tuple[Plain, Prompts]:
         """The model and the prompts of a request."""

@@ -19,16 +19,16 @@ from rebinding.experiments.circuit.request import DRAWS, ORDERS, PROMPTS_OF_MEAN
 from rebinding.experiments.paths.request import Paths
 from rebinding.experiments.static.request import PAIRS
 from rebinding.experiments.unedited.request import FLOOR_PROMPTS, IN_16_BITS, REPLAYED_PROMPTS
+from rebinding.models import load
 from rebinding.paper.circuit import Circuit, save
 from rebinding.paper.procedure import GIVEN, given
 from rebinding.planted import build
 from rebinding.study import sizes
-from rebinding.study.case import owner_of
 from rebinding.study.engine import Session
 from rebinding.study.gates import Gates
-from rebinding.subjects import load
+from rebinding.study.model_under_test import owner_of
+from rebinding.task.designs import Design
 from rebinding.verdicts import Gate
-from rebinding.world.designs import Design
 from tests.claims.runs import folder_of
 from tests.oracles.by_hand.judgements import Judged, Row, few_batches, judged
 

@@ -13,8 +13,8 @@ from rebinding.experiments.circuit.random_circuits import draw_circuits
 from rebinding.experiments.prompts import Prompts
 from rebinding.paper.circuit import Circuit, CircuitHead
 from rebinding.paper.numbers import ROLE_OF_GROUP, Group
-from rebinding.world.prompts import Encoded
-from rebinding.world.text import FUNCTIONS
+from rebinding.task.prompts import Encoded
+from rebinding.task.text import FUNCTIONS
 from tests.oracles.by_hand.compare import Again, moved, numbered, sized
 from tests.oracles.by_hand.plain_model import Plain, Put
 

@@ -18,25 +18,25 @@ CLEAR = 0.5
 """By how much of a logit an answer has to lead, where it has to lead clearly."""
 
 
-def leads(rows: pd.DataFrame, way: Any, prefix: str = "", clear: bool = False) -> pd.Series:
+def leads(rows: pd.DataFrame, conventions: Any, prefix: str = "", clear: bool = False) -> pd.Series:
     """1 where the original's answer comes out, under the row's conventions."""
-    others = ["margin"] if way.candidates == "original" else ["margin", "counterfactual_margin"]
-    if clear or way.lead == "clear" or rows["counterfactual_margin"].isna().any():
+    others = ["margin"] if conventions.candidates == "original" else ["margin", "counterfactual_margin"]
+    if clear or conventions.lead == "clear" or rows["counterfactual_margin"].isna().any():
         return (rows[[f"{prefix}{one}" for one in others]].min(axis=1) >= CLEAR).astype(float)
-    hit = "hit" if way.candidates == "original" else "hit_with_counterfactual"
+    hit = "hit" if conventions.candidates == "original" else "hit_with_counterfactual"
     return rows[f"{prefix}{hit}"].astype(float)
 
 
-def room(rows: pd.DataFrame, way: Any) -> float:
+def room(rows: pd.DataFrame, conventions: Any) -> float:
     """The share of prompts without the original's answer when nothing is patched, where gains are shares of it."""
-    base = leads(rows, way, "base_").groupby(rows["prompt"]).first().mean()
-    return 1.0 if way.scale == "raw" or base == 1 else 1 - base
+    base = leads(rows, conventions, "base_").groupby(rows["prompt"]).first().mean()
+    return 1.0 if conventions.scale == "raw" or base == 1 else 1 - base
 
 
 def gains(g: Grounds, rows: pd.DataFrame, role: str) -> pd.DataFrame:
     """(layer, prompt) of a role, from the second layer on."""
-    way = g.way.tracing
-    more = (leads(rows, way) - leads(rows, way, "base_")) / room(rows, way)
+    conventions = g.conventions.tracing
+    more = (leads(rows, conventions) - leads(rows, conventions, "base_")) / room(rows, conventions)
     here = (rows["layer"] > 0) & ((rows["role"] == role) | (rows["place"] == role))
     return rows[here].assign(gain=more[here]).pivot(index="layer", columns="prompt", values="gain")
 
@@ -67,20 +67,23 @@ def last(table: pd.DataFrame) -> pd.Series:
 
 def most(g: Grounds, holds: pd.Series, *maps: pd.DataFrame) -> float:
     """The share of prompts in which it holds, of those in which there is something to restore in every map."""
-    way = g.way.tracing
-    lost = [(leads(rows, way, "base_").groupby(rows["prompt"]).first() == 0)[holds.index].to_numpy() for rows in maps]
+    conventions = g.conventions.tracing
+    lost = [
+        (leads(rows, conventions, "base_").groupby(rows["prompt"]).first() == 0)[holds.index].to_numpy()
+        for rows in maps
+    ]
     there = np.logical_and.reduce(lost)
     return float(holds.to_numpy()[there].mean()) if there.any() else 0.0
 
 
 def mention(g: Grounds) -> Mapping[str, float]:
     """What the context's label adds to the swap's; the answer has to lead clearly."""
-    rows, way = g.rows(FirstMention), g.way.tracing
-    lead = rows.assign(lead=leads(rows, way, clear=True))
+    rows, conventions = g.rows(FirstMention), g.conventions.tracing
+    lead = rows.assign(lead=leads(rows, conventions, clear=True))
     both, alone = (
         lead[lead["patched"] == name].pivot(index="layer", columns="prompt", values="lead") for name in ("both", "swap")
     )
-    return places("", (both - alone) / room(rows, way))
+    return places("", (both - alone) / room(rows, conventions))
 
 
 def passing(g: Grounds, mode: str, edited: str, other: str) -> dict[str, float]:
@@ -136,7 +139,7 @@ def moved(g: Grounds, place: str, until: int) -> dict[str, pd.Series]:
 def both(g: Grounds) -> tuple[dict[str, float], dict[str, float]]:
     """Mean changes by the swap's end in all layers, and by the readout in all, or in all but the last sixth."""
     layers = int(g.rows(ReadoutDiagnostic)["last"].max()) + 1
-    until = layers - 1 - (0 if g.way.tracing.readout == "every_layer" else max(1, layers // 6))
+    until = layers - 1 - (0 if g.conventions.tracing.readout == "every_layer" else max(1, layers // 6))
     told = moved(g, "swap_period", layers - 1), moved(g, "readout", until)
     stop, readout = ({name: float(one.mean()) for name, one in some.items()} for some in told)
     return stop, readout

@@ -11,8 +11,8 @@ import pandas as pd
 from torch import Tensor
 
 from rebinding.experiments.prompts import Prompts
-from rebinding.world.designs import ModeName, Pair
-from rebinding.world.prompts import Encoded
+from rebinding.task.designs import ModeName, Pair
+from rebinding.task.prompts import Encoded
 from tests.oracles.by_hand.compare import Again, moved, numbered, sized, sure, torn
 from tests.oracles.by_hand.plain_model import Plain, Put
 

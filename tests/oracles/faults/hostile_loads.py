@@ -17,9 +17,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rebinding.subjects import load
-from rebinding.world.bounded import limit
-from tests.oracles.faults.hostile_models import SUBJECTS, specimen
+from rebinding.models import load
+from rebinding.task.bounded import limit
+from tests.oracles.faults.hostile_models import HOSTILE_MODELS, specimen
 
 SECONDS = 20
 """Of the processor, after which the kernel ends a process."""
@@ -53,10 +53,10 @@ def apart(folder: Path) -> dict[str, Any]:
 def main(root: Path, names: Sequence[str]) -> None:
     whole, canary = specimen(root / "whole"), root / "canary"
     found = {"as it is": apart(whole)}
-    for name in names or SUBJECTS:
+    for name in names or HOSTILE_MODELS:
         folder = root / "model"
         shutil.copytree(whole, folder)
-        SUBJECTS[name].harm(folder, canary)
+        HOSTILE_MODELS[name].harm(folder, canary)
         found[name] = {**apart(folder), "ran": canary.exists()}
         shutil.rmtree(folder)
         canary.unlink(missing_ok=True)

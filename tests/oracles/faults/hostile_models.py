@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import torch
 
-from tests.subjects.folders import change_config, change_weights, save_tiny
+from tests.models.folders import change_config, change_weights, save_tiny
 
 Harm: TypeAlias = Callable[[Path, Path], object]
 """Changes a folder; the second path is of the file that code of the folder would leave."""
@@ -23,7 +23,7 @@ DOUBLED = "{% set all = namespace(x='ab') %}{% for a in range(60) %}{% set all.x
 
 
 @dataclass(frozen=True)
-class Subject:
+class HostileModel:
     """What is done to a good folder, the error that it must end with, and what that says."""
 
     harm: Harm
@@ -128,66 +128,80 @@ def added(number: int, text: str) -> Harm:
 
 
 STRIPS = ("single_word", "lstrip", "rstrip", "normalized")
-SUBJECTS: Mapping[str, Subject] = {
-    "heads that do not divide": Subject(says(num_attention_heads=7), "UnsupportedArchitecture", "not a multiple"),
-    "heads without keys": Subject(says(num_key_value_heads=0), "DamagedWeights", "ZeroDivisionError"),
-    "wider": Subject(says(hidden_size=48), "DamagedWeights", "do not fit"),
-    "more layers": Subject(says(num_hidden_layers=9), "DamagedWeights", "= 9, its weights have 4 of model.layers"),
-    "fewer layers": Subject(says(num_hidden_layers=2), "DamagedWeights", "= 2, its weights have 4"),
-    "a billion layers": Subject(says(num_hidden_layers=10**9), "DamagedWeights", "its weights have 4"),
-    "layers below nothing": Subject(says(num_hidden_layers=-1), "DamagedWeights", "its weights have 4"),
-    "layers in words": Subject(says(num_hidden_layers="four"), "DamagedWeights", "= four, its weights have 4"),
-    "a billion words": Subject(says(vocab_size=10**12), "DamagedWeights", "do not fit"),
-    "no words": Subject(says(vocab_size=0), "DamagedWeights", "do not fit"),
-    "another family": Subject(says(model_type="mistral"), "DamagedWeights", "hold, against config.json"),
-    "a family that is a number": Subject(says(model_type=5), "UnsupportedArchitecture", "cannot read"),
-    "a dtype of its own": Subject(says(dtype="float8_x"), "UnsupportedArchitecture", "float8_x"),
-    "an activation of its own": Subject(says(hidden_act="__import__"), "DamagedWeights", "__import__"),
-    "positions of its own": Subject(says(rope_parameters={"rope_type": "x"}), "DamagedWeights", "'x'"),
-    "a beginning that is no number": Subject(says(bos_token_id="x"), "UnsupportedArchitecture", "bos_token_id"),
-    "quantised in a list": Subject(says(quantization_config=[1]), "QuantisedModel", "holds quantised weights"),
-    "an adapter": Subject(file("adapter_config.json", b"{}"), "AdapterBeside", "Merge it"),
-    "nested configuration": Subject(file("config.json", b'{"a":' * DEEP), "NoSuchFolder", "recursion"),
-    "nested tokenizer settings": Subject(file("tokenizer_config.json", b"[" * DEEP * 10), "NoSuchFolder", "recursion"),
-    "nested tokenizer": Subject(file("tokenizer.json", b'{"a":' * DEEP), "MissingTokenizer", "recursion"),
-    "configuration without end": Subject(file("config.json", b" " * 100_000_001), "NoSuchFolder", "100000001 bytes"),
-    "weights that are NaN": Subject(weights(model__norm__weight=torch.full((24,), torch.nan)), "NotFinite", "NaN"),
-    "weights without end": Subject(weights(model__norm__weight=torch.full((24,), torch.inf)), "NotFinite", "infinite"),
-    "weights that are nothing": Subject(
+HOSTILE_MODELS: Mapping[str, HostileModel] = {
+    "heads that do not divide": HostileModel(says(num_attention_heads=7), "UnsupportedArchitecture", "not a multiple"),
+    "heads without keys": HostileModel(says(num_key_value_heads=0), "DamagedWeights", "ZeroDivisionError"),
+    "wider": HostileModel(says(hidden_size=48), "DamagedWeights", "do not fit"),
+    "more layers": HostileModel(says(num_hidden_layers=9), "DamagedWeights", "= 9, its weights have 4 of model.layers"),
+    "fewer layers": HostileModel(says(num_hidden_layers=2), "DamagedWeights", "= 2, its weights have 4"),
+    "a billion layers": HostileModel(says(num_hidden_layers=10**9), "DamagedWeights", "its weights have 4"),
+    "layers below nothing": HostileModel(says(num_hidden_layers=-1), "DamagedWeights", "its weights have 4"),
+    "layers in words": HostileModel(says(num_hidden_layers="four"), "DamagedWeights", "= four, its weights have 4"),
+    "a billion words": HostileModel(says(vocab_size=10**12), "DamagedWeights", "do not fit"),
+    "no words": HostileModel(says(vocab_size=0), "DamagedWeights", "do not fit"),
+    "another family": HostileModel(says(model_type="mistral"), "DamagedWeights", "hold, against config.json"),
+    "a family that is a number": HostileModel(says(model_type=5), "UnsupportedArchitecture", "cannot read"),
+    "a dtype of its own": HostileModel(says(dtype="float8_x"), "UnsupportedArchitecture", "float8_x"),
+    "an activation of its own": HostileModel(says(hidden_act="__import__"), "DamagedWeights", "__import__"),
+    "positions of its own": HostileModel(says(rope_parameters={"rope_type": "x"}), "DamagedWeights", "'x'"),
+    "a beginning that is no number": HostileModel(says(bos_token_id="x"), "UnsupportedArchitecture", "bos_token_id"),
+    "quantised in a list": HostileModel(says(quantization_config=[1]), "QuantisedModel", "holds quantised weights"),
+    "an adapter": HostileModel(file("adapter_config.json", b"{}"), "AdapterBeside", "Merge it"),
+    "nested configuration": HostileModel(file("config.json", b'{"a":' * DEEP), "NoSuchFolder", "recursion"),
+    "nested tokenizer settings": HostileModel(
+        file("tokenizer_config.json", b"[" * DEEP * 10), "NoSuchFolder", "recursion"
+    ),
+    "nested tokenizer": HostileModel(file("tokenizer.json", b'{"a":' * DEEP), "MissingTokenizer", "recursion"),
+    "configuration without end": HostileModel(
+        file("config.json", b" " * 100_000_001), "NoSuchFolder", "100000001 bytes"
+    ),
+    "weights that are NaN": HostileModel(weights(model__norm__weight=torch.full((24,), torch.nan)), "NotFinite", "NaN"),
+    "weights without end": HostileModel(
+        weights(model__norm__weight=torch.full((24,), torch.inf)), "NotFinite", "infinite"
+    ),
+    "weights that are nothing": HostileModel(
         weights(model__embed_tokens__weight=torch.zeros(WORDS, 24)), "DamagedWeights", "same for different tokens"
     ),
-    "missing tensor": Subject(weights(model__norm__weight=None), "DamagedWeights", "lack model.norm.weight"),
-    "tensor of another shape": Subject(weights(model__norm__weight=torch.ones(25)), "DamagedWeights", "do not fit"),
-    "overlapping tensors": Subject(header(overlapping), "DamagedWeights", "truncated or damaged"),
-    "gigantic tensor": Subject(header(gigantic), "DamagedWeights", "truncated or damaged"),
-    "tensor beyond the file": Subject(header(beyond), "DamagedWeights", "truncated or damaged"),
-    "gigantic header": Subject(
+    "missing tensor": HostileModel(weights(model__norm__weight=None), "DamagedWeights", "lack model.norm.weight"),
+    "tensor of another shape": HostileModel(
+        weights(model__norm__weight=torch.ones(25)), "DamagedWeights", "do not fit"
+    ),
+    "overlapping tensors": HostileModel(header(overlapping), "DamagedWeights", "truncated or damaged"),
+    "gigantic tensor": HostileModel(header(gigantic), "DamagedWeights", "truncated or damaged"),
+    "tensor beyond the file": HostileModel(header(beyond), "DamagedWeights", "truncated or damaged"),
+    "gigantic header": HostileModel(
         file("model.safetensors", (1 << 62).to_bytes(8, "little") + b"{}"), "DamagedWeights", "header too large"
     ),
-    "index of a list": Subject(index({"weight_map": [1]}), "DamagedWeights", "names no weights"),
-    "index of nothing": Subject(index({}), "DamagedWeights", "names no weights"),
-    "index of numbers": Subject(index({"weight_map": {"a": 3}}), "DamagedWeights", "names no weights"),
-    "index out of the folder": Subject(
+    "index of a list": HostileModel(index({"weight_map": [1]}), "DamagedWeights", "names no weights"),
+    "index of nothing": HostileModel(index({}), "DamagedWeights", "names no weights"),
+    "index of numbers": HostileModel(index({"weight_map": {"a": 3}}), "DamagedWeights", "names no weights"),
+    "index out of the folder": HostileModel(
         index({"weight_map": {"a": "../whole/model.safetensors"}}), "DamagedWeights", "no .safetensors beside it"
     ),
-    "index of a pickle": Subject(index({"weight_map": {"a": "x.bin"}}), "DamagedWeights", "no .safetensors beside it"),
-    "pickle": Subject(pickled, "PickledWeights", "can run code when they are opened"),
-    "code of its own": Subject(code("config.json", "AutoModelForCausalLM"), "CustomCode", "never run here"),
-    "tokenizer of its own": Subject(code("tokenizer_config.json", "AutoTokenizer"), "CustomCode", "never run here"),
-    "token below nothing": Subject(added(-5, "<x>"), "MissingTokenizer", "-5"),
-    "template without end": Subject(template(FOR_EVER), "NoChatForm", "was stopped"),
-    "template that doubles": Subject(template(DOUBLED), "NoChatForm", "was stopped"),
-    "template of ten billion letters": Subject(template("{{ 'a' * 10**10 }}"), "NoChatForm", "was stopped"),
-    "template of two megabytes": Subject(template("{{ 'a' * 2000000 }}"), "NoChatForm", "longer than 1 MB"),
-    "template that calculates": Subject(
+    "index of a pickle": HostileModel(
+        index({"weight_map": {"a": "x.bin"}}), "DamagedWeights", "no .safetensors beside it"
+    ),
+    "pickle": HostileModel(pickled, "PickledWeights", "can run code when they are opened"),
+    "code of its own": HostileModel(code("config.json", "AutoModelForCausalLM"), "CustomCode", "never run here"),
+    "tokenizer of its own": HostileModel(
+        code("tokenizer_config.json", "AutoTokenizer"), "CustomCode", "never run here"
+    ),
+    "token below nothing": HostileModel(added(-5, "<x>"), "MissingTokenizer", "-5"),
+    "template without end": HostileModel(template(FOR_EVER), "NoChatForm", "was stopped"),
+    "template that doubles": HostileModel(template(DOUBLED), "NoChatForm", "was stopped"),
+    "template of ten billion letters": HostileModel(template("{{ 'a' * 10**10 }}"), "NoChatForm", "was stopped"),
+    "template of two megabytes": HostileModel(template("{{ 'a' * 2000000 }}"), "NoChatForm", "longer than 1 MB"),
+    "template that calculates": HostileModel(
         template("{{ 9 ** (9 ** 9) }}"), "NoChatForm", "was stopped: it took more than"
     ),
-    "template that includes": Subject(template("{% include '/etc/passwd' %}"), "NoChatForm", "refuses a conversation"),
-    "template that imports": Subject(template("{% import 'os' as os %}"), "NoChatForm", "refuses a conversation"),
-    "template that looks inside": Subject(
+    "template that includes": HostileModel(
+        template("{% include '/etc/passwd' %}"), "NoChatForm", "refuses a conversation"
+    ),
+    "template that imports": HostileModel(template("{% import 'os' as os %}"), "NoChatForm", "refuses a conversation"),
+    "template that looks inside": HostileModel(
         template("{{ ''.__class__.__mro__[1].__subclasses__() }}"), "NoChatForm", "refuses a conversation"
     ),
-    "template that writes": Subject(
+    "template that writes": HostileModel(
         template("{{ cycler.__init__.__globals__.os.mknod('CANARY') }}"), "NoChatForm", "refuses a conversation"
     ),
 }

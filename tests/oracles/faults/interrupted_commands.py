@@ -25,14 +25,14 @@ from typing import Any
 import pytest
 import torch
 
+from rebinding.cli import commands
 from rebinding.planted import build
-from rebinding.verbs import verbs
 from tests.oracles.faults import moments
 from tests.oracles.faults.killed_runs import ended
 from tests.oracles.faults.moments import Moment
 from tests.oracles.faults.stores import content
 
-HEAVY = ("hypothesis", "rebinding.report.page", "rebinding.study.study", "rebinding.verbs.discover")
+HEAVY = ("hypothesis", "rebinding.report.page", "rebinding.study.study", "rebinding.cli.discover")
 """What every command imports, or builds, is there before the forks."""
 OLD = "of an older run"
 """Lies where the results of a run go: a run that does not come to its end leaves it as it is."""
@@ -57,7 +57,7 @@ def claims(store: Path, out: Path) -> int:
 def discover(store: Path, out: Path) -> int:
     """A circuit found on a few prompts, with its picture."""
     given = ["discover", "--model", "planted:pointer", "--samples", "4", "--block", "2", "--store", str(store)]
-    return verbs.main([*given, "--save", str(out / "circuit.json"), "--figure", str(out / "circuit.svg")])
+    return commands.main([*given, "--save", str(out / "circuit.json"), "--figure", str(out / "circuit.svg")])
 
 
 COMMANDS = {

@@ -69,7 +69,7 @@ SURGEON = "rebinding.surgery.torch_surgeon:TorchSurgeon"
 STORE = "rebinding.evidence.store:write"
 CLAIMS: Mapping[str, Moment] = {
     "load": Moment("rebinding.study.plants:load"),
-    "self-check": Moment("rebinding.subjects.subject:check_subject"),
+    "self-check": Moment("rebinding.models.loaded_model:check_subject"),
     "recording": Moment(f"{SURGEON}.record", 5),
     "replay": Moment(f"{SURGEON}._run_batch", 17),
     "keeping": Moment(STORE, 4),
@@ -83,7 +83,7 @@ CLAIMS: Mapping[str, Moment] = {
 }
 """The four calls of `record` that come first, and nine of `_run_batch`, are of the self-check and of gates."""
 DISCOVER: Mapping[str, Moment] = {
-    "import": Moment("rebinding.verbs.verbs:importlib.import_module"),
+    "import": Moment("rebinding.cli.commands:importlib.import_module"),
     "load": Moment("rebinding.study.plants:load"),
     "recording": Moment(f"{SURGEON}.record", 4),
     "replay": Moment(f"{SURGEON}._run_batch", 12),

@@ -17,11 +17,11 @@ from rebinding.experiments.roles.request import request_interchange
 from rebinding.experiments.roles.summary import of_group
 from rebinding.experiments.unedited.request import request_ability
 from rebinding.experiments.workbench import Workbench
+from rebinding.models import LoadedModel, load
 from rebinding.paper.circuit import Circuit
 from rebinding.paper.procedure import given
 from rebinding.planted import build, parse
 from rebinding.study.plants import declared
-from rebinding.subjects import Subject, load
 from rebinding.verdicts import Verdict, effect
 
 NAME = "planted:pointer"
@@ -48,7 +48,7 @@ class Found:
 
 
 @cache
-def subject() -> Subject:
+def loaded_model() -> LoadedModel:
     """The model, loaded once."""
     return load(NAME)
 
@@ -56,14 +56,14 @@ def subject() -> Subject:
 @cache
 def plan() -> tuple[Workbench, tuple[*tuple[Request, ...], Shifts]]:
     """A bench that keeps nothing, and what is asked of it."""
-    bench = Workbench(subject())
+    bench = Workbench(loaded_model())
     prompts, heads, ways = bench.prompts, Circuit(build("pointer").circuit), given("published")
-    drawn, way = prompts.design("published"), conventions_of_plant(ways.circuit, "published")
-    pairs = draw_noise_pairs(prompts, way, 2)
+    drawn, conventions = prompts.design("published"), conventions_of_plant(ways.circuit, "published")
+    pairs = draw_noise_pairs(prompts, conventions, 2)
     return bench, (
         request_interchange(prompts, heads, drawn, "pointer", 4, ways.roles),
         request_ability(prompts, drawn, 4),
-        request_paths(pairs, STAGE_BY_NAME["B"], heads.group("A"), way),
+        request_paths(pairs, STAGE_BY_NAME["B"], heads.group("A"), conventions),
         request_shifts(prompts, heads, "published", "isolated", ways.binding, n=2, directions=2, draws=1),
     )
 
@@ -72,7 +72,9 @@ def run(root: Path) -> Found:
     """Ask a new bench on the store there, which has nothing in memory but the prompts and the model."""
     told, requests = plan()
     store = Store(root)
-    bench = Workbench(subject(), store.shelf(subject=subject().fingerprint, dtype="float32"), prompts=told.prompts)
+    bench = Workbench(
+        loaded_model(), store.shelf(loaded_model=loaded_model().fingerprint, dtype="float32"), prompts=told.prompts
+    )
     bench.__dict__["surgeon"] = told.surgeon
     found = {one.label: bench.get(one) for one in requests}
     tensors = bench.tensors(requests[-1].batches[0])

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from tests.everyday import sampled
 from tests.oracles.faults.commands import tried
 
 WHEN = {"claims": ("keeping", "the last of its tables", "the page"), "discover": ("keeping",)}
@@ -37,7 +36,8 @@ def check(name: str, moment: str, found: dict[str, Any], undisturbed: dict[str, 
     assert found["new"] == undisturbed["new"]
 
 
-@pytest.mark.parametrize("name", sampled(WHEN, "discover"))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", WHEN)
 def test_no_room(name: str, tmp_path: Path) -> None:
     everyday = WHEN[name][:1]
     found = tried(tmp_path, name, "no_room", everyday)

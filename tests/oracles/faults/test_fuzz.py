@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rebinding.study.asked import asked_of
+from rebinding.study.model_spec import parse_model
 from tests.oracles.faults.fuzz import NIGHTLY_TOTAL, PROPERTIES, SHARES, cases, refused
 
 
@@ -24,8 +24,8 @@ def test_a_million_a_night(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_only_what_we_raise_is_a_refusal() -> None:
-    assert refused(lambda: asked_of("planted:pointer")) is None
-    assert "unknown model" in str(refused(lambda: asked_of("pointer")))
+    assert refused(lambda: parse_model("planted:pointer")) is None
+    assert "unknown model" in str(refused(lambda: parse_model("pointer")))
     for attempt in (lambda: int("x"), lambda: {}["x"], lambda: Path("/nowhere").read_text()):
         with pytest.raises((ValueError, LookupError, OSError)):
             refused(attempt)

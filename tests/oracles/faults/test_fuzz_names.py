@@ -13,13 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fixtures.options import _check_circuit, _check_dtype, settings_of
+from rebinding.cli.terminal import readable
 from rebinding.learned.shelf import parse as parse_learned
+from rebinding.models import ALIASES
+from rebinding.models.devices import DTYPES
 from rebinding.planted import ARCHITECTURES, MECHANISMS, VARIANTS
-from rebinding.study.asked import asked_of
-from rebinding.subjects import ALIASES
-from rebinding.subjects.devices import DTYPES
-from rebinding.verbs.terminal import readable
-from rebinding.world.designs import DESIGNS
+from rebinding.study.model_spec import parse_model
+from rebinding.task.designs import DESIGNS
 from tests.oracles.faults.fuzz import cases, mutated, refused, typed
 
 PREFIXES = ("planted:", "shape:", "learned:", "gemma2-9b=", "")
@@ -58,7 +58,7 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @given(NAMES)
 def test_names(name: str) -> None:
     """A name, a specification, an adapter; and what a terminal is told steers nothing."""
-    for read in (asked_of, parse_learned, lambda name: asked_of(name).fixed_dtype):
+    for read in (parse_model, parse_learned, lambda name: parse_model(name).fixed_dtype):
         why = refused(lambda read=read: read(name))
         assert why is None or readable(why).replace("\n", "").isprintable()
 
@@ -138,7 +138,7 @@ def test_folders_with_any_configuration(config: Any, alias: str) -> None:
         path.write_text(json.dumps(config))
 
     def asked() -> None:
-        models = (asked_of(f"{alias}./here"),)
+        models = (parse_model(f"{alias}./here"),)
         assert models[0].dtype in DTYPES
         _check_dtype("float16", models)
         _check_circuit("published", models)

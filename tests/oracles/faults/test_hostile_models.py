@@ -10,14 +10,14 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from rebinding.subjects.errors import UnknownName
-from rebinding.subjects.names import origin
-from tests.oracles.faults.hostile_models import SUBJECTS
+from rebinding.models.errors import UnknownName
+from rebinding.models.names import origin
+from tests.oracles.faults.hostile_models import HOSTILE_MODELS
 
 ROOT = Path(__file__).parents[3]
 
 
-EVERYDAY = tuple({subject.error: name for name, subject in SUBJECTS.items()}.values())
+EVERYDAY = tuple({hostile.error: name for name, hostile in HOSTILE_MODELS.items()}.values())
 """A model for every error."""
 Outcome: TypeAlias = dict[str, Any]
 
@@ -32,7 +32,7 @@ def load_all(folder: Path, *names: str) -> dict[str, Outcome]:
 
 
 def test_there_are_many() -> None:
-    assert len(SUBJECTS) >= 40
+    assert len(HOSTILE_MODELS) >= 40
     assert len(EVERYDAY) >= 9
 
 
@@ -47,15 +47,15 @@ def test_a_model_for_every_error_is_refused(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_all_are_refused(tmp_path: Path, subtests: pytest.Subtests) -> None:
     outcomes = load_all(tmp_path)
-    for name in SUBJECTS:
+    for name in HOSTILE_MODELS:
         with subtests.test(name):
             assert_refused(name, outcomes[name])
 
 
 def assert_refused(name: str, found: Outcome) -> None:
-    expected = SUBJECTS[name]
+    expected = HOSTILE_MODELS[name]
     assert found["code"] == 0, "the kernel ended it: it took more time or memory than there was"
-    assert (found["error"], found["module"]) == (expected.error, "rebinding.subjects.errors"), found["says"]
+    assert (found["error"], found["module"]) == (expected.error, "rebinding.models.errors"), found["says"]
     assert expected.says in found["says"]
     assert not found["ran"]
 

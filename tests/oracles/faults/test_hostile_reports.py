@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from rebinding.cli.commands import main
 from rebinding.report.files import CLAIMS, EVIDENCE, SAMPLES
 from rebinding.report.folder import read
 from rebinding.report.page import html
-from rebinding.verbs.verbs import main
 from tests.oracles.faults.parquet_bombs import claiming, unfolding
 from tests.report.folders import judged, make
 

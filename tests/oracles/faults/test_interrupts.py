@@ -19,8 +19,8 @@ LATE = ("the picture", "the page")
 """Moments at which results are there already."""
 TOLD = {
     "claims": "interrupted; what was finished is in {store}: the same command goes on from there and writes the report",
-    "discover": "python -m rebinding discover: interrupted; what was finished is in the store, if there is one:"
-    " the same command goes on from there",
+    "discover": "python -m rebinding discover: interrupted; finished evidence is in the store (unless --no-store). Run"
+    " the same command again to continue",
 }
 
 

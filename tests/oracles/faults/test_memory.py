@@ -25,7 +25,7 @@ def found() -> dict[str, Evidence]:
     """Roles, paths, binding, ability and ablations, of a model that remembers nothing of the time before."""
     told, requests = small_run.plan()
     prompts = told.prompts
-    bench = Workbench(small_run.subject(), None, prompts=prompts)
+    bench = Workbench(small_run.loaded_model(), None, prompts=prompts)
     heads = Circuit(build("pointer").circuit)
     ablated = request_ablation(prompts, heads, prompts.design("published"), "counterbalanced", n=2, beside="groups")
     return {one.label: bench.get(one) for one in (*requests, ablated)}
@@ -45,9 +45,9 @@ def tight(limit: int | None, sizes: list[int]) -> Iterator[None]:
         return tried
 
     with pytest.MonkeyPatch.context() as patch:
-        batch, held = TorchSurgeon._run_batch, torch_surgeon.run_held
+        batch, held = TorchSurgeon._run_batch, torch_surgeon.run_mean_ablated
         patch.setattr(TorchSurgeon, "_run_batch", watched(batch, lambda surgeon, batch, *rest: batch.rows.numel()))
-        patch.setattr(torch_surgeon, "run_held", watched(held, lambda *given: given[4].numel()))
+        patch.setattr(torch_surgeon, "run_mean_ablated", watched(held, lambda *given: given[4].numel()))
         yield
 
 

@@ -87,8 +87,10 @@ def test_two_versions_at_once(tmp_path: Path) -> None:
 def in_blocks(root: Path) -> None:
     """A request of a planted model in three blocks, each a shard."""
     told, _ = small_run.plan()
-    subject, prompts = small_run.subject(), told.prompts
-    here = Workbench(subject, Store(root).shelf(subject=subject.fingerprint, dtype="float32"), prompts=prompts)
+    loaded_model, prompts = small_run.loaded_model(), told.prompts
+    here = Workbench(
+        loaded_model, Store(root).shelf(loaded_model=loaded_model.fingerprint, dtype="float32"), prompts=prompts
+    )
     shown = prompts.draw(prompts.design("published"), range(45), ("tracing", "swap_only"))
     here.get(Answered(shown, "continuation"))
     assert len(list(Store(root).entries())) == 3

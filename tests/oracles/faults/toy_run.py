@@ -21,7 +21,7 @@ def blocks(root: Path, count: int = BLOCKS, seen: list[int] | None = None) -> Ev
             seen.append(item)
         return Evidence("toy", pd.DataFrame({"item": [item], "root": [item**0.5]}), {})
 
-    shelf = Store(root).shelf(subject="toy", dtype="float32")
+    shelf = Store(root).shelf(loaded_model="toy", dtype="float32")
     return merge(
         [shelf.store.remember(Evidence, "toy", shelf.key([str(item)]), partial(compute, item)) for item in range(count)]
     )

@@ -92,7 +92,7 @@ MUTANTS = (
     Mutant(
         "drop the baseline",
         f"{EXPERIMENTS}/tracing/summary.py",
-        'gain=(here["lead"] - here["base"]) / room(evidence, way)',
+        'gain=(here["lead"] - here["base"]) / room(evidence, conventions)',
         'gain=here["lead"]',
         on(POINTER, "tracing.object_not_through_labels"),
     ),

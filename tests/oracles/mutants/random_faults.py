@@ -30,7 +30,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from rebinding.study.asked import planted_models
+from rebinding.study.model_spec import planted_models
 
 ROOT = Path(__file__).parents[3]
 OPERATORS = {
@@ -80,7 +80,7 @@ ROOMS: Mapping[str, Room] = MappingProxyType(
             ("rebinding/study",), ("tests/study", f"--ignore={BY_HAND}", f"--ignore={BREAKING}"), measures=True,
             after=(BREAKING, BY_HAND),
         ),
-        "designs": Room(("rebinding/world",), ("tests/world",), measures=True),
+        "designs": Room(("rebinding/task",), ("tests/task",), measures=True),
         "summaries": Room(tuple(f"rebinding/experiments/{one}/summary.py" for one in (
             "attention", "binding", "circuit", "paths", "roles", "search", "tracing", "unedited",
         )), tuple(f"tests/experiments/{one}" for one in (

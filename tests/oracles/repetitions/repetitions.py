@@ -16,8 +16,8 @@ from pathlib import Path
 from claims.catalogue import Row, catalogue
 from fixtures.judging import judge
 from rebinding.evidence.store import Store
-from rebinding.study.asked import asked_of
-from rebinding.study.case import Case
+from rebinding.study.model_spec import parse_model
+from rebinding.study.model_under_test import ModelUnderTest
 from rebinding.study.settings import Settings
 from rebinding.study.study import Study
 
@@ -33,13 +33,13 @@ def headline_rows() -> tuple[Row, ...]:
     return tuple(row for row in catalogue() if row.claim.headline is not None)
 
 
-def case_of(name: str, number: int, store: Store | None = None) -> Case:
+def case_of(name: str, number: int, store: Store | None = None) -> ModelUnderTest:
     """A planted model with the prompts of one repetition."""
-    model = asked_of(name)
-    return Case(model, Settings((model,), device="cpu", samples=SAMPLES, first=number * STRIDE, store=store))
+    model = parse_model(name)
+    return ModelUnderTest(model, Settings((model,), device="cpu", samples=SAMPLES, first=number * STRIDE, store=store))
 
 
-def verdicts_of(case: Case, study: Study, rows: Iterable[Row]) -> Iterator[dict[str, object]]:
+def verdicts_of(case: ModelUnderTest, study: Study, rows: Iterable[Row]) -> Iterator[dict[str, object]]:
     """The verdict of every row, beside the planted one."""
     for row in rows:
         found = judge(row.claim, case, study, partial(row.test, row.claim, study))

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
 
-from rebinding.world.boxes import Contains, Story, Swap
-from rebinding.world.prompts import Encoded, Encoder, Prompt
-from rebinding.world.words import Draw, Vocabulary, draw
+from rebinding.task.boxes import Contains, Story, Swap
+from rebinding.task.prompts import Encoded, Encoder, Prompt
+from rebinding.task.words import Draw, Vocabulary, draw
 
 Record: TypeAlias = dict[str, Any]
 Records: TypeAlias = dict[str, dict[int, Record]]
@@ -52,7 +52,7 @@ INVERSE = {
     "context_partner": "context_partner_box",
     "context_partner_object": "context_partner_object",
 }
-"""The names of roles in `rebinding.world`, and the pack's."""
+"""The names of roles in `rebinding.task`, and the pack's."""
 
 
 def story(

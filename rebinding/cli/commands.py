@@ -1,0 +1,80 @@
+"""The commands of `python -m rebinding`.
+
+A command is a module with `arguments(parser)` and `run(options)`. It is imported when it runs, so it costs the other
+commands nothing. To add a command, add its line to `SUBCOMMANDS`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import importlib
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from rebinding.cli.terminal import readable
+
+
+@dataclass(frozen=True)
+class Subcommand:
+    """A module and a description in one line."""
+
+    module: str
+    description: str
+
+
+SUBCOMMANDS: Mapping[str, Subcommand] = MappingProxyType(
+    {
+        "discover": Subcommand("rebinding.cli.discover", "find a model's circuit by path patching, print it, save it"),
+        "planted": Subcommand("rebinding.cli.planted", "show a planted mechanism: its circuit and its truth table"),
+        "prompt": Subcommand(
+            "rebinding.cli.prompt", "show a pair of prompts with their roles under a model's tokenizer"
+        ),
+        "report": Subcommand("rebinding.cli.report", "make a report's page again from its evidence; needs no model"),
+        "store": Subcommand("rebinding.cli.store", "list or clear the evidence kept on disk"),
+        "train": Subcommand("rebinding.cli.train", "train an adapter with which a language model does the task"),
+    }
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command. Bad input (any `ValueError`), a full or read-only disk, and Ctrl-C print a message without a
+    traceback and return 2."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if not given or given[0] not in SUBCOMMANDS:
+        return _explain(given)
+    prog = f"python -m rebinding {given[0]}"
+    try:
+        return _run(prog, SUBCOMMANDS[given[0]], given[1:])
+    except ValueError as error:
+        why = str(error)
+    except OSError as error:
+        where = "" if error.filename is None else f"{error.filename}: "
+        why = f"{where}{error.strerror or error}"
+    except KeyboardInterrupt:
+        why = (
+            "interrupted; finished evidence is in the store (unless --no-store). Run the same command again to continue"
+        )
+    print(readable(f"{prog}: {why}"), file=sys.stderr)
+    return 2
+
+
+def _run(prog: str, subcommand: Subcommand, given: Sequence[str]) -> int:
+    module = importlib.import_module(subcommand.module)
+    parser = argparse.ArgumentParser(prog=prog, description=subcommand.description)
+    module.arguments(parser)
+    return int(module.run(parser.parse_args(given)))
+
+
+def _explain(given: Sequence[str]) -> int:
+    wants_help = given[:1] in (["-h"], ["--help"])
+    lines = ["usage: python -m rebinding COMMAND [options]; COMMAND --help lists the options of a command", ""]
+    lines += [f"  {name:10} {subcommand.description}" for name, subcommand in SUBCOMMANDS.items()]
+    if given and not wants_help:
+        near = difflib.get_close_matches(given[0], SUBCOMMANDS, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        lines.insert(0, readable(f"unknown command {given[0]!r}{hint}"))
+    print("\n".join(lines), file=sys.stdout if wants_help else sys.stderr)
+    return 0 if wants_help else 2

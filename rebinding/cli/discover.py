@@ -1,0 +1,188 @@
+"""`python -m rebinding discover`: find a model's circuit by path patching, print it by group, save it, draw it.
+
+By the paper's five stages, or, with `--anywhere`, without being told where to look (`rebinding.cli.anywhere`).
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import asdict, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, get_args
+
+from rebinding.cli import anywhere
+from rebinding.cli.checks import check_figure_file, check_number, check_output_file, check_output_folder
+from rebinding.engines import choice as engines
+from rebinding.evidence.shards import put_in_place
+from rebinding.evidence.store import Store, default_root
+from rebinding.experiments.paths.discovery import Discovery, discover_by
+from rebinding.experiments.paths.request import PAPER, PAPER_LITERAL, Frozen, Paths, PathSettings, Stage
+from rebinding.experiments.paths.summary import LEAST, Scale, Selection
+from rebinding.experiments.prompts import MOST_PROMPTS
+from rebinding.experiments.search.request import PROMPTS as BLOCK
+from rebinding.experiments.workbench import Workbench
+from rebinding.models import load
+from rebinding.models.devices import DTYPES
+from rebinding.paper.circuit import save
+from rebinding.planted.plant import MAX_BOXES as MOST_PLANTED
+from rebinding.study.engine import Engine, Here, Session
+from rebinding.study.model_spec import parse_model
+from rebinding.study.model_under_test import owner_of
+from rebinding.surgery.sites import Scope
+from rebinding.task.boxes import MAX_BOXES, MIN_BOXES
+from rebinding.task.designs import DESIGNS, NOISE_KINDS
+
+PROMPTS = 100
+OF_STAGES: Mapping[str, Any] = MappingProxyType(
+    {
+        "design": "partner_second",
+        "noise": "independent",
+        "stages": "paper",
+        "keep": None,
+        "score": "logit",
+        "select": "sure",
+        "least": None,
+        "frozen": "all",
+        "scope": "head",
+    }
+)
+"""What only the stages ask for, unless something else is said."""
+STAGES = {"paper": PAPER, "paper-literal": PAPER_LITERAL}
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--model", required=True, metavar="NAME", help="an alias, a Hub id, a folder, planted:MECHANISM"
+    )
+    parser.add_argument("--design", choices=DESIGNS)
+    parser.add_argument("--noise", choices=NOISE_KINDS)
+    parser.add_argument(
+        "--samples",
+        type=int,
+        metavar="N",
+        help="prompts (default 100, as in the paper; --anywhere: 36, a balanced block)",
+    )
+    parser.add_argument("--first-id", type=int, default=0, metavar="ID", help="the first prompt id")
+    parser.add_argument("--boxes", type=int, default=3, metavar="N")
+    parser.add_argument("--stages", choices=STAGES, help="paper-literal: D acts on C's query")
+    parser.add_argument(
+        "--keep", metavar="A,B,C,D,E", help="heads kept per stage (default: the paper's 50,50,25,10,10)"
+    )
+    parser.add_argument("--score", choices=get_args(Scale), help="what a head is scored by")
+    parser.add_argument("--select", choices=get_args(Selection), help="which heads a stage keeps")
+    least = ", ".join(f"{value} by {scale}" for scale, value in LEAST.items())
+    parser.add_argument("--least", type=float, metavar="X", help=f"select scores below -X only (default {least})")
+    parser.add_argument("--frozen", choices=get_args(Frozen))
+    parser.add_argument("--scope", choices=get_args(Scope))
+    parser.add_argument("--block", type=int, default=16, metavar="N", help="prompts computed at once")
+    parser.add_argument("--dtype", choices=DTYPES, help="default: as on record, or as saved, as in `pytest claims`")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--store", type=Path, metavar="DIR", help="where finished blocks are kept (default .rebinding)")
+    parser.add_argument("--no-store", action="store_true", help="keep nothing; an interrupted run starts again")
+    # not as `save`: nnsight gives every object a method of that name, and argparse then takes the default as given
+    parser.add_argument("--save", dest="circuit", type=Path, metavar="FILE", help="write the circuit as JSON")
+    parser.add_argument("--figure", type=Path, metavar="FILE", help="draw the groups at their tokens over layers")
+    parser.set_defaults(**OF_STAGES)
+    engines.arguments(parser.add_argument)
+    anywhere.arguments(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    if options.samples is None:
+        options.samples = BLOCK if options.anywhere else PROMPTS
+    if not options.anywhere and (given := said(options, anywhere.OF_SEARCH)):
+        raise ValueError(f"{given}: the stages have no such option; add --anywhere, or leave it out")
+    _check(options)
+    options.dtype = options.dtype or parse_model(options.model).dtype
+    stages = kept_heads(STAGES[options.stages], options.keep)
+    choice = engines.Choice(options.engine, options.address, options.gpus_per_model, options.workers)
+    engine, store = choice.made(), None if options.no_store else Store(options.store or default_root())
+    if options.anywhere:
+        return _anywhere(options, engine, store)
+    with closing(engine):
+        session, found = engine.finish(lambda: discovered(options, stages, engine, store))
+    loaded_model = session.loaded_model
+    print("\n".join(found.circuit.lines()))
+    for stage in stages:
+        if stage.group not in found.circuit.groups:
+            print(f"{stage.group}  at {stage.sender:18} (none)")
+    if options.circuit:
+        put_in_place({options.circuit: lambda there: save(found.circuit, owner_of(loaded_model), there)})
+    if options.figure:
+        from rebinding.experiments.circuit.figures import draw_circuit
+
+        draw_circuit(found.circuit, loaded_model.anatomy.n_layers, loaded_model.name).savefig(options.figure)
+    return 0
+
+
+def _check(options: argparse.Namespace) -> None:
+    """Refuse what can be refused before anything is loaded."""
+    check_number("--samples", options.samples, least=1, most=MOST_PROMPTS)
+    check_number("--first-id", options.first_id)
+    check_number("--block", options.block, least=1)
+    check_number("--least", options.least)
+    check_number("--boxes", options.boxes, least=MIN_BOXES, most=MAX_BOXES)
+    check_output_file("--save", options.circuit)
+    check_figure_file("--figure", options.figure)
+    if not options.no_store:
+        check_output_folder("--store", options.store or default_root())
+    plant = parse_model(options.model).plant
+    if plant is not None and options.boxes > plant.boxes:
+        raise ValueError(
+            f"--boxes {options.boxes}: {plant.name} is made for at most {plant.boxes} boxes; give --model"
+            f" {replace(plant, boxes=min(options.boxes, MOST_PLANTED)).name} for more, up to {MOST_PLANTED}"
+        )
+    if options.anywhere:
+        anywhere.check(options)
+
+
+def discovered(
+    options: argparse.Namespace, stages: tuple[Stage, ...], engine: Engine, store: Store | None
+) -> tuple[Session, Discovery]:
+    """The circuit that the stages find, each stage asked of the engine when the one before it is known."""
+    loaded_model = engine.loaded_model(options.model, dtype=options.dtype, device=options.device, store=store)
+    session, how = engine.session(loaded_model, store), PathSettings(options.frozen, options.scope, options.block)
+    ids = range(options.first_id, options.first_id + options.samples)
+    prompts = session.prompts
+    pairs = prompts.draw(prompts.design(options.design, boxes=options.boxes), ids, ("noise", options.noise))
+    about = {"prompts": len(ids), "design": options.design, "noise": options.noise, "first_id": options.first_id}
+    return session, discover_by(
+        lambda stage, receivers: session.source.get(Paths(pairs, stage, tuple(sorted(receivers)), how)),
+        stages,
+        scale=options.score,
+        rule=options.select,
+        least=options.least,
+        described={**asdict(how), **about},
+    )
+
+
+def _anywhere(options: argparse.Namespace, engine: Engine, store: Store | None) -> int:
+    """The search decides after every block what it looks at next, and runs in one process."""
+    if not isinstance(engine, Here):
+        raise ValueError("--anywhere is a search in one process; leave --engine out, or --anywhere")
+    if given := said(options, OF_STAGES):
+        raise ValueError(f"--anywhere has no stages: leave {given} out, or --anywhere")
+    loaded_model = load(options.model, dtype=options.dtype, device=options.device)
+    shelf = None if store is None else store.shelf(loaded_model=loaded_model.fingerprint, dtype=loaded_model.dtype)
+    return anywhere.run(options, Workbench(loaded_model, shelf))
+
+
+def said(options: argparse.Namespace, usual: Mapping[str, Any]) -> str:
+    """Which of some options were given something else than is usual."""
+    return ", ".join(f"--{name}" for name, plain in usual.items() if getattr(options, name) != plain)
+
+
+def kept_heads(stages: tuple[Stage, ...], given: str | None) -> tuple[Stage, ...]:
+    """The stages with other numbers of heads kept."""
+    if given is None:
+        return stages
+    try:
+        counts = [int(part) for part in given.split(",")]
+    except ValueError:
+        counts = []
+    if len(counts) != len(stages) or min(counts) < 1:
+        raise ValueError(f"--keep {given}: give {len(stages)} positive numbers, one a stage, such as 50,50,25,10,10")
+    return tuple(replace(stage, keep=count) for stage, count in zip(stages, counts, strict=True))

@@ -1,0 +1,46 @@
+"""`python -m rebinding store`: what evidence is kept on disk, and how to be rid of it."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections import defaultdict
+from pathlib import Path
+
+from rebinding.cli.checks import check_output_folder
+from rebinding.evidence.store import Entry, Store, default_root
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("action", choices=("list", "clear"), nargs="?", default="list")
+    parser.add_argument(
+        "--store", type=Path, metavar="DIR", help="the store (default: REBINDING_STORE, else .rebinding)"
+    )
+    parser.add_argument("--experiment", metavar="NAME", help="only this experiment's shards")
+
+
+def run(options: argparse.Namespace) -> int:
+    if options.store is not None and not os.path.isdir(options.store):
+        raise ValueError(f"--store {options.store}: there is no such folder (seen from {os.getcwd()})")
+    store = Store(options.store or default_root())
+    check_output_folder("REBINDING_STORE", store.root)
+    check_experiment(store, options.experiment)
+    if options.action == "clear":
+        gone = store.clear(options.experiment)
+        print(f"{gone} shards removed from {store.root}")
+        return 0
+    by_experiment: dict[str, list[Entry]] = defaultdict(list)
+    for entry in store.entries():
+        if options.experiment in (None, entry.experiment):
+            by_experiment[entry.experiment].append(entry)
+    print(f"{store.root}: {sum(map(len, by_experiment.values()))} shards")
+    for name, entries in by_experiment.items():
+        print(f"  {name:24} {len(entries):6} shards {sum(entry.bytes for entry in entries) / 1e6:10.2f} MB")
+    return 0
+
+
+def check_experiment(store: Store, name: str | None) -> None:
+    """Refuse an experiment of which a store with others holds nothing."""
+    known = dict.fromkeys(entry.experiment for entry in store.entries())
+    if name is not None and known and name not in known:
+        raise ValueError(f"--experiment {name}: {store.root} holds none of it; it has {', '.join(known)}")

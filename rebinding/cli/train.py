@@ -1,0 +1,178 @@
+"""`python -m rebinding train BASE --out FOLDER`: an adapter with which a language model does the task.
+
+BASE is a folder, a GGUF file or a model on the Hub. An interrupted run goes on where it stopped. The adapter's card
+says for which base it is, by digest, and under which licence: the one that the base states, or that of `--license`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+from rebinding.cli.checks import check_number, check_output_folder, check_positive
+from rebinding.experiments.prompts import MOST_PROMPTS
+from rebinding.learned import files, lora
+from rebinding.learned.card import PAGE, Card, Digest, Licence
+from rebinding.learned.exam import Mark, exam
+from rebinding.learned.lessons import BOXES, ORDERS, Recipe, words
+from rebinding.learned.shelf import file_digest
+from rebinding.learned.training import NOTES, Step, Training
+from rebinding.models import LoadedModel, Origin, load, origin
+from rebinding.models.checkpoint import discreet
+from rebinding.models.licence import stated_licence
+from rebinding.task.answers import is_single_token
+from rebinding.task.words import Vocabulary
+
+BASE_KINDS = ("folder", "gguf", "hub")
+"""Kinds of models that an adapter's description can name as its base."""
+MOST_SEED = 2**63 - 1
+NUMBERS: Mapping[str, str] = MappingProxyType(
+    {
+        "seed": "the seed of the stories and of the first matrices",
+        "steps": "training steps",
+        "stories": "stories in a step, each asked about",
+        "boxes": "the most boxes that a story has",
+        "rank": "the rank of the matrices that are added",
+    }
+)
+"""Whole numbers of a recipe, and what they are."""
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    usual = Recipe()
+    parser.add_argument("base", metavar="BASE", help="a folder, FILE.gguf or a Hub id")
+    parser.add_argument("--out", required=True, metavar="FOLDER", help="where the adapter and its card are written")
+    parser.add_argument("--merged", metavar="FOLDER", help="write the whole model there too, with the adapter in it")
+    parser.add_argument("--name", help="what card and adapter call the base, which is found by it (default: BASE)")
+    parser.add_argument(
+        "--license",
+        dest="licence",
+        metavar="TEXT",
+        help="the adapter's licence, for its card (default: the one that the base states, in general.license of a GGUF"
+        " file or in license: of the README.md of a folder or Hub model; required where it states none), for example"
+        " apache-2.0",
+    )
+    parser.add_argument(
+        "--order", choices=ORDERS, default=usual.order, help=f"which order of naming it sees (default {usual.order})"
+    )
+    for name, meaning in NUMBERS.items():
+        default = getattr(usual, name)
+        parser.add_argument(f"--{name}", type=int, default=default, metavar="N", help=f"{meaning} (default {default})")
+    parser.add_argument(
+        "--rate", type=float, default=usual.rate, metavar="X", help=f"the learning rate (default {usual.rate:g})"
+    )
+    parser.add_argument(
+        "--prompts",
+        type=int,
+        default=120,
+        metavar="N",
+        help="prompts per design, to tell how often it is right (default 120)",
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    recipe, out = check(options), Path(options.out)
+    licence = licence_of(origin(options.base), options.licence)
+    loaded_model = load(options.base, dtype="float32")
+    digest = digest_of(loaded_model)
+    known = Vocabulary().keep(lambda word: is_single_token(loaded_model.tokenizer, word))
+    check_words(known, recipe)
+    training = Training(loaded_model.model, loaded_model.encoder(), known, recipe, options.name or options.base)
+    adapter = training.run(out, _Progress(recipe.steps))
+    files.write(out, adapter)
+    print(f"wrote {out}", flush=True)
+    before = marks(loaded_model, known, options.prompts, "without an adapter")
+    lora.merge(loaded_model.model, files.read(out))
+    after = marks(loaded_model, known, options.prompts, "with the adapter")
+    Card(adapter.base, digest, licence, recipe, tuple(training.curve), before, after).write(out)
+    (out / NOTES).unlink(missing_ok=True)
+    print(f"wrote its card, {out / PAGE}: judge it with pytest claims --model {out}")
+    if options.merged:
+        with discreet():
+            loaded_model.model.save_pretrained(options.merged)
+            loaded_model.tokenizer.save_pretrained(options.merged)
+        print(f"wrote {options.merged}")
+    return 0
+
+
+def check(options: argparse.Namespace) -> Recipe:
+    """The recipe of the options; what can be refused is refused before anything is loaded."""
+    check_number("--seed", options.seed, most=MOST_SEED)
+    check_number("--prompts", options.prompts, least=1, most=MOST_PROMPTS)
+    check_number("--boxes", options.boxes, least=BOXES, most=len(words(Vocabulary()).labels))
+    check_positive("--rate", options.rate)
+    check_output_folder("--out", Path(options.out))
+    check_output_folder("--merged", Path(options.merged) if options.merged else None)
+    base = origin(options.base)
+    if base.kind not in BASE_KINDS:
+        raise ValueError(
+            f"{options.base} is a {base.kind} model, which no adapter can name as its base; give a folder, FILE.gguf or"
+            " a Hub id owner/name"
+        )
+    return Recipe(
+        *(options.order, options.seed, options.steps, options.stories, options.rank, 2 * options.rank, options.rate),
+        boxes=options.boxes,
+    )
+
+
+def check_words(known: Vocabulary, recipe: Recipe) -> None:
+    """Refuse a tokenizer that has too few of the task's words as single tokens."""
+    count = len(words(known).objects)
+    if count < recipe.boxes:
+        raise ValueError(
+            f"the base's tokenizer has {count} of the objects to train on as single tokens, and stories of"
+            f" {recipe.boxes} boxes need {recipe.boxes}: give fewer --boxes or another base"
+        )
+
+
+def licence_of(base: Origin, given: str | None) -> Licence:
+    """The licence that was given, else the one that the base states; it is an error if there is neither."""
+    stated = stated_licence(base)
+    text = stated if given is None else given
+    if text is None:
+        raise ValueError(
+            f"{base.target} states no licence that can be read (general.license of a GGUF file; license: at the top of"
+            " README.md): look up under which terms it may be adapted, and give --license TEXT, for example"
+            " --license apache-2.0"
+        )
+    return Licence(text, stated)
+
+
+def digest_of(loaded_model: LoadedModel) -> Digest:
+    """By what the base is known: the sha256 of its file if it is one, else the subject's fingerprint."""
+    base = origin(loaded_model.name)
+    if base.kind == "gguf":
+        return Digest("the file", file_digest(Path(base.target)))
+    return Digest("weights in float32, configuration and tokenizer", loaded_model.fingerprint)
+
+
+def marks(loaded_model: LoadedModel, known: Vocabulary, prompts: int, when: str) -> dict[str, Mark]:
+    """How often a subject is right, told a line a design."""
+    found = exam(loaded_model.model, loaded_model.encoder(), known, prompts)
+    print(f"right answers {when}:")
+    for name, one in found.items():
+        print(f"  {name:32} {one}", flush=True)
+    return found
+
+
+class _Progress:
+    """A line every few steps: loss, right answers, and how long the rest will take."""
+
+    def __init__(self, steps: int, every: int = 10) -> None:
+        self.steps, self.every = steps, every
+        self.began = time.monotonic()
+        self.first: int | None = None
+
+    def __call__(self, number: int, step: Step) -> None:
+        if self.first is None:
+            self.first = number - 1
+        if number % self.every and number != self.steps:
+            return
+        left = (time.monotonic() - self.began) / (number - self.first) * (self.steps - number)
+        print(
+            f"step {number}/{self.steps}  loss {step.loss:.4f}  right {step.right:.2f}  {left / 60:.1f} min left",
+            flush=True,
+        )

@@ -1,0 +1,102 @@
+"""A subject on a server (NDIF): its description is fetched, its weights are not, and every run is a request.
+
+What cannot be seen from here is said and not guessed: in which numbers the server computes, and which commit it holds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import nnsight
+import torch
+
+from rebinding.models.checkpoint import check_architecture, description_of, open_tokenizer
+from rebinding.models.errors import InertSite, NoKey, NotServed
+from rebinding.models.fingerprint import hash_config, hash_tokenizer, joined
+from rebinding.models.hub import commit_of
+from rebinding.models.loaded_model import LoadedModel, form_for
+from rebinding.models.names import Origin, origin
+from rebinding.models.probe import SHORT, draw_tokens
+from rebinding.models.replays import inert_sites
+from rebinding.models.rounding import Allowance
+from rebinding.models.selfcheck import derived
+from rebinding.surgery.nnsight_remote import EAGER, Remote
+from rebinding.surgery.nnsight_surgeon import NNsightSurgeon
+from rebinding.task.chat import Form
+
+ROWS = 32
+"""Rows of one request: a server that many share should not be asked for more at once."""
+
+
+@dataclass(frozen=True, eq=False)
+class RemoteSubject(LoadedModel):
+    """A subject whose `model` has no weights here; `client` is nnsight's view of it."""
+
+    client: Any = None
+    remote: Remote = True
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """sha256 over its name, configuration and tokenizer; weights are not seen."""
+        return joined(served=self.name, config=hash_config(self.model), tokenizer=hash_tokenizer(self.tokenizer))
+
+    def surgeon(self, *, remember: int = 0) -> NNsightSurgeon:
+        """A surgeon whose runs are requests. Nothing is remembered: a recording holds no more than was asked for."""
+        return NNsightSurgeon(self.client, self.anatomy, remote=self.remote, rows=ROWS)
+
+
+def load_remote(name: str, *, form: Form | None = None) -> RemoteSubject:
+    """A Hub model by name, to be run on NDIF; one request checks that edits of every site reach its logits."""
+    found = origin(name)
+    folder = describe(found)
+    tokenizer = open_tokenizer(folder)
+    client, remote = connect(found)
+    loaded_model = RemoteSubject(
+        name=name,
+        opened=lambda: client._module,
+        tokenizer=tokenizer,
+        form=form or form_for(name, found, tokenizer),
+        anatomy=derived(client._module),
+        dtype="as served",
+        device=torch.device("meta"),
+        revision=commit_of(folder),
+        client=client,
+        remote=remote,
+    )
+    _check(loaded_model)
+    return loaded_model
+
+
+def describe(found: Origin) -> Path:
+    """The folder with a Hub model's configuration and tokenizer; an error where NDIF could not be asked for it."""
+    if found.kind != "hub":
+        raise NotServed(f"{found.target} is no model of the Hub, and a server finds its model by Hub id; load it here")
+    if nnsight.CONFIG.API.APIKEY is None:
+        raise NoKey(
+            "NDIF answers those who have a key, and none is set: set NDIF_API_KEY, or keep one with nnsight.login()"
+        )
+    folder = description_of(found)
+    check_architecture(folder)
+    return folder
+
+
+def connect(found: Origin) -> tuple[Any, Remote]:
+    """nnsight's view of a Hub model, without weights, and the way to where they are."""
+    options: dict[str, Any] = {} if found.revision is None else {"revision": found.revision}
+    return nnsight.TransformersModel(found.target, task="text-generation", attn_implementation=EAGER, **options), True
+
+
+def _check(loaded_model: RemoteSubject) -> None:
+    layer = loaded_model.anatomy.n_layers // 2
+    tokens = draw_tokens(loaded_model.model, loaded_model.anatomy)[:, :SHORT]
+    allowance = Allowance(loaded_model.anatomy.n_layers, loaded_model.anatomy.hidden)
+    surgeon = loaded_model.surgeon()
+    inert = inert_sites(surgeon, surgeon.record(tokens), [layer], lambda site, layer: 1.0, allowance)
+    if inert:
+        raise InertSite(
+            f"{loaded_model.name}: on the server edits of {', '.join(inert)} at layer {layer} change nothing that comes"
+            " out; its modules are not what its anatomy takes them for"
+        )

@@ -1,0 +1,179 @@
+"""A model that is judged, with what only the judge's clerk may know: how it is loaded, and what was planted in it.
+
+Tests of claims see a `Study`, which keeps this to itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from rebinding.experiments.search.measure import search_model
+from rebinding.experiments.tracing.request import WIDE
+from rebinding.models import LoadedModel, ModelError
+from rebinding.paper import circuit as circuit_files
+from rebinding.paper.circuit import Circuit, CircuitError, Owner
+from rebinding.paper.claim import Claim
+from rebinding.paper.graph import Graph
+from rebinding.paper.numbers import PublishedNumber, number, numbers, share_kept
+from rebinding.paper.numbers import circuit as published_circuit
+from rebinding.paper.procedure import Procedure, ProcedureName, given
+from rebinding.planted import Declared, Truth
+from rebinding.study.engine import Session
+from rebinding.study.model_spec import ModelSpec
+from rebinding.study.plants import declared
+from rebinding.study.settings import ANYWHERE, STAGES, Settings
+from rebinding.study.sizes import Sizes, UsualSizes
+from rebinding.task.chat import Form
+from rebinding.task.designs import DesignName
+
+QUANTITIES = {"accuracy": "accuracy", "margin": "margin", "logit": "logit", "heads": "share", "roles": "dlogit"}
+"""The kind of quantity behind a plant's printed number, by how its name begins; other names end with it."""
+
+
+def owner_of(loaded_model: LoadedModel) -> Owner:
+    """The model as a circuit file names it."""
+    return Owner(
+        loaded_model.name, loaded_model.fingerprint, loaded_model.anatomy.n_layers, loaded_model.anatomy.n_heads
+    )
+
+
+class ModelUnderTest:
+    """A model, loaded when its first evidence is computed and let go with the case."""
+
+    def __init__(self, asked: ModelSpec, settings: Settings, sizes: Sizes | None = None) -> None:
+        self.asked = asked
+        self.settings = settings
+        self._sizes = sizes
+        self._refused: dict[str, ModelError | CircuitError] = {}
+        """Why a model could not be loaded."""
+
+    @property
+    def name(self) -> str:
+        return self.asked.name
+
+    @cached_property
+    def plant(self) -> Declared | None:
+        """What a planted model says of itself."""
+        return None if self.asked.plant is None else declared(self.asked.plant, self.settings.store)
+
+    def truth(self, claim: Claim) -> Truth | None:
+        """What the planted mechanism says of a claim; nothing, where nobody has derived it."""
+        return None if self.plant is None else self.plant.truth.get(claim.id)
+
+    # loading
+
+    @cached_property
+    def session(self) -> Session:
+        return self._open(self.name)
+
+    @cached_property
+    def wide_session(self) -> Session:
+        """For stories of five boxes; a planted model is built anew for those."""
+        if self.asked.plant is None:
+            return self.session
+        return self._open(replace(self.asked.plant, boxes=WIDE).name)
+
+    def session_for(self, boxes: int) -> Session:
+        """The model as it is asked about stories of so many boxes."""
+        return self.wide_session if boxes == WIDE else self.session
+
+    @property
+    def loaded_model(self) -> LoadedModel:
+        return self.session.loaded_model
+
+    @property
+    def form(self) -> Form | None:
+        """The chat form in which the paper may have asked this model; of a plant it could not."""
+        return None if self.plant else self.session.form or self.loaded_model.form
+
+    def _open(self, name: str) -> Session:
+        loaded_model = self._load_once(name)
+        return self.settings.engine.session(loaded_model, self.settings.store, first=self.settings.first)
+
+    def _load_once(self, name: str) -> LoadedModel:
+        """Load a model once; what failed is not tried again. A circuit file is held against it before anything runs."""
+        if name in self._refused:
+            raise self._refused[name]
+        try:
+            loaded_model = self._load(name)
+            if self.settings.circuit not in (None, "published", STAGES, ANYWHERE):
+                circuit_files.load(Path(str(self.settings.circuit)), owner_of(loaded_model))
+        except (ModelError, CircuitError) as error:
+            self._refused[name] = error
+            raise
+        return loaded_model
+
+    def _load(self, name: str) -> LoadedModel:
+        if self.settings.remote:
+            from rebinding.models.remote import load_remote  # nnsight takes a while to import
+
+            return load_remote(name)
+        dtype, settings = self.settings.dtype or self.asked.dtype, self.settings
+        return settings.engine.loaded_model(name, dtype=dtype, device=settings.device, store=settings.store)
+
+    # what is asked of it
+
+    @cached_property
+    def sizes(self) -> Sizes:
+        """How much of everything is requested."""
+        return self._sizes or UsualSizes(self.plant, self.settings.samples)
+
+    def conventions(self, like: ProcedureName) -> Procedure:
+        """The conventions under which such rows are judged; as given, where the run is about the other procedure."""
+        conventions = next(
+            (conventions for conventions in self.settings.procedures if conventions.like == like), given(like)
+        )
+        return replace(
+            conventions, binding=replace(conventions.binding, batches=self.sizes.sets(conventions.binding.batches))
+        )
+
+    @property
+    def mean_set(self) -> DesignName:
+        """What the other heads are held at: as published on models; on plants mostly such that no slot is known."""
+        return self.plant.means if self.plant else self.settings.design
+
+    # what is printed of it
+
+    def printed(self, id: str) -> PublishedNumber | None:
+        """The number that the paper prints for this model, or would have printed for a plant."""
+        if self.plant is not None:
+            value = self.plant.printed.get(id)
+            kind: Any = QUANTITIES.get(id.partition(".")[0]) or id.rpartition(".")[2]
+            return (
+                None if value is None else PublishedNumber(id, value, 0.005, kind, "planted", f"{value:.2f}", 300, 10)
+            )
+        if id == "heads.share":
+            return None if self.asked.alias is None else share_kept(self.asked.alias)
+        full = f"{id}@{self.asked.alias}"
+        return number(full) if full in numbers() else None
+
+    @property
+    def circuit_from(self) -> str:
+        """Where the circuit comes from, in a word."""
+        if self.settings.circuit is not None:
+            return self.settings.circuit
+        if self.plant is not None:
+            return "declared"
+        return "published" if self.asked.shape_fits else STAGES
+
+    @cached_property
+    def graph(self) -> Graph:
+        """What the search that is not told where to look finds on this model."""
+        return search_model(self.session.source, self.name)
+
+    def given_circuit(self) -> Circuit | None:
+        """The circuit that claims are about, unless it is the one that the five stages are to discover."""
+        if self.circuit_from == ANYWHERE:
+            return self.graph.circuit()
+        owner = owner_of(self.loaded_model)
+        match self.circuit_from:
+            case "discovered":
+                return None
+            case "declared" | "published":
+                heads = self.plant.circuit if self.plant else published_circuit(str(self.asked.alias))
+                return Circuit(heads).check(owner.n_layers, owner.n_heads)
+            case file:
+                return circuit_files.load(Path(file), owner)

@@ -1,0 +1,148 @@
+"""Runs in which almost every head is held: only a few heads, each at one token, compute their output.
+
+Take a run in which z is held at fixed values everywhere (all heads ablated to their mean, say) and record it. Let now
+some heads, each at one token, keep the value that they compute. Held heads do not listen, so a token at which no head
+is live keeps its recorded residual, keys and values at every layer. Only the live tokens are computed: five of a
+hundred for a circuit whose groups act at five roles. A row starts at its lowest live head; below it, all is recorded.
+
+The layers are the model's own, called with the live tokens only. Their queries meet the recorded keys of all other
+tokens (`SharedPrefix`) and their own new keys; the mask hides the recorded keys that the new ones replace.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from rebinding.surgery.anatomy import Anatomy
+from rebinding.surgery.attention import SharedPrefix, Stage
+from rebinding.surgery.checks import SurgeryError
+from rebinding.surgery.recording import LayerCall, Recording
+from rebinding.surgery.replay import shared_prefix
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+
+@dataclass(frozen=True, eq=False)
+class ActiveHeads:
+    """Places at which z is computed rather than held, as four lists of equal length."""
+
+    rows: Tensor
+    layers: Tensor
+    heads: Tensor
+    positions: Tensor
+
+    def __post_init__(self) -> None:
+        lengths = {self.rows.numel(), self.layers.numel(), self.heads.numel(), self.positions.numel()}
+        if len(lengths) != 1:
+            raise SurgeryError(f"rows, layers, heads and positions of live places differ in length: {sorted(lengths)}")
+
+    def of_rows(self, rows: Tensor, n_rows: int) -> ActiveHeads:
+        """The places in some rows, counted in those."""
+        place = torch.full((n_rows,), -1)
+        place[rows] = torch.arange(rows.numel())
+        kept = place[self.rows] >= 0
+        return ActiveHeads(place[self.rows[kept]], self.layers[kept], self.heads[kept], self.positions[kept])
+
+
+@dataclass(eq=False)
+class _HeldRules:
+    """One layer of a held run: z is taken from the recording, except at live places."""
+
+    recording: Recording
+    source: Tensor
+    columns: Tensor
+    live: Tensor
+
+    skip = 0
+
+    def see(self, layer: int, stage: Stage, value: Tensor) -> Tensor:
+        if stage != "z":
+            return value
+        z = self.recording.sites["z"][layer]  # (prompt, head, token, head_dim)
+        at, columns = self.source.to(z.device), self.columns.to(z.device)
+        held = z[at[:, None], :, columns].transpose(1, 2)  # (row, head, column, head_dim)
+        return torch.where(self.live.to(z.device)[..., None], value, held)
+
+    def per_query_head(self, layer: int) -> bool:
+        return False
+
+    def prefix(self, layer: int) -> SharedPrefix | None:
+        return shared_prefix(self.recording, layer, self.source, self.recording.length)
+
+
+@torch.no_grad()
+def run_mean_ablated(
+    model: PreTrainedModel, anatomy: Anatomy, recording: Recording, live: ActiveHeads, source: Tensor, readout: Tensor
+) -> Tensor:
+    """The final residual (row, hidden) at each row's `readout`, for rows that continue recorded prompts `source`."""
+    columns, column_of = _columns(live, readout, recording.length)
+    start = torch.full((source.numel(),), anatomy.n_layers)
+    start.scatter_reduce_(0, live.rows, live.layers, "amin")
+    order = torch.argsort(start, stable=True)
+    place = torch.argsort(order)
+    start, source, columns = start[order], source[order], columns[order]
+    hidden: Tensor | None = None
+    for number, layer in enumerate(anatomy.layer_modules(model)):
+        n_active = int(torch.searchsorted(start, number, right=True))
+        if n_active == 0:
+            continue
+        hidden = _admit(recording, number, hidden, source[:n_active], columns[:n_active])
+        mask = torch.zeros(n_active, anatomy.n_heads, columns.shape[1], dtype=torch.bool)  # (row, head, column)
+        here = live.layers == number
+        mask[place[live.rows[here]], live.heads[here], column_of[live.rows[here], live.positions[here]]] = True
+        rules = _HeldRules(recording, source[:n_active], columns[:n_active], mask)
+        call = _call(recording.calls[number], columns[:n_active], recording.length, hidden)
+        out: Any = layer(hidden, **call, use_cache=False, rules=rules)
+        hidden = out[0] if isinstance(out, tuple) else out
+    hidden = _admit(recording, anatomy.n_layers, hidden, source, columns)
+    at = column_of[torch.arange(readout.numel()), readout][order]
+    return hidden[torch.arange(at.numel()), at.to(hidden.device)][place.to(hidden.device)]
+
+
+def _columns(live: ActiveHeads, readout: Tensor, length: int) -> tuple[Tensor, Tensor]:
+    """The tokens that each row computes, ascending, (row, column), and each token's column, (row, token).
+
+    Rows with fewer tokens than the longest are filled up with tokens that are computed for nothing.
+    """
+    wanted = torch.zeros(readout.numel(), length, dtype=torch.bool)
+    wanted[live.rows, live.positions] = True
+    wanted[torch.arange(readout.numel()), readout] = True
+    width = int(wanted.sum(dim=1).max())
+    columns = wanted.to(torch.int8).argsort(dim=1, descending=True, stable=True)[:, :width].sort(dim=1).values
+    column_of = torch.zeros(readout.numel(), length, dtype=torch.long)
+    column_of.scatter_(1, columns, torch.arange(width).expand(readout.numel(), -1))
+    return columns, column_of
+
+
+def _admit(recording: Recording, layer: int, hidden: Tensor | None, source: Tensor, columns: Tensor) -> Tensor:
+    """The layer's input for all active rows: those that were active, and the new ones as recorded."""
+    resid = recording.sites["resid"][layer]
+    have = 0 if hidden is None else hidden.shape[0]
+    joining = resid[source[have:, None].to(resid.device), columns[have:].to(resid.device)]  # (row, column, hidden)
+    return joining if hidden is None else torch.cat([hidden.to(resid.device), joining])
+
+
+def _call(call: LayerCall, columns: Tensor, length: int, hidden: Tensor) -> LayerCall:
+    """A layer's keywords for scattered tokens: keys are all recorded tokens, then the columns' own."""
+    columns = columns.to(hidden.device)
+    mask = call["attention_mask"].to(hidden.device)[0, 0]  # (query, key)
+    rows = mask[columns]  # (row, column, key)
+    own = rows.gather(2, columns[:, None, :].expand(-1, columns.shape[1], -1))  # (row, column, column)
+    replaced = torch.zeros(columns.shape[0], 1, length, dtype=torch.bool, device=hidden.device)
+    replaced.scatter_(2, columns[:, None, :], torch.ones_like(columns[:, None, :], dtype=torch.bool))
+    rows = rows.masked_fill(replaced, torch.finfo(mask.dtype).min)
+    changed: LayerCall = {"attention_mask": torch.cat([rows, own], dim=2)[:, None]}
+    for key, value in call.items():
+        if key == "position_embeddings":
+            changed[key] = tuple(part.to(hidden.device)[0][columns] for part in value)  # (row, column, head_dim)
+        elif key != "attention_mask" and isinstance(value, Tensor):
+            flat = value.to(hidden.device).reshape(-1)
+            changed[key] = flat[columns]
+        elif key != "attention_mask":
+            changed[key] = value
+    return changed

@@ -1,0 +1,26 @@
+"""Which stories are drawn, and which counterfactual each is paired with."""
+
+from rebinding.task.designs.design import DESIGNS, NOISE_KINDS, Design, DesignName, NoiseKind, Pair, design
+from rebinding.task.designs.scene import Distractor, Verb
+from rebinding.task.designs.tracing import TRACING_MODES, ModeName, TracingMode, mode_name, tracing_mode
+from rebinding.task.words import DesignError, Split, Vocabulary
+
+__all__ = [
+    "DESIGNS",
+    "NOISE_KINDS",
+    "TRACING_MODES",
+    "Design",
+    "DesignError",
+    "DesignName",
+    "Distractor",
+    "ModeName",
+    "NoiseKind",
+    "Pair",
+    "Split",
+    "TracingMode",
+    "Verb",
+    "Vocabulary",
+    "design",
+    "mode_name",
+    "tracing_mode",
+]

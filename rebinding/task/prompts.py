@@ -1,0 +1,185 @@
+"""Prompts as tokens of a given tokenizer, and where each role stands among them.
+
+Positions are those of the tokens that the model sees: special tokens are part of the text and of the count, nothing is
+padded, and the readout is the last token of the true length. A position comes from the tokenizer's character offsets,
+never from a search for a word, and the token found there is checked to hold the role's word and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice, zip_longest
+from typing import Any
+
+from rebinding.task.answers import AnswerRule, AnswerSet, alias_tokens, answer_token
+from rebinding.task.chat import Form, PromptError, form_of, wrapping
+from rebinding.task.text import Prompt, Rendered, roles_by_function, written
+
+__all__ = ["Encoded", "Encoder", "Prompt", "PromptError", "aligned", "render", "unequal"]
+
+CHUNK = 1024
+"""Prompts tokenised in one call; bounds the memory of the tokenizer's own records."""
+
+
+def render(prompt: Prompt, form: Form, tokenizer: Any = None) -> Rendered:
+    """The exact text of a prompt in a chat form, and the characters of every role."""
+    return wrapping(form, tokenizer).around(written(prompt))
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """A prompt as the model sees it: text, token ids, and the token position of every role.
+
+    The tokenizer is kept only so that an error can show the tokens as text.
+    """
+
+    prompt: Prompt
+    text: str
+    ids: tuple[int, ...]
+    roles: dict[str, int] = field(hash=False)
+    tokenizer: Any = field(default=None, repr=False, compare=False)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def pieces(self) -> list[str]:
+        """The tokens as the tokenizer writes them, for people to read."""
+        return [str(one) for one in (self.tokenizer.convert_ids_to_tokens(self.ids) if self.tokenizer else self.ids)]
+
+
+class Encoder:
+    """A fast tokenizer together with the chat form in which it is used (by default the one that fits it)."""
+
+    def __init__(self, tokenizer: Any, form: Form | None = None) -> None:
+        if not getattr(tokenizer, "is_fast", False):
+            raise PromptError(
+                f"{type(tokenizer).__name__} gives no character offsets, so roles cannot be located; load the fast"
+                " tokenizer (one that has a tokenizer.json)"
+            )
+        self.tokenizer = tokenizer
+        self.form: Form = form_of(tokenizer) if form is None else form
+        self._wrapping = wrapping(self.form, tokenizer)
+        self._answers: dict[tuple[str, AnswerRule], int] = {}
+        self._aliases: dict[str, frozenset[int]] = {}
+
+    def encode(self, prompts: Iterable[Prompt], cut: int = 0) -> list[Encoded]:
+        """Render, tokenise in batches, and locate the roles; `cut` tokens at the end are left away, so that the readout
+        comes so much earlier."""
+        todo = iter(prompts)
+        encoded: list[Encoded] = []
+        while chunk := list(islice(todo, CHUNK)):
+            encoded.extend(self._encode_chunk(chunk, cut))
+        return encoded
+
+    def answer_token(self, word: str, rule: AnswerRule = "continuation") -> int:
+        """The token that stands for `word` as an answer, under one of the rules of `rebinding.task.answers`."""
+        if (word, rule) not in self._answers:
+            self._answers[word, rule] = answer_token(self.tokenizer, self._wrapping.suffix, word, rule)
+        return self._answers[word, rule]
+
+    def answer_tokens(self, words: Iterable[str], rule: AnswerRule = "continuation") -> tuple[int, ...]:
+        """The answer tokens of candidates, in their order; they have to be different tokens."""
+        by_token: dict[int, str] = {}
+        for word in words:
+            token = self.answer_token(word, rule)
+            if token in by_token:
+                raise PromptError(
+                    f"{by_token[token]!r} and {word!r} have the same answer token {token} under the rule {rule!r};"
+                    " leave one of them out, or use another rule"
+                )
+            by_token[token] = word
+        return tuple(by_token)
+
+    def alias_tokens(self, word: str) -> frozenset[int]:
+        """Every token that counts as `word` under the published rule `exp2_aliases`."""
+        if word not in self._aliases:
+            self._aliases[word] = alias_tokens(self.tokenizer, self._wrapping.suffix, word)
+        return self._aliases[word]
+
+    def answer_set(self, word: str, rule: AnswerSet) -> tuple[int, ...]:
+        """All tokens that stand for a word under a rule."""
+        return tuple(sorted(self.alias_tokens(word))) if rule == "exp2_aliases" else (self.answer_token(word),)
+
+    def _encode_chunk(self, prompts: Sequence[Prompt], cut: int) -> Iterator[Encoded]:
+        rendered = [self._wrapping.around(written(prompt)) for prompt in prompts]
+        texts = [one.text for one in rendered]
+        batch = self.tokenizer(
+            texts, add_special_tokens=False, return_attention_mask=False, return_token_type_ids=False
+        )
+        for prompt, one, encoding in zip(prompts, rendered, batch.encodings, strict=True):
+            ids = tuple(encoding.ids)
+            places = {role: _position(encoding, one, role) for role in one.spans}
+            self._check(one, ids, places)
+            text, ids = (one.text[: encoding.offsets[-cut][0]], ids[:-cut]) if cut else (one.text, ids)
+            places = _read_at(len(ids) - 1, places)
+            yield Encoded(prompt, text, ids, places | roles_by_function(prompt, places), self.tokenizer)
+
+    def _check(self, rendered: Rendered, ids: tuple[int, ...], places: dict[str, int]) -> None:
+        unknown = self.tokenizer.unk_token_id
+        for role, position in places.items():
+            if ids[position] == unknown:
+                start, end = rendered.spans[role]
+                raise PromptError(
+                    f"the tokenizer does not know {rendered.text[start:end]!r} ({role}); draw from words that it knows"
+                )
+        if places["readout"] != len(ids) - 1:
+            raise PromptError(
+                f"the readout is token {places['readout']} of {len(ids)}; it must be the last one. The tokenizer puts"
+                f" {len(ids) - 1 - places['readout']} more behind the final ':'"
+            )
+
+
+def _read_at(last: int, places: Mapping[str, int]) -> dict[str, int]:
+    """The roles of a prompt whose readout is this token; an error if another role stands there or behind it."""
+    behind = sorted(role for role, place in places.items() if role != "readout" and place >= last)
+    if behind:
+        raise PromptError(f"the readout is to be token {last}, and {', '.join(behind)} would stand there or behind it")
+    return {**places, "readout": last}
+
+
+def aligned(original: Encoded, counterfactual: Encoded) -> tuple[int, ...]:
+    """The token positions in which a pair differs; an error if the two are not equally long."""
+    if len(original) != len(counterfactual):
+        raise PromptError(unequal(original, counterfactual))
+    return tuple(index for index, (a, b) in enumerate(zip(original.ids, counterfactual.ids, strict=True)) if a != b)
+
+
+def unequal(left: Encoded, right: Encoded) -> str:
+    """Why two prompts of different lengths cannot be compared, with at most twenty lines of both tokenisations."""
+    rows = list(zip_longest(left.pieces, right.pieces, fillvalue=""))
+    first = next((index for index, (a, b) in enumerate(rows) if a != b), 0)
+    shown = [f"{index:4}  {a!r:24} {b!r}" for index, (a, b) in enumerate(rows)][first : first + 20]
+    return (
+        f"two prompts have {len(left)} and {len(right)} tokens; positions correspond only at equal length. Use words"
+        " that are single tokens (design(..., tokenizer=...)). From the first difference on:\n" + "\n".join(shown)
+    )
+
+
+def _position(encoding: Any, rendered: Rendered, role: str) -> int:
+    """The token that holds a role's word, the whole word, and nothing but blanks or line breaks beside it."""
+    start, end = rendered.spans[role]
+    position: int | None = encoding.char_to_token(start)
+    word = rendered.text[start:end]
+    if position is None:
+        raise PromptError(f"the tokenizer drops {word!r} ({role}); it cannot be used for these prompts")
+    left, right = encoding.token_to_chars(position)
+    following = encoding.token_to_chars(position + 1) if position + 1 < len(encoding) else None
+    if right < end or (following is not None and following[0] < end):
+        count = sum(1 for a, b in encoding.offsets if a < end and b > start)
+        raise PromptError(
+            f"{word!r} ({role}) is {count} tokens: {_tokens(encoding, start, end)}; every role has to be one token."
+            " Draw from words that are (design(..., tokenizer=...))"
+        )
+    if rendered.text[left:right].strip() != word:
+        raise PromptError(
+            f"{word!r} ({role}) shares its token {rendered.text[left:right]!r} with its neighbours; use a label or"
+            " object that stays a token of its own"
+        )
+    return position
+
+
+def _tokens(encoding: Any, start: int, end: int) -> str:
+    pieces = [token for token, (a, b) in zip(encoding.tokens, encoding.offsets, strict=True) if a < end and b > start]
+    return ", ".join(repr(piece) for piece in pieces)

@@ -1,1 +1,0 @@
-"""What can be done from a command line, one module a verb."""

@@ -1,0 +1,105 @@
+"""Options that cannot be are refused with what to give instead, before anything is loaded, computed or printed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rebinding.cli.commands import main
+from rebinding.evidence import Evidence
+from rebinding.evidence.store import Store
+from rebinding.experiments.prompts import MOST_PROMPTS
+
+DISCOVER = ("discover", "--no-store", "--model", "planted:pointer")
+SEARCH = (*DISCOVER, "--anywhere")
+TRAIN = ("train", "model", "--license", "mit", "--out")
+REFUSED: tuple[tuple[tuple[str, ...], str], ...] = (
+    (("prompt", "--answer"), "--answer needs a --model"),
+    (("prompt", "--operations", "-1"), "--operations -1: give 0 or more"),
+    ((*DISCOVER, "--samples", "0"), f"--samples 0: give 1 to {MOST_PROMPTS}"),
+    ((*DISCOVER, "--samples", "9" * 30), f"give 1 to {MOST_PROMPTS}"),
+    ((*DISCOVER, "--first-id", "-1"), "--first-id -1: give 0 or more"),
+    ((*DISCOVER, "--block", "0"), "--block 0: give 1 or more"),
+    ((*DISCOVER, "--least", "nan"), "--least nan: give 0 or more"),
+    ((*DISCOVER, "--boxes", "27"), "--boxes 27: give 2 to 26"),
+    ((*DISCOVER, "--boxes", "5"), "give --model planted:pointer@llama?boxes=5"),
+    ((*DISCOVER, "--save", "nowhere/c.json"), "--save nowhere/c.json: there is no folder nowhere"),
+    ((*DISCOVER, "--save", "folder"), "--save folder: this is a folder"),
+    ((*DISCOVER, "--figure", "nowhere/c.png"), "--figure nowhere/c.png: there is no folder nowhere"),
+    ((*DISCOVER, "--figure", "c.nope"), "--figure c.nope: a file cannot be written as 'nope'"),
+    (("discover", "--model", "planted:pointer", "--store", "file"), "--store file: file is a file"),
+    ((*SEARCH, "--minutes", "-1"), "--minutes -1.0: give 0 or more"),
+    ((*SEARCH, "--share", "2"), "share and alpha lie between 0 and 1"),
+    ((*SEARCH, "--graph", "nowhere/g.json"), "--graph nowhere/g.json: there is no folder nowhere"),
+    ((*SEARCH, "--beside", "g.json"), "--beside g.json: there is no such file"),
+    (("store", "--store", "file"), "--store file: there is no such folder"),
+    (("store", "clear", "--store", "nowhere"), "--store nowhere: there is no such folder"),
+    ((*TRAIN, "file"), "--out file: file is a file"),
+    ((*TRAIN, "file/inner"), "--out file/inner: file is a file"),
+    ((*TRAIN, "out", "--merged", "file"), "--merged file: file is a file"),
+    ((*TRAIN, "out", "--prompts", "0"), f"--prompts 0: give 1 to {MOST_PROMPTS}"),
+    ((*TRAIN, "out", "--rate", "nan"), "--rate nan: give a number above 0"),
+    ((*TRAIN, "out", "--boxes", "99"), "--boxes 99: give 3 to 17"),
+    ((*TRAIN, "out", "--seed", "9" * 30), "--seed 9999"),
+    (("train", "planted:pointer", "--out", "out", "--license", "mit"), "planted:pointer is a planted model"),
+)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"), REFUSED, ids=lambda given: " ".join(given) if isinstance(given, tuple) else ""
+)
+def test_bad_options(
+    given: tuple[str, ...],
+    says: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("folder", "model"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "file").touch()
+    monkeypatch.setattr("rebinding.models.loaded_model._open", lambda *_, **__: pytest.fail("the work has begun"))
+    assert main(given) == 2
+    shown = capsys.readouterr()
+    assert says in shown.err
+    assert shown.err.count("\n") == 1
+    assert shown.out == ""
+    assert {path.name for path in tmp_path.iterdir()} <= {"folder", "model", "file"}
+
+
+def test_an_experiment_that_a_store_lacks_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    import pandas as pd
+
+    Store(tmp_path).put("toy", "a" * 8, Evidence("toy", pd.DataFrame({"prompt": [0]}), {}))
+    assert main(["store", "clear", "--store", str(tmp_path), "--experiment", "toys"]) == 2
+    assert f"--experiment toys: {tmp_path} holds none of it; it has toy" in capsys.readouterr().err
+    assert main(["store", "clear", "--store", str(tmp_path), "--experiment", "toy"]) == 0
+    assert "1 shards removed" in capsys.readouterr().out
+
+
+def test_a_planted_model_is_not_asked_what_it_was_not_made_for(capsys: pytest.CaptureFixture[str]) -> None:
+    given = ["prompt", "--model", "planted:pointer", "--boxes", "5"]
+    assert main(given) == 0
+    shown = capsys.readouterr().out
+    assert "Box [" in shown
+    assert "planted:pointer is not asked: 5 boxes; this plant is made for up to 3" in shown
+    assert "the model answers" not in shown
+    assert main([*given, "--answer"]) == 2
+    assert capsys.readouterr().out == ""
+    assert main(["prompt", "--model", "planted:pointer?boxes=5", "--boxes", "5"]) == 0
+    assert "the model answers" in capsys.readouterr().out
+
+
+def test_an_answer_that_cannot_be_had_is_refused_before_the_prompt(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise ValueError("its weights are missing")
+
+    monkeypatch.setattr("rebinding.cli.answer.load", refuse)
+    assert main(["prompt", "--model", "planted:pointer", "--answer"]) == 2
+    shown = capsys.readouterr()
+    assert shown.err == "python -m rebinding prompt: its weights are missing\n"
+    assert shown.out == ""

@@ -1,0 +1,195 @@
+"""An adapter's folder as a subject: its base's weights with the adapter added, and nothing else of it changed."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from gguf import GGMLQuantizationType
+from torch import Tensor
+
+from rebinding.__main__ import main
+from rebinding.learned import files, lora
+from rebinding.learned.lora import Adapter, Pair
+from rebinding.models import LoadedModel, errors, load
+from rebinding.models.adapted import of_base
+from rebinding.models.checkpoint import read_description
+from rebinding.models.names import Origin, origin
+from rebinding.study.model_spec import parse_model
+from tests.learned.small import encoder
+from tests.learned.small import model as small_model
+from tests.models.folders import change_config, save, save_tiny
+from tests.models.gguf_files import write as write_gguf
+
+RANK, ALPHA = 4, 6.0
+
+
+def write(folder: Path, base: str, loaded_model: LoadedModel) -> dict[str, Tensor]:
+    """An adapter for a subject in a folder; what it adds to which weight, summed here rank by rank."""
+    dice = torch.Generator().manual_seed(5)
+    pairs, added = {}, {}
+    for name, module in lora.targets(loaded_model.model).items():
+        down, up = (
+            (0.1 * torch.randn(*shape, generator=dice)).bfloat16()
+            for shape in ((RANK, module.in_features), (module.out_features, RANK))
+        )
+        pairs[name] = Pair(down, up)
+        terms = [torch.outer(up[:, one].double(), down[one].double()) for one in range(RANK)]
+        added[f"{name}.weight"] = ALPHA / RANK * torch.stack(terms).sum(dim=0)  # (out, in)
+    files.write(folder, Adapter(pairs, RANK, ALPHA, base))
+    return added
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Path:
+    return save(small_model(), tmp_path / "base")
+
+
+@pytest.fixture
+def adapter(base: Path, tmp_path: Path) -> Path:
+    write(tmp_path / "adapter", str(base), load(str(base)))
+    return tmp_path / "adapter"
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_weights_are_the_bases_and_what_the_adapter_adds(dtype: str, base: Path, tmp_path: Path) -> None:
+    plain = load(str(base), dtype=dtype)
+    added = write(tmp_path / "adapter", str(base), plain)
+    found = load(str(tmp_path / "adapter"), dtype=dtype)
+    for name, weight in found.model.named_parameters():
+        before = plain.model.get_parameter(name)
+        told = before if name not in added else (before.double() + added[name].to(before.device)).to(before.dtype)
+        # rounded once from float64; two orders of a sum of four there may fall on either side of a tie
+        assert torch.allclose(weight, told, rtol=torch.finfo(weight.dtype).eps, atol=0), name
+        assert (name in added) != torch.equal(weight, before), name
+    assert found.weights == f"{base}, with the adapter adapter"
+    assert found.tokenizer.get_vocab() == plain.tokenizer.get_vocab()
+    assert found.form == plain.form
+
+
+@pytest.mark.parametrize("kind", ["folder", "gguf"])
+def test_in_16_bits_positions_are_as_exact_as_in_any_model(kind: str, base: Path, tmp_path: Path) -> None:
+    """RoPE's frequencies are no weights. Rounded to eight bits they turn token 60 by a tenth of a radian too much."""
+    if kind == "gguf":
+        base = tmp_path / "tiny.gguf"
+        write_gguf(base, GGMLQuantizationType.Q8_0)
+    plain = load(str(base), dtype="bfloat16")
+    write(tmp_path / "adapter", str(base), load(str(base)))
+    found = load(str(tmp_path / "adapter"), dtype="bfloat16")
+    frequencies = dict(plain.model.named_buffers())
+    assert frequencies
+    for name, there in found.model.named_buffers():
+        assert there.dtype == torch.float32
+        assert torch.equal(there, frequencies[name])
+        assert not torch.equal(there, there.bfloat16().float())
+
+
+def test_it_is_the_model_that_the_sum_saved_is(adapter: Path, tmp_path: Path) -> None:
+    """One fingerprint, so that evidence of one is evidence of the other."""
+    loaded_model = load(str(adapter))
+    again = load(str(save(loaded_model.model, tmp_path / "merged")))
+    assert again.fingerprint == loaded_model.fingerprint
+    assert again.weights is None
+    assert loaded_model.fingerprint != load(str(tmp_path / "base")).fingerprint
+
+
+def test_what_it_is_asked_and_in_which_precision_is_its_bases(
+    adapter: Path, base: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert parse_model(str(adapter)).dtype == "float32"
+    change_config(base, dtype="bfloat16")
+    assert parse_model(str(adapter)).dtype == "bfloat16"
+    config, tokenizer = read_description(origin(str(adapter)))
+    assert (config.num_hidden_layers, len(tokenizer)) == (4, len(encoder().tokenizer))
+    assert main(["prompt", "--model", str(adapter)]) == 0
+    shown = capsys.readouterr().out
+    assert main(["prompt", "--model", str(base)]) == 0
+    assert capsys.readouterr().out.replace(str(base), str(adapter)) == shown
+
+
+def test_a_revision_is_one_of_a_base_on_the_hub(adapter: Path, base: Path) -> None:
+    change_config(adapter, files.CONFIG, revision="v1")
+    assert of_base(origin(str(adapter))) == Origin("folder", str(base))
+    change_config(adapter, files.CONFIG, base_model_name_or_path="own/er")
+    assert of_base(origin(str(adapter))) == Origin("hub", "own/er", None, "v1")
+
+
+def test_where_the_base_is_not_said_loading_says_so(adapter: Path) -> None:
+    change_config(adapter, files.CONFIG, base_model_name_or_path=None)
+    assert parse_model(str(adapter)).dtype == "float32"
+    with pytest.raises(errors.NoBase, match="has no base_model_name_or_path"):
+        load(str(adapter))
+
+
+def said(**changes: object) -> Callable[[Path], None]:
+    return lambda folder: change_config(folder, files.CONFIG, **changes)
+
+
+def gone(folder: Path) -> None:
+    (folder / files.WEIGHTS).unlink()
+
+
+def cut(folder: Path) -> None:
+    path = folder / files.WEIGHTS
+    path.write_bytes(path.read_bytes()[:200])
+
+
+def not_json(folder: Path) -> None:
+    (folder / files.CONFIG).write_text("{")
+
+
+def a_list(folder: Path) -> None:
+    (folder / files.CONFIG).write_text("[]")
+
+
+@pytest.mark.parametrize(
+    ("damage", "error", "message"),
+    [
+        (said(base_model_name_or_path="./nowhere"), errors.NoBase, r"no folder './nowhere'.*Write the base's folder"),
+        (said(base_model_name_or_path="planted:pointer"), errors.NoBase, "which is a planted and no base"),
+        (said(base_model_name_or_path="own/er"), errors.OfflineModel, "own/er"),
+        (said(r=8), errors.UnfitAdapter, "which are not of rank 8"),
+        (said(r=0), errors.NoBase, "has no r that could be used: 0"),
+        (said(r=True), errors.NoBase, "has no r that could be used: True"),
+        (said(lora_alpha="six"), errors.NoBase, "has no lora_alpha that could be used: 'six'"),
+        (said(lora_alpha=math.nan), errors.NoBase, "has no lora_alpha that could be used: nan"),
+        (said(lora_alpha=math.inf), errors.NoBase, "has no lora_alpha that could be used: inf"),
+        (said(lora_alpha=10**400), errors.NoBase, "has no lora_alpha that could be used: 1000"),
+        (said(init_lora_weights="pissa_niter_4"), errors.NoBase, "asks for init_lora_weights"),
+        (said(init_lora_weights="lora_ga"), errors.NoBase, "asks for init_lora_weights, which is not read here"),
+        (said(target_parameters=["mlp.experts"]), errors.NoBase, "asks for target_parameters"),
+        (said(lora_bias=True), errors.NoBase, "asks for lora_bias"),
+        (said(trainable_token_indices=[3]), errors.NoBase, "asks for trainable_token_indices"),
+        (gone, errors.UnfitAdapter, "has no adapter_model.safetensors.*pickles are not opened"),
+        (cut, errors.UnfitAdapter, "is truncated or damaged"),
+        (not_json, errors.NoBase, "is not JSON"),
+        (a_list, errors.NoBase, "holds no object but a list"),
+    ],
+)
+def test_what_cannot_be_added_is_refused(
+    damage: Callable[[Path], None], error: type[Exception], message: str, adapter: Path
+) -> None:
+    damage(adapter)
+    with pytest.raises(error, match=message):
+        load(str(adapter))
+
+
+def test_an_adapter_of_another_model_is_refused(adapter: Path, tmp_path: Path) -> None:
+    said(base_model_name_or_path=str(save_tiny(tmp_path / "other", hidden_size=48)))(adapter)
+    with pytest.raises(errors.UnfitAdapter, match="the model's"):
+        load(str(adapter))
+
+
+def test_it_is_no_model_of_the_paper(adapter: Path) -> None:
+    with pytest.raises(errors.UnknownName, match="leave gemma2-9b= out"):
+        load(f"gemma2-9b={adapter}")
+
+
+def test_beside_a_model_it_is_refused_as_before(adapter: Path, base: Path) -> None:
+    (base / files.CONFIG).write_text(json.dumps({"peft_type": "LORA"}))
+    with pytest.raises(errors.AdapterBeside):
+        load(str(base))

@@ -1,0 +1,222 @@
+"""What cannot be studied exactly is refused at load, each for its own reason and with what to do about it.
+
+Folders that mean harm, or lie, are in `tests/oracles/faults/hostile_models.py`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, ByT5Tokenizer, PreTrainedModel
+
+from rebinding.models import ModelError, errors, load
+from rebinding.surgery.attention import NAME
+from tests.models.folders import ROWS, change_config, save, save_tiny
+from tests.surgery.models import SIZES
+
+SMALL = {name: value for name, value in SIZES.items() if name != "attn_implementation"} | {"vocab_size": ROWS}
+EXPERTS = {"num_local_experts": 2, "num_experts_per_tok": 1, "num_experts": 2}
+
+
+def other(kind: str, folder: Path, **settings: Any) -> None:
+    """A small random model of any family, on the sizes that its config knows."""
+    known = vars(AutoConfig.for_model(kind))
+    config = AutoConfig.for_model(kind, **{k: v for k, v in SMALL.items() if k in known}, **settings)
+    torch.manual_seed(0)
+    model: PreTrainedModel = AutoModelForCausalLM.from_config(config, attn_implementation="eager")
+    save(model, folder)
+
+
+def slow_tokenizer(folder: Path) -> None:
+    save_tiny(folder)
+    (folder / "tokenizer.json").unlink()
+    ByT5Tokenizer().save_pretrained(folder)
+
+
+def no_tokenizer(folder: Path) -> None:
+    save_tiny(folder)
+    for path in folder.glob("tokenizer*"):
+        path.unlink()
+
+
+def cut_short(folder: Path) -> None:
+    path = save_tiny(folder) / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def lost_shard(folder: Path) -> None:
+    from tests.surgery.models import tiny
+
+    save(tiny("llama"), folder, max_shard_size="20KB")
+    sorted(folder.glob("*.safetensors"))[1].unlink()
+
+
+def dropped(folder: Path) -> None:
+    """Biases in the checkpoint which the configuration says are not there."""
+    save_tiny(folder)
+    change_config(folder, attention_bias=False)
+
+
+def without_chat_template(folder: Path) -> None:
+    save_tiny(folder)
+    (folder / "chat_template.jinja").unlink()
+
+
+def configured(**changes: Any) -> Callable[[Path], None]:
+    return lambda folder: change_config(save_tiny(folder), **changes)
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """How a folder is damaged, and what its refusal is and says."""
+
+    make: Callable[[Path], object]
+    error: type[ModelError]
+    says: str
+
+
+CASES = {
+    "no model": Refusal(lambda folder: folder.mkdir(), errors.NoSuchFolder, "has no config.json"),
+    "broken config": Refusal(
+        lambda folder: (save_tiny(folder) / "config.json").write_text("{"), errors.NoSuchFolder, "is not JSON"
+    ),
+    "quantised": Refusal(
+        configured(quantization_config={"quant_method": "gptq"}), errors.QuantisedModel, "holds gptq weights"
+    ),
+    "slow tokenizer": Refusal(slow_tokenizer, errors.SlowTokenizer, "has no fast tokenizer"),
+    "no tokenizer": Refusal(no_tokenizer, errors.MissingTokenizer, "holds no tokenizer"),
+    "other tokenizer": Refusal(
+        lambda folder: save_tiny(folder, vocab_size=101),
+        errors.OtherTokenizer,
+        "embeddings for tokens 0 to 100. The tokenizer is another model's",
+    ),
+    "no chat form": Refusal(without_chat_template, errors.NoChatForm, "pass form='raw'"),
+    "truncated": Refusal(cut_short, errors.DamagedWeights, r"is truncated or damaged \("),
+    "lost shard": Refusal(lost_shard, errors.MissingWeights, "lacks model-00002-of-"),
+    "dropped": Refusal(
+        dropped, errors.DamagedWeights, "hold, against config.json, model.layers.0.self_attn.k_proj.bias"
+    ),
+    "unknown family": Refusal(
+        configured(model_type="nosuch"), errors.UnsupportedArchitecture, "transformers cannot read"
+    ),
+    "no causal model": Refusal(
+        configured(model_type="t5"), errors.UnsupportedArchitecture, "does not offer as a causal"
+    ),
+    "bloom": Refusal(
+        lambda folder: other("bloom", folder, n_layer=2, n_head=2),
+        errors.FixedAttention,
+        "BloomForCausalLM does not let",
+    ),
+    "mpt": Refusal(
+        lambda folder: other("mpt", folder, n_layers=2, n_heads=2, d_model=24),
+        errors.FixedAttention,
+        "Mpt.* does not let",
+    ),
+    "deaf attention": Refusal(
+        lambda folder: other("stablelm", folder), errors.FixedAttention, "StableLm.* do not hand their keywords on"
+    ),
+    "attention sinks": Refusal(
+        lambda folder: other("gpt_oss", folder, **EXPERTS), errors.UnknownAttentionInput, "GptOssAttention hands s_aux"
+    ),
+    "gemma without causal mask": Refusal(
+        lambda folder: save_tiny(folder, "gemma3", use_bidirectional_attention=True),
+        errors.NotCausal,
+        "Gemma3ForCausalLM looks at the future",
+    ),
+    "llama without causal mask": Refusal(
+        configured(is_causal=False), errors.NotCausal, "LlamaForCausalLM looks at the future"
+    ),
+    "gated output": Refusal(
+        lambda folder: other("bitnet", folder), errors.UnsupportedArchitecture, "does not read what attention returns"
+    ),
+    "unnamed parts": Refusal(
+        lambda folder: other("gpt_neox", folder),
+        errors.UnsupportedArchitecture,
+        "built in a way that is not known",
+    ),
+    "hybrid": Refusal(
+        lambda folder: other("minimax", folder, **EXPERTS, layer_types=["full_attention", "linear_attention"] * 2),
+        errors.UnsupportedArchitecture,
+        "is a hybrid: layer 1 has no self_attn.k_proj",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_it_is_refused_for_its_own_reason(name: str, tmp_path: Path) -> None:
+    case = CASES[name]
+    case.make(tmp_path / "model")
+    with pytest.raises(ModelError) as caught:
+        load(str(tmp_path / "model"))
+    assert caught.type is case.error
+    assert [other for other in CASES if re.search(CASES[other].says, str(caught.value))] == [name]
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"dtype": "bf16"}, errors.UnknownDtype, "did you mean bfloat16"),
+        ({"dtype": "int8"}, errors.UnknownDtype, "none of float32, bfloat16, float16"),
+        ({"device": "gpu"}, errors.UnknownDevice, "write auto, cpu, cuda"),
+        ({"device": "meta"}, errors.UnknownDevice, "computed on cpu, cuda or mps"),
+        ({"form": "claude"}, errors.NoChatForm, "the forms are raw, gemma, llama3, template"),
+    ],
+)
+def test_options_are_checked_before_anything_is_read(options: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        load("google/gemma-2-9b-it", **options)
+
+
+def test_a_gpu_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    for device in ("cuda", "cuda:3", {"": 0}):
+        with pytest.raises(errors.NoCuda, match="sees 0 CUDA devices"):
+            load("gemma2-9b", device=device)
+
+
+def test_gpus_without_room_are_refused_and_not_helped_out_by_the_cpu(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from rebinding.models import checkpoint
+
+    opened = AutoModelForCausalLM.from_pretrained
+
+    def spread(*args: Any, **options: Any) -> Any:
+        model, report = opened(*args, **options)
+        model.hf_device_map = {"model": 0, "lm_head": "cpu"}
+        return model, report
+
+    monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", spread)
+    with pytest.raises(errors.DoesNotFit, match="does not fit into the GPUs"):
+        checkpoint.open_model(save_tiny(tmp_path), dtype="float32", device="cpu")
+
+
+def test_a_refused_model_is_left_without_hooks() -> None:
+    from rebinding.models import check_subject
+    from tests.surgery.models import tiny
+
+    model = tiny("gemma3", use_bidirectional_attention=True)
+    with pytest.raises(errors.NotCausal):
+        check_subject(model)
+    assert model.config._attn_implementation == NAME
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+
+
+def test_layers_called_with_a_tensor_that_cannot_be_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Were the mask a keyword that nobody knows, a replay would not know how to cut it."""
+    monkeypatch.setattr("rebinding.surgery.recording.PASSED", ("position_embeddings",))
+    save_tiny(tmp_path / "model")
+    with pytest.raises(errors.UnsupportedArchitecture, match="cannot be run one by one"):
+        load(str(tmp_path / "model"), device="cpu")
+
+
+def test_layers_called_by_position_are_not_refused(tmp_path: Path) -> None:
+    """GPT-2 hands its layers the mask by position; fused projections and unknown norms are no obstacle either."""
+    other("gpt2", tmp_path / "model", n_embd=24, n_head=2, n_layer=2)
+    assert load(str(tmp_path / "model"), device="cpu").anatomy.norms == "unknown"

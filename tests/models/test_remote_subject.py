@@ -1,0 +1,92 @@
+"""Subjects on a server: what is refused before anything is sent, and what is checked with the first request."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import nnsight
+import pytest
+import torch
+
+from rebinding.models import ModelError, checkpoint, errors, load, remote
+from rebinding.planted import build
+from rebinding.surgery import Read
+from rebinding.surgery.nnsight_surgeon import NNsightSurgeon
+
+NAME = "someone/pointer"
+
+
+@pytest.fixture
+def key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nnsight.CONFIG.API, "APIKEY", "a key")
+
+
+@pytest.fixture
+def served(key: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that stands in for the Hub; requests are packed as for a server, and run here."""
+    plant = build("pointer")
+    plant.model.save_pretrained(tmp_path)
+    plant.tokenizer.save_pretrained(tmp_path)
+
+    def connect(found: Any) -> tuple[Any, str]:
+        options = {"task": "text-generation", "attn_implementation": remote.EAGER, "dispatch": True}
+        return nnsight.TransformersModel(str(tmp_path), **options), "local"
+
+    monkeypatch.setattr(checkpoint, "fetch", lambda repository, revision: tmp_path)
+    monkeypatch.setattr(remote, "connect", connect)
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", ["planted:pointer", "shape:gemma2-9b", "."])
+def test_what_no_server_can_find_is_refused(name: str, key: None) -> None:
+    with pytest.raises(errors.NotServed, match="Hub id"):
+        remote.load_remote(name)
+
+
+def test_without_a_key_nothing_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nnsight.CONFIG.API, "APIKEY", None)
+    with pytest.raises(errors.NoKey, match="NDIF_API_KEY"):
+        remote.load_remote("gemma2-9b")
+
+
+def test_what_the_hub_does_not_give_is_said(key: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    def offline(*_: Any) -> Path:
+        raise errors.OfflineModel("the Hub cannot be reached")
+
+    monkeypatch.setattr(checkpoint, "fetch", offline)
+    with pytest.raises(ModelError, match="cannot be reached"):
+        remote.load_remote("gemma2-9b")
+
+
+def test_a_served_subject_answers_as_the_same_model_here(served: Path) -> None:
+    away, here = remote.load_remote(NAME), load(str(served))
+    assert away.anatomy == here.anatomy
+    assert away.form == here.form
+    assert (away.dtype, away.device.type) == ("as served", "meta")
+    surgeon = away.surgeon()
+    assert isinstance(surgeon, NNsightSurgeon)
+    tokens, read = torch.arange(40).reshape(2, 20) + 7, [Read("logits", positions=[19])]
+    answers = [one.run(one.record(tokens), [], read)[0] for one in (surgeon, here.surgeon())]
+    assert torch.allclose(*answers, atol=400 * torch.finfo(torch.float32).eps * float(answers[0].abs().max()))
+
+
+def test_its_name_and_description_are_its_fingerprint(served: Path) -> None:
+    """No weights are seen: another name is another subject, and it is never the one that is loaded here."""
+    one, again, other = (remote.load_remote(name).fingerprint for name in (NAME, NAME, "someone/else"))
+    assert one == again
+    assert len({one, other, load(str(served)).fingerprint}) == 3
+
+
+def test_a_site_that_moves_nothing_on_the_server_is_noticed(served: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    connect = remote.connect
+
+    def with_dead_heads(found: Any) -> Any:
+        client, way = connect(found)
+        for layer in client._module.model.layers:
+            layer.self_attn.o_proj.weight.data.zero_()
+        return client, way
+
+    monkeypatch.setattr(remote, "connect", with_dead_heads)
+    with pytest.raises(errors.InertSite, match="edits of q, k, v, q_rot, k_rot, v_seen, scores, pattern, z at layer 3"):
+        remote.load_remote(NAME)

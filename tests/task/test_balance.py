@@ -1,0 +1,92 @@
+"""Balance: in the counterbalanced design nothing but the swap itself tells in which slot the answer stands."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from rebinding.task.designs import Design, design
+from rebinding.task.prompts import Prompt
+
+
+def naming(prompt: Prompt) -> str:
+    """Whether the asked box is named first, second, or not at all."""
+    boxes = [] if prompt.operation is None else [prompt.operation.first, prompt.operation.second]  # type: ignore[union-attr]  # swaps
+    return ("first", "second")[boxes.index(prompt.question)] if prompt.question in boxes else "bystander"
+
+
+NUISANCES = {
+    "slot of the asked box": lambda prompt: prompt.asked_slot,
+    "whether the asked box is named first, second or not": naming,
+    "the asked label": lambda prompt: prompt.question,
+    "the object of the asked box": lambda prompt: prompt.story.objects[prompt.asked_slot],
+}
+ONLY_STRUCTURE = list(NUISANCES)[:2]
+
+
+def tables(drawn: Design, ids: range, nuisance: str) -> dict[object, Counter[int]]:
+    """For each value of a nuisance variable, how often the answer stands in each slot."""
+    counts: dict[object, Counter[int]] = {}
+    for prompt in map(drawn.prompt, ids):
+        counts.setdefault(NUISANCES[nuisance](prompt), Counter())[prompt.answer_slot] += 1
+    return counts
+
+
+@pytest.mark.parametrize("nuisance", ONLY_STRUCTURE)
+@pytest.mark.parametrize(("boxes", "operations"), [(3, 1), (4, 1), (4, 2), (5, 1), (6, 2), (7, 1)])
+@pytest.mark.parametrize("start", [0, 5])
+def test_no_nuisance_variable_predicts_the_answers_slot(boxes: int, operations: int, start: int, nuisance: str) -> None:
+    """Exactly: over a block, whatever the nuisance variable is, the answer stands in every slot equally often."""
+    drawn = design("counterbalanced", boxes=boxes, operations=operations)
+    for counts in tables(drawn, range(start, start + drawn.block), nuisance).values():
+        assert set(counts) == set(range(boxes))
+        assert len(set(counts.values())) == 1
+
+
+@pytest.mark.parametrize("nuisance", list(NUISANCES)[2:])
+def test_no_word_predicts_the_answers_slot(nuisance: str) -> None:
+    """Words are drawn, so their counts spread: chi-squared over many blocks stays below its 1 in 10,000 bound."""
+    from scipy.stats import chi2_contingency
+
+    drawn = design("counterbalanced")
+    counts = tables(drawn, range(36 * 100), nuisance)
+    table = [[row[slot] for slot in range(3)] for row in counts.values()]
+    assert chi2_contingency(table).pvalue > 1e-4
+
+
+def test_the_published_design_is_the_counterexample() -> None:
+    counts = tables(design(), range(36), ONLY_STRUCTURE[0])
+    assert counts == {0: Counter({1: 36})}
+
+
+def test_a_block_of_three_boxes_is_the_full_crossing() -> None:
+    """Slot of the asked box, slots of the two named boxes in order: 18 stories, each twice in 36 ids."""
+    drawn = design("counterbalanced")
+    assert drawn.block == 36
+    cells = Counter(
+        (prompt.asked_slot, *(prompt.story.slot(label) for label in (prompt.operation.first, prompt.operation.second)))  # type: ignore[union-attr]  # swaps
+        for prompt in map(drawn.prompt, range(36))
+    )
+    assert len(cells) == 18
+    assert set(cells.values()) == {2}
+    kinds = Counter(naming(prompt) for prompt in map(drawn.prompt, range(36)))
+    assert kinds == {"first": 12, "second": 12, "bystander": 12}
+
+
+def test_short_runs_are_spread_over_the_slots() -> None:
+    drawn = design("counterbalanced")
+    for start in range(0, 90, 9):
+        pairs = {(prompt.asked_slot, prompt.answer_slot) for prompt in map(drawn.prompt, range(start, start + 9))}
+        assert len(pairs) == 9
+
+
+def test_without_operations_every_slot_is_asked_equally_often() -> None:
+    drawn = design("counterbalanced", operations=0, boxes=4)
+    asked = Counter(prompt.asked_slot for prompt in map(drawn.prompt, range(3, 3 + drawn.block)))
+    assert asked == dict.fromkeys(range(4), 1)
+    assert all(prompt.answer_slot == prompt.asked_slot for prompt in map(drawn.prompt, range(8)))
+
+
+def test_published_designs_have_blocks_of_one() -> None:
+    assert design().block == design("partner_second").block == 1

@@ -1,0 +1,58 @@
+"""The tokenizer that comes with the project: every word one token, blanks without effect, the same after saving."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from transformers import AutoTokenizer
+
+from rebinding.planted.tokenizer import build_tokenizer
+from rebinding.task.chat import form_of
+from rebinding.task.designs import design
+from rebinding.task.prompts import Encoder
+from rebinding.task.words import LABELS, OBJECTS
+
+
+@pytest.mark.parametrize("verb", ["swap", "move"])
+def test_no_word_of_any_prompt_is_unknown(verb: str) -> None:
+    tokenizer = build_tokenizer()
+    for form in ("template", "raw"):
+        drawn = design(split="none", boxes=7, verb=verb, operations=2)  # type: ignore[arg-type]  # one of the verbs
+        for one in Encoder(tokenizer, form).encode(map(drawn.prompt, range(100))):
+            assert tokenizer.unk_token_id not in one.ids
+
+
+def test_every_label_and_object_is_one_token_with_and_without_a_blank() -> None:
+    tokenizer = build_tokenizer()
+    for word in (*LABELS, *OBJECTS):
+        bare, spaced = (tokenizer(text, add_special_tokens=False)["input_ids"] for text in (word, f"  {word}"))
+        assert bare == spaced == [tokenizer.convert_tokens_to_ids(word)]
+        assert tokenizer.decode(bare) == word
+    assert form_of(tokenizer) == "template"
+
+
+def test_punctuation_and_line_breaks_are_tokens() -> None:
+    pieces = build_tokenizer().tokenize("Box A.\n\nContext: egg, fan?\nAnswer:", add_special_tokens=False)
+    assert pieces == ["Box", "A", ".", "\n\n", "Context", ":", "egg", ",", "fan", "?", "\n", "Answer", ":"]
+
+
+def test_turns_are_single_tokens_and_the_prompt_stays_short() -> None:
+    (one,) = Encoder(build_tokenizer()).encode([design().prompt(0)])
+    assert [piece for piece in one.pieces if piece.startswith("<")] == [
+        *("<bos>", "<system>", "<end>", "<user>", "<end>", "<assistant>")
+    ]
+    assert one.pieces[-3:] == ["<assistant>", "Answer", ":"]
+    assert len(one) == 79
+
+
+def test_it_is_the_same_every_time_and_after_saving(tmp_path: Path) -> None:
+    tokenizer = build_tokenizer()
+    tokenizer.save_pretrained(tmp_path)
+    again = AutoTokenizer.from_pretrained(tmp_path)
+    assert again.get_vocab() == tokenizer.get_vocab() == build_tokenizer().get_vocab()
+    assert again.backend_tokenizer.to_str() == tokenizer.backend_tokenizer.to_str()
+    prompts = [design().prompt(prompt_id) for prompt_id in range(5)]
+    assert Encoder(again).encode(prompts) == Encoder(tokenizer).encode(prompts)
+    for name in ("bos", "eos", "pad", "unk"):
+        assert getattr(again, f"{name}_token_id") == getattr(tokenizer, f"{name}_token_id")
