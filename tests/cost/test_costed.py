@@ -179,7 +179,9 @@ def test_one_batch_of_directions_stands_for_all(source: Costed) -> None:
     recordings = remembered(source)
     limit, recordings.limit = recordings.limit, 0
     try:
-        assert 3 * flop(source, first_block(request, source.bench.prompts).request) == flop(source, request)
+        block = first_block(request, source.bench.prompts)
+        assert block.repeats == 3
+        assert 3 * flop(source, block.request) == flop(source, request)
     finally:
         recordings.limit = limit
 
