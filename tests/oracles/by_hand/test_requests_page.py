@@ -5,13 +5,10 @@ from __future__ import annotations
 import difflib
 from pathlib import Path
 
-import pytest
-
 from tests.oracles.by_hand.binding_estimates import CORRECT
 from tests.oracles.by_hand.requests_page import LIST, PAGE, lists, of_the_paper
 
 
-@pytest.mark.slow
 def test_rows_ask_for_what_the_page_says(tmp_path: Path) -> None:
     """`python -m tests.oracles.by_hand.requests_page` writes the page again.
 
