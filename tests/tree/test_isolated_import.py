@@ -29,7 +29,7 @@ BY_A_VARIABLE: Mapping[tuple[str, str], str] = {
     ("rebinding.experiments.simulation", "f'{folder}.simulate'"): "the same",
     ("rebinding.report.figures", "name"): "modules `figures` of the sections, found in the package",
     ("rebinding.learned.shelf", "self.package"): "the package that a learned model's base lies in, from `BASES`",
-    ("rebinding.cli.commands", "verb.module"): "a subcommand's own module, from the table above it",
+    ("rebinding.cli.commands", "subcommand.module"): "a subcommand's own module, from the table above it",
 }
 """Module and argument of calls whose name is no literal, and what the name can be."""
 
