@@ -87,7 +87,7 @@ def searched(plant: Any, first: int) -> tuple[frozenset[Link], Search]:
     """The edges that the search finds on prompts from id `first` on."""
     prompts = Prompts(Encoder(plant.tokenizer))
     ids = range(first, first + PROMPTS)
-    drawn = prompts.drawn(prompts.draw(prompts.design("counterbalanced"), ids, ("noise", "independent")))
+    drawn = prompts.encode(prompts.draw(prompts.design("counterbalanced"), ids, ("noise", "independent")))
     pairs, surgeon = search_pairs(prompts.encoder, drawn), TorchSurgeon(plant.model, derive(plant.model))
     search = Search(pairs, Settings(SHARE, block=PROMPTS), MeasuredSteps(surgeon, pairs, PROMPTS))
     return links((one[:3] for one in search.graph().edges), pairs), search
@@ -106,7 +106,7 @@ def main(names: Iterable[str]) -> None:
         (ours, search), took = timed(partial(searched, plant, 0))
         true = links(wired(plant, search.pairs.clean[0]).links, search.pairs)
         sizes, theirs = timed(partial(approximated, plant, search))
-        least = LEAST * SHARE * abs(search.whole)
+        least = LEAST * SHARE * abs(search.total_loss)
         fixed = leading(one for one, size in sizes.items() if size >= least)
         for how, found, spent in (
             ("exact search", ours, took),

@@ -116,7 +116,7 @@ def stages(alias: str, bench: Workbench, n: int, rate: float) -> Iterator[str]:
     heads, device = heads_of(alias, bench), bench.loaded_model.device
     conventions = replace(given("published").circuit, noise=("independent",), frozen=("all",), scope="head")
     pairs = draw_noise_pairs(bench.prompts, conventions, n)
-    first = bench.prompts.drawn(pairs).prompts[0]
+    first = bench.prompts.encode(pairs).prompts[0]
     shape = replace(shape_of(alias, len(first.ids)), layers=bench.loaded_model.anatomy.n_layers)
     yield f"{n} prompts of {len(first.ids)} tokens; a matrix product reaches {rate / 1e12:.0f} TFLOP/s"
     yield f"{'stage':8} {'seconds':>8} {'PFLOP at least':>15} {'floor, s':>9} {'x floor':>8} {'GB':>6}"

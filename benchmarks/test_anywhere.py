@@ -2,7 +2,7 @@
 
 The stages look at every head at one token for each group, and are told which component it feeds. The search looks at
 every head at every token, at queries, keys and values apart, and then measures every arrow between what it found. What
-it leaves out is said in `rebinding/experiments/anywhere/effects.py`; with `exhaustive` every row is run.
+it leaves out is said in `rebinding/experiments/search/effects.py`; with `exhaustive` every row is run.
 On a plant most heads do nothing, as on a real model; on random weights all do, and nothing could be left out.
 """
 
@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from rebinding.experiments.paths.discovery import discover
-from rebinding.experiments.paths.measure import with_labels
-from rebinding.experiments.prompts import Drawn, Prompts
+from rebinding.experiments.paths.measure import to_noise_pairs
+from rebinding.experiments.prompts import EncodedPrompts, Prompts
 from rebinding.experiments.search.measure import search_pairs
 from rebinding.experiments.search.request import Settings
 from rebinding.experiments.search.search import MeasuredSteps, Search
@@ -38,10 +38,10 @@ def times() -> dict[str, float]:
     return {}
 
 
-def noise_pairs(plant: Any, design: DesignName) -> Drawn:
+def noise_pairs(plant: Any, design: DesignName) -> EncodedPrompts:
     """Clean prompts and their noise."""
     prompts = Prompts(Encoder(plant.tokenizer))
-    return prompts.drawn(prompts.draw(prompts.design(design), range(PROMPTS), ("noise", "independent")))
+    return prompts.encode(prompts.draw(prompts.design(design), range(PROMPTS), ("noise", "independent")))
 
 
 def test_five_stages(benchmark: Any, plant: Any, times: dict[str, float]) -> None:
@@ -50,7 +50,7 @@ def test_five_stages(benchmark: Any, plant: Any, times: dict[str, float]) -> Non
     drawn = noise_pairs(plant, "partner_second")  # a partner in each
     benchmark.group = "search"
     benchmark.extra_info.update(units=1, baseline=True)
-    benchmark.pedantic(lambda: discover(surgeon, with_labels(encoder, drawn)), rounds=2, warmup_rounds=1)
+    benchmark.pedantic(lambda: discover(surgeon, to_noise_pairs(encoder, drawn)), rounds=2, warmup_rounds=1)
     times["stages"] = benchmark.stats.stats.median
 
 

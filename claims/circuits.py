@@ -12,7 +12,7 @@ import numpy as np
 from claims.parts import of_candidates, printed_number
 from rebinding.evidence import Evidence
 from rebinding.experiments.circuit.request import Which
-from rebinding.experiments.circuit.summary import Array, left_by_order, of_circuit, of_random
+from rebinding.experiments.circuit.summary import Array, circuits_after_walks, of_circuit, of_random
 from rebinding.experiments.paths.summary import RESAMPLES, lost_by_senders, reselected, scores_by_head
 from rebinding.paper.circuit import Head
 from rebinding.paper.claim import Claim
@@ -79,7 +79,7 @@ def shares(claim: Claim, study: Study) -> dict[str, Array]:
     """Which share of all heads each walk of pruning leaves, for every discovery that it may have been; for the first
     alone, if the claim is not long."""
     return {
-        name: np.array([one.pairs / study.all_heads for one in left_by_order(evidence)])
+        name: np.array([one.pairs / study.all_heads for one in circuits_after_walks(evidence)])
         for name, evidence in study.prunings(claim).items()
     }
 

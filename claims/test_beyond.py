@@ -11,7 +11,7 @@ from claims.shifts import more, over
 from rebinding.experiments.binding.request import request_exchange
 from rebinding.experiments.binding.summary import shift
 from rebinding.experiments.circuit.request import request_knockout
-from rebinding.experiments.circuit.summary import of_circuit, of_random, others_left
+from rebinding.experiments.circuit.summary import gate_other_heads, of_circuit, of_random
 from rebinding.experiments.paths.summary import RESAMPLES, reselected
 from rebinding.experiments.search.request import request_crossings
 from rebinding.experiments.search.summary import led_by_expected
@@ -80,7 +80,7 @@ def test_real_queries_or_keys_do_what_means_do_not(claim: Claim, study: Study) -
      where="the circuit's heads at their tokens, held at their mean over counterbalanced prompts; all other heads as"
      " they are", **ROW)  # fmt: skip
 def test_the_model_needs_the_circuit(claim: Claim, study: Study) -> Verdict:
-    others = others_left(study.circuit, study.layers, study.all_heads)
+    others = gate_other_heads(study.circuit, study.layers, study.all_heads)
     return guarded(claim.kind, [others], lambda: worse_than_without_others(claim, study))
 
 

@@ -20,14 +20,14 @@ from claims.parts import SHARES, of_candidates, over_random, printed_number
 from rebinding.evidence import Evidence
 from rebinding.experiments.circuit.request import Which, request_contributions
 from rebinding.experiments.circuit.summary import (
-    fallen,
-    left_by_order,
+    circuit_works_alone,
+    circuits_after_walks,
+    contribution,
+    margin_drop,
     of_circuit,
     of_random,
-    stands_alone,
     without_group,
     without_head,
-    worth,
 )
 from rebinding.experiments.search.request import request_searched_circuit
 from rebinding.paper.claim import Claim, Metric, Unit
@@ -182,7 +182,7 @@ def test_the_answer_survives_without_e(claim: Claim, study: Study) -> Verdict:
     stream = study.carried_on(claim)
     parts: dict[str, Part] = {
         "answers without E": partial(effect, hits, above=CHANCE, margin=claim.margin("accuracy")),
-        "another stream": partial(effect, fallen(stream), margin=claim.margin("margin")),
+        "another stream": partial(effect, margin_drop(stream), margin=claim.margin("margin")),
     }
     return all_of(claim.kind, parts)
 
@@ -233,7 +233,7 @@ def test_what_pruning_leaves_of_e(claim: Claim, study: Study) -> Verdict:
     pruned = study.prunings(claim)
 
     def judged(name: str, level: float) -> Verdict:
-        kept = [one.group("E") for one in left_by_order(pruned[name])]
+        kept = [one.group("E") for one in circuits_after_walks(pruned[name])]
         return emptiness(kept[0], empty=claim.condition == "empty", selections=kept[1:], level=level)
 
     return of_candidates(claim, judged, pruned)
@@ -246,7 +246,7 @@ def test_what_pruning_leaves_of_e(claim: Claim, study: Study) -> Verdict:
      where="the discovered circuit after pruning, all other heads held at their mean", **FOUND)  # fmt: skip
 def test_no_kept_head_can_go(claim: Claim, study: Study) -> Verdict:
     heads, pruning = study.pruned_circuit.heads, next(iter(study.prunings(claim).values()))
-    if not stands_alone(pruning) or not heads:
+    if not circuit_works_alone(pruning) or not heads:
         why = "what was discovered does not do the task alone, so no head is needed"
         return invalid(claim.kind, "circuit_left", why)
     evidence, counts = study.one_by_one(claim), study.conventions(claim).prune_step / 2
@@ -265,6 +265,8 @@ def test_no_kept_head_can_go(claim: Claim, study: Study) -> Verdict:
 def test_every_head_contributes_a_per_cent(claim: Claim, study: Study) -> Verdict:
     if study.found_here:
         return not_applicable(claim.kind, "the circuit is our own, and was pruned by another rule")
-    found = worth(study.ask(claim, partial(request_contributions, conventions=study.conventions(claim))), PER_CENT)
+    found = contribution(
+        study.ask(claim, partial(request_contributions, conventions=study.conventions(claim))), PER_CENT
+    )
     heads = {head: partial(any_of, claim.kind, contributing(beside)) for head, beside in found.items()}
     return all_of(claim.kind, heads)

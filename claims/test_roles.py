@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from claims.catalogue import GEMMA_2, GEMMA_3, LLAMA_3B, LLAMA_8B, row
 from claims.conventions import of_code_and_text
-from rebinding.experiments.circuit.summary import others_left
+from rebinding.experiments.circuit.summary import gate_other_heads
 from rebinding.experiments.roles.request import request_random_interchange
 from rebinding.experiments.roles.summary import of_group, of_random_groups
 from rebinding.paper.circuit import Circuit
@@ -155,7 +155,7 @@ def test_b_does_little_to_the_content(claim: Claim, study: Study) -> Verdict:
 @of_code_and_text
 def test_b_points_more_than_random_groups(claim: Claim, study: Study) -> Verdict:
     heads = tuple(head for head in study.circuit.heads if head.group == "B")
-    others = others_left(Circuit(heads), study.layers, study.all_heads)
+    others = gate_other_heads(Circuit(heads), study.layers, study.all_heads)
     make = partial(request_random_interchange, group="B", conventions=study.procedure(claim).roles, cut=study.cut)
 
     def judged() -> Verdict:

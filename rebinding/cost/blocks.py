@@ -11,7 +11,7 @@ from rebinding.evidence import OnPrompts, PromptSet, Request
 from rebinding.experiments.binding.request import Exchange, MeanVectors, Shifts
 from rebinding.experiments.circuit.request import Means, Pruning
 from rebinding.experiments.paths.request import Paths
-from rebinding.experiments.prompts import Drawn, Prompts
+from rebinding.experiments.prompts import EncodedPrompts, Prompts
 from rebinding.experiments.swap_labels.request import LabelExchange
 from rebinding.experiments.tokens import BLOCK
 from rebinding.experiments.tracing.request import OfMode
@@ -80,7 +80,7 @@ def _size(request: OnPrompts, prompts: Prompts) -> int | None:
 
 
 def _first(whole: PromptSet, block: int, prompts: Prompts) -> PromptSet:
-    return prompts.add(prompts.drawn(whole).part(0, block))
+    return prompts.add(prompts.encode(whole).part(0, block))
 
 
 def shape_of(request: Request, prompts: Prompts) -> Hashable:
@@ -90,7 +90,7 @@ def shape_of(request: Request, prompts: Prompts) -> Hashable:
         layers = Counter(layer for layer, _ in request.receivers)
         return _shape(replace(request, receivers=()), prompts), tuple(sorted(layers.items()))
     if isinstance(request, MeanVectors):  # read where slots stand, whatever is asked
-        lengths = tuple(tuple(map(len, prompts.drawn(one).prompts)) for one in request.slots)
+        lengths = tuple(tuple(map(len, prompts.encode(one).prompts)) for one in request.slots)
         return _shape(replace(request, slots=()), prompts), lengths
     if isinstance(request, Pruning):
         circuit = sorted((one.group, one.layer, one.role) for one in request.circuit)
@@ -102,7 +102,7 @@ def shape_of(request: Request, prompts: Prompts) -> Hashable:
 
 def _shape(value: Any, prompts: Prompts) -> Hashable:
     if isinstance(value, PromptSet):
-        return _layout(prompts.drawn(value))
+        return _layout(prompts.encode(value))
     if isinstance(value, CircuitHead):
         return value
     if isinstance(value, tuple):
@@ -112,14 +112,14 @@ def _shape(value: Any, prompts: Prompts) -> Hashable:
     return value  # type: ignore[no-any-return]  # the plain values of a frozen, hashable request
 
 
-def _layout(drawn: Drawn) -> Hashable:
+def _layout(drawn: EncodedPrompts) -> Hashable:
     """The tokens of prompts without their words: lengths, places of roles, numbers of objects; and the tokens in which
     pairs differ, where residuals are exchanged between them."""
-    pairing = drawn.asked.pairing[:1]
-    exchanged = drawn.others if pairing in TRACED else ()
+    pairing = drawn.request.pairing[:1]
+    exchanged = drawn.counterfactuals if pairing in TRACED else ()
     others: tuple[Encoded | None, ...] = exchanged or (None,) * len(drawn.prompts)
     places = [_places(own, other) for own, other in zip(drawn.prompts, others, strict=True)]
-    return pairing, drawn.asked.cut, tuple(sorted(places)), tuple(sorted(Counter(drawn.sizes).items()))
+    return pairing, drawn.request.cut, tuple(sorted(places)), tuple(sorted(Counter(drawn.sizes).items()))
 
 
 def _places(own: Encoded, other: Encoded | None) -> tuple[Any, ...]:

@@ -16,9 +16,9 @@ from rebinding.surgery.sites import Take
 from rebinding.task.prompts import Encoded
 
 MEASURES = ("label_logit", "margin", "hit", "probability")
-"""Of the answer: its logit, its margin over the best other object, whether it beats them all, its probability."""
+"""The answer's logit, its margin over the best other object, whether it beats them all, and its probability."""
 CIRCUITS = Kind("circuits", ("circuit", "prompt", *MEASURES))
-"""Any circuits, by any names: what `evaluate` makes."""
+"""Circuits under any names: the result of `evaluate`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,7 +26,7 @@ class Answers:
     """The candidates of each prompt: `tokens` (prompt, candidate, alias), the right one at `right` (prompt,).
 
     A candidate with fewer aliases than the widest repeats one; its logit is the largest of its aliases'. `lowest` says
-    who answers where logits are equal: as published the lowest token, else nobody. In 16 bits logits often are.
+    which candidate wins equal logits: as published the lowest token, else none. In 16 bits equal logits are common.
     """
 
     tokens: Tensor
@@ -34,7 +34,7 @@ class Answers:
     lowest: bool = False
 
     def of(self, prompts: slice) -> Answers:
-        """Those of some prompts."""
+        """The candidates of some prompts."""
         return replace(self, tokens=self.tokens[prompts], right=self.right[prompts])
 
     def take(self, source: Tensor) -> Take:
@@ -48,44 +48,44 @@ class Answers:
             prompts = source[rows]
             tokens, right = self.tokens[prompts].to(logits.device), self.right[prompts].to(logits.device)
             flat = logits[:, 0].float()  # (row, vocabulary)
-            found = flat.gather(1, tokens.flatten(1)).view(tokens.shape)  # (row, candidate, alias)
-            best = found.amax(dim=2)  # (row, candidate)
+            logits_of_tokens = flat.gather(1, tokens.flatten(1)).view(tokens.shape)  # (row, candidate, alias)
+            best = logits_of_tokens.amax(dim=2)  # (row, candidate)
             label = best.gather(1, right[:, None])  # (row, 1)
             others = best.scatter(1, right[:, None], -torch.inf).amax(dim=1, keepdim=True)  # (row, 1)
-            own = found[torch.arange(len(right)), right]  # (row, alias)
-            named = tokens[torch.arange(len(right)), right].sort(dim=1)
-            again = torch.zeros_like(named.values, dtype=torch.bool)
-            again[:, 1:] = named.values[:, 1:] == named.values[:, :-1]
-            own = own.gather(1, named.indices).masked_fill(again, -torch.inf)
-            probability = torch.exp(own.logsumexp(1) - flat.logsumexp(1))[:, None]
-            return torch.cat([label, label - others, self._hits(found, tokens, right), probability], dim=1)
+            of_answer = logits_of_tokens[torch.arange(len(right)), right]  # (row, alias)
+            aliases = tokens[torch.arange(len(right)), right].sort(dim=1)
+            is_repeated = torch.zeros_like(aliases.values, dtype=torch.bool)
+            is_repeated[:, 1:] = aliases.values[:, 1:] == aliases.values[:, :-1]
+            of_answer = of_answer.gather(1, aliases.indices).masked_fill(is_repeated, -torch.inf)
+            probability = torch.exp(of_answer.logsumexp(1) - flat.logsumexp(1))[:, None]
+            return torch.cat([label, label - others, self._hits(logits_of_tokens, tokens, right), probability], dim=1)
 
         return measures
 
-    def _hits(self, found: Tensor, tokens: Tensor, right: Tensor) -> Tensor:
-        """Who answers, from logits and tokens (row, candidate, alias): 1 where it is the right one, (row, 1)."""
-        rows, best = torch.arange(len(right)), found.amax(dim=2)  # (row,), (row, candidate)
+    def _hits(self, logits: Tensor, tokens: Tensor, right: Tensor) -> Tensor:
+        """1 where the right candidate wins, else 0: (row, 1); from logits and tokens (row, candidate, alias)."""
+        rows, best = torch.arange(len(right)), logits.amax(dim=2)  # (row,), (row, candidate)
         if not self.lowest:
             others = best.scatter(1, right[:, None], -torch.inf).amax(dim=1)  # (row,)
             return (best[rows, right] > others).float()[:, None]
-        largest = found == best.amax(dim=1)[:, None, None]  # (row, candidate, alias)
+        largest = logits == best.amax(dim=1)[:, None, None]  # (row, candidate, alias)
         first = tokens.masked_fill(~largest, torch.iinfo(tokens.dtype).max).flatten(1).amin(dim=1)  # (row,)
         return (tokens[rows, right] == first[:, None]).any(dim=1, keepdim=True).float()
 
 
 def full_model(surgeon: Surgeon, prompts: Sequence[Encoded], answers: Answers, ids: Sequence[int]) -> Evidence:
-    """The unedited model, measured like a circuit."""
+    """Measure the unedited model like a circuit."""
     parts = []
     for where in blocks(len(prompts), BLOCK):
-        part = answers.of(where)
-        take = part.take(torch.arange(len(prompts[where])))
+        of_block = answers.of(where)
+        take = of_block.take(torch.arange(len(prompts[where])))
         read = Read("logits", positions=positions(prompts[where], "readout")[:, None], take=take)
         parts += surgeon.run(surgeon.record(token_batch(prompts[where])), [], [read])
     return CIRCUITS.evidence(as_table(["full model"], ids, torch.cat(parts)[None]), {"ablation": None})
 
 
 def as_table(names: Sequence[str], ids: Sequence[int], values: Tensor) -> pd.DataFrame:
-    """(circuit, prompt, measure) as a table."""
+    """Values (circuit, prompt, measure) as a table."""
     frame = pd.DataFrame(
         {"circuit": [name for name in names for _ in ids], "prompt": [number for _ in names for number in ids]}
     )

@@ -1,4 +1,4 @@
-"""A figure of the report: which evidence it needs, what the paper's figure shows, and what ours does.
+"""A figure of the report: the evidence it needs, what the paper's figure shows, and what ours shows.
 
 The figures of a section are the tuple `FIGURES` of its module `figures`.
 """
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class ReportedModel(Protocol):
-    """A model of a report: what is written down about it, and its evidence."""
+    """A model of a report: its description and its evidence."""
 
     @property
     def about(self) -> Mapping[str, Any]: ...
@@ -42,7 +42,7 @@ class ReportedModel(Protocol):
         ...
 
     def one(self, kind: Kind, **facets: Facet) -> Evidence | None:
-        """The one of these that rests on most units."""
+        """The evidence among `of(kind, **facets)` that rests on most units; None if there is none."""
         ...
 
 
@@ -67,8 +67,8 @@ def shows(kind: Kind, **facets: Facet) -> Shows:
 
 @dataclass(frozen=True)
 class FigureSpec:
-    """A figure that is drawn for every model. `uses` says which evidence it shows; `draw` gives None where a model has
-    none of it."""
+    """A figure that is drawn for every model. `uses` is the evidence that it shows; `draw` returns None for a model
+    without that evidence."""
 
     key: str
     section: str
@@ -81,11 +81,11 @@ class FigureSpec:
     shares: Literal["", "x", "y"] = ""
     """The axis that has one scale for all models of a page."""
     special: bool = False
-    """Most models have none of it, and nothing is missing then."""
+    """Most models do not have this figure, and nothing is missing then."""
 
     def shows_any(self, evidence: Iterable[Evidence]) -> bool:
-        """Whether a claim with this evidence is to be read beside this figure."""
-        return any(has_facets(one, use.kind, **use.facets) for one in evidence for use in self.uses)
+        """Whether this figure shows any of the evidence of a claim."""
+        return any(has_facets(item, use.kind, **use.facets) for item in evidence for use in self.uses)
 
 
 def heads_by_group(heads: Iterable[tuple[str, int, int, str]]) -> dict[str, list[tuple[int, int]]]:
@@ -97,5 +97,5 @@ def heads_by_group(heads: Iterable[tuple[str, int, int, str]]) -> dict[str, list
 
 
 def cut_label(cut: Facet) -> str:
-    """How much earlier than at the ':' prompts were read, for a title."""
+    """For a title: how many tokens before the ':' prompts were read."""
     return f", {cut} tokens before ':'" if cut else ""

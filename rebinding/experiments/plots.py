@@ -1,4 +1,4 @@
-"""Colours, lettering and intervals of all figures. The colours are those of Okabe and Ito, told apart in every colour
+"""Colours, lettering and intervals of all figures. The colours are those of Okabe and Ito, distinct in every colour
 vision."""
 
 from __future__ import annotations
@@ -69,12 +69,12 @@ class Interval(NamedTuple):
 
 
 def over_prompts(table: pd.DataFrame, measure: str) -> Interval:
-    """The mean of a measure; a prompt's several cases and draws count as one observation, their mean."""
+    """The mean of a measure over prompts; the cases and draws of a prompt are one observation, their mean."""
     return interval_of(table.groupby("prompt")[measure].mean().to_numpy(dtype=float))
 
 
 def interval_of(values: npt.NDArray[np.generic]) -> Interval:
     """The mean of one number for each prompt."""
-    found = estimate(values, unit="prompts")
-    low, high = found.bounds(LEVEL)
-    return Interval(float(found.mean), float(low), float(high))
+    mean = estimate(values, unit="prompts")
+    low, high = mean.bounds(LEVEL)
+    return Interval(float(mean.mean), float(low), float(high))

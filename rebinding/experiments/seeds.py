@@ -1,4 +1,4 @@
-"""Every seed there is, beside that of a prompt, which is its id."""
+"""All seeds, except that of a prompt, which is its id."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Which function draws simulated evidence of each kind of request; it lies in `simulate` beside the request."""
+"""Registry: which function draws simulated evidence of each kind of request. It is in the module `simulate` beside the
+request."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ def simulates(kind: type[Request]) -> Callable[[Function], Function]:
 
 
 def leave_out(kind: type[Request], why: str) -> None:
-    """Say why evidence of a kind of request is not simulated; the table of rates shows it."""
+    """Register why evidence of a kind of request is not simulated; the table of rates shows the reason."""
     LEFT_OUT[kind] = why
 
 

@@ -1,5 +1,5 @@
-"""Encoded prompts as tensors: their tokens, where a role stands in each, blocks of prompts, and what is read of logits
-and patterns."""
+"""Encoded prompts as tensors: token ids, positions of roles, blocks of prompts, and what a read keeps of logits and
+attention patterns."""
 
 from __future__ import annotations
 
@@ -13,64 +13,64 @@ from rebinding.task.prompts import Encoded, PromptError, unequal
 from rebinding.task.text import token_at
 
 BLOCK = 20
-"""Prompts whose runs are held in memory at once, and that are lost when a run is interrupted. Experiments on the same
-prompts cut them in the same places, so that one recording can serve several."""
+"""Prompts of a block: their runs are in memory together, and an interrupted run loses them. Experiments on the same
+prompts use the same blocks, so that one recording can serve several."""
 
 
 def token_batch(encoded: Sequence[Encoded]) -> Tensor:
     """Token ids of prompts of equal length. Nothing is ever padded: unequal lengths are an error."""
     if not encoded:
         raise PromptError("no prompts given; a batch needs at least one")
-    for one in encoded:
-        if len(one) != len(encoded[0]):
-            raise PromptError(unequal(encoded[0], one))
-    return torch.tensor([one.ids for one in encoded], dtype=torch.long)  # (prompt, token)
+    for prompt in encoded:
+        if len(prompt) != len(encoded[0]):
+            raise PromptError(unequal(encoded[0], prompt))
+    return torch.tensor([prompt.ids for prompt in encoded], dtype=torch.long)  # (prompt, token)
 
 
 def positions(encoded: Sequence[Encoded], role: str) -> Tensor:
-    """Where `role`, or a token of another name, stands in each prompt."""
-    found = [token_at(role, one.roles) for one in encoded]
-    there = [at for at in found if at is not None]
-    if len(there) < len(found):
-        lacking = encoded[found.index(None)]
+    """The position of `role`, or of another token name, in each prompt."""
+    tokens = [token_at(role, prompt.roles) for prompt in encoded]
+    places = [token for token in tokens if token is not None]
+    if len(places) < len(tokens):
+        first = encoded[tokens.index(None)]
         raise PromptError(
-            f"{len(found) - len(there)} of {len(encoded)} prompts have no role {role!r}; the first of them has"
-            f" {', '.join(lacking.roles)}"
+            f"{len(tokens) - len(places)} of {len(encoded)} prompts have no role {role!r}; the first of them has"
+            f" {', '.join(first.roles)}"
         )
-    return torch.tensor(there, dtype=torch.long)  # (prompt,)
+    return torch.tensor(places, dtype=torch.long)  # (prompt,)
 
 
 def logits_of(tokens: Tensor) -> Take:
-    """Keep the logits of some tokens, one line of `tokens` (row, candidate) a row: (row, position, candidate)."""
+    """Keep the logits of some tokens, a line of `tokens` (row, candidate) for each row: (row, position, candidate)."""
 
     def take(logits: Tensor, rows: Tensor) -> Tensor:
-        wanted = tokens[rows].to(logits.device)[:, None, :].expand(-1, logits.shape[1], -1)
-        return logits.gather(-1, wanted).float()  # (row, position, candidate)
+        index = tokens[rows].to(logits.device)[:, None, :].expand(-1, logits.shape[1], -1)
+        return logits.gather(-1, index).float()  # (row, position, candidate)
 
     return take
 
 
 def attention_on(keys: Tensor) -> Take:
-    """Keep the attention on some keys, one line of `keys` (row, key) a row: (row, head, key)."""
+    """Keep the attention on some keys, a line of `keys` (row, key) for each row: (row, head, key)."""
 
     def take(pattern: Tensor, rows: Tensor) -> Tensor:
-        wanted = keys[rows].to(pattern.device)[:, None].expand(-1, pattern.shape[1], -1)
-        return pattern[:, :, 0].gather(-1, wanted).float()
+        index = keys[rows].to(pattern.device)[:, None].expand(-1, pattern.shape[1], -1)
+        return pattern[:, :, 0].gather(-1, index).float()
 
     return take
 
 
 def answer_of(tokens: Tensor, rivals: Tensor) -> Take:
-    """Keep of one token a row: logit, full-softmax probability, and lead; (row, position, 3).
+    """Keep the logit, full-softmax probability and lead of one token for each row: (row, position, 3).
 
-    The lead is the logit less the mean logit of the `rivals` (row, rival), the other objects of the story. It is linear
-    in the logits, so that what lifts every object alike does not count, and it goes on moving where the probability is
+    The lead is the logit minus the mean logit of the `rivals` (row, rival), the other objects of the story. It is
+    linear in the logits, so what lifts every object alike does not count, and it still changes where the probability is
     so near 1 that a relative change says nothing. Without rivals it is the logit itself.
     """
 
     def take(logits: Tensor, rows: Tensor) -> Tensor:
-        def gathered(wanted: Tensor) -> Tensor:
-            index = wanted[rows].to(logits.device)[:, None, :].expand(-1, logits.shape[1], -1)
+        def gathered(candidates: Tensor) -> Tensor:
+            index = candidates[rows].to(logits.device)[:, None, :].expand(-1, logits.shape[1], -1)
             return logits.gather(-1, index).float()  # (row, position, token)
 
         logit = gathered(tokens[:, None])  # (row, position, 1)
@@ -81,10 +81,10 @@ def answer_of(tokens: Tensor, rivals: Tensor) -> Take:
     return take
 
 
-def moved(new: Tensor, old: Tensor) -> Tensor:
-    """How far edits are from what they replace: the largest change along the last axis, as a share of what is there.
+def relative_change(new: Tensor, old: Tensor) -> Tensor:
+    """The largest change along the last axis, as a share of the largest value there, old or new.
 
-    0 is an edit that writes what is there already; no edit is more than 2.
+    0 is a no-op edit, which writes what is there already; no edit gives more than 2.
     """
     new, old = new.float(), old.float()
     size = torch.maximum(new.abs(), old.abs()).amax(dim=-1)
@@ -92,6 +92,6 @@ def moved(new: Tensor, old: Tensor) -> Tensor:
 
 
 def blocks(count: int, size: int) -> Iterator[slice]:
-    """Slices that walk through `count` items, `size` at a time."""
+    """Slices that cover `count` items, `size` at a time."""
     for start in range(0, count, size):
         yield slice(start, min(start + size, count))

@@ -1,4 +1,4 @@
-"""A loaded model as experiments measure it, and the evidence of it: from the store, or computed and put there."""
+"""The workbench: a loaded model with its prompts, whose evidence comes from the store or is computed and stored."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rebinding.models import LoadedModel
 from rebinding.surgery import Surgeon
 
 REMEMBERED = 1 << 30
-"""Bytes of recordings that are kept, because claims look at the same prompts again and again."""
+"""Bytes of recordings to keep: many claims use the same prompts."""
 Measure: TypeAlias = Callable[["Workbench", Any], Evidence]
 Tensors: TypeAlias = Callable[["Workbench", Any], Mapping[str, Tensor]]
 MEASURES: dict[type[Request], Measure] = {}
@@ -79,14 +79,14 @@ def tensor_requests(value: Any) -> Iterator[Request]:
 
 
 def _import_measures(kind: type[Request]) -> None:
-    """Import `measure` beside the module `request` that defines the kind."""
+    """Import the module `measure` of the package whose module `request` defines the kind."""
     folder, _, module = kind.__module__.rpartition(".")
     if module == "request" and kind not in MEASURES and kind not in TENSORS:
         import_module(f"{folder}.measure")
 
 
 class Workbench:
-    """A model with its prompts, and a shelf of the store if evidence is kept. An evidence source."""
+    """An evidence source: a model with its prompts, and a shelf of the store if evidence is stored."""
 
     def __init__(
         self, loaded_model: LoadedModel, shelf: Shelf | None = None, *, prompts: Prompts | None = None, first: int = 0
@@ -102,17 +102,17 @@ class Workbench:
         return self.loaded_model.surgeon(remember=REMEMBERED)
 
     def get(self, request: Request) -> Evidence:
-        """The evidence of a request, block by block; what is finished is in the store, and is not computed again."""
+        """The evidence of a request, block by block; finished blocks come from the store."""
         blocks = self.prompts.blocks(request)
         return join(request, [self.get_block(block) for block in self._with_progress(request, blocks)])
 
     def get_block(self, block: Request) -> Evidence:
-        """The evidence of one block, as it is in the store."""
+        """The evidence of one block, in the form in which the store keeps it."""
         measure = measure_of(type(block))
         return self._remember(Evidence, block, measure, lambda: describe(block, measure(self, block)))
 
     def tensors(self, request: Request) -> Mapping[str, Tensor]:
-        """Tensors that several experiments need: computed once."""
+        """Tensors that several experiments share; computed once."""
         compute = tensors_of(type(request))
         assert compute is not None, f"{request.KIND.name} has rows and no tensors"
         return self.once(
@@ -120,23 +120,23 @@ class Workbench:
         ).tensors
 
     def once(self, key: Hashable, make: Callable[[], Value]) -> Value:
-        """Something that several measurements share, made when it is first needed and kept with the model."""
+        """A value that several measurements share: made on first use and kept with the model."""
         if key not in self._memory:
             self._memory[key] = make()
-        found: Value = self._memory[key]
-        return found
+        value: Value = self._memory[key]
+        return value
 
     def forget(self, key: Hashable) -> None:
-        """Make it anew when it is needed next."""
+        """Drop a shared value, so that its next use makes it again."""
         self._memory.pop(key, None)
 
     def address(self, request: Request) -> tuple[str, str]:
-        """Where the evidence, or the tensors, of a request are in the store."""
+        """The kind and the key under which the store has the evidence, or the tensors, of a request."""
         function = function_of(type(request))
         return request.KIND.name, self._shelf(function).key(request.key)
 
     def holds(self, kind: type[Content], request: Request) -> bool:
-        """Whether the store has them."""
+        """Whether the store has the evidence, or the tensors, of a request."""
         return self.shelf is not None and self.shelf.store.holds(kind, *self.address(request))
 
     def _remember(
@@ -147,7 +147,7 @@ class Workbench:
         return self.shelf.store.remember(kind, *self.address(request), compute)
 
     def _shelf(self, function: Callable[..., Any]) -> Shelf:
-        """Where what a function computes is kept: its code, and that of the surgeon, belong to the address."""
+        """The shelf for results of a function; its code and that of the surgeon are part of the address."""
         assert self.shelf is not None
         name = function.__module__
         if name not in self._shelves:
@@ -155,8 +155,8 @@ class Workbench:
         return self._shelves[name]
 
     def _with_progress(self, request: Request, blocks: list[Request]) -> Iterator[Request]:
-        """Blocks with a bar on a terminal. Those in the store count as done from the start, so that the remaining time
-        is that of the others; where there are no others, there is no bar."""
+        """Blocks with a progress bar on a terminal. Stored blocks count as done from the start, so the remaining time
+        is that of the blocks to compute; if every block is stored, there is no bar."""
         is_stored = [len(blocks) == 1 or self.holds(Evidence, block) for block in blocks]
         done, hide = sum(is_stored), True if all(is_stored) else None
         name = request.KIND.name

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from rebinding.evidence import Evidence
 from rebinding.experiments.circuit.request import request_pruning
-from rebinding.experiments.circuit.summary import kept
+from rebinding.experiments.circuit.summary import circuit_after_pruning
 from rebinding.experiments.paths.discovery import Discovery, discover_circuit, smallest_fall
 from rebinding.experiments.paths.request import Paths, conventions_of_plant, draw_noise_pairs
 from rebinding.paper.circuit import Circuit
@@ -38,7 +38,7 @@ class Circuits:
     def pruned(self) -> Circuit:
         """What pruning leaves of the circuit that the controlled procedure discovers."""
         (conventions, *_) = self.conventions("controlled").candidates.values()
-        return kept(self._pruning("controlled", conventions))
+        return circuit_after_pruning(self._pruning("controlled", conventions))
 
     def conventions(self, procedure: ProcedureName) -> CircuitConventions:
         """The conventions of section 4.1; a paper about a plant would have had others."""

@@ -72,7 +72,7 @@ class Gates:
         n = crossing * max(2, ceil(self.case.sizes.of("able_wide" if boxes == WIDE else "able") / crossing))
         request = request_ability(session.prompts, story(session.prompts, "counterbalanced", boxes), n)
         hits = self.log.get(session, request, ground=False).rows["hit"].to_numpy() > 0
-        return above_guessing(hits, guesses(session.prompts.drawn(request.prompts).prompts))
+        return above_guessing(hits, guesses(session.prompts.encode(request.prompts).prompts))
 
     def able(self, boxes: int = 3, cut: int = 0) -> Gate:
         """Whether the full model can do the task; or that many tokens before the ':' already."""

@@ -77,6 +77,6 @@ def gates_of(request: Request, evidence: Evidence) -> Iterator[Gate]:
 
 def aligned_pairs(prompts: Prompts, shown: PromptSet) -> Gate:
     """Whether the two prompts of every pair have as many tokens; prompts without counterfactuals always do."""
-    drawn = prompts.drawn(shown)
-    own = [len(one) for one in drawn.prompts] if drawn.others else []
-    return equal_lengths(own, [len(one) for one in drawn.others])
+    drawn = prompts.encode(shown)
+    own = [len(one) for one in drawn.prompts] if drawn.counterfactuals else []
+    return equal_lengths(own, [len(one) for one in drawn.counterfactuals])

@@ -15,8 +15,8 @@ def shown(prompts: Prompts, asked: PromptSet) -> dict[str, Any]:
 
     A text is a list of pieces, of which every second one (from the second on) is where the two differ.
     """
-    drawn = prompts.drawn(asked)
-    own, other = drawn.prompts[0], drawn.others[0] if drawn.others else None
+    drawn = prompts.encode(asked)
+    own, other = drawn.prompts[0], drawn.counterfactuals[0] if drawn.counterfactuals else None
     differs = [False] * len(own) if other is None else [a != b for a, b in zip(own.ids, other.ids, strict=True)]
     return {
         "id": asked.ids[0],

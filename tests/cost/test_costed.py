@@ -225,13 +225,13 @@ def _cost(source: Costed, request: Request) -> Line:
 def test_how_far_shifts_go_is_worked_out_once_a_condition(source: Costed, monkeypatch: pytest.MonkeyPatch) -> None:
     """With 200 random directions, once a draw would be 40,000 sizes of vectors."""
     calls: list[Shift] = []
-    moved = Shift.moved
+    moved = Shift.relative_change
 
     def counted(self: Shift, *given: Any) -> Any:
         calls.append(self)
         return moved(self, *given)
 
-    monkeypatch.setattr(Shift, "moved", counted)
+    monkeypatch.setattr(Shift, "relative_change", counted)
     prompts, conventions = source.bench.prompts, PUBLISHED.binding
     request = request_shifts(prompts, HEADS, "published", "random directions", conventions, n=2, directions=2, draws=3)
     source.get(request)

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from rebinding.evidence import PromptSet
 from rebinding.evidence.request import digest
-from rebinding.experiments.prompts import Drawn, Item, Pairing, Prompts
+from rebinding.experiments.prompts import EncodedPrompts, Item, Pairing, Prompts
 from rebinding.experiments.workbench import Workbench
 from rebinding.models import load
 from rebinding.task.answers import AnswerRule
@@ -55,7 +55,7 @@ class PackPrompts(Prompts):
         if others:
             pairs = zip(numbers, own, others, strict=True)
             items = [Pair(number, mine.prompt, other.prompt, pairing[0]) for number, mine, other in pairs]
-        return self.add(Drawn(shown, tuple(items), tuple(own), tuple(others), (1,) * len(numbers), contents))
+        return self.add(EncodedPrompts(shown, tuple(items), tuple(own), tuple(others), (1,) * len(numbers), contents))
 
 
 def bench_of(pack: Pack, sources: Mapping[Pairing, Source]) -> Workbench:

@@ -81,7 +81,7 @@ def test_components(pack: Pack) -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("method", ["held", "edits"])
+@pytest.mark.parametrize("method", ["batched", "edits"])
 def test_measures(pack: Pack, means: list, form: str, method: Any, deviations: dict, subtests: pytest.Subtests) -> None:
     """Full model, circuit, empty circuit, pruned and random circuits, on all their prompts."""
     for name, entry in pack.starting(f"circuit/{form}/").items():

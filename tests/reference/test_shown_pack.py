@@ -34,8 +34,8 @@ def test_head_roles(prompts: Prompts, kind: str) -> None:
     stories_of_rows = roles_stories(prompts, conventions, "published")
     request = request_interchange(prompts, CIRCUIT, stories_of_rows, kind, len(entry["ids"]), conventions)
     assert request.prompts.ids == tuple(entry["ids"])
-    drawn = prompts.drawn(request.prompts)
-    for side, encoded in (("original", drawn.prompts), ("counterfactual", drawn.others)):
+    drawn = prompts.encode(request.prompts)
+    for side, encoded in (("original", drawn.prompts), ("counterfactual", drawn.counterfactuals)):
         theirs = PACK.prompts(entry["settings"][side].removeprefix("design "), entry["ids"])
         assert [prompt.ids for prompt in encoded] == [prompt.ids for prompt in theirs]
 
@@ -45,8 +45,8 @@ def test_binding(prompts: Prompts) -> None:
     conventions = given("published").binding
     counts = {"n": len(evaluation), "directions": len(first), "draws": 1}
     request = request_shifts(prompts, CIRCUIT, "published", "published", conventions, **counts)
-    assert [prompt.ids for prompt in prompts.drawn(request.prompts).prompts] == [prompt.ids for prompt in evaluation]
+    assert [prompt.ids for prompt in prompts.encode(request.prompts).prompts] == [prompt.ids for prompt in evaluation]
     (batch,) = request.batches
     for slot, shown in enumerate(batch.slots):
         theirs = PACK.prompts(f"qk_intervention/direction/slot{slot}")
-        assert [prompt.ids for prompt in prompts.drawn(shown).prompts] == [prompt.ids for prompt in theirs]
+        assert [prompt.ids for prompt in prompts.encode(shown).prompts] == [prompt.ids for prompt in theirs]

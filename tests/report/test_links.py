@@ -78,11 +78,11 @@ def test_a_graph_is_drawn_where_there_is_one(tmp_path: Path) -> None:
     for one, there in zip(run.models, (True, False), strict=True):
         one.about["graph"] = one.about["graph"] if there else None
     text = html(run)
-    assert text.count("What a search finds that is not told where to look</h3>") == 1
+    assert text.count("What position-free discovery finds</h3>") == 1
     assert "2 nodes, 2 edges" in text
     for one in run.models:
         one.about["graph"] = None
-    assert "What a search finds that is not told where to look" not in html(run)
+    assert "What position-free discovery finds" not in html(run)
 
 
 def test_the_table_of_heads_has_the_papers_four_models(tmp_path: Path) -> None:

@@ -24,14 +24,14 @@ def test_texts_are_whole_and_cut_where_tokens_differ() -> None:
     prompts = Prompts(load("planted:pointer@llama").encoder())
     asked = prompts.draw(design("published"), range(2), ("pointer", "code"))
     found = shown(prompts, asked)
-    ((_, own, other), *_) = prompts.drawn(asked).pairs
+    ((_, own, other), *_) = prompts.encode(asked).pairs
     assert found["id"] == 0
     assert ("".join(found["original"]), "".join(found["counterfactual"])) == (own.text, other.text)
     marked = [[piece.strip() for piece in found[name][1::2]] for name in ("original", "counterfactual")]
     assert marked == [["K", "shell", "B", "chemical", "K", "B"], ["B", "wheel", "K", "rock", "B", "K"]]
     assert found["original"][::2] == found["counterfactual"][::2]
     single = prompts.draw(design("published"), range(2))
-    text = prompts.drawn(single).prompts[0].text
+    text = prompts.encode(single).prompts[0].text
     assert shown(prompts, single) == {"id": 0, "original": [text], "counterfactual": None}
 
 

@@ -64,13 +64,13 @@ def patch_with_itself() -> None:
 
 def longer() -> None:
     """Counterfactuals have a token more than their originals."""
-    drawn = prompts.Prompts.drawn
+    drawn = prompts.Prompts.encode
 
-    def changed(self: prompts.Prompts, asked: PromptSet) -> prompts.Drawn:
+    def changed(self: prompts.Prompts, asked: PromptSet) -> prompts.EncodedPrompts:
         found = drawn(self, asked)
-        return replace(found, others=tuple(replace(one, ids=(*one.ids, 0)) for one in found.others))
+        return replace(found, counterfactuals=tuple(replace(one, ids=(*one.ids, 0)) for one in found.counterfactuals))
 
-    PATCH.setattr(prompts.Prompts, "drawn", changed)
+    PATCH.setattr(prompts.Prompts, "encode", changed)
 
 
 def guessing() -> None:
@@ -81,7 +81,7 @@ def guessing() -> None:
         found = get(self, request)
         if not isinstance(request, Ability):
             return found
-        shown = [one.prompt for one in self.prompts.drawn(request.prompts).prompts]
+        shown = [one.prompt for one in self.prompts.encode(request.prompts).prompts]
         hits = [float(one.story.objects[1] == one.answer) for one in shown]
         return replace(found, rows=found.rows.assign(hit=hits))
 

@@ -68,7 +68,7 @@ def test_a_label_is_the_largest_of_its_tokens(bench: Workbench) -> None:
     asked = request_ablation(prompts, heads, drawn, "published", n=N, beside="random", answers="exp2_aliases")
     found = bench.get(asked).rows
     whole = found[found["which"] == "full"].sort_values("prompt")
-    shown = prompts.drawn(asked.prompts).prompts
+    shown = prompts.encode(asked.prompts).prompts
     with torch.no_grad():
         logits = bench.loaded_model.model(token_batch(shown)).logits[:, -1]  # (prompt, vocabulary)
     labels, leads = [], []
@@ -87,7 +87,7 @@ def test_a_label_is_the_largest_of_its_tokens(bench: Workbench) -> None:
 def test_the_rule_is_part_of_what_is_asked(bench: Workbench) -> None:
     """Two rules are two requests, and the answers differ where a word has several tokens."""
     prompts = bench.prompts
-    shown = prompts.drawn(prompts.draw(prompts.design("published"), range(N))).prompts
+    shown = prompts.encode(prompts.draw(prompts.design("published"), range(N))).prompts
     one, several = (prompts.answers(shown, rule) for rule in ("continuation", "exp2_aliases"))
     assert (one.tokens.shape[-1], several.tokens.shape[-1]) == (1, 2)
     assert all(

@@ -107,7 +107,7 @@ def test_in_16_bits_a_hundred_are_asked_block_by_block(monkeypatch: pytest.Monke
     monkeypatch.setattr(unedited, "_answers", told)
     rows = measured(bench).rows
     prompts = bench.prompts
-    asked = prompts.drawn(request_ability(prompts, prompts.design("published"), IN_16_BITS).prompts).prompts
+    asked = prompts.encode(request_ability(prompts, prompts.design("published"), IN_16_BITS).prompts).prompts
     answers = prompts.answers(asked)
     right = [int(one[index][0]) for one, index in zip(answers.tokens, answers.right, strict=True)]
     for (company, *_), changes in rows.groupby(NULL_EDIT):

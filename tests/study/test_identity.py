@@ -217,7 +217,7 @@ def test_roles_are_those_of_every_prompt(bench: Workbench) -> None:
     drawn = bench.prompts.design("counterbalanced")
     asked = request_map(bench.prompts, drawn, range(9), "context_and_swap", ("context_asked", "readout"), WAY)
     rows = at(bench.get(asked).rows, "context_asked")
-    own = {number: prompt.roles["context_asked"] for number, prompt, _ in bench.prompts.drawn(asked.prompts).pairs}
+    own = {number: prompt.roles["context_asked"] for number, prompt, _ in bench.prompts.encode(asked.prompts).pairs}
     assert set(own) == set(rows["prompt"])
     assert rows["prompt"].nunique() == 9
     assert len(set(rows["token"])) > 1

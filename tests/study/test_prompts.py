@@ -88,10 +88,10 @@ def test_blocks_share_out_the_prompts_in_their_order(name: str, prompts: Prompts
     request = answered(prompts.draw(story(prompts), range(300, 300 + N), pairing, cut))
     blocks = [block.prompts for block in parts_of(prompts, request)]
     assert [len(block.ids) for block in blocks] == [BLOCK, BLOCK, 5]
-    whole, parts = prompts.drawn(request.prompts), [prompts.drawn(block) for block in blocks]
+    whole, parts = prompts.encode(request.prompts), [prompts.encode(block) for block in blocks]
     assert sum((block.ids for block in blocks), ()) == request.prompts.ids
     assert sum((part.prompts for part in parts), ()) == whole.prompts
-    assert sum((part.others for part in parts), ()) == whole.others
+    assert sum((part.counterfactuals for part in parts), ()) == whole.counterfactuals
     assert sum((part.items for part in parts), ()) == whole.items
     assert len({block.tokens for block in blocks}) == len(blocks)
 
@@ -122,11 +122,13 @@ def test_another_machine_draws_equal_prompts(name: str, prompts: Prompts) -> Non
     shown = prompts.draw(story(prompts), range(300, 306), pairing, cut)
     by_design, by_request = (Prompts(Encoder(build_tokenizer())) for _ in range(2))
     assert by_design.draw(story(by_design), range(300, 306), pairing, cut) == shown
-    mine, theirs = prompts.drawn(shown), by_request.drawn(shown)
-    assert (theirs.asked, theirs.items, theirs.contents) == (mine.asked, mine.items, mine.contents)
-    assert [one.ids for one in theirs.prompts + theirs.others] == [one.ids for one in mine.prompts + mine.others]
+    mine, theirs = prompts.encode(shown), by_request.encode(shown)
+    assert (theirs.request, theirs.items, theirs.contents) == (mine.request, mine.items, mine.contents)
+    assert [one.ids for one in theirs.prompts + theirs.counterfactuals] == [
+        one.ids for one in mine.prompts + mine.counterfactuals
+    ]
     block = parts_of(prompts, answered(prompts.draw(story(prompts), range(300, 300 + N), pairing, cut)))[1].prompts
-    assert by_request.drawn(block).contents == prompts.drawn(block).contents
+    assert by_request.encode(block).contents == prompts.encode(block).contents
 
 
 def test_each_prompt_is_encoded_once(prompts: Prompts, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,7 +145,7 @@ def test_each_prompt_is_encoded_once(prompts: Prompts, monkeypatch: pytest.Monke
         for pairing, cut in DRAWN.values():
             request = answered(prompts.draw(story(prompts), range(300, 300 + N), pairing, cut))
             for block in parts_of(prompts, request):
-                prompts.drawn(block.prompts)
+                prompts.encode(block.prompts)
         prompts.draw(story(prompts), range(310, 320))
     assert sum(cut == 0 for _, cut in counts) > 2 * N
     assert sum(cut == 2 for _, cut in counts) == N

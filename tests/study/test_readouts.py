@@ -89,7 +89,7 @@ def test_every_prompt_ends_two_tokens_earlier(llama: Study, claim: Claim) -> Non
     assert len(llama.log.known) >= len(sets)
     for whole, short in zip(*sets, strict=True):
         assert (whole.cut, short.cut, short.facets["cut"]) == (0, EARLY, EARLY)
-        drawn = zip(*(llama._case.session.prompts.drawn(one).prompts for one in (whole, short)), strict=True)
+        drawn = zip(*(llama._case.session.prompts.encode(one).prompts for one in (whole, short)), strict=True)
         for full, cut in drawn:
             assert cut.ids == full.ids[:-EARLY]
             assert cut.roles == {**full.roles, "readout": full.roles["readout"] - EARLY}
@@ -107,7 +107,7 @@ def test_a_short_prompt_is_the_whole_one_so_far(llama: Study) -> None:
     procedure = llama.procedure(IS_POINTER).roles
     (whole,) = (one.prompts for one in llama.log.known if isinstance(one, Interchange) and one.prompts.cut == 0)
     assert procedure.places == "published"
-    for number, own, _ in session.prompts.drawn(whole).pairs:
+    for number, own, _ in session.prompts.encode(whole).pairs:
         with torch.no_grad():
             logits = model(torch.tensor([own.ids])).logits[0, -1 - EARLY]
         rows = found.rows[found.rows["prompt"] == number]
@@ -138,5 +138,5 @@ def test_prompts_that_are_short_are_drawn_again_from_their_request(llama: Study,
         one for one in llama.log.known if isinstance(one, OnPrompts) and one.prompts.cut and one.KIND.name == "roles"
     )
     other = study_of(f"llama3.1-8b={there / 'model'}", there / "circuit.json")
-    again, before = (study._case.session.prompts.drawn(asked.prompts).prompts for study in (other, llama))
+    again, before = (study._case.session.prompts.encode(asked.prompts).prompts for study in (other, llama))
     assert again == before

@@ -27,7 +27,7 @@ def test_only_the_search_and_the_replays_read_the_model() -> None:
     assert len(EXPERIMENTS) > 40
     reading = {name for name in EXPERIMENTS if "model" in attributes(name) and not name.endswith(".simulate")}
     assert reading == {
-        "rebinding.experiments.search.listening",
+        "rebinding.experiments.search.receivers",
         "rebinding.experiments.search.scene",
         "rebinding.experiments.unedited.measure",
     }

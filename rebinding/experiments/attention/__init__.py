@@ -1,1 +1,1 @@
-"""What heads look at, in prompts as they are."""
+"""The attention of heads in unedited prompts."""

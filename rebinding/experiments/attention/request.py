@@ -1,4 +1,4 @@
-"""What can be requested of attention in unedited prompts."""
+"""Requests for attention in unedited prompts."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from rebinding.paper.procedure import ProcedureName
 from rebinding.task.designs import Design
 
 ATTENTION = Kind("attention", ("prompt", "layer", "head", "token", "attention", "uniform"))
-"""A head's attention on a token of a prompt, by the name of its role. `uniform` is what the token would get from a head
-that looks alike at every token that it can see."""
+"""A head's attention on a token of a prompt, by the name of its role. `uniform` is the token's share if the head
+attends equally to every token that it can see."""
 ROLES = ("context_partner_object", "swap_asked")
-"""Prompts in which a box is asked about that was swapped."""
+"""Roles of prompts whose question is about a swapped box."""
 
 
 @dataclass(frozen=True)
 class AttentionToRoles(OnPrompts):
-    """The attention of some heads at one role on the tokens of the others."""
+    """The attention of some heads at one role on the tokens of other roles."""
 
     KIND: ClassVar[Kind] = ATTENTION
     heads: tuple[Head, ...]
@@ -35,11 +35,11 @@ class AttentionToRoles(OnPrompts):
 
 
 def request_attention(
-    prompts: Prompts, drawn: Design, circuit: Circuit, n: int, *, group: Group, like: ProcedureName
+    prompts: Prompts, design: Design, circuit: Circuit, n: int, *, group: Group, like: ProcedureName
 ) -> AttentionToRoles:
-    """A group, from the token where it stands; in stories that were asked for, or where no slot and no order of names
-    is more frequent than another."""
-    stories = prompts.design("counterbalanced") if like == "controlled" else drawn
+    """Request the attention of a group from its token, in the stories of the run, or in counterbalanced ones: no slot
+    and no order of names is more frequent than another."""
+    stories = prompts.design("counterbalanced") if like == "controlled" else design
     return AttentionToRoles(
         prompts.draw_with(stories, prompts.evaluation, n, ROLES), circuit.group(group), ROLE_OF_GROUP[group]
     )

@@ -1,4 +1,4 @@
-"""From the evidence to numbers that a rule weighs: one per prompt."""
+"""Numbers for rules from evidence of attention: one per prompt."""
 
 from __future__ import annotations
 
@@ -19,6 +19,6 @@ def by_token(evidence: Evidence) -> Mapping[str, Array]:
 
 
 def even(evidence: Evidence) -> Array:
-    """What every token would get from heads that look at all tokens alike, by prompt."""
-    found: Array = evidence.rows.groupby("prompt")["uniform"].first().sort_index().to_numpy(np.float64)
-    return found
+    """The share of every token if heads attend equally to all tokens, by prompt."""
+    shares: Array = evidence.rows.groupby("prompt")["uniform"].first().sort_index().to_numpy(np.float64)
+    return shares

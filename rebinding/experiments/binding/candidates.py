@@ -1,4 +1,4 @@
-"""Where the text of section 5 and the released code differ: what each shifts, one convention at a time."""
+"""Differences between the text of section 5 and the released code: candidates that change one convention each."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rebinding.experiments.binding.renamed import Renamed
 from rebinding.paper.procedure import BindingConventions
 
 SOURCE: Renamed = (("qk", QK_SOURCE.name),)
-POOLED: Renamed = tuple((one.name.removesuffix("_pooled"), one.name) for one in POOLED_KEYS)
+POOLED: Renamed = tuple((condition.name.removesuffix("_pooled"), condition.name) for condition in POOLED_KEYS)
 CHOICES: Mapping[str, tuple[str, Renamed]] = MappingProxyType(
     {
         "exchanged": ("Q+K with the keys of both slots", ()),
@@ -19,29 +19,29 @@ CHOICES: Mapping[str, tuple[str, Renamed]] = MappingProxyType(
         "both": ("key directions of both kinds", POOLED),
     }
 )
-"""Every choice of a convention: its name in the reason of a verdict, and what is run."""
+"""Every choice of a convention: its name in the reason of a verdict, and the conditions that are run."""
 RELEASED, GIVEN = "as released", "as the procedure says"
 PRINTED_ROW: Mapping[str, str] = MappingProxyType({condition: row for row, condition in (*SOURCE, *POOLED)})
-"""The row of the table that a condition of the text may have been printed in."""
+"""The printed row that a condition of the text may stand for."""
 
 
 def conditions_of_text(conventions: BindingConventions) -> tuple[Condition, ...]:
-    """The conditions that must be run beside those of the table."""
+    """The conditions to run in addition to those of the table."""
     source = (QK_SOURCE,) if "source" in conventions.qk_keys else ()
     return (*source, *(POOLED_KEYS if "both" in conventions.key_means else ()))
 
 
 def candidates(conventions: BindingConventions, rows: Collection[str]) -> Mapping[str, Renamed]:
-    """What may have been run for these rows of the table: the first choice of every convention, and beside it each
-    other choice alone. A convention that says nothing about these rows adds no candidate."""
-    choices = tuple(chosen for about, chosen in _choices(conventions) if about & set(rows))
-    first = sum((CHOICES[chosen[0]][1] for chosen in choices), start=())
-    found = {GIVEN if first else RELEASED: first}
-    for place, chosen in enumerate(choices):
-        others = (*choices[:place], *choices[place + 1 :])
-        rest: Renamed = sum((CHOICES[other[0]][1] for other in others), start=())
-        found |= {name: (*rest, *renamed) for name, renamed in (CHOICES[choice] for choice in chosen[1:])}
-    return found
+    """The candidates for these rows of the table: the first choice of every convention, and each other choice alone. A
+    convention that is not about these rows adds no candidate."""
+    choices = tuple(options for about, options in _choices(conventions) if about & set(rows))
+    first = sum((CHOICES[options[0]][1] for options in choices), start=())
+    result = {GIVEN if first else RELEASED: first}
+    for place, options in enumerate(choices):
+        other_choices = (*choices[:place], *choices[place + 1 :])
+        rest: Renamed = sum((CHOICES[other[0]][1] for other in other_choices), start=())
+        result |= {name: (*rest, *renamed) for name, renamed in (CHOICES[option] for option in options[1:])}
+    return result
 
 
 def _choices(conventions: BindingConventions) -> Iterator[tuple[set[str], tuple[str, ...]]]:

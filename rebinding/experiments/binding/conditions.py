@@ -1,4 +1,4 @@
-"""The conditions of Section 5 as data, and the vectors that each of them adds."""
+"""The conditions of Section 5 as data, and the vectors that each condition adds."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ Vectors: TypeAlias = Literal["binding", "published_noise", "matched_noise"]
 class Condition:
     """One row of the table: what is shifted, where, and by which vectors.
 
-    `keys="both"` exchanges the keys of slots j and i, as published; `"source"` shifts those of slot i alone, as the
-    text says of Q+K. `means` are the kinds of tokens that key directions average over; without any, the kinds that are
-    shifted, as published. `published_noise` are the published random vectors: independent ones at the two slots, with
-    the norm of each head's own shift. `matched_noise` are many draws, opposite at the two slots, that keep the norm of
-    the edit that acts where heads share a key. `on="others"` edits control heads while the chosen ones are read.
-    `query_role` and `key_offset` move an edit to another token than its own.
+    `keys="both"` exchanges the keys of slots j and i, as published; `"source"` shifts the keys of slot i only, as the
+    text says of Q+K. `means` are the kinds of tokens that key directions average over; if empty, the kinds that are
+    shifted, as published. `published_noise` are the published random vectors: independent at the two slots, with the
+    norm of each head's own shift. `matched_noise` are many draws, opposite at the two slots, with the norm of the edit
+    that acts if heads share a key. `on="others"` edits control heads and reads the chosen heads. `query_role` and
+    `key_offset` move an edit to another token.
     """
 
     name: str
@@ -62,22 +62,22 @@ K_BOX, K_OBJECT = replace(K, name="k_box", kinds=("box",)), replace(K, name="k_o
 
 def with_vectors(vectors: Vectors, prefix: str) -> tuple[Condition, ...]:
     """Q, K and Q+K with other vectors."""
-    return tuple(replace(one, name=f"{prefix}_{one.name.removesuffix('_both')}", vectors=vectors) for one in (Q, K, QK))
+    return tuple(replace(row, name=f"{prefix}_{row.name.removesuffix('_both')}", vectors=vectors) for row in (Q, K, QK))
 
 
 TABLE = (Q, K, K_BOX, K_OBJECT, QK)
 PUBLISHED_RANDOM = with_vectors("published_noise", "random")
 PUBLISHED_CONDITIONS = (*TABLE, *PUBLISHED_RANDOM)
-"""The rows of the published table; which of the three random ones is the printed "Random" row is not known."""
+"""The rows of the published table; the paper does not say which of the three random rows is the printed "Random"."""
 
 MATCHED_RANDOM = with_vectors("matched_noise", "matched")
-MATCHED_KINDS = tuple(replace(one, name=f"matched_{one.name}", vectors="matched_noise") for one in (K_BOX, K_OBJECT))
+MATCHED_KINDS = tuple(replace(row, name=f"matched_{row.name}", vectors="matched_noise") for row in (K_BOX, K_OBJECT))
 """Random directions as long as the shift of one kind of keys alone."""
 QK_SOURCE = replace(QK, name="qk_source", keys="source")
-"""Q+K as the text has it: the keys of slot i are shifted and those of slot j are not."""
-POOLED_KEYS = tuple(replace(one, name=f"{one.name}_pooled", means=KINDS) for one in (K_BOX, K_OBJECT))
-"""One kind of keys as the text has it: shifted along directions that are means over both kinds."""
-WRONG_HEADS = tuple(replace(one, name=f"wrong_heads_{one.name}", on="others") for one in (Q, K))
+"""Q+K as the text has it: shift the keys of slot i and not those of slot j."""
+POOLED_KEYS = tuple(replace(row, name=f"{row.name}_pooled", means=KINDS) for row in (K_BOX, K_OBJECT))
+"""One kind of keys as the text has it: shifted along means over both kinds."""
+WRONG_HEADS = tuple(replace(row, name=f"wrong_heads_{row.name}", on="others") for row in (Q, K))
 WRONG_POSITION = (
     replace(Q, name="wrong_position_q", query_role="question_box"),
     replace(K, name="wrong_position_k", key_offset=1),
@@ -85,42 +85,42 @@ WRONG_POSITION = (
 
 
 def control_heads(anatomy: Anatomy, heads: Sequence[Head], seed: int = MATCHED) -> tuple[Head, ...]:
-    """As many other heads per layer as were chosen (fewer if the layer has no more), from KV groups without a chosen
-    head first: what a shared key carries over to a chosen head would be no control."""
+    """As many other heads per layer as there are chosen heads (fewer if the layer has no more). Heads of KV groups
+    without a chosen head come first: an edit of a shared key also changes a chosen head and is no control."""
     generator = np.random.default_rng(seed)
-    found: list[Head] = []
+    controls: list[Head] = []
     for layer, at in by_layer(heads).items():
-        taken = {heads[place][1] for place in at}
-        groups = {anatomy.kv_head(head) for head in taken}
-        free = generator.permutation([head for head in range(anatomy.n_heads) if head not in taken])
+        chosen = {heads[place][1] for place in at}
+        groups = {anatomy.kv_head(head) for head in chosen}
+        free = generator.permutation([head for head in range(anatomy.n_heads) if head not in chosen])
         ranked = sorted(free.tolist(), key=lambda head: anatomy.kv_head(head) in groups)
-        found.extend((layer, head) for head in ranked[: len(at)])
-    return tuple(sorted(found))
+        controls.extend((layer, head) for head in ranked[: len(at)])
+    return tuple(sorted(controls))
 
 
 @dataclass(frozen=True, eq=False)
 class Shift:
-    """What a condition adds to queries, to the keys of slot j and to those of slot i: (draw, case, head, head_dim)."""
+    """The vectors that a condition adds to queries, to keys of slot j and to keys of slot i: (draw, case, head,
+    head_dim)."""
 
     q: Tensor | None
     at_j: Tensor | None
     at_i: Tensor | None
 
-    def moved(self, directions: Directions, anatomy: Anatomy, heads: Sequence[Head], scope: Scope) -> Tensor:
-        """How large the largest number that is added to these heads is, as a share of the largest mean that was
-        measured: (draw, case). A key that heads have in common gets the mean of what is meant for each, which may be
-        nothing."""
-        keys = [one for one in (self.at_j, self.at_i) if one is not None]
-        added = [_in_groups(anatomy, heads, one) for one in keys] if scope == "group" else keys
-        sizes = [one.abs().amax(dim=(2, 3)) / directions.k.abs().amax() for one in added]
+    def relative_change(self, directions: Directions, anatomy: Anatomy, heads: Sequence[Head], scope: Scope) -> Tensor:
+        """The largest number added to these heads, as a share of the largest measured mean: (draw, case). A key that
+        heads share gets the mean of their vectors, which may be zero."""
+        keys = [vectors for vectors in (self.at_j, self.at_i) if vectors is not None]
+        edits = [_in_groups(anatomy, heads, vectors) for vectors in keys] if scope == "group" else keys
+        sizes = [vectors.abs().amax(dim=(2, 3)) / directions.k.abs().amax() for vectors in edits]
         if self.q is not None:
             sizes.append(self.q.abs().amax(dim=(2, 3)) / directions.q.abs().amax())
         return torch.stack(sizes).amax(dim=0)
 
     @property
     def draws(self) -> int:
-        """How often the condition is run on every case."""
-        return next(len(one) for one in (self.q, self.at_i) if one is not None)
+        """The number of runs of the condition on every case."""
+        return next(len(vectors) for vectors in (self.q, self.at_i) if vectors is not None)
 
 
 def shift_of(
@@ -134,7 +134,7 @@ def shift_of(
     draws: int,
     seed: int,
 ) -> Shift:
-    """The vectors of a condition for cases (i, j); `directions` are those of the heads that it edits."""
+    """The vectors of a condition for cases (i, j); `directions` are those of the heads to edit."""
     q, at_j = directions.query_shift(i, j), directions.key_shift(j, i, condition.means or condition.kinds)
     at_i = -at_j
     match condition.vectors:
@@ -165,15 +165,15 @@ def _in_groups(anatomy: Anatomy, heads: Sequence[Head], vectors: Tensor) -> Tens
 
 
 def _scaled(unit: Tensor, real: Tensor) -> Tensor:
-    """Unit vectors (draw, head, head_dim) with the norms of the real ones (case, head, head_dim)."""
+    """Unit vectors (draw, head, head_dim) scaled to the norms of real vectors (case, head, head_dim)."""
     norms: Tensor = real.norm(dim=-1, keepdim=True)
     return unit[:, None] * norms  # (draw, case, head, head_dim)
 
 
 def _matched_keys(heads: Sequence[Head], anatomy: Anatomy, real: Tensor, scope: Scope, draws: int, seed: int) -> Tensor:
-    """One random vector for each edited key, given to all chosen heads that share it."""
+    """One random vector for each edited key, the same for all chosen heads that share the key."""
     keys = [(layer, anatomy.kv_head(head) if scope == "group" else head) for layer, head in heads]
     names = sorted(set(keys))
     owner = [names.index(key) for key in keys]
-    means = [real[:, [place for place, one in enumerate(owner) if one == name]].mean(1) for name in range(len(names))]
+    means = [real[:, [place for place, key in enumerate(owner) if key == name]].mean(1) for name in range(len(names))]
     return _scaled(unit_noise(draws, len(names), real.shape[-1], seed), torch.stack(means, dim=1))[:, :, owner]

@@ -1,11 +1,11 @@
-"""Binding directions of Section 5: what a head's query and keys have in common for one slot.
+"""Binding directions of Section 5: a head's mean query and mean keys for one slot.
 
 For a head and a slot k, `q` is its mean query at the readout of prompts whose answer stands in slot k, and `k` its mean
 key at the tokens of slot k. A shift from slot i to slot j adds the difference of means, mean[j] - mean[i].
 
 Queries and keys exist at two points. `raw` is the output of the projections, before any norm and before RoPE, where the
-published procedure edits. `rope` is what enters the scores, as the attention formula has it; means of keys then contain
-where the slot stands as well as which slot it is.
+published procedure edits. `rope` is what enters the attention scores; means of keys then contain the position of the
+slot as well as the slot itself.
 """
 
 from __future__ import annotations
@@ -40,31 +40,31 @@ class Directions:
     k: Tensor
 
     def of(self, heads: Sequence[Head]) -> Directions:
-        """The directions of some of the heads, in the order given."""
-        lacking = [head for head in heads if head not in self.heads]
-        if lacking:
+        """The directions of some heads, in the order of `heads`."""
+        missing = [head for head in heads if head not in self.heads]
+        if missing:
             raise SurgeryError(
-                f"no directions for heads {lacking}, only for {self.heads}; measure them for all heads that are edited"
+                f"no directions for heads {missing}, only for {self.heads}; measure them for all heads that are edited"
             )
         chosen = [self.heads.index(head) for head in heads]
         return Directions(tuple(heads), self.point, self.q[:, chosen], self.k[:, :, chosen])
 
     def query_shift(self, i: Tensor, j: Tensor) -> Tensor:
-        """From slot i to slot j, one line a case: (case, head, head_dim)."""
+        """The shift of queries from slot i to slot j: (case, head, head_dim)."""
         return self.q[j] - self.q[i]
 
     def mean_keys(self, kinds: Sequence[KeyKind]) -> Tensor:
-        """Means over the tokens of all the kinds that are asked for: (slot, head, head_dim)."""
+        """Mean keys over the tokens of these kinds: (slot, head, head_dim)."""
         return self.k[[KINDS.index(kind) for kind in kinds]].mean(0)
 
     def key_shift(self, i: Tensor, j: Tensor, kinds: Sequence[KeyKind]) -> Tensor:
-        """From slot i to slot j for keys: (case, head, head_dim)."""
+        """The shift of keys from slot i to slot j: (case, head, head_dim)."""
         means = self.mean_keys(kinds)
         return means[j] - means[i]
 
 
 def by_layer(heads: Sequence[Head]) -> dict[int, list[int]]:
-    """Where in the list the heads of each layer stand."""
+    """The places in `heads` of the heads of each layer."""
     layers: dict[int, list[int]] = {}
     for place, (layer, _) in enumerate(heads):
         layers.setdefault(layer, []).append(place)
@@ -79,7 +79,7 @@ def measure_directions(
     point: Point = "raw",
     block: int = BLOCK,
 ) -> Directions:
-    """Mean queries and keys over `prompts[k]`, prompts that ask for the object of slot k, for slots 0, 1, ..."""
+    """Mean queries and keys over `prompts[k]`, which ask for the object of slot k, for slots 0, 1, ..."""
     if sorted(prompts) != list(range(len(prompts))) or not all(prompts.values()):
         raise SurgeryError(f"directions need prompts for every slot 0, 1, ...; got {sorted(prompts)}")
     per_slot = [_slot_means(surgeon, prompts[slot], slot, tuple(heads), point, block) for slot in range(len(prompts))]
@@ -94,7 +94,7 @@ def measure_directions(
 def _slot_means(
     surgeon: Surgeon, prompts: Sequence[Encoded], slot: int, heads: tuple[Head, ...], point: Point, block: int
 ) -> tuple[Tensor, Tensor]:
-    wrong = [one for one in prompts if one.prompt.answer_slot != slot]
+    wrong = [encoded for encoded in prompts if encoded.prompt.answer_slot != slot]
     if wrong:
         raise SurgeryError(
             f"{len(wrong)} of {len(prompts)} prompts given for slot {slot} have their answer in another slot, the first"
@@ -102,9 +102,9 @@ def _slot_means(
         )
     q, k = torch.zeros(()), torch.zeros(())
     for part in blocks(len(prompts), block):
-        some = prompts[part]
-        tokens = torch.stack([positions(some, f"context_{kind}[{slot}]") for kind in KINDS], dim=1)  # (prompt, kind)
-        queries, keys = read_vectors(surgeon, some, tokens, heads, point)
+        batch = prompts[part]
+        tokens = torch.stack([positions(batch, f"context_{kind}[{slot}]") for kind in KINDS], dim=1)  # (prompt, kind)
+        queries, keys = read_vectors(surgeon, batch, tokens, heads, point)
         q, k = q + queries.double().sum(0), k + keys.double().sum(0)
     return (q / len(prompts)).float(), (k / len(prompts)).float().transpose(0, 1)
 
@@ -131,28 +131,28 @@ def read_vectors(
     k = torch.empty(len(prompts), len(heads), tokens.shape[1], anatomy.head_dim)
     for (layer, at), query, key in zip(layers.items(), queries, keys, strict=True):
         q[:, at] = query[:, :, 0].to(q)
-        k[:, at] = key[:, [sorted(set(owner[layer])).index(one) for one in owner[layer]]].to(k)
+        k[:, at] = key[:, [sorted(set(owner[layer])).index(head) for head in owner[layer]]].to(k)
     return q, k
 
 
 def _owner(anatomy: Anatomy, point: Point, head: int) -> int:
-    """The head whose key a query head reads, as its site counts them: raw keys belong to KV heads."""
+    """The head whose key a query head reads, counted as its site counts heads: raw keys belong to KV heads."""
     return anatomy.kv_head(head) if point == "raw" else head
 
 
 def averaged_in_groups(anatomy: Anatomy, heads: Sequence[int], values: Tensor) -> tuple[list[int], Tensor]:
-    """The KV heads of some query heads of a layer, and the mean of the values (row, head, ...) that share each."""
+    """The KV heads of some query heads of a layer, and the mean of `values` (row, head, ...) for each KV head."""
     owners = [anatomy.kv_head(head) for head in heads]
     shared = sorted(set(owners))
-    means = [values[:, [place for place, owner in enumerate(owners) if owner == one]].mean(1) for one in shared]
+    means = [values[:, [place for place, owner in enumerate(owners) if owner == head]].mean(1) for head in shared]
     return shared, torch.stack(means, dim=1)
 
 
 def published_noise(heads: Sequence[Head], width: int, seed: int) -> Tensor:
-    """One standard normal vector a head (head, head_dim), drawn head by head in (layer, head) order, of norm one."""
+    """A standard normal vector for each head, scaled to norm one: (head, head_dim); drawn in (layer, head) order."""
     generator = torch.Generator().manual_seed(seed)
-    drawn = {head: torch.randn(width, generator=generator) for head in sorted(heads)}
-    return torch.nn.functional.normalize(torch.stack([drawn[head] for head in heads]), dim=-1)
+    vectors = {head: torch.randn(width, generator=generator) for head in sorted(heads)}
+    return torch.nn.functional.normalize(torch.stack([vectors[head] for head in heads]), dim=-1)
 
 
 def unit_noise(draws: int, heads: int, width: int, seed: int) -> Tensor:

@@ -1,13 +1,13 @@
-"""Section 5 with real queries and keys: is a weak effect of a mean direction the head's weakness, or the mean's?
+"""Section 5 with real queries and keys: is a weak effect of a mean direction due to the head, or due to the mean?
 
-Shifting a query by the difference of two means moves what is linear in the slot and nothing else. Here the query of a
-case (i, j) is set to the one that the same head has at the readout of the same story when the question is about the box
-whose object stands in slot j: the words are the same but for the question, so this is what the head itself would ask.
-That story has the same keys, because the question comes after them. What the shifted keys stand for is therefore an
-exchange within the prompt: the tokens of slot j get the keys of slot i, kind by kind, and the other way round.
+Adding the difference of two means to a query changes only what is linear in the slot. Here the query of a case (i, j)
+is set to the query of the same head at the readout of the same story with the question about the box whose object
+stands in slot j. Only the question differs, so this is the head's own query for slot j. The keys of that story are the
+same, because the question comes after them. The counterpart of shifted keys is therefore an exchange within the prompt:
+the tokens of slot j get the keys of slot i, kind by kind, and the other way round.
 
-Queries and keys are the outputs of the projections, before any norm and before RoPE, so a key that is written at
-another token is turned to that token's place. Keys are edited as each chosen query head sees them.
+Queries and keys are the outputs of the projections, before any norm and before RoPE, so RoPE turns a key that is
+written at another token to that token's position. Keys are edited as each chosen query head sees them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from rebinding.experiments.binding.conditions import K, Q
 from rebinding.experiments.binding.directions import KINDS, by_layer, read_vectors
 from rebinding.experiments.binding.observations import SlotPairs, Slots, by_head, reads_of, slot_pairs, table_of
 from rebinding.experiments.binding.request import EXCHANGE
-from rebinding.experiments.tokens import BLOCK, blocks, moved, positions, token_batch
+from rebinding.experiments.tokens import BLOCK, blocks, positions, relative_change, token_batch
 from rebinding.paper.circuit import Head
 from rebinding.surgery import Edit, Surgeon, SurgeryError
 from rebinding.task.prompts import Encoded
@@ -42,13 +42,13 @@ def run_exchange(
     block: int = BLOCK,
 ) -> Evidence:
     """Real queries (`q`) and real keys (`k_both`) on every prompt with every pair (i, j) that starts from its answer's
-    slot. `donors[k]` are the same stories in the same order, asked about the box whose object stands in slot k."""
+    slot. `donors[k]` are the same stories in the same order with the question about the box of slot k."""
     _check(prompts, donors)
     frames = [
         frame
         for part in blocks(len(prompts), block)
         for frame in _run_block(
-            surgeon, slot_pairs(prompts[part], ids[part], pairs, token), [one[part] for one in donors], tuple(heads)
+            surgeon, slot_pairs(prompts[part], ids[part], pairs, token), [donor[part] for donor in donors], tuple(heads)
         )
     ]
     settings: dict[str, Any] = {"heads": [list(head) for head in heads], "slots": len(donors)}
@@ -56,17 +56,17 @@ def run_exchange(
 
 
 def _check(prompts: Sequence[Encoded], donors: Sequence[Sequence[Encoded]]) -> None:
-    """The donors differ from the prompts in what is asked, and in nothing else."""
-    for slot, asked in enumerate(donors):
-        for own, other in zip(prompts, asked, strict=True):
-            if other.prompt.story != own.prompt.story or other.prompt.answer_slot != slot:
+    """Refuse donors that differ from the prompts in more than the question."""
+    for slot, donor_prompts in enumerate(donors):
+        for prompt, donor in zip(prompts, donor_prompts, strict=True):
+            if donor.prompt.story != prompt.prompt.story or donor.prompt.answer_slot != slot:
                 raise SurgeryError(
                     f"a donor for slot {slot} is the prompt's own story with a question whose answer stands there; got"
-                    f" an answer in slot {other.prompt.answer_slot}. Make them with design.direction(id, slot)"
+                    f" an answer in slot {donor.prompt.answer_slot}. Make them with design.direction(id, slot)"
                 )
-            if len(own) != len(other):
+            if len(prompt) != len(donor):
                 raise SurgeryError(
-                    f"{len(own)} tokens and {len(other)} with another question: positions do not correspond; use a"
+                    f"{len(prompt)} tokens and {len(donor)} with another question: positions do not correspond; use a"
                     " tokenizer in which every label is as long as the others"
                 )
 
@@ -76,43 +76,46 @@ def _run_block(
 ) -> Iterator[pd.DataFrame]:
     """Both conditions as rows of one run, queries first, on top of one recording."""
     recording, n = surgeon.record(token_batch(cases.prompts)), len(cases)
-    clean = by_head(heads, surgeon.run(recording, [], reads_of(heads, cases, 1), source=cases.source))
-    asked, queries = _queries(surgeon, cases, donors, heads)
-    where, keys, others = _keys(surgeon, cases, heads)
+    before = by_head(heads, surgeon.run(recording, [], reads_of(heads, cases, 1), source=cases.source))
+    own_queries, queries = _queries(surgeon, cases, donors, heads)
+    tokens, keys, other_keys = _keys(surgeon, cases, heads)
     edits: list[Edit] = []
     for layer, at in by_layer(heads).items():
         names, readout = [heads[place][1] for place in at], positions(cases.prompts, "readout")[cases.source][:, None]
         edits.append(Edit("q", layer, queries[:, at, None], positions=readout, heads=names, rows=torch.arange(n)))
         rows = torch.arange(n, 2 * n)
-        edits.append(Edit("k", layer, others[:, at], positions=where, heads=names, rows=rows, scope="head"))
+        edits.append(Edit("k", layer, other_keys[:, at], positions=tokens, heads=names, rows=rows, scope="head"))
     source, reads = cases.source.repeat(2), reads_of(heads, cases, 2)
     masses, logits = by_head(heads, surgeon.run(recording, edits, reads, source=source, allow_noop=True))
-    changes = {Q.name: moved(queries, asked), K.name: moved(others, keys).amax(dim=2)}  # (case, head)
+    changes = {
+        Q.name: relative_change(queries, own_queries),
+        K.name: relative_change(other_keys, keys).amax(dim=2),
+    }  # (case, head)
     for number, (name, change) in enumerate(changes.items()):
-        mine = slice(number * n, (number + 1) * n)
-        frame = table_of(heads, cases, name, 0, clean, (masses[mine], logits[mine]))
+        rows_of_condition = slice(number * n, (number + 1) * n)
+        frame = table_of(heads, cases, name, 0, before, (masses[rows_of_condition], logits[rows_of_condition]))
         yield frame.assign(moved=change.flatten().numpy())
 
 
 def _queries(
     surgeon: Surgeon, cases: SlotPairs, donors: Sequence[Sequence[Encoded]], heads: tuple[Head, ...]
 ) -> tuple[Tensor, Tensor]:
-    """Each case's own queries, and those with which slot j is asked for: (case, head, head_dim)."""
-    nowhere = positions(cases.prompts, "readout")[:, None]  # keys are not wanted
-    own, _ = read_vectors(surgeon, cases.prompts, nowhere, heads, "raw")  # (prompt, head, head_dim)
-    real = torch.stack([read_vectors(surgeon, one, nowhere, heads, "raw")[0] for one in donors])
+    """Each case's own queries, and the real queries for slot j: (case, head, head_dim)."""
+    readout = positions(cases.prompts, "readout")[:, None]  # any token: the keys are not used
+    own, _ = read_vectors(surgeon, cases.prompts, readout, heads, "raw")  # (prompt, head, head_dim)
+    real = torch.stack([read_vectors(surgeon, donor, readout, heads, "raw")[0] for donor in donors])
     return own[cases.source], real[cases.j, cases.source]
 
 
 def _keys(surgeon: Surgeon, cases: SlotPairs, heads: tuple[Head, ...]) -> tuple[Tensor, Tensor, Tensor]:
-    """The tokens of slots j and i (case, token), their own keys and those of the other slot (case, head, token,
+    """The tokens of slots j and i (case, token), their own keys and the keys of the other slot (case, head, token,
     head_dim)."""
     slots = cases.objects.shape[1]
     roles = [f"context_{kind}[{slot}]" for kind in KINDS for slot in range(slots)]
     tokens = torch.stack([positions(cases.prompts, role) for role in roles], dim=1)  # (prompt, kind x slot)
     _, keys = read_vectors(surgeon, cases.prompts, tokens, heads, "raw")
     by_slot = keys[cases.source].unflatten(2, (len(KINDS), slots))  # (case, head, kind, slot, head_dim)
-    line = torch.arange(len(cases))
-    at_j, at_i = by_slot[line, :, :, cases.j], by_slot[line, :, :, cases.i]  # (case, head, kind, head_dim)
-    where = torch.cat([cases.tokens(K, cases.j), cases.tokens(K, cases.i)], dim=1)
-    return where, torch.cat([at_j, at_i], dim=2), torch.cat([at_i, at_j], dim=2)
+    case = torch.arange(len(cases))
+    at_j, at_i = by_slot[case, :, :, cases.j], by_slot[case, :, :, cases.i]  # (case, head, kind, head_dim)
+    places = torch.cat([cases.tokens(K, cases.j), cases.tokens(K, cases.i)], dim=1)
+    return places, torch.cat([at_j, at_i], dim=2), torch.cat([at_i, at_j], dim=2)

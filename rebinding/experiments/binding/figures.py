@@ -20,34 +20,34 @@ MAIN = ("q", "k_both", "qk")
 PANELS = {"dR": "change of log attention ratio", "dlogit": "change of logit margin", "switch": "share that switches"}
 OURS, PAPERS = OKABE_ITO["blue"], OKABE_ITO["vermillion"]
 PRINTED_RANDOM = "random_qk"
-"""Where the paper's row "Random" is drawn: the text does not say which of the three controls it is."""
+"""The condition at which the paper's row "Random" is drawn; the text does not say which of the three controls it is."""
 VARIED = ("controlled", "isolated", "third slot", "narrative", "random directions")
 
 
 def draw_shift_table(model: ReportedModel) -> Figure | None:
     """The Q/K table as dots."""
-    found = model.one(BINDING, variation="published", cut=None)
-    if found is None:
+    evidence = model.one(BINDING, variation="published", cut=None)
+    if evidence is None:
         return None
-    return table_figure(found, printed=printed_table(model.printed))
+    return table_figure(evidence, printed=printed_table(model.printed))
 
 
 def draw_shift_heads(model: ReportedModel) -> Figure | None:
     """dR of every head of group B."""
-    found = model.one(BINDING, variation="published", cut=None)
-    return head_figure(found, conditions=MAIN) if found else None
+    evidence = model.one(BINDING, variation="published", cut=None)
+    return head_figure(evidence, conditions=MAIN) if evidence else None
 
 
 def draw_shift_variations(model: ReportedModel) -> Figure | None:
-    """The same shifts, run in other ways."""
-    cuts = {one.settings["facets"].get("cut") for one in model.of(BINDING).values()}
-    found = {
-        f"{name}{cut_label(cut)}": one
+    """The same shifts under the other variations."""
+    cuts = {evidence.settings["facets"].get("cut") for evidence in model.of(BINDING).values()}
+    variations = {
+        f"{name}{cut_label(cut)}": evidence
         for name in ("published", "controlled", "isolated", "third slot", "narrative")
         for cut in sorted(cuts, key=lambda cut: cut or 0)
-        if (one := model.one(BINDING, variation=name, cut=cut)) is not None
+        if (evidence := model.one(BINDING, variation=name, cut=cut)) is not None
     }
-    return variation_figure(found, conditions=MAIN) if len(found) > 1 else None
+    return variation_figure(variations, conditions=MAIN) if len(variations) > 1 else None
 
 
 def printed_table(printed: Mapping[str, float]) -> dict[tuple[str, str], float]:
@@ -63,7 +63,7 @@ def printed_table(printed: Mapping[str, float]) -> dict[tuple[str, str], float]:
 def table_figure(
     evidence: Evidence, *, readout: Readout | None = None, printed: Mapping[tuple[str, str], float] | None = None
 ) -> Figure:
-    """One panel a measure, one line a condition: our mean with its 95 % interval, and the paper's value."""
+    """A panel per measure, a line per condition: our mean with its 95 % interval, and the paper's value."""
     examples = per_example(evidence, readout=readout)
     conditions = list(dict.fromkeys(examples["condition"]))
     figure = Figure(figsize=(9, 0.6 + 0.28 * len(conditions)), layout="constrained")
@@ -84,15 +84,15 @@ def table_figure(
 def head_figure(
     evidence: Evidence, *, readout: Readout | None = None, conditions: Sequence[str] = ("q", "k_both", "qk")
 ) -> Figure:
-    """dR of every head, one panel a condition: an average over heads may be the work of one."""
+    """dR of every head, a panel per condition: an average over heads may come from a single head."""
     table = per_head(evidence, readout=readout)
     heads = [tuple(head) for head in evidence.settings["heads"]]
     figure = Figure(figsize=(2.6 * len(conditions), 0.8 + 0.22 * len(heads)), layout="constrained")
     panels = figure.subplots(1, len(conditions), sharey=True, squeeze=False)[0]
     for axes, condition in zip(panels, conditions, strict=True):
-        mine = table[table["condition"] == condition].set_index(["layer", "head"])
+        of_condition = table[table["condition"] == condition].set_index(["layer", "head"])
         for line, head in enumerate(heads):
-            dot(axes, mine.loc[[head]].reset_index(), "dR", line, OURS)
+            dot(axes, of_condition.loc[[head]].reset_index(), "dR", line, OURS)
         axes.axvline(0, color=OKABE_ITO["black"], linewidth=0.8)
         axes.set_title(f"dR, {readable(condition)}")
         axes.set_yticks(range(len(heads)), [f"{layer}.{head}" for layer, head in heads])
@@ -105,7 +105,7 @@ def head_figure(
 def variation_figure(
     variations: Mapping[str, Evidence], *, conditions: Sequence[str] = ("q", "k_both", "qk")
 ) -> Figure:
-    """dR of the main conditions, one panel each, one line a way to run the experiment: does a conclusion survive it?"""
+    """dR of the main conditions: a panel per condition, a line per variation of the experiment."""
     tables = {name: per_example(evidence) for name, evidence in variations.items()}
     figure = Figure(figsize=(2.4 * len(conditions), 0.8 + 0.28 * len(tables)), layout="constrained")
     panels = figure.subplots(1, len(conditions), sharey=True, squeeze=False)[0]
@@ -120,13 +120,13 @@ def variation_figure(
 
 
 def dot(axes: Axes, table: pd.DataFrame, measure: str, line: float, colour: str, label: str | None = None) -> None:
-    """A mean with its interval; where a condition has several draws, also a pale dot for each draw."""
+    """Draw a mean with its interval; if a condition has several draws, also a pale dot for each draw."""
     draws = table.groupby("draw")[measure].mean().to_numpy()
     if len(draws) > 1:
         axes.plot(draws, np.full(len(draws), line), ".", color=colour, alpha=0.3)
-    found = over_prompts(table, measure)
-    ends = [[found.mean - found.low], [found.high - found.mean]]
-    axes.errorbar(found.mean, line, xerr=ends, fmt="o", color=colour, capsize=2, label=label)
+    interval = over_prompts(table, measure)
+    ends = [[interval.mean - interval.low], [interval.high - interval.mean]]
+    axes.errorbar(interval.mean, line, xerr=ends, fmt="o", color=colour, capsize=2, label=label)
 
 
 FIGURES: tuple[FigureSpec, ...] = (
@@ -134,7 +134,7 @@ FIGURES: tuple[FigureSpec, ...] = (
         "dots",
         "binding",
         "Shifts of queries and keys",
-        "Beside the paper's tables of the Q/K interventions.",
+        "Compare with the paper's tables of the Q/K interventions.",
         "There, query and keys each redirect, and both together cancel; printed numbers are diamonds.",
         "Change of the log attention ratio, of the logit margin, and share of switches, with 95 % intervals.",
         (shows(BINDING, variation="published"),),

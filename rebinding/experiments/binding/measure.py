@@ -1,4 +1,4 @@
-"""Measure what section 5 requests."""
+"""Measure the requests of section 5."""
 
 from __future__ import annotations
 
@@ -18,23 +18,25 @@ from rebinding.experiments.workbench import Workbench, averages, measures
 
 @averages(MeanVectors)
 def measure_vectors(bench: Workbench, request: MeanVectors) -> Mapping[str, Tensor]:
-    prompts = {slot: bench.prompts.drawn(one).prompts for slot, one in enumerate(request.slots)}
-    found = measure_directions(bench.surgeon, prompts, request.heads, point=request.point)
-    return {"q": found.q, "k": found.k}
+    prompts = {slot: bench.prompts.encode(of_slot).prompts for slot, of_slot in enumerate(request.slots)}
+    directions = measure_directions(bench.surgeon, prompts, request.heads, point=request.point)
+    return {"q": directions.q, "k": directions.k}
 
 
 @measures(Shifts)
 def measure_shifts(bench: Workbench, request: Shifts) -> Evidence:
-    """Every batch of directions on every prompt, with its own random vectors; `draw` counts on from batch to batch."""
-    found = [_of_batch(bench, request, batch, MATCHED + number) for number, batch in enumerate(request.batches)]
-    rows = [one.rows.assign(draw=one.rows["draw"] + number * request.draws) for number, one in enumerate(found)]
-    return BINDING.evidence(pd.concat(rows, ignore_index=True), found[0].settings)
+    """Run every batch of directions on every prompt, with random vectors of its own; `draw` counts over all batches."""
+    results = [_of_batch(bench, request, batch, MATCHED + number) for number, batch in enumerate(request.batches)]
+    rows = [
+        result.rows.assign(draw=result.rows["draw"] + number * request.draws) for number, result in enumerate(results)
+    ]
+    return BINDING.evidence(pd.concat(rows, ignore_index=True), results[0].settings)
 
 
 def _of_batch(bench: Workbench, request: Shifts, batch: MeanVectors, seed: int) -> Evidence:
     return run_binding(
         bench.surgeon,
-        bench.prompts.drawn(request.prompts).prompts,
+        bench.prompts.encode(request.prompts).prompts,
         Directions(batch.heads, batch.point, **bench.tensors(batch)),
         batch.heads,
         ids=request.prompts.ids,
@@ -51,8 +53,8 @@ def _of_batch(bench: Workbench, request: Shifts, batch: MeanVectors, seed: int) 
 def measure_exchange(bench: Workbench, request: Exchange) -> Evidence:
     return run_exchange(
         bench.surgeon,
-        bench.prompts.drawn(request.prompts).prompts,
-        [bench.prompts.drawn(one).prompts for one in request.donors],
+        bench.prompts.encode(request.prompts).prompts,
+        [bench.prompts.encode(donor).prompts for donor in request.donors],
         request.heads,
         ids=request.prompts.ids,
         token=lambda word: bench.prompts.encoder.answer_token(word, request.answers),

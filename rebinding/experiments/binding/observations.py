@@ -1,5 +1,5 @@
-"""The examples of section 5 with the slots that each is shifted between, and what is read of them: attention on slots,
-and the logits of the objects there."""
+"""The cases of section 5 (a prompt and two slots), and what is read in them: attention on slots, and the logits of
+their objects."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def every_pair(slots: int) -> tuple[Slots, ...]:
 
 @dataclass(frozen=True, eq=False)
 class SlotPairs:
-    """The prompts of a block, and for each case its prompt (a place in the block), i and j.
+    """The prompts of a block; `source` (a place in the block), `i` and `j` are the prompt and the slots of each case.
 
     `keys` are the tokens of all slots, kind by kind (case, kind x slot), `objects` the answer tokens of the objects in
     slot order (case, slot).
@@ -48,7 +48,7 @@ class SlotPairs:
         return len(self.source)
 
     def tokens(self, condition: Condition, slot: Tensor) -> Tensor:
-        """Where a condition edits the keys of each case's slot: (case, kind)."""
+        """The tokens where a condition edits the keys of each case's slot: (case, kind)."""
         table = self.keys.view(len(self), len(KINDS), -1)  # (case, kind, slot)
         chosen = table[:, [KINDS.index(kind) for kind in condition.kinds]]
         return chosen.gather(2, slot[:, None, None].expand(-1, chosen.shape[1], 1))[:, :, 0] + condition.key_offset
@@ -57,27 +57,30 @@ class SlotPairs:
 def slot_pairs(
     prompts: Sequence[Encoded], ids: Sequence[int], pairs: Sequence[Slots], token: Callable[[str], int]
 ) -> SlotPairs:
+    """Every prompt with every pair (i, j) of slots whose i is the slot of its answer."""
     slots = len(prompts[0].prompt.story.contents)
-    strange = [pair for pair in pairs if len(set(pair)) < 2 or not 0 <= min(pair) <= max(pair) < slots]
-    if strange:
-        raise SurgeryError(f"pairs are two different slots below {slots}; got {strange}")
-    found = [(n, i, j) for n, one in enumerate(prompts) for i, j in pairs if one.prompt.answer_slot == i]
-    lonely = sorted(set(range(len(prompts))) - {n for n, _, _ in found})
-    if lonely:
+    invalid = [pair for pair in pairs if len(set(pair)) < 2 or not 0 <= min(pair) <= max(pair) < slots]
+    if invalid:
+        raise SurgeryError(f"pairs are two different slots below {slots}; got {invalid}")
+    cases = [(n, i, j) for n, encoded in enumerate(prompts) for i, j in pairs if encoded.prompt.answer_slot == i]
+    unpaired = sorted(set(range(len(prompts))) - {n for n, _, _ in cases})
+    if unpaired:
         raise SurgeryError(
-            f"prompt {ids[lonely[0]]} has its answer in slot {prompts[lonely[0]].prompt.answer_slot}, and no pair"
+            f"prompt {ids[unpaired[0]]} has its answer in slot {prompts[unpaired[0]].prompt.answer_slot}, and no pair"
             f" starts from there: {list(pairs)}. Give pairs=every_pair({slots}), or leave such prompts out."
         )
-    source, i, j = torch.tensor(found).T
+    source, i, j = torch.tensor(cases).T
     roles = [f"context_{kind}[{slot}]" for kind in KINDS for slot in range(slots)]
     keys = torch.stack([positions(prompts, role) for role in roles], dim=1)  # (prompt, kind x slot)
-    objects = torch.tensor([[token(word) for word in one.prompt.story.objects] for one in prompts])  # (prompt, slot)
+    objects = torch.tensor(
+        [[token(word) for word in encoded.prompt.story.objects] for encoded in prompts]
+    )  # (prompt, slot)
     return SlotPairs(prompts, torch.tensor(ids)[source], source, i, j, keys[source], objects[source])
 
 
 def reads_of(heads: Sequence[Head], cases: SlotPairs, copies: int) -> list[Read]:
-    """Attention from the readout to every slot, a layer at a time, and the logits of the objects there; for so many
-    copies of the cases."""
+    """Reads of `copies` copies of the cases: attention from the readout to every slot, layer by layer, and the logits
+    of the slots' objects."""
     readout = positions(cases.prompts, "readout")[cases.source].repeat(copies)[:, None]
     keys = attention_on(cases.keys.repeat(copies, 1))
     attention = [
@@ -90,7 +93,7 @@ def reads_of(heads: Sequence[Head], cases: SlotPairs, copies: int) -> list[Read]
 def by_head(heads: Sequence[Head], results: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
     """Attention (row, head, kind x slot) with the heads in their own order, and logits (row, slot)."""
     order = [place for at in by_layer(heads).values() for place in at]
-    masses = torch.cat([one.cpu() for one in results[:-1]], dim=1)
+    masses = torch.cat([pattern.cpu() for pattern in results[:-1]], dim=1)
     return masses[:, torch.argsort(torch.tensor(order))], results[-1][:, 0].cpu()
 
 
@@ -104,10 +107,10 @@ def table_of(
 ) -> pd.DataFrame:
     """One row per case and head."""
     count, slots = len(heads), cases.objects.shape[1]
-    known: dict[str, Any] = {
+    by_case: dict[str, Any] = {
         "prompt": cases.ids, "i": cases.i, "j": cases.j, "correct": before[1].argmax(1) == cases.i,
     }  # fmt: skip
-    columns: dict[str, Any] = {name: np.repeat(value.numpy(), count) for name, value in known.items()}
+    columns: dict[str, Any] = {name: np.repeat(value.numpy(), count) for name, value in by_case.items()}
     columns |= {"condition": condition, "draw": draw}
     columns |= {name: np.tile([head[n] for head in heads], len(cases)) for n, name in enumerate(("layer", "head"))}
     for when, (masses, logits) in (("before", before), ("after", after)):

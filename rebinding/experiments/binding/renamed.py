@@ -1,4 +1,4 @@
-"""Evidence of section 5 whose rows of the table are filled from other conditions, measured once for all of them."""
+"""Evidence of section 5 under a candidate convention: rows of the table are taken from other measured conditions."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import pandas as pd
 from rebinding.evidence import Evidence
 
 Renamed: TypeAlias = tuple[tuple[str, str], ...]
-"""Rows of the table, each with the condition that is run for it; other rows are run under their own name."""
+"""Rows of the table, each with the condition that stands for it; other rows keep their own condition."""
 
 
 @dataclass(frozen=True, eq=False)
 class UnderCandidate(Evidence):
-    """A part of the evidence `whole`; a row of the table has one condition."""
+    """A selection from the evidence `whole` with one condition for each row of the table."""
 
     whole: Evidence
     renamed: Renamed
@@ -24,18 +24,20 @@ class UnderCandidate(Evidence):
 
 @lru_cache(maxsize=16)
 def under(evidence: Evidence, renamed: Renamed) -> Evidence:
-    """The evidence with these rows of the table filled from their conditions."""
+    """The evidence under a candidate: these rows of the table come from their conditions."""
     if not renamed:
         return evidence
     conditions = dict(evidence.settings["conditions"])
-    named = {row: conditions[condition] for row, condition in renamed}  # a KeyError where it was not run
-    others = {name: one for name, one in conditions.items() if name not in {*named, *dict(renamed).values()}}
-    settings = {**evidence.settings, "conditions": {**others, **named}}
+    chosen = {row: conditions[condition] for row, condition in renamed}  # a KeyError if it was not run
+    rest = {
+        name: settings_of for name, settings_of in conditions.items() if name not in {*chosen, *dict(renamed).values()}
+    }
+    settings = {**evidence.settings, "conditions": {**rest, **chosen}}
     return UnderCandidate(evidence.experiment, select(evidence.rows, renamed), settings, evidence, renamed)
 
 
 def select(table: pd.DataFrame, renamed: Renamed) -> pd.DataFrame:
-    """What a table of all conditions says under these names."""
+    """Select the conditions of a candidate from a table of all conditions, under the names of their rows."""
     names = {condition: row for row, condition in renamed}
-    kept = table[~table["condition"].isin(names.values())]
-    return kept.assign(condition=kept["condition"].replace(names)).reset_index(drop=True)
+    rest = table[~table["condition"].isin(names.values())]
+    return rest.assign(condition=rest["condition"].replace(names)).reset_index(drop=True)

@@ -1,4 +1,4 @@
-"""What can be requested of section 5: queries and keys shifted from slot to slot."""
+"""Requests of section 5: shift or exchange queries and keys between slots."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ BINDING = Kind(
     "binding",
     ("prompt", "i", "j", "correct", "condition", "draw", "layer", "head", "moved"),
     numbered=r"(before|after)_(box|object|logit)_\d+",
-    edits=(),  # a direction measured to be nothing is a finding; together they must move something
+    edits=(),  # a direction of size zero is a finding; all together must change something
 )
 EXCHANGE = Kind("exchange", BINDING.columns, numbered=BINDING.numbered, edits=())
-"""The same with real queries and keys in the place of shifted ones."""
+"""The same with real queries and keys instead of shifted ones."""
 DIRECTION_VECTORS = Kind("directions", ())
 SLOTS = 3
 POINT: Point = "raw"
@@ -44,7 +44,7 @@ _, _, MATCHED_QK = MATCHED_RANDOM
 
 @dataclass(frozen=True)
 class Variation:
-    """Which conditions are run, and what is done otherwise than the procedure says; None where nothing is."""
+    """The conditions of a variation, and its differences from the procedure; None: no difference."""
 
     conditions: tuple[Condition, ...]
     pairs: tuple[Slots, ...] = FIRST_PAIR
@@ -52,9 +52,9 @@ class Variation:
     random: bool = False
     """Whether random directions are drawn many times."""
     candidates: bool = False
-    """Whether it has the conditions of the text as well, where the procedure names them."""
+    """Whether to run the conditions of the text as well, if the procedure names them."""
     narrative: bool = False
-    """Whether sentences about nothing stand between the statements; directions are those of plain stories."""
+    """Whether filler sentences stand between the statements; directions are those of plain stories."""
 
 
 VARIATIONS: Mapping[str, Variation] = MappingProxyType(
@@ -67,7 +67,7 @@ VARIATIONS: Mapping[str, Variation] = MappingProxyType(
         "random directions": Variation((*TABLE, *MATCHED_RANDOM, *MATCHED_KINDS), random=True),
     }
 )
-"""The two procedures, and what else is asked of the first."""
+"""The two procedures, and variations of the first."""
 
 
 @dataclass(frozen=True)
@@ -92,8 +92,8 @@ class MeanVectors(Request):
 class Shifts(OnPrompts):
     """Queries and keys of some heads shifted from slot i to slot j along their directions.
 
-    `variation` is what this way of doing it is called; what it is stands in the other fields. Every prompt is run with
-    every one of `batches`, directions that were measured on disjoint sets of prompts.
+    `variation` is the name of the variation; the other fields say what it does. Every prompt is run with each of
+    `batches`, directions measured on disjoint sets of prompts.
     """
 
     KIND: ClassVar[Kind] = BINDING
@@ -104,10 +104,10 @@ class Shifts(OnPrompts):
     scope: Scope
     draws: int
     read: Literal["shifted", "both"]
-    """The tokens whose attention counts; all of it is kept, and this says how its table is made."""
+    """The tokens whose attention counts. The evidence keeps all attention; this says how to make the table."""
     answers: AnswerRule
     epsilon: float
-    """What is added to attention in the log ratio."""
+    """The number that is added to attention in the log ratio."""
 
     @property
     def facets(self) -> Mapping[str, Facet]:
@@ -116,8 +116,8 @@ class Shifts(OnPrompts):
 
 @dataclass(frozen=True)
 class Exchange(OnPrompts):
-    """The query of some heads exchanged for that of the same story asked about another slot; the keys of two slots
-    exchanged. `donors` are those stories, a set for every slot."""
+    """Exchange the query of some heads with that of the same story with a question about another slot, and exchange the
+    keys of two slots. `donors` are these stories, a set for every slot."""
 
     KIND: ClassVar[Kind] = EXCHANGE
     donors: tuple[PromptSet, ...]
@@ -139,23 +139,23 @@ def request_shifts(
     draws: int,
     cut: int = 0,
 ) -> Shifts:
-    """Queries and keys of group B shifted, in one of the variations; directions are the mean of so many prompts. All
-    prompts are that many tokens short."""
-    how = VARIATIONS[variation]
-    shown: DesignName = "counterbalanced" if conventions.pairs == "every" else name
-    every = shown == "counterbalanced"
-    eyes, ids = evaluation_prompts(prompts, name, conventions, n)
+    """Request shifts of the queries and keys of group B in one variation. Directions are means over `directions`
+    prompts; all prompts lack their last `cut` tokens."""
+    options = VARIATIONS[variation]
+    directions_design: DesignName = "counterbalanced" if conventions.pairs == "every" else name
+    is_balanced = directions_design == "counterbalanced"
+    stories, ids = evaluation_prompts(prompts, name, conventions, n)
     return Shifts(
-        prompts=prompts.draw(replace(eyes, narrative=how.narrative), ids, cut=cut),
+        prompts=prompts.draw(replace(stories, narrative=options.narrative), ids, cut=cut),
         batches=tuple(
-            request_vectors(prompts, shown, circuit.group("B"), range(start, start + directions), cut)
+            request_vectors(prompts, directions_design, circuit.group("B"), range(start, start + directions), cut)
             for start in range(DIRECTIONS_ID, DIRECTIONS_ID + conventions.batches * directions, directions)
         ),
         variation=variation,
-        slots=every_pair(SLOTS) if every else how.pairs,
-        conditions=(*how.conditions, *(conditions_of_text(conventions) if how.candidates else ())),
-        scope=how.scope or conventions.scope,
-        draws=draws if how.random else 1,
+        slots=every_pair(SLOTS) if is_balanced else options.pairs,
+        conditions=(*options.conditions, *(conditions_of_text(conventions) if options.candidates else ())),
+        scope=options.scope or conventions.scope,
+        draws=draws if options.random else 1,
         read=conventions.read,
         answers=conventions.answers,
         epsilon=conventions.epsilon,
@@ -165,29 +165,29 @@ def request_shifts(
 def evaluation_prompts(
     prompts: Prompts, name: DesignName, conventions: BindingConventions, n: int
 ) -> tuple[Design, range]:
-    """The stories on which queries and keys are edited."""
+    """The stories and ids on which queries and keys are edited."""
     first = prompts.evaluation if conventions.ids == "held_out" else DISCOVERY_ID + prompts.first
-    every = conventions.pairs == "every" or name == "counterbalanced"
-    eyes = prompts.design("counterbalanced", split="evaluation") if every else prompts.design(name)
-    return eyes, range(first, first + n)
+    is_balanced = conventions.pairs == "every" or name == "counterbalanced"
+    stories = prompts.design("counterbalanced", split="evaluation") if is_balanced else prompts.design(name)
+    return stories, range(first, first + n)
 
 
 def request_exchange(
-    prompts: Prompts, drawn: Design, circuit: Circuit, n: int, *, conventions: BindingConventions
+    prompts: Prompts, run_stories: Design, circuit: Circuit, n: int, *, conventions: BindingConventions
 ) -> Exchange:
-    """Real queries and keys of group B, on the stories on which they are shifted."""
-    eyes, ids = evaluation_prompts(prompts, drawn.name, conventions, n)
-    donors = tuple(prompts.draw(eyes, ids, ("slot", str(slot))) for slot in range(SLOTS))
-    pairs = every_pair(SLOTS) if eyes.name == "counterbalanced" else FIRST_PAIR
+    """Request an exchange of real queries and keys of group B, on the stories of the shifts."""
+    stories, ids = evaluation_prompts(prompts, run_stories.name, conventions, n)
+    donors = tuple(prompts.draw(stories, ids, ("slot", str(slot))) for slot in range(SLOTS))
+    pairs = every_pair(SLOTS) if stories.name == "counterbalanced" else FIRST_PAIR
     return Exchange(
-        prompts.draw(eyes, ids), donors, circuit.group("B"), pairs, conventions.answers, conventions.epsilon
+        prompts.draw(stories, ids), donors, circuit.group("B"), pairs, conventions.answers, conventions.epsilon
     )
 
 
 def request_vectors(
     prompts: Prompts, name: DesignName, heads: Sequence[Head], ids: Sequence[int], cut: int = 0
 ) -> MeanVectors:
-    """The directions of some heads, from these prompts for every slot; measured once for all variations."""
-    asks = prompts.design(name, split="directions" if name == "counterbalanced" else None)
-    slots = tuple(prompts.draw(asks, ids, ("slot", str(slot)), cut=cut) for slot in range(SLOTS))
+    """Request the directions of some heads from these prompts for every slot; measured once for all variations."""
+    stories = prompts.design(name, split="directions" if name == "counterbalanced" else None)
+    slots = tuple(prompts.draw(stories, ids, ("slot", str(slot)), cut=cut) for slot in range(SLOTS))
     return MeanVectors(slots, tuple(heads), POINT)

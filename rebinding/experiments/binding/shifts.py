@@ -1,4 +1,4 @@
-"""Section 5: are binding IDs matched in the queries and keys of the heads that point at the answer's slot?
+"""Section 5: do the heads that point at the answer's slot match binding IDs by their queries and keys?
 
 A *case* is a prompt whose answer stands in slot i, and another slot j. Adding `mean q[j] - mean q[i]` at the readout
 makes a head ask for slot j; exchanging the means at the tokens of the two slots makes slot j look like slot i and the
@@ -7,8 +7,8 @@ other way round. If a head matches binding IDs, either edit moves its attention 
 `scope="group"` edits a KV head's keys once, as published, so every query head of the group sees them; the shifts of the
 chosen query heads that share it are averaged. `scope="head"` gives each chosen query head its own edited copy.
 
-For every case, condition, draw and head the attention on every slot's box and object token is kept, before and after,
-so the read-out set and the measures are chosen afterwards (`rebinding.experiments.binding.summary`).
+The evidence has the attention on every slot's box and object token, before and after, for every case, condition, draw
+and head. The read-out set and the measures are chosen afterwards (`rebinding.experiments.binding.summary`).
 """
 
 from __future__ import annotations
@@ -44,25 +44,25 @@ def run_binding(
     token: Callable[[str], int],
     pairs: Sequence[Slots] = ((1, 0),),
     conditions: Sequence[Condition] = PUBLISHED_CONDITIONS,
-    others: Sequence[Head] = (),
+    controls: Sequence[Head] = (),
     scope: Scope = "head",
     draws: int = 20,
     seed: int = MATCHED,
     block: int = BLOCK,
 ) -> Evidence:
-    """Carry out `conditions` on `heads`, for every prompt with every pair (i, j) that starts from its answer's slot.
+    """Run `conditions` on `heads`, for every prompt with every pair (i, j) that starts from its answer's slot.
 
     `pairs=((1, 0),)` is the published choice, `((1, 2),)` goes to the third slot, and `every_pair(slots)` is the
-    counterbalanced one. `directions` are those of `heads` and of `others`, the control heads. `token` says which token
-    stands for an object; `draws` and `seed` are those of matched noise. Prompts can be given in parts, and the evidence
-    of the parts merged.
+    counterbalanced one. `directions` are those of `heads` and of `controls`, the control heads. `token` gives the token
+    of an object; `draws` and `seed` are those of matched noise. The evidence of several calls on parts of the prompts
+    can be merged.
     """
     names = [condition.name for condition in conditions]
     if len(set(names)) < len(names):
         raise SurgeryError(f"conditions need different names; got {names}")
     if len(ids) != len(prompts):
         raise SurgeryError(f"{len(ids)} ids for {len(prompts)} prompts")
-    setup = _Setup(surgeon, directions, tuple(heads), tuple(others), scope, draws, seed)
+    setup = _Setup(surgeon, directions, tuple(heads), tuple(controls), scope, draws, seed)
     frames = [
         frame
         for part in blocks(len(prompts), block)
@@ -73,18 +73,19 @@ def run_binding(
 
 @dataclass(frozen=True, eq=False)
 class _Setup:
-    """What stays the same for all cases."""
+    """The arguments that are the same for all cases."""
 
     surgeon: Surgeon
     directions: Directions
     heads: tuple[Head, ...]
-    others: tuple[Head, ...]
+    controls: tuple[Head, ...]
     scope: Scope
     draws: int
     seed: int
 
     def edited_by(self, condition: Condition) -> tuple[Head, ...]:
-        edited = self.heads if condition.on == "chosen" else self.others
+        """The heads that a condition edits."""
+        edited = self.heads if condition.on == "chosen" else self.controls
         if not edited:
             raise SurgeryError(f"condition {condition.name!r} edits no head; give {condition.on} heads")
         return edited
@@ -107,12 +108,14 @@ def _run_block(setup: _Setup, cases: SlotPairs, conditions: Sequence[Condition])
     before = by_head(setup.heads, clean)
     first = 0
     for condition, shift in zip(conditions, shifts, strict=True):
-        by_draw = shift.moved(setup.directions, setup.surgeon.anatomy, setup.edited_by(condition), setup.scope)
+        changes = shift.relative_change(
+            setup.directions, setup.surgeon.anatomy, setup.edited_by(condition), setup.scope
+        )
         for draw in range(shift.draws):
             rows = slice(first, first + len(cases))
-            moved = by_draw[draw].repeat_interleave(len(setup.heads))
+            change = changes[draw].repeat_interleave(len(setup.heads))
             frame = table_of(setup.heads, cases, condition.name, draw, before, (masses[rows], logits[rows]))
-            yield frame.assign(moved=moved.numpy())
+            yield frame.assign(moved=change.numpy())
             first += len(cases)
 
 
@@ -133,26 +136,26 @@ def _edits(setup: _Setup, cases: SlotPairs, condition: Condition, shift: Shift, 
     """The edits of one condition; its rows are draw by draw, case by case, from row `first` on."""
     edited, (q_site, _) = setup.edited_by(condition), SITES[setup.directions.point]
     rows = torch.arange(first, first + shift.draws * len(cases))
-    where, values = _key_edit(cases, condition, shift)
+    tokens, values = _key_edit(cases, condition, shift)
     for layer, at in by_layer(edited).items():
         names = [edited[place][1] for place in at]
         if shift.q is not None:
-            asking = positions(cases.prompts, condition.query_role)[cases.source].repeat(shift.draws)[:, None]
+            places = positions(cases.prompts, condition.query_role)[cases.source].repeat(shift.draws)[:, None]
             value = shift.q[:, :, at].flatten(0, 1)[:, :, None]  # (row, head, 1, head_dim)
-            yield Edit(q_site, layer, value, positions=asking, heads=names, rows=rows, mode="add")
+            yield Edit(q_site, layer, value, positions=places, heads=names, rows=rows, mode="add")
         if values is not None:
-            yield _edit_of_keys(setup, layer, names, values[:, at], where.repeat(shift.draws, 1), rows)
+            yield _edit_of_keys(setup, layer, names, values[:, at], tokens.repeat(shift.draws, 1), rows)
 
 
 def _key_edit(cases: SlotPairs, condition: Condition, shift: Shift) -> tuple[Tensor, Tensor | None]:
-    """The tokens whose keys are edited (case, token), and what is added there (row, head, token, head_dim)."""
-    parts = [(slot, one) for slot, one in ((cases.j, shift.at_j), (cases.i, shift.at_i)) if one is not None]
+    """The tokens whose keys are edited (case, token), and the vectors added there (row, head, token, head_dim)."""
+    parts = [(slot, vectors) for slot, vectors in ((cases.j, shift.at_j), (cases.i, shift.at_i)) if vectors is not None]
     if not parts:
         return torch.empty(0), None
-    where = torch.cat([cases.tokens(condition, slot) for slot, _ in parts], dim=1)
+    tokens = torch.cat([cases.tokens(condition, slot) for slot, _ in parts], dim=1)
     kinds = len(condition.kinds)
-    values = [one.flatten(0, 1)[:, :, None].expand(-1, -1, kinds, -1) for _, one in parts]
-    return where, torch.cat(values, dim=2)
+    values = [vectors.flatten(0, 1)[:, :, None].expand(-1, -1, kinds, -1) for _, vectors in parts]
+    return tokens, torch.cat(values, dim=2)
 
 
 def _edit_of_keys(setup: _Setup, layer: int, heads: list[int], values: Tensor, where: Tensor, rows: Tensor) -> Edit:
@@ -160,9 +163,9 @@ def _edit_of_keys(setup: _Setup, layer: int, heads: list[int], values: Tensor, w
     raw = setup.directions.point == "raw"
     if setup.scope == "group":
         heads, values = averaged_in_groups(anatomy, heads, values)
-        if not raw:  # k_rot is counted in query heads: give every one of the group the same
+        if not raw:  # k_rot is counted in query heads: the same for all of a group
             values = values.repeat_interleave(anatomy.group, dim=1)
-            heads = [one * anatomy.group + member for one in heads for member in range(anatomy.group)]
+            heads = [head * anatomy.group + member for head in heads for member in range(anatomy.group)]
     if raw:
         return Edit("k", layer, values, positions=where, heads=heads, rows=rows, mode="add", scope=setup.scope)
     return Edit("k_rot", layer, values, positions=where, heads=heads, rows=rows, mode="add")
@@ -171,10 +174,10 @@ def _edit_of_keys(setup: _Setup, layer: int, heads: list[int], values: Tensor, w
 def _settings(setup: _Setup, pairs: Sequence[Slots], conditions: Sequence[Condition]) -> dict[str, Any]:
     return {
         "heads": [list(head) for head in setup.heads],
-        "others": [list(head) for head in setup.others],
+        "others": [list(head) for head in setup.controls],
         "pairs": [list(pair) for pair in pairs],
         "conditions": {
-            one.name: asdict(one) | {"kinds": list(one.kinds), "means": list(one.means)} for one in conditions
+            row.name: asdict(row) | {"kinds": list(row.kinds), "means": list(row.means)} for row in conditions
         },
         "point": setup.directions.point,
         "scope": setup.scope,

@@ -1,4 +1,4 @@
-"""How much of a head's attention is on the slots that are compared, and how often slot i leads, before any edit.
+"""A head's share of attention on the slots that are compared, and how often slot i leads, before any edit.
 
 dR is a mean over heads of log ratios, so a head with hardly any attention on the slots weighs as much as any other.
 """
@@ -20,14 +20,14 @@ from rebinding.paper.circuit import Head
 
 @lru_cache(maxsize=16)
 def attention_on_slots(evidence: Evidence) -> pd.DataFrame:
-    """By head, over all examples: `share` of its attention on box and object of slots i and j, and `leads`, how often
-    slot i has the most of all slots."""
+    """By head, mean over all examples: `share`, its attention on box and object of slots i and j, and `leads`, whether
+    slot i has the most attention of all slots."""
     table = _unedited(evidence)
     return table.groupby(["layer", "head"])[["share", "leads"]].mean().reset_index()
 
 
 def share_of_examples(evidence: Evidence) -> float:
-    """How often slot i leads in the attention of all heads together."""
+    """The share of examples in which slot i leads in the attention of all heads together."""
     rows = _unedited(evidence)
     slots = [f"slot_{slot}" for slot in range(int(evidence.settings["slots"]))]
     examples = rows.groupby(["prompt", "i", "j"], sort=False)[slots].sum()
@@ -36,13 +36,15 @@ def share_of_examples(evidence: Evidence) -> float:
 
 
 def _unedited(evidence: Evidence) -> pd.DataFrame:
-    """One row an example and head: what is so before any edit, the same in every condition and draw."""
-    every = evidence.rows
-    rows = every[(every["condition"] == every["condition"].iloc[0]) & (every["draw"] == every["draw"].iloc[0])]
+    """A row per example and head, before any edit: the same in every condition and draw."""
+    all_rows = evidence.rows
+    rows = all_rows[
+        (all_rows["condition"] == all_rows["condition"].iloc[0]) & (all_rows["draw"] == all_rows["draw"].iloc[0])
+    ]
     mass = masses(replace(evidence, rows=rows), "before", KINDS)  # (row, slot)
-    lines, i, j = np.arange(len(rows)), rows["i"].to_numpy(), rows["j"].to_numpy()
+    places, i, j = np.arange(len(rows)), rows["i"].to_numpy(), rows["j"].to_numpy()
     table: pd.DataFrame = rows[["prompt", "i", "j", "layer", "head"]].assign(
-        share=mass[lines, i] + mass[lines, j],
+        share=mass[places, i] + mass[places, j],
         leads=mass.argmax(axis=1) == i,
         **{f"slot_{slot}": mass[:, slot] for slot in range(mass.shape[1])},
     )

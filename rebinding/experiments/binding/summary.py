@@ -1,15 +1,15 @@
-"""The measures of Section 5, from the evidence alone.
+"""The measures of Section 5, computed from the evidence.
 
 With M_k the attention of a head from the readout to the tokens of slot k, summed over the kinds of the read-out set,
 
     R = ln(M_j + e) - ln(M_i + e)        dR = R after - R before        dlogit = [z(O_j) - z(O_i)] after - before
 
-and a head *switches* if most of its attention was on slot i before and is on slot j after (ties go to the lower slot).
-As published dR and switch are computed per head and then averaged, so a head with hardly any attention on the slots
+and a head *switches* if most of its attention is on slot i before and on slot j after (ties go to the lower slot). As
+published, dR and switch are computed per head and then averaged, so a head with hardly any attention on the slots
 weighs as much as the others; `dR_summed` and `switch_example` sum the attention over heads first.
 
-The read-out set is what the evidence was asked for: box and object for all conditions, or as published tied to the
-tokens that the condition shifts (`readout="tied"`), so that rows of the table are not read at the same tokens.
+The request names the read-out set: box and object for all conditions, or, as published, the tokens that the condition
+shifts (`readout="tied"`), so that rows of the table are read at different tokens.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ When: TypeAlias = Literal["before", "after"]
 WHEN: tuple[When, When] = ("before", "after")
 MEASURES = ("dR", "dlogit", "switch", "dR_summed", "switch_example")
 EPS = 1e-9
-"""As published: added to the attention on a slot before its logarithm is taken."""
+"""As published: added to the attention on a slot before the logarithm."""
 CASE = ["prompt", "i", "j", "correct", "condition", "draw"]
-"""What identifies an example of a condition; each has one row per head."""
+"""The columns that identify an example of a condition; each has a row per head."""
 
 
 def readout_of(evidence: Evidence) -> Readout:
-    """The read-out set that was asked for: both kinds, where nothing was said."""
+    """The read-out set of the request; by default both kinds."""
     return "tied" if evidence.settings.get("request", {}).get("read") == "shifted" else KINDS
 
 
 def epsilon_of(evidence: Evidence) -> float:
-    """What is added to attention in the log ratio, as it was asked for."""
+    """The epsilon of the request, which is added to attention in the log ratio."""
     return float(evidence.settings.get("request", {}).get("epsilon", EPS))
 
 
@@ -55,8 +55,8 @@ def masses(evidence: Evidence, when: When, readout: Readout | None = None) -> Ar
         return _summed(rows, when, readout, slots)
     total = np.zeros((len(rows), slots))
     for condition, settings in evidence.settings["conditions"].items():
-        mine = (rows["condition"] == condition).to_numpy()
-        total[mine] = _summed(rows[mine], when, settings["kinds"], slots)
+        of_condition = (rows["condition"] == condition).to_numpy()
+        total[of_condition] = _summed(rows[of_condition], when, settings["kinds"], slots)
     return total
 
 
@@ -125,10 +125,10 @@ def logits(evidence: Evidence, when: When) -> Array:
 
 
 def _per_case(evidence: Evidence, values: Array, how: Literal["sum", "first"]) -> Array:
-    """Rows of the heads of an example put together: (example, slot), in the order of `per_example`."""
+    """Aggregate the heads of each example: (example, slot), in the order of `per_example`."""
     table = pd.DataFrame(values).groupby([evidence.rows[name] for name in CASE], sort=False)
-    together: Array = table.agg(how).to_numpy()
-    return together
+    result: Array = table.agg(how).to_numpy()
+    return result
 
 
 def _ratio(mass: Array, i: npt.NDArray[Any], j: npt.NDArray[Any], eps: float) -> Array:
@@ -143,7 +143,7 @@ def _margin(values: Array, i: npt.NDArray[Any], j: npt.NDArray[Any]) -> Array:
 
 @lru_cache(maxsize=8)
 def examples(evidence: Evidence, eps: float = EPS) -> pd.DataFrame:
-    """All measures of every example; many claims look at one piece of evidence (told apart by identity)."""
+    """All measures of every example; cached, because many claims use the same evidence (compared by identity)."""
     if isinstance(evidence, UnderCandidate):
         return select(examples(evidence.whole, eps), evidence.renamed)
     return per_example(evidence, eps=eps)
@@ -151,51 +151,51 @@ def examples(evidence: Evidence, eps: float = EPS) -> pd.DataFrame:
 
 def controls(evidence: Evidence) -> tuple[str, ...]:
     """The conditions whose vectors are random."""
-    return tuple(name for name, how in evidence.settings["conditions"].items() if how["vectors"] != "binding")
+    return tuple(name for name, settings in evidence.settings["conditions"].items() if settings["vectors"] != "binding")
 
 
 @lru_cache(maxsize=256)
 def shift(evidence: Evidence, condition: str, measure: str, eps: float = EPS) -> Array:
     """One measure of a condition, by unit; (draw, unit) where there are several draws, or sets of directions.
 
-    A unit is an example. Where every ordered pair of slots was run it is the mean over one example of each, so that
-    what one order adds and the other takes away cancels within every unit.
+    A unit is an example. If every ordered pair of slots was run, it is the mean over one example of each pair, so that
+    opposite effects of the two orders cancel within every unit.
     """
     table = examples(evidence, eps)
-    found = by_unit(table[table["condition"] == condition], measure)
-    found.setflags(write=False)  # many claims are given the same
-    return found
+    values = by_unit(table[table["condition"] == condition], measure)
+    values.setflags(write=False)  # many claims share it
+    return values
 
 
 def by_unit(table: pd.DataFrame, measure: str) -> Array:
     """One measure of examples, by unit; (draw, unit) where there are several draws."""
-    mine = table.sort_values(["draw", "prompt", "i", "j"])
-    draws = mine["draw"].nunique()
+    ordered = table.sort_values(["draw", "prompt", "i", "j"])
+    draws = ordered["draw"].nunique()
     by_pair = [
         rows[measure].to_numpy(dtype=np.float64).reshape(draws, -1)  # (draw, example)
-        for _, rows in mine.groupby(["i", "j"])
+        for _, rows in ordered.groupby(["i", "j"])
     ]
-    units = min(one.shape[1] for one in by_pair)
-    values: Array = np.mean([one[:, :units] for one in by_pair], axis=0)  # (draw, unit)
+    units = min(of_pair.shape[1] for of_pair in by_pair)
+    values: Array = np.mean([of_pair[:, :units] for of_pair in by_pair], axis=0)  # (draw, unit)
     return values[0] if draws == 1 else values
 
 
 def size(values: Array) -> Array:
-    """A shift counted in the direction in which it goes on the whole, draw by draw: its mean is how large it is."""
-    found: Array = values * np.sign(values.mean(axis=-1, keepdims=True))
-    return found
+    """A shift with the sign of its mean removed, draw by draw: the mean of the result is the size of the shift."""
+    result: Array = values * np.sign(values.mean(axis=-1, keepdims=True))
+    return result
 
 
 def correct(evidence: Evidence, condition: str) -> npt.NDArray[np.bool_]:
-    """Whether the unedited model answers, by unit: all examples of it."""
+    """Whether the unedited model answers all examples of a unit, by unit."""
     right = np.atleast_2d(shift(evidence, condition, "correct"))  # (draw, unit): the same in every draw
-    found: npt.NDArray[np.bool_] = right[0] == 1
-    return found
+    result: npt.NDArray[np.bool_] = right[0] == 1
+    return result
 
 
 def difference_of_correct(values: Array, right: npt.NDArray[np.bool_]) -> Array:
-    """The mean over correct examples less the mean over all, as one number per example whose mean is that difference
-    and whose spread is that of the difference (its linear part in every example); of every draw for itself."""
-    chosen, every = (some.mean(axis=-1, keepdims=True) for some in (values[..., right], values))
-    found: Array = (chosen - every) + right / right.mean() * (values - chosen) - (values - every)
-    return found
+    """The mean over correct examples minus the mean over all, as one number per example: the mean of these numbers is
+    the difference, and their spread that of the difference (its linear part in every example); draw by draw."""
+    mean_of_right, mean = (group.mean(axis=-1, keepdims=True) for group in (values[..., right], values))
+    result: Array = (mean_of_right - mean) + right / right.mean() * (values - mean_of_right) - (values - mean)
+    return result

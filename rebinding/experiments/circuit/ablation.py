@@ -1,11 +1,11 @@
 """Section 4.1: does a circuit do the task while every other head is ablated to its mean?
 
-**Mean ablation.** The mean of z is taken per layer, absolute token and head over a stated set of prompts. In an ablated
-run every head at every token is set to its mean, except that a head of the circuit keeps the value that it computes at
-the token of its group's role. MLPs and norms are recomputed; everything happens in one forward pass.
+**Mean ablation.** The mean of z is per layer, absolute token and head, over a stated set of prompts. An ablated run
+sets every head at every token to its mean, except that a head of the circuit keeps the value that it computes at the
+token of its group's role. MLPs and norms are recomputed; everything happens in one forward pass.
 
-A mean over prompts of fixed slots carries "go to slot 1" into the ablated model, and with it part of what the circuit
-is supposed to do. Prompts that counterbalance the slots cannot carry it. Which set was used is part of the evidence.
+A mean over prompts with fixed slots carries "go to slot 1" into the ablated model, and with it part of the circuit's
+task. Prompts that counterbalance the slots cannot carry it. The evidence says which set was used.
 
 Many circuits are evaluated as one batch of mean-ablated runs (`rebinding.surgery.mean_ablated`), which compute five
 tokens of a prompt rather than all of it; `method="edits"` runs the same as ordinary edits on any surgeon.
@@ -27,7 +27,7 @@ from rebinding.surgery import ActiveHeads, Edit, Read, Surgeon, TorchSurgeon
 from rebinding.surgery.sites import Take
 from rebinding.task.prompts import Encoded
 
-Method = Literal["held", "edits"]
+Method = Literal["batched", "edits"]
 
 
 def mean_z(surgeon: Surgeon, prompts: Sequence[Encoded], *, block: int = BLOCK) -> list[Tensor]:
@@ -49,73 +49,73 @@ def evaluate(
     means: Sequence[Tensor],
     *,
     mean_set: str,
-    method: Method = "held",
+    method: Method = "batched",
     block: int = BLOCK,
 ) -> Evidence:
-    """Every circuit on every prompt, all else ablated: a row per circuit and prompt."""
+    """Evaluate circuits with all other heads ablated: a row per circuit and prompt."""
     settings: dict[str, Any] = {"ablation": "mean", "mean_set": mean_set}
-    shards = []
+    parts = []
     for where in blocks(len(prompts), block):
-        part = answers.of(where)
-        run = measurer(surgeon, prompts[where], part, means, method)
-        values = run(list(circuits.values()))  # (circuit, prompt, measure)
-        shards.append(CIRCUITS.evidence(as_table(list(circuits), ids[where], values), settings))
-    return merge(shards)
+        measure = measurer(surgeon, prompts[where], answers.of(where), means, method)
+        values = measure(list(circuits.values()))  # (circuit, prompt, measure)
+        parts.append(CIRCUITS.evidence(as_table(list(circuits), ids[where], values), settings))
+    return merge(parts)
 
 
-def live_places(circuits: Sequence[Circuit], prompts: Sequence[Encoded]) -> ActiveHeads:
-    """Where heads stay alive, for rows ordered circuit, prompt."""
+def active_heads(circuits: Sequence[Circuit], prompts: Sequence[Encoded]) -> ActiveHeads:
+    """Where heads are not ablated; rows are ordered by circuit, then prompt."""
     n = len(prompts)
     roles = {head.role for circuit in circuits for head in circuit.heads}
     at = {role: positions(prompts, role) for role in roles}  # role -> (prompt,)
-    kept = [
+    active = [
         (number, layer, head, role)
         for number, circuit in enumerate(circuits)
-        for layer, head, role in dict.fromkeys((one.layer, one.head, one.role) for one in circuit.heads)
+        for layer, head, role in dict.fromkeys((node.layer, node.head, node.role) for node in circuit.heads)
     ]
-    table = torch.tensor([one[:3] for one in kept], dtype=torch.long).reshape(-1, 3)
+    table = torch.tensor([place[:3] for place in active], dtype=torch.long).reshape(-1, 3)
     circuit, layers, heads = (column.repeat_interleave(n) for column in table.unbind(1))
-    rows = circuit * n + torch.arange(n).repeat(len(kept))
-    places = torch.cat([at[role] for *_, role in kept]) if kept else torch.empty(0, dtype=torch.long)
+    rows = circuit * n + torch.arange(n).repeat(len(active))
+    places = torch.cat([at[role] for *_, role in active]) if active else torch.empty(0, dtype=torch.long)
     return ActiveHeads(rows, layers, heads, places)
 
 
 def measurer(
-    surgeon: Surgeon, prompts: Sequence[Encoded], answers: Answers, means: Sequence[Tensor], method: Method = "held"
+    surgeon: Surgeon, prompts: Sequence[Encoded], answers: Answers, means: Sequence[Tensor], method: Method = "batched"
 ) -> Callable[[Sequence[Circuit]], Tensor]:
-    """Measures circuits on prompts that are recorded once, all else ablated: (circuit, prompt, measure).
+    """A function that measures circuits with all other heads ablated: (circuit, prompt, measure). Prompts are recorded
+    once.
 
-    Held runs compute the tokens at which a head is alive, and are the torch surgeon's alone; edited ones serve any.
+    `batched` computes only the tokens with an active head and needs the torch surgeon; `edits` works on any surgeon.
     """
     readout, tokens = positions(prompts, "readout"), token_batch(prompts)
-    if method == "held" and isinstance(surgeon, TorchSurgeon):
-        held = surgeon.record_mean_ablated(tokens, means)
+    if method == "batched" and isinstance(surgeon, TorchSurgeon):
+        recorded = surgeon.record_mean_ablated(tokens, means)
 
-        def run(live: ActiveHeads, source: Tensor, take: Take) -> Tensor:
-            return surgeon.run_mean_ablated(held, live, source=source, readout=readout[source], take=take)
+        def run(active: ActiveHeads, source: Tensor, take: Take) -> Tensor:
+            return surgeon.run_mean_ablated(recorded, active, source=source, readout=readout[source], take=take)
 
     else:
         recording = surgeon.record(tokens)
 
-        def run(live: ActiveHeads, source: Tensor, take: Take) -> Tensor:
+        def run(active: ActiveHeads, source: Tensor, take: Take) -> Tensor:
             read = Read("logits", positions=readout[source][:, None], take=take)
-            return surgeon.run(recording, ablation_edits(means, live, source.numel()), [read], source=source)[0]
+            return surgeon.run(recording, ablation_edits(means, active, source.numel()), [read], source=source)[0]
 
     def measure(circuits: Sequence[Circuit]) -> Tensor:
         source = torch.arange(len(prompts)).repeat(len(circuits))
-        values = run(live_places(circuits, prompts), source, answers.take(source))
+        values = run(active_heads(circuits, prompts), source, answers.take(source))
         return values.reshape(len(circuits), len(prompts), -1)
 
     return measure
 
 
-def ablation_edits(means: Sequence[Tensor], live: ActiveHeads, n_rows: int) -> list[Edit]:
-    """Set z to its mean everywhere but at the live places."""
+def ablation_edits(means: Sequence[Tensor], active: ActiveHeads, n_rows: int) -> list[Edit]:
+    """Set z to its mean everywhere except at the active heads."""
     edits = []
     for layer, mean in enumerate(means):
         n_heads, n_tokens, _ = mean.shape
         where = torch.ones(n_rows, n_heads, n_tokens, dtype=torch.bool)  # (row, head, token)
-        here = live.layers == layer
-        where[live.rows[here], live.heads[here], live.positions[here]] = False
+        of_layer = active.layers == layer
+        where[active.rows[of_layer], active.heads[of_layer], active.positions[of_layer]] = False
         edits.append(Edit("z", layer, mean[None], positions=range(n_tokens), heads=range(n_heads), where=where))
     return edits

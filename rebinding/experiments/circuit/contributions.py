@@ -1,11 +1,12 @@
-"""Section 4.1 as its text has it: what is a head worth to its circuit, beside sets of other heads that are gone?
+"""Section 4.1 as its text has it: the contribution of a head to its circuit when a set of other heads is removed.
 
-    contribution of v beside K = (F(C - K) - F(C - K - v)) / F(C - K - v), F candidate accuracy
+    contribution of v without K = (F(C - K) - F(C - K - v)) / F(C - K - v), F candidate accuracy
 
-Which sets K were looked at is not told: the text says "a subset", and the released code takes none. Ours are declared
-and the same for all heads (v itself stays out of them): no other head; every whole group, whose rest is what the work
-that the text cites takes; and random ones, which leave out every head with a chance of one in eight, few enough that
-what is left may still answer. Heads that share a set share C - K, and a circuit that is met again is not run again.
+The paper does not list its sets K: the text says "a subset", and the released code uses none. Ours are declared and the
+same for all heads (a set never contains v itself): the empty set; every whole group, so that v is removed together with
+the rest of its group as in the work that the text cites; and random sets, which contain each head with a chance of one
+in eight, few enough that the remaining circuit may still answer. Heads that share a set share C - K, and no circuit is
+run twice.
 """
 
 from __future__ import annotations
@@ -24,17 +25,17 @@ Hits: TypeAlias = Callable[[Sequence[Circuit]], Tensor]
 """Whether each of many circuits answers: (circuit, prompt)."""
 NOTHING = "nothing"
 LEFT_OUT = 1 / 8
-"""The chance with which a random set has a head."""
+"""The chance that a random set contains a head."""
 
 
-def sets_beside(circuit: Circuit, random_sets: int, seed: int = WALKS) -> dict[str, tuple[CircuitHead, ...]]:
-    """The sets that are gone, by name."""
-    draws = random.Random(seed)
-    drawn = {
-        f"random {number}": tuple(head for head in circuit.heads if draws.random() < LEFT_OUT)
+def removed_sets(circuit: Circuit, random_sets: int, seed: int = WALKS) -> dict[str, tuple[CircuitHead, ...]]:
+    """The sets of removed heads, by name."""
+    generator = random.Random(seed)
+    chosen = {
+        f"random {number}": tuple(head for head in circuit.heads if generator.random() < LEFT_OUT)
         for number in range(random_sets)
     }
-    return {NOTHING: (), **{f"group {name}": heads for name, heads in circuit.groups.items()}, **drawn}
+    return {NOTHING: (), **{f"group {name}": heads for name, heads in circuit.groups.items()}, **chosen}
 
 
 def contributions(
@@ -42,16 +43,16 @@ def contributions(
 ) -> pd.DataFrame:
     """Whether each prompt is answered with a head and without it: a row per set, head and prompt."""
     pairs = {
-        (name, head): (circuit.without(one for one in others if one != head), circuit.without([*others, head]))
-        for name, others in gone.items()
+        (name, head): (circuit.without(other for other in heads if other != head), circuit.without([*heads, head]))
+        for name, heads in gone.items()
         for head in circuit.heads
     }
-    asked = list(dict.fromkeys(one for pair in pairs.values() for one in pair))
-    found = dict(zip(asked, hits(asked).cpu().numpy(), strict=True))
+    circuits = list(dict.fromkeys(variant for pair in pairs.values() for variant in pair))
+    results = dict(zip(circuits, hits(circuits).cpu().numpy(), strict=True))
     frames = [
-        pd.DataFrame({"prompt": list(ids), "before": found[one], "without": found[less]}).assign(
+        pd.DataFrame({"prompt": list(ids), "before": results[with_head], "without": results[without]}).assign(
             **head._asdict(), gone=name
         )
-        for (name, head), (one, less) in pairs.items()
+        for (name, head), (with_head, without) in pairs.items()
     ]
     return pd.concat(frames, ignore_index=True)

@@ -30,18 +30,18 @@ ROWS = (
 
 
 def draw_judged_circuit(model: ReportedModel) -> Figure | None:
-    """The circuit that is judged."""
+    """The circuit under test."""
     heads = tuple(CircuitHead(*head) for head in model.about.get("circuit", []))
-    return draw_circuit(Circuit(heads), int(model.about["layers"]), "the circuit that is judged") if heads else None
+    return draw_circuit(Circuit(heads), int(model.about["layers"]), "the circuit under test") if heads else None
 
 
 def draw_pruned_circuit(model: ReportedModel) -> Figure | None:
-    """What pruning leaves of the circuit that was discovered, in the published order of the walk."""
-    found = model.one(PRUNING)
-    if found is None or "layers" not in model.about:
+    """The discovered circuit after pruning in the published order."""
+    pruning = model.one(PRUNING)
+    if pruning is None or "layers" not in model.about:
         return None
-    kept = summary.left(found)
-    return draw_circuit(kept, int(model.about["layers"]), "discovered and pruned") if kept.heads else None
+    circuit = summary.circuit_after_walk(pruning)
+    return draw_circuit(circuit, int(model.about["layers"]), "discovered and pruned") if circuit.heads else None
 
 
 def draw_circuit(circuit: Circuit, n_layers: int, name: str) -> Figure:
@@ -49,7 +49,7 @@ def draw_circuit(circuit: Circuit, n_layers: int, name: str) -> Figure:
     with mpl.rc_context(LETTERING):
         roles = [role for role in ROWS if any(head.role == role for head in circuit.heads)]
         roles = sorted({head.role for head in circuit.heads} - set(roles)) + roles
-        tallest = _stacks(circuit)
+        stacks = _stacks(circuit)
         figure = Figure(
             figsize=(max(6.0, 1.5 + 0.28 * n_layers), 1.2 + 0.95 * max(len(roles), 1)), dpi=DPI, layout="constrained"
         )
@@ -57,7 +57,7 @@ def draw_circuit(circuit: Circuit, n_layers: int, name: str) -> Figure:
         for row, role in enumerate(roles):
             axes.axhline(row, color="0.85", lw=1, zorder=0)
             for head in (head for head in circuit.heads if head.role == role):
-                height = tallest[head] * 0.22
+                height = stacks[head] * 0.22
                 axes.plot(head.layer, row - height, "o", ms=13, color=GROUP_COLOURS.get(head.group, "0.4"))
                 axes.annotate(
                     str(head.head), (head.layer, row - height), ha="center", va="center", fontsize=SMALLEST, color="w"
@@ -71,13 +71,13 @@ def draw_circuit(circuit: Circuit, n_layers: int, name: str) -> Figure:
 
 
 def _stacks(circuit: Circuit) -> dict[CircuitHead, int]:
-    """How high each head stands above its row: heads of one role and layer are stacked."""
-    counted: dict[tuple[str, int], int] = {}
+    """The height of each head above its row: heads of one role and layer are stacked."""
+    counts: dict[tuple[str, int], int] = {}
     heights = {}
     for head in sorted(circuit.heads):
         place = (head.role, head.layer)
-        heights[head] = counted.get(place, 0)
-        counted[place] = heights[head] + 1
+        heights[head] = counts.get(place, 0)
+        counts[place] = heights[head] + 1
     return heights
 
 
@@ -91,9 +91,9 @@ FIGURES: tuple[FigureSpec, ...] = (
         "circuit",
         "circuit",
         "The circuit",
-        "Beside the paper's circuit diagram.",
+        "Compare with the paper's circuit diagram.",
         "There, groups E to A stand at their tokens, and information goes down and to the right.",
-        "Heads of the circuit that is judged: a row for each token, layers from left to right.",
+        "Heads of the circuit under test: a row for each token, layers from left to right.",
         (shows(ABLATION, beside="groups"), shows(PATHS)),
         draw_judged_circuit,
     ),
@@ -101,7 +101,7 @@ FIGURES: tuple[FigureSpec, ...] = (
         "pruned",
         "circuit",
         "What our own discovery leaves",
-        "Beside the paper's table of heads after pruning.",
+        "Compare with the paper's table of heads after pruning.",
         "",
         "Heads that path patching found here and pruning left: a row for each token, layers from left to right.",
         (shows(PRUNING), shows(ABLATION, beside="heads")),

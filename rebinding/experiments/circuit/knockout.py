@@ -1,8 +1,8 @@
-"""Section 4.1, the other way round: is a circuit needed, or do other heads do what it does when it is gone?
+"""Knockout: is a circuit needed, or do other heads do its task when it is ablated? (Section 4.1 the other way round.)
 
-Its heads, each at the token of its group's role, are set to their means, and every other head computes what it then
-computes. A circuit that does the task alone may still not be needed: heads beside it can carry the same answer, or
-take over. To compare with, as much is taken away elsewhere: as many heads at each role in each layer, not its own.
+The circuit's heads, each at the token of its group's role, are set to their means; all other heads are computed. A
+circuit that does the task alone may still not be needed: other heads can carry the same answer, or take over. The
+comparison is a random set of other heads with as many at each role in each layer.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from torch import Tensor
 
 from rebinding.evidence import Evidence, merge
 from rebinding.experiments.answers import Answers, as_table
-from rebinding.experiments.circuit.ablation import live_places
+from rebinding.experiments.circuit.ablation import active_heads
 from rebinding.experiments.circuit.request import KNOCKED
-from rebinding.experiments.tokens import BLOCK, blocks, moved, positions, token_batch
+from rebinding.experiments.tokens import BLOCK, blocks, positions, relative_change, token_batch
 from rebinding.paper.circuit import Circuit
 from rebinding.surgery import ActiveHeads, Edit, Read, Surgeon
 from rebinding.task.prompts import Encoded
@@ -32,47 +32,47 @@ def knock_out(
     *,
     block: int = BLOCK,
 ) -> Evidence:
-    """Every circuit on every prompt, its heads ablated and nothing else: a row per circuit and prompt."""
+    """Ablate only the heads of each circuit: a row per circuit and prompt."""
     parts = []
     for where in blocks(len(prompts), block):
-        some = prompts[where]
-        source = torch.arange(len(some)).repeat(len(circuits))
+        batch = prompts[where]
+        source = torch.arange(len(batch)).repeat(len(circuits))
         take = answers.of(where).take(source)
-        read = Read("logits", positions=positions(some, "readout")[source][:, None], take=take)
-        places = live_places(list(circuits.values()), some)
-        recording = surgeon.record(token_batch(some), keep={"z"})
-        (values,) = surgeon.run(recording, edits_at(means, places), [read], source=source, allow_noop=True)
-        change = changes(recording.sites["z"], means, places, source)
+        read = Read("logits", positions=positions(batch, "readout")[source][:, None], take=take)
+        ablated = active_heads(list(circuits.values()), batch)
+        recording = surgeon.record(token_batch(batch), keep={"z"})
+        (values,) = surgeon.run(recording, edits_at(means, ablated), [read], source=source, allow_noop=True)
+        change = changes(recording.sites["z"], means, ablated, source)
         frame = as_table(list(circuits), ids[where], values).assign(moved=change.cpu().numpy())
         parts.append(KNOCKED.evidence(frame, {"ablation": "mean, of these heads alone"}))
     return merge(parts)
 
 
 def changes(z: Sequence[Tensor], means: Sequence[Tensor], places: ActiveHeads, source: Tensor) -> Tensor:
-    """How far each row's heads are from their means (row,), by the one that is farthest; rows continue `source`.
+    """The largest relative change from a head to its mean in each row (row,); rows continue `source`.
 
-    A random set may stand at its means already, as heads of a planted model do that say the same everywhere. The
-    circuit may not: taking it out would then be no test of anything, and the gate `edits_moved` says so.
+    A random set may already equal its means: some heads of a planted model give the same output everywhere. The circuit
+    may not: its ablation would be a no-op and test nothing, and the gate `edits_moved` fails.
     """
-    found = torch.zeros(source.numel())
+    largest = torch.zeros(source.numel())
     for layer, (own, mean) in enumerate(zip(z, means, strict=True)):
-        here = places.layers == layer
-        row, heads, tokens = (part[here] for part in (places.rows, places.heads, places.positions))
-        change = moved(mean[heads, tokens].to(own.device), own[source[row], heads, tokens])  # (place,)
-        found.scatter_reduce_(0, row, change.cpu(), "amax")
-    return found
+        of_layer = places.layers == layer
+        row, heads, tokens = (part[of_layer] for part in (places.rows, places.heads, places.positions))
+        change = relative_change(mean[heads, tokens].to(own.device), own[source[row], heads, tokens])  # (place,)
+        largest.scatter_reduce_(0, row, change.cpu(), "amax")
+    return largest
 
 
 def edits_at(means: Sequence[Tensor], places: ActiveHeads) -> list[Edit]:
-    """Set z to its mean at these places and nowhere else."""
+    """Set z to its mean at the heads in `places`, and nowhere else."""
     edits = []
     for layer, mean in enumerate(means):
-        here = places.layers == layer
-        if not bool(here.any()):
+        of_layer = places.layers == layer
+        if not bool(of_layer.any()):
             continue
-        rows, row = places.rows[here].unique(return_inverse=True)
-        heads, head = places.heads[here].unique(return_inverse=True)
-        tokens, token = places.positions[here].unique(return_inverse=True)
+        rows, row = places.rows[of_layer].unique(return_inverse=True)
+        heads, head = places.heads[of_layer].unique(return_inverse=True)
+        tokens, token = places.positions[of_layer].unique(return_inverse=True)
         where = torch.zeros(len(rows), len(heads), len(tokens), dtype=torch.bool)  # (row, head, token)
         where[row, head, token] = True
         value = mean[heads][:, tokens][None]  # (1, head, token, head_dim)

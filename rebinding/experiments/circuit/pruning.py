@@ -1,8 +1,9 @@
-"""Section 4.1: which heads of a circuit does it need? The published walk, and how much it depends on the order.
+"""Section 4.1: prune a circuit by the published walk, and see how much the result depends on the order.
 
-Walk the list once; remove a head if the measure drops by less than 0.01 without it, and go on from what is left. The
-measure is the mean logit of the answer, so the step is 0.01 logits on 50 prompts; for accuracy the drop is relative,
-before / without - 1. What the text describes instead is in `rebinding.experiments.circuit.contributions`.
+Walk through the list of heads once; remove a head if the measure drops by less than 0.01 without it, and continue with
+the smaller circuit. The measure is the mean logit of the answer, so the step is 0.01 logits on 50 prompts; for accuracy
+the drop is relative, before / without - 1. `rebinding.experiments.circuit.contributions` is what the text describes
+instead.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from rebinding.experiments.seeds import WALKS
 from rebinding.paper.circuit import Circuit, CircuitHead
 
 Score = Callable[[Sequence[Circuit]], list[float]]
-"""Many circuits at once, so that they can be one batch."""
+"""Scores of many circuits, so that they can be one batch."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One head tried: the measure with it, without it, the drop, and what became of it."""
+    """One step of a walk: the measure with and without a head, the drop, and whether the head was removed."""
 
     head: CircuitHead
     before: float
@@ -29,14 +30,14 @@ class Trial:
     removed: bool
 
     @property
-    def told(self) -> dict[str, float | bool]:
-        """What a table tells of it, beside the head."""
+    def columns(self) -> dict[str, float | bool]:
+        """The columns of a table, except those of the head."""
         return {"before": self.before, "drop": self.drop, "removed": self.removed}
 
 
 @dataclass(frozen=True)
 class Pruned:
-    """What is left, and every trial on the way."""
+    """The pruned circuit, and every trial of the walk."""
 
     circuit: Circuit
     trials: tuple[Trial, ...]
@@ -49,27 +50,27 @@ def _drop(before: float, without: float, relative: bool) -> float:
 
 
 def _walk(circuits: Sequence[Circuit], score: Score, threshold: float, relative: bool) -> list[Pruned]:
-    """Walks through lists of equal length, side by side: what they try at a step is one batch."""
-    left, current = list(circuits), score(circuits)
+    """Walk through lists of equal length in parallel: the trials of a step are one batch."""
+    remaining, current = list(circuits), score(circuits)
     trials: list[list[Trial]] = [[] for _ in circuits]
     for step in zip(*(circuit.heads for circuit in circuits), strict=True):
-        shorter = [circuit.without([head]) for circuit, head in zip(left, step, strict=True)]
+        shorter = [circuit.without([head]) for circuit, head in zip(remaining, step, strict=True)]
         for number, without in enumerate(score(shorter)):
             drop = _drop(current[number], without, relative)
             trials[number].append(Trial(step[number], current[number], without, drop, drop < threshold))
             if drop < threshold:
-                left[number], current[number] = shorter[number], without
-    return [Pruned(circuit, tuple(tried)) for circuit, tried in zip(left, trials, strict=True)]
+                remaining[number], current[number] = shorter[number], without
+    return [Pruned(circuit, tuple(steps)) for circuit, steps in zip(remaining, trials, strict=True)]
 
 
 def over_orders(
     circuit: Circuit, score: Score, *, orders: int, seed: int = WALKS, threshold: float = 0.01, relative: bool = False
 ) -> list[Pruned]:
-    """The published walk in the given order and in shuffled ones: how far does the outcome depend on it?"""
-    draws = random.Random(seed)
-    lists = [circuit]
+    """The published walk in the given order and in shuffled orders."""
+    generator = random.Random(seed)
+    circuits = [circuit]
     for _ in range(orders - 1):
         shuffled = list(circuit.heads)
-        draws.shuffle(shuffled)
-        lists.append(Circuit(tuple(shuffled), circuit.settings))
-    return _walk(lists, score, threshold, relative)
+        generator.shuffle(shuffled)
+        circuits.append(Circuit(tuple(shuffled), circuit.settings))
+    return _walk(circuits, score, threshold, relative)

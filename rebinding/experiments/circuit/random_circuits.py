@@ -1,4 +1,4 @@
-"""Random circuits to compare with: as many heads at each role, drawn from all heads."""
+"""Random circuits for comparison: as many heads at each role, drawn from all heads."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def draw_circuits(
     match: Match = "role",
     exclude: bool = False,
 ) -> list[Circuit]:
-    """Circuits with as many heads per role (and per layer, if asked) as `circuit`; groups at one role are pooled.
+    """Draw circuits with as many heads per role (and layer, by `match`) as `circuit`; groups at one role are pooled.
 
     `exclude` leaves out the circuit's own heads, whatever their role; as published they may be drawn.
     """
@@ -34,7 +34,7 @@ def draw_circuits(
     return [_draw(circuit, free, match, generator) for _ in range(draws)]
 
 
-def heads_to_spare(circuit: Circuit, n_layers: int, n_heads: int) -> bool:
+def has_heads_to_spare(circuit: Circuit, n_layers: int, n_heads: int) -> bool:
     """Whether every layer has enough heads that are not the circuit's for such draws, role by role."""
     try:
         draw_circuits(circuit, n_layers, n_heads, draws=1, match="role_and_layer", exclude=True)
@@ -45,7 +45,7 @@ def heads_to_spare(circuit: Circuit, n_layers: int, n_heads: int) -> bool:
 
 def _draw(circuit: Circuit, free: list[tuple[int, int]], match: Match, generator: random.Random) -> Circuit:
     slots: Counter[tuple[str, int | None]] = Counter()
-    for layer, _, role in dict.fromkeys((one.layer, one.head, one.role) for one in circuit.heads):
+    for layer, _, role in dict.fromkeys((node.layer, node.head, node.role) for node in circuit.heads):
         slots[role, layer if match == "role_and_layer" else None] += 1
     drawn: list[CircuitHead] = []
     for (role, only), count in slots.items():

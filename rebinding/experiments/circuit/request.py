@@ -1,4 +1,4 @@
-"""What can be requested of a circuit: mean ablation, knockout, pruning."""
+"""Requests about a circuit: mean ablation, knockout, pruning, contributions, and the residual stream at E."""
 
 from __future__ import annotations
 
@@ -18,28 +18,29 @@ from rebinding.task.answers import AnswerSet
 from rebinding.task.designs import Design, DesignName
 
 Which: TypeAlias = Literal["full", "circuit", "less", "random"]
-"""The whole model, the circuit, the circuit less some heads, and random circuits of its size."""
+"""The full model, the circuit, the circuit without some heads, and random circuits of its size."""
 VARIANT = ("which", "group", "layer", "head", "draw")
-"""The columns that say which circuit a row is of: `group`, `layer` and `head` (-1 for whole groups) are what `less`
-lacks, and `draw` numbers the random ones."""
+"""The columns that name the circuit of a row: `group`, `layer` and `head` (-1 for a whole group) are the heads removed
+in `less`, and `draw` numbers the random circuits."""
 ABLATION = Kind("ablation", ("prompt", *VARIANT, *MEASURES))
 KNOCKOUT = Kind("knockout", ("prompt", *VARIANT, *MEASURES, "moved"), edits=("which",), unedited=("which", "full"))
-"""`moved` is how far the heads of a variant were from the means that replace them; in the whole model nothing is."""
+"""`moved` is the relative change from a variant's heads to the means that replace them; 0 in the full model."""
 PRUNING = Kind(
     "pruning", ("order", "group", "layer", "head", "role", "whole", "before", "drop", "removed"), unit="order"
 )
-"""A head tried on a walk: the measure of the whole model, and of what was left of the circuit before the trial."""
+"""A row per trial of a walk: the measure of the full model (`whole`), and of the circuit before the trial."""
 CONTRIBUTIONS = Kind("contributions", ("prompt", "group", "layer", "head", "role", "gone", "before", "without"))
-"""Whether a prompt is answered with a head of the circuit and without it, beside a set of others that are `gone`."""
+"""Hits of the circuit with a head and without it, when a set of other heads is also removed (`gone`)."""
 STREAM = Kind("stream", ("prompt", "before", "after", "moved"))
-"""The answer's margin in a circuit, and with another residual stream at one token of the context; `moved` is how far
-the one stream is from the other."""
+"""The answer's margin in a circuit before and after the residual stream at one token of the context is replaced;
+`moved` is the relative change of the stream."""
 MEANS = Kind("means", ())
 KNOCKED = Kind("circuits out", ("circuit", "prompt", *MEASURES, "moved"))
-"""The same, taken out of the model: what `knock_out` makes."""
+"""Circuits ablated in the full model: the result of `knock_out`."""
 PruneBy: TypeAlias = Literal["label_logit", "margin"]
 Beside: TypeAlias = Literal["groups", "heads", "random"]
-"""What is measured beside the circuit: it without each group and random ones; it without each head; random ones."""
+"""What the circuit is compared with: itself without each group, and random circuits; itself without each head; random
+circuits."""
 PROMPTS_OF_MEANS = {"published": 100, "partner_second": 100, "counterbalanced": 108}
 """As published; three whole blocks of the counterbalanced design."""
 DRAWS = 10
@@ -47,11 +48,11 @@ ORDERS = 8
 """Walks of pruning, in the published order and in shuffled ones."""
 RANDOM_SETS = 8
 STREAM_NOISE = "rotation"
-"""The noise that keeps the words and moves every statement on by one slot."""
+"""The noise that keeps the words and moves every statement by one slot."""
 
 
 class Ablated(NamedTuple):
-    """Which circuit a row of an ablation is of; the columns of `VARIANT`."""
+    """The circuit of a row of an ablation; the columns of `VARIANT`."""
 
     which: Which
     group: str = ""
@@ -62,14 +63,14 @@ class Ablated(NamedTuple):
 
 @dataclass(frozen=True)
 class Means(OnPrompts):
-    """The mean of z over prompts, by layer, token and head: what ablated heads are held at."""
+    """The mean of z over prompts, by layer, token and head: the values of ablated heads."""
 
     KIND: ClassVar[Kind] = MEANS
 
 
 @dataclass(frozen=True)
 class OfCircuit(OnPrompts):
-    """Whatever holds heads at their means to see what a circuit is worth."""
+    """A measurement of a circuit with mean ablation."""
 
     means: Means
     circuit: tuple[CircuitHead, ...]
@@ -81,7 +82,7 @@ class OfCircuit(OnPrompts):
 
 @dataclass(frozen=True)
 class Ablation(OfCircuit):
-    """The full model and a circuit with all other heads held at their means, and beside it others."""
+    """The full model, a circuit with all other heads mean-ablated, and circuits to compare it with."""
 
     KIND: ClassVar[Kind] = ABLATION
     beside: Beside
@@ -91,13 +92,13 @@ class Ablation(OfCircuit):
 
     @property
     def facets(self) -> Mapping[str, Facet]:
-        told: dict[str, Facet] = {"beside": self.beside, "means": self.means.prompts.design, "match": self.match}
-        return {**self.prompts.facets, **told}
+        facets: dict[str, Facet] = {"beside": self.beside, "means": self.means.prompts.design, "match": self.match}
+        return {**self.prompts.facets, **facets}
 
 
 @dataclass(frozen=True)
 class Knockout(OfCircuit):
-    """The full model, and the same with a circuit's heads held at their means; beside it random sets of other heads."""
+    """The full model, the same with a circuit's heads mean-ablated, and with random sets of other heads ablated."""
 
     KIND: ClassVar[Kind] = KNOCKOUT
     draws: int
@@ -105,7 +106,7 @@ class Knockout(OfCircuit):
 
 @dataclass(frozen=True)
 class Pruning(OfCircuit):
-    """The published walk over a circuit, in its own order and in shuffled ones."""
+    """The published walk over a circuit, in its own order and in shuffled orders."""
 
     KIND: ClassVar[Kind] = PRUNING
     orders: int
@@ -124,7 +125,8 @@ class Pruning(OfCircuit):
 
 @dataclass(frozen=True)
 class Contributions(OfCircuit):
-    """A circuit with and without each of its heads, beside sets of others that are gone; `random_sets` are drawn."""
+    """A circuit with and without each of its heads, when sets of other heads are removed; `random_sets` of these are
+    drawn."""
 
     KIND: ClassVar[Kind] = CONTRIBUTIONS
     random_sets: int
@@ -133,7 +135,7 @@ class Contributions(OfCircuit):
 
 @dataclass(frozen=True)
 class Stream(OfCircuit):
-    """A circuit, and the same with the noise's residual stream at a token of the context, in front of some layers."""
+    """A circuit, and the same with the noise's residual stream at a token of the context, at the input of layers."""
 
     KIND: ClassVar[Kind] = STREAM
     role: str
@@ -150,10 +152,10 @@ def roles_of(circuit: Circuit) -> list[str]:
     return sorted({head.role for head in circuit.heads})
 
 
-def request_means(prompts: Prompts, drawn: Design, mean_set: DesignName) -> Means:
-    """What heads are held at: the mean of z over prompts of their own."""
-    options: dict[str, Any] = {"boxes": drawn.boxes, "operations": drawn.operations, "verb": drawn.verb}
-    options["narrative"] = drawn.narrative
+def request_means(prompts: Prompts, stories: Design, mean_set: DesignName) -> Means:
+    """Request the mean of z over a set of prompts that is used for nothing else."""
+    options: dict[str, Any] = {"boxes": stories.boxes, "operations": stories.operations, "verb": stories.verb}
+    options["narrative"] = stories.narrative
     ids = range(MEANS_ID, MEANS_ID + PROMPTS_OF_MEANS[mean_set])
     return Means(prompts.draw(prompts.design(mean_set, **options), ids))
 
@@ -161,7 +163,7 @@ def request_means(prompts: Prompts, drawn: Design, mean_set: DesignName) -> Mean
 def request_ablation(
     prompts: Prompts,
     circuit: Circuit,
-    drawn: Design,
+    stories: Design,
     mean_set: DesignName,
     *,
     n: int,
@@ -169,48 +171,48 @@ def request_ablation(
     match: Match = "role",
     answers: AnswerSet = "continuation",
 ) -> Ablation:
-    """The full model and the circuit; beside them random circuits, with the circuit less one group each or without, or
-    the circuit less one head each."""
-    shown = prompts.draw_with(drawn, prompts.evaluation, n, roles_of(circuit))
-    return Ablation(shown, request_means(prompts, drawn, mean_set), circuit.heads, beside, DRAWS, match, answers)
+    """Request the full model, the circuit and what `beside` names: random circuits, with the circuit without each group
+    or not, or the circuit without each head."""
+    chosen = prompts.draw_with(stories, prompts.evaluation, n, roles_of(circuit))
+    return Ablation(chosen, request_means(prompts, stories, mean_set), circuit.heads, beside, DRAWS, match, answers)
 
 
 def request_pruning(prompts: Prompts, circuit: Circuit, conventions: CircuitConventions, *, n: int) -> Pruning:
-    """The published walk over a circuit, in its own order and in shuffled ones, on prompts like those of discovery."""
-    drawn = prompts.design(conventions.design)
-    shown = prompts.draw_with(drawn, PRUNING_ID, n, roles_of(circuit))
-    means = request_means(prompts, drawn, conventions.means)
+    """Request the published walk, in the circuit's order and in shuffled orders, on prompts like those of discovery."""
+    stories = prompts.design(conventions.design)
+    chosen = prompts.draw_with(stories, PRUNING_ID, n, roles_of(circuit))
+    means = request_means(prompts, stories, conventions.means)
     return Pruning(
-        shown, means, circuit.heads, ORDERS, conventions.prune_by, conventions.prune_step, conventions.answers
+        chosen, means, circuit.heads, ORDERS, conventions.prune_by, conventions.prune_step, conventions.answers
     )
 
 
 def request_contributions(
-    prompts: Prompts, drawn: Design, circuit: Circuit, n: int, *, conventions: CircuitConventions
+    prompts: Prompts, stories: Design, circuit: Circuit, n: int, *, conventions: CircuitConventions
 ) -> Contributions:
-    """Every head of a circuit, on prompts that it was not found on."""
-    shown = prompts.draw_with(drawn, prompts.evaluation, n, roles_of(circuit))
+    """Request the contribution of every head of a circuit, on prompts that discovery did not use."""
+    chosen = prompts.draw_with(stories, prompts.evaluation, n, roles_of(circuit))
     return Contributions(
-        shown, request_means(prompts, drawn, conventions.means), circuit.heads, RANDOM_SETS, conventions.answers
+        chosen, request_means(prompts, stories, conventions.means), circuit.heads, RANDOM_SETS, conventions.answers
     )
 
 
-def request_knockout(prompts: Prompts, drawn: Design, circuit: Circuit, n: int) -> Knockout:
-    """A circuit, and random sets of other heads with as many at each role in each layer; in stories, and at means, in
-    which no slot and no order of names is more frequent than another (as many boxes and swaps as in those of the run).
-    """
-    even = prompts.design("counterbalanced", boxes=drawn.boxes, operations=drawn.operations, verb=drawn.verb)
-    shown = prompts.draw_with(even, prompts.evaluation, n, roles_of(circuit))
-    return Knockout(shown, request_means(prompts, even, "counterbalanced"), circuit.heads, DRAWS)
+def request_knockout(prompts: Prompts, stories: Design, circuit: Circuit, n: int) -> Knockout:
+    """Request the knockout of a circuit, and of random sets of other heads with as many at each role in each layer.
+    Stories and means are counterbalanced: no slot and no order of names is more frequent than another. Boxes and swaps
+    are as many as in the run's stories."""
+    balanced = prompts.design("counterbalanced", boxes=stories.boxes, operations=stories.operations, verb=stories.verb)
+    chosen = prompts.draw_with(balanced, prompts.evaluation, n, roles_of(circuit))
+    return Knockout(chosen, request_means(prompts, balanced, "counterbalanced"), circuit.heads, DRAWS)
 
 
 def request_stream(
-    prompts: Prompts, drawn: Design, circuit: Circuit, n: int, *, conventions: CircuitConventions
+    prompts: Prompts, stories: Design, circuit: Circuit, n: int, *, conventions: CircuitConventions
 ) -> Stream:
-    """The circuit without group E; where E stands in the paper, in front of the layers of D, which reads it."""
+    """Request the circuit without group E, at E's token in the paper and at the layers of D, which reads it."""
     role, bare = ROLE_OF_GROUP["E"], circuit.without(circuit.groups.get("E", ()))
-    shown = prompts.draw_with(drawn, prompts.evaluation, n, [*roles_of(bare), role], ("noise", STREAM_NOISE))
+    chosen = prompts.draw_with(stories, prompts.evaluation, n, [*roles_of(bare), role], ("noise", STREAM_NOISE))
     layers = tuple(sorted({layer for layer, _ in circuit.group("D")}))
     return Stream(
-        shown, request_means(prompts, drawn, conventions.means), bare.heads, role, layers, conventions.answers
+        chosen, request_means(prompts, stories, conventions.means), bare.heads, role, layers, conventions.answers
     )

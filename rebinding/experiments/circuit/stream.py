@@ -1,13 +1,13 @@
-"""Section 4.1, E': does the residual stream at a token of the context still say where its box is bound?
+"""Section 4.1, E': does the residual stream at a token of the context still encode the slot of its box?
 
-Pruning removes heads and leaves the residual stream, so what the heads of group E would have written may stand there
-all the same. Here it is taken away and nothing else is. In a circuit with all other heads held at their means, the
-stream at one token of the context is set to that of the same word in a noise prompt, run alike, whose statements have
-moved on by one slot. The word is the same; what differs is what the stream says beside the word, of the place where
-the statement stands. It is set at the layers whose heads are said to read it there.
+Pruning removes heads and keeps the residual stream, which may already hold what the heads of group E would write. This
+experiment replaces that part and nothing else. In a circuit with all other heads mean-ablated, the stream at one token
+of the context is set to that of the same word in a noise prompt, run in the same way, whose statements are moved by one
+slot. The word is the same; only what the stream says about the slot of the statement differs. The edit is at the layers
+whose heads are said to read the stream there.
 
-At a model whose stream says nothing beside the word the edit changes nothing. That is an outcome: how far the streams
-are apart is part of the evidence, and no gate.
+If the stream of a model holds nothing but the word, the edit changes nothing. That is an outcome: the relative change
+of the stream is part of the evidence, and not a gate.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from torch import Tensor
 
 from rebinding.evidence import Evidence, merge
 from rebinding.experiments.answers import MEASURES, Answers
-from rebinding.experiments.circuit.ablation import ablation_edits, live_places
+from rebinding.experiments.circuit.ablation import ablation_edits, active_heads
 from rebinding.experiments.circuit.request import STREAM
-from rebinding.experiments.tokens import BLOCK, blocks, moved, positions, token_batch
+from rebinding.experiments.tokens import BLOCK, blocks, positions, relative_change, token_batch
 from rebinding.paper.circuit import Circuit
 from rebinding.surgery import Edit, Read, Surgeon
 from rebinding.task.prompts import Encoded
@@ -43,24 +43,26 @@ def exchange_stream(
     layers: Sequence[int],
     block: int = BLOCK,
 ) -> Evidence:
-    """The answer's margin in a circuit before and after the stream at `role` is the noise's: a row per prompt."""
+    """The answer's margin in a circuit before and after the noise's stream is set at `role`: a row per prompt."""
     parts = []
     for where in blocks(len(prompts), block):
-        some, n = prompts[where], len(prompts[where])
-        at = positions(some, role)  # (prompt,)
-        own = _streams(surgeon, some, circuit, means, at, layers)
-        other = _streams(surgeon, noise[where], circuit, means, positions(noise[where], role), layers)
-        source, second = torch.arange(n).repeat(2), torch.arange(n, 2 * n)  # rows: all prompts, and all again edited
-        edits = ablation_edits(means, live_places([circuit, circuit], some), 2 * n)
+        batch, n = prompts[where], len(prompts[where])
+        places = positions(batch, role)  # (prompt,)
+        streams = _streams(surgeon, batch, circuit, means, places, layers)
+        noise_streams = _streams(surgeon, noise[where], circuit, means, positions(noise[where], role), layers)
+        source, edited = torch.arange(n).repeat(2), torch.arange(n, 2 * n)  # rows: all prompts, and all again edited
+        edits = ablation_edits(means, active_heads([circuit, circuit], batch), 2 * n)
         edits += [
-            Edit("resid", layer, value, positions=at[:, None], rows=second)
-            for layer, value in zip(layers, other, strict=True)
+            Edit("resid", layer, value, positions=places[:, None], rows=edited)
+            for layer, value in zip(layers, noise_streams, strict=True)
         ]
         take = answers.of(where).take(source)
-        read = Read("logits", positions=positions(some, "readout")[source][:, None], take=take)
-        (found,) = surgeon.run(surgeon.record(token_batch(some)), edits, [read], source=source, allow_noop=True)
-        change = torch.stack([moved(one, was)[:, 0] for one, was in zip(other, own, strict=True)]).amax(0)  # (prompt,)
-        before, after = found[:, MARGIN].cpu().reshape(2, n)
+        read = Read("logits", positions=positions(batch, "readout")[source][:, None], take=take)
+        (values,) = surgeon.run(surgeon.record(token_batch(batch)), edits, [read], source=source, allow_noop=True)
+        change = torch.stack(
+            [relative_change(new, old)[:, 0] for new, old in zip(noise_streams, streams, strict=True)]
+        ).amax(0)  # (prompt,)
+        before, after = values[:, MARGIN].cpu().reshape(2, n)
         rows = {"prompt": ids[where], "before": before.numpy(), "after": after.numpy(), "moved": change.cpu().numpy()}
         parts.append(STREAM.evidence(pd.DataFrame(rows), {"ablation": "mean", "token": role, "layers": list(layers)}))
     return merge(parts)
@@ -74,7 +76,7 @@ def _streams(
     at: Tensor,
     layers: Sequence[int],
 ) -> list[Tensor]:
-    """What stands in front of each layer at one token of each prompt, in the circuit: (prompt, 1, hidden)."""
-    edits = ablation_edits(means, live_places([circuit], prompts), len(prompts))
+    """The residual stream at each layer's input, at one token of each prompt, in the circuit: (prompt, 1, hidden)."""
+    edits = ablation_edits(means, active_heads([circuit], prompts), len(prompts))
     reads = [Read("resid", layer, positions=at[:, None]) for layer in layers]
     return surgeon.run(surgeon.record(token_batch(prompts)), edits, reads, allow_noop=True)

@@ -1,4 +1,4 @@
-"""From evidence of section 4.1 to the numbers that a rule weighs: one number per prompt."""
+"""Numbers for rules from evidence of section 4.1: one number per prompt."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pandas as pd
 
 from rebinding.evidence import Evidence
 from rebinding.experiments.circuit.contributions import NOTHING
-from rebinding.experiments.circuit.random_circuits import heads_to_spare
+from rebinding.experiments.circuit.random_circuits import has_heads_to_spare
 from rebinding.experiments.circuit.request import Which
 from rebinding.paper.circuit import Circuit, CircuitHead
 from rebinding.verdicts.gates import Gate, requirement
@@ -19,7 +19,7 @@ from rebinding.verdicts.gates import Gate, requirement
 Array: TypeAlias = npt.NDArray[Any]
 """Numbers by prompt; hits are booleans."""
 ALONE = 0.5
-"""Of the model's measure, or of the circuit's."""
+"""Half of the model's measure, or of the circuit's: the least for a circuit that works alone."""
 
 
 def of_circuit(evidence: Evidence, which: Which, measure: str) -> Array:
@@ -28,36 +28,36 @@ def of_circuit(evidence: Evidence, which: Which, measure: str) -> Array:
 
 
 def without_group(evidence: Evidence, group: str, measure: str) -> Array:
-    """The same of the circuit less a group; of the circuit itself where it has no such heads."""
+    """One measure of the circuit without a group, by prompt; of the circuit itself if it has no such heads."""
     rows = evidence.rows
-    here = rows[(rows["which"] == "less") & (rows["group"] == group) & (rows["layer"] < 0)]
-    return of_circuit(evidence, "circuit", measure) if here.empty else _by_prompt(here, measure)
+    chosen = rows[(rows["which"] == "less") & (rows["group"] == group) & (rows["layer"] < 0)]
+    return of_circuit(evidence, "circuit", measure) if chosen.empty else _by_prompt(chosen, measure)
 
 
 def without_head(evidence: Evidence, head: CircuitHead, measure: str) -> Array:
-    """The same of the circuit less one head."""
+    """One measure of the circuit without one head, by prompt."""
     rows = evidence.rows
-    lacks = (rows["group"] == head.group) & (rows["layer"] == head.layer) & (rows["head"] == head.head)
-    return _by_prompt(rows[(rows["which"] == "less") & lacks], measure)
+    is_head = (rows["group"] == head.group) & (rows["layer"] == head.layer) & (rows["head"] == head.head)
+    return _by_prompt(rows[(rows["which"] == "less") & is_head], measure)
 
 
-def fallen(stream: Evidence) -> Array:
-    """By how much the answer's margin falls with another residual stream, by prompt."""
+def margin_drop(stream: Evidence) -> Array:
+    """The drop of the answer's margin when the residual stream is replaced, by prompt."""
     rows = stream.rows.sort_values("prompt")
-    found: Array = (rows["before"] - rows["after"]).to_numpy(dtype=np.float64)
-    return found
+    drop: Array = (rows["before"] - rows["after"]).to_numpy(dtype=np.float64)
+    return drop
 
 
 def of_random(evidence: Evidence, measure: str) -> Array:
     """One measure of the random circuits: (draw, prompt)."""
     rows = evidence.rows[evidence.rows["which"] == "random"]
-    return np.stack([_by_prompt(one, measure).astype(np.float64) for _, one in rows.groupby("draw")])
+    return np.stack([_by_prompt(draw, measure).astype(np.float64) for _, draw in rows.groupby("draw")])
 
 
 def by_word(values: Array, words: Sequence[str]) -> Array:
-    """Of numbers (..., prompt) the means over the prompts that have a word in common: (..., word)."""
-    of = np.asarray(words)
-    return np.stack([values[..., of == word].mean(axis=-1) for word in dict.fromkeys(words)], axis=-1)
+    """Means of numbers (..., prompt) over the prompts with the same word: (..., word)."""
+    labels = np.asarray(words)
+    return np.stack([values[..., labels == word].mean(axis=-1) for word in dict.fromkeys(words)], axis=-1)
 
 
 def _by_prompt(rows: pd.DataFrame, measure: str) -> Array:
@@ -65,53 +65,57 @@ def _by_prompt(rows: pd.DataFrame, measure: str) -> Array:
     return values > 0 if measure == "hit" else values
 
 
-def left(pruning: Evidence, order: int = 0) -> Circuit:
-    """The circuit that one walk leaves."""
-    return _listed(pruning.rows[(pruning.rows["order"] == order) & ~pruning.rows["removed"]])
+def circuit_after_walk(pruning: Evidence, order: int = 0) -> Circuit:
+    """The circuit after one walk."""
+    return _circuit_of(pruning.rows[(pruning.rows["order"] == order) & ~pruning.rows["removed"]])
 
 
-def stands_alone(pruning: Evidence) -> bool:
-    """Whether the circuit that was to be pruned does the task by itself: with half of the model's own measure."""
+def circuit_works_alone(pruning: Evidence) -> bool:
+    """Whether the unpruned circuit does the task alone: whether it reaches half of the full model's measure."""
     first = pruning.rows[pruning.rows["order"] == 0].iloc[0]
     return bool(first["before"] >= ALONE * first["whole"])
 
 
-def kept(pruning: Evidence) -> Circuit:
-    """What pruning leaves. Of a circuit that does not stand alone everything: what a head is worth to something that
-    does nothing is no reason to remove it. So it is where a stage finds nobody at the place where it looks."""
-    return left(pruning) if stands_alone(pruning) else _listed(pruning.rows[pruning.rows["order"] == 0])
+def circuit_after_pruning(pruning: Evidence) -> Circuit:
+    """The pruned circuit; the unpruned one if it does not work alone, as when a stage finds no heads at its token. In a
+    circuit that does nothing, a small contribution is no reason to remove a head."""
+    return (
+        circuit_after_walk(pruning)
+        if circuit_works_alone(pruning)
+        else _circuit_of(pruning.rows[pruning.rows["order"] == 0])
+    )
 
 
-def _listed(rows: pd.DataFrame) -> Circuit:
-    listed = zip(rows["group"], rows["layer"], rows["head"], rows["role"], strict=True)
-    return Circuit(tuple(CircuitHead(str(g), int(layer), int(head), str(role)) for g, layer, head, role in listed))
+def _circuit_of(rows: pd.DataFrame) -> Circuit:
+    heads = zip(rows["group"], rows["layer"], rows["head"], rows["role"], strict=True)
+    return Circuit(tuple(CircuitHead(str(g), int(layer), int(head), str(role)) for g, layer, head, role in heads))
 
 
-def worth(evidence: Evidence, least: float) -> dict[str, dict[str, Array]]:
-    """By head and by set that is gone, for every prompt: a hit with the head less 1 + `least` hits without it. The mean
-    is above 0 where the contribution is above `least`.
+def contribution(evidence: Evidence, least: float) -> dict[str, dict[str, Array]]:
+    """By head, removed set and prompt: hit with the head - (1 + `least`) * hit without it. The mean is above 0 if the
+    contribution is above `least`.
 
-    Sets beside which less than half of the circuit's own hits remain are left out: what a head is worth to something
-    that does nothing says nothing, and by chance any share is soon found.
+    A removed set that leaves less than half of the circuit's own hits is skipped: a contribution to a circuit that does
+    nothing is meaningless, and chance alone makes it large.
     """
     rows = evidence.rows.sort_values("prompt", kind="stable")
     tables = rows.groupby(["group", "layer", "head", "role", "gone"], sort=False)[["before", "without"]]
-    whole = rows.loc[rows["gone"] == NOTHING, "before"].mean()
-    found: dict[str, dict[str, Array]] = {}
+    hits = rows.loc[rows["gone"] == NOTHING, "before"].mean()
+    result: dict[str, dict[str, Array]] = {}
     for (group, layer, head, _, gone), table in tables:
         before, without = (table[name].to_numpy(dtype=np.float64) for name in ("before", "without"))
-        if gone == NOTHING or before.mean() >= ALONE * whole:
-            found.setdefault(f"{group} {layer}.{head}", {})[str(gone)] = before - (1 + least) * without
-    return found
+        if gone == NOTHING or before.mean() >= ALONE * hits:
+            result.setdefault(f"{group} {layer}.{head}", {})[str(gone)] = before - (1 + least) * without
+    return result
 
 
-def left_by_order(pruning: Evidence) -> list[Circuit]:
-    """What each walk leaves, the published order first."""
-    return [left(pruning, int(order)) for order in sorted(pruning.rows["order"].unique())]
+def circuits_after_walks(pruning: Evidence) -> list[Circuit]:
+    """The circuit after each walk, the published order first."""
+    return [circuit_after_walk(pruning, int(order)) for order in sorted(pruning.rows["order"].unique())]
 
 
-def others_left(circuit: Circuit, layers: int, all_heads: int) -> Gate:
-    """Whether there are other heads to compare with."""
-    enough = heads_to_spare(circuit, layers, all_heads // layers)
-    told = f"a layer of {all_heads // layers} heads has too few beside the circuit's for random sets of as many"
-    return requirement("heads_to_spare", enough, told)
+def gate_other_heads(circuit: Circuit, layers: int, all_heads: int) -> Gate:
+    """The gate that a circuit leaves enough other heads in each layer for random sets of the same size."""
+    is_enough = has_heads_to_spare(circuit, layers, all_heads // layers)
+    reason = f"a layer of {all_heads // layers} heads has too few beside the circuit's for random sets of as many"
+    return requirement("heads_to_spare", is_enough, reason)

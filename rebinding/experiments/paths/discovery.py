@@ -1,4 +1,4 @@
-"""From scores to a circuit, stage by stage."""
+"""Find a circuit: select the heads of each stage of path patching by their scores."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Ask: TypeAlias = Callable[[Paths], Evidence]
 
 @dataclass(frozen=True)
 class Discovery:
-    """The circuit, and for every stage its evidence (none where it had no receivers)."""
+    """The circuit, and the evidence of every stage that had receivers."""
 
     circuit: Circuit
     evidence: dict[str, Evidence]
@@ -37,7 +37,7 @@ def discover(
     distinct: bool = False,
     described: dict[str, Any] | None = None,
 ) -> Discovery:
-    """Run the stages in order on some prompts."""
+    """Run the stages in order on clean and noise prompts."""
     settings = settings or PathSettings()
     about = {**asdict(settings), "prompts": len(pairs.ids), **(described or {})}
     return discover_by(
@@ -61,10 +61,10 @@ def discover_by(
     distinct: bool = False,
     described: dict[str, Any] | None = None,
 ) -> Discovery:
-    """Run the stages in order; a stage whose receivers are empty gives an empty group.
+    """Run the stages in order; a stage without receivers gives an empty group.
 
-    With `distinct`, heads taken by an earlier stage are not taken again. As published, a head found in both A and B
-    belongs to B (the two act at the same token); other heads may act in several groups at their roles.
+    With `distinct`, no stage selects a head of an earlier one. As published, a head found in both A and B belongs to B
+    (the two act at the same token); other heads may act in several groups, each at its role.
     """
     least = LEAST[scale] if least is None else least
     groups: dict[str, list[Head]] = {}
@@ -74,33 +74,32 @@ def discover_by(
         if stage.receivers and not receivers:
             groups[stage.group] = []
             continue
-        found = score(stage, receivers)
+        evidence[stage.group] = score(stage, receivers)
         earlier = tuple(head for heads in groups.values() for head in heads) if distinct else ()
-        groups[stage.group] = list(_selected(found, scale, stage.keep, rule, least, earlier))
-        evidence[stage.group] = found
+        groups[stage.group] = list(_selected(evidence[stage.group], scale, stage.keep, rule, least, earlier))
     heads = tuple(
         CircuitHead(stage.group, layer, head, stage.sender)
         for number, stage in enumerate(stages)
         for layer, head in groups[stage.group]
-        if not _taken_later(stages[number + 1 :], groups, stage, (layer, head))
+        if not _is_in_later_group(stages[number + 1 :], groups, stage, (layer, head))
     )
-    how = {
+    settings = {
         "stages": [asdict(stage) for stage in stages],
         "scale": scale,
         "rule": rule,
         "least": least,
         "distinct": distinct,
     }
-    return Discovery(Circuit(heads, {**how, **(described or {})}), evidence)
+    return Discovery(Circuit(heads, {**settings, **(described or {})}), evidence)
 
 
-def _taken_later(later: Sequence[Stage], groups: dict[str, list[Head]], stage: Stage, head: Head) -> bool:
-    """Whether a later stage with the same sender role has the head too: it is then that one's."""
-    return any(other.sender == stage.sender and head in groups[other.group] for other in later)
+def _is_in_later_group(stages: Sequence[Stage], groups: dict[str, list[Head]], stage: Stage, head: Head) -> bool:
+    """Whether one of the later `stages` with the same sender role has the head too; the head then belongs to it."""
+    return any(later.sender == stage.sender and head in groups[later.group] for later in stages)
 
 
 def discover_circuit(pairs: PromptSet, conventions: CircuitConventions, ask: Ask) -> Discovery:
-    """The circuit that path patching finds, each stage asked for as evidence of its own."""
+    """The circuit that path patching finds; each stage is a request of its own."""
     about = {"design": pairs.design, "noise": pairs.pairing[-1], "prompts": len(pairs.ids)}
     return discover_by(
         lambda stage, heads: ask(request_paths(pairs, stage, heads, conventions)),
@@ -111,10 +110,10 @@ def discover_circuit(pairs: PromptSet, conventions: CircuitConventions, ask: Ask
     )
 
 
-def smallest_fall(found: Discovery) -> float | None:
-    """The least fall of the answer's lead, in logits, for which a head was kept; none, where no head was."""
+def smallest_fall(discovery: Discovery) -> float | None:
+    """The smallest drop of the answer's lead, in logits, among the selected heads; None if there are none."""
     falls = []
-    for group, evidence in found.evidence.items():
+    for group, evidence in discovery.evidence.items():
         table = scores(evidence, "logit").set_index(["layer", "head"])["score"]
-        falls += [-float(table.loc[head]) for head in found.circuit.group(group)]
+        falls += [-float(table.loc[head]) for head in discovery.circuit.group(group)]
     return min(falls, default=None)

@@ -1,6 +1,6 @@
 """Section 4.1: path patching. Which heads send what the next group reads?
 
-A stage scores every head as a sender. Two runs of the clean prompt:
+A stage scores every head as a sender, in two runs of the clean prompt:
 
 1. *sender run*: the sender's z at its role is replaced by its value in the noise prompt; the receivers' component
    (their q, k, v, or k and v) is read at the receiver role. With `frozen="all"` every other head's z is held at its
@@ -8,12 +8,12 @@ A stage scores every head as a sender. Two runs of the clean prompt:
    published helpers).
 2. *receiver run*: a clean run into which those components are written, nothing frozen.
 
-What is kept is the answer's logit, probability and lead over the other objects at the readout, before and after; a
-score is made of these (`discovery.py`). A first stage has no receivers: it is read from the sender run itself.
+The evidence has the answer's logit, probability and lead over the other objects at the readout, before and after;
+`summary.py` computes scores from it. A first stage has no receivers: its readout is that of the sender run itself.
 
-Everything that cannot change the result is skipped, exactly: a sender run computes the tokens up to the receiver
-role, from the sender's layer to the last receiver's; frozen, it computes one token and only MLPs. A receiver run starts
-at the first receiver whose component moved, at the receiver role. Senders above every receiver score exactly zero.
+Both runs skip exactly what cannot change the result. A sender run computes the tokens up to the receiver role, from the
+sender's layer to the last receiver's; frozen, it computes one token and only MLPs. A receiver run starts at the first
+receiver whose component changed, at the receiver role. Senders above every receiver score exactly zero.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from torch import Tensor
 
 from rebinding.evidence import Evidence
 from rebinding.experiments.paths.patching import Block, receiver_run, sender_run
-from rebinding.experiments.paths.request import OF_ANSWER, PATHS, Paths, PathSettings, Stage, written
-from rebinding.experiments.prompts import Drawn
+from rebinding.experiments.paths.request import OF_ANSWER, PATHS, Paths, PathSettings, Stage, write_stratum
+from rebinding.experiments.prompts import EncodedPrompts
 from rebinding.experiments.tokens import blocks, positions, token_batch
 from rebinding.experiments.workbench import Workbench, measures
 from rebinding.paper.circuit import Head
@@ -39,9 +39,9 @@ from rebinding.task.prompts import Encoded, Encoder
 
 @dataclass(eq=False)
 class NoisePairs:
-    """The prompts of a discovery: clean and noise, aligned, with the answer tokens of the clean ones.
+    """The prompts of a discovery: clean and noise, aligned, with the answer tokens of the clean prompts.
 
-    Recordings of the clean prompts are kept from stage to stage; so is each noise prompt's z at the sender roles.
+    All stages share the recordings of the clean prompts and each noise prompt's z at the sender roles.
     """
 
     ids: tuple[int, ...]
@@ -49,25 +49,25 @@ class NoisePairs:
     noise: tuple[Encoded, ...]
     labels: Tensor
     rivals: Tensor
-    """The other objects' tokens (prompt, object); none at all, where only the answer's own logit is wanted."""
+    """Tokens of the other objects (prompt, object); no columns if the lead is the answer's own logit."""
     recordings: dict[tuple[int, int], Recording] = field(default_factory=dict, repr=False)
     noise_z: dict[tuple[int, int, str], list[Tensor]] = field(default_factory=dict, repr=False)
 
     def block(self, surgeon: Surgeon, stage: Stage, where: slice) -> Block:
-        """A block of prompts, recorded, as one stage needs it."""
+        """Record a block of prompts for one stage."""
         clean, noise = self.clean[where], self.noise[where]
-        span, sent = (where.start, where.stop), (where.start, where.stop, stage.sender)
+        span, sender_key = (where.start, where.stop), (where.start, where.stop, stage.sender)
         if span not in self.recordings:
             self.recordings[span] = surgeon.record(token_batch(clean), keep={"z"})
-        if sent not in self.noise_z:
+        if sender_key not in self.noise_z:
             at, heads = positions(noise, stage.sender)[:, None], range(surgeon.anatomy.n_heads)
             reads = [Read("z", layer, positions=at, heads=heads) for layer in range(surgeon.anatomy.n_layers)]
             recorded = surgeon.record(token_batch(noise))
-            self.noise_z[sent] = surgeon.run(recorded, [], reads)  # (prompt, head, 1, head_dim) a layer
+            self.noise_z[sender_key] = surgeon.run(recorded, [], reads)  # (prompt, head, 1, head_dim) a layer
         return Block(
             surgeon,
             self.recordings[span],
-            self.noise_z[sent],
+            self.noise_z[sender_key],
             self.labels[where],
             self.rivals[where],
             sender_at=positions(clean, stage.sender),
@@ -85,7 +85,7 @@ def score_stage(
     senders: Sequence[Head] | None = None,
     settings: PathSettings | None = None,
 ) -> Evidence:
-    """Every head (or some) as a sender of one stage: a row per prompt and head, with the answer before and after."""
+    """Score every head (or some) as a sender of one stage: a row per prompt and head, the answer before and after."""
     if stage.receivers is not None and not receivers:
         raise ValueError(f"stage {stage.group} sends to group {stage.receivers}, which is empty: nothing to score")
     settings = settings or PathSettings()
@@ -106,27 +106,26 @@ def score_stage(
             before, after = receiver_run(
                 block, senders, stage.component, receivers, frozen=frozen, scope=settings.scope
             )
-        told = [(number, written(one.prompt)) for number, one in zip(pairs.ids[where], pairs.clean[where], strict=True)]
-        tables.append(_rows(told, senders, before, after, block.moved(senders)))
+        strata = [write_stratum(encoded.prompt) for encoded in pairs.clean[where]]
+        tables.append(_rows(pairs.ids[where], strata, senders, before, after, block.relative_change(senders)))
     return PATHS.evidence(pd.concat(tables, ignore_index=True), described)
 
 
 def _rows(
-    told: Sequence[tuple[int, str]], senders: Sequence[Head], before: Tensor, after: Tensor, moved: Tensor
+    ids: Sequence[int], strata: Sequence[str], senders: Sequence[Head], before: Tensor, after: Tensor, change: Tensor
 ) -> pd.DataFrame:
-    """A table of the answer's measures `before` (prompt, 3) and `after` (sender, prompt, 3), and of how far each
-    sender `moved` (sender, prompt); prompts are told by id and stratum."""
-    n = len(told)
+    """A table of the answer's measures `before` (prompt, 3) and `after` (sender, prompt, 3), and of the relative
+    `change` of each sender's z (sender, prompt)."""
+    n = len(ids)
     heads = torch.tensor(senders).repeat_interleave(n, 0)  # (row, 2)
-    again = before.repeat(len(senders), 1)  # (row, 3)
-    measured = torch.cat([again, after.reshape(-1, 3), moved.reshape(-1, 1).to(after.device)], dim=1).cpu()
+    repeated = before.repeat(len(senders), 1)  # (row, 3)
+    measured = torch.cat([repeated, after.reshape(-1, 3), change.reshape(-1, 1).to(after.device)], dim=1).cpu()
     names = [*(f"{name}_orig" for name in OF_ANSWER), *(f"{name}_patch" for name in OF_ANSWER), "moved"]
-    ids, strata = zip(*told, strict=True)
     columns = dict(zip(names, measured.unbind(1), strict=True))
     return pd.DataFrame(
         {
-            "prompt": ids * len(senders),
-            "stratum": strata * len(senders),
+            "prompt": [*ids] * len(senders),
+            "stratum": [*strata] * len(senders),
             "layer": heads[:, 0].numpy(),
             "head": heads[:, 1].numpy(),
             **{name: values.numpy() for name, values in columns.items()},
@@ -136,19 +135,21 @@ def _rows(
 
 @measures(Paths)
 def measure_paths(bench: Workbench, request: Paths) -> Evidence:
-    """Prompts of discovery remember their recordings from stage to stage."""
+    """Measure one stage; all stages on the same prompts share their recordings."""
     pairs = bench.once(
-        (NoisePairs, request.prompts), lambda: with_labels(bench.prompts.encoder, bench.prompts.drawn(request.prompts))
+        (NoisePairs, request.prompts),
+        lambda: to_noise_pairs(bench.prompts.encoder, bench.prompts.encode(request.prompts)),
     )
     return score_stage(
         bench.surgeon, pairs, request.stage, request.receivers, senders=request.senders, settings=request.how
     )
 
 
-def with_labels(encoder: Encoder, drawn: Drawn) -> NoisePairs:
-    """Drawn clean and noise prompts, with the answers of the clean ones and the other objects of their stories."""
-    prompts = [one.prompt for one in drawn.prompts]
-    labels = torch.tensor([encoder.answer_token(one.answer) for one in prompts])
-    others = [[word for word in one.story.state().values() if word not in (None, one.answer)] for one in prompts]
-    rivals = torch.tensor([[encoder.answer_token(str(word)) for word in words] for words in others])
-    return NoisePairs(drawn.asked.ids, drawn.prompts, drawn.others, labels, rivals)
+def to_noise_pairs(encoder: Encoder, pairs: EncodedPrompts) -> NoisePairs:
+    """Encoded clean and noise prompts, with the answers of the clean ones and the other objects of their stories."""
+    prompts = [encoded.prompt for encoded in pairs.prompts]
+    labels = torch.tensor([encoder.answer_token(prompt.answer) for prompt in prompts])
+    objects = [[word for word in prompt.story.state().values() if word is not None] for prompt in prompts]
+    others = [[word for word in words if word != prompt.answer] for words, prompt in zip(objects, prompts, strict=True)]
+    rivals = torch.tensor([[encoder.answer_token(word) for word in words] for words in others])
+    return NoisePairs(pairs.request.ids, pairs.prompts, pairs.counterfactuals, labels, rivals)

@@ -1,4 +1,4 @@
-"""The two runs of path patching, for a block of prompts and all heads as senders at once."""
+"""The two runs of path patching, for a block of prompts with all senders in one batch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 import torch
 from torch import Tensor
 
-from rebinding.experiments.tokens import answer_of, moved
+from rebinding.experiments.tokens import answer_of, relative_change
 from rebinding.paper.circuit import Head
 from rebinding.surgery import Anatomy, Edit, Read, Recording, Site, Surgeon
 from rebinding.surgery.memory import to_cpu_together
@@ -17,14 +17,14 @@ from rebinding.surgery.sites import Scope
 
 Component: TypeAlias = Literal["q", "k", "v", "kv"]
 MESSAGES = 1 << 27
-"""Bytes of what senders say to receivers that are held at once."""
+"""The most bytes of sender outputs in memory at once."""
 
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """Some prompts in one stage: their recording, the noise prompts' z at the sender role, and where things stand.
+    """Prompts of one stage: their recording, the noise prompts' z at the sender role, and the positions of roles.
 
-    `noise_z[layer]` is (prompt, head, 1, head_dim); `sender_at`, `receiver_at` and `readout` are one position a prompt.
+    `noise_z[layer]` is (prompt, head, 1, head_dim); `sender_at`, `receiver_at` and `readout` are (prompt,).
     """
 
     surgeon: Surgeon
@@ -47,7 +47,7 @@ class Block:
         return self.surgeon.anatomy
 
     def source(self, senders: Sequence[Head]) -> Tensor:
-        """The prompt of each row, for rows ordered sender, prompt."""
+        """The prompt of each row; rows are ordered by sender, then prompt."""
         return torch.arange(self.n).repeat(len(senders))
 
     def all_heads(self) -> list[Head]:
@@ -58,15 +58,17 @@ class Block:
         """Logit, probability and lead of the answer, unedited: (prompt, 3)."""
         return self.surgeon.run(self.recording, [], [self.label_read(torch.arange(self.n))])[0][:, 0]
 
-    def moved(self, senders: Sequence[Head]) -> Tensor:
-        """How far each sender's z in the noise prompt is from its own: (sender, prompt)."""
+    def relative_change(self, senders: Sequence[Head]) -> Tensor:
+        """The relative change from each sender's clean z to its noise z: (sender, prompt)."""
         heads = range(self.anatomy.n_heads)
         layers = sorted({layer for layer, _ in senders})
         reads = [Read("z", layer, positions=self.sender_at[:, None], heads=heads) for layer in layers]
         clean = self.surgeon.run(self.recording, [], reads)  # (prompt, head, 1, head_dim) a layer
-        found = {layer: moved(self.noise_z[layer], own)[:, :, 0] for layer, own in zip(layers, clean, strict=True)}
-        first = found[layers[0]].device  # layers may be on several
-        return torch.stack([found[layer][:, head].to(first) for layer, head in senders])
+        changes = {
+            layer: relative_change(self.noise_z[layer], own)[:, :, 0] for layer, own in zip(layers, clean, strict=True)
+        }
+        device = changes[layers[0]].device  # layers may be on several devices
+        return torch.stack([changes[layer][:, head].to(device) for layer, head in senders])
 
     def label_read(self, source: Tensor) -> Read:
         """The answer's logit, probability and lead at the readout, for rows that continue these prompts."""
@@ -75,13 +77,13 @@ class Block:
 
 
 def sender_run(block: Block, senders: Sequence[Head], *, frozen: bool) -> tuple[Tensor, Tensor]:
-    """The answer before, and after each sender's z was replaced: (prompt, 3), (sender, prompt, 3)."""
+    """The answer before and after each sender's z is replaced: (prompt, 3), (sender, prompt, 3)."""
     (after,) = _send(block, senders, [block.label_read(block.source(senders))], frozen=frozen)
     return block.before(), after.reshape(len(senders), block.n, 3)
 
 
 def _send(block: Block, senders: Sequence[Head], reads: list[Read], *, frozen: bool) -> list[Tensor]:
-    """Replace the z of one sender a row; rows ordered sender, prompt, and senders by layer."""
+    """Replace the z of one sender in each row; rows are ordered by sender, then prompt, and senders by layer."""
     edits, n, start = [], block.n, 0
     for layer in sorted({layer for layer, _ in senders}):
         heads = torch.tensor([head for at, head in senders if at == layer])
@@ -104,9 +106,9 @@ def _send(block: Block, senders: Sequence[Head], reads: list[Read], *, frozen: b
 
 @dataclass(frozen=True)
 class Port:
-    """Where the receivers of one layer take in one component; `read_heads` are counted as the site counts them.
+    """The input of one layer's receivers for one component; `read_heads` are counted as the site counts heads.
 
-    With `scope="head"` only the receivers themselves see what is written; with `scope="group"` their whole KV groups.
+    With `scope="head"` only the receivers see what is written; with `scope="group"` their whole KV groups do.
     """
 
     site: Site
@@ -116,25 +118,25 @@ class Port:
     scope: Scope | None
 
     def write(self, values: Tensor, rows: Tensor, at: Tensor, group: int) -> Edit:
-        """Write what was read (row, read head, 1, head_dim) at positions `at`."""
+        """Write `values` (row, read head, 1, head_dim) at positions `at`."""
         if self.scope == "head":
             values = values[:, [self.read_heads.index(head // group) for head in self.write_heads]]
         return Edit(self.site, self.layer, values, positions=at, heads=self.write_heads, rows=rows, scope=self.scope)
 
 
 def ports(component: Component, receivers: Sequence[Head], scope: Scope, group: int) -> list[Port]:
-    """The ports of a set of receivers (layer, head)."""
-    found = []
+    """The ports of some receivers (layer, head)."""
+    result = []
     for layer in sorted({layer for layer, _ in receivers}):
         heads = tuple(sorted(head for at, head in receivers if at == layer))
-        shared = tuple(sorted({head // group for head in heads}))
+        kv_heads = tuple(sorted({head // group for head in heads}))
         if component == "q":
-            found.append(Port("q", layer, heads, heads, None))
+            result.append(Port("q", layer, heads, heads, None))
         else:
-            written = heads if scope == "head" else shared
+            write_heads = heads if scope == "head" else kv_heads
             sites: tuple[Site, ...] = ("k", "v") if component == "kv" else (component,)
-            found.extend(Port(site, layer, shared, written, scope) for site in sites)
-    return found
+            result.extend(Port(site, layer, kv_heads, write_heads, scope) for site in sites)
+    return result
 
 
 def receiver_run(
@@ -146,51 +148,50 @@ def receiver_run(
     frozen: bool,
     scope: Scope,
 ) -> tuple[Tensor, Tensor]:
-    """The answer before, and after what each sender says to the receivers is written into a clean run.
+    """The answer before, and after each sender's effect on the receivers' inputs is written into a clean run.
 
-    Only heads below the last receiver can send, and only rows in which some receiver's component moved are run.
+    Only heads below the last receiver can send, and only rows in which the input of some receiver changed are run.
     """
     assert block.receiver_at is not None, "a stage with receivers says where they read"
     last = max(layer for layer, _ in receivers)
     before = block.before()
     after = before.expand(len(senders), -1, -1).clone()  # (sender, prompt, 3)
-    found = ports(component, receivers, scope, block.anatomy.group)
-    for part in _senders_at_once(block, found, sum(layer < last for layer, _ in senders)):
+    inputs = ports(component, receivers, scope, block.anatomy.group)
+    for part in _sender_parts(block, inputs, sum(layer < last for layer, _ in senders)):
         source = block.source(senders[part])
-        rows, edits = _only_touched(_deliver(block, found, senders[part], frozen=frozen))
+        rows, edits = _without_unedited_rows(_receiver_edits(block, inputs, senders[part], frozen=frozen))
         if edits:
             reads = [block.label_read(source[rows])]
-            (moved,) = block.surgeon.run(block.recording, edits, reads, source=source[rows], allow_noop=True)
-            after[part].view(-1, 3)[rows.to(after.device)] = moved[:, 0]
+            (patched,) = block.surgeon.run(block.recording, edits, reads, source=source[rows], allow_noop=True)
+            after[part].view(-1, 3)[rows.to(after.device)] = patched[:, 0]
     return before, after
 
 
-def _senders_at_once(block: Block, found: list[Port], count: int) -> Iterator[slice]:
-    """Parts of `count` senders whose messages to the receivers fit into `MESSAGES` bytes: memory does not grow with
-    senders."""
-    heads_read = sum(len(port.read_heads) for port in found)
+def _sender_parts(block: Block, inputs: list[Port], count: int) -> Iterator[slice]:
+    """Parts of `count` senders whose outputs fit into `MESSAGES` bytes, so that memory does not grow with senders."""
+    heads_read = sum(len(port.read_heads) for port in inputs)
     message = block.n * heads_read * block.anatomy.head_dim * block.noise_z[0].element_size()
     size = max(1, MESSAGES // message)
     for start in range(0, count, size):
         yield slice(start, min(start + size, count))
 
 
-def _deliver(block: Block, found: list[Port], senders: Sequence[Head], *, frozen: bool) -> list[Edit]:
-    """The edits that write what reached the ports above from every sender, where it moved anything."""
+def _receiver_edits(block: Block, inputs: list[Port], senders: Sequence[Head], *, frozen: bool) -> list[Edit]:
+    """For every sender, the edits that write its effect on the ports above it, if it changed them."""
     assert block.receiver_at is not None
     at, source = block.receiver_at, block.source(senders)
-    found = [port for port in found if port.layer > senders[0][0]]
-    clean_reads = [Read(port.site, port.layer, positions=at[:, None], heads=port.read_heads) for port in found]
+    inputs = [port for port in inputs if port.layer > senders[0][0]]
+    clean_reads = [Read(port.site, port.layer, positions=at[:, None], heads=port.read_heads) for port in inputs]
     recording = block.surgeon.with_reads(block.recording, clean_reads)
-    unmoved = block.surgeon.run(recording, [], clean_reads)
-    reads = [Read(port.site, port.layer, positions=at[source][:, None], heads=port.read_heads) for port in found]
-    moved = _send(replace(block, recording=recording), senders, reads, frozen=frozen)
+    clean = block.surgeon.run(recording, [], clean_reads)
+    reads = [Read(port.site, port.layer, positions=at[source][:, None], heads=port.read_heads) for port in inputs]
+    patched = _send(replace(block, recording=recording), senders, reads, frozen=frozen)
     flags = [
         (after != before[source.to(before.device)]).flatten(1).any(dim=1)
-        for before, after in zip(unmoved, moved, strict=True)
+        for before, after in zip(clean, patched, strict=True)
     ]
     edits = []
-    for port, after, flag in zip(found, moved, to_cpu_together(flags), strict=True):
+    for port, after, flag in zip(inputs, patched, to_cpu_together(flags), strict=True):
         rows = torch.nonzero(flag).reshape(-1)
         if rows.numel():
             values = after[rows.to(after.device)]
@@ -198,20 +199,20 @@ def _deliver(block: Block, found: list[Port], senders: Sequence[Head], *, frozen
     return edits
 
 
-def _only_touched(edits: list[Edit]) -> tuple[Tensor, list[Edit]]:
-    """The rows that any edit touches, and the edits counted in those rows."""
-    touched = [edit.rows for edit in edits if edit.rows is not None]  # all of them say their rows
-    rows = torch.cat(touched).unique() if edits else torch.empty(0, dtype=torch.long)
-    counted = [
+def _without_unedited_rows(edits: list[Edit]) -> tuple[Tensor, list[Edit]]:
+    """The rows that have an edit, and the edits with row numbers among these."""
+    edit_rows = [edit.rows for edit in edits if edit.rows is not None]  # every edit here names its rows
+    rows = torch.cat(edit_rows).unique() if edits else torch.empty(0, dtype=torch.long)
+    renumbered = [
         Edit(
             edit.site,
             edit.layer,
             edit.value,
             positions=edit.positions,
             heads=edit.heads,
-            rows=torch.searchsorted(rows, named),
+            rows=torch.searchsorted(rows, own),
             scope=edit.scope,
         )
-        for edit, named in zip(edits, touched, strict=True)
+        for edit, own in zip(edits, edit_rows, strict=True)
     ]
-    return rows, counted
+    return rows, renumbered

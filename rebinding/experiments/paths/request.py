@@ -1,4 +1,4 @@
-"""What can be requested of path patching, and its stages."""
+"""Requests for path patching, and its stages."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rebinding.task.strata import stratum
 from rebinding.task.text import Prompt
 
 OF_ANSWER = ("logit", "p", "lead")
-"""What path patching looks at: the answer's logit, its probability, and its logit less the other objects' mean."""
+"""Measures: the answer's logit, its probability, and its logit minus the mean logit of the other objects."""
 PATHS = Kind(
     "paths",
     (
@@ -32,13 +32,13 @@ PATHS = Kind(
     ),
     edits=("prompt",),
 )
-"""`stratum` is the prompt's (`rebinding.task.strata`), its numbers joined by points."""
+"""`stratum` is the prompt's stratum (`rebinding.task.strata`), its numbers joined by points."""
 Frozen: TypeAlias = Literal["all", "none"]
 
 
 @dataclass(frozen=True)
 class Stage:
-    """Senders at a role, receivers with a component at a role, and how many senders are kept as the group.
+    """Senders at a role, receivers with a component at a role, and the most senders that are kept as the group.
 
     `receivers` names the group found by an earlier stage; None stands for the logits.
     """
@@ -66,21 +66,22 @@ PAPER: tuple[Stage, ...] = (
 )
 """The paper's five stages. D reads C's keys and values at the swap label: see `PAPER_LITERAL`."""
 PAPER_LITERAL: tuple[Stage, ...] = (*PAPER[:3], Stage("D", "swap_partner", "C", "q", "question_box", 10), PAPER[4])
-"""The paper's words: D acts on C's query at the question box. Frozen, nothing carries a value from one token to the
-other, so every score of this D is exactly zero; it is positive only through heads in between (`frozen="none"`)."""
+"""The paper's words: D acts on C's query at the question box. With frozen attention nothing carries a value from one
+token to the other, so every score of this D is exactly zero; it is positive only through heads in between
+(`frozen="none"`)."""
 STATIC_STAGES: tuple[Stage, ...] = (
     Stage("A", "readout", None, None, None, 68),
     Stage("B", "readout", "A", "q", "readout", 28),
     Stage("C", "question_box", "B", "v", "question_box", 40),
     Stage("D", "context_asked", "C", "v", "context_asked", 5),
 )
-"""The stages of the circuit for static entity tracking on which the paper's groups are modelled: value fetchers,
+"""The stages of the circuit for static entity tracking, the model for the paper's groups: value fetchers,
 position transmitters, position detectors, structure readers."""
 
 
 @dataclass(frozen=True)
 class PathSettings:
-    """What the literature mixes up: what is frozen, and whether k and v mean a KV group or one query head."""
+    """Where the literature differs: what is frozen, and whether k and v mean a KV group or one query head."""
 
     frozen: Frozen = "all"
     scope: Scope = "head"
@@ -89,7 +90,7 @@ class PathSettings:
 
 STAGE_BY_NAME: dict[str, Stage] = {stage.group: stage for stage in PAPER} | {"D literal": PAPER_LITERAL[3]}
 STAGES_BY = {"keys_values": PAPER, "query": PAPER_LITERAL}
-"""The five stages, by what of C hears D."""
+"""The five stages, by the component of C that receives D."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,7 @@ class Paths(OnPrompts):
     receivers: tuple[Head, ...]
     how: PathSettings
     senders: tuple[Head, ...] | None = None
-    """All heads, where it is not said which."""
+    """None: all heads."""
 
     @property
     def block(self) -> int:
@@ -110,20 +111,20 @@ class Paths(OnPrompts):
     @property
     def facets(self) -> Mapping[str, Facet]:
         literal = f"{self.stage.group} to {self.stage.component or 'logits'} at {self.stage.at or 'readout'}"
-        told: dict[str, Facet] = {
+        facets: dict[str, Facet] = {
             "stage": literal,
             "senders": "all" if self.senders is None else len(self.senders),
             "receivers": len(self.receivers),
             "noise": self.prompts.pairing[-1],
         }
-        return {**told, "frozen": self.how.frozen, **self.prompts.facets}
+        return {**facets, "frozen": self.how.frozen, **self.prompts.facets}
 
 
 def conventions_of_plant(
     conventions: CircuitConventions, procedure: ProcedureName, means: DesignName = "counterbalanced"
 ) -> CircuitConventions:
-    """The conventions of a paper about a planted model. Its D sits at the second label of a swap, and its means mostly
-    know no slot; and a stage that keeps 50 heads keeps most of what a plant has, so it keeps those that count."""
+    """The conventions of a paper about a planted model. Its D acts at the second label of a swap, and its means mostly
+    carry no slot. A stage that keeps 50 heads would keep most heads of a plant, so it keeps those with an effect."""
     if procedure == "controlled":
         return replace(conventions, design="partner_second")
     return replace(
@@ -139,13 +140,13 @@ def conventions_of_plant(
 
 
 def draw_noise_pairs(prompts: Prompts, conventions: CircuitConventions, n: int, first: int | None = None) -> PromptSet:
-    """Clean and noise prompts for path patching: those of discovery, or others from id `first` on."""
-    drawn, (kind, *_) = prompts.design(conventions.design), conventions.noise
+    """Clean and noise prompts for path patching: those of discovery, or those from id `first` on."""
+    stories, (kind, *_) = prompts.design(conventions.design), conventions.noise
     if conventions.design != "counterbalanced":
         start = DISCOVERY_ID if first is None else first
-        return prompts.draw(drawn, range(start, start + n), ("noise", kind))
+        return prompts.draw(stories, range(start, start + n), ("noise", kind))
     roles = [role for stage in PAPER for role in (stage.sender, stage.at) if role is not None]
-    return prompts.draw_with(drawn, BALANCED_ID if first is None else first, n, roles, ("noise", kind))
+    return prompts.draw_with(stories, BALANCED_ID if first is None else first, n, roles, ("noise", kind))
 
 
 def request_paths(
@@ -155,32 +156,33 @@ def request_paths(
     conventions: CircuitConventions,
     senders: Sequence[Head] | None = None,
 ) -> Paths:
-    """Heads as senders to the given receivers, in the first of the ways that it may have been done."""
-    sending = None if senders is None else tuple(sorted(senders))
-    return Paths(
-        pairs, stage, tuple(sorted(receivers)), PathSettings(conventions.frozen[0], conventions.scope), sending
-    )
+    """Request path patching of some senders (all by default) to the receivers, by the first candidate convention."""
+    chosen = None if senders is None else tuple(sorted(senders))
+    return Paths(pairs, stage, tuple(sorted(receivers)), PathSettings(conventions.frozen[0], conventions.scope), chosen)
 
 
 def request_links(
     prompts: Prompts, circuit: Circuit, conventions: CircuitConventions, name: str, n: int
 ) -> dict[str, Paths]:
-    """The heads of a group as senders to the circuit's own receivers, in every way that it may have been done, on
-    prompts that discovery did not see.
+    """Request the heads of a group as senders to the circuit's own receivers, under every candidate convention, on
+    prompts that discovery did not use.
 
-    What of C receives D is said by the stage's name. What C's queries receive from another token is exactly 0 while
-    other heads are frozen, whatever the model: there nothing is."""
+    The stage's name says which component of C receives D. With other heads frozen, C's queries receive exactly 0 from
+    another token, whatever the model; so "D literal" freezes none.
+    """
     stage = STAGE_BY_NAME[name]
     if name == "D literal":
         conventions = replace(conventions, frozen=("none",))
     receivers, senders = circuit.group(stage.receivers) if stage.receivers else (), circuit.group(stage.group)
-    ways = replace(conventions, d_heard_by=("keys_values",)).candidates
+    candidates = replace(conventions, d_heard_by=("keys_values",)).candidates
     return {
-        said: request_paths(draw_noise_pairs(prompts, one, n, prompts.evaluation), stage, receivers, one, senders)
-        for said, one in ways.items()
+        label: request_paths(
+            draw_noise_pairs(prompts, option, n, prompts.evaluation), stage, receivers, option, senders
+        )
+        for label, option in candidates.items()
     }
 
 
-def written(prompt: Prompt) -> str:
-    """The prompt's stratum as a table holds it."""
+def write_stratum(prompt: Prompt) -> str:
+    """The prompt's stratum as text for a table."""
     return ".".join(map(str, stratum(prompt)))

@@ -1,4 +1,4 @@
-"""Section 4.2: what the head groups do, by giving their heads the attention of a counterfactual prompt.
+"""Section 4.2: attention-pattern patching. What does each head group do?
 
 In an original prompt the heads of a group get the attention pattern (or the output) that they have in its
 counterfactual, at one token. Values stay the original's own and everything downstream is recomputed, so a head that
@@ -9,8 +9,8 @@ Three words are measured at the readout: the original's own `answer`; the counte
 the original does not contain in the content control; and `pointed_object`, the object that the asked box holds before
 the swap, which stands in the original where the counterfactual's answer stands in a pointer pair.
 
-A copied row may look at keys after its query, if the group's token stands later in the counterfactual. Published is to
-keep them (`future="keep"`); `"mask"` removes them and scales the rest up to one, `"refuse"` raises.
+A copied row may attend to keys after its query, if the group's token stands later in the counterfactual. As published,
+`future="keep"` keeps them; `"mask"` removes them and rescales the rest to sum to one; `"refuse"` raises an error.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from rebinding.experiments.roles.request import (
     RandomInterchange,
     RolePair,
 )
-from rebinding.experiments.tokens import BLOCK, blocks, logits_of, moved, positions, token_batch
+from rebinding.experiments.tokens import BLOCK, blocks, logits_of, positions, relative_change, token_batch
 from rebinding.experiments.workbench import Workbench, measures
 from rebinding.paper.circuit import Circuit, CircuitHead, Head
 from rebinding.paper.numbers import Group
@@ -63,14 +63,14 @@ def run_roles(
 ) -> Evidence:
     """Patch every group, and with `single_heads` every head of it alone, in every pair.
 
-    `kind` names the pairs (`content_control`, `pointer`, ...). The evidence has one row per pair, patch and word:
-    the word's logit in the unedited original (`before`), the patched original (`after`) and the counterfactual, the
+    `kind` names the pairs (`content_control`, `pointer`, ...). The evidence has a row per pair, patch and word: the
+    word's logit in the unedited original (`before`), the patched original (`after`) and the counterfactual; the
     attention on later keys in the copied row (`future_mass`, the largest of the patched heads; kept or removed as the
-    settings say), and how far the patch was from what it replaced (`moved`).
+    settings say); and the relative change of the patch (`moved`).
     """
-    lacking = [group for group in groups if group not in MODES[mode]]
-    if lacking:
-        raise SurgeryError(f"groups are {', '.join(MODES[mode])}; got {', '.join(lacking)}")
+    unknown = [group for group in groups if group not in MODES[mode]]
+    if unknown:
+        raise SurgeryError(f"groups are {', '.join(MODES[mode])}; got {', '.join(unknown)}")
     named = {group: tuple(heads) for group, heads in groups.items() if heads}
     if not named or not pairs:
         raise SurgeryError(f"nothing to patch: {len(pairs)} pairs, and groups with heads: {list(named)}")
@@ -79,9 +79,9 @@ def run_roles(
     frames = [
         frame.assign(group=group)
         for part in blocks(len(pairs), block)
-        for recorded in [_recorded(surgeon, pairs[part], token)]
+        for record in [_record(surgeon, pairs[part], token)]
         for group, heads in named.items()
-        for frame in _run_group(recorded, heads, MODES[mode][group], future, single_heads)
+        for frame in _run_group(record, heads, MODES[mode][group], future, single_heads)
     ]
     settings = {
         "kind": kind,
@@ -108,9 +108,9 @@ def run_random_groups(
     frames = [
         frame.assign(draw=draw)
         for part in blocks(len(pairs), block)
-        for recorded in [_recorded(surgeon, pairs[part], token)]
+        for record in [_record(surgeon, pairs[part], token)]
         for draw, heads in enumerate(groups)
-        for frame in _run_group(recorded, tuple(heads), place, future, single_heads=False)
+        for frame in _run_group(record, tuple(heads), place, future, single_heads=False)
     ]
     settings = {
         "future": future,
@@ -123,7 +123,7 @@ def run_random_groups(
 def _refuse_future(pairs: Sequence[RolePair], groups: Mapping[Group, Sequence[Head]], mode: Mode) -> None:
     for group in groups:
         site, role = MODES[mode][group]
-        late = [one.id for one in pairs if one.counterfactual.roles[role] > one.original.roles[role]]
+        late = [pair.id for pair in pairs if pair.counterfactual.roles[role] > pair.original.roles[role]]
         if late and site == "pattern":
             raise SurgeryError(
                 f"group {group}: {role} stands later in the counterfactual of {len(late)} pairs (ids"
@@ -134,59 +134,61 @@ def _refuse_future(pairs: Sequence[RolePair], groups: Mapping[Group, Sequence[He
 
 @dataclass(frozen=True, eq=False)
 class _Block:
-    """Some pairs, both sides recorded, and the measured words with their logits in the unedited runs."""
+    """Recorded pairs, and the measured words with their logits in the unedited runs of both sides."""
 
     surgeon: Surgeon
     pairs: Sequence[RolePair]
-    own: Recording
-    other: Recording
+    original: Recording
+    counterfactual: Recording
     words: Tensor
     before: Tensor
-    elsewhere: Tensor
+    in_counterfactual: Tensor
 
     @property
     def originals(self) -> list[Encoded]:
-        return [one.original for one in self.pairs]
+        return [pair.original for pair in self.pairs]
 
     @property
     def counterfactuals(self) -> list[Encoded]:
-        return [one.counterfactual for one in self.pairs]
+        return [pair.counterfactual for pair in self.pairs]
 
 
-def _recorded(surgeon: Surgeon, pairs: Sequence[RolePair], token: Callable[[str], int]) -> _Block:
-    words = torch.tensor([[token(word) for word in one.words()] for one in pairs])  # (pair, word)
-    sides = [one.original for one in pairs], [one.counterfactual for one in pairs]
-    own, other = (surgeon.record(token_batch(prompts)) for prompts in sides)
-    before, elsewhere = (
+def _record(surgeon: Surgeon, pairs: Sequence[RolePair], token: Callable[[str], int]) -> _Block:
+    """Record both sides of some pairs."""
+    words = torch.tensor([[token(word) for word in pair.words()] for pair in pairs])  # (pair, word)
+    sides = [pair.original for pair in pairs], [pair.counterfactual for pair in pairs]
+    original, counterfactual = (surgeon.record(token_batch(prompts)) for prompts in sides)
+    before, in_counterfactual = (
         surgeon.run(recording, [], [_logits(prompts, words, 1)])[0][:, 0].cpu()
-        for recording, prompts in zip((own, other), sides, strict=True)
+        for recording, prompts in zip((original, counterfactual), sides, strict=True)
     )
-    return _Block(surgeon, pairs, own, other, words, before, elsewhere)
+    return _Block(surgeon, pairs, original, counterfactual, words, before, in_counterfactual)
 
 
 def _run_group(
     block: _Block, heads: tuple[Head, ...], place: Place, future: Future, single_heads: bool
 ) -> Iterator[pd.DataFrame]:
-    """All heads of a group together, and then one after the other: the rows of one run."""
+    """Patch all heads of a group together, and then each alone: the rows of one run."""
     (site, role), count = place, len(block.pairs)
     at = positions(block.originals, role)
-    given = _read(block.surgeon, block.other, block.counterfactuals, heads, place)
-    change = moved(given, _read(block.surgeon, block.own, block.originals, heads, place))  # (pair, head)
-    late = _future_mass(given, at) if site == "pattern" else torch.zeros_like(change)
-    given = _masked(given, at) if site == "pattern" and future == "mask" else given
+    new = _read(block.surgeon, block.counterfactual, block.counterfactuals, heads, place)
+    change = relative_change(new, _read(block.surgeon, block.original, block.originals, heads, place))  # (pair, head)
+    later_mass = _future_mass(new, at) if site == "pattern" else torch.zeros_like(change)
+    new = _masked(new, at) if site == "pattern" and future == "mask" else new
     patches = [tuple(range(len(heads))), *((n,) for n in range(len(heads)) if single_heads)]
-    edits = list(_edits(heads, patches, given, site, at))
+    edits = list(_edits(heads, patches, new, site, at))
     source = torch.arange(count).repeat(len(patches))
     read = _logits(block.originals, block.words, len(patches))
-    after = block.surgeon.run(block.own, edits, [read], source=source, allow_noop=True)[0][:, 0].cpu()
+    after = block.surgeon.run(block.original, edits, [read], source=source, allow_noop=True)[0][:, 0].cpu()
     for number, patch in enumerate(patches):
         layer, head = heads[patch[0]] if number else (WHOLE_GROUP, WHOLE_GROUP)
         logits = after[number * count : (number + 1) * count]
-        sizes = {"future_mass": late[:, patch].amax(1), "moved": change[:, patch].amax(1)}
+        sizes = {"future_mass": later_mass[:, patch].amax(1), "moved": change[:, patch].amax(1)}
         yield _frame(block, logits, sizes).assign(layer=layer, head=head)
 
 
 def _logits(prompts: Sequence[Encoded], words: Tensor, copies: int) -> Read:
+    """Read the logits of the measured words at the readout, in `copies` copies of the prompts."""
     at = positions(prompts, "readout").repeat(copies)[:, None]
     return Read("logits", positions=at, take=logits_of(words.repeat(copies, 1)))
 
@@ -194,53 +196,54 @@ def _logits(prompts: Sequence[Encoded], words: Tensor, copies: int) -> Read:
 def _read(
     surgeon: Surgeon, recording: Recording, prompts: Sequence[Encoded], heads: Sequence[Head], place: Place
 ) -> Tensor:
-    """What some heads of unedited prompts have at a place: (pair, head, width)."""
+    """Patterns or outputs of some heads at a place in unedited prompts: (pair, head, width)."""
     (site, role), layers = place, by_layer(heads)
     at = positions(prompts, role)[:, None]
-    reads = [Read(site, layer, positions=at, heads=[heads[n][1] for n in here]) for layer, here in layers.items()]
-    found = [one[:, :, 0].float().cpu() for one in surgeon.run(recording, [], reads)]
-    order = torch.tensor([n for here in layers.values() for n in here])
-    return torch.cat(found, dim=1)[:, torch.argsort(order)]
+    reads = [Read(site, layer, positions=at, heads=[heads[n][1] for n in places]) for layer, places in layers.items()]
+    values = [value[:, :, 0].float().cpu() for value in surgeon.run(recording, [], reads)]
+    order = torch.tensor([n for places in layers.values() for n in places])
+    return torch.cat(values, dim=1)[:, torch.argsort(order)]
 
 
 def _is_future(rows: Tensor, query: Tensor) -> Tensor:
-    """Which keys of pattern rows (pair, head, key) stand after the query: (pair, 1, key)."""
+    """Whether a key of pattern rows (pair, head, key) is after the query: (pair, 1, key)."""
     return torch.arange(rows.shape[-1])[None, None] > query[:, None, None]
 
 
 def _future_mass(rows: Tensor, query: Tensor) -> Tensor:
+    """The attention of pattern rows on keys after the query."""
     return torch.where(_is_future(rows, query), rows, 0.0).sum(-1)  # (pair, head)
 
 
 def _masked(rows: Tensor, query: Tensor) -> Tensor:
-    """Rows without the keys after the query, the rest scaled to sum up to one; rows without any stay as they are."""
-    future = _is_future(rows, query)
-    seen = torch.where(future, 0.0, rows)
-    ahead = (rows * future).sum(-1, keepdim=True) > 0  # (pair, head, 1)
-    return torch.where(ahead, seen / seen.sum(-1, keepdim=True), rows)
+    """Pattern rows without the keys after the query, rescaled to sum to one; rows without such keys are unchanged."""
+    is_future = _is_future(rows, query)
+    past = torch.where(is_future, 0.0, rows)
+    has_future = (rows * is_future).sum(-1, keepdim=True) > 0  # (pair, head, 1)
+    return torch.where(has_future, past / past.sum(-1, keepdim=True), rows)
 
 
 def _edits(
-    heads: Sequence[Head], patches: Sequence[tuple[int, ...]], given: Tensor, site: Site, at: Tensor
+    heads: Sequence[Head], patches: Sequence[tuple[int, ...]], values: Tensor, site: Site, at: Tensor
 ) -> Iterator[Edit]:
-    """For every patch (places in the list of heads) the edits of its rows, which are patch by patch, pair by pair."""
+    """The edits of every patch (places in the list of heads); rows are ordered by patch, then pair."""
     count = len(at)
     for number, patch in enumerate(patches):
         rows = torch.arange(count) + number * count
-        for layer, here in by_layer([heads[n] for n in patch]).items():
-            chosen = [patch[n] for n in here]
-            value = given[:, chosen][:, :, None]  # (pair, head, 1, width)
+        for layer, places in by_layer([heads[n] for n in patch]).items():
+            chosen = [patch[n] for n in places]
+            value = values[:, chosen][:, :, None]  # (pair, head, 1, width)
             yield Edit(site, layer, value, positions=at[:, None], heads=[heads[n][1] for n in chosen], rows=rows)
 
 
 def _frame(block: _Block, after: Tensor, sizes: Mapping[str, Tensor]) -> pd.DataFrame:
-    """One row per pair and word."""
-    logits = {"before": block.before, "after": after, "counterfactual": block.elsewhere}
+    """A row per pair and word."""
+    logits = {"before": block.before, "after": after, "counterfactual": block.in_counterfactual}
     columns: dict[str, Any] = {
-        "prompt": np.repeat([one.id for one in block.pairs], len(WORDS)),
-        "answer_slot": np.repeat([one.answer_slot for one in block.pairs], len(WORDS)),
+        "prompt": np.repeat([pair.id for pair in block.pairs], len(WORDS)),
+        "answer_slot": np.repeat([pair.answer_slot for pair in block.pairs], len(WORDS)),
         "word": np.tile(WORDS, len(block.pairs)),
-        "text": [word for one in block.pairs for word in one.words()],
+        "text": [word for pair in block.pairs for word in pair.words()],
         "token": block.words.flatten().numpy(),
     }
     columns |= {name: value.flatten().numpy() for name, value in logits.items()}
@@ -265,14 +268,14 @@ def measure_interchange(bench: Workbench, request: Interchange) -> Evidence:
 @measures(RandomInterchange)
 def measure_random_interchange(bench: Workbench, request: RandomInterchange) -> Evidence:
     place, anatomy = MODES[request.mode][request.group], bench.surgeon.anatomy
-    own = Circuit(tuple(CircuitHead(request.group, *head, place[1]) for head in request.heads))
-    drawn = draw_circuits(
-        own, anatomy.n_layers, anatomy.n_heads, draws=request.draws, match="role_and_layer", exclude=True
+    group = Circuit(tuple(CircuitHead(request.group, *head, place[1]) for head in request.heads))
+    random_groups = draw_circuits(
+        group, anatomy.n_layers, anatomy.n_heads, draws=request.draws, match="role_and_layer", exclude=True
     )
     return run_random_groups(
         bench.surgeon,
         pairs_of(bench, request),
-        [[(head.layer, head.head) for head in circuit.heads] for circuit in drawn],
+        [[(head.layer, head.head) for head in random_group.heads] for random_group in random_groups],
         place,
         token=partial(bench.prompts.encoder.answer_token, rule=request.answers),
         future=request.future,
@@ -280,5 +283,5 @@ def measure_random_interchange(bench: Workbench, request: RandomInterchange) -> 
 
 
 def pairs_of(bench: Workbench, request: Interchange | RandomInterchange) -> list[RolePair]:
-    """The pairs of a request, as its model sees them."""
-    return [RolePair(number, own, other) for number, own, other in bench.prompts.drawn(request.prompts).pairs]
+    """The encoded pairs of a request."""
+    return [RolePair(*pair) for pair in bench.prompts.encode(request.prompts).pairs]

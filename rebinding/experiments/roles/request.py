@@ -1,4 +1,4 @@
-"""What can be requested of section 4.2: attention-pattern patching."""
+"""Requests of section 4.2: attention-pattern patching."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ WORDS = ("answer", "new_object", "pointed_object")
 WHOLE_GROUP = -1
 """Layer and head of the rows in which all heads of a group are patched together."""
 RANDOM_GROUPS = 10
-"""Random groups that one of the circuit is held against."""
+"""Random groups to compare a group of the circuit with."""
 Mode: TypeAlias = Literal["paper", "published", "own_role"]
 Future: TypeAlias = Literal["keep", "mask", "refuse"]
 Place: TypeAlias = tuple[Site, str]
@@ -51,12 +51,12 @@ MODES: Mapping[Mode, Mapping[Group, Place]] = MappingProxyType(
 """What is patched, and where, for each group. `paper`: patterns at the readout, as the text says. `published`: the
 outputs of A, and the patterns of the others at their own tokens. `own_role`: the same with patterns for A too."""
 Counterfactual: TypeAlias = Literal["pointer", "content_control"]
-"""Which pairs: the answer's place changes, or the object in it."""
+"""The pairs: in a pointer pair the answer's place changes, in a content control the object in it."""
 
 
 @dataclass(frozen=True)
 class RolePair:
-    """An original and its counterfactual as the model sees them."""
+    """An encoded original and its counterfactual."""
 
     id: int
     original: Encoded
@@ -69,13 +69,13 @@ class RolePair:
 
     @property
     def answer_slot(self) -> int:
-        """Where the original's answer stands: it tells the two directions of an id apart."""
+        """The slot of the original's answer; it distinguishes the two directions of an id."""
         return self.original.prompt.story.objects.index(self.original.prompt.answer)
 
 
 @dataclass(frozen=True)
 class Interchange(OnPrompts):
-    """Every group of a circuit gets the attention that it has in a counterfactual."""
+    """Patch every group of a circuit with its attention in a counterfactual."""
 
     KIND: ClassVar[Kind] = ROLES
     counterfactual: Counterfactual
@@ -86,9 +86,9 @@ class Interchange(OnPrompts):
 
     @property
     def edits(self) -> tuple[str, ...] | None:
-        """Outputs, or patterns at a group's own token, must move in a pointer pair. In a content control nothing that
-        points looks elsewhere; and a model whose heads at the readout look at the same place whatever is asked keeps
-        their patterns, which is a finding and no edit that did nothing."""
+        """In a pointer pair, outputs, or patterns at a group's own token, must change. In a content control the pattern
+        of a pointing head need not change. With patterns at the readout no change is a finding and not a no-op edit:
+        the heads of a model may attend to the same place whatever the question."""
         return None if self.counterfactual == "content_control" or self.mode == "paper" else self.KIND.edits
 
     @property
@@ -98,14 +98,14 @@ class Interchange(OnPrompts):
 
     @property
     def facets(self) -> Mapping[str, Facet]:
-        told = {"pairs": self.counterfactual, "mode": self.mode, "direction": self.direction}
-        return {**told, **self.prompts.facets}
+        facets = {"pairs": self.counterfactual, "mode": self.mode, "direction": self.direction}
+        return {**facets, **self.prompts.facets}
 
 
 @dataclass(frozen=True)
 class RandomInterchange(OnPrompts):
-    """Random groups get the attention that they have in a counterfactual, where a group of the circuit stands: as many
-    heads of each layer as that group has there, none of them its own."""
+    """Patch random groups with their attention in a counterfactual, at the token of a group of the circuit. They have
+    as many heads of each layer as that group, and none of its heads."""
 
     KIND: ClassVar[Kind] = RANDOM_ROLES
     counterfactual: Counterfactual
@@ -122,13 +122,13 @@ class RandomInterchange(OnPrompts):
 
 
 def candidate_conventions(conventions: RolesConventions) -> tuple[RolesConventions, ...]:
-    """The conventions that the paper may have measured under: those given, and perhaps the text's own as a whole."""
-    told = replace(conventions, places="paper", direction="text", pointer="structure")
-    return (conventions,) if conventions.candidates == "as_run" or conventions == told else (conventions, told)
+    """Candidate conventions for the paper's numbers: `conventions`, and perhaps all conventions of the text."""
+    of_text = replace(conventions, places="paper", direction="text", pointer="structure")
+    return (conventions,) if conventions.candidates == "as_run" or conventions == of_text else (conventions, of_text)
 
 
 def roles_stories(prompts: Prompts, conventions: RolesConventions, chosen: DesignName) -> Design:
-    """The stories of a procedure; `chosen` is the design that a run was given, in place of the published one."""
+    """The stories of a procedure; `chosen` is the design of the run, which replaces the published one."""
     name = chosen if conventions.design == "published" else conventions.design
     held_out = name == "counterbalanced" and conventions.ids == "held_out"
     return prompts.design(name, split="evaluation" if held_out else None)
@@ -137,21 +137,21 @@ def roles_stories(prompts: Prompts, conventions: RolesConventions, chosen: Desig
 def request_interchange(
     prompts: Prompts,
     circuit: Circuit,
-    drawn: Design,
+    design: Design,
     counterfactual: Counterfactual,
     n: int,
     conventions: RolesConventions,
     cut: int = 0,
 ) -> Interchange:
-    """Every group of a circuit gets the attention of a counterfactual, in prompts that many tokens short."""
+    """Request the patch of every group of a circuit, in prompts without their last `cut` tokens."""
     groups = tuple((group, circuit.group(group)) for group in MODES[conventions.places] if circuit.group(group))
-    pairs = interchange_pairs(prompts, drawn, counterfactual, n, conventions, cut)
+    pairs = interchange_pairs(prompts, design, counterfactual, n, conventions, cut)
     return Interchange(pairs, counterfactual, conventions.places, conventions.future, conventions.answers, groups)
 
 
 def request_random_interchange(
     prompts: Prompts,
-    drawn: Design,
+    design: Design,
     circuit: Circuit,
     n: int,
     *,
@@ -159,8 +159,8 @@ def request_random_interchange(
     conventions: RolesConventions,
     cut: int = 0,
 ) -> RandomInterchange:
-    """Random groups like one of the circuit get the attention of a counterfactual, in the pairs that its own gets."""
-    stories = roles_stories(prompts, conventions, drawn.name)
+    """Request the patch of random groups like one of the circuit, in the same pairs as the group itself."""
+    stories = roles_stories(prompts, conventions, design.name)
     pairs = interchange_pairs(prompts, stories, "pointer", n, conventions, cut)
     heads = circuit.group(group)
     return RandomInterchange(
@@ -169,10 +169,15 @@ def request_random_interchange(
 
 
 def interchange_pairs(
-    prompts: Prompts, drawn: Design, counterfactual: Counterfactual, n: int, conventions: RolesConventions, cut: int = 0
+    prompts: Prompts,
+    design: Design,
+    counterfactual: Counterfactual,
+    n: int,
+    conventions: RolesConventions,
+    cut: int = 0,
 ) -> PromptSet:
-    """The pairs of a procedure, that many tokens short."""
+    """The pairs of a procedure, without their last `cut` tokens."""
     first = prompts.evaluation if conventions.ids == "held_out" else prompts.first
-    alone = counterfactual == "pointer" and conventions.pointer == "structure"
-    pairing = ("structure_only_pointer" if alone else counterfactual, conventions.direction)
-    return prompts.draw(drawn, range(first, first + n), pairing, cut=cut)
+    structure_only = counterfactual == "pointer" and conventions.pointer == "structure"
+    pairing = ("structure_only_pointer" if structure_only else counterfactual, conventions.direction)
+    return prompts.draw(design, range(first, first + n), pairing, cut=cut)

@@ -1,4 +1,4 @@
-"""Section 4.2, simulated: what each group's attention of a counterfactual does to three words."""
+"""Section 4.2, simulated: the effect of attention-pattern patching of each group on three words."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rebinding.experiments.simulation import simulates
 from rebinding.paper.worlds import Run
 
 JUDGED = {"pointer": ("pointer", "pointed_object"), "content_control": ("content", "new_object")}
-"""For each kind of pairs, how its printed number is named and of which word it is."""
+"""For each kind of pairs, the name of its printed number and the word that it measures."""
 
 UNSIMULATED: dict[str, Any] = {
     "layer": WHOLE_GROUP,
@@ -25,13 +25,13 @@ UNSIMULATED: dict[str, Any] = {
     "future_mass": 0.0,
     "moved": 1.0,
 }
-"""Columns that no rule looks at."""
+"""Columns that no rule uses."""
 
 
 @simulates(Interchange)
 def simulate_interchange(prompts: Prompts, request: Interchange, run: Run) -> tuple[pd.DataFrame, dict[str, Any]]:
-    """A row per pair, group and word. The judged word moves by the group's mean and spreads between ids, both
-    directions of an id together; the others do not move."""
+    """A row per pair, group and word. The logit of the judged word changes by the group's mean, with a spread over ids
+    that both directions of an id share; the other words do not change."""
     name, judged = JUDGED[request.counterfactual]
     frames = []
     for group, _ in request.groups:
@@ -45,7 +45,7 @@ def simulate_interchange(prompts: Prompts, request: Interchange, run: Run) -> tu
 def simulate_random_interchange(
     prompts: Prompts, request: RandomInterchange, run: Run
 ) -> tuple[pd.DataFrame, dict[str, Any]]:
-    """A row per pair, draw and word. Random groups move nothing on average; nobody printed what they do."""
+    """A row per pair, draw and word. Random groups change nothing on average; the paper prints nothing of them."""
     _, judged = JUDGED[request.counterfactual]
     frames = []
     for draw in range(request.draws):
@@ -58,11 +58,11 @@ def changes(
     prompts: Prompts, request: Interchange | RandomInterchange, run: Run, dice: np.random.Generator, mean: float,
     judged: str,
 ) -> pd.DataFrame:  # fmt: skip
-    """A row per pair and word: the judged word moves by the mean, and spreads between ids."""
-    pairs = [RolePair(number, own, other) for number, own, other in prompts.drawn(request.prompts).pairs]
+    """A row per pair and word: the judged word changes by the mean, with a spread over ids."""
+    pairs = [RolePair(*pair) for pair in prompts.encode(request.prompts).pairs]
     ids, slots = np.array([pair.id for pair in pairs]), np.array([pair.answer_slot for pair in pairs])
-    known, place = np.unique(ids, return_inverse=True)
-    change = mean + run.world.around(mean) * dice.standard_normal(len(known))[place]
+    unique_ids, place = np.unique(ids, return_inverse=True)
+    change = mean + run.world.around(mean) * dice.standard_normal(len(unique_ids))[place]
     frames = [
         pd.DataFrame({"prompt": ids, "answer_slot": slots, "word": word, "after": change if word == judged else 0.0})
         for word in WORDS

@@ -1,4 +1,4 @@
-"""From evidence of section 4.2 to the numbers that a rule weighs: one number per pair."""
+"""Numbers for rules from evidence of section 4.2: one number per pair."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def effects(evidence: Evidence) -> pd.DataFrame:
 
 @lru_cache(maxsize=8)
 def group_effects(evidence: Evidence) -> pd.DataFrame:
-    """The same for whole groups only: one row per id and group. Where an id is run in both directions, what it gives is
-    their mean, in which a taste for one of the slots cancels. (Many claims look at one piece of evidence.)"""
+    """The same for whole groups only: a row per id and group. If an id is run in both directions, its number is their
+    mean, in which a preference for one of the slots cancels. Cached, because many claims use the same evidence."""
     table = effects(evidence)
-    whole = table[table["head"] == WHOLE_GROUP]
-    return whole.groupby(["prompt", "group"], as_index=False)[list(WORDS)].mean()
+    groups = table[table["head"] == WHOLE_GROUP]
+    return groups.groupby(["prompt", "group"], as_index=False)[list(WORDS)].mean()
 
 
 def of_random_groups(evidence: Evidence, word: str) -> Array:

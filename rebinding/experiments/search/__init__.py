@@ -1,1 +1,1 @@
-"""Discovery that is not told where to look: every head at every token as a sender, backwards from the logits."""
+"""Position-free discovery: every head at every token as a sender, backwards from the logits."""

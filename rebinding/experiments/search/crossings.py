@@ -1,10 +1,10 @@
-"""By which tokens information leaves one part of a prompt for a later one.
+"""Crossings: the tokens by which information passes from one part of a prompt to a later one.
 
-A prompt has four parts: context, swap, question, readout. The paper lets one group carry from each of the first three
-to the next (E, D, C), and says at which token it stands: at a label. The search is told neither. So its nodes are
-asked: all those in one part as senders, those in later ones as receivers, in exact path patching as in every step of
-the search (`rebinding.experiments.search.effects`). What the score loses is summed by the token that the message left
-from. Both signs count: a head without which the answer gains takes away from the token where it stands.
+A prompt has four parts: context, swap, question, readout. In the paper one group carries information from each of the
+first three to the next (E, D, C), at a label. The search assumes neither. So all its nodes in one part are senders and
+those in later parts receivers, in exact path patching as in every step of the search
+(`rebinding.experiments.search.effects`). The loss of score is summed by the token of the sender. Both signs count: a
+head that works against the answer lowers the sum of its token.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CONTEXT_LABELS = ("context_box", "context_asked", "context_partner")
 
 @dataclass(frozen=True)
 class Crossing:
-    """From one part to others; `expected` are the names of the tokens by which the paper lets it leave."""
+    """A crossing from one part to others; `expected` are the names of the tokens that carry it in the paper."""
 
     name: str
     sender: str
@@ -43,29 +43,29 @@ CROSSED = (
 
 
 def crossings(search: Search, nodes: Sequence[Node]) -> Evidence:
-    """Every crossing on the prompts of a search, which need not be those on which the nodes were found."""
+    """Measure every crossing on the prompts of a search, which need not be those on which the nodes were found."""
     ids = search.pairs.ids
     frames = []
-    for one in CROSSED:
-        senders = [node for node in nodes if part_of(node) == one.sender]
-        receivers = [node for node in nodes if part_of(node) in one.receivers]
-        lost = _lost(search, senders, receivers, one.expected)
-        rows = pd.DataFrame({"prompt": ids, "crossing": one.name}).join(lost, on="prompt")
+    for crossing in CROSSED:
+        senders = [node for node in nodes if part_of(node) == crossing.sender]
+        receivers = [node for node in nodes if part_of(node) in crossing.receivers]
+        losses = _losses(search, senders, receivers, crossing.expected)
+        rows = pd.DataFrame({"prompt": ids, "crossing": crossing.name}).join(losses, on="prompt")
         frames.append(rows.fillna({"expected": 0.0, "elsewhere": 0.0}))
     return CROSSINGS.evidence(pd.concat(frames, ignore_index=True), {"nodes": [list(node) for node in nodes]})
 
 
-def _lost(
+def _losses(
     search: Search, senders: Sequence[Node], receivers: Sequence[Node], expected: Collection[str]
 ) -> pd.DataFrame:
-    """By prompt what is lost without messages from the expected tokens, and from all others. A prompt in which nobody
-    says anything has no line."""
-    able = [node for node in senders if any(node.layer < one.layer for one in receivers)]
-    told = pd.DataFrame(columns=["expected", "elsewhere"], dtype=float)
-    if not able:
-        return told
-    rows = search.step(receivers, able).rows
-    here = rows["place"].str.partition("[")[0].isin(list(expected))
-    lost = rows["before"] - rows["after"]
-    sides = {name: lost.where(mine, 0.0) for name, mine in (("expected", here), ("elsewhere", ~here))}
+    """The loss by prompt without senders at the expected tokens, and without all others. A prompt without effective
+    senders has no line."""
+    below = [node for node in senders if any(node.layer < receiver.layer for receiver in receivers)]
+    nothing = pd.DataFrame(columns=["expected", "elsewhere"], dtype=float)
+    if not below:
+        return nothing
+    rows = search.step(receivers, below).rows
+    is_expected = rows["place"].str.partition("[")[0].isin(list(expected))
+    loss = rows["before"] - rows["after"]
+    sides = {name: loss.where(side, 0.0) for name, side in (("expected", is_expected), ("elsewhere", ~is_expected))}
     return pd.DataFrame(sides).groupby(rows["prompt"]).sum()

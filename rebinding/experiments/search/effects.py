@@ -1,18 +1,18 @@
-"""One step of the search: what every sender does to the score through the present receivers.
+"""One step of the search: the effect of every sender on the score via the current receivers.
 
-Path patching, textbook form. A *sender* is a head at a token. In the sender run its z is that of the noise prompt,
-every other head's z is held, MLPs and norms are recomputed; what then stands at that token in front of a receiver's
-query, key or value projection is the sender's message. The receiver, a head at a token of its own, works out its z from
-the message (`rebinding.surgery.heard`) with all else as recorded: its query if the two tokens are one, the key or the
-value at the sender's token in any case. In the receiver run the change of its z is added in the clean prompt, and
-nothing is held: a receiver that hears nothing of a sender still listens to those that do.
+This is path patching, textbook form. A *sender* is a head at a token. In the sender run its z is that of the noise
+prompt, every other head's z is frozen, MLPs and norms are recomputed; the resulting query, key or value projections of
+a receiver at that token are the sender's output. The receiver, a head at a token of its own, computes its z from that
+output (`rebinding.surgery.heard`) with all else as recorded: its query if the two tokens are the same, the key or the
+value at the sender's token in any case. The receiver run adds the change of z in the clean prompt and freezes nothing:
+a receiver that a sender does not reach still reads from the receivers that it does reach.
 
-**What is left out.** Exactly: senders not below a receiver; tokens before which the two prompts are the same; senders
-whose z is the same in both; tokens behind the receiver's or out of its window. By a guess: rows that move their
-receivers by less than `SMALL` of the residual, and of which the slope of the score (`rebinding.surgery.slopes`) says
-that they do less than `FEW` of what would be kept, divided by `SLACK`. So small a change is nearly linear; where a head
-is saturated and its slope 0, a small change does nothing, and a large one is run whatever the slope says. With
-`exhaustive` every row is run.
+**Skipped rows.** Exactly: senders not below a receiver; tokens before the two prompts differ; senders whose z is the
+same in both; tokens after the receiver's or outside its window. By an estimate: rows that change their receivers by
+less than `SMALL` of the residual stream, and whose effect by the slope of the score (`rebinding.surgery.slopes`) is
+less than `FEW` of the threshold for selection, divided by `SLACK`. So small a change is nearly linear; if a head is
+saturated and its slope 0, a small change does nothing, and a large one is run whatever the slope. With `exhaustive`
+every row is run.
 """
 
 from __future__ import annotations
@@ -24,7 +24,15 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from rebinding.experiments.search.listening import COMPONENTS, Heard, attended, hear, portions, receiver, say
+from rebinding.experiments.search.receivers import (
+    COMPONENTS,
+    ReceiverChange,
+    receiver_change,
+    recorded_receiver,
+    sender_batches,
+    sender_output,
+    sender_tokens,
+)
 from rebinding.experiments.search.request import STEPS, Settings
 from rebinding.experiments.search.scene import Scene, Senders
 from rebinding.paper.graph import Node
@@ -32,21 +40,21 @@ from rebinding.surgery import Edit
 from rebinding.surgery.heard import Component
 
 LEAST = 0.1
-"""Of what is kept: less is nothing, in an edge and in what a first block of prompts says of a sender."""
+"""Share of the threshold for nodes: a smaller effect counts as 0 for an edge, and for a sender in the first block."""
 FEW = 0.25
-"""Of what is kept: a row that does less, in its one prompt, is not missed."""
+"""Share of the threshold for nodes: a row with a smaller effect, in its one prompt, may be skipped."""
 SLACK = 2.0
-"""By how much the guess of a small change may be wrong."""
+"""The factor by which the estimate for a small change may be wrong."""
 SMALL = 0.02
-"""Of the residual: a change of so much is not guessed at."""
+"""Share of the residual stream: a larger change is run and not estimated."""
 AT_ONCE = 512
-"""Rows of receiver runs that are put together."""
+"""Rows of a batch of receiver runs."""
 Allowed: TypeAlias = Sequence[Node] | None
-"""Senders to look at; all if None."""
+"""Senders to run; all if None."""
 
 
-def direct(scene: Scene, allowed: Allowed = None) -> pd.DataFrame:
-    """The first step, whose receiver is the logits: senders stand at the readout."""
+def direct_effect(scene: Scene, allowed: Allowed = None) -> pd.DataFrame:
+    """The first step: the effect of senders at the readout on the logits."""
     tokens = torch.zeros(scene.n, scene.pairs.length, dtype=torch.bool)
     tokens[torch.arange(scene.n), scene.readout] = True
     parts = []
@@ -54,31 +62,34 @@ def direct(scene: Scene, allowed: Allowed = None) -> pd.DataFrame:
         senders = _allowed(scene, scene.senders(layer, tokens), allowed)
         if senders.n:
             reads = [scene.read(senders.prompt)]
-            edits = [senders.but_for(scene.noise_z)]
+            edits = [senders.noise_edit(scene.noise_z)]
             (after,) = scene.surgeon.run(
                 scene.recording, edits, reads, source=senders.prompt, attention="frozen", allow_noop=True
             )
             parts.append(_rows(scene, "direct", senders, after[:, 0], torch.ones(senders.n)))
-    return _together(parts)
+    return _concat(parts)
 
 
-def through(scene: Scene, nodes: Sequence[Node], settings: Settings, allowed: Allowed = None) -> pd.DataFrame:
-    """A later step: senders below the receivers, at every token that some receiver can look at."""
-    receivers = [receiver(scene, node) for node in nodes]
-    waiting: dict[Component, list[tuple[Senders, list[Heard]]]] = {component: [] for component in COMPONENTS}
+def effect_via_receivers(
+    scene: Scene, nodes: Sequence[Node], settings: Settings, allowed: Allowed = None
+) -> pd.DataFrame:
+    """A later step: the effect of senders below the receivers, at every token that some receiver can attend to."""
+    receivers = [recorded_receiver(scene, node) for node in nodes]
+    changes: dict[Component, list[tuple[Senders, list[ReceiverChange]]]] = {component: [] for component in COMPONENTS}
     for layer in range(max(node.layer for node in nodes)):
-        above = [one for one in receivers if one.node.layer > layer]
-        senders = _allowed(scene, scene.senders(layer, attended(scene, above, settings)), allowed)
-        for part in portions(scene, senders, above):
-            said = say(scene, part, above)
+        above = [receiver for receiver in receivers if receiver.node.layer > layer]
+        senders = _allowed(scene, scene.senders(layer, sender_tokens(scene, above, settings)), allowed)
+        for batch in sender_batches(scene, senders, above):
+            output = sender_output(scene, batch, above)
             for component in COMPONENTS:
-                heard = [hear(scene, one, component, part, said) for one in above]
-                waiting[component].append((part, heard))
+                of_batch = [receiver_change(scene, receiver, component, batch, output) for receiver in above]
+                changes[component].append((batch, of_batch))
     floor = 0.0 if settings.exhaustive else FEW / SLACK * settings.share * abs(scene.total)
-    return _together([_receive(scene, component, parts, floor) for component, parts in waiting.items() if parts])
+    return _concat([_receiver_runs(scene, component, parts, floor) for component, parts in changes.items() if parts])
 
 
 def _allowed(scene: Scene, senders: Senders, allowed: Allowed) -> Senders:
+    """The senders that are among the allowed nodes."""
     if allowed is None:
         return senders
     table = torch.zeros(scene.surgeon.anatomy.n_heads, scene.n, scene.pairs.length, dtype=torch.bool)
@@ -89,52 +100,53 @@ def _allowed(scene: Scene, senders: Senders, allowed: Allowed) -> Senders:
     return senders.take(torch.nonzero(table[senders.head, senders.prompt, senders.token]).reshape(-1))
 
 
-def _receive(
-    scene: Scene, component: Component, parts: Sequence[tuple[Senders, list[Heard]]], floor: float
+def _receiver_runs(
+    scene: Scene, component: Component, parts: Sequence[tuple[Senders, list[ReceiverChange]]], floor: float
 ) -> pd.DataFrame:
-    """The receiver runs of one component: of rows that move a receiver much, or may move the score by `floor`."""
-    moves, guesses = [], []
-    for senders, heard in parts:
-        move, guess = torch.zeros(senders.n), torch.zeros(senders.n)
-        for one in heard:
-            move[one.rows] = torch.maximum(move[one.rows], one.moved.cpu())
-            guess[one.rows] += one.guess.float().cpu()
-        moves.append(move)
-        guesses.append(guess)
-    number = torch.cat([torch.full((move.numel(),), place) for place, move in enumerate(moves)])
-    row = torch.cat([torch.arange(move.numel()) for move in moves])
-    size, guess = torch.cat(moves), torch.cat(guesses)
-    chosen = torch.nonzero((size > 0) & ((size >= SMALL) | (guess.abs() >= floor))).reshape(-1)
-    found = []
+    """The receiver runs of one component, for rows with a large change of a receiver or an estimate of at least
+    `floor`."""
+    sizes, estimates = [], []
+    for senders, receiver_changes in parts:
+        largest, estimate = torch.zeros(senders.n), torch.zeros(senders.n)
+        for change in receiver_changes:
+            largest[change.rows] = torch.maximum(largest[change.rows], change.relative_change.cpu())
+            estimate[change.rows] += change.estimate.float().cpu()
+        sizes.append(largest)
+        estimates.append(estimate)
+    number = torch.cat([torch.full((largest.numel(),), place) for place, largest in enumerate(sizes)])
+    row = torch.cat([torch.arange(largest.numel()) for largest in sizes])
+    change_size, estimate = torch.cat(sizes), torch.cat(estimates)
+    chosen = torch.nonzero((change_size > 0) & ((change_size >= SMALL) | (estimate.abs() >= floor))).reshape(-1)
+    frames = []
     for chunk in chosen.split(AT_ONCE) if chosen.numel() else ():
-        mine = [(place, chunk[number[chunk] == place]) for place in number[chunk].unique().tolist()]
-        after = _run(scene, [(*parts[place], row[rows]) for place, rows in mine])
-        for (place, rows), value in zip(mine, after.split([rows.numel() for _, rows in mine]), strict=True):
-            found.append(_rows(scene, component, parts[place][0].take(row[rows]), value, size[rows]))
-    return _together(found)
+        batch = [(place, chunk[number[chunk] == place]) for place in number[chunk].unique().tolist()]
+        after = _run(scene, [(*parts[place], row[rows]) for place, rows in batch])
+        for (place, rows), value in zip(batch, after.split([rows.numel() for _, rows in batch]), strict=True):
+            frames.append(_rows(scene, component, parts[place][0].take(row[rows]), value, change_size[rows]))
+    return _concat(frames)
 
 
-def _run(scene: Scene, parts: Sequence[tuple[Senders, Sequence[Heard], Tensor]]) -> Tensor:
-    """The score (row,) in clean prompts in which every receiver says what some senders make it say: of each part the
-    rows that are named, one part after the other."""
+def _run(scene: Scene, parts: Sequence[tuple[Senders, Sequence[ReceiverChange], Tensor]]) -> Tensor:
+    """The score (row,) of clean prompts in which the z of every receiver has the change due to the senders: the named
+    rows of each part, one part after the other."""
     source = torch.cat([senders.prompt[rows] for senders, _, rows in parts])  # (row,)
     changes: dict[Node, list[tuple[Tensor, Tensor, Tensor]]] = {}
     begin = 0
-    for senders, heard, rows in parts:
+    for senders, receiver_changes, rows in parts:
         place = torch.full((senders.n,), -1)
         place[rows] = torch.arange(begin, begin + rows.numel())
         begin += rows.numel()
-        for one in heard:
-            mine = torch.nonzero((place[one.rows] >= 0) & (one.moved.cpu() > 0)).reshape(-1)
-            at = one.receiver.at[senders.prompt[one.rows[mine]]]
-            changes.setdefault(one.receiver.node, []).append((place[one.rows[mine]], at, one.change[mine]))
+        for change in receiver_changes:
+            chosen = torch.nonzero((place[change.rows] >= 0) & (change.relative_change.cpu() > 0)).reshape(-1)
+            at = change.receiver.at[senders.prompt[change.rows[chosen]]]
+            changes.setdefault(change.receiver.node, []).append((place[change.rows[chosen]], at, change.change[chosen]))
     edits = []
-    for node, told in changes.items():
-        where, at, value = (torch.cat(column) for column in zip(*told, strict=True))
-        if where.numel():
+    for node, columns in changes.items():
+        edited, at, value = (torch.cat(column) for column in zip(*columns, strict=True))
+        if edited.numel():
             value = value[:, None, None]  # (row, 1, 1, head_dim)
             edits.append(
-                Edit("z", node.layer, value, positions=at[:, None], heads=(node.head,), rows=where, mode="add")
+                Edit("z", node.layer, value, positions=at[:, None], heads=(node.head,), rows=edited, mode="add")
             )
     (after,) = scene.surgeon.run(scene.recording, edits, [scene.read(source)], source=source, allow_noop=True)
     return after[:, 0]
@@ -158,6 +170,6 @@ def _rows(scene: Scene, component: str, senders: Senders, after: Tensor, moved: 
     )
 
 
-def _together(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
+def _concat(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
     filled = [part for part in parts if len(part)]
     return pd.concat(filled, ignore_index=True) if filled else pd.DataFrame(columns=list(STEPS.columns))

@@ -1,4 +1,4 @@
-"""One function a figure: from a model's evidence to the figure, or None where the model has none of it."""
+"""The figure of position-free discovery: nodes at their tokens over layers, and edges between them."""
 
 from __future__ import annotations
 
@@ -24,13 +24,14 @@ Place = tuple[float, float]
 
 
 def draw_found_graph(model: ReportedModel) -> Figure | None:
-    """What a search found that was not told where to look."""
-    told = model.about.get("graph")
-    return draw_graph(of_plain(told), int(model.about["layers"]), "found") if told else None
+    """The graph that position-free discovery finds."""
+    graph = model.about.get("graph")
+    return draw_graph(of_plain(graph), int(model.about["layers"]), "found") if graph else None
 
 
 def draw_graph(graph: Graph, n_layers: int, name: str) -> Figure:
-    """Rows are tokens, columns layers; an arrow is as thick as its effect, and dashed where it works against."""
+    """Rows are tokens, columns layers; an arrow is as thick as its effect, and dashed if it works against the
+    answer."""
     with mpl.rc_context(LETTERING):
         tokens = sorted({node.token for node in graph.nodes}, key=_order)
         figure = Figure(
@@ -56,7 +57,7 @@ def draw_graph(graph: Graph, n_layers: int, name: str) -> Figure:
 
 
 def _order(token: str) -> tuple[int, str, int]:
-    """Parts of the prompt in order, in them statement by statement, and a word where it stands beside its role."""
+    """Sort key: parts of the prompt in order, then statements, then the offset of a word from its role."""
     role, *offset = re.split(r"(?=[+-]\d+$)", token.rpartition("@")[2])
     part = next((number for number, part in enumerate(PARTS) if role.startswith(part)), len(PARTS))
     slot = role.partition("[")[2].partition("]")[0]
@@ -64,12 +65,12 @@ def _order(token: str) -> tuple[int, str, int]:
 
 
 def _places(graph: Graph, tokens: list[str]) -> dict[Node, Place]:
-    """Where each node is drawn; those of one layer and token side by side."""
-    found: dict[Node, Place] = {}
+    """The place of each node; nodes of one layer and token are side by side."""
+    places: dict[Node, Place] = {}
     for node in sorted(graph.nodes):
-        beside = sum((node.layer, node.token) == (other.layer, other.token) for other in found)
-        found[node] = (node.layer + 0.22 * beside, float(tokens.index(node.token)))
-    return found
+        number = sum((node.layer, node.token) == (other.layer, other.token) for other in places)
+        places[node] = (node.layer + 0.22 * number, float(tokens.index(node.token)))
+    return places
 
 
 def _arrow(axes: Axes, edge: Edge, places: dict[Node, Place], logits: Place, strongest: float) -> None:
@@ -89,7 +90,7 @@ FIGURES: tuple[FigureSpec, ...] = (
     FigureSpec(
         "graph",
         "circuit",
-        "What a search finds that is not told where to look",
+        "What position-free discovery finds",
         "Not in the paper, whose stages look at one token each.",
         "",
         "Heads at their tokens, layers from left to right; an arrow is as thick as its effect in logits, dashed"

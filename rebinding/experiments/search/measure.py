@@ -1,4 +1,4 @@
-"""Position-free discovery on a workbench: each step is a request, so that the store has whatever is finished."""
+"""Position-free discovery on a workbench: each step is a request, so that the store has all finished steps."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from rebinding.evidence import Evidence, PromptSet
 from rebinding.evidence.request import EvidenceSource
 from rebinding.experiments.circuit.measure import measure_ablation
 from rebinding.experiments.circuit.request import Ablation
-from rebinding.experiments.prompts import Drawn
+from rebinding.experiments.prompts import EncodedPrompts
 from rebinding.experiments.search.crossings import crossings
 from rebinding.experiments.search.pairs import Pairs, pairs_of
 from rebinding.experiments.search.request import (
@@ -33,13 +33,13 @@ ELSEWHERE = "the search needs a model on this machine, and this one runs elsewhe
 
 
 class RequestedSteps:
-    """Steps of a search as requests to a bench, so that its store has whatever is finished."""
+    """Steps of a search as requests to a workbench, so that its store has all finished steps."""
 
     def __init__(self, bench: Workbench, prompts: PromptSet, size: int) -> None:
-        drawn = bench.prompts.drawn(prompts)
+        pairs = bench.prompts.encode(prompts)
         starts = range(0, len(prompts.ids), size)
         self._bench = bench
-        self._blocks = [bench.prompts.add(drawn.part(start, min(start + size, len(prompts.ids)))) for start in starts]
+        self._blocks = [bench.prompts.add(pairs.part(start, min(start + size, len(prompts.ids)))) for start in starts]
 
     def step(
         self, block: int, receivers: Sequence[Node], allowed: Sequence[Node] | None, settings: Settings
@@ -56,20 +56,20 @@ def search_on(
     prompts: PromptSet,
     settings: Settings,
     deadline: float = float("inf"),
-    say: Callable[[str], object] = lambda line: None,
+    report: Callable[[str], object] = lambda line: None,
 ) -> Search:
-    """A search on clean prompts and their noise."""
-    pairs = search_pairs(bench.prompts.encoder, bench.prompts.drawn(prompts))
-    return Search(pairs, settings, RequestedSteps(bench, prompts, settings.block), deadline, say)
+    """A search on clean and noise prompts; `report` gets a line of progress after each step."""
+    pairs = search_pairs(bench.prompts.encoder, bench.prompts.encode(prompts))
+    return Search(pairs, settings, RequestedSteps(bench, prompts, settings.block), deadline, report)
 
 
 def search_model(bench: EvidenceSource, name: str) -> Graph:
-    """What the search finds on this model; what is done is kept in its store."""
+    """The graph that the search finds on this model; its store has all finished steps."""
     if not isinstance(bench, Workbench) or not isinstance(bench.surgeon, TorchSurgeon):
         raise ModelError(f"{name}: {ELSEWHERE}")
-    drawn = bench.prompts.design("counterbalanced")
-    return search_on(bench, search_prompts(bench.prompts, drawn), Settings()).graph(
-        {"design": drawn.name, "noise": NOISE}
+    stories = bench.prompts.design("counterbalanced")
+    return search_on(bench, search_prompts(bench.prompts, stories), Settings()).graph(
+        {"design": stories.name, "noise": NOISE}
     )
 
 
@@ -93,33 +93,33 @@ def measure_crossings(bench: Workbench, request: Crossings) -> Evidence:
 
 @measures(SearchedCircuit)
 def measure_searched_circuit(bench: Workbench, request: SearchedCircuit) -> Evidence:
-    """A search, and then an ablation like any other. Letters of groups make no difference to it."""
+    """Search, then ablate all heads that were not found. The letters of groups have no effect."""
     if not isinstance(bench.surgeon, TorchSurgeon):
         raise GateFailed(requirement("runs_here", False, ELSEWHERE))
     nodes = search_on(bench, request.searched, request.how).nodes()
     require(requirement("circuit_found", bool(nodes), f"{len(request.searched.ids)} prompts make no node sure"))
     heads = Graph(tuple(nodes), ()).circuit().heads
-    asked = Ablation(request.prompts, request.means, heads, "random", request.draws, "role_and_layer")
-    found = measure_ablation(bench, asked)
-    return request.KIND.evidence(found.rows, {**found.settings, "nodes": [list(node) for node in nodes]})
+    ablation = Ablation(request.prompts, request.means, heads, "random", request.draws, "role_and_layer")
+    evidence = measure_ablation(bench, ablation)
+    return request.KIND.evidence(evidence.rows, {**evidence.settings, "nodes": [list(node) for node in nodes]})
 
 
 def _scene(bench: Workbench, prompts: PromptSet) -> Scene:
-    """Pairs, recorded once for all steps."""
+    """The recorded pairs, shared by all steps."""
     surgeon = bench.surgeon
     assert isinstance(surgeon, TorchSurgeon), ELSEWHERE
-    pairs = search_pairs(bench.prompts.encoder, bench.prompts.drawn(prompts))
+    pairs = search_pairs(bench.prompts.encoder, bench.prompts.encode(prompts))
     return bench.once((Scene, prompts), lambda: scene(surgeon, pairs))
 
 
-def search_pairs(encoder: Encoder, drawn: Drawn) -> Pairs:
-    """Drawn clean and noise prompts as a search takes them, with the answer tokens of the clean ones."""
-    objects = [_objects(encoder, one) for one in drawn.prompts]
-    return pairs_of(drawn.asked.ids, drawn.prompts, drawn.others, objects)
+def search_pairs(encoder: Encoder, encoded: EncodedPrompts) -> Pairs:
+    """Encoded clean and noise prompts as pairs of a search, with the answer tokens of the clean ones."""
+    objects = [_objects(encoder, prompt) for prompt in encoded.prompts]
+    return pairs_of(encoded.request.ids, encoded.prompts, encoded.counterfactuals, objects)
 
 
-def _objects(encoder: Encoder, one: Encoded) -> tuple[int, ...]:
+def _objects(encoder: Encoder, encoded: Encoded) -> tuple[int, ...]:
     """The answer tokens of a story's objects, the right one first."""
-    answer = one.prompt.answer
-    others = [word for word in one.prompt.story.objects if word != answer]
+    answer = encoded.prompt.answer
+    others = [word for word in encoded.prompt.story.objects if word != answer]
     return encoder.answer_tokens([answer, *others])

@@ -1,4 +1,4 @@
-"""What can be requested of position-free discovery."""
+"""Requests for position-free discovery."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ STEPS = Kind(
         "moved",
     ),
 )
-"""A row for a prompt and a sender (head at a token) that was run: the score before and after, and how far the receivers
-moved (what they write anew, as a share of the residual there). `component` is `direct` where the receiver is the
-logits. Senders without a row cannot change the score, or not by as much as anybody asks for."""
+"""A row for a prompt and a sender (head at a token) that was run: the score before and after, and the relative change
+of the receivers (`moved`: the share of the residual stream that they rewrite). `component` is `direct` if the receiver
+is the logits. Senders without a row cannot change the score, or not by the threshold."""
 LOSSES = Kind("anywhere-losses", ("prompt", "clean", "noise"))
 """A row for a prompt: its score, and that of its noise prompt."""
 CROSSINGS = Kind("crossings", ("prompt", "crossing", "expected", "elsewhere"))
-"""A row for a prompt and a crossing from one part of it to a later one: what of the score is lost without the messages
-that leave from the expected tokens of the first part, and without those that leave from its other tokens."""
+"""A row for a prompt and a crossing from one part of it to a later one: the loss of score without the outputs of
+senders at the expected tokens of the first part, and without those at its other tokens."""
 SEARCHED = Kind("searched circuit", ("prompt", *VARIANT, *MEASURES))
 """An ablation of the circuit that a search finds; the columns are those of every ablation."""
 NOISE = "independent"
@@ -47,12 +47,12 @@ PROMPTS = 36
 
 @dataclass(frozen=True)
 class Settings:
-    """What is kept, and what is not looked at.
+    """Which senders are selected, and which are skipped.
 
-    A sender is kept if its effect surely (at error rate `alpha` over all senders of a step) differs from 0 and is at
-    least `share` of the whole: the score that is lost if everything is as in the noise prompt. `listens` leaves out
-    places to which no receiver gives that much attention in any prompt of a block; 0 leaves out none. `exhaustive` runs
-    rows that a guess rules out. `block` prompts run at once.
+    A sender is selected if its effect differs significantly from 0 (at error rate `alpha` over all senders of a step)
+    and is at least `share` of the total loss: the score that the noise prompt loses. `listens` skips places that no
+    receiver attends to that much in any prompt of a block; 0 skips none. `exhaustive` runs rows that an estimate would
+    skip. `block` is the number of prompts that run together.
     """
 
     share: float = 0.02
@@ -68,8 +68,8 @@ class Settings:
 
 @dataclass(frozen=True)
 class Step(OnPrompts):
-    """One step of a search on a block of prompts: what senders do to the score through some receivers, or through the
-    logits if there are none; `allowed` senders, all if None."""
+    """One step of a search on a block of prompts: the effect of senders on the score via some receivers, or the direct
+    effect if there are none; `allowed` senders, all if None."""
 
     KIND: ClassVar[Kind] = STEPS
     receivers: tuple[Node, ...]
@@ -79,14 +79,15 @@ class Step(OnPrompts):
 
 @dataclass(frozen=True)
 class Losses(OnPrompts):
-    """What a score loses if everything is as in the noise prompt."""
+    """The scores of clean and noise prompts; their difference is the total loss."""
 
     KIND: ClassVar[Kind] = LOSSES
 
 
 @dataclass(frozen=True)
 class Crossings(OnPrompts):
-    """By which tokens information goes on from part to part, among the nodes that a search finds on other prompts."""
+    """The tokens by which information passes from part to part, among the nodes that a search finds on other
+    prompts."""
 
     KIND: ClassVar[Kind] = CROSSINGS
     searched: PromptSet
@@ -99,8 +100,8 @@ class Crossings(OnPrompts):
 
 @dataclass(frozen=True)
 class SearchedCircuit(OnPrompts):
-    """The full model, and the nodes that a search finds on other prompts with all other heads held at their mean;
-    beside it random circuits with as many heads at each token in each layer."""
+    """The full model, the nodes that a search finds on other prompts with all other heads mean-ablated, and random
+    circuits with as many heads at each token in each layer."""
 
     KIND: ClassVar[Kind] = SEARCHED
     searched: PromptSet
@@ -110,26 +111,26 @@ class SearchedCircuit(OnPrompts):
 
     @property
     def facets(self) -> Mapping[str, Facet]:
-        found: dict[str, Facet] = {"share": f"{self.how.share:g}", "searched": len(self.searched.ids)}
-        return {**found, "means": self.means.prompts.design, **self.prompts.facets}
+        facets: dict[str, Facet] = {"share": f"{self.how.share:g}", "searched": len(self.searched.ids)}
+        return {**facets, "means": self.means.prompts.design, **self.prompts.facets}
 
 
-def search_prompts(prompts: Prompts, drawn: Design) -> PromptSet:
-    """The prompts that a search finds nodes on; of a counterbalanced design whole blocks are balanced."""
-    return prompts.draw(drawn, range(DISCOVERY_ID, DISCOVERY_ID + PROMPTS), ("noise", NOISE))
+def search_prompts(prompts: Prompts, stories: Design) -> PromptSet:
+    """The prompts of a search; in a counterbalanced design whole blocks are balanced."""
+    return prompts.draw(stories, range(DISCOVERY_ID, DISCOVERY_ID + PROMPTS), ("noise", NOISE))
 
 
-def request_crossings(prompts: Prompts, drawn: Design, circuit: Circuit, n: int) -> Crossings:
-    """Questions about a box that is swapped, on prompts that the search did not see."""
-    even = prompts.design("counterbalanced")
-    shown = prompts.draw_with(even, prompts.evaluation, n, ("swap_asked",), ("noise", NOISE))
-    return Crossings(shown, search_prompts(prompts, even), Settings())
+def request_crossings(prompts: Prompts, design: Design, circuit: Circuit, n: int) -> Crossings:
+    """Request the crossings in questions about a swapped box, on prompts that the search did not use."""
+    balanced = prompts.design("counterbalanced")
+    pairs = prompts.draw_with(balanced, prompts.evaluation, n, ("swap_asked",), ("noise", NOISE))
+    return Crossings(pairs, search_prompts(prompts, balanced), Settings())
 
 
-def request_searched_circuit(prompts: Prompts, drawn: Design, circuit: Circuit, n: int) -> SearchedCircuit:
-    """Questions about a box that is swapped, on prompts and in words that the search did not see; at means over stories
-    in which no slot and no order of names is more frequent than another."""
-    even, held_out = (prompts.design("counterbalanced", split=split) for split in ("discovery", "evaluation"))
-    shown = prompts.draw_with(held_out, prompts.evaluation, n, ("swap_asked",))
-    means = request_means(prompts, even, "counterbalanced")
-    return SearchedCircuit(shown, search_prompts(prompts, even), Settings(), means, DRAWS)
+def request_searched_circuit(prompts: Prompts, design: Design, circuit: Circuit, n: int) -> SearchedCircuit:
+    """Request the ablation of a searched circuit in questions about a swapped box, on prompts and words that the search
+    did not use. Means are over counterbalanced stories: no slot and no order of names is more frequent than another."""
+    balanced, held_out = (prompts.design("counterbalanced", split=split) for split in ("discovery", "evaluation"))
+    chosen = prompts.draw_with(held_out, prompts.evaluation, n, ("swap_asked",))
+    means = request_means(prompts, balanced, "counterbalanced")
+    return SearchedCircuit(chosen, search_prompts(prompts, balanced), Settings(), means, DRAWS)

@@ -1,5 +1,5 @@
-"""What the steps of a search share: recorded prompts, the noise's z token by token, and which senders can be told apart
-from themselves."""
+"""Recorded pairs, shared by the steps of a search: clean and noise runs, the noise's z token by token, and the senders
+whose z differs between the two."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ from rebinding.surgery import Edit, Read, Recording, TorchSurgeon
 from rebinding.surgery.slopes import z_slopes
 
 ROUNDING = 1e-6
-"""Of the largest z of a layer in a prompt. What differs by less (units in the last place of a sum) says nothing."""
+"""Share of the largest z of a layer in a prompt: a smaller difference is rounding (units in the last place of a
+sum)."""
 
 
 @dataclass(frozen=True, eq=False)
 class Senders:
-    """Heads of one layer at tokens of prompts, as three lists of equal length."""
+    """Heads of one layer at tokens of prompts, as three tensors of equal length."""
 
     layer: int
     head: Tensor
@@ -36,18 +37,18 @@ class Senders:
         return int(self.head.numel())
 
     def take(self, rows: Tensor) -> Senders:
-        """Some of them."""
+        """The senders of some rows."""
         return Senders(self.layer, self.head[rows], self.token[rows], self.prompt[rows])
 
-    def but_for(self, noise_z: Sequence[Tensor]) -> Edit:
-        """The edit by which row `r` has the r-th sender's z from the noise prompt."""
+    def noise_edit(self, noise_z: Sequence[Tensor]) -> Edit:
+        """The edit that gives row `r` the r-th sender's z from the noise prompt."""
         value = noise_z[self.layer][self.prompt, self.head, self.token][:, None, None]  # (row, 1, 1, head_dim)
         return Edit("z", self.layer, value, positions=self.token[:, None], heads=self.head[:, None])
 
 
 @dataclass(frozen=True, eq=False)
 class Scene:
-    """Some pairs, recorded. `noise_z[layer]` is (prompt, head, token, head_dim), in the tokens of the clean prompt."""
+    """Recorded pairs. `noise_z[layer]` is (prompt, head, token, head_dim), at the tokens of the clean prompt."""
 
     surgeon: TorchSurgeon
     pairs: Pairs
@@ -65,22 +66,22 @@ class Scene:
 
     @cached_property
     def before(self) -> Tensor:
-        """The score, unedited (prompt,)."""
+        """The score of the clean prompts (prompt,)."""
         return self.surgeon.run(self.recording, [], [self.read(torch.arange(self.n))])[0][:, 0]
 
     @cached_property
-    def swapped(self) -> Tensor:
-        """The score, everything as in the noise prompt (prompt,)."""
+    def noise_score(self) -> Tensor:
+        """The score of the noise prompts (prompt,)."""
         return self.surgeon.run(self.noise, [], [self.read(torch.arange(self.n))])[0][:, 0]
 
     @cached_property
     def total(self) -> float:
-        """What is lost, on average, if everything is as in the noise prompt."""
-        return float((self.before - self.swapped).mean())
+        """The mean loss of score from clean to noise prompts."""
+        return float((self.before - self.noise_score).mean())
 
     def losses(self) -> Evidence:
         """Both scores, prompt by prompt."""
-        scores = {"clean": self.before.cpu().numpy(), "noise": self.swapped.cpu().numpy()}
+        scores = {"clean": self.before.cpu().numpy(), "noise": self.noise_score.cpu().numpy()}
         return LOSSES.evidence(pd.DataFrame({"prompt": self.pairs.ids, **scores}), {})
 
     def read(self, source: Tensor) -> Read:
@@ -93,27 +94,28 @@ class Scene:
         )
 
     def _score(self, resid: Tensor, prompts: Tensor) -> Tensor:
-        """The score (row, position) from the input of the final norm (row, position, hidden): from the logits of the
-        story's objects and no others, as a vocabulary costs as much as eight layers of a small model."""
-        found = self.surgeon.anatomy.logits(self.surgeon.model, resid, self.pairs.answers[prompts]).float()
-        return found[..., 0] - found[..., 1:].mean(-1)  # of (row, position, object)
+        """The score (row, position) from the input of the final norm (row, position, hidden). Computes only the logits
+        of the story's objects, because the whole vocabulary costs as much as eight layers of a small model."""
+        logits = self.surgeon.anatomy.logits(self.surgeon.model, resid, self.pairs.answers[prompts]).float()
+        return logits[..., 0] - logits[..., 1:].mean(-1)  # of (row, position, object)
 
     @cached_property
     def slopes(self) -> list[Tensor]:
-        """How fast the score changes with z in the clean prompts: by layer (prompt, head, token, head_dim)."""
+        """The gradient of the score with respect to z in the clean prompts, by layer: (prompt, head, token,
+        head_dim)."""
 
         def score(resid: Tensor, prompts: Tensor) -> Tensor:
-            every = torch.arange(len(prompts), device=resid.device)
-            return self._score(resid[every, self.readout[prompts].to(resid.device)][:, None], prompts)[:, 0]
+            rows = torch.arange(len(prompts), device=resid.device)
+            return self._score(resid[rows, self.readout[prompts].to(resid.device)][:, None], prompts)[:, 0]
 
         return z_slopes(self.surgeon.model, self.surgeon.anatomy, token_batch(self.pairs.clean), score)
 
     def senders(self, layer: int, tokens: Tensor) -> Senders:
-        """All heads of a layer at some tokens (prompt, token) whose z is another in the noise prompt."""
-        own, other = self.recording.sites["z"][layer], self.noise_z[layer]  # (prompt, head, token, head_dim)
-        size = own.abs().amax(dim=(1, 2, 3))[:, None, None]  # (prompt, 1, 1)
-        differs = (own - other).abs().amax(dim=-1) > ROUNDING * size  # (prompt, head, token)
-        prompt, head, token = torch.nonzero(differs.cpu() & tokens[:, None], as_tuple=True)
+        """All heads of a layer at some tokens (prompt, token) whose z differs in the noise prompt."""
+        clean, noise = self.recording.sites["z"][layer], self.noise_z[layer]  # (prompt, head, token, head_dim)
+        size = clean.abs().amax(dim=(1, 2, 3))[:, None, None]  # (prompt, 1, 1)
+        is_different = (clean - noise).abs().amax(dim=-1) > ROUNDING * size  # (prompt, head, token)
+        prompt, head, token = torch.nonzero(is_different.cpu() & tokens[:, None], as_tuple=True)
         return Senders(layer, head, token, prompt)
 
 
@@ -121,6 +123,6 @@ def scene(surgeon: TorchSurgeon, pairs: Pairs) -> Scene:
     """Record clean and noise prompts."""
     recording = surgeon.record(token_batch(pairs.clean), keep={"z"})
     noise = surgeon.record(token_batch(pairs.noise), keep={"z"})
-    every = torch.arange(len(pairs.ids))
-    moved = [z[every[:, None], :, pairs.match].transpose(1, 2) for z in noise.sites["z"]]
-    return Scene(surgeon, pairs, recording, moved, noise)
+    prompts = torch.arange(len(pairs.ids))
+    noise_z = [z[prompts[:, None], :, pairs.match].transpose(1, 2) for z in noise.sites["z"]]
+    return Scene(surgeon, pairs, recording, noise_z, noise)

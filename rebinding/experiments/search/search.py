@@ -1,4 +1,4 @@
-"""The search: from the logits backwards, step by step, until nobody is found who sends to those found last."""
+"""The search: from the logits backwards, step by step, until a step finds no new senders."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from typing import Any, Protocol
 import pandas as pd
 
 from rebinding.evidence import Evidence
-from rebinding.experiments.search.effects import LEAST, direct, through
+from rebinding.experiments.search.effects import LEAST, direct_effect, effect_via_receivers
 from rebinding.experiments.search.pairs import Pairs
 from rebinding.experiments.search.request import STEPS, Settings
 from rebinding.experiments.search.scene import Scene, scene
-from rebinding.experiments.search.summary import Found, Functions, family, kept
+from rebinding.experiments.search.summary import Functions, NodeEffect, family, select_senders
 from rebinding.paper.graph import Edge, Graph, Node
 from rebinding.surgery import TorchSurgeon
 
 
 class OutOfTime(Exception):
-    """The minutes are up; what is done is in the store."""
+    """The time limit is reached; finished blocks are in the store."""
 
 
 class Steps(Protocol):
-    """Measures blocks of pairs, by number: here (`MeasuredSteps`), or by asking an evidence source."""
+    """Measures numbered blocks of pairs: directly (`MeasuredSteps`), or by requests to an evidence source."""
 
     def step(
         self, block: int, receivers: Sequence[Node], allowed: Sequence[Node] | None, settings: Settings
     ) -> Evidence:
-        """What senders of a block do to the score through some receivers; through the logits if there are none."""
+        """The effect of senders on the score via some receivers, in one block; the direct effect if there are none."""
         ...
 
     def losses(self, block: int) -> Evidence:
@@ -40,7 +40,7 @@ class Steps(Protocol):
 
 @dataclass(eq=False)
 class MeasuredSteps:
-    """Measures steps on pairs that are recorded once, block by block."""
+    """Measures steps block by block; records each block once."""
 
     surgeon: TorchSurgeon
     pairs: Pairs
@@ -62,72 +62,74 @@ class MeasuredSteps:
         return self._scenes[block]
 
 
-def step_rows(where: Scene, receivers: Sequence[Node], allowed: Sequence[Node] | None, settings: Settings) -> Evidence:
+def step_rows(pairs: Scene, receivers: Sequence[Node], allowed: Sequence[Node] | None, settings: Settings) -> Evidence:
     """One step on one block."""
-    rows = through(where, receivers, settings, allowed) if receivers else direct(where, allowed)
+    rows = effect_via_receivers(pairs, receivers, settings, allowed) if receivers else direct_effect(pairs, allowed)
     return STEPS.evidence(rows, {})
 
 
 @dataclass(eq=False)
 class Search:
-    """A search on some pairs. `deadline` is a time of `time.monotonic`, looked at before every block."""
+    """A search on some pairs. `deadline` is a time of `time.monotonic`, checked before every block."""
 
     pairs: Pairs
     settings: Settings
     steps: Steps
     deadline: float = float("inf")
-    say: Callable[[str], object] = lambda line: None
+    report: Callable[[str], object] = lambda line: None
 
     def nodes(self) -> list[Node]:
         """The nodes alone, from the answer backwards."""
         return self._nodes([], [])[0]
 
     def graph(self, described: dict[str, Any] | None = None) -> Graph:
-        """The nodes, found step by step, and then the edges between them, one receiver at a time."""
+        """Find the nodes step by step, and then the edges between them, one receiver at a time."""
         nodes: list[Node] = []
         edges: list[Edge] = []
-        finished = True
+        is_finished = True
         try:
             nodes, edges = self._nodes(nodes, edges)
             for node in nodes:
                 edges += self._edges(node, nodes)
         except OutOfTime:
-            finished = False
+            is_finished = False
         about = {**asdict(self.settings), **(described or {})}
-        about |= {"prompts": len(self.pairs.ids), "whole": self.whole, "finished": finished}
+        about |= {"prompts": len(self.pairs.ids), "whole": self.total_loss, "finished": is_finished}
         return Graph(tuple(nodes), tuple(edges), about)
 
     def _nodes(self, nodes: list[Node], edges: list[Edge]) -> tuple[list[Node], list[Edge]]:
         front: list[Node] = []
         while True:
-            found = self._kept(self.step(front), known=nodes)
+            effects = self._select(self.step(front), named=nodes)
             if not front:
-                edges += [Edge(one.node, None, one.component, one.effect, one.low, one.high) for one in found]
-            front = sorted({one.node for one in found} - set(nodes), reverse=True)
+                edges += [Edge(one.node, None, one.component, one.effect, one.low, one.high) for one in effects]
+            front = sorted({effect.node for effect in effects} - set(nodes), reverse=True)
             nodes += front
-            self.say(f"{len(front)} new: {', '.join(map(str, front)) or 'nobody; the search ends'}")
+            self.report(f"{len(front)} new: {', '.join(map(str, front)) or 'none; the search ends'}")
             if not any(node.layer for node in front):
                 return nodes, edges
 
-    def _kept(self, evidence: Evidence, asked: Sequence[Node] = (), known: Sequence[Node] = ()) -> list[Found]:
-        least = self.settings.share * abs(self.whole) * (LEAST if asked else 1.0)
-        names, alpha = asked or self.functions, self.settings.alpha
-        return kept(evidence.rows, self.pairs.strata, names, known, least=least, alpha=alpha)
+    def _select(self, evidence: Evidence, nodes: Sequence[Node] = (), named: Sequence[Node] = ()) -> list[NodeEffect]:
+        """The senders with a significant effect of the required size; `nodes` restricts them to edges of these
+        nodes."""
+        least = self.settings.share * abs(self.total_loss) * (LEAST if nodes else 1.0)
+        names, alpha = nodes or self.functions, self.settings.alpha
+        return select_senders(evidence.rows, self.pairs.strata, names, named, least=least, alpha=alpha)
 
     def _edges(self, receiver: Node, nodes: Sequence[Node]) -> list[Edge]:
-        """Who of the nodes tells this one what. An edge needs `LEAST` of what a node needs: a node may reach the score
-        through many receivers."""
+        """The edges from other nodes to a receiver. The threshold is `LEAST` of that for nodes, because a node may
+        reach the score via many receivers."""
         below = [node for node in nodes if node.layer < receiver.layer]
         if not below:
             return []
-        found = self._kept(self.step([receiver], below), below)
-        return [Edge(one.node, receiver, one.component, one.effect, one.low, one.high) for one in found]
+        effects = self._select(self.step([receiver], below), below)
+        return [Edge(one.node, receiver, one.component, one.effect, one.low, one.high) for one in effects]
 
     def step(self, receivers: Sequence[Node], allowed: Sequence[Node] | None = None) -> Evidence:
-        """One step: senders to some receivers, to the logits if there are none.
+        """One step: the effect of senders via some receivers, or the direct effect if there are none.
 
-        A first block of prompts looks at every sender; the others leave out those without which it lost next to
-        nothing (`_felt`). With `allowed` or exhaustively, all prompts look at the same.
+        The first block of prompts runs every sender; the others skip senders with almost no effect on the first
+        (`_senders_with_effect`). With `allowed`, or if exhaustive, all blocks run the same senders.
         """
         if allowed is not None:
             settings = replace(self.settings, exhaustive=True, listens=0.0)
@@ -135,48 +137,48 @@ class Search:
         if self.settings.exhaustive or not receivers:
             return self._blocks(self._numbers, receivers, None, self.settings)
         first = self._blocks(self._numbers[:1], receivers, None, self.settings)
-        others, felt = self._numbers[1:], self._felt(first.rows)
-        if not others or not felt:
+        rest, senders = self._numbers[1:], self._senders_with_effect(first.rows)
+        if not rest or not senders:
             return first
-        return _concat([first, self._blocks(others, receivers, felt, self.settings)])
+        return _concat([first, self._blocks(rest, receivers, senders, self.settings)])
 
-    def _felt(self, rows: pd.DataFrame) -> list[Node]:
-        """The senders whose effects on the first block, signs apart, come to `LEAST` of what is kept: a head at all
-        places of a family, as it may be the same head's work from prompt to prompt."""
+    def _senders_with_effect(self, rows: pd.DataFrame) -> list[Node]:
+        """The senders whose absolute effects on the first block sum to `LEAST` of the threshold for nodes: a head at
+        all places of a family, because its token may differ from prompt to prompt."""
         effect = (rows["before"] - rows["after"]).abs()
         cells = effect.groupby([rows["layer"], rows["head"], rows["place"].map(family)]).sum()
-        least = LEAST * self.settings.share * abs(self.whole) * min(self.settings.block, len(self.pairs.ids))
-        alike: dict[str, list[str]] = {}
+        least = LEAST * self.settings.share * abs(self.total_loss) * min(self.settings.block, len(self.pairs.ids))
+        by_family: dict[str, list[str]] = {}
         for place in self.pairs.places:
-            alike.setdefault(family(place), []).append(place)
-        found = cells[cells >= least].index
-        return [Node(int(layer), int(head), place) for layer, head, name in found for place in alike[name]]
+            by_family.setdefault(family(place), []).append(place)
+        selected = cells[cells >= least].index
+        return [Node(int(layer), int(head), place) for layer, head, name in selected for place in by_family[name]]
 
     @property
     def _numbers(self) -> range:
-        """The blocks."""
+        """The numbers of the blocks."""
         return range(-(-len(self.pairs.ids) // self.settings.block))
 
     def _blocks(
         self, numbers: range, receivers: Sequence[Node], allowed: Sequence[Node] | None, settings: Settings
     ) -> Evidence:
-        """Some blocks, one after the other."""
-        found = []
+        """Measure some blocks in order; stop at the deadline."""
+        results = []
         for number in numbers:
             if time.monotonic() > self.deadline:
                 raise OutOfTime
-            found.append(self.steps.step(number, receivers, allowed, settings))
-        return _concat(found)
+            results.append(self.steps.step(number, receivers, allowed, settings))
+        return _concat(results)
 
     @cached_property
-    def whole(self) -> float:
-        """The score that is lost if everything is as in the noise prompt."""
+    def total_loss(self) -> float:
+        """The mean loss of score from clean to noise prompts."""
         rows = pd.concat([self.steps.losses(number).rows for number in self._numbers])
         return float((rows["clean"] - rows["noise"]).mean())
 
     @property
     def functions(self) -> Functions:
-        """What each place is for, prompt by prompt."""
+        """The function of each place, prompt by prompt."""
         return {
             number: {place: name for place, name in zip(self.pairs.places, names, strict=True) if name}
             for number, names in zip(self.pairs.ids, self.pairs.functions, strict=True)

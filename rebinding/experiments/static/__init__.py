@@ -1,1 +1,1 @@
-"""The circuit for swaps where nothing was swapped."""
+"""The circuit for swaps in questions about unswapped boxes."""

@@ -1,4 +1,4 @@
-"""Measure the circuit for swaps where nothing was swapped: an ablation like any other."""
+"""Measure the circuit for swaps in questions about unswapped boxes: an ablation like any other."""
 
 from __future__ import annotations
 

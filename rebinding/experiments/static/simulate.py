@@ -1,4 +1,4 @@
-"""What the circuit does where nothing was swapped is not simulated."""
+"""The circuit for swaps in questions about unswapped boxes is not simulated."""
 
 from __future__ import annotations
 

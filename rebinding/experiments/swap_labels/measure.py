@@ -1,6 +1,6 @@
-"""Measure what keys at the labels of a swap do to the readout.
+"""Measure the effect of keys at the labels of a swap on the readout.
 
-A prompt asks about a box of the swap: i is its partner's slot, where the answer stands, and j its own. Exchanging the
+A prompt asks about a box of the swap: i is its partner's slot, which has the answer, and j its own. Exchanging the
 mean keys of the two slots makes the label of slot j look like that of slot i, and the other way round. Queries, and the
 keys at the context, stay as they are. Keys are the output of the projections, before any norm and before RoPE.
 """
@@ -32,8 +32,8 @@ LABELS = ("swap_first", "swap_second")
 @averages(LabelVectors)
 def measure_label_vectors(bench: Workbench, request: LabelVectors) -> Mapping[str, Tensor]:
     """Means by slot: (slot, head, head_dim), in float32."""
-    prompts = bench.prompts.drawn(request.prompts).prompts
-    slots = torch.tensor([slots_named(one) for one in prompts])  # (prompt, label)
+    prompts = bench.prompts.encode(request.prompts).prompts
+    slots = torch.tensor([named_slots(encoded) for encoded in prompts])  # (prompt, label)
     tokens = torch.stack([positions(prompts, role) for role in LABELS], dim=1)  # (prompt, label)
     count = torch.bincount(slots.flatten(), minlength=len(prompts[0].prompt.story.contents))
     if not count.all():
@@ -48,17 +48,17 @@ def measure_label_vectors(bench: Workbench, request: LabelVectors) -> Mapping[st
     return {"k": (total / count[:, None, None]).float()}
 
 
-def slots_named(prompt: Encoded) -> list[int]:
+def named_slots(encoded: Encoded) -> list[int]:
     """The slots of the two boxes that the swap names, in the order in which it names them."""
-    operation = prompt.prompt.operation
+    operation = encoded.prompt.operation
     if operation is None:
         raise SurgeryError("a story without a swap names no boxes after its context; give stories with one swap")
-    return [prompt.prompt.story.slot(label) for label in labels_of(operation)]
+    return [encoded.prompt.story.slot(label) for label in labels_of(operation)]
 
 
 @measures(LabelExchange)
 def measure_label_exchange(bench: Workbench, request: LabelExchange) -> Evidence:
-    prompts = bench.prompts.drawn(request.prompts).prompts
+    prompts = bench.prompts.encode(request.prompts).prompts
     means = torch.stack([bench.tensors(batch)["k"] for batch in request.batches])  # (draw, slot, head, head_dim)
     frames = [
         _run_block(bench, request, _cases(bench, request, prompts[part], request.prompts.ids[part]), means)
@@ -81,11 +81,10 @@ class Cases:
 
 
 def _cases(bench: Workbench, request: LabelExchange, prompts: Sequence[Encoded], ids: Sequence[int]) -> Cases:
-    slots = torch.tensor([(one.prompt.answer_slot, one.prompt.asked_slot) for one in prompts])  # (case, i or j)
-    words = [
-        [one.prompt.story.objects[slot] for slot in mine] for one, mine in zip(prompts, slots.tolist(), strict=True)
-    ]
-    objects = [[bench.prompts.encoder.answer_token(word, request.answers) for word in both] for both in words]
+    texts = [encoded.prompt for encoded in prompts]
+    slots = torch.tensor([(text.answer_slot, text.asked_slot) for text in texts])  # (case, i or j)
+    words = [[text.story.objects[slot] for slot in pair] for text, pair in zip(texts, slots.tolist(), strict=True)]
+    objects = [[bench.prompts.encoder.answer_token(word, request.answers) for word in pair] for pair in words]
     labels = torch.stack([positions(prompts, role) for role in ("swap_partner", "swap_asked")], dim=1)
     return Cases(prompts, ids, slots[:, 0], slots[:, 1], labels, torch.tensor(objects))
 
@@ -94,19 +93,19 @@ def _run_block(bench: Workbench, request: LabelExchange, cases: Cases, means: Te
     """All sets of directions as rows of one run, draw by draw, on top of one recording."""
     surgeon, draws, n = bench.surgeon, len(means), len(cases.prompts)
     recording, source = surgeon.record(token_batch(cases.prompts)), torch.arange(n)
-    shift = means[:, cases.j] - means[:, cases.i]  # (draw, case, head, head_dim): makes label i look like label j
-    added = torch.stack([shift, -shift], dim=3).flatten(0, 1)  # (row, head, i or j, head_dim)
-    edits = list(_edits(bench, request, cases.labels.repeat(draws, 1), added))
+    difference = means[:, cases.j] - means[:, cases.i]  # (draw, case, head, head_dim): makes label i look like label j
+    shifts = torch.stack([difference, -difference], dim=3).flatten(0, 1)  # (row, head, i or j, head_dim)
+    edits = list(_edits(bench, request, cases.labels.repeat(draws, 1), shifts))
     before = by_head(request.heads, surgeon.run(recording, [], _reads(request, cases, 1), source=source))
     after = surgeon.run(recording, edits, _reads(request, cases, draws), source=source.repeat(draws), allow_noop=True)
     largest = means.abs().amax(dim=(1, 2, 3)).repeat_interleave(n)
-    moved = added.abs().amax(dim=(1, 2, 3)) / largest
-    return _table(request, cases, draws, before, by_head(request.heads, after), moved)
+    change = shifts.abs().amax(dim=(1, 2, 3)) / largest
+    return _table(request, cases, draws, before, by_head(request.heads, after), change)
 
 
-def _edits(bench: Workbench, request: LabelExchange, where: Tensor, added: Tensor) -> Iterator[Edit]:
+def _edits(bench: Workbench, request: LabelExchange, where: Tensor, shifts: Tensor) -> Iterator[Edit]:
     for layer, at in by_layer(request.heads).items():
-        names, values = [request.heads[place][1] for place in at], added[:, at]
+        names, values = [request.heads[place][1] for place in at], shifts[:, at]
         if request.scope == "group":
             names, values = averaged_in_groups(bench.surgeon.anatomy, names, values)
         rows = torch.arange(len(where))
@@ -130,7 +129,7 @@ def _table(
     draws: int,
     before: tuple[Tensor, Tensor],
     after: tuple[Tensor, Tensor],
-    moved: Tensor,
+    change: Tensor,
 ) -> pd.DataFrame:
     """One row per draw, case and head."""
     n, heads = len(cases.prompts), len(request.heads)
@@ -140,7 +139,7 @@ def _table(
     columns |= {
         name: np.tile([head[at] for head in request.heads], draws * n) for at, name in enumerate(("layer", "head"))
     }
-    columns["moved"] = np.repeat(moved.numpy(), heads)
+    columns["moved"] = np.repeat(change.numpy(), heads)
     for when, (masses, logits), copies in (("before", before, draws), ("after", after, 1)):
         for at, slot in enumerate("ij"):
             columns[f"{when}_label_{slot}"] = masses[:, :, at].repeat(copies, 1).flatten().numpy()

@@ -1,4 +1,4 @@
-"""What can be requested of keys at the labels of a swap. Not simulated: the paper says nothing of them."""
+"""Requests for keys at the labels of a swap. Not simulated: the paper says nothing of them."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ LABEL_EXCHANGE = Kind(
     "swap_labels",
     ("prompt", "i", "j", "draw", "layer", "head", "moved"),
     numbered=r"(before|after)_(label|logit)_[ij]",
-    edits=(),  # as in section 5: a direction measured to be nothing is a finding
+    edits=(),  # as in section 5: a direction of size zero is a finding
 )
 LABEL_VECTORS = Kind("swap_label_directions", ())
 NAMED = ("swap_asked", "swap_partner")
-"""Prompts that ask about a box of the swap, and its two labels."""
+"""Roles of prompts that ask about a box of the swap: its two labels."""
 PROMPTS_OF_LABELS = 36
 """Prompts of a set of directions: 24 keys of every slot, since each prompt names two of three."""
 
@@ -48,10 +48,10 @@ class LabelExchange(OnPrompts):
 
 
 def request_label_exchange(
-    prompts: Prompts, drawn: Design, circuit: Circuit, n: int, *, conventions: BindingConventions
+    prompts: Prompts, design: Design, circuit: Circuit, n: int, *, conventions: BindingConventions
 ) -> LabelExchange:
-    """Keys of group B in counterbalanced stories, whatever stories the run is about: which label is named first, and
-    where its box stands, are crossed there."""
+    """Request exchanges of keys of group B in counterbalanced stories, whatever the design of the run: they cross which
+    label is named first with the slot of its box."""
     stories, heads = prompts.design("counterbalanced", split="evaluation"), circuit.group("B")
     starts = range(DIRECTIONS_ID, DIRECTIONS_ID + conventions.batches * 2 * PROMPTS_OF_LABELS, 2 * PROMPTS_OF_LABELS)
     return LabelExchange(
@@ -64,6 +64,6 @@ def request_label_exchange(
 
 
 def request_label_vectors(prompts: Prompts, heads: Sequence[Head], first: int) -> LabelVectors:
-    """Directions from prompts with other words; two thirds of the ids ask about a box of the swap."""
+    """Request directions from prompts with other words; two thirds of the ids ask about a box of the swap."""
     stories = prompts.design("counterbalanced", split="directions")
     return LabelVectors(prompts.draw_with(stories, first, PROMPTS_OF_LABELS, NAMED), tuple(heads))

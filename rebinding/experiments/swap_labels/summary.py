@@ -1,4 +1,4 @@
-"""What exchanged keys at the labels of a swap do, by set of directions and unit.
+"""The effect of exchanged keys at the labels of a swap, by set of directions and unit.
 
 dR is that of section 5 with a label in the place of a slot's tokens: R = ln(M_j + e) - ln(M_i + e), with M_k the
 attention of a head on the label that names the box of slot k; it is computed by head and then averaged.

@@ -1,7 +1,7 @@
-"""The figures of section 3: maps at the tokens that have a role, layers x roles, in the order of the prompt.
+"""The figures of section 3: maps of layers x roles, with roles in the order of the prompt.
 
-Claims trace no more than they need, so a role that one mode was traced at may be missing from another: those cells are
-hatched. The maps over every token are in `rebinding.experiments.tracing.token_maps`.
+Claims trace only the roles that they need, so a role may be traced in one mode and not in another: the missing cells
+are hatched. The maps over every token are in `rebinding.experiments.tracing.token_maps`.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ Grid = npt.NDArray[np.float64]
 
 
 def tracing_figures(boxes: int, section: str, suffix: str, note: str) -> tuple[FigureSpec, ...]:
-    """The figures of section 3, with so many boxes."""
+    """The figures of section 3 for stories with `boxes` boxes."""
     return (
         FigureSpec(
             f"tracing{suffix}",
             section,
             "Where the answer comes from",
-            f"Beside the paper's figure of information flow{note}.",
+            f"Compare with the paper's figure of information flow{note}.",
             MAP_SAYS,
             f"Normalised IIA of three edits in three colours; {PLACES}. White: nothing, or not traced with that edit.",
             (shows(TRACING, boxes=boxes),),
@@ -50,7 +50,7 @@ def tracing_figures(boxes: int, section: str, suffix: str, note: str) -> tuple[F
             f"flow{suffix}",
             section,
             "The same, over every token",
-            f"Beside the paper's figure of information flow{note}, whose axis is the whole prompt.",
+            f"Compare with the paper's figure of information flow{note}, whose axis is the whole prompt.",
             MAP_SAYS,
             "Normalised IIA of three edits in three colours; layers from bottom to top, all tokens from the first that"
             " differs, those with a role named. `pytest claims --every-token` traces them.",
@@ -62,7 +62,7 @@ def tracing_figures(boxes: int, section: str, suffix: str, note: str) -> tuple[F
             f"modes{suffix}",
             section,
             "The same, one map for each edit",
-            f"Beside the appendix's maps, one for each edit{note}.",
+            f"Compare with the appendix's maps, one for each edit{note}.",
             MAP_SAYS,
             f"Raw IIA, with the base of the unpatched counterfactual; {PLACES}. Hatched: not traced.",
             (shows(TRACING, boxes=boxes),),
@@ -72,7 +72,7 @@ def tracing_figures(boxes: int, section: str, suffix: str, note: str) -> tuple[F
             f"readout{suffix}",
             section,
             "Where the state is resolved",
-            f"Beside the appendix's readout diagnostic{note}.",
+            f"Compare with the appendix's readout diagnostic{note}.",
             "There, patching the end of the swap helps the question about the asked box, and patching the readout helps"
             " every question.",
             "Change of the margin by layer, for each question and both places of the patch.",
@@ -87,21 +87,23 @@ def draw_combined_map(boxes: int) -> Callable[[ReportedModel], Figure | None]:
     """The three roles of the tracing figure in one map."""
 
     def draw(model: ReportedModel) -> Figure | None:
-        found = maps_by_mode(model, boxes)
-        maps: dict[str, Evidence] = {str(panel): found[one.mode] for panel, one in PANELS.items() if one.mode in found}
+        by_mode = maps_by_mode(model, boxes)
+        maps: dict[str, Evidence] = {
+            name: by_mode[panel.mode] for name, panel in PANELS.items() if panel.mode in by_mode
+        }
         return combined_role_map(maps) if maps else None
 
     return draw
 
 
 def draw_token_map(boxes: int) -> Callable[[ReportedModel], Figure | None]:
-    """The same over all tokens, where all were traced, in the published stories: there a token has the same role in
-    every prompt."""
-    told: dict[str, Facet] = {"boxes": boxes, "roles": EVERY_TOKEN, "design": "published"}
+    """The same over all tokens, if all were traced in the published stories, where a token has the same role in every
+    prompt."""
+    facets: dict[str, Facet] = {"boxes": boxes, "roles": EVERY_TOKEN, "design": "published"}
 
     def draw(model: ReportedModel) -> Figure | None:
-        found = {panel: model.one(TRACING, mode=one.mode, **told) for panel, one in PANELS.items()}
-        maps = {panel: evidence for panel, evidence in found.items() if evidence is not None}
+        by_panel = {name: model.one(TRACING, mode=panel.mode, **facets) for name, panel in PANELS.items()}
+        maps = {name: evidence for name, evidence in by_panel.items() if evidence is not None}
         return combined_map(maps) if maps else None
 
     return draw
@@ -111,8 +113,8 @@ def draw_mode_maps(boxes: int) -> Callable[[ReportedModel], Figure | None]:
     """One map for every mode."""
 
     def draw(model: ReportedModel) -> Figure | None:
-        found = maps_by_mode(model, boxes)
-        return mode_role_maps(found) if found else None
+        maps = maps_by_mode(model, boxes)
+        return mode_role_maps(maps) if maps else None
 
     return draw
 
@@ -121,25 +123,27 @@ def draw_diagnostic(boxes: int) -> Callable[[ReportedModel], Figure | None]:
     """The readout diagnostic."""
 
     def draw(model: ReportedModel) -> Figure | None:
-        found = model.one(DIAGNOSTIC, boxes=boxes, design="published") or model.one(DIAGNOSTIC, boxes=boxes)
-        return readout_figure(found) if found else None
+        evidence = model.one(DIAGNOSTIC, boxes=boxes, design="published") or model.one(DIAGNOSTIC, boxes=boxes)
+        return readout_figure(evidence) if evidence else None
 
     return draw
 
 
 def maps_by_mode(model: ReportedModel, boxes: int) -> Mapping[str, Evidence]:
-    """The tracing maps by mode, of the published stories where there are any."""
-    found: dict[str, Evidence] = {}
+    """The tracing maps by mode; those of the published stories if there are any."""
+    result: dict[str, Evidence] = {}
     for facets in ({}, {"design": "published"}):
-        names = dict.fromkeys(str(one.settings["mode"]) for one in model.of(TRACING, boxes=boxes, **facets).values())
+        names = dict.fromkeys(
+            str(evidence.settings["mode"]) for evidence in model.of(TRACING, boxes=boxes, **facets).values()
+        )
         maps = {mode: model.one(TRACING, boxes=boxes, mode=mode, **facets) for mode in names}
-        found |= {mode: one for mode, one in maps.items() if one is not None}
-    return found
+        result |= {mode: evidence for mode, evidence in maps.items() if evidence is not None}
+    return result
 
 
 @mpl.rc_context(LETTERING)
 def combined_role_map(maps: Mapping[str, Evidence]) -> Figure:
-    """A colour for each role that was edited (keys of `maps`: panels), stronger where normalised IIA is higher."""
+    """A colour for each edited role (keys of `maps`: panels), stronger where normalised IIA is higher."""
     roles, layers = places(maps.values())
     grids = np.stack(
         [grid(evidence, "normalised", roles, layers) for evidence in maps.values()]
@@ -158,16 +162,16 @@ def combined_role_map(maps: Mapping[str, Evidence]) -> Figure:
 
 @mpl.rc_context(LETTERING)
 def mode_role_maps(maps: Mapping[str, Evidence]) -> Figure:
-    """One map of raw IIA a mode, with the base (the hits of the unpatched counterfactual) in its title."""
+    """A map of raw IIA for each mode, with the base (the hits of the unpatched counterfactual) in its title."""
     roles, layers = places(maps.values())
     columns = 2 if len(maps) > 1 else 1
     lines = -(-len(maps) // columns)
     size = (6.8, 1.2 + lines * (1.0 + 0.07 * len(layers)))
     figure = Figure(figsize=size, layout="constrained")
-    every = figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False)
-    for axes in list(every.flat)[len(maps) :]:
+    panels = figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False)
+    for axes in list(panels.flat)[len(maps) :]:
         axes.set_axis_off()
-    for axes, (name, evidence) in zip(every.flat, maps.items(), strict=False):
+    for axes, (name, evidence) in zip(panels.flat, maps.items(), strict=False):
         values = grid(evidence, "iia", roles, layers)
         image = axes.imshow(
             values, aspect="auto", origin="lower", extent=_extent(values.shape), vmin=0, vmax=1, cmap=MAP_COLOURS
@@ -178,13 +182,13 @@ def mode_role_maps(maps: Mapping[str, Evidence]) -> Figure:
             f"{readable(name)}\nbase {base:.2f}, N = {evidence.rows['prompt'].nunique()}", fontsize=SMALLEST, loc="left"
         )
         label(axes, roles, layers)
-    figure.colorbar(image, ax=every, label="IIA", location="right", fraction=0.03)
+    figure.colorbar(image, ax=panels, label="IIA", location="right", fraction=0.03)
     return figure
 
 
 def places(maps: Iterable[Evidence]) -> tuple[list[str], list[int]]:
-    """All roles that were traced, in the order of the prompt, and all layers."""
-    rows = pd.concat([one.rows[["role", "token", "layer"]].astype({"role": str}) for one in maps])
+    """All traced roles, in the order of the prompt, and all layers."""
+    rows = pd.concat([evidence.rows[["role", "token", "layer"]].astype({"role": str}) for evidence in maps])
     rows = rows[rows["role"] != ""]
     order = rows.groupby("role")["token"].mean().sort_values(kind="stable")
     return [str(role) for role in order.index], sorted({int(layer) for layer in rows["layer"]})
@@ -197,7 +201,7 @@ def grid(evidence: Evidence, column: str, roles: Sequence[str], layers: Sequence
 
 
 def untraced(axes: Axes, cells: npt.NDArray[np.bool_]) -> None:
-    """Hatch the columns of which nothing is known."""
+    """Hatch the columns that were not traced."""
     for role in np.flatnonzero(cells.all(axis=0)):
         box = Rectangle((role - 0.5, -0.5), 1, len(cells), facecolor="none", edgecolor="0.6", hatch="//", linewidth=0)
         axes.add_patch(box)

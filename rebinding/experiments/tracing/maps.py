@@ -1,11 +1,11 @@
 """Section 3: where does the answer come from? Residual interchange at every layer and token.
 
 The residual of the *original* run, at the input of one layer and at one token, is written into the run of its
-*counterfactual*; then the logits at the readout say whether the original's answer is back. One such cell costs a full
-forward pass if done naively. Two facts make the map cheap and leave every number as it is:
+*counterfactual*; the logits at the readout then show whether the original's answer is restored. Naively, one such cell
+costs a full forward pass. Two facts make the map cheap and change no number:
 
 * by causality the residuals of a pair agree before the first token in which its prompts differ, and at layer 0 wherever
-  the tokens agree. Such a cell writes what is there already: it is given the unpatched logits and not run;
+  the tokens agree. Such a cell is a no-op: it gets the unpatched logits and is not run;
 * a cell cannot change layers below its own or tokens before its own. All layers of a token are one batch that grows
   layer by layer and computes that token and those after it.
 """
@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from rebinding.evidence import Evidence, merge
-from rebinding.experiments.tokens import BLOCK, blocks, logits_of, moved, token_batch
+from rebinding.experiments.tokens import BLOCK, blocks, logits_of, relative_change, token_batch
 from rebinding.experiments.tracing.request import TRACING
 from rebinding.experiments.tracing.rows import rows_of
 from rebinding.surgery import Edit, Read, Recording, Surgeon
@@ -33,11 +33,11 @@ Cells: TypeAlias = Tensor
 
 @dataclass(frozen=True)
 class TracedPair:
-    """An original and its counterfactual as tokens, and how an answer is scored.
+    """An original and its counterfactual as tokens, with the candidates that score an answer.
 
     `candidates` are the answer tokens of the original's objects after its operations, in the order of the boxes;
-    `answer` is the place of the right one among them. `rival` is the token of the counterfactual's answer, None if the
-    counterfactual has none.
+    `answer` is the place of the right one among them. `rival` is the token of the counterfactual's answer; None: it has
+    no answer.
     """
 
     id: int
@@ -49,7 +49,7 @@ class TracedPair:
 
     @property
     def changes_answer(self) -> bool:
-        """Whether the counterfactual's answer is not the original's (also if it has none)."""
+        """Whether the counterfactual's answer differs from the original's (also if it has none)."""
         return self.rival != self.candidates[self.answer]
 
     @property
@@ -70,9 +70,9 @@ def trace(
 ) -> Evidence:
     """The map of one mode: one row per pair x layer x token (columns: `rebinding.experiments.tracing.rows`).
 
-    `layers` are inputs of decoder layers, all of them by default; `tokens` all by default. With `roles` a pair has rows
-    for those of its own tokens that have one of these roles, wherever they stand in the other pairs (`context_box` is
-    the label of every slot). `run_no_ops` runs the cells that cannot change anything as well: slower, the same numbers.
+    `layers` are inputs of decoder layers; all layers and all `tokens` by default. With `roles`, a pair has rows only
+    for its own tokens with one of these roles, whatever their positions in other pairs (`context_box` is the label of
+    every slot). `run_no_ops` also runs the cells that cannot change anything: slower, with the same numbers.
     """
     check_pairs(pairs)
     layers = list(range(surgeon.anatomy.n_layers) if layers is None else layers)
@@ -100,48 +100,48 @@ def _map(
     roles: Sequence[str] | None,
     run_no_ops: bool,
 ) -> pd.DataFrame:
-    """The map of a block of pairs, whose recordings are in memory at once."""
-    every = range(len(pairs[0].original)) if tokens is None else tokens
-    wanted = list(
-        every if roles is None else sorted({at for pair in pairs for at in _having(pair, roles)} & set(every))
+    """The map of a block of pairs; their recordings are in memory together."""
+    allowed = range(len(pairs[0].original)) if tokens is None else tokens
+    columns = list(
+        allowed if roles is None else sorted({at for pair in pairs for at in _tokens_with(pair, roles)} & set(allowed))
     )
-    asked = _asked(pairs, wanted, roles).expand(-1, len(layers), -1)  # (prompt, layer, token)
-    cells = asked if run_no_ops else asked & changing(pairs, layers, wanted)
-    patched = patched_logits(surgeon, pairs, cells, layers=layers, tokens=wanted)
-    rows = rows_of(mode, pairs, cells, patched.moved, patched.logits, patched.base, layers, wanted)
-    return rows[asked.reshape(-1).numpy()].reset_index(drop=True)
+    requested = _has_role(pairs, columns, roles).expand(-1, len(layers), -1)  # (prompt, layer, token)
+    cells = requested if run_no_ops else requested & changing(pairs, layers, columns)
+    patched = patched_logits(surgeon, pairs, cells, layers=layers, tokens=columns)
+    rows = rows_of(mode, pairs, cells, patched.relative_change, patched.logits, patched.base, layers, columns)
+    return rows[requested.reshape(-1).numpy()].reset_index(drop=True)
 
 
 def changing(pairs: Sequence[TracedPair], layers: Sequence[int], tokens: Sequence[int]) -> Cells:
-    """The cells that can change something: from the first differing token on, and at layer 0 differing tokens only."""
+    """The cells that are not no-ops: from the first differing token on; at layer 0 only differing tokens."""
     return torch.stack([cells_of(pair.differing, layers, tokens) for pair in pairs])  # (prompt, layer, token)
 
 
 def cells_of(differing: Sequence[int], layers: Sequence[int], tokens: Sequence[int]) -> Tensor:
-    """The cells of one pair that can change something: (layer, token)."""
+    """The cells of one pair that are not no-ops: (layer, token)."""
     token, above = torch.tensor(tokens), torch.tensor(layers)[:, None] > 0  # (token,), (layer, 1)
     return (above & (token > min(differing))) | torch.isin(token, torch.tensor(differing))
 
 
-def _having(pair: TracedPair, roles: Sequence[str]) -> set[int]:
-    """The tokens of a pair that have one of these roles."""
+def _tokens_with(pair: TracedPair, roles: Sequence[str]) -> set[int]:
+    """The tokens of a pair with one of these roles."""
     return {at for name, at in pair.original.roles.items() if name.partition("[")[0] in roles}
 
 
-def _asked(pairs: Sequence[TracedPair], tokens: Sequence[int], roles: Sequence[str] | None) -> Tensor:
-    """The tokens that are asked for in each pair: (prompt, 1, token)."""
-    wanted = [[roles is None or token in _having(pair, roles) for token in tokens] for pair in pairs]
-    return torch.tensor(wanted)[:, None]
+def _has_role(pairs: Sequence[TracedPair], tokens: Sequence[int], roles: Sequence[str] | None) -> Tensor:
+    """Whether each token of each pair has one of these roles (all if None): (prompt, 1, token)."""
+    rows = [[roles is None or token in _tokens_with(pair, roles) for token in tokens] for pair in pairs]
+    return torch.tensor(rows)[:, None]
 
 
 @dataclass(frozen=True, eq=False)
 class Patched:
-    """Logits at the readout of the candidates and the rival, patched (prompt, layer, token, candidate) and not (prompt,
-    candidate), and how far each patch was from what it replaced (prompt, layer, token)."""
+    """Logits at the readout of the candidates and the rival, patched (prompt, layer, token, candidate) and unpatched
+    (prompt, candidate), and the relative change of each patch (prompt, layer, token)."""
 
     logits: Tensor
     base: Tensor
-    moved: Tensor
+    relative_change: Tensor
 
 
 def patched_logits(
@@ -152,30 +152,30 @@ def patched_logits(
     layers: Sequence[int],
     tokens: Sequence[int],
 ) -> Patched:
-    """Patch every cell alone.
+    """Patch each cell in a run of its own.
 
-    Where a pair has no rival its answer stands in that column. Cells that are not run have the unpatched logits.
+    If a pair has no rival, its answer fills that column. Cells that are not run have the unpatched logits.
     """
-    length, wanted = len(pairs[0].original), wanted_logits(pairs)
+    length, candidates = len(pairs[0].original), candidate_tokens(pairs)
     originals = surgeon.record(token_batch([pair.original for pair in pairs]))
     recording = surgeon.record(token_batch([pair.counterfactual for pair in pairs]))
-    given, own = (_residuals(surgeon, one, layers, tokens) for one in (originals, recording))
-    changes = torch.stack([moved(new, old).cpu() for new, old in zip(given, own, strict=True)], dim=1)
-    base = surgeon.run(recording, [], [_readout(wanted, length)])[0][:, 0].cpu()  # (prompt, candidate)
+    new, old = (_residuals(surgeon, side, layers, tokens) for side in (originals, recording))
+    changes = torch.stack([relative_change(*values).cpu() for values in zip(new, old, strict=True)], dim=1)
+    base = surgeon.run(recording, [], [_readout(candidates, length)])[0][:, 0].cpu()  # (prompt, candidate)
     logits = base[:, None, None].repeat(1, len(layers), len(tokens), 1)  # (prompt, layer, token, candidate)
     for column, token in enumerate(tokens):
         layer, source = cells[:, :, column].T.nonzero(as_tuple=True)  # one row each, ordered by layer
         if not source.numel():
             continue
         edits = [
-            Edit("resid", layers[number], given[number][source[rows], column, None], positions=token, rows=rows)
+            Edit("resid", layers[number], new[number][source[rows], column, None], positions=token, rows=rows)
             for number in layer.unique().tolist()
             for rows in [torch.nonzero(layer == number).reshape(-1)]
         ]
-        # A patch may write what is there already (two tokens, one residual): then the cell is the unpatched run.
-        read = _readout(wanted[source], length)
-        found = surgeon.run(recording, edits, [read], source=source, allow_noop=True)[0]  # (row, 1, candidate)
-        logits[source, layer, column] = found[:, 0].cpu()
+        # a patch may be a no-op (two tokens, one residual): then the cell is the unpatched run
+        read = _readout(candidates[source], length)
+        patched = surgeon.run(recording, edits, [read], source=source, allow_noop=True)[0]  # (row, 1, candidate)
+        logits[source, layer, column] = patched[:, 0].cpu()
     return Patched(logits, base, changes)
 
 
@@ -184,17 +184,18 @@ def _residuals(surgeon: Surgeon, recording: Recording, layers: Sequence[int], to
     return surgeon.run(recording, [], [Read("resid", layer, positions=tokens) for layer in layers])
 
 
-def _readout(wanted: Tensor, length: int) -> Read:
-    return Read("logits", positions=length - 1, take=logits_of(wanted))
+def _readout(candidates: Tensor, length: int) -> Read:
+    return Read("logits", positions=length - 1, take=logits_of(candidates))
 
 
-def wanted_logits(pairs: Sequence[TracedPair]) -> Tensor:
-    """The tokens whose logits are kept: the candidates, and the rival (the answer again, where there is none)."""
+def candidate_tokens(pairs: Sequence[TracedPair]) -> Tensor:
+    """The tokens whose logits are kept: the candidates, and the rival (or the answer, if there is no rival)."""
     lines = [[*pair.candidates, pair.candidates[pair.answer] if pair.rival is None else pair.rival] for pair in pairs]
     return torch.tensor(lines)  # (prompt, candidate)
 
 
 def check_pairs(pairs: Sequence[TracedPair]) -> None:
+    """Refuse pairs that cannot be traced together."""
     if not pairs:
         raise PromptError("no pairs to trace; tracing needs at least one")
     token_batch([side for pair in pairs for side in (pair.original, pair.counterfactual)])

@@ -1,4 +1,4 @@
-"""Measure what section 3 requests."""
+"""Measure the requests of section 3."""
 
 from __future__ import annotations
 
@@ -24,11 +24,13 @@ from rebinding.task.designs import Pair
 
 
 def _pairs(bench: Workbench, request: InBlocks) -> list[TracedPair]:
-    """The pairs of a request, as they are scored."""
-    drawn, encoder = bench.prompts.drawn(request.prompts), bench.prompts.encoder
-    sides = zip(drawn.items, drawn.prompts, drawn.others, strict=True)
+    """The scored pairs of a request."""
+    encoded, encoder = bench.prompts.encode(request.prompts), bench.prompts.encoder
+    sides = zip(encoded.items, encoded.prompts, encoded.counterfactuals, strict=True)
     return [
-        scored_pair(encoder, item, own, other, request.rule) for item, own, other in sides if isinstance(item, Pair)
+        scored_pair(encoder, item, original, counterfactual, request.rule)
+        for item, original, counterfactual in sides
+        if isinstance(item, Pair)
     ]
 
 
@@ -54,10 +56,12 @@ def measure_mention(bench: Workbench, request: FirstMention) -> Evidence:
 
 @measures(ReadoutDiagnostic)
 def measure_diagnostic(bench: Workbench, request: ReadoutDiagnostic) -> Evidence:
-    """What the swap does with a box that is asked about follows from the pair that the questions were made of."""
-    plan = bench.prompts.plan(request.prompts)
+    """The name of a question (the part of its box in the swap) follows from the pair of the design."""
+    stories = bench.prompts.plan(request.prompts)
     names = [
-        name for number in request.prompts.ids for name, _ in pairs_by_question(plan.tracing(number, DIAGNOSTIC_MODE))
+        name
+        for number in request.prompts.ids
+        for name, _ in pairs_by_question(stories.tracing(number, DIAGNOSTIC_MODE))
     ]
     questions = [Question(name, pair) for name, pair in zip(names, _pairs(bench, request), strict=True)]
     return diagnose_questions(bench.surgeon, questions)

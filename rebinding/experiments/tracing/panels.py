@@ -1,4 +1,4 @@
-"""Which tracing mode stands for which panel of the paper's figure."""
+"""The tracing mode for each panel of the paper's figure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PanelName: TypeAlias = Literal["reference_box", "swap_target_box", "object"]
 
 @dataclass(frozen=True)
 class Panel:
-    """One panel of the paper's figure, the mode we take for it, other modes that could stand there, and why."""
+    """A panel of the paper's figure: our mode for it, other possible modes, and the reason."""
 
     mode: ModeName
     alternatives: tuple[ModeName, ...]
@@ -50,11 +50,11 @@ PANELS: Mapping[PanelName, Panel] = MappingProxyType(
         ),
     }
 )
-"""The paper does not say which edit made which panel; this is our reading of it."""
+"""The paper does not say which edit made which panel; this is our reading."""
 
 
 def panel_mode(panel: PanelName, mode: str | None = None) -> ModeName:
-    """The mode that stands for a panel: ours, or any other by its name."""
+    """The mode of a panel: ours, or another one by name."""
     if panel not in PANELS:
         raise DesignError(f"there is no panel {panel!r}; the panels are {', '.join(PANELS)}")
     if mode is None:

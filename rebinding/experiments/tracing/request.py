@@ -1,4 +1,4 @@
-"""What can be requested of section 3: residual interchange."""
+"""Requests of section 3: residual interchange."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TRACING = Kind(
     edits=("prompt",),
 )
 EVERY_TOKEN = "every token"
-"""What a map says of its roles that was made at all tokens."""
+"""The facet `roles` of a map over all tokens."""
 MENTION = Kind(
     "first-mention",
     ("prompt", "mode", "layer", "patched", "moved", *SCORES, *(f"base_{name}" for name in SCORES)),
@@ -44,16 +44,16 @@ DIAGNOSTIC = Kind(
 Query: TypeAlias = Literal["same", "partner"]
 """Which box the counterfactual asks about: the original's, or the original's partner in the swap."""
 OVERSAMPLING = 4
-"""The published filter looks for N correct originals among so many times N ids."""
+"""The published filter looks for N correct originals among this many times N ids."""
 DIAGNOSTIC_MODE: ModeName = "swap_target_box_to_remaining_context_box"
 WIDE = 5
 HELD_OUT: dict[DesignName, Split] = {"published": "test", "partner_second": "test", "counterbalanced": "evaluation"}
-"""The words that nothing is found on."""
+"""The split of each design whose words discovery does not use."""
 
 
 @dataclass(frozen=True)
 class InBlocks(OnPrompts):
-    """Evidence that is computed, and kept in the store, on a few prompts at a time. Answers are told by `rule`."""
+    """Evidence that is computed and stored in blocks of prompts. `rule` gives the tokens of an answer."""
 
     rule: AnswerRule
 
@@ -64,7 +64,7 @@ class InBlocks(OnPrompts):
 
 @dataclass(frozen=True)
 class Answered(InBlocks):
-    """Whether the unedited model answers the originals of pairs correctly, among the objects of each."""
+    """Whether the unedited model answers the original of each pair correctly, among its objects."""
 
     KIND: ClassVar[Kind] = ANSWERED
 
@@ -82,7 +82,7 @@ class OfMode(InBlocks):
 
 @dataclass(frozen=True)
 class TracingMap(OfMode):
-    """One token and layer at a time, at every pair's own tokens that have one of these roles; None: at every token."""
+    """Patch one token and layer at a time, at every pair's own tokens with one of these roles; None: at every token."""
 
     KIND: ClassVar[Kind] = TRACING
     roles: tuple[str, ...] | None
@@ -94,7 +94,7 @@ class TracingMap(OfMode):
 
 @dataclass(frozen=True)
 class FirstMention(OfMode):
-    """A label in the swap, patched alone and together with one in the context."""
+    """Patch a label in the swap, alone and together with one in the context."""
 
     KIND: ClassVar[Kind] = MENTION
     context: str
@@ -103,19 +103,19 @@ class FirstMention(OfMode):
 
 @dataclass(frozen=True)
 class ReadoutDiagnostic(InBlocks):
-    """Windows of layers patched at the end of the swap and at the readout, for every question."""
+    """Patch windows of layers at the end of the swap and at the readout, for every question."""
 
     KIND: ClassVar[Kind] = DIAGNOSTIC
 
 
 def story(prompts: Prompts, name: DesignName, boxes: int, split: Split | None = None) -> Design:
-    """Three boxes and a swap, or five and a swap that distracts."""
+    """The design with three boxes and a swap, or with five and a distractor swap."""
     distractor = {"distractor": "before"} if boxes == WIDE else {}
     return prompts.design(name, boxes=boxes, split=split, **distractor)
 
 
 def tracing_stories(prompts: Prompts, conventions: TracingConventions, design: DesignName, boxes: int) -> Design:
-    """The stories of a procedure; a design that somebody asked for stands in for its own."""
+    """The stories of a procedure; `design`, if not "published", replaces its own."""
     if design in ("published", conventions.design):
         return story(prompts, conventions.design, boxes, conventions.split)
     return story(prompts, design, boxes, HELD_OUT[design])
@@ -123,73 +123,73 @@ def tracing_stories(prompts: Prompts, conventions: TracingConventions, design: D
 
 def request_map(
     prompts: Prompts,
-    drawn: Design,
+    design: Design,
     ids: Sequence[int],
     mode: ModeName,
     roles: Sequence[str] | None,
     conventions: TracingConventions,
 ) -> TracingMap:
-    """The map of one mode on some ids, at the tokens that have one of these roles, or at all; `context_box` is the
-    label of every slot."""
-    pairs = prompts.draw(drawn, ids, ("tracing", mode))
+    """Request the map of one mode on some ids, at the tokens with one of these roles, or at all tokens; `context_box`
+    is the label of every slot."""
+    pairs = prompts.draw(design, ids, ("tracing", mode))
     return TracingMap(pairs, conventions.rule, mode, None if roles is None else tuple(roles))
 
 
 def request_mention(
     prompts: Prompts,
-    drawn: Design,
+    design: Design,
     ids: Sequence[int],
     mode: ModeName,
     context: str,
     swap: str,
     conventions: TracingConventions,
 ) -> FirstMention:
-    """What a label adds in the context to one in the swap, on some ids."""
-    return FirstMention(prompts.draw(drawn, ids, ("tracing", mode)), conventions.rule, mode, context, swap)
+    """Request what the context label adds to the swap label, on some ids."""
+    return FirstMention(prompts.draw(design, ids, ("tracing", mode)), conventions.rule, mode, context, swap)
 
 
-def request_diagnostic(prompts: Prompts, drawn: Design, n: int, conventions: TracingConventions) -> ReadoutDiagnostic:
-    """The readout diagnostic, on prompts whose swap names the asked box last.
+def request_diagnostic(prompts: Prompts, design: Design, n: int, conventions: TracingConventions) -> ReadoutDiagnostic:
+    """Request the readout diagnostic, on prompts whose swap names the asked box last.
 
-    The swap's end stands before the question and cannot know it. If it helps the question about one box, that box is
-    told by its place in the swap; so where the naming is crossed, the ids are those in which the asked box stands last,
-    as it does in every published prompt.
+    The swap's end is before the question and cannot depend on it. If a patch there helps the question about one box,
+    the box is identified by its place in the swap. So where the design crosses the order of naming, use the ids whose
+    asked box is named last, as in every published prompt.
     """
-    ids = islice((number for number in count(first_id(prompts, conventions)) if _asked_last(drawn, number)), n)
-    return ReadoutDiagnostic(prompts.draw(drawn, tuple(ids), ("questions", DIAGNOSTIC_MODE)), conventions.rule)
+    ids = islice((number for number in count(first_id(prompts, conventions)) if _asked_last(design, number)), n)
+    return ReadoutDiagnostic(prompts.draw(design, tuple(ids), ("questions", DIAGNOSTIC_MODE)), conventions.rule)
 
 
 def answered_ids(
     prompts: Prompts,
-    drawn: Design,
+    design: Design,
     mode: ModeName,
     n: int,
     conventions: TracingConventions,
     ask: Callable[[Answered], Evidence],
 ) -> list[int]:
-    """The first `n` ids of a mode whose original is answered correctly; no more ids are looked at than needed, and at
-    most `OVERSAMPLING` times as many, as published."""
-    found: list[int] = []
+    """The first `n` ids of a mode whose original is answered correctly. Tests no more ids than needed, and at most
+    `OVERSAMPLING` times as many, as published."""
+    ids: list[int] = []
     first = first_id(prompts, conventions)
     for begin in range(first, first + OVERSAMPLING * n, n):
-        pairs = prompts.draw(drawn, range(begin, begin + n), ("tracing", mode))
+        pairs = prompts.draw(design, range(begin, begin + n), ("tracing", mode))
         rows = ask(Answered(pairs, conventions.rule)).rows
-        found += rows.loc[rows["right"], "prompt"].tolist()
-        if len(found) >= n:
+        ids += rows.loc[rows["right"], "prompt"].tolist()
+        if len(ids) >= n:
             break
-    return found[:n]
+    return ids[:n]
 
 
 def first_id(prompts: Prompts, conventions: TracingConventions) -> int:
-    """The first id."""
+    """The first id of a procedure."""
     return prompts.first if conventions.ids == "from_zero" else prompts.evaluation
 
 
-def _asked_last(drawn: Design, number: int) -> bool:
-    """Whether an id is one that the diagnostic may use; where the naming is fixed every id is."""
-    if drawn.name != "counterbalanced":
+def _asked_last(design: Design, number: int) -> bool:
+    """Whether the diagnostic may use an id; every id if the order of naming is fixed."""
+    if design.name != "counterbalanced":
         return True
-    original = drawn.tracing(number, DIAGNOSTIC_MODE).original
+    original = design.tracing(number, DIAGNOSTIC_MODE).original
     assert original.operation is not None
     return labels_of(original.operation)[-1] == original.question
 
@@ -211,10 +211,10 @@ def counterfactual(design: Design, prompt_id: int, mode: str, query: Query = "sa
 
 
 def pairs_by_question(pair: Pair) -> list[tuple[str, Pair]]:
-    """A pair with the question about every box whose answer it changes, by what the swap does with the box."""
+    """A pair with a question about every box whose answer it changes, named by the box's part in the swap."""
     names = {pair.original.question: "asked", str(pair.original.partner): "partner"}
     changed = [box for box in pair.original.story.boxes if pair.asking(box).changes_answer]
-    return sorted(((names.get(box, "remaining"), pair.asking(box)) for box in changed), key=lambda one: one[0])
+    return sorted(((names.get(box, "remaining"), pair.asking(box)) for box in changed), key=lambda item: item[0])
 
 
 PAIRINGS["tracing"] = lambda stories, number, mode: [counterfactual(stories, number, mode)]

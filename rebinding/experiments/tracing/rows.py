@@ -1,18 +1,18 @@
-"""What tracing records of a cell.
+"""The rows of tracing: the columns of a cell.
 
 | column | meaning |
 |---|---|
 | `prompt`, `mode`, `layer`, `token` | the pair and the cell |
-| `place`, `role` | the token's names in the original by place and by function (the place where it has none) |
+| `place`, `role` | the token's names in the original, by place and by function (the place if it has no function) |
 | `differs` | whether the pair's prompts differ in this token |
-| `ran` | whether the cell was run; otherwise it is known to change nothing |
-| `moved` | how far the patch was from what it replaced, as a share of the largest value there |
+| `ran` | whether the cell was run; otherwise it is a no-op |
+| `moved` | the relative change of the patch: the largest change as a share of the largest value there |
 | `hit` | as published: the first largest logit among the original's objects is that of its answer |
 | `hit_with_counterfactual` | the same with the counterfactual's answer as one more candidate |
 | `margin` | logit of the original's answer minus the largest of its other objects |
 | `counterfactual_margin` | logit of the original's answer minus that of the counterfactual's; NaN if it has none |
 | `answer_logit` | logit of the original's answer |
-| `base_...` | the same of the counterfactual without a patch |
+| `base_...` | the same for the counterfactual without a patch |
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from rebinding.experiments.tracing.maps import TracedPair
 
 PLACES = ("context_box[", "context_object[", "swap_first", "swap_second", "swap_period", "question_box", "readout")
-"""How the names of roles by place begin; other roles are named by what they do."""
+"""The beginnings of role names by place; other roles are named by function."""
 
 
 def rows_of(
     mode: str,
     pairs: Sequence[TracedPair],
     cells: Tensor,
-    moved: Tensor,
+    changes: Tensor,
     logits: Tensor,
     base: Tensor,
     layers: Sequence[int],
@@ -54,7 +54,7 @@ def rows_of(
         "role": np.array(roles, dtype=object)[:, None],
         "differs": differs,
         "ran": cells.numpy(),
-        "moved": moved.numpy(),
+        "moved": changes.numpy(),
         **scores(pairs, logits),
         **{f"base_{name}": value for name, value in scores(pairs, base[:, None, None]).items()},
     }
@@ -63,24 +63,24 @@ def rows_of(
 
 
 def scores(pairs: Sequence[TracedPair], logits: Tensor) -> dict[str, np.ndarray]:
-    """Hits and margins from logits (prompt, layer, token, candidate), whose last candidate is the rival."""
+    """Hits and margins from logits (prompt, layer, token, candidate); the last candidate is the rival."""
     values = logits.float().numpy()
     answer = np.array([pair.answer for pair in pairs])[:, None, None]  # (prompt, 1, 1)
-    own = np.take_along_axis(values, answer[..., None], axis=-1)[..., 0]  # (prompt, layer, token)
-    others = np.arange(values.shape[-1] - 1) != answer[..., None]  # (prompt, 1, 1, candidate)
-    margin = own - np.where(others, values[..., :-1], -np.inf).max(axis=-1)
+    of_answer = np.take_along_axis(values, answer[..., None], axis=-1)[..., 0]  # (prompt, layer, token)
+    is_other = np.arange(values.shape[-1] - 1) != answer[..., None]  # (prompt, 1, 1, candidate)
+    margin = of_answer - np.where(is_other, values[..., :-1], -np.inf).max(axis=-1)
     has_rival = np.array([pair.rival is not None for pair in pairs])[:, None, None]
     return {
         "hit": values[..., :-1].argmax(axis=-1) == answer,
         "hit_with_counterfactual": values.argmax(axis=-1) == answer,
         "margin": margin,
-        "counterfactual_margin": np.where(has_rival, own - values[..., -1], np.float32("nan")),
-        "answer_logit": own,
+        "counterfactual_margin": np.where(has_rival, of_answer - values[..., -1], np.float32("nan")),
+        "answer_logit": of_answer,
     }
 
 
 def names_of(roles: Mapping[str, int], tokens: Sequence[int]) -> tuple[list[str], list[str]]:
-    """The names of tokens by place, and by function where there is one; empty where a token has none."""
+    """The names of tokens by place, and by function if there is one; empty for a token without a name."""
     places = {position: name for name, position in roles.items() if name.startswith(PLACES)}
     functions: dict[int, str] = {}
     for name, position in roles.items():

@@ -1,10 +1,10 @@
-"""Section 3, simulated: where and at which layers a patch brings the original's answer back.
+"""Section 3, simulated: the tokens and layers at which a patch restores the original's answer.
 
-The figures of this section have no numbers, so every size is declared (`rebinding/paper/worlds.toml`), of the model in
-the figures alone. In the paper's world a label restores the answer until other tokens have read it, tokens in between
-from then on, and the readout last: it has the box before it has the object, which comes from its own token. In the
-rival's world the swap's end holds the updated state: labels and the swap's end carry the object, and nothing arrives at
-the readout before it.
+The figures of this section have no numbers, so `rebinding/paper/worlds.toml` declares every size, only for the model in
+the figures. In the paper's world a label restores the answer until other tokens have read it, tokens in between do so
+from then on, and the readout last: it has the box before it has the object, which comes from the object's own token. In
+the rival's world the swap's end holds the updated state: labels and the swap's end carry the object, and nothing
+reaches the readout before it.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from rebinding.task.designs import Pair
 Span: TypeAlias = tuple[float, float]
 """The first and the last layer at which a patch restores the answer, as shares of the depth."""
 Route: TypeAlias = Mapping[str, tuple[str, Span, str]]
-"""By role of a token: the share of prompts in which it restores the answer, by its name; where it does so; and the mode
-for which this is drawn."""
+"""By role of a token: the name of the share of prompts in which it restores the answer; the layers where it does so;
+and the mode for which this is sampled."""
 Layers: TypeAlias = npt.NDArray[np.bool_]
 """(layer, cell) or (layer, prompt): whether a patch restores the answer."""
 OBJECT_MODE = "target_box"
@@ -47,13 +47,13 @@ EDITED = {"swap_only": "swap_asked", DIAGNOSTIC_MODE: "swap_partner", OBJECT_MOD
 """The token in which the prompts of a mode differ."""
 LABEL_SPAN, STOP_SPAN, QUESTION_SPAN = (0.0, 0.45), (0.3, 0.5), (0.4, 0.6)
 OBJECT_SPAN, BOX_AT_READOUT, OBJECT_AT_READOUT = (0.0, 0.65), (0.55, 1.0), (0.75, 1.0)
-"""Where labels, the swap's end, the question's label and the object restore the answer; and from where on the readout
-has the box, and the object."""
+"""The depths at which labels, the swap's end, the question's label and the object restore the answer; and from which
+the readout has the box, and the object."""
 
 
 @simulates(Answered)
 def simulate_answered(prompts: Prompts, request: Answered, run: Run) -> tuple[pd.DataFrame, dict[str, Any]]:
-    """Every original is answered with the printed accuracy, whatever its counterfactual is."""
+    """Originals are answered with the printed accuracy, whatever their counterfactual."""
     ids = np.array(request.prompts.ids)
     luck = run.dice("right", request.prompts.design, request.prompts.boxes).random(ids.max() + 1)[ids]
     return pd.DataFrame({"prompt": ids, "right": luck < run.world.mean("accuracy.full")}), {}
@@ -69,25 +69,25 @@ def simulate_map(prompts: Prompts, request: TracingMap, run: Run) -> tuple[pd.Da
     restored = np.zeros((depth, len(cells)), dtype=np.bool_)
     place = cells["number"].to_numpy()
     for role, (share, span, mode) in route_of(request.mode, run).items():
-        mine = ((cells["role"] == role) | (cells["place"] == role)).to_numpy()
+        of_role = ((cells["role"] == role) | (cells["place"] == role)).to_numpy()
         by_prompt = layers_of(run, share, span, (mode, role, request.prompts.design), len(ids))
-        restored[:, mine] = by_prompt[:, place[mine]]
-    restored[0] = (cells["role"] == EDITED[request.mode]).to_numpy()  # the original runs again, or nothing changes
-    again = np.tile(np.arange(len(cells)), depth)  # (row,), row = layer x cell
-    known = cells.drop(columns="number").iloc[again].reset_index(drop=True)
+        restored[:, of_role] = by_prompt[:, place[of_role]]
+    restored[0] = (cells["role"] == EDITED[request.mode]).to_numpy()  # the original run itself, or a no-op
+    cell = np.tile(np.arange(len(cells)), depth)  # (row,), row = layer x cell
+    repeated = cells.drop(columns="number").iloc[cell].reset_index(drop=True)
     constant = {"mode": request.mode, "differs": True, "ran": True, "moved": 1.0}
-    rows = known.assign(layer=np.repeat(np.arange(depth), len(cells)), **constant)
-    return rows.assign(**scores_of(restored.ravel(), answerable(prompts, request.prompts)[place[again]], run)), {}
+    rows = repeated.assign(layer=np.repeat(np.arange(depth), len(cells)), **constant)
+    return rows.assign(**scores_of(restored.ravel(), answerable(prompts, request.prompts)[place[cell]], run)), {}
 
 
 @simulates(FirstMention)
 def simulate_mention(prompts: Prompts, request: FirstMention, run: Run) -> tuple[pd.DataFrame, dict[str, Any]]:
-    """A row per prompt, layer and way of patching. In some prompts, as many as the world says, the label in the swap
-    restores the answer only together with the one in the context."""
+    """A row per prompt, layer and entry of `PATCHED`. In a share of prompts that the world gives, the swap label
+    restores the answer only together with the context label."""
     ids, depth = np.array(request.prompts.ids), checkpoint(run.world.model).layers
-    told = request.mode, request.prompts.design
-    label = layers_of(run, "tracing.label", LABEL_SPAN, told, len(ids))[1:]  # (layer, prompt)
-    needs_both = run.dice("context", *told).random(len(ids)) < run.world.mean("tracing.context")
+    key = request.mode, request.prompts.design
+    label = layers_of(run, "tracing.label", LABEL_SPAN, key, len(ids))[1:]  # (layer, prompt)
+    needs_both = run.dice("context", *key).random(len(ids)) < run.world.mean("tracing.context")
     has_rival = np.tile(answerable(prompts, request.prompts), depth - 1)
     layer = np.repeat(np.arange(1, depth), len(ids))
     frames = []
@@ -100,20 +100,22 @@ def simulate_mention(prompts: Prompts, request: FirstMention, run: Run) -> tuple
 
 @simulates(ReadoutDiagnostic)
 def simulate_diagnostic(prompts: Prompts, request: ReadoutDiagnostic, run: Run) -> tuple[pd.DataFrame, dict[str, Any]]:
-    """A row per question, place and window: the two windows of many layers that rules look at. What a patch of the
-    swap's end does is done by the readout too; how far prompts spread in it is common to both."""
+    """A row per question, place and window: the two windows of many layers that rules use. A patch of the readout does
+    all that a patch of the swap's end does, and prompts spread in the same way in both."""
     world, depth = run.world, checkpoint(run.world.model).layers
-    asked = questions_of(prompts, request.prompts)
+    questions = questions_of(prompts, request.prompts)
     dice = run.dice("diagnostic", request.prompts.design)
-    common, own = dice.standard_normal((2, len(asked)))
-    helped = asked["question"].to_numpy() == "asked"
-    period = np.where(helped, world.mean("tracing.period"), world.mean("tracing.period_elsewhere"))
-    readout = np.full(len(asked), world.mean("tracing.readout"))
+    common, own = dice.standard_normal((2, len(questions)))
+    is_asked = questions["question"].to_numpy() == "asked"
+    period = np.where(is_asked, world.mean("tracing.period"), world.mean("tracing.period_elsewhere"))
+    readout = np.full(len(questions), world.mean("tracing.readout"))
     changes = {"swap_period": period + around(run, period) * common}
     changes["readout"] = readout + around(run, period) * common + around(run, readout - period) * own
     base = -world.mean("margin.full")
     frames = [
-        asked.assign(place=site, first=span.first, last=span.last, change=changes[site], margin=base + changes[site])
+        questions.assign(
+            place=site, first=span.first, last=span.last, change=changes[site], margin=base + changes[site]
+        )
         for site in SITES
         for span in (Window(0, depth - 1), before_the_answer(depth))
     ]
@@ -123,44 +125,44 @@ def simulate_diagnostic(prompts: Prompts, request: ReadoutDiagnostic, run: Run) 
 
 
 def around(run: Run, means: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """How far prompts spread about each of some means."""
+    """The spread of prompts about each mean."""
     return np.array([run.world.around(mean) for mean in means])
 
 
 def route_of(mode: str, run: Run) -> Route:
-    """Which tokens restore the answer in the pairs of a mode. What comes with the object comes in the same layers as
-    the object does."""
+    """The tokens that restore the answer in the pairs of a mode. What travels with the object restores the answer at
+    the same layers as the object."""
     with_object = "tracing.label", OBJECT_AT_READOUT, OBJECT_MODE
     if mode == OBJECT_MODE:
         labels = ("swap_first", "swap_second", "swap_period", "question_box")
-        own = {EDITED[mode]: ("tracing.label", OBJECT_SPAN, mode), "readout": with_object}
-        return {**own, **dict.fromkeys(labels, ("tracing.object_carried", QUESTION_SPAN, mode))}
-    alone = run.world.mean("tracing.box_alone") > 0
+        edited = {EDITED[mode]: ("tracing.label", OBJECT_SPAN, mode), "readout": with_object}
+        return {**edited, **dict.fromkeys(labels, ("tracing.object_carried", QUESTION_SPAN, mode))}
+    has_box_first = run.world.mean("tracing.box_alone") > 0
     return {
         EDITED[mode]: ("tracing.label", LABEL_SPAN, mode),
         "swap_period": ("tracing.between", STOP_SPAN, mode),
         "question_box": ("tracing.between", QUESTION_SPAN, mode),
-        "readout": ("tracing.box_alone", BOX_AT_READOUT, mode) if alone else with_object,
+        "readout": ("tracing.box_alone", BOX_AT_READOUT, mode) if has_box_first else with_object,
     }
 
 
 def layers_of(run: Run, share: str, span: Span, what: tuple[str, ...], n: int) -> Layers:
-    """At which layers a token restores the answer of each prompt, (layer, prompt): in so many prompts, and with ends
-    that differ between prompts."""
+    """Whether a token restores the answer at each layer of each prompt: (layer, prompt). The ends of the span vary
+    between prompts."""
     depth, dice = checkpoint(run.world.model).layers, run.dice("route", share, *what)
     begin, end = (edge + run.world.spreads["layer"] * dice.standard_normal(n) for edge in span)
     has_route = dice.random(n) < run.world.mean(share)
     depths = np.arange(depth)[:, None] / (depth - 1)  # (layer, 1)
-    found: Layers = has_route & (depths >= begin) & ((depths <= end) | (span[1] == 1.0))
-    return found
+    restores: Layers = has_route & (depths >= begin) & ((depths <= end) | (span[1] == 1.0))
+    return restores
 
 
 def scores_of(restored: Layers, has_rival: Layers, run: Run) -> dict[str, npt.NDArray[Any]]:
-    """The scores of rows whose patch restores the original's answer or leaves the counterfactual's, which leads by as
-    much; a counterfactual without an answer has no margin of it."""
+    """The scores of rows: a patch restores the original's answer, or the counterfactual's leads by as much. A
+    counterfactual without an answer has no margin."""
     lead, logit = run.world.mean("margin.full"), run.world.mean("logit.full")
     margin = np.where(restored, lead, -lead)
-    found = {
+    patched = {
         "hit": restored,
         "hit_with_counterfactual": restored,
         "margin": margin,
@@ -174,32 +176,34 @@ def scores_of(restored: Layers, has_rival: Layers, run: Run) -> dict[str, npt.ND
         "counterfactual_margin": np.where(has_rival, -lead, np.nan),
         "answer_logit": np.full(len(margin), logit),
     }
-    return found | {f"base_{name}": values for name, values in base.items()}
+    return patched | {f"base_{name}": values for name, values in base.items()}
 
 
 @lru_cache(maxsize=64)
-def cells_of(prompts: Prompts, shown: PromptSet, roles: tuple[str, ...]) -> pd.DataFrame:
-    """The tokens that have one of these roles, prompt by prompt; `number` counts the prompts."""
+def cells_of(prompts: Prompts, request: PromptSet, roles: tuple[str, ...]) -> pd.DataFrame:
+    """The tokens with one of these roles, prompt by prompt; `number` counts the prompts."""
     lines = []
-    for number, (id, own) in enumerate(zip(shown.ids, prompts.drawn(shown).prompts, strict=True)):
-        tokens = sorted({at for name, at in own.roles.items() if name.partition("[")[0] in roles})
-        lines += [(number, id, *cell) for cell in zip(tokens, *names_of(own.roles, tokens), strict=True)]
+    for number, (id, encoded) in enumerate(zip(request.ids, prompts.encode(request).prompts, strict=True)):
+        tokens = sorted({at for name, at in encoded.roles.items() if name.partition("[")[0] in roles})
+        lines += [(number, id, *cell) for cell in zip(tokens, *names_of(encoded.roles, tokens), strict=True)]
     rows = pd.DataFrame(lines, columns=["number", "prompt", "token", "place", "role"])
     return rows.astype({"place": "category", "role": "category"})
 
 
 @lru_cache(maxsize=64)
-def answerable(prompts: Prompts, shown: PromptSet) -> Layers:
+def answerable(prompts: Prompts, request: PromptSet) -> Layers:
     """Whether the counterfactual of each prompt has an answer."""
-    items = prompts.drawn(shown).items
+    items = prompts.encode(request).items
     return np.array([isinstance(item, Pair) and item.counterfactual.answerable for item in items], dtype=np.bool_)
 
 
 @lru_cache(maxsize=64)
-def questions_of(prompts: Prompts, shown: PromptSet) -> pd.DataFrame:
-    """The questions that are asked of each pair, as the experiment names them."""
-    plan = prompts.plan(shown)
+def questions_of(prompts: Prompts, request: PromptSet) -> pd.DataFrame:
+    """The questions about each pair, as the experiment names them."""
+    stories = prompts.plan(request)
     lines = [
-        (number, name) for number in shown.ids for name, _ in pairs_by_question(plan.tracing(number, DIAGNOSTIC_MODE))
+        (number, name)
+        for number in request.ids
+        for name, _ in pairs_by_question(stories.tracing(number, DIAGNOSTIC_MODE))
     ]
     return pd.DataFrame(lines, columns=["prompt", "question"])

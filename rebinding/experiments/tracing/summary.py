@@ -1,4 +1,4 @@
-"""From rows of tracing to numbers: by token for pictures, by role for claims."""
+"""Numbers from rows of tracing: by token for figures, by role for claims."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def normalised(iia: Any, base: Any) -> Any:
     IIA is the share of pairs in which the patched counterfactual run gives the original's answer; base is the same
     share without a patch. So 0 means that the patch restored nothing, 1 that it restored all that could be restored,
     and a negative number that it did harm. At base = 1 there is nothing to restore and the value is NaN. The paper
-    says "normalized IIA" without a definition and the published procedure has neither base nor norm; so IIA and base
-    always stand beside this number.
+    says "normalized IIA" without a definition, and the published procedure has neither base nor norm; so report IIA
+    and base with this number.
     """
     room = 1.0 - pd.Series(base, dtype=float)
     value = (pd.Series(iia, dtype=float) - pd.Series(base, dtype=float)) / room.where(room > 0)
@@ -34,43 +34,43 @@ def normalised(iia: Any, base: Any) -> Any:
 
 
 def by_token(evidence: Evidence, measure: Measure = "hit") -> pd.DataFrame:
-    """One line per layer and token: IIA, base, normalised IIA, mean margins, and how many pairs were run and differ."""
+    """A line per layer and token: IIA, base, normalised IIA, mean margins, and how many pairs were run and differ."""
     summary = _summed(evidence.rows, ["layer", "token"], measure)
     names = evidence.rows.groupby("token", observed=True)["role"].agg(lambda role: "|".join(sorted(set(role) - {""})))
     return summary.assign(role=summary["token"].map(names))
 
 
 def by_role(evidence: Evidence, measure: Measure = "hit") -> pd.DataFrame:
-    """One line per role and layer; a role's token may differ between prompts. For claims."""
+    """A line per role and layer, for claims; a role's token may differ between prompts."""
     rows = claimable(evidence).rows
     return _summed(rows[rows["role"] != ""], ["role", "layer"], measure)
 
 
 @once
 def leading(evidence: Evidence, conventions: TracingConventions) -> pd.DataFrame:
-    """Whether the original's answer comes out, with a patch (`lead`) and without (`base`).
+    """Whether the original's answer leads, with a patch (`lead`) and without (`base`).
 
-    As published: its logit is the first largest among the original's objects. Where that is only noise, because no
-    object has a logit to speak of, the largest is decided by ties; so the answer may have to lead by what counts as a
-    difference of logits. Where the counterfactual has no answer (the asked box is gone) it always has to.
+    As published, its logit must be the first largest among the original's objects. If no object has a substantial
+    logit, noise and ties decide which is the largest; so `clear` requires a lead by the margin for logits. If the
+    counterfactual has no answer (the asked box is gone), that is always required.
     """
     rows = claimable(evidence).rows
-    clear = conventions.lead == "clear" or rows["counterfactual_margin"].isna().any()
-    found = {}
+    is_clear = conventions.lead == "clear" or rows["counterfactual_margin"].isna().any()
+    columns = {}
     for name, prefix in (("lead", ""), ("base", "base_")):
         rivals = ("margin",) if conventions.candidates == "original" else ("margin", "counterfactual_margin")
-        over = rows[[f"{prefix}{one}" for one in rivals]].min(axis=1)  # one that does not exist is left out
+        over = rows[[f"{prefix}{rival}" for rival in rivals]].min(axis=1)  # skips NaN
         hit = rows[f"{prefix}{'hit' if conventions.candidates == 'original' else 'hit_with_counterfactual'}"]
-        found[name] = (over >= margin_of("margin")) if clear else hit
-    return rows.assign(**{name: one.astype(float) for name, one in found.items()})
+        columns[name] = (over >= margin_of("margin")) if is_clear else hit
+    return rows.assign(**{name: column.astype(float) for name, column in columns.items()})
 
 
 @once
 def gains(evidence: Evidence, role: str, conventions: TracingConventions) -> pd.DataFrame:
-    """Per layer and prompt what patching a role's token restores: (lead - base) / room.
+    """The effect of patching a role's token, by layer and prompt: (lead - base) / room.
 
-    From the second layer on: at the input of the first a patch of the edited token makes the original run again, and a
-    patch of any other writes what is there.
+    Layers start at the second: at the input of the first, a patch of the edited token is the original run itself, and a
+    patch of any other token is a no-op.
     """
     rows = leading(evidence, conventions)
     here = at(rows[rows["layer"] > 0], role)
@@ -79,36 +79,36 @@ def gains(evidence: Evidence, role: str, conventions: TracingConventions) -> pd.
 
 
 def restored(evidence: Evidence, conventions: TracingConventions, *roles: str) -> Array:
-    """What patching the tokens of some roles restores, (place, prompt); a place is a role and a layer."""
+    """The effect of patching the tokens of some roles: (place, prompt); a place is a role and a layer."""
     return np.concatenate([gains(evidence, role, conventions).to_numpy() for role in roles])
 
 
 def added(evidence: Evidence, conventions: TracingConventions) -> Array:
-    """What the context's label adds to the swap's, (layer, prompt): lead with both patched less lead with one.
+    """What the context label adds to the swap label: (layer, prompt); the lead with both patched minus that with one.
 
-    A box that a run knows of neither from the context nor from the swap leaves the objects without a logit to speak of,
-    and the largest of these is noise. So here the answer has to lead clearly, whatever the procedure.
+    If a run has a box neither from the context nor from the swap, no object has a substantial logit, and noise decides
+    which is the largest. So here the answer has to lead clearly, whatever the procedure.
     """
     rows = leading(evidence, replace(conventions, lead="clear"))
-    both, alone = (
+    both, swap = (
         rows[rows["patched"] == name].pivot(index="layer", columns="prompt", values="lead") for name in ("both", "swap")
     )
-    difference: Array = ((both - alone) / room(evidence, conventions)).to_numpy()
+    difference: Array = ((both - swap) / room(evidence, conventions)).to_numpy()
     return difference
 
 
 def first_layer(evidence: Evidence, conventions: TracingConventions, *roles: str) -> pd.Series:
-    """By prompt the first layer at which one of these roles restores the answer; behind the last, where none does."""
-    found = sum(
+    """By prompt the first layer at which one of these roles restores the answer; the last layer + 1 if none does."""
+    restores = sum(
         (gains(evidence, role, conventions) > 0 for role in roles[1:]), gains(evidence, roles[0], conventions) > 0
     )
-    return found.idxmax().where(found.any(), int(evidence.rows["layer"].max()) + 1)
+    return restores.idxmax().where(restores.any(), int(evidence.rows["layer"].max()) + 1)
 
 
 def last_layer(evidence: Evidence, conventions: TracingConventions, role: str) -> pd.Series:
-    """By prompt the last layer at which a role restores the answer. At the first the edited token always does."""
-    found = gains(evidence, role, conventions) > 0
-    return found[::-1].idxmax().where(found.any(), 0)
+    """By prompt the last layer at which a role restores the answer; at the first the edited token always does."""
+    restores = gains(evidence, role, conventions) > 0
+    return restores[::-1].idxmax().where(restores.any(), 0)
 
 
 def restorable(evidence: Evidence, conventions: TracingConventions) -> pd.Series:
@@ -117,8 +117,8 @@ def restorable(evidence: Evidence, conventions: TracingConventions) -> pd.Series
 
 
 def room(evidence: Evidence, conventions: TracingConventions) -> float:
-    """The share of prompts in which there is something to restore, or 1 where gains are not normalised (or there is
-    nothing at all)."""
+    """The share of prompts in which there is something to restore; 1 if gains are not normalised, or if the share is
+    0."""
     return 1.0 if conventions.scale == "raw" else 1.0 - base(evidence, conventions) or 1.0
 
 
@@ -134,25 +134,25 @@ def base(evidence: Evidence, conventions: TracingConventions) -> float:
 
 
 def moved_by(evidence: Evidence, place: str, layers: Literal["every_layer", "not_the_last"]) -> pd.DataFrame:
-    """The change that patching a token at many layers at once makes, (prompt, question)."""
+    """The change of the margin when a token is patched at many layers together: (prompt, question)."""
     rows = evidence.rows
     last = int(rows["last"].max())
-    until = last if layers == "every_layer" else before_the_answer(last + 1).last
-    whole = (rows["first"] == 0) & (rows["last"] == until) & (rows["place"] == place)
-    return rows[whole].pivot(index="prompt", columns="question", values="change").dropna(axis=1)
+    end = last if layers == "every_layer" else before_the_answer(last + 1).last
+    is_window = (rows["first"] == 0) & (rows["last"] == end) & (rows["place"] == place)
+    return rows[is_window].pivot(index="prompt", columns="question", values="change").dropna(axis=1)
 
 
 def at(rows: pd.DataFrame, role: str) -> pd.DataFrame:
-    """The rows of a role's token, which may stand elsewhere in each prompt."""
-    here = rows[(rows["role"] == role) | (rows["place"] == role)]
-    if here.empty:
-        known = sorted({*rows["role"], *rows["place"]} - {""})
-        raise EvidenceError(f"no token has the role {role!r} in this evidence; the roles are {', '.join(known)}")
-    return here
+    """The rows of a role's token; its position may differ between prompts."""
+    of_role = rows[(rows["role"] == role) | (rows["place"] == role)]
+    if of_role.empty:
+        names = sorted({*rows["role"], *rows["place"]} - {""})
+        raise EvidenceError(f"no token has the role {role!r} in this evidence; the roles are {', '.join(names)}")
+    return of_role
 
 
 def claimable(evidence: Evidence) -> Evidence:
-    """The evidence, unless its counterfactuals keep the original's answer: then no claim can rest on it."""
+    """The evidence; an error if its counterfactuals keep the original's answer, because no claim can rest on it."""
     if not evidence.settings.get("changes_answer", True):
         raise EvidenceError(
             f"mode {evidence.settings.get('mode')!r} leaves the answer as it is; restoring it supports no claim."

@@ -1,4 +1,5 @@
-"""Figures of section 3: the combined map of the three roles, one map a mode, and the readout diagnostic."""
+"""Figures of section 3 over every token: the combined map of the three roles, a map per mode, the readout
+diagnostic."""
 
 from __future__ import annotations
 
@@ -17,9 +18,9 @@ from rebinding.experiments.plots import LETTERING, MAP_COLOURS, PANEL_COLOURS, S
 from rebinding.experiments.tracing.summary import by_token
 
 FLOOR = 0.05
-"""In the combined map a role colours a cell from this normalised IIA on."""
+"""The least normalised IIA at which a role colours a cell of the combined map."""
 NEAR = 0.08
-"""Numbers closer than this would overlap beside a colour bar."""
+"""Numbers closer than this would overlap at a colour bar."""
 STRIPES = 6
 """Columns of a cell: divisible by one, two and three roles."""
 
@@ -40,18 +41,18 @@ def combined_map(maps: Mapping[Any, Evidence]) -> Figure:
     names = [f"{readable(panel)}: {_mode(evidence)}" for panel, evidence in maps.items()]
     patches = [Patch(color=colour, label=name) for colour, name in zip(colours, names, strict=True)]
     axes.legend(handles=patches, loc="lower left", bbox_to_anchor=(0, 1), ncols=1)
-    figure.supxlabel(_what_is_left_out(first), fontsize=SMALLEST)
+    figure.supxlabel(_note_on_skipped_tokens(first), fontsize=SMALLEST)
     return figure
 
 
 @mpl.rc_context(LETTERING)
 def mode_maps(maps: Mapping[Any, Evidence]) -> Figure:
-    """One map of raw IIA a mode. The line in its colour bar is the base: the hits of the unpatched counterfactual."""
+    """A map of raw IIA per mode. The line in its colour bar is the base: the hits of the unpatched counterfactual."""
     tables = {name: by_token(evidence) for name, evidence in maps.items()}
     first = min(_first_token(table) for table in tables.values())
     shape = _grid(next(iter(tables.values())), "iia", first).shape
-    figure, every = _canvas(shape, len(maps))
-    for axes, (name, table) in zip(every, tables.items(), strict=True):
+    figure, panels = _canvas(shape, len(maps))
+    for axes, (name, table) in zip(panels, tables.items(), strict=True):
         grid = _grid(table, "iia", first)
         image = axes.imshow(
             grid, aspect="auto", origin="lower", extent=_extent(shape), vmin=0, vmax=1, cmap=MAP_COLOURS
@@ -64,8 +65,8 @@ def mode_maps(maps: Mapping[Any, Evidence]) -> Figure:
         bar.set_ticks(list(ticks), labels=list(ticks.values()))
         axes.set_title(f"{readable(name)}: {_mode(maps[name])}", loc="left")
         _label(axes, [table], first)
-        axes.tick_params("x", labelbottom=axes is every[-1])
-    figure.supxlabel(_what_is_left_out(first), fontsize=SMALLEST)
+        axes.tick_params("x", labelbottom=axes is panels[-1])
+    figure.supxlabel(_note_on_skipped_tokens(first), fontsize=SMALLEST)
     return figure
 
 
@@ -75,17 +76,19 @@ def readout_figure(evidence: Evidence) -> Figure:
     rows = evidence.rows
     names = list(dict.fromkeys(rows["question"]))
     figure = Figure(figsize=(2 + 3 * len(names), 3.6), layout="constrained")
-    every = np.atleast_1d(figure.subplots(1, len(names), sharey=True))
-    for axes, name in zip(every, names, strict=True):
-        here = rows[rows["question"] == name]
-        for place, group in here.groupby("place", sort=False):
+    panels = np.atleast_1d(figure.subplots(1, len(names), sharey=True))
+    for axes, name in zip(panels, names, strict=True):
+        of_question = rows[rows["question"] == name]
+        for place, group in of_question.groupby("place", sort=False):
             _draw_site(axes, str(place), group)
-        right = here.drop_duplicates("prompt")[["original_correct", "counterfactual_correct"]].mean()
-        axes.set_title(f"question about the {name} box\nanswered correctly: {right.iloc[0]:.0%}, {right.iloc[1]:.0%}")
+        accuracy = of_question.drop_duplicates("prompt")[["original_correct", "counterfactual_correct"]].mean()
+        axes.set_title(
+            f"question about the {name} box\nanswered correctly: {accuracy.iloc[0]:.0%}, {accuracy.iloc[1]:.0%}"
+        )
         axes.axhline(0, color="grey", linewidth=0.8)
         axes.set_xlabel("layer (a window at its middle)")
-    every[0].set_ylabel("change of the margin, counterfactual\nminus original answer (logits)")
-    handles, labels = every[0].get_legend_handles_labels()
+    panels[0].set_ylabel("change of the margin, counterfactual\nminus original answer (logits)")
+    handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=3)
     return figure
 
@@ -115,12 +118,12 @@ def _draw_site(axes: Axes, place: str, group: pd.DataFrame) -> None:
         single["middle"], single["mean"] - half, single["mean"] + half, color=colour, alpha=0.2, linewidth=0
     )
     runs = spans[(spans["width"] > 1) & (spans["width"] <= top)]
-    windows = runs[runs["width"] == runs["width"].min()]  # one that is longer stops before the answer, and is judged
+    windows = runs[runs["width"] == runs["width"].min()]  # the longer one, which stops before the answer, is for rules
     if len(windows):
         label = f"{readable(place)}, {windows['width'].iloc[0]} layers"
         axes.plot(windows["middle"], windows["mean"], "--", color=colour, label=label)
-    whole = spans[spans["width"] == top + 1]
-    axes.plot(top + 1, whole["mean"], "D", color=colour, markersize=4, label=f"{readable(place)}, all layers")
+    full = spans[spans["width"] == top + 1]
+    axes.plot(top + 1, full["mean"], "D", color=colour, markersize=4, label=f"{readable(place)}, all layers")
 
 
 def _canvas(shape: tuple[int, ...], panels: int) -> tuple[Figure, Sequence[Axes]]:
@@ -160,11 +163,11 @@ def _label(axes: Axes, tables: Any, first: int) -> None:
 
 
 def _mode(evidence: Evidence) -> str:
-    """The mode with the numbers that belong beside every normalised one."""
+    """The mode with the numbers to report with every normalised IIA."""
     base = evidence.rows.drop_duplicates("prompt")["base_hit"].mean()
     note = ", nothing to restore" if base == 1 else ""
     return f"{evidence.settings['mode']} (base {base:.2f}{note}, N = {evidence.rows['prompt'].nunique()})"
 
 
-def _what_is_left_out(first: int) -> str:
+def _note_on_skipped_tokens(first: int) -> str:
     return f"Tokens before {first} are the same in every pair, and patching them changes nothing." if first else ""

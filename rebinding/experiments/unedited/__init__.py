@@ -1,1 +1,1 @@
-"""The unedited model: what it answers, whether a replay gives the same, and how much rounding moves its logits."""
+"""The unedited model: its answers, whether a replay gives the same logits, and how much rounding changes them."""

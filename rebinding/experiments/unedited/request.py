@@ -1,4 +1,4 @@
-"""What can be requested of the unedited model."""
+"""Requests for the unedited model."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ REPLAYS = Kind("replays", ("prompt", "layer", "token", "off", "allowed"))
 FLOORS = Kind("floors", ("prompt", "company", "layer", "token", "logit", "lead"))
 NULL_EDIT = ["company", "layer", "token"]
 UNTOUCHED = (-1, -1)
-"""Stands for the layer and the token of a prompt that is not replayed at all."""
+"""The layer and the token in rows of prompts without a replay."""
 REPLAYED_PROMPTS = 2
-"""A kind of layer that is replayed wrongly is so on any prompt."""
+"""Few are enough: a wrong replay of a kind of layer is wrong on any prompt."""
 FLOOR_PROMPTS, IN_16_BITS = 8, 100
-"""What n prompts have in common is known to t(0.95, n - 1) / sqrt(n) of what one of them spreads: 0.67 of eight, which
-is plenty where rounding is 1e-5 of what counts, and 0.17 of a hundred, where it is half of it."""
+"""The mean over n prompts is known to t(0.95, n - 1) / sqrt(n) of their spread: 0.67 for eight, which is enough if
+rounding is 1e-5 of the effects that count, and 0.17 for a hundred, if it is half of them."""
 
 
 @dataclass(frozen=True)
 class Ability(OnPrompts):
-    """The unedited model; `answers` says which tokens stand for an object."""
+    """The answers of the unedited model; `answers` gives the tokens of an object."""
 
     KIND: ClassVar[Kind] = ABILITY
     answers: AnswerSet = "continuation"
@@ -41,23 +41,23 @@ class Replays(OnPrompts):
 
 @dataclass(frozen=True)
 class Floors(OnPrompts):
-    """Unedited prompts, together and alone, and replayed from several places with nothing added."""
+    """Unedited prompts, together and alone, and replayed from several places without a change."""
 
     KIND: ClassVar[Kind] = FLOORS
 
 
-def request_ability(prompts: Prompts, drawn: Design, n: int, cut: int = 0) -> Ability:
-    """The unedited model on evaluation prompts. In prompts that are short of their end no "Answer:" stands before the
-    answer, and a word counts in either form."""
-    return Ability(prompts.draw(drawn, prompts.range_of(n), cut=cut), "exp2_aliases" if cut else "continuation")
+def request_ability(prompts: Prompts, design: Design, n: int, cut: int = 0) -> Ability:
+    """Request the unedited model on evaluation prompts. Cut prompts have no "Answer:" before the answer, and a word
+    counts in either form."""
+    return Ability(prompts.draw(design, prompts.range_of(n), cut=cut), "exp2_aliases" if cut else "continuation")
 
 
-def request_replays(prompts: Prompts, drawn: Design) -> Replays:
-    """The first evaluation prompts."""
-    return Replays(prompts.draw(drawn, prompts.range_of(REPLAYED_PROMPTS)))
+def request_replays(prompts: Prompts, design: Design) -> Replays:
+    """Request replays of the first evaluation prompts."""
+    return Replays(prompts.draw(design, prompts.range_of(REPLAYED_PROMPTS)))
 
 
-def request_floors(prompts: Prompts, drawn: Design, dtype: str) -> Floors:
-    """The first evaluation prompts; more of them in a dtype in which chance alone would make a large bound."""
+def request_floors(prompts: Prompts, design: Design, dtype: str) -> Floors:
+    """Request the noise floor on the first evaluation prompts; on more in a dtype whose rounding makes a wide bound."""
     n = IN_16_BITS if dtype in ("bfloat16", "float16") else FLOOR_PROMPTS
-    return Floors(prompts.draw(drawn, prompts.range_of(n)))
+    return Floors(prompts.draw(design, prompts.range_of(n)))

@@ -16,7 +16,7 @@ from rebinding.paper.worlds import Run, World
 
 Array: TypeAlias = npt.NDArray[np.float64]
 NEARLY_ALL = 0.9975
-"""What an accuracy is taken for that is printed as 1.00: the middle of what is rounded so."""
+"""The accuracy that stands for a printed 1.00: the middle of the values that round to it."""
 
 
 @simulates(Replays)
@@ -28,9 +28,9 @@ def simulate_replays(prompts: Prompts, request: Replays, run: Run) -> tuple[pd.D
 
 @simulates(Floors)
 def simulate_floors(prompts: Prompts, request: Floors, run: Run) -> tuple[pd.DataFrame, dict[str, Any]]:
-    """Doing nothing does nothing: what rounding adds is not told by any printed number."""
-    told = {"company": "alone", "layer": -1, "token": -1, "logit": 0.0, "lead": 0.0}
-    return pd.DataFrame([{"prompt": number, **told} for number in request.prompts.ids]), {}
+    """Null edits change nothing: no printed number gives the size of rounding."""
+    columns = {"company": "alone", "layer": -1, "token": -1, "logit": 0.0, "lead": 0.0}
+    return pd.DataFrame([{"prompt": number, **columns} for number in request.prompts.ids]), {}
 
 
 @simulates(Ability)
@@ -41,8 +41,8 @@ def simulate_ability(prompts: Prompts, request: Ability, run: Run) -> tuple[pd.D
 
 
 def answered(run: Run, which: str, n: int, *what: Any, lift: float = 0.0) -> dict[str, Array]:
-    """The four measures of so many answers. The margin over the best other object is normal; its mean and the share of
-    it above 0 are printed, and from these follows how far it spreads. `lift` is added to every margin."""
+    """The four measures of `n` answers. The margin over the best other object is normal; its mean and the share above 0
+    are printed and give its spread. `lift` is added to every margin."""
     world, dice = run.world, run.dice("answers", which, *what)
     margin = world.mean(f"margin.{which}") + lift + spread(world, which) * dice.standard_normal(n)
     logit = world.mean(f"logit.{which}") + world.spreads["logit"] * dice.standard_normal(n)
@@ -55,9 +55,9 @@ def answered(run: Run, which: str, n: int, *what: Any, lift: float = 0.0) -> dic
 
 
 def probability(margin: Array) -> Array:
-    """Of an answer that leads two objects by as much, where no other word has any."""
-    found: Array = 1 / (1 + 2 * np.exp(-margin))
-    return found
+    """The probability of an answer that leads two objects by a margin, if no other word has any."""
+    result: Array = 1 / (1 + 2 * np.exp(-margin))
+    return result
 
 
 def spread(world: World, which: str) -> float:

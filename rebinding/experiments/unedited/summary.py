@@ -1,4 +1,4 @@
-"""The noise floor: what doing nothing surely does not exceed."""
+"""The noise floor: a bound on the mean change that null edits make."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ IN_LOGITS = ("margin", "logit", "dlogit")
 
 
 def smallest_change(claim: Claim) -> float | None:
-    """The smallest change in logits that counts for a claim; none, where it is not about logits."""
+    """The smallest change in logits that counts for a claim; None for a claim that is not about logits."""
     return min((claim.margin(metric) for metric in claim.metrics if metric in IN_LOGITS), default=None)
 
 
 @once
 def floor_of(evidence: Evidence) -> float:
-    """What doing nothing surely does not exceed in the mean, in logits: that of the null edit which does most."""
+    """A bound on the mean change of null edits in logits: the largest over null edits."""
     return max(
         common_shift(evidence.rows.pivot(index=NULL_EDIT, columns="prompt", values=measure).to_numpy())
         for measure in ("logit", "lead")

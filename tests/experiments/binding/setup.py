@@ -28,7 +28,7 @@ BLOCK = 36
 
 @dataclass(frozen=True)
 class Bench:
-    """A surgeon on some model, its tokenizer, and the heads that the experiments are about."""
+    """A surgeon on a model, its tokenizer, and the heads under test."""
 
     surgeon: Surgeon
     tokenizer: Any
@@ -40,20 +40,20 @@ class Bench:
         return Encoder(self.tokenizer)
 
     @property
-    def others(self) -> tuple[Head, ...]:
+    def controls(self) -> tuple[Head, ...]:
         return control_heads(self.surgeon.anatomy, self.heads)
 
     def prompts(self, name: DesignName, n: int) -> list[Encoded]:
-        shown = design(name, split="evaluation") if name == "counterbalanced" else design(name)
-        return self.encoder.encode(shown.prompt(number) for number in range(n))
+        stories = design(name, split="evaluation") if name == "counterbalanced" else design(name)
+        return self.encoder.encode(stories.prompt(number) for number in range(n))
 
     def directions(self, name: DesignName, n: int, *, point: Point = "raw") -> Directions:
-        asked = design(name, split="directions") if name == "counterbalanced" else design(name)
+        stories = design(name, split="directions") if name == "counterbalanced" else design(name)
         prompts = {
-            slot: self.encoder.encode(asked.direction(10_000 + number, slot) for number in range(n))
+            slot: self.encoder.encode(stories.direction(10_000 + number, slot) for number in range(n))
             for slot in range(SLOTS)
         }
-        heads = dict.fromkeys((*self.heads, *self.others))
+        heads = dict.fromkeys((*self.heads, *self.controls))
         return measure_directions(self.surgeon, prompts, list(heads), point=point)
 
     def binding(
@@ -71,7 +71,7 @@ class Bench:
         `learned` is the number of prompts per slot that directions are measured on.
         """
         pairs = every_pair(SLOTS) if name == "counterbalanced" else ((1, 0),)
-        settings: dict[str, Any] = {"ids": range(n), "token": self.encoder.answer_token, "others": self.others}
+        settings: dict[str, Any] = {"ids": range(n), "token": self.encoder.answer_token, "controls": self.controls}
         settings |= {"pairs": pairs, "conditions": conditions} | options
         directions = settings.pop("directions", None) or self.directions(name, learned or n, point=point)
         return run_binding(self.surgeon, self.prompts(name, n), directions, self.heads, **settings)
@@ -82,14 +82,14 @@ def planted(mechanism: str, architecture: str, variant: str | None = None) -> Be
     """A planted model, with the heads that it calls group B."""
     plant = build(mechanism, architecture, variant=variant)
     groups: dict[str, list[Head]] = {}
-    for one in plant.circuit:
-        groups.setdefault(one.group, []).append((one.layer, one.head))
+    for head in plant.circuit:
+        groups.setdefault(head.group, []).append((head.layer, head.head))
     surgeon = TorchSurgeon(plant.model, derive(plant.model))
     return Bench(surgeon, plant.tokenizer, tuple(groups["B"]) if "B" in groups else (), groups)
 
 
 def shape(tokenizer: Any, family: Family) -> dict[str, int]:
-    """In which a random model differs from other tiny ones."""
+    """Options of a random model that differ from those of other tiny models."""
     windows = {} if family == "llama" else {"sliding_window": 60}
     return {"vocab_size": len(tokenizer), "max_position_embeddings": 256, **windows}
 

@@ -1,4 +1,4 @@
-"""What text and code of section 5 say differently: one convention at a time, and what is run for each."""
+"""Candidates for differences between the text and the code of section 5, one convention at a time."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ALONE, BOTH = CHOICES["source"][0], CHOICES["both"][0]
 
 
 @pytest.mark.parametrize(
-    ("read", "found"),
+    ("read", "expected"),
     [
         (("q", "k_both"), {RELEASED: ()}),
         (("qk",), {RELEASED: (), ALONE: SOURCE}),
@@ -31,12 +31,12 @@ ALONE, BOTH = CHOICES["source"][0], CHOICES["both"][0]
         (("k_object", "qk"), {RELEASED: (), ALONE: SOURCE, BOTH: POOLED}),
     ],
 )
-def test_a_candidate_differs_in_one_convention_about_the_rows_that_are_read(read: Any, found: Any) -> None:
-    assert candidates(PUBLISHED, read) == found
+def test_a_candidate_differs_in_one_convention_about_the_rows_that_are_read(read: Any, expected: Any) -> None:
+    assert candidates(PUBLISHED, read) == expected
     assert candidates(CONTROLLED, read) == {RELEASED: ()}
 
 
-def test_a_procedure_of_ones_own_begins_elsewhere() -> None:
+def test_the_first_choices_of_a_procedure_are_the_first_candidate() -> None:
     text_first = replace(PUBLISHED, qk_keys=("source", "exchanged"))
     assert candidates(text_first, ("qk", "k_box")) == {
         GIVEN: SOURCE,
@@ -50,24 +50,24 @@ def test_rows_are_filled_from_the_conditions_of_a_candidate() -> None:
     other = rows("qk_source")
     for row in other:
         row["after_logit_0"] = 13.0
-    whole = evidence(rows("qk"), other, rows("k_both"))
+    full = evidence(rows("qk"), other, rows("k_both"))
     kinds = {"qk": {"kinds": ["box"]}, "qk_source": {"kinds": ["object"]}, "k_both": {"kinds": ["box", "object"]}}
-    whole = replace(whole, settings={**whole.settings, "conditions": kinds})
-    told = under(whole, SOURCE)
-    assert set(told.rows["condition"]) == set(told.settings["conditions"]) == {"qk", "k_both"}
-    assert told.settings["conditions"]["qk"] == {"kinds": ["object"]}
-    assert (shift(whole, "qk", "dlogit"), shift(told, "qk", "dlogit")) == (3.5, 13.5)
-    assert under(whole, ()) is whole
+    full = replace(full, settings={**full.settings, "conditions": kinds})
+    candidate = under(full, SOURCE)
+    assert set(candidate.rows["condition"]) == set(candidate.settings["conditions"]) == {"qk", "k_both"}
+    assert candidate.settings["conditions"]["qk"] == {"kinds": ["object"]}
+    assert (shift(full, "qk", "dlogit"), shift(candidate, "qk", "dlogit")) == (3.5, 13.5)
+    assert under(full, ()) is full
     with pytest.raises(KeyError):
-        under(whole, POOLED)
+        under(full, POOLED)
 
 
-def test_the_conditions_of_the_text_are_run_beside_the_table() -> None:
-    """For the rows of the procedures; what varies something else keeps the released table."""
+def test_the_conditions_of_the_text_are_run_with_the_table() -> None:
+    """Only in the variations for the two procedures; the others keep the released table."""
     prompts, heads = Prompts(random_model("llama").encoder), Circuit((CircuitHead("B", 1, 0, "readout"),))
     more = {QK_SOURCE, *POOLED_KEYS}
     for name, variation in VARIATIONS.items():
         counts = {"n": 2, "directions": 2, "draws": 1}
-        asked = request_shifts(prompts, heads, "published", name, PUBLISHED, **counts)
-        assert set(asked.conditions) - set(variation.conditions) == (more if variation.candidates else set())
-    assert [name for name, one in VARIATIONS.items() if one.candidates] == ["published", "controlled"]
+        request = request_shifts(prompts, heads, "published", name, PUBLISHED, **counts)
+        assert set(request.conditions) - set(variation.conditions) == (more if variation.candidates else set())
+    assert [name for name, variation in VARIATIONS.items() if variation.candidates] == ["published", "controlled"]

@@ -50,12 +50,12 @@ def shift(condition: Condition, scope: str = "head", draws: int = 4) -> Shift:
 
 def test_real_shifts_go_from_i_to_j() -> None:
     """Queries gain what slot j has more than i; keys of j become like those of i, and the other way round."""
-    found = shift(QK)
+    result = shift(QK)
     for case, (i, j) in enumerate(zip(FROM.tolist(), TO.tolist(), strict=True)):
-        torch.testing.assert_close(found.q[0, case], DIRECTIONS.q[j] - DIRECTIONS.q[i])
+        torch.testing.assert_close(result.q[0, case], DIRECTIONS.q[j] - DIRECTIONS.q[i])
         keys = DIRECTIONS.k.mean(0)
-        torch.testing.assert_close(found.at_j[0, case], keys[i] - keys[j])
-        torch.testing.assert_close(found.at_i[0, case], keys[j] - keys[i])
+        torch.testing.assert_close(result.at_j[0, case], keys[i] - keys[j])
+        torch.testing.assert_close(result.at_i[0, case], keys[j] - keys[i])
     box = shift(K_BOX).at_j[0, 0]
     torch.testing.assert_close(box, DIRECTIONS.k[KINDS.index("box"), 1] - DIRECTIONS.k[KINDS.index("box"), 0])
     pooled = shift(POOLED_KEYS[0])
@@ -67,12 +67,12 @@ def test_real_shifts_go_from_i_to_j() -> None:
 
 def test_published_noise_has_each_heads_norm() -> None:
     """Per head and case the norm of the real shift; independent vectors at the two slots, the same for all prompts."""
-    real, found = shift(QK), shift(PUBLISHED_RANDOM[2])
+    real, noise = shift(QK), shift(PUBLISHED_RANDOM[2])
     for name in ("q", "at_j", "at_i"):
-        torch.testing.assert_close(getattr(found, name).norm(dim=-1), getattr(real, name).norm(dim=-1))
-        unit = torch.nn.functional.normalize(getattr(found, name), dim=-1)
+        torch.testing.assert_close(getattr(noise, name).norm(dim=-1), getattr(real, name).norm(dim=-1))
+        unit = torch.nn.functional.normalize(getattr(noise, name), dim=-1)
         torch.testing.assert_close(unit[0, 0], unit[0, 1])
-    cosine = torch.nn.functional.cosine_similarity(found.at_j, found.at_i, dim=-1)
+    cosine = torch.nn.functional.cosine_similarity(noise.at_j, noise.at_i, dim=-1)
     assert cosine.abs().max() < 0.95
 
 
@@ -85,50 +85,52 @@ def test_published_noise_is_drawn_in_the_order_of_layer_and_head() -> None:
 @pytest.mark.parametrize("scope", ["group", "head"])
 def test_matched_noise_keeps_the_norm_of_the_edit_that_acts(scope: str) -> None:
     """After averaging over the heads that share a key, where the published vectors lose a part of their norm."""
-    real, ours, published = shift(QK), shift(MATCHED_RANDOM[2], scope), shift(PUBLISHED_RANDOM[2])
+    real, matched, published = shift(QK), shift(MATCHED_RANDOM[2], scope), shift(PUBLISHED_RANDOM[2])
 
     def acting(vectors: torch.Tensor) -> torch.Tensor:
         heads = [head for layer, head in HEADS if layer == 1]
         return averaged_in_groups(ANATOMY, heads, vectors.flatten(0, 1)[:, :2])[1].norm(dim=-1).flatten()
 
     if scope == "group":
-        torch.testing.assert_close(acting(ours.at_j), acting(real.at_j).repeat(4))
+        torch.testing.assert_close(acting(matched.at_j), acting(real.at_j).repeat(4))
         assert not torch.allclose(acting(published.at_j), acting(real.at_j), rtol=0.01)
     else:
-        torch.testing.assert_close(ours.at_j.norm(dim=-1), real.at_j.norm(dim=-1).expand(4, -1, -1))
-    torch.testing.assert_close(ours.at_i, -ours.at_j)
-    torch.testing.assert_close(ours.q.norm(dim=-1), real.q.norm(dim=-1).expand(4, -1, -1))
-    assert not torch.allclose(ours.q[0], ours.q[1])
+        torch.testing.assert_close(matched.at_j.norm(dim=-1), real.at_j.norm(dim=-1).expand(4, -1, -1))
+    torch.testing.assert_close(matched.at_i, -matched.at_j)
+    torch.testing.assert_close(matched.q.norm(dim=-1), real.q.norm(dim=-1).expand(4, -1, -1))
+    assert not torch.allclose(matched.q[0], matched.q[1])
 
 
 @pytest.mark.parametrize("slot", ["at_j", "at_i"])
-def test_what_moved_is_what_was_added(slot: str) -> None:
+def test_relative_change_is_the_largest_added_number(slot: str) -> None:
     """The first two heads have one key: what is meant for them cancels there, and each sees its own by itself."""
     vectors = torch.zeros(2, 3, len(HEADS), 10)  # (draw, case, head, head_dim)
     vectors[0, 1, 0, 4], vectors[0, 1, 1, 4] = 0.6, -0.6
     vectors[1, 2, 1, 7] = -0.8
-    made = replace(Shift(None, None, None), **{slot: vectors})
+    added = replace(Shift(None, None, None), **{slot: vectors})
     largest = float(DIRECTIONS.k.abs().max())
-    alone, together = (made.moved(DIRECTIONS, ANATOMY, HEADS, scope) * largest for scope in SCOPES)
-    torch.testing.assert_close(alone, torch.tensor([[0.0, 0.6, 0.0], [0.0, 0.0, 0.8]]))
-    torch.testing.assert_close(together, torch.tensor([[0.0, 0.0, 0.0], [0.0, 0.0, 0.4]]))
-    asked = Shift(vectors, None, None).moved(DIRECTIONS, ANATOMY, HEADS, "group") * float(DIRECTIONS.q.abs().max())
-    torch.testing.assert_close(asked, alone)  # nobody shares a query
+    by_head, by_group = (added.relative_change(DIRECTIONS, ANATOMY, HEADS, scope) * largest for scope in SCOPES)
+    torch.testing.assert_close(by_head, torch.tensor([[0.0, 0.6, 0.0], [0.0, 0.0, 0.8]]))
+    torch.testing.assert_close(by_group, torch.tensor([[0.0, 0.0, 0.0], [0.0, 0.0, 0.4]]))
+    query = Shift(vectors, None, None).relative_change(DIRECTIONS, ANATOMY, HEADS, "group") * float(
+        DIRECTIONS.q.abs().max()
+    )
+    torch.testing.assert_close(query, by_head)  # nobody shares a query
 
 
 def test_control_heads_are_other_heads_of_the_same_layers() -> None:
     """As many per layer, none of them chosen, and from an untouched KV group as long as there is one."""
-    found = control_heads(ANATOMY, HEADS)
-    assert not set(found) & set(HEADS)
-    assert [layer for layer, _ in found] == [layer for layer, _ in HEADS]
-    assert all(ANATOMY.kv_head(head) != 0 for layer, head in found if layer == 1)
+    controls = control_heads(ANATOMY, HEADS)
+    assert not set(controls) & set(HEADS)
+    assert [layer for layer, _ in controls] == [layer for layer, _ in HEADS]
+    assert all(ANATOMY.kv_head(head) != 0 for layer, head in controls if layer == 1)
 
 
-def test_conditions_that_mean_nothing_are_refused() -> None:
+def test_invalid_conditions_are_refused() -> None:
     with pytest.raises(SurgeryError, match="edits nothing"):
         Condition("none")
-    strange: Any = ((), ("box", "box"), ("box", "boxes"))
-    for kinds in strange:
+    invalid: Any = ((), ("box", "box"), ("box", "boxes"))
+    for kinds in invalid:
         with pytest.raises(SurgeryError, match="one or both"):
             Condition("k", keys="both", kinds=kinds)
     bench = random_model("llama")

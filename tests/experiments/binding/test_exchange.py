@@ -14,11 +14,11 @@ from rebinding.task.designs import design
 from rebinding.task.prompts import Encoded
 from tests.experiments.binding.setup import SLOTS, Bench, planted
 
-EYES = design("counterbalanced", split="evaluation")
+STORIES = design("counterbalanced", split="evaluation")
 
 
 def donors_of(bench: Bench, n: int) -> list[list[Encoded]]:
-    return [bench.encoder.encode(EYES.direction(number, slot) for number in range(n)) for slot in range(SLOTS)]
+    return [bench.encoder.encode(STORIES.direction(number, slot) for number in range(n)) for slot in range(SLOTS)]
 
 
 def exchange(bench: Bench, n: int, **options: Any) -> Evidence:
@@ -34,8 +34,10 @@ def exchange(bench: Bench, n: int, **options: Any) -> Evidence:
 
 def test_donors_are_the_same_story() -> None:
     bench = planted("pointer", "llama")
-    others = [bench.encoder.encode(EYES.direction(number + 1, slot) for number in range(2)) for slot in range(SLOTS)]
+    other_stories = [
+        bench.encoder.encode(STORIES.direction(number + 1, slot) for number in range(2)) for slot in range(SLOTS)
+    ]
     with pytest.raises(SurgeryError, match="a donor for slot 0 is the prompt's own story"):
-        exchange(bench, 2, donors=others)
+        exchange(bench, 2, donors=other_stories)
     with pytest.raises(SurgeryError, match="a donor for slot 0"):
         exchange(bench, 2, donors=donors_of(bench, 2)[::-1])

@@ -19,12 +19,12 @@ def test_table_figure_has_our_means_and_the_papers_values() -> None:
     assert printed["q", "dR"] == number("binding.q.dR@gemma2-9b").value
     means = summary(evidence)
     for axes, measure in zip(table_figure(evidence, printed=printed).axes, ("dR", "dlogit", "switch"), strict=True):
-        ours = [line.lines[0].get_xdata()[0] for line in axes.containers]
-        np.testing.assert_allclose(ours, means[measure], rtol=1e-6)
-        papers = {line.get_ydata()[0]: line.get_xdata()[0] for line in axes.lines if line.get_color() == PAPERS}
+        dots = [line.lines[0].get_xdata()[0] for line in axes.containers]
+        np.testing.assert_allclose(dots, means[measure], rtol=1e-6)
+        diamonds = {line.get_ydata()[0]: line.get_xdata()[0] for line in axes.lines if line.get_color() == PAPERS}
         names = means["condition"].tolist()
-        assert papers == {names.index(c): value for (c, m), value in printed.items() if m == measure and c in names}
-        assert len(papers) == 6
+        assert diamonds == {names.index(c): value for (c, m), value in printed.items() if m == measure and c in names}
+        assert len(diamonds) == 6
 
 
 def test_head_figure_has_every_head() -> None:

@@ -1,4 +1,4 @@
-"""Keys edited for one head: who else sees them."""
+"""Keys edited for one head: which other heads see them."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from tests.experiments.binding.setup import Bench, random_model
 from tests.surgery.models import Family
 
 KEYS = WRONG_HEADS[1]
-"""Shift the keys of `others`, and read `heads`."""
+"""Shift the keys of the control heads, and read `heads`."""
 
 
 ROUNDING = allowance(1.0)
 """Runs that start at another token add up the same numbers in another order; attention is a share of one."""
 
 
-def moved(bench: Bench, edited: Head, read: Head, scope: Scope) -> float:
-    """How far the attention of one head moves when the keys of another are shifted."""
-    both = replace(bench, heads=(read, edited))
-    evidence = replace(both, heads=(read,)).binding(
-        "published", [KEYS], n=2, others=(edited,), scope=scope, directions=both.directions("published", 2)
+def change_of_attention(bench: Bench, edited: Head, read: Head, scope: Scope) -> float:
+    """The change of the attention of one head when the keys of another are shifted."""
+    pair = replace(bench, heads=(read, edited))
+    evidence = replace(pair, heads=(read,)).binding(
+        "published", [KEYS], n=2, controls=(edited,), scope=scope, directions=pair.directions("published", 2)
     )
     return float(np.abs(masses(evidence, "after") - masses(evidence, "before")).max())
 
@@ -41,6 +41,6 @@ def test_bystanders_of_a_random_model(family: Family) -> None:
     bystander, stranger = (layer, head // group * group), (layer, (head + group) % bench.surgeon.anatomy.n_heads)
     assert bystander != (layer, head)
     for scope, seen in (("group", True), ("head", False)):
-        shared = moved(bench, (layer, head), bystander, scope)
+        shared = change_of_attention(bench, (layer, head), bystander, scope)
         assert shared > FELT * ROUNDING if seen else shared < ROUNDING
-        assert moved(bench, (layer, head), stranger, scope) < ROUNDING
+        assert change_of_attention(bench, (layer, head), stranger, scope) < ROUNDING

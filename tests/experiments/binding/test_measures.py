@@ -23,7 +23,7 @@ LOGITS = {"before": (1.0, 4.0, 2.0), "after": (3.0, 2.5, 9.0)}
 
 
 def rows(condition: str, *, id: int = 7, correct: bool = True, draw: int = 0) -> list[dict[str, object]]:
-    found = []
+    result = []
     for head in HEADS:
         row = {"prompt": id, "i": 1, "j": 0, "correct": correct, "condition": condition, "draw": draw}
         row |= {"layer": 2, "head": head}
@@ -31,8 +31,8 @@ def rows(condition: str, *, id: int = 7, correct: bool = True, draw: int = 0) ->
             row |= {f"{when}_{kind}_{slot}": by_head[head][slot] for slot in range(SLOTS)}
         for when, logits in LOGITS.items():
             row |= {f"{when}_logit_{slot}": logits[slot] for slot in range(SLOTS)}
-        found.append(row)
-    return found
+        result.append(row)
+    return result
 
 
 def evidence(*tables: list[dict[str, object]]) -> Evidence:
@@ -89,16 +89,16 @@ def test_ties_go_to_the_lower_slot() -> None:
 
 def test_summary_keeps_only_correct_examples_on_request() -> None:
     """Examples that the unedited model got wrong stay out of the last table."""
-    other = rows("k_both", id=8, correct=False)
-    for row in other:
+    wrong = rows("k_both", id=8, correct=False)
+    for row in wrong:
         row["after_logit_0"] = 13.0
-    both = evidence(rows("k_both"), other)
+    both = evidence(rows("k_both"), wrong)
     assert summary(both)["dlogit"].iloc[0] == pytest.approx((3.5 + 13.5) / 2)
-    kept = summary(both, only_correct=True)
-    assert kept["dlogit"].iloc[0] == pytest.approx(3.5)
-    assert kept["n"].iloc[0] == 1
+    correct_only = summary(both, only_correct=True)
+    assert correct_only["dlogit"].iloc[0] == pytest.approx(3.5)
+    assert correct_only["n"].iloc[0] == 1
     with pytest.raises(EvidenceError, match="no example was answered correctly"):
-        summary(evidence(other), only_correct=True)
+        summary(evidence(wrong), only_correct=True)
 
 
 def test_summary_reports_the_spread_of_draws() -> None:
@@ -112,8 +112,8 @@ def test_summary_reports_the_spread_of_draws() -> None:
     assert (row["draws"], row["n"]) == (2, 1)
 
 
-def test_what_many_claims_are_given_nobody_changes() -> None:
-    found = shift(evidence(rows("k_box"), rows("k_box", id=8)), "k_box", "dlogit")
-    assert found.shape == (2,)
+def test_shared_values_are_read_only() -> None:
+    values = shift(evidence(rows("k_box"), rows("k_box", id=8)), "k_box", "dlogit")
+    assert values.shape == (2,)
     with pytest.raises(ValueError, match="read-only"):
-        np.negative(found, out=found)
+        np.negative(values, out=values)

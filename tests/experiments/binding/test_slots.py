@@ -38,8 +38,8 @@ def test_a_controlled_row_leaves_out_heads_without_attention_there() -> None:
         faint.rows.loc[1, f"before_object_{slot}"] *= 0.3  # 0.003 and 0.006 are less than a hundredth together
     assert heads_that_count(faint, PUBLISHED) is faint
     assert shift(heads_that_count(faint, CONTROLLED), "k_both", "dR") == pytest.approx(FIRST, abs=1e-6)
-    whole = evidence(rows("k_both"))
-    assert shift(heads_that_count(whole, CONTROLLED), "k_both", "dR") == pytest.approx((FIRST + SECOND) / 2, abs=1e-6)
+    full = evidence(rows("k_both"))
+    assert shift(heads_that_count(full, CONTROLLED), "k_both", "dR") == pytest.approx((FIRST + SECOND) / 2, abs=1e-6)
 
 
 def test_without_any_head_a_gate_fails() -> None:

@@ -27,14 +27,16 @@ ALL_CONDITIONS = (*PUBLISHED_CONDITIONS, QK_SOURCE, *MATCHED_RANDOM, *WRONG_HEAD
 )
 def test_same_table(family: Family, scope: Scope, point: Point) -> None:
     """Every condition, on heads of which two share a KV head; no condition that leaves everything as it was."""
-    ours, theirs = (
+    torch_evidence, nnsight_evidence = (
         bench.binding("counterbalanced", ALL_CONDITIONS, n=2, scope=scope, point=point, draws=1)
         for bench in (random_model(family), random_model(family, oracle=True))
     )
-    edited = ours.rows[[name for name in ours.rows if name.startswith("after_")]].to_numpy()
-    clean = ours.rows[[name.replace("after", "before") for name in ours.rows if name.startswith("after_")]].to_numpy()
+    edited = torch_evidence.rows[[name for name in torch_evidence.rows if name.startswith("after_")]].to_numpy()
+    clean = torch_evidence.rows[
+        [name.replace("after", "before") for name in torch_evidence.rows if name.startswith("after_")]
+    ].to_numpy()
     close = allowance(clean, edited, least=1.0)  # attention is of size one, logits of a few
-    pd.testing.assert_frame_equal(ours.rows, theirs.rows, check_exact=False, rtol=0, atol=close)
-    assert ours.settings == theirs.settings
-    for condition, places in ours.rows.groupby("condition").indices.items():
+    pd.testing.assert_frame_equal(torch_evidence.rows, nnsight_evidence.rows, check_exact=False, rtol=0, atol=close)
+    assert torch_evidence.settings == nnsight_evidence.settings
+    for condition, places in torch_evidence.rows.groupby("condition").indices.items():
         assert abs(edited[places] - clean[places]).max() > FELT * close, f"{condition} moved nothing"

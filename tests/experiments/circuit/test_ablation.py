@@ -38,14 +38,14 @@ def test_equal_logits_are_the_lowest_tokens() -> None:
     logits = torch.zeros(5, 1, 10)
     for prompt, largest in enumerate(([6], [6, 9], [6, 3], [7, 6], [3, 5, 7])):
         logits[prompt, 0, largest] = 2.0
-    answers, every = Answers(tokens, torch.zeros(5, dtype=torch.long)), torch.arange(5)
-    assert answers.take(every)(logits, every)[:, 2].tolist() == [1, 0, 0, 0, 0]
+    answers, rows = Answers(tokens, torch.zeros(5, dtype=torch.long)), torch.arange(5)
+    assert answers.take(rows)(logits, rows)[:, 2].tolist() == [1, 0, 0, 0, 0]
     lowest = replace(answers, lowest=True)
-    assert lowest.take(every)(logits, every)[:, 2].tolist() == [1, 1, 0, 1, 0]
-    assert lowest.of(slice(1, 3)).take(every[:2])(logits[1:3], every[:2])[:, 2].tolist() == [1, 0]
+    assert lowest.take(rows)(logits, rows)[:, 2].tolist() == [1, 1, 0, 1, 0]
+    assert lowest.of(slice(1, 3)).take(rows[:2])(logits[1:3], rows[:2])[:, 2].tolist() == [1, 0]
     shared = Answers(torch.tensor([[[5], [5]]]), torch.tensor([0]), lowest=True)
-    one = torch.tensor([0])
-    assert shared.take(one)(logits[:1], one)[:, 2].tolist() == [1], "an alias that two words share is the answer's too"
+    row = torch.tensor([0])
+    assert shared.take(row)(logits[:1], row)[:, 2].tolist() == [1], "an alias that two words share is the answer's too"
 
 
 def setting(family: Family) -> tuple[TorchSurgeon, list, list]:
@@ -56,13 +56,13 @@ def setting(family: Family) -> tuple[TorchSurgeon, list, list]:
     return surgeon, prompts[:3], mean_z(surgeon, prompts, block=2)
 
 
-def test_all_heads_everywhere_are_the_model_and_none_is_everything_ablated() -> None:
+def test_the_circuit_of_all_heads_is_the_model_and_the_empty_one_is_ablated() -> None:
     """The two ends; in between every group changes the result."""
     surgeon, prompts, means = setting("gemma2")
     anatomy = surgeon.anatomy
     for encoded in prompts:
         encoded.roles.update({f"token {place}": place for place in range(len(encoded))})
-    whole = Circuit(
+    every_head = Circuit(
         tuple(
             CircuitHead("all", layer, head, f"token {place}")
             for layer in range(anatomy.n_layers)
@@ -71,7 +71,7 @@ def test_all_heads_everywhere_are_the_model_and_none_is_everything_ablated() -> 
         )
     )
     clean = full_model(surgeon, prompts, ANSWERS, IDS).rows
-    complete = evaluate(surgeon, prompts, ANSWERS, IDS, {"all": whole}, means, mean_set="test").rows
+    complete = evaluate(surgeon, prompts, ANSWERS, IDS, {"all": every_head}, means, mean_set="test").rows
     bound = allowance(clean["label_logit"], least=1.0)
     for measure in ("label_logit", "margin", "probability"):
         assert complete[measure].to_numpy() == pytest.approx(clean[measure].to_numpy(), abs=bound)
@@ -80,8 +80,8 @@ def test_all_heads_everywhere_are_the_model_and_none_is_everything_ablated() -> 
     circuits = {"empty": Circuit(()), "some": SOME} | {name: SOME.without(SOME.groups[name]) for name in "ABCDE"}
     rows = evaluate(surgeon, prompts, ANSWERS, IDS, circuits, means, mean_set="test").rows
     logits = rows.pivot(index="circuit", columns="prompt", values="label_logit")
-    for one, other in combinations(logits.to_numpy(), 2):
-        assert abs(one - other).max() > FELT * bound
+    for first, other in combinations(logits.to_numpy(), 2):
+        assert abs(first - other).max() > FELT * bound
 
 
 def test_measures_by_hand() -> None:
@@ -89,12 +89,12 @@ def test_measures_by_hand() -> None:
     logits = torch.full((2, 1, 10), -20.0)
     logits[0, 0, [5, 6, 7, 8]] = torch.tensor([1.0, 3.0, 2.0, 0.0])
     logits[1, 0, [5, 7]] = torch.tensor([4.0, 4.0])
-    found = ANSWERS.take(torch.tensor([0, 1]))(logits, torch.tensor([0, 1]))
-    assert found[0, :3].tolist() == [3.0, 1.0, 1.0]
-    assert found[1, :3].tolist() == [4.0, 0.0, 0.0]
+    result = ANSWERS.take(torch.tensor([0, 1]))(logits, torch.tensor([0, 1]))
+    assert result[0, :3].tolist() == [3.0, 1.0, 1.0]
+    assert result[1, :3].tolist() == [4.0, 0.0, 0.0]
     soft = torch.softmax(logits[:, 0], -1)
-    assert float(found[0, 3]) == pytest.approx(float(soft[0, 5] + soft[0, 6]))
-    assert float(found[1, 3]) == pytest.approx(float(soft[1, 7]))
+    assert float(result[0, 3]) == pytest.approx(float(soft[0, 5] + soft[0, 6]))
+    assert float(result[1, 3]) == pytest.approx(float(soft[1, 7]))
 
 
 def additive(weights: dict[CircuitHead, float], base: float = 0.0) -> Any:
@@ -119,25 +119,25 @@ def test_pruning_by_hand() -> None:
 def test_redundant_heads_depend_on_the_order() -> None:
     """Of two heads that do the same, the walk keeps the later one: the outcome differs over orders."""
     twins = SOME.heads[:2]
-    found = over_orders(SOME, lambda circuits: [float(bool(set(twins) & set(c.heads))) for c in circuits], orders=12)
-    kept = [{head.group for head in one.circuit.heads} for one in found]
-    assert kept[0] == {"B"}
-    assert {"A"} in kept
+    result = over_orders(SOME, lambda circuits: [float(bool(set(twins) & set(c.heads))) for c in circuits], orders=12)
+    groups = [{head.group for head in circuit.circuit.heads} for circuit in result]
+    assert groups[0] == {"B"}
+    assert {"A"} in groups
 
 
 def test_random_circuits_match_roles_and_layers() -> None:
     """As many heads per role; per layer if asked; the circuit's own left out if asked; reproducible."""
-    drawn = draw_circuits(SOME, 4, 6, draws=200)
+    random_circuits = draw_circuits(SOME, 4, 6, draws=200)
     roles = sorted(head.role for head in SOME.heads)
-    assert all(sorted(head.role for head in one.heads) == roles for one in drawn)
-    assert drawn == draw_circuits(SOME, 4, 6, draws=200)
+    assert all(sorted(head.role for head in circuit.heads) == roles for circuit in random_circuits)
+    assert random_circuits == draw_circuits(SOME, 4, 6, draws=200)
     own = {(head.layer, head.head) for head in SOME.heads}
-    hits = sum((head.layer, head.head) in own for one in drawn for head in one.heads)
+    hits = sum((head.layer, head.head) in own for circuit in random_circuits for head in circuit.heads)
     assert 140 <= hits <= 280, "expected 1000 x 5 / 24 = 208, eight standard deviations wide"
-    apart = draw_circuits(SOME, 4, 6, draws=50, exclude=True, match="role_and_layer")
-    assert all((head.layer, head.head) not in own for one in apart for head in one.heads)
+    exclusive = draw_circuits(SOME, 4, 6, draws=50, exclude=True, match="role_and_layer")
+    assert all((head.layer, head.head) not in own for circuit in exclusive for head in circuit.heads)
     places = sorted((head.role, head.layer) for head in SOME.heads)
-    assert all(sorted((head.role, head.layer) for head in one.heads) == places for one in apart)
+    assert all(sorted((head.role, head.layer) for head in circuit.heads) == places for circuit in exclusive)
     crowded = Circuit(tuple(CircuitHead("A", 0, head, "readout") for head in range(4)))
     with pytest.raises(CircuitError, match="only 2 are left"):
         draw_circuits(crowded, 4, 6, draws=1, exclude=True, match="role_and_layer")

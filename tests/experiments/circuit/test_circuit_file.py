@@ -62,10 +62,10 @@ def test_a_head_is_listed_once_in_a_group() -> None:
 def test_weights_in_another_precision_are_another_model(tmp_path: Path) -> None:
     """The same folder, rounded to bfloat16: a circuit that was found on it in float32 is refused."""
     folder = save_tiny(tmp_path / "model")
-    found, rounded = (load_subject(str(folder), device="cpu", dtype=dtype) for dtype in ("float32", "bfloat16"))
+    original, rounded = (load_subject(str(folder), device="cpu", dtype=dtype) for dtype in ("float32", "bfloat16"))
     circuit = Circuit((CircuitHead("A", 1, 2, "readout"),))
-    save(circuit, owner_of(found), tmp_path / "circuit.json")
-    assert load(tmp_path / "circuit.json", owner_of(found)) == circuit
+    save(circuit, owner_of(original), tmp_path / "circuit.json")
+    assert load(tmp_path / "circuit.json", owner_of(original)) == circuit
     with pytest.raises(CircuitError, match="belongs to"):
         load(tmp_path / "circuit.json", owner_of(rounded))
 

@@ -1,4 +1,4 @@
-"""Contributions beside sets of heads that are gone: by hand, against circuits evaluated one by one, and on a plant."""
+"""Contributions with sets of heads removed: by hand, compared with circuits evaluated singly, and on a plant."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import torch
 from rebinding.evidence import Evidence
 from rebinding.experiments.answers import MEASURES
 from rebinding.experiments.circuit.ablation import evaluate, measurer
-from rebinding.experiments.circuit.contributions import NOTHING, contributions, sets_beside
+from rebinding.experiments.circuit.contributions import NOTHING, contributions, removed_sets
 from rebinding.experiments.circuit.request import CONTRIBUTIONS
-from rebinding.experiments.circuit.summary import worth
+from rebinding.experiments.circuit.summary import contribution
 from rebinding.paper.circuit import Circuit, CircuitHead
 from rebinding.planted.variants.circuits import THREAD
 from tests.close import allowance
@@ -28,9 +28,9 @@ PROMPTS = range(40)
 
 def by_hand(circuits: Sequence[Circuit]) -> torch.Tensor:
     """C and one of the twins answer every prompt; anything less answers the first of four."""
-    whole = torch.tensor([C in one.heads and bool({A, B} & set(one.heads)) for one in circuits])
+    works = torch.tensor([C in circuit.heads and bool({A, B} & set(circuit.heads)) for circuit in circuits])
     lucky = torch.arange(len(PROMPTS)) % 4 == 0
-    return (whole[:, None] | lucky[None]).float()
+    return (works[:, None] | lucky[None]).float()
 
 
 def evidence(rows: pd.DataFrame) -> Evidence:
@@ -38,10 +38,10 @@ def evidence(rows: pd.DataFrame) -> Evidence:
 
 
 def test_twins_count_beside_each_other() -> None:
-    """A twin is worth nothing to the whole circuit, and everything where the other one is gone."""
-    gone = {NOTHING: (), "group A": (A, B), "group B": (C,)}
-    found = worth(evidence(contributions(TWINS, by_hand, gone, PROMPTS)), 0.01)
-    means = {head: {name: float(values.mean()) for name, values in by.items()} for head, by in found.items()}
+    """A twin contributes nothing to the full circuit, and everything if the other twin is removed."""
+    sets = {NOTHING: (), "group A": (A, B), "group B": (C,)}
+    result = contribution(evidence(contributions(TWINS, by_hand, sets, PROMPTS)), 0.01)
+    means = {head: {name: float(values.mean()) for name, values in by.items()} for head, by in result.items()}
     assert means == {
         "A 2.0": {NOTHING: pytest.approx(-0.01), "group A": pytest.approx(1 - 1.01 * 0.25)},
         "A 2.1": {NOTHING: pytest.approx(-0.01), "group A": pytest.approx(1 - 1.01 * 0.25)},
@@ -53,54 +53,54 @@ def test_twins_count_beside_each_other() -> None:
 def test_the_sets_are_declared() -> None:
     """Nothing, every group, and as many random ones as asked, each with about an eighth of the heads; reproducible."""
     large = Circuit(tuple(CircuitHead(group, 3, number, "readout") for group in "AB" for number in range(200)))
-    found = sets_beside(large, 20)
-    assert list(found)[:3] == [NOTHING, "group A", "group B"]
-    assert len(found) == 23
-    assert found[NOTHING] == ()
-    assert found["group B"] == large.groups["B"]
-    sizes = [len(found[f"random {number}"]) for number in range(20)]
+    result = removed_sets(large, 20)
+    assert list(result)[:3] == [NOTHING, "group A", "group B"]
+    assert len(result) == 23
+    assert result[NOTHING] == ()
+    assert result["group B"] == large.groups["B"]
+    sizes = [len(result[f"random {number}"]) for number in range(20)]
     assert 900 <= sum(sizes) <= 1100, "expected 20 x 400 / 8 = 1000, more than three standard deviations wide"
-    assert found == sets_beside(large, 20)
+    assert result == removed_sets(large, 20)
 
 
 def test_no_circuit_is_run_twice() -> None:
-    asked: list[Circuit] = []
+    requested: list[Circuit] = []
 
     def counting(circuits: Sequence[Circuit]) -> torch.Tensor:
-        asked.extend(circuits)
+        requested.extend(circuits)
         return by_hand(circuits)
 
-    rows = contributions(TWINS, counting, sets_beside(TWINS, 8), PROMPTS)
-    assert len(asked) == len(set(asked))
+    rows = contributions(TWINS, counting, removed_sets(TWINS, 8), PROMPTS)
+    assert len(requested) == len(set(requested))
     assert len(rows) == 11 * 3 * len(PROMPTS)
 
 
 def test_every_pair_is_what_two_evaluations_say() -> None:
     """On a model: with and without each head, beside every set, against circuits that are written down one by one."""
     surgeon, prompts, means = setting("gemma2")
-    gone = sets_beside(SOME, 3)
+    removed = removed_sets(SOME, 3)
     column = MEASURES.index("label_logit")  # hits would hardly tell circuits apart here
     run = measurer(surgeon, prompts, ANSWERS, means)
-    rows = contributions(SOME, lambda circuits: run(circuits)[..., column], gone, IDS)
+    rows = contributions(SOME, lambda circuits: run(circuits)[..., column], removed, IDS)
     plain: dict[str, Circuit] = {}
-    for name, others in gone.items():
+    for name, set_heads in removed.items():
         for head in SOME.heads:
-            rest = [one for one in SOME.heads if one not in others and one != head]
+            rest = [other for other in SOME.heads if other not in set_heads and other != head]
             plain[f"{name} {head.group} before"] = Circuit((*rest, head))
             plain[f"{name} {head.group} without"] = Circuit(tuple(rest))
     table = evaluate(surgeon, prompts, ANSWERS, IDS, plain, means, mean_set="test").rows
-    wanted = table.pivot(index="prompt", columns="circuit", values="label_logit")
-    assert len(rows) == len(gone) * len(SOME.heads) * len(IDS)
-    for (name, group), mine in rows.groupby(["gone", "group"]):
+    expected = table.pivot(index="prompt", columns="circuit", values="label_logit")
+    assert len(rows) == len(removed) * len(SOME.heads) * len(IDS)
+    for (name, group), part in rows.groupby(["gone", "group"]):
         for when in ("before", "without"):
-            want = wanted.loc[mine["prompt"], f"{name} {group} {when}"].to_numpy()
-            assert abs(mine[when].to_numpy() - want).max() <= allowance(want, least=1.0)
+            want = expected.loc[part["prompt"], f"{name} {group} {when}"].to_numpy()
+            assert abs(part[when].to_numpy() - want).max() <= allowance(want, least=1.0)
 
 
 def test_a_declared_thread() -> None:
     """The planted model is the same; of its circuit five heads are declared, one from each step to the next."""
-    thread, whole, prompts = plant("pointer+thread"), plant("pointer"), encoded("published", 9)
-    assert torch.equal(margins(thread, prompts), margins(whole, prompts))
+    thread, full, prompts = plant("pointer+thread"), plant("pointer"), encoded("published", 9)
+    assert torch.equal(margins(thread, prompts), margins(full, prompts))
     declared = {(head.layer, head.head) for head in thread.circuit}
-    assert declared == {thread.heads[line] for line in THREAD} < {(head.layer, head.head) for head in whole.circuit}
+    assert declared == {thread.heads[line] for line in THREAD} < {(head.layer, head.head) for head in full.circuit}
     assert sorted(head.layer for head in thread.circuit) == [1, 2, 3, 4, 6]

@@ -1,4 +1,4 @@
-"""A circuit taken out of the model: how far its heads are from their means, and which sets are drawn at random."""
+"""Knockout of a circuit: the relative change of its heads, and the random sets."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 
 from rebinding.experiments.circuit.ablation import evaluate
 from rebinding.experiments.circuit.knockout import knock_out
-from rebinding.experiments.circuit.random_circuits import draw_circuits, heads_to_spare
+from rebinding.experiments.circuit.random_circuits import draw_circuits, has_heads_to_spare
 from rebinding.experiments.tokens import token_batch
 from rebinding.paper.circuit import Circuit, CircuitHead
 from rebinding.surgery.nnsight_surgeon import NNsightSurgeon
@@ -26,13 +26,13 @@ def without(surgeon: Any, prompts: list, means: list, circuits: dict[str, Circui
     return torch.stack([torch.tensor(rows[rows["circuit"] == name]["label_logit"].to_numpy()) for name in circuits])
 
 
-def test_how_far_heads_are_from_their_means() -> None:
+def test_relative_change_from_heads_to_their_means() -> None:
     """At means that are the first prompt's own values nothing moves there; elsewhere the farthest head counts."""
     surgeon, prompts, _ = setting("llama")
     own = surgeon.record(token_batch(prompts), keep={"z"}).sites["z"]  # layer: (prompt, head, token, head_dim)
     means = [layer[0] for layer in own]
-    for one in (surgeon, NNsightSurgeon(surgeon.model, surgeon.anatomy)):
-        rows = knock_out(one, prompts, ANSWERS, IDS, {"some": SOME, "other": OTHER}, means, block=2).rows
+    for implementation in (surgeon, NNsightSurgeon(surgeon.model, surgeon.anatomy)):
+        rows = knock_out(implementation, prompts, ANSWERS, IDS, {"some": SOME, "other": OTHER}, means, block=2).rows
         table = rows.set_index(["circuit", "prompt"])["moved"]
         rounded = allowance(table, least=1.0)
         for name, circuit in (("some", SOME), ("other", OTHER)):
@@ -40,34 +40,38 @@ def test_how_far_heads_are_from_their_means() -> None:
                 shares = []
                 for head in circuit.heads:
                     at = prompts[place].roles[head.role]
-                    there, mean = own[head.layer][place, head.head, at], means[head.layer][head.head, at]
-                    shares.append(float((there - mean).abs().max() / torch.maximum(there.abs(), mean.abs()).max()))
+                    value, mean = own[head.layer][place, head.head, at], means[head.layer][head.head, at]
+                    shares.append(float((value - mean).abs().max() / torch.maximum(value.abs(), mean.abs()).max()))
                 assert table[name, number] == pytest.approx(max(shares), abs=rounded)
                 assert (table[name, number] > FELT * rounded) == (place > 0)
 
 
-def test_what_is_taken_out_is_what_a_circuit_is_without() -> None:
+def test_knockout_is_the_circuit_of_all_other_heads() -> None:
     """All heads at a token taken out is the circuit of all heads at every other token."""
     surgeon, prompts, means = setting("llama")
-    for one in prompts:
-        one.roles.update({f"token {place}": place for place in range(len(one))})
+    for encoded in prompts:
+        encoded.roles.update({f"token {place}": place for place in range(len(encoded))})
     end = prompts[0].roles["readout"]
     places = [(layer, head) for layer in range(surgeon.anatomy.n_layers) for head in range(surgeon.anatomy.n_heads)]
-    gone = Circuit(tuple(CircuitHead("gone", *where, f"token {end}") for where in places))
+    removed = Circuit(tuple(CircuitHead("gone", *where, f"token {end}") for where in places))
     rest = Circuit(tuple(CircuitHead("rest", *where, f"token {at}") for where in places for at in range(end)))
-    (taken,) = without(surgeon, prompts, means, {"gone": gone})
-    left = evaluate(surgeon, prompts, ANSWERS, IDS, {"rest": rest}, means, mean_set="test").rows["label_logit"]
-    assert float((taken - torch.tensor(left.to_numpy().copy())).abs().max()) <= allowance(taken, least=1.0)
+    (knocked_out,) = without(surgeon, prompts, means, {"gone": removed})
+    kept_logits = evaluate(surgeon, prompts, ANSWERS, IDS, {"rest": rest}, means, mean_set="test").rows["label_logit"]
+    assert float((knocked_out - torch.tensor(kept_logits.to_numpy().copy())).abs().max()) <= allowance(
+        knocked_out, least=1.0
+    )
 
 
 def test_random_sets_are_of_other_heads() -> None:
     """As many at each role in each layer, none of them the circuit's; and it is known when there are not enough."""
-    for drawn in draw_circuits(SOME, 4, 6, draws=20, match="role_and_layer", exclude=True):
-        assert sorted((one.layer, one.role) for one in drawn.heads) == sorted(
-            (one.layer, one.role) for one in SOME.heads
+    for circuit in draw_circuits(SOME, 4, 6, draws=20, match="role_and_layer", exclude=True):
+        assert sorted((head.layer, head.role) for head in circuit.heads) == sorted(
+            (head.layer, head.role) for head in SOME.heads
         )
-        assert not {(one.layer, one.head) for one in drawn.heads} & {(one.layer, one.head) for one in SOME.heads}
-    assert heads_to_spare(SOME, 4, 6)
+        assert not {(head.layer, head.head) for head in circuit.heads} & {
+            (head.layer, head.head) for head in SOME.heads
+        }
+    assert has_heads_to_spare(SOME, 4, 6)
     crowded = Circuit(tuple(CircuitHead("A", 0, head, "readout") for head in range(4)))
-    assert not heads_to_spare(crowded, 4, 6)
-    assert heads_to_spare(crowded, 4, 8)
+    assert not has_heads_to_spare(crowded, 4, 6)
+    assert has_heads_to_spare(crowded, 4, 8)

@@ -15,9 +15,9 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from rebinding.evidence import Evidence
-from rebinding.experiments.paths.measure import NoisePairs, score_stage, written
-from rebinding.experiments.paths.request import PAPER, PathSettings, Stage
-from rebinding.experiments.paths.summary import TinyProbabilities, estimated, scores, select
+from rebinding.experiments.paths.measure import NoisePairs, score_stage
+from rebinding.experiments.paths.request import PAPER, PathSettings, Stage, write_stratum
+from rebinding.experiments.paths.summary import TinyProbabilities, estimate_heads, scores, select
 from rebinding.surgery import Anatomy, TorchSurgeon, derive
 from rebinding.task.boxes import Contains, Story, Swap
 from rebinding.task.designs import design
@@ -45,12 +45,12 @@ def fake_prompts(prompts: Tensor, roles: dict[str, int]) -> list[Encoded]:
 
 def scene_of(family: Family, noise_roles: dict[str, int] = ROLES) -> NoisePairs:
     """Two prompts and their noise."""
-    drawn = tokens(family, n=4)
-    clean, noise = fake_prompts(drawn[:2], ROLES), fake_prompts(drawn[2:], noise_roles)
+    ids = tokens(family, n=4)
+    clean, noise = fake_prompts(ids[:2], ROLES), fake_prompts(ids[2:], noise_roles)
     return NoisePairs((7, 8), tuple(clean), tuple(noise), torch.tensor([11, 50]), torch.tensor([[3, 4], [5, 6]]))
 
 
-def apart(model: PreTrainedModel, family: Family, anatomy: Anatomy, **shape: Any) -> PreTrainedModel:
+def with_repeated_keys(model: PreTrainedModel, family: Family, anatomy: Anatomy, **shape: Any) -> PreTrainedModel:
     """The same model with one KV head per query head, on the library's own eager attention."""
     single = tiny(family, num_key_value_heads=anatomy.n_heads, **shape)
     state = dict(model.state_dict())
@@ -75,8 +75,8 @@ def test_block_size_does_not_matter() -> None:
     surgeon = TorchSurgeon(model, derive(model))
     scene = scene_of("gemma2")
     runs = [score_stage(surgeon, scene, PAPER[2], RECEIVERS["C"], settings=PathSettings(block=size)) for size in (1, 2)]
-    found = [table(run, "p_patch") for run in runs]
-    assert torch.allclose(found[0], found[1], rtol=RELATIVE, atol=0)
+    results = [table(run, "p_patch") for run in runs]
+    assert torch.allclose(results[0], results[1], rtol=RELATIVE, atol=0)
 
 
 def test_a_stage_without_receivers_to_send_to_is_refused() -> None:
@@ -97,47 +97,49 @@ def evidence_of(changes: list[float], p_orig: float = 0.5) -> Evidence:
 
 def test_selection() -> None:
     """The most negative first, ties by place, gains and rounding never; as published they fill up the list."""
-    found = scores(evidence_of([-1e-6, -0.25, 0.5, -0.5, -0.25]))
-    assert select(found, 2, least=1e-3) == [(0, 3), (0, 1)]
-    assert select(found, 9, least=1e-3) == [(0, 3), (0, 1), (0, 4)]
-    assert select(found, 4, rule="published", least=1e-3) == [(0, 3), (0, 1), (0, 4), (0, 0)]
-    assert select(found, 2, least=1e-3, exclude=[(0, 3)]) == [(0, 1), (0, 4)]
+    result = scores(evidence_of([-1e-6, -0.25, 0.5, -0.5, -0.25]))
+    assert select(result, 2, least=1e-3) == [(0, 3), (0, 1)]
+    assert select(result, 9, least=1e-3) == [(0, 3), (0, 1), (0, 4)]
+    assert select(result, 4, rule="published", least=1e-3) == [(0, 3), (0, 1), (0, 4), (0, 0)]
+    assert select(result, 2, least=1e-3, exclude=[(0, 3)]) == [(0, 1), (0, 4)]
 
 
 def test_a_head_that_serves_one_order_of_naming_is_selected() -> None:
-    """It does a lot where the asked box is named second and nothing elsewhere. By the spread over all prompts nobody
-    could be sure of it among 270 heads; by that within the strata one can. A head of the same mean and spread whose
-    effects do not go with the strata is not selected."""
+    """It has a large effect if the asked box is named second and none otherwise. Among 270 heads it is not significant
+    by the spread over all prompts, and significant by the spread within strata. A head of the same mean and spread
+    whose effects do not follow the strata is not selected."""
     dice, n = np.random.default_rng(0), 24
     place = np.arange(n) % 2  # of the asked box among those named
     noise = dice.normal(0, 0.3, (n, 270))
     noise[:, 0] -= 1.0 * place
     noise[:, 1] -= 1.0 * dice.permutation(place)
     change = pd.DataFrame(noise, columns=pd.MultiIndex.from_product([range(30), range(9)], names=["layer", "head"]))
-    apart = estimated(change, place.tolist())
-    assert apart["freedom"].unique().tolist() == [n - 2]
-    assert select(apart, 9, rule="sure", least=0.05) == [(0, 0)]
-    assert select(estimated(change, [0] * n), 9, rule="sure", least=0.05) == []
+    within = estimate_heads(change, place.tolist())
+    assert within["freedom"].unique().tolist() == [n - 2]
+    assert select(within, 9, rule="sure", least=0.05) == [(0, 0)]
+    assert select(estimate_heads(change, [0] * n), 9, rule="sure", least=0.05) == []
 
 
 def test_strata_are_those_of_the_prompts() -> None:
-    """The column is what the prompt says, in every row of it."""
-    drawn = design("counterbalanced")
-    told = {number: written(drawn.prompt(number)) for number in range(36)}
-    assert len(set(told.values())) == 15
-    prompt = drawn.prompt(5)
+    """The column has the stratum of the prompt in each of its rows."""
+    stories = design("counterbalanced")
+    strata = {number: write_stratum(stories.prompt(number)) for number in range(36)}
+    assert len(set(strata.values())) == 15
+    prompt = stories.prompt(5)
     place = [prompt.story.operations[0].first, prompt.story.operations[0].second, prompt.question].index(
         prompt.question
     )
-    assert told[5] == f"{place}.{prompt.story.objects.index(prompt.answer)}.{prompt.story.boxes.index(prompt.question)}"
+    assert (
+        strata[5] == f"{place}.{prompt.story.objects.index(prompt.answer)}.{prompt.story.boxes.index(prompt.question)}"
+    )
     scene = scene_of("llama")
     model = tiny("llama")
     rows = score_stage(TorchSurgeon(model, derive(model)), scene, PAPER[0]).rows
     for number, stratum in rows.groupby("prompt")["stratum"].unique().items():
-        assert stratum.tolist() == [written(scene.clean[scene.ids.index(number)].prompt)]
+        assert stratum.tolist() == [write_stratum(scene.clean[scene.ids.index(number)].prompt)]
 
 
-def test_tiny_probabilities_are_pointed_out() -> None:
-    """A relative change of next to nothing is next to meaningless."""
+def test_tiny_probabilities_give_a_warning() -> None:
+    """A relative change of almost nothing is almost meaningless."""
     with pytest.warns(TinyProbabilities, match="1 of 1 prompts"):
         scores(evidence_of([-0.5], p_orig=1e-6))

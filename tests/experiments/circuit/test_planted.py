@@ -13,7 +13,7 @@ from rebinding.experiments.answers import Answers
 from rebinding.experiments.circuit.ablation import evaluate, mean_z
 from rebinding.experiments.circuit.pruning import over_orders
 from rebinding.experiments.paths.discovery import discover
-from rebinding.experiments.paths.measure import NoisePairs, with_labels
+from rebinding.experiments.paths.measure import NoisePairs, to_noise_pairs
 from rebinding.experiments.paths.request import PAPER, PAPER_LITERAL, PathSettings, Stage
 from rebinding.experiments.prompts import Prompts
 from rebinding.paper.circuit import Circuit
@@ -47,7 +47,7 @@ def planted_groups() -> dict[str, list[tuple[int, int]]]:
 def noise_pairs(name: str, noise: str, n: int) -> NoisePairs:
     """The first clean prompts of a design and their noise prompts."""
     prompts = Prompts(Encoder(plant().tokenizer))
-    return with_labels(prompts.encoder, prompts.drawn(prompts.draw(design(name), range(n), ("noise", noise))))
+    return to_noise_pairs(prompts.encoder, prompts.encode(prompts.draw(design(name), range(n), ("noise", noise))))
 
 
 def found_groups(
@@ -57,8 +57,8 @@ def found_groups(
     sizes = ",".join(str(len(planted_groups()[stage.group])) for stage in stages)
     scene = noise_pairs(name, noise, n)
     settings = PathSettings(frozen, "head")  # type: ignore[arg-type]  # a test parameter
-    found = discover(surgeon(), scene, kept_heads(tuple(stages), sizes), settings=settings)
-    return {name: sorted(found.circuit.group(name)) for name in found.circuit.groups}
+    result = discover(surgeon(), scene, kept_heads(tuple(stages), sizes), settings=settings)
+    return {name: sorted(result.circuit.group(name)) for name in result.circuit.groups}
 
 
 def test_published_noise_is_blind_to_some_groups() -> None:
@@ -73,40 +73,41 @@ def test_published_noise_is_blind_to_some_groups() -> None:
 @pytest.mark.slow
 def test_published_order_leaves_d_empty() -> None:
     """A partner named first cannot know whom it is swapped with: nothing is sent from there, and D and E are empty."""
-    found = found_groups("published", "independent")
-    assert {name: found[name] for name in "ABC"} == {name: planted_groups()[name] for name in "ABC"}
-    assert set(found) == {"A", "B", "C"}
+    result = found_groups("published", "independent")
+    assert {name: result[name] for name in "ABC"} == {name: planted_groups()[name] for name in "ABC"}
+    assert set(result) == {"A", "B", "C"}
 
 
 def test_literal_d_is_null_when_frozen() -> None:
     """C's query at the question box cannot hear the swap label while every other head is frozen."""
-    found = found_groups("partner_second", "independent", PAPER_LITERAL)
-    assert "D" not in found
-    assert found["C"] == planted_groups()["C"]
+    result = found_groups("partner_second", "independent", PAPER_LITERAL)
+    assert "D" not in result
+    assert result["C"] == planted_groups()["C"]
 
 
 @cache
 def encoded(name: str, start: int, n: int) -> tuple[tuple[int, ...], list[Encoded]]:
     """Prompts in which both boxes of the swap are asked about, never the bystander, and their ids."""
-    drawn = design(name)
-    every = list(
+    stories = design(name)
+    numbered = list(
         zip(
             range(start, start + n),
-            Encoder(plant().tokenizer).encode(map(drawn.prompt, range(start, start + n))),
+            Encoder(plant().tokenizer).encode(map(stories.prompt, range(start, start + n))),
             strict=True,
         )
     )
-    kept = [(number, one) for number, one in every if "swap_partner" in one.roles]
-    return tuple(number for number, _ in kept), [one for _, one in kept]
+    swapped = [(number, encoded) for number, encoded in numbered if "swap_partner" in encoded.roles]
+    return tuple(number for number, _ in swapped), [encoded for _, encoded in swapped]
 
 
 def answers(prompts: Sequence[Encoded]) -> Answers:
     """The objects in the boxes at the end, and which is asked for."""
     encoder = Encoder(plant().tokenizer)
-    held = [list(one.prompt.story.state().values()) for one in prompts]
-    tokens = torch.tensor([[[encoder.answer_token(word)] for word in words] for words in held])
+    contents = [list(encoded.prompt.story.state().values()) for encoded in prompts]
+    tokens = torch.tensor([[[encoder.answer_token(word)] for word in words] for words in contents])
     return Answers(
-        tokens, torch.tensor([words.index(one.prompt.answer) for words, one in zip(held, prompts, strict=True)])
+        tokens,
+        torch.tensor([words.index(encoded.prompt.answer) for words, encoded in zip(contents, prompts, strict=True)]),
     )
 
 
@@ -122,7 +123,7 @@ def pruned(mean_set: str, name: str) -> set[str]:
             prompts,
             answers(prompts),
             ids,
-            {str(n): one for n, one in enumerate(circuits)},
+            {str(n): circuit for n, circuit in enumerate(circuits)},
             means,
             mean_set=mean_set,
         ).rows

@@ -1,4 +1,4 @@
-"""Another residual stream at a token of the context: where it changes nothing, and what is asked for."""
+"""Exchange of the residual stream at a token of the context: no-ops, and the request."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ ELSEWHERE = ROLES | {WHERE: 2}
 
 
 def exchanged(surgeon: Any, prompts: list, noise: list, means: list, layers: tuple[int, ...] = LAYERS) -> Any:
-    told = {"role": WHERE, "layers": layers, "block": 2}
-    return exchange_stream(surgeon, prompts, noise, ANSWERS, IDS, BARE, means, **told).rows
+    options = {"role": WHERE, "layers": layers, "block": 2}
+    return exchange_stream(surgeon, prompts, noise, ANSWERS, IDS, BARE, means, **options).rows
 
 
 def test_its_own_stream_changes_nothing() -> None:
@@ -43,15 +43,15 @@ def test_in_front_of_the_first_layer_the_stream_is_the_word() -> None:
     assert (second["moved"] > FELT * allowance(second["moved"], least=1.0)).all()
 
 
-def test_the_circuit_is_asked_about_without_e() -> None:
+def test_the_request_has_the_circuit_without_e() -> None:
     """Its heads of E are held like all others, and the stream is another at E's token in front of the layers of D."""
     heads = Circuit(build("pointer").circuit)
     prompts = Prompts(load("planted:pointer").encoder())
-    asked = request_stream(prompts, prompts.design("published"), heads, 2, conventions=given("controlled").circuit)
-    assert set(asked.circuit) == {one for one in heads.heads if one.group != "E"} != set(heads.heads)
-    assert asked.layers == tuple(sorted({layer for layer, _ in heads.group("D")}))
-    encoded = prompts.drawn(asked.prompts)
-    own, other = encoded.prompts[0], encoded.others[0]
-    at, there = own.roles[asked.role], other.roles[asked.role]
-    assert own.ids[at] == other.ids[there]
-    assert at != there
+    request = request_stream(prompts, prompts.design("published"), heads, 2, conventions=given("controlled").circuit)
+    assert set(request.circuit) == {head for head in heads.heads if head.group != "E"} != set(heads.heads)
+    assert request.layers == tuple(sorted({layer for layer, _ in heads.group("D")}))
+    encoded = prompts.encode(request.prompts)
+    own, other = encoded.prompts[0], encoded.counterfactuals[0]
+    at, noise_at = own.roles[request.role], other.roles[request.role]
+    assert own.ids[at] == other.ids[noise_at]
+    assert at != noise_at

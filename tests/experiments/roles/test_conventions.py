@@ -37,27 +37,29 @@ def circuit() -> Circuit:
     return Circuit(build("pointer").circuit)
 
 
-def asked(prompts: Prompts, circuit: Circuit, conventions: RolesConventions, n: int = 4, kind: Any = "pointer") -> Any:
+def request_of(
+    prompts: Prompts, circuit: Circuit, conventions: RolesConventions, n: int = 4, kind: Any = "pointer"
+) -> Any:
     return request_interchange(prompts, circuit, roles_stories(prompts, conventions, "published"), kind, n, conventions)
 
 
 def test_published_is_what_was_released(prompts: Prompts, circuit: Circuit) -> None:
-    request = asked(prompts, circuit, PUBLISHED)
+    request = request_of(prompts, circuit, PUBLISHED)
     assert (request.mode, request.future, request.answers) == ("published", "keep", "exp34_unspaced")
     assert (request.prompts.design, request.prompts.split) == ("published", "train")
     assert request.prompts.ids == (0, 1, 2, 3)
-    drawn = [design("published").pointer(number) for number in range(4)]
-    assert list(prompts.drawn(request.prompts).items) == drawn
+    pairs = [design("published").pointer(number) for number in range(4)]
+    assert list(prompts.encode(request.prompts).items) == pairs
 
 
-def test_the_text_is_the_other_candidate(prompts: Prompts, circuit: Circuit) -> None:
-    """Patterns at the readout, and the answer goes the other way. Who is run as told has no other candidate."""
+def test_the_text_is_the_second_candidate(prompts: Prompts, circuit: Circuit) -> None:
+    """Patterns at the readout, and the opposite direction. The conventions of the text have no second candidate."""
     code, text = candidate_conventions(PUBLISHED)
     assert code == PUBLISHED
     assert (text.places, text.direction, text.pointer) == ("paper", "text", "structure")
-    assert asked(prompts, circuit, text).key != asked(prompts, circuit, code).key
-    drawn = [design("published").structure_only_pointer(number, mirror=True) for number in range(4)]
-    assert list(prompts.drawn(asked(prompts, circuit, text).prompts).items) == drawn
+    assert request_of(prompts, circuit, text).key != request_of(prompts, circuit, code).key
+    pairs = [design("published").structure_only_pointer(number, mirror=True) for number in range(4)]
+    assert list(prompts.encode(request_of(prompts, circuit, text).prompts).items) == pairs
     assert candidate_conventions(CONTROLLED) == (CONTROLLED,)
     assert candidate_conventions(text) == (text,)
 
@@ -65,49 +67,49 @@ def test_the_text_is_the_other_candidate(prompts: Prompts, circuit: Circuit) -> 
 def test_controlled_pairs_are_balanced_and_held_out(prompts: Prompts, circuit: Circuit) -> None:
     """Over a block every slot of the answer comes equally often, each id goes both ways, and only statements move."""
     assert BALANCED % BLOCK == 0
-    request = asked(prompts, circuit, CONTROLLED, BLOCK)
+    request = request_of(prompts, circuit, CONTROLLED, BLOCK)
     assert request.prompts.ids == tuple(range(EVALUATION_ID, EVALUATION_ID + BLOCK))
     assert (request.prompts.design, request.prompts.split) == ("counterbalanced", "evaluation")
     moves: Counter[tuple[int, int]] = Counter()
-    for _, own, other in prompts.drawn(request.prompts).pairs:
-        slots = [one.prompt.story.objects.index(one.prompt.answer) for one in (own, other)]
+    for _, original, counterfactual in prompts.encode(request.prompts).pairs:
+        slots = [side.prompt.story.objects.index(side.prompt.answer) for side in (original, counterfactual)]
         moves[slots[0], slots[1]] += 1
-        assert own.prompt.story.operations == other.prompt.story.operations
-        assert set(own.prompt.story.contents) == set(other.prompt.story.contents)
-        assert own.prompt.answer == other.prompt.answer
+        assert original.prompt.story.operations == counterfactual.prompt.story.operations
+        assert set(original.prompt.story.contents) == set(counterfactual.prompt.story.contents)
+        assert original.prompt.answer == counterfactual.prompt.answer
     assert set(moves) == {(i, j) for i in range(3) for j in range(3) if i != j}
     assert set(moves.values()) == {2 * BLOCK // 6}
 
 
 def test_both_directions_of_an_id_are_one_unit() -> None:
-    """What is weighed is the mean of the two, prompt by prompt."""
+    """The number of an id is the mean of the two directions."""
     bench = random_model("llama")
     kinds = {mirror: pairs(bench, "pointer", mirror=mirror) for mirror in (False, True)}
 
-    def run(given: list[RolePair]) -> Any:
+    def run(pairs: list[RolePair]) -> Any:
         token = bench.encoder.answer_token
-        return run_roles(bench.surgeon, given, GROUPS, kind="pointer", token=token, single_heads=False)
+        return run_roles(bench.surgeon, pairs, GROUPS, kind="pointer", token=token, single_heads=False)
 
-    together, *apart = (run(given) for given in ([*kinds[False], *kinds[True]], *kinds.values()))
-    assert sorted(effects(together)["answer_slot"].unique()) == [0, 1]
-    assert not group_effects(together).duplicated(["prompt", "group"]).any()
-    one, other = (of_group(evidence, "B", "pointed_object") for evidence in apart)
-    close = allowance(together.rows["before"], together.rows["after"])
-    assert np.abs(one - other).max() > 10 * close, "two directions that say the same would show nothing"
-    assert of_group(together, "B", "pointed_object") == pytest.approx((one + other) / 2, abs=close)
+    combined, *separate = (run(pairs) for pairs in ([*kinds[False], *kinds[True]], *kinds.values()))
+    assert sorted(effects(combined)["answer_slot"].unique()) == [0, 1]
+    assert not group_effects(combined).duplicated(["prompt", "group"]).any()
+    first, second = (of_group(evidence, "B", "pointed_object") for evidence in separate)
+    close = allowance(combined.rows["before"], combined.rows["after"])
+    assert np.abs(first - second).max() > 10 * close, "two directions that say the same would show nothing"
+    assert of_group(combined, "B", "pointed_object") == pytest.approx((first + second) / 2, abs=close)
 
 
-def test_each_convention_tells_requests_apart(prompts: Prompts, circuit: Circuit) -> None:
+def test_each_convention_changes_the_request(prompts: Prompts, circuit: Circuit) -> None:
     """All but the two that say how many candidates there are, of conventions and of tokens."""
     changes: dict[str, Any] = {
         "places": "own_role", "direction": "text", "pointer": "structure", "design": "counterbalanced",
         "ids": "held_out", "answers": "continuation", "future": "mask",
     }  # fmt: skip
     assert set(changes) | {"candidates", "readout"} == set(vars(PUBLISHED))
-    keys = [asked(prompts, circuit, replace(PUBLISHED, **{name: value})).key for name, value in changes.items()]
-    assert len({asked(prompts, circuit, PUBLISHED).key, *keys}) == len(changes) + 1
+    keys = [request_of(prompts, circuit, replace(PUBLISHED, **{name: value})).key for name, value in changes.items()]
+    assert len({request_of(prompts, circuit, PUBLISHED).key, *keys}) == len(changes) + 1
 
 
-def test_another_design_stands_in_for_the_published_one_only(prompts: Prompts) -> None:
+def test_another_design_replaces_only_the_published_one(prompts: Prompts) -> None:
     assert roles_stories(prompts, PUBLISHED, "partner_second").name == "partner_second"
     assert roles_stories(prompts, CONTROLLED, "partner_second").name == "counterbalanced"

@@ -19,13 +19,13 @@ GROUPS: Any = {"A": [(2, 1), (3, 4)], "B": [(1, 0), (1, 2)], "D": [(1, 5)], "E":
 
 
 def close(evidence: Evidence) -> float:
-    """How far two implementations of the same products may lie apart on these logits."""
+    """The allowed difference of two implementations on these logits."""
     return allowance(evidence.rows["before"], evidence.rows["after"])
 
 
 def pairs(bench: Bench, kind: str, n: int = 2, *, mirror: bool = False) -> list[RolePair]:
-    drawn = [getattr(design("published"), kind)(number, mirror=mirror) for number in range(n)]
-    sides = [bench.encoder.encode(getattr(pair, side) for pair in drawn) for side in ("original", "counterfactual")]
+    designed = [getattr(design("published"), kind)(number, mirror=mirror) for number in range(n)]
+    sides = [bench.encoder.encode(getattr(pair, side) for pair in designed) for side in ("original", "counterfactual")]
     return [RolePair(number, *pair) for number, pair in enumerate(zip(*sides, strict=True))]
 
 
@@ -48,16 +48,16 @@ def test_words_are_those_of_the_story() -> None:
     assert rows["token"].tolist() == [bench.encoder.answer_token(text) for text in rows["text"]]
 
 
-def test_rows_that_look_ahead_are_kept_removed_or_refused() -> None:
+def test_future_attention_is_kept_removed_or_refused() -> None:
     """In published pointer pairs the tokens of D and E stand later in the counterfactual; nowhere else do they."""
     bench = random_model("llama")
     kept, masked = run(bench, n=8, future="keep"), run(bench, n=8, future="mask")
-    ahead = kept.rows.groupby("group")["future_mass"].max()
-    assert min(ahead["D"], ahead["E"]) > 1e-6, "masked, it is zero to the bit"
-    assert ahead["A"] == ahead["B"] == 0
-    apart = (kept.rows["after"] - masked.rows["after"]).abs().groupby(kept.rows["group"]).max()
-    assert apart[["D", "E"]].min() > FELT * close(kept)
-    assert apart[["A", "B"]].max() == 0
+    future = kept.rows.groupby("group")["future_mass"].max()
+    assert min(future["D"], future["E"]) > 1e-6, "masked, it is zero to the bit"
+    assert future["A"] == future["B"] == 0
+    difference = (kept.rows["after"] - masked.rows["after"]).abs().groupby(kept.rows["group"]).max()
+    assert difference[["D", "E"]].min() > FELT * close(kept)
+    assert difference[["A", "B"]].max() == 0
     with pytest.raises(SurgeryError, match="group D: swap_partner stands later"):
         run(bench, future="refuse")
     refused = run(bench, "content_control", future="refuse")
@@ -71,12 +71,12 @@ def test_a_group_is_patched_as_one() -> None:
     table = effects(evidence).set_index(["group", "head", "prompt"])["pointed_object"].sort_index()
     for group, heads in GROUPS.items():
         for _, head in heads:
-            apart = (table[group, head] - table[group, WHOLE_GROUP]).abs().max()
-            assert apart <= close(evidence) if len(heads) == 1 else apart > FELT * close(evidence)
+            difference = (table[group, head] - table[group, WHOLE_GROUP]).abs().max()
+            assert difference <= close(evidence) if len(heads) == 1 else difference > FELT * close(evidence)
 
 
 def test_a_patch_of_the_same_prompt_changes_nothing() -> None:
-    """The identity: own patterns and outputs written back leave every logit as it was, and are known to be still."""
+    """The identity: own patterns and outputs written back leave every logit as it was, and count as no-ops."""
     bench = random_model("gemma2")
     same = [RolePair(pair.id, pair.original, pair.original) for pair in pairs(bench, "pointer")]
     evidence = run_roles(bench.surgeon, same, GROUPS, kind="identity", token=bench.encoder.answer_token)

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from rebinding.experiments.prompts import Prompts
-from rebinding.experiments.swap_labels.measure import slots_named
+from rebinding.experiments.swap_labels.measure import named_slots
 from rebinding.experiments.swap_labels.request import PROMPTS_OF_LABELS, request_label_exchange
 from rebinding.paper.circuit import Circuit, CircuitHead
 from rebinding.paper.procedure import given
@@ -27,7 +27,7 @@ def test_sets_of_directions_are_disjoint_and_name_every_slot_alike() -> None:
     assert len(request.batches) == conventions.batches
     assert set(ids.values()) == {1}
     for batch in request.batches:
-        named = Counter(slot for one in prompts.drawn(batch.prompts).prompts for slot in slots_named(one))
+        named = Counter(slot for encoded in prompts.encode(batch.prompts).prompts for slot in named_slots(encoded))
         assert sum(named.values()) == 2 * PROMPTS_OF_LABELS
         assert max(named.values()) - min(named.values()) <= 4
 
@@ -36,8 +36,8 @@ def test_every_ordered_pair_of_slots_is_asked() -> None:
     prompts = Prompts(ENCODER)
     conventions = given("controlled").binding
     request = request_label_exchange(prompts, prompts.design("published"), HEADS, 36, conventions=conventions)
-    shown = prompts.drawn(request.prompts).prompts
-    pairs = Counter((one.prompt.answer_slot, one.prompt.asked_slot) for one in shown)
+    evaluation = prompts.encode(request.prompts).prompts
+    pairs = Counter((encoded.prompt.answer_slot, encoded.prompt.asked_slot) for encoded in evaluation)
     assert len(pairs) == 6
     assert all(i != j for i, j in pairs)
     assert set(pairs.values()) == {6}
@@ -46,4 +46,4 @@ def test_every_ordered_pair_of_slots_is_asked() -> None:
 def test_a_story_without_a_swap_is_refused() -> None:
     (still,) = ENCODER.encode([design("counterbalanced", operations=0).prompt(0)])
     with pytest.raises(SurgeryError, match="give stories with one swap"):
-        slots_named(still)
+        named_slots(still)

@@ -1,4 +1,4 @@
-"""Residual interchange the plain way: a forward hook and one full forward pass for every cell."""
+"""Naive residual interchange: a forward hook and a full forward pass for every cell."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from rebinding.task.prompts import Encoded, Prompt
 
 def residuals(model: PreTrainedModel, tokens: Tensor) -> list[Tensor]:
     """The input of every decoder layer."""
-    kept: list[Tensor] = []
-    hooks = [layer.register_forward_pre_hook(_keep(kept), with_kwargs=True) for layer in layers_of(model)]
+    inputs: list[Tensor] = []
+    hooks = [layer.register_forward_pre_hook(_keep(inputs), with_kwargs=True) for layer in layers_of(model)]
     final_logits(model, tokens)
     for hook in hooks:
         hook.remove()
-    return kept
+    return inputs
 
 
 def patched(model: PreTrainedModel, tokens: Tensor, writes: Iterable[tuple[int, int, Tensor]]) -> Tensor:
@@ -40,8 +40,8 @@ def patched(model: PreTrainedModel, tokens: Tensor, writes: Iterable[tuple[int, 
 @torch.no_grad()
 def final_logits(model: PreTrainedModel, tokens: Tensor) -> Tensor:
     """Logits at the last token, (prompt, vocabulary)."""
-    found: Tensor = model(input_ids=tokens, use_cache=False, logits_to_keep=1).logits[:, -1]
-    return found
+    logits: Tensor = model(input_ids=tokens, use_cache=False, logits_to_keep=1).logits[:, -1]
+    return logits
 
 
 def layers_of(model: PreTrainedModel) -> Any:
@@ -54,10 +54,10 @@ def random_pairs(originals: Tensor, *, differing: Sequence[int], seed: int = 0) 
     dice = torch.Generator().manual_seed(seed)
     pairs = []
     for number, row in enumerate(originals):
-        other = row.clone()
-        other[list(differing)] += 1
+        changed = row.clone()
+        changed[list(differing)] += 1
         words = torch.randperm(40, generator=dice)[:4].tolist()
-        pairs.append(TracedPair(number, plain(row), plain(other), tuple(words[:3]), number % 3, words[3]))
+        pairs.append(TracedPair(number, plain(row), plain(changed), tuple(words[:3]), number % 3, words[3]))
     return pairs
 
 
@@ -67,9 +67,9 @@ def plain(row: Tensor) -> Encoded:
     return Encoded(Prompt(story, "A"), "", tuple(row.tolist()), {"readout": len(row) - 1})
 
 
-def _keep(kept: list[Tensor]) -> Any:
+def _keep(inputs: list[Tensor]) -> Any:
     def hook(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        kept.append((args[0] if args else kwargs["hidden_states"]).clone())
+        inputs.append((args[0] if args else kwargs["hidden_states"]).clone())
 
     return hook
 

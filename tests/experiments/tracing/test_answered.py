@@ -28,38 +28,38 @@ from tests.experiments.tracing.small_model import encoder, loaded_model, plan, s
 
 EMERGE = claim("tracing.boxes_emerge_after_swap")
 MODE = "target_box"
-WAY = given("published").tracing
+CONVENTIONS = given("published").tracing
 N = 3
 
 
 @pytest.fixture(scope="module")
 def right_ids() -> list[int]:
     """The ids below 40 whose original the random model answers correctly."""
-    pairs = [traced_pair(encoder(), counterfactual(plan(), number, MODE), WAY.rule) for number in range(40)]
-    wanted = torch.tensor([one.candidates for one in pairs])
-    logits = candidate_logits(surgeon(), [one.original for one in pairs], wanted)
+    pairs = [traced_pair(encoder(), counterfactual(plan(), number, MODE), CONVENTIONS.rule) for number in range(40)]
+    candidates = torch.tensor([pair.candidates for pair in pairs])
+    logits = candidate_logits(surgeon(), [pair.original for pair in pairs], candidates)
     first, second = logits.topk(2).values.unbind(dim=-1)  # (pair,)
     assert (first - second).min() > 2 * allowance(logits), "what is right would be a matter of rounding"
-    right = [one.id for one, line in zip(pairs, logits, strict=True) if int(line.argmax()) == one.answer]
+    right = [pair.id for pair, row in zip(pairs, logits, strict=True) if int(row.argmax()) == pair.answer]
     assert 5 < len(right) < 35, "a filter that keeps all or nothing tests nothing"
     return right
 
 
 @pytest.mark.parametrize("n", [1, 2, 5, 10])
-def test_the_first_right_ids_and_no_more_looked_at_than_needed(n: int, right_ids: list[int]) -> None:
-    """`n` ids at a time, until there are enough, or four times as many were looked at."""
+def test_finds_the_first_correct_ids_and_tests_no_more_than_needed(n: int, right_ids: list[int]) -> None:
+    """Tests `n` ids at a time, until there are enough, or four times as many were tested."""
     bench, requests = Workbench(loaded_model()), []
 
     def ask(request: Answered) -> Evidence:
         requests.append(request)
         return bench.get(request)
 
-    ids = answered_ids(bench.prompts, plan(), MODE, n, WAY, ask)
+    ids = answered_ids(bench.prompts, plan(), MODE, n, CONVENTIONS, ask)
     reachable = [number for number in right_ids if number < OVERSAMPLING * n]
     assert ids == reachable[:n]
     last = ids[-1] if len(ids) == n else OVERSAMPLING * n - 1
     assert [number for request in requests for number in request.prompts.ids] == list(range(n * (last // n + 1)))
-    assert {(request.rule, request.prompts.pairing) for request in requests} == {(WAY.rule, ("tracing", MODE))}
+    assert {(request.rule, request.prompts.pairing) for request in requests} == {(CONVENTIONS.rule, ("tracing", MODE))}
 
 
 @dataclass(frozen=True)
@@ -70,15 +70,15 @@ class Answers:
     is_right: Callable[[int], bool]
 
     def get(self, request: Request) -> Evidence:
-        found = self.source.get(request)
+        evidence = self.source.get(request)
         if not isinstance(request, Answered):
-            return found
-        return replace(found, rows=found.rows.assign(right=found.rows["prompt"].map(self.is_right)))
+            return evidence
+        return replace(evidence, rows=evidence.rows.assign(right=evidence.rows["prompt"].map(self.is_right)))
 
 
 @dataclass(frozen=True)
 class Answering(Here):
-    """Sessions whose model answers as it is told."""
+    """Sessions whose model answers as `is_right` says."""
 
     is_right: Callable[[int], bool]
 
@@ -92,7 +92,7 @@ def study_of(is_right: Callable[[int], bool]) -> Study:
     return Study.of(ModelUnderTest(model, Settings((model,), samples=N, device="cpu", engine=Answering(is_right))))
 
 
-def test_what_is_traced_is_answered() -> None:
+def test_traced_prompts_are_answered() -> None:
     """Every second prompt: each experiment is on those."""
     study = study_of(lambda number: number % 2 == 1)
     for evidence in (
@@ -117,6 +117,6 @@ def test_too_few_make_a_claim_invalid() -> None:
         study.traced(EMERGE, MODE, "readout")
     assert failed.value.gate.name == "declared_n"
     assert "2 units in the evidence, 3 declared" in str(failed.value)
-    looked = [number for use in study.log.used for number in use.request.prompts.ids]
-    assert looked == list(range(OVERSAMPLING * N))
+    tested = [number for use in study.log.used for number in use.request.prompts.ids]
+    assert tested == list(range(OVERSAMPLING * N))
     assert {use.request.KIND.name for use in study.log.used} == {"answered"}

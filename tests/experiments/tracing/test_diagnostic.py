@@ -14,29 +14,29 @@ from tests.surgery.models import Family
 
 @pytest.mark.parametrize("family", ["llama", "gemma2"])
 def test_equals_hooked_forward_passes(family: Family) -> None:
-    found = diagnose(surgeon(family), encoder(), plan(), ids=range(2), width=2).rows
-    here = found[found["prompt"] == 1]
-    assert len(here) == 3 * len(SITES) * len(windows(4, 2))
-    moved = 0.0
+    rows = diagnose(surgeon(family), encoder(), plan(), ids=range(2), width=2).rows
+    of_prompt = rows[rows["prompt"] == 1]
+    assert len(of_prompt) == 3 * len(SITES) * len(windows(4, 2))
+    largest = 0.0
     for question in questions(encoder(), plan(), 1):
         pair = question.pair
-        original, other = (token_batch([side]) for side in (pair.original, pair.counterfactual))
-        given, base = residuals(model(family), other), final_logits(model(family), original)
+        original, donor = (token_batch([side]) for side in (pair.original, pair.counterfactual))
+        values, base = residuals(model(family), donor), final_logits(model(family), original)
         tokens = [pair.rival, pair.candidates[pair.answer]]
-        for row in here[here["question"] == question.name].itertuples():
+        for row in of_prompt[of_prompt["question"] == question.name].itertuples():
             token = pair.original.roles[row.place]
-            writes = [(layer, token, given[layer][:, token]) for layer in range(row.first, row.last + 1)]
+            writes = [(layer, token, values[layer][:, token]) for layer in range(row.first, row.last + 1)]
             rounding = 2 * allowance(base)  # a margin is a difference of two logits
             logits = patched(model(family), original, writes)[0, tokens]
-            want, unpatched = float(logits[0] - logits[1]), float(base[0, tokens[0]] - base[0, tokens[1]])
-            assert row.margin == pytest.approx(want, abs=rounding)
+            expected, unpatched = float(logits[0] - logits[1]), float(base[0, tokens[0]] - base[0, tokens[1]])
+            assert row.margin == pytest.approx(expected, abs=rounding)
             assert row.base_margin == pytest.approx(unpatched, abs=rounding)
-            assert row.change == pytest.approx(want - unpatched, abs=2 * rounding)
-            moved = max(moved, abs(want - unpatched))
-    assert moved > 0.1, "nothing moves, so equality says nothing"
+            assert row.change == pytest.approx(expected - unpatched, abs=2 * rounding)
+            largest = max(largest, abs(expected - unpatched))
+    assert largest > 0.1, "nothing changes, so equality says nothing"
 
 
-def test_the_readouts_embedding_says_nothing() -> None:
+def test_patching_the_readouts_embedding_is_a_noop() -> None:
     """It is ':' in both prompts, so patching the first layer's input alone changes nothing."""
     rows = diagnose(surgeon(), encoder(), plan(), ids=range(3)).rows
     early = rows[(rows["place"] == "readout") & (rows["last"] == 0)]
@@ -45,19 +45,19 @@ def test_the_readouts_embedding_says_nothing() -> None:
 
 
 def test_every_question_has_another_answer() -> None:
-    asked = questions(encoder(), plan(), 0)
-    assert [one.name for one in asked] == ["asked", "partner", "remaining"]
-    assert all(one.pair.changes_answer for one in asked)
-    story = asked[0].pair.original.prompt.story
-    assert {one.pair.original.prompt.question for one in asked} == set(story.boxes)
+    items = questions(encoder(), plan(), 0)
+    assert [item.name for item in items] == ["asked", "partner", "remaining"]
+    assert all(item.pair.changes_answer for item in items)
+    story = items[0].pair.original.prompt.story
+    assert {item.pair.original.prompt.question for item in items} == set(story.boxes)
 
 
 def test_five_boxes_ask_about_three() -> None:
     """The boxes of the distractor hold the same in both prompts; there is no margin to change."""
-    asked = questions(encoder(), plan(boxes=5, distractor="after"), 0)
-    assert [one.name for one in asked] == ["asked", "partner", "remaining"]
-    story = asked[0].pair.original.prompt.story
-    assert {one.pair.original.prompt.question for one in asked} == set(story.boxes[:3])
+    items = questions(encoder(), plan(boxes=5, distractor="after"), 0)
+    assert [item.name for item in items] == ["asked", "partner", "remaining"]
+    story = items[0].pair.original.prompt.story
+    assert {item.pair.original.prompt.question for item in items} == set(story.boxes[:3])
 
 
 def test_windows() -> None:

@@ -17,7 +17,7 @@ from tests.experiments.tracing.naive import random_pairs
 from tests.surgery.models import tiny, tokens
 
 
-def test_running_the_cells_that_change_nothing_changes_nothing() -> None:
+def test_running_noop_cells_changes_nothing() -> None:
     model = tiny("llama")
     pairs = random_pairs(tokens("llama", n=4), differing=(6,))
     surgeon = TorchSurgeon(model, derive(model))
@@ -37,14 +37,16 @@ def test_the_cells_that_run() -> None:
 
 
 def test_some_layers_and_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A part of the map is the part of the whole map, in any order of layers and tokens, and in blocks."""
+    """A map of some layers and tokens equals the same cells of the full map, in any order, and in blocks."""
     model = tiny("gemma2")
     pairs = random_pairs(tokens("gemma2", n=5), differing=(3,))
     surgeon = TorchSurgeon(model, derive(model))
-    whole = trace(surgeon, pairs, mode="test").rows
+    full = trace(surgeon, pairs, mode="test").rows
     monkeypatch.setattr(maps, "BLOCK", 2)
     part = trace(surgeon, pairs, mode="test", layers=[3, 1], tokens=[12, 5]).rows
     assert len(part) == 5 * 2 * 2
-    both = part.merge(whole, on=["prompt", "layer", "token"], suffixes=("", "_whole"))
-    assert len(both) == len(part)
-    np.testing.assert_allclose(both["margin"], both["margin_whole"], rtol=0, atol=2 * allowance(whole["answer_logit"]))
+    merged = part.merge(full, on=["prompt", "layer", "token"], suffixes=("", "_whole"))
+    assert len(merged) == len(part)
+    np.testing.assert_allclose(
+        merged["margin"], merged["margin_whole"], rtol=0, atol=2 * allowance(full["answer_logit"])
+    )

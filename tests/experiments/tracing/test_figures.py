@@ -80,7 +80,7 @@ def test_mode_maps_name_mode_and_base() -> None:
     assert np.allclose(grid[1:], 1 / 3)
 
 
-def test_where_nothing_can_be_restored_the_legend_says_so() -> None:
+def test_legend_says_if_nothing_can_be_restored() -> None:
     figure = combined_map({"object": evidence("target_box", {(0, FIRST)}, base=1.0)})
     (text,) = figure.axes[0].get_legend().get_texts()
     assert "nothing to restore" in text.get_text()
@@ -130,6 +130,6 @@ def test_large_figures_are_written(kind: str, tmp_path: Path) -> None:
     assert all(side < 30 for side in figure.get_size_inches())
 
 
-def test_colours_are_told_apart() -> None:
+def test_colours_are_distinct() -> None:
     assert set(PANEL_COLOURS.values()) <= set(OKABE_ITO.values())
     assert len(set(PANEL_COLOURS.values())) == len(PANEL_COLOURS)

@@ -1,4 +1,4 @@
-"""The first mention of a box, patched beside the swap: which rows there are."""
+"""The first mention of a box, patched together with the swap: the rows of the evidence."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ MODE = "context_target_box_and_swap_query_box"
 ROLES = {"context": "context_partner", "swap": "swap_asked"}
 
 
-def test_what_is_measured() -> None:
-    """Every way of patching at every layer but the first, at which both labels together are the original run."""
-    every = (traced_pair(encoder(), counterfactual(plan(), number, MODE), "exp1_spaced") for number in range(12))
-    found = mention(surgeon(), correct_ones(surgeon(), every, 3), mode=MODE, **ROLES)
-    rows = found.rows
+def test_rows() -> None:
+    """Every entry of `PATCHED` at every layer but the first, where a patch of both labels is the original run."""
+    pairs = (traced_pair(encoder(), counterfactual(plan(), number, MODE), "exp1_spaced") for number in range(12))
+    evidence = mention(surgeon(), correct_ones(surgeon(), pairs, 3), mode=MODE, **ROLES)
+    rows = evidence.rows
     assert set(rows["patched"]) == set(PATCHED)
     assert sorted(set(rows["layer"])) == list(range(1, surgeon().anatomy.n_layers))
     assert len(rows) == 3 * len(PATCHED) * (surgeon().anatomy.n_layers - 1)
     assert (rows["moved"] > 0).all()
-    assert (found.settings["mode"], found.settings["roles"]) == (MODE, list(ROLES.values()))
+    assert (evidence.settings["mode"], evidence.settings["roles"]) == (MODE, list(ROLES.values()))

@@ -28,15 +28,15 @@ def pair(mode: str, number: int = 0, **options: object) -> TracedPair:
 
 
 def test_candidates_are_the_originals_objects_after_the_swap() -> None:
-    one = pair("target_box")
-    prompt = one.original.prompt
-    held = [prompt.story.state()[box] for box in prompt.story.boxes]
-    assert held != list(prompt.story.objects)
-    words = [encoder().tokenizer.decode([token]).strip() for token in one.candidates]
-    assert words == held
-    assert words[one.answer] == prompt.answer
-    assert encoder().tokenizer.decode([one.rival]).strip() == one.counterfactual.prompt.answer
-    assert one.rival not in one.candidates
+    traced = pair("target_box")
+    prompt = traced.original.prompt
+    objects = [prompt.story.state()[box] for box in prompt.story.boxes]
+    assert objects != list(prompt.story.objects)
+    words = [encoder().tokenizer.decode([token]).strip() for token in traced.candidates]
+    assert words == objects
+    assert words[traced.answer] == prompt.answer
+    assert encoder().tokenizer.decode([traced.rival]).strip() == traced.counterfactual.prompt.answer
+    assert traced.rival not in traced.candidates
 
 
 @pytest.mark.parametrize(("mode", "changes"), [("swap_only", True), ("query_box", False), ("context_and_swap", True)])
@@ -49,51 +49,51 @@ def test_an_absent_box_has_no_answer() -> None:
 
 
 def test_the_partner_query_asks_about_the_partner() -> None:
-    same, other = pair("query_box"), pair("query_box", query="partner")
-    assert other.counterfactual.prompt.question == same.original.prompt.partner
-    assert other.original == same.original
-    assert set(other.differing) - set(same.differing) == {same.original.roles["question_box"]}
-    assert other.changes_answer
+    plain, partner = pair("query_box"), pair("query_box", query="partner")
+    assert partner.counterfactual.prompt.question == plain.original.prompt.partner
+    assert partner.original == plain.original
+    assert set(partner.differing) - set(plain.differing) == {plain.original.roles["question_box"]}
+    assert partner.changes_answer
 
 
 def test_the_filter_keeps_the_first_correct_ones() -> None:
     pairs = [pair("target_box", number) for number in range(40)]
-    wanted = torch.tensor([one.candidates for one in pairs])
-    logits = candidate_logits(surgeon(), [one.original for one in pairs], wanted)
-    right = [one.id for one, line in zip(pairs, logits, strict=True) if int(line.argmax()) == one.answer]
+    candidates = torch.tensor([item.candidates for item in pairs])
+    logits = candidate_logits(surgeon(), [item.original for item in pairs], candidates)
+    right = [item.id for item, row in zip(pairs, logits, strict=True) if int(row.argmax()) == item.answer]
     first, second = logits.topk(2).values.unbind(dim=-1)  # (pair,)
     assert (first - second).min() > 2 * allowance(logits), "what is right would be a matter of rounding"
     assert 5 < len(right) < 35, "a filter that keeps all or nothing tests nothing"
     pool = iter(pairs)
-    assert [one.id for one in correct_ones(surgeon(), pool, 5)] == right[:5]
-    assert [one.id for one in correct_ones(surgeon(), iter(pairs), 99)] == right
+    assert [item.id for item in correct_ones(surgeon(), pool, 5)] == right[:5]
+    assert [item.id for item in correct_ones(surgeon(), iter(pairs), 99)] == right
 
 
 def test_the_first_correct_ones_are_traced() -> None:
-    """As many as are wanted, and the evidence says what was done to them."""
-    found = trace_design(surgeon(), encoder(), plan(), mode="target_box", n=4, layers=[1])
+    """Traces `n` pairs, and the settings say how."""
+    evidence = trace_design(surgeon(), encoder(), plan(), mode="target_box", n=4, layers=[1])
     pool = (pair("target_box", number) for number in range(4 * OVERSAMPLING))
-    assert found.rows["prompt"].unique().tolist() == [one.id for one in correct_ones(surgeon(), pool, 4)]
-    assert found.rows["prompt"].nunique() == 4
-    says = found.settings
-    assert (says["mode"], says["query"], says["changes_answer"]) == ("target_box", "same", True)
+    assert evidence.rows["prompt"].unique().tolist() == [item.id for item in correct_ones(surgeon(), pool, 4)]
+    assert evidence.rows["prompt"].nunique() == 4
+    settings = evidence.settings
+    assert (settings["mode"], settings["query"], settings["changes_answer"]) == ("target_box", "same", True)
 
 
 def test_a_mode_that_keeps_the_answer_is_refused_for_claims() -> None:
     common = {"mode": "query_box", "n": 2, "layers": [1]}
     with pytest.raises(UnchangedAnswer, match=r"'query_box'.*for_claims=False"):
         trace_design(surgeon(), encoder(), plan(), **common)
-    found = trace_design(surgeon(), encoder(), plan(), for_claims=False, **common)
-    assert found.settings["changes_answer"] is False
+    evidence = trace_design(surgeon(), encoder(), plan(), for_claims=False, **common)
+    assert evidence.settings["changes_answer"] is False
     with pytest.raises(ValueError, match="leaves the answer"):
-        by_role(found)
+        by_role(evidence)
 
 
 def test_every_mode_of_equal_length_can_be_traced() -> None:
     for name, mode in TRACING_MODES.items():
         if mode.keeps_length:
-            found = trace(surgeon(), [pair(name)], mode=name, layers=[0]).rows
-            assert found["ran"].sum() == len(pair(name).differing)
+            rows = trace(surgeon(), [pair(name)], mode=name, layers=[0]).rows
+            assert rows["ran"].sum() == len(pair(name).differing)
 
 
 def test_refusals() -> None:
@@ -105,9 +105,9 @@ def test_refusals() -> None:
         panel_mode("object", "nothing")
     with pytest.raises(PromptError, match="no pairs"):
         trace(surgeon(), [], mode="m")
-    one = pair("target_box")
+    traced = pair("target_box")
     with pytest.raises(PromptError, match="one prompt twice"):
-        trace(surgeon(), [TracedPair(0, one.original, one.original, one.candidates, 0, None)], mode="m")
+        trace(surgeon(), [TracedPair(0, traced.original, traced.original, traced.candidates, 0, None)], mode="m")
 
 
 def test_panels_name_modes_that_change_the_answer() -> None:
@@ -122,12 +122,12 @@ def test_panels_name_modes_that_change_the_answer() -> None:
 def test_five_boxes(distractor: str) -> None:
     """Five candidates, and the roles are those of the swap that matters, not of the distractor."""
     wide = plan(boxes=5, distractor=distractor)
-    found = trace_design(surgeon(), encoder(), wide, mode="swap_only", n=2, layers=[0, 2])
+    evidence = trace_design(surgeon(), encoder(), wide, mode="swap_only", n=2, layers=[0, 2])
     pairs = Prompts(encoder()).draw(wide, range(2), ("tracing", "swap_only"))
     assert (pairs.boxes, pairs.distractor) == (5, distractor)
-    differing = found.rows[found.rows["differs"]]
+    differing = evidence.rows[evidence.rows["differs"]]
     assert set(differing["role"]) == {"swap_asked"}
-    one = traced_pair(encoder(), wide.tracing(0, "swap_only"))
-    assert len(one.candidates) == 5
-    distracting = one.original.prompt.story.operations[0 if distractor == "before" else 1]
-    assert {distracting.first, distracting.second} == set(one.original.prompt.story.boxes[-2:])
+    traced = traced_pair(encoder(), wide.tracing(0, "swap_only"))
+    assert len(traced.candidates) == 5
+    distracting = traced.original.prompt.story.operations[0 if distractor == "before" else 1]
+    assert {distracting.first, distracting.second} == set(traced.original.prompt.story.boxes[-2:])

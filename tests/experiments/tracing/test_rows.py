@@ -148,59 +148,61 @@ def cells(leads: dict[str, list[list[int]]], base: tuple[int, int] = (0, 0)) -> 
     return Evidence("tracing", pd.DataFrame(rows), {"mode": "m"})
 
 
-def test_gains_leave_out_the_first_layer_and_take_off_the_base() -> None:
-    found = cells({"readout": [[1, 1, 0], [1, 0, 1]]}, base=(1, 0))
-    assert gains(found, "readout", conventions()).to_numpy().tolist() == [[0, 0], [-1, 1]]
-    assert gains(found, "readout", conventions(scale="normalised")).to_numpy().tolist() == [[0, 0], [-2, 2]]
-    assert np.mean(gains(found, "readout", conventions(scale="normalised")).loc[2]) == pytest.approx(
+def test_gains_skip_the_first_layer_and_subtract_the_base() -> None:
+    result = cells({"readout": [[1, 1, 0], [1, 0, 1]]}, base=(1, 0))
+    assert gains(result, "readout", conventions()).to_numpy().tolist() == [[0, 0], [-1, 1]]
+    assert gains(result, "readout", conventions(scale="normalised")).to_numpy().tolist() == [[0, 0], [-2, 2]]
+    assert np.mean(gains(result, "readout", conventions(scale="normalised")).loc[2]) == pytest.approx(
         normalised(0.5, 0.5)
     )
-    assert support(found, conventions()) == (-1, 1)
-    assert support(found, conventions(scale="normalised")) == (-2, 2)
-    assert restored(found, conventions(), "readout", "readout").shape == (4, 2)
+    assert support(result, conventions()) == (-1, 1)
+    assert support(result, conventions(scale="normalised")) == (-2, 2)
+    assert restored(result, conventions(), "readout", "readout").shape == (4, 2)
     with pytest.raises(EvidenceError, match=r"no token has the role 'swap_first'.*readout"):
-        gains(found, "swap_first", conventions())
+        gains(result, "swap_first", conventions())
 
 
-def test_where_nothing_is_to_be_restored_nothing_is_gained() -> None:
+def test_gains_are_zero_if_nothing_can_be_restored() -> None:
     """A counterfactual that always gives the original's answer leaves no room: gains are 0, not 0 of 0."""
-    found, told = cells({"readout": [[1, 1, 1], [1, 1, 1]]}, base=(1, 1)), conventions(scale="normalised")
-    assert gains(found, "readout", told).to_numpy().tolist() == [[0, 0], [0, 0]]
-    assert support(found, told) == (-1, 1)
+    result, chosen = cells({"readout": [[1, 1, 1], [1, 1, 1]]}, base=(1, 1)), conventions(scale="normalised")
+    assert gains(result, "readout", chosen).to_numpy().tolist() == [[0, 0], [0, 0]]
+    assert support(result, chosen) == (-1, 1)
 
 
 def test_what_leads_depends_on_the_procedure() -> None:
     """A lead of 0.4 over the counterfactual's answer is a lead, and not a clear one."""
-    found = cells({"readout": [[1, 1], [1, 1]]})
-    for told, want in (
+    result = cells({"readout": [[1, 1], [1, 1]]})
+    for changes, expected in (
         ({}, 1.0),
         ({"lead": "clear"}, 1.0),
         ({"candidates": "with_counterfactual"}, 1.0),
         ({"candidates": "with_counterfactual", "lead": "clear"}, 0.0),
     ):
-        assert leading(found, conventions(**told))["lead"].unique().tolist() == [want], told
-    gone = found.rows.assign(counterfactual_margin=float("nan"), margin=0.4)
-    assert leading(Evidence("tracing", gone, {}), conventions())["lead"].unique().tolist() == [0.0], "ties are noise"
+        assert leading(result, conventions(**changes))["lead"].unique().tolist() == [expected], changes
+    without_answer = result.rows.assign(counterfactual_margin=float("nan"), margin=0.4)
+    assert leading(Evidence("tracing", without_answer, {}), conventions())["lead"].unique().tolist() == [0.0], (
+        "ties are noise"
+    )
 
 
 def test_first_and_last_layers_by_prompt() -> None:
-    found = cells({"own": [[1, 1, 0, 1], [1, 0, 0, 0]], "other": [[0, 0, 1, 1], [0, 0, 0, 0]]})
-    assert first_layer(found, conventions(), "own").tolist() == [1, 4]
-    assert first_layer(found, conventions(), "other").tolist() == [2, 4]
-    assert first_layer(found, conventions(), "other", "own").tolist() == [1, 4]
-    assert last_layer(found, conventions(), "own").tolist() == [3, 0]
+    result = cells({"own": [[1, 1, 0, 1], [1, 0, 0, 0]], "other": [[0, 0, 1, 1], [0, 0, 0, 0]]})
+    assert first_layer(result, conventions(), "own").tolist() == [1, 4]
+    assert first_layer(result, conventions(), "other").tolist() == [2, 4]
+    assert first_layer(result, conventions(), "other", "own").tolist() == [1, 4]
+    assert last_layer(result, conventions(), "own").tolist() == [3, 0]
 
 
 def test_what_the_context_adds() -> None:
     """By prompt; where gains are normalised, in shares of the prompts that have something to restore, here half."""
     rows = cells({name: [[0, 1, 0], [0, 1, 1]] for name in ("context", "swap", "both")}, base=(1, 0)).rows
     rows.loc[(rows["role"] == "swap") & (rows["prompt"] == 1), ["hit", "margin"]] = [False, -1.0]
-    found = Evidence("first-mention", rows.assign(patched=rows["role"]).query("layer > 0"), {"mode": "m"})
-    assert added(found, conventions()).tolist() == [[0, 1], [0, 1]]
-    assert added(found, conventions(scale="normalised")).tolist() == [[0, 2], [0, 2]]
+    result = Evidence("first-mention", rows.assign(patched=rows["role"]).query("layer > 0"), {"mode": "m"})
+    assert added(result, conventions()).tolist() == [[0, 1], [0, 1]]
+    assert added(result, conventions(scale="normalised")).tolist() == [[0, 2], [0, 2]]
 
 
-def test_windows_that_are_judged() -> None:
+def test_windows_for_rules() -> None:
     """All layers, or all but the last sixth."""
     spans = [(0, 11), (0, 9), (0, 1), (3, 3), (11, 11)]
     rows = [
@@ -208,13 +210,13 @@ def test_windows_that_are_judged() -> None:
         for place in ("readout", "swap_period")
         for first, last in spans
     ]
-    found = Evidence("readout-diagnostic", pd.DataFrame(rows), {})
-    assert moved_by(found, "readout", "every_layer")["asked"].tolist() == [11]
-    assert moved_by(found, "readout", "not_the_last")["asked"].tolist() == [9]
+    result = Evidence("readout-diagnostic", pd.DataFrame(rows), {})
+    assert moved_by(result, "readout", "every_layer")["asked"].tolist() == [11]
+    assert moved_by(result, "readout", "not_the_last")["asked"].tolist() == [9]
 
 
 def test_claims_refuse_a_mode_that_leaves_the_answer() -> None:
-    for judge in (by_role, lambda one: gains(one, "readout", conventions())):
+    for judge in (by_role, lambda item: gains(item, "readout", conventions())):
         with pytest.raises(EvidenceError, match="leaves the answer as it is"):
             judge(evidence(changes_answer=False))
     assert len(by_token(evidence(changes_answer=False))) == 2

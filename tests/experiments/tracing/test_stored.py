@@ -18,24 +18,26 @@ from rebinding.experiments.workbench import Workbench
 from rebinding.paper.procedure import given
 from tests.experiments.tracing.small_model import loaded_model, plan
 
-WAY = given("published").tracing
+CONVENTIONS = given("published").tracing
 MENTIONED = "context_target_box_and_swap_query_box"
 Make = Callable[[Prompts, Sequence[int]], InBlocks]
 MAKES: dict[str, tuple[Make, str]] = {
     "answered": (
-        lambda prompts, ids: Answered(prompts.draw(plan(), ids, ("tracing", "target_box")), WAY.rule),
+        lambda prompts, ids: Answered(prompts.draw(plan(), ids, ("tracing", "target_box")), CONVENTIONS.rule),
         "are_right",
     ),
     "tracing": (
-        lambda prompts, ids: request_map(prompts, plan(), ids, "target_box", ("readout", "context_box"), WAY),
+        lambda prompts, ids: request_map(prompts, plan(), ids, "target_box", ("readout", "context_box"), CONVENTIONS),
         "trace",
     ),
     "first-mention": (
-        lambda prompts, ids: request_mention(prompts, plan(), ids, MENTIONED, "context_partner", "swap_asked", WAY),
+        lambda prompts, ids: request_mention(
+            prompts, plan(), ids, MENTIONED, "context_partner", "swap_asked", CONVENTIONS
+        ),
         "mention",
     ),
     "readout-diagnostic": (
-        lambda prompts, ids: ReadoutDiagnostic(prompts.draw(plan(), ids, ("questions", DIAGNOSED)), WAY.rule),
+        lambda prompts, ids: ReadoutDiagnostic(prompts.draw(plan(), ids, ("questions", DIAGNOSED)), CONVENTIONS.rule),
         "diagnose_questions",
     ),
 }
@@ -58,23 +60,23 @@ def stored(root: Path) -> set[tuple[str, str]]:
 
 @pytest.mark.parametrize("kind", MAKES)
 def test_blocks_are_stored_once_and_read_back(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The store has the blocks and no whole beside them; the whole, and each part, is read from them."""
+    """The store has only the blocks; evidence of all prompts, or of a part, is read from them."""
     make, measuring = MAKES[kind]
     bench = bench_at(tmp_path)
     request = make(bench.prompts, range(5))
-    found = bench.get(request)
+    evidence = bench.get(request)
     blocks = bench.prompts.blocks(request)
     assert [block.n for block in blocks] == [2, 2, 1]
     assert stored(tmp_path) == {bench.address(block) for block in blocks}
-    monkeypatch.setattr(tracing_measure, measuring, lambda *given, **named: pytest.fail("a block was measured again"))
+    monkeypatch.setattr(tracing_measure, measuring, lambda *args, **kwargs: pytest.fail("a block was measured again"))
     bench = bench_at(tmp_path)
     again = bench.get(make(bench.prompts, range(5)))
-    pd.testing.assert_frame_equal(again.rows, found.rows)
-    assert again.settings == found.settings
+    pd.testing.assert_frame_equal(again.rows, evidence.rows)
+    assert again.settings == evidence.settings
     part = request.on(make(bench.prompts, range(2, 4)).prompts)
     assert part == blocks[1]
     rows = bench.get(part).rows
-    of_part = found.rows[found.rows["prompt"].isin((2, 3))].reset_index(drop=True)
+    of_part = evidence.rows[evidence.rows["prompt"].isin((2, 3))].reset_index(drop=True)
     pd.testing.assert_frame_equal(rows, of_part)
     assert len(stored(tmp_path)) == 3
 
@@ -99,13 +101,13 @@ def test_more_prompts_measure_those_that_are_missing(
 
 @pytest.mark.parametrize("kind", MAKES)
 def test_evidence_says_what_was_requested(kind: str, tmp_path: Path) -> None:
-    """How answers are told, which prompts were drawn, and what else was asked for."""
+    """The rule for answers, the prompts, and all other fields of the request."""
     make, _ = MAKES[kind]
     bench = bench_at(tmp_path)
     request = make(bench.prompts, range(5))
-    found = bench.get(request)
-    assert found.settings["request"] == request.plain
-    assert found.settings["request"]["rule"] == WAY.rule
-    assert found.settings["request"]["prompts"]["ids"] == list(range(5))
-    assert found.settings["request"]["prompts"]["design"] == "published"
-    assert found.rows["prompt"].unique().tolist() == list(range(5))
+    evidence = bench.get(request)
+    assert evidence.settings["request"] == request.plain
+    assert evidence.settings["request"]["rule"] == CONVENTIONS.rule
+    assert evidence.settings["request"]["prompts"]["ids"] == list(range(5))
+    assert evidence.settings["request"]["prompts"]["design"] == "published"
+    assert evidence.rows["prompt"].unique().tolist() == list(range(5))

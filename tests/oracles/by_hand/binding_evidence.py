@@ -33,7 +33,7 @@ def vectors_of(plain: Plain, prompts: Prompts, request: Any) -> Vectors:
     """Over prompts that ask for the object of each slot: queries at the readout, keys at the slot's two tokens."""
     q, k = [], []
     for slot, asked in enumerate(request.slots):
-        encoded = prompts.drawn(asked).prompts
+        encoded = prompts.encode(asked).prompts
         q.append(_mean(plain, "q", encoded, request.heads, "readout"))
         k.append([_mean(plain, "k", encoded, request.heads, f"context_{kind}[{slot}]") for kind in KINDS])
     by_kind = [torch.stack(some) for some in zip(*k, strict=True)]
@@ -134,7 +134,7 @@ def _unit(draws: int, count: int, width: int, seed: int) -> Tensor:
 
 def of_exchange(plain: Plain, prompts: Prompts, request: Any, rows: pd.DataFrame) -> Iterator[Again]:
     """The query of the same story asked about slot j; or the keys of slots i and j in each other's place."""
-    donors = [prompts.drawn(one).prompts for one in request.donors]
+    donors = [prompts.encode(one).prompts for one in request.donors]
     for index, row in numbered(rows):
         prompt, i, j = prompt_of(prompts, request, row), int(row["i"]), int(row["j"])
         at = {(kind, slot): prompt.roles[f"context_{kind}[{slot}]"] for kind in KINDS for slot in (i, j)}

@@ -118,7 +118,7 @@ def fresh(g: Grounds) -> Mapping[str, float]:
     named = {"test": "test half", "evaluation": "evaluation third"}
     found = {}
     for asked, rows in g.all(Ablation):
-        prompts = g.judged.case.session.prompts.drawn(asked.prompts).prompts
+        prompts = g.judged.case.session.prompts.encode(asked.prompts).prompts
         word = {number: one.prompt.answer for number, one in zip(asked.prompts.ids, prompts, strict=True)}
         each = [beats(some) for _, some in rows.groupby(rows["prompt"].map(word))]
         found[named[str(asked.prompts.split)]] = float(np.mean(each))

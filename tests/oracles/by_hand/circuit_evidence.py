@@ -10,7 +10,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from rebinding.experiments.circuit.contributions import sets_beside
+from rebinding.experiments.circuit.contributions import removed_sets
 from rebinding.experiments.circuit.random_circuits import draw_circuits
 from rebinding.experiments.prompts import Prompts
 from rebinding.paper.circuit import Circuit, CircuitHead
@@ -63,7 +63,7 @@ def of_knockout(plain: Plain, prompts: Prompts, request: Any, rows: pd.DataFrame
 
 def of_contributions(plain: Plain, prompts: Prompts, request: Any, rows: pd.DataFrame) -> Iterator[Again]:
     """Hits with a head and without it, beside a set of others that are gone."""
-    gone = sets_beside(Circuit(request.circuit), request.random_sets)  # which heads are drawn is no measurement
+    gone = removed_sets(Circuit(request.circuit), request.random_sets)  # which heads are drawn is no measurement
     means = means_of(plain, prompts, request.means)
     for index, row in numbered(rows):
         prompt, head = prompt_of(prompts, request, row), _head(row)
@@ -77,7 +77,7 @@ def of_contributions(plain: Plain, prompts: Prompts, request: Any, rows: pd.Data
 def of_pruning(plain: Plain, prompts: Prompts, request: Any, rows: pd.DataFrame) -> Iterator[Again]:
     """A trial on a walk: what was left until then, with the head and without it, mean over prompts."""
     walks = dict(iter(rows.attrs["all"].groupby("order", sort=False)))
-    means, encoded = means_of(plain, prompts, request.means), prompts.drawn(request.prompts).prompts
+    means, encoded = means_of(plain, prompts, request.means), prompts.encode(request.prompts).prompts
     for index, row in numbered(rows):
         walk = walks[row["order"]]
         tried = [_head(one) for _, one in walk.iterrows()]
@@ -101,11 +101,11 @@ def ablated(plain: Plain, prompt: Encoded, alive: Heads, means: Means) -> Tensor
 
 def of_stream(plain: Plain, prompts: Prompts, request: Any, rows: pd.DataFrame) -> Iterator[Again]:
     """The circuit alone, and the same with the residual stream at one token as it is in the noise prompt's circuit."""
-    means, two = means_of(plain, prompts, request.means), prompts.drawn(request.prompts)
+    means, two = means_of(plain, prompts, request.means), prompts.encode(request.prompts)
     look: list[tuple[Site, int]] = [("resid", layer) for layer in request.layers]
     for index, row in numbered(rows):
         number = request.prompts.ids.index(int(row["prompt"]))
-        prompt, noise = two.prompts[number], two.others[number]
+        prompt, noise = two.prompts[number], two.counterfactuals[number]
         streams = []
         for one in (prompt, noise):
             seen = plain.run([(one.ids, _held(one, request.circuit, means))], look).values
@@ -136,7 +136,7 @@ def _held(prompt: Encoded, alive: Heads, means: Means) -> list[Put]:
 @cache
 def means_of(plain: Plain, prompts: Prompts, request: Any) -> Means:
     """Mean z over prompts, by layer (token, head x head_dim)."""
-    seen = [plain.clean(one.ids).values for one in prompts.drawn(request.prompts).prompts]
+    seen = [plain.clean(one.ids).values for one in prompts.encode(request.prompts).prompts]
     every = range(len(plain.layers))
     return [torch.stack([one["z", at][0].double() for one in seen]).mean(0).float() for at in every]
 

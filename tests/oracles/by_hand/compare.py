@@ -36,7 +36,7 @@ def numbered(rows: pd.DataFrame) -> Iterator[tuple[int, Any]]:
 
 def prompt_of(prompts: Prompts, request: Any, row: Any) -> Encoded:
     """The prompt that a row is about."""
-    found: Encoded = prompts.drawn(request.prompts).prompts[request.prompts.ids.index(int(row["prompt"]))]
+    found: Encoded = prompts.encode(request.prompts).prompts[request.prompts.ids.index(int(row["prompt"]))]
     return found
 
 

@@ -45,7 +45,7 @@ SEARCHING = (
     "circuit.near_full.controlled",
 )
 """Rows on a search over all heads and tokens: an hour of two cores in thirty layers, on however few prompts. What a
-step of it computes is held against full forwards in tests/experiments/anywhere."""
+step of it computes is held against full forwards in tests/experiments/search."""
 NEEDS_ABLE = ("robust.more_operations", "beyond.static_and_bystander")
 
 

@@ -19,7 +19,7 @@ from tests.oracles.by_hand.plain_model import Plain, Put
 def label_vectors_of(plain: Plain, prompts: Prompts, request: Any) -> Tensor:
     """Mean keys (slot, head, head_dim): each prompt has one of the asked box's slot and one of its partner's."""
     by_slot: dict[int, list[Tensor]] = {}
-    for one in prompts.drawn(request.prompts).prompts:
+    for one in prompts.encode(request.prompts).prompts:
         story = one.prompt.story
         for box, role in ((one.prompt.question, "swap_asked"), (one.prompt.partner, "swap_partner")):
             assert box is not None

@@ -17,10 +17,10 @@ from tests.oracles.by_hand.plain_model import Plain, Put
 
 def of_paths(plain: Plain, prompts: Prompts, request: Any, rows: pd.DataFrame) -> Iterator[Again]:
     """The answer with a sender's z as in the noise prompt: in the run itself, or as receivers hear it."""
-    drawn = prompts.drawn(request.prompts)
+    drawn = prompts.encode(request.prompts)
     for index, row in numbered(rows):
         place = request.prompts.ids.index(int(row["prompt"]))
-        clean, noise = drawn.prompts[place], drawn.others[place]
+        clean, noise = drawn.prompts[place], drawn.counterfactuals[place]
         layer, head, sender = int(row["layer"]), int(row["head"]), request.stage.sender
         span = plain.span(head)
         new = plain.clean(noise.ids).values["z", layer][0, noise.roles[sender], span]

@@ -21,7 +21,7 @@ from tests.oracles.by_hand.plain_model import Plain, Put
 
 def of_looks(plain: Plain, prompts: Prompts, request: Any, rows: pd.DataFrame) -> Iterator[Again]:
     """A head's attention on a token that has a role."""
-    by_id = dict(zip(request.prompts.ids, prompts.drawn(request.prompts).prompts, strict=True))
+    by_id = dict(zip(request.prompts.ids, prompts.encode(request.prompts).prompts, strict=True))
     for index, row in numbered(rows):
         prompt, layer = by_id[int(row["prompt"])], int(row["layer"])
         at, key = prompt.roles[request.at], _named(prompt, row["token"])
@@ -40,7 +40,7 @@ def _named(prompt: Encoded, name: str) -> int:
 
 def of_interchange(plain: Plain, prompts: Prompts, request: Any, rows: pd.DataFrame) -> Iterator[Again]:
     """A group's outputs or attention as in the counterfactual, at one token of the original."""
-    pairs = {(number, _slot(own)): (own, other) for number, own, other in prompts.drawn(request.prompts).pairs}
+    pairs = {(number, _slot(own)): (own, other) for number, own, other in prompts.encode(request.prompts).pairs}
     for index, row in numbered(rows):
         pair = pairs[int(row["prompt"]), int(row["answer_slot"])]
         heads = dict(request.groups)[row["group"]]
@@ -49,7 +49,7 @@ def of_interchange(plain: Plain, prompts: Prompts, request: Any, rows: pd.DataFr
 
 def of_random_groups(plain: Plain, prompts: Prompts, request: Any, rows: pd.DataFrame) -> Iterator[Again]:
     """The same with groups that are drawn: which heads are drawn is no measurement."""
-    pairs = {(number, _slot(own)): (own, other) for number, own, other in prompts.drawn(request.prompts).pairs}
+    pairs = {(number, _slot(own)): (own, other) for number, own, other in prompts.encode(request.prompts).pairs}
     own_group = Circuit(tuple(CircuitHead(request.group, layer, head, "readout") for layer, head in request.heads))
     groups = draw_circuits(
         own_group, len(plain.layers), plain.heads, draws=request.draws, match="role_and_layer", exclude=True

@@ -54,25 +54,25 @@ MUTANTS = (
     Mutant(
         "give the clean run back",
         f"{EXPERIMENTS}/tracing/maps.py",
-        "logits[source, layer, column] = found[:, 0].cpu()",
+        "logits[source, layer, column] = patched[:, 0].cpu()",
         "logits[source, layer, column] = base[source]",
         on(POINTER, "tracing.boxes_emerge_after_swap", "tracing.object_direct.controlled"),
     ),
     Mutant(
         "patch a prompt with itself",
         f"{EXPERIMENTS}/roles/measure.py",
-        "given = _read(block.surgeon, block.other, block.counterfactuals, heads, place)",
-        "given = _read(block.surgeon, block.own, block.originals, heads, place)",
+        "new = _read(block.surgeon, block.counterfactual, block.counterfactuals, heads, place)",
+        "new = _read(block.surgeon, block.original, block.originals, heads, place)",
         on(POINTER, "roles.b_moves_pointer", "roles.b_raises_pointer"),
     ),
     Mutant(
         "score the full model in place of the circuit",
         f"{EXPERIMENTS}/circuit/ablation.py",
-        "        shards.append(CIRCUITS",
-        "        whole = full_model(surgeon, prompts[where], part, ids[where]).rows\n"
+        "        parts.append(CIRCUITS",
+        "        whole = full_model(surgeon, prompts[where], answers.of(where), ids[where]).rows\n"
         '        values = torch.tensor(whole[["label_logit", "margin", "hit", "probability"]].to_numpy(float))\n'
         "        values = values[None].expand(len(circuits), -1, -1)\n"
-        "        shards.append(CIRCUITS",
+        "        parts.append(CIRCUITS",
         (*on(POINTER, "circuit.random_baseline"), *on("planted:pointer+missing", "circuit.recovers_accuracy")),
     ),
     Mutant(
@@ -128,7 +128,7 @@ MUTANTS = (
     Mutant(
         "call the circuit random",
         f"{EXPERIMENTS}/circuit/measure.py",
-        'random = {Ablated("random", draw=number): one for',
+        'random = {Ablated("random", draw=number): variant for',
         'random = {Ablated("random", draw=number): circuit for',
         on(POINTER, "circuit.beats_random", "circuit.random_baseline"),
     ),

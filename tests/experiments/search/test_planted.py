@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from rebinding.experiments.paths.discovery import discover
-from rebinding.experiments.paths.measure import with_labels
+from rebinding.experiments.paths.measure import to_noise_pairs
 from rebinding.experiments.prompts import Prompts
 from rebinding.experiments.search.pairs import Pairs
 from rebinding.experiments.search.request import Settings
@@ -21,7 +21,7 @@ from rebinding.surgery import TorchSurgeon, derive
 from rebinding.task.designs import design
 from rebinding.task.prompts import Encoder
 from tests.everyday import sampled
-from tests.experiments.anywhere.setup import noise_pairs
+from tests.experiments.search.setup import noise_pairs
 from tests.planted.bench import plant
 from tests.planted.graph import Wired, wired
 
@@ -140,7 +140,7 @@ def test_the_stages_find_no_d_at_the_full_stop() -> None:
     encoder, surgeon = Encoder(loaded_model.tokenizer), TorchSurgeon(loaded_model.model, derive(loaded_model.model))
     prompts = Prompts(encoder)
     noise = prompts.draw(design("partner_second"), range(9), ("noise", "independent"))
-    pairs = with_labels(encoder, prompts.drawn(noise))
+    pairs = to_noise_pairs(encoder, prompts.encode(noise))
     assert set(discover(surgeon, pairs).circuit.groups) == {"A", "B", "C"}
     names = ("first label", "last label", "last slot", "first slot")
     planted = {Node(*loaded_model.heads[name], "swap_period") for name in names}

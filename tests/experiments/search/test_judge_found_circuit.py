@@ -16,13 +16,13 @@ NAME = "planted:lexical@llama"
 def test_the_circuit_of_a_case_is_the_searched_one() -> None:
     """Nothing of what was planted is told to it; it has the planted heads and no other, each at a token where it was
     planted. Its letters say where a head stands."""
-    asked = parse_model(NAME)
-    case = ModelUnderTest(asked, Settings(models=(asked,), circuit=ANYWHERE))
-    study = Study.of(case)
-    found, planted = study.circuit, case.plant
+    spec = parse_model(NAME)
+    model = ModelUnderTest(spec, Settings(models=(spec,), circuit=ANYWHERE))
+    study = Study.of(model)
+    circuit, planted = study.circuit, model.plant
     assert planted is not None
-    assert {(one.layer, one.head) for one in found.heads} == {(one.layer, one.head) for one in planted.circuit}
-    roles = {name: {one.role for one in found.heads if one.group == name} for name in found.groups}
-    assert roles["D"] == {one.role for one in planted.circuit if one.role.startswith("swap")}
+    assert {(head.layer, head.head) for head in circuit.heads} == {(head.layer, head.head) for head in planted.circuit}
+    roles = {name: {head.role for head in circuit.heads if head.group == name} for name in circuit.groups}
+    assert roles["D"] == {head.role for head in planted.circuit if head.role.startswith("swap")}
     assert {"A", "B", "C", "D", "E"} == set(roles)
     assert study.found_here

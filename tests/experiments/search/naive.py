@@ -1,7 +1,7 @@
 """One step of the search as one would first write it: one sender and one prompt at a time, full forwards, torch hooks.
 
-KV heads are taken apart beforehand (`apart` of `tests.experiments.circuit.test_paths`), so that a head's key is a
-projection of its own.
+KV heads are repeated beforehand (`with_repeated_keys` of `tests.experiments.circuit.test_paths`), so that a head's key
+is a projection of its own.
 """
 
 from __future__ import annotations
@@ -35,33 +35,34 @@ def score_after(
     if part == "direct":
         return score(naive, clean, answers, send)
     write: list[Hook] = []
-    for one in receivers:
-        if one.layer > sender.layer:
-            own = every[str(one.layer)][0, clean.roles[one.token]].view(naive.n_heads, naive.dim)[one.head]
-            change = _heard(naive, clean, at, one, send, part) - own
-            write.append(_adder(naive, one, clean.roles[one.token], change))
+    for receiver in receivers:
+        if receiver.layer > sender.layer:
+            z = every[str(receiver.layer)][0, clean.roles[receiver.token]].view(naive.n_heads, naive.dim)
+            own = z[receiver.head]
+            change = _received_z(naive, clean, at, receiver, send, part) - own
+            write.append(_add_to_z(naive, receiver, clean.roles[receiver.token], change))
     return score(naive, clean, answers, write)
 
 
-def _heard(naive: Naive, clean: Encoded, at: int, one: Node, send: Sequence[Hook], part: str) -> Tensor:
+def _received_z(naive: Naive, clean: Encoded, at: int, receiver: Node, send: Sequence[Hook], part: str) -> Tensor:
     """z of a receiver that hears, at the sender's token, what was sent (its query hears at its own token)."""
-    module = naive.layers[one.layer].get_submodule(f"self_attn.{part}_proj")
+    module = naive.layers[receiver.layer].get_submodule(f"self_attn.{part}_proj")
     arrived = naive.look(clean, {"it": (module, "out")}, send)["it"]
-    where = clean.roles[one.token] if part == "q" else at
-    span = slice(one.head * naive.dim, (one.head + 1) * naive.dim)
+    where = clean.roles[receiver.token] if part == "q" else at
+    span = slice(receiver.head * naive.dim, (receiver.head + 1) * naive.dim)
 
-    def hear(_: nn.Module, args: Any, out: Tensor) -> Tensor:
+    def read(_: nn.Module, args: Any, out: Tensor) -> Tensor:
         out = out.clone()
         out[0, where, span] = arrived[0, where, span]
         return out
 
-    output = naive.layers[one.layer].get_submodule("self_attn.o_proj")
-    found = naive.look(clean, {"it": (output, "in")}, [(module, "out", hear)])["it"]
-    return found[0, clean.roles[one.token], span]
+    output = naive.layers[receiver.layer].get_submodule("self_attn.o_proj")
+    values = naive.look(clean, {"it": (output, "in")}, [(module, "out", read)])["it"]
+    return values[0, clean.roles[receiver.token], span]
 
 
-def _adder(naive: Naive, one: Node, at: int, change: Tensor) -> Hook:
-    span = slice(one.head * naive.dim, (one.head + 1) * naive.dim)
+def _add_to_z(naive: Naive, receiver: Node, at: int, change: Tensor) -> Hook:
+    span = slice(receiver.head * naive.dim, (receiver.head + 1) * naive.dim)
 
     def add(_: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor]:
         z = args[0].clone()
@@ -69,7 +70,7 @@ def _adder(naive: Naive, one: Node, at: int, change: Tensor) -> Hook:
         return (z,)
 
     act: Callable[..., Any] = add
-    return naive.layers[one.layer].get_submodule("self_attn.o_proj"), "in", act
+    return naive.layers[receiver.layer].get_submodule("self_attn.o_proj"), "in", act
 
 
 @torch.no_grad()

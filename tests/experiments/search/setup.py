@@ -15,4 +15,4 @@ def noise_pairs(encoder: Encoder, ids: Sequence[int]) -> Pairs:
     """The pairs of these ids."""
     prompts = Prompts(encoder)
     pairs = prompts.draw(prompts.design("counterbalanced"), ids, ("noise", NOISE))
-    return search_pairs(encoder, prompts.drawn(pairs))
+    return search_pairs(encoder, prompts.encode(pairs))

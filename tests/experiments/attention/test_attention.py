@@ -20,21 +20,21 @@ HEADS = ((1, 0), (1, 3), (2, 5))
 
 def swapped(encoder: Encoder, n: int = 22) -> list[Encoded]:
     """Counterbalanced prompts that ask about a swapped box, more than a block of them."""
-    shown = planted("pointer", "llama").prompts("counterbalanced", 2 * n)
-    return [one for one in encoder.encode(each.prompt for each in shown) if "swap_asked" in one.roles][:n]
+    prompts = planted("pointer", "llama").prompts("counterbalanced", 2 * n)
+    return [encoded for encoded in encoder.encode(item.prompt for item in prompts) if "swap_asked" in encoded.roles][:n]
 
 
-def test_tokens_are_called_by_what_they_do() -> None:
+def test_tokens_are_named_by_function() -> None:
     """Every earlier token with a role once; the same names whatever slots and order a prompt has."""
-    for one in swapped(planted("pointer", "llama").encoder):
-        names = names_before(one, "readout")
-        assert set(names.values()) == {at for at in one.roles.values() if at < one.roles["readout"]}
+    for encoded in swapped(planted("pointer", "llama").encoder):
+        names = names_before(encoded, "readout")
+        assert set(names.values()) == {at for at in encoded.roles.values() if at < encoded.roles["readout"]}
         assert set(names) == {
             "context_asked", "context_asked_object", "context_partner", "context_partner_object", "context_box",
             "context_object", "swap_asked", "swap_partner", "swap_period", "question_box",
         }  # fmt: skip
-        assert all(one.roles[name] == at for name, at in names.items() if name in one.roles)
-        assert set(names) - set(names_before(one, "question_box")) == {"question_box"}
+        assert all(encoded.roles[name] == at for name, at in names.items() if name in encoded.roles)
+        assert set(names) - set(names_before(encoded, "question_box")) == {"question_box"}
 
 
 def test_prompts_that_differ_in_their_roles_are_refused() -> None:
@@ -54,7 +54,7 @@ def test_means_are_over_heads_and_by_prompt() -> None:
     prompts = swapped(bench.encoder, 3)
     evidence = measure_heads(bench.surgeon, prompts, [5, 9, 7], bench.groups["A"], "readout")
     copy, echo = (evidence.rows[evidence.rows["head"] == head] for _, head in bench.groups["A"])
-    for name, found in by_token(evidence).items():
-        halves = [one[one["token"] == name].sort_values("prompt")["attention"].to_numpy() for one in (copy, echo)]
-        assert found == pytest.approx(sum(halves) / 2, abs=allowance(1.0))
+    for name, mean in by_token(evidence).items():
+        halves = [table[table["token"] == name].sort_values("prompt")["attention"].to_numpy() for table in (copy, echo)]
+        assert mean == pytest.approx(sum(halves) / 2, abs=allowance(1.0))
     assert even(evidence) == pytest.approx([1 / (prompts[0].roles["readout"] + 1)] * 3)

@@ -28,42 +28,42 @@ ROWS = pd.DataFrame(
 )
 
 
-class Told:
-    """A search that has been asked before: whoever sends, the swap's rows come back."""
+class RecordingSearch:
+    """A search that records its steps and returns the rows of the swap, whatever the senders."""
 
     pairs = SimpleNamespace(ids=(7, 8, 9))
 
     def __init__(self) -> None:
-        self.asked: list[tuple[list[Node], list[Node]]] = []
+        self.steps: list[tuple[list[Node], list[Node]]] = []
 
     def step(self, receivers: list[Node], allowed: list[Node]) -> Any:
-        self.asked.append((receivers, allowed))
+        self.steps.append((receivers, allowed))
         return SimpleNamespace(rows=ROWS)
 
 
-def test_losses_are_summed_by_where_the_message_left() -> None:
-    """A prompt in which nobody says anything counts, with nothing."""
-    found = crossings(Told(), NODES)  # it has what is looked at
-    rows = found.rows[found.rows["crossing"] == "swap to question"].set_index("prompt")
+def test_losses_are_summed_by_the_token_of_the_sender() -> None:
+    """A prompt without effective senders counts, with 0."""
+    evidence = crossings(RecordingSearch(), NODES)  # it has all that `crossings` uses
+    rows = evidence.rows[evidence.rows["crossing"] == "swap to question"].set_index("prompt")
     assert rows["expected"].to_dict() == {7: 5.0, 8: 1.0, 9: 0.0}
     assert rows["elsewhere"].to_dict() == {7: 1.0 - 1.5, 8: 3.0, 9: 0.0}
-    assert led_by_expected(found, "swap to question").tolist() == [5.5, -2.0, 0.0]
+    assert led_by_expected(evidence, "swap to question").tolist() == [5.5, -2.0, 0.0]
 
 
 def test_senders_stand_in_one_part_and_receivers_in_later_ones() -> None:
-    told = Told()
-    crossings(told, NODES)
+    search = RecordingSearch()
+    crossings(search, NODES)
     swap = [LABEL, STOP, WORD]
-    assert told.asked == [(swap, [BOX]), ([QUESTION], swap), ([READOUT], [QUESTION]), ([READOUT, QUESTION], swap)]
+    assert search.steps == [(swap, [BOX]), ([QUESTION], swap), ([READOUT], [QUESTION]), ([READOUT, QUESTION], swap)]
 
 
-def test_nobody_is_asked_where_no_sender_is_below_a_receiver() -> None:
-    """Nothing then goes on from that part, by any token."""
-    told = Told()
-    late = crossings(told, [Node(5, 0, "swap_second"), QUESTION])
-    assert told.asked == []
+def test_no_step_is_run_without_a_sender_below_a_receiver() -> None:
+    """The losses of that part are then 0 at every token."""
+    search = RecordingSearch()
+    late = crossings(search, [Node(5, 0, "swap_second"), QUESTION])
+    assert search.steps == []
     assert (late.rows[["expected", "elsewhere"]] == 0).all(axis=None)
-    assert len(late.rows) == len(CROSSED) * len(Told.pairs.ids)
+    assert len(late.rows) == len(CROSSED) * len(RecordingSearch.pairs.ids)
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ def test_from_the_command_line_to_ablation(tmp_path: Path, capsys: Any, monkeypa
     asked = [*OPTIONS, *kept, *(str(part) for pair in files.items() for part in pair)]
     assert main(asked) == 0
     told = capsys.readouterr().out
-    monkeypatch.setattr(search, "through", lambda *_: pytest.fail("a block was computed again"))
+    monkeypatch.setattr(search, "effect_via_receivers", lambda *_: pytest.fail("a block was computed again"))
     assert main(asked) == 0
     assert capsys.readouterr().out == told
     loaded_model = load(NAME)
@@ -42,9 +42,9 @@ def test_from_the_command_line_to_ablation(tmp_path: Path, capsys: Any, monkeypa
     prompts = bench.prompts
     drawn = prompts.design("counterbalanced", split="evaluation")
     roles = sorted({head.role for head in found.heads})
-    shown = prompts.drawn(prompts.draw_with(drawn, 300, 18, roles)).prompts
+    shown = prompts.encode(prompts.draw_with(drawn, 300, 18, roles)).prompts
     answers = prompts.answers(shown)
-    means = mean_z(bench.surgeon, prompts.drawn(prompts.draw(drawn, range(100, 136))).prompts)
+    means = mean_z(bench.surgeon, prompts.encode(prompts.draw(drawn, range(100, 136))).prompts)
     rows = evaluate(bench.surgeon, shown, answers, range(18), {"it": found}, means, mean_set="counterbalanced").rows
     whole = full_model(bench.surgeon, shown, answers, range(18)).rows
     assert rows["hit"].mean() == whole["hit"].mean() == 1.0
@@ -68,7 +68,7 @@ def test_what_only_the_search_has_is_refused_without_it(said: tuple[str, str], c
 def test_named_tokens_are_roles() -> None:
     """A circuit's role may be any token that has a name; a token that a prompt lacks is refused."""
     drawn = Prompts(load(NAME).encoder())
-    prompts = drawn.drawn(drawn.draw(drawn.design("counterbalanced"), range(4))).prompts
+    prompts = drawn.encode(drawn.draw(drawn.design("counterbalanced"), range(4))).prompts
     words = [one.pieces[at] for one, at in zip(prompts, positions(prompts, "items@swap_first-3").tolist(), strict=True)]
     assert words == ["items"] * 4
     with pytest.raises(ValueError, match="no role 'items@nowhere-3'"):

@@ -31,7 +31,7 @@ def request_(bench: Workbench) -> SearchedCircuit:
 
 def test_the_search_saw_neither_the_prompts_nor_their_words(bench: Workbench, request_: SearchedCircuit) -> None:
     seen, judged = (
-        {word for one in bench.prompts.drawn(asked).prompts for word in one.prompt.story.objects}
+        {word for one in bench.prompts.encode(asked).prompts for word in one.prompt.story.objects}
         for asked in (request_.searched, request_.prompts)
     )
     assert seen

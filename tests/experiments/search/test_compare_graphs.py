@@ -63,16 +63,16 @@ def test_counted_weighed_and_compared() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "line"),
     [
         ({"design": "counterbalanced", "first_id": 24, "prompts": 24}, "of which 12 are among the 36 here"),
         ({"design": "published", "first_id": 0, "prompts": 36}, "of which 0 are among"),
         ({}, "on prompts that its file does not tell"),
     ],
 )
-def test_shared_prompts_are_told(settings: dict[str, Any], told: str) -> None:
+def test_shared_prompts_are_counted(settings: dict[str, Any], line: str) -> None:
     """The same ids under another design are other prompts."""
-    assert told in next(compare(HERE, replace(THERE, settings=settings), "it"))
+    assert line in next(compare(HERE, replace(THERE, settings=settings), "it"))
 
 
 def test_a_graph_beside_itself_and_beside_nothing() -> None:
@@ -89,12 +89,12 @@ def test_a_graph_beside_itself_and_beside_nothing() -> None:
 def test_from_the_command_line(tmp_path: Path, capsys: Any) -> None:
     """A plant's graph on other prompts is the same one; another model's is refused before anything is searched."""
     loaded_model, name = load("planted:lexical@llama"), "planted:lexical@llama"
-    asked = ["discover", "--anywhere", "--model", name, "--samples", "36", "--block", "36", "--store", str(tmp_path)]
-    assert main([*asked, "--graph", str(tmp_path / "g.json")]) == 0
-    assert main([*asked, "--first-id", "36", "--beside", str(tmp_path / "g.json")]) == 0
-    told = capsys.readouterr().out
-    assert "beside g.json: found on 36 prompts, of which 0 are among the 36 here" in told
-    assert "1.00 of the effects here is in those\n" in told
+    command = ["discover", "--anywhere", "--model", name, "--samples", "36", "--block", "36", "--store", str(tmp_path)]
+    assert main([*command, "--graph", str(tmp_path / "g.json")]) == 0
+    assert main([*command, "--first-id", "36", "--beside", str(tmp_path / "g.json")]) == 0
+    output = capsys.readouterr().out
+    assert "beside g.json: found on 36 prompts, of which 0 are among the 36 here" in output
+    assert "1.00 of the effects here is in those\n" in output
     graph.save(HERE, replace(owner_of(loaded_model), fingerprint="0" * 64), tmp_path / "other.json")
-    assert main([*asked, "--minutes", "0", "--beside", str(tmp_path / "other.json")]) == 2
+    assert main([*command, "--minutes", "0", "--beside", str(tmp_path / "other.json")]) == 2
     assert "belongs to" in capsys.readouterr().err

@@ -10,7 +10,7 @@ from rebinding.planted.tokenizer import build_tokenizer
 from rebinding.task.designs import design
 from rebinding.task.prompts import Encoded, Encoder, PromptError
 from rebinding.task.text import names_by_function, names_by_place, token_at, word_of
-from tests.experiments.anywhere.setup import noise_pairs
+from tests.experiments.search.setup import noise_pairs
 
 
 @cache
@@ -19,8 +19,8 @@ def encoder() -> Encoder:
 
 
 def encoded(number: int, boxes: int = 3) -> Encoded:
-    (one,) = encoder().encode([design("counterbalanced", boxes=boxes).prompt(number)])
-    return one
+    (prompt,) = encoder().encode([design("counterbalanced", boxes=boxes).prompt(number)])
+    return prompt
 
 
 @pytest.mark.parametrize("boxes", [3, 5])
@@ -30,11 +30,11 @@ def test_names_find_their_tokens(boxes: int) -> None:
     names = names_by_place(first.roles, first.pieces)
     assert len(set(names)) == len(first)
     for number in range(12):
-        one = encoded(number, boxes)
-        assert names_by_place(one.roles, one.pieces) == names
-        assert [token_at(name, one.roles) for name in names] == list(range(len(one)))
-        for at, name in enumerate(names_by_function(one.roles, names)):
-            assert name is None or token_at(name, one.roles) == at
+        encoded_prompt = encoded(number, boxes)
+        assert names_by_place(encoded_prompt.roles, encoded_prompt.pieces) == names
+        assert [token_at(name, encoded_prompt.roles) for name in names] == list(range(len(encoded_prompt)))
+        for at, name in enumerate(names_by_function(encoded_prompt.roles, names)):
+            assert name is None or token_at(name, encoded_prompt.roles) == at
     for text, name in (
         ("contains", "contains@context_box[1]+1"),
         ("items", "items@swap_first-3"),
@@ -47,13 +47,13 @@ def test_names_find_their_tokens(boxes: int) -> None:
 def test_a_function_is_where_the_question_puts_it() -> None:
     """`contains` of the asked box stands in the asked box's statement; who asks about a bystander has no partner."""
     for number in range(9):
-        one = encoded(number)
-        at = token_at("contains@context_asked+1", one.roles)
+        prompt = encoded(number)
+        at = token_at("contains@context_asked+1", prompt.roles)
         assert at is not None
-        assert one.pieces[at - 1] == one.prompt.question
-        partner = token_at("Box@swap_partner-1", one.roles)
-        assert (partner is None) == (one.prompt.partner is None)
-        assert partner is None or one.pieces[partner + 1] == one.prompt.partner
+        assert prompt.pieces[at - 1] == prompt.prompt.question
+        partner = token_at("Box@swap_partner-1", prompt.roles)
+        assert (partner is None) == (prompt.prompt.partner is None)
+        assert partner is None or prompt.pieces[partner + 1] == prompt.prompt.partner
     assert token_at("items@nobody-3", encoded(0).roles) is None
 
 
@@ -65,8 +65,8 @@ def test_noise_statements_stand_for_those_of_the_same_part() -> None:
         operation, other = clean.prompt.operation, noise.prompt.operation
         for slot, label in enumerate(clean.prompt.story.boxes):
             at = match[clean.roles[f"context_box[{slot}]"]]
-            for mine, theirs in ((operation.first, other.first), (operation.second, other.second)):
-                assert (noise.pieces[at] == theirs) == (label == mine)
+            for clean_label, noise_label in ((operation.first, other.first), (operation.second, other.second)):
+                assert (noise.pieces[at] == noise_label) == (label == clean_label)
         assert match[clean.roles["swap_first"] - 3 :] == list(range(clean.roles["swap_first"] - 3, len(clean)))
         assert clean.ids[:first] == noise.ids[:first]
         assert match[:first] == list(range(first))
@@ -85,6 +85,6 @@ def test_strata_are_as_fine_as_the_number_of_prompts_allows() -> None:
     """In a balanced block two prompts or four share order of naming and slots; in 18 order and the answer's slot are
     told apart; in 9 the order alone."""
     for count, strata in ((36, 15), (18, 9), (9, 3)):
-        found = noise_pairs(encoder(), range(count)).strata
-        assert list(found) == list(range(count))
-        assert sorted(set(found.values())) == list(range(strata))
+        strata_of = noise_pairs(encoder(), range(count)).strata
+        assert list(strata_of) == list(range(count))
+        assert sorted(set(strata_of.values())) == list(range(strata))

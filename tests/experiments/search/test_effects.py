@@ -1,4 +1,4 @@
-"""A step of the search equals full forwards with hooks, sender by sender; what is left out has no effect."""
+"""A step of the search equals full forwards with hooks, sender by sender; skipped senders have no effect."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from rebinding.experiments.search.effects import FEW, SMALL, direct, through
+from rebinding.experiments.search.effects import FEW, SMALL, direct_effect, effect_via_receivers
 from rebinding.experiments.search.pairs import Pairs
 from rebinding.experiments.search.request import Settings
 from rebinding.experiments.search.scene import scene
@@ -15,9 +15,9 @@ from rebinding.paper.graph import Node
 from rebinding.surgery import TorchSurgeon, derive
 from tests.close import FELT, allowance
 from tests.everyday import sampled
-from tests.experiments.anywhere.naive import score, score_after
 from tests.experiments.circuit.naive import Naive
-from tests.experiments.circuit.test_paths import apart, fake_prompts
+from tests.experiments.circuit.test_paths import fake_prompts, with_repeated_keys
+from tests.experiments.search.naive import score, score_after
 from tests.surgery.models import FAMILIES, Family, tiny, tokens
 
 PLACES = (*(f"token {at}" for at in range(12)), "readout")
@@ -28,13 +28,13 @@ ALL = Settings(listens=0.0, exhaustive=True)
 
 def pairs_of(family: Family) -> Pairs:
     """Two pairs of random prompts that begin alike."""
-    drawn = tokens(family, n=4)
-    drawn[2:, :2] = drawn[:2, :2]
+    ids = tokens(family, n=4)
+    ids[2:, :2] = ids[:2, :2]
     roles = {name: at for at, name in enumerate(PLACES)}
-    clean, noise = (fake_prompts(part, roles) for part in (drawn[:2], drawn[2:]))
+    clean, noise = (fake_prompts(part, roles) for part in (ids[:2], ids[2:]))
     answers = torch.tensor([[11, 50, 51], [50, 7, 8]])
-    nothing = ((None,) * 13,) * 2
-    return Pairs((7, 8), tuple(clean), tuple(noise), answers, MATCH, torch.tensor([2, 2]), PLACES, nothing)
+    no_functions = ((None,) * 13,) * 2
+    return Pairs((7, 8), tuple(clean), tuple(noise), answers, MATCH, torch.tensor([2, 2]), PLACES, no_functions)
 
 
 @pytest.mark.parametrize("family", sampled(FAMILIES, "llama", "gemma3"))
@@ -42,25 +42,25 @@ def test_equals_full_forwards(family: Family) -> None:
     """Three receivers in two layers and at two tokens; senders of three layers at tokens in and out of windows."""
     model = tiny(family)
     anatomy, pairs = derive(model), pairs_of(family)
-    plain = apart(model, family, anatomy)
+    plain = with_repeated_keys(model, family, anatomy)
     naive = Naive(plain, anatomy.layer_modules(plain), anatomy.n_heads, anatomy.head_dim)
-    where = scene(TorchSurgeon(model, anatomy), pairs)
-    rows = direct(where)
-    found = {"direct": rows} | dict(list(through(where, RECEIVERS, ALL).groupby("component")))
-    asked = [("direct", layer, 12) for layer in (0, 3)]
-    asked += [(part, layer, at) for part in "qkv" for layer in (0, 2) for at in (4, 9, 12)]
-    heard = 0
-    for part, layer, at in asked:
+    recorded = scene(TorchSurgeon(model, anatomy), pairs)
+    rows = direct_effect(recorded)
+    rows_of = {"direct": rows} | dict(list(effect_via_receivers(recorded, RECEIVERS, ALL).groupby("component")))
+    cases = [("direct", layer, 12) for layer in (0, 3)]
+    cases += [(part, layer, at) for part in "qkv" for layer in (0, 2) for at in (4, 9, 12)]
+    effective = 0
+    for part, layer, at in cases:
         for number, clean in enumerate(pairs.clean):
             sender, answers = Node(layer, 1, PLACES[at]), pairs.answers[number].tolist()
-            value = where.noise_z[layer][number, 1, at]
+            value = recorded.noise_z[layer][number, 1, at]
             want = score_after(naive, clean, value, answers, sender, RECEIVERS, part)
             before = score(naive, clean, answers)
-            got = _after(found[part], pairs.ids[number], layer, at)
+            got = _after(rows_of[part], pairs.ids[number], layer, at)
             bound = allowance([want, before], least=1.0)
             assert (before if got is None else got) == pytest.approx(want, abs=bound), (part, layer, at)
-            heard += abs(want - before) > FELT * bound
-    assert heard > len(asked) / 2
+            effective += abs(want - before) > FELT * bound
+    assert effective > len(cases) / 2
 
 
 def _after(rows: Any, prompt: int, layer: int, at: int) -> float | None:
@@ -73,12 +73,12 @@ def test_what_is_not_run() -> None:
     """No sender at or above every receiver, before the first difference, behind the receivers, or, for a query, at
     another token than the receiver's; allowed senders only, if some are named."""
     model = tiny("llama")
-    where = scene(TorchSurgeon(model, derive(model)), pairs_of("llama"))
-    rows = through(where, [Node(2, 5, "token 9")], ALL)
+    recorded = scene(TorchSurgeon(model, derive(model)), pairs_of("llama"))
+    rows = effect_via_receivers(recorded, [Node(2, 5, "token 9")], ALL)
     assert set(rows["layer"]) == {0, 1}
     assert set(rows["token"]) == set(range(2, 10))
     assert set(rows.loc[rows["component"] == "q", "token"]) == {9}
-    few = through(where, [Node(2, 5, "token 9")], ALL, [Node(1, 3, "token 4"), Node(0, 2, "token 11")])
+    few = effect_via_receivers(recorded, [Node(2, 5, "token 9")], ALL, [Node(1, 3, "token 4"), Node(0, 2, "token 11")])
     assert set(zip(few["layer"], few["head"], few["token"], strict=True)) == {(1, 3, 4)}
 
 
@@ -86,17 +86,17 @@ def test_what_the_slope_leaves_out_is_small() -> None:
     """Rows that are not run move their receivers little, and would have done less than is asked for; those that are run
     have the same effects. With slopes of 0 the rows that move much are left."""
     model = tiny("llama")
-    where = scene(TorchSurgeon(model, derive(model)), pairs_of("llama"))
+    recorded = scene(TorchSurgeon(model, derive(model)), pairs_of("llama"))
     key = ["component", "prompt", "layer", "head", "token"]
-    every = through(where, RECEIVERS, ALL).set_index(key)
+    every = effect_via_receivers(recorded, RECEIVERS, ALL).set_index(key)
     few = Settings(share=0.99, listens=0.0)
-    some = through(where, RECEIVERS, few).set_index(key)
+    some = effect_via_receivers(recorded, RECEIVERS, few).set_index(key)
     assert set(some.index) < set(every.index)
     same = every.loc[some.index]
     assert same["after"].to_numpy() == pytest.approx(some["after"].to_numpy(), abs=allowance(every["after"], least=1.0))
-    left = every.loc[every.index.difference(some.index)]
-    assert left["moved"].max() < SMALL
-    assert (left["after"] - left["before"]).abs().max() < FEW * few.share * abs(where.total)
-    where.__dict__["slopes"] = [torch.zeros_like(one) for one in where.slopes]
-    blind = through(where, RECEIVERS, few).set_index(key)
+    skipped = every.loc[every.index.difference(some.index)]
+    assert skipped["moved"].max() < SMALL
+    assert (skipped["after"] - skipped["before"]).abs().max() < FEW * few.share * abs(recorded.total)
+    recorded.__dict__["slopes"] = [torch.zeros_like(one) for one in recorded.slopes]
+    blind = effect_via_receivers(recorded, RECEIVERS, few).set_index(key)
     assert set(blind.index) == set(every.index[every["moved"] >= SMALL])
