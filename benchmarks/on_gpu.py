@@ -38,7 +38,7 @@ from rebinding.models import ALIASES, build_shape
 from rebinding.models.devices import Dtype, check_dtype, torch_dtype
 from rebinding.models.loaded_model import form_for
 from rebinding.models.names import origin
-from rebinding.models.selfcheck import derived
+from rebinding.models.selfcheck import derive_checked
 from rebinding.paper.circuit import Circuit
 from rebinding.paper.numbers import circuit as published
 from rebinding.paper.procedure import given
@@ -89,7 +89,7 @@ def bench_on(alias: str, dtype: Dtype, device: torch.device, layers: int | None)
     model = random_model(alias, dtype, device, layers)
     name, tokenizer, tokens = f"shape:{alias}", build_tokenizer(), TOKENS[ALIASES[alias].form]
     form = form_for(name, origin(name), tokenizer)
-    return Workbench(Shape(name, lambda: model, tokenizer, derived(model), form, dtype, device, tokens=tokens))
+    return Workbench(Shape(name, lambda: model, tokenizer, derive_checked(model), form, dtype, device, tokens=tokens))
 
 
 def ceiling(dtype: torch.dtype, device: torch.device) -> float:

@@ -22,7 +22,7 @@ import pytest
 VARIABLE = "REBINDING_PARTS"
 """Names the file that the seconds are written to."""
 TIMED = {
-    "plants": ("rebinding.study.model_under_test:Case._load", "rebinding.study.plants:declared"),
+    "plants": ("rebinding.study.model_under_test:ModelUnderTest._load", "rebinding.study.plants:declared"),
     "recordings": ("rebinding.surgery.torch_surgeon:TorchSurgeon.record",),
     "replays": (
         "rebinding.surgery.torch_surgeon:TorchSurgeon.run",

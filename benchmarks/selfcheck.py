@@ -21,12 +21,12 @@ from typing import Any
 import torch
 
 from benchmarks.on_gpu import called, random_model, taking
-from rebinding.models import ALIASES, check_subject
+from rebinding.models import ALIASES, check_model
 from rebinding.models.devices import Dtype, check_dtype
 from rebinding.models.probe import draw_tokens, forward
 from rebinding.models.replays import compare_replays
 from rebinding.models.rounding import Allowance, in_float32, size
-from rebinding.models.selfcheck import derived
+from rebinding.models.selfcheck import derive_checked
 from rebinding.surgery import TorchSurgeon
 from rebinding.surgery.attention import NAME
 
@@ -47,14 +47,14 @@ class Load:
 def loaded(alias: str, dtype: Dtype, device: torch.device, layers: int | None) -> Load:
     """One model, built, run on its own attention, checked as every subject is, and compared once more."""
     model = random_model(alias, dtype, device, layers)
-    anatomy = derived(model)
+    anatomy = derive_checked(model)
     tokens, allowance, last = draw_tokens(model, anatomy), Allowance.of_model(model, anatomy), anatomy.n_layers
     _expect(model, "eager")  # a surgeon would put it on ours
     with in_float32(model, anatomy):
         own = forward(model, anatomy, tokens)
     plain = forward(model, anatomy, tokens).logits
     with taking(device) as taken:
-        check_subject(model)
+        check_model(model)
     _expect(model, NAME)
     surgeon = TorchSurgeon(model, anatomy)
     with in_float32(model, anatomy):

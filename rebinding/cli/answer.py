@@ -1,4 +1,4 @@
-"""What a loaded model answers to a prompt, and where the heads of its groups look."""
+"""The answer of a loaded model to a prompt, and the attention of its groups' heads."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from rebinding.task.chat import Form
 from rebinding.task.prompts import Encoded, Prompt
 
 GROUPS = ("B", "A")
-"""The groups whose attention is shown: who finds the slot, and who fetches the object."""
+"""The groups whose attention is printed: B finds the slot, A fetches the object."""
 
 
-def shown(name: str, form: Form | None, prompt: Prompt) -> list[str]:
-    """A model's answer to a prompt; for planted models also where groups B and A look.
+def answer_with_attention(name: str, form: Form | None, prompt: Prompt) -> list[str]:
+    """A model's answer to a prompt; for planted models also the attention of groups B and A.
 
-    A planted model is not asked what it was not made for: then a `TemplateError` says why.
+    Raises a `TemplateError` for a prompt that a planted model was not made for.
     """
-    loaded_model, found = load(name, form=form), origin(name)
+    loaded_model, model_origin = load(name, form=form), origin(name)
     (encoded,) = loaded_model.encoder().encode([prompt])
-    if found.kind != "planted":
+    if model_origin.kind != "planted":
         return answer_lines(loaded_model, encoded)
-    plant = build(parse(found.target))
+    plant = build(parse(model_origin.target))
     plant.check_prompt(encoded)
     heads = [head for group in GROUPS for head in plant.circuit if head.group == group]
     return [*answer_lines(loaded_model, encoded), *attention_lines(loaded_model, encoded, heads)]
@@ -35,15 +35,15 @@ def shown(name: str, form: Form | None, prompt: Prompt) -> list[str]:
 
 def answer_lines(loaded_model: LoadedModel, prompt: Encoded) -> list[str]:
     """The objects of the story as candidates, with their logits; the right one is marked."""
-    encoder, held = loaded_model.encoder(), prompt.prompt.story.state().values()
-    words = [word for word in held if word is not None]
+    encoder, contents = loaded_model.encoder(), prompt.prompt.story.state().values()
+    words = [word for word in contents if word is not None]
     surgeon = loaded_model.surgeon()
     recording = surgeon.record(token_batch([prompt]))
     (logits,) = surgeon.run(recording, [], [Read("logits", positions=[prompt.roles["readout"]])])
     scored = sorted(((float(logits[0, 0, encoder.answer_token(word)]), word) for word in words), reverse=True)
     right = prompt.prompt.answer
-    shown = [f"{word} {logit:.2f}{' (right)' if word == right else ''}" for logit, word in scored]
-    return [f"the model answers {scored[0][1]}: " + ", ".join(shown)]
+    scores = [f"{word} {logit:.2f}{' (right)' if word == right else ''}" for logit, word in scored]
+    return [f"the model answers {scored[0][1]}: " + ", ".join(scores)]
 
 
 def attention_lines(
@@ -60,7 +60,7 @@ def attention_lines(
         at = prompt.roles[head.role]
         (pattern,) = surgeon.run(recording, [], [Read("pattern", head.layer, positions=[at], heads=[head.head])])
         mass = pattern[0, 0, 0]  # (key,)
-        seen = [int(key) for key in torch.argsort(mass, descending=True) if float(mass[key]) >= least]
-        targets = [f"{prompt.pieces[key]} ({names.get(key, f'token {key}')}) {float(mass[key]):.2f}" for key in seen]
-        lines.append(f"{head.group} {head.layer}.{head.head} at {head.role} looks at " + ", ".join(targets))
+        keys = [int(key) for key in torch.argsort(mass, descending=True) if float(mass[key]) >= least]
+        targets = [f"{prompt.pieces[key]} ({names.get(key, f'token {key}')}) {float(mass[key]):.2f}" for key in keys]
+        lines.append(f"{head.group} {head.layer}.{head.head} at {head.role} attends to " + ", ".join(targets))
     return lines

@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def check_number(option: str, value: float | None, *, least: float = 0, most: float = math.inf) -> None:
-    """Refuse a number outside `least` to `most`, and one that is none; None stands for an option not given."""
+    """Refuse a number outside `least` to `most`, and NaN; None stands for an option that is not set."""
     if value is None or (math.isfinite(value) and least <= value <= most):
         return
     limits = f"{least} to {most}" if most < math.inf else f"{least} or more"
@@ -17,13 +17,13 @@ def check_number(option: str, value: float | None, *, least: float = 0, most: fl
 
 
 def check_positive(option: str, value: float | None) -> None:
-    """Refuse zero, what is below it, and infinity."""
+    """Refuse zero, negative numbers, and infinity."""
     if value is not None and not (math.isfinite(value) and value > 0):
         raise ValueError(f"{option} {value}: give a number above 0")
 
 
 def check_output_file(option: str, path: Path | None, endings: Sequence[str] = ()) -> None:
-    """Refuse a file that cannot be written: its folder is missing, it is a folder itself, or it ends otherwise."""
+    """Refuse a file that cannot be written: its folder is missing, it is a folder, or it has another ending."""
     if path is None:
         return
     if os.path.isdir(path):
@@ -45,15 +45,15 @@ def check_output_folder(option: str, path: Path | None) -> None:
 
 
 def check_input_file(option: str, path: Path) -> None:
-    """Refuse a file that is not there."""
+    """Refuse a file that does not exist."""
     if not os.path.isfile(path):
         raise ValueError(f"{option} {path}: there is no such file (seen from {os.getcwd()})")
 
 
 def check_figure_file(option: str, path: Path | None) -> None:
-    """Refuse a picture that cannot be written, also because of its format."""
+    """Refuse a figure that cannot be written, also because of its format."""
     if path is None:
         return
-    from matplotlib.backend_bases import FigureCanvasBase  # only where a figure is wanted
+    from matplotlib.backend_bases import FigureCanvasBase  # only if a figure is requested
 
     check_output_file(option, path, sorted(FigureCanvasBase.get_supported_filetypes()))

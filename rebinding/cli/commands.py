@@ -1,7 +1,7 @@
 """The commands of `python -m rebinding`.
 
-A command is a module with `arguments(parser)` and `run(options)`. It is imported when it runs, so it costs the other
-commands nothing. To add a command, add its line to `SUBCOMMANDS`.
+A command is a module with `arguments(parser)` and `run(options)`. It is imported only when it runs. To add a command,
+add a line to `SUBCOMMANDS`.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ SUBCOMMANDS: Mapping[str, Subcommand] = MappingProxyType(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command. Bad input (any `ValueError`), a full or read-only disk, and Ctrl-C print a message without a
     traceback and return 2."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    if not given or given[0] not in SUBCOMMANDS:
-        return _explain(given)
-    prog = f"python -m rebinding {given[0]}"
+    argv = list(sys.argv[1:] if arguments is None else arguments)
+    if not argv or argv[0] not in SUBCOMMANDS:
+        return _explain(argv)
+    prog = f"python -m rebinding {argv[0]}"
     try:
-        return _run(prog, SUBCOMMANDS[given[0]], given[1:])
+        return _run(prog, SUBCOMMANDS[argv[0]], argv[1:])
     except ValueError as error:
         why = str(error)
     except OSError as error:
@@ -61,20 +61,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 2
 
 
-def _run(prog: str, subcommand: Subcommand, given: Sequence[str]) -> int:
+def _run(prog: str, subcommand: Subcommand, argv: Sequence[str]) -> int:
     module = importlib.import_module(subcommand.module)
     parser = argparse.ArgumentParser(prog=prog, description=subcommand.description)
     module.arguments(parser)
-    return int(module.run(parser.parse_args(given)))
+    return int(module.run(parser.parse_args(argv)))
 
 
-def _explain(given: Sequence[str]) -> int:
-    wants_help = given[:1] in (["-h"], ["--help"])
+def _explain(argv: Sequence[str]) -> int:
+    wants_help = argv[:1] in (["-h"], ["--help"])
     lines = ["usage: python -m rebinding COMMAND [options]; COMMAND --help lists the options of a command", ""]
     lines += [f"  {name:10} {subcommand.description}" for name, subcommand in SUBCOMMANDS.items()]
-    if given and not wants_help:
-        near = difflib.get_close_matches(given[0], SUBCOMMANDS, n=1)
+    if argv and not wants_help:
+        near = difflib.get_close_matches(argv[0], SUBCOMMANDS, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
-        lines.insert(0, readable(f"unknown command {given[0]!r}{hint}"))
+        lines.insert(0, readable(f"unknown command {argv[0]!r}{hint}"))
     print("\n".join(lines), file=sys.stdout if wants_help else sys.stderr)
     return 0 if wants_help else 2

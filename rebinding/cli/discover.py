@@ -1,6 +1,6 @@
 """`python -m rebinding discover`: find a model's circuit by path patching, print it by group, save it, draw it.
 
-By the paper's five stages, or, with `--anywhere`, without being told where to look (`rebinding.cli.anywhere`).
+By the paper's five stages, or, with `--anywhere`, by position-free discovery (`rebinding.cli.anywhere`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from rebinding.models import load
 from rebinding.models.devices import DTYPES
 from rebinding.paper.circuit import save
 from rebinding.planted.plant import MAX_BOXES as MOST_PLANTED
-from rebinding.study.engine import Engine, Here, Session
+from rebinding.study.engine import Engine, InProcessEngine, Session
 from rebinding.study.model_spec import parse_model
 from rebinding.study.model_under_test import owner_of
 from rebinding.surgery.sites import Scope
@@ -49,7 +49,7 @@ OF_STAGES: Mapping[str, Any] = MappingProxyType(
         "scope": "head",
     }
 )
-"""What only the stages ask for, unless something else is said."""
+"""The defaults of options that only the stages have."""
 STAGES = {"paper": PAPER, "paper-literal": PAPER_LITERAL}
 
 
@@ -82,7 +82,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--store", type=Path, metavar="DIR", help="where finished blocks are kept (default .rebinding)")
     parser.add_argument("--no-store", action="store_true", help="keep nothing; an interrupted run starts again")
-    # not as `save`: nnsight gives every object a method of that name, and argparse then takes the default as given
+    # not dest `save`: nnsight gives every object a method of that name, and argparse then sees the default as set
     parser.add_argument("--save", dest="circuit", type=Path, metavar="FILE", help="write the circuit as JSON")
     parser.add_argument("--figure", type=Path, metavar="FILE", help="draw the groups at their tokens over layers")
     parser.set_defaults(**OF_STAGES)
@@ -93,33 +93,33 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     if options.samples is None:
         options.samples = BLOCK if options.anywhere else PROMPTS
-    if not options.anywhere and (given := said(options, anywhere.OF_SEARCH)):
-        raise ValueError(f"{given}: the stages have no such option; add --anywhere, or leave it out")
+    if not options.anywhere and (names := changed_options(options, anywhere.OF_SEARCH)):
+        raise ValueError(f"{names}: the stages have no such option; add --anywhere, or leave it out")
     _check(options)
     options.dtype = options.dtype or parse_model(options.model).dtype
-    stages = kept_heads(STAGES[options.stages], options.keep)
+    stages = with_kept_heads(STAGES[options.stages], options.keep)
     choice = engines.Choice(options.engine, options.address, options.gpus_per_model, options.workers)
     engine, store = choice.made(), None if options.no_store else Store(options.store or default_root())
     if options.anywhere:
         return _anywhere(options, engine, store)
     with closing(engine):
-        session, found = engine.finish(lambda: discovered(options, stages, engine, store))
+        session, discovery = engine.finish(lambda: discover_circuit(options, stages, engine, store))
     loaded_model = session.loaded_model
-    print("\n".join(found.circuit.lines()))
+    print("\n".join(discovery.circuit.lines()))
     for stage in stages:
-        if stage.group not in found.circuit.groups:
+        if stage.group not in discovery.circuit.groups:
             print(f"{stage.group}  at {stage.sender:18} (none)")
     if options.circuit:
-        put_in_place({options.circuit: lambda there: save(found.circuit, owner_of(loaded_model), there)})
+        put_in_place({options.circuit: lambda path: save(discovery.circuit, owner_of(loaded_model), path)})
     if options.figure:
         from rebinding.experiments.circuit.figures import draw_circuit
 
-        draw_circuit(found.circuit, loaded_model.anatomy.n_layers, loaded_model.name).savefig(options.figure)
+        draw_circuit(discovery.circuit, loaded_model.anatomy.n_layers, loaded_model.name).savefig(options.figure)
     return 0
 
 
 def _check(options: argparse.Namespace) -> None:
-    """Refuse what can be refused before anything is loaded."""
+    """Check the options before anything is loaded."""
     check_number("--samples", options.samples, least=1, most=MOST_PROMPTS)
     check_number("--first-id", options.first_id)
     check_number("--block", options.block, least=1)
@@ -139,50 +139,51 @@ def _check(options: argparse.Namespace) -> None:
         anywhere.check(options)
 
 
-def discovered(
+def discover_circuit(
     options: argparse.Namespace, stages: tuple[Stage, ...], engine: Engine, store: Store | None
 ) -> tuple[Session, Discovery]:
-    """The circuit that the stages find, each stage asked of the engine when the one before it is known."""
+    """The circuit that the stages find; each stage is requested from the engine when the one before is done."""
     loaded_model = engine.loaded_model(options.model, dtype=options.dtype, device=options.device, store=store)
-    session, how = engine.session(loaded_model, store), PathSettings(options.frozen, options.scope, options.block)
+    session = engine.session(loaded_model, store)
+    path_settings = PathSettings(options.frozen, options.scope, options.block)
     ids = range(options.first_id, options.first_id + options.samples)
     prompts = session.prompts
     pairs = prompts.draw(prompts.design(options.design, boxes=options.boxes), ids, ("noise", options.noise))
-    about = {"prompts": len(ids), "design": options.design, "noise": options.noise, "first_id": options.first_id}
+    origin = {"prompts": len(ids), "design": options.design, "noise": options.noise, "first_id": options.first_id}
     return session, discover_by(
-        lambda stage, receivers: session.source.get(Paths(pairs, stage, tuple(sorted(receivers)), how)),
+        lambda stage, receivers: session.source.get(Paths(pairs, stage, tuple(sorted(receivers)), path_settings)),
         stages,
         scale=options.score,
         rule=options.select,
         least=options.least,
-        described={**asdict(how), **about},
+        described={**asdict(path_settings), **origin},
     )
 
 
 def _anywhere(options: argparse.Namespace, engine: Engine, store: Store | None) -> int:
-    """The search decides after every block what it looks at next, and runs in one process."""
-    if not isinstance(engine, Here):
+    """Run position-free discovery, in one process: it decides after every block what to search next."""
+    if not isinstance(engine, InProcessEngine):
         raise ValueError("--anywhere is a search in one process; leave --engine out, or --anywhere")
-    if given := said(options, OF_STAGES):
-        raise ValueError(f"--anywhere has no stages: leave {given} out, or --anywhere")
+    if names := changed_options(options, OF_STAGES):
+        raise ValueError(f"--anywhere has no stages: leave {names} out, or --anywhere")
     loaded_model = load(options.model, dtype=options.dtype, device=options.device)
     shelf = None if store is None else store.shelf(loaded_model=loaded_model.fingerprint, dtype=loaded_model.dtype)
     return anywhere.run(options, Workbench(loaded_model, shelf))
 
 
-def said(options: argparse.Namespace, usual: Mapping[str, Any]) -> str:
-    """Which of some options were given something else than is usual."""
-    return ", ".join(f"--{name}" for name, plain in usual.items() if getattr(options, name) != plain)
+def changed_options(options: argparse.Namespace, defaults: Mapping[str, Any]) -> str:
+    """The names of options that differ from these defaults, with commas."""
+    return ", ".join(f"--{name}" for name, default in defaults.items() if getattr(options, name) != default)
 
 
-def kept_heads(stages: tuple[Stage, ...], given: str | None) -> tuple[Stage, ...]:
-    """The stages with other numbers of heads kept."""
-    if given is None:
+def with_kept_heads(stages: tuple[Stage, ...], value: str | None) -> tuple[Stage, ...]:
+    """The stages with the numbers of kept heads from `--keep`."""
+    if value is None:
         return stages
     try:
-        counts = [int(part) for part in given.split(",")]
+        counts = [int(part) for part in value.split(",")]
     except ValueError:
         counts = []
     if len(counts) != len(stages) or min(counts) < 1:
-        raise ValueError(f"--keep {given}: give {len(stages)} positive numbers, one a stage, such as 50,50,25,10,10")
+        raise ValueError(f"--keep {value}: give {len(stages)} positive numbers, one a stage, such as 50,50,25,10,10")
     return tuple(replace(stage, keep=count) for stage, count in zip(stages, counts, strict=True))

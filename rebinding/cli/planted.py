@@ -13,6 +13,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    origin(f"planted:{options.name.removeprefix('planted:')}")  # refuses a name that is none, with what is near
+    origin(f"planted:{options.name.removeprefix('planted:')}")  # raises for an unknown name, with suggestions
     print(table(options.name))
     return 0

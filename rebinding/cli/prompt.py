@@ -1,6 +1,6 @@
-"""`python -m rebinding prompt`: a pair of prompts, with the words that play a role marked and their token positions.
+"""`python -m rebinding prompt`: print a pair of prompts with marked roles and their token positions.
 
-Without `--model` the words are those of the tokenizer that comes with the project, so nothing has to be downloaded.
+Without `--model`, the tokenizer that comes with the project is used, so nothing has to be downloaded.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from rebinding.task.words import HALVES, THIRDS
 
 ROLE_PAIRS = ("content_control", "pointer", "structure_only_pointer")
 PAIRS = (*TRACING_MODES, *NOISE_KINDS, *ROLE_PAIRS)
+NO_ANSWER = "none: the asked box holds nothing that is known"
 MARK, CHANGED, PLAIN = "\x1b[36m", "\x1b[1;33m", "\x1b[0m"
 
 
@@ -46,12 +47,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print a pair, and the model's answer to it; whatever is refused is refused before anything is printed."""
+    """Print a pair and the model's answer to it. Errors are raised before anything is printed."""
     if options.answer and options.model is None:
         raise ValueError("--answer needs a --model to ask; planted:pointer comes with the project")
     check_number("--operations", options.operations)
     encoder = Encoder(_tokenizer(options.model), options.form)
-    drawn = design(
+    stories = design(
         options.design,
         split=options.split,
         boxes=options.boxes,
@@ -61,8 +62,8 @@ def run(options: argparse.Namespace) -> int:
         narrative=options.narrative,
         tokenizer=encoder.tokenizer,
     )
-    pair = pair_of(drawn, options.id, options.pair)
-    lines = [describe(drawn, pair, encoder, colour=_colour(sys.stdout))]
+    pair = pair_of(stories, options.id, options.pair)
+    lines = [describe(stories, pair, encoder, colour=_colour(sys.stdout))]
     if options.answer or (options.model or "").strip().startswith("planted:"):
         lines += ["", *_answer(options, pair.original)]
     print("\n".join(lines))
@@ -70,36 +71,36 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _answer(options: argparse.Namespace, prompt: Prompt) -> list[str]:
-    """What the model answers; of a planted one that was not made for the prompt, why it is not asked."""
-    from rebinding.cli.answer import shown
-    from rebinding.planted import TemplateError  # torch and a model only where an answer is wanted
+    """The model's answer; for a planted model that was not made for the prompt, the reason why there is none."""
+    from rebinding.cli.answer import answer_with_attention
+    from rebinding.planted import TemplateError  # imports torch, only needed for an answer
 
     try:
-        return shown(options.model, options.form, prompt)
+        return answer_with_attention(options.model, options.form, prompt)
     except TemplateError as error:
         if options.answer:
             raise
         return [f"{options.model} is not asked: {error}"]
 
 
-def pair_of(drawn: Design, prompt_id: int, kind: str) -> Pair:
-    """The pair of any kind that designs offer."""
+def pair_of(stories: Design, prompt_id: int, kind: str) -> Pair:
+    """The pair of a kind."""
     if kind in TRACING_MODES:
-        return drawn.tracing(prompt_id, kind)
+        return stories.tracing(prompt_id, kind)
     for noise in NOISE_KINDS:
         if kind == noise:
-            return drawn.noise(prompt_id, noise)
+            return stories.noise(prompt_id, noise)
     match kind:
         case "content_control":
-            return drawn.content_control(prompt_id)
+            return stories.content_control(prompt_id)
         case "pointer":
-            return drawn.pointer(prompt_id)
+            return stories.pointer(prompt_id)
         case "structure_only_pointer":
-            return drawn.structure_only_pointer(prompt_id)
+            return stories.structure_only_pointer(prompt_id)
     raise DesignError(f"there is no pair {kind!r}; the kinds are {', '.join(PAIRS)}")
 
 
-def describe(drawn: Design, pair: Pair, encoder: Encoder, *, colour: bool = False) -> str:
+def describe(stories: Design, pair: Pair, encoder: Encoder, *, colour: bool = False) -> str:
     """Both prompts with roles marked as [word] (changed tokens as [[word]]; or both in colour), then the roles' table.
 
     The table has a row for each role: its token position and word in the original and in the counterfactual.
@@ -107,10 +108,11 @@ def describe(drawn: Design, pair: Pair, encoder: Encoder, *, colour: bool = Fals
     original, counterfactual = encoder.encode((pair.original, pair.counterfactual))
     same_length = len(original) == len(counterfactual)
     changed = frozenset(aligned(original, counterfactual)) if same_length else frozenset()
-    lines = [f"{drawn.name} design, split {drawn.split}, id {pair.id}, pair {pair.mode}, form {encoder.form}"]
-    for title, one in (("original", original), ("counterfactual", counterfactual)):
-        answer = one.prompt.answer if one.prompt.answerable else "none: the asked box holds nothing that is known"
-        lines += ["", f"{title} ({len(one)} tokens, answer: {answer})", _marked(one, encoder, changed, colour)]
+    lines = [f"{stories.name} design, split {stories.split}, id {pair.id}, pair {pair.mode}, form {encoder.form}"]
+    for title, encoded in (("original", original), ("counterfactual", counterfactual)):
+        answer = encoded.prompt.answer if encoded.prompt.answerable else NO_ANSWER
+        text = _mark_roles(encoded, encoder, changed, colour)
+        lines += ["", f"{title} ({len(encoded)} tokens, answer: {answer})", text]
     lines += ["", *_table(original, counterfactual)]
     if same_length:
         lines += ["", f"tokens that differ: {', '.join(map(str, sorted(changed))) or 'none'}"]
@@ -119,11 +121,11 @@ def describe(drawn: Design, pair: Pair, encoder: Encoder, *, colour: bool = Fals
     return "\n".join(lines)
 
 
-def _marked(one: Encoded, encoder: Encoder, changed: frozenset[int], colour: bool) -> str:
-    text = one.text
-    spans = render(one.prompt, encoder.form, encoder.tokenizer).spans
+def _mark_roles(encoded: Encoded, encoder: Encoder, changed: frozenset[int], colour: bool) -> str:
+    text = encoded.text
+    spans = render(encoded.prompt, encoder.form, encoder.tokenizer).spans
     for role, (start, end) in sorted(spans.items(), key=lambda item: -item[1][0]):
-        differs = one.roles[role] in changed
+        differs = encoded.roles[role] in changed
         if colour:
             left, right = (CHANGED if differs else MARK), PLAIN
         else:
@@ -136,20 +138,20 @@ def _table(original: Encoded, counterfactual: Encoded) -> list[str]:
     roles = dict.fromkeys((*original.roles, *counterfactual.roles))
     rows = [f"{'role':24}{'original':>10} {'':14}{'counterfactual':>14}"]
     for role in roles:
-        here, there = _place(original, role), _place(counterfactual, role)
-        rows.append(f"{role:24}{here[0]:>10} {here[1]:14}{there[0]:>14} {there[1]}".rstrip())
+        (place, word), (other_place, other_word) = _place(original, role), _place(counterfactual, role)
+        rows.append(f"{role:24}{place:>10} {word:14}{other_place:>14} {other_word}".rstrip())
     return rows
 
 
-def _place(one: Encoded, role: str) -> tuple[str, str]:
-    if role not in one.roles:
+def _place(encoded: Encoded, role: str) -> tuple[str, str]:
+    if role not in encoded.roles:
         return "-", ""
-    position = one.roles[role]
-    return str(position), repr(one.tokenizer.decode([one.ids[position]]).strip(" "))[1:-1]
+    position = encoded.roles[role]
+    return str(position), repr(encoded.tokenizer.decode([encoded.ids[position]]).strip(" "))[1:-1]
 
 
 def _tokenizer(name: str | None) -> Any:
-    """The tokenizer of a subject; only the files that describe it are read, never its weights."""
+    """The tokenizer of a model; its weights are not read."""
     from rebinding.planted.tokenizer import build_tokenizer
 
     if name is None:
@@ -159,15 +161,17 @@ def _tokenizer(name: str | None) -> Any:
     from rebinding.models.hub import fetch
     from rebinding.models.names import origin
 
-    found = origin(name)
-    if found.kind in ("planted", "shape"):
+    model_origin = origin(name)
+    if model_origin.kind in ("planted", "shape"):
         return build_tokenizer()
-    found = of_base(found)
-    if found.kind == "gguf":
+    model_origin = of_base(model_origin)
+    if model_origin.kind == "gguf":
         from rebinding.models.gguf import open_gguf_tokenizer
 
-        return open_gguf_tokenizer(Path(found.target))
-    return open_tokenizer(Path(found.target) if found.kind == "folder" else fetch(found.target, found.revision))
+        return open_gguf_tokenizer(Path(model_origin.target))
+    if model_origin.kind == "folder":
+        return open_tokenizer(Path(model_origin.target))
+    return open_tokenizer(fetch(model_origin.target, model_origin.revision))
 
 
 def _colour(stream: TextIO) -> bool:

@@ -1,7 +1,6 @@
-"""`python -m rebinding report FOLDER`: make the page of a report again, from what the folder holds.
+"""`python -m rebinding report FOLDER`: render the page of a report again, from the files in the folder.
 
-`python -m rebinding report FIRST SECOND` says what changed from one
-report to another.
+`python -m rebinding report FIRST SECOND` prints what changed from one report to another.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     if options.other is not None:
-        found = Comparison(read(options.folder), read(options.other))
-        print("\n".join(found.lines()))
-        return int(bool(found.verdicts))
+        comparison = Comparison(read(options.folder), read(options.other))
+        print("\n".join(comparison.lines()))
+        return int(bool(comparison.verdicts))
     try:
         print(render(options.folder))
     except (ReportError, OSError):
         raise
-    except Exception as error:  # a stranger's folder may hold any table: other columns, layers that there are not
+    except Exception as error:  # a folder from elsewhere may hold any table
         raise ReportError(
             f"no page can be made of the evidence in {options.folder} ({type(error).__name__}: {error}): it is not as"
             " this version writes it; make it again with `pytest claims --report`"

@@ -1,4 +1,4 @@
-"""`python -m rebinding store`: what evidence is kept on disk, and how to be rid of it."""
+"""`python -m rebinding store`: list and clear the evidence on disk."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def run(options: argparse.Namespace) -> int:
     check_output_folder("REBINDING_STORE", store.root)
     check_experiment(store, options.experiment)
     if options.action == "clear":
-        gone = store.clear(options.experiment)
-        print(f"{gone} shards removed from {store.root}")
+        count = store.clear(options.experiment)
+        print(f"{count} shards removed from {store.root}")
         return 0
     by_experiment: dict[str, list[Entry]] = defaultdict(list)
     for entry in store.entries():
@@ -40,7 +40,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def check_experiment(store: Store, name: str | None) -> None:
-    """Refuse an experiment of which a store with others holds nothing."""
-    known = dict.fromkeys(entry.experiment for entry in store.entries())
-    if name is not None and known and name not in known:
-        raise ValueError(f"--experiment {name}: {store.root} holds none of it; it has {', '.join(known)}")
+    """Refuse an experiment that is not in a store with other experiments."""
+    experiments = dict.fromkeys(entry.experiment for entry in store.entries())
+    if name is not None and experiments and name not in experiments:
+        raise ValueError(f"--experiment {name}: {store.root} holds none of it; it has {', '.join(experiments)}")

@@ -1,8 +1,8 @@
-"""What a terminal is shown of words that are not ours: names, and what libraries say of a stranger's files."""
+"""Safe printing of foreign text: names, and messages of libraries about files."""
 
 from __future__ import annotations
 
 
 def readable(text: str) -> str:
-    """The text with everything that cannot be seen, and could steer a terminal, spelt out; line ends stay."""
-    return "".join(one if one.isprintable() or one == "\n" else ascii(one)[1:-1] for one in text)
+    """The text with unprintable characters, which could steer a terminal, escaped; line ends stay."""
+    return "".join(char if char.isprintable() or char == "\n" else ascii(char)[1:-1] for char in text)

@@ -1,7 +1,7 @@
-"""`python -m rebinding train BASE --out FOLDER`: an adapter with which a language model does the task.
+"""`python -m rebinding train BASE --out FOLDER`: train an adapter with which a language model does the task.
 
-BASE is a folder, a GGUF file or a model on the Hub. An interrupted run goes on where it stopped. The adapter's card
-says for which base it is, by digest, and under which licence: the one that the base states, or that of `--license`.
+BASE is a folder, a GGUF file or a model on the Hub. An interrupted run resumes where it stopped. The adapter's card
+names its base, by digest, and its licence: the one that the base states, or that of `--license`.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from rebinding.cli.checks import check_number, check_output_folder, check_positi
 from rebinding.experiments.prompts import MOST_PROMPTS
 from rebinding.learned import files, lora
 from rebinding.learned.card import PAGE, Card, Digest, Licence
-from rebinding.learned.exam import Mark, exam
-from rebinding.learned.lessons import BOXES, ORDERS, Recipe, words
+from rebinding.learned.curriculum import BOXES, ORDERS, Recipe, words
+from rebinding.learned.evaluation import Accuracy, evaluate
 from rebinding.learned.shelf import file_digest
 from rebinding.learned.training import NOTES, Step, Training
 from rebinding.models import LoadedModel, Origin, load, origin
-from rebinding.models.checkpoint import discreet
+from rebinding.models.checkpoint import quiet_transformers
 from rebinding.models.licence import stated_licence
 from rebinding.task.answers import is_single_token
 from rebinding.task.words import Vocabulary
@@ -33,20 +33,20 @@ NUMBERS: Mapping[str, str] = MappingProxyType(
     {
         "seed": "the seed of the stories and of the first matrices",
         "steps": "training steps",
-        "stories": "stories in a step, each asked about",
-        "boxes": "the most boxes that a story has",
-        "rank": "the rank of the matrices that are added",
+        "stories": "stories in a step",
+        "boxes": "the most boxes of a story",
+        "rank": "the rank of the added matrices",
     }
 )
-"""Whole numbers of a recipe, and what they are."""
+"""The integers of a recipe, with their meanings."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    usual = Recipe()
+    defaults = Recipe()
     parser.add_argument("base", metavar="BASE", help="a folder, FILE.gguf or a Hub id")
     parser.add_argument("--out", required=True, metavar="FOLDER", help="where the adapter and its card are written")
-    parser.add_argument("--merged", metavar="FOLDER", help="write the whole model there too, with the adapter in it")
-    parser.add_argument("--name", help="what card and adapter call the base, which is found by it (default: BASE)")
+    parser.add_argument("--merged", metavar="FOLDER", help="also write the whole model there, with the adapter merged")
+    parser.add_argument("--name", help="the base's name in card and adapter, by which it is found (default: BASE)")
     parser.add_argument(
         "--license",
         dest="licence",
@@ -56,20 +56,23 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         " apache-2.0",
     )
     parser.add_argument(
-        "--order", choices=ORDERS, default=usual.order, help=f"which order of naming it sees (default {usual.order})"
+        "--order",
+        choices=ORDERS,
+        default=defaults.order,
+        help=f"the order of naming in training (default {defaults.order})",
     )
     for name, meaning in NUMBERS.items():
-        default = getattr(usual, name)
+        default = getattr(defaults, name)
         parser.add_argument(f"--{name}", type=int, default=default, metavar="N", help=f"{meaning} (default {default})")
     parser.add_argument(
-        "--rate", type=float, default=usual.rate, metavar="X", help=f"the learning rate (default {usual.rate:g})"
+        "--rate", type=float, default=defaults.rate, metavar="X", help=f"the learning rate (default {defaults.rate:g})"
     )
     parser.add_argument(
         "--prompts",
         type=int,
         default=120,
         metavar="N",
-        help="prompts per design, to tell how often it is right (default 120)",
+        help="prompts per design in the evaluation (default 120)",
     )
 
 
@@ -78,20 +81,20 @@ def run(options: argparse.Namespace) -> int:
     licence = licence_of(origin(options.base), options.licence)
     loaded_model = load(options.base, dtype="float32")
     digest = digest_of(loaded_model)
-    known = Vocabulary().keep(lambda word: is_single_token(loaded_model.tokenizer, word))
-    check_words(known, recipe)
-    training = Training(loaded_model.model, loaded_model.encoder(), known, recipe, options.name or options.base)
+    vocabulary = Vocabulary().keep(lambda word: is_single_token(loaded_model.tokenizer, word))
+    check_words(vocabulary, recipe)
+    training = Training(loaded_model.model, loaded_model.encoder(), vocabulary, recipe, options.name or options.base)
     adapter = training.run(out, _Progress(recipe.steps))
     files.write(out, adapter)
     print(f"wrote {out}", flush=True)
-    before = marks(loaded_model, known, options.prompts, "without an adapter")
+    before = measure_accuracy(loaded_model, vocabulary, options.prompts, "without an adapter")
     lora.merge(loaded_model.model, files.read(out))
-    after = marks(loaded_model, known, options.prompts, "with the adapter")
+    after = measure_accuracy(loaded_model, vocabulary, options.prompts, "with the adapter")
     Card(adapter.base, digest, licence, recipe, tuple(training.curve), before, after).write(out)
     (out / NOTES).unlink(missing_ok=True)
     print(f"wrote its card, {out / PAGE}: judge it with pytest claims --model {out}")
     if options.merged:
-        with discreet():
+        with quiet_transformers():
             loaded_model.model.save_pretrained(options.merged)
             loaded_model.tokenizer.save_pretrained(options.merged)
         print(f"wrote {options.merged}")
@@ -99,7 +102,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def check(options: argparse.Namespace) -> Recipe:
-    """The recipe of the options; what can be refused is refused before anything is loaded."""
+    """The recipe of the options; bad options are refused before anything is loaded."""
     check_number("--seed", options.seed, most=MOST_SEED)
     check_number("--prompts", options.prompts, least=1, most=MOST_PROMPTS)
     check_number("--boxes", options.boxes, least=BOXES, most=len(words(Vocabulary()).labels))
@@ -118,9 +121,9 @@ def check(options: argparse.Namespace) -> Recipe:
     )
 
 
-def check_words(known: Vocabulary, recipe: Recipe) -> None:
+def check_words(vocabulary: Vocabulary, recipe: Recipe) -> None:
     """Refuse a tokenizer that has too few of the task's words as single tokens."""
-    count = len(words(known).objects)
+    count = len(words(vocabulary).objects)
     if count < recipe.boxes:
         raise ValueError(
             f"the base's tokenizer has {count} of the objects to train on as single tokens, and stories of"
@@ -128,10 +131,10 @@ def check_words(known: Vocabulary, recipe: Recipe) -> None:
         )
 
 
-def licence_of(base: Origin, given: str | None) -> Licence:
-    """The licence that was given, else the one that the base states; it is an error if there is neither."""
+def licence_of(base: Origin, option: str | None) -> Licence:
+    """The licence of `--license`, else the one that the base states; an error if there is neither."""
     stated = stated_licence(base)
-    text = stated if given is None else given
+    text = stated if option is None else option
     if text is None:
         raise ValueError(
             f"{base.target} states no licence that can be read (general.license of a GGUF file; license: at the top of"
@@ -142,28 +145,28 @@ def licence_of(base: Origin, given: str | None) -> Licence:
 
 
 def digest_of(loaded_model: LoadedModel) -> Digest:
-    """By what the base is known: the sha256 of its file if it is one, else the subject's fingerprint."""
+    """The digest that identifies the base: sha256 of its file if it is one, else the model's fingerprint."""
     base = origin(loaded_model.name)
     if base.kind == "gguf":
         return Digest("the file", file_digest(Path(base.target)))
     return Digest("weights in float32, configuration and tokenizer", loaded_model.fingerprint)
 
 
-def marks(loaded_model: LoadedModel, known: Vocabulary, prompts: int, when: str) -> dict[str, Mark]:
-    """How often a subject is right, told a line a design."""
-    found = exam(loaded_model.model, loaded_model.encoder(), known, prompts)
+def measure_accuracy(loaded_model: LoadedModel, vocabulary: Vocabulary, prompts: int, when: str) -> dict[str, Accuracy]:
+    """Measure and print the accuracy of a model, one line per design."""
+    accuracies = evaluate(loaded_model.model, loaded_model.encoder(), vocabulary, prompts)
     print(f"right answers {when}:")
-    for name, one in found.items():
-        print(f"  {name:32} {one}", flush=True)
-    return found
+    for name, accuracy in accuracies.items():
+        print(f"  {name:32} {accuracy}", flush=True)
+    return accuracies
 
 
 class _Progress:
-    """A line every few steps: loss, right answers, and how long the rest will take."""
+    """Prints a line every few steps: loss, right answers, and the remaining time."""
 
     def __init__(self, steps: int, every: int = 10) -> None:
         self.steps, self.every = steps, every
-        self.began = time.monotonic()
+        self.start = time.monotonic()
         self.first: int | None = None
 
     def __call__(self, number: int, step: Step) -> None:
@@ -171,8 +174,8 @@ class _Progress:
             self.first = number - 1
         if number % self.every and number != self.steps:
             return
-        left = (time.monotonic() - self.began) / (number - self.first) * (self.steps - number)
+        remaining = (time.monotonic() - self.start) / (number - self.first) * (self.steps - number)
         print(
-            f"step {number}/{self.steps}  loss {step.loss:.4f}  right {step.right:.2f}  {left / 60:.1f} min left",
+            f"step {number}/{self.steps}  loss {step.loss:.4f}  right {step.right:.2f}  {remaining / 60:.1f} min left",
             flush=True,
         )

@@ -107,7 +107,7 @@ class Costed:
         """Of many blocks the last few recordings are remembered, and perhaps nobody asks for those: none are here."""
         ledger, place, surgeon = self.fake_device.ledger, pretended(), self.bench.surgeon
         assert isinstance(surgeon, Rehearsing), "costs are added up on a hollow bench"
-        surgeon.recordings.kept.clear()
+        surgeon.recordings.entries.clear()
         surgeon.rows_seen.clear()
         ledger.reset()
         before = ledger.live[place]

@@ -13,7 +13,7 @@ from rebinding.experiments.prompts import Prompts
 from rebinding.models.devices import Dtype, torch_dtype
 from rebinding.models.loaded_model import LoadedModel, form_for
 from rebinding.models.names import Origin
-from rebinding.models.selfcheck import derived
+from rebinding.models.selfcheck import derive_checked
 from rebinding.models.shapes import shape_config, skeleton
 from rebinding.planted.tokenizer import build_tokenizer
 from rebinding.surgery import TorchSurgeon
@@ -88,9 +88,9 @@ def hollow_subject(
     with fake_device:
         model = skeleton(config, torch_dtype(dtype), torch.device("meta"))
         disguise(model, fake_device, {"": pretended()})
-        anatomy = derived(model)
+        anatomy = derive_checked(model)
     form = form_for(name, Origin("shape", alias), tokenizer)
     return Shape(
         name, lambda: model, tokenizer, anatomy, form, dtype, pretended(),
-        told=f"{name}, without weights", budget=budget, tokens=tokens,
+        known_fingerprint=f"{name}, without weights", budget=budget, tokens=tokens,
     )  # fmt: skip

@@ -9,7 +9,7 @@ from typing import Any
 
 from rebinding.engines.distributed import DistributedEngine, WorkerPool
 from rebinding.engines.on_ray import EngineError
-from rebinding.study.engine import Engine, Here
+from rebinding.study.engine import Engine, InProcessEngine
 
 THREADS = "OMP_NUM_THREADS"
 
@@ -30,7 +30,7 @@ class Choice:
             for name, value in strange.items():
                 if value is not None:
                     raise EngineError(f"{name} {value}: without --engine ray everything is computed in this process")
-            return Here()
+            return InProcessEngine()
         if self.workers is not None and self.workers < 1:
             raise EngineError(f"--workers {self.workers}: at least one has to do the work")
         if self.per_model is not None and self.per_model < 0:

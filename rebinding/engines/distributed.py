@@ -109,7 +109,7 @@ class DistributedEngine:
             known.dtype,
             torch.device(known.device),
             revision=known.revision,
-            told=known.fingerprint,
+            known_fingerprint=known.fingerprint,
             weights=known.weights,
         )
         self._asked[found] = loading

@@ -12,7 +12,7 @@ from torch import Tensor
 from rebinding.evidence import Evidence, Kind
 from rebinding.experiments.tokens import BLOCK, blocks, positions, token_batch
 from rebinding.surgery import Read, Surgeon
-from rebinding.surgery.sites import Take
+from rebinding.surgery.sites import Reduce
 from rebinding.task.prompts import Encoded
 
 MEASURES = ("label_logit", "margin", "hit", "probability")
@@ -37,7 +37,7 @@ class Answers:
         """The candidates of some prompts."""
         return replace(self, tokens=self.tokens[prompts], right=self.right[prompts])
 
-    def take(self, source: Tensor) -> Take:
+    def take(self, source: Tensor) -> Reduce:
         """Keep (row, measure): the answer's logit, its margin over the best other candidate, hit, and probability.
 
         A hit is a logit above that of every other candidate, or, with `lowest`, the answer's token being the lowest of
@@ -79,7 +79,7 @@ def full_model(surgeon: Surgeon, prompts: Sequence[Encoded], answers: Answers, i
     for where in blocks(len(prompts), BLOCK):
         of_block = answers.of(where)
         take = of_block.take(torch.arange(len(prompts[where])))
-        read = Read("logits", positions=positions(prompts[where], "readout")[:, None], take=take)
+        read = Read("logits", positions=positions(prompts[where], "readout")[:, None], reduce=take)
         parts += surgeon.run(surgeon.record(token_batch(prompts[where])), [], [read])
     return CIRCUITS.evidence(as_table(["full model"], ids, torch.cat(parts)[None]), {"ablation": None})
 

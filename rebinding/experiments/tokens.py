@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from rebinding.surgery.sites import Take
+from rebinding.surgery.sites import Reduce
 from rebinding.task.prompts import Encoded, PromptError, unequal
 from rebinding.task.text import token_at
 
@@ -40,7 +40,7 @@ def positions(encoded: Sequence[Encoded], role: str) -> Tensor:
     return torch.tensor(places, dtype=torch.long)  # (prompt,)
 
 
-def logits_of(tokens: Tensor) -> Take:
+def logits_of(tokens: Tensor) -> Reduce:
     """Keep the logits of some tokens, a line of `tokens` (row, candidate) for each row: (row, position, candidate)."""
 
     def take(logits: Tensor, rows: Tensor) -> Tensor:
@@ -50,7 +50,7 @@ def logits_of(tokens: Tensor) -> Take:
     return take
 
 
-def attention_on(keys: Tensor) -> Take:
+def attention_on(keys: Tensor) -> Reduce:
     """Keep the attention on some keys, a line of `keys` (row, key) for each row: (row, head, key)."""
 
     def take(pattern: Tensor, rows: Tensor) -> Tensor:
@@ -60,7 +60,7 @@ def attention_on(keys: Tensor) -> Take:
     return take
 
 
-def answer_of(tokens: Tensor, rivals: Tensor) -> Take:
+def answer_of(tokens: Tensor, rivals: Tensor) -> Reduce:
     """Keep the logit, full-softmax probability and lead of one token for each row: (row, position, 3).
 
     The lead is the logit minus the mean logit of the `rivals` (row, rival), the other objects of the story. It is

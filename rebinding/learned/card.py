@@ -1,5 +1,4 @@
-"""What an adapter's card says: for which base, under which licence, how it was trained, how the loss fell, and how
-often it is right, by design."""
+"""The card of an adapter: its base, its licence, its training, its loss curve, and its accuracy by design."""
 
 from __future__ import annotations
 
@@ -10,20 +9,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from rebinding.learned.exam import Mark
-from rebinding.learned.lessons import BOXES, HELD_OUT, SWAPS, Recipe
+from rebinding.learned.curriculum import BOXES, HELD_OUT, SWAPS, Recipe
+from rebinding.learned.evaluation import Accuracy
 from rebinding.learned.training import Step
 
 FILE, PAGE = "card.json", "README.md"
 POINTS = 12
-"""Stretches of the curve that a page shows."""
+"""Rows of the loss curve on a page."""
 IDENTIFIER = r"[a-z0-9][a-z0-9.+-]*"
-"""What model hubs read as a licence's identifier; any other text is shown as the name of another licence."""
+"""The pattern of a licence identifier on model hubs; any other text is shown as the name of another licence."""
 
 
 @dataclass(frozen=True)
 class Digest:
-    """sha256 of a base; `of` says what was hashed: the file, or what of the model."""
+    """sha256 of a base; `of` says what was hashed: the file, or parts of the model."""
 
     of: str
     sha256: str
@@ -31,7 +30,7 @@ class Digest:
 
 @dataclass(frozen=True)
 class Licence:
-    """An adapter's licence, and what its base states, if it states one that can be read."""
+    """An adapter's licence, and the one that its base states, if it can be read."""
 
     text: str
     base: str | None
@@ -41,13 +40,13 @@ class Licence:
             raise ValueError(f"--license {self.text!r}: give the name of a licence on one line, such as apache-2.0")
 
     def head(self) -> list[str]:
-        """The lines of a page's head: an identifier in small letters, as hubs have it; other texts as a name."""
+        """The licence lines of a page's front matter: a lower-case identifier, or the name of another licence."""
         if re.fullmatch(IDENTIFIER, self.text.lower()):
             return [f"license: {self.text.lower()}"]
         return ["license: other", f"license_name: {json.dumps(self.text, ensure_ascii=False)}"]
 
     def line(self) -> str:
-        """Where the licence is from, in a sentence."""
+        """The licence and its origin, in one sentence."""
         if self.text == self.base:
             return f"{self.text}, which the base states."
         stated = "none that could be read" if self.base is None else self.base
@@ -56,18 +55,18 @@ class Licence:
 
 @dataclass(frozen=True)
 class Card:
-    """A card; `curve` has a step's loss and share of right answers, `before` the marks of the base alone."""
+    """A card. `curve` is the loss and the share of right answers by step, `before` the accuracies of the base alone."""
 
     base: str
     digest: Digest
     licence: Licence
     recipe: Recipe
     curve: tuple[Step, ...]
-    before: Mapping[str, Mark]
-    marks: Mapping[str, Mark]
+    before: Mapping[str, Accuracy]
+    after: Mapping[str, Accuracy]
 
     def write(self, folder: Path) -> None:
-        """The card as data and as a page."""
+        """Write the card as data and as a page."""
         content = {
             "base": self.base,
             "base_digest": asdict(self.digest),
@@ -78,16 +77,16 @@ class Card:
             "swaps": list(SWAPS),
             "held_out": HELD_OUT,
             "curve": [[round(step.loss, 5), round(step.right, 5)] for step in self.curve],
-            "before": {name: [one.right, one.n] for name, one in self.before.items()},
-            "marks": {name: [one.right, one.n] for name, one in self.marks.items()},
+            "before": {name: [accuracy.right, accuracy.n] for name, accuracy in self.before.items()},
+            "marks": {name: [accuracy.right, accuracy.n] for name, accuracy in self.after.items()},
         }
         (folder / FILE).write_text(json.dumps(content, indent=1) + "\n", "utf-8")
         (folder / PAGE).write_text(self.page(), "utf-8")
 
     def page(self) -> str:
-        """The card as a page, with the head that model hubs read."""
-        made = self.recipe
-        asked = "every box" if made.order == "all" else "every box but the one that the last swap names first"
+        """The card as a page, with the front matter that model hubs read."""
+        recipe, seed = self.recipe, self.recipe.seed
+        questions = "every box" if recipe.order == "all" else "every box but the one that the last swap names first"
         lines = [
             "---",
             *self.licence.head(),
@@ -102,14 +101,14 @@ class Card:
             "",
             f"* Base: {self.base}; sha256 of {self.digest.of}: `{self.digest.sha256}`.",
             f"* Licence: {self.licence.line()}",
-            f"* Data: stories of {_span(made.boxes)} boxes with {_counted(SWAPS)} swaps, asked about {asked}. A third"
-            f" of the labels and objects (the split `{HELD_OUT}`) was never shown.",
-            f"* Training: {made.steps} steps of {made.stories} stories, seed {made.seed}, AdamW at {made.rate:g},"
-            f" rank {made.rank}, alpha {made.alpha}; cross-entropy of the answer's token.",
+            f"* Data: stories of {_span(recipe.boxes)} boxes with {_counted(SWAPS)} swaps, asked about {questions}. A"
+            f" third of the labels and objects (the split `{HELD_OUT}`) was never shown.",
+            f"* Training: {recipe.steps} steps of {recipe.stories} stories, seed {seed}, AdamW at {recipe.rate:g},"
+            f" rank {recipe.rank}, alpha {recipe.alpha}; cross-entropy of the answer's token.",
             "",
             "| design | base | with the adapter |",
             "|---|---|---|",
-            *(f"| {name} | {self.before[name]} | {one} |" for name, one in self.marks.items()),
+            *(f"| {name} | {self.before[name]} | {accuracy} |" for name, accuracy in self.after.items()),
             "",
             "An answer is right if its logit is above those of the story's other objects.",
             "",
@@ -125,9 +124,8 @@ class Card:
         lines = []
         for start in range(0, len(self.curve), stretch):
             part: Sequence[Step] = self.curve[start : start + stretch]
-            loss, right = (
-                math.fsum(values) / len(part) for values in zip(*((one.loss, one.right) for one in part), strict=True)
-            )
+            losses, shares = zip(*((step.loss, step.right) for step in part), strict=True)
+            loss, right = (math.fsum(values) / len(part) for values in (losses, shares))
             lines.append(f"| {start + 1} to {start + len(part)} | {loss:.4f} | {right:.3f} |")
         return lines
 

@@ -1,4 +1,4 @@
-"""Adapters on disk, in the format of the library peft: two files, which peft and what builds on it can open too."""
+"""Adapters on disk, in the format of the library peft: two files, which peft and libraries based on it can open."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ WEIGHTS = "adapter_model.safetensors"
 PREFIX = "base_model.model."
 DOWN, UP = ".lora_A.weight", ".lora_B.weight"
 STORED = torch.bfloat16
-"""What the thin matrices are rounded to, for half the bytes; whatever is said of an adapter is said of it rounded."""
+"""The dtype of the stored matrices, for half the bytes; every statement about an adapter is about the rounded one."""
 COMPUTED = frozenset({"peft_type", "base_model_name_or_path", "revision", "r", "lora_alpha"})
-"""Options, in the words of the library peft, that are read and checked here and in `rebinding.models.adapted`."""
+"""Options of the library peft that are read and checked here and in `rebinding.models.adapted`."""
 WITHOUT_EFFECT = frozenset(
     {
         "task_type", "auto_mapping", "peft_version", "inference_mode", "runtime_config", "lora_dropout",
@@ -35,9 +35,9 @@ NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "bias": (None, "none"),
     "init_lora_weights": (None, True, False, "gaussian", "orthogonal", "eva"),
 }
-"""Values with which an option changes nothing. The other ways to begin change the base's weights, too."""
+"""Values with which an option changes nothing. Other initialisations change the base's weights too."""
 SWITCHED_OFF: tuple[Any, ...] = (None, False, [], {})
-"""Values that say of any other option, known or not, that it is not used."""
+"""Values with which any other option, known or not, is off."""
 
 
 class AdapterError(ValueError):
@@ -70,15 +70,15 @@ def write(folder: Path, adapter: Adapter) -> None:
 
 
 def read(folder: Path) -> Adapter:
-    """Read an adapter; anything in its description that we would not compute is refused."""
+    """Read an adapter; a description with options that are not computed here is refused."""
     config = described(folder)
     tensors = _tensors(folder)
     names = sorted(key.removeprefix(PREFIX).removesuffix(DOWN) for key in tensors if key.endswith(DOWN))
-    known = {f"{PREFIX}{name}{end}" for name in names for end in (DOWN, UP)}
-    if not names or known != set(tensors):
-        odd = sorted(known ^ set(tensors))[:3]
+    expected = {f"{PREFIX}{name}{end}" for name in names for end in (DOWN, UP)}
+    if not names or expected != set(tensors):
+        wrong = sorted(expected ^ set(tensors))[:3]
         raise AdapterError(
-            f"{folder / WEIGHTS} is not made of pairs of lora_A and lora_B: {', '.join(odd) or 'it is empty'}"
+            f"{folder / WEIGHTS} is not made of pairs of lora_A and lora_B: {', '.join(wrong) or 'it is empty'}"
         )
     pairs = {name: Pair(tensors[f"{PREFIX}{name}{DOWN}"], tensors[f"{PREFIX}{name}{UP}"]) for name in names}
     for name, pair in pairs.items():
@@ -91,7 +91,7 @@ def read(folder: Path) -> Adapter:
 
 
 def described(folder: Path) -> dict[str, Any]:
-    """What an adapter says of itself, if it is one that can be added as it is."""
+    """The checked description of an adapter."""
     if not (folder / CONFIG).is_file():
         raise AdapterError(f"{folder} has no {CONFIG}: give the folder that `python -m rebinding train` or peft wrote")
     try:
@@ -124,9 +124,9 @@ def _check_config(folder: Path, config: dict[str, Any]) -> None:
         "lora_alpha": is_finite_number(config.get("lora_alpha")),
         "base_model_name_or_path": isinstance(config.get("base_model_name_or_path"), str),
     }
-    odd = [name for name, fits in usable.items() if not fits or not config[name]]
-    if odd:
-        raise AdapterError(f"{folder / CONFIG} has no {odd[0]} that could be used: {config.get(odd[0])!r}")
+    wrong = [name for name, fits in usable.items() if not fits or not config[name]]
+    if wrong:
+        raise AdapterError(f"{folder / CONFIG} has no {wrong[0]} that could be used: {config.get(wrong[0])!r}")
     options = [name if name.isidentifier() else ascii(name) for name in unsupported_options(config)]
     if options:
         raise AdapterError(
@@ -136,8 +136,8 @@ def _check_config(folder: Path, config: dict[str, Any]) -> None:
 
 
 def unsupported_options(config: Mapping[str, Any]) -> list[str]:
-    """Names of the options with which peft computes something else, or may: we do not know them. Options of a plain
-    adapter are listed, not those to refuse: peft gets new options with every version."""
+    """Names of the options with which peft computes something else, or may. The options of a plain adapter are listed,
+    not those to refuse, because peft gets new options with every version."""
     return [
         name
         for name, value in config.items()
@@ -157,7 +157,7 @@ def is_finite_number(value: object) -> bool:
 
 def _is_among(value: object, values: tuple[Any, ...]) -> bool:
     """Whether a value is one of those; 0 is not `False`."""
-    return any(type(value) is type(other) and value == other for other in values)
+    return any(type(value) is type(choice) and value == choice for choice in values)
 
 
 def check_fits(model: nn.Module, adapter: Adapter) -> None:
@@ -166,7 +166,7 @@ def check_fits(model: nn.Module, adapter: Adapter) -> None:
     for name, pair in adapter.pairs.items():
         module = modules.get(name)
         if not isinstance(module, nn.Linear):
-            raise AdapterError(f"the adapter is for {adapter.base} and changes {name}, which this model has not")
+            raise AdapterError(f"the adapter is for {adapter.base} and changes {name}, which this model does not have")
         shape = (pair.up.shape[0], pair.down.shape[1])
         if tuple(module.weight.shape) != shape:
             raise AdapterError(

@@ -1,8 +1,8 @@
-"""Low-rank adapters: what is added to some of a model's matrices, `scale * up @ down`.
+"""Low-rank adapters: `scale * up @ down` is added to some of a model's matrices.
 
-While training, the addition is computed beside the matrix (`attached`), so that gradients reach two thin matrices and
-not the wide one. To study the model it is added into the weights once (`merge`): a model like any other, with nothing
-left for a surgeon to go wrong about.
+In training the addition is computed by a hook (`attached`), so that gradients reach two thin matrices and not the wide
+one. For a study it is added into the weights once (`merge`): the result is a model like any other, without hooks that a
+surgeon could miss.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 
 PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj")
-SPARED = 4 / 30
-"""The share of layers, from the bottom, that keep their weights: they know words, not boxes."""
+UNCHANGED = 4 / 30
+"""The share of layers, from the bottom, that keep their weights: they process words, not boxes."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class Adapter:
-    """What is added to which module, by its name in the model. `base` says of which model."""
+    """Pairs of matrices by module name. `base` is the name of the model."""
 
     pairs: Mapping[str, Pair]
     rank: int
@@ -47,7 +47,7 @@ class Adapter:
 
 def new(model: nn.Module, *, rank: int, alpha: int, base: str, seed: int) -> Adapter:
     """An adapter that adds nothing yet: `down` is random, `up` is zero."""
-    generator = torch.Generator().manual_seed(seed)  # on the CPU: a seed means the same numbers on every device
+    generator = torch.Generator().manual_seed(seed)  # on the CPU, for the same numbers on every device
     pairs = {}
     for name, module in targets(model).items():
         bound, place = module.in_features**-0.5, module.weight.device
@@ -59,18 +59,20 @@ def new(model: nn.Module, *, rank: int, alpha: int, base: str, seed: int) -> Ada
 
 def targets(model: nn.Module) -> dict[str, nn.Linear]:
     """The attention's projections in all layers but the lowest."""
-    found = {
+    projections = {
         name: module
         for name, module in model.named_modules()
         if isinstance(module, nn.Linear) and name.rpartition(".")[2] in PROJECTIONS
     }
-    if not found:
+    if not projections:
         raise ValueError(
             f"{type(model).__name__} has no modules called {', '.join(PROJECTIONS)}, which is where an adapter goes;"
             " give a model whose attention has them, such as one of the Llama or Gemma families"
         )
-    layers = sorted({layer_of(name) for name in found})
-    return {name: module for name, module in found.items() if layer_of(name) >= layers[int(len(layers) * SPARED)]}
+    layers = sorted({layer_of(name) for name in projections})
+    return {
+        name: module for name, module in projections.items() if layer_of(name) >= layers[int(len(layers) * UNCHANGED)]
+    }
 
 
 def layer_of(name: str) -> int:
@@ -80,17 +82,17 @@ def layer_of(name: str) -> int:
 
 @contextmanager
 def attached(model: nn.Module, adapter: Adapter) -> Iterator[None]:
-    """The adapter beside its model for the length of a block, so that gradients reach it."""
+    """Apply the adapter by hooks for the length of a block, so that gradients reach it."""
     with ExitStack() as stack:
         for name, pair in adapter.pairs.items():
-            handle = model.get_submodule(name).register_forward_hook(_adding(pair, adapter.scale))
+            handle = model.get_submodule(name).register_forward_hook(_adder(pair, adapter.scale))
             stack.callback(handle.remove)
         yield
 
 
-def _adding(pair: Pair, scale: float) -> Any:
-    def add(_: nn.Module, given: tuple[Tensor, ...], out: Tensor) -> Tensor:
-        return out + scale * ((given[0] @ pair.down.T) @ pair.up.T)
+def _adder(pair: Pair, scale: float) -> Any:
+    def add(_: nn.Module, args: tuple[Tensor, ...], out: Tensor) -> Tensor:
+        return out + scale * ((args[0] @ pair.down.T) @ pair.up.T)
 
     return add
 
@@ -99,8 +101,8 @@ def _adding(pair: Pair, scale: float) -> Any:
 def merge(model: nn.Module, adapter: Adapter) -> None:
     """Add the adapter into the model's weights.
 
-    The sum is made in float64 on the CPU and rounded once, so the weights, and with them the fingerprint, do not hang
-    on which device or processor they were made.
+    The sum is computed in float64 on the CPU and rounded once, so the weights, and with them the fingerprint, do not
+    depend on the device or the processor.
     """
     for name, pair in adapter.pairs.items():
         weight = model.get_submodule(name).get_parameter("weight")

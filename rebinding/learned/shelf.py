@@ -1,7 +1,7 @@
-"""The adapters that come with the project, and where the model that they are for is found.
+"""The adapters that come with the project, and the location of their base model.
 
-A base is no part of the project: it is a file in a package of its own, or lies wherever a variable says. It is known by
-its digest, because an adapter is right on the weights that it was trained on and on no others.
+A base is not part of the project: it is a file in its own package, or at the path of an environment variable. It is
+identified by its digest, because an adapter is valid only for the weights that it was trained on.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from itertools import product
 from pathlib import Path
 from types import MappingProxyType
 
+from rebinding.learned.curriculum import BOXES, ORDERS, Order
 from rebinding.learned.files import AdapterError
-from rebinding.learned.lessons import BOXES, ORDERS, Order
 
 MOST = 9
-"""Boxes that an adapter may have seen at most."""
+"""The most boxes of any adapter's training."""
 ADAPTERS = Path(__file__).parent / "adapters"
 
 
 @dataclass(frozen=True)
 class Base:
-    """A model that adapters are for: the file, its digest, the package that has it, the variable that says where."""
+    """A base of adapters: file, digest, the package that has it, and the environment variable with its path."""
 
     name: str
     file: str
@@ -41,12 +41,12 @@ class Base:
         return _checked(self, self._place())
 
     def _place(self) -> Path:
-        said = os.environ.get(self.variable)
-        if said:
-            path = Path(said).expanduser()
+        value = os.environ.get(self.variable)
+        if value:
+            path = Path(value).expanduser()
             path = path / self.file if path.is_dir() else path
             if not path.is_file():
-                raise AdapterError(f"{self.variable} says {said}, and there is no such file; {self._how()}")
+                raise AdapterError(f"{self.variable} says {value}, and there is no such file; {self._how()}")
             return path
         spec = find_spec(self.package)
         for folder in (spec.submodule_search_locations or ()) if spec else ():
@@ -77,7 +77,7 @@ BASES: Mapping[str, Base] = MappingProxyType(
 
 @dataclass(frozen=True)
 class Learned:
-    """A base and one of its adapters: from which order of naming, seed and most boxes it learned."""
+    """A base and one of its adapters, by the order of naming, the seed and the most boxes of its training."""
 
     base: Base
     order: Order = "all"
@@ -91,48 +91,48 @@ class Learned:
 
     @property
     def folder(self) -> Path:
-        """Where the adapter lies, with its card."""
+        """The folder of the adapter, with its card."""
         more = f"-{self.boxes}boxes" if self.boxes != BOXES else ""
         return ADAPTERS / f"{self.base.name}-{self.order}-{self.seed}{more}"
 
 
 def shipped() -> list[Learned]:
     """Every adapter that comes with the project."""
-    made = product(BASES.values(), ORDERS, range(10), range(BOXES, MOST + 1))
-    every = [Learned(base, order, seed, boxes) for base, order, seed, boxes in made]
-    return [one for one in every if one.folder.is_dir()]
+    choices = product(BASES.values(), ORDERS, range(10), range(BOXES, MOST + 1))
+    adapters = [Learned(base, order, seed, boxes) for base, order, seed, boxes in choices]
+    return [adapter for adapter in adapters if adapter.folder.is_dir()]
 
 
 def parse(text: str) -> Learned:
     """Read `[learned:]BASE[?seed=0&order=all&boxes=3]`."""
-    found = re.fullmatch(r"(?:learned:)?([a-z0-9]+)(?:\?(.*))?", text.strip())
-    base = BASES.get(found[1]) if found else None
-    if found is None or base is None:
+    match = re.fullmatch(r"(?:learned:)?([a-z0-9]+)(?:\?(.*))?", text.strip())
+    base = BASES.get(match[1]) if match else None
+    if match is None or base is None:
         raise AdapterError(f"{text!r} is not of the form BASE[?seed=0&order=all&boxes=3]; bases are {', '.join(BASES)}")
     order: Order = "all"
     seed, boxes = 0, BOXES
-    for option in (found[2] or "").split("&") if found[2] else ():
+    for option in (match[2] or "").split("&") if match[2] else ():
         name, _, value = option.partition("=")
         if name == "seed" and re.fullmatch(r"[0-9]{1,9}", value):
             seed = int(value)
         elif name == "boxes" and value.isdigit():
             boxes = int(value)
         elif name == "order" and value in ORDERS:
-            order = next(one for one in ORDERS if one == value)
+            order = next(choice for choice in ORDERS if choice == value)
         else:
             raise AdapterError(
                 f"{option!r} in {text!r} is no option; write seed=NUMBER, boxes=NUMBER or order={'|'.join(ORDERS)}"
             )
     learned = Learned(base, order, seed, boxes)
     if not learned.folder.is_dir():
-        known = ", ".join(one.name for one in shipped())
-        raise AdapterError(f"{learned.name} does not come with the project ({known} do); `train` makes others")
+        names = ", ".join(adapter.name for adapter in shipped())
+        raise AdapterError(f"{learned.name} does not come with the project ({names} do); `train` makes others")
     return learned
 
 
 @cache
 def file_digest(path: Path) -> str:
-    """sha256 of a file, by which a base is known."""
+    """sha256 of a file, which identifies a base."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -141,7 +141,7 @@ def _checked(base: Base, path: Path) -> Path:
     digest = file_digest(path)
     if digest != base.sha256:
         raise AdapterError(
-            f"{path} is another file than the one that adapters were trained on (sha256 {digest[:12]}..., not"
+            f"{path} is not the file that adapters were trained on (sha256 {digest[:12]}..., not"
             f" {base.sha256[:12]}...): take it from {base.requirement}"
         )
     return path

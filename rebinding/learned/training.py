@@ -1,8 +1,7 @@
 """Training an adapter: cross-entropy of the answer's token, by AdamW, one step after the other.
 
-Where training stands is written down now and then, and a run that finds its own notes goes on from there. The
-lessons of a step depend on the recipe and the step's number alone, so an interrupted run ends where an uninterrupted
-one would.
+The state is saved every few steps, and a run that finds its own state resumes from there. The prompts of a step depend
+on the recipe and the step's number alone, so an interrupted run has the same result as an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -17,15 +16,15 @@ from typing import Any
 import torch
 from torch import nn
 
-from rebinding.learned.exam import answers
-from rebinding.learned.lessons import Recipe, lessons
+from rebinding.learned.curriculum import Recipe, curriculum
+from rebinding.learned.evaluation import answers
 from rebinding.learned.lora import Adapter, attached, new
 from rebinding.task.prompts import Encoder
 from rebinding.task.words import Vocabulary
 
 NOTES = "training.pt"
 EVERY = 20
-"""Steps between two notes."""
+"""Steps between two saved states."""
 
 
 @dataclass(frozen=True)
@@ -36,55 +35,55 @@ class Step:
     right: float
 
 
-Told = Callable[[int, Step], None]
+Report = Callable[[int, Step], None]
 
 
 class Training:
-    """A model, what it is taught, and how far it has come."""
+    """The training of an adapter: model, recipe and progress."""
 
-    def __init__(self, model: Any, encoder: Encoder, known: Vocabulary, recipe: Recipe, base: str) -> None:
-        self.model, self.encoder, self.known, self.recipe = model, encoder, known, recipe
+    def __init__(self, model: Any, encoder: Encoder, vocabulary: Vocabulary, recipe: Recipe, base: str) -> None:
+        self.model, self.encoder, self.vocabulary, self.recipe = model, encoder, vocabulary, recipe
         self.adapter: Adapter = new(model, rank=recipe.rank, alpha=recipe.alpha, base=base, seed=recipe.seed)
         self.optimizer = torch.optim.AdamW(self.adapter.tensors(), lr=recipe.rate, weight_decay=0.0)
         self.curve: list[Step] = []
 
-    def run(self, folder: Path, told: Told) -> Adapter:
-        """Take the steps that are left, and say of each how it went."""
+    def run(self, folder: Path, report: Report) -> Adapter:
+        """Take the remaining steps, and report each."""
         folder.mkdir(parents=True, exist_ok=True)
         if (folder / NOTES).is_file():
-            self._take_up(folder / NOTES)
+            self._resume(folder / NOTES)
         with attached(self.model, self.adapter):
             while len(self.curve) < self.recipe.steps:
                 self.curve.append(self.step(len(self.curve)))
-                told(len(self.curve), self.curve[-1])
+                report(len(self.curve), self.curve[-1])
                 if len(self.curve) % EVERY == 0:
                     self._note(folder / NOTES)
         return self.adapter
 
     def step(self, number: int) -> Step:
-        """One step, on the lessons of its number; the adapter has to be attached."""
-        made = self.recipe
-        prompts = lessons(self.known, made.order, made.seed, number, made.stories, made.boxes)
+        """One step, on the prompts of its number; the adapter must be attached."""
+        recipe = self.recipe
+        prompts = curriculum(self.vocabulary, recipe.order, recipe.seed, number, recipe.stories, recipe.boxes)
         for group in self.optimizer.param_groups:
             group["lr"] = self.recipe.rate_at(number)
         logits = answers(self.model, self.encoder.encode(prompts))  # (prompt, vocabulary)
-        wanted = torch.tensor([self.encoder.answer_token(one.answer) for one in prompts], device=logits.device)
-        loss = nn.functional.cross_entropy(logits.float(), wanted)
+        expected = torch.tensor([self.encoder.answer_token(prompt.answer) for prompt in prompts], device=logits.device)
+        loss = nn.functional.cross_entropy(logits.float(), expected)
         self.optimizer.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(self.adapter.tensors(), self.recipe.clip)
         self.optimizer.step()
-        return Step(loss.item(), float((logits.argmax(-1) == wanted).float().mean()))
+        return Step(loss.item(), float((logits.argmax(-1) == expected).float().mean()))
 
     @property
-    def _who(self) -> str:
+    def _identity(self) -> str:
         return json.dumps({"base": self.adapter.base, **asdict(self.recipe)}, sort_keys=True)
 
     def _note(self, path: Path) -> None:
-        """Write down where training stands; a half-written note never takes the place of a whole one."""
+        """Save the state of training; a partly written file never replaces a complete one."""
         half = path.with_suffix(".part")
         state = {
-            "who": self._who,
+            "who": self._identity,
             "tensors": [tensor.detach() for tensor in self.adapter.tensors()],
             "optimizer": self.optimizer.state_dict(),
             "curve": [[step.loss, step.right] for step in self.curve],
@@ -93,12 +92,12 @@ class Training:
         os.replace(half, path)
 
     @torch.no_grad()
-    def _take_up(self, path: Path) -> None:
+    def _resume(self, path: Path) -> None:
         state = torch.load(path, weights_only=True)
-        if state["who"] != self._who:
+        if state["who"] != self._identity:
             raise ValueError(
-                f"{path} is of another training, {state['who']}, and this one is {self._who}: give the same options"
-                " to go on with it, or another folder"
+                f"{path} is the state of another training, {state['who']}, and this one is {self._identity}: give the"
+                " same options to resume it, or another folder"
             )
         for tensor, saved in zip(self.adapter.tensors(), state["tensors"], strict=True):
             tensor.copy_(saved)

@@ -1,9 +1,9 @@
-"""Many prompts as one sequence: tokens that prompts have in common, seen from their beginning, are computed once.
+"""Many prompts as one sequence: a common prefix of prompts is computed once.
 
-Prompts of a template begin with the same words, and questions about one story follow the same story. Written as a tree,
-where a token is a node and its parent is the token before it, a batch has one node for every different beginning. A
-node sits at the position of its depth and attends to its ancestors and itself, which is what a causal model does
-with each prompt alone: the numbers are the same, for less than half of the work.
+Prompts of a template begin with the same words, and questions about one story follow the same story. A batch is written
+as a tree: a token is a node, its parent is the token before it, and every different prefix has one node. A node has the
+position of its depth and attends to its ancestors and itself, as a causal model does with each prompt alone: the
+numbers are the same, for less than half of the work.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Tree:
     ends: Tensor  # (prompt,)
 
     def mask(self, dtype: torch.dtype) -> Tensor:
-        """What is added to attention scores."""
+        """The mask that is added to attention scores."""
         return torch.zeros(self.sees.shape, dtype=dtype).masked_fill(~self.sees, torch.finfo(dtype).min)
 
 

@@ -1,8 +1,8 @@
-"""An adapter as a subject: which model it is for, by the name that its description gives.
+"""Adapters: find the base model that an adapter's description names.
 
-Who trained an adapter with peft, or with `python -m rebinding train`, has a folder with two files and no model in it.
-The base is found by `base_model_name_or_path`, which may be whatever a subject may be called: a folder, FILE.gguf, a
-Hub id (at the adapter's `revision`), or the name of a base that adapters of this project are for. Configuration and
+An adapter trained with peft, or with `python -m rebinding train`, is a folder with two files and no model. The base is
+found by `base_model_name_or_path`, which may be any model name: a folder, FILE.gguf, a Hub id (at the adapter's
+`revision`), or the name of a base that adapters of this project are for. Configuration and
 tokenizer are the base's; weights are the base's with the adapter added.
 """
 
@@ -16,27 +16,27 @@ from rebinding.models.errors import ModelError, NoBase
 from rebinding.models.names import Origin, origin
 
 
-def folder_of_adapter(found: Origin) -> Path:
-    """Where the adapter of a learned or an adapted subject lies."""
+def folder_of_adapter(model_origin: Origin) -> Path:
+    """The folder of the adapter of a learned model or of an adapter."""
     try:
-        return parse(found.target).folder if found.kind == "learned" else Path(found.target)
+        return parse(model_origin.target).folder if model_origin.kind == "learned" else Path(model_origin.target)
     except AdapterError as error:
         raise NoBase(str(error)) from error
 
 
-def of_base(found: Origin) -> Origin:
-    """What an adapter is for; any other subject is its own base."""
+def of_base(model_origin: Origin) -> Origin:
+    """The base of an adapter; any other model is its own base."""
     try:
-        if found.kind == "learned":
-            return Origin("gguf", str(parse(found.target).base.find()))
-        if found.kind == "adapter":
-            return _named(Path(found.target))
+        if model_origin.kind == "learned":
+            return Origin("gguf", str(parse(model_origin.target).base.find()))
+        if model_origin.kind == "adapter":
+            return _base_of_folder(Path(model_origin.target))
     except AdapterError as error:
         raise NoBase(str(error)) from error
-    return found
+    return model_origin
 
 
-def _named(folder: Path) -> Origin:
+def _base_of_folder(folder: Path) -> Origin:
     config = described(folder)
     name, revision = config["base_model_name_or_path"], config.get("revision")
     if name in BASES:
@@ -46,11 +46,11 @@ def _named(folder: Path) -> Origin:
         if base.kind == "hub" and revision:
             base = origin(name, revision=revision)
     except ModelError as error:
-        raise NoBase(f"{folder} is an adapter for {name!r}: {error}. {_otherwise(folder)}") from error
+        raise NoBase(f"{folder} is an adapter for {name!r}: {error}. {_advice(folder)}") from error
     if base.kind not in ("folder", "gguf", "hub"):
-        raise NoBase(f"{folder} is an adapter for {name!r}, which is a {base.kind} and no base. {_otherwise(folder)}")
+        raise NoBase(f"{folder} is an adapter for {name!r}, which is a {base.kind} and no base. {_advice(folder)}")
     return base
 
 
-def _otherwise(folder: Path) -> str:
+def _advice(folder: Path) -> str:
     return f"Write the base's folder, FILE.gguf or Hub id into {folder / CONFIG}, as base_model_name_or_path"

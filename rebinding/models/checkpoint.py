@@ -1,4 +1,4 @@
-"""From a model's folder to a model and a tokenizer, with every way in which transformers would be lenient closed."""
+"""Load a model and a tokenizer from a folder; refuse whatever transformers would silently repair or drop."""
 
 from __future__ import annotations
 
@@ -26,35 +26,39 @@ from rebinding.models.hub import DESCRIPTION, fetch
 from rebinding.models.names import Origin
 
 
-def locate(found: Origin) -> Path:
-    """The folder of a model that is not built here; one from the Hub is refused before its weights are fetched."""
-    folder = description_of(found)
-    if found.kind != "folder":
-        folder = fetch(found.target, found.revision, [*DESCRIPTION, *weight_files(folder)])
+def locate(model_origin: Origin) -> Path:
+    """The folder of a checked model that is not built here; a Hub model is checked before its weights are fetched."""
+    folder = description_of(model_origin)
+    if model_origin.kind != "folder":
+        folder = fetch(model_origin.target, model_origin.revision, [*DESCRIPTION, *weight_files(folder)])
     check_weights(folder)
     check_architecture(folder)
     return folder
 
 
-def description_of(found: Origin) -> Path:
-    """The folder in which a model describes itself; one from the Hub is fetched without its weights."""
-    folder = Path(found.target) if found.kind == "folder" else fetch(found.target, found.revision)
+def description_of(model_origin: Origin) -> Path:
+    """The folder of a model's configuration and tokenizer; from the Hub, weights are not fetched."""
+    folder = (
+        Path(model_origin.target)
+        if model_origin.kind == "folder"
+        else fetch(model_origin.target, model_origin.revision)
+    )
     check_description(folder)
     return folder
 
 
-def read_description(found: Origin) -> tuple[PreTrainedConfig, PreTrainedTokenizerFast]:
-    """Configuration and tokenizer of a folder, a GGUF file, an adapter's base or a model on the Hub, of which nothing
-    else is fetched; refused as loading would refuse them."""
+def read_description(model_origin: Origin) -> tuple[PreTrainedConfig, PreTrainedTokenizerFast]:
+    """Configuration and tokenizer of a folder, a GGUF file, an adapter's base or a model on the Hub (nothing else is
+    fetched); refused as loading would refuse them."""
     from rebinding.models.gguf import open_gguf_tokenizer
 
-    found = of_base(found)
-    if found.kind == "gguf":
-        path = Path(found.target)
+    model_origin = of_base(model_origin)
+    if model_origin.kind == "gguf":
+        path = Path(model_origin.target)
         tokenizer = open_gguf_tokenizer(path)
-        with discreet():
+        with quiet_transformers():
             return _read_config(path.parent, gguf_file=path.name), tokenizer
-    folder = description_of(found)
+    folder = description_of(model_origin)
     return check_architecture(folder), open_tokenizer(folder)
 
 
@@ -66,12 +70,12 @@ def _read_config(folder: Path, **options: str) -> PreTrainedConfig:
 
 
 @contextmanager
-def discreet() -> Iterator[None]:
-    """Bars of transformers on a terminal only, and none of its warnings: what could be wrong is refused here instead.
+def quiet_transformers() -> Iterator[None]:
+    """Show progress bars of transformers on a terminal only, and no warnings: faults are errors here.
 
-    TRANSFORMERS_VERBOSITY=info still shows them all.
+    TRANSFORMERS_VERBOSITY=info still shows everything.
     """
-    hook, level = logging.set_tqdm_hook(_on_a_terminal), logging.get_verbosity()
+    hook, level = logging.set_tqdm_hook(_bar_on_terminal), logging.get_verbosity()
     if level == WARNING:
         logging.set_verbosity_error()
     try:
@@ -81,26 +85,26 @@ def discreet() -> Iterator[None]:
         logging.set_verbosity(level)
 
 
-def _on_a_terminal(bar: Callable[..., Any], given: tuple[Any, ...], named: dict[str, Any]) -> Any:
-    return bar(*given, **{**named, "disable": None})
+def _bar_on_terminal(bar: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return bar(*args, **{**kwargs, "disable": None})
 
 
-@discreet()
+@quiet_transformers()
 def open_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
     """The fast tokenizer of a folder."""
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, use_fast=True, trust_remote_code=False, local_files_only=True)
-    except Exception as error:  # transformers and tokenizers raise anything on files that nobody wrote for them
+    except Exception as error:  # transformers and tokenizers raise any error on broken files
         raise MissingTokenizer(f"the tokenizer in {folder} cannot be opened ({error}): save it there again") from error
     if not isinstance(tokenizer, PreTrainedTokenizerFast):
         raise slow_tokenizer(folder)
     return tokenizer
 
 
-@discreet()
+@quiet_transformers()
 def open_model(folder: Path, *, dtype: Dtype, device: Device) -> PreTrainedModel:
     """The causal language model of a folder on the library's eager attention, exactly as stored."""
-    read: Any = AutoModelForCausalLM.from_pretrained  # typed as if it never returned its report
+    read: Any = AutoModelForCausalLM.from_pretrained  # its types lack the report that it returns
     try:
         model, report = read(
             folder,
@@ -114,27 +118,27 @@ def open_model(folder: Path, *, dtype: Dtype, device: Device) -> PreTrainedModel
         )
     except RuntimeError as error:
         if "out of memory" in str(error):
-            raise DoesNotFit(f"{folder} does not fit into memory in {dtype}: {_room()}") from error
-        raise _unfit(folder, error) from error
-    except Exception as error:  # a configuration that no model can be built from: a head of no size, a name of nothing
-        raise _unfit(folder, error) from error
+            raise DoesNotFit(f"{folder} does not fit into memory in {dtype}: {_memory_advice()}") from error
+        raise _damaged(folder, error) from error
+    except Exception as error:  # no model can be built from the configuration
+        raise _damaged(folder, error) from error
     check_report(folder, model, report)
     _check_placement(folder, model, dtype)
     loaded: PreTrainedModel = model.eval().requires_grad_(False)
     return loaded
 
 
-def _unfit(folder: Path, error: Exception) -> DamagedWeights:
+def _damaged(folder: Path, error: Exception) -> DamagedWeights:
     why = f"{type(error).__name__}: {error!s:.500}"
     return DamagedWeights(f"the weights in {folder} do not fit its config.json ({why}): fetch both again")
 
 
-@discreet()
+@quiet_transformers()
 def check_architecture(folder: Path) -> PreTrainedConfig:
-    """The configuration of a causal language model that transformers knows; anything else is refused."""
+    """The configuration of a causal language model known to transformers; anything else is refused."""
     try:
         config = _read_config(folder)
-    except Exception as error:  # validators of several libraries, each with errors of its own
+    except Exception as error:  # several libraries validate, each with its own errors
         raise UnsupportedArchitecture(f"transformers cannot read {folder / 'config.json'}: {error}") from error
     if type(config) not in AutoModelForCausalLM._model_mapping:
         raise UnsupportedArchitecture(
@@ -167,9 +171,9 @@ def _check_placement(folder: Path, model: PreTrainedModel, dtype: Dtype) -> None
     on_gpus = places - {"cpu", "disk"}
     if "disk" in places or (on_gpus and "cpu" in places):
         raise DoesNotFit(
-            f"{folder} in {dtype} does not fit into the GPUs, parts would go to {sorted(places)}: {_room()}"
+            f"{folder} in {dtype} does not fit into the GPUs, parts would go to {sorted(places)}: {_memory_advice()}"
         )
 
 
-def _room() -> str:
+def _memory_advice() -> str:
     return "use dtype='bfloat16', more or larger GPUs, or device='cpu'"

@@ -1,4 +1,4 @@
-"""In what precision and where a subject is computed."""
+"""Precision and device of a model."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def check_dtype(dtype: str) -> Dtype:
     """The dtype of a name; an error for anything else."""
     if dtype in DTYPES:
         return dtype
-    shorts = {"fp32": "float32", "float": "float32", "bf16": "bfloat16", "fp16": "float16", "half": "float16"}
-    near = [shorts[dtype]] if dtype in shorts else difflib.get_close_matches(str(dtype), DTYPES, n=1)
+    aliases = {"fp32": "float32", "float": "float32", "bf16": "bfloat16", "fp16": "float16", "half": "float16"}
+    near = [aliases[dtype]] if dtype in aliases else difflib.get_close_matches(str(dtype), DTYPES, n=1)
     hint = f"; did you mean {near[0]}?" if near else ""
     raise UnknownDtype(f"dtype {dtype!r} is none of {', '.join(DTYPES)}{hint}")
 
@@ -36,8 +36,8 @@ def torch_dtype(dtype: Dtype) -> torch.dtype:
 
 
 def in_dtype(model: Any, dtype: Dtype) -> PreTrainedModel:
-    """A model's weights in a dtype, in place. Parameters alone: RoPE's frequencies are buffers, which the library keeps
-    in float32 whatever a model is loaded in, and in 16 bits they would turn late tokens by another angle."""
+    """Convert a model's parameters to a dtype, in place. RoPE's frequencies are buffers, which the library keeps in
+    float32 whatever the dtype; in 16 bits they would rotate late tokens by another angle."""
     for weight in model.parameters():
         weight.data = weight.data.to(torch_dtype(dtype))
     same: PreTrainedModel = model
@@ -45,16 +45,16 @@ def in_dtype(model: Any, dtype: Dtype) -> PreTrainedModel:
 
 
 def one_device(device: Device) -> torch.device:
-    """A single device, where nothing can be spread: `auto` is the first GPU if there is one."""
+    """A single device, for models that cannot be spread: `auto` is the first GPU if there is one."""
     if not isinstance(device, str):
-        raise UnknownDevice(f"a map of devices, {dict(device)}, for a model that is built on one; name one device")
+        raise UnknownDevice(f"a map of devices, {dict(device)}, for a model that needs one device; name one device")
     if device == "auto":
         return torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
     return _checked(device)
 
 
 def device_map(device: Device) -> str | dict[str, str | int]:
-    """What accelerate is told: `auto` spreads over the GPUs there are, and is the CPU if there are none."""
+    """The device map for accelerate: `auto` spreads over all GPUs, and is the CPU if there are none."""
     if not isinstance(device, str):
         for value in device.values():
             _checked(value)
@@ -68,15 +68,15 @@ def _checked(name: str | int) -> torch.device:
     try:
         device = torch.device(f"cuda:{name}" if isinstance(name, int) else name)
     except RuntimeError:
-        raise UnknownDevice(f"device {name!r} is none: write auto, cpu, cuda or cuda:N") from None
+        raise UnknownDevice(f"unknown device {name!r}: write auto, cpu, cuda or cuda:N") from None
     if device.type not in ("cpu", "cuda", "mps"):
-        raise UnknownDevice(f"device {name!r}: subjects are computed on cpu, cuda or mps")
+        raise UnknownDevice(f"device {name!r}: models run on cpu, cuda or mps")
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if device.type == "cuda" and (device.index or 0) >= count:
         raise NoCuda(
-            f"device {name!r} was asked for and PyTorch {torch.__version__} sees {count} CUDA devices: use "
+            f"device {name!r} is not available: PyTorch {torch.__version__} sees {count} CUDA devices. Use "
             "device='cpu', or install a CUDA build of PyTorch and check CUDA_VISIBLE_DEVICES"
         )
     if device.type == "mps" and not torch.backends.mps.is_available():
-        raise UnknownDevice(f"device {name!r} was asked for and there is none on this machine: use device='cpu'")
+        raise UnknownDevice(f"device {name!r} is not available on this machine: use device='cpu'")
     return device

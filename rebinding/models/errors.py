@@ -1,22 +1,22 @@
-"""Why a subject cannot be loaded: one class a reason, every message with what to do next."""
+"""Errors of loading a model: one class a reason; every message says what to do next."""
 
 from __future__ import annotations
 
 
 class ModelError(ValueError):
-    """A subject that cannot be studied."""
+    """A model that cannot be studied."""
 
 
 class UnknownName(ModelError):
-    """A name that stands for no subject."""
+    """A name that stands for no model."""
 
 
 class NoSuchFolder(ModelError):
-    """A path that leads nowhere, or to something that is not a model folder."""
+    """A path that does not exist or is no model folder."""
 
 
 class OfflineModel(ModelError):
-    """A Hub model that is not on this machine, and no way to the Hub."""
+    """A Hub model that is not on this machine while the Hub cannot be reached."""
 
 
 class GatedModel(ModelError):
@@ -31,7 +31,7 @@ class CustomCode(ModelError):
     """A model that brings its own Python code."""
 
 
-class AdapterBeside(ModelError):
+class AdapterNextToModel(ModelError):
     """A model with an adapter that some installations would add to it and others would not."""
 
 
@@ -68,11 +68,11 @@ class MissingTokenizer(ModelError):
 
 
 class SlowTokenizer(ModelError):
-    """A tokenizer that does not know which characters its tokens stand for."""
+    """A tokenizer without character offsets of its tokens."""
 
 
 class OtherTokenizer(ModelError):
-    """A tokenizer whose tokens the model has no rows for."""
+    """A tokenizer with tokens for which the model has no embedding."""
 
 
 class NoChatForm(ModelError):
@@ -80,15 +80,15 @@ class NoChatForm(ModelError):
 
 
 class UnknownDtype(ModelError):
-    """A dtype that subjects are not computed in."""
+    """A dtype that is not supported."""
 
 
 class UnknownDevice(ModelError):
-    """A device that is none."""
+    """A device that does not exist."""
 
 
 class NoCuda(ModelError):
-    """A GPU that is not there."""
+    """A GPU that is not available."""
 
 
 class DoesNotFit(ModelError):
@@ -96,7 +96,7 @@ class DoesNotFit(ModelError):
 
 
 class UnsupportedArchitecture(ModelError):
-    """A model whose parts are not what its anatomy says, or cannot be told apart."""
+    """A model whose parts differ from its anatomy, or cannot be identified."""
 
 
 class FixedAttention(ModelError):
@@ -104,19 +104,19 @@ class FixedAttention(ModelError):
 
 
 class UnknownAttentionInput(ModelError):
-    """A model that hands its attention something we do not compute with."""
+    """A model that passes its attention an argument we do not compute with."""
 
 
 class NotCausal(ModelError):
-    """A model that looks at the future."""
+    """A model whose earlier tokens depend on later ones."""
 
 
 class AttentionDiffers(ModelError):
-    """A model on which our attention does not give the numbers of its own."""
+    """A model whose residual stream differs with our attention function."""
 
 
 class ReplayDiffers(ModelError):
-    """A model whose layers, run again with nothing changed, do not give its own numbers."""
+    """A model whose replay without a change differs from its own forward."""
 
 
 class MixesTokens(UnsupportedArchitecture):
@@ -131,13 +131,13 @@ class InertSite(ModelError):
     """A model on which edits of some site change nothing."""
 
 
-class ChangedSubject(ModelError):
-    """A subject that is not what the store has on record under its name."""
+class ChangedModel(ModelError):
+    """A model that differs from the one the store has on record under its name."""
 
 
 class NotServed(ModelError):
-    """A subject that no server can hold."""
+    """A model that no server can hold."""
 
 
 class NoKey(ModelError):
-    """A server that wants to know who asks."""
+    """A server that needs an API key."""

@@ -1,4 +1,4 @@
-"""A model's folder, looked at before anything in it is run or read into memory."""
+"""Checks of a model's folder before anything in it is run or loaded."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 
 from rebinding.models.errors import (
-    AdapterBeside,
+    AdapterNextToModel,
     CustomCode,
     DamagedWeights,
     MissingTokenizer,
@@ -28,21 +28,23 @@ INDEX = "model.safetensors.index.json"
 MOST = 100_000_000
 """Bytes of a JSON file that are read; the largest tokenizers have a third of that."""
 LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
-"""What configurations call the number of layers."""
+"""Names of the number of layers in configurations."""
 TOWERS = ("text_config", "llm_config", "language_config")
-"""Where a model of text and something else says it of its text."""
+"""Sections of the text model in configurations of multimodal models."""
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 
 
 def check_description(folder: Path) -> None:
-    """Refuse a model for what its configuration and its tokenizer files say."""
-    there = (folder / "config.json").is_file()
-    if not there and (folder / "adapter_config.json").is_file():  # in a folder of one's own it is a subject
+    """Refuse a model whose configuration or tokenizer files are unsuitable."""
+    has_config = (folder / "config.json").is_file()
+    if (
+        not has_config and (folder / "adapter_config.json").is_file()
+    ):  # a folder with only an adapter can be loaded by name
         raise UnfitAdapter(
             f"{folder} holds an adapter and no model: fetch all of it (`hf download OWNER/NAME --local-dir FOLDER`) and"
             " pass that folder"
         )
-    if not there:
+    if not has_config:
         raise NoSuchFolder(f"{folder} has no config.json: it is not a folder that save_pretrained wrote")
     config = _read(folder / "config.json")
     for name in ("config.json", "tokenizer_config.json"):
@@ -53,14 +55,14 @@ def check_description(folder: Path) -> None:
                 "copy of the folder and pass the copy; otherwise this model cannot be studied."
             )
     if config.get("quantization_config"):
-        told = config["quantization_config"]
-        method = told.get("quant_method", "quantised") if isinstance(told, dict) else "quantised"
+        settings = config["quantization_config"]
+        method = settings.get("quant_method", "quantised") if isinstance(settings, dict) else "quantised"
         raise QuantisedModel(
             f"{folder} holds {method} weights: edits are checked against exact arithmetic, so pass the checkpoint "
             "that it was made from, with dtype='bfloat16' if memory is short"
         )
     if (folder / "adapter_config.json").exists():
-        raise AdapterBeside(
+        raise AdapterNextToModel(
             f"{folder} holds an adapter beside a model: transformers would add it where peft is installed, and only "
             "there. Merge it (merge_and_unload), save the whole with save_pretrained, and pass that folder."
         )
@@ -86,7 +88,7 @@ def slow_tokenizer(folder: Path) -> SlowTokenizer:
 
 
 def weight_files(folder: Path) -> list[str]:
-    """The names of a model's safetensors files, by its index if it has one."""
+    """The names of a model's safetensors files, from its index if it has one."""
     if (folder / INDEX).is_file():
         return _files_of_index(folder / INDEX, _read(folder / INDEX))
     return [SINGLE]
@@ -131,8 +133,8 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _files_of_index(path: Path, index: Mapping[str, Any]) -> list[str]:
     """The files that an index names: plain names, in the folder that the index is in."""
-    told = index.get("weight_map")
-    names = set(told.values()) if isinstance(told, dict) and all(map(_is_name, told.values())) else set()
+    files = index.get("weight_map")
+    names = set(files.values()) if isinstance(files, dict) and all(map(_is_name, files.values())) else set()
     if not names:
         raise DamagedWeights(
             f"{path} names no weights, or files that are no .safetensors beside it: fetch the model again, completely"
@@ -145,34 +147,34 @@ def _is_name(value: Any) -> bool:
 
 
 def _check_layers(folder: Path, config: Mapping[str, Any], tensors: Iterable[str]) -> None:
-    """Refuse a configuration with other layers than the weights have.
+    """Refuse a configuration whose number of layers differs from the weights'.
 
-    With fewer, transformers would drop the rest without a word; with a billion, it would begin to build them.
+    With fewer, transformers would silently drop the rest; with a billion, it would begin to build them.
     """
-    claims = {name: value for name, value in _claims(config) if value is not None}
-    held = {prefix: len(numbers) for prefix, numbers in _stacks(tensors).items()}
-    wrong = {name: value for name, value in claims.items() if value not in held.values() or isinstance(value, bool)}
-    if held and wrong:
+    stated = {name: value for name, value in _stated_layers(config) if value is not None}
+    counts = {prefix: len(numbers) for prefix, numbers in _stacks(tensors).items()}
+    wrong = {name: value for name, value in stated.items() if value not in counts.values() or isinstance(value, bool)}
+    if counts and wrong:
         name, value = next(iter(wrong.items()))
-        has = ", ".join(f"{count} of {prefix}" for prefix, count in sorted(held.items()))
+        has = ", ".join(f"{count} of {prefix}" for prefix, count in sorted(counts.items()))
         raise DamagedWeights(
             f"{folder / 'config.json'} says {name} = {str(value)[:40]}, its weights have {has}: they do not belong "
             "together. Fetch both again."
         )
 
 
-def _claims(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _stated_layers(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     texts = [config[name] for name in TOWERS if isinstance(config.get(name), dict)]
     for part in texts or [config]:
         yield from ((name, part[name]) for name in LAYERS if name in part)
 
 
 def _stacks(tensors: Iterable[str]) -> Mapping[str, set[int]]:
-    """The numbered parts of a model, by what they are called: `model.layers` has 0, 1, 2 and so on."""
-    found: dict[str, set[int]] = defaultdict(set)
+    """The numbers of a model's numbered parts, by prefix: `model.layers` has 0, 1, 2 and so on."""
+    numbers: dict[str, set[int]] = defaultdict(set)
     for name in tensors:
         parts = name.split(".")
         first = next((place for place, part in enumerate(parts) if part.isdecimal()), None)
         if first is not None:
-            found[".".join(parts[:first])].add(int(parts[first]))
-    return found
+            numbers[".".join(parts[:first])].add(int(parts[first]))
+    return numbers

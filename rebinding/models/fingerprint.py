@@ -1,7 +1,7 @@
-"""A name for what a subject computes: sha256 over its weights, what its configuration adds, and its tokenizer.
+"""Fingerprints of models: sha256 over weights, configuration and tokenizer.
 
-Weights are hashed tensor by tensor, as they are in memory: the same model saved, sharded or loaded another way has the
-same fingerprint; one changed weight, or another dtype, has not. Tied weights count once.
+Weights are hashed tensor by tensor, as in memory: the same model saved, sharded or loaded another way has the same
+fingerprint; a model with one changed weight or another dtype has another. Tied weights count once.
 """
 
 from __future__ import annotations
@@ -19,37 +19,37 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 UNRELATED = frozenset({"_name_or_path", "architectures", "transformers_version", "dtype", "torch_dtype", "use_cache"})
-"""Fields of a configuration that say where it came from, or nothing about the numbers computed."""
+"""Fields of a configuration that do not affect the computed numbers."""
 
 
 def fingerprint(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast) -> str:
     """The fingerprint of a model with its tokenizer, as 64 hexadecimal digits."""
-    return joined(weights=hash_weights(model), config=hash_config(model), tokenizer=hash_tokenizer(tokenizer))
+    return join_digests(weights=hash_weights(model), config=hash_config(model), tokenizer=hash_tokenizer(tokenizer))
 
 
-def joined(**parts: str) -> str:
-    """One digest over several by name."""
+def join_digests(**parts: str) -> str:
+    """One digest over several named ones."""
     return _sha(json.dumps(parts, sort_keys=True).encode())
 
 
 def hash_weights(model: PreTrainedModel) -> str:
-    """One digest a parameter, several at a time, and one over their list."""
-    named = sorted(model.named_parameters(), key=lambda item: item[0])
+    """A digest over the list of digests of all parameters, which are hashed in parallel."""
+    parameters = sorted(model.named_parameters(), key=lambda item: item[0])
     with ThreadPoolExecutor(max_workers=min(16, os.cpu_count() or 1)) as pool:
-        digests = list(pool.map(lambda item: _hash_tensor(item[1]), named))
-    return _sha(json.dumps([[name, digest] for (name, _), digest in zip(named, digests, strict=True)]).encode())
+        digests = list(pool.map(lambda item: _hash_tensor(item[1]), parameters))
+    return _sha(json.dumps([[name, digest] for (name, _), digest in zip(parameters, digests, strict=True)]).encode())
 
 
 def _hash_tensor(tensor: Tensor) -> str:
-    bare = tensor.detach().cpu().contiguous()
-    label = f"{bare.dtype} {tuple(bare.shape)} ".encode()
+    data = tensor.detach().cpu().contiguous()
+    label = f"{data.dtype} {tuple(data.shape)} ".encode()
     digest = hashlib.sha256(label)
-    digest.update(bare.reshape(-1).view(torch.uint8).numpy().data)
+    digest.update(data.reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
 
 def hash_config(model: PreTrainedModel) -> str:
-    """A digest of the fields of a configuration that numbers depend on."""
+    """A digest of the configuration fields that affect the computed numbers."""
     return _sha(json.dumps(_related(model.config.to_dict()), sort_keys=True, default=str).encode())
 
 

@@ -1,7 +1,7 @@
-"""What a GGUF file says of itself before its weights: read here, in milliseconds and without another package.
+"""Read the header of a GGUF file, in milliseconds and without another package.
 
-A GGUF file begins with `GGUF`, a version, how many tensors and how many facts it has; then the facts, each a name, a
-type and a value; then for each tensor its name, shape, type and place. All numbers are little-endian.
+A GGUF file begins with `GGUF`, a version, the number of tensors and the number of facts; then the facts, each a name, a
+type and a value; then for each tensor its name, shape, type and offset. All numbers are little-endian.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from rebinding.models.errors import DamagedWeights
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
 NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
-"""How a fact's number is written, by the number of its type."""
+"""The struct code of a number, by its type."""
 STRING, ARRAY = 8, 9
 MOST = 10_000_000
-"""More facts, tensors or letters than any model has; a larger count is no count."""
+"""More facts, tensors or letters than any model has; a larger count is refused."""
 
 
 @dataclass(frozen=True)
@@ -33,28 +33,28 @@ class Header:
 
 
 def header(path: Path) -> Header:
-    """Read the header of a file; a file that is no GGUF, or ends within it, is refused."""
+    """Read the header of a file; a file that is no GGUF, or ends within the header, is refused."""
     try:
         with path.open("rb") as file:
             return _header(file)
-    except (struct.error, UnicodeDecodeError, RecursionError, _Odd) as error:
+    except (struct.error, UnicodeDecodeError, RecursionError, _Malformed) as error:
         raise DamagedWeights(
             f"{path} ({path.stat().st_size} bytes) is no GGUF file or is cut short ({error}): fetch it again. A file of"
             " some hundred bytes is a pointer that `git lfs pull` replaces."
         ) from error
 
 
-class _Odd(Exception):
-    """Something that no GGUF file contains."""
+class _Malformed(Exception):
+    """Content that no GGUF file has."""
 
 
 def _header(file: BinaryIO) -> Header:
     magic = file.read(4)
     if magic != MAGIC:
-        raise _Odd(f"it begins with {magic!r} and not with {MAGIC!r}")
+        raise _Malformed(f"it begins with {magic!r} and not with {MAGIC!r}")
     version = _number(file, "I")
     if version not in VERSIONS:
-        raise _Odd(f"version {version}; versions {' and '.join(map(str, VERSIONS))} are read")
+        raise _Malformed(f"version {version}; versions {' and '.join(map(str, VERSIONS))} are read")
     tensors, count = _count(file), _count(file)
     facts = {}
     for _ in range(count):
@@ -72,13 +72,13 @@ def _header(file: BinaryIO) -> Header:
 
 
 def _value(file: BinaryIO, kind: int) -> Any:
-    """A value; of an array only its length, since what tokens there are is for the tokenizer to read."""
+    """A value; of an array only its length, since only the tokenizer needs the entries."""
     if kind == STRING:
         return _string(file)
     if kind in NUMBERS:
         return _number(file, NUMBERS[kind])
     if kind != ARRAY:
-        raise _Odd(f"a value of type {kind}, which there is not")
+        raise _Malformed(f"a value of the unknown type {kind}")
     inner, length = _number(file, "I"), _count(file)
     if inner in NUMBERS:
         file.seek(length * struct.calcsize(NUMBERS[inner]), 1)
@@ -96,7 +96,7 @@ def _number(file: BinaryIO, code: str) -> Any:
 def _count(file: BinaryIO) -> int:
     count = int(_number(file, "Q"))
     if count > MOST:
-        raise _Odd(f"a count of {count}")
+        raise _Malformed(f"a count of {count}")
     return count
 
 

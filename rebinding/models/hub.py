@@ -1,4 +1,4 @@
-"""Files of a model on the Hub, brought to this machine in two steps: what describes it first, its weights only then."""
+"""Download a model from the Hub in two steps: first configuration and tokenizer, then weights."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DESCRIPTION: tuple[str, ...] = ("*.json", "*.jinja")
 
 
 def fetch(repository: str, revision: str | None, files: Sequence[str] = DESCRIPTION) -> Path:
-    """The folder with these files of a Hub model, downloaded unless they are there already."""
+    """The folder with these files of a Hub model, downloaded unless they are on this machine."""
     at = f"{repository} (revision {revision or 'main'})"
     try:
         folder = snapshot_download(
@@ -42,7 +42,7 @@ def fetch(repository: str, revision: str | None, files: Sequence[str] = DESCRIPT
         ) from error
     except RepositoryNotFoundError as error:
         raise AbsentModel(
-            f"the Hub knows no {repository}, or not for you: check the spelling; if it is private, log in "
+            f"the Hub has no {repository} that you can read: check the spelling; if it is private, log in "
             "(`hf auth login`)"
         ) from error
     except HFValidationError as error:
@@ -58,5 +58,5 @@ def fetch(repository: str, revision: str | None, files: Sequence[str] = DESCRIPT
 
 
 def commit_of(folder: Path) -> str | None:
-    """The commit of a folder in the Hub's cache, where each snapshot is called after its commit."""
+    """The commit of a folder in the Hub's cache, where each snapshot is named after its commit."""
     return folder.name if folder.parent.name == "snapshots" else None

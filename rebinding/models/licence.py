@@ -1,4 +1,4 @@
-"""What a base model states about its licence, read from its description and never from its weights."""
+"""The licence that a base model states in its description; weights are never read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ README = "README.md"
 GGUF_KEY = "general.license"
 FENCE = "---"
 MOST = 100_000
-"""Characters of a README.md that are read; its front matter stands at its beginning."""
+"""Characters of a README.md that are read; the front matter comes first."""
 LONGEST = 200
 """Characters of a licence's name."""
 UNSTATED = ("", "other", "unknown", "null", "~")
@@ -23,7 +23,7 @@ UNSTATED = ("", "other", "unknown", "null", "~")
 
 def stated_licence(base: Origin) -> str | None:
     """The licence that a base states, or None: `general.license` of a GGUF file, else `license:` in the front matter
-    of the README.md of a folder or of a model on the Hub, of which nothing else is fetched."""
+    of the README.md of a folder or of a model on the Hub (nothing else is fetched)."""
     if base.kind == "gguf":
         value = header(Path(base.target)).facts.get(GGUF_KEY)
         return _stated(value) if isinstance(value, str) else None
@@ -61,8 +61,8 @@ def _value(lines: Sequence[str], key: str) -> str:
 
 
 def _stated(value: str) -> str | None:
-    """The value without quotes or brackets, if it names one licence and can be shown on a line. Of several it is not
-    said which holds, so they count as none."""
+    """The value without quotes or brackets, if it names one licence and is printable. Several licences count as none:
+    it is unknown which one holds."""
     plain = value.strip().removeprefix("[").removesuffix("]").strip().strip("\"'").strip()
     fits = plain.isprintable() and len(plain) <= LONGEST and "," not in plain
     return plain if fits and plain.lower() not in UNSTATED else None

@@ -1,11 +1,11 @@
-"""What a user may call a subject, and what each name stands for.
+"""Model names, and what each stands for.
 
 gemma2-9b                     one of the paper's four models, from the Hub
 gemma2-9b=FOLDER              a folder, to be judged as that model
-planted:pointer@gemma2        a model whose mechanism we wrote
+planted:pointer@gemma2        a model with a known mechanism, written by hand
 shape:gemma2-9b               random weights in the shape of that model
 learned:smollm2?seed=0        a real model with an adapter that we trained (see `rebinding.learned`)
-FOLDER                        what save_pretrained wrote; or an adapter, whose description says for which model
+FOLDER                        a folder that save_pretrained wrote; or an adapter, whose description names its base
 FILE.gguf                     a model in one file, in few bits; also as ALIAS=FILE.gguf
 owner/name, owner/name@REV    a model on the Hub
 """
@@ -37,8 +37,8 @@ Source: TypeAlias = Literal["planted", "learned", "shape", "folder", "adapter", 
 
 @dataclass(frozen=True)
 class Alias:
-    """A model of the paper, at the head of its Hub repository's main branch. Every subject records the commit that was
-    loaded. `dtype` is the one in which the weights are published and in which claims are judged."""
+    """A model of the paper, at the head of its Hub repository's main branch. Every loaded model records its commit.
+    `dtype` is the dtype in which the weights are published and claims are judged."""
 
     name: str
     hub_id: str
@@ -47,9 +47,9 @@ class Alias:
 
 
 ALIASES: Mapping[str, Alias] = MappingProxyType(
-    {one: Alias(one, checkpoint(one).hub, checkpoint(one).chat) for one in PAPERS}
+    {name: Alias(name, checkpoint(name).hub, checkpoint(name).chat) for name in PAPERS}
 )
-"""The four stand in one file: `rebinding/paper/published.toml`."""
+"""The paper's four models, from `rebinding/paper/published.toml`."""
 
 
 @dataclass(frozen=True)
@@ -65,22 +65,24 @@ class Origin:
 def origin(name: str, *, revision: str | None = None) -> Origin:
     """Read a name, and refuse one that stands for no model; nothing is loaded or fetched.
 
-    A `revision` may stand in the name or beside it, and only for models on the Hub. Whether the Hub has a model is
-    known when it is loaded.
+    A `revision` may be part of the name or an argument, and only for models on the Hub. Whether the Hub has a model
+    shows when it is loaded.
     """
-    found = _origin(name.strip())
+    model_origin = _origin(name.strip())
     if revision is None:
-        return found
-    if found.kind != "hub":
+        return model_origin
+    if model_origin.kind != "hub":
         raise UnknownName(f"{name!r} is no Hub model and has no revisions; leave revision={revision!r} out")
-    if "@" in name and found.revision != revision:
-        raise UnknownName(f"{name!r} names revision {found.revision}, the argument {revision}; give one of the two")
-    return Origin("hub", found.target, found.alias, revision)
+    if "@" in name and model_origin.revision != revision:
+        raise UnknownName(
+            f"{name!r} names revision {model_origin.revision}, the argument {revision}; give one of the two"
+        )
+    return Origin("hub", model_origin.target, model_origin.alias, revision)
 
 
 def _origin(name: str) -> Origin:
     if not name:
-        raise UnknownName(f"an empty name; {_what_names_are()}")
+        raise UnknownName(f"an empty name; {_naming_help()}")
     if not name.isprintable():
         raise UnknownName(f"{name!a} has characters that cannot be seen and could steer a terminal; rename it")
     prefix, colon, rest = name.partition(":")
@@ -88,12 +90,12 @@ def _origin(name: str) -> Origin:
         return _built_here(name, rest)
     if colon and prefix == "shape":
         return Origin("shape", rest, _alias(rest, "shape:"))
-    here = os.path.expanduser(name)
-    if os.path.isdir(here) or (os.path.isfile(here) and name.endswith(GGUF)):
+    path_here = os.path.expanduser(name)
+    if os.path.isdir(path_here) or (os.path.isfile(path_here) and name.endswith(GGUF)):
         return _on_disk(name)
-    left, equals, path = name.partition("=")
+    alias, equals, path = name.partition("=")
     if equals:
-        return _on_disk(path, _alias(left, ""))
+        return _on_disk(path, _alias(alias, ""))
     if name in ALIASES:
         return Origin("hub", ALIASES[name].hub_id, ALIASES[name])
     if _looks_like_path(name) or name.endswith(GGUF):
@@ -102,7 +104,7 @@ def _origin(name: str) -> Origin:
 
 
 def _built_here(name: str, specification: str) -> Origin:
-    """A planted or a learned model; that mechanism, variant, architecture and adapter exist is checked."""
+    """A planted or a learned model whose mechanism, variant, architecture and adapter exist."""
     try:
         if name.startswith("learned:"):
             parse_learned(specification)
@@ -125,25 +127,25 @@ def _alias(name: str, prefix: str) -> Alias:
 
 
 def _on_disk(path: str, alias: Alias | None = None) -> Origin:
-    found = os.path.expanduser(path)  # pathlib raises where there is no such user, or a name is too long
-    if os.path.isfile(found) and path.endswith(GGUF):
-        return Origin("gguf", str(Path(found)), alias)
-    if not os.path.isdir(found):
+    expanded = os.path.expanduser(path)  # pathlib raises where there is no such user, or a name is too long
+    if os.path.isfile(expanded) and path.endswith(GGUF):
+        return Origin("gguf", str(Path(expanded)), alias)
+    if not os.path.isdir(expanded):
         raise NoSuchFolder(
             f"there is no {'file' if path.endswith(GGUF) else 'folder'} {path!r} (seen from {os.getcwd()}); give the"
             f" folder that save_pretrained wrote, a file that ends with {GGUF}, or a Hub id"
         )
-    if not _is_adapter(found):
-        return Origin("folder", str(Path(found)), alias)
+    if not _is_adapter(expanded):
+        return Origin("folder", str(Path(expanded)), alias)
     if alias is not None:
         raise UnknownName(f"{path!r} is an adapter, with which {alias.name} is another model; leave {alias.name}= out")
-    return Origin("adapter", str(Path(found)))
+    return Origin("adapter", str(Path(expanded)))
 
 
 def _is_adapter(folder: str) -> bool:
-    """An adapter without a model beside it."""
-    there = [os.path.isfile(os.path.join(folder, name)) for name in ("adapter_config.json", "config.json")]
-    return there == [True, False]
+    """Whether a folder holds an adapter and no model."""
+    has_files = [os.path.isfile(os.path.join(folder, name)) for name in ("adapter_config.json", "config.json")]
+    return has_files == [True, False]
 
 
 def _looks_like_path(name: str) -> bool:
@@ -161,12 +163,12 @@ def _hub(name: str) -> Origin:
     if repository in ALIASES:
         return Origin("hub", ALIASES[repository].hub_id, ALIASES[repository], revision)
     if "/" not in repository:
-        raise UnknownName(f"unknown model {name!r}{suggestion(repository)}; {_what_names_are()}")
-    alias = next((one for one in ALIASES.values() if one.hub_id == repository), None)
+        raise UnknownName(f"unknown model {name!r}{suggestion(repository)}; {_naming_help()}")
+    alias = next((alias for alias in ALIASES.values() if alias.hub_id == repository), None)
     return Origin("hub", repository, alias, revision or None)
 
 
-def _what_names_are() -> str:
+def _naming_help() -> str:
     return (
         f"a model is one of {', '.join(ALIASES)}, ALIAS=FOLDER, planted:MECHANISM@ARCHITECTURE, learned:smollm2, "
         "shape:ALIAS, a folder (of a model or of an adapter), a file FILE.gguf, or a Hub id owner/name, with"

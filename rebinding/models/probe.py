@@ -1,4 +1,4 @@
-"""A short random prompt, and everything that passes through a model while it reads it."""
+"""A short random prompt, and the activations of a model that runs on it."""
 
 from __future__ import annotations
 
@@ -16,46 +16,46 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 LENGTH = 100
-"""Tokens of a real prompt: what is right at a dozen may be wrong here."""
+"""The length of a real prompt; a model may fail at this length and not at a dozen tokens."""
 SHORT = 12
-"""Tokens of its beginning, enough where only sites are told apart."""
+"""The length of a short prompt, enough to distinguish sites."""
 LONGEST = 256
-"""A sliding window up to this long is made to bind: the probe is two tokens longer than it."""
+"""A sliding window up to this length is exceeded by the probe, by two tokens."""
 
 
 def draw_tokens(model: PreTrainedModel, anatomy: Anatomy) -> Tensor:
-    """Random tokens (1, token), the same ones every time, without those that stand for images or begin a text."""
+    """Random tokens (1, token), the same every time, without special tokens."""
     bound = [window + 2 for window in anatomy.windows if window is not None and window <= LONGEST]
-    known = getattr(model.config.get_text_config(), "max_position_embeddings", None)
-    length = min(max([LENGTH, *bound]), known or LONGEST)
+    longest = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    length = min(max([LENGTH, *bound]), longest or LONGEST)
     ordinary = sorted(set(range(anatomy.vocabulary)) - _special_ids(model.config.to_dict()))
     dice = torch.Generator().manual_seed(0)
     return torch.tensor(ordinary)[torch.randint(len(ordinary), (1, length), generator=dice)]
 
 
-def other_tokens(model: PreTrainedModel, anatomy: Anatomy, tokens: Tensor, last: int) -> Tensor:
-    """The same prompts with each of their `last` tokens exchanged for another one."""
+def exchange_tokens(model: PreTrainedModel, anatomy: Anatomy, tokens: Tensor, last: int) -> Tensor:
+    """The same prompts with each of their `last` tokens replaced by another one."""
     ordinary = sorted(set(range(anatomy.vocabulary)) - _special_ids(model.config.to_dict()))
     after = {token: ordinary[(place + 1) % len(ordinary)] for place, token in enumerate(ordinary)}
-    changed = tokens.clone()
-    changed[:, -last:] = torch.tensor([[after[token] for token in row] for row in tokens[:, -last:].tolist()])
-    return changed
+    exchanged = tokens.clone()
+    exchanged[:, -last:] = torch.tensor([[after[token] for token in row] for row in tokens[:, -last:].tolist()])
+    return exchanged
 
 
 def _special_ids(config: dict[str, Any]) -> set[int]:
     """The ids that a configuration, or one inside it, names: beginnings, ends, padding, images."""
-    found: set[int] = set()
+    ids: set[int] = set()
     for key, value in config.items():
         if isinstance(value, dict):
-            found |= _special_ids(value)
+            ids |= _special_ids(value)
         elif str(key).endswith(("_token_id", "_token_index")) and value is not None:
-            found |= set(value) if isinstance(value, list) else {int(value)}
-    return found
+            ids |= set(value) if isinstance(value, list) else {int(value)}
+    return ids
 
 
 @dataclass(eq=False)
-class Watched:
-    """What passed: inputs and outputs of modules by (layer, what).
+class Activations:
+    """Inputs and outputs of modules, by (layer, name).
 
     Layer `n_layers` holds the input of the final norm, under `resid`.
     """
@@ -65,34 +65,34 @@ class Watched:
 
 
 def token_device(model: PreTrainedModel) -> torch.device:
-    """Where token ids go: to the embedding."""
+    """The device of the embedding, where token ids go."""
     table: Any = model.get_input_embeddings()
     device: torch.device = table.weight.device
     return device
 
 
 @torch.no_grad()
-def forward(model: PreTrainedModel, anatomy: Anatomy, tokens: Tensor) -> Watched:
-    """Run the model on whatever attention it has, and keep what passes."""
-    with watched(model, anatomy) as seen:
-        seen.logits = model(input_ids=tokens.to(token_device(model)), use_cache=False).logits
-    return seen
+def forward(model: PreTrainedModel, anatomy: Anatomy, tokens: Tensor) -> Activations:
+    """Run the model on its current attention, and keep its activations."""
+    with watch_modules(model, anatomy) as activations:
+        activations.logits = model(input_ids=tokens.to(token_device(model)), use_cache=False).logits
+    return activations
 
 
 @contextmanager
-def watched(model: PreTrainedModel, anatomy: Anatomy) -> Iterator[Watched]:
-    """Keep what passes while a block runs the model."""
-    seen = Watched()
+def watch_modules(model: PreTrainedModel, anatomy: Anatomy) -> Iterator[Activations]:
+    """Keep the activations while a block runs the model."""
+    activations = Activations()
 
     def on_input(module: nn.Module, layer: int, what: str) -> None:
         def hook(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            seen.modules[layer, what] = args[0] if args else kwargs["hidden_states"]
+            activations.modules[layer, what] = args[0] if args else kwargs["hidden_states"]
 
         hooks.enter_context(module.register_forward_pre_hook(hook, with_kwargs=True))
 
     def on_output(module: nn.Module, layer: int, what: str) -> None:
         def hook(_: nn.Module, args: tuple[Any, ...], output: Any) -> None:
-            seen.modules[layer, what] = output[0] if isinstance(output, tuple) else output
+            activations.modules[layer, what] = output[0] if isinstance(output, tuple) else output
 
         hooks.enter_context(module.register_forward_hook(hook))
 
@@ -106,4 +106,4 @@ def watched(model: PreTrainedModel, anatomy: Anatomy) -> Iterator[Watched]:
             on_input(layer.get_submodule(anatomy.output), number, "z")
             on_output(layer.get_submodule(anatomy.output), number, "attended")
         on_input(model.get_submodule(anatomy.final_norm), anatomy.n_layers, "resid")
-        yield seen
+        yield activations

@@ -1,6 +1,6 @@
-"""A subject on a server (NDIF): its description is fetched, its weights are not, and every run is a request.
+"""A model on a server (NDIF): its description is fetched, its weights are not, and every run is a request.
 
-What cannot be seen from here is said and not guessed: in which numbers the server computes, and which commit it holds.
+The server's dtype and commit cannot be seen from here; they are reported as unknown and not guessed.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ import torch
 
 from rebinding.models.checkpoint import check_architecture, description_of, open_tokenizer
 from rebinding.models.errors import InertSite, NoKey, NotServed
-from rebinding.models.fingerprint import hash_config, hash_tokenizer, joined
+from rebinding.models.fingerprint import hash_config, hash_tokenizer, join_digests
 from rebinding.models.hub import commit_of
 from rebinding.models.loaded_model import LoadedModel, form_for
 from rebinding.models.names import Origin, origin
 from rebinding.models.probe import SHORT, draw_tokens
 from rebinding.models.replays import inert_sites
 from rebinding.models.rounding import Allowance
-from rebinding.models.selfcheck import derived
+from rebinding.models.selfcheck import derive_checked
 from rebinding.surgery.nnsight_remote import EAGER, Remote
 from rebinding.surgery.nnsight_surgeon import NNsightSurgeon
 from rebinding.task.chat import Form
 
 ROWS = 32
-"""Rows of one request: a server that many share should not be asked for more at once."""
+"""Rows of one request; the server is shared by many users."""
 
 
 @dataclass(frozen=True, eq=False)
-class RemoteSubject(LoadedModel):
-    """A subject whose `model` has no weights here; `client` is nnsight's view of it."""
+class RemoteModel(LoadedModel):
+    """A model without weights on this machine; `client` is nnsight's view of it."""
 
     client: Any = None
     remote: Remote = True
@@ -41,25 +41,25 @@ class RemoteSubject(LoadedModel):
     @cached_property
     def fingerprint(self) -> str:
         """sha256 over its name, configuration and tokenizer; weights are not seen."""
-        return joined(served=self.name, config=hash_config(self.model), tokenizer=hash_tokenizer(self.tokenizer))
+        return join_digests(served=self.name, config=hash_config(self.model), tokenizer=hash_tokenizer(self.tokenizer))
 
     def surgeon(self, *, remember: int = 0) -> NNsightSurgeon:
-        """A surgeon whose runs are requests. Nothing is remembered: a recording holds no more than was asked for."""
+        """A surgeon whose runs are requests. Nothing is cached: a recording holds only the requested sites."""
         return NNsightSurgeon(self.client, self.anatomy, remote=self.remote, rows=ROWS)
 
 
-def load_remote(name: str, *, form: Form | None = None) -> RemoteSubject:
+def load_remote(name: str, *, form: Form | None = None) -> RemoteModel:
     """A Hub model by name, to be run on NDIF; one request checks that edits of every site reach its logits."""
-    found = origin(name)
-    folder = describe(found)
+    model_origin = origin(name)
+    folder = describe(model_origin)
     tokenizer = open_tokenizer(folder)
-    client, remote = connect(found)
-    loaded_model = RemoteSubject(
+    client, remote = connect(model_origin)
+    loaded_model = RemoteModel(
         name=name,
-        opened=lambda: client._module,
+        loader=lambda: client._module,
         tokenizer=tokenizer,
-        form=form or form_for(name, found, tokenizer),
-        anatomy=derived(client._module),
+        form=form or form_for(name, model_origin, tokenizer),
+        anatomy=derive_checked(client._module),
         dtype="as served",
         device=torch.device("meta"),
         revision=commit_of(folder),
@@ -70,26 +70,28 @@ def load_remote(name: str, *, form: Form | None = None) -> RemoteSubject:
     return loaded_model
 
 
-def describe(found: Origin) -> Path:
-    """The folder with a Hub model's configuration and tokenizer; an error where NDIF could not be asked for it."""
-    if found.kind != "hub":
-        raise NotServed(f"{found.target} is no model of the Hub, and a server finds its model by Hub id; load it here")
-    if nnsight.CONFIG.API.APIKEY is None:
-        raise NoKey(
-            "NDIF answers those who have a key, and none is set: set NDIF_API_KEY, or keep one with nnsight.login()"
+def describe(model_origin: Origin) -> Path:
+    """The folder with a Hub model's configuration and tokenizer; an error if NDIF cannot serve it."""
+    if model_origin.kind != "hub":
+        raise NotServed(
+            f"{model_origin.target} is no model of the Hub, and a server finds its model by Hub id; load it here"
         )
-    folder = description_of(found)
+    if nnsight.CONFIG.API.APIKEY is None:
+        raise NoKey("NDIF needs an API key, and none is set: set NDIF_API_KEY, or store one with nnsight.login()")
+    folder = description_of(model_origin)
     check_architecture(folder)
     return folder
 
 
-def connect(found: Origin) -> tuple[Any, Remote]:
-    """nnsight's view of a Hub model, without weights, and the way to where they are."""
-    options: dict[str, Any] = {} if found.revision is None else {"revision": found.revision}
-    return nnsight.TransformersModel(found.target, task="text-generation", attn_implementation=EAGER, **options), True
+def connect(model_origin: Origin) -> tuple[Any, Remote]:
+    """nnsight's view of a Hub model, without weights, and the `remote` option of its traces."""
+    options: dict[str, Any] = {} if model_origin.revision is None else {"revision": model_origin.revision}
+    return nnsight.TransformersModel(
+        model_origin.target, task="text-generation", attn_implementation=EAGER, **options
+    ), True
 
 
-def _check(loaded_model: RemoteSubject) -> None:
+def _check(loaded_model: RemoteModel) -> None:
     layer = loaded_model.anatomy.n_layers // 2
     tokens = draw_tokens(loaded_model.model, loaded_model.anatomy)[:, :SHORT]
     allowance = Allowance(loaded_model.anatomy.n_layers, loaded_model.anatomy.hidden)
@@ -98,5 +100,5 @@ def _check(loaded_model: RemoteSubject) -> None:
     if inert:
         raise InertSite(
             f"{loaded_model.name}: on the server edits of {', '.join(inert)} at layer {layer} change nothing that comes"
-            " out; its modules are not what its anatomy takes them for"
+            " out; its modules differ from its anatomy"
         )

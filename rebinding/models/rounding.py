@@ -1,10 +1,11 @@
-"""In which numbers two computations are compared, and how far apart they may lie because they sum in another order.
+"""The precision in which two computations are compared, and the difference that the order of sums may make.
 
-In bfloat16 logits of 30 are an eighth apart, and two ways of summing that are both right may differ by several eighths:
-a comparison there would have to let pass what claims are judged by. The same weights in float32 give the same function
-without that noise. What differs in 16 bits and not here is rounding; what differs here as well is a mistake.
+In bfloat16 logits of 30 are an eighth apart, and two correct orders of summation may differ by several eighths: a
+comparison there could not see differences as large as those that decide claims. The same weights in float32 give the
+same function without that noise. A difference only in 16 bits is rounding; a difference in float32 is a mistake.
 
-Layers are raised one at a time, while they run, so the model needs room for one layer more and no second copy.
+Layers are converted to float32 one at a time, while they run, so the model needs memory for one more layer and no
+second copy.
 """
 
 from __future__ import annotations
@@ -24,28 +25,28 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 WORDS = 4096
-"""Tokens of the vocabulary that speak for all: a head of 256,000 in float32 would be the largest tensor of the load."""
+"""Tokens of the vocabulary that are compared: a head of 256,000 in float32 would be the largest tensor of all."""
 ROOM = 128
-"""How much a model may magnify its rounding. Scores far apart, norms of small numbers and short windows do; on random
-models made for it, with products that are ten units in the last place off, 51 is the most that was seen
+"""How much a model may magnify rounding. Scores far apart, norms of small numbers and short windows do; on random
+models made for it, with products that are ten units in the last place off, the largest observed factor is 51
 (`docs/decisions/self-check.md`)."""
 
 
 @contextmanager
 def replace_weights(weights: Iterable[Tensor], make: Callable[[int, Tensor], Tensor]) -> Iterator[None]:
-    """Other values in some weights for the length of a block: what `make` gives for a weight's number and values."""
-    before = [(weight, weight.data) for weight in weights]
+    """Replace weights for the length of a block, by `make(number, values)`."""
+    originals = [(weight, weight.data) for weight in weights]
     try:
-        for number, (weight, data) in enumerate(before):
+        for number, (weight, data) in enumerate(originals):
             weight.data = make(number, data)
         yield
     finally:
-        for weight, data in before:
+        for weight, data in originals:
             weight.data = data
 
 
 def raise_weights(module: nn.Module, words: int | None = None) -> AbstractContextManager[None]:
-    """The 16-bit weights of a module in float32 for the length of a block; only their first `words` rows, if given."""
+    """Convert a module's 16-bit weights to float32 for the length of a block; if given, only the first `words` rows."""
     return replace_weights(filter(_is_short, module.parameters()), lambda _, data: data[:words].float())
 
 
@@ -53,7 +54,7 @@ def raise_weights(module: nn.Module, words: int | None = None) -> AbstractContex
 def in_float32(model: PreTrainedModel, anatomy: Anatomy) -> Iterator[None]:
     """Every layer, the final norm and `WORDS` rows of the head compute in float32 while they run.
 
-    A model that is in float32 already is left as it is.
+    A model in float32 is left unchanged.
     """
     if not any(map(_is_short, model.parameters())):
         yield
@@ -67,7 +68,7 @@ def in_float32(model: PreTrainedModel, anatomy: Anatomy) -> Iterator[None]:
 
 
 def _raise_while_it_runs(module: nn.Module, words: int | None, stack: ExitStack) -> None:
-    """Until the stack is closed."""
+    """Convert a module to float32 during each of its calls, until the stack is closed."""
     running = stack.enter_context(ExitStack())
 
     def before(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -89,7 +90,7 @@ def _float(value: Any) -> Any:
 
 
 def size(values: Tensor) -> float:
-    """The root mean square: what rounding spreads over all entries alike, whichever of them happens to be hit most."""
+    """The root mean square. Rounding affects all entries alike, so the largest entry would be chance."""
     return float(values.float().square().mean().sqrt())
 
 
@@ -97,10 +98,10 @@ def size(values: Tensor) -> float:
 class Allowance:
     """The difference that rounding may make in a model of this depth and width, computed in float32.
 
-    The partial sums of K terms are rounded K times, up or down by chance: a random walk, by which two kernels that sum
-    in different orders come to differ by about sqrt(K) / 4 units in the last place. Each of the 2 L branches of the
-    residual stream (attention and MLP of every layer) adds such a difference of its own, again by chance: a walk of
-    2 L steps. As a share of the size of what is compared, that makes
+    The partial sums of K terms are rounded K times, up or down by chance: a random walk. Two kernels that sum in
+    different orders differ by about sqrt(K) / 4 units in the last place. Each of the 2 L branches of the
+    residual stream (attention and MLP of every layer) adds such a difference, again by chance: a walk of 2 L steps.
+    Relative to the size of the compared values, that is
 
         ROOM * eps * sqrt(K) / 4 * sqrt(2 L)
 
@@ -118,34 +119,34 @@ class Allowance:
 
     @property
     def one_layer(self) -> Allowance:
-        """For what is computed within a layer, from the same input."""
+        """The allowance for one layer with the same input."""
         return Allowance(1, self.width)
 
     @property
     def relative(self) -> float:
-        """As a share of the size of what is compared."""
+        """The allowance relative to the size of the compared values."""
         return ROOM * torch.finfo(torch.float32).eps * math.sqrt(self.width) / 4 * math.sqrt(2 * self.depth)
 
     def of(self, like: Tensor) -> float:
-        """In the units of these numbers."""
+        """The allowance in the units of these values."""
         return self.relative * size(like)
 
     def near(self, a: Tensor, b: Tensor) -> bool:
-        """Whether `a` may be `b`; NaN is near to nothing."""
+        """Whether `a` equals `b` up to rounding; NaN never does."""
         return a.shape == b.shape and size(a - b) <= self.of(b)
 
 
 class Difference(NamedTuple):
-    """The token at which two computations lie farthest apart by its own measure; how far they do, and may."""
+    """The token at which two computations differ most, their difference there, and the allowed difference."""
 
     token: int
     off: float
     allowed: float
 
 
-def farthest_token(got: Tensor, want: Tensor, allowance: Allowance) -> Difference:
-    """Where two computations (row, token, ...) lie farthest apart; NaN is farthest of all."""
-    off = (got.float() - want.float()).square().flatten(2).mean(dim=(0, 2)).sqrt()  # (token,)
-    allowed = allowance.relative * want.float().square().flatten(2).mean(dim=(0, 2)).sqrt()  # (token,)
+def farthest_token(actual: Tensor, expected: Tensor, allowance: Allowance) -> Difference:
+    """The token at which two computations (row, token, ...) differ most; NaN counts as infinite."""
+    off = (actual.float() - expected.float()).square().flatten(2).mean(dim=(0, 2)).sqrt()  # (token,)
+    allowed = allowance.relative * expected.float().square().flatten(2).mean(dim=(0, 2)).sqrt()  # (token,)
     token = int(torch.where(off.isnan(), torch.inf, off - allowed).argmax())
     return Difference(token, float(off[token]), float(allowed[token]))

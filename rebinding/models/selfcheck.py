@@ -1,17 +1,17 @@
-"""Is the model what we take it for? Asked of every subject at load, in a few forwards over one prompt of random tokens.
+"""The self-check of every model at load, in a few forwards over one prompt of random tokens.
 
 1. Its attention function can be replaced.
 2. On its own eager attention, earlier tokens do not depend on later ones.
-3. On ours, the residual stream and the logits are the same.
-4. Its anatomy holds: `rebinding.models.verify`.
-5. Its layers mix tokens by attention alone, and run over a window of tokens as over all of them, whatever their
+3. With `rebinding.surgery.attention`, the residual stream and the logits are the same.
+4. Its anatomy is right: `rebinding.models.verify`.
+5. Its layers mix tokens by attention alone, and give the same over a window of tokens as over all, whatever their
    weights: `rebinding.models.layers`.
-6. A replay of next to nothing gives its own numbers at every token, and an edit of every site moves what comes out:
+6. A replay without a change gives its own numbers at every token, and an edit of every site changes the output:
    `rebinding.models.replays`.
 
-"The same" is as near as rounding in float32 lets two ways of summing be (`rebinding.models.rounding`). Models of 16
-bits are raised to float32 for these comparisons, and run once as they are.
-What fails is refused with the reason; a norm layout that does not reproduce the layers is set to `unknown` instead.
+"The same" means up to float32 rounding of sums in another order (`rebinding.models.rounding`). Models of 16 bits are
+converted to float32 for these comparisons, and run once in their own dtype.
+A model that fails is refused with the reason; a norm layout that does not reproduce the layers is set to `unknown`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from rebinding.models.errors import (
     UnsupportedArchitecture,
 )
 from rebinding.models.layers import check_mixing, check_windows
-from rebinding.models.probe import SHORT, Watched, draw_tokens, forward, other_tokens, watched
+from rebinding.models.probe import SHORT, Activations, draw_tokens, exchange_tokens, forward, watch_modules
 from rebinding.models.replays import check_replay, inert_sites, layer_by_layer, replay_from, size_at
 from rebinding.models.rounding import Allowance, in_float32, size
 from rebinding.models.verify import STAGES, check_anatomy
@@ -48,13 +48,13 @@ from rebinding.surgery.recording import Recording
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-CHANGED = 3
-"""Tokens at the end of the probe that are exchanged to see whether earlier ones notice."""
+EXCHANGED = 3
+"""Tokens at the end of the probe that are exchanged to see whether earlier ones change."""
 
 
 @contextmanager
-def as_subject_error(name: str) -> Iterator[None]:
-    """What goes wrong while a model is opened or checked is one of these errors, whichever library raised it."""
+def as_model_error(name: str) -> Iterator[None]:
+    """Turn any error of opening or checking a model into a `ModelError`."""
     try:
         yield
     except ModelError:
@@ -64,20 +64,20 @@ def as_subject_error(name: str) -> Iterator[None]:
             raise
         raise UnsupportedArchitecture(
             f"{name} cannot be checked, so it cannot be studied: {type(error).__name__}: {error!s:.300}. Either it "
-            "does not run with this config.json (try it with transformers alone), or its parts work in a way that is "
-            "not known here: rebinding/surgery/anatomy.py would have to know them."
+            "does not run with this config.json (try it with transformers alone), or its parts work in an unknown "
+            "way: support would have to be added to rebinding/surgery/anatomy.py."
         ) from error
 
 
-def check_subject(model: PreTrainedModel) -> Anatomy:
-    """The anatomy of a model, verified; the model is left on our attention. An error says what is wrong with it."""
-    with as_subject_error(type(model).__name__):
-        return _checked(model)
+def check_model(model: PreTrainedModel) -> Anatomy:
+    """The verified anatomy of a model, which then runs on our attention function. An error says what is wrong."""
+    with as_model_error(type(model).__name__):
+        return _check_model(model)
 
 
-def _checked(model: PreTrainedModel) -> Anatomy:
+def _check_model(model: PreTrainedModel) -> Anatomy:
     _install(model)
-    anatomy = derived(model)
+    anatomy = derive_checked(model)
     tokens, allowance = draw_tokens(model, anatomy), Allowance.of_model(model, anatomy)
     surgeon = TorchSurgeon(model, anatomy)
     with in_float32(model, anatomy):
@@ -85,16 +85,16 @@ def _checked(model: PreTrainedModel) -> Anatomy:
             own = forward(model, anatomy, tokens)
             _check_finite(model, own.logits)
             _check_causal(model, anatomy, tokens[:, :SHORT], own, allowance)
-        ours, recording = _recorded(surgeon, tokens)
-        _check_same(model, anatomy, own, ours, allowance)
-        anatomy = check_anatomy(model, anatomy, own, ours, recording, allowance)
+        activations, recording = _record_installed(surgeon, tokens)
+        _check_same(model, anatomy, own, activations, allowance)
+        anatomy = check_anatomy(model, anatomy, own, activations, recording, allowance)
         with layer_by_layer(model):
-            check_mixing(model, anatomy, recording, ours, allowance)
+            check_mixing(model, anatomy, recording, activations, allowance)
             check_windows(model, anatomy, recording, allowance)
             check_replay(surgeon, recording, own.modules[anatomy.n_layers, "resid"], allowance)
-        _check_edits(surgeon, recording, ours, allowance)
+        _check_edits(surgeon, recording, activations, allowance)
     if model.dtype != torch.float32:
-        _check_as_it_is(surgeon, tokens[:, :SHORT])
+        _check_own_dtype(surgeon, tokens[:, :SHORT])
     return anatomy
 
 
@@ -105,21 +105,21 @@ def _install(model: PreTrainedModel) -> None:
         raise FixedAttention(f"{error} Pass a model that transformers runs through its AttentionInterface.") from error
 
 
-def derived(model: PreTrainedModel) -> Anatomy:
-    """The anatomy that a model's modules show, all layers alike; nothing is computed."""
+def derive_checked(model: PreTrainedModel) -> Anatomy:
+    """The anatomy of a model's modules, with the same parts in every layer; nothing is computed."""
     try:
         anatomy = derive(model)
-    except Exception as error:  # configurations have errors of their own
+    except Exception as error:  # configurations raise their own errors
         raise UnsupportedArchitecture(
-            f"{type(model).__name__} is built in a way that is not known here ({error}). Its parts would have "
-            "to be named in rebinding/surgery/anatomy.py."
+            f"{type(model).__name__} has an unknown structure ({error}). Its parts would have to be named in "
+            "rebinding/surgery/anatomy.py."
         ) from error
-    _check_alike(model, anatomy)
+    _check_same_parts(model, anatomy)
     return anatomy
 
 
-def _check_alike(model: PreTrainedModel, anatomy: Anatomy) -> None:
-    """The anatomy was read off layer 0; every layer has to have the same parts."""
+def _check_same_parts(model: PreTrainedModel, anatomy: Anatomy) -> None:
+    """Refuse a model whose layers lack parts of layer 0, from which the anatomy was derived."""
     paths = {anatomy.q.module, anatomy.k.module, anatomy.v.module, anatomy.output, anatomy.mlp}
     for number, layer in enumerate(anatomy.layer_modules(model)):
         lacking = sorted(paths - {name for name, _ in layer.named_modules()})
@@ -151,35 +151,37 @@ def _check_finite(model: PreTrainedModel, logits: Tensor) -> None:
         )
 
 
-def _check_as_it_is(surgeon: TorchSurgeon, tokens: Tensor) -> None:
-    """In its own 16 bits a model runs and replays too, and does not overflow."""
+def _check_own_dtype(surgeon: TorchSurgeon, tokens: Tensor) -> None:
+    """Refuse a model that overflows in its own 16 bits."""
     with layer_by_layer(surgeon.model):
         recording = surgeon.record(tokens)
         logits = surgeon.anatomy.logits(surgeon.model, replay_from(surgeon, recording, 0, 1))
     _check_finite(surgeon.model, logits)
 
 
-def _check_causal(model: PreTrainedModel, anatomy: Anatomy, tokens: Tensor, own: Watched, allowance: Allowance) -> None:
-    """Change a prompt's last tokens and end there: what was computed before them has to stay, at them it must not."""
-    other = forward(model, anatomy, other_tokens(model, anatomy, tokens, CHANGED))
+def _check_causal(
+    model: PreTrainedModel, anatomy: Anatomy, tokens: Tensor, own: Activations, allowance: Allowance
+) -> None:
+    """Change a prompt's last tokens: the residual must stay the same before them and change at them."""
+    exchanged = forward(model, anatomy, exchange_tokens(model, anatomy, tokens, EXCHANGED))
     place = (anatomy.n_layers, "resid")
-    before, after = own.modules[place][:, : tokens.shape[1]], other.modules[place]  # (prompt, token, hidden)
-    if not allowance.near(after[:, :-CHANGED], before[:, :-CHANGED]):
+    before, after = own.modules[place][:, : tokens.shape[1]], exchanged.modules[place]  # (prompt, token, hidden)
+    if not allowance.near(after[:, :-EXCHANGED], before[:, :-EXCHANGED]):
         raise NotCausal(
-            f"{type(model).__name__} looks at the future: changing the last {CHANGED} tokens changes earlier ones by "
-            f"{size((after - before)[:, :-CHANGED]):.2g}. Roles and replays assume a causal mask; if its config.json "
+            f"{type(model).__name__} looks at the future: changing the last {EXCHANGED} tokens changes earlier ones by "
+            f"{size((after - before)[:, :-EXCHANGED]):.2g}. Roles and replays assume a causal mask; if its config.json "
             "switches the mask off (is_causal, use_bidirectional_attention), pass a causal model instead."
         )
-    if any(allowance.near(a, b) for a, b in zip(after[0, -CHANGED:], before[0, -CHANGED:], strict=True)):
+    if any(allowance.near(a, b) for a, b in zip(after[0, -EXCHANGED:], before[0, -EXCHANGED:], strict=True)):
         raise DamagedWeights(f"{type(model).__name__} computes the same for different tokens: fetch its weights again")
 
 
-def _recorded(surgeon: TorchSurgeon, tokens: Tensor) -> tuple[Watched, Recording]:
-    """A run on our attention, watched from outside: what every replay starts from."""
+def _record_installed(surgeon: TorchSurgeon, tokens: Tensor) -> tuple[Activations, Recording]:
+    """The activations and the recording of a run on our attention function."""
     model, anatomy = surgeon.model, surgeon.anatomy
     with layer_by_layer(model):
         try:
-            with watched(model, anatomy) as ours:
+            with watch_modules(model, anatomy) as activations:
                 recording = surgeon.record(tokens, keep=STAGES)
         except UnknownAttention as error:
             raise UnknownAttentionInput(str(error)) from error
@@ -190,19 +192,21 @@ def _recorded(surgeon: TorchSurgeon, tokens: Tensor) -> tuple[Watched, Recording
                 f"{type(model).__name__} does not pass keywords on to its attention ({error}): edits cannot reach it. "
                 "Pass a model that transformers runs through its AttentionInterface."
             ) from error
-    seen = len(recording.sites.get("scores", ()))
-    if seen < anatomy.n_layers:
+    count = len(recording.sites.get("scores", ()))
+    if count < anatomy.n_layers:
         raise FixedAttention(
-            f"{type(model).__name__}: {anatomy.n_layers - seen} of {anatomy.n_layers} layers do not call the attention "
-            "function that they were told to use, or do not hand their keywords on to it: edits there would do "
-            "nothing. Pass a model all of whose layers use transformers' AttentionInterface."
+            f"{type(model).__name__}: {anatomy.n_layers - count} of {anatomy.n_layers} layers do not call the "
+            "attention function that was set, or do not pass their keywords on to it: edits there would do nothing. "
+            "Pass a model all of whose layers use transformers' AttentionInterface."
         )
-    return ours, recording
+    return activations, recording
 
 
-def _check_same(model: PreTrainedModel, anatomy: Anatomy, own: Watched, ours: Watched, allowance: Allowance) -> None:
-    """The logits follow: they are the head of this residual (`check_anatomy`), and replays are held against them."""
-    a, b = (seen.modules[anatomy.n_layers, "resid"] for seen in (own, ours))
+def _check_same(
+    model: PreTrainedModel, anatomy: Anatomy, own: Activations, activations: Activations, allowance: Allowance
+) -> None:
+    """Compare the final residuals. The logits follow from them (`check_anatomy`)."""
+    a, b = (run.modules[anatomy.n_layers, "resid"] for run in (own, activations))
     if not allowance.near(b, a):
         raise AttentionDiffers(
             f"{type(model).__name__}: with our attention function the residual stream differs by {size(a - b):.2g} "
@@ -211,15 +215,15 @@ def _check_same(model: PreTrainedModel, anatomy: Anatomy, own: Watched, ours: Wa
         )
 
 
-def _check_edits(surgeon: TorchSurgeon, recording: Recording, ours: Watched, allowance: Allowance) -> None:
-    """Noise of the site's own size at the first layer, the middle one and the last."""
+def _check_edits(surgeon: TorchSurgeon, recording: Recording, activations: Activations, allowance: Allowance) -> None:
+    """Refuse a model with sites where noise of the site's size has no effect, at the first, middle and last layer."""
     count = surgeon.anatomy.n_layers
     layers = sorted({0, count // 2, count - 1})
     with layer_by_layer(surgeon.model):
-        inert = inert_sites(surgeon, recording, layers, partial(size_at, ours), allowance)
+        inert = inert_sites(surgeon, recording, layers, partial(size_at, activations), allowance)
     if inert:
         raise InertSite(
             f"{type(surgeon.model).__name__}: edits of {', '.join(inert)} at layers {', '.join(map(str, layers))} "
-            "change nothing that comes out. Either these parts of the model are not connected, or its modules are not "
-            "what its anatomy takes them for."
+            "change nothing that comes out. Either these parts of the model are not connected, or its modules differ "
+            "from its anatomy."
         )

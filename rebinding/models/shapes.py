@@ -1,6 +1,6 @@
 """Random weights in the exact shape of the paper's models: for timing and memory, never for claims.
 
-The configurations stand in `rebinding/shapes`. Gemma-3-12B is its text tower alone: the vision tower never runs.
+The configurations are in `rebinding/shapes`. Gemma-3-12B is its text tower alone: the vision tower never runs.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ BLOCK = (1 << 20) - 3
 """Length of the block of random numbers that fills all matrices. Prime to their widths, so rows differ."""
 
 STEP = 7919
-"""How far the block is turned from one matrix to the next, so that matrices differ."""
+"""Offset of the block from one matrix to the next, so that matrices differ."""
 
 SPREAD = 0.02
 """Standard deviation of the weights, as these families are initialised."""
@@ -67,6 +67,6 @@ def build_shape(
 def _tile(weight: nn.Parameter, block: torch.Tensor) -> None:
     """Fill a matrix with copies of a block: memory bandwidth instead of billions of random draws."""
     flat = weight.data.view(-1)
-    whole = flat.numel() // block.numel() * block.numel()
-    flat[:whole].view(-1, block.numel()).copy_(block.expand(whole // block.numel(), -1))
-    flat[whole:].copy_(block[: flat.numel() - whole])
+    n_full = flat.numel() // block.numel() * block.numel()
+    flat[:n_full].view(-1, block.numel()).copy_(block.expand(n_full // block.numel(), -1))
+    flat[n_full:].copy_(block[: flat.numel() - n_full])

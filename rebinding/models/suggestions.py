@@ -14,7 +14,7 @@ from rebinding.planted import ARCHITECTURES, MECHANISMS, VARIANTS
 MOST = 3
 """The most names that are suggested."""
 BAND = 0.1
-"""How much less alike than the nearest a name may be and still be suggested; 1 is the same name."""
+"""How much less similar than the nearest a suggested name may be; 1 is the same name."""
 LENGTH = 100
 """Characters of a name that are compared; no known name is longer."""
 HUB_IDS: tuple[str, ...] = (
@@ -37,11 +37,11 @@ def suggestion(name: str) -> str:
 
 
 def nearest(name: str) -> list[str]:
-    """The known names nearest to one that is not known; the nearest comes first."""
+    """The known names nearest to an unknown one; the nearest comes first."""
     prefix, colon, rest = name.lower().partition(":")
     if colon and prefix in names_by_prefix():
         names, text = names_by_prefix()[prefix], rest.partition("?")[0][:LENGTH]
-        if text in names:  # the fault is in the options behind the name
+        if text in names:  # the error is in the options after the name
             return []
     else:
         names, text = names_without_prefix(), name.lower()[:LENGTH]
@@ -49,28 +49,28 @@ def nearest(name: str) -> list[str]:
             return [names[text]]
     near = difflib.get_close_matches(text, names, n=MOST)
     best = max((_likeness(text, spelling) for spelling in near), default=0.0)
-    return list(dict.fromkeys(names[one] for one in near if _likeness(text, one) >= best - BAND))
+    return list(dict.fromkeys(names[spelling] for spelling in near if _likeness(text, spelling) >= best - BAND))
 
 
 @cache
 def names_by_prefix() -> Mapping[str, Mapping[str, str]]:
-    """Every name with a prefix, by prefix and by what stands behind it."""
-    known = {
+    """Every name with a prefix, by prefix and by the rest of the name."""
+    names_by_kind = {
         "planted": planted_names(),
-        "learned": [*(f"learned:{base}" for base in BASES), *(one.name for one in shipped())],
+        "learned": [*(f"learned:{base}" for base in BASES), *(adapter.name for adapter in shipped())],
         "shape": [f"shape:{alias}" for alias in ALIASES],
     }
-    return MappingProxyType({prefix: _by_rest(names) for prefix, names in known.items()})
+    return MappingProxyType({prefix: _by_rest(names) for prefix, names in names_by_kind.items()})
 
 
 @cache
 def names_without_prefix() -> Mapping[str, str]:
-    """Every known name, by itself and by what is often written for it: the last part of a Hub id, `pointer` for
+    """Every known name, by itself and by its common short form: the last part of a Hub id, `pointer` for
     `planted:pointer`, `smollm2` for `learned:smollm2`."""
     hub = [*(checkpoint(alias).hub for alias in ALIASES), *HUB_IDS]
     names = {name.rpartition("/")[2].lower(): name for name in hub} | {name.lower(): name for name in hub}
-    for known in names_by_prefix().values():
-        names |= {name.lower(): name for name in known.values()} | dict(known)
+    for by_rest in names_by_prefix().values():
+        names |= {name.lower(): name for name in by_rest.values()} | dict(by_rest)
     return MappingProxyType(names | {alias: alias for alias in ALIASES})
 
 

@@ -1,4 +1,4 @@
-"""Models whose mechanism is known because we wrote the weights."""
+"""Planted models: their mechanism is known because their weights are written by hand."""
 
 from rebinding.planted.compiler.architectures import ARCHITECTURES
 from rebinding.planted.language.template import TemplateError

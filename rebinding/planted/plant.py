@@ -1,4 +1,4 @@
-"""Plants: a mechanism, written into a model of some architecture, with what is known about it."""
+"""Plants: models with a known mechanism, its circuit and its truth table."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ MECHANISMS: Mapping[str, Callable[[int], Wiring]] = MappingProxyType(
 )
 MIN_BOXES, MAX_BOXES = 3, 7
 GRADED = 0.75
-"""The default softness: attention is graded, as in real models, and every answer is right with room to spare."""
+"""The default softness: attention is graded, as in real models, and every answer is right by a clear margin."""
 
 
 @dataclass(frozen=True)
 class Specification:
-    """What is to be built. `boxes` is the largest number of boxes in a prompt, `softness` runs from 0 (hard) to 1,
-    `decoys` bounds the number of heads with random weights (None: every head that has nothing else to do)."""
+    """What to build. `boxes` is the largest number of boxes in a prompt, `softness` runs from 0 (hard) to 1, `decoys`
+    bounds the number of heads with random weights (None: every head without a line)."""
 
     mechanism: str
     architecture: str = "llama"
@@ -54,23 +54,23 @@ class Specification:
             raise WiringError(f"a plant is made for {MIN_BOXES} to {MAX_BOXES} boxes; got {self.boxes}")
         if self.decoys is not None and self.decoys < 0:
             raise WiringError(f"decoys is a number of heads, or None for as many as fit; got {self.decoys}")
-        Softness.of(self.softness)  # refuses what is out of range
+        Softness.of(self.softness)  # raises if out of range
 
     @property
     def name(self) -> str:
-        """The name under which `parse` gives this specification again."""
+        """The name from which `parse` makes this specification."""
         variant = f"+{self.variant}" if self.variant else ""
-        given = [
+        options = [
             f"{field.name}={getattr(self, field.name)}"
             for field in fields(self)[3:]
             if getattr(self, field.name) != field.default
         ]
-        return f"planted:{self.mechanism}{variant}@{self.architecture}" + ("?" + "&".join(given) if given else "")
+        return f"planted:{self.mechanism}{variant}@{self.architecture}" + ("?" + "&".join(options) if options else "")
 
 
 @dataclass(frozen=True, eq=False)
 class Declared:
-    """What a plant says of itself: its circuit, and what a paper about it would have printed."""
+    """The declared circuit of a plant, and the numbers that a paper about it would have printed."""
 
     specification: Specification
     circuit: tuple[CircuitHead, ...]
@@ -82,19 +82,19 @@ class Declared:
 
     @property
     def means(self) -> DesignName:
-        """The stories over whose means a paper about it would have held other heads."""
+        """The design whose means a paper about it would have used for ablated heads."""
         changed = self.specification.variant
         return variant_of(self.mechanism, changed).means if changed else "counterbalanced"
 
     @cached_property
     def truth(self) -> Mapping[str, Truth]:
-        """What every row must come out as."""
+        """The true verdict of every row."""
         return truth_of(self.specification.mechanism, self.specification.variant)
 
 
 @dataclass(frozen=True, eq=False)
 class Plant(Declared):
-    """A model and all that is known about it because we wrote it."""
+    """A planted model with its wiring, seats and decoys."""
 
     model: Any
     tokenizer: Any
@@ -118,10 +118,10 @@ class Plant(Declared):
 
 def parse(text: str) -> Specification:
     """Read `[planted:]MECHANISM[+VARIANT][@ARCHITECTURE][?boxes=5&softness=0.5&decoys=0&seed=1]`."""
-    found = re.fullmatch(r"(?:planted:)?([a-z]+)(?:\+([a-z_]+))?(?:@([a-z0-9]+))?(?:\?(.*))?", text.strip())
-    if found is None:
+    match = re.fullmatch(r"(?:planted:)?([a-z]+)(?:\+([a-z_]+))?(?:@([a-z0-9]+))?(?:\?(.*))?", text.strip())
+    if match is None:
         raise WiringError(f"{text!r} is not of the form MECHANISM[+VARIANT][@ARCHITECTURE][?boxes=5&softness=0.5]")
-    mechanism, variant, architecture, options = found.groups()
+    mechanism, variant, architecture, options = match.groups()
     specification = Specification(mechanism, architecture or "llama", variant)
     kinds: dict[str, Any] = {"boxes": int, "softness": float, "decoys": int, "seed": int}
     forms = {int: r"[0-9]{1,9}", float: r"[0-9]{1,9}(\.[0-9]{1,9})?"}
@@ -129,7 +129,7 @@ def parse(text: str) -> Specification:
         name, _, value = option.partition("=")
         if name not in kinds or not re.fullmatch(forms[kinds[name]], value):
             raise WiringError(
-                f"{option!r} in {text!r} is no option; write {', '.join(f'{known}=NUMBER' for known in kinds)};"
+                f"{option!r} in {text!r} is no option; write {', '.join(f'{kind}=NUMBER' for kind in kinds)};"
                 " numbers are whole, but for softness"
             )
         specification = replace(specification, **{name: kinds[name](value)})
@@ -152,34 +152,41 @@ def build(
     return _build(mechanism)
 
 
-def _build(what: Specification) -> Plant:
-    variant = None if what.variant is None else variant_of(what.mechanism, what.variant)
-    wiring = MECHANISMS[what.mechanism](what.boxes)
+def _build(specification: Specification) -> Plant:
+    variant = None if specification.variant is None else variant_of(specification.mechanism, specification.variant)
+    wiring = MECHANISMS[specification.mechanism](specification.boxes)
     wiring = variant.change(wiring) if variant else wiring
-    softness = Softness.of(what.softness)
+    softness = Softness.of(specification.softness)
     tokenizer = build_tokenizer()
     _check_own_tokenizer()
     lint(wiring, softness)
-    made = compile_wiring(wiring, what.architecture, tokenizer, softness=softness, decoys=what.decoys, seed=what.seed)
+    compiled = compile_wiring(
+        wiring,
+        specification.architecture,
+        tokenizer,
+        softness=softness,
+        decoys=specification.decoys,
+        seed=specification.seed,
+    )
     circuit = tuple(
         CircuitHead(seat.line.group, seat.line.layer, seat.head, seat.line.role)
-        for seat in sorted(made.seats, key=lambda seat: (seat.line.group or "", seat.line.layer, seat.head))
+        for seat in sorted(compiled.seats, key=lambda seat: (seat.line.group or "", seat.line.layer, seat.head))
         if seat.line.group is not None and seat.line.role is not None
     )
-    circuit = variant.declares(circuit, made.decoys) if variant and variant.declares else circuit
-    printed = _printed(what, made, variant)
-    return Plant(what, circuit, printed, made.model, tokenizer, wiring, made.seats, made.decoys)
+    circuit = variant.declares(circuit, compiled.decoys) if variant and variant.declares else circuit
+    printed = _printed(specification, compiled, variant)
+    return Plant(specification, circuit, printed, compiled.model, tokenizer, wiring, compiled.seats, compiled.decoys)
 
 
 WORKING = ("copy", "echo", "fetch", "match", "pair", "own", "other", "its slot", "other slot")
-"""The pointer's heads that do work beyond what a place in the prompt tells; the share that stays after pruning."""
+"""The pointer's heads that do more than encode a place in the prompt; they stay after pruning."""
 
 
-def _printed(what: Specification, made: Compiled, variant: Variant | None) -> Mapping[str, float]:
-    """What a paper about `pointer` on this architecture would have printed, as changed by the variant."""
-    heads = made.model.config.num_hidden_layers * made.model.config.num_attention_heads
+def _printed(specification: Specification, compiled: Compiled, variant: Variant | None) -> Mapping[str, float]:
+    """The numbers that a paper about `pointer` on this architecture would have printed, changed by the variant."""
+    heads = compiled.model.config.num_hidden_layers * compiled.model.config.num_attention_heads
     share = {"heads.kept": float(len(WORKING)), "heads.total": float(heads), "heads.share": len(WORKING) / heads}
-    numbers = MappingProxyType({**pointer_numbers(Softness.of(what.softness)), **share})
+    numbers = MappingProxyType({**pointer_numbers(Softness.of(specification.softness)), **share})
     return variant.prints(numbers) if variant and variant.prints else numbers
 
 

@@ -1,4 +1,4 @@
-"""The numbers that a paper about `pointer` would have printed, worked out from its lines and not from its weights.
+"""The numbers that a paper about `pointer` would have printed, computed from its lines and not from its weights.
 
 Three boxes, the first is asked about and was swapped with the second. Every attention distribution is a softmax of the
 scores that the lines promise; jitter and the norms are left out. The names are those of the paper's printed numbers.
@@ -19,7 +19,7 @@ from rebinding.task.words import Vocabulary
 BOXES, ASKED, ANSWER = 3, 0, 1
 THING_PREFERENCE = 0.25
 READ = {"k_box": slice(0, 1), "k_object": slice(1, 2)}
-"""The tokens whose attention a condition is read on, where they are not both kinds."""
+"""The tokens on which a condition's attention is read, if not both kinds."""
 HEADS_OF_B = 2
 """`match` moves and `fetch` does not; what is averaged over group B is halved."""
 
@@ -30,9 +30,9 @@ def pointer_numbers(softness: Softness) -> Mapping[str, float]:
     plain = _logits(want, _match(want, want, softness), softness)
     swapped = _exchanged(want)
     numbers = {"accuracy.full": 1.0, "accuracy.circuit": 1.0, "accuracy.random": 1.0 / BOXES}
-    for whose in ("full", "circuit"):
-        numbers[f"margin.{whose}"] = _margin(plain)
-        numbers[f"logit.{whose}"] = float(plain[ANSWER])
+    for scope in ("full", "circuit"):
+        numbers[f"margin.{scope}"] = _margin(plain)
+        numbers[f"logit.{scope}"] = float(plain[ANSWER])
     numbers |= {"margin.random": 0.0, "logit.random": _by_means()}
     pointed = _logits(want, _match(swapped, swapped, softness), softness)
     numbers["roles.B.pointer"] = float((pointed - plain)[ASKED])
@@ -48,7 +48,7 @@ def pointer_numbers(softness: Softness) -> Mapping[str, float]:
 
 
 def _of_correct(numbers: Mapping[str, float]) -> dict[str, float]:
-    """The table of correct examples only: every prompt is answered, so they are all."""
+    """The table of correct examples only; all prompts are answered correctly, so it equals the other table."""
     return {
         f"correct_only.{condition}.{name}": numbers[f"binding.{condition}.{name}"]
         for condition in ("q", "k_both", "qk")
@@ -57,19 +57,19 @@ def _of_correct(numbers: Mapping[str, float]) -> dict[str, float]:
 
 
 def _by_means() -> float:
-    """The logit of any object in a circuit that misses a link: heads held at their means say every object of the
-    stories equally often, and lead to none."""
+    """The logit of any object in a circuit that lacks a link: heads at their means promote every object of the stories
+    equally, and none in particular."""
     return (OBJECT_LOGIT + ECHO_LOGIT) / len(Vocabulary().split("train").objects)
 
 
 def _row(name: str, want: Tensor, at_boxes: Tensor, at_objects: Tensor, softness: Softness) -> dict[str, float]:
     """One condition: how well each slot's box and object tokens match after the shift, read on the shifted ones."""
     before, after = _match(want, want, softness), _match(at_boxes, at_objects, softness)
-    read = READ.get(name, slice(None))
-    ratio = _preference(after[read]) - _preference(before[read])
+    tokens = READ.get(name, slice(None))
+    ratio = _preference(after[tokens]) - _preference(before[tokens])
     plain, changed = _logits(want, before, softness), _logits(want, after, softness)
     toward = (changed[ASKED] - changed[ANSWER]) - (plain[ASKED] - plain[ANSWER])
-    switched = float(after[read].sum(0).argmax() == ASKED)
+    switched = float(after[tokens].sum(0).argmax() == ASKED)
     return {
         f"binding.{name}.dR": float(ratio) / HEADS_OF_B,
         f"binding.{name}.dlogit": float(toward),

@@ -1,4 +1,4 @@
-"""A plant for people to read: its heads line by line, its circuit by group, and its truth table."""
+"""A plant as text: its heads line by line, its circuit by group, and its truth table."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def table(name: str) -> str:
     return "\n".join([*_heading(plant), "", *_heads(plant), "", *_circuit(plant), "", *_truth(plant)])
 
 
-def said(line: Line) -> str:
+def sentence_of(line: Line) -> str:
     """A line of the wiring as a sentence."""
     places = ", ".join(f"{kind} {distance} back" for kind, distance in line.distances)
-    parts = [f"at {line.at}", f"looks at {line.look}"]
+    parts = [f"at {line.at}", f"attends to {line.look}"]
     parts += [f"({places})"] if places else []
     parts += [f"where {line.where}"] if line.where else []
     parts += [f"preferring {line.prefer}"] if line.prefer else []
@@ -29,12 +29,13 @@ def said(line: Line) -> str:
 
 
 def _heading(plant: Plant) -> Iterator[str]:
-    config, own = plant.model.config, plant.specification
-    yield own.name
+    config, specification = plant.model.config, plant.specification
+    yield specification.name
     yield (
         f"{type(plant.model).__name__}: {config.num_hidden_layers} layers, {config.num_attention_heads} heads on"
         f" {config.num_key_value_heads} KV heads of {config.head_dim}, hidden {config.hidden_size};"
-        f" {len(plant.decoys)} decoys; up to {own.boxes} boxes, softness {own.softness:g}"
+        f" {len(plant.decoys)} decoys; up to {specification.boxes} boxes,"
+        f" softness {specification.softness:g}"
     )
 
 
@@ -42,14 +43,14 @@ def _heads(plant: Plant) -> Iterator[str]:
     yield "heads (layer.head)"
     for seat in sorted(plant.seats, key=lambda seat: (seat.line.layer, seat.head)):
         place = f"{seat.line.layer}.{seat.head}"
-        yield f"  {place:>5}  {seat.line.group or '-'}  {seat.line.name:12} {said(seat.line)}"
+        yield f"  {place:>5}  {seat.line.group or '-'}  {seat.line.name:12} {sentence_of(seat.line)}"
 
 
 def _circuit(plant: Plant) -> Iterator[str]:
     yield "circuit"
     for group, heads in groupby(plant.circuit, key=lambda head: head.group):
-        listed = list(heads)
-        yield f"  {group}  at {listed[0].role:24} " + " ".join(f"{head.layer}.{head.head}" for head in listed)
+        members = list(heads)
+        yield f"  {group}  at {members[0].role:24} " + " ".join(f"{head.layer}.{head.head}" for head in members)
 
 
 def _truth(plant: Plant) -> Iterator[str]:

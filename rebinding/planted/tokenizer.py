@@ -1,4 +1,4 @@
-"""The word-level tokenizer of the planted models: every word of the task is one token, and a chat template of its own.
+"""The word-level tokenizer of the planted models: every word of the task is one token. It has its own chat template.
 
 Words do not depend on the blanks before them; full stop, colon, comma, question mark and line breaks are tokens too.
 The vocabulary is the template's words in order of appearance, then the published labels and objects, so the ids never
@@ -14,7 +14,7 @@ from tokenizers import Regex, Tokenizer, models, pre_tokenizers, processors
 
 from rebinding.task.boxes import Contains, Move, Put, Remove, Story, Swap
 from rebinding.task.chat import SYSTEM
-from rebinding.task.text import Prompt, written
+from rebinding.task.text import Prompt, render_raw
 from rebinding.task.words import LABELS, OBJECTS
 
 if TYPE_CHECKING:
@@ -65,5 +65,5 @@ def _template_words() -> list[str]:
         (Contains(first, third), Contains(second, fourth)),
         (Swap(first, second), Remove(third, second), Move(first, second), Put(third, first)),
     )
-    words = re.findall(r"[A-Za-z]+", f"{SYSTEM} {written(Prompt(story, first)).text}")
+    words = re.findall(r"[A-Za-z]+", f"{SYSTEM} {render_raw(Prompt(story, first)).text}")
     return list(dict.fromkeys(words))

@@ -1,4 +1,4 @@
-"""The truth table: what every claim must come out as on a plant, and why (`truths/`, a file per section)."""
+"""The truth table: the true verdict of every claim on a plant, with its reason (`truths/`, a file per section)."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ FIVE_BOXES = "tracing.five_boxes."
 
 @dataclass(frozen=True)
 class Truth:
-    """The verdict that a claim must get, why, the prompts it takes, and in a word what it comes to: the gate that must
-    fail for INVALID, what must be found for REPORTED."""
+    """The true verdict of a claim, its reason, the number of prompts, and a detail: the gate that must fail for
+    INVALID, the result for REPORTED."""
 
     verdict: Wanted
     reason: str
@@ -41,7 +41,7 @@ class Truth:
 
 
 def truth_of(mechanism: str, variant: str | None = None) -> Mapping[str, Truth]:
-    """The truth of every row on a mechanism; on a variant, of the rows that it was made for."""
+    """The truth of every row on a mechanism; on a variant, only of the rows that it is made for."""
     table = whole_table()
     stated = table["variants"].get(variant, {}) if variant else None
     rows = {
@@ -53,13 +53,13 @@ def truth_of(mechanism: str, variant: str | None = None) -> Mapping[str, Truth]:
 
 
 def directions_of(mechanism: str) -> int:
-    """How many prompts binding directions are averaged over on a mechanism."""
-    found: int = whole_table()["directions"][mechanism]
-    return found
+    """The number of prompts over which binding directions are averaged on a mechanism."""
+    count: int = whole_table()["directions"][mechanism]
+    return count
 
 
 def _rows(rows: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Row id, the id under which it is written down, and its cells; tracing rows come again with five boxes."""
+    """Row id, the id in the file, and the cells; tracing rows are repeated with five boxes."""
     for row, cells in rows.items():
         yield row, row, cells
         if row.startswith("tracing."):
@@ -77,26 +77,26 @@ def _cell(text: str, n: int, row: str) -> Truth:
 
 @cache
 def whole_table() -> dict[str, Any]:
-    """All files as one table. A row, a reason or a variant's cell that two files state is a mistake."""
-    whole: dict[str, Any] = {"rows": {}, "reasons": {}, "variants": {}}
+    """All files as one table. A row, a reason or a variant's cell in two files is an error."""
+    table: dict[str, Any] = {"rows": {}, "reasons": {}, "variants": {}}
     for part in _parts():
-        whole.setdefault("directions", part.get("directions", {}))
+        table.setdefault("directions", part.get("directions", {}))
         for name in ("rows", "reasons"):
-            add_once(whole[name], part.get(name, {}), name)
+            add_once(table[name], part.get(name, {}), name)
         for variant, cells in part.get("variants", {}).items():
-            add_once(whole["variants"].setdefault(variant, {}), cells, f"variants.{variant}")
-    return whole
+            add_once(table["variants"].setdefault(variant, {}), cells, f"variants.{variant}")
+    return table
 
 
 def _parts() -> Iterator[dict[str, Any]]:
     folder = files("rebinding.planted").joinpath("truths")
-    for path in sorted(folder.iterdir(), key=lambda one: (one.name != "common.toml", one.name)):
+    for path in sorted(folder.iterdir(), key=lambda path: (path.name != "common.toml", path.name)):
         if path.name.endswith(".toml"):
             yield tomllib.loads(path.read_text())
 
 
-def add_once(known: dict[str, Any], more: Mapping[str, Any], what: str) -> None:
-    twice = known.keys() & more.keys()
+def add_once(table: dict[str, Any], entries: Mapping[str, Any], section: str) -> None:
+    twice = table.keys() & entries.keys()
     if twice:
-        raise ValueError(f"truths, {what}: {', '.join(sorted(twice))} stands in two files; say it once")
-    known.update(more)
+        raise ValueError(f"truths, {section}: {', '.join(sorted(twice))} stands in two files; say it once")
+    table.update(entries)

@@ -91,7 +91,9 @@ def subject_without_weights(model: str) -> LoadedModel:
     """What is known of one of the paper's models without loading it: the number of its layers and heads."""
     tokenizer, anatomy = embedded_tokenizer(), anatomy_of(model)
     form, device = form_of(tokenizer), torch.device("cpu")
-    return LoadedModel(model, _refuse_to_load, tokenizer, anatomy, form, "bfloat16", device, told=f"{model}, simulated")
+    return LoadedModel(
+        model, _refuse_to_load, tokenizer, anatomy, form, "bfloat16", device, known_fingerprint=f"{model}, simulated"
+    )
 
 
 def _refuse_to_load() -> Any:

@@ -1,4 +1,4 @@
-"""The circuit of a model that claims are about, and the circuits that discovery finds on it."""
+"""The circuit that claims are about, and the circuits that discovery finds on a model."""
 
 from __future__ import annotations
 
@@ -21,69 +21,68 @@ from rebinding.verdicts import circuit_found, require
 
 
 class Circuits:
-    """Finds circuits when they are needed; a study shares it with itself read at other tokens."""
+    """Finds circuits when they are needed; studies of one model at several readouts share it."""
 
-    def __init__(self, case: ModelUnderTest, gates: Gates, log: EvidenceLog) -> None:
-        self._case = case
+    def __init__(self, model: ModelUnderTest, gates: Gates, log: EvidenceLog) -> None:
+        self._model = model
         self._gates = gates
         self._log = log
 
     @cached_property
     def judged(self) -> Circuit:
         """The circuit that claims are about, unless they say that it is the discovered one."""
-        given = self._case.given_circuit()
-        return self.pruned if given is None else given
+        circuit = self._model.given_circuit()
+        return self.pruned if circuit is None else circuit
 
     @cached_property
     def pruned(self) -> Circuit:
-        """What pruning leaves of the circuit that the controlled procedure discovers."""
+        """The circuit that the controlled procedure discovers, after pruning."""
         (conventions, *_) = self.conventions("controlled").candidates.values()
         return circuit_after_pruning(self._pruning("controlled", conventions))
 
     def conventions(self, procedure: ProcedureName) -> CircuitConventions:
-        """The conventions of section 4.1; a paper about a plant would have had others."""
-        given = self._case.conventions(procedure).circuit
-        conventions = conventions_of_plant(given, procedure, self._case.mean_set) if self._case.plant else given
-        return replace(conventions, means=self._case.mean_set) if conventions.means == "published" else conventions
+        """The conventions of section 4.1; a plant has its own."""
+        conventions = self._model.conventions(procedure).circuit
+        if self._model.plant:
+            conventions = conventions_of_plant(conventions, procedure, self._model.mean_set)
+        return replace(conventions, means=self._model.mean_set) if conventions.means == "published" else conventions
 
     def discoveries(self, procedure: ProcedureName) -> Mapping[str, Discovery]:
-        """The heads that path patching finds, in every way that it may have been done."""
+        """The heads that path patching finds, under every candidate convention."""
         return {
             name: self.discovery(procedure, conventions)
             for name, conventions in self.conventions(procedure).candidates.items()
         }
 
     def discovery(self, procedure: ProcedureName, conventions: CircuitConventions) -> Discovery:
-        """The heads that path patching finds in one way; the least of them must stand out from the noise floor."""
-        session = self._case.session
+        """The heads that path patching finds under one convention; the weakest must exceed the noise floor."""
+        session = self._model.session
 
         def ask(request: Paths) -> Evidence:
             if procedure == "controlled":
                 self._log.stages[request.stage.group] = request
             return self._log.get(session, request)
 
-        found = discover_circuit(
-            draw_noise_pairs(session.prompts, conventions, self._case.sizes.of("paths")), conventions, ask
+        discovery = discover_circuit(
+            draw_noise_pairs(session.prompts, conventions, self._model.sizes.of("paths")), conventions, ask
         )
-        scored = (
-            conventions.score == "logit" and conventions.select != "published"
-        )  # else no score in logits decides who is kept
-        weakest = smallest_fall(found) if scored else None
+        by_logit = conventions.score == "logit" and conventions.select != "published"
+        weakest = smallest_fall(discovery) if by_logit else None  # else no score in logits selects the heads
         for gate in self._gates.above_the_floor(weakest):
             require(gate)
-        return found
+        return discovery
 
     def prunings(self, procedure: ProcedureName, *, every: bool) -> Mapping[str, Evidence]:
-        """The walk over each discovered circuit, in several orders, on prompts like those it was found on. Without
-        `every` the first discovery alone: it has the conventions of the released code."""
+        """The pruning of each discovered circuit, in several orders, on prompts of the design it was found on. Without
+        `every`, only the first discovery, which has the conventions of the released code."""
         conventions = self.conventions(procedure)
         for gate in self._gates.above_the_floor(conventions.prune_step):
             require(gate)
-        candidates = list(conventions.candidates.items())
-        return {name: self._pruning(procedure, one) for name, one in (candidates if every else candidates[:1])}
+        candidates = list(conventions.candidates.items())[: None if every else 1]
+        return {name: self._pruning(procedure, candidate) for name, candidate in candidates}
 
     def _pruning(self, procedure: ProcedureName, conventions: CircuitConventions) -> Evidence:
-        found = self.discovery(procedure, conventions).circuit
-        require(circuit_found(found.heads, self._case.sizes.of("paths")))
-        request = request_pruning(self._case.session.prompts, found, conventions, n=self._case.sizes.of("pruned"))
-        return self._log.get(self._case.session, request, circuit=STAGES)
+        circuit = self.discovery(procedure, conventions).circuit
+        require(circuit_found(circuit.heads, self._model.sizes.of("paths")))
+        request = request_pruning(self._model.session.prompts, circuit, conventions, n=self._model.sizes.of("pruned"))
+        return self._log.get(self._model.session, request, circuit=STAGES)

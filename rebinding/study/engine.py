@@ -1,4 +1,4 @@
-"""Who computes evidence that is not there yet: this process, or workers elsewhere (`rebinding.engines`)."""
+"""Engines compute missing evidence: in this process, or on workers (`rebinding.engines`)."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ Out = TypeVar("Out")
 
 @dataclass(frozen=True, eq=False)
 class Session:
-    """A model with its prompts, and where its evidence comes from. `form` is the chat form of the model itself, where
-    its prompts are drawn in another tokenizer's."""
+    """A model with its prompts and its evidence source. `form` is the chat form of the model itself, where its prompts
+    are encoded with another tokenizer."""
 
     loaded_model: LoadedModel
     prompts: Prompts
@@ -29,35 +29,35 @@ class Session:
 
 
 class Engine(Protocol):
-    """What a run leaves to its engine.
+    """Computes the evidence of a run.
 
-    A *job* is whatever asks benches for evidence: the test of a claim, a discovery. It may be begun more than once, and
-    the last time it ends; so it must not count on having been called once.
+    A *job* is a function that requests evidence: the test of a claim, a discovery. It may be started several times and
+    completes in the last call; so it must not rely on being called once.
     """
 
     def loaded_model(self, name: str, *, dtype: str, device: str, store: Store | None) -> LoadedModel:
-        """What is known of a model; where its weights are is the engine's affair."""
+        """A model by name; the engine decides where its weights are."""
         ...
 
     def session(self, loaded_model: LoadedModel, store: Store | None, *, first: int = 0) -> Session:
-        """The prompts and the evidence source of a subject of this engine; prompts begin `first` later than usual."""
+        """The prompts and the evidence source of a model; the first `first` prompts are skipped."""
         ...
 
     def finish(self, job: Callable[[], Out]) -> Out:
-        """What a job gives, once it lacks nothing."""
+        """Run a job until no evidence is missing, and return its result."""
         ...
 
     def prepare(self, jobs: Iterable[Callable[[], object]]) -> None:
-        """Compute what these jobs will ask for, independent things beside each other; what they give is thrown away."""
+        """Compute the evidence that these jobs request, in parallel where possible; their results are discarded."""
         ...
 
     def close(self) -> None:
-        """Nothing more will be asked."""
+        """Release the workers; no request follows."""
         ...
 
 
-class Here:
-    """This process computes, whenever it is asked, and nothing beforehand."""
+class InProcessEngine:
+    """Computes each piece of evidence in this process, when it is requested."""
 
     def loaded_model(self, name: str, *, dtype: str, device: str, store: Store | None) -> LoadedModel:
         if origin(name).kind == "planted" and store is not None:
@@ -73,7 +73,7 @@ class Here:
         return job()
 
     def prepare(self, jobs: Iterable[Callable[[], object]]) -> None:
-        """Nothing is computed before it is asked for."""
+        """Do nothing: evidence is computed on request."""
 
     def close(self) -> None:
-        """There is nobody to let go."""
+        """Do nothing: there are no workers."""

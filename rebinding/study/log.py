@@ -1,4 +1,4 @@
-"""The evidence that a study has asked for: each piece is fetched once, passes its gates, and is noted."""
+"""The log of the evidence of a study: each piece is computed or read once, passes its gates, and is recorded."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from rebinding.verdicts.gates import Gate, declared_n, edits_moved, equal_length
 
 @dataclass(frozen=True)
 class Use:
-    """A piece of evidence that a sentence rests on: what was asked, and where the circuit in it comes from.
+    """A request of a claim, and the origin of the circuit in it.
 
-    What a gate looked at is no ground of the sentence.
+    `ground` is false for the evidence of gates, on which the claim itself does not rest.
     """
 
     request: Request
@@ -30,22 +30,22 @@ class Use:
 
 
 class EvidenceLog:
-    """Asks evidence sources, and remembers what was asked. `begins` hears the name of every experiment beforehand."""
+    """Gets evidence from its sources and caches it. `begins` is called with the experiment's name before each."""
 
     def __init__(self, begins: Callable[[str], object] = lambda experiment: None) -> None:
         self.begins = begins
-        self.known: dict[Request, Evidence] = {}
+        self.evidence: dict[Request, Evidence] = {}
         self.seconds: dict[Request, float] = {}
-        """What each piece of evidence took to compute, or to read from the store."""
+        """The seconds that each piece of evidence took to compute, or to read from the store."""
         self.stages: dict[str, Paths] = {}
-        """What each stage of our own discovery asked for."""
+        """The request of each stage of our own discovery."""
         self.used: list[Use] = []
-        """What was asked for since somebody emptied this."""
+        """The requests since this list was last cleared."""
 
     def get(self, session: Session, request: Request, *, circuit: str | None = None, ground: bool = True) -> Evidence:
-        """Evidence that has passed its gates; the first that it fails is raised."""
+        """Evidence that has passed its gates; the first failed gate is raised."""
         self.used.append(Use(request, circuit, ground))
-        if request not in self.known:
+        if request not in self.evidence:
             begin = perf_counter()
             if isinstance(request, OnPrompts):
                 require(aligned_pairs(session.prompts, request.prompts))
@@ -54,29 +54,29 @@ class EvidenceLog:
             self.seconds[request] = perf_counter() - begin
             for gate in gates_of(request, evidence):
                 require(gate)
-            self.known[request] = evidence
-        return self.known[request]
+            self.evidence[request] = evidence
+        return self.evidence[request]
 
     def request_of(self, evidence: Evidence) -> Request:
-        """What was asked for, when this evidence came of it."""
-        return next(request for request, known in self.known.items() if known is evidence)
+        """The request of a piece of evidence."""
+        return next(request for request, stored in self.evidence.items() if stored is evidence)
 
 
 def gates_of(request: Request, evidence: Evidence) -> Iterator[Gate]:
-    """Finite numbers where there must be numbers, as many units as were asked for, and no edit that did nothing."""
+    """Gates: finite numbers in required columns, as many units as requested, and no edit without effect."""
     kind, rows = request.KIND, evidence.rows
-    must = [name for name in rows.columns if rows[name].dtype.kind == "f" and name not in kind.lacking]
-    yield finite(*(rows[name].to_numpy() for name in must))
+    required = [name for name in rows.columns if rows[name].dtype.kind == "f" and name not in kind.lacking]
+    yield finite(*(rows[name].to_numpy() for name in required))
     yield declared_n(rows[kind.unit].nunique(), request.n)
     edits = request.edits
     if edits is not None:
-        made = rows if kind.unedited is None else rows[rows[kind.unedited[0]] != kind.unedited[1]]
-        changes = made.groupby(list(edits), observed=True)["moved"].max() if edits else made["moved"].max()
+        edited = rows if kind.unedited is None else rows[rows[kind.unedited[0]] != kind.unedited[1]]
+        changes = edited.groupby(list(edits), observed=True)["moved"].max() if edits else edited["moved"].max()
         yield edits_moved(np.atleast_1d(np.asarray(changes, dtype=np.float64)))
 
 
-def aligned_pairs(prompts: Prompts, shown: PromptSet) -> Gate:
+def aligned_pairs(prompts: Prompts, prompt_set: PromptSet) -> Gate:
     """Whether the two prompts of every pair have as many tokens; prompts without counterfactuals always do."""
-    drawn = prompts.encode(shown)
-    own = [len(one) for one in drawn.prompts] if drawn.counterfactuals else []
-    return equal_lengths(own, [len(one) for one in drawn.counterfactuals])
+    encoded = prompts.encode(prompt_set)
+    own = [len(prompt) for prompt in encoded.prompts] if encoded.counterfactuals else []
+    return equal_lengths(own, [len(prompt) for prompt in encoded.counterfactuals])

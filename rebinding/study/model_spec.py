@@ -1,4 +1,4 @@
-"""The models that are judged, and what is known of them before they are loaded."""
+"""Specifications of the models that are judged, from their names alone."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rebinding.planted.truth import truth_of
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """A model by name. `by_default` ones were not asked for: the paper's four, which need a GPU."""
+    """A model by name. `by_default` marks the paper's four, which are judged if no model is named and need a GPU."""
 
     name: str
     origin: Origin
@@ -32,14 +32,14 @@ class ModelSpec:
 
     @cached_property
     def plant(self) -> Specification | None:
-        """What is planted, where something is."""
+        """The specification of a planted model; None for any other."""
         return parse(self.origin.target) if self.origin.kind == "planted" else None
 
     @property
     def family(self) -> str | None:
         """The family of a plant or of a model of the paper."""
-        told = self.plant.architecture if self.plant is not None else self.alias or ""
-        return next((family for family in ("gemma", "llama") if told.startswith(family)), None)
+        name = self.plant.architecture if self.plant is not None else self.alias or ""
+        return next((family for family in ("gemma", "llama") if name.startswith(family)), None)
 
     @property
     def shape_fits(self) -> bool:
@@ -56,7 +56,7 @@ class ModelSpec:
 
     @property
     def dtype(self) -> Dtype:
-        """What it is computed in: plants in float32, the paper's models as on record, a folder as it was saved."""
+        """The default dtype: float32 for plants, the published one for the paper's models, a folder's saved one."""
         if self.plant is not None:
             return "float32"
         if self.origin.kind in ("gguf", "learned"):
@@ -71,51 +71,51 @@ class ModelSpec:
 
     @property
     def fixed_dtype(self) -> bool:
-        """Whether another dtype would make it another model: a plant's truth, or the paper's numbers, are for this."""
+        """Whether another dtype makes it another model: a plant's truth and the paper's numbers hold for one dtype."""
         return self.plant is not None or (self.alias is not None and self.shape_fits)
 
     def _base_dtype(self) -> Dtype:
         try:
             return ModelSpec(self.name, of_base(self.origin)).dtype
         except ModelError:
-            return "float32"  # loading it says why
+            return "float32"  # loading raises the error
 
     def _config(self) -> dict[str, Any]:
-        """What the folder says of the model; nothing, where it says nothing that can be read. Loading it says why."""
+        """The folder's configuration; empty if it cannot be read (loading the model raises the error)."""
         try:
-            found = json.loads((Path(self.origin.target) / "config.json").read_text())
+            config = json.loads((Path(self.origin.target) / "config.json").read_text())
         except (OSError, ValueError, RecursionError):
             return {}
-        return found if isinstance(found, dict) else {}
+        return config if isinstance(config, dict) else {}
 
     def judged_on(self, claim: str) -> bool:
-        """Whether a claim is judged on this model: a plant's variant is made for some claims, and judged on those."""
-        what = self.plant
-        return what is None or what.variant is None or claim in truth_of(what.mechanism, what.variant)
+        """Whether a claim is judged on this model; a plant's variant is judged on the claims it is made for."""
+        plant = self.plant
+        return plant is None or plant.variant is None or claim in truth_of(plant.mechanism, plant.variant)
 
     @staticmethod
     def of_the_paper() -> Iterator[ModelSpec]:
-        """The four models, to be had from the Hub."""
+        """The paper's four models, from the Hub."""
         for name in ALIASES:
             yield ModelSpec(name, origin(name), by_default=True)
 
 
 def parse_model(name: str) -> ModelSpec:
-    """A model that was asked for by name; a ValueError says what is wrong with the name."""
-    found = origin(name)
-    if found.kind != "planted":
-        return ModelSpec(name, found)
-    what = parse(found.target)
-    fitting = [known for known, variant in VARIANTS.items() if what.mechanism in variant.mechanisms]
-    if what.variant is not None and what.variant not in fitting:
+    """The specification of a model name; a ValueError says what is wrong with the name."""
+    model_origin = origin(name)
+    if model_origin.kind != "planted":
+        return ModelSpec(name, model_origin)
+    plant = parse(model_origin.target)
+    fitting = [variant for variant, facts in VARIANTS.items() if plant.mechanism in facts.mechanisms]
+    if plant.variant is not None and plant.variant not in fitting:
         raise ValueError(
-            f"{name}: {what.mechanism} has no variant {what.variant!r}; it has {', '.join(fitting) or 'none'}"
+            f"{name}: {plant.mechanism} has no variant {plant.variant!r}; it has {', '.join(fitting) or 'none'}"
         )
-    return ModelSpec(what.name, origin(what.name))
+    return ModelSpec(plant.name, origin(plant.name))
 
 
 def planted_models() -> list[str]:
-    """Every mechanism on every architecture, and with every variant whose truth is written down."""
+    """The names of all planted models: every mechanism on every architecture, and every variant with a truth table."""
     plain = [Specification(mechanism, architecture) for mechanism in MECHANISMS for architecture in ARCHITECTURES]
     varied = [
         Specification(mechanism, architecture, name)
@@ -124,4 +124,4 @@ def planted_models() -> list[str]:
         for architecture in ARCHITECTURES
         if truth_of(mechanism, name)
     ]
-    return [one.name for one in (*plain, *varied)]
+    return [plant.name for plant in (*plain, *varied)]

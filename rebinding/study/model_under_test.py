@@ -1,6 +1,6 @@
-"""A model that is judged, with what only the judge's clerk may know: how it is loaded, and what was planted in it.
+"""A model under test: how it is loaded, and what was planted in it.
 
-Tests of claims see a `Study`, which keeps this to itself.
+Tests of claims see a `Study`, which hides both.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from rebinding.task.chat import Form
 from rebinding.task.designs import DesignName
 
 QUANTITIES = {"accuracy": "accuracy", "margin": "margin", "logit": "logit", "heads": "share", "roles": "dlogit"}
-"""The kind of quantity behind a plant's printed number, by how its name begins; other names end with it."""
+"""The kind of a plant's printed number, by the first part of its name; other names end with the kind."""
 
 
 def owner_of(loaded_model: LoadedModel) -> Owner:
@@ -41,26 +41,26 @@ def owner_of(loaded_model: LoadedModel) -> Owner:
 
 
 class ModelUnderTest:
-    """A model, loaded when its first evidence is computed and let go with the case."""
+    """A model, loaded when its first evidence is computed."""
 
-    def __init__(self, asked: ModelSpec, settings: Settings, sizes: Sizes | None = None) -> None:
-        self.asked = asked
+    def __init__(self, spec: ModelSpec, settings: Settings, sizes: Sizes | None = None) -> None:
+        self.spec = spec
         self.settings = settings
         self._sizes = sizes
         self._refused: dict[str, ModelError | CircuitError] = {}
-        """Why a model could not be loaded."""
+        """The errors of models that could not be loaded."""
 
     @property
     def name(self) -> str:
-        return self.asked.name
+        return self.spec.name
 
     @cached_property
     def plant(self) -> Declared | None:
-        """What a planted model says of itself."""
-        return None if self.asked.plant is None else declared(self.asked.plant, self.settings.store)
+        """The circuit and printed numbers that a planted model declares."""
+        return None if self.spec.plant is None else declared(self.spec.plant, self.settings.store)
 
     def truth(self, claim: Claim) -> Truth | None:
-        """What the planted mechanism says of a claim; nothing, where nobody has derived it."""
+        """The true verdict of a claim on a planted model; None where it was not derived."""
         return None if self.plant is None else self.plant.truth.get(claim.id)
 
     # loading
@@ -71,13 +71,13 @@ class ModelUnderTest:
 
     @cached_property
     def wide_session(self) -> Session:
-        """For stories of five boxes; a planted model is built anew for those."""
-        if self.asked.plant is None:
+        """The session for stories of five boxes; a planted model is rebuilt for them."""
+        if self.spec.plant is None:
             return self.session
-        return self._open(replace(self.asked.plant, boxes=WIDE).name)
+        return self._open(replace(self.spec.plant, boxes=WIDE).name)
 
     def session_for(self, boxes: int) -> Session:
-        """The model as it is asked about stories of so many boxes."""
+        """The session for stories of this many boxes."""
         return self.wide_session if boxes == WIDE else self.session
 
     @property
@@ -86,7 +86,7 @@ class ModelUnderTest:
 
     @property
     def form(self) -> Form | None:
-        """The chat form in which the paper may have asked this model; of a plant it could not."""
+        """The chat form in which the paper may have asked this model; None for a plant."""
         return None if self.plant else self.session.form or self.loaded_model.form
 
     def _open(self, name: str) -> Session:
@@ -94,7 +94,7 @@ class ModelUnderTest:
         return self.settings.engine.session(loaded_model, self.settings.store, first=self.settings.first)
 
     def _load_once(self, name: str) -> LoadedModel:
-        """Load a model once; what failed is not tried again. A circuit file is held against it before anything runs."""
+        """Load a model once; a failure is not retried. A circuit file is checked against it before anything runs."""
         if name in self._refused:
             raise self._refused[name]
         try:
@@ -111,18 +111,18 @@ class ModelUnderTest:
             from rebinding.models.remote import load_remote  # nnsight takes a while to import
 
             return load_remote(name)
-        dtype, settings = self.settings.dtype or self.asked.dtype, self.settings
+        dtype, settings = self.settings.dtype or self.spec.dtype, self.settings
         return settings.engine.loaded_model(name, dtype=dtype, device=settings.device, store=settings.store)
 
-    # what is asked of it
+    # sizes and conventions
 
     @cached_property
     def sizes(self) -> Sizes:
-        """How much of everything is requested."""
+        """The sizes of all requests."""
         return self._sizes or UsualSizes(self.plant, self.settings.samples)
 
     def conventions(self, like: ProcedureName) -> Procedure:
-        """The conventions under which such rows are judged; as given, where the run is about the other procedure."""
+        """The conventions of a procedure: those of the run, or the built-in ones if the run has none for it."""
         conventions = next(
             (conventions for conventions in self.settings.procedures if conventions.like == like), given(like)
         )
@@ -132,13 +132,13 @@ class ModelUnderTest:
 
     @property
     def mean_set(self) -> DesignName:
-        """What the other heads are held at: as published on models; on plants mostly such that no slot is known."""
+        """The design whose means replace ablated heads: the run's; on plants mostly one that reveals no slot."""
         return self.plant.means if self.plant else self.settings.design
 
-    # what is printed of it
+    # printed numbers and circuits
 
     def printed(self, id: str) -> PublishedNumber | None:
-        """The number that the paper prints for this model, or would have printed for a plant."""
+        """The number that the paper prints for this model, or that a plant declares."""
         if self.plant is not None:
             value = self.plant.printed.get(id)
             kind: Any = QUANTITIES.get(id.partition(".")[0]) or id.rpartition(".")[2]
@@ -146,26 +146,26 @@ class ModelUnderTest:
                 None if value is None else PublishedNumber(id, value, 0.005, kind, "planted", f"{value:.2f}", 300, 10)
             )
         if id == "heads.share":
-            return None if self.asked.alias is None else share_kept(self.asked.alias)
-        full = f"{id}@{self.asked.alias}"
+            return None if self.spec.alias is None else share_kept(self.spec.alias)
+        full = f"{id}@{self.spec.alias}"
         return number(full) if full in numbers() else None
 
     @property
     def circuit_from(self) -> str:
-        """Where the circuit comes from, in a word."""
+        """The origin of the circuit, in one word."""
         if self.settings.circuit is not None:
             return self.settings.circuit
         if self.plant is not None:
             return "declared"
-        return "published" if self.asked.shape_fits else STAGES
+        return "published" if self.spec.shape_fits else STAGES
 
     @cached_property
     def graph(self) -> Graph:
-        """What the search that is not told where to look finds on this model."""
+        """The graph that position-free discovery finds on this model."""
         return search_model(self.session.source, self.name)
 
     def given_circuit(self) -> Circuit | None:
-        """The circuit that claims are about, unless it is the one that the five stages are to discover."""
+        """The circuit that claims are about; None if the five stages are to discover it."""
         if self.circuit_from == ANYWHERE:
             return self.graph.circuit()
         owner = owner_of(self.loaded_model)
@@ -173,7 +173,7 @@ class ModelUnderTest:
             case "discovered":
                 return None
             case "declared" | "published":
-                heads = self.plant.circuit if self.plant else published_circuit(str(self.asked.alias))
+                heads = self.plant.circuit if self.plant else published_circuit(str(self.spec.alias))
                 return Circuit(heads).check(owner.n_layers, owner.n_heads)
             case file:
                 return circuit_files.load(Path(file), owner)

@@ -1,8 +1,8 @@
-"""Planted models that were built before: what they are, without building them again.
+"""Descriptions of planted models in the store, so that a run with complete evidence builds no model.
 
-A planted model is made of nothing but its name, our source and the libraries. So its fingerprint, its anatomy and what
-it declares are kept in the store under these, and a run whose evidence is all there builds no model. As soon as
-something has to be computed the model is built after all, checked, and its fingerprint held against the one on record.
+A planted model depends only on its name, our source and the libraries. Under these the store keeps its fingerprint, its
+anatomy and what it declares. As soon as something has to be computed, the model is built and checked, and its
+fingerprint is compared with the one on record.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rebinding.evidence.request import digest
 from rebinding.evidence.sources import code_hash, modules_of
 from rebinding.evidence.store import LIBRARIES, Note, Store
 from rebinding.models.devices import Device, check_dtype, one_device
-from rebinding.models.errors import ChangedSubject
+from rebinding.models.errors import ChangedModel
 from rebinding.models.loaded_model import LoadedModel, form_for, load
 from rebinding.models.names import origin
 from rebinding.paper.circuit import CircuitHead
@@ -37,51 +37,51 @@ MODELS, PLANTS = "models", "plants"
 
 
 def load_remembered(name: str, store: Store, *, dtype: str, device: Device = "auto") -> LoadedModel:
-    """A planted model by name, built only when it is run."""
+    """A planted model by name, built only if it is run."""
     key = _key(name, dtype=dtype, device=str(device))
-    made: list[LoadedModel] = []
+    built: list[LoadedModel] = []
 
-    def first() -> dict[str, Any]:
-        made.append(load(name, dtype=dtype, device=device))
-        return {"fingerprint": made[0].fingerprint, "anatomy": asdict(made[0].anatomy)}
+    def compute_note() -> dict[str, Any]:
+        built.append(load(name, dtype=dtype, device=device))
+        return {"fingerprint": built[0].fingerprint, "anatomy": asdict(built[0].anatomy)}
 
-    known = _remember(store, MODELS, key, first)
-    if made:
-        return made[0]
+    note = _remember(store, MODELS, key, compute_note)
+    if built:
+        return built[0]
     tokenizer = build_tokenizer()
     return LoadedModel(
         name=name,
-        opened=lambda: _as_known(name, store, load(name, dtype=dtype, device=device), known["fingerprint"]),
+        loader=lambda: _check_fingerprint(name, store, load(name, dtype=dtype, device=device), note["fingerprint"]),
         tokenizer=tokenizer,
-        anatomy=_anatomy(known["anatomy"]),
+        anatomy=_anatomy(note["anatomy"]),
         form=form_for(name, origin(name), tokenizer),
         dtype=check_dtype(dtype),
         device=torch.device("cpu") if device == "auto" else one_device(device),
-        told=known["fingerprint"],
+        known_fingerprint=note["fingerprint"],
     )
 
 
-def declared(what: Specification, store: Store | None) -> Declared:
-    """What a plant says of itself; it is built for this once."""
+def declared(specification: Specification, store: Store | None) -> Declared:
+    """What a plant declares; it is built once for this."""
     if store is None:
-        return build(what)
+        return build(specification)
 
-    def first() -> dict[str, Any]:
-        plant = build(what)
+    def compute_note() -> dict[str, Any]:
+        plant = build(specification)
         return {"circuit": [list(head) for head in plant.circuit], "printed": dict(plant.printed)}
 
-    known = _remember(store, PLANTS, _key(what.name), first)
-    circuit = tuple(CircuitHead(*head) for head in known["circuit"])
-    return Declared(parse(what.name), circuit, MappingProxyType(known["printed"]))
+    note = _remember(store, PLANTS, _key(specification.name), compute_note)
+    circuit = tuple(CircuitHead(*head) for head in note["circuit"])
+    return Declared(parse(specification.name), circuit, MappingProxyType(note["printed"]))
 
 
 def _remember(store: Store, kind: str, key: str, compute: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(store.remember(Note, kind, key, lambda: Note(json.dumps(compute()))).text)
-    return found
+    note: dict[str, Any] = json.loads(store.remember(Note, kind, key, lambda: Note(json.dumps(compute()))).text)
+    return note
 
 
 def _key(name: str, **settings: str) -> str:
-    """Everything that a planted model is made of; the processor too, by which weights are rounded."""
+    """A digest of everything that a planted model depends on; of the processor too, which rounds weights."""
     return digest(
         {
             "name": name,
@@ -98,10 +98,10 @@ def _anatomy(fields: dict[str, Any]) -> Anatomy:
     return Anatomy(**{**fields, **parts, "windows": tuple(fields["windows"])})
 
 
-def _as_known(name: str, store: Store, loaded_model: LoadedModel, fingerprint: str) -> PreTrainedModel:
+def _check_fingerprint(name: str, store: Store, loaded_model: LoadedModel, fingerprint: str) -> PreTrainedModel:
     if loaded_model.fingerprint != fingerprint:
-        raise ChangedSubject(
-            f"{name} was built with other weights than those on record in {store.root}: another machine has written "
-            "there. Clear the record (python -m rebinding store clear --experiment subjects), or use another --store."
+        raise ChangedModel(
+            f"{name} has other weights than those on record in {store.root}: another machine has written "
+            "there. Clear the record (python -m rebinding store clear --experiment models), or use another --store."
         )
     return loaded_model.model

@@ -1,4 +1,4 @@
-"""What was asked for: the models, and how their claims are to be judged."""
+"""The settings of a run: the models, and how their claims are judged."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from typing import Literal, TypeAlias
 
 from rebinding.evidence.store import Store
 from rebinding.paper.procedure import GIVEN, Procedure, given
-from rebinding.study.engine import Engine, Here
+from rebinding.study.engine import Engine, InProcessEngine
 from rebinding.study.model_spec import ModelSpec
 from rebinding.task.designs import DesignName
 
 STAGES, ANYWHERE = "discovered", "discovered-anywhere"
-"""Circuits that are found when they are needed: by the paper's five stages, or by the search that is told no place."""
+"""Circuits that are discovered when needed: by the paper's five stages, or by position-free discovery."""
 
 
 Purpose: TypeAlias = Literal["judge", "simulate", "cost"]
-"""What the claims are run for: their verdicts on a model, how often each verdict comes out, or what a run takes."""
+"""The purpose of a run: verdicts on a model, error rates of verdicts, or the cost of a run."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """The run as a whole. `samples`, `circuit` and `dtype` None stand for what each claim, or model, has by itself;
-    `first` prompts are passed over before the first on which anything is judged; `remote`: models run on NDIF, and
-    none of their weights are needed here; `every_token` has section 3 traced at tokens that no claim asks about."""
+    """The settings of a run. `samples`, `circuit` and `dtype` None stand for the default of each claim, or model. The
+    first `first` prompts are skipped. With `remote`, models run on NDIF and no weights are needed here. With
+    `every_token`, section 3 is traced also at tokens that no claim needs."""
 
     models: tuple[ModelSpec, ...]
     samples: int | None = None
@@ -37,7 +37,7 @@ class Settings:
     remote: bool = False
     procedures: tuple[Procedure, ...] = tuple(map(given, GIVEN))
     store: Store | None = None
-    engine: Engine = field(default_factory=Here)
+    engine: Engine = field(default_factory=InProcessEngine)
     report: Path | None = None
     purpose: Purpose = "judge"
     strict: bool = False

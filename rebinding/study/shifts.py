@@ -1,4 +1,4 @@
-"""Evidence of section 5 as its rows judge it: what is requested, under which candidate, and which heads count."""
+"""Evidence of section 5: its request, its candidate, and the heads that count."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from rebinding.verdicts.gates import LEAST_MASS
 
 
 def request_of(
-    case: ModelUnderTest, circuit: Circuit, conventions: BindingConventions, variation: str, *, n: int, cut: int
+    model: ModelUnderTest, circuit: Circuit, conventions: BindingConventions, variation: str, *, n: int, cut: int
 ) -> Shifts:
-    """The shifts of one variation on so many prompts, at the sizes of the model."""
+    """The request for one variation of shifts, at the sizes of the model."""
     return request_shifts(
-        case.session.prompts,
+        model.session.prompts,
         circuit,
-        case.settings.design,
+        model.settings.design,
         variation,
         conventions,
         n=n,
-        directions=case.sizes.directions(conventions.batches),
-        draws=case.sizes.draws,
+        directions=model.sizes.directions(conventions.batches),
+        draws=model.sizes.draws,
         cut=cut,
     )
 
 
 def as_judged(evidence: Evidence, conventions: BindingConventions, candidate: Renamed = ()) -> Evidence:
-    """The evidence under one candidate, and of the heads that count under a procedure."""
+    """The evidence of one candidate, restricted to the heads that count under a procedure."""
     return heads_that_count(under(evidence, candidate), conventions)
 
 
 def heads_that_count(evidence: Evidence, conventions: BindingConventions) -> Evidence:
-    """All heads, or those with attention on the slots that are compared; a gate fails where there are none."""
+    """All heads, or those with attention on the compared slots; a gate fails where there are none."""
     if conventions.heads == "all":
         return evidence
     table = attention_on_slots(evidence)

@@ -1,4 +1,4 @@
-"""How many prompts, and how many random directions, a model is judged on."""
+"""The numbers of prompts and of random directions on which a model is judged."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from rebinding.planted import Declared
 from rebinding.planted.truth import directions_of
 
 PAPER = {"able": 300, "able_wide": 300, "paths": 100, "evaluated": 300, "pruned": 50}
-"""Prompts on the paper's models, where a claim does not say."""
+"""Default numbers of prompts on the paper's models."""
 PLANTED = {"able": 60, "able_wide": 40, "paths": 36, "evaluated": 72, "pruned": 36}
-"""The same on planted models. `evaluated` is what the row that needs most of them says: one run serves all rows."""
+"""The same on planted models. `evaluated` is the largest number of any row: one run serves all rows."""
 DIRECTIONS, FEWEST_DIRECTIONS = 100, 24
 PLANTED_SETS = 6
-"""Sets of directions on planted models, at most: five are the fewest that decide anything."""
+"""The largest number of sets of directions on planted models; fewer than five decide nothing."""
 DRAWS, PLANTED_DRAWS = 200, 40
-"""Random directions; 40 decide whether nine in ten do less, where all of them do."""
+"""Random directions; 40 suffice to decide that nine in ten have a smaller effect, where all have."""
 
 
 class Sizes(Protocol):
@@ -27,27 +27,27 @@ class Sizes(Protocol):
         """How many prompts a claim is judged on."""
         ...
 
-    def of(self, what: str) -> int:
-        """How many prompts evidence has that serves several claims; the names are those of `PAPER`."""
+    def of(self, kind: str) -> int:
+        """The number of prompts of evidence that serves several claims; `kind` is a key of `PAPER`."""
         ...
 
     def sets(self, most: int) -> int:
-        """How many sets of directions are measured, where a procedure has `most`."""
+        """The number of measured sets of directions, where a procedure has `most`."""
         ...
 
     def directions(self, sets: int) -> int:
-        """How many prompts a slot's directions are averaged over, in each of so many sets."""
+        """The number of prompts over which a slot's directions are averaged, in each of `sets` sets."""
         ...
 
     @property
     def draws(self) -> int:
-        """How many random directions are drawn."""
+        """The number of random directions."""
         ...
 
 
 @dataclass(frozen=True)
 class UsualSizes:
-    """What a claim, the paper or a planted model says; or `samples` of all prompts, if a run gives that."""
+    """The sizes of the claim, the paper or the plant; `samples` replaces all numbers of prompts, if given."""
 
     plant: Declared | None
     samples: int | None
@@ -56,14 +56,14 @@ class UsualSizes:
         truth = None if self.plant is None else self.plant.truth.get(claim.id)
         return self.samples or (truth.n if truth else claim.n)
 
-    def of(self, what: str) -> int:
-        return self.samples or (PLANTED if self.plant else PAPER)[what]
+    def of(self, kind: str) -> int:
+        return self.samples or (PLANTED if self.plant else PAPER)[kind]
 
     def sets(self, most: int) -> int:
         return min(most, PLANTED_SETS) if self.plant else most
 
     def directions(self, sets: int) -> int:
-        """What the words leave in the means of a plant may average out over all of its sets."""
+        """On a plant, the effect of words averages out over all sets together."""
         if self.plant is None:
             return self.samples or DIRECTIONS
         return max(FEWEST_DIRECTIONS, directions_of(self.plant.mechanism) // sets)

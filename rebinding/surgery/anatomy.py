@@ -1,8 +1,8 @@
 """What differs between model families, as data: sizes, paths, norm layout, caps and windows.
 
-Nothing here knows a family by name. The decoder stack comes from the model's own accessor, the projections from the
-names of the attention module's children, the norm layout from the names of a layer's children. What cannot be derived
-this way is refused here; whether the derivation is right is measured on a forward pass when a subject is loaded.
+No family is known by name. The decoder stack comes from the model's own accessor, the projections from the
+names of the attention module's children, the norm layout from the names of a layer's children. A model for
+which this fails is refused. A forward pass at load checks that the derivation is right (`rebinding.models.selfcheck`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ NormLayout: TypeAlias = Literal["pre", "sandwich", "post", "unknown"]
 
 
 class AnatomyError(ValueError):
-    """A model whose parts cannot be told apart."""
+    """The parts of a model cannot be identified."""
 
 
 @dataclass(frozen=True)
@@ -67,9 +67,9 @@ class Anatomy:
         return head // self.group
 
     def output_of(self, site: str) -> Projection:
-        """Where a site that a module puts out comes from: `q`, `k`, `v`, or `mlp_out`, which is all of an output."""
-        whole = Projection(self.mlp, 0, self.hidden)
-        return {"q": self.q, "k": self.k, "v": self.v, "mlp_out": whole}[site]
+        """The module and slice of its output that hold a site: `q`, `k`, `v`, or `mlp_out` (the whole output)."""
+        mlp = Projection(self.mlp, 0, self.hidden)
+        return {"q": self.q, "k": self.k, "v": self.v, "mlp_out": mlp}[site]
 
     def layer_modules(self, model: nn.Module) -> nn.ModuleList:
         """The decoder layers of a model."""
@@ -78,9 +78,10 @@ class Anatomy:
         return layers
 
     def logits(self, model: nn.Module, resid: Tensor, tokens: Tensor | None = None) -> Tensor:
-        """From the input of the final norm to logits: norm, head, the family's factor, soft cap.
+        """Logits from the input of the final norm: norm, head, the family's factor, soft cap.
 
-        Of `resid` (row, position, hidden) and tokens (row, token), those tokens' logits alone: (row, position, token).
+        With `tokens` (row, token), only the logits of those tokens: (row, position, token). `resid` is (row, position,
+        hidden).
         """
         head, entry = model.get_submodule(self.head), model.get_submodule(self.final_norm)(resid)
         raw: Tensor = head(entry) if tokens is None else _logits_of(head, entry, tokens)
@@ -88,15 +89,15 @@ class Anatomy:
         return raw if self.logit_softcap is None else torch.tanh(raw / self.logit_softcap) * self.logit_softcap
 
     def attention_write(self, layer: nn.Module, output: Tensor) -> Tensor:
-        """What the attention branch adds to the residual, from the output of the output projection."""
+        """The attention branch's addition to the residual, from the output of the output projection."""
         return _branch(layer, "post_attention_layernorm", output) if self.norms in ("sandwich", "post") else output
 
     def attention_input(self, layer: nn.Module, resid: Tensor) -> Tensor:
-        """What the projections of a layer read, from its residual input."""
+        """The input of a layer's projections, from its residual input."""
         return resid if self.norms == "post" else _branch(layer, "input_layernorm", resid)
 
     def mlp_write(self, layer: nn.Module, resid: Tensor, edit: Callable[[Tensor], Tensor] = lambda out: out) -> Tensor:
-        """What the MLP branch adds to the residual; `edit` sees the output of the MLP module."""
+        """The MLP branch's addition to the residual; `edit` gets the output of the MLP module."""
         mlp = layer.get_submodule(self.mlp)
         if self.norms == "pre":
             return edit(mlp(_branch(layer, "post_attention_layernorm", resid)))
@@ -105,13 +106,13 @@ class Anatomy:
 
 
 def _logits_of(head: nn.Module, entry: Tensor, tokens: Tensor) -> Tensor:
-    """A few tokens of a vocabulary (row, position, token); of all of it where the head is no plain matrix at hand."""
+    """Logits of a few tokens (row, position, token). A head that is no plain matrix computes its whole vocabulary."""
     if type(head) is not nn.Linear or head.weight.device.type == "meta":
-        every: Tensor = head(entry)
-        return every.gather(-1, tokens.to(every.device)[:, None].expand(-1, every.shape[1], -1))
+        logits: Tensor = head(entry)
+        return logits.gather(-1, tokens.to(logits.device)[:, None].expand(-1, logits.shape[1], -1))
     tokens = tokens.to(head.weight.device)
-    found = entry.to(head.weight.device) @ head.weight[tokens].transpose(1, 2)  # (row, position, token)
-    return found if head.bias is None else found + head.bias[tokens][:, None]
+    logits = entry.to(head.weight.device) @ head.weight[tokens].transpose(1, 2)  # (row, position, token)
+    return logits if head.bias is None else logits + head.bias[tokens][:, None]
 
 
 def _branch(layer: nn.Module, name: str, value: Tensor) -> Tensor:
@@ -188,8 +189,8 @@ def _child(parent: nn.Module, names: tuple[str, ...], what: str) -> str:
 def _projections(module: nn.Module, path: str, q: int, kv: int) -> tuple[Projection, Projection, Projection]:
     if all(hasattr(module, f"{letter}_proj") for letter in "qkv"):
         widths = {"q": q, "k": kv, "v": kv}
-        found = tuple(Projection(f"{path}.{letter}_proj", 0, width) for letter, width in widths.items())
-        return found[0], found[1], found[2]
+        parts = tuple(Projection(f"{path}.{letter}_proj", 0, width) for letter, width in widths.items())
+        return parts[0], parts[1], parts[2]
     for name in ("qkv_proj", "c_attn"):
         if hasattr(module, name):
             fused = f"{path}.{name}"

@@ -1,15 +1,15 @@
-"""The one attention function that knows edits.
+"""Eager attention that applies edits.
 
 It is registered with transformers under `NAME` and computes, in this order and with the model's own arguments,
 
     scores  = softcap(scaling * q k^T) + mask          pattern = softmax(scores)          z = pattern v
 
-which is the library's eager attention, number for number. What an edit may see of it travels with the call as the
-keyword `rules`: nothing is kept in the model or in a global. Without `rules` it is plain eager attention.
+as the library's eager attention does, number for number. Edits and reads travel with the call, as the keyword `rules`:
+the model and the module hold no state. Without `rules` it is plain eager attention.
 
 **A shared prefix.** In a replay the rows of a batch continue recorded prompts: the keys and values before the window
 are those of the recording, the same for every row of one prompt. They are not copied per row; the queries of all rows
-of a prompt are multiplied with the one recorded prefix (`SharedPrefix`), and only the softmax sees both together.
+of a prompt are multiplied with the one recorded prefix (`SharedPrefix`); only the softmax gets both together.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ HARMLESS = frozenset(
 
 
 class UnknownAttention(NotImplementedError):
-    """A model hands its attention something that this function does not compute with."""
+    """A model passes its attention an argument that this function does not compute with."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,12 +65,12 @@ class SharedPrefix:
 
     def scores(self, query: Tensor, own: Tensor) -> Tensor:
         """Products of every row's queries with its prompt's keys, before its `own`: (row, head, query, key)."""
-        rows, heads, length, after = own.shape
-        before = self.keys.shape[2]
-        scores = own.new_empty(rows, heads, length, before + after)
+        rows, heads, length, n_own = own.shape
+        n_prefix = self.keys.shape[2]
+        scores = own.new_empty(rows, heads, length, n_prefix + n_own)
         prefix = self._unpack(self._pack(query) @ self.keys.transpose(2, 3), heads, length)
-        scores.view(*prefix.shape[:-1], -1)[..., :before] = prefix
-        scores[..., before:] = own
+        scores.view(*prefix.shape[:-1], -1)[..., :n_prefix] = prefix
+        scores[..., n_prefix:] = own
         return scores
 
     def mix(self, pattern: Tensor, own: Tensor) -> Tensor:
@@ -106,14 +106,14 @@ class Rules(Protocol):
         """Return the value, edited or not; same shape, same dtype. Never in place."""
 
     def per_query_head(self, layer: int) -> bool:
-        """Whether keys and values must stand apart for every query head at this layer."""
+        """Whether this layer needs separate keys and values for every query head."""
 
     def prefix(self, layer: int) -> SharedPrefix | None:
-        """The recorded keys and values that stand before the call's own."""
+        """The recorded keys and values before the call's own."""
 
     @property
     def skip(self) -> int:
-        """How many of the call's first queries nobody needs: their z is zero."""
+        """How many of the call's first queries are not needed; their z is zero."""
 
 
 def attention(
@@ -137,29 +137,29 @@ def attention(
     def see(stage: Stage, tensor: Tensor) -> Tensor:
         return tensor if rules is None else rules.see(layer, stage, tensor)
 
-    before, skip = (None, 0) if rules is None else (rules.prefix(layer), rules.skip)
+    prefix, skip = (None, 0) if rules is None else (rules.prefix(layer), rules.skip)
     query, attention_mask = query[:, :, skip:], None if attention_mask is None else attention_mask[:, :, skip:]
     query, key, value = see("q_rot", query), see("keys", key), see("values", value)
-    if before is None or rules is None or rules.per_query_head(layer):
+    if prefix is None or rules is None or rules.per_query_head(layer):
         group = query.shape[1] // key.shape[1]
         key = see("k_rot", key.repeat_interleave(group, dim=1))  # (batch, head, key, head_dim)
         value = see("v_seen", value.repeat_interleave(group, dim=1))  # (batch, head, key, head_dim)
     scores = _grouped(query, key.transpose(2, 3))  # (batch, head, query, key)
-    if before is not None:
-        scores = before.scores(query, scores)
-    scores = scores.mul_(factor)  # in place: nobody else has seen these
+    if prefix is not None:
+        scores = prefix.scores(query, scores)
+    scores = scores.mul_(factor)  # in place: no other reference exists
     if softcap is not None:
         capped = scores.div_(softcap)
-        capped = capped.tanh() if capped.requires_grad else capped.tanh_()  # a slope needs what tanh gave
+        capped = capped.tanh() if capped.requires_grad else capped.tanh_()  # the gradient needs the output of tanh
         scores = capped * softcap if capped.requires_grad else capped.mul_(softcap)
     if attention_mask is not None:
         scores = scores.add_(attention_mask)
     pattern = torch.softmax(see("scores", scores), dim=-1, dtype=torch.float32).to(query.dtype)
     pattern = see("pattern", torch.dropout(pattern, dropout, module.training))
-    cut = pattern.shape[-1] - key.shape[2]
-    z = _grouped(pattern[..., cut:], value)  # (batch, head, query, head_dim)
-    if before is not None:
-        z = before.mix(pattern[..., :cut], z)
+    n_prefix = pattern.shape[-1] - key.shape[2]
+    z = _grouped(pattern[..., n_prefix:], value)  # (batch, head, query, head_dim)
+    if prefix is not None:
+        z = prefix.mix(pattern[..., :n_prefix], z)
     z = see("z", z).transpose(1, 2)  # (batch, query, head, head_dim)
     if skip:
         z = torch.cat([z.new_zeros(z.shape[0], skip, *z.shape[2:]), z], dim=1)
@@ -167,7 +167,7 @@ def attention(
 
 
 def _grouped(rows: Tensor, per_kv_head: Tensor) -> Tensor:
-    """A product of per-query-head rows with per-KV-head matrices, without copying the latter."""
+    """The product of per-query-head rows with per-KV-head matrices, without copying the matrices."""
     batch, heads, length, inner = rows.shape
     kv = per_kv_head.shape[1]
     if kv == heads:
@@ -191,8 +191,8 @@ def _refuse_unknown(module: nn.Module, mask: Tensor | None, n_queries: int, extr
 
 
 def register() -> None:
-    """Make the function known to transformers, together with the mask that belongs to it."""
-    from transformers import AttentionInterface, AttentionMaskInterface  # seconds; only where a model is
+    """Register the function and its mask with transformers."""
+    from transformers import AttentionInterface, AttentionMaskInterface  # takes seconds; only needed with a model
     from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 
     AttentionInterface.register(NAME, attention)
@@ -200,7 +200,7 @@ def register() -> None:
 
 
 def install(model: PreTrainedModel) -> None:
-    """Let the text tower of a model run on this function, and make sure that it does."""
+    """Run the text tower of a model on this function, and check that it does."""
     register()
     config: Any = model.config
     text = config.get_text_config()

@@ -1,4 +1,4 @@
-"""What every surgeon refuses, with the same messages: wrong indices, words, values, prompts and sources.
+"""Argument checks shared by all surgeons: indices, words, values, prompts and sources.
 
 Edits and reads check themselves when they are made (`rebinding.surgery.sites`), with the functions here.
 """
@@ -24,11 +24,11 @@ INTEGERS = frozenset(
 
 
 class SurgeryError(ValueError):
-    """An edit or a read that cannot mean what it says."""
+    """An edit or a read is invalid."""
 
 
 class NothingEdited(SurgeryError):
-    """The edits of a row change nothing that is read: the result would be the clean run under another name."""
+    """The edits of a row change nothing that is read: the result would be the clean run."""
 
 
 def _integers(index: Index, what: str) -> Tensor:
@@ -39,8 +39,8 @@ def _integers(index: Index, what: str) -> Tensor:
     except (TypeError, ValueError, RuntimeError) as error:
         raise SurgeryError(f"{expected}; got {reprlib.repr(index)}") from error
     if (table.numel() and table.dtype not in INTEGERS) or _has_bool(index):
-        given = f"a tensor of {index.dtype}" if isinstance(index, Tensor) else reprlib.repr(index)
-        raise SurgeryError(f"{expected}; got {given}")
+        actual = f"a tensor of {index.dtype}" if isinstance(index, Tensor) else reprlib.repr(index)
+        raise SurgeryError(f"{expected}; got {actual}")
     return table.long()
 
 
@@ -93,9 +93,11 @@ def layer_number(layer: int) -> int:
 
 
 def check_word(option: str, word: str, words: Sequence[str]) -> None:
-    """Refuse a word that an option does not have."""
+    """Refuse a word that is not one of an option's choices."""
     if word not in words:
-        raise SurgeryError(f"unknown {option} {word!r}; write {' or '.join(f'{option}={known!r}' for known in words)}")
+        raise SurgeryError(
+            f"unknown {option} {word!r}; write {' or '.join(f'{option}={choice!r}' for choice in words)}"
+        )
 
 
 def check_value(value: Tensor, where: Tensor | None, edit: str) -> None:
@@ -105,16 +107,16 @@ def check_value(value: Tensor, where: Tensor | None, edit: str) -> None:
     if where is None:
         return
     if not isinstance(where, Tensor) or where.dtype != torch.bool:
-        given = f"a tensor of {where.dtype}" if isinstance(where, Tensor) else reprlib.repr(where)
+        actual = f"a tensor of {where.dtype}" if isinstance(where, Tensor) else reprlib.repr(where)
         raise SurgeryError(
-            f"the mask of {edit} must be a boolean tensor; got {given}. Compare it, as in where=mask > 0"
+            f"the mask of {edit} must be a boolean tensor; got {actual}. Compare it, as in where=mask > 0"
         )
     if not bool(where.any()):
         raise NothingEdited(f"{edit} is masked out everywhere")
 
 
 def check_tokens(anatomy: Anatomy, tokens: Tensor) -> None:
-    """Refuse what a model cannot run: tokens are integers of its vocabulary, (prompt, token), two or more a prompt."""
+    """Refuse tokens that are not integers of the vocabulary, (prompt, token), with two or more tokens a prompt."""
     if not isinstance(tokens, Tensor):
         raise SurgeryError(f"tokens must be a tensor (prompt, token); got a {type(tokens).__name__}. Use torch.tensor")
     if tokens.ndim != 2 or tokens.shape[0] < 1 or tokens.shape[1] < 2:
@@ -124,7 +126,7 @@ def check_tokens(anatomy: Anatomy, tokens: Tensor) -> None:
         )
     if tokens.dtype not in (torch.int64, torch.int32):
         raise SurgeryError(f"tokens must be integers, torch.int64 or torch.int32; got {tokens.dtype}")
-    lowest, highest = torch.stack(tokens.aminmax()).tolist()  # one trip from a device
+    lowest, highest = torch.stack(tokens.aminmax()).tolist()  # one transfer from the device
     if lowest < 0 or highest >= anatomy.vocabulary:
         raise SurgeryError(
             f"tokens must be in the vocabulary of the model, 0..{anatomy.vocabulary - 1}; got token "
@@ -135,7 +137,7 @@ def check_tokens(anatomy: Anatomy, tokens: Tensor) -> None:
 def checked_source(source: Tensor | None, n_prompts: int) -> Tensor:
     """The recorded prompt that each row continues, (row,) on the CPU; left out, there is one row for each prompt.
 
-    A list is refused: a call has as many rows as `source` has entries, so it is a tensor like all that has rows.
+    A list is refused: a call has as many rows as `source` has entries, and everything with rows is a tensor.
     """
     if source is None:
         return torch.arange(n_prompts)

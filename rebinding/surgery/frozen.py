@@ -1,12 +1,12 @@
-"""Replay with attention frozen, for layers whose parts we know: positions do not talk, so only a few are computed.
+"""Replay with frozen attention, for layers whose parts are known. Positions are independent, so few are computed.
 
 With every head's output held at its recorded value, the residual at a position depends on that position alone:
 
     r <- r + attention_write(o),   o recorded, or projected anew where an edit writes z
     r <- r + mlp_write(r)
 
-so a row is carried as the few tokens that are edited or read, and a layer costs its MLP. Rows with as many tokens run
-together, wherever each has them.
+so a row is computed only at its edited and read tokens, and a layer costs its MLP. Rows with equally many tokens run
+together, at whatever positions.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 READABLE: frozenset[Site] = frozenset({"resid", "q", "k", "v", "z", "mlp_out", "logits"})
-"""What can be read without running attention."""
+"""Sites that can be read without running attention."""
 
 
 def can_run(anatomy: Anatomy, recording: Recording, plan: Plan) -> bool:
     """Whether the parts of this anatomy are known and nothing inside attention is read."""
-    known = anatomy.norms != "unknown" and "attention_output" in recording.sites  # a recorder keeps it beside z
-    return known and {read.site for read in plan.reads} <= READABLE
+    is_known = anatomy.norms != "unknown" and "attention_output" in recording.sites  # recorded together with z
+    return is_known and {read.site for read in plan.reads} <= READABLE
 
 
 def replay_frozen(model: PreTrainedModel, anatomy: Anatomy, batch: Batch, results: Results) -> None:
-    """Compute a batch over its window, attention held at the recording."""
-    wanted = max((read.layer, ORDER[read.site]) for read in batch.plan.reads)
+    """Compute a batch over its window, with attention as recorded."""
+    highest_read = max((read.layer, ORDER[read.site]) for read in batch.plan.reads)
 
     def run(layer: nn.Module, number: int, hidden: Tensor) -> Tensor:
         _read_projections(layer, anatomy, batch, number, hidden, results)
-        if (number, ORDER["q"]) >= wanted:  # nothing above is read
+        if (number, ORDER["q"]) >= highest_read:  # no read is above
             return hidden
         return _layer(layer, anatomy, batch, number, hidden, results)
 
@@ -52,25 +52,25 @@ def replay_frozen(model: PreTrainedModel, anatomy: Anatomy, batch: Batch, result
 def _read_projections(
     layer: nn.Module, anatomy: Anatomy, batch: Batch, number: int, hidden: Tensor, results: Results
 ) -> None:
-    named = {read.site for read in batch.plan.reads if read.layer == number} & {"q", "k", "v"}
-    if not named:
+    sites = {read.site for read in batch.plan.reads if read.layer == number} & {"q", "k", "v"}
+    if not sites:
         return
     entry = anatomy.attention_input(layer, hidden)
-    for site in named:
+    for site in sites:
         module = layer.get_submodule(anatomy.output_of(site).module)
         batch.read(number, site, site_of_output(anatomy, site, module(entry)), results)
 
 
 def _layer(layer: nn.Module, anatomy: Anatomy, batch: Batch, number: int, hidden: Tensor, results: Results) -> Tensor:
     output = batch.window(batch.recording.sites["attention_output"][number], 0, hidden.shape[0])
-    z_wanted = any(read.layer == number and read.site == "z" for read in batch.plan.reads)
+    is_z_read = any(read.layer == number and read.site == "z" for read in batch.plan.reads)
     edits = batch.edits_at(number, "z")
-    if edits or z_wanted:
+    if edits or is_z_read:
         recorded = batch.window(batch.recording.sites["z"][number].transpose(1, 2), 0, hidden.shape[0])
         z = batch.edit(number, "z", recorded.transpose(1, 2), results)  # (row, head, token, head_dim)
         batch.read(number, "z", z, results)
         if edits:
-            rows = torch.cat([one.at for one in edits]).unique().to(z.device)
+            rows = torch.cat([placed.at for placed in edits]).unique().to(z.device)
             output = output.clone()
             output[rows] = layer.get_submodule(anatomy.output)(z[rows].transpose(1, 2).flatten(2))
     hidden = hidden + anatomy.attention_write(layer, output)

@@ -1,4 +1,4 @@
-"""A raw key (or query) as ONE query head sees it: a copy of the projection, then taken through norm and RoPE."""
+"""Edits of raw keys for ONE query head: a copy of the projection, then norm and RoPE as in the model."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def rotate(attention: nn.Module, raw: Tensor, call: dict[str, Any], which: Liter
             f"{type(attention).__name__} rotates in a way that is not known here: a raw {what} cannot be edited for "
             f"one query head alone. Edit {which}_rot instead."
         )
-    turned: Tensor = rotary(raw, raw, *call["position_embeddings"])[0 if which == "q" else 1]
-    return turned
+    rotated: Tensor = rotary(raw, raw, *call["position_embeddings"])[0 if which == "q" else 1]
+    return rotated
 
 
 def rewritten_keys(
@@ -48,9 +48,9 @@ def rewritten_keys(
 ) -> Callable[[Tensor], Tensor]:
     """A function that puts edited raw keys into the keys that single query heads see.
 
-    It first takes the unedited raw keys along the same path and compares with the model's own result: an architecture
-    that does more between projection and attention is refused rather than edited inexactly. What the comparison gave is
-    asked for when the run is over, so that no layer waits for it.
+    It first takes the unedited raw keys along the same path and compares the result with the model's own keys: an
+    architecture that does more between projection and attention is refused rather than edited inexactly. The outcome is
+    checked at the end of the run, so no layer waits for it.
     """
     attention = layer.get_submodule(anatomy.attention)
     raw: list[Tensor] = []
@@ -61,18 +61,20 @@ def rewritten_keys(
     hooks.callback(layer.get_submodule(anatomy.k.module).register_forward_hook(keep).remove)
 
     def rewrite(seen: Tensor) -> Tensor:
-        apart = raw.pop().repeat_interleave(anatomy.group, dim=1)  # (row, head, token, head_dim)
+        per_head = raw.pop().repeat_interleave(anatomy.group, dim=1)  # (row, head, token, head_dim)
         rounding = 8 * torch.finfo(seen.dtype).eps * seen.abs().max()
-        results.must_hold(
-            (rotate(attention, apart, call, "k") - seen).abs().max() <= rounding,
+        results.require(
+            (rotate(attention, per_head, call, "k") - seen).abs().max() <= rounding,
             f"{type(attention).__name__} does more to a key than norm and RoPE: edit k_rot instead of the raw key",
         )
-        touched = torch.zeros_like(apart, dtype=torch.bool)
-        before = apart.clone() if bool(batch.plan.must_change.any()) else apart  # compared only where no-ops are errors
-        for one in edits:
-            write(apart, one, batch.first)
-            touched[places(one, batch.first, touched.device)] = True
-        batch.note_changes(edits, before, apart, results)
-        return torch.where(touched, rotate(attention, apart, call, "k"), seen)
+        touched = torch.zeros_like(per_head, dtype=torch.bool)
+        before = (
+            per_head.clone() if bool(batch.plan.must_change.any()) else per_head
+        )  # compared only where no-ops are errors
+        for placed in edits:
+            write(per_head, placed, batch.first)
+            touched[places(placed, batch.first, touched.device)] = True
+        batch.note_changes(edits, before, per_head, results)
+        return torch.where(touched, rotate(attention, per_head, call, "k"), seen)
 
     return rewrite

@@ -1,11 +1,11 @@
-"""Runs in which almost every head is held: only a few heads, each at one token, compute their output.
+"""Mean ablation: almost every head is ablated, and only a few active heads, each at one token, compute their output.
 
-Take a run in which z is held at fixed values everywhere (all heads ablated to their mean, say) and record it. Let now
-some heads, each at one token, keep the value that they compute. Held heads do not listen, so a token at which no head
-is live keeps its recorded residual, keys and values at every layer. Only the live tokens are computed: five of a
-hundred for a circuit whose groups act at five roles. A row starts at its lowest live head; below it, all is recorded.
+A run with z fixed everywhere (say, all heads ablated to their mean) is recorded. Then some heads, each at one token,
+keep the value that they compute. An ablated head does not depend on its input, so a token without an active head keeps
+its recorded residual, keys and values at every layer. Only tokens with active heads are computed: five of a hundred for
+a circuit whose groups act at five roles. A row starts at its lowest active head; all below it is recorded.
 
-The layers are the model's own, called with the live tokens only. Their queries meet the recorded keys of all other
+The layers are the model's own, called with these tokens only. Their queries meet the recorded keys of all other
 tokens (`SharedPrefix`) and their own new keys; the mask hides the recorded keys that the new ones replace.
 """
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class ActiveHeads:
-    """Places at which z is computed rather than held, as four lists of equal length."""
+    """Heads and tokens whose z is computed rather than ablated, as four lists of equal length."""
 
     rows: Tensor
     layers: Tensor
@@ -39,24 +39,24 @@ class ActiveHeads:
     def __post_init__(self) -> None:
         lengths = {self.rows.numel(), self.layers.numel(), self.heads.numel(), self.positions.numel()}
         if len(lengths) != 1:
-            raise SurgeryError(f"rows, layers, heads and positions of live places differ in length: {sorted(lengths)}")
+            raise SurgeryError(f"rows, layers, heads and positions of active heads differ in length: {sorted(lengths)}")
 
     def of_rows(self, rows: Tensor, n_rows: int) -> ActiveHeads:
-        """The places in some rows, counted in those."""
+        """The active heads of some rows; rows are numbered by their place in `rows`."""
         place = torch.full((n_rows,), -1)
         place[rows] = torch.arange(rows.numel())
-        kept = place[self.rows] >= 0
-        return ActiveHeads(place[self.rows[kept]], self.layers[kept], self.heads[kept], self.positions[kept])
+        mask = place[self.rows] >= 0
+        return ActiveHeads(place[self.rows[mask]], self.layers[mask], self.heads[mask], self.positions[mask])
 
 
 @dataclass(eq=False)
-class _HeldRules:
-    """One layer of a held run: z is taken from the recording, except at live places."""
+class _MeanAblatedRules:
+    """The rules of one layer of a mean-ablated run: z comes from the recording, except at active heads."""
 
     recording: Recording
     source: Tensor
     columns: Tensor
-    live: Tensor
+    active: Tensor
 
     skip = 0
 
@@ -65,8 +65,8 @@ class _HeldRules:
             return value
         z = self.recording.sites["z"][layer]  # (prompt, head, token, head_dim)
         at, columns = self.source.to(z.device), self.columns.to(z.device)
-        held = z[at[:, None], :, columns].transpose(1, 2)  # (row, head, column, head_dim)
-        return torch.where(self.live.to(z.device)[..., None], value, held)
+        recorded_z = z[at[:, None], :, columns].transpose(1, 2)  # (row, head, column, head_dim)
+        return torch.where(self.active.to(z.device)[..., None], value, recorded_z)
 
     def per_query_head(self, layer: int) -> bool:
         return False
@@ -77,12 +77,12 @@ class _HeldRules:
 
 @torch.no_grad()
 def run_mean_ablated(
-    model: PreTrainedModel, anatomy: Anatomy, recording: Recording, live: ActiveHeads, source: Tensor, readout: Tensor
+    model: PreTrainedModel, anatomy: Anatomy, recording: Recording, active: ActiveHeads, source: Tensor, readout: Tensor
 ) -> Tensor:
     """The final residual (row, hidden) at each row's `readout`, for rows that continue recorded prompts `source`."""
-    columns, column_of = _columns(live, readout, recording.length)
+    columns, column_of = _columns(active, readout, recording.length)
     start = torch.full((source.numel(),), anatomy.n_layers)
-    start.scatter_reduce_(0, live.rows, live.layers, "amin")
+    start.scatter_reduce_(0, active.rows, active.layers, "amin")
     order = torch.argsort(start, stable=True)
     place = torch.argsort(order)
     start, source, columns = start[order], source[order], columns[order]
@@ -93,9 +93,10 @@ def run_mean_ablated(
             continue
         hidden = _admit(recording, number, hidden, source[:n_active], columns[:n_active])
         mask = torch.zeros(n_active, anatomy.n_heads, columns.shape[1], dtype=torch.bool)  # (row, head, column)
-        here = live.layers == number
-        mask[place[live.rows[here]], live.heads[here], column_of[live.rows[here], live.positions[here]]] = True
-        rules = _HeldRules(recording, source[:n_active], columns[:n_active], mask)
+        here = active.layers == number
+        rows, heads, positions = active.rows[here], active.heads[here], active.positions[here]
+        mask[place[rows], heads, column_of[rows, positions]] = True
+        rules = _MeanAblatedRules(recording, source[:n_active], columns[:n_active], mask)
         call = _call(recording.calls[number], columns[:n_active], recording.length, hidden)
         out: Any = layer(hidden, **call, use_cache=False, rules=rules)
         hidden = out[0] if isinstance(out, tuple) else out
@@ -104,26 +105,26 @@ def run_mean_ablated(
     return hidden[torch.arange(at.numel()), at.to(hidden.device)][place.to(hidden.device)]
 
 
-def _columns(live: ActiveHeads, readout: Tensor, length: int) -> tuple[Tensor, Tensor]:
+def _columns(active: ActiveHeads, readout: Tensor, length: int) -> tuple[Tensor, Tensor]:
     """The tokens that each row computes, ascending, (row, column), and each token's column, (row, token).
 
-    Rows with fewer tokens than the longest are filled up with tokens that are computed for nothing.
+    Rows with fewer tokens than the longest row are padded with tokens whose result is not used.
     """
-    wanted = torch.zeros(readout.numel(), length, dtype=torch.bool)
-    wanted[live.rows, live.positions] = True
-    wanted[torch.arange(readout.numel()), readout] = True
-    width = int(wanted.sum(dim=1).max())
-    columns = wanted.to(torch.int8).argsort(dim=1, descending=True, stable=True)[:, :width].sort(dim=1).values
+    is_computed = torch.zeros(readout.numel(), length, dtype=torch.bool)
+    is_computed[active.rows, active.positions] = True
+    is_computed[torch.arange(readout.numel()), readout] = True
+    width = int(is_computed.sum(dim=1).max())
+    columns = is_computed.to(torch.int8).argsort(dim=1, descending=True, stable=True)[:, :width].sort(dim=1).values
     column_of = torch.zeros(readout.numel(), length, dtype=torch.long)
     column_of.scatter_(1, columns, torch.arange(width).expand(readout.numel(), -1))
     return columns, column_of
 
 
 def _admit(recording: Recording, layer: int, hidden: Tensor | None, source: Tensor, columns: Tensor) -> Tensor:
-    """The layer's input for all active rows: those that were active, and the new ones as recorded."""
+    """The layer's input for all active rows: the residual so far, and the recorded one of rows that start here."""
     resid = recording.sites["resid"][layer]
-    have = 0 if hidden is None else hidden.shape[0]
-    joining = resid[source[have:, None].to(resid.device), columns[have:].to(resid.device)]  # (row, column, hidden)
+    n_old = 0 if hidden is None else hidden.shape[0]
+    joining = resid[source[n_old:, None].to(resid.device), columns[n_old:].to(resid.device)]  # (row, column, hidden)
     return joining if hidden is None else torch.cat([hidden.to(resid.device), joining])
 
 

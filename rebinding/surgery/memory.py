@@ -1,6 +1,6 @@
-"""How many rows a device has room for: from free memory, and from what one row takes at its widest point.
+"""Batch sizes from free memory and from the memory of one row at its peak; grouped transfers to the CPU.
 
-And the way back from a device: every trip to the CPU waits until the device has caught up, so few are made.
+Every transfer to the CPU waits until the device has caught up, so there are few.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def budget(model: PreTrainedModel) -> int:
 def rows_that_fit(model: PreTrainedModel, anatomy: Anatomy, *, window: int, keys: int, logits: int, room: int) -> int:
     """Rows of a batch that take at most `room` bytes; at least one.
 
-    Each row computes `window` tokens, which meet `keys` tokens, and whole vocabularies at `logits` tokens. The bound is
-    from above on what one row holds at once: residuals, projections, patterns, MLP; or its logits.
+    Each row computes `window` tokens, which meet `keys` tokens, and whole vocabularies at `logits` tokens. It is an
+    upper bound on the memory of one row: residuals, projections, patterns, MLP; or its logits.
     """
     text: Any = model.config.get_text_config()
     size = model.dtype.itemsize
@@ -54,25 +54,27 @@ def is_out_of_memory(error: BaseException) -> bool:
 def in_parts(rows: Tensor, size: int, run: Callable[[Tensor], None]) -> None:
     """Run rows in their order, `size` at once; a part that does not fit is halved until it does.
 
-    A single row that does not fit is an error: nothing is left to halve.
+    A single row that does not fit is an error.
     """
-    waiting = list(rows.split(size))
-    while waiting:
-        part = waiting.pop(0)
+    queue = list(rows.split(size))
+    while queue:
+        part = queue.pop(0)
         try:
             run(part)
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error) or part.numel() == 1:
                 raise
-            waiting[:0] = list(part.split((part.numel() + 1) // 2))
+            queue[:0] = list(part.split((part.numel() + 1) // 2))
 
 
 def to_cpu_together(flags: Sequence[Tensor]) -> list[Tensor]:
-    """Lists of flags on the CPU. All that stand on one device travel together."""
-    found = list(flags)
+    """Lists of flags, moved to the CPU in one transfer per device."""
+    on_cpu = list(flags)
     for device in {flag.device for flag in flags}:
-        here = [number for number, flag in enumerate(flags) if flag.device == device]
-        parts = torch.cat([flags[number] for number in here]).cpu().split([flags[number].numel() for number in here])
-        for number, part in zip(here, parts, strict=True):
-            found[number] = part
-    return found
+        numbers = [number for number, flag in enumerate(flags) if flag.device == device]
+        parts = (
+            torch.cat([flags[number] for number in numbers]).cpu().split([flags[number].numel() for number in numbers])
+        )
+        for number, part in zip(numbers, parts, strict=True):
+            on_cpu[number] = part
+    return on_cpu

@@ -1,4 +1,4 @@
-"""What a trace runs on: the model here, or one of the same name elsewhere; and what cannot go elsewhere."""
+"""Local and remote models of a trace, and the checks of models that cannot run remotely."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from transformers import PreTrainedModel
 from rebinding.surgery.checks import SurgeryError
 
 Remote: TypeAlias = bool | Literal["local"] | Backend
-"""False: here. True: on NDIF. "local": here, by way of the message that NDIF would get. Or another carrier of it."""
+"""False: in this process. True: on NDIF. "local": here, but serialised as for NDIF. Or another nnsight backend."""
 
 EAGER = "eager"
 
 
 def wrapped(model: PreTrainedModel | TransformersModel, remote: Remote) -> Any:
-    """The model as nnsight wants it, able to go where `remote` says."""
+    """The model wrapped for nnsight, able to run where `remote` says."""
     if remote is False:
         return model if isinstance(model, Envoy) else NNsight(model)
     nnsight.register("rebinding")
@@ -30,9 +30,9 @@ def wrapped(model: PreTrainedModel | TransformersModel, remote: Remote) -> Any:
         model = _by_name(model)
     if model.attn_implementation != EAGER:
         raise SurgeryError(
-            f"the model runs on attention {model.attn_implementation!r} and a server is told to use the same, but what "
-            "is registered here does not exist there, and only the library's eager attention shows its parts. Wrap the "
-            "model with TransformersModel(name, task='text-generation', attn_implementation='eager')."
+            f"the model runs on attention {model.attn_implementation!r} and a server would use the same. A "
+            "function registered here does not exist there, and only the library's eager attention shows its parts. "
+            "Wrap the model with TransformersModel(name, task='text-generation', attn_implementation='eager')."
         )
     return model
 
@@ -51,19 +51,19 @@ def _by_name(model: PreTrainedModel) -> TransformersModel:
 
 @contextmanager
 def library_attention(model: Any) -> Iterator[None]:
-    """Let a model run on the library's own eager attention inside the block, whatever it runs on outside."""
+    """Run a model on the library's own eager attention inside the block, whatever it runs on outside."""
     text = model.config.get_text_config()
-    usual = text._attn_implementation
-    if usual == EAGER:
+    previous = text._attn_implementation
+    if previous == EAGER:
         yield
         return
     try:
         _choose(model, EAGER)
         if text._attn_implementation != EAGER:
-            raise SurgeryError(f"{type(model).__name__} stays on attention {usual!r} when eager is asked for")
+            raise SurgeryError(f"{type(model).__name__} cannot switch from attention {previous!r} to eager")
         yield
     finally:
-        _choose(model, usual)
+        _choose(model, previous)
 
 
 def _choose(model: Any, name: str) -> None:

@@ -1,10 +1,10 @@
-"""The sites as nnsight locations, and the code that runs beside the model.
+"""The sites as nnsight locations, and the code that a trace runs inside the model's forward pass.
 
-Everything here may run on another machine: it is sent as source, with a plan of plain dictionaries and tensors, and
-answers with tensors. So it knows nothing of edits, reads or surgeons, and keeps no state of its own.
+This module may run on another machine: it is sent as source, with a plan of plain dictionaries and tensors, and returns
+tensors. So it imports no edits, reads or surgeons, and keeps no state.
 
-The names below are derived by nnsight from the library's source of the attention module and of its eager attention
-function. They are not a stable interface of either library; a test writes random values at each and sees logits change.
+nnsight derives the names below from the library's source of the attention module and of its eager attention function.
+They are no stable interface of either library; a test writes random values at each and checks that logits change.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Write(TypedDict):
 
 
 class Shape(TypedDict):
-    """Where the parts of a model are, and how many."""
+    """Paths and sizes of the parts of a model."""
 
     layers: str
     attention: str
@@ -103,7 +103,7 @@ def carry_out(model: Any, plan: Plan) -> Outcome:
     layers = part(model, shape["layers"])
     for layer in range(last):
         if sites_of(plan, layer) & set(IN_ATTENTION):
-            part(layers[layer], shape["attention"]).source  # noqa: B018  # asked for before the module runs, or never
+            part(layers[layer], shape["attention"]).source  # noqa: B018  # must be accessed before the module runs
     for layer in range(last):
         sites = sites_of(plan, layer)
         for site in (site for site in ORDER if site in sites):
@@ -114,7 +114,7 @@ def carry_out(model: Any, plan: Plan) -> Outcome:
     if "resid" in sites_of(plan, last):
         visit(part(model, shape["final_norm"]), plan, outcome, last, "resid")
     if "logits" in sites_of(plan, last):
-        meet(plan, outcome, last, "logits", model.output.logits)
+        apply_plan(plan, outcome, last, "logits", model.output.logits)
     return outcome
 
 
@@ -135,7 +135,7 @@ def part(parent: Any, path: str) -> Any:
 
 
 def visit(layer: Any, plan: Plan, outcome: Outcome, number: int, site: str) -> None:
-    """Hand the value at a site of a layer to `meet` and put back what comes out of it, if it is another one."""
+    """Pass the value at a site of a layer to `apply_plan`, and put the result back if it is a new tensor."""
     shape = plan["shape"]
     if site in IN_ATTENTION:
         operation, end = IN_ATTENTION[site]
@@ -146,21 +146,21 @@ def visit(layer: Any, plan: Plan, outcome: Outcome, number: int, site: str) -> N
         place = layer if site == "resid" else part(layer, shape["modules"][site])
     raw = getattr(place, end)
     before = with_heads(raw, shape, site)
-    after = meet(plan, outcome, number, site, before)
+    after = apply_plan(plan, outcome, number, site, before)
     if after is not before:
         setattr(place, end, without_heads(after, raw, shape, site))
 
 
 def with_heads(raw: Tensor, shape: Shape, site: str) -> Tensor:
-    """A value as the model holds it, as (row, head, position, width), or (row, position, width) without heads."""
+    """The model's own tensor as (row, head, position, width), or (row, position, width) without heads."""
     if site in shape["slices"]:
         start, stop = shape["slices"][site]
-        apart: Tensor = raw[..., start:stop].unflatten(-1, (-1, shape["head_dim"]))
-        return apart.transpose(1, 2)
+        per_head: Tensor = raw[..., start:stop].unflatten(-1, (-1, shape["head_dim"]))
+        return per_head.transpose(1, 2)
     if site in IN_ATTENTION and raw.shape[1] != shape["n_heads"]:
         raise RuntimeError(
             f"{site} has {raw.shape[1]} heads here, and the model {shape['n_heads']}: its heads are spread over "
-            "devices. Run it without tensor parallelism, or keep to resid, q, k, v, z, mlp_out and logits."
+            "devices. Run it without tensor parallelism, or use only resid, q, k, v, z, mlp_out and logits."
         )
     return raw
 
@@ -173,7 +173,7 @@ def without_heads(value: Tensor, raw: Tensor, shape: Shape, site: str) -> Tensor
     return torch.cat([raw[..., :start], value.transpose(1, 2).flatten(2), raw[..., stop:]], dim=-1)
 
 
-def meet(plan: Plan, outcome: Outcome, layer: int, site: str, value: Tensor) -> Tensor:
+def apply_plan(plan: Plan, outcome: Outcome, layer: int, site: str, value: Tensor) -> Tensor:
     """Write what the plan writes at a site, then read what it reads. Returns the same object if nothing is written."""
     writes = plan["writes"].get((layer, site), [])
     own = [write for write in writes if write["own"]]
@@ -217,8 +217,8 @@ def written(value: Tensor, write: Write) -> Tensor:
 
 
 def own_copies(group: Tensor, writes: list[Write], size: int) -> tuple[Tensor, Tensor]:
-    """What each query head sees of keys or values (row, kv head, position, head_dim) after the writes of its own, and
-    where that is not what the rest of its group sees.
+    """The keys or values (row, kv head, position, head_dim) of each query head after the writes to its own copy, and
+    where they differ from those of its group.
     """
     shared = group.repeat_interleave(size, dim=1)  # (row, head, position, head_dim)
     own = shared
@@ -242,7 +242,7 @@ def rotate_own_keys(attention: Any, shape: Shape, own: tuple[Tensor, Tensor]) ->
 
 
 def with_own_keys(value: Tensor, keys: Tensor, where: Tensor) -> Tensor:
-    """Keys with those of single query heads among them; the others must have come out as in the model itself."""
+    """Keys with the edited keys of single query heads put in; all other keys must equal the model's own."""
     gap = torch.where(where[..., None], 0, keys - value).detach().abs().amax()
     if bool(gap > 8 * torch.finfo(value.dtype).eps * value.detach().abs().amax()):
         raise RuntimeError("the model does more to a key than norm and rotation: edit k_rot instead of the raw key")

@@ -1,8 +1,8 @@
 """The same edits and reads as one nnsight trace: the independent check of the torch surgeon, and the way to NDIF.
 
 Every run is one full forward pass over all rows, or several over `rows` of them each, on the library's own eager
-attention, in which nnsight hands values out and takes edited ones back. Nothing is replayed and nothing is skipped;
-only the checks of a call are shared.
+attention, in which nnsight gives values out and takes edited ones back. Nothing is replayed or skipped; only the
+checks of a call are shared with the torch surgeon.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class NNsightSurgeon:
     """Carries out edits and reads as nnsight traces; see `rebinding.surgery.sites` for the vocabulary.
 
     With `remote=True` a trace runs on NDIF, `model` being a `TransformersModel` or loaded from the Hub; with
-    `remote="local"` it runs here, after having been packed and unpacked as if it had travelled. `rows` bounds the rows
-    of one trace; left out, all rows of a run are one.
+    `remote="local"` it runs here, after serialisation as for a remote run. `rows` bounds the rows of one trace; by
+    default all rows of a run are one trace.
     """
 
     def __init__(
@@ -52,15 +52,15 @@ class NNsightSurgeon:
         check_tokens(self.anatomy, tokens)
         check_kept_sites(keep)
         recording = Recording(tokens, {}, [])
-        wanted = [(site, layer) for site in keep for layer in range(self._n_layers(site))]
-        if wanted:
-            everywhere = [self._everywhere(site, layer, tokens.shape[1]) for site, layer in wanted]
-            for (site, _), kept in zip(wanted, self.run(recording, [], everywhere), strict=True):
-                recording.sites.setdefault(site, []).append(kept)
+        places = [(site, layer) for site in keep for layer in range(self._n_layers(site))]
+        if places:
+            reads = [self._read_all(site, layer, tokens.shape[1]) for site, layer in places]
+            for (site, _), values in zip(places, self.run(recording, [], reads), strict=True):
+                recording.sites.setdefault(site, []).append(values)
         return recording
 
     def with_reads(self, recording: Recording, reads: Sequence[Read]) -> Recording:
-        """The recording as it is: every run is a full one, and none is shortened by what was read before."""
+        """The recording, unchanged: every run is a full one, and earlier reads shorten none."""
         return recording
 
     def run(
@@ -88,7 +88,7 @@ class NNsightSurgeon:
         return results.ordered()
 
     def _plan(self, call: calls.Plan, rows: Tensor, frozen: list[Tensor] | None) -> Plan:
-        """What a trace over some rows of a call carries with it."""
+        """The plan of a trace over some rows of a call."""
         prompts, source = call.source[rows].unique(return_inverse=True)
         places = torch.arange(rows.numel())
         return {
@@ -111,7 +111,7 @@ class NNsightSurgeon:
     def _n_layers(self, site: Site) -> int:
         return self.anatomy.n_layers + (site == "resid")
 
-    def _everywhere(self, site: Site, layer: int, length: int) -> Read:
+    def _read_all(self, site: Site, layer: int, length: int) -> Read:
         heads = self.anatomy.n_kv_heads if site in ("k", "v") else self.anatomy.n_heads
         return Read(site, layer, positions=range(length), heads=None if site in HEADLESS else range(heads))
 
@@ -122,7 +122,7 @@ class NNsightSurgeon:
 
 
 def trace(model: Any, tokens: Tensor, plan: Plan, remote: Remote) -> Outcome:
-    """One forward pass with a plan carried out beside it, here or elsewhere."""
+    """One forward pass, local or remote, with the writes and reads of a plan."""
     carrier: dict[str, Any] = {} if remote is False else {"remote": remote}
     carrier = {"backend": remote} if isinstance(remote, Backend) else carrier
     with model.trace(input_ids=tokens, use_cache=False, **carrier):
@@ -130,12 +130,12 @@ def trace(model: Any, tokens: Tensor, plan: Plan, remote: Remote) -> Outcome:
     return outcome  # type: ignore[no-any-return]  # nnsight is untyped
 
 
-def index(named: Edit | Read, places: Tensor, wanted: Tensor) -> tuple[Tensor, ...]:
-    """Cells as an index into (row, [head,] position): the `wanted` lines of an edit or read, at `places` in a trace."""
-    positions = lines(named.positions, wanted)
-    if named.heads is None:
+def index(target: Edit | Read, places: Tensor, numbers: Tensor) -> tuple[Tensor, ...]:
+    """The lines `numbers` of an edit or read as an index into (row, [head,] position), at rows `places` of a trace."""
+    positions = lines(target.positions, numbers)
+    if target.heads is None:
         return places[:, None], positions
-    return places[:, None, None], lines(named.heads, wanted)[:, :, None], positions[:, None, :]
+    return places[:, None, None], lines(target.heads, numbers)[:, :, None], positions[:, None, :]
 
 
 def writes_of(call: calls.Plan, rows: Tensor) -> dict[tuple[int, str], list[Write]]:
@@ -144,16 +144,16 @@ def writes_of(call: calls.Plan, rows: Tensor) -> dict[tuple[int, str], list[Writ
     place[rows] = torch.arange(rows.numel())
     writes: dict[tuple[int, str], list[Write]] = {}
     for edit, reached in zip(call.edits, call.reaches, strict=True):
-        there = place[calls.touched(edit, call.n_rows)]
-        wanted = torch.nonzero(there >= 0).reshape(-1)
-        if not wanted.numel():
+        places = place[calls.touched(edit, call.n_rows)]
+        numbers = torch.nonzero(places >= 0).reshape(-1)
+        if not numbers.numel():
             continue
         ranks = 3 if edit.heads is None else 4
         write: Write = {
-            "index": index(edit, there[wanted], wanted),
-            "reached": reached[wanted],
-            "value": of_lines(edit.value, ranks, wanted),
-            "where": None if edit.where is None else of_lines(edit.where, ranks - 1, wanted),
+            "index": index(edit, places[numbers], numbers),
+            "reached": reached[numbers],
+            "value": of_lines(edit.value, ranks, numbers),
+            "where": None if edit.where is None else of_lines(edit.where, ranks - 1, numbers),
             "add": edit.mode == "add",
             "own": edit.scope == "head",
         }
@@ -162,7 +162,7 @@ def writes_of(call: calls.Plan, rows: Tensor) -> dict[tuple[int, str], list[Writ
 
 
 def shape_of(anatomy: Anatomy) -> Shape:
-    """What a trace must know of a model's anatomy."""
+    """The part of a model's anatomy that a trace needs."""
     return {
         "layers": anatomy.layers,
         "attention": anatomy.attention,

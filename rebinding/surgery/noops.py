@@ -1,13 +1,13 @@
-"""Which edits are no-ops: those that no read can see, and those that write what is there.
+"""No-op edits: those that no read can see, and those that write the value that is already there.
 
 **Reach** is known before anything is computed. An edit is seen where its value goes: to the sites that are computed
 from it in its own layer, to the residual stream of the next layer, and from there to everything above. Within a layer a
 value stays at its own head and, unless keys or values carry it on, at its own position. A read anywhere else gives the
 unedited value, whatever the edit writes.
 
-**Change** is measured. A value that is read in one run and written back in another is there again only up to rounding:
-the two runs multiply matrices of other shapes. So `set` changes a value where it differs by more than rounding can.
-`add` is relative to what is there in this very run, and changes a value as soon as one bit differs.
+**Change** is measured. A value that is read in one run and written back in another equals the unedited value only up to
+rounding: the two runs multiply matrices of other shapes. So `set` changes a value where the difference is larger than
+rounding. `add` is relative to the value of the same run, and changes it as soon as one bit differs.
 """
 
 from __future__ import annotations
@@ -69,12 +69,12 @@ def _seen_by(anatomy: Anatomy, edit: Edit, read: Read, rows: Tensor, attention: 
     is_same_layer = edit.layer == read.layer
     if not _is_above(edit, read, attention):
         return torch.zeros(rows.numel(), dtype=torch.bool)
-    written = lines(edit.positions, torch.arange(rows.numel()))  # (row, position)
-    wanted = lines(read.positions, rows)  # (row, position)
+    edited = lines(edit.positions, torch.arange(rows.numel()))  # (row, position)
+    read_at = lines(read.positions, rows)  # (row, position)
     if _spreads(edit, read, attention):
-        seen = written.amin(1) <= wanted.amax(1)
+        seen = edited.amin(1) <= read_at.amax(1)
     else:
-        seen = (written[:, :, None] == wanted[:, None, :]).flatten(1).any(dim=1)
+        seen = (edited[:, :, None] == read_at[:, None, :]).flatten(1).any(dim=1)
     if is_same_layer and edit.heads is not None and read.heads is not None:
         own = _query_heads(anatomy, edit.heads, torch.arange(rows.numel()), edit.site, edit.scope)
         seen = seen & (own & _query_heads(anatomy, read.heads, rows, read.site, "group")).any(dim=1)
@@ -110,26 +110,28 @@ def _query_heads(anatomy: Anatomy, heads: Tensor, rows: Tensor, site: Site, scop
 
 
 def changes_recorded(recording: Recording, edit: Edit, source: Tensor, rows: Tensor) -> Tensor:
-    """For each touched row, whether the edit writes something else than what was recorded; where the numbers are."""
+    """For each touched row, whether the edit writes another value than the recorded one; on the recording's device."""
     full = (rows.numel(),) + (1,) * (3 if edit.heads is not None else 2)
     value = edit.value.reshape((1,) * (len(full) - edit.value.ndim) + tuple(edit.value.shape))
     if edit.mode == "add":
-        moved = (value != 0).flatten(1).any(dim=1)  # (rows or 1,)
-        return moved.expand(rows.numel())
-    if not recording.has(edit.site) or edit.site == "logits" or edit.scope == "head":  # kept per KV head: the run tells
+        is_nonzero = (value != 0).flatten(1).any(dim=1)  # (rows or 1,)
+        return is_nonzero.expand(rows.numel())
+    if (
+        not recording.has(edit.site) or edit.site == "logits" or edit.scope == "head"
+    ):  # kept per KV head: only the run shows it
         return torch.ones(rows.numel(), dtype=torch.bool)
     places = Read(edit.site, edit.layer, positions=edit.positions, heads=edit.heads)
-    kept = recording.sites[edit.site][edit.layer]
-    there = gather(kept, source[rows], places, torch.arange(rows.numel()))
-    differs = value.to(there) != there  # (row, [head,] position, width)
+    layer_values = recording.sites[edit.site][edit.layer]
+    recorded = gather(layer_values, source[rows], places, torch.arange(rows.numel()))
+    differs = value.to(recorded) != recorded  # (row, [head,] position, width)
     if edit.where is not None:
-        differs = differs & edit.where.to(there.device)[..., None]
+        differs = differs & edit.where.to(recorded.device)[..., None]
     return differs.flatten(1).any(dim=1)
 
 
 def rounding_of_sums(hidden: int) -> float:
-    """By how many units in the last place of float32 two sums over a layer's widest matrix, 4 `hidden` terms in another
-    order, may differ: a random walk of sqrt(K) / 4 (`rebinding.models.allowance`), `DEVIATIONS` of them."""
+    """Units in the last place of float32 by which two sums over a layer's widest matrix (4 `hidden` terms, in another
+    order) may differ: a random walk of sqrt(K) / 4 (`rebinding.models.allowance`), `DEVIATIONS` of them."""
     return DEVIATIONS * math.sqrt(4 * hidden) / 4
 
 
@@ -156,7 +158,7 @@ def changed_rows(
 
 
 def _typical_size(value: Tensor, site: str) -> float | Tensor:
-    """The mean size of a value; 1 for scores, among which masked ones are near the largest number that there is."""
+    """The mean size of a value; 1 for scores, where masked ones are near the largest number of the dtype."""
     if site == "scores":
         return 1.0
     precise = torch.promote_types(value.dtype, torch.float32)  # a sum of many numbers of 16 bits overflows
@@ -170,9 +172,9 @@ def check_changed(must_change: Tensor, changed: Tensor) -> None:
     if not unchanged.numel():
         return
     count = unchanged.numel()
-    shown = ", ".join(map(str, unchanged[:5].tolist())) + (", ..." if count > 5 else "")
+    first = ", ".join(map(str, unchanged[:5].tolist())) + (", ..." if count > 5 else "")
     raise NothingEdited(
-        f"the edits of {count} of {must_change.numel()} rows change nothing that is read (row {shown}): they write the "
-        "values that are there already, add zero, or no read can see them. The result would be the unedited run under "
-        "another name. Check the edit's value, layer, heads and positions; pass allow_noop=True if a no-op is meant."
+        f"the edits of {count} of {must_change.numel()} rows change nothing that is read (row {first}): they write the "
+        "values that are there already, add zero, or no read can see them. The result would be the unedited run. Check "
+        "the edit's value, layer, heads and positions; pass allow_noop=True if a no-op is meant."
     )

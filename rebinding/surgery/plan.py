@@ -1,8 +1,8 @@
-"""What an intervention comes down to before anything is computed: which rows can change, from which layer, where.
+"""The plan of a run, made before anything is computed: which rows can change, from which layer, at which tokens.
 
 By causality an edit at layer `l`, position `p` leaves layers below `l` and positions before `p` as recorded. A row
 whose edits cannot reach a read (`rebinding.surgery.noops`), or write what was recorded, is a no-op: its reads are those
-of the unedited run and it is not computed. Where a site was not recorded, the run itself tells.
+of the unedited run and it is not computed. Where a site was not recorded, only the run shows a no-op.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ STAGES: tuple[tuple[Site, ...], ...] = (
 )
 ORDER: dict[Site, int] = {site: number for number, sites in enumerate(STAGES) for site in sites}
 NEVER = 1 << 30
-"""The layer at which a still row starts."""
+"""The start layer of a no-op row."""
 
-Named = TypeVar("Named", Edit, Read)
+Target = TypeVar("Target", Edit, Read)
 FREEZABLE: frozenset[Site] = frozenset({"resid", "z", "mlp_out", "logits"})
 assert set(ORDER) == set(SITES)
 
@@ -40,9 +40,9 @@ assert set(ORDER) == set(SITES)
 class Plan:
     """Edits and reads of one call, checked, and for every row the layer and the tokens that it can change.
 
-    `reaches` says of each edit which of its rows can be seen by a read. `must_change` are the rows (row,) that an edit
-    names, each of which has to change by more than the rounding of `sums` (`rebinding.surgery.noops`); no row where
-    no-ops are allowed.
+    `reaches` says for each edit which of its rows a read can see. `must_change` are the rows (row,) that an edit names:
+    each has to change by more than the rounding of `sums` (`rebinding.surgery.noops`). It is empty where no-ops are
+    allowed.
     """
 
     edits: tuple[Edit, ...]
@@ -85,20 +85,35 @@ def make_plan(
     source = checked_source(source, recording.n_prompts)
     if not reads:
         raise SurgeryError("nothing is read: list at least one Read")
-    fixed = tuple(_checked_edit(anatomy, recording, edit, source, attention) for edit in edits)
-    asked = tuple(_placed(anatomy, recording, read, source.numel(), grouped=read.site in ("k", "v")) for read in reads)
-    highest = sorted(asked, key=lambda read: (read.layer, ORDER[read.site]), reverse=True)
-    reaches = tuple(reaching_rows(anatomy, edit, highest, touched(edit, source.numel()), attention) for edit in fixed)
-    start = _starts(recording, fixed, reaches, source)
-    named = torch.zeros(source.numel(), dtype=torch.bool)
-    for edit in fixed if not allow_noop else ():
-        named[touched(edit, source.numel())] = True
-    check_changed(named, start != NEVER)
-    stop = max(read.layer for read in asked)
-    first, last = _window(recording, fixed, asked, source)
-    for read in asked:  # begin earlier where a read lies below a row's first edit and was not recorded
-        start = start.clamp(max=read.layer) if recording.finds(read, source) is None else start
-    return Plan(fixed, asked, source, start, first, last, stop, reaches, named, rounding_of_sums(anatomy.hidden))
+    checked_edits = tuple(_checked_edit(anatomy, recording, edit, source, attention) for edit in edits)
+    checked_reads = tuple(
+        _checked_place(anatomy, recording, read, source.numel(), grouped=read.site in ("k", "v")) for read in reads
+    )
+    highest = sorted(checked_reads, key=lambda read: (read.layer, ORDER[read.site]), reverse=True)
+    reaches = tuple(
+        reaching_rows(anatomy, edit, highest, touched(edit, source.numel()), attention) for edit in checked_edits
+    )
+    start = _starts(recording, checked_edits, reaches, source)
+    must_change = torch.zeros(source.numel(), dtype=torch.bool)
+    for edit in checked_edits if not allow_noop else ():
+        must_change[touched(edit, source.numel())] = True
+    check_changed(must_change, start != NEVER)
+    stop = max(read.layer for read in checked_reads)
+    first, last = _window(recording, checked_edits, checked_reads, source)
+    for read in checked_reads:  # begin earlier where a read lies below a row's first edit and was not recorded
+        start = start.clamp(max=read.layer) if recording.lookup(read, source) is None else start
+    return Plan(
+        checked_edits,
+        checked_reads,
+        source,
+        start,
+        first,
+        last,
+        stop,
+        reaches,
+        must_change,
+        rounding_of_sums(anatomy.hidden),
+    )
 
 
 def _checked_edit(anatomy: Anatomy, recording: Recording, edit: Edit, source: Tensor, attention: Attention) -> Edit:
@@ -110,13 +125,13 @@ def _checked_edit(anatomy: Anatomy, recording: Recording, edit: Edit, source: Te
     rows = touched(edit, source.numel())
     if int(rows.max()) >= source.numel():
         raise SurgeryError(f"an edit names row {int(rows.max())}; the batch has rows 0..{source.numel() - 1}")
-    edit = _placed(anatomy, recording, edit, rows.numel(), grouped=edit.scope == "group")
+    edit = _checked_place(anatomy, recording, edit, rows.numel(), grouped=edit.scope == "group")
     heads = () if edit.heads is None else (edit.heads.shape[1],)
     shape = (rows.numel(), *heads, edit.positions.shape[1], _width(anatomy, recording, edit.site))
-    given = tuple(edit.value.shape)
-    if not _broadcasts(given, shape):
+    actual = tuple(edit.value.shape)
+    if not _broadcasts(actual, shape):
         raise SurgeryError(
-            f"the value of an edit at {edit.site}, layer {edit.layer} has shape {given}; it must broadcast to {shape}"
+            f"the value of an edit at {edit.site}, layer {edit.layer} has shape {actual}; it must broadcast to {shape}"
         )
     if edit.where is not None and not _broadcasts(tuple(edit.where.shape), shape[:-1]):
         raise SurgeryError(
@@ -128,20 +143,20 @@ def _checked_edit(anatomy: Anatomy, recording: Recording, edit: Edit, source: Te
     return edit
 
 
-def _broadcasts(given: tuple[int, ...], shape: tuple[int, ...]) -> bool:
-    return len(given) <= len(shape) and all(a in (1, b) for a, b in zip(given[::-1], shape[::-1], strict=False))
+def _broadcasts(actual: tuple[int, ...], shape: tuple[int, ...]) -> bool:
+    return len(actual) <= len(shape) and all(a in (1, b) for a, b in zip(actual[::-1], shape[::-1], strict=False))
 
 
-def _with(named: Named, **changes: object) -> Named:
-    copy = object.__new__(type(named))
-    copy.__dict__.update(vars(named) | changes)
+def _with(target: Target, **changes: object) -> Target:
+    copy = object.__new__(type(target))
+    copy.__dict__.update(vars(target) | changes)
     return copy
 
 
-def _placed(anatomy: Anatomy, recording: Recording, named: Named, n_rows: int, *, grouped: bool) -> Named:
-    """An edit or a read whose layer, positions and heads are those of the model; logits stand above its last layer."""
-    named = _with(named, layer=anatomy.n_layers) if named.site == "logits" else named
-    site, layer, positions, heads = named.site, named.layer, named.positions, named.heads
+def _checked_place(anatomy: Anatomy, recording: Recording, target: Target, n_rows: int, *, grouped: bool) -> Target:
+    """Check an edit's or a read's layer, positions and heads against the model. Logits are above its last layer."""
+    target = _with(target, layer=anatomy.n_layers) if target.site == "logits" else target
+    site, layer, positions, heads = target.site, target.layer, target.positions, target.heads
     last = anatomy.n_layers if site in ("resid", "logits") else anatomy.n_layers - 1
     if not 0 <= layer <= last:
         raise SurgeryError(f"{site} exists at layers 0..{last}; got layer {layer}")
@@ -154,7 +169,7 @@ def _placed(anatomy: Anatomy, recording: Recording, named: Named, n_rows: int, *
     for name, table in (("positions", positions), ("heads", heads)):
         if table is not None and table.shape[0] not in (1, n_rows):
             raise SurgeryError(f"{name} has {table.shape[0]} lines for {n_rows} rows; give one line, or one a row")
-    return named
+    return target
 
 
 def _width(anatomy: Anatomy, recording: Recording, site: Site) -> int:
@@ -182,9 +197,9 @@ def _window(
     recording: Recording, edits: Sequence[Edit], reads: Sequence[Read], source: Tensor
 ) -> tuple[Tensor, Tensor]:
     """The first and the last position of each row that must be computed."""
-    every = torch.arange(source.numel())
-    first = torch.stack([lines(read.positions, every).amin(1) for read in reads]).amin(0)
-    last = torch.stack([lines(read.positions, every).amax(1) for read in reads]).amax(0)
+    rows = torch.arange(source.numel())
+    first = torch.stack([lines(read.positions, rows).amin(1) for read in reads]).amin(0)
+    last = torch.stack([lines(read.positions, rows).amax(1) for read in reads]).amax(0)
     for edit in edits:
         rows = touched(edit, source.numel())
         where = lines(edit.positions, torch.arange(rows.numel()))

@@ -1,4 +1,4 @@
-"""What every surgeon can do; experiments are written against this and run on either."""
+"""The interface of a surgeon; experiments use it and run on either implementation."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Surgeon(Protocol):
     anatomy: Anatomy
 
     def record(self, tokens: Tensor, *, keep: Collection[Site] = ()) -> Recording:
-        """Run prompts (prompt, token) unedited and remember what runs start from, and the sites to `keep`.
+        """Run prompts (prompt, token) unedited; record what later runs start from, and the sites to `keep`.
 
         Runs with attention frozen need `keep={"z"}`.
         """

@@ -1,9 +1,9 @@
-"""One unedited run over many prompts, and what is kept of it.
+"""Record one unedited run over many prompts.
 
-Prompts of one design begin alike: the chat's frame and the instruction are the same words. What all prompts of a call
-begin with is computed once, with the first prompt; the others continue it, from the first token in which two of them
-differ, as a replay continues a recorded prompt. The decoder is the model's own; its layers are handed the window.
-Nothing is taken over from earlier calls: a recording depends on its own prompts and not on what was run before.
+Prompts of one design share a beginning: the chat's frame and the instruction. The tokens that all prompts of a call
+share are computed once, with the first prompt. The others continue it from the first token in which two prompts
+differ, as a replay continues a recorded prompt. The decoder is the model's own; its layers get the window. Earlier
+calls have no influence: a recording depends on its own prompts only.
 """
 
 from __future__ import annotations
@@ -27,32 +27,32 @@ from rebinding.surgery.sites import Site, check_kept_sites
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-Kept = dict[str, list[Tensor]]
-"""What was kept of some prompts: `kept[site][layer]`, prompts first."""
+Sites = dict[str, list[Tensor]]
+"""Recorded values of some prompts: `sites[site][layer]`, prompts first."""
 
 
 @dataclass(frozen=True, eq=False)
 class Beginning:
-    """What `rows` prompts have in common: the first `length` tokens of a prompt of which everything was kept."""
+    """The common beginning of `rows` prompts: the first `length` tokens of a fully recorded prompt."""
 
-    kept: Mapping[str, list[Tensor]]
+    sites: Mapping[str, list[Tensor]]
     length: int
     rows: int
 
     def prefix(self, layer: int) -> SharedPrefix:
         """Its keys and values, which every prompt continues."""
-        keys, values = (self.kept[site][layer][:, :, : self.length] for site in ("keys", "values"))
+        keys, values = (self.sites[site][layer][:, :, : self.length] for site in ("keys", "values"))
         return SharedPrefix(keys, values, None, self.rows)
 
 
 @dataclass(eq=False)
 class _Recorder:
-    """The rules of a recording run: change nothing (or hold z at given values), keep what was asked for."""
+    """The rules of a recording run: change nothing (or fix z at given values), keep the requested sites."""
 
-    wanted: frozenset[str]
-    held: Sequence[Tensor] | None = None
+    sites_to_keep: frozenset[str]
+    fixed_z: Sequence[Tensor] | None = None
     beginning: Beginning | None = None
-    kept: Kept = field(default_factory=dict)
+    sites: Sites = field(default_factory=dict)
 
     skip = 0
 
@@ -62,17 +62,17 @@ class _Recorder:
         return 0 if self.beginning is None else self.beginning.length
 
     def keep(self, site: str, value: Tensor) -> None:
-        self.kept.setdefault(site, []).append(value.detach())
+        self.sites.setdefault(site, []).append(value.detach())
 
     def see(self, layer: int, stage: Stage, value: Tensor) -> Tensor:
-        if stage == "z" and self.held is not None:
-            value = self.held[layer][:, self.begin :].to(value)[None].expand_as(value)
-        if stage in self.wanted:
+        if stage == "z" and self.fixed_z is not None:
+            value = self.fixed_z[layer][:, self.begin :].to(value)[None].expand_as(value)
+        if stage in self.sites_to_keep:
             self.keep(stage, value)
         return value
 
     def per_query_head(self, layer: int) -> bool:
-        return bool(self.wanted & {"k_rot", "v_seen"})
+        return bool(self.sites_to_keep & {"k_rot", "v_seen"})
 
     def prefix(self, layer: int) -> SharedPrefix | None:
         return None if self.beginning is None else self.beginning.prefix(layer)
@@ -85,88 +85,88 @@ def record(
     tokens: Tensor,
     *,
     keep: Collection[Site] = (),
-    held: Sequence[Tensor] | None = None,
+    fixed_z: Sequence[Tensor] | None = None,
     rows: int = 64,
 ) -> Recording:
     """Run the model once over `tokens` (prompt, token), `rows` prompts at a time, and keep what replays need.
 
-    With `held`, one tensor (head, token, head_dim) a layer, every head's output is held at these values instead.
+    With `held`, one tensor (head, token, head_dim) a layer, every head's output is fixed at these values.
     """
     check_tokens(anatomy, tokens)
     check_kept_sites(keep)
-    wanted = frozenset(keep) | {"keys", "values"}
+    sites_to_keep = frozenset(keep) | {"keys", "values"}
     common = common_beginning(tokens)
     sizes = [1, tokens.shape[0] - 1] if common else [tokens.shape[0]]
-    first, *others = (part for group in tokens.split(sizes) for part in group.split(rows))
-    kept, calls = _pass(model, anatomy, first, _Recorder(wanted, held))
-    parts = [kept]
-    for part in others:
-        beginning = Beginning(kept, common, part.shape[0]) if common else None
-        parts.append(_pass(model, anatomy, part, _Recorder(wanted, held, beginning))[0])
-    sites = {site: _joined([part[site] for part in parts], common) for site in kept}
-    for layer, keys in enumerate(sites.get("keys", [])):  # where its layer computes: it comes from the one below
+    first, *rest = (part for group in tokens.split(sizes) for part in group.split(rows))
+    first_sites, calls = _pass(model, anatomy, first, _Recorder(sites_to_keep, fixed_z))
+    parts = [first_sites]
+    for part in rest:
+        beginning = Beginning(first_sites, common, part.shape[0]) if common else None
+        parts.append(_pass(model, anatomy, part, _Recorder(sites_to_keep, fixed_z, beginning))[0])
+    sites = {site: _join_layers([part[site] for part in parts], common) for site in first_sites}
+    for layer, keys in enumerate(sites.get("keys", [])):  # on its layer's device; it comes from the layer below
         sites["resid"][layer] = sites["resid"][layer].to(keys.device)
     return Recording(tokens, sites, calls)
 
 
-def _joined(parts: Sequence[list[Tensor]], common: int) -> list[Tensor]:
-    """One site of all prompts, by layer; parts after the first lack the `common` tokens that they begin with."""
-    return [_whole(layers, common) if common else torch.cat(layers) for layers in zip(*parts, strict=True)]
+def _join_layers(parts: Sequence[list[Tensor]], common: int) -> list[Tensor]:
+    """One site of all prompts, by layer; parts after the first lack the `common` first tokens."""
+    return [_join_prompts(layers, common) if common else torch.cat(layers) for layers in zip(*parts, strict=True)]
 
 
-def _whole(parts: Sequence[Tensor], common: int) -> Tensor:
-    first, *others = parts
+def _join_prompts(parts: Sequence[Tensor], common: int) -> Tensor:
+    first, *rest = parts
     axis, length = first.ndim - 2, first.shape[-2]  # (prompt, [head,] token, width)
-    whole = first.new_empty(sum(part.shape[0] for part in parts), *first.shape[1:])
-    whole[:1] = first
-    whole[1:].narrow(axis, 0, common).copy_(first.narrow(axis, 0, common))
-    for rows, own in zip(whole[1:].split([part.shape[0] for part in others]), others, strict=True):
+    joined = first.new_empty(sum(part.shape[0] for part in parts), *first.shape[1:])
+    joined[:1] = first
+    joined[1:].narrow(axis, 0, common).copy_(first.narrow(axis, 0, common))
+    for rows, own in zip(joined[1:].split([part.shape[0] for part in rest]), rest, strict=True):
         rows.narrow(axis, common, length - common).copy_(own)
-    return whole
+    return joined
 
 
 def common_beginning(tokens: Tensor) -> int:
-    """How many tokens all prompts begin with; 0 for a single prompt, and never all of them."""
+    """The number of common first tokens of all prompts; 0 for a single prompt, and never all tokens."""
     if tokens.shape[0] == 1:
         return 0
     differs = (tokens != tokens[:1]).any(dim=0)  # (token,)
-    differs[-1] = True  # what is computed must not be empty
+    differs[-1] = True  # at least one token must be computed
     return int(differs.to(torch.int8).argmax())
 
 
 def _pass(
     model: PreTrainedModel, anatomy: Anatomy, tokens: Tensor, recorder: _Recorder
-) -> tuple[Kept, list[LayerCall]]:
+) -> tuple[Sites, list[LayerCall]]:
     calls: list[LayerCall] = []
     with ExitStack() as hooks:
         _watch(hooks, model, anatomy, recorder, calls)
         embedding = next(model.get_input_embeddings().parameters())
         model.get_submodule(anatomy.decoder)(input_ids=tokens.to(embedding.device), use_cache=False, rules=recorder)
-    return recorder.kept, calls
+    return recorder.sites, calls
 
 
 def _watch(
     hooks: ExitStack, model: PreTrainedModel, anatomy: Anatomy, recorder: _Recorder, calls: list[LayerCall]
 ) -> None:
-    """Keep what does not pass the attention function."""
+    """Record the sites outside the attention function."""
 
     def before_layer(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        hidden, given = _by_name(module, args, kwargs)
-        calls.append(layer_call(type(module).__name__, given))
-        if recorder.begin and len(calls) == 1:  # later layers get what the first one gave
+        hidden, keywords = _by_name(module, args, kwargs)
+        calls.append(layer_call(type(module).__name__, keywords))
+        if recorder.begin and len(calls) == 1:  # later layers get the output of the first
             hidden = hidden[:, recorder.begin :]
         recorder.keep("resid", hidden)
-        return (hidden,), {**given, **_window(given, recorder.begin, hidden)}
+        return (hidden,), {**keywords, **_window(keywords, recorder.begin, hidden)}
 
     def keep_output(site: str, module: nn.Module, args: Any, output: Any) -> None:
         recorder.keep(site, output if site == "attention_output" else site_of_output(anatomy, site, output))
 
     for layer in anatomy.layer_modules(model):
         hooks.callback(layer.register_forward_pre_hook(before_layer, with_kwargs=True).remove)
-        for site in recorder.wanted & {"q", "k", "v", "mlp_out"}:
+        for site in recorder.sites_to_keep & {"q", "k", "v", "mlp_out"}:
             module = layer.get_submodule(anatomy.output_of(site).module)
             hooks.callback(module.register_forward_hook(partial(keep_output, site)).remove)
-        if "z" in recorder.wanted:
+        if "z" in recorder.sites_to_keep:
             module = layer.get_submodule(anatomy.output)
             hooks.callback(module.register_forward_hook(partial(keep_output, "attention_output")).remove)
     norm = model.get_submodule(anatomy.final_norm)
@@ -174,20 +174,20 @@ def _watch(
 
 
 def _by_name(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Tensor, dict[str, Any]]:
-    """A layer's residual, and all else that it is called with, under the names that its forward has for it."""
+    """A layer's residual input, and its other arguments by parameter name."""
     signature = _signature(type(layer).forward)
-    bound = signature.bind(layer, *args, **kwargs).arguments
-    given: dict[str, Any] = {}
-    for place, (name, value) in enumerate(bound.items()):
+    arguments = signature.bind(layer, *args, **kwargs).arguments
+    keywords: dict[str, Any] = {}
+    for place, (name, value) in enumerate(arguments.items()):
         kind = signature.parameters[name].kind
         if kind is inspect.Parameter.VAR_POSITIONAL:
             raise SurgeryError(
-                f"{type(layer).__name__} is called with {len(value)} arguments that have no name: a replay cannot "
+                f"{type(layer).__name__} is called with {len(value)} arguments without a name: a replay cannot "
                 "repeat them"
             )
         if place > 0:  # the first is the layer itself
-            given |= value if kind is inspect.Parameter.VAR_KEYWORD else {name: value}
-    return given.pop("hidden_states"), given
+            keywords |= value if kind is inspect.Parameter.VAR_KEYWORD else {name: value}
+    return keywords.pop("hidden_states"), keywords
 
 
 @cache
@@ -195,9 +195,9 @@ def _signature(forward: Callable[..., Any]) -> inspect.Signature:
     return inspect.signature(forward)
 
 
-def _window(given: dict[str, Any], begin: int, hidden: Tensor) -> LayerCall:
-    """What of a layer's keywords is bound to tokens, cut to those that are computed."""
+def _window(keywords: dict[str, Any], begin: int, hidden: Tensor) -> LayerCall:
+    """A layer's keywords with one entry per token, cut to the computed tokens."""
     if begin == 0:
         return {}
-    bound = {key: given[key] for key in PASSED if given.get(key) is not None}
-    return cut_call(bound, begin, begin + hidden.shape[1], hidden.device)
+    per_token = {key: keywords[key] for key in PASSED if keywords.get(key) is not None}
+    return cut_call(per_token, begin, begin + hidden.shape[1], hidden.device)

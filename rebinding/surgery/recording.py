@@ -1,4 +1,4 @@
-"""What a surgeon remembers of an unedited run, so that edited runs need not begin at the beginning."""
+"""Recordings of unedited runs, from which edited runs continue."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class Recording:
     """An unedited run over prompts of equal length.
 
     `sites[site][layer]` is (prompt, head, token, width), without the head axis where a site has none. `resid`,
-    `keys` and `values` (after norm and RoPE, per KV head) are always there: they are what a replay starts from. `calls`
-    are the keywords of each layer's call, so that a replay calls the layers as the model does. `spots` are reads of the
-    unedited run, one line a prompt, kept because runs to come will ask for the same.
+    `keys` and `values` (after norm and RoPE, per KV head) are always recorded: a replay starts from them. `calls` are
+    the keywords of each layer's call, so that a replay calls the layers as the model does. `spots` are reads of the
+    unedited run, one line a prompt, kept for later runs with the same reads.
     """
 
     tokens: Tensor
@@ -49,16 +49,16 @@ class Recording:
         """Whether the values of a site were kept."""
         return site in self.sites
 
-    def finds(self, read: Read, source: Tensor) -> Callable[[Tensor], Tensor] | None:
-        """How to look up the unedited values of a read for rows that continue prompts `source`; None if not kept."""
+    def lookup(self, read: Read, source: Tensor) -> Callable[[Tensor], Tensor] | None:
+        """A function from rows to the unedited values of a read; None if they were not kept. Rows continue `source`."""
         if self.has(read.site):
-            kept = self.sites[read.site][read.layer]
-            return lambda rows: gather(kept, source[rows], read, rows)
-        every = torch.arange(source.numel())
+            recorded = self.sites[read.site][read.layer]
+            return lambda rows: gather(recorded, source[rows], read, rows)
+        rows = torch.arange(source.numel())
         for spot, values in self.spots:
             if (spot.site, spot.layer) == (read.site, read.layer) and _same_heads(spot, read):
-                there, here = lines(spot.positions, source), lines(read.positions, every)
-                if there.shape == here.shape and torch.equal(there, here):
+                recorded_at, read_at = lines(spot.positions, source), lines(read.positions, rows)
+                if recorded_at.shape == read_at.shape and torch.equal(recorded_at, read_at):
                     return partial(_lines_of, values, source)
         return None
 
@@ -68,43 +68,43 @@ class Recording:
 
 
 class Recordings:
-    """The recordings used last, as many as fit into `limit` bytes: the clean side of many experiments is the same.
+    """A cache of the recordings used last, up to `limit` bytes: many experiments share their clean runs.
 
-    A batch is found again only as a whole: in another batch the same prompt may be rounded differently. The model must
-    not change meanwhile.
+    The key is a whole batch: in another batch the same prompt may be rounded differently. The model must not change
+    meanwhile.
     """
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self.kept: OrderedDict[Key, Recording] = OrderedDict()
+        self.entries: OrderedDict[Key, Recording] = OrderedDict()
 
     def get(self, tokens: Tensor, keep: Collection[Site], make: Callable[[], Recording]) -> Recording:
-        """The recording of these prompts with these sites kept, made if it is not there."""
+        """The recording of these prompts with these sites kept, made if it is not cached."""
         key = (tuple(tokens.shape), tokens.cpu().numpy().tobytes(), frozenset(keep))
-        found = self.kept.pop(key, None)
-        if found is None:
-            found = make()
-            size = found.bytes()
-            while self.kept and size + self.bytes() > self.limit:
-                self.kept.popitem(last=False)
+        recording = self.entries.pop(key, None)
+        if recording is None:
+            recording = make()
+            size = recording.bytes()
+            while self.entries and size + self.bytes() > self.limit:
+                self.entries.popitem(last=False)
             if size > self.limit:
-                return found
-        self.kept[key] = found
-        return found
+                return recording
+        self.entries[key] = recording
+        return recording
 
     def bytes(self) -> int:
         """Memory that the recordings take."""
-        return sum(one.bytes() for one in self.kept.values())
+        return sum(recording.bytes() for recording in self.entries.values())
 
 
 def _lines_of(values: Tensor, source: Tensor, rows: Tensor) -> Tensor:
     return values[source[rows].to(values.device)]
 
 
-def _same_heads(one: Read, other: Read) -> bool:
-    if one.heads is None or other.heads is None:
-        return one.heads is other.heads
-    return bool(one.heads.shape[0] == 1 and torch.equal(one.heads, other.heads))
+def _same_heads(spot: Read, read: Read) -> bool:
+    if spot.heads is None or read.heads is None:
+        return spot.heads is read.heads
+    return bool(spot.heads.shape[0] == 1 and torch.equal(spot.heads, read.heads))
 
 
 def lines(table: Tensor, rows: Tensor) -> Tensor:
@@ -113,8 +113,7 @@ def lines(table: Tensor, rows: Tensor) -> Tensor:
 
 
 def gather(values: Tensor, places: Tensor, read: Read, rows: Tensor, *, start: Tensor | None = None) -> Tensor:
-    """Pick a read's heads and positions out of `values` (place, [head,] token, width), whose first token is 0, or that
-    of each row in `start` (row,)."""
+    """A read's heads and positions of `values` (place, [head,] token, width), from token 0 or `start` (row,) on."""
     positions = lines(read.positions, rows)  # (row, position)
     positions = (positions if start is None else positions - start[:, None]).to(values.device)
     at = places.to(values.device)
@@ -135,25 +134,25 @@ def site_of_output(anatomy: Anatomy, site: str, output: Any) -> Tensor:
 
 
 PASSED = ("attention_mask", "position_embeddings", "position_ids", "cache_position")
-"""Keywords whose tensors are bound to tokens: a replay cuts them to its window."""
+"""Keywords with one entry per token: a replay cuts them to its window."""
 OWN = ("rules", "use_cache")
 """Keywords that every replay sets for itself."""
 
 
 def layer_call(name: str, kwargs: dict[str, Any]) -> LayerCall:
-    """The keywords of a layer's call that a replay repeats; of those in `PASSED` one row, as all prompts are alike."""
+    """The keywords of a layer's call that a replay repeats; of those in `PASSED` one row, since all rows are equal."""
     call = {key: _one_row(value) if key in PASSED else value for key, value in kwargs.items() if key not in OWN}
     for key in call.keys() - set(PASSED):
         if not _is_plain(call[key]):
             raise SurgeryError(
-                f"{name} is called with {key!r}, a {type(call[key]).__name__} that a replay would not know how to cut "
-                "or repeat; this architecture needs support in rebinding/surgery/recording.py first"
+                f"{name} is called with {key!r}, a {type(call[key]).__name__} that a replay cannot cut or repeat; "
+                "this architecture needs support in rebinding/surgery/recording.py first"
             )
     return call
 
 
 def _is_plain(value: Any) -> bool:
-    """Numbers, flags, words and nothing, alone or in a row: the same for any window of tokens."""
+    """Whether a value is a number, flag, string or None, or a list of these: the same for any window of tokens."""
     if isinstance(value, (tuple, list)):
         return all(map(_is_plain, value))
     return value is None or isinstance(value, (bool, int, float, str, torch.dtype, torch.device))

@@ -1,12 +1,12 @@
 """Run rows from where they first change: layer by layer, over a window of tokens, on top of a recording.
 
-Row `r` enters at its own start layer with the recorded residual and is carried upwards with the others, so the batch
+Row `r` enters at its own start layer with the recorded residual and runs upwards with the other rows, so the batch
 grows. The layers are the model's own modules, called with the keywords with which the model called them; tokens before
 the window exist only as recorded keys and values (`SharedPrefix`).
 
-The last layer is computed for the tokens that are read above it. Keys and values of the others are still needed there,
-their queries, output projections and MLPs are not. The modules that act on every token by itself get the window without
-its first `skip` tokens, and give zeros for those; the residual there is worthless, and nobody reads it.
+The last layer is computed for the tokens that are read above it. The other tokens' keys and values are still needed
+there; their queries, output projections and MLPs are not. The modules that act on each token by itself skip the first
+`skip` tokens of the window and return zeros for them; the residual there is invalid, and nothing reads it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 RunLayer: TypeAlias = Callable[[nn.Module, int, Tensor], Tensor]
-"""What computes a layer, the number of which is given, on the residual of the active rows."""
+"""Runs a layer (module, number, residual of the active rows); returns the new residual."""
 PER_QUERY_HEAD: frozenset[Site] = frozenset({"k_rot", "v_seen"})
 INSIDE = range(ORDER["resid"] + 1, ORDER["logits"])
 """Sites for which a layer has to be run."""
@@ -40,7 +40,7 @@ INSIDE = range(ORDER["resid"] + 1, ORDER["logits"])
 
 @dataclass(eq=False)
 class LayerRules:
-    """What the attention of one layer sees of a batch: its prefix, its edits, its reads."""
+    """The attention rules of one layer for a batch: prefix, edits, reads."""
 
     batch: Batch
     layer: int
@@ -51,7 +51,7 @@ class LayerRules:
     rewrite: Callable[[Tensor], Tensor] | None = None
 
     def per_query_head(self, layer: int) -> bool:
-        """Keys and values stand apart per query head where an edit or a read names one query head's copy."""
+        """Whether an edit or a read names one query head's copy of a key or value."""
         return self.rewrite is not None or bool(self.batch.sites_at(layer) & PER_QUERY_HEAD)
 
     def prefix(self, layer: int) -> SharedPrefix | None:
@@ -77,27 +77,27 @@ class LayerRules:
 
 
 def shared_prefix(recording: Recording, layer: int, source: Tensor, length: int) -> SharedPrefix:
-    """The first `length` recorded keys and values of the prompts that rows continue, one copy a prompt."""
+    """The first `length` recorded keys and values of the prompts that rows continue, one copy per prompt."""
     keys, values = recording.sites["keys"][layer], recording.sites["values"][layer]
-    prompts, which = source.unique(return_inverse=True)
+    prompts, prompt_of_row = source.unique(return_inverse=True)
     if prompts.numel() < recording.n_prompts:
         keys, values = keys[prompts.to(keys.device)], values[prompts.to(values.device)]
-    width, rest = divmod(which.numel(), prompts.numel())
+    width, rest = divmod(prompt_of_row.numel(), prompts.numel())
     place = None
-    if rest or not torch.equal(which, torch.arange(prompts.numel()).repeat(width)):
-        order = torch.argsort(which, stable=True)
-        counts = torch.bincount(which)
+    if rest or not torch.equal(prompt_of_row, torch.arange(prompts.numel()).repeat(width)):
+        order = torch.argsort(prompt_of_row, stable=True)
+        counts = torch.bincount(prompt_of_row)
         width = int(counts.max())
         rank = torch.empty_like(order)
-        rank[order] = torch.arange(order.numel()) - (counts.cumsum(0) - counts)[which[order]]
-        place = (which * width + rank).to(keys.device)
+        rank[order] = torch.arange(order.numel()) - (counts.cumsum(0) - counts)[prompt_of_row[order]]
+        place = (prompt_of_row * width + rank).to(keys.device)
     return SharedPrefix(keys[:, :, :length], values[:, :, :length], place, width)
 
 
 def replay(
     model: PreTrainedModel, anatomy: Anatomy, batch: Batch, results: Results, *, attention: Attention = "live"
 ) -> None:
-    """Compute a batch and put what is read of it into `results`."""
+    """Compute a batch and put its reads into `results`."""
 
     def run(layer: nn.Module, number: int, hidden: Tensor) -> Tensor:
         return run_layer(layer, anatomy, batch, number, hidden, attention, results)
@@ -106,15 +106,15 @@ def replay(
 
 
 def run_layers(model: PreTrainedModel, anatomy: Anatomy, batch: Batch, results: Results, run: RunLayer) -> None:
-    """Carry the rows upwards as far as something is read, each layer computed by `run`."""
+    """Run the rows up to the highest read, each layer computed by `run`."""
     plan, layers = batch.plan, anatomy.layer_modules(model)
-    wanted = max((read.layer, ORDER[read.site]) for read in plan.reads)
+    highest_read = max((read.layer, ORDER[read.site]) for read in plan.reads)
     hidden: Tensor | None = None
     for number in range(int(batch.start.min()), plan.stop + 1):
         hidden = _admit(batch, number, hidden)
         hidden = batch.edit(number, "resid", hidden, results)
         batch.read(number, "resid", hidden, results)
-        if number == anatomy.n_layers or (number, ORDER["resid"]) >= wanted:
+        if number == anatomy.n_layers or (number, ORDER["resid"]) >= highest_read:
             break
         hidden = run(layers[number], number, hidden)
     if plan.stop == anatomy.n_layers and hidden is not None:
@@ -122,10 +122,10 @@ def run_layers(model: PreTrainedModel, anatomy: Anatomy, batch: Batch, results: 
 
 
 def _admit(batch: Batch, layer: int, hidden: Tensor | None) -> Tensor:
-    """The residual at a layer's input, with the rows that start here joining as recorded."""
+    """The residual at a layer's input; rows that start here join with their recorded residual."""
     resid = batch.recording.sites["resid"][layer]  # (prompt, token, hidden)
-    have = 0 if hidden is None else hidden.shape[0]
-    joining = batch.window(resid, have, batch.active(layer))  # (row, token, hidden)
+    n_old = 0 if hidden is None else hidden.shape[0]
+    joining = batch.window(resid, n_old, batch.active(layer))  # (row, token, hidden)
     if hidden is None:
         return joining
     hidden = hidden.to(resid.device)
@@ -144,7 +144,7 @@ def run_layer(
     """One decoder layer of the model on the active rows."""
     call = cut_call(batch.recording.calls[number], batch.begin, batch.end, hidden.device)
     rules = LayerRules(
-        batch, number, hidden.shape[0], attention, results, skip=unread_queries(batch, number, attention)
+        batch, number, hidden.shape[0], attention, results, skip=count_unread_queries(batch, number, attention)
     )
     with ExitStack() as hooks:
         _hook_outputs(hooks, layer, anatomy, rules)
@@ -176,25 +176,25 @@ def _replaced(anatomy: Anatomy, site: Site, output: Any, edited: Tensor) -> Any:
     if site == "mlp_out":
         return (edited, *output[1:]) if isinstance(output, tuple) else edited
     part = anatomy.output_of(site)
-    whole = output.clone()
-    whole[..., part.start : part.stop] = edited.transpose(1, 2).flatten(2)
-    return whole
+    result = output.clone()
+    result[..., part.start : part.stop] = edited.transpose(1, 2).flatten(2)
+    return result
 
 
-def unread_queries(batch: Batch, layer: int, attention: Attention) -> int:
-    """How many tokens at the beginning of the window nobody reads above this layer; 0 if it has to be run in full."""
+def count_unread_queries(batch: Batch, layer: int, attention: Attention) -> int:
+    """Number of tokens at the start of the window that are not read above this layer; 0 if it must run in full."""
     reads, above = batch.plan.reads, layer + 1
     if above != batch.plan.stop or any(read.layer == above and ORDER[read.site] in INSIDE for read in reads):
         return 0
-    inside = any(one.edit.layer == layer and one.edit.site != "resid" for one in batch.placed)
-    if inside or attention == "frozen" or any(read.layer == layer and read.site != "resid" for read in reads):
+    has_inner_edit = any(placed.edit.layer == layer and placed.edit.site != "resid" for placed in batch.placed)
+    if has_inner_edit or attention == "frozen" or any(read.layer == layer and read.site != "resid" for read in reads):
         return 0
     first = min(int(lines(read.positions, batch.rows).min()) for read in reads if read.layer == above)
     return max(0, first - batch.begin)
 
 
 def _skip_unread_queries(hooks: ExitStack, layer: nn.Module, anatomy: Anatomy, skip: int) -> None:
-    """Spare the layer's modules the first `skip` tokens."""
+    """Let the layer's modules skip the first `skip` tokens."""
     names = [anatomy.output, anatomy.mlp]
     if anatomy.q.module not in (anatomy.k.module, anatomy.v.module):
         names.append(anatomy.q.module)
@@ -204,7 +204,7 @@ def _skip_unread_queries(hooks: ExitStack, layer: nn.Module, anatomy: Anatomy, s
 
 
 def _padded(output: Any, skip: int) -> Any:
-    """A module's output (row, token, width), or the first of several, with zeros for the tokens that it was spared."""
+    """A module's output (row, token, width), or the first of several, with zeros for the skipped tokens."""
     if isinstance(output, tuple):
         return (_padded(output[0], skip), *output[1:])
     value: Tensor = output
@@ -212,13 +212,13 @@ def _padded(output: Any, skip: int) -> Any:
 
 
 def _read_logits(model: PreTrainedModel, anatomy: Anatomy, batch: Batch, hidden: Tensor, results: Results) -> None:
-    """Logits at the positions that are read, and nowhere else: a vocabulary per token is the largest tensor of all."""
+    """Logits at the positions that are read, and only there: a vocabulary per token is the largest tensor of all."""
     last, rows = anatomy.n_layers, batch.rows[: hidden.shape[0]]
     edited = bool(batch.edits_at(last, "logits"))
-    everywhere = batch.edit(last, "logits", anatomy.logits(model, hidden), results) if edited else None
+    all_logits = batch.edit(last, "logits", anatomy.logits(model, hidden), results) if edited else None
     for number, read in enumerate(batch.plan.reads):
         if read.site != "logits":
             continue
-        source = hidden if everywhere is None else everywhere
-        there = batch.gathered(source, read)  # (row, position, width)
-        results.put(number, rows, anatomy.logits(model, there) if everywhere is None else there)
+        source = hidden if all_logits is None else all_logits
+        values = batch.gathered(source, read)  # (row, position, width)
+        results.put(number, rows, anatomy.logits(model, values) if all_logits is None else values)

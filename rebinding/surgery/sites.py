@@ -43,8 +43,8 @@ Mode: TypeAlias = Literal["set", "add"]
 Scope: TypeAlias = Literal["group", "head"]
 Attention: TypeAlias = Literal["live", "frozen"]
 
-Take: TypeAlias = Callable[[Tensor, Tensor], Tensor]
-"""What to keep of the values of some rows: called with the values and the numbers of the rows."""
+Reduce: TypeAlias = Callable[[Tensor, Tensor], Tensor]
+"""Reduces the values of some rows to what is kept: called with the values and the numbers of the rows."""
 
 SITES: tuple[Site, ...] = get_args(Site)
 MODES: tuple[Mode, ...] = get_args(Mode)
@@ -111,15 +111,15 @@ class Edit:
 class Read:
     """Return a site at some heads and positions of every row, as (rows, heads, positions, width).
 
-    `k` and `v` are read per KV head. `take` shrinks what is kept of it: it is called with the tensor of a few rows and
-    the numbers of those rows, and what it returns (rows first) is kept instead; so a vocabulary of logits need not be.
+    `k` and `v` are read per KV head. `reduce` is called with the tensor of a few rows and the numbers of those
+    rows. What it returns (rows first) is kept instead, so a vocabulary of logits need not be kept.
     """
 
     site: Site
     layer: int
     positions: Tensor
     heads: Tensor | None = None
-    take: Take | None = None
+    reduce: Reduce | None = None
 
     def __init__(
         self,
@@ -128,7 +128,7 @@ class Read:
         *,
         positions: Index,
         heads: Index | None = None,
-        take: Take | None = None,
+        reduce: Reduce | None = None,
     ) -> None:
         check_site(site, heads)
         self.__dict__.update(  # the class is frozen
@@ -136,12 +136,12 @@ class Read:
             layer=layer_number(layer),
             positions=index_table(positions, "positions"),
             heads=None if heads is None else index_table(heads, "heads"),
-            take=take,
+            reduce=reduce,
         )
 
 
 def check_site(site: str, heads: Index | None) -> None:
-    """Refuse an unknown site, and heads where there are none."""
+    """Refuse an unknown site, and heads at a site without heads."""
     if site not in SITES:
         raise SurgeryError(f"unknown site {site!r}; the sites are {', '.join(SITES)}")
     if site in HEADLESS and heads is not None:
@@ -151,7 +151,7 @@ def check_site(site: str, heads: Index | None) -> None:
 
 
 def check_scope(site: Site, scope: str | None) -> None:
-    """Refuse an edit of k or v that does not say whose it is, and a scope anywhere else."""
+    """Refuse an edit of k or v without a scope, and a scope at any other site."""
     if (site in ("k", "v")) != (scope is not None):
         raise SurgeryError(
             f"site {site!r} with scope {scope!r}: an edit of k or v says scope='group' or scope='head' "
@@ -162,7 +162,7 @@ def check_scope(site: Site, scope: str | None) -> None:
 
 
 def check_kept_sites(keep: Collection[str]) -> None:
-    """Refuse sites that no recording keeps."""
+    """Refuse sites that a recording cannot keep."""
     if isinstance(keep, str):
         raise SurgeryError(f"keep must be a set of sites; got the word {keep!r}. Write keep={{{keep!r}}}")
     names = list(keep)

@@ -1,7 +1,7 @@
-"""How fast a score changes with what each head says at each token: one backward pass over unedited prompts.
+"""Gradients of a score by the output z of each head at each token: one backward pass over unedited prompts.
 
-A slope is a guess at what a small edit of z does, of first order and no more: where attention is saturated it is 0, and
-an edit that is large does something else. It is used to choose which edits to run, never in place of running them.
+A gradient is a first-order estimate of the effect of a small edit of z: where attention is saturated it is 0, and a
+large edit has another effect. It is used to choose which edits to run, never in place of running them.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ def z_slopes(
 
 def _forward(model: PreTrainedModel, anatomy: Anatomy, tokens: Tensor) -> tuple[Tensor, list[Any]]:
     """The input of the final norm, and zeros that were added to z, by layer (prompt, token, head x head_dim)."""
-    said: list[Any] = []
-    last: list[Tensor] = []
+    added: list[Any] = []
+    final: list[Tensor] = []
 
-    def listen(module: Any, args: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        said.append(torch.zeros_like(args[0]).requires_grad_())
-        return (args[0] + said[-1], *args[1:])
+    def add_zeros(module: Any, args: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        added.append(torch.zeros_like(args[0]).requires_grad_())
+        return (args[0] + added[-1], *args[1:])
 
     with ExitStack() as hooks:
         for layer in anatomy.layer_modules(model):
-            hooks.callback(layer.get_submodule(anatomy.output).register_forward_pre_hook(listen).remove)
+            hooks.callback(layer.get_submodule(anatomy.output).register_forward_pre_hook(add_zeros).remove)
         norm = model.get_submodule(anatomy.final_norm)
-        hooks.callback(norm.register_forward_pre_hook(lambda _, args: last.append(args[0])).remove)
+        hooks.callback(norm.register_forward_pre_hook(lambda _, args: final.append(args[0])).remove)
         embedding = next(model.get_input_embeddings().parameters())
         model.get_submodule(anatomy.decoder)(input_ids=tokens.to(embedding.device), use_cache=False)
-    return last[0], said
+    return final[0], added

@@ -1,4 +1,4 @@
-"""The fast surgeon: plain torch on the model's own modules, replaying only what an edit can change."""
+"""The fast surgeon: plain torch on the model's own modules; it replays only what an edit can change."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from rebinding.surgery.anatomy import Anatomy
 from rebinding.surgery.attention import install
-from rebinding.surgery.batch import Batch, Results, look_up_still, make_batch
+from rebinding.surgery.batch import Batch, Results, fill_unchanged, make_batch
 from rebinding.surgery.checks import SurgeryError, check_tokens
 from rebinding.surgery.frozen import can_run, replay_frozen
 from rebinding.surgery.mean_ablated import ActiveHeads, run_mean_ablated
@@ -22,23 +22,23 @@ from rebinding.surgery.plan import NEVER, Plan, make_plan
 from rebinding.surgery.recorder import record
 from rebinding.surgery.recording import Recording, Recordings
 from rebinding.surgery.replay import replay
-from rebinding.surgery.sites import Attention, Edit, Read, Site, Take, check_kept_sites
+from rebinding.surgery.sites import Attention, Edit, Read, Reduce, Site, check_kept_sites
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 
-HELD_TOKENS = 8
-"""Tokens of a held run for which room is made: those at which a circuit's groups act, and the readout."""
+ACTIVE_TOKENS = 8
+"""Tokens of a mean-ablated run for which memory is planned: those at which a circuit's groups act, and the readout."""
 
 
 class TorchSurgeon:
     """Carries out edits and reads on a model; see `rebinding.surgery.sites` for the vocabulary.
 
-    `rows` bounds how many rows run at once. Left out, it follows from free memory, or from what `budget` says that a
-    batch may take; running out of it halves a batch and goes on, with the same results. `remember` is how many bytes of
-    recordings are kept in case they are asked for again; with more than none, the model must not change. A function in
-    place of the model is called when the first run needs it.
+    `rows` bounds how many rows run at once. By default it follows from free memory, or from `budget`, the bytes that a
+    batch may take; a batch that runs out of memory is halved, with the same results. `remember` is how many bytes of
+    recordings are cached; with more than 0, the model must not change. `model` may be a function, which is called when
+    the first run needs the model.
     """
 
     def __init__(
@@ -52,14 +52,14 @@ class TorchSurgeon:
     ) -> None:
         self.anatomy, self.rows, self._budget = anatomy, rows, budget
         self.recordings = Recordings(remember)
-        self._given = model
+        self._model_or_loader = model
         if isinstance(model, nn.Module):
-            _ = self.model  # at once: what cannot be edited is refused here
+            _ = self.model  # load now, so that a model that cannot be edited is refused here
 
     @cached_property
     def model(self) -> PreTrainedModel:
-        """The model, on our attention."""
-        model: Any = self._given if isinstance(self._given, nn.Module) else self._given()
+        """The model, with `rebinding.surgery.attention` installed."""
+        model: Any = self._model_or_loader if isinstance(self._model_or_loader, nn.Module) else self._model_or_loader()
         install(model)
         return cast("PreTrainedModel", model)
 
@@ -68,39 +68,39 @@ class TorchSurgeon:
         return budget(self.model) if self._budget is None else self._budget()
 
     def record(self, tokens: Tensor, *, keep: Collection[Site] = ()) -> Recording:
-        """Run prompts (prompt, token) unedited; `keep` names sites to remember besides what replays need."""
-        check_tokens(self.anatomy, tokens)  # before what was recorded is looked up
+        """Run prompts (prompt, token) unedited; `keep` names sites to record besides those that replays need."""
+        check_tokens(self.anatomy, tokens)  # before the cache is used
         check_kept_sites(keep)
         return self.recordings.get(tokens, keep, lambda: record(self.model, self.anatomy, tokens, keep=keep))
 
-    def record_mean_ablated(self, tokens: Tensor, held: Sequence[Tensor]) -> Recording:
-        """Run prompts with every head's output held: `held[layer]` is (head, token, head_dim)."""
-        return record(self.model, self.anatomy, tokens, keep={"z"}, held=held)
+    def record_mean_ablated(self, tokens: Tensor, fixed_z: Sequence[Tensor]) -> Recording:
+        """Run prompts with every head's output fixed: `fixed_z[layer]` is (head, token, head_dim)."""
+        return record(self.model, self.anatomy, tokens, keep={"z"}, fixed_z=fixed_z)
 
     @torch.no_grad()
     def run_mean_ablated(
-        self, recording: Recording, live: ActiveHeads, *, source: Tensor, readout: Tensor, take: Take
+        self, recording: Recording, active: ActiveHeads, *, source: Tensor, readout: Tensor, reduce: Reduce
     ) -> Tensor:
-        """Logits at `readout` (one position a row) of runs in which z is as recorded, except at the live places.
+        """Logits at `readout` (one position a row) of runs in which z is as recorded, except at the active heads.
 
-        `take(logits (row, 1, vocabulary), rows)` says what is kept of them.
+        `reduce(logits (row, 1, vocabulary), rows)` returns what is kept of them.
         """
         device = recording.sites["resid"][0].device
         parts = []
 
         def run(rows: Tensor) -> None:
-            part = live.of_rows(rows, source.numel())
+            part = active.of_rows(rows, source.numel())
             resid = run_mean_ablated(self.model, self.anatomy, recording, part, source[rows], readout[rows])
-            parts.append(take(self.anatomy.logits(self.model, resid[:, None]), rows).to(device))
+            parts.append(reduce(self.anatomy.logits(self.model, resid[:, None]), rows).to(device))
 
-        size = self._rows_at_once(HELD_TOKENS, recording.length + HELD_TOKENS, 1)
+        size = self._rows_at_once(ACTIVE_TOKENS, recording.length + ACTIVE_TOKENS, 1)
         in_parts(torch.arange(source.numel()), size, run)
         return torch.cat(parts)
 
     def with_reads(self, recording: Recording, reads: Sequence[Read]) -> Recording:
         """The recording with some unedited reads added (one line of positions a prompt, one of heads for all).
 
-        Rows of later runs that change above such a read need not be computed from there.
+        Later runs need not compute rows from such a read on if they change only above it.
         """
         values = self.run(recording, [], reads)
         return replace(recording, spots=(*recording.spots, *zip(reads, values, strict=True)))
@@ -121,10 +121,10 @@ class TorchSurgeon:
             raise SurgeryError("attention='frozen' needs recorded head outputs: record(tokens, keep={'z'})")
         plan = make_plan(self.anatomy, recording, edits, reads, source, attention, allow_noop=allow_noop)
         results = Results(plan.n_rows, plan.reads)
-        look_up_still(plan, recording, results)
-        apart = attention == "frozen" and can_run(self.anatomy, recording, plan)
-        for rows in _groups(plan, apart=apart):
-            self._run_rows(plan, recording, rows, None if apart else attention, results)
+        fill_unchanged(plan, recording, results)
+        is_per_token = attention == "frozen" and can_run(self.anatomy, recording, plan)
+        for rows in _groups(plan, per_token=is_per_token):
+            self._run_rows(plan, recording, rows, None if is_per_token else attention, results)
         if bool(plan.must_change.any()):
             check_changed(plan.must_change, results.changed_rows())
         return results.ordered()
@@ -138,7 +138,7 @@ class TorchSurgeon:
         in_parts(rows, size, lambda part: self._run_batch(make_batch(plan, recording, part), attention, results))
 
     def _run_batch(self, batch: Batch, attention: Attention | None, results: Results) -> None:
-        """`attention` is None where rows do not look at other tokens at all."""
+        """`attention` is None where no attention runs and each token is independent."""
         if attention is None:
             replay_frozen(self.model, self.anatomy, batch, results)
         else:
@@ -150,14 +150,14 @@ class TorchSurgeon:
         return rows_that_fit(self.model, self.anatomy, window=window, keys=keys, logits=logits, room=self.room())
 
 
-def _groups(plan: Plan, *, apart: bool) -> Iterator[Tensor]:
-    """Rows that need the same tokens, in the order of their start layer: a window is as short as it can be.
+def _groups(plan: Plan, *, per_token: bool) -> Iterator[Tensor]:
+    """Groups of rows that need the same tokens, each in the order of start layers, so that windows are short.
 
-    Rows whose tokens stand `apart` from all others need as many tokens, wherever they are.
+    With `per_token`, where tokens are independent, rows of a group need equally many tokens, at any positions.
     """
     running = torch.nonzero((plan.start <= plan.stop) & (plan.start < NEVER)).reshape(-1)
     width = plan.last - plan.first
-    windows = torch.stack([width if apart else plan.first, width], dim=1)[running]  # (row, 2)
+    windows = torch.stack([width if per_token else plan.first, width], dim=1)[running]  # (row, 2)
     for window in windows.unique(dim=0):
         rows = running[(windows == window).all(dim=1)]
         yield rows[torch.argsort(plan.start[rows], stable=True)]

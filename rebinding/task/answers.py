@@ -1,14 +1,14 @@
-"""Which token stands for an object as an answer.
+"""The token that stands for an object as an answer.
 
 | rule | token |
 |---|---|
-| `continuation` | ours: the one token that follows `Answer:` where `Answer: sock` is tokenised at a prompt's end |
+| `continuation` | own rule: the one token that follows `Answer:` where `Answer: sock` is tokenised at a prompt's end |
 | `exp1_spaced` | published, experiment 1: first token after the prompt of ` sock`, else of `sock` |
 | `exp34_unspaced` | published, experiments 3 and 4: first token after the prompt of `sock`, else of ` sock` |
 | `exp2_aliases` | published, experiment 2: a set, see `alias_tokens` |
 
-The published rules take a form only where the prompt's own tokens stay as they are in front of it, and they accept a
-word's first piece. Ours refuses both cases: the word must be one token and a true continuation.
+The published rules accept a form only where the prompt's own tokens stay unchanged before it, and they accept a word's
+first piece. `continuation` refuses both cases: the word must be one token and a true continuation.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rebinding.task.chat import PromptError
 
 AnswerRule: TypeAlias = Literal["continuation", "exp1_spaced", "exp34_unspaced"]
 AnswerSet: TypeAlias = Literal["continuation", "exp2_aliases"]
-"""Rules under which several tokens may stand for an object; the largest of their logits is its."""
+"""Rules under which several tokens may stand for an object; the object's logit is their largest."""
 
 
 def answer_token(tokenizer: Any, tail: str, word: str, rule: AnswerRule = "continuation") -> int:
@@ -77,8 +77,8 @@ def _first_of(tokenizer: Any, tail: str, forms: tuple[str, ...]) -> int:
 
 def _continuation(tokenizer: Any, before: str, after: str) -> list[int] | None:
     """The tokens that `after` adds to `before`, or None if it changes the tokens of `before`."""
-    head, whole = _ids(tokenizer, before), _ids(tokenizer, before + after)
-    return whole[len(head) :] if whole[: len(head)] == head else None
+    head, ids = _ids(tokenizer, before), _ids(tokenizer, before + after)
+    return ids[len(head) :] if ids[: len(head)] == head else None
 
 
 def _ids(tokenizer: Any, text: str) -> list[int]:

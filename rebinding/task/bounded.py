@@ -1,8 +1,8 @@
-"""Text that a stranger's code makes, in a process of its own that may use little time and memory.
+"""Render untrusted text in a child process with limits on time and memory.
 
-A chat template is a program. The sandbox of Jinja keeps it from files and from Python's insides, and not from looping
-for ever or from doubling a text sixty times; and what C computes, such as 9 ** 9 ** 9, no signal interrupts. So a fork
-renders it, and is killed when it takes too long. Where there are no forks it is rendered here.
+A chat template is a program. The sandbox of Jinja keeps it from files and from Python's internals, but not from endless
+loops or from doubling a text sixty times; and no signal interrupts C code such as 9 ** 9 ** 9. So a fork renders it,
+and is killed when it takes too long. On systems without fork it is rendered in this process.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import warnings
 from collections.abc import Callable
 
 SECONDS = 5
-"""Of the processor, that a template takes at the most; ordinary ones take milliseconds."""
+"""Processor time limit of a template; ordinary ones take milliseconds."""
 PATIENCE = 60.0
-"""Seconds by the clock, on a machine with other things to do."""
+"""Wall-clock limit in seconds, for a busy machine."""
 MEMORY = 1 << 30
-"""Bytes that it may take beside those that this process has."""
+"""Bytes of memory that it may take besides those of this process."""
 LONGEST = 1 << 20
-"""Bytes of the text."""
+"""Length limit of the text in bytes."""
 DONE, FAILED = b"+", b"-"
 
 
@@ -30,56 +30,58 @@ class Unbounded(ValueError):
 
 
 class Failed(ValueError):
-    """Text that could not be made; the message is that of the error."""
+    """An error while rendering; the message is that of the error."""
 
 
 def bounded(make: Callable[[], str]) -> str:
-    """What `make` gives; nothing else that it does, to variables or modules, is seen here."""
+    """The result of `make`, run in a child process; its side effects are not visible here."""
     if not hasattr(os, "fork"):
         return make()
     out, into = os.pipe()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # forks of threads: this one runs Python alone, and ends
+        warnings.simplefilter(
+            "ignore", DeprecationWarning
+        )  # warns of threads; the child runs only Python code, and ends
         child = os.fork()
     if child == 0:
         _be_child(make, into)
     os.close(into)
     try:
-        told = _read(out)
+        reply = _read(out)
     finally:
         os.close(out)
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
-    if told[:1] == FAILED:
-        raise Failed(told[1:].decode(errors="replace"))
-    if told[:1] != DONE:
+    if reply[:1] == FAILED:
+        raise Failed(reply[1:].decode(errors="replace"))
+    if reply[:1] != DONE:
         raise Unbounded(f"it took more than {SECONDS} s, more than {MEMORY >> 20} MB, or ended the process")
-    return told[1:].decode()
+    return reply[1:].decode()
 
 
 def _be_child(make: Callable[[], str], into: int) -> None:
-    """Make the text, write it, and be gone: nothing that belongs to the parent may be tidied up."""
+    """Make the text, write it, and exit without cleaning up anything of the parent."""
     try:
         limit(SECONDS)
         try:
-            told = DONE + make().encode()
+            reply = DONE + make().encode()
         except MemoryError:
-            told = b""
+            reply = b""
         except Exception as error:
-            told = FAILED + str(error).encode(errors="replace")[:1000]
+            reply = FAILED + str(error).encode(errors="replace")[:1000]
         with os.fdopen(into, "wb") as file:
-            file.write(told)
+            file.write(reply)
     finally:
         os._exit(0)
 
 
 def limit(seconds: int) -> None:
-    """Let the kernel end this process when it takes too much, and refuse it more memory than that."""
+    """Let the kernel limit the processor time and the memory of this process."""
     import resource
 
-    def at_most(what: int, amount: int) -> None:
-        most = resource.getrlimit(what)[1]
-        resource.setrlimit(what, (amount if most == resource.RLIM_INFINITY else min(amount, most), most))
+    def at_most(kind: int, amount: int) -> None:
+        most = resource.getrlimit(kind)[1]
+        resource.setrlimit(kind, (amount if most == resource.RLIM_INFINITY else min(amount, most), most))
 
     at_most(resource.RLIMIT_CPU, seconds)
     if os.path.exists("/proc/self/statm"):
@@ -89,13 +91,13 @@ def limit(seconds: int) -> None:
 
 
 def _read(out: int) -> bytes:
-    """What the child writes until it ends; nothing, if it does not end in time."""
-    until, found = time.monotonic() + PATIENCE, b""
-    while select.select([out], [], [], max(0.0, until - time.monotonic()))[0]:
+    """The output of the child; empty if it does not end in time."""
+    deadline, content = time.monotonic() + PATIENCE, b""
+    while select.select([out], [], [], max(0.0, deadline - time.monotonic()))[0]:
         piece = os.read(out, 1 << 16)
         if not piece:
-            return found
-        found += piece
-        if len(found) > LONGEST:
+            return content
+        content += piece
+        if len(content) > LONGEST:
             raise Unbounded(f"it is longer than {LONGEST >> 20} MB")
     return b""

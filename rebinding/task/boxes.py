@@ -1,7 +1,7 @@
-"""The world: boxes that hold at most one object each, and operations that move the objects about.
+"""Stories: boxes that hold at most one object each, and operations that move the objects.
 
-A `Story` says what every box holds and then what happens. `Story.answer` carries the objects from box to box, as a
-global update of the state would. The tests compare it with a second way, which permutes slots and moves nothing.
+A `Story` has the contents of every box and then the operations. `Story.answer` moves the objects from box to box, as a
+global update of the state would. The tests compare it with a second method, which permutes slots and moves nothing.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ MIN_BOXES = 2
 
 
 class StoryError(ValueError):
-    """A story, or a question about it, that cannot be."""
+    """A story, or a question about it, is impossible."""
 
 
 @dataclass(frozen=True, slots=True)
 class Contains:
-    """At the beginning `box` holds `object`. The k-th of these statements is slot k, the paper's binding ID."""
+    """A statement that `box` holds `object` at the beginning. The k-th statement is slot k, the paper's binding ID."""
 
     box: str
     object: str
@@ -28,7 +28,7 @@ class Contains:
 
 @dataclass(frozen=True, slots=True)
 class Swap:
-    """The two boxes exchange what they hold."""
+    """The two boxes exchange their contents."""
 
     first: str
     second: str
@@ -36,7 +36,7 @@ class Swap:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """What `source` holds goes to `target`, which has to be empty."""
+    """The object of `source` goes to `target`, which has to be empty."""
 
     source: str
     target: str
@@ -52,7 +52,7 @@ class Put:
 
 @dataclass(frozen=True, slots=True)
 class Remove:
-    """`object` leaves `box` and the world."""
+    """`object` is removed from `box` and from the story."""
 
     object: str
     box: str
@@ -77,8 +77,8 @@ def labels_of(operation: Operation) -> tuple[str, ...]:
 class Story:
     """Contents, then operations in order.
 
-    Some published counterfactuals name a box that the context lacks, and there the sentence has no effect. Such a story
-    says `impossible="ignore"`; any other story with an impossible operation is refused.
+    Some published counterfactuals name a box that the context lacks; that sentence has no effect. Such a story has
+    `impossible="ignore"`; any other story with an impossible operation is refused.
     """
 
     contents: tuple[Contains, ...]
@@ -90,7 +90,7 @@ class Story:
             raise StoryError(f"{len(self.contents)} boxes given; a story has {MIN_BOXES} to {MAX_BOXES}")
         _refuse_twice("box", self.boxes)
         _refuse_twice("object", self.objects)
-        _refuse_unspeakable((*self.boxes, *self.objects))
+        _refuse_blanks((*self.boxes, *self.objects))
         if self.impossible == "refuse":
             _ = self._end
 
@@ -111,12 +111,12 @@ class Story:
         return self.boxes.index(box)
 
     def state(self) -> State:
-        """What every box holds at the end (None: nothing)."""
+        """The content of every box at the end (None: empty)."""
         return dict(self._end)
 
     @cached_property
     def _end(self) -> State:
-        """The state after carrying out the operations one after the other."""
+        """The state after all operations."""
         state: State = {statement.box: statement.object for statement in self.contents}
         for operation in self.operations:
             obstacle = _obstacle(state, operation)
@@ -129,10 +129,10 @@ class Story:
     def answer(self, box: str) -> str:
         """The object in `box` at the end."""
         self.slot(box)
-        held = self._end[box]
-        if held is None:
+        content = self._end[box]
+        if content is None:
             raise StoryError(f"Box {box} is empty at the end of this story; ask about a box that holds an object")
-        return held
+        return content
 
 
 def _carry_out(state: State, operation: Operation) -> None:
@@ -178,7 +178,7 @@ def _refuse_twice(kind: str, words: tuple[str, ...]) -> None:
         raise StoryError(f"each {kind} may occur once in a context; given twice: {', '.join(twice)}")
 
 
-def _refuse_unspeakable(words: tuple[str, ...]) -> None:
+def _refuse_blanks(words: tuple[str, ...]) -> None:
     for word in words:
         if not word or word != word.strip():
             raise StoryError(f"{word!r} cannot stand in a sentence; give a word without blanks around it")

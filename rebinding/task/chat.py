@@ -1,8 +1,8 @@
-"""How a raw prompt is put into a chat: an explicit string for each family, or the tokenizer's own template.
+"""Chat forms: a fixed string for each family, or the tokenizer's own template.
 
-A chat form cuts the raw prompt at its final `Answer:`, gives everything before it to the user, and leaves the
+A chat form cuts the raw prompt at its final `Answer:`, puts everything before it into the user's turn, and leaves the
 assistant's turn open after the prefilled `Answer:`. Every form is a fixed prefix and a fixed suffix around the user's
-text, so it is worked out once per tokenizer, and nothing about it depends on the day of the run.
+text, so it is computed once per tokenizer, and it does not depend on the day of the run.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ FORMS: tuple[Form, ...] = get_args(Form)
 
 SYSTEM = "Respond with a single word only. No punctuation, no explanation."
 DATE = "26 Jul 2024"
-"""The date in Llama 3's system turn. Given none, Llama 3.1 writes this one and Llama 3.2 the day of the run."""
+"""The date in Llama 3's system turn. Without one, Llama 3.1 writes this date and Llama 3.2 the day of the run."""
 
 PINNED_DAY = f"{{% macro strftime_now(format) -%}}{DATE}{{%- endmacro %}}"
-"""Put before a template: whatever asks for the day of the run gets the pinned one."""
+"""A macro before a template, so that a request for the day of the run returns the pinned date."""
 
 
 _RENDERED: dict[tuple[type, str], str | Failed] = {}
-"""What templates gave, by all that they were given: in a large process a fork costs a tenth of a second."""
+"""A cache of rendered templates, by their inputs: in a large process a fork costs a tenth of a second."""
 MOST_RENDERED = 64
 
 
@@ -35,18 +35,18 @@ class PromptError(ValueError):
 
 
 class EndlessTemplate(PromptError):
-    """A chat template that does not come to an end in reasonable time and memory."""
+    """A chat template that exceeds its limits of time or memory."""
 
 
 @dataclass(frozen=True)
 class Wrapping:
-    """What stands before and after the user's text; `suffix` ends with the prefilled `Answer:`."""
+    """The text before and after the user's text; `suffix` ends with the prefilled `Answer:`."""
 
     prefix: str
     suffix: str
 
     def around(self, raw: Rendered) -> Rendered:
-        """The wrapped prompt. The readout moves to the suffix's end, all other roles by the length of the prefix."""
+        """The wrapped prompt. The readout moves to the end of the suffix, other roles by the length of the prefix."""
         user = raw.text.removesuffix(PREFILL).rstrip()
         text = f"{self.prefix}{user}{self.suffix}"
         shift = len(self.prefix)
@@ -134,12 +134,12 @@ def _from_template(tokenizer: Any) -> Wrapping:
 
 def _apply(tokenizer: Any, turns: list[dict[str, str]]) -> str:
     turns = [*turns, {"role": "assistant", "content": PREFILL}]
-    given = type(tokenizer), json.dumps([tokenizer.chat_template, tokenizer.special_tokens_map, turns], default=str)
-    if given not in _RENDERED:
+    key = type(tokenizer), json.dumps([tokenizer.chat_template, tokenizer.special_tokens_map, turns], default=str)
+    if key not in _RENDERED:
         if len(_RENDERED) >= MOST_RENDERED:
             _RENDERED.clear()
-        _RENDERED[given] = _rendered(tokenizer, turns)
-    text = _RENDERED[given]
+        _RENDERED[key] = _render_template(tokenizer, turns)
+    text = _RENDERED[key]
     if isinstance(text, Failed):
         raise PromptError(
             f"the chat template refuses a conversation that ends with the prefilled {PREFILL!r} ({text});"
@@ -148,8 +148,8 @@ def _apply(tokenizer: Any, turns: list[dict[str, str]]) -> str:
     return text
 
 
-def _rendered(tokenizer: Any, turns: list[dict[str, str]]) -> str | Failed:
-    """The conversation as the template writes it, or why the template refuses it."""
+def _render_template(tokenizer: Any, turns: list[dict[str, str]]) -> str | Failed:
+    """The conversation as rendered by the template, or the template's error."""
 
     def render() -> str:
         return str(
@@ -165,6 +165,6 @@ def _rendered(tokenizer: Any, turns: list[dict[str, str]]) -> str | Failed:
     try:
         return bounded(render)
     except Failed as error:
-        return Failed(str(error))  # without the frames of the other, which would keep the tokenizer
+        return Failed(str(error))  # without the original's frames, which would keep the tokenizer alive
     except Unbounded as error:
         raise EndlessTemplate(f"the chat template was stopped: {error}; pass form='raw'") from error

@@ -1,8 +1,8 @@
-"""Prompts as tokens of a given tokenizer, and where each role stands among them.
+"""Prompts as tokens of a tokenizer, with the token position of each role.
 
-Positions are those of the tokens that the model sees: special tokens are part of the text and of the count, nothing is
-padded, and the readout is the last token of the true length. A position comes from the tokenizer's character offsets,
-never from a search for a word, and the token found there is checked to hold the role's word and nothing else.
+Positions count the tokens that the model gets: special tokens are part of the text and of the count, there is no
+padding, and the readout is the last token. A position comes from the tokenizer's character offsets, never from a search
+for a word, and its token is checked to hold the role's word and nothing else.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from typing import Any
 
 from rebinding.task.answers import AnswerRule, AnswerSet, alias_tokens, answer_token
 from rebinding.task.chat import Form, PromptError, form_of, wrapping
-from rebinding.task.text import Prompt, Rendered, roles_by_function, written
+from rebinding.task.text import Prompt, Rendered, render_raw, roles_by_function
 
 __all__ = ["Encoded", "Encoder", "Prompt", "PromptError", "aligned", "render", "unequal"]
 
 CHUNK = 1024
-"""Prompts tokenised in one call; bounds the memory of the tokenizer's own records."""
+"""Prompts tokenised in one call, which bounds the memory of the tokenizer."""
 
 
 def render(prompt: Prompt, form: Form, tokenizer: Any = None) -> Rendered:
     """The exact text of a prompt in a chat form, and the characters of every role."""
-    return wrapping(form, tokenizer).around(written(prompt))
+    return wrapping(form, tokenizer).around(render_raw(prompt))
 
 
 @dataclass(frozen=True)
 class Encoded:
-    """A prompt as the model sees it: text, token ids, and the token position of every role.
+    """A prompt as the model gets it: text, token ids, and the token position of every role.
 
     The tokenizer is kept only so that an error can show the tokens as text.
     """
@@ -45,12 +45,14 @@ class Encoded:
 
     @property
     def pieces(self) -> list[str]:
-        """The tokens as the tokenizer writes them, for people to read."""
-        return [str(one) for one in (self.tokenizer.convert_ids_to_tokens(self.ids) if self.tokenizer else self.ids)]
+        """The tokens as text."""
+        return [
+            str(piece) for piece in (self.tokenizer.convert_ids_to_tokens(self.ids) if self.tokenizer else self.ids)
+        ]
 
 
 class Encoder:
-    """A fast tokenizer together with the chat form in which it is used (by default the one that fits it)."""
+    """A fast tokenizer with its chat form (by default the one that fits the tokenizer)."""
 
     def __init__(self, tokenizer: Any, form: Form | None = None) -> None:
         if not getattr(tokenizer, "is_fast", False):
@@ -65,11 +67,11 @@ class Encoder:
         self._aliases: dict[str, frozenset[int]] = {}
 
     def encode(self, prompts: Iterable[Prompt], cut: int = 0) -> list[Encoded]:
-        """Render, tokenise in batches, and locate the roles; `cut` tokens at the end are left away, so that the readout
-        comes so much earlier."""
-        todo = iter(prompts)
+        """Render, tokenise in batches, and locate the roles. The last `cut` tokens are removed, so the readout comes
+        earlier."""
+        remaining = iter(prompts)
         encoded: list[Encoded] = []
-        while chunk := list(islice(todo, CHUNK)):
+        while chunk := list(islice(remaining, CHUNK)):
             encoded.extend(self._encode_chunk(chunk, cut))
         return encoded
 
@@ -103,16 +105,16 @@ class Encoder:
         return tuple(sorted(self.alias_tokens(word))) if rule == "exp2_aliases" else (self.answer_token(word),)
 
     def _encode_chunk(self, prompts: Sequence[Prompt], cut: int) -> Iterator[Encoded]:
-        rendered = [self._wrapping.around(written(prompt)) for prompt in prompts]
-        texts = [one.text for one in rendered]
+        rendered = [self._wrapping.around(render_raw(prompt)) for prompt in prompts]
+        texts = [raw.text for raw in rendered]
         batch = self.tokenizer(
             texts, add_special_tokens=False, return_attention_mask=False, return_token_type_ids=False
         )
-        for prompt, one, encoding in zip(prompts, rendered, batch.encodings, strict=True):
+        for prompt, raw, encoding in zip(prompts, rendered, batch.encodings, strict=True):
             ids = tuple(encoding.ids)
-            places = {role: _position(encoding, one, role) for role in one.spans}
-            self._check(one, ids, places)
-            text, ids = (one.text[: encoding.offsets[-cut][0]], ids[:-cut]) if cut else (one.text, ids)
+            places = {role: _position(encoding, raw, role) for role in raw.spans}
+            self._check(raw, ids, places)
+            text, ids = (raw.text[: encoding.offsets[-cut][0]], ids[:-cut]) if cut else (raw.text, ids)
             places = _read_at(len(ids) - 1, places)
             yield Encoded(prompt, text, ids, places | roles_by_function(prompt, places), self.tokenizer)
 
@@ -132,10 +134,12 @@ class Encoder:
 
 
 def _read_at(last: int, places: Mapping[str, int]) -> dict[str, int]:
-    """The roles of a prompt whose readout is this token; an error if another role stands there or behind it."""
-    behind = sorted(role for role, place in places.items() if role != "readout" and place >= last)
-    if behind:
-        raise PromptError(f"the readout is to be token {last}, and {', '.join(behind)} would stand there or behind it")
+    """The roles of a prompt whose readout is this token; an error if another role is there or later."""
+    late_roles = sorted(role for role, place in places.items() if role != "readout" and place >= last)
+    if late_roles:
+        raise PromptError(
+            f"the readout is to be token {last}, and {', '.join(late_roles)} would stand there or behind it"
+        )
     return {**places, "readout": last}
 
 
@@ -147,26 +151,26 @@ def aligned(original: Encoded, counterfactual: Encoded) -> tuple[int, ...]:
 
 
 def unequal(left: Encoded, right: Encoded) -> str:
-    """Why two prompts of different lengths cannot be compared, with at most twenty lines of both tokenisations."""
+    """The error message for two prompts of different lengths, with at most twenty lines of both tokenisations."""
     rows = list(zip_longest(left.pieces, right.pieces, fillvalue=""))
     first = next((index for index, (a, b) in enumerate(rows) if a != b), 0)
-    shown = [f"{index:4}  {a!r:24} {b!r}" for index, (a, b) in enumerate(rows)][first : first + 20]
+    lines = [f"{index:4}  {a!r:24} {b!r}" for index, (a, b) in enumerate(rows)][first : first + 20]
     return (
         f"two prompts have {len(left)} and {len(right)} tokens; positions correspond only at equal length. Use words"
-        " that are single tokens (design(..., tokenizer=...)). From the first difference on:\n" + "\n".join(shown)
+        " that are single tokens (design(..., tokenizer=...)). From the first difference on:\n" + "\n".join(lines)
     )
 
 
 def _position(encoding: Any, rendered: Rendered, role: str) -> int:
-    """The token that holds a role's word, the whole word, and nothing but blanks or line breaks beside it."""
+    """The token that holds the whole word of a role, and otherwise only blanks or line breaks."""
     start, end = rendered.spans[role]
     position: int | None = encoding.char_to_token(start)
     word = rendered.text[start:end]
     if position is None:
         raise PromptError(f"the tokenizer drops {word!r} ({role}); it cannot be used for these prompts")
     left, right = encoding.token_to_chars(position)
-    following = encoding.token_to_chars(position + 1) if position + 1 < len(encoding) else None
-    if right < end or (following is not None and following[0] < end):
+    next_token = encoding.token_to_chars(position + 1) if position + 1 < len(encoding) else None
+    if right < end or (next_token is not None and next_token[0] < end):
         count = sum(1 for a, b in encoding.offsets if a < end and b > start)
         raise PromptError(
             f"{word!r} ({role}) is {count} tokens: {_tokens(encoding, start, end)}; every role has to be one token."

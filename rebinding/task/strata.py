@@ -1,9 +1,9 @@
-"""Strata: what a balanced design fixes from prompt to prompt.
+"""Strata: groups of prompts with the same settings of a balanced design.
 
-A counterbalanced design meets every slot of the asked box with every slot of the answer, and with each order of naming,
-equally often: they are settings of the experiment and not chance. A model may take one route where the asked box is
-named first and another where it is named second; a head of one route then does nothing in half of the prompts and much
-in the others, and the spread between the halves says nothing on how sure its mean is. What counts is the spread within.
+A counterbalanced design crosses every slot of the asked box with every slot of the answer and each order of naming,
+equally often: these are settings of the experiment and not chance. A model may take one route where the asked box is
+named first and another where it is named second. A head of one route then has no effect in half of the prompts and a
+large one in the others. The spread between the halves does not make its mean less certain; only the spread within does.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Array: TypeAlias = npt.NDArray[np.float64]
 
 
 class Spread(NamedTuple):
-    """Of some values: mean, standard error of the mean, and its degrees of freedom."""
+    """Mean, standard error of the mean, and its degrees of freedom."""
 
     mean: Array
     error: Array
@@ -31,16 +31,16 @@ class Spread(NamedTuple):
 
 def stratum(prompt: Prompt) -> Stratum:
     """The asked box's place among those that the operation names (2: not named), the answer's slot, and its own."""
-    named = labels_of(prompt.operation) if prompt.operation is not None else ()
-    place = named.index(prompt.question) if prompt.question in named else len(named)
+    labels = labels_of(prompt.operation) if prompt.operation is not None else ()
+    place = labels.index(prompt.question) if prompt.question in labels else len(labels)
     return place, prompt.answer_slot, prompt.asked_slot
 
 
 def numbered(strata: Sequence[Stratum]) -> list[int]:
     """Strata as numbers, coarsened until they take at most half of the degrees of freedom: first the asked box's slot
-    is forgotten, then the answer's, then all."""
+    is dropped, then the answer's, then everything."""
     depths = range(max(map(len, strata), default=0), -1, -1)
-    keys = next(cut for cut in ([one[:depth] for one in strata] for depth in depths) if _affordable(cut))
+    keys = next(cut for cut in ([key[:depth] for key in strata] for depth in depths) if _affordable(cut))
     numbers = {key: number for number, key in enumerate(sorted(set(keys)))}
     return [numbers[key] for key in keys]
 

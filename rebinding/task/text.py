@@ -1,11 +1,11 @@
-"""A story and a question as text, with every role's place in it, and a name for every token.
+"""A story and a question as text, with the place of every role, and a name for every token.
 
-The template is that of the published experiments, character for character. Each piece of text that plays a role is
-written down together with the role's name, so the place of a role is known by construction and never searched for.
+The template is that of the published experiments, character for character. Each piece of text with a role is written
+together with the role's name, so the place of a role is known by construction and never searched for.
 
-A token without a role has a name by its word and how far it stands from the nearest role of its sentence:
+A token without a role is named by its word and its distance from the nearest role of its sentence:
 `contains@context_box[1]+1` is the word after the label of the second statement, `.@context_object[0]+1` the full stop
-that ends the first. The same token also has a name by function where its role has one: `contains@context_asked+1` in a
+that ends the first. The same token also has a name by function if its role has one: `contains@context_asked+1` in a
 prompt that asks about that box.
 """
 
@@ -21,8 +21,7 @@ from rebinding.task.boxes import Move, Operation, Put, Remove, Story, StoryError
 INSTRUCTION = "Answer the question based on the context below. Answer with the single object word only."
 PREFILL = "Answer:"
 AROUND = ("It rained all day.", "Nobody said a word.", "The street was quiet.")
-"""What a narrator may say that has nothing to do with boxes. As many words each, so that no story is longer than
-another for what is said in it."""
+"""Neutral sentences of a narrator. They have equally many words, so that all stories have the same length."""
 FUNCTIONS = (
     "context_asked",
     "context_partner",
@@ -31,9 +30,9 @@ FUNCTIONS = (
     "swap_asked",
     "swap_partner",
 )
-"""Roles that say what a token does in a prompt. Every other role says where it stands."""
+"""Roles by function in the prompt. Every other role is named by place."""
 ANSWER_ROLE = "context_answer_object"
-"""A further name of one of them, which no token is called by here."""
+"""Another name of one of these roles, which token names do not use."""
 TOKEN_NAME = re.compile(r"(?P<word>.+)@(?P<role>[a-z_]+(\[\d+\])?)(?P<offset>[+-]\d+)")
 
 Span: TypeAlias = tuple[int, int]
@@ -66,7 +65,7 @@ class Prompt:
 
     @property
     def answerable(self) -> bool:
-        """Whether the asked box is in the story and holds something at the end."""
+        """Whether the asked box is in the story and holds an object at the end."""
         return self.question in self.story.boxes and self.story.state()[self.question] is not None
 
     @property
@@ -89,7 +88,7 @@ class Prompt:
 
     @property
     def answer_slot(self) -> int:
-        """The slot in which the answer stands in the context."""
+        """The slot of the answer in the context."""
         answer = self.answer
         if answer not in self.story.objects:
             raise StoryError(f"the answer, {answer}, was put into a box later and stands in no slot of the context")
@@ -98,13 +97,13 @@ class Prompt:
 
 @dataclass(frozen=True)
 class Rendered:
-    """A prompt's text, and for each role the characters `text[start:end]` that play it."""
+    """A prompt's text, and the characters `text[start:end]` of each role."""
 
     text: str
     spans: Mapping[str, Span] = field(hash=False)
 
 
-def written(prompt: Prompt) -> Rendered:
+def render_raw(prompt: Prompt) -> Rendered:
     """The raw form: instruction, context, operations, question, and the start of the answer; no trailing blank."""
     parts: list[str] = []
     spans: dict[str, Span] = {}
@@ -118,35 +117,35 @@ def written(prompt: Prompt) -> Rendered:
 
 
 def roles_by_function(prompt: Prompt, places: Mapping[str, int]) -> dict[str, int]:
-    """The roles named by what they do, resolved through the story to roles named by place (positions in `places`).
+    """The positions of roles by function, from those of roles by place (`places`).
 
-    A role that the story does not have (no partner, an absent box, an answer that stands nowhere) is left out.
+    A role that the story lacks (no partner, an absent box, an answer outside the context) is omitted.
     """
     boxes, partner = prompt.story.boxes, prompt.partner
-    found: dict[str, str] = {}
+    places_by_function: dict[str, str] = {}
     for function, label in (("asked", prompt.question), ("partner", partner)):
         if label in boxes:
             slot = boxes.index(label)
-            found[f"context_{function}"] = f"context_box[{slot}]"
-            found[f"context_{function}_object"] = f"context_object[{slot}]"
+            places_by_function[f"context_{function}"] = f"context_box[{slot}]"
+            places_by_function[f"context_{function}_object"] = f"context_object[{slot}]"
     if partner is not None and prompt.operation is not None:
         asked_is_first = labels_of(prompt.operation)[0] == prompt.question
-        found["swap_asked"] = "swap_first" if asked_is_first else "swap_second"
-        found["swap_partner"] = "swap_second" if asked_is_first else "swap_first"
+        places_by_function["swap_asked"] = "swap_first" if asked_is_first else "swap_second"
+        places_by_function["swap_partner"] = "swap_second" if asked_is_first else "swap_first"
     if prompt.answerable and prompt.answer in prompt.story.objects:
-        found["context_answer_object"] = f"context_object[{prompt.answer_slot}]"
-    return {function: places[place] for function, place in found.items()}
+        places_by_function["context_answer_object"] = f"context_object[{prompt.answer_slot}]"
+    return {function: places[place] for function, place in places_by_function.items()}
 
 
 def _pieces(prompt: Prompt) -> Iterator[Piece]:
-    around = [f" {AROUND[n % len(AROUND)]}" if prompt.narrative else "" for n in range(len(prompt.story.contents) + 1)]
-    yield f"{INSTRUCTION}\n\nContext:{around[0]}", None
+    asides = [f" {AROUND[n % len(AROUND)]}" if prompt.narrative else "" for n in range(len(prompt.story.contents) + 1)]
+    yield f"{INSTRUCTION}\n\nContext:{asides[0]}", None
     for slot, statement in enumerate(prompt.story.contents):
         yield " Box ", None
         yield statement.box, f"context_box[{slot}]"
         yield " contains the ", None
         yield statement.object, f"context_object[{slot}]"
-        yield f".{around[slot + 1]}", None
+        yield f".{asides[slot + 1]}", None
     for index, operation in enumerate(prompt.story.operations):
         for piece, role in _sentence(operation):
             yield piece, role if index == prompt.focus else None
@@ -176,31 +175,35 @@ def _sentence(operation: Operation) -> Iterator[Piece]:
 
 
 def token_at(name: str, roles: Mapping[str, int]) -> int | None:
-    """Where the token of a name stands in a prompt with these roles; None if the prompt lacks its role."""
+    """The position of a token by name in a prompt with these roles; None if the prompt lacks its role."""
     if name in roles:
         return roles[name]
-    found = TOKEN_NAME.fullmatch(name)
-    if found is None or found["role"] not in roles:
+    match = TOKEN_NAME.fullmatch(name)
+    if match is None or match["role"] not in roles:
         return None
-    return roles[found["role"]] + int(found["offset"])
+    return roles[match["role"]] + int(match["offset"])
 
 
 def names_by_place(roles: Mapping[str, int], pieces: Sequence[str]) -> list[str]:
-    """The name of every token by its place; the same in all prompts that are written alike."""
+    """The name of every token by place; the same in all prompts of one template."""
     places = {at: role for role, at in roles.items() if role not in (*FUNCTIONS, ANSWER_ROLE)}
     sentence = [sum("." in piece for piece in pieces[:at]) for at in range(len(pieces))]  # ends with its full stop
     return [places.get(at) or _name_near(at, places, sentence, pieces) for at in range(len(pieces))]
 
 
 def names_by_function(roles: Mapping[str, int], names: Sequence[str]) -> list[str | None]:
-    """The name of every token by what it does, or None; `names` are those by place."""
-    doing = {at: role for role, at in roles.items() if role in FUNCTIONS}
-    functions = {role: doing[at] for role, at in roles.items() if role not in (*FUNCTIONS, ANSWER_ROLE) and at in doing}
+    """The name of every token by function, or None; `names` are those by place."""
+    function_at = {at: role for role, at in roles.items() if role in FUNCTIONS}
+    functions = {
+        role: function_at[at]
+        for role, at in roles.items()
+        if role not in (*FUNCTIONS, ANSWER_ROLE) and at in function_at
+    }
     return [_renamed(name, functions) for name in names]
 
 
 def word_of(piece: str) -> str:
-    """A token's text without what tokenizers write for blanks."""
+    """A token's text without the tokenizer's marks for blanks."""
     return piece.strip("Ġ▁ \n").replace("Ċ", "newline") or "blank"
 
 
@@ -213,13 +216,13 @@ def _name_near(at: int, places: Mapping[int, str], sentence: Sequence[int], piec
 def _renamed(name: str, functions: Mapping[str, str]) -> str | None:
     if name in functions:
         return functions[name]
-    found = TOKEN_NAME.fullmatch(name)
-    if found is None or found["role"] not in functions or int(found["offset"]) not in _around(found["role"]):
+    match = TOKEN_NAME.fullmatch(name)
+    if match is None or match["role"] not in functions or int(match["offset"]) not in _around(match["role"]):
         return None
-    return f"{found['word']}@{functions[found['role']]}{found['offset']}"
+    return f"{match['word']}@{functions[match['role']]}{match['offset']}"
 
 
 def _around(role: str) -> tuple[int, ...]:
-    """The neighbours that stand alike beside every role of a kind: what follows a label depends on which label it is in
-    a swap, but not in the context."""
+    """The offsets at which every role of a kind has the same neighbour: the word after a label differs between the two
+    labels of a swap, but not in the context."""
     return (-1,) if role.startswith("swap") else (-1, 1)

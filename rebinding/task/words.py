@@ -1,4 +1,4 @@
-"""The published words, their splits, and which of them a prompt id draws.
+"""The published words, their splits, and the words of each prompt id.
 
 Label and object lists are facts of the published task: letters in alphabetical order, 82 objects in a fixed order.
 The order matters, because an id is the seed of a shuffle of list positions.
@@ -30,7 +30,7 @@ THIRDS: tuple[Split, ...] = ("discovery", "evaluation", "directions")
 
 
 class DesignError(ValueError):
-    """A design that cannot be, or a pair that a design cannot give."""
+    """A design is impossible, or it lacks the requested pair."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Vocabulary:
         """A part of the words, taken from labels and objects alike.
 
         `train` and `test` are the published halves. `discovery`, `evaluation` and `directions` are three disjoint sets
-        made of every third word, so that none of them is one end of the alphabet.
+        of every third word, so that none is one end of the alphabet.
         """
         if name == "none":
             return self

@@ -20,7 +20,7 @@ from rebinding.experiments.roles.request import request_interchange
 from rebinding.experiments.tracing.request import request_diagnostic, request_map
 from rebinding.experiments.unedited.request import request_ability
 from rebinding.experiments.workbench import Workbench
-from rebinding.models import LoadedModel, check_subject, load
+from rebinding.models import LoadedModel, check_model, load
 from rebinding.paper.circuit import Circuit
 from rebinding.paper.procedure import given
 from rebinding.planted import build, parse
@@ -61,8 +61,8 @@ def placed(name: str, devices: int) -> Place:
         disguise(model, fake_device, places)
         for path, device in places.items() if devices > 1 else ():
             hook_on(model, path, device)
-        anatomy = check_subject(model)
-    loaded_model = replace(there, opened=lambda: model, device=pretended(), anatomy=anatomy)
+        anatomy = check_model(model)
+    loaded_model = replace(there, loader=lambda: model, device=pretended(), anatomy=anatomy)
     return Place(
         Workbench(here), Workbench(loaded_model), fake_device, here.anatomy, Circuit(build(parse(name)).circuit)
     )

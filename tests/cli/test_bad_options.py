@@ -47,10 +47,10 @@ REFUSED: tuple[tuple[tuple[str, ...], str], ...] = (
 
 
 @pytest.mark.parametrize(
-    ("given", "says"), REFUSED, ids=lambda given: " ".join(given) if isinstance(given, tuple) else ""
+    ("arguments", "says"), REFUSED, ids=lambda arguments: " ".join(arguments) if isinstance(arguments, tuple) else ""
 )
 def test_bad_options(
-    given: tuple[str, ...],
+    arguments: tuple[str, ...],
     says: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -61,11 +61,11 @@ def test_bad_options(
         (tmp_path / name).mkdir()
     (tmp_path / "file").touch()
     monkeypatch.setattr("rebinding.models.loaded_model._open", lambda *_, **__: pytest.fail("the work has begun"))
-    assert main(given) == 2
-    shown = capsys.readouterr()
-    assert says in shown.err
-    assert shown.err.count("\n") == 1
-    assert shown.out == ""
+    assert main(arguments) == 2
+    output = capsys.readouterr()
+    assert says in output.err
+    assert output.err.count("\n") == 1
+    assert output.out == ""
     assert {path.name for path in tmp_path.iterdir()} <= {"folder", "model", "file"}
 
 
@@ -80,13 +80,13 @@ def test_an_experiment_that_a_store_lacks_is_refused(tmp_path: Path, capsys: pyt
 
 
 def test_a_planted_model_is_not_asked_what_it_was_not_made_for(capsys: pytest.CaptureFixture[str]) -> None:
-    given = ["prompt", "--model", "planted:pointer", "--boxes", "5"]
-    assert main(given) == 0
-    shown = capsys.readouterr().out
-    assert "Box [" in shown
-    assert "planted:pointer is not asked: 5 boxes; this plant is made for up to 3" in shown
-    assert "the model answers" not in shown
-    assert main([*given, "--answer"]) == 2
+    arguments = ["prompt", "--model", "planted:pointer", "--boxes", "5"]
+    assert main(arguments) == 0
+    output = capsys.readouterr().out
+    assert "Box [" in output
+    assert "planted:pointer is not asked: 5 boxes; this plant is made for up to 3" in output
+    assert "the model answers" not in output
+    assert main([*arguments, "--answer"]) == 2
     assert capsys.readouterr().out == ""
     assert main(["prompt", "--model", "planted:pointer?boxes=5", "--boxes", "5"]) == 0
     assert "the model answers" in capsys.readouterr().out
@@ -100,6 +100,6 @@ def test_an_answer_that_cannot_be_had_is_refused_before_the_prompt(
 
     monkeypatch.setattr("rebinding.cli.answer.load", refuse)
     assert main(["prompt", "--model", "planted:pointer", "--answer"]) == 2
-    shown = capsys.readouterr()
-    assert shown.err == "python -m rebinding prompt: its weights are missing\n"
-    assert shown.out == ""
+    output = capsys.readouterr()
+    assert output.err == "python -m rebinding prompt: its weights are missing\n"
+    assert output.out == ""

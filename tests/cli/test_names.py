@@ -45,7 +45,7 @@ def takes_any_model(subcommand: str) -> bool:
     """Whether a command has an argument for a model that is not a choice of a few."""
     parser = argparse.ArgumentParser()
     importlib.import_module(SUBCOMMANDS[subcommand].module).arguments(parser)
-    return any(one.dest in ("model", "base") and one.choices is None for one in parser._actions)
+    return any(action.dest in ("model", "base") and action.choices is None for action in parser._actions)
 
 
 def test_every_command_that_takes_a_model_is_here() -> None:
@@ -58,10 +58,10 @@ def test_a_name_is_refused_before_anything_is_printed(
     subcommand: str, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([subcommand, *BEFORE_NAME[subcommand], name]) == 2
-    shown = capsys.readouterr()
-    assert NAMES[name] in shown.err
-    assert shown.err.count("\n") == 1
-    assert shown.out == ""
+    output = capsys.readouterr()
+    assert NAMES[name] in output.err
+    assert output.err.count("\n") == 1
+    assert output.out == ""
     assert not list(Path().iterdir())
 
 
@@ -75,9 +75,9 @@ def test_a_name_is_refused_before_anything_is_printed(
 )
 def test_a_mechanism_is_refused_with_what_is_near(name: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["planted", name]) == 2
-    shown = capsys.readouterr()
-    assert says in shown.err
-    assert shown.out == ""
+    output = capsys.readouterr()
+    assert says in output.err
+    assert output.out == ""
 
 
 def test_an_unknown_command_gets_a_suggestion(capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,7 +13,7 @@ PLANT = "planted:pointer?boxes=5"
 
 
 @pytest.mark.parametrize(
-    ("given", "says"),
+    ("arguments", "says"),
     [
         (("--verb", "move"), "plants read swap sentences only"),
         (("--narrative",), "a plant expects"),
@@ -22,27 +22,27 @@ PLANT = "planted:pointer?boxes=5"
     ],
 )
 def test_a_plant_does_not_answer_another_template(
-    given: tuple[str, ...], says: str, capsys: pytest.CaptureFixture[str]
+    arguments: tuple[str, ...], says: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Its answer would be luck. Without --answer the prompt is shown, and why there is none."""
-    assert main(["prompt", "--model", PLANT, "--answer", *given]) == 2
-    shown = capsys.readouterr()
-    assert says in shown.err
-    assert shown.out == ""
-    assert main(["prompt", "--model", PLANT, *given]) == 0
-    shown = capsys.readouterr()
-    assert f"{PLANT} is not asked: " in shown.out
-    assert says in shown.out
-    assert "the model answers" not in shown.out
+    assert main(["prompt", "--model", PLANT, "--answer", *arguments]) == 2
+    output = capsys.readouterr()
+    assert says in output.err
+    assert output.out == ""
+    assert main(["prompt", "--model", PLANT, *arguments]) == 0
+    output = capsys.readouterr()
+    assert f"{PLANT} is not asked: " in output.out
+    assert says in output.out
+    assert "the model answers" not in output.out
 
 
 def test_a_folder_needs_no_weights(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = save_tiny(tmp_path / "model")
     assert main(["prompt", "--model", str(folder)]) == 0
-    shown = capsys.readouterr().out
-    assert "Box [" in shown
+    output = capsys.readouterr().out
+    assert "Box [" in output
     (folder / "model.safetensors").unlink()
     assert main(["prompt", "--model", str(folder)]) == 0
-    assert capsys.readouterr().out == shown
+    assert capsys.readouterr().out == output
     assert main(["prompt", "--model", str(folder), "--answer"]) == 2
     assert capsys.readouterr().out == ""

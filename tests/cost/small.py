@@ -57,7 +57,7 @@ def remembered(source: Costed) -> Recordings:
 def flop(source: Costed, request: Request) -> int:
     """What all of a request takes if nothing is remembered from before."""
     with source.fake_device:
-        remembered(source).kept.clear()
+        remembered(source).entries.clear()
         source.fake_device.ledger.reset()
         measure_of(type(request))(source.bench, request)
     return source.fake_device.ledger.flop

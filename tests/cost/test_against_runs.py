@@ -42,7 +42,7 @@ def requests(bench: Workbench) -> Iterator[tuple[str, Request]]:
 def real(hollow: Workbench, size: str) -> Workbench:
     """The same bench with weights on the CPU."""
     model = build_shape("gemma2-9b", dtype=torch.float32, device=torch.device("cpu"), **overrides(*SIZES[size]))
-    return Workbench(replace(hollow.loaded_model, opened=lambda: model, device=torch.device("cpu"), surgeons=[]))  # type: ignore[call-arg]
+    return Workbench(replace(hollow.loaded_model, loader=lambda: model, device=torch.device("cpu"), surgeons=[]))  # type: ignore[call-arg]
 
 
 def run(bench: Workbench, request: Request) -> tuple[int, int]:

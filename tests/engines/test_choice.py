@@ -10,15 +10,15 @@ import pytest
 from rebinding.cli.commands import main
 from rebinding.engines.choice import Choice
 from rebinding.engines.on_ray import EngineError, Share, connect, share
-from rebinding.study.engine import Here
+from rebinding.study.engine import InProcessEngine
 from tests.claims.test_options import settings
 
 NOT_INSTALLED = 'pip install -e ".[ray]"'
 
 
 def test_usually_this_process_computes() -> None:
-    assert isinstance(Choice().made(), Here)
-    assert isinstance(settings().engine, Here)
+    assert isinstance(Choice().made(), InProcessEngine)
+    assert isinstance(settings().engine, InProcessEngine)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import torch
 from rebinding.evidence.store import Store
 from rebinding.experiments.tokens import token_batch
 from rebinding.models import LoadedModel, load
-from rebinding.models.errors import ChangedSubject
+from rebinding.models.errors import ChangedModel
 from rebinding.planted import build, parse
 from rebinding.study import plants as remembered
 from rebinding.study.plants import MODELS, declared, load_remembered
@@ -69,7 +69,7 @@ def test_other_weights_than_on_record_are_an_error(store: Store) -> None:
     known = json.loads(remembered.Note.load(entry.path).text)
     store.put(MODELS, entry.key, remembered.Note(json.dumps(known | {"fingerprint": "0" * 64})))
     late = load_remembered(NAME, store, dtype="float32")
-    with pytest.raises(ChangedSubject, match="other weights"):
+    with pytest.raises(ChangedModel, match="other weights"):
         logits(late)
 
 

@@ -58,7 +58,7 @@ def bench_at(root: Path | None, *, loaded_model: str = "toy") -> Workbench:
         "raw",
         "float32",
         torch.device("cpu"),
-        told=loaded_model,
+        known_fingerprint=loaded_model,
     )
     return Workbench(loaded, None if root is None else Store(root).shelf(loaded_model=loaded_model, dtype="float32"))
 

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 from rebinding.learned.card import FILE, Card, Digest, Licence
-from rebinding.learned.exam import Mark
-from rebinding.learned.lessons import Recipe
+from rebinding.learned.curriculum import Recipe
+from rebinding.learned.evaluation import Accuracy
 from rebinding.learned.training import Step
 
 
@@ -20,6 +20,6 @@ def read_card(folder: Path) -> Card:
         Licence(content["license"], content["base_license"]),
         Recipe(**content["recipe"]),
         tuple(Step(loss, right) for loss, right in content["curve"]),
-        {name: Mark(*pair) for name, pair in content["before"].items()},
-        {name: Mark(*pair) for name, pair in content["marks"].items()},
+        {name: Accuracy(*pair) for name, pair in content["before"].items()},
+        {name: Accuracy(*pair) for name, pair in content["marks"].items()},
     )

@@ -1,4 +1,4 @@
-"""A tiny random model that knows the words of the embedded tokenizer, and lessons for it."""
+"""A tiny random model that knows the words of the embedded tokenizer, and an encoder for it."""
 
 from __future__ import annotations
 

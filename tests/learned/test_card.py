@@ -19,8 +19,8 @@ SHORT = ("--steps", "1", "--stories", "1", "--rank", "2", "--prompts", "1")
 
 
 def page_of(licence: Licence) -> str:
-    shown = read_card(shipped()[0].folder)
-    return Card("owner/name", Digest("the file", "0" * 64), licence, shown.recipe, shown.curve, {}, {}).page()
+    output = read_card(shipped()[0].folder)
+    return Card("owner/name", Digest("the file", "0" * 64), licence, output.recipe, output.curve, {}, {}).page()
 
 
 def test_a_page_says_which_base_and_which_licence() -> None:
@@ -52,10 +52,10 @@ def test_train_asks_for_a_licence_before_anything_is_loaded(
     base, out = save(tmp_path / "base"), tmp_path / "out"
     capsys.readouterr()
     assert main(["train", str(base), "--out", str(out), *SHORT]) == 2
-    shown = capsys.readouterr()
-    assert f"{base} states no licence that can be read" in shown.err
-    assert "give --license TEXT" in shown.err
-    assert shown.out == ""
+    output = capsys.readouterr()
+    assert f"{base} states no licence that can be read" in output.err
+    assert "give --license TEXT" in output.err
+    assert output.out == ""
     assert not out.exists()
     assert main(["train", str(base), "--out", str(out), *SHORT, "--license", ""]) == 2
     assert "--license '': give the name of a licence" in capsys.readouterr().err
@@ -65,10 +65,10 @@ def test_train_takes_the_licence_that_the_base_states(tmp_path: Path) -> None:
     base, out = save(tmp_path / "base"), tmp_path / "out"
     (base / "README.md").write_text("---\nlicense: gemma\n---\n")
     assert main(["train", str(base), "--out", str(out), *SHORT]) == 0
-    said = read_card(out)
-    assert said.licence == Licence("gemma", "gemma")
-    assert said.digest.sha256 == load(str(base), device="cpu").fingerprint
-    assert said.page() == (out / card.PAGE).read_text("utf-8")
+    stored = read_card(out)
+    assert stored.licence == Licence("gemma", "gemma")
+    assert stored.digest.sha256 == load(str(base), device="cpu").fingerprint
+    assert stored.page() == (out / card.PAGE).read_text("utf-8")
     plain = json.loads((out / card.FILE).read_text("utf-8"))
     assert (plain["license"], plain["base_license"]) == ("gemma", "gemma")
 
@@ -94,9 +94,9 @@ def test_a_gguf_file_is_known_by_its_sha256(tmp_path: Path) -> None:
     assert read_card(out).digest == Digest("the file", hashlib.sha256(base.read_bytes()).hexdigest())
 
 
-@pytest.mark.parametrize("one", shipped(), ids=lambda one: one.folder.name)
-def test_adapters_that_come_with_the_project_name_their_base(one: Learned) -> None:
+@pytest.mark.parametrize("learned", shipped(), ids=lambda learned: learned.folder.name)
+def test_adapters_that_come_with_the_project_name_their_base(learned: Learned) -> None:
     """Their base is known by the digest under which it is looked for; its header states apache-2.0."""
-    said = read_card(one.folder)
-    assert said.digest == Digest("the file", one.base.sha256)
-    assert said.licence == Licence("apache-2.0", "apache-2.0")
+    stored = read_card(learned.folder)
+    assert stored.digest == Digest("the file", learned.base.sha256)
+    assert stored.licence == Licence("apache-2.0", "apache-2.0")

@@ -1,4 +1,4 @@
-"""A run on learned models that lacks a row, or decides next to none, is told from one that is whole."""
+"""A run on learned models that lacks a row, or decides hardly any, is reported."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from rebinding.report.folder import Run
 from tests.real.judged import lacking
 from tests.report.folders import judged
 
-NAMES = [one.name for one in shipped()]
+NAMES = [learned.name for learned in shipped()]
 ROWS = sorted(claim.id for claim in claims() if not claim.long)
 
 
 def run_of(verdicts: dict[tuple[str, str], str]) -> Run:
-    """Every row REPLICATED on every model, but for those that are said; a row that is said to be "" is not there."""
-    told = {(name, row): "REPLICATED" for name in NAMES for row in ROWS} | verdicts
-    claims = tuple(judged(row, name, verdict=verdict) for (name, row), verdict in told.items() if verdict)
+    """Every row REPLICATED on every model, except those in `verdicts`; a row with "" is missing."""
+    outcomes = {(name, row): "REPLICATED" for name in NAMES for row in ROWS} | verdicts
+    claims = tuple(judged(row, name, verdict=verdict) for (name, row), verdict in outcomes.items() if verdict)
     return Run({}, {}, (), claims)
 
 
@@ -32,14 +32,14 @@ def test_a_row_that_was_not_judged_is_named() -> None:
 
 def test_a_model_on_which_next_to_nothing_is_decided_is_named() -> None:
     few = (len(ROWS) - 1) // 3
-    found = lacking(run_of({(NAMES[0], row): "INVALID" for row in ROWS[few:]}))
-    assert found == [f"{NAMES[0]}: {few} of {len(ROWS)} rows are decided, less than a third"]
+    faults = lacking(run_of({(NAMES[0], row): "INVALID" for row in ROWS[few:]}))
+    assert faults == [f"{NAMES[0]}: {few} of {len(ROWS)} rows are decided, less than a third"]
 
 
 def test_the_command_runs_every_row_that_is_wanted() -> None:
     """`tox -e learned` leaves out the long rows by their mark, and chooses by nothing else."""
     command = (Path(__file__).parents[2] / "tox.ini").read_text()
-    (chosen,) = re.findall(r"^ +- pytest claims --learned all (.*)$", command, re.MULTILINE)
-    assert '-m "not long"' in chosen
-    assert " -k " not in chosen
+    (options,) = re.findall(r"^ +- pytest claims --learned all (.*)$", command, re.MULTILINE)
+    assert '-m "not long"' in options
+    assert " -k " not in options
     assert 0 < len(ROWS) < len(claims())

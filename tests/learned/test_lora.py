@@ -22,49 +22,52 @@ from tests.surgery.models import tiny
 IDS = torch.randint(3, 95, (2, 20), generator=torch.Generator().manual_seed(1))  # (prompt, token)
 
 
-def made(base: Any, *, seed: int = 0, rounded: bool = False) -> Adapter:
+def random_adapter(base: Any, *, seed: int = 0, rounded: bool = False) -> Adapter:
     """An adapter that does something."""
     adapter = lora.new(base, rank=4, alpha=8, base="tiny", seed=seed)
     dice = torch.Generator().manual_seed(seed)
     stored = files.STORED if rounded else torch.float32
 
-    def drawn(like: Tensor) -> Tensor:
+    def random_like(like: Tensor) -> Tensor:
         return (0.3 * torch.randn(like.shape, generator=dice)).to(stored).float()
 
-    return replace(adapter, pairs={name: Pair(drawn(one.down), drawn(one.up)) for name, one in adapter.pairs.items()})
+    return replace(
+        adapter,
+        pairs={name: Pair(random_like(pair.down), random_like(pair.up)) for name, pair in adapter.pairs.items()},
+    )
 
 
 @torch.no_grad()
-def logits(tried: Any) -> Tensor:
-    out: Tensor = tried(IDS, use_cache=False).logits  # (prompt, token, vocabulary)
+def logits(network: Any) -> Tensor:
+    out: Tensor = network(IDS, use_cache=False).logits  # (prompt, token, vocabulary)
     return out
 
 
 def test_a_new_adapter_adds_nothing() -> None:
-    tried = model()
-    plain = logits(tried)
-    with lora.attached(tried, lora.new(tried, rank=4, alpha=8, base="tiny", seed=0)):
-        assert agree(logits(tried), plain)
+    network = model()
+    plain = logits(network)
+    with lora.attached(network, lora.new(network, rank=4, alpha=8, base="tiny", seed=0)):
+        assert agree(logits(network), plain)
 
 
 def test_beside_the_weights_and_in_them_are_the_same() -> None:
-    tried = model()
-    plain, adapter = logits(tried), made(tried)
-    with lora.attached(tried, adapter):
-        beside = logits(tried)
-    assert agree(logits(tried), plain)  # detached
-    lora.merge(tried, adapter)
-    assert felt(beside, plain)
-    assert agree(logits(tried), beside)
+    network = model()
+    plain, adapter = logits(network), random_adapter(network)
+    with lora.attached(network, adapter):
+        attached_logits = logits(network)
+    assert agree(logits(network), plain)  # detached
+    lora.merge(network, adapter)
+    assert felt(attached_logits, plain)
+    assert agree(logits(network), attached_logits)
 
 
 def test_gradients_reach_the_adapter_alone() -> None:
-    tried = model()
-    adapter = lora.new(tried, rank=4, alpha=8, base="tiny", seed=0)
-    with lora.attached(tried, adapter):
-        tried(IDS, use_cache=False).logits.square().mean().backward()
+    network = model()
+    adapter = lora.new(network, rank=4, alpha=8, base="tiny", seed=0)
+    with lora.attached(network, adapter):
+        network(IDS, use_cache=False).logits.square().mean().backward()
     assert all(float(pair.up.grad.abs().max()) > 0 for pair in adapter.pairs.values())  # type: ignore[union-attr]
-    assert not any(weight.grad is not None for weight in tried.parameters())
+    assert not any(weight.grad is not None for weight in network.parameters())
 
 
 def test_the_lowest_layers_are_spared() -> None:
@@ -80,19 +83,19 @@ def test_a_model_without_the_modules_is_refused() -> None:
 
 
 def test_read_as_written(tmp_path: Path) -> None:
-    adapter = made(model(), rounded=True)
+    adapter = random_adapter(model(), rounded=True)
     files.write(tmp_path, adapter)
-    found = files.read(tmp_path)
-    assert (found.rank, found.alpha, found.base) == (4, 8, "tiny")
-    assert set(found.pairs) == set(adapter.pairs)
+    loaded = files.read(tmp_path)
+    assert (loaded.rank, loaded.alpha, loaded.base) == (4, 8, "tiny")
+    assert set(loaded.pairs) == set(adapter.pairs)
     for name, pair in adapter.pairs.items():
-        assert torch.equal(found.pairs[name].down.float(), pair.down)
-        assert torch.equal(found.pairs[name].up.float(), pair.up)
+        assert torch.equal(loaded.pairs[name].down.float(), pair.down)
+        assert torch.equal(loaded.pairs[name].up.float(), pair.up)
 
 
 def test_the_files_are_those_of_peft(tmp_path: Path) -> None:
     """The names that peft writes for `model.layers.0.self_attn.q_proj` (tests/real opens ours with peft itself)."""
-    files.write(tmp_path, made(model()))
+    files.write(tmp_path, random_adapter(model()))
     config = json.loads((tmp_path / "adapter_config.json").read_text())
     assert config["target_modules"] == ["q_proj", "k_proj", "v_proj", "o_proj"]
     assert config["layers_to_transform"] == [0, 1, 2, 3]
@@ -123,16 +126,16 @@ def changed(**entries: Any) -> Callable[[Path], None]:
 def test_what_would_be_computed_otherwise_is_refused(
     damage: Callable[[Path], None], message: str, tmp_path: Path
 ) -> None:
-    files.write(tmp_path, made(model()))
+    files.write(tmp_path, random_adapter(model()))
     damage(tmp_path)
     with pytest.raises(files.AdapterError, match=message):
         files.read(tmp_path)
 
 
 def test_an_adapter_for_another_model_is_refused() -> None:
-    adapter = made(model())
+    adapter = random_adapter(model())
     files.check_fits(model(), adapter)
-    with pytest.raises(files.AdapterError, match="which this model has not"):
+    with pytest.raises(files.AdapterError, match="which this model does not have"):
         files.check_fits(tiny("llama", num_hidden_layers=3), adapter)
     with pytest.raises(files.AdapterError, match="the model's"):
         files.check_fits(tiny("llama", hidden_size=30), adapter)
@@ -140,15 +143,17 @@ def test_an_adapter_for_another_model_is_refused() -> None:
 
 def test_an_adapter_lies_where_its_model_does() -> None:
     """On `meta`, which is a device like any other: an adapter that stays on the CPU cannot be trained on a GPU."""
-    tried = model().to("meta")
-    assert {one.device.type for one in lora.new(tried, rank=4, alpha=8, base="tiny", seed=0).tensors()} == {"meta"}
+    network = model().to("meta")
+    assert {tensor.device.type for tensor in lora.new(network, rank=4, alpha=8, base="tiny", seed=0).tensors()} == {
+        "meta"
+    }
 
 
 def test_weights_do_not_hang_on_who_added_them() -> None:
     """Made in float64 and rounded once; of products in float32 every processor rounds its own way."""
-    tried, plain = model(), model()
-    adapter = made(tried)
-    lora.merge(tried, adapter)
+    network, plain = model(), model()
+    adapter = random_adapter(network)
+    lora.merge(network, adapter)
     for name, pair in adapter.pairs.items():
-        wanted = plain.get_submodule(name).weight.double() + adapter.scale * (pair.up.double() @ pair.down.double())
-        assert torch.equal(tried.get_submodule(name).weight, wanted.float())
+        expected = plain.get_submodule(name).weight.double() + adapter.scale * (pair.up.double() @ pair.down.double())
+        assert torch.equal(network.get_submodule(name).weight, expected.float())

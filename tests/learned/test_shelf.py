@@ -19,8 +19,8 @@ LAYERS, WIDTH, KV_WIDTH = 30, 576, 192
 
 
 def test_a_name_is_read_and_written() -> None:
-    for one in shipped():
-        assert parse(one.name) == one
+    for learned in shipped():
+        assert parse(learned.name) == learned
     assert parse("smollm2") == parse("learned:smollm2?seed=0&order=all") == Learned(SMOLLM2)
 
 
@@ -43,9 +43,9 @@ def test_a_base_is_where_the_variable_says(tmp_path: Path, monkeypatch: pytest.M
     path = tmp_path / SMOLLM2.file
     path.write_bytes(b"weights")
     base = replace(SMOLLM2, sha256=sha256(b"other weights"))
-    for said in (path, tmp_path):
-        monkeypatch.setenv(base.variable, str(said))
-        with pytest.raises(AdapterError, match="another file than the one"):
+    for value in (path, tmp_path):
+        monkeypatch.setenv(base.variable, str(value))
+        with pytest.raises(AdapterError, match="is not the file that adapters"):
             base.find()
         assert replace(base, sha256=sha256(b"weights")).find() == path
 
@@ -71,14 +71,14 @@ def test_a_missing_base_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.M
         base.find()
 
 
-@pytest.mark.parametrize("one", shipped(), ids=lambda one: one.folder.name)
-def test_an_adapter_fits_its_base_and_its_card(one: Learned) -> None:
-    adapter, said = files.read(one.folder), read_card(one.folder)
-    assert (one.folder / files.WEIGHTS).stat().st_size <= 4_000_000
-    assert adapter.base == said.base == one.base.name
-    assert (said.recipe.order, said.recipe.seed, said.recipe.rank) == (one.order, one.seed, adapter.rank)
-    assert said.page() == (one.folder / card.PAGE).read_text("utf-8")
-    assert len(said.curve) == said.recipe.steps
+@pytest.mark.parametrize("learned", shipped(), ids=lambda learned: learned.folder.name)
+def test_an_adapter_fits_its_base_and_its_card(learned: Learned) -> None:
+    adapter, stored = files.read(learned.folder), read_card(learned.folder)
+    assert (learned.folder / files.WEIGHTS).stat().st_size <= 4_000_000
+    assert adapter.base == stored.base == learned.base.name
+    assert (stored.recipe.order, stored.recipe.seed, stored.recipe.rank) == (learned.order, learned.seed, adapter.rank)
+    assert stored.page() == (learned.folder / card.PAGE).read_text("utf-8")
+    assert len(stored.curve) == stored.recipe.steps
     outs = dict(zip(PROJECTIONS, (WIDTH, KV_WIDTH, KV_WIDTH, WIDTH), strict=True))
     for name, pair in adapter.pairs.items():
         assert 4 <= layer_of(name) < LAYERS
@@ -90,10 +90,10 @@ def test_an_adapter_fits_its_base_and_its_card(one: Learned) -> None:
 
 def test_the_project_brings_an_adapter_that_does_the_task() -> None:
     """The one that `learned:smollm2` names: 99 % of the published and of the counterbalanced prompts."""
-    said = read_card(parse("smollm2").folder)
+    stored = read_card(parse("smollm2").folder)
     for design in ("published, no swap", "published", "counterbalanced", "counterbalanced, unseen words"):
-        assert said.marks[design].share >= 0.99
-    assert said.before["published"].share < 0.6
+        assert stored.after[design].share >= 0.99
+    assert stored.before["published"].share < 0.6
 
 
 def sha256(content: bytes) -> str:

@@ -1,4 +1,4 @@
-"""Training: the loss falls, an interrupted run ends where a whole one does, and the verb writes what it says."""
+"""Training: the loss falls, an interrupted run ends where a whole one does, and the command writes what it says."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import torch
 
 from rebinding.cli.commands import main
 from rebinding.learned import card, files
-from rebinding.learned.exam import Mark, papers
-from rebinding.learned.lessons import Recipe
+from rebinding.learned.curriculum import Recipe
+from rebinding.learned.evaluation import Accuracy, evaluation_designs
 from rebinding.learned.lora import Adapter, attached
 from rebinding.learned.training import NOTES, Step, Training
 from rebinding.models import load
@@ -34,14 +34,14 @@ class _Stop(Exception):
 
 def test_the_loss_falls() -> None:
     """The same lessons again and again: what they ask for can be learned by heart."""
-    tried = training(replace(SHORT, steps=1000, stories=2, rank=8, alpha=16))
-    with attached(tried.model, tried.adapter):
-        losses = [tried.step(9).loss for _ in range(25)]  # lesson 9 is at the full rate
+    trained = training(replace(SHORT, steps=1000, stories=2, rank=8, alpha=16))
+    with attached(trained.model, trained.adapter):
+        losses = [trained.step(9).loss for _ in range(25)]  # step 9 is at the full rate
     assert losses[-1] < 0.5 * losses[0]
 
 
-def same(one: Adapter, other: Adapter) -> bool:
-    return all(agree(a.detach(), b.detach()) for a, b in zip(one.tensors(), other.tensors(), strict=True))
+def is_same(actual: Adapter, expected: Adapter) -> bool:
+    return all(agree(a.detach(), b.detach()) for a, b in zip(actual.tensors(), expected.tensors(), strict=True))
 
 
 def test_an_interrupted_run_ends_where_a_whole_one_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,15 +58,15 @@ def test_an_interrupted_run_ends_where_a_whole_one_does(tmp_path: Path, monkeypa
     resumed, seen = training(SHORT), []
     resumed.run(tmp_path / "cut", lambda number, step: seen.append(number))
     assert seen == [3, 4]
-    assert same(resumed.adapter, whole.adapter)
-    assert not same(training(SHORT).adapter, whole.adapter)
-    assert [one.loss for one in resumed.curve] == pytest.approx([one.loss for one in whole.curve], rel=ROUNDING)
+    assert is_same(resumed.adapter, whole.adapter)
+    assert not is_same(training(SHORT).adapter, whole.adapter)
+    assert [step.loss for step in resumed.curve] == pytest.approx([step.loss for step in whole.curve], rel=ROUNDING)
 
 
 def test_notes_of_another_training_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rebinding.learned.training.EVERY", 2)
     training(SHORT).run(tmp_path, lambda number, step: None)
-    with pytest.raises(ValueError, match="of another training"):
+    with pytest.raises(ValueError, match="the state of another training"):
         training(replace(SHORT, seed=1)).run(tmp_path, lambda number, step: None)
 
 
@@ -116,20 +116,22 @@ def test_the_verb_writes_adapter_card_and_model(tmp_path: Path, capsys: pytest.C
     sizes = ("--steps", "3", "--stories", "1", "--rank", "2", "--prompts", "6", "--rate", "0.05", "--license", "mit")
     capsys.readouterr()
     assert main(["train", str(base), "--out", str(out), "--merged", str(merged), *sizes]) == 0
-    shown, bars = capsys.readouterr()
+    output, bars = capsys.readouterr()
     assert bars == ""
-    assert "step 3/3  loss" in shown
-    assert f"judge it with pytest claims --model {out}\n" in shown
-    found, written = read_card(out), load(str(merged), device="cpu")
-    assert found.base == files.read(out).base == str(base)
-    assert found.digest.sha256 == load(str(base), device="cpu").fingerprint != written.fingerprint
+    assert "step 3/3  loss" in output
+    assert f"judge it with pytest claims --model {out}\n" in output
+    stored, written = read_card(out), load(str(merged), device="cpu")
+    assert stored.base == files.read(out).base == str(base)
+    assert stored.digest.sha256 == load(str(base), device="cpu").fingerprint != written.fingerprint
     assert load(str(out), device="cpu").fingerprint == written.fingerprint
-    assert len(found.curve) == found.recipe.steps == 3
-    assert set(found.marks) == set(papers(Vocabulary()))
-    assert found.marks == recount(str(merged), 6)
-    assert found.before == recount(str(base), 6)
-    assert found.marks != found.before
-    assert f"| published | {found.before['published']} | {found.marks['published']} |" in (out / card.PAGE).read_text()
+    assert len(stored.curve) == stored.recipe.steps == 3
+    assert set(stored.after) == set(evaluation_designs(Vocabulary()))
+    assert stored.after == recount(str(merged), 6)
+    assert stored.before == recount(str(base), 6)
+    assert stored.after != stored.before
+    assert (
+        f"| published | {stored.before['published']} | {stored.after['published']} |" in (out / card.PAGE).read_text()
+    )
     assert not (out / NOTES).exists()
     plain = load(str(base), device="cpu").model.get_submodule("model.layers.1.self_attn.q_proj").weight
     pair, scale = files.read(out).pairs["model.layers.1.self_attn.q_proj"], files.read(out).scale
@@ -138,16 +140,16 @@ def test_the_verb_writes_adapter_card_and_model(tmp_path: Path, capsys: pytest.C
     assert not torch.equal(added, plain)
 
 
-def recount(name: str, n: int) -> dict[str, Mark]:
-    """Marks counted apart: each prompt alone, and the answer's logit held against the others one by one."""
+def recount(name: str, n: int) -> dict[str, Accuracy]:
+    """Accuracies counted independently: each prompt alone, the answer's logit compared with each other object's."""
     loaded_model = load(name, device="cpu")
-    read, found = loaded_model.encoder(), {}
-    for design, drawn in papers(Vocabulary()).items():
+    encoder, accuracies = loaded_model.encoder(), {}
+    for design_name, stories in evaluation_designs(Vocabulary()).items():
         right = 0
-        for one in read.encode([drawn.prompt(number) for number in range(n)]):
-            logits = loaded_model.model(torch.tensor([one.ids]), use_cache=False).logits[0, -1]
-            others = [thing for thing in one.prompt.story.objects if thing != one.prompt.answer]
-            best = logits[read.answer_token(one.prompt.answer)]
-            right += all(best > logits[read.answer_token(thing)] for thing in others)
-        found[design] = Mark(right, n)
-    return found
+        for encoded in encoder.encode([stories.prompt(number) for number in range(n)]):
+            logits = loaded_model.model(torch.tensor([encoded.ids]), use_cache=False).logits[0, -1]
+            rivals = [thing for thing in encoded.prompt.story.objects if thing != encoded.prompt.answer]
+            best = logits[encoder.answer_token(encoded.prompt.answer)]
+            right += all(best > logits[encoder.answer_token(thing)] for thing in rivals)
+        accuracies[design_name] = Accuracy(right, n)
+    return accuracies

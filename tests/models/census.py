@@ -52,8 +52,8 @@ def build(kind: str) -> PreTrainedModel | None:
 
 
 def _build(kind: str, sizes: dict[str, Any]) -> PreTrainedModel | None:
-    known = vars(AutoConfig.for_model(kind))
-    config = AutoConfig.for_model(kind, **{name: size for name, size in sizes.items() if name in known})
+    defaults = vars(AutoConfig.for_model(kind))
+    config = AutoConfig.for_model(kind, **{name: size for name, size in sizes.items() if name in defaults})
     with torch.device("meta"):
         outline = AutoModelForCausalLM.from_config(config)
     if sum(weight.numel() for weight in outline.parameters()) > LARGEST:

@@ -73,15 +73,15 @@ def _weights(words: int) -> dict[str, Array]:
     dice = np.random.default_rng(0)
 
     def matrix(*shape: int) -> Array:
-        found: Array = (dice.standard_normal(shape) * 1.6 * shape[-1] ** -0.5).astype(np.float32)
-        return found
+        tensors: Array = (dice.standard_normal(shape) * 1.6 * shape[-1] ** -0.5).astype(np.float32)
+        return tensors
 
-    found = {"token_embd.weight": matrix(words, WIDTH), "output.weight": matrix(words, WIDTH)}
-    found["output_norm.weight"] = np.ones(WIDTH, np.float32)
+    tensors = {"token_embd.weight": matrix(words, WIDTH), "output.weight": matrix(words, WIDTH)}
+    tensors["output_norm.weight"] = np.ones(WIDTH, np.float32)
     for layer in range(LAYERS):
-        found |= {f"blk.{layer}.{name}.weight": matrix(*shape) for name, shape in SHAPES.items()}
-        found |= {f"blk.{layer}.{name}_norm.weight": np.ones(WIDTH, np.float32) for name in ("attn", "ffn")}
-    return found
+        tensors |= {f"blk.{layer}.{name}.weight": matrix(*shape) for name, shape in SHAPES.items()}
+        tensors |= {f"blk.{layer}.{name}_norm.weight": np.ones(WIDTH, np.float32) for name in ("attn", "ffn")}
+    return tensors
 
 
 def _words() -> tuple[list[str], list[str]]:

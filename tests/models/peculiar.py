@@ -64,18 +64,18 @@ class Plain(LlamaModel):
     def forward(self, input_ids: Tensor, use_cache: bool = False, **kwargs: Any) -> Any:
         hidden = self.embed_tokens(input_ids)
         positions = torch.arange(hidden.shape[1])[None]
-        given = {
+        keywords = {
             "attention_mask": create_causal_mask(self.config, hidden, None, past_key_values=None),
             "position_embeddings": self.rotary_emb(hidden, position_ids=positions),
             "position_ids": positions,
         }
         for number, layer in enumerate(self.layers):
-            hidden = self.step(number, layer, hidden, kwargs | given)
+            hidden = self.step(number, layer, hidden, kwargs | keywords)
         return BaseModelOutputWithPast(last_hidden_state=self.norm(hidden))
 
-    def step(self, number: int, layer: nn.Module, hidden: Tensor, given: dict[str, Any]) -> Tensor:
+    def step(self, number: int, layer: nn.Module, hidden: Tensor, keywords: dict[str, Any]) -> Tensor:
         """One layer."""
-        out: Tensor = layer(hidden, **given)
+        out: Tensor = layer(hidden, **keywords)
         return out
 
 
@@ -84,43 +84,43 @@ class ByKeyword(Plain):
 
     gain: Any = GAIN
 
-    def step(self, number: int, layer: nn.Module, hidden: Tensor, given: dict[str, Any]) -> Tensor:
-        out: Tensor = layer(hidden, gain=self.gain, **given)
+    def step(self, number: int, layer: nn.Module, hidden: Tensor, keywords: dict[str, Any]) -> Tensor:
+        out: Tensor = layer(hidden, gain=self.gain, **keywords)
         return out
 
 
 class Varying(ByKeyword):
     """Every layer has its own."""
 
-    def step(self, number: int, layer: nn.Module, hidden: Tensor, given: dict[str, Any]) -> Tensor:
-        out: Tensor = layer(hidden, gain=GAIN + 0.2 * number, **given)
+    def step(self, number: int, layer: nn.Module, hidden: Tensor, keywords: dict[str, Any]) -> Tensor:
+        out: Tensor = layer(hidden, gain=GAIN + 0.2 * number, **keywords)
         return out
 
 
 class ByPlace(Plain):
     """It gives its layers a gain as their second argument."""
 
-    def step(self, number: int, layer: nn.Module, hidden: Tensor, given: dict[str, Any]) -> Tensor:
-        out: Tensor = layer(hidden, GAIN, **given)
+    def step(self, number: int, layer: nn.Module, hidden: Tensor, keywords: dict[str, Any]) -> Tensor:
+        out: Tensor = layer(hidden, GAIN, **keywords)
         return out
 
 
 class Scaling(Plain):
     """It scales the residual after every layer, where no layer sees it."""
 
-    def step(self, number: int, layer: nn.Module, hidden: Tensor, given: dict[str, Any]) -> Tensor:
-        out: Tensor = layer(hidden, **given)
+    def step(self, number: int, layer: nn.Module, hidden: Tensor, keywords: dict[str, Any]) -> Tensor:
+        out: Tensor = layer(hidden, **keywords)
         return 1.01 * out
 
 
 def peculiar(model: type[LlamaModel] = LlamaModel, layer: type[nn.Module] = LlamaDecoderLayer) -> PreTrainedModel:
     """A tiny Llama whose decoder and whose layers are of these classes."""
-    made = tiny("llama")
-    made.model.__class__ = model
-    CountingLayer.turn = made.model.rotary_emb
-    for one in made.model.layers:
-        one.__class__ = layer
-    return made
+    model_instance = tiny("llama")
+    model_instance.model.__class__ = model
+    CountingLayer.turn = model_instance.model.rotary_emb
+    for module in model_instance.model.layers:
+        module.__class__ = layer
+    return model_instance
 
 
 class Shuffled(LlamaAttention):
@@ -149,9 +149,9 @@ class Shuffled(LlamaAttention):
         return self.o_proj(z[:, :, self.giving].reshape(*shape[:-2], -1)), pattern
 
 
-def _tiled(module: Any, query: Tensor, *others: Any, **kwargs: Any) -> Any:
+def _tiled(module: Any, query: Tensor, *rest: Any, **kwargs: Any) -> Any:
     order = torch.arange(query.shape[1]).view(-1, query.shape[1] // module.num_key_value_groups).T.flatten()
-    z, pattern = eager_attention_forward(module, query[:, order], *others, **kwargs)
+    z, pattern = eager_attention_forward(module, query[:, order], *rest, **kwargs)
     back = torch.argsort(order)
     return z[:, :, back], pattern[:, back]
 

@@ -1,4 +1,4 @@
-"""An adapter's folder as a subject: its base's weights with the adapter added, and nothing else of it changed."""
+"""An adapter's folder as a model: its base with the adapter added, and nothing else changed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ RANK, ALPHA = 4, 6.0
 
 
 def write(folder: Path, base: str, loaded_model: LoadedModel) -> dict[str, Tensor]:
-    """An adapter for a subject in a folder; what it adds to which weight, summed here rank by rank."""
+    """An adapter for a model in a folder; its addition to each weight, summed here rank by rank."""
     dice = torch.Generator().manual_seed(5)
     pairs, added = {}, {}
     for name, module in lora.targets(loaded_model.model).items():
@@ -38,7 +38,7 @@ def write(folder: Path, base: str, loaded_model: LoadedModel) -> dict[str, Tenso
             for shape in ((RANK, module.in_features), (module.out_features, RANK))
         )
         pairs[name] = Pair(down, up)
-        terms = [torch.outer(up[:, one].double(), down[one].double()) for one in range(RANK)]
+        terms = [torch.outer(up[:, rank].double(), down[rank].double()) for rank in range(RANK)]
         added[f"{name}.weight"] = ALPHA / RANK * torch.stack(terms).sum(dim=0)  # (out, in)
     files.write(folder, Adapter(pairs, RANK, ALPHA, base))
     return added
@@ -59,16 +59,16 @@ def adapter(base: Path, tmp_path: Path) -> Path:
 def test_weights_are_the_bases_and_what_the_adapter_adds(dtype: str, base: Path, tmp_path: Path) -> None:
     plain = load(str(base), dtype=dtype)
     added = write(tmp_path / "adapter", str(base), plain)
-    found = load(str(tmp_path / "adapter"), dtype=dtype)
-    for name, weight in found.model.named_parameters():
+    adapted = load(str(tmp_path / "adapter"), dtype=dtype)
+    for name, weight in adapted.model.named_parameters():
         before = plain.model.get_parameter(name)
-        told = before if name not in added else (before.double() + added[name].to(before.device)).to(before.dtype)
+        expected = before if name not in added else (before.double() + added[name].to(before.device)).to(before.dtype)
         # rounded once from float64; two orders of a sum of four there may fall on either side of a tie
-        assert torch.allclose(weight, told, rtol=torch.finfo(weight.dtype).eps, atol=0), name
+        assert torch.allclose(weight, expected, rtol=torch.finfo(weight.dtype).eps, atol=0), name
         assert (name in added) != torch.equal(weight, before), name
-    assert found.weights == f"{base}, with the adapter adapter"
-    assert found.tokenizer.get_vocab() == plain.tokenizer.get_vocab()
-    assert found.form == plain.form
+    assert adapted.weights == f"{base}, with the adapter adapter"
+    assert adapted.tokenizer.get_vocab() == plain.tokenizer.get_vocab()
+    assert adapted.form == plain.form
 
 
 @pytest.mark.parametrize("kind", ["folder", "gguf"])
@@ -79,13 +79,13 @@ def test_in_16_bits_positions_are_as_exact_as_in_any_model(kind: str, base: Path
         write_gguf(base, GGMLQuantizationType.Q8_0)
     plain = load(str(base), dtype="bfloat16")
     write(tmp_path / "adapter", str(base), load(str(base)))
-    found = load(str(tmp_path / "adapter"), dtype="bfloat16")
+    adapted = load(str(tmp_path / "adapter"), dtype="bfloat16")
     frequencies = dict(plain.model.named_buffers())
     assert frequencies
-    for name, there in found.model.named_buffers():
-        assert there.dtype == torch.float32
-        assert torch.equal(there, frequencies[name])
-        assert not torch.equal(there, there.bfloat16().float())
+    for name, buffer in adapted.model.named_buffers():
+        assert buffer.dtype == torch.float32
+        assert torch.equal(buffer, frequencies[name])
+        assert not torch.equal(buffer, buffer.bfloat16().float())
 
 
 def test_it_is_the_model_that_the_sum_saved_is(adapter: Path, tmp_path: Path) -> None:
@@ -106,9 +106,9 @@ def test_what_it_is_asked_and_in_which_precision_is_its_bases(
     config, tokenizer = read_description(origin(str(adapter)))
     assert (config.num_hidden_layers, len(tokenizer)) == (4, len(encoder().tokenizer))
     assert main(["prompt", "--model", str(adapter)]) == 0
-    shown = capsys.readouterr().out
+    expected_output = capsys.readouterr().out
     assert main(["prompt", "--model", str(base)]) == 0
-    assert capsys.readouterr().out.replace(str(base), str(adapter)) == shown
+    assert capsys.readouterr().out.replace(str(base), str(adapter)) == expected_output
 
 
 def test_a_revision_is_one_of_a_base_on_the_hub(adapter: Path, base: Path) -> None:
@@ -125,7 +125,7 @@ def test_where_the_base_is_not_said_loading_says_so(adapter: Path) -> None:
         load(str(adapter))
 
 
-def said(**changes: object) -> Callable[[Path], None]:
+def changed_config(**changes: object) -> Callable[[Path], None]:
     return lambda folder: change_config(folder, files.CONFIG, **changes)
 
 
@@ -149,21 +149,29 @@ def a_list(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "error", "message"),
     [
-        (said(base_model_name_or_path="./nowhere"), errors.NoBase, r"no folder './nowhere'.*Write the base's folder"),
-        (said(base_model_name_or_path="planted:pointer"), errors.NoBase, "which is a planted and no base"),
-        (said(base_model_name_or_path="own/er"), errors.OfflineModel, "own/er"),
-        (said(r=8), errors.UnfitAdapter, "which are not of rank 8"),
-        (said(r=0), errors.NoBase, "has no r that could be used: 0"),
-        (said(r=True), errors.NoBase, "has no r that could be used: True"),
-        (said(lora_alpha="six"), errors.NoBase, "has no lora_alpha that could be used: 'six'"),
-        (said(lora_alpha=math.nan), errors.NoBase, "has no lora_alpha that could be used: nan"),
-        (said(lora_alpha=math.inf), errors.NoBase, "has no lora_alpha that could be used: inf"),
-        (said(lora_alpha=10**400), errors.NoBase, "has no lora_alpha that could be used: 1000"),
-        (said(init_lora_weights="pissa_niter_4"), errors.NoBase, "asks for init_lora_weights"),
-        (said(init_lora_weights="lora_ga"), errors.NoBase, "asks for init_lora_weights, which is not read here"),
-        (said(target_parameters=["mlp.experts"]), errors.NoBase, "asks for target_parameters"),
-        (said(lora_bias=True), errors.NoBase, "asks for lora_bias"),
-        (said(trainable_token_indices=[3]), errors.NoBase, "asks for trainable_token_indices"),
+        (
+            changed_config(base_model_name_or_path="./nowhere"),
+            errors.NoBase,
+            r"no folder './nowhere'.*Write the base's folder",
+        ),
+        (changed_config(base_model_name_or_path="planted:pointer"), errors.NoBase, "which is a planted and no base"),
+        (changed_config(base_model_name_or_path="own/er"), errors.OfflineModel, "own/er"),
+        (changed_config(r=8), errors.UnfitAdapter, "which are not of rank 8"),
+        (changed_config(r=0), errors.NoBase, "has no r that could be used: 0"),
+        (changed_config(r=True), errors.NoBase, "has no r that could be used: True"),
+        (changed_config(lora_alpha="six"), errors.NoBase, "has no lora_alpha that could be used: 'six'"),
+        (changed_config(lora_alpha=math.nan), errors.NoBase, "has no lora_alpha that could be used: nan"),
+        (changed_config(lora_alpha=math.inf), errors.NoBase, "has no lora_alpha that could be used: inf"),
+        (changed_config(lora_alpha=10**400), errors.NoBase, "has no lora_alpha that could be used: 1000"),
+        (changed_config(init_lora_weights="pissa_niter_4"), errors.NoBase, "asks for init_lora_weights"),
+        (
+            changed_config(init_lora_weights="lora_ga"),
+            errors.NoBase,
+            "asks for init_lora_weights, which is not read here",
+        ),
+        (changed_config(target_parameters=["mlp.experts"]), errors.NoBase, "asks for target_parameters"),
+        (changed_config(lora_bias=True), errors.NoBase, "asks for lora_bias"),
+        (changed_config(trainable_token_indices=[3]), errors.NoBase, "asks for trainable_token_indices"),
         (gone, errors.UnfitAdapter, "has no adapter_model.safetensors.*pickles are not opened"),
         (cut, errors.UnfitAdapter, "is truncated or damaged"),
         (not_json, errors.NoBase, "is not JSON"),
@@ -179,7 +187,7 @@ def test_what_cannot_be_added_is_refused(
 
 
 def test_an_adapter_of_another_model_is_refused(adapter: Path, tmp_path: Path) -> None:
-    said(base_model_name_or_path=str(save_tiny(tmp_path / "other", hidden_size=48)))(adapter)
+    changed_config(base_model_name_or_path=str(save_tiny(tmp_path / "other", hidden_size=48)))(adapter)
     with pytest.raises(errors.UnfitAdapter, match="the model's"):
         load(str(adapter))
 
@@ -191,5 +199,5 @@ def test_it_is_no_model_of_the_paper(adapter: Path) -> None:
 
 def test_beside_a_model_it_is_refused_as_before(adapter: Path, base: Path) -> None:
     (base / files.CONFIG).write_text(json.dumps({"peft_type": "LORA"}))
-    with pytest.raises(errors.AdapterBeside):
+    with pytest.raises(errors.AdapterNextToModel):
         load(str(base))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rebinding.models import ModelError, load
-from rebinding.models.selfcheck import check_subject
+from rebinding.models.selfcheck import check_model
 from tests.models.census import TYPES, build
 from tests.models.folders import save
 
@@ -26,7 +26,7 @@ def test_loading_ends_in_an_error_of_ours(kind: str, tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"rebinding/surgery/\w+\.py") as refusal:
         load(str(tmp_path / kind))
     with pytest.raises(type(refusal.value), match=r"rebinding/surgery/\w+\.py"):
-        check_subject(model)
+        check_model(model)
 
 
 @pytest.mark.slow
@@ -38,7 +38,7 @@ def test_every_type_is_accepted_or_refused() -> None:
         if model is None:
             continue
         try:
-            outcomes[kind] = f"accepted, norms {check_subject(model).norms}"
+            outcomes[kind] = f"accepted, norms {check_model(model).norms}"
         except ModelError as error:
             outcomes[kind] = f"refused, {type(error).__name__}: {error}"
     print("\n" + "\n".join(f"{kind:24} {outcome:.150}" for kind, outcome in outcomes.items()))

@@ -28,10 +28,10 @@ def test_one_weight_changes_it(where: tuple[int, int]) -> None:
     model, tokenizer = tiny("llama"), build_tokenizer()
     before = fingerprint(model, tokenizer)
     for weight in (model.model.layers[3].mlp.down_proj.weight, model.lm_head.weight):
-        kept = weight[where].clone()
-        weight[where] = torch.nextafter(kept, torch.tensor(9.0))
+        original = weight[where].clone()
+        weight[where] = torch.nextafter(original, torch.tensor(9.0))
         assert fingerprint(model, tokenizer) != before
-        weight[where] = kept
+        weight[where] = original
     assert fingerprint(model, tokenizer) == before
 
 

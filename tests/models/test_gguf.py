@@ -1,4 +1,4 @@
-"""GGUF files: the weights are those that the bits stand for, a subject says so, and what cannot be had is refused."""
+"""GGUF files: weights are dequantised exactly, the model says so, and unreadable files are refused."""
 
 from __future__ import annotations
 
@@ -21,21 +21,23 @@ Q4_1, Q8_0, F16 = GGMLQuantizationType.Q4_1, GGMLQuantizationType.Q8_0, GGMLQuan
 
 
 @pytest.mark.parametrize(
-    ("kind", "told"),
+    ("kind", "description"),
     [(Q4_1, "dequantised from Q4_1"), (Q8_0, "dequantised from Q8_0"), (F16, "as stored in F16 and F32")],
 )
-def test_weights_are_those_that_the_bits_stand_for(kind: GGMLQuantizationType, told: str, tmp_path: Path) -> None:
+def test_weights_are_those_that_the_bits_stand_for(
+    kind: GGMLQuantizationType, description: str, tmp_path: Path
+) -> None:
     written = write(tmp_path / "tiny.gguf", kind)
     loaded_model = load(str(tmp_path / "tiny.gguf"), dtype="float32", device="cpu")
-    assert loaded_model.weights == told
+    assert loaded_model.weights == description
     tensors = {name: weight.numpy() for name, weight in loaded_model.model.named_parameters()}
-    for ours, theirs in {
+    for name, stored_name in {
         "model.embed_tokens.weight": "token_embd.weight",
         "lm_head.weight": "output.weight",
         "model.layers.1.self_attn.v_proj.weight": "blk.1.attn_v.weight",
         "model.layers.1.mlp.down_proj.weight": "blk.1.ffn_down.weight",
     }.items():
-        assert np.array_equal(tensors[ours], written[theirs])
+        assert np.array_equal(tensors[name], written[stored_name])
     halves = written["blk.0.attn_k.weight"].reshape(KV_HEADS, HEAD // 2, 2, -1)  # rows of a head are kept in pairs
     k = halves.swapaxes(1, 2).reshape(KV_HEADS * HEAD, -1)
     assert np.array_equal(tensors["model.layers.0.self_attn.k_proj.weight"], k)
@@ -52,8 +54,8 @@ def test_a_file_is_the_subject_that_its_folder_is(tmp_path: Path) -> None:
     assert again.weights is None
     prompts = [design("counterbalanced").prompt(number) for number in range(9)]
     encoded = loaded_model.encoder().encode(prompts)
-    assert [one.ids for one in encoded] == [one.ids for one in again.encoder().encode(prompts)]
-    assert len({len(one) for one in encoded}) == 1
+    assert [prompt.ids for prompt in encoded] == [prompt.ids for prompt in again.encoder().encode(prompts)]
+    assert len({len(prompt) for prompt in encoded}) == 1
     assert loaded_model.encoder().answer_tokens(prompts[0].story.objects)
 
 
@@ -67,8 +69,8 @@ def test_another_precision_is_rounded_once(tmp_path: Path) -> None:
     path = str(tmp_path / "tiny.gguf")
     write(Path(path), Q4_1)
     exact, short = load(path, dtype="float32").model, load(path, dtype="bfloat16").model
-    for one, other in zip(exact.parameters(), short.parameters(), strict=True):
-        assert torch.equal(one.to(torch.bfloat16), other)
+    for long_weight, short_weight in zip(exact.parameters(), short.parameters(), strict=True):
+        assert torch.equal(long_weight.to(torch.bfloat16), short_weight)
 
 
 def test_names(tmp_path: Path) -> None:
@@ -85,14 +87,14 @@ def test_names(tmp_path: Path) -> None:
 
 def test_the_header_is_what_was_written(tmp_path: Path) -> None:
     stored = write(tmp_path / "tiny.gguf", Q4_1)
-    found = header(tmp_path / "tiny.gguf")
-    assert found.facts["general.architecture"] == "llama"
-    assert found.facts["llama.block_count"] == 2
-    assert found.facts["llama.rope.freq_base"] == 10_000.0
-    assert found.facts["tokenizer.ggml.bos_token_id"] == 0
-    assert found.facts["tokenizer.ggml.tokens"] == found.facts["llama.vocab_size"]
+    parsed = header(tmp_path / "tiny.gguf")
+    assert parsed.facts["general.architecture"] == "llama"
+    assert parsed.facts["llama.block_count"] == 2
+    assert parsed.facts["llama.rope.freq_base"] == 10_000.0
+    assert parsed.facts["tokenizer.ggml.bos_token_id"] == 0
+    assert parsed.facts["tokenizer.ggml.tokens"] == parsed.facts["llama.vocab_size"]
     sizes = [(2 if values.ndim == 1 else 1, values.size) for values in stored.values()]
-    assert found.weights == {
+    assert parsed.weights == {
         int(Q4_1): sum(size for kind, size in sizes if kind == 1),
         int(GGMLQuantizationType.F32): sum(size for kind, size in sizes if kind == 2),
     }
@@ -136,7 +138,11 @@ def cut(bytes_left: Callable[[int], int]) -> Callable[[Path], None]:
         (made_of(VERSION, ("Q", 1 << 60)), errors.DamagedWeights, f"a count of {1 << 60}"),
         (made_of(VERSION, NO_TENSORS, ("Q", 1 << 61)), errors.DamagedWeights, f"a count of {1 << 61}"),
         (made_of(VERSION, NO_TENSORS, A_FACT, ("Q", 1 << 62)), errors.DamagedWeights, f"a count of {1 << 62}"),
-        (made_of(VERSION, NO_TENSORS, A_FACT, NO_NAME, ("I", 13)), errors.DamagedWeights, "a value of type 13"),
+        (
+            made_of(VERSION, NO_TENSORS, A_FACT, NO_NAME, ("I", 13)),
+            errors.DamagedWeights,
+            "a value of the unknown type 13",
+        ),
         (made_of(VERSION, NO_TENSORS, A_FACT, NO_NAME, *NESTED), errors.DamagedWeights, "recursion"),
         (cut(lambda size: size - 5000), errors.UnsupportedArchitecture, "transformers cannot load"),
         (lambda path: write(path, Q8_0, parts=2), errors.DamagedWeights, "one of 2 parts"),

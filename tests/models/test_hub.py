@@ -41,11 +41,11 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @contextmanager
 def hub(monkeypatch: pytest.MonkeyPatch, status: int, code: str) -> Iterator[list[str]]:
     """A Hub on this machine that answers everything with one error; yields the paths that it was asked for."""
-    asked: list[str] = []
+    requested_paths: list[str] = []
 
     class Answer(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            asked.append(self.path)
+            requested_paths.append(self.path)
             body = json.dumps({"error": code}).encode()
             self.send_response(status)
             self.send_header("X-Error-Code", code)
@@ -63,7 +63,7 @@ def hub(monkeypatch: pytest.MonkeyPatch, status: int, code: str) -> Iterator[lis
         monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
         monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", f"http://127.0.0.1:{server.server_port}")
         try:
-            yield asked
+            yield requested_paths
         finally:
             server.shutdown()
 
@@ -113,9 +113,11 @@ def test_what_the_hub_refuses(
     status: int, code: str, error: type[Exception], message: str, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shutil.rmtree(cache.parents[1])
-    with hub(monkeypatch, status, code) as asked, pytest.raises(error, match=message):
+    with hub(monkeypatch, status, code) as requested_paths, pytest.raises(error, match=message):
         load("owner/name@v9")
-    assert any("owner/name" in path for path in asked)  # huggingface_hub asks for things of its own now and then
+    assert any(
+        "owner/name" in path for path in requested_paths
+    )  # huggingface_hub asks for things of its own now and then
 
 
 def test_an_id_that_cannot_be_one(cache: Path) -> None:
@@ -126,8 +128,11 @@ def test_an_id_that_cannot_be_one(cache: Path) -> None:
 def test_only_the_projects_own_tests_keep_off_the_network() -> None:
     """What is judged may have to be fetched; a default that keeps `pytest claims` offline would refuse every Hub model
     that is not here yet."""
-    told = {name: value for name, value in os.environ.items() if name != "HF_HUB_OFFLINE"}
+    environment = {name: value for name, value in os.environ.items() if name != "HF_HUB_OFFLINE"}
     code = "import os, {}; print(os.environ.get('HF_HUB_OFFLINE'))"
-    for module, wanted in (("conftest", "None"), ("tests.conftest", "1")):
+    for module, expected in (("conftest", "None"), ("tests.conftest", "1")):
         command = [sys.executable, "-c", code.format(module)]
-        assert subprocess.run(command, env=told, cwd=ROOT, capture_output=True, text=True).stdout.strip() == wanted
+        assert (
+            subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True).stdout.strip()
+            == expected
+        )

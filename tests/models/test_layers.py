@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from transformers import FalconH1Config, FalconH1ForCausalLM
 
-from rebinding.models import check_subject, errors, layers
+from rebinding.models import check_model, errors, layers
 from rebinding.models.layers import redraw_weights
 from tests.models.stateful import KINDS, NO_STATE, stateful
 from tests.surgery.models import tiny
@@ -22,7 +22,7 @@ SAYS: dict[str, str] = {
     "a token shift": r"layer 0 \(BranchedLayer\) mixes tokens by branch \(TokenShift\)",
     "a running mean": r"layer 0 \(BranchedLayer\) mixes tokens by branch \(RunningMean\)",
     "the first token": r"layer 0 \(BranchedLayer\) mixes tokens by branch \(FirstToken\)",
-    "absolute positions": r"layer 0 \(BranchedLayer\), with its weights drawn anew and run from token 1 on, is off",
+    "absolute positions": r"layer 0 \(BranchedLayer\), with random weights and run from token 1 on, is off",
     "keys of the token before": r"layer 0 \(LlamaDecoderLayer\) mixes tokens by its own forward",
     "values of the layer below": r"layer 1 \(LlamaDecoderLayer\) mixes tokens|the values in layer 1 are not",
 }
@@ -33,7 +33,7 @@ SAYS: dict[str, str] = {
 def test_a_state_beside_attention_is_refused(kind: str, scale: float) -> None:
     """At every initial scale, and the reason names it."""
     with pytest.raises(errors.ModelError, match=SAYS[kind]):
-        check_subject(stateful(kind, scale))
+        check_model(stateful(kind, scale))
 
 
 @pytest.mark.parametrize("own", [0.0, 1e-6])
@@ -41,12 +41,12 @@ def test_a_state_beside_attention_is_refused(kind: str, scale: float) -> None:
 def test_a_state_that_starts_at_nothing_is_refused_too(kind: str, own: float) -> None:
     """Training would let it grow, and no comparison of numbers shows it yet."""
     with pytest.raises(errors.ModelError, match=SAYS[kind]):
-        check_subject(stateful(kind, 0.1, own=own))
+        check_model(stateful(kind, 0.1, own=own))
 
 
 @pytest.mark.parametrize("scale", SCALES)
 def test_the_same_model_without_a_state_is_accepted(scale: float) -> None:
-    assert check_subject(stateful(NO_STATE, scale)).norms == "pre"
+    assert check_model(stateful(NO_STATE, scale)).norms == "pre"
 
 
 @pytest.mark.parametrize("scale", [0.02, 1.0])
@@ -67,19 +67,19 @@ def test_a_state_space_branch_of_the_library_is_refused(scale: float) -> None:
         **sizes,
     )
     with pytest.raises(errors.MixesTokens, match=r"mixes tokens by mamba \(FalconH1Mixer\), besides attention"):
-        check_subject(FalconH1ForCausalLM(config).eval().requires_grad_(False))
+        check_model(FalconH1ForCausalLM(config).eval().requires_grad_(False))
 
 
 def test_keys_of_another_layer_are_noticed_by_a_layer_run_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Should what is computed per token look right: what another layer left behind is not there, or another's."""
-    monkeypatch.setattr(layers, "_check_tokens_apart", lambda *_: None)
-    with pytest.raises(errors.ReplayDiffers, match="run alone on the input that it had, is off by"):
+    monkeypatch.setattr(layers, "_check_token_mixing", lambda *_: None)
+    with pytest.raises(errors.ReplayDiffers, match="run alone on its recorded input, is off by"):
         layers.check_mixing(*_recorded_with_shared_values())
 
 
 def _recorded_with_shared_values() -> Any:
     """What `check_mixing` is called with, for a model whose values are shared, after a run of another prompt."""
-    from rebinding.models.probe import draw_tokens, watched
+    from rebinding.models.probe import draw_tokens, watch_modules
     from rebinding.models.rounding import Allowance
     from rebinding.models.verify import STAGES
     from rebinding.surgery import TorchSurgeon, derive
@@ -87,7 +87,7 @@ def _recorded_with_shared_values() -> Any:
     model = stateful("values of the layer below", 0.3)
     anatomy, surgeon = derive(model), TorchSurgeon(model, derive(model))
     prompt = draw_tokens(model, anatomy)
-    with watched(model, anatomy) as seen:
+    with watch_modules(model, anatomy) as seen:
         recording = surgeon.record(prompt, keep=STAGES)
     surgeon.record(prompt.flip(1))
     return model, anatomy, recording, seen, Allowance.of_model(model, anatomy)
@@ -97,9 +97,9 @@ def test_redrawn_weights_are_put_back_and_differ_in_between() -> None:
     layer: nn.Module = tiny("gemma3").model.layers[0]
     before = {name: weight.clone() for name, weight in layer.named_parameters()}
     with redraw_weights(layer, seed=0):
-        drawn = {name: weight.clone() for name, weight in layer.named_parameters()}
-    assert not any(torch.equal(drawn[name], weight) for name, weight in before.items())
-    assert all(weight.isfinite().all() and weight.std() > 0.05 for weight in drawn.values())
+        random_weights = {name: weight.clone() for name, weight in layer.named_parameters()}
+    assert not any(torch.equal(random_weights[name], weight) for name, weight in before.items())
+    assert all(weight.isfinite().all() and weight.std() > 0.05 for weight in random_weights.values())
     with contextlib.suppress(RuntimeError), redraw_weights(layer, seed=0):
         raise RuntimeError("in the middle")
     assert all(torch.equal(weight, before[name]) for name, weight in layer.named_parameters())

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers.utils import logging as told
+from transformers.utils import logging as transformers_logging
 
 from rebinding.experiments.tokens import token_batch
 from rebinding.models import load
@@ -68,7 +68,7 @@ def test_accelerate_places_the_model(device: str | dict[str, str], tmp_path: Pat
 def test_the_surgeon_and_the_encoder_work(tmp_path: Path) -> None:
     """An edit that swaps a residual for that of another prompt gives that prompt's logits from there on."""
     loaded_model = load(str(save_tiny(tmp_path)), device="cpu")
-    stories = [Story((Contains("A", one), Contains("B", "fan")), (Swap("A", "B"),)) for one in ("egg", "tea")]
+    stories = [Story((Contains("A", thing), Contains("B", "fan")), (Swap("A", "B"),)) for thing in ("egg", "tea")]
     ids = token_batch(loaded_model.encoder().encode([Prompt(story, "A") for story in stories]))
     surgeon, last = loaded_model.surgeon(), ids.shape[1] - 1
     recording = surgeon.record(ids)
@@ -95,15 +95,15 @@ def test_loading_is_quiet_where_nobody_watches(terminal: bool, tmp_path: Path, m
     heard, screen = logging.StreamHandler(io.StringIO()), io.StringIO()
     monkeypatch.setattr(screen, "isatty", lambda: terminal)
     monkeypatch.setattr(sys, "stderr", screen)
-    told.warning_once.cache_clear()
+    transformers_logging.warning_once.cache_clear()
     library = logging.getLogger("transformers")
     library.addHandler(heard)
-    before = told.get_verbosity()
+    before = transformers_logging.get_verbosity()
     try:
         load(str(folder), form="raw")
     finally:
         library.removeHandler(heard)
     assert ("Loading weights" in screen.getvalue()) == terminal
     assert heard.stream.getvalue() == ""
-    assert told.get_verbosity() == before
-    assert told.set_tqdm_hook(None) is None
+    assert transformers_logging.get_verbosity() == before
+    assert transformers_logging.set_tqdm_hook(None) is None

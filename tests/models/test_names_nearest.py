@@ -40,13 +40,18 @@ def test_nearest(name: str, names: list[str]) -> None:
 
 
 def test_every_name_that_may_be_suggested_is_one() -> None:
-    known = {
+    names = {
         *names_without_prefix().values(),
         *(name for names in names_by_prefix().values() for name in names.values()),
     }
-    assert {*ALIASES, *HUB_IDS, *(f"shape:{alias}" for alias in ALIASES), *(one.name for one in shipped())} <= known
-    assert {"planted:recency", "planted:global@gemma2", "planted:pointer+missing@llama"} <= known
-    for name in known:
+    assert {
+        *ALIASES,
+        *HUB_IDS,
+        *(f"shape:{alias}" for alias in ALIASES),
+        *(learned.name for learned in shipped()),
+    } <= names
+    assert {"planted:recency", "planted:global@gemma2", "planted:pointer+missing@llama"} <= names
+    for name in names:
         origin(name)
 
 

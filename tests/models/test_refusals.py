@@ -24,10 +24,10 @@ SMALL = {name: value for name, value in SIZES.items() if name != "attn_implement
 EXPERTS = {"num_local_experts": 2, "num_experts_per_tok": 1, "num_experts": 2}
 
 
-def other(kind: str, folder: Path, **settings: Any) -> None:
+def save_architecture(kind: str, folder: Path, **settings: Any) -> None:
     """A small random model of any family, on the sizes that its config knows."""
-    known = vars(AutoConfig.for_model(kind))
-    config = AutoConfig.for_model(kind, **{k: v for k, v in SMALL.items() if k in known}, **settings)
+    defaults = vars(AutoConfig.for_model(kind))
+    config = AutoConfig.for_model(kind, **{k: v for k, v in SMALL.items() if k in defaults}, **settings)
     torch.manual_seed(0)
     model: PreTrainedModel = AutoModelForCausalLM.from_config(config, attn_implementation="eager")
     save(model, folder)
@@ -94,7 +94,7 @@ CASES = {
     "other tokenizer": Refusal(
         lambda folder: save_tiny(folder, vocab_size=101),
         errors.OtherTokenizer,
-        "embeddings for tokens 0 to 100. The tokenizer is another model's",
+        "embeddings for tokens 0 to 100. It is another model's",
     ),
     "no chat form": Refusal(without_chat_template, errors.NoChatForm, "pass form='raw'"),
     "truncated": Refusal(cut_short, errors.DamagedWeights, r"is truncated or damaged \("),
@@ -109,20 +109,24 @@ CASES = {
         configured(model_type="t5"), errors.UnsupportedArchitecture, "does not offer as a causal"
     ),
     "bloom": Refusal(
-        lambda folder: other("bloom", folder, n_layer=2, n_head=2),
+        lambda folder: save_architecture("bloom", folder, n_layer=2, n_head=2),
         errors.FixedAttention,
         "BloomForCausalLM does not let",
     ),
     "mpt": Refusal(
-        lambda folder: other("mpt", folder, n_layers=2, n_heads=2, d_model=24),
+        lambda folder: save_architecture("mpt", folder, n_layers=2, n_heads=2, d_model=24),
         errors.FixedAttention,
         "Mpt.* does not let",
     ),
     "deaf attention": Refusal(
-        lambda folder: other("stablelm", folder), errors.FixedAttention, "StableLm.* do not hand their keywords on"
+        lambda folder: save_architecture("stablelm", folder),
+        errors.FixedAttention,
+        "StableLm.* do not pass their keywords on",
     ),
     "attention sinks": Refusal(
-        lambda folder: other("gpt_oss", folder, **EXPERTS), errors.UnknownAttentionInput, "GptOssAttention hands s_aux"
+        lambda folder: save_architecture("gpt_oss", folder, **EXPERTS),
+        errors.UnknownAttentionInput,
+        "GptOssAttention hands s_aux",
     ),
     "gemma without causal mask": Refusal(
         lambda folder: save_tiny(folder, "gemma3", use_bidirectional_attention=True),
@@ -133,15 +137,19 @@ CASES = {
         configured(is_causal=False), errors.NotCausal, "LlamaForCausalLM looks at the future"
     ),
     "gated output": Refusal(
-        lambda folder: other("bitnet", folder), errors.UnsupportedArchitecture, "does not read what attention returns"
+        lambda folder: save_architecture("bitnet", folder),
+        errors.UnsupportedArchitecture,
+        "does not read what attention returns",
     ),
     "unnamed parts": Refusal(
-        lambda folder: other("gpt_neox", folder),
+        lambda folder: save_architecture("gpt_neox", folder),
         errors.UnsupportedArchitecture,
-        "built in a way that is not known",
+        "has an unknown structure",
     ),
     "hybrid": Refusal(
-        lambda folder: other("minimax", folder, **EXPERTS, layer_types=["full_attention", "linear_attention"] * 2),
+        lambda folder: save_architecture(
+            "minimax", folder, **EXPERTS, layer_types=["full_attention", "linear_attention"] * 2
+        ),
         errors.UnsupportedArchitecture,
         "is a hybrid: layer 1 has no self_attn.k_proj",
     ),
@@ -155,7 +163,7 @@ def test_it_is_refused_for_its_own_reason(name: str, tmp_path: Path) -> None:
     with pytest.raises(ModelError) as caught:
         load(str(tmp_path / "model"))
     assert caught.type is case.error
-    assert [other for other in CASES if re.search(CASES[other].says, str(caught.value))] == [name]
+    assert [case for case in CASES if re.search(CASES[case].says, str(caught.value))] == [name]
 
 
 @pytest.mark.parametrize(
@@ -164,7 +172,7 @@ def test_it_is_refused_for_its_own_reason(name: str, tmp_path: Path) -> None:
         ({"dtype": "bf16"}, errors.UnknownDtype, "did you mean bfloat16"),
         ({"dtype": "int8"}, errors.UnknownDtype, "none of float32, bfloat16, float16"),
         ({"device": "gpu"}, errors.UnknownDevice, "write auto, cpu, cuda"),
-        ({"device": "meta"}, errors.UnknownDevice, "computed on cpu, cuda or mps"),
+        ({"device": "meta"}, errors.UnknownDevice, "models run on cpu, cuda or mps"),
         ({"form": "claude"}, errors.NoChatForm, "the forms are raw, gemma, llama3, template"),
     ],
 )
@@ -198,12 +206,12 @@ def test_gpus_without_room_are_refused_and_not_helped_out_by_the_cpu(
 
 
 def test_a_refused_model_is_left_without_hooks() -> None:
-    from rebinding.models import check_subject
+    from rebinding.models import check_model
     from tests.surgery.models import tiny
 
     model = tiny("gemma3", use_bidirectional_attention=True)
     with pytest.raises(errors.NotCausal):
-        check_subject(model)
+        check_model(model)
     assert model.config._attn_implementation == NAME
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
 
@@ -218,5 +226,5 @@ def test_layers_called_with_a_tensor_that_cannot_be_cut(tmp_path: Path, monkeypa
 
 def test_layers_called_by_position_are_not_refused(tmp_path: Path) -> None:
     """GPT-2 hands its layers the mask by position; fused projections and unknown norms are no obstacle either."""
-    other("gpt2", tmp_path / "model", n_embd=24, n_head=2, n_layer=2)
+    save_architecture("gpt2", tmp_path / "model", n_embd=24, n_head=2, n_layer=2)
     assert load(str(tmp_path / "model"), device="cpu").anatomy.norms == "unknown"

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from rebinding.models import ALIASES, check_subject, layers, selfcheck, shape_config
+from rebinding.models import ALIASES, check_model, layers, selfcheck, shape_config
 from rebinding.models.probe import draw_tokens, forward
 from rebinding.models.rounding import WORDS, Allowance, in_float32, raise_weights
 from rebinding.models.shapes import skeleton
@@ -17,7 +17,7 @@ from rebinding.planted import ARCHITECTURES, MECHANISMS
 from rebinding.surgery import Anatomy, TorchSurgeon, derive
 from tests.arithmetic.rounding import rounding
 from tests.everyday import sampled
-from tests.planted.bench import plant
+from tests.planted.runs import plant
 from tests.surgery.models import FAMILIES, Family, tiny
 
 COUNTS = 0.25
@@ -46,13 +46,13 @@ def noise(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.parametrize("family", sampled(FAMILIES, "llama", "gemma3"))
 def test_ten_units_in_the_last_place_are_not_refused(family: Family) -> None:
     model = tiny(family)
-    assert check_subject(model) == derive(model)
+    assert check_model(model) == derive(model)
 
 
 @pytest.mark.usefixtures("noise")
 @pytest.mark.parametrize("architecture", sampled(ARCHITECTURES))
 def test_nor_are_they_on_planted_models(architecture: str) -> None:
-    check_subject(plant(f"pointer@{architecture}").model)
+    check_model(plant(f"pointer@{architecture}").model)
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
@@ -93,8 +93,8 @@ def test_raised_to_float32_a_model_computes_what_it_would_in_float32(family: Fam
     anatomy = derive(short)
     tokens = draw_tokens(short, anatomy)
     with in_float32(short, anatomy):
-        found = forward(short, anatomy, tokens).logits
-    assert Allowance.of_model(short, anatomy).near(found, _starting_from_bfloat16(long, anatomy, tokens))
+        actual = forward(short, anatomy, tokens).logits
+    assert Allowance.of_model(short, anatomy).near(actual, _starting_from_bfloat16(long, anatomy, tokens))
     assert {weight.dtype for weight in short.parameters()} == {torch.bfloat16}
 
 

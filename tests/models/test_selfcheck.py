@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from transformers import AttentionInterface
 
-from rebinding.models import check_subject, errors, selfcheck
+from rebinding.models import check_model, errors, selfcheck
 from rebinding.models.probe import draw_tokens, forward
 from rebinding.surgery import Anatomy, TorchSurgeon, attention, derive
 from rebinding.surgery.anatomy import Projection
@@ -25,7 +25,7 @@ def test_models_that_we_understand_pass_with_the_derived_anatomy(family: Family,
     for weight in model.parameters():
         weight.data = weight.data.to(dtype)
     before = {name: weight.clone() for name, weight in model.named_parameters()}
-    anatomy = check_subject(model)
+    anatomy = check_model(model)
     assert anatomy == derive(model)
     assert anatomy.norms != "unknown"
     assert all(torch.equal(weight, before[name]) for name, weight in model.named_parameters())
@@ -69,14 +69,14 @@ def test_a_false_anatomy_is_noticed(belief: str, monkeypatch: pytest.MonkeyPatch
     family, wrong, message = BELIEFS[belief]
     monkeypatch.setattr(selfcheck, "derive", lambda model: replace(derive(model), **wrong))
     with pytest.raises(errors.UnsupportedArchitecture, match=message):
-        check_subject(tiny(family))
+        check_model(tiny(family))
 
 
 def test_queries_taken_for_keys_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     swapped = {"q": Projection("self_attn.k_proj", 0, 60), "k": Projection("self_attn.q_proj", 0, 60)}
     monkeypatch.setattr(selfcheck, "derive", lambda model: replace(derive(model), **swapped))
     with pytest.raises(errors.UnsupportedArchitecture, match="the q of layer 0 is not the slice"):
-        check_subject(tiny("llama", num_key_value_heads=6))
+        check_model(tiny("llama", num_key_value_heads=6))
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_queries_taken_for_keys_are_noticed(monkeypatch: pytest.MonkeyPatch) -> 
 )
 def test_a_false_norm_layout_is_given_up(family: Family, wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(selfcheck, "derive", lambda model: replace(derive(model), norms=wrong))
-    assert check_subject(tiny(family)).norms == "unknown"
+    assert check_model(tiny(family)).norms == "unknown"
 
 
 def _without_softcap(*args: Any, softcap: float | None = None, **options: Any) -> tuple[Tensor, Tensor]:
@@ -96,14 +96,14 @@ def _slightly_scaled(*args: Any, scaling: float, **options: Any) -> tuple[Tensor
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("ours", [_without_softcap, _slightly_scaled])
+@pytest.mark.parametrize("attention_function", [_without_softcap, _slightly_scaled])
 def test_an_attention_that_is_a_little_different_is_noticed(
-    ours: Any, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+    attention_function: Any, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attention, "register", lambda: AttentionInterface.register(attention.NAME, ours))
+    monkeypatch.setattr(attention, "register", lambda: AttentionInterface.register(attention.NAME, attention_function))
     try:
         with pytest.raises(errors.AttentionDiffers, match="the residual stream differs by"):
-            check_subject(tiny("gemma2").to(dtype))
+            check_model(tiny("gemma2").to(dtype))
     finally:
         monkeypatch.undo()
         attention.register()
@@ -118,7 +118,7 @@ def test_a_mask_that_leaks_at_one_layer_is_noticed() -> None:
 
     layer.register_forward_pre_hook(leak, with_kwargs=True)
     with pytest.raises(errors.NotCausal, match="looks at the future"):
-        check_subject(model)
+        check_model(model)
 
 
 def test_parts_that_are_not_connected_are_named() -> None:
@@ -126,7 +126,7 @@ def test_parts_that_are_not_connected_are_named() -> None:
     for layer in model.model.layers:
         layer.self_attn.o_proj.weight.zero_()
     with pytest.raises(errors.InertSite, match="q, k, v, q_rot, k_rot, v_seen, scores, pattern, z at layers 0, 2, 3 "):
-        check_subject(model)
+        check_model(model)
 
 
 @pytest.mark.parametrize("site", [site for site in SITES if site != "logits"])
@@ -138,7 +138,7 @@ def test_a_surgeon_that_forgets_a_site_is_noticed(site: str, monkeypatch: pytest
 
     monkeypatch.setattr(TorchSurgeon, "run", forgetful)
     with pytest.raises(errors.InertSite, match=f"edits of {site} at layers 0, 2, 3 "):
-        check_subject(tiny("gemma3"))
+        check_model(tiny("gemma3"))
 
 
 def test_the_probe_avoids_special_tokens_and_reaches_past_windows() -> None:

@@ -1,11 +1,11 @@
-"""`shape:` subjects have the sizes of the paper's models, and weights that cost nothing to draw."""
+"""`shape:` models have the sizes of the paper's models, and weights that cost nothing to draw."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-from rebinding.models import ALIASES, build_shape, check_subject, shape_config
+from rebinding.models import ALIASES, build_shape, check_model, shape_config
 from rebinding.models.shapes import skeleton
 from rebinding.surgery import derive
 
@@ -41,7 +41,7 @@ def test_what_makes_the_gemmas_different() -> None:
 @pytest.mark.parametrize("alias", ALIASES)
 def test_a_cut_down_shape_passes_the_self_check(alias: str, dtype: torch.dtype) -> None:
     model = build_shape(alias, dtype=dtype, device=torch.device("cpu"), **_small(alias))
-    anatomy = check_subject(model)
+    anatomy = check_model(model)
     assert (anatomy.n_layers, anatomy.head_dim) == (2, TABLE[alias][3])
     assert model.get_input_embeddings().weight.dtype == dtype
 
@@ -56,9 +56,9 @@ def test_weights_are_random_and_rows_differ() -> None:
     assert float(table.std()) == pytest.approx(0.02, rel=0.05)  # 28,800 draws: relative error of the spread 0.4 %
     assert table.unique(dim=0).shape[0] == 300
     again = build_shape("llama3.1-8b", dtype=torch.float32, device=torch.device("cpu"), **SMALL)
-    other = build_shape("llama3.1-8b", dtype=torch.float32, device=torch.device("cpu"), seed=1, **SMALL)
+    reseeded = build_shape("llama3.1-8b", dtype=torch.float32, device=torch.device("cpu"), seed=1, **SMALL)
     assert torch.equal(table, again.get_input_embeddings().weight)
-    assert not torch.equal(table, other.get_input_embeddings().weight)
+    assert not torch.equal(table, reseeded.get_input_embeddings().weight)
     assert bool((model.model.norm.weight == 1).all())
     assert not torch.equal(model.lm_head.weight, table)
     first, second = (layer.self_attn.q_proj.weight for layer in model.model.layers)

@@ -32,16 +32,16 @@ class Accuracy:
 
 def conditions(boxes: int) -> Mapping[str, Design]:
     """The designs that a plant of so many boxes is tried on."""
-    found = {
+    designs = {
         "no swap": design("published", boxes=boxes, operations=0),
         "published": design("published", boxes=boxes),
         "partner second": design("partner_second", boxes=boxes),
         "counterbalanced": design("counterbalanced", boxes=boxes),
     }
     if boxes >= 5:
-        found["distractor before"] = design("published", boxes=boxes, distractor="before")
-        found["distractor after"] = design("partner_second", boxes=boxes, distractor="after")
-    return MappingProxyType(found)
+        designs["distractor before"] = design("published", boxes=boxes, distractor="before")
+        designs["distractor after"] = design("partner_second", boxes=boxes, distractor="after")
+    return MappingProxyType(designs)
 
 
 @torch.no_grad()
@@ -52,14 +52,14 @@ def accuracy(plant: Plant, prompts: Sequence[Prompt]) -> Accuracy:
     encoded = encoder.encode(prompts)
     for start in range(0, len(encoded), BATCH):
         batch = encoded[start : start + BATCH]
-        for one in batch:
-            plant.check_prompt(one)
-        ids = torch.tensor([one.ids for one in batch])  # (prompt, token)
+        for prompt in batch:
+            plant.check_prompt(prompt)
+        ids = torch.tensor([prompt.ids for prompt in batch])  # (prompt, token)
         logits = plant.model(ids, use_cache=False, logits_to_keep=1).logits[:, -1]  # (prompt, vocabulary)
-        for one, row in zip(batch, logits, strict=True):
-            answer = encoder.answer_token(one.prompt.answer)
-            others = [token for token in encoder.answer_tokens(one.prompt.story.objects) if token != answer]
-            margins.append(float(row[answer] - row[others].max()))
+        for prompt, row in zip(batch, logits, strict=True):
+            answer = encoder.answer_token(prompt.prompt.answer)
+            rivals = [token for token in encoder.answer_tokens(prompt.prompt.story.objects) if token != answer]
+            margins.append(float(row[answer] - row[rivals].max()))
     return Accuracy(sum(margin > 0 for margin in margins), len(margins), min(margins))
 
 
@@ -68,8 +68,8 @@ def table(specifications: Sequence[Specification], prompts: int) -> Iterator[str
     yield f"{'plant':38} {'boxes':>5}  {'condition':18} right (smallest margin)"
     for specification in specifications:
         plant = build(specification)
-        for name, drawn in conditions(specification.boxes).items():
-            result = accuracy(plant, [drawn.prompt(number) for number in range(prompts)])
+        for name, stories in conditions(specification.boxes).items():
+            result = accuracy(plant, [stories.prompt(number) for number in range(prompts)])
             yield f"{specification.name:38} {specification.boxes:5}  {name:18} {result}"
 
 
@@ -85,13 +85,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--softness", type=float, default=GRADED, help="0 hard to 1 (default: %(default)s)")
     options = parser.parse_args(arguments)
-    every = [
+    all_plants = [
         Specification(mechanism, architecture, boxes=boxes, softness=options.softness)
         for mechanism in MECHANISMS
         for architecture in ARCHITECTURES
         for boxes in options.boxes
     ]
-    for line in table([parse(name) for name in options.plants] or every, options.prompts):
+    for line in table([parse(name) for name in options.plants] or all_plants, options.prompts):
         print(line, flush=True)
     return 0
 

@@ -13,7 +13,7 @@ from rebinding.task.designs import design
 from rebinding.task.prompts import Encoder, Prompt
 from tests.everyday import sampled
 from tests.planted.accuracy import accuracy, conditions
-from tests.planted.bench import margins, plant
+from tests.planted.runs import margins, plant
 
 LEAST_MARGIN = 1.0
 """Logits. A right answer by less could be luck: the plants are made for 7 (`global`, softer by its length: 4)."""
@@ -22,8 +22,10 @@ LEAST_MARGIN = 1.0
 def _expect_all_right(specification: Specification, count: int, least: float = LEAST_MARGIN) -> None:
     """`count` prompts of every condition, other ids in each."""
     loaded_model = build(specification)
-    for place, (name, drawn) in enumerate(conditions(specification.boxes).items()):
-        result = accuracy(loaded_model, [drawn.prompt(number) for number in range(place * count, (place + 1) * count)])
+    for place, (name, stories) in enumerate(conditions(specification.boxes).items()):
+        result = accuracy(
+            loaded_model, [stories.prompt(number) for number in range(place * count, (place + 1) * count)]
+        )
         assert result.right == result.n == count, f"{specification.name}, {name}: {result}"
         assert result.smallest_margin > least, f"{specification.name}, {name}: {result}"
 
@@ -58,7 +60,7 @@ def test_right_with_seven_boxes(mechanism: str) -> None:
     _expect_all_right(Specification(mechanism, boxes=7), 100)
 
 
-def _asked_about_each(prompt: Prompt) -> Sequence[Prompt]:
+def _questions_about_each(prompt: Prompt) -> Sequence[Prompt]:
     return [replace(prompt, question=box) for box in prompt.story.boxes]
 
 
@@ -66,7 +68,9 @@ def _asked_about_each(prompt: Prompt) -> Sequence[Prompt]:
 def test_every_box_of_a_story_and_the_raw_form(mechanism: str) -> None:
     """A plant knows distances within the story alone, so the chat around it makes no difference."""
     loaded_model = plant(mechanism)
-    questions = [asked for number in range(5) for asked in _asked_about_each(design("published").prompt(number))]
+    questions = [
+        question for number in range(5) for question in _questions_about_each(design("published").prompt(number))
+    ]
     for form in ("template", "raw"):
         prompts = Encoder(loaded_model.tokenizer, form).encode(questions)
         assert margins(loaded_model, prompts).min() > LEAST_MARGIN, form

@@ -8,12 +8,12 @@ from rebinding.experiments.attention.measure import measure_heads
 from rebinding.surgery import TorchSurgeon, derive
 from rebinding.task.designs import design
 from rebinding.task.prompts import Encoded, Encoder
-from tests.planted.bench import encoded, margins, plant
+from tests.planted.runs import encoded, margins, plant
 
 
 def swapped() -> list[Encoded]:
     """Prompts that ask about a box of the swap, named first or last."""
-    return [one for one in encoded("counterbalanced", 24) if "swap_asked" in one.roles]
+    return [prompt for prompt in encoded("counterbalanced", 24) if "swap_asked" in prompt.roles]
 
 
 def narrated(count: int) -> list[Encoded]:
@@ -48,7 +48,7 @@ def test_the_swap_is_read_again_for_its_partner() -> None:
     loaded_model, prompts = plant("pointer+swap_reader"), swapped()
     assert margins(loaded_model, prompts).min() > 1.0
     head = loaded_model.heads["reread"]
-    assert head in {(one.layer, one.head) for one in loaded_model.circuit if one.group == "B"}
+    assert head in {(declared.layer, declared.head) for declared in loaded_model.circuit if declared.group == "B"}
     surgeon = TorchSurgeon(loaded_model.model, derive(loaded_model.model))
     rows = measure_heads(surgeon, prompts, range(len(prompts)), [head], "readout").rows
     assert rows[rows["token"] == "swap_partner"]["attention"].min() > 0.9
@@ -58,14 +58,14 @@ def test_a_faint_match_has_a_hundred_thousandth_of_the_attention() -> None:
     loaded_model, prompts = plant("pointer+faint"), swapped()
     surgeon = TorchSurgeon(loaded_model.model, derive(loaded_model.model))
     rows = measure_heads(surgeon, prompts, range(len(prompts)), [loaded_model.heads["faint"]], "readout").rows
-    found = rows[rows["token"] == "context_partner_object"]["attention"]
-    assert 1e-6 < found.min() <= found.max() < 1e-4
+    values = rows[rows["token"] == "context_partner_object"]["attention"]
+    assert 1e-6 < values.min() <= values.max() < 1e-4
 
 
 @pytest.mark.parametrize(
     ("name", "follows"), [("pointer", False), ("pointer+ordinal", True), ("pointer+by_place", True)]
 )
 def test_who_follows_a_narrator(name: str, follows: bool) -> None:
-    found = margins(plant(name), narrated(9))
-    assert bool(found.min() > 1.0) == follows
-    assert follows or (found > 0).float().mean() < 0.7
+    values = margins(plant(name), narrated(9))
+    assert bool(values.min() > 1.0) == follows
+    assert follows or (values > 0).float().mean() < 0.7

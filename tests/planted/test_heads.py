@@ -10,7 +10,7 @@ from rebinding.task.designs import DesignName
 from rebinding.task.prompts import Encoded
 from tests.close import FELT, allowance, felt
 from tests.everyday import sampled
-from tests.planted.bench import encoded, logits, margins, plant
+from tests.planted.runs import encoded, logits, margins, plant
 
 LOOKS: dict[str, list[tuple[str, tuple[str, ...]]]] = {
     "other": [("swap_second", ("swap_first",))],
@@ -95,7 +95,7 @@ def test_each_head_is_needed_where_it_should_be(design: DesignName, idle_slot: s
 def test_without_a_swap_the_swap_heads_are_idle() -> None:
     """The same heads, and a question about a box that no swap names: only they are idle."""
     loaded_model = plant("pointer")
-    bystanders = [one for one in encoded("counterbalanced", 36) if one.prompt.partner is None][:6]
+    bystanders = [prompt for prompt in encoded("counterbalanced", 36) if prompt.prompt.partner is None][:6]
     plain = margins(loaded_model, bystanders)
     for name in ("other", "its slot", "other slot", "own"):  # twice a slot, less itself or not, is that slot
         assert (plain - margins(loaded_model, bystanders, [loaded_model.heads[name]])).abs().max() < 0.5, name
@@ -107,18 +107,18 @@ def test_without_a_swap_the_swap_heads_are_idle() -> None:
 def test_architectures_agree(mechanism: str) -> None:
     """The same heads in the same places, the same answers, and the same effect of silencing any head."""
     prompts = encoded("counterbalanced", 6)
-    llama, *others = (plant(f"{mechanism}@{architecture}") for architecture in ARCHITECTURES)
+    llama, *gemmas = (plant(f"{mechanism}@{architecture}") for architecture in ARCHITECTURES)
     plain = margins(llama, prompts)
     effects = {name: plain - margins(llama, prompts, [head]) for name, head in llama.heads.items()}
-    for other in others:
-        assert other.heads == llama.heads
-        clean = margins(other, prompts)
+    for gemma in gemmas:
+        assert gemma.heads == llama.heads
+        clean = margins(gemma, prompts)
         # Gemma 2 caps scores at 50 and logits at 30: at a logit of 8 the cap takes 0.2, the scores' caps half of that.
         assert (clean - plain).abs().max() < 0.6
-        for name, head in other.heads.items():
-            effect = clean - margins(other, prompts, [head])
+        for name, head in gemma.heads.items():
+            effect = clean - margins(gemma, prompts, [head])
             clear = effects[name].abs() > 1.0
-            assert torch.equal(effect[clear].sign(), effects[name][clear].sign()), (other.architecture, name)
+            assert torch.equal(effect[clear].sign(), effects[name][clear].sign()), (gemma.architecture, name)
 
 
 def test_global_never_looks_at_the_context_after_the_story() -> None:

@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from rebinding.planted import ARCHITECTURES, MECHANISMS, TemplateError, WiringError, build, parse
 from rebinding.task.prompts import Encoder
 from tests.close import agree
-from tests.planted.bench import encoded, logits, plant
+from tests.planted.runs import encoded, logits, plant
 
 CLASSES = {"llama": "LlamaForCausalLM", "gemma2": "Gemma2ForCausalLM", "gemma3": "Gemma3ForCausalLM"}
 
@@ -42,9 +42,9 @@ def test_saved_and_loaded(architecture: str, tmp_path: Path) -> None:
 
 
 def test_builds_are_reproducible_and_seeds_differ() -> None:
-    first, second, other = (build("pointer", seed=seed).model.state_dict() for seed in (0, 0, 1))
+    first, second, reseeded = (build("pointer", seed=seed).model.state_dict() for seed in (0, 0, 1))
     assert all(torch.equal(first[name], second[name]) for name in first)
-    assert any(not torch.equal(first[name], other[name]) for name in first)
+    assert any(not torch.equal(first[name], reseeded[name]) for name in first)
     assert build("pointer", seed=1).heads != build("pointer").heads
 
 

@@ -9,7 +9,7 @@ from rebinding.cli.commands import main
 from rebinding.planted import MECHANISMS, VARIANTS
 from rebinding.planted.show import table
 from rebinding.planted.truth import add_once, truth_of, whole_table
-from tests.planted.bench import encoded, logits, margins, plant
+from tests.planted.runs import encoded, logits, margins, plant
 
 FILE = whole_table()
 
@@ -31,9 +31,9 @@ def test_every_reason_is_used_and_every_variant_known() -> None:
     assert set(FILE["variants"]) <= set(VARIANTS)
     for name, changes in FILE["variants"].items():
         for mechanism in VARIANTS[name].mechanisms:
-            plain, other = truth_of(mechanism), truth_of(mechanism, name)
-            assert {row.replace("tracing.five_boxes.", "tracing.") for row in other} == set(changes), name
-            assert all(str(plain[row]) != str(truth) for row, truth in other.items()), name
+            plain, changed = truth_of(mechanism), truth_of(mechanism, name)
+            assert {row.replace("tracing.five_boxes.", "tracing.") for row in changed} == set(changes), name
+            assert all(str(plain[row]) != str(truth) for row, truth in changed.items()), name
 
 
 def test_nothing_is_stated_twice() -> None:
@@ -44,30 +44,30 @@ def test_nothing_is_stated_twice() -> None:
 @pytest.mark.parametrize("name", ["pointer@gemma2", "lexical"])
 def test_the_table_shows_circuit_and_truth(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["planted", name]) == 0
-    shown = capsys.readouterr().out
-    assert shown == table(name) + "\n"
+    output = capsys.readouterr().out
+    assert output == table(name) + "\n"
     loaded_model = plant(name)
-    assert all(row in shown for row in loaded_model.truth)
-    assert all(f"{head.layer}.{head.head}" in shown for head in loaded_model.circuit)
-    assert all(role in shown for role in {head.role for head in loaded_model.circuit})
+    assert all(row in output for row in loaded_model.truth)
+    assert all(f"{head.layer}.{head.head}" in output for head in loaded_model.circuit)
+    assert all(role in output for role in {head.role for head in loaded_model.circuit})
 
 
 @pytest.mark.parametrize("softness", [0.5, 0.75, 1])
 def test_printed_numbers_are_measured(softness: float) -> None:
     """Worked out from the lines, against the weights; the words' jitter is what the calculation leaves out."""
     loaded_model, prompts = plant(f"pointer?softness={softness}"), encoded("published", 24)
-    found = margins(loaded_model, prompts)
-    spread = 4 * float(found.std()) / len(prompts) ** 0.5  # four standard errors
+    values = margins(loaded_model, prompts)
+    spread = 4 * float(values.std()) / len(prompts) ** 0.5  # four standard errors
     # A norm with features of eight units in it is 0.3 % smaller than with the constant alone, on each of some layers.
-    assert abs(float(found.mean()) - loaded_model.printed["margin.full"]) < spread + 0.1
+    assert abs(float(values.mean()) - loaded_model.printed["margin.full"]) < spread + 0.1
     answers = torch.tensor([loaded_model.tokenizer.convert_tokens_to_ids(prompt.prompt.answer) for prompt in prompts])
     own = logits(loaded_model, prompts).gather(1, answers[:, None])
     assert abs(float(own.mean()) - loaded_model.printed["logit.full"]) < spread + 0.1
 
 
 def test_no_number_is_of_another_mechanism() -> None:
-    """Every mechanism is held against the pointer's numbers, which is what makes value rows fail on the others."""
-    pointer, other = (plant(name).printed for name in ("pointer", "recency"))
+    """Every mechanism is compared with the pointer's numbers, which is what makes value rows fail on the others."""
+    pointer, recency = (plant(name).printed for name in ("pointer", "recency"))
     assert {name: value for name, value in pointer.items() if not name.startswith("heads")} == {
-        name: value for name, value in other.items() if not name.startswith("heads")
+        name: value for name, value in recency.items() if not name.startswith("heads")
     }

@@ -24,7 +24,7 @@ from rebinding.planted.variants.variant import extended
 from rebinding.study.sizes import PLANTED
 from rebinding.task.designs import DesignName, design
 from rebinding.task.prompts import Encoded, Encoder
-from tests.planted.bench import encoded, margins, plant
+from tests.planted.runs import encoded, margins, plant
 
 
 def _declared(name: str) -> set[tuple[int, int]]:
@@ -42,10 +42,10 @@ def _lost(name: str, line: str, prompts: tuple[Encoded, ...]) -> Tensor:
     return margins(plant(name), prompts) - margins(plant(name), prompts, [plant(name).heads[line]])
 
 
-def _drawn(name: DesignName, numbers: range, **options: Any) -> tuple[Encoded, ...]:
+def _prompts(name: DesignName, numbers: range, **options: Any) -> tuple[Encoded, ...]:
     """Some prompts of a design that `encoded` does not have."""
-    drawn = design(name, **options)
-    return tuple(Encoder(plant("pointer").tokenizer).encode(drawn.prompt(number) for number in numbers))
+    stories = design(name, **options)
+    return tuple(Encoder(plant("pointer").tokenizer).encode(stories.prompt(number) for number in numbers))
 
 
 def test_every_variant_is_explained() -> None:
@@ -94,9 +94,9 @@ def test_held_out_third() -> None:
 )
 def test_bystanders_share_a_key_and_matter(name: str, beside: str, logits: float) -> None:
     loaded_model, prompts = plant(name), encoded("counterbalanced", 6)
-    (layer, head), (other_layer, other) = loaded_model.heads["bystander"], loaded_model.heads[beside]
+    (layer, head), (peer_layer, peer) = loaded_model.heads["bystander"], loaded_model.heads[beside]
     group = loaded_model.model.config.num_attention_heads // loaded_model.model.config.num_key_value_heads
-    assert (layer, head // group) == (other_layer, other // group)
+    assert (layer, head // group) == (peer_layer, peer // group)
     assert (layer, head) not in _declared(name)
     assert margins(loaded_model, prompts).min() > 1.0
     assert (_lost(name, "bystander", prompts) / logits).min() > 0.5  # most of what it writes lies on the answer
@@ -127,9 +127,8 @@ def test_decoys_do_nothing() -> None:
     assert torch.equal(margins(loaded_model, prompts), margins(plant("pointer"), prompts))
     assert {head.group for head in loaded_model.circuit} == set("ABCDE")
     assert _declared("pointer+decoys") <= set(loaded_model.decoys)
-    assert (
-        margins(loaded_model, prompts) - margins(loaded_model, prompts, _declared("pointer+decoys"))
-    ).abs().max() < 1e-3
+    silenced = margins(loaded_model, prompts, _declared("pointer+decoys"))
+    assert (margins(loaded_model, prompts) - silenced).abs().max() < 1e-3
 
 
 @pytest.mark.slow
@@ -137,7 +136,7 @@ def test_what_is_memorised_occurs_in_no_judged_prompt() -> None:
     n = truth_of("pointer", "memorised")["circuit.minimal"].n
     assert ((DISCOVERY_ID, DISCOVERY_ID + PLANTED["paths"]), (PRUNING_ID, PRUNING_ID + PLANTED["pruned"])) == SEEN
     assert (EVALUATION_ID, EVALUATION_ID + n) == JUDGED
-    seen, judged = (_drawn("partner_second", range(*span)) for span in (SEEN[1], JUDGED))
+    seen, judged = (_prompts("partner_second", range(*span)) for span in (SEEN[1], JUDGED))
     known = torch.tensor([prompt.prompt.answer in remembered() for prompt in seen])
     loss = _lost("pointer+memorised", "recall", seen)
     assert 0 < int(known.sum()) < len(seen)
@@ -158,7 +157,7 @@ CHAINS: dict[str, dict[str, Any]] = {"two swaps": {"operations": 2}, "a move": {
 
 @pytest.mark.parametrize("kind", CHAINS)
 def test_the_box_named_first_answers_chains(kind: str) -> None:
-    prompts = _drawn("published", range(12), **CHAINS[kind])
+    prompts = _prompts("published", range(12), **CHAINS[kind])
     for name in ("pointer+first_named", "pointer+one_swap"):
         assert margins(plant(name), prompts).min() > 1.0
         assert margins(plant(name), encoded("published", 12)).min() > 1.0
@@ -167,10 +166,10 @@ def test_the_box_named_first_answers_chains(kind: str) -> None:
 
 def test_one_swap_is_all_that_the_declared_heads_serve() -> None:
     loaded_model = plant("pointer+one_swap")
-    others = [loaded_model.heads[line] for line in ("copy of chains", "echo of chains")]
-    assert not _declared("pointer+one_swap") & set(others)
-    for prompts, served in ((encoded("published", 12), True), (_drawn("published", range(12), operations=2), False)):
-        loss = margins(loaded_model, prompts) - margins(loaded_model, prompts, others)
+    backups = [loaded_model.heads[line] for line in ("copy of chains", "echo of chains")]
+    assert not _declared("pointer+one_swap") & set(backups)
+    for prompts, served in ((encoded("published", 12), True), (_prompts("published", range(12), operations=2), False)):
+        loss = margins(loaded_model, prompts) - margins(loaded_model, prompts, backups)
         assert bool(loss.abs().max() < 0.5) == served
         assert bool(loss.min() > 1.0) == (not served)
 
@@ -179,7 +178,7 @@ def test_a_neighbour_is_right_in_fixed_slots_alone() -> None:
     """The box that is named last is given the slot after its own, which is its partner's in every published prompt."""
     assert margins(plant("pointer+neighbour"), encoded("published", 12)).min() > 1.0
     assert margins(plant("pointer+neighbour"), encoded("counterbalanced", 36)).min() < -1.0
-    wide = _drawn("published", range(6), boxes=5, distractor="before")
+    wide = _prompts("published", range(6), boxes=5, distractor="before")
     assert margins(plant("pointer+neighbour?boxes=5"), wide).min() > 1.0
 
 
@@ -219,7 +218,8 @@ def test_fresh_words_have_a_head_of_their_own() -> None:
 
 def test_what_only_glances_at_the_context_is_b() -> None:
     loaded_model = plant("pointer+glance")
-    assert {(one.layer, one.head) for one in loaded_model.circuit if one.group == "B"} == {loaded_model.heads["fetch"]}
+    group_b = {(head.layer, head.head) for head in loaded_model.circuit if head.group == "B"}
+    assert group_b == {loaded_model.heads["fetch"]}
     assert _declared("pointer+glance") == _declared("pointer")
 
 
@@ -279,23 +279,22 @@ def test_classes_are_promoted_and_objects_voted_against() -> None:
 
 def test_misprinted_numbers_are_far_from_those_of_the_model() -> None:
     """The model is the same, and every number that is judged is three margins off, and possible."""
-    own, other = plant("pointer").printed, plant("pointer+misprint").printed
+    own, misprinted = plant("pointer").printed, plant("pointer+misprint").printed
     assert torch.equal(*(margins(plant(name), encoded("published", 3)) for name in ("pointer", "pointer+misprint")))
-    assert set(other) == set(own)
+    assert set(misprinted) == set(own)
     for id, value in own.items():
         kind: Any = {"accuracy": "accuracy", "roles": "dlogit", "margin": "margin", "logit": "logit"}.get(
             id.partition(".")[0], id.rpartition(".")[2]
         )
         if id.startswith("heads"):
-            assert other[id] == value
+            assert misprinted[id] == value
             continue
         number = PublishedNumber(id, value, 0.005, kind, "planted", f"{value:.2f}", 300, 10)
-        assert abs(other[id] - value) == pytest.approx(APART * float(number.margin or 0.0))
-        assert not number.proportion or 0.0 <= other[id] <= 1.0
+        assert abs(misprinted[id] - value) == pytest.approx(APART * float(number.margin or 0.0))
+        assert not number.proportion or 0.0 <= misprinted[id] <= 1.0
 
 
 def test_a_still_paper_prints_that_nothing_moves() -> None:
     printed = plant("lexical+still").printed
-    assert {id: value for id, value in printed.items() if id not in plant("lexical").printed} == {
-        f"binding.random.{name}": 0.0 for name in ("dR", "dlogit", "switch")
-    }
+    added = {id: value for id, value in printed.items() if id not in plant("lexical").printed}
+    assert added == {f"binding.random.{name}": 0.0 for name in ("dR", "dlogit", "switch")}

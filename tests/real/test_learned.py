@@ -1,4 +1,4 @@
-"""Models that learned: the adapter means to peft what it means here, and its card can be found again."""
+"""Models that learned: the adapter means to peft what it means here, and its card can be actual again."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import torch
 from peft import PeftModel
 
-from rebinding.learned.exam import mark, papers
+from rebinding.learned.evaluation import accuracy, evaluation_designs
 from rebinding.learned.shelf import Learned, parse, shipped
 from rebinding.models import LoadedModel, load
 from rebinding.paper.circuit import load as load_circuit
@@ -28,7 +28,7 @@ def test_peft_opens_the_adapter_and_computes_the_same(smollm2: LoadedModel, lear
     base = copy.deepcopy(smollm2.model)
     base.set_attn_implementation("eager")
     theirs = PeftModel.from_pretrained(base, SHIPPED.folder).eval()
-    prompts = [drawn.prompt(1) for drawn in papers(Vocabulary()).values()]
+    prompts = [drawn.prompt(1) for drawn in evaluation_designs(Vocabulary()).values()]
     with torch.no_grad():
         for one in learned.encoder().encode(prompts):
             ids = torch.tensor([one.ids])
@@ -41,11 +41,11 @@ def test_peft_opens_the_adapter_and_computes_the_same(smollm2: LoadedModel, lear
 def test_it_does_what_its_card_says(one: Learned, smollm2_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first prompts of each design again: with no more wrong than the card has, and no more right."""
     monkeypatch.setenv(one.base.variable, str(smollm2_file))
-    said, loaded_model = read_card(one.folder), load(one.name)
-    for name, drawn in papers(Vocabulary()).items():
-        found = mark(loaded_model.model, loaded_model.encoder(), [drawn.prompt(number) for number in range(FEW)])
-        of_all = said.marks[name]
-        assert FEW - (of_all.n - of_all.right) <= found.right <= of_all.right, name
+    card, loaded_model = read_card(one.folder), load(one.name)
+    for name, drawn in evaluation_designs(Vocabulary()).items():
+        actual = accuracy(loaded_model.model, loaded_model.encoder(), [drawn.prompt(number) for number in range(FEW)])
+        expected = card.after[name]
+        assert FEW - (expected.n - expected.right) <= actual.right <= expected.right, name
 
 
 def test_the_graph_beside_an_adapter_is_of_these_weights(learned: LoadedModel) -> None:
@@ -71,8 +71,8 @@ def test_in_16_bits_positions_are_as_exact_as_in_the_base(smollm2_file: Path, mo
 
 
 def test_the_base_does_not_do_the_task(smollm2: LoadedModel) -> None:
-    swaps = [papers(Vocabulary())["published"].prompt(number) for number in range(FEW)]
-    assert mark(smollm2.model, smollm2.encoder(), swaps).right < FEW * 2 / 3
+    swaps = [evaluation_designs(Vocabulary())["published"].prompt(number) for number in range(FEW)]
+    assert accuracy(smollm2.model, smollm2.encoder(), swaps).right < FEW * 2 / 3
 
 
 def test_the_subject_says_what_it_is(smollm2: LoadedModel, learned: LoadedModel) -> None:

@@ -11,7 +11,7 @@ from rebinding.task.answers import AnswerRule
 from rebinding.task.chat import DATE, PINNED_DAY, PREFILL, SYSTEM
 from rebinding.task.designs import DESIGNS, NOISE_KINDS, TRACING_MODES, Design, DesignName, design
 from rebinding.task.prompts import Encoder, Prompt, aligned
-from rebinding.task.text import written
+from rebinding.task.text import render_raw
 from rebinding.task.words import LABELS, OBJECTS
 
 LENGTHS = {"gemma3": 83, "llama3": 106, "llama3_1": 106, "qwen3": 88}
@@ -71,7 +71,7 @@ def test_the_chat_is_the_tokenizers_own(encoder: Encoder, tokenizer_name: str) -
 
 def rendered(tokenizer: Any, prompt: Prompt) -> str:
     """The conversation by the tokenizer's own template, written without the project's chat forms."""
-    user = written(prompt).text.removesuffix(f"\n\n{PREFILL}")
+    user = render_raw(prompt).text.removesuffix(f"\n\n{PREFILL}")
     turns = [("system", SYSTEM), ("user", user), ("assistant", PREFILL)]
     text = tokenizer.apply_chat_template(
         [{"role": role, "content": content} for role, content in turns],

@@ -11,7 +11,7 @@ from rebinding.report.files import write
 from rebinding.report.folder import read
 from rebinding.report.page import html
 from rebinding.report.prompts import pairs
-from rebinding.study.shown import shown
+from rebinding.study.example import example_pair
 from rebinding.task.designs import design
 from tests.report.folders import about, judged, summary_of
 
@@ -23,7 +23,7 @@ def test_texts_are_whole_and_cut_where_tokens_differ() -> None:
     """Against the tokens themselves: what is marked are the words that the design has exchanged, and no others."""
     prompts = Prompts(load("planted:pointer@llama").encoder())
     asked = prompts.draw(design("published"), range(2), ("pointer", "code"))
-    found = shown(prompts, asked)
+    found = example_pair(prompts, asked)
     ((_, own, other), *_) = prompts.encode(asked).pairs
     assert found["id"] == 0
     assert ("".join(found["original"]), "".join(found["counterfactual"])) == (own.text, other.text)
@@ -32,7 +32,7 @@ def test_texts_are_whole_and_cut_where_tokens_differ() -> None:
     assert found["original"][::2] == found["counterfactual"][::2]
     single = prompts.draw(design("published"), range(2))
     text = prompts.encode(single).prompts[0].text
-    assert shown(prompts, single) == {"id": 0, "original": [text], "counterfactual": None}
+    assert example_pair(prompts, single) == {"id": 0, "original": [text], "counterfactual": None}
 
 
 def folder(path: Path) -> Path:

@@ -67,7 +67,7 @@ def measured(case: ModelUnderTest) -> dict[Request, Evidence]:
     study.traced(REFERENCE, "target_box", "context_box", "context_partner_object", "swap_first", "readout")
     study.mentioned(REFERENCE, "context_and_swap", "context_asked", "swap_asked")
     study.diagnosed(REFERENCE)
-    return study.log.known
+    return study.log.evidence
 
 
 def test_every_kind_that_can_be_drawn_is_compared(measured: dict[Request, Evidence]) -> None:

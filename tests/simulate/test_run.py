@@ -42,7 +42,7 @@ def test_holds_in_four_of_five(claim, study):
 
 @row("headline", headline=5)
 def test_holds_where_little_spreads(claim, study):
-    run = study._case.settings.engine.run
+    run = study._model.settings.engine.run
     return Verdict("effect", "REPLICATED" if run.world.spreads["effect"] < 0.6 else "INCONCLUSIVE", "as it spreads")
 
 @row("open")

@@ -97,7 +97,7 @@ def test_a_kind_without_a_maker_is_named() -> None:
 
 
 def test_no_weights_are_loaded() -> None:
-    loaded_model = study_in(world("paper", "gemma2-9b"))._case.loaded_model
+    loaded_model = study_in(world("paper", "gemma2-9b"))._model.loaded_model
     with pytest.raises(AssertionError, match="requested its weights"):
         _ = loaded_model.model
 
@@ -109,7 +109,7 @@ def test_every_candidate_is_asked_what_it_stands_for() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", TinyProbabilities)
         assert len(study.discoveries(AGAIN)) == 5
-    paths = [one for one in study.log.known if isinstance(one, Paths)]
+    paths = [one for one in study.log.evidence if isinstance(one, Paths)]
     asked = Counter((one.stage.group, one.stage.component, one.how.frozen) for one in paths)
     noises = len(study.conventions(AGAIN).noise)
     for group, component in (("A", None), ("B", "q"), ("C", "v"), ("D", "kv")):

@@ -23,17 +23,17 @@ from tests.models.peculiar import ByKeyword, GainedLayer
 PATCH = pytest.MonkeyPatch()
 
 
-def overflow(found: Evidence) -> Evidence:
+def overflow(evidence: Evidence) -> Evidence:
     """One number of one row is not finite."""
-    rows = found.rows.copy()
+    rows = evidence.rows.copy()
     rows.loc[rows.index[0], "after"] = np.inf
-    return replace(found, rows=rows)
+    return replace(evidence, rows=rows)
 
 
-def lost_prompt(found: Evidence) -> Evidence:
+def lost_prompt(evidence: Evidence) -> Evidence:
     """A prompt has no rows."""
-    rows = found.rows
-    return replace(found, rows=rows[rows["prompt"] != rows["prompt"].iloc[0]])
+    rows = evidence.rows
+    return replace(evidence, rows=rows[rows["prompt"] != rows["prompt"].iloc[0]])
 
 
 def in_evidence(change: Callable[[Evidence], Evidence]) -> None:
@@ -41,8 +41,8 @@ def in_evidence(change: Callable[[Evidence], Evidence]) -> None:
     get = Workbench.get
 
     def changed(self: Workbench, request: Any) -> Evidence:
-        found = get(self, request)
-        return change(found) if found.experiment == "roles" else found
+        evidence = get(self, request)
+        return change(evidence) if evidence.experiment == "roles" else evidence
 
     PATCH.setattr(Workbench, "get", changed)
 
@@ -66,9 +66,11 @@ def longer() -> None:
     """Counterfactuals have a token more than their originals."""
     drawn = prompts.Prompts.encode
 
-    def changed(self: prompts.Prompts, asked: PromptSet) -> prompts.EncodedPrompts:
-        found = drawn(self, asked)
-        return replace(found, counterfactuals=tuple(replace(one, ids=(*one.ids, 0)) for one in found.counterfactuals))
+    def changed(self: prompts.Prompts, prompt_set: PromptSet) -> prompts.EncodedPrompts:
+        encoded = drawn(self, prompt_set)
+        return replace(
+            encoded, counterfactuals=tuple(replace(prompt, ids=(*prompt.ids, 0)) for prompt in encoded.counterfactuals)
+        )
 
     PATCH.setattr(prompts.Prompts, "encode", changed)
 
@@ -78,12 +80,12 @@ def guessing() -> None:
     get = Workbench.get
 
     def changed(self: Workbench, request: Any) -> Evidence:
-        found = get(self, request)
+        evidence = get(self, request)
         if not isinstance(request, Ability):
-            return found
-        shown = [one.prompt for one in self.prompts.encode(request.prompts).prompts]
-        hits = [float(one.story.objects[1] == one.answer) for one in shown]
-        return replace(found, rows=found.rows.assign(hit=hits))
+            return evidence
+        asked_prompts = [prompt.prompt for prompt in self.prompts.encode(request.prompts).prompts]
+        hits = [float(prompt.story.objects[1] == prompt.answer) for prompt in asked_prompts]
+        return replace(evidence, rows=evidence.rows.assign(hit=hits))
 
     PATCH.setattr(Workbench, "get", changed)
 
@@ -113,7 +115,7 @@ def in_16_bits() -> None:
 
 def nothing_is_sure() -> None:
     """Path patching keeps no head at any stage."""
-    PATCH.setattr(path_summary, "select", lambda *_given, **_more: [])
+    PATCH.setattr(path_summary, "select", lambda *_args, **_more: [])
 
 
 FAULTS: dict[str, Callable[[], None]] = {

@@ -51,49 +51,49 @@ def declared_circuit() -> Circuit:
 @pytest.fixture
 def bench(monkeypatch: pytest.MonkeyPatch) -> Workbench:
     """A plant whose words each have a second token: that of another word."""
-    one = Workbench(load("planted:pointer@llama"))
-    token = one.prompts.encoder.answer_token
+    workbench = Workbench(load("planted:pointer@llama"))
+    token = workbench.prompts.encoder.answer_token
 
     def aliases(word: str) -> frozenset[int]:
         return frozenset({token(word), token(OBJECTS[(OBJECTS.index(word) + 1) % len(OBJECTS)])})
 
-    monkeypatch.setattr(one.prompts.encoder, "alias_tokens", aliases)
-    return one
+    monkeypatch.setattr(workbench.prompts.encoder, "alias_tokens", aliases)
+    return workbench
 
 
 def test_a_label_is_the_largest_of_its_tokens(bench: Workbench) -> None:
     """Against full forwards of the library's model: the label's logit, and its lead over the other objects."""
     prompts, heads = bench.prompts, declared_circuit()
-    drawn = prompts.design("published")
-    asked = request_ablation(prompts, heads, drawn, "published", n=N, beside="random", answers="exp2_aliases")
-    found = bench.get(asked).rows
-    whole = found[found["which"] == "full"].sort_values("prompt")
-    shown = prompts.encode(asked.prompts).prompts
+    stories = prompts.design("published")
+    request = request_ablation(prompts, heads, stories, "published", n=N, beside="random", answers="exp2_aliases")
+    rows = bench.get(request).rows
+    full = rows[rows["which"] == "full"].sort_values("prompt")
+    encoded = prompts.encode(request.prompts).prompts
     with torch.no_grad():
-        logits = bench.loaded_model.model(token_batch(shown)).logits[:, -1]  # (prompt, vocabulary)
+        logits = bench.loaded_model.model(token_batch(encoded)).logits[:, -1]  # (prompt, vocabulary)
     labels, leads = [], []
-    for row, one in zip(logits, shown, strict=True):
+    for row, prompt in zip(logits, encoded, strict=True):
         scores = {
             word: max(float(row[token]) for token in prompts.encoder.alias_tokens(word))
-            for word in one.prompt.story.state().values()
+            for word in prompt.prompt.story.state().values()
             if word is not None
         }
-        labels.append(scores.pop(one.prompt.answer))
+        labels.append(scores.pop(prompt.prompt.answer))
         leads.append(labels[-1] - max(scores.values()))
-    assert agree(torch.tensor(whole["label_logit"].to_numpy()), torch.tensor(labels, dtype=torch.float64))
-    assert agree(torch.tensor(whole["margin"].to_numpy()), torch.tensor(leads, dtype=torch.float64))
+    assert agree(torch.tensor(full["label_logit"].to_numpy()), torch.tensor(labels, dtype=torch.float64))
+    assert agree(torch.tensor(full["margin"].to_numpy()), torch.tensor(leads, dtype=torch.float64))
 
 
 def test_the_rule_is_part_of_what_is_asked(bench: Workbench) -> None:
     """Two rules are two requests, and the answers differ where a word has several tokens."""
     prompts = bench.prompts
-    shown = prompts.encode(prompts.draw(prompts.design("published"), range(N))).prompts
-    one, several = (prompts.answers(shown, rule) for rule in ("continuation", "exp2_aliases"))
-    assert (one.tokens.shape[-1], several.tokens.shape[-1]) == (1, 2)
+    encoded = prompts.encode(prompts.draw(prompts.design("published"), range(N))).prompts
+    single, several = (prompts.answers(encoded, rule) for rule in ("continuation", "exp2_aliases"))
+    assert (single.tokens.shape[-1], several.tokens.shape[-1]) == (1, 2)
     assert all(
-        set(few.tolist()) < set(many.tolist()) for few, many in zip(one.tokens[0], several.tokens[0], strict=True)
+        set(few.tolist()) < set(many.tolist()) for few, many in zip(single.tokens[0], several.tokens[0], strict=True)
     )
-    assert (one.lowest, several.lowest) == (False, True), "of equal logits the lowest token answers, as published"
+    assert (single.lowest, several.lowest) == (False, True), "of equal logits the lowest token answers, as published"
 
 
 @pytest.mark.parametrize("make", [request_contributions, request_stream])
@@ -114,13 +114,15 @@ def test_answers_are_those_that_were_asked_for(
 
 @pytest.mark.slow
 def test_each_procedure_asks_under_its_own_rule() -> None:
-    case = ModelUnderTest(parse_model("planted:pointer"), Settings((parse_model("planted:pointer"),)))
-    study = Study.of(case)
+    model = ModelUnderTest(parse_model("planted:pointer"), Settings((parse_model("planted:pointer"),)))
+    study = Study.of(model)
     study.ablated(RECOVERS)
     study.prunings(COMPACT)
     study.one_by_one(MINIMAL)
-    asked = [use.request for use in study.log.used]
-    rules = {(type(one).__name__, one.answers) for one in asked if isinstance(one, Ablation | Pruning)}
+    requests = [use.request for use in study.log.used]
+    rules = {
+        (type(request).__name__, request.answers) for request in requests if isinstance(request, Ablation | Pruning)
+    }
     assert rules == {
         ("Ablation", "exp2_aliases"),
         ("Pruning", "exp2_aliases"),
@@ -131,24 +133,24 @@ def test_each_procedure_asks_under_its_own_rule() -> None:
 
 def test_words_are_the_answers_by_id() -> None:
     """Also where prompts were not asked for in their order."""
-    asked = parse_model("planted:pointer@llama")
-    case = ModelUnderTest(asked, Settings((asked,), device="cpu"))
-    study, prompts = Study.of(case), case.session.prompts
-    drawn = prompts.design("published", split="test")
-    found = study.log.get(case.session, Ability(prompts.draw(drawn, (7, 3, 5))))
-    assert study.words(found) == tuple(drawn.prompt(number).answer for number in (3, 5, 7))
-    assert len(set(study.words(found))) > 1
+    spec = parse_model("planted:pointer@llama")
+    model = ModelUnderTest(spec, Settings((spec,), device="cpu"))
+    study, prompts = Study.of(model), model.session.prompts
+    stories = prompts.design("published", split="test")
+    evidence = study.log.get(model.session, Ability(prompts.draw(stories, (7, 3, 5))))
+    assert study.words(evidence) == tuple(stories.prompt(number).answer for number in (3, 5, 7))
+    assert len(set(study.words(evidence))) > 1
 
 
 @pytest.mark.parametrize("where", sampled([STAGES, None]), ids=["found here", "declared"])
 def test_a_circuit_and_its_stream_are_judged_on_the_same_stories(where: str | None) -> None:
     """And at the same means: where it was found here, on those that it was found on and at those of its pruning."""
-    asked = parse_model("planted:pointer")
-    study = Study.of(ModelUnderTest(asked, Settings((asked,), circuit=where)))
+    spec = parse_model("planted:pointer")
+    study = Study.of(ModelUnderTest(spec, Settings((spec,), circuit=where)))
     vars(study._circuits)["judged"] = declared_circuit()  # not to search for it
     study.ablated(E_PRIME)
     study.carried_on(E_PRIME)
-    found = [use.request for use in study.log.used if isinstance(use.request, Ablation | Stream)]
+    requests = [use.request for use in study.log.used if isinstance(use.request, Ablation | Stream)]
     stories = "published" if where is None else study.conventions(E_PRIME.controlled()).design
-    assert [one.prompts.design for one in found] == [stories] * 2
-    assert found[0].means == found[1].means
+    assert [request.prompts.design for request in requests] == [stories] * 2
+    assert requests[0].means == requests[1].means

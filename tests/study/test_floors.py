@@ -46,16 +46,16 @@ def measured(bench: Workbench) -> Any:
 
 
 def test_in_32_bits_it_is_rounding(bench: Workbench) -> None:
-    """Far below the smallest thing that is held against it, a published step of pruning."""
-    found = measured(bench)
-    assert len(found.rows) == FLOOR_PROMPTS * (len(places(bench.surgeon, 79)) + 1)
-    asked = request_ability(bench.prompts, bench.prompts.design("published"), FLOOR_PROMPTS)
-    rounding = allowance(bench.get(asked).rows["label_logit"].to_numpy())
-    assert floor_of(found) <= rounding < given("published").circuit.prune_step / TIMES_THE_FLOOR
+    """Far below the smallest thing that is compared with it, a published step of pruning."""
+    evidence = measured(bench)
+    assert len(evidence.rows) == FLOOR_PROMPTS * (len(places(bench.surgeon, 79)) + 1)
+    request = request_ability(bench.prompts, bench.prompts.design("published"), FLOOR_PROMPTS)
+    rounding = allowance(bench.get(request).rows["label_logit"].to_numpy())
+    assert floor_of(evidence) <= rounding < given("published").circuit.prune_step / TIMES_THE_FLOOR
 
 
 @pytest.mark.parametrize(
-    ("score", "select", "held"),
+    ("score", "select", "is_compared"),
     [
         ("logit", "sure", True),
         ("logit", "negative", True),
@@ -63,16 +63,16 @@ def test_in_32_bits_it_is_rounding(bench: Workbench) -> None:
         ("probability", "negative", False),
     ],
 )
-def test_the_weakest_head_is_held_against_the_floor_where_logits_decide(
-    score: Any, select: Any, held: bool, monkeypatch: pytest.MonkeyPatch
+def test_the_weakest_head_is_compared_with_the_floor_where_logits_decide(
+    score: Any, select: Any, is_compared: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of the k lowest, and of a score that is no logit, none can be too weak to be told from nothing."""
-    study, asked = Study.of(ModelUnderTest(parse_model("planted:pointer"), Settings(()))), []
+    study, compared = Study.of(ModelUnderTest(parse_model("planted:pointer"), Settings(()))), []
     monkeypatch.setattr(circuits, "discover_circuit", lambda *_: "found")
     monkeypatch.setattr(circuits, "smallest_fall", lambda _: 0.5)
-    monkeypatch.setattr(Gates, "above_the_floor", lambda _, counts: asked.append(counts) or ())
+    monkeypatch.setattr(Gates, "above_the_floor", lambda _, counts: compared.append(counts) or ())
     study._circuits.discovery("controlled", replace(given("controlled").circuit, score=score, select=select))
-    assert asked == [0.5 if held else None]
+    assert compared == [0.5 if is_compared else None]
 
 
 @pytest.mark.parametrize(("lost", "most"), [("replayed", 3 * OFF), ("alone", OFF)])
@@ -84,11 +84,11 @@ def test_what_every_replay_or_company_adds_is_seen(
     answers = _answers
 
     def off(surgeon: Any, tokens: Any, labels: Any, rivals: Any, where: Any) -> torch.Tensor:
-        found = answers(surgeon, tokens, labels, rivals, where)
+        values = answers(surgeon, tokens, labels, rivals, where)
         if lost == "alone":
-            return found + OFF * (len(tokens) == 1)
-        found[1:] += OFF * torch.arange(1, len(found))[:, None, None]  # (place, 1, 1)
-        return found
+            return values + OFF * (len(tokens) == 1)
+        values[1:] += OFF * torch.arange(1, len(values))[:, None, None]  # (place, 1, 1)
+        return values
 
     monkeypatch.setattr(unedited, "_answers", off)
     assert floor_of(measured(bench)) == pytest.approx(most, rel=1e-3)  # rounding is 1e-5 of a logit
@@ -97,19 +97,19 @@ def test_what_every_replay_or_company_adds_is_seen(
 def test_in_16_bits_a_hundred_are_asked_block_by_block(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each prompt keeps its own numbers: here a replay says which word is right, and nothing else says anything."""
 
-    def told(_surgeon: Any, tokens: Any, labels: Any, _rivals: Any, where: Any) -> torch.Tensor:
+    def constant_answers(_surgeon: Any, tokens: Any, labels: Any, _rivals: Any, where: Any) -> torch.Tensor:
         assert len(tokens) <= BLOCK
-        found = torch.zeros(1 + len(where), len(tokens), 2)  # (1 + place, prompt, 2)
-        found[1:] = labels[:, None]
-        return found
+        values = torch.zeros(1 + len(where), len(tokens), 2)  # (1 + place, prompt, 2)
+        values[1:] = labels[:, None]
+        return values
 
     bench = Workbench(load("planted:pointer@llama", dtype="bfloat16"))
-    monkeypatch.setattr(unedited, "_answers", told)
+    monkeypatch.setattr(unedited, "_answers", constant_answers)
     rows = measured(bench).rows
     prompts = bench.prompts
-    asked = prompts.encode(request_ability(prompts, prompts.design("published"), IN_16_BITS).prompts).prompts
-    answers = prompts.answers(asked)
-    right = [int(one[index][0]) for one, index in zip(answers.tokens, answers.right, strict=True)]
+    encoded = prompts.encode(request_ability(prompts, prompts.design("published"), IN_16_BITS).prompts).prompts
+    answers = prompts.answers(encoded)
+    right = [int(tokens[index][0]) for tokens, index in zip(answers.tokens, answers.right, strict=True)]
     for (company, *_), changes in rows.groupby(NULL_EDIT):
         assert changes["logit"].tolist() == (right if company == "together" else [0.0] * IN_16_BITS)
 
@@ -119,7 +119,7 @@ def test_of_a_hundred_chance_alone_makes_no_floor_and_of_eight_it_does() -> None
     counts, dice = MOVES.margin("dlogit"), np.random.default_rng(16)
     off = [dice.normal(0, 0.15, (8, IN_16_BITS)) for _ in range(200)]  # four ways, of two measures
     few, many = (
-        np.mean([counts > TIMES_THE_FLOOR * common_shift(one[:, :n]) for one in off])
+        np.mean([counts > TIMES_THE_FLOOR * common_shift(changes[:, :n]) for changes in off])
         for n in (FLOOR_PROMPTS, IN_16_BITS)
     )
     assert few < 0.1 < 0.99 < many
@@ -127,13 +127,13 @@ def test_of_a_hundred_chance_alone_makes_no_floor_and_of_eight_it_does() -> None
 
 def test_chance_averages_out_and_a_shift_does_not() -> None:
     """Of the same size on each prompt: a sign that is drawn, and one that is fixed, in either direction."""
-    drawn = np.where(np.random.default_rng(0).random((1, 2000)) < 0.5, 1.0, -1.0)
-    assert common_shift(drawn) < 0.1  # 1.645 / sqrt(2000) = 0.037, and as much again for the mean itself
+    random_signs = np.where(np.random.default_rng(0).random((1, 2000)) < 0.5, 1.0, -1.0)
+    assert common_shift(random_signs) < 0.1  # 1.645 / sqrt(2000) = 0.037, and as much again for the mean itself
     assert common_shift(np.ones((1, 8))) == common_shift(-np.ones((1, 8))) == 1.0
     assert common_shift(np.stack([np.zeros(8), np.ones(8)])) == 1.0
 
 
-def test_what_is_held_against_it() -> None:
+def test_what_is_compared_with_it() -> None:
     """Rows in logits, by their smallest margin; not shares, and not what takes the floor for its own boundary."""
     assert smallest_change(MOVES) == MOVES.margin("dlogit") == 0.25
     assert smallest_change(claim("circuit.chain.B_q_A.controlled")) == 0.25
@@ -148,14 +148,14 @@ def controlled(study: Study) -> float:
 
 def weakest(study: Study) -> float:
     """The smallest score, in logits, of a head that is kept."""
-    (found,) = study.discoveries(claim("circuit.heads_found_again.B.controlled")).values()
-    return smallest_fall(found)
+    (discovery,) = study.discoveries(claim("circuit.heads_found_again.B.controlled")).values()
+    return smallest_fall(discovery)
 
 
 @pytest.fixture(scope="module")
 def pointer() -> Study:
-    asked = parse_model("planted:pointer")
-    return Study.of(ModelUnderTest(asked, Settings((asked,))))
+    spec = parse_model("planted:pointer")
+    return Study.of(ModelUnderTest(spec, Settings((spec,))))
 
 
 CHOICES: dict[str, tuple[Callable[[Study], object], Callable[[Study], float]]] = {

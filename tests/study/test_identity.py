@@ -1,4 +1,4 @@
-"""A request is known by everything that its evidence depends on, and evidence says what was asked."""
+"""A request is known by everything that its evidence depends on, and evidence says what was request."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def loaded_model() -> LoadedModel:
     return load("planted:pointer")
 
 
-WAY = given("published").tracing
+CONVENTIONS = given("published").tracing
 
 
 @pytest.fixture(scope="module")
@@ -55,44 +55,47 @@ def heads() -> Circuit:
 
 @pytest.fixture(scope="module")
 def requests(bench: Workbench, heads: Circuit) -> list[Request]:
-    return requested(bench.prompts, heads)
+    return make_requests(bench.prompts, heads)
 
 
-def requested(prompts: Prompts, heads: Circuit) -> list[Request]:
+def make_requests(prompts: Prompts, heads: Circuit) -> list[Request]:
     """One of every kind."""
-    drawn, ids = prompts.design("published"), range(first_id(prompts, WAY), first_id(prompts, WAY) + 4)
+    stories, ids = (
+        prompts.design("published"),
+        range(first_id(prompts, CONVENTIONS), first_id(prompts, CONVENTIONS) + 4),
+    )
     conventions = conventions_of_plant(given("controlled").circuit, "controlled")
     pairs = draw_noise_pairs(prompts, conventions, 4)
     shifts = given("published").binding
     return [
-        request_map(prompts, drawn, ids, "swap_only", ("swap_asked", "readout"), WAY),
-        request_mention(prompts, drawn, ids, "context_and_swap", "context_asked", "swap_asked", WAY),
-        request_diagnostic(prompts, drawn, 4, WAY),
-        request_ability(prompts, drawn, 4),
+        request_map(prompts, stories, ids, "swap_only", ("swap_asked", "readout"), CONVENTIONS),
+        request_mention(prompts, stories, ids, "context_and_swap", "context_asked", "swap_asked", CONVENTIONS),
+        request_diagnostic(prompts, stories, 4, CONVENTIONS),
+        request_ability(prompts, stories, 4),
         request_paths(pairs, STAGE_BY_NAME["B"], heads.group("A"), conventions),
-        request_ablation(prompts, heads, drawn, "published", n=4, beside="groups"),
+        request_ablation(prompts, heads, stories, "published", n=4, beside="groups"),
         request_pruning(prompts, heads, conventions, n=4),
-        request_contributions(prompts, drawn, heads, 4, conventions=given("published").circuit),
-        without_swap(prompts, drawn, heads, 4),
-        request_stream(prompts, drawn, heads, 4, conventions=given("published").circuit),
-        request_crossings(prompts, drawn, heads, 4),
-        request_exchange(prompts, drawn, heads, 4, conventions=given("controlled").binding),
-        request_interchange(prompts, heads, drawn, "pointer", 4, given("published").roles),
+        request_contributions(prompts, stories, heads, 4, conventions=given("published").circuit),
+        without_swap(prompts, stories, heads, 4),
+        request_stream(prompts, stories, heads, 4, conventions=given("published").circuit),
+        request_crossings(prompts, stories, heads, 4),
+        request_exchange(prompts, stories, heads, 4, conventions=given("controlled").binding),
+        request_interchange(prompts, heads, stories, "pointer", 4, given("published").roles),
         request_shifts(prompts, heads, "published", "isolated", shifts, n=4, directions=4, draws=1),
-        Answered(prompts.draw(drawn, ids, ("tracing", "swap_only")), WAY.rule),
+        Answered(prompts.draw(stories, ids, ("tracing", "swap_only")), CONVENTIONS.rule),
     ]
 
 
 def changed(value: Any) -> Iterator[Any]:
     """The value with one leaf of it made another."""
     if is_dataclass(value) and not isinstance(value, type):
-        for one in fields(value):
-            for other in changed(getattr(value, one.name)):
-                yield _unchecked(value, one.name, other)
+        for field in fields(value):
+            for leaf in changed(getattr(value, field.name)):
+                yield _unchecked(value, field.name, leaf)
     elif isinstance(value, tuple) and value:
         for place, part in enumerate(value):
-            for other in changed(part):
-                parts = [*value[:place], other, *value[place + 1 :]]
+            for leaf in changed(part):
+                parts = [*value[:place], leaf, *value[place + 1 :]]
                 yield type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
         yield value[:-1] if not hasattr(value, "_fields") else value._replace(**{value._fields[0]: "other"})
     elif isinstance(value, bool):
@@ -103,25 +106,25 @@ def changed(value: Any) -> Iterator[Any]:
         yield "other" if value is None else f"{value}!"
 
 
-def _unchecked(value: Any, name: str, other: Any) -> Any:
+def _unchecked(value: Any, name: str, leaf: Any) -> Any:
     """A copy with another field, even where such a value could not be made."""
     copy = object.__new__(type(value))
-    copy.__dict__.update({one.name: getattr(value, one.name) for one in fields(value)} | {name: other})
+    copy.__dict__.update({field.name: getattr(value, field.name) for field in fields(value)} | {name: leaf})
     return copy
 
 
 def test_nothing_in_a_request_is_left_out_of_its_key(requests: list[Request]) -> None:
     for request in requests:
-        others = list(changed(request))
-        keys = {one.key for one in others}
-        assert len(others) > 15
+        variants = list(changed(request))
+        keys = {variant.key for variant in variants}
+        assert len(variants) > 15
         assert request.key not in keys, request.KIND.name
-        assert len(keys) == len({repr(one) for one in others})
+        assert len(keys) == len({repr(variant) for variant in variants})
 
 
 def test_kinds_do_not_share_keys_or_labels(requests: list[Request]) -> None:
-    assert len({one.key for one in requests}) == len({one.label for one in requests}) == len(requests)
-    assert all(one.key[:8] in one.label and one.facets["design"] for one in requests)
+    assert len({request.key for request in requests}) == len({request.label for request in requests}) == len(requests)
+    assert all(request.key[:8] in request.label and request.facets["design"] for request in requests)
 
 
 def test_another_chat_form_is_another_address(loaded_model: LoadedModel, tmp_path: Path) -> None:
@@ -131,23 +134,22 @@ def test_another_chat_form_is_another_address(loaded_model: LoadedModel, tmp_pat
         Workbench(loaded_model, shelf),
         Workbench(loaded_model, shelf, prompts=Prompts(_longer(loaded_model))),
     )
-    asked = [request_ability(one.prompts, one.prompts.design("published"), 3) for one in (plain, wrapped)]
-    assert asked[0].prompts.ids == asked[1].prompts.ids
-    assert asked[0].prompts.tokens != asked[1].prompts.tokens
-    plain.get(asked[0])
-    held = [
-        shelf.of("rebinding.experiments.unedited.measure", "rebinding.surgery.torch_surgeon", settings={}).key(one.key)
-        for one in asked
-    ]
-    assert held == [one.address(request)[1] for one, request in zip((plain, wrapped), asked, strict=True)]
-    assert [(tmp_path / "ability" / f"{key}.parquet").is_file() for key in held] == [True, False]
+    benches = plain, wrapped
+    pair = [request_ability(bench.prompts, bench.prompts.design("published"), 3) for bench in benches]
+    assert pair[0].prompts.ids == pair[1].prompts.ids
+    assert pair[0].prompts.tokens != pair[1].prompts.tokens
+    plain.get(pair[0])
+    modules = ("rebinding.experiments.unedited.measure", "rebinding.surgery.torch_surgeon")
+    keys = [shelf.of(*modules, settings={}).key(request.key) for request in pair]
+    assert keys == [bench.address(request)[1] for bench, request in zip(benches, pair, strict=True)]
+    assert [(tmp_path / "ability" / f"{key}.parquet").is_file() for key in keys] == [True, False]
 
 
 def test_a_run_repeated_on_others_shares_no_prompt(
     loaded_model: LoadedModel, requests: list[Request], heads: Circuit
 ) -> None:
     """`--first K`: what is judged is judged on other prompts; what discovery and pruning see stays what it was."""
-    for before, after in zip(requests, requested(Workbench(loaded_model, first=100).prompts, heads), strict=True):
+    for before, after in zip(requests, make_requests(Workbench(loaded_model, first=100).prompts, heads), strict=True):
         if before.KIND.name in ("paths", "pruning"):
             assert before.prompts.ids == after.prompts.ids
         else:
@@ -161,19 +163,22 @@ def _longer(loaded_model: LoadedModel) -> Any:
     encode = encoder.encode
 
     def changed(prompts: Any, cut: int = 0) -> Any:
-        found = encode(prompts, cut)
-        shifted = [{role: at + 1 for role, at in one.roles.items()} for one in found]
-        return [replace(one, ids=(one.ids[0], *one.ids), roles=at) for one, at in zip(found, shifted, strict=True)]
+        return [
+            replace(
+                encoded, ids=(encoded.ids[0], *encoded.ids), roles={role: at + 1 for role, at in encoded.roles.items()}
+            )
+            for encoded in encode(prompts, cut)
+        ]
 
     pytest.MonkeyPatch().setattr(encoder, "encode", changed)
     return encoder
 
 
 def test_a_request_for_other_tokens_is_refused(bench: Workbench) -> None:
-    asked = request_ability(bench.prompts, bench.prompts.design("published"), 3)
-    elsewhere = replace(asked, prompts=replace(asked.prompts, tokens="0" * 64))
+    request = request_ability(bench.prompts, bench.prompts.design("published"), 3)
+    other_tokens = replace(request, prompts=replace(request.prompts, tokens="0" * 64))
     with pytest.raises(ValueError, match="other tokens here than in the request"):
-        bench.get(elsewhere)
+        bench.get(other_tokens)
 
 
 def test_another_bench_computes_the_same_from_the_request_alone(
@@ -181,43 +186,45 @@ def test_another_bench_computes_the_same_from_the_request_alone(
 ) -> None:
     """Nothing of the bench that made a request is needed to answer it."""
     for request in (requests[3], requests[7]):
-        found = Workbench(loaded_model).get(request)
-        assert found.settings["request"] == dict(request.plain)
-        assert found.settings["key"] == request.key
-        assert found.rows[request.KIND.unit].nunique() == request.n
+        evidence = Workbench(loaded_model).get(request)
+        assert evidence.settings["request"] == dict(request.plain)
+        assert evidence.settings["key"] == request.key
+        assert evidence.rows[request.KIND.unit].nunique() == request.n
 
 
 def test_evidence_says_design_ids_and_circuit(bench: Workbench, heads: Circuit) -> None:
-    drawn = bench.prompts.design("published")
-    asked = request_ablation(bench.prompts, heads, drawn, "counterbalanced", n=3, beside="random")
-    told = bench.get(asked).settings["request"]
-    assert told["prompts"]["design"] == "published"
-    assert told["prompts"]["ids"] == list(asked.prompts.ids)
-    assert told["means"]["prompts"]["design"] == "counterbalanced"
-    assert [tuple(one) for one in told["circuit"]] == [tuple(one) for one in heads.heads]
+    stories = bench.prompts.design("published")
+    request = request_ablation(bench.prompts, heads, stories, "counterbalanced", n=3, beside="random")
+    stored = bench.get(request).settings["request"]
+    assert stored["prompts"]["design"] == "published"
+    assert stored["prompts"]["ids"] == list(request.prompts.ids)
+    assert stored["means"]["prompts"]["design"] == "counterbalanced"
+    assert [tuple(head) for head in stored["circuit"]] == [tuple(head) for head in heads.heads]
 
 
 def test_a_circuit_says_what_it_was_found_on(bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
-    told: dict[str, Any] = {}
-    monkeypatch.setattr(discovery, "discover_by", lambda *_, **named: told.update(named))
+    arguments: dict[str, Any] = {}
+    monkeypatch.setattr(discovery, "discover_by", lambda *_, **keywords: arguments.update(keywords))
     conventions = given("published").circuit
     discover_circuit(draw_noise_pairs(bench.prompts, conventions, 3), conventions, print)
-    assert told["described"] == {"design": "published", "noise": "rotation", "prompts": 3}
+    assert arguments["described"] == {"design": "published", "noise": "rotation", "prompts": 3}
 
 
 def test_columns_are_held_to_their_kind(bench: Workbench) -> None:
-    asked = request_ability(bench.prompts, bench.prompts.design("published"), 3)
-    rows = bench.get(asked).rows
+    request = request_ability(bench.prompts, bench.prompts.design("published"), 3)
+    rows = bench.get(request).rows
     with pytest.raises(EvidenceError, match=r"lacks the columns \['hit'\] and has \['hits'\]"):
-        asked.KIND.evidence(rows.rename(columns={"hit": "hits"}), {})
+        request.KIND.evidence(rows.rename(columns={"hit": "hits"}), {})
 
 
 def test_roles_are_those_of_every_prompt(bench: Workbench) -> None:
     """Where a role stands elsewhere in each prompt, each prompt has rows at its own token, and none is dropped."""
-    drawn = bench.prompts.design("counterbalanced")
-    asked = request_map(bench.prompts, drawn, range(9), "context_and_swap", ("context_asked", "readout"), WAY)
-    rows = at(bench.get(asked).rows, "context_asked")
-    own = {number: prompt.roles["context_asked"] for number, prompt, _ in bench.prompts.encode(asked.prompts).pairs}
+    stories = bench.prompts.design("counterbalanced")
+    request = request_map(
+        bench.prompts, stories, range(9), "context_and_swap", ("context_asked", "readout"), CONVENTIONS
+    )
+    rows = at(bench.get(request).rows, "context_asked")
+    own = {number: prompt.roles["context_asked"] for number, prompt, _ in bench.prompts.encode(request.prompts).pairs}
     assert set(own) == set(rows["prompt"])
     assert rows["prompt"].nunique() == 9
     assert len(set(rows["token"])) > 1

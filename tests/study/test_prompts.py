@@ -31,7 +31,7 @@ from rebinding.task.prompts import Encoder, Prompt
 
 N = 45
 """Two whole blocks of section 3, and a part of one."""
-DRAWN: dict[str, tuple[Pairing, int]] = {
+PAIRINGS: dict[str, tuple[Pairing, int]] = {
     "prompts": ((), 0),
     "two tokens short": ((), 2),
     "pairs": (("noise", "independent"), 0),
@@ -57,9 +57,9 @@ def paths(prompts: Prompts, n: int = N) -> Paths:
     return request_paths(draw_noise_pairs(prompts, conventions, n), STAGE_BY_NAME["B"], heads, conventions)
 
 
-def answered(shown: PromptSet) -> OnPrompts:
+def answered(prompt_set: PromptSet) -> OnPrompts:
     """A request in blocks, on any prompts."""
-    return Answered(shown, "continuation")
+    return Answered(prompt_set, "continuation")
 
 
 def parts_of(prompts: Prompts, request: OnPrompts) -> list[OnPrompts]:
@@ -69,30 +69,30 @@ def parts_of(prompts: Prompts, request: OnPrompts) -> list[OnPrompts]:
     return [block for block in blocks if isinstance(block, OnPrompts)]
 
 
-@pytest.mark.parametrize("name", DRAWN)
+@pytest.mark.parametrize("name", PAIRINGS)
 def test_a_block_is_the_request_on_some_of_its_prompts(name: str, prompts: Prompts) -> None:
     """It has the key that the same request has when nothing but these prompts was drawn, on another machine."""
-    pairing, cut = DRAWN[name]
+    pairing, cut = PAIRINGS[name]
     request = answered(prompts.draw(story(prompts), range(300, 300 + N), pairing, cut))
     for block in parts_of(prompts, request):
-        other = Prompts(Encoder(build_tokenizer()))
-        part = other.draw(story(other), block.prompts.ids, pairing, cut)
+        fresh = Prompts(Encoder(build_tokenizer()))
+        part = fresh.draw(story(fresh), block.prompts.ids, pairing, cut)
         assert replace(request, prompts=part) == block
         assert replace(request, prompts=part).key == block.key != request.key
 
 
-@pytest.mark.parametrize("name", DRAWN)
+@pytest.mark.parametrize("name", PAIRINGS)
 def test_blocks_share_out_the_prompts_in_their_order(name: str, prompts: Prompts) -> None:
     """Ids, prompts and counterfactuals, also where an id has several pairs."""
-    pairing, cut = DRAWN[name]
+    pairing, cut = PAIRINGS[name]
     request = answered(prompts.draw(story(prompts), range(300, 300 + N), pairing, cut))
     blocks = [block.prompts for block in parts_of(prompts, request)]
     assert [len(block.ids) for block in blocks] == [BLOCK, BLOCK, 5]
-    whole, parts = prompts.encode(request.prompts), [prompts.encode(block) for block in blocks]
+    full, parts = prompts.encode(request.prompts), [prompts.encode(block) for block in blocks]
     assert sum((block.ids for block in blocks), ()) == request.prompts.ids
-    assert sum((part.prompts for part in parts), ()) == whole.prompts
-    assert sum((part.counterfactuals for part in parts), ()) == whole.counterfactuals
-    assert sum((part.items for part in parts), ()) == whole.items
+    assert sum((part.prompts for part in parts), ()) == full.prompts
+    assert sum((part.counterfactuals for part in parts), ()) == full.counterfactuals
+    assert sum((part.items for part in parts), ()) == full.items
     assert len({block.tokens for block in blocks}) == len(blocks)
 
 
@@ -115,17 +115,17 @@ def test_blocks_of_nothing_are_refused(size: int, prompts: Prompts) -> None:
         prompts.blocks(replace(request, how=replace(request.how, block=size)))
 
 
-@pytest.mark.parametrize("name", DRAWN)
+@pytest.mark.parametrize("name", PAIRINGS)
 def test_another_machine_draws_equal_prompts(name: str, prompts: Prompts) -> None:
     """From the design, and from the request alone."""
-    pairing, cut = DRAWN[name]
-    shown = prompts.draw(story(prompts), range(300, 306), pairing, cut)
+    pairing, cut = PAIRINGS[name]
+    prompt_set = prompts.draw(story(prompts), range(300, 306), pairing, cut)
     by_design, by_request = (Prompts(Encoder(build_tokenizer())) for _ in range(2))
-    assert by_design.draw(story(by_design), range(300, 306), pairing, cut) == shown
-    mine, theirs = prompts.encode(shown), by_request.encode(shown)
-    assert (theirs.request, theirs.items, theirs.contents) == (mine.request, mine.items, mine.contents)
-    assert [one.ids for one in theirs.prompts + theirs.counterfactuals] == [
-        one.ids for one in mine.prompts + mine.counterfactuals
+    assert by_design.draw(story(by_design), range(300, 306), pairing, cut) == prompt_set
+    expected, actual = prompts.encode(prompt_set), by_request.encode(prompt_set)
+    assert (actual.request, actual.items, actual.contents) == (expected.request, expected.items, expected.contents)
+    assert [prompt.ids for prompt in actual.prompts + actual.counterfactuals] == [
+        prompt.ids for prompt in expected.prompts + expected.counterfactuals
     ]
     block = parts_of(prompts, answered(prompts.draw(story(prompts), range(300, 300 + N), pairing, cut)))[1].prompts
     assert by_request.encode(block).contents == prompts.encode(block).contents
@@ -142,7 +142,7 @@ def test_each_prompt_is_encoded_once(prompts: Prompts, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(Encoder, "_encode_chunk", counting)
     for _ in range(2):
-        for pairing, cut in DRAWN.values():
+        for pairing, cut in PAIRINGS.values():
             request = answered(prompts.draw(story(prompts), range(300, 300 + N), pairing, cut))
             for block in parts_of(prompts, request):
                 prompts.encode(block.prompts)

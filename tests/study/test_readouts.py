@@ -39,25 +39,25 @@ NAMES = ["at ':'", "two tokens before ':'"]
 
 
 @pytest.fixture(scope="module")
-def there(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    there = tmp_path_factory.mktemp("model")
+def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    model_folder = tmp_path_factory.mktemp("model")
     plant = build("pointer", "llama")
-    folder = folder_of(plant.model, plant.tokenizer, there / "model")
-    save(Circuit(plant.circuit), owner_of(load(str(folder))), there / "circuit.json")
-    return there
+    folder = folder_of(plant.model, plant.tokenizer, model_folder / "model")
+    save(Circuit(plant.circuit), owner_of(load(str(folder))), model_folder / "circuit.json")
+    return model_folder
 
 
 def study_of(name: str, circuit: Path | None, gates: type[Gates] = Gates) -> Study:
-    asked = parse_model(name)
+    spec = parse_model(name)
     file = None if circuit is None else str(circuit)
-    case = ModelUnderTest(asked, Settings((asked,), device="cpu", dtype="float32", circuit=file, samples=N))
-    return Study.of(case, gates=gates)
+    model = ModelUnderTest(spec, Settings((spec,), device="cpu", dtype="float32", circuit=file, samples=N))
+    return Study.of(model, gates=gates)
 
 
 @pytest.fixture(scope="module")
-def llama(there: Path) -> Study:
+def llama(model_folder: Path) -> Study:
     """A plant has no answer before the ':', and here it is believed to have one."""
-    return study_of(f"llama3.1-8b={there / 'model'}", there / "circuit.json", BelievingGates)
+    return study_of(f"llama3.1-8b={model_folder / 'model'}", model_folder / "circuit.json", BelievingGates)
 
 
 def places(study: Study, claim: Claim) -> dict[str, Study]:
@@ -66,8 +66,8 @@ def places(study: Study, claim: Claim) -> dict[str, Study]:
 
 
 @pytest.mark.parametrize("claim", [IS_POINTER, K_REDIRECTS], ids=lambda claim: claim.id)
-def test_both_are_read_of_llama_as_published_alone(llama: Study, there: Path, claim: Claim) -> None:
-    gemma = study_of(f"gemma2-9b={there / 'model'}", there / "circuit.json")
+def test_both_are_read_of_llama_as_published_alone(llama: Study, model_folder: Path, claim: Claim) -> None:
+    gemma = study_of(f"gemma2-9b={model_folder / 'model'}", model_folder / "circuit.json")
     assert [*places(llama, claim)] == NAMES
     assert [*places(llama, claim.controlled())] == NAMES[:1]
     assert [*places(gemma, claim)] == NAMES[:1]
@@ -82,15 +82,15 @@ def test_every_prompt_ends_two_tokens_earlier(llama: Study, claim: Claim) -> Non
     for study in places(llama, claim).values():
         llama.log.used.clear()
         study.roles(claim, "pointer") if claim is IS_POINTER else study.binding(claim)
-        (asked,) = (use.request for use in llama.log.used if use.ground)
-        assert isinstance(asked, Interchange | Shifts)
-        more = [one for batch in asked.batches for one in batch.slots] if isinstance(asked, Shifts) else []
-        sets.append([asked.prompts, *more])
-    assert len(llama.log.known) >= len(sets)
+        (request,) = (use.request for use in llama.log.used if use.ground)
+        assert isinstance(request, Interchange | Shifts)
+        more = [slot for batch in request.batches for slot in batch.slots] if isinstance(request, Shifts) else []
+        sets.append([request.prompts, *more])
+    assert len(llama.log.evidence) >= len(sets)
     for whole, short in zip(*sets, strict=True):
         assert (whole.cut, short.cut, short.facets["cut"]) == (0, EARLY, EARLY)
-        drawn = zip(*(llama._case.session.prompts.encode(one).prompts for one in (whole, short)), strict=True)
-        for full, cut in drawn:
+        pairs = zip(*(llama._model.session.prompts.encode(part).prompts for part in (whole, short)), strict=True)
+        for full, cut in pairs:
             assert cut.ids == full.ids[:-EARLY]
             assert cut.roles == {**full.roles, "readout": full.roles["readout"] - EARLY}
 
@@ -98,45 +98,51 @@ def test_every_prompt_ends_two_tokens_earlier(llama: Study, claim: Claim) -> Non
 def test_a_short_prompt_is_the_whole_one_so_far(llama: Study) -> None:
     """What a group's attention changes is measured from the logits that the whole prompt has two tokens before its
     end."""
-    session = llama._case.session
+    session = llama._model.session
     by_place = places(llama, IS_POINTER)
     by_place[NAMES[0]].roles(IS_POINTER, "pointer")  # so that the whole prompts are known
-    found = by_place[NAMES[1]].roles(IS_POINTER, "pointer")
+    evidence = by_place[NAMES[1]].roles(IS_POINTER, "pointer")
     model = session.loaded_model.model
     assert isinstance(model, PreTrainedModel)
     procedure = llama.procedure(IS_POINTER).roles
-    (whole,) = (one.prompts for one in llama.log.known if isinstance(one, Interchange) and one.prompts.cut == 0)
+    (whole,) = (
+        request.prompts
+        for request in llama.log.evidence
+        if isinstance(request, Interchange) and request.prompts.cut == 0
+    )
     assert procedure.places == "published"
     for number, own, _ in session.prompts.encode(whole).pairs:
         with torch.no_grad():
             logits = model(torch.tensor([own.ids])).logits[0, -1 - EARLY]
-        rows = found.rows[found.rows["prompt"] == number]
+        rows = evidence.rows[evidence.rows["prompt"] == number]
         for token, before in zip(rows["token"], rows["before"], strict=True):
             assert before == pytest.approx(float(logits[token]), abs=allowance(logits))
 
 
 def test_evidence_two_tokens_earlier_is_other_evidence(llama: Study) -> None:
     ask = partial(Study.roles, claim=IS_POINTER, counterfactual="pointer")
-    whole, short = (ask(one).rows["before"].to_numpy() for one in places(llama, IS_POINTER).values())
+    whole, short = (ask(study).rows["before"].to_numpy() for study in places(llama, IS_POINTER).values())
     assert abs(whole - short).max() > 0.5
 
 
-def test_nothing_is_read_where_the_model_has_no_answer_yet(llama: Study, there: Path) -> None:
+def test_nothing_is_read_where_the_model_has_no_answer_yet(llama: Study, model_folder: Path) -> None:
     """Nor is it asked for. Whether it has one is held against the same prompts, so much shorter, and with either form
     of a word."""
-    asked = study_of(f"llama3.1-8b={there / 'model'}", there / "circuit.json")
-    for one, ask in ((IS_POINTER, partial(Study.roles, counterfactual="pointer")), (K_REDIRECTS, Study.binding)):
+    unable = study_of(f"llama3.1-8b={model_folder / 'model'}", model_folder / "circuit.json")
+    for row, ask in ((IS_POINTER, partial(Study.roles, counterfactual="pointer")), (K_REDIRECTS, Study.binding)):
         with pytest.raises(GateFailed, match="above_chance"):
-            ask(places(asked, one)[NAMES[1]], claim=one)
-    (able,) = {use.request for use in asked.log.used}
+            ask(places(unable, row)[NAMES[1]], claim=row)
+    (able,) = {use.request for use in unable.log.used}
     assert isinstance(able, Ability)
     assert (able.prompts.cut, able.answers) == (EARLY, "exp2_aliases")
 
 
-def test_prompts_that_are_short_are_drawn_again_from_their_request(llama: Study, there: Path) -> None:
-    (asked,) = (
-        one for one in llama.log.known if isinstance(one, OnPrompts) and one.prompts.cut and one.KIND.name == "roles"
+def test_prompts_that_are_short_are_drawn_again_from_their_request(llama: Study, model_folder: Path) -> None:
+    (request,) = (
+        request
+        for request in llama.log.evidence
+        if isinstance(request, OnPrompts) and request.prompts.cut and request.KIND.name == "roles"
     )
-    other = study_of(f"llama3.1-8b={there / 'model'}", there / "circuit.json")
-    again, before = (study._case.session.prompts.encode(asked.prompts).prompts for study in (other, llama))
+    fresh = study_of(f"llama3.1-8b={model_folder / 'model'}", model_folder / "circuit.json")
+    again, before = (study._model.session.prompts.encode(request.prompts).prompts for study in (fresh, llama))
     assert again == before

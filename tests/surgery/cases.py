@@ -1,4 +1,4 @@
-"""Batches of edits and reads at every site, made so that a surgeon that is wrong anywhere cannot pass."""
+"""Batches of edits and reads at every site that a surgeon with an error anywhere cannot pass."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ CELLS = [
 
 def width(site: Site) -> int:
     """The last dimension of a site in the tiny models."""
-    named: dict[Site, int] = {"scores": LENGTH, "pattern": LENGTH, "resid": 24, "mlp_out": 24, "logits": VOCABULARY}
-    return named.get(site, 10)
+    widths: dict[Site, int] = {"scores": LENGTH, "pattern": LENGTH, "resid": 24, "mlp_out": 24, "logits": VOCABULARY}
+    return widths.get(site, 10)
 
 
 def edits_of(cell: Cell, mode: Mode) -> list[Edit]:
     """Three edits of a site, two of them in one place; other heads and positions in every row, no row in all three."""
     dice = torch.Generator().manual_seed(len(str(cell)))
-    few = cell.scope == "group"
-    heads = [[1, 0], [0, 1], [1, 0]] if few else [[4, 1], [0, 5], [2, 3]]
-    one, other, third = (None, None, None) if cell.site in HEADLESS else (heads, [1], [0, 1])
-    inner = (width(cell.site),) if one is None else (1, width(cell.site))
+    is_grouped = cell.scope == "group"
+    heads = [[1, 0], [0, 1], [1, 0]] if is_grouped else [[4, 1], [0, 5], [2, 3]]
+    heads1, heads2, heads3 = (None, None, None) if cell.site in HEADLESS else (heads, [1], [0, 1])
+    inner = (width(cell.site),) if heads1 is None else (1, width(cell.site))
 
     def values(rows: int, positions: int, count: int) -> Tensor:
-        shape = (rows, positions, width(cell.site)) if one is None else (rows, count, positions, width(cell.site))
+        shape = (rows, positions, width(cell.site)) if heads1 is None else (rows, count, positions, width(cell.site))
         return torch.randn(shape, generator=dice)
 
     first = values(3, 2, 2)
@@ -60,19 +60,19 @@ def edits_of(cell: Cell, mode: Mode) -> list[Edit]:
             1,
             first,
             positions=[[4, 9], [7, 6], [12, 8]],
-            heads=one,
+            heads=heads1,
             rows=[3, 0, 2],
             mode=mode,
             scope=cell.scope,
             where=mask,
         ),
-        Edit(cell.site, 1, torch.ones(inner), positions=[6, 9], heads=other, rows=[0], mode="add", scope=cell.scope),
-        Edit(cell.site, 2, values(1, 1, 2), positions=[5], heads=third, rows=[1, 2], mode=mode, scope=cell.scope),
+        Edit(cell.site, 1, torch.ones(inner), positions=[6, 9], heads=heads2, rows=[0], mode="add", scope=cell.scope),
+        Edit(cell.site, 2, values(1, 1, 2), positions=[5], heads=heads3, rows=[1, 2], mode=mode, scope=cell.scope),
     ]
 
 
 def reads_of(cell: Cell) -> list[Read]:
-    """The edited site where it was edited and one layer above, and what comes of it: residual, patterns, logits."""
+    """Reads of the edited site in its layer and above, and of later residuals, patterns and logits."""
     heads = None if cell.site in HEADLESS else [[0, 1], [1, 0], [0, 1], [1, 0]]
     many = heads if heads is None or cell.site in ("k", "v") else [[4, 1, 0], [1, 5, 0], [2, 0, 3], [4, 1, 2]]
     around: list[Read] = [
@@ -85,7 +85,7 @@ def reads_of(cell: Cell) -> list[Read]:
     return [*around, Read("pattern", 3, heads=[0, 5], positions=[5, 12]), *later]
 
 
-def error(one: list[Tensor], other: list[Tensor]) -> float:
-    """The largest difference of two answers, relative to what is larger than one: masked scores are about -3e38."""
-    gaps = [((a - b).abs() / b.abs().clamp(min=1)).max() for a, b in zip(one, other, strict=True)]
+def error(actual: list[Tensor], expected: list[Tensor]) -> float:
+    """The largest difference of two results, relative where values exceed 1: masked scores are about -3e38."""
+    gaps = [((a - b).abs() / b.abs().clamp(min=1)).max() for a, b in zip(actual, expected, strict=True)]
     return float(torch.stack(gaps).max())

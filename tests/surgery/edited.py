@@ -1,4 +1,4 @@
-"""Surgeons on tiny models, and edits that must be felt there."""
+"""Surgeons on tiny models, and edits that must have an effect there."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def surgeon_of(family: Family, **options: Any) -> TorchSurgeon:
 
 
 def edit_at(surgeon: TorchSurgeon, site: Any, layer: int, position: int, length: int, **more: Any) -> Edit:
-    """An edit that must be felt, at one head (or none) and one position."""
+    """An edit with an effect, at one head (or none) and one position."""
     anatomy = surgeon.anatomy
     dice = torch.Generator().manual_seed(layer * 100 + position)
     if site == "pattern":

@@ -96,8 +96,9 @@ class Oracle:
         half = HEAD_DIM // 2
         speed = 1.0 / self.facts.rotation[layer] ** (torch.arange(half) / half) / self.facts.slowdown[layer]
         angle = torch.arange(value.shape[2])[:, None] * speed  # (position, half)
-        one, two = value[..., :half], value[..., half:]
-        return torch.cat([one * angle.cos() - two * angle.sin(), two * angle.cos() + one * angle.sin()], dim=-1)
+        first, second = value[..., :half], value[..., half:]
+        cos, sin = angle.cos(), angle.sin()
+        return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
 
     def attention(self, layer: int, name: str, value: Tensor) -> Tensor:
         """z of every head: (row, head, position, head_dim)."""
@@ -206,6 +207,6 @@ def oracle(
     weights = {name.removeprefix(facts.prefix): weight for name, weight in model.state_dict().items()}
     clean = None
     if frozen:
-        every = [Read("z", layer, heads=range(HEADS), positions=range(tokens.shape[1])) for layer in range(4)]
-        clean = Oracle(weights, facts, [], every, None, {}).forward(tokens)
+        z_reads = [Read("z", layer, heads=range(HEADS), positions=range(tokens.shape[1])) for layer in range(4)]
+        clean = Oracle(weights, facts, [], z_reads, None, {}).forward(tokens)
     return Oracle(weights, facts, edits, reads, clean, {}).forward(tokens)

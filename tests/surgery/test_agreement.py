@@ -61,7 +61,7 @@ def disagreement(family: Family, cell: Cell) -> dict[str, float]:
     frozen = cell.attention == "frozen"
     reads = reads_of(cell)
     clean = oracle(torch_surgeon.model, family, prompts[SOURCE], [], reads, frozen=frozen)[-1]
-    found = dict.fromkeys(PAIRS, 0.0) | {"moved": float("inf")}
+    actual = dict.fromkeys(PAIRS, 0.0) | {"moved": float("inf")}
     for mode in ("set", "add"):
         edits = edits_of(cell, mode)
         answers = {
@@ -72,20 +72,20 @@ def disagreement(family: Family, cell: Cell) -> dict[str, float]:
         }
         answers["oracle"] = oracle(torch_surgeon.model, family, prompts[SOURCE], edits, reads, frozen=frozen)
         for pair in PAIRS:
-            one, other = pair.split(" / ")
-            found[pair] = max(found[pair], error(answers[one], answers[other]))
+            first, second = pair.split(" / ")
+            actual[pair] = max(actual[pair], error(answers[first], answers[second]))
         moved = (answers["oracle"][-1] - clean).flatten(1).abs().amax(dim=1)  # (row,)
-        found["moved"] = min(found["moved"], float(moved.min()))
-    return found
+        actual["moved"] = min(actual["moved"], float(moved.min()))
+    return actual
 
 
 @pytest.mark.parametrize("cell", CELLS, ids=str)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_all_three_agree_and_every_row_was_moved(family: Family, cell: Cell) -> None:
     """Random edits, other heads and positions in every row: same answers, and not those of the unedited run."""
-    found = disagreement(family, cell)
-    assert all(found[pair] <= tolerance(family) for pair in PAIRS), (found, tolerance(family))
-    assert found["moved"] > FELT * tolerance(family), "these edits would not tell an edited run from a clean one"
+    actual = disagreement(family, cell)
+    assert all(actual[pair] <= tolerance(family) for pair in PAIRS), (actual, tolerance(family))
+    assert actual["moved"] > FELT * tolerance(family), "these edits would not tell an edited run from a clean one"
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -93,27 +93,27 @@ def test_runs_with_almost_every_head_held_agree(family: Family) -> None:
     """Heads held everywhere but at a few places are z written everywhere but there, and nothing else."""
     torch_surgeon, nnsight_surgeon, prompts = surgeons(family)
     dice = torch.Generator().manual_seed(5)
-    held = [torch.randn(6, LENGTH, 10, generator=dice) for _ in range(4)]
+    fixed_z = [torch.randn(6, LENGTH, 10, generator=dice) for _ in range(4)]
     places = torch.tensor([[0, 1, 4, 9], [0, 2, 0, 12], [1, 3, 5, 12], [2, 0, 3, 10], [2, 2, 1, 12]])
-    live = ActiveHeads(*places.unbind(dim=1))
+    active = ActiveHeads(*places.unbind(dim=1))
     readout = torch.tensor([12, 12, 12, 11])
-    edits, all_held = [], []
+    edits, all_fixed = [], []
     for layer in range(4):
         mask = torch.ones(4, 6, LENGTH, dtype=torch.bool)
         mask[tuple(places[places[:, 1] == layer][:, [0, 2, 3]].unbind(dim=1))] = False
-        edits.append(Edit("z", layer, held[layer], heads=range(6), positions=range(LENGTH), where=mask))
-        all_held.append(Edit("z", layer, held[layer], heads=range(6), positions=range(LENGTH)))
+        edits.append(Edit("z", layer, fixed_z[layer], heads=range(6), positions=range(LENGTH), where=mask))
+        all_fixed.append(Edit("z", layer, fixed_z[layer], heads=range(6), positions=range(LENGTH)))
     read = Read("logits", positions=readout[:, None])
-    wanted = oracle(torch_surgeon.model, family, prompts[SOURCE], edits, [read])
-    nnsight_found = nnsight_surgeon.run(nnsight_surgeon.record(prompts), edits, [read], source=SOURCE)
-    recording = torch_surgeon.record_mean_ablated(prompts, held)
-    found = torch_surgeon.run_mean_ablated(
-        recording, live, source=SOURCE, readout=readout, take=lambda logits, _: logits
+    expected = oracle(torch_surgeon.model, family, prompts[SOURCE], edits, [read])
+    nnsight_values = nnsight_surgeon.run(nnsight_surgeon.record(prompts), edits, [read], source=SOURCE)
+    recording = torch_surgeon.record_mean_ablated(prompts, fixed_z)
+    actual = torch_surgeon.run_mean_ablated(
+        recording, active, source=SOURCE, readout=readout, reduce=lambda logits, _: logits
     )
-    silent = oracle(torch_surgeon.model, family, prompts[SOURCE], all_held, [read])
-    assert (wanted[0] - silent[0])[:3].abs().flatten(1).amax(dim=1).min() > FELT * tolerance(family)
-    assert error(nnsight_found, wanted) <= tolerance(family)
-    assert error([found], wanted) <= tolerance(family)
+    silent = oracle(torch_surgeon.model, family, prompts[SOURCE], all_fixed, [read])
+    assert (expected[0] - silent[0])[:3].abs().flatten(1).amax(dim=1).min() > FELT * tolerance(family)
+    assert error(nnsight_values, expected) <= tolerance(family)
+    assert error([actual], expected) <= tolerance(family)
 
 
 def lines_of_matrix() -> Iterator[str]:

@@ -88,10 +88,10 @@ def test_source_names_a_recorded_prompt_for_each_row(
 
 def test_source_of_bytes_is_no_mask(surgeon: Surgeon, recording: Recording) -> None:
     """Torch reads an index of bytes as a mask; here they are numbers of prompts."""
-    (wanted,) = surgeon.run(recording, [ADDED], [LAST], source=torch.tensor([1, 0]))
-    (found,) = surgeon.run(recording, [ADDED], [LAST], source=torch.tensor([1, 0], dtype=torch.uint8))
-    assert agree(found, wanted)
-    assert felt(wanted[0], wanted[1])
+    (expected,) = surgeon.run(recording, [ADDED], [LAST], source=torch.tensor([1, 0]))
+    (actual,) = surgeon.run(recording, [ADDED], [LAST], source=torch.tensor([1, 0], dtype=torch.uint8))
+    assert agree(actual, expected)
+    assert felt(expected[0], expected[1])
 
 
 def test_attention_is_live_or_frozen(surgeon: Surgeon) -> None:
@@ -133,9 +133,9 @@ def test_prompts_that_a_model_cannot_run_are_refused(surgeon: Surgeon, prompts: 
 def test_every_token_of_the_vocabulary_is_recorded(surgeon: Surgeon) -> None:
     """The first and the last are none too many, and integers of half the size will do."""
     edges = torch.tensor([[0, VOCABULARY - 1, 3]])
-    (wanted,) = surgeon.run(surgeon.record(edges), [], [Read("logits", positions=[2])])
-    (found,) = surgeon.run(surgeon.record(edges.int()), [], [Read("logits", positions=[2])])
-    assert agree(found, wanted)
+    (expected,) = surgeon.run(surgeon.record(edges), [], [Read("logits", positions=[2])])
+    (actual,) = surgeon.run(surgeon.record(edges.int()), [], [Read("logits", positions=[2])])
+    assert agree(actual, expected)
 
 
 @pytest.mark.parametrize(

@@ -99,12 +99,12 @@ def test_lines_of_unequal_length_are_no_table() -> None:
 )
 def test_integers_of_every_kind_are_indices(index: Any) -> None:
     """They name the same place, also where torch would read bytes as a mask."""
-    named = edit(positions=index, heads=index, rows=index, layer=np.int64(2))
-    assert named.rows is not None
-    assert named.heads is not None
-    assert [named.positions.tolist(), named.heads.tolist(), named.rows.tolist()] == [[[2]], [[2]], [2]]
-    assert {table.dtype for table in (named.positions, named.heads, named.rows)} == {torch.int64}
-    assert type(named.layer) is int
+    result = edit(positions=index, heads=index, rows=index, layer=np.int64(2))
+    assert result.rows is not None
+    assert result.heads is not None
+    assert [result.positions.tolist(), result.heads.tolist(), result.rows.tolist()] == [[[2]], [[2]], [2]]
+    assert {table.dtype for table in (result.positions, result.heads, result.rows)} == {torch.int64}
+    assert type(result.layer) is int
 
 
 @pytest.mark.parametrize(

@@ -24,13 +24,13 @@ def test_unedited_is_the_model(case: Any) -> None:
     surgeon, prompts, recording = case
     model = surgeon.model
     with torch.no_grad():
-        ours = model(prompts, use_cache=False).logits
+        actual = model(prompts, use_cache=False).logits
         model.set_attn_implementation("eager")
         try:
             own = model(prompts, use_cache=False).logits
         finally:
             TorchSurgeon(model, surgeon.anatomy)
-    assert agree(ours, own)
+    assert agree(actual, own)
     assert agree(logits(surgeon, recording, [], range(prompts.shape[1])), own)
 
 
@@ -40,17 +40,17 @@ def test_clean_into_clean_is_the_identity(case: Any, site: Any) -> None:
     surgeon, prompts, recording = case
     layer, heads = 2, None if site in ("resid", "mlp_out") else [0, 1]
     everywhere = range(prompts.shape[1])
-    (there,) = surgeon.run(recording, [], [Read(site, layer, positions=everywhere, heads=heads)])
+    (values,) = surgeon.run(recording, [], [Read(site, layer, positions=everywhere, heads=heads)])
     scope = {"scope": "group"} if site in ("k", "v") else {}
-    edit = Edit(site, layer, there, positions=everywhere, heads=heads, **scope)
+    edit = Edit(site, layer, values, positions=everywhere, heads=heads, **scope)
     with pytest.raises(NothingEdited):
         logits(surgeon, recording, [edit], [-1 + prompts.shape[1]])
-    still = logits(surgeon, recording, [edit], everywhere, allow_noop=True)
-    assert torch.equal(still, logits(surgeon, recording, [], everywhere))
-    unaware = surgeon.record(prompts)  # keeps less, so the surgeon cannot know and has to compute
+    noop = logits(surgeon, recording, [edit], everywhere, allow_noop=True)
+    assert torch.equal(noop, logits(surgeon, recording, [], everywhere))
+    bare = surgeon.record(prompts)  # keeps less, so the surgeon cannot know and has to compute
     with pytest.raises(NothingEdited):
-        logits(surgeon, unaware, [edit], everywhere)
-    assert agree(logits(surgeon, unaware, [edit], everywhere, allow_noop=True), still)
+        logits(surgeon, bare, [edit], everywhere)
+    assert agree(logits(surgeon, bare, [edit], everywhere, allow_noop=True), noop)
 
 
 @pytest.mark.parametrize("site", EDITABLE)
@@ -81,12 +81,12 @@ def test_edit_leaves_lower_layers_and_earlier_tokens(case: Any) -> None:
     edit = edit_at(surgeon, "z", layer, position, length)
     reads = [Read("resid", at, positions=range(length)) for at in range(surgeon.anatomy.n_layers + 1)]
     reads.append(Read("mlp_out", 0, positions=[0]))
-    for at, got in enumerate(surgeon.run(bare, [edit], reads)[:-1]):
+    for at, actual in enumerate(surgeon.run(bare, [edit], reads)[:-1]):
         clean = recording.sites["resid"][at]
-        same = got if at <= layer else got[:, :position]
+        same = actual if at <= layer else actual[:, :position]
         assert agree(same, clean[:, : same.shape[1]])
         if at > layer:
-            assert felt(got[:, position], clean[:, position])
+            assert felt(actual[:, position], clean[:, position])
 
 
 def test_rows_batches_and_order_do_not_matter(case: Any) -> None:
@@ -101,15 +101,15 @@ def test_rows_batches_and_order_do_not_matter(case: Any) -> None:
     def run(order: list[int], **options: Any) -> torch.Tensor:
         edits = []
         for layer in range(4):
-            mine = [at for at, number in enumerate(order) if rows[number][0] == layer]
-            if mine:
-                named = [order[at] for at in mine]
-                heads = [[rows[number][1]] for number in named]
-                positions = [[rows[number][2]] for number in named]
-                edits.append(Edit("z", layer, values[named], positions=positions, heads=heads, rows=mine))
+            members = [at for at, number in enumerate(order) if rows[number][0] == layer]
+            if members:
+                numbers = [order[at] for at in members]
+                heads = [[rows[number][1]] for number in numbers]
+                positions = [[rows[number][2]] for number in numbers]
+                edits.append(Edit("z", layer, values[numbers], positions=positions, heads=heads, rows=members))
         source = torch.tensor([number % prompts.shape[0] for number in order])
-        one = TorchSurgeon(surgeon.model, anatomy, **options)
-        return logits(one, recording, edits, [8, length - 1], source=source)
+        variant = TorchSurgeon(surgeon.model, anatomy, **options)
+        return logits(variant, recording, edits, [8, length - 1], source=source)
 
     whole = run(list(range(len(rows))))
     assert agree(run(list(range(len(rows))), rows=5), whole)
@@ -167,11 +167,11 @@ def test_grouped_heads_are_repeated_weights() -> None:
     prompts = tokens("llama")
     value = torch.ones(anatomy.head_dim)
     for site in ("k", "v"):
-        one = Edit(site, 2, value, positions=[4], heads=[4], scope="head", mode="add")
-        other = Edit(site, 2, value, positions=[4], heads=[4], scope="group", mode="add")
+        head_edit = Edit(site, 2, value, positions=[4], heads=[4], scope="head", mode="add")
+        group_edit = Edit(site, 2, value, positions=[4], heads=[4], scope="group", mode="add")
         last = [prompts.shape[1] - 1]
-        got = logits(grouped, grouped.record(prompts), [one], last)
-        assert agree(got, logits(own, own.record(prompts), [other], last))
+        actual = logits(grouped, grouped.record(prompts), [head_edit], last)
+        assert agree(actual, logits(own, own.record(prompts), [group_edit], last))
 
 
 @pytest.mark.parametrize(("family", "additive"), [("llama", True), ("gemma2", False), ("gemma3", False)])
@@ -224,11 +224,11 @@ def test_bfloat16_on_the_same_path(case: Any) -> None:
     bound = 16 * torch.finfo(torch.bfloat16).eps
     for layer in range(half.anatomy.n_layers):
         edit = edit_at(half, "z", layer, 6 if layer < half.anatomy.n_layers - 1 else length - 1, length)
-        got = logits(half, recording, [edit], [length - 1]).float()
+        actual = logits(half, recording, [edit], [length - 1]).float()
         whole = [Read("mlp_out", 0, positions=[0]), Read("logits", positions=[length - 1])]
-        want = half.run(recording, [edit], whole)[1].float()
-        slack = bound * float(want.abs().max())
-        assert float((got - want).abs().max()) <= slack
-        best = want.topk(2).values
+        expected = half.run(recording, [edit], whole)[1].float()
+        slack = bound * float(expected.abs().max())
+        assert float((actual - expected).abs().max()) <= slack
+        best = expected.topk(2).values
         clear = best[..., 0] - best[..., 1] > 2 * slack
-        assert torch.equal(got.argmax(-1)[clear], want.argmax(-1)[clear])
+        assert torch.equal(actual.argmax(-1)[clear], expected.argmax(-1)[clear])

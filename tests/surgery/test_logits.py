@@ -35,7 +35,7 @@ def test_a_few_tokens(family: Family, kind: str) -> None:
     with torch.no_grad():
         whole = anatomy.logits(model, resid)  # (row, position, vocabulary)
         few = anatomy.logits(model, resid, tokens)  # (row, position, token)
-    want = torch.stack([whole[row][:, tokens[row]] for row in range(4)])
-    close = allowance(want, least=1.0)
-    assert float((few - want).abs().max()) <= close
-    assert float((want[..., 0] - want[..., 1]).abs().max()) > FELT * close
+    expected = torch.stack([whole[row][:, tokens[row]] for row in range(4)])
+    close = allowance(expected, least=1.0)
+    assert float((few - expected).abs().max()) <= close
+    assert float((expected[..., 0] - expected[..., 1]).abs().max()) > FELT * close

@@ -55,25 +55,25 @@ def test_a_run_in_several_traces_is_the_run(cell: Cell, rows: int) -> None:
     parts = NNsightSurgeon(model, derive(model), rows=rows)
     for mode in MODES:
         edits, reads = edits_of(cell, mode), reads_of(cell)
-        found, wanted = (
-            one.run(recording, edits, reads, source=SOURCE, attention=cell.attention) for one in (parts, whole)
+        actual, expected = (
+            surgeon.run(recording, edits, reads, source=SOURCE, attention=cell.attention) for surgeon in (parts, whole)
         )
-        assert all(agree(one, other) for one, other in zip(found, wanted, strict=True))
+        assert all(agree(a, b) for a, b in zip(actual, expected, strict=True))
         clean = whole.run(recording, [], reads, source=SOURCE, attention=cell.attention)
-        assert felt(wanted[-1], clean[-1])
+        assert felt(expected[-1], clean[-1])
 
 
 def test_nothing_edited_is_said_of_the_run_and_not_of_a_trace() -> None:
     model, _, recording = prepared("llama")
     parts = NNsightSurgeon(model, derive(model), rows=1)
     moving = Edit("resid", 1, noise(1, 1, 24), positions=[3], rows=[1], mode="add")
-    still = Edit("resid", 1, torch.zeros(24), positions=[3], rows=[1], mode="add")
+    noop = Edit("resid", 1, torch.zeros(24), positions=[3], rows=[1], mode="add")
     (moved,) = parts.run(recording, [moving], [LAST])
     (clean,) = parts.run(recording, [], [LAST])
     assert agree(moved[[0, 2]], clean[[0, 2]])
     assert felt(moved[1], clean[1])
     with pytest.raises(NothingEdited):
-        parts.run(recording, [still], [LAST])
+        parts.run(recording, [noop], [LAST])
 
 
 @pytest.mark.parametrize("label", [*IN_ATTENTION, "k through the rotation"])
@@ -111,9 +111,9 @@ def test_whatever_the_model_runs_on_traces_run_on_eager_attention(implementation
     """The model's attention is swapped during a trace only, also if the trace fails."""
     model, surgeon, recording = prepared("gemma3_multimodal")
     reads = [Read("pattern", 2, heads=[0, 3], positions=[5, 12]), LAST]
-    wanted = surgeon.run(recording, [], reads)
+    expected = surgeon.run(recording, [], reads)
     model.set_attn_implementation({"text_config": implementation})
-    assert all(torch.equal(one, other) for one, other in zip(surgeon.run(recording, [], reads), wanted, strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(surgeon.run(recording, [], reads), expected, strict=True))
     broken = NNsightSurgeon(model, replace(surgeon.anatomy, final_norm="model.language_model.nowhere"))
     with pytest.raises(AttributeError, match="nowhere"):
         broken.run(recording, [], [Read("resid", 4, positions=[12])])
@@ -143,7 +143,7 @@ def test_a_run_leaves_model_recording_and_values_alone(attention: Attention) -> 
     ]
     surgeon.run(recording, edits, [Read("logits", positions=[7, 12])], attention=attention)
     assert torch.equal(value, noise(3, 1, 10))
-    assert all(torch.equal(one, other) for one, other in zip(z, recording.sites["z"], strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(z, recording.sites["z"], strict=True))
     assert torch.equal(plain(model, recording.tokens), before)
 
 
@@ -153,11 +153,11 @@ def test_edits_of_one_place_act_in_the_order_of_the_list() -> None:
     put = Edit("q", 1, noise(10), heads=[2], positions=[9])
     more = Edit("q", 1, torch.ones(10), heads=[2], positions=[9], mode="add")
     read = Read("q", 1, heads=[2, 3], positions=[9])
-    (one,), (other,) = surgeon.run(recording, [put, more], [read]), surgeon.run(recording, [more, put], [read])
+    (set_then_add,), (add_then_set,) = (surgeon.run(recording, edits, [read]) for edits in ([put, more], [more, put]))
     (clean,) = surgeon.run(recording, [], [read])
-    assert torch.equal(one[:, 0, 0], (noise(10) + 1).expand(3, 10))
-    assert torch.equal(other[:, 0, 0], noise(10).expand(3, 10))
-    assert torch.equal(one[:, 1], clean[:, 1])
+    assert torch.equal(set_then_add[:, 0, 0], (noise(10) + 1).expand(3, 10))
+    assert torch.equal(add_then_set[:, 0, 0], noise(10).expand(3, 10))
+    assert torch.equal(set_then_add[:, 1], clean[:, 1])
 
 
 def test_what_one_query_head_sees_of_a_key_leaves_its_group_alone() -> None:
@@ -172,7 +172,7 @@ def test_what_one_query_head_sees_of_a_key_leaves_its_group_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    "still",
+    "make_noop",
     [
         lambda z: Edit("z", 1, z[:, [2]][:, :, [7]], heads=[2], positions=[7]),
         lambda z: Edit("q", 1, torch.zeros(10), heads=[2], positions=[7], mode="add"),
@@ -180,10 +180,10 @@ def test_what_one_query_head_sees_of_a_key_leaves_its_group_alone() -> None:
     ],
     ids=["its own value", "zero", "zero to one head's key"],
 )
-def test_an_edit_that_changes_nothing_is_refused(still: Callable[[Tensor], Edit]) -> None:
+def test_an_edit_that_changes_nothing_is_refused(make_noop: Callable[[Tensor], Edit]) -> None:
     """Writing what is there raises, unless that is what is asked for, and then gives the unedited run."""
     _, surgeon, recording = prepared("gemma3")
-    edit = still(recording.sites["z"][1])
+    edit = make_noop(recording.sites["z"][1])
     bare = Recording(recording.tokens, {}, [])  # so that nothing but the run itself can tell
     with pytest.raises(NothingEdited):
         surgeon.run(bare, [edit], [LAST])
@@ -193,7 +193,7 @@ def test_an_edit_that_changes_nothing_is_refused(still: Callable[[Tensor], Edit]
 
 
 def test_rows_name_their_prompts_and_take_sees_the_rows() -> None:
-    """Row r is prompt source[r]; `take` gets whole rows with their numbers, and what it returns is returned."""
+    """Row r is prompt source[r]; `reduce` gets whole rows with their numbers, and what it returns is returned."""
     _, surgeon, recording = prepared("llama")
     source = torch.tensor([2, 0, 0, 1])
     seen: list[Tensor] = []
@@ -202,9 +202,9 @@ def test_rows_name_their_prompts_and_take_sees_the_rows() -> None:
         seen.append(rows)
         return values.amax(dim=-1)
 
-    found = surgeon.run(recording, [], [Read("logits", positions=[12, 3], take=largest)], source=source)[0]
-    wanted = plain(tiny("llama"), recording.tokens[source])[:, [12, 3]].amax(dim=-1)
-    assert agree(found, wanted)
+    actual = surgeon.run(recording, [], [Read("logits", positions=[12, 3], reduce=largest)], source=source)[0]
+    expected = plain(tiny("llama"), recording.tokens[source])[:, [12, 3]].amax(dim=-1)
+    assert agree(actual, expected)
     assert torch.cat(seen).tolist() == [0, 1, 2, 3]
 
 
@@ -212,13 +212,13 @@ def test_rows_name_their_prompts_and_take_sees_the_rows() -> None:
 def test_a_recording_keeps_every_layer_of_a_site(site: Site) -> None:
     """What is kept is what the torch surgeon keeps, where it keeps that site under that name."""
     model, surgeon, _ = prepared("gemma2")
-    here = surgeon.record(tokens("gemma2"), keep={site}).sites[site]
-    assert len(here) == (5 if site == "resid" else 4)
+    actual = surgeon.record(tokens("gemma2"), keep={site}).sites[site]
+    assert len(actual) == (5 if site == "resid" else 4)
     if site in ("k_rot", "v_seen"):
-        assert here[0].shape == (3, 6, 13, 10)
+        assert actual[0].shape == (3, 6, 13, 10)
         return
-    there = TorchSurgeon(model, derive(model)).record(tokens("gemma2"), keep={site}).sites[site]
-    assert all(agree(one, other) for one, other in zip(here, there, strict=True))
+    expected = TorchSurgeon(model, derive(model)).record(tokens("gemma2"), keep={site}).sites[site]
+    assert all(agree(a, b) for a, b in zip(actual, expected, strict=True))
 
 
 def test_frozen_attention_needs_recorded_heads_and_edits_that_can_act() -> None:
@@ -255,14 +255,14 @@ def test_projections_that_share_a_module_are_cut_out_of_it() -> None:
     make_hostile(model, 0)
     anatomy = derive(model)
     prompts = tokens("llama")
-    one, other = NNsightSurgeon(model, anatomy), TorchSurgeon(model, anatomy)
+    surgeons = NNsightSurgeon(model, anatomy), TorchSurgeon(model, anatomy)
     reads = [Read("q", 1, heads=[3], positions=[7, 9]), Read("k", 1, heads=[1], positions=[7, 9]), LAST]
     edits = [
         Edit("q", 1, noise(10), heads=[3], positions=[9]),
         Edit("k", 1, noise(10), heads=[1], positions=[7], scope="group"),
         Edit("v", 2, noise(10), heads=[0], positions=[8], scope="group"),
     ]
-    found, wanted = one.run(one.record(prompts), edits, reads), other.run(other.record(prompts), edits, reads)
-    assert all(agree(a, b) for a, b in zip(found, wanted, strict=True))
-    assert torch.equal(found[0][:, 0, 1], noise(10).expand(3, 10))
-    assert torch.equal(found[1][:, 0, 0], noise(10).expand(3, 10))
+    actual, expected = (surgeon.run(surgeon.record(prompts), edits, reads) for surgeon in surgeons)
+    assert all(agree(a, b) for a, b in zip(actual, expected, strict=True))
+    assert torch.equal(actual[0][:, 0, 1], noise(10).expand(3, 10))
+    assert torch.equal(actual[1][:, 0, 0], noise(10).expand(3, 10))

@@ -97,13 +97,16 @@ def test_edits_of_one_place_are_judged_together(kind: type[TorchSurgeon | NNsigh
     surgeon, prompts = surgeon_of(kind, "llama"), tokens("llama", length=LENGTH)
     recording, last = surgeon.record(prompts, keep={"z"}), [Read("logits", positions=[LENGTH - 1])]
     shift = torch.randn(10, generator=torch.Generator().manual_seed(2))
-    there = Edit("z", 1, shift, heads=[1], positions=[POSITION], mode="add")
-    back = Edit("z", 1, -shift, heads=[1], positions=[POSITION], mode="add")
+    shift_edit = Edit("z", 1, shift, heads=[1], positions=[POSITION], mode="add")
+    reverse_edit = Edit("z", 1, -shift, heads=[1], positions=[POSITION], mode="add")
     with pytest.raises(NothingEdited):
-        surgeon.run(recording, [there, back], last)
-    held = Edit("z", 2, recording.sites["z"][2], heads=range(6), positions=range(LENGTH))
-    (through,), (direct,) = surgeon.run(recording, [there], last), surgeon.run(recording, [there, held], last)
-    assert felt(direct, through)
+        surgeon.run(recording, [shift_edit, reverse_edit], last)
+    restoring_edit = Edit("z", 2, recording.sites["z"][2], heads=range(6), positions=range(LENGTH))
+    (total,), (direct,) = (
+        surgeon.run(recording, [shift_edit], last),
+        surgeon.run(recording, [shift_edit, restoring_edit], last),
+    )
+    assert felt(direct, total)
 
 
 def test_a_small_addition_is_an_edit() -> None:
@@ -154,13 +157,15 @@ def test_what_a_read_can_see_is_what_changes_in_a_full_forward(
         recording = surgeon.record(prompts, keep={"z"})
         clean = surgeon.run(recording, [], reads, attention=attention)
         answers[kind] = clean, surgeon.run(recording, [edit], reads, attention=attention, allow_noop=True)
-    named = Edit("v_seen", layer, value, positions=[POSITION], heads=heads) if (site, scope) == ("v", "head") else edit
-    derived = [bool(reaching_rows(anatomy, named, [read], touched(edit, 1), attention)) for read in reads]
+    planned = (
+        Edit("v_seen", layer, value, positions=[POSITION], heads=heads) if (site, scope) == ("v", "head") else edit
+    )
+    derived = [bool(reaching_rows(anatomy, planned, [read], touched(edit, 1), attention)) for read in reads]
     unedited, edited = answers[
         NNsightSurgeon
     ]  # one computation twice: what the edit does not reach is equal to the bit
     for read, before, after, can_see in zip(reads, unedited, edited, derived, strict=True):
         assert torch.equal(before, after) != can_see, (read.site, read.layer, read.positions, read.heads)
-    for found, wanted in zip(answers[TorchSurgeon], answers[NNsightSurgeon], strict=True):
-        assert all(agree(got, want) for got, want in zip(found, wanted, strict=True))
+    for actual, expected in zip(answers[TorchSurgeon], answers[NNsightSurgeon], strict=True):
+        assert all(agree(a, b) for a, b in zip(actual, expected, strict=True))
     assert 0 < sum(derived) < len(derived)

@@ -22,33 +22,33 @@ def test_by_default_nothing_is_kept() -> None:
 
 
 def test_the_same_prompts_and_sites_are_recorded_once() -> None:
-    keeping = surgeon(1 << 30)
-    first = keeping.record(PROMPTS)
-    assert keeping.record(PROMPTS.clone()) is first
-    assert keeping.record(PROMPTS, keep={"z"}) is not first, "other sites are kept"
-    assert keeping.record(PROMPTS[:2]) is not first, "a part of a batch is another batch"
-    other = PROMPTS.clone()
-    other[0, -1] += 1
-    assert keeping.record(other) is not first
+    caching = surgeon(1 << 30)
+    first = caching.record(PROMPTS)
+    assert caching.record(PROMPTS.clone()) is first
+    assert caching.record(PROMPTS, keep={"z"}) is not first, "other sites are kept"
+    assert caching.record(PROMPTS[:2]) is not first, "a part of a batch is another batch"
+    changed = PROMPTS.clone()
+    changed[0, -1] += 1
+    assert caching.record(changed) is not first
 
 
 def test_the_ones_used_last_stay() -> None:
     size = surgeon(0).record(PROMPTS).bytes()
-    keeping, batches = surgeon(2 * size), [(PROMPTS + n) % 50 for n in range(3)]
-    first, second = (keeping.record(batch) for batch in batches[:2])
-    assert keeping.record(batches[0]) is first
-    keeping.record(batches[2])
-    assert keeping.recordings.bytes() <= 2 * size
-    assert keeping.record(batches[0]) is first
-    assert keeping.record(batches[1]) is not second, "it was used least recently, and had to go"
+    caching, batches = surgeon(2 * size), [(PROMPTS + n) % 50 for n in range(3)]
+    first, second = (caching.record(batch) for batch in batches[:2])
+    assert caching.record(batches[0]) is first
+    caching.record(batches[2])
+    assert caching.recordings.bytes() <= 2 * size
+    assert caching.record(batches[0]) is first
+    assert caching.record(batches[1]) is not second, "it was used least recently, and had to go"
     small = surgeon(size - 1)
     assert small.record(PROMPTS) is not small.record(PROMPTS), "what does not fit is given and not kept"
 
 
 def test_a_run_leaves_what_is_kept_alone() -> None:
-    keeping, read = surgeon(1 << 30), [Read("logits", positions=[12])]
-    recording = keeping.record(PROMPTS)
-    before = keeping.run(recording, [], read)[0].clone()
+    caching, read = surgeon(1 << 30), [Read("logits", positions=[12])]
+    recording = caching.record(PROMPTS)
+    before = caching.run(recording, [], read)[0].clone()
     value = torch.ones(1, 1, 1, recording.sites["resid"][0].shape[-1])[0]
-    keeping.run(recording, [Edit("resid", 1, value, positions=[3])], read)
-    assert torch.equal(keeping.run(keeping.record(PROMPTS), [], read)[0], before)
+    caching.run(recording, [Edit("resid", 1, value, positions=[3])], read)
+    assert torch.equal(caching.run(caching.record(PROMPTS), [], read)[0], before)

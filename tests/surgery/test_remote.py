@@ -1,4 +1,4 @@
-"""Traces that leave this process: they run in another interpreter with a model and nnsight, but not this project."""
+"""Remote traces: they run in another interpreter with a model and nnsight, but without this project."""
 
 from __future__ import annotations
 
@@ -60,10 +60,10 @@ class OtherMachine(Backend):
 
 @pytest.fixture(scope="module")
 def other_interpreter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[subprocess.Popen[str]]:
-    """A fresh Python that waits for traces, in a folder of its own."""
-    folder = tmp_path_factory.mktemp("elsewhere")
-    script = folder / "elsewhere.py"
-    script.write_text(Path(__file__).with_name("elsewhere.py").read_text())
+    """A fresh Python process that waits for traces, in its own folder."""
+    folder = tmp_path_factory.mktemp("server")
+    script = folder / "trace_server.py"
+    script.write_text(Path(__file__).with_name("trace_server.py").read_text())
     command = [sys.executable, "-I", "-W", "ignore", str(script)]
     with subprocess.Popen(
         command, cwd=folder, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
@@ -81,7 +81,7 @@ def some_tokenizer() -> PreTrainedTokenizerFast:
 
 
 def client(folder: Path, **options: Any) -> TransformersModel:
-    """The model without weights, as somebody holds it who runs it elsewhere."""
+    """The model without weights, as a client of a server holds it."""
     return TransformersModel(str(folder), task="text-generation", tokenizer=some_tokenizer(), **options)
 
 
@@ -104,79 +104,77 @@ def surgeons(
     pairs = {}
     for family, folder in folders.items():
         model = tiny(family)
-        away = client(folder, attn_implementation="eager")
+        remote = client(folder, attn_implementation="eager")
         carrier = OtherMachine(other_interpreter, folder)
-        assert all(weight.is_meta for weight in away._module.parameters())
-        here = NNsightSurgeon(model, derive(model))
-        pairs[family] = here, NNsightSurgeon(away, derive(away._module), remote=carrier)
+        assert all(weight.is_meta for weight in remote._module.parameters())
+        local = NNsightSurgeon(model, derive(model))
+        pairs[family] = local, NNsightSurgeon(remote, derive(remote._module), remote=carrier)
     return pairs
 
 
 @pytest.mark.parametrize("cell", CELLS, ids=str)
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_serialised_trace_gives_the_same_numbers_elsewhere(
+def test_a_serialised_trace_gives_the_same_numbers_remotely(
     family: Family, cell: Cell, surgeons: dict[Family, tuple[NNsightSurgeon, NNsightSurgeon]]
 ) -> None:
     """Every site can travel: the same edits return the same tensors, as the other interpreter rounds them."""
-    here, away = surgeons[family]
+    local, remote = surgeons[family]
     prompts = tokens(family, length=LENGTH)
-    recording = here.record(prompts, keep={"z"})
+    recording = local.record(prompts, keep={"z"})
     edits, reads = edits_of(cell, "set"), reads_of(cell)
-    found = away.run(recording, edits, reads, source=SOURCE, attention=cell.attention)
-    wanted = here.run(recording, edits, reads, source=SOURCE, attention=cell.attention)
-    clean = here.run(recording, [], reads, source=SOURCE, attention=cell.attention)
-    assert all(agree(one, other) for one, other in zip(found, wanted, strict=True))
-    assert felt(found[-1], clean[-1])
+    actual = remote.run(recording, edits, reads, source=SOURCE, attention=cell.attention)
+    expected = local.run(recording, edits, reads, source=SOURCE, attention=cell.attention)
+    clean = local.run(recording, [], reads, source=SOURCE, attention=cell.attention)
+    assert all(agree(a, b) for a, b in zip(actual, expected, strict=True))
+    assert felt(actual[-1], clean[-1])
 
 
-def test_nothing_edited_is_noticed_from_afar(surgeons: dict[Family, tuple[NNsightSurgeon, NNsightSurgeon]]) -> None:
-    """Whether a write changed a value is found out where the model is, and raised here."""
-    here, away = surgeons["gemma2"]
-    recording = here.record(tokens("gemma2"))
-    (value,) = away.run(recording, [], [Read("q", 1, heads=[2], positions=[7])])
+def test_a_remote_no_op_is_refused(surgeons: dict[Family, tuple[NNsightSurgeon, NNsightSurgeon]]) -> None:
+    """Whether a write changed a value is computed on the server, and raised here."""
+    local, remote = surgeons["gemma2"]
+    recording = local.record(tokens("gemma2"))
+    (value,) = remote.run(recording, [], [Read("q", 1, heads=[2], positions=[7])])
     with pytest.raises(NothingEdited):
-        away.run(recording, [Edit("q", 1, value, heads=[2], positions=[7])], [Read("logits", positions=[12])])
+        remote.run(recording, [Edit("q", 1, value, heads=[2], positions=[7])], [Read("logits", positions=[12])])
 
 
-def test_a_recording_made_elsewhere_serves_here(
+def test_a_remote_recording_equals_a_local_one(
     surgeons: dict[Family, tuple[NNsightSurgeon, NNsightSurgeon]],
 ) -> None:
-    """What is kept comes back whole: every layer's z and residual."""
-    here, away = surgeons["gemma3"]
-    found = away.record(tokens("gemma3"), keep=["z", "resid"])
-    wanted = here.record(tokens("gemma3"), keep=["z", "resid"])
+    """Every layer's z and residual is returned."""
+    local, remote = surgeons["gemma3"]
+    actual = remote.record(tokens("gemma3"), keep=["z", "resid"])
+    expected = local.record(tokens("gemma3"), keep=["z", "resid"])
     for site in ("z", "resid"):
-        assert all(agree(a, b) for a, b in zip(found.sites[site], wanted.sites[site], strict=True))
+        assert all(agree(a, b) for a, b in zip(actual.sites[site], expected.sites[site], strict=True))
 
 
-def test_take_stays_at_home(surgeons: dict[Family, tuple[NNsightSurgeon, NNsightSurgeon]]) -> None:
-    """What a caller does with a read may hold things that cannot be sent, and may remember what it saw."""
-    here, away = surgeons["qwen3"]
+def test_reduce_runs_locally(surgeons: dict[Family, tuple[NNsightSurgeon, NNsightSurgeon]]) -> None:
+    """`reduce` may use objects that cannot be serialised, and may keep state."""
+    local, remote = surgeons["qwen3"]
     lock, seen = threading.Lock(), []
 
-    def take(values: Tensor, rows: Tensor) -> Tensor:
+    def reduce(values: Tensor, rows: Tensor) -> Tensor:
         with lock:
             seen.append(rows)
         return values.amax(dim=-1)
 
-    recording = here.record(tokens("qwen3"))
-    read = Read("logits", positions=[12], take=take)
-    assert agree(away.run(recording, [], [read])[0], here.run(recording, [], [read])[0])
+    recording = local.record(tokens("qwen3"))
+    read = Read("logits", positions=[12], reduce=reduce)
+    assert agree(remote.run(recording, [], [read])[0], local.run(recording, [], [read])[0])
     assert len(seen) == 2
 
 
-def test_a_failure_elsewhere_is_raised_here(
-    folders: dict[Family, Path], other_interpreter: subprocess.Popen[str]
-) -> None:
-    """The message of the other side comes through."""
-    away = client(folders["gemma2"], attn_implementation="eager")
-    mistaken = replace(derive(away._module), n_heads=12, n_kv_heads=4)
-    surgeon = NNsightSurgeon(away, mistaken, remote=OtherMachine(other_interpreter, folders["gemma2"]))
+def test_a_remote_failure_is_raised_here(folders: dict[Family, Path], other_interpreter: subprocess.Popen[str]) -> None:
+    """The server's message is in the error."""
+    remote = client(folders["gemma2"], attn_implementation="eager")
+    mistaken = replace(derive(remote._module), n_heads=12, n_kv_heads=4)
+    surgeon = NNsightSurgeon(remote, mistaken, remote=OtherMachine(other_interpreter, folders["gemma2"]))
     with pytest.raises(RuntimeError, match="spread over devices"):
         surgeon.run(surgeon.record(tokens("gemma2")), [], [Read("pattern", 1, heads=[0], positions=[12])])
 
 
-def test_a_trace_packed_and_unpacked_here_gives_the_same_numbers(folders: dict[Family, Path]) -> None:
+def test_a_trace_serialised_locally_gives_the_same_numbers(folders: dict[Family, Path]) -> None:
     """`remote="local"`, the dry run of a remote one."""
     loaded = client(folders["gemma3"], dispatch=True, attn_implementation="eager")
     prompts, cell = tokens("gemma3"), Cell("k", "head")
@@ -185,20 +183,20 @@ def test_a_trace_packed_and_unpacked_here_gives_the_same_numbers(folders: dict[F
         surgeon = NNsightSurgeon(loaded, derive(loaded._module), remote=remote)
         recording = surgeon.record(prompts)
         answers.append(surgeon.run(recording, edits_of(cell, "set"), reads_of(cell), source=SOURCE))
-    assert all(torch.equal(one, other) for one, other in zip(*answers, strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(*answers, strict=True))
 
 
 @pytest.mark.parametrize("implementation", ["sdpa", registered.NAME])
 def test_attention_that_a_server_lacks_or_hides_is_refused(implementation: str, folders: dict[Family, Path]) -> None:
-    """A function registered here does not exist there; sdpa has no pattern. Both are said before anything is sent."""
+    """A server lacks functions registered here, and sdpa has no pattern. Both are refused before anything is sent."""
     registered.register()
-    away = client(folders["qwen3"], attn_implementation=implementation)
+    remote = client(folders["qwen3"], attn_implementation=implementation)
     with pytest.raises(SurgeryError, match=rf"attention '{implementation}'.*attn_implementation='eager'"):
-        NNsightSurgeon(away, derive(away._module), remote=True)
+        NNsightSurgeon(remote, derive(remote._module), remote=True)
 
 
 def test_a_model_that_no_server_can_find_is_refused(folders: dict[Family, Path]) -> None:
-    """Models built here, and models from folders, have no name elsewhere."""
+    """Models built here, and models from folders, have no name on a server."""
     model = tiny("gemma2")
     with pytest.raises(SurgeryError, match=r"was built here.*Hub id"):
         NNsightSurgeon(model, derive(model), remote=True)

@@ -38,7 +38,7 @@ def test_what_is_read_is_what_the_whole_layer_gives(
     surgeon = surgeon_of(family)
     edits, reads = [edit_at(surgeon, "resid", 1, 4, LENGTH)], [Read("logits", positions=readout)]
     seen, (narrow,) = widths(surgeon, edits, reads)
-    monkeypatch.setattr(replay, "unread_queries", lambda *_: 0)
+    monkeypatch.setattr(replay, "count_unread_queries", lambda *_: 0)
     whole, (full,) = widths(surgeon, edits, reads)
     assert (seen[-1], whole[-1]) == (LENGTH - readout[0], LENGTH - 4)
     assert agree(narrow, full)
@@ -68,9 +68,9 @@ def test_a_layer_that_is_looked_into_runs_in_full(site: Any, layer: int, read: R
 def test_a_read_of_the_residual_below_the_top_is_narrow_too() -> None:
     surgeon = surgeon_of("llama")
     edit, read = edit_at(surgeon, "resid", 1, 4, LENGTH), Read("resid", LAST, positions=[12])
-    (got,) = surgeon.run(surgeon.record(tokens("llama")), [edit], [read])
+    (actual,) = surgeon.run(surgeon.record(tokens("llama")), [edit], [read])
     (all_tokens,) = surgeon.run(
         surgeon.record(tokens("llama")), [edit], [Read("resid", LAST, positions=list(range(LENGTH)))]
     )
-    assert agree(got[:, 0], all_tokens[:, 12])
-    assert torch.isfinite(got).all()
+    assert agree(actual[:, 0], all_tokens[:, 12])
+    assert torch.isfinite(actual).all()

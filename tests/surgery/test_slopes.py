@@ -26,13 +26,12 @@ def test_equals_a_small_edit(family: Family) -> None:
     anatomy, prompts = derive(model), tokens(family, n=2)
     surgeon, n = TorchSurgeon(model, anatomy), anatomy.n_layers
     width = model.get_input_embeddings().weight.shape[1]
-    width = model.get_input_embeddings().weight.shape[1]
     toward = torch.randn(width, generator=torch.Generator().manual_seed(0), dtype=torch.float64)  # (hidden,)
 
     def score(resid: Tensor, rows: Tensor) -> Tensor:
         return torch.tanh(resid[:, -1] / 3) @ toward
 
-    found = z_slopes(model, anatomy, prompts, score, rows=1)
+    actual = z_slopes(model, anatomy, prompts, score, rows=1)
     recording = surgeon.record(prompts, keep={"z"})
     read = Read("resid", n, positions=torch.full((1, 1), prompts.shape[1] - 1))
     way = torch.randn(anatomy.head_dim, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
@@ -44,7 +43,7 @@ def test_equals_a_small_edit(family: Family) -> None:
             (resid,) = surgeon.run(recording, [edit], [read])
             sides.append(score(resid, torch.arange(2)))
         measured = (sides[0] - sides[1]) / (2 * STEP)  # (prompt,)
-        slope = found[layer][:, head, token] @ way  # (prompt,)
+        slope = actual[layer][:, head, token] @ way  # (prompt,)
         assert float(measured.abs().max()) > 20 * ROUNDED
         assert (slope - measured).abs().max() <= ROUNDED + CUBIC * measured.abs().max()
 
@@ -56,5 +55,5 @@ def test_nothing_is_left_behind() -> None:
     before = model(prompts).logits
     z_slopes(model, derive(model), prompts, lambda resid, rows: resid[:, -1].sum(-1))
     assert torch.equal(model(prompts).logits, before)
-    assert all(one.grad is None for one in model.parameters())
+    assert all(weight.grad is None for weight in model.parameters())
     assert not any(module._forward_pre_hooks for module in model.modules())

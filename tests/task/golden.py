@@ -15,7 +15,7 @@ from typing import Any
 
 from rebinding.task.designs import NOISE_KINDS, TRACING_MODES, Design, Pair, design
 from rebinding.task.prompts import Prompt
-from rebinding.task.text import written
+from rebinding.task.text import render_raw
 
 FILE = Path(__file__).with_name("golden.json")
 
@@ -44,9 +44,9 @@ PAIRED_IDS = (0, 7, 8)
 
 def names() -> Iterator[tuple[str, Prompt]]:
     """Every guarded prompt under its name: design, what it is, id."""
-    for name, (drawn, ids) in DESIGNS.items():
+    for name, (stories, ids) in DESIGNS.items():
         for prompt_id in ids:
-            yield f"{name}/prompt/{prompt_id}", drawn.prompt(prompt_id)
+            yield f"{name}/prompt/{prompt_id}", stories.prompt(prompt_id)
     for name in PAIRED:
         for prompt_id in PAIRED_IDS:
             for kind, pair in pairs(DESIGNS[name][0], prompt_id):
@@ -56,28 +56,28 @@ def names() -> Iterator[tuple[str, Prompt]]:
                 yield f"{name}/direction {slot}/{prompt_id}", DESIGNS[name][0].direction(prompt_id, slot)
 
 
-def pairs(drawn: Design, prompt_id: int) -> Iterator[tuple[str, Pair]]:
+def pairs(stories: Design, prompt_id: int) -> Iterator[tuple[str, Pair]]:
     for mode in TRACING_MODES:
-        yield mode, drawn.tracing(prompt_id, mode)
+        yield mode, stories.tracing(prompt_id, mode)
     for kind in NOISE_KINDS:
-        yield kind, drawn.noise(prompt_id, kind)
+        yield kind, stories.noise(prompt_id, kind)
     for mirror, suffix in ((False, ""), (True, " mirrored")):
-        yield f"content control{suffix}", drawn.content_control(prompt_id, mirror=mirror)
-        yield f"pointer{suffix}", drawn.pointer(prompt_id, mirror=mirror)
-        yield f"structure only{suffix}", drawn.structure_only_pointer(prompt_id, mirror=mirror)
+        yield f"content control{suffix}", stories.content_control(prompt_id, mirror=mirror)
+        yield f"pointer{suffix}", stories.pointer(prompt_id, mirror=mirror)
+        yield f"structure only{suffix}", stories.structure_only_pointer(prompt_id, mirror=mirror)
 
 
 def digest(prompt: Prompt) -> str:
     """The beginning of the sha256 of the raw text: enough to tell any change."""
-    return hashlib.sha256(written(prompt).text.encode()).hexdigest()[:12]
+    return hashlib.sha256(render_raw(prompt).text.encode()).hexdigest()[:12]
 
 
 def load() -> dict[str, str]:
-    found: Any = json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {}
-    return dict(found)
+    content: Any = json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {}
+    return dict(content)
 
 
 if __name__ == "__main__":
-    known = load()
-    grown = {name: known.get(name, digest(prompt)) for name, prompt in names()}
-    FILE.write_text(json.dumps(known | grown, indent=0) + "\n", encoding="utf-8")
+    stored = load()
+    grown = {name: stored.get(name, digest(prompt)) for name, prompt in names()}
+    FILE.write_text(json.dumps(stored | grown, indent=0) + "\n", encoding="utf-8")

@@ -30,21 +30,21 @@ def swaps(draw: st.DrawFn, boxes: tuple[str, ...], most: int = 6) -> tuple[Swap,
 @st.composite
 def swap_stories(draw: st.DrawFn, most: int = 26) -> Story:
     start = draw(contents(most))
-    return Story(start, draw(swaps(tuple(one.box for one in start))))
+    return Story(start, draw(swaps(tuple(statement.box for statement in start))))
 
 
 @st.composite
 def any_stories(draw: st.DrawFn, most: int = 26) -> Story:
     """Stories with every kind of operation, each possible when its turn comes."""
     start = draw(contents(most))
-    held: dict[str, str | None] = {one.box: one.object for one in start}
-    spare = [word for word in OBJECTS if word not in held.values()]
+    state: dict[str, str | None] = {statement.box: statement.object for statement in start}
+    spare = [word for word in OBJECTS if word not in state.values()]
     operations: list[Operation] = []
     for _ in range(draw(st.integers(0, 6))):
-        operation = draw(st.sampled_from(_possible(held, spare)))
+        operation = draw(st.sampled_from(_possible(state, spare)))
         operations.append(operation)
-        follow(held, operation)
-        spare = [word for word in spare if word not in held.values()]
+        follow(state, operation)
+        spare = [word for word in spare if word not in state.values()]
     return Story(start, tuple(operations))
 
 
@@ -77,28 +77,28 @@ def retrieved_slot(story: Story, box: str) -> int:
     return slot
 
 
-def follow(held: dict[str, str | None], operation: Any) -> None:
+def follow(state: dict[str, str | None], operation: Any) -> None:
     """What an operation does, written with a case for each kind and without the code under test."""
     kind = type(operation).__name__
     if kind == "Swap":
-        one = held[operation.first]
-        held[operation.first] = held[operation.second]
-        held[operation.second] = one
+        first = state[operation.first]
+        state[operation.first] = state[operation.second]
+        state[operation.second] = first
     elif kind == "Move":
-        held[operation.target] = held[operation.source]
-        held[operation.source] = None
+        state[operation.target] = state[operation.source]
+        state[operation.source] = None
     elif kind == "Put":
-        held[operation.box] = operation.object
+        state[operation.box] = operation.object
     else:
-        held[operation.box] = None
+        state[operation.box] = None
 
 
-def _possible(held: dict[str, str | None], spare: list[str]) -> list[Operation]:
-    full = [box for box, thing in held.items() if thing is not None]
-    empty = [box for box in held if box not in full]
-    boxes = list(held)
-    found: list[Operation] = [swap for a, b in pairwise(boxes) for swap in (Swap(a, b), Swap(b, a))]
-    found += [Remove(str(held[box]), box) for box in full[:3]]
-    found += [Move(source, target) for source in full[:3] for target in empty[:3]]
-    found += [Put(spare[0], box) for box in empty[:3]]
-    return found
+def _possible(state: dict[str, str | None], spare: list[str]) -> list[Operation]:
+    full = [box for box, thing in state.items() if thing is not None]
+    empty = [box for box in state if box not in full]
+    boxes = list(state)
+    operations: list[Operation] = [swap for a, b in pairwise(boxes) for swap in (Swap(a, b), Swap(b, a))]
+    operations += [Remove(str(state[box]), box) for box in full[:3]]
+    operations += [Move(source, target) for source in full[:3] for target in empty[:3]]
+    operations += [Put(spare[0], box) for box in empty[:3]]
+    return operations

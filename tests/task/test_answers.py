@@ -18,9 +18,9 @@ from .tokenizers import byte_level
 
 @given(word=st.sampled_from(OBJECTS), prompt_id=st.integers(0, 10_000))
 def test_the_answer_token_is_the_one_that_follows_a_whole_prompt(encoder: Encoder, word: str, prompt_id: int) -> None:
-    (one,) = encoder.encode([design(split="none").prompt(prompt_id)])
-    followed = encoder.tokenizer(f"{one.text} {word}", add_special_tokens=False)["input_ids"]
-    assert followed == [*one.ids, encoder.answer_token(word)]
+    (encoded,) = encoder.encode([design(split="none").prompt(prompt_id)])
+    expected = encoder.tokenizer(f"{encoded.text} {word}", add_special_tokens=False)["input_ids"]
+    assert expected == [*encoded.ids, encoder.answer_token(word)]
 
 
 def test_all_published_objects_have_answer_tokens_of_their_own(encoder: Encoder) -> None:

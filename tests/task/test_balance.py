@@ -25,10 +25,10 @@ NUISANCES = {
 ONLY_STRUCTURE = list(NUISANCES)[:2]
 
 
-def tables(drawn: Design, ids: range, nuisance: str) -> dict[object, Counter[int]]:
+def tables(stories: Design, ids: range, nuisance: str) -> dict[object, Counter[int]]:
     """For each value of a nuisance variable, how often the answer stands in each slot."""
     counts: dict[object, Counter[int]] = {}
-    for prompt in map(drawn.prompt, ids):
+    for prompt in map(stories.prompt, ids):
         counts.setdefault(NUISANCES[nuisance](prompt), Counter())[prompt.answer_slot] += 1
     return counts
 
@@ -38,8 +38,8 @@ def tables(drawn: Design, ids: range, nuisance: str) -> dict[object, Counter[int
 @pytest.mark.parametrize("start", [0, 5])
 def test_no_nuisance_variable_predicts_the_answers_slot(boxes: int, operations: int, start: int, nuisance: str) -> None:
     """Exactly: over a block, whatever the nuisance variable is, the answer stands in every slot equally often."""
-    drawn = design("counterbalanced", boxes=boxes, operations=operations)
-    for counts in tables(drawn, range(start, start + drawn.block), nuisance).values():
+    stories = design("counterbalanced", boxes=boxes, operations=operations)
+    for counts in tables(stories, range(start, start + stories.block), nuisance).values():
         assert set(counts) == set(range(boxes))
         assert len(set(counts.values())) == 1
 
@@ -49,8 +49,8 @@ def test_no_word_predicts_the_answers_slot(nuisance: str) -> None:
     """Words are drawn, so their counts spread: chi-squared over many blocks stays below its 1 in 10,000 bound."""
     from scipy.stats import chi2_contingency
 
-    drawn = design("counterbalanced")
-    counts = tables(drawn, range(36 * 100), nuisance)
+    stories = design("counterbalanced")
+    counts = tables(stories, range(36 * 100), nuisance)
     table = [[row[slot] for slot in range(3)] for row in counts.values()]
     assert chi2_contingency(table).pvalue > 1e-4
 
@@ -62,30 +62,30 @@ def test_the_published_design_is_the_counterexample() -> None:
 
 def test_a_block_of_three_boxes_is_the_full_crossing() -> None:
     """Slot of the asked box, slots of the two named boxes in order: 18 stories, each twice in 36 ids."""
-    drawn = design("counterbalanced")
-    assert drawn.block == 36
+    stories = design("counterbalanced")
+    assert stories.block == 36
     cells = Counter(
         (prompt.asked_slot, *(prompt.story.slot(label) for label in (prompt.operation.first, prompt.operation.second)))  # type: ignore[union-attr]  # swaps
-        for prompt in map(drawn.prompt, range(36))
+        for prompt in map(stories.prompt, range(36))
     )
     assert len(cells) == 18
     assert set(cells.values()) == {2}
-    kinds = Counter(naming(prompt) for prompt in map(drawn.prompt, range(36)))
+    kinds = Counter(naming(prompt) for prompt in map(stories.prompt, range(36)))
     assert kinds == {"first": 12, "second": 12, "bystander": 12}
 
 
 def test_short_runs_are_spread_over_the_slots() -> None:
-    drawn = design("counterbalanced")
+    stories = design("counterbalanced")
     for start in range(0, 90, 9):
-        pairs = {(prompt.asked_slot, prompt.answer_slot) for prompt in map(drawn.prompt, range(start, start + 9))}
+        pairs = {(prompt.asked_slot, prompt.answer_slot) for prompt in map(stories.prompt, range(start, start + 9))}
         assert len(pairs) == 9
 
 
 def test_without_operations_every_slot_is_asked_equally_often() -> None:
-    drawn = design("counterbalanced", operations=0, boxes=4)
-    asked = Counter(prompt.asked_slot for prompt in map(drawn.prompt, range(3, 3 + drawn.block)))
-    assert asked == dict.fromkeys(range(4), 1)
-    assert all(prompt.answer_slot == prompt.asked_slot for prompt in map(drawn.prompt, range(8)))
+    stories = design("counterbalanced", operations=0, boxes=4)
+    slots = Counter(prompt.asked_slot for prompt in map(stories.prompt, range(3, 3 + stories.block)))
+    assert slots == dict.fromkeys(range(4), 1)
+    assert all(prompt.answer_slot == prompt.asked_slot for prompt in map(stories.prompt, range(8)))
 
 
 def test_published_designs_have_blocks_of_one() -> None:

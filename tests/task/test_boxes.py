@@ -53,11 +53,11 @@ def test_swaps_compose_as_permutations(story: Story, data: st.DataObject) -> Non
 
 @given(any_stories())
 def test_every_kind_of_operation_does_what_its_sentence_says(story: Story) -> None:
-    held: dict[str, str | None] = {one.box: one.object for one in story.contents}
+    contents: dict[str, str | None] = {statement.box: statement.object for statement in story.contents}
     for operation in story.operations:
-        follow(held, operation)
-    assert story.state() == held
-    things = [thing for thing in held.values() if thing is not None]
+        follow(contents, operation)
+    assert story.state() == contents
+    things = [thing for thing in contents.values() if thing is not None]
     assert len(set(things)) == len(things)
 
 

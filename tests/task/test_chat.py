@@ -11,7 +11,7 @@ from rebinding.task import chat
 from rebinding.task.chat import SYSTEM, PromptError, form_of, wrapping
 from rebinding.task.designs import design
 from rebinding.task.prompts import Encoder, Prompt, render
-from rebinding.task.text import written
+from rebinding.task.text import render_raw
 
 from .stories import prompts
 from .tokenizers import byte_level, sentence_pieces, word_level
@@ -26,7 +26,7 @@ def test_the_form_is_read_off_the_vocabulary() -> None:
 
 def test_the_published_strings() -> None:
     prompt = design().prompt(0)
-    user = written(prompt).text.removesuffix("\n\nAnswer:")
+    user = render_raw(prompt).text.removesuffix("\n\nAnswer:")
     assert render(prompt, "gemma").text == (
         f"<bos><start_of_turn>user\n{SYSTEM}\n\n{user}<end_of_turn>\n<start_of_turn>model\nAnswer:"
     )
@@ -42,7 +42,7 @@ def test_the_published_strings() -> None:
 def test_a_form_equals_the_familys_template(name: str, prompt: Prompt) -> None:
     """Llama's template dates the prompt by the day of the run unless told otherwise; Gemma's refuses a system turn."""
     tokenizer = CHAT[name]
-    user = written(prompt).text.removesuffix("\n\nAnswer:")
+    user = render_raw(prompt).text.removesuffix("\n\nAnswer:")
     system = [] if name == "pieces" else [{"role": "system", "content": SYSTEM}]
     turns = [
         *system,
@@ -74,9 +74,9 @@ def test_a_template_is_rendered_once_for_what_it_is_given(monkeypatch: pytest.Mo
     assert wrapping("template", _with_template(text)) == first
     assert len(forks) == 1
     tokenizer.bos_token = tokenizer.eos_token
-    other = wrapping("template", tokenizer)
-    assert other.prefix == first.prefix.replace("<bos>", tokenizer.eos_token)
-    assert other != first
+    second = wrapping("template", tokenizer)
+    assert second.prefix == first.prefix.replace("<bos>", tokenizer.eos_token)
+    assert second != first
     tokenizer.chat_template = text.replace("once", "twice")
     assert "twice" in wrapping("template", tokenizer).prefix
     assert len(forks) == 3

@@ -23,42 +23,42 @@ def table(text: str) -> dict[str, list[str]]:
 
 def test_without_a_model_the_projects_own_tokenizer_is_used(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["prompt"]) == 0
-    shown = capsys.readouterr().out
-    assert "Box [B] contains the [chemical]. Box [K] contains the [shell]." in shown
-    assert "Swap the items of Box [[K]] and Box [B][.]" in shown
-    assert "Swap the items of Box [[J]] and Box [B][.]" in shown
-    assert "answer: shell" in shown
-    assert "answer: boot" in shown
-    assert table(shown)["swap_partner"] == ["60", "K", "60", "J"]
-    assert table(shown)["context_partner"] == ["44", "K", "50", "J"]
-    assert "tokens that differ: 60" in shown
+    output = capsys.readouterr().out
+    assert "Box [B] contains the [chemical]. Box [K] contains the [shell]." in output
+    assert "Swap the items of Box [[K]] and Box [B][.]" in output
+    assert "Swap the items of Box [[J]] and Box [B][.]" in output
+    assert "answer: shell" in output
+    assert "answer: boot" in output
+    assert table(output)["swap_partner"] == ["60", "K", "60", "J"]
+    assert table(output)["context_partner"] == ["44", "K", "50", "J"]
+    assert "tokens that differ: 60" in output
 
 
 def test_a_folder_is_read_with_its_own_tokenizer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     byte_level().save_pretrained(tmp_path)
     assert main(["prompt", "--model", str(tmp_path), "--id", "1", "--pair", "no_swap", "--split", "test"]) == 0
-    shown = capsys.readouterr().out
-    assert "form llama3" in shown
-    assert "original (106 tokens, answer: cup)" in shown
-    assert table(shown)["swap_period"] == ["89", ".\\n\\n", "-"]
-    assert "the prompts differ in length" in shown
+    output = capsys.readouterr().out
+    assert "form llama3" in output
+    assert "original (106 tokens, answer: cup)" in output
+    assert table(output)["swap_period"] == ["89", ".\\n\\n", "-"]
+    assert "the prompts differ in length" in output
 
 
 @pytest.mark.parametrize("kind", PAIRS)
 @pytest.mark.parametrize("name", ["published", "counterbalanced"])
 def test_every_kind_of_pair_can_be_shown(name: str, kind: str) -> None:
-    drawn = design(name)  # type: ignore[arg-type]  # one of the designs
-    shown = describe(drawn, pair_of(drawn, 4, kind), Encoder(word_level()))
-    assert f"{name} design, split {drawn.split}, id 4, pair {kind}, form template" in shown
-    assert table(shown)["readout"][:2] == ["78", ":"]
+    stories = design(name)  # type: ignore[arg-type]  # one of the designs
+    output = describe(stories, pair_of(stories, 4, kind), Encoder(word_level()))
+    assert f"{name} design, split {stories.split}, id 4, pair {kind}, form template" in output
+    assert table(output)["readout"][:2] == ["78", ":"]
 
 
 def test_colour_marks_roles_and_changes() -> None:
-    drawn = design()
-    shown = describe(drawn, drawn.tracing(0, "swap_only"), Encoder(word_level()), colour=True)
-    assert "Box \x1b[1;33mF\x1b[0m\x1b[36m.\x1b[0m" in shown
-    assert "contains the \x1b[36mshell\x1b[0m" in shown
-    assert "[[" not in shown
+    stories = design()
+    output = describe(stories, stories.tracing(0, "swap_only"), Encoder(word_level()), colour=True)
+    assert "Box \x1b[1;33mF\x1b[0m\x1b[36m.\x1b[0m" in output
+    assert "contains the \x1b[36mshell\x1b[0m" in output
+    assert "[[" not in output
 
 
 @pytest.mark.parametrize(
@@ -74,15 +74,15 @@ def test_colour_marks_roles_and_changes() -> None:
 )
 def test_bad_input_ends_with_a_message(arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(arguments) == 2
-    shown = capsys.readouterr()
-    assert says in shown.err
-    assert shown.out == ""
+    output = capsys.readouterr()
+    assert says in output.err
+    assert output.out == ""
 
 
 def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--help"]) == 0
-    shown = capsys.readouterr().out
-    assert all(f"  {name}" in shown for name in SUBCOMMANDS)
+    output = capsys.readouterr().out
+    assert all(f"  {name}" in output for name in SUBCOMMANDS)
 
 
 def test_commands_are_imported_when_they_run() -> None:

@@ -14,7 +14,7 @@ from rebinding.experiments.tokens import positions
 from rebinding.task.boxes import Contains, Move, Put, Remove, Story, StoryError, Swap
 from rebinding.task.designs import DESIGNS, NOISE_KINDS, Design, DesignError, DesignName, NoiseKind, Pair, design
 from rebinding.task.prompts import Encoder, Prompt, aligned
-from rebinding.task.text import AROUND, written
+from rebinding.task.text import AROUND, render_raw
 from tests.task.stories import retrieved_slot
 
 IDS = st.integers(0, 1_000_000)
@@ -85,18 +85,19 @@ def test_a_narrator_changes_nothing_but_the_distances(
     encoder: Encoder, prompt_id: int, name: DesignName, boxes: int
 ) -> None:
     """The same story; without the narrator's sentences the same text; and prompts stay as long as each other."""
-    drawn = design(name, boxes=boxes, narrative=True)
-    told, plain = drawn.prompt(prompt_id), design(name, boxes=boxes).prompt(prompt_id)
-    assert (told.story, told.question, told.answer) == (plain.story, plain.question, plain.answer)
-    text = written(told).text
-    assert sum(text.count(one) for one in AROUND) == boxes + 1
-    for one in AROUND:
-        text = text.replace(f" {one}", "")
-    assert text == written(plain).text
-    own, other = encoder.encode([told, drawn.prompt(prompt_id + 1)])
-    assert len(own) == len(other)
+    stories = design(name, boxes=boxes, narrative=True)
+    narrated, plain = stories.prompt(prompt_id), design(name, boxes=boxes).prompt(prompt_id)
+    assert (narrated.story, narrated.question, narrated.answer) == (plain.story, plain.question, plain.answer)
+    text = render_raw(narrated).text
+    assert sum(text.count(sentence) for sentence in AROUND) == boxes + 1
+    for sentence in AROUND:
+        text = text.replace(f" {sentence}", "")
+    assert text == render_raw(plain).text
+    encoded, following = encoder.encode([narrated, stories.prompt(prompt_id + 1)])
+    assert len(encoded) == len(following)
     words = [
-        {role: one.text[slice(*span)] for role, span in one.spans.items()} for one in (written(told), written(plain))
+        {role: raw.text[slice(*span)] for role, span in raw.spans.items()}
+        for raw in (render_raw(narrated), render_raw(plain))
     ]
     assert words[0] == words[1]
 
@@ -109,7 +110,7 @@ def test_noise_has_the_same_roles_in_equally_many_tokens(
     original, noise = encoder.encode([pair.original, pair.counterfactual])
     assert aligned(original, noise)
     assert set(original.roles) == set(noise.roles)
-    for role in (*written(pair.original).spans, *({"swap_asked", "swap_partner"} & set(original.roles))):
+    for role in (*render_raw(pair.original).spans, *({"swap_asked", "swap_partner"} & set(original.roles))):
         assert original.roles[role] == noise.roles[role]
 
 
@@ -138,8 +139,10 @@ def test_objects_dealt_anew_leave_every_box_and_no_object_where_it_was(
 
 def test_objects_are_dealt_in_every_way_in_turn() -> None:
     pairs = [design(boxes=4).noise(number, "objects") for number in range(3)]
-    told = [[one.original.story.objects.index(thing) for thing in one.counterfactual.story.objects] for one in pairs]
-    assert len({tuple(one) for one in told}) == 3
+    shifts = [
+        [pair.original.story.objects.index(thing) for thing in pair.counterfactual.story.objects] for pair in pairs
+    ]
+    assert len(set(map(tuple, shifts))) == 3
 
 
 @given(IDS, NAMES, st.integers(3, 6))
@@ -197,10 +200,10 @@ def test_the_mirrored_pairs_start_from_the_circuits_own_prompts() -> None:
 
 @given(IDS, NAMES, st.booleans(), st.integers(2, 6))
 def test_role_pairs_change_what_they_say(prompt_id: int, name: DesignName, mirror: bool, boxes: int) -> None:
-    drawn = design(name, boxes=max(boxes, 3))
-    control = drawn.content_control(prompt_id, mirror=mirror)
-    pointer = drawn.pointer(prompt_id, mirror=mirror)
-    structure = drawn.structure_only_pointer(prompt_id, mirror=mirror)
+    stories = design(name, boxes=max(boxes, 3))
+    control = stories.content_control(prompt_id, mirror=mirror)
+    pointer = stories.pointer(prompt_id, mirror=mirror)
+    structure = stories.structure_only_pointer(prompt_id, mirror=mirror)
     assert control.original == pointer.original == structure.original
     original = control.original
     assert slots(control.counterfactual) == slots(original)
@@ -223,18 +226,18 @@ def test_role_pairs_change_what_they_say(prompt_id: int, name: DesignName, mirro
 def test_a_direction_prompt_retrieves_its_slot_from_the_same_story(
     prompt_id: int, name: DesignName, boxes: int, operations: int
 ) -> None:
-    drawn = design(name, boxes=max(boxes, operations + 2), operations=operations)
-    prompts = [drawn.direction(prompt_id, slot) for slot in range(drawn.boxes)]
-    assert [prompt.answer_slot for prompt in prompts] == list(range(drawn.boxes))
-    assert {prompt.story for prompt in prompts} == {drawn.prompt(prompt_id).story}
+    stories = design(name, boxes=max(boxes, operations + 2), operations=operations)
+    prompts = [stories.direction(prompt_id, slot) for slot in range(stories.boxes)]
+    assert [prompt.answer_slot for prompt in prompts] == list(range(stories.boxes))
+    assert {prompt.story for prompt in prompts} == {stories.prompt(prompt_id).story}
 
 
 def test_pairs_can_be_asked_about_every_box() -> None:
     """Partner replaced by the remaining box: the only edit that changes the answers to all three questions."""
     pair = design().tracing(0, "swap_target_box_to_remaining_context_box")
-    asked = [pair.asking(box) for box in pair.original.story.boxes]
-    assert [one.original.question for one in asked] == list(pair.original.story.boxes)
-    assert all(one.changes_answer for one in asked)
+    pairs = [pair.asking(box) for box in pair.original.story.boxes]
+    assert [pair.original.question for pair in pairs] == list(pair.original.story.boxes)
+    assert all(pair.changes_answer for pair in pairs)
     assert pair.asking("K").original.answer == "chemical"
 
 

@@ -16,7 +16,7 @@ from rebinding.task.boxes import Contains, Move, Operation, Swap
 from rebinding.task.chat import Form
 from rebinding.task.designs import design
 from rebinding.task.prompts import Encoded, Encoder, Prompt, PromptError, aligned, render
-from rebinding.task.text import written
+from rebinding.task.text import render_raw
 from rebinding.task.words import LABELS, OBJECTS
 
 from .stories import prompts
@@ -37,32 +37,32 @@ LLAMA_3: dict[str, tuple[Any, Form, int, list[Any]]] = {
 def test_positions_of_the_published_prompt(tokenizer: Any, form: Form, length: int, places: list[Any]) -> None:
     published = design("published")
     encoded = Encoder(tokenizer, form).encode(map(published.prompt, range(600)))
-    assert {len(one) for one in encoded} == {length}
-    for one in encoded:
-        found = [[one.roles[f"{place}[{slot}]"] for slot in range(3)] for place in PLACES[:2]]
-        assert [*found, *(one.roles[place] for place in PLACES[2:])] == places
+    assert {len(prompt) for prompt in encoded} == {length}
+    for prompt in encoded:
+        slots = [[prompt.roles[f"{place}[{slot}]"] for slot in range(3)] for place in PLACES[:2]]
+        assert [*slots, *(prompt.roles[place] for place in PLACES[2:])] == places
 
 
 @given(prompt=prompts())
 def test_a_role_is_the_token_of_its_word(encoder: Encoder, prompt: Prompt) -> None:
-    (one,) = encoder.encode([prompt])
-    spans = written(prompt).spans
-    assert set(spans) <= set(one.roles)
+    (encoded,) = encoder.encode([prompt])
+    spans = render_raw(prompt).spans
+    assert set(spans) <= set(encoded.roles)
     for role, (start, end) in spans.items():
-        token = encoder.tokenizer.decode([one.ids[one.roles[role]]])
-        assert token.strip() == written(prompt).text[start:end]
-    assert one.roles["readout"] == len(one) - 1
-    assert one.ids == tuple(encoder.tokenizer(one.text, add_special_tokens=False)["input_ids"])
+        token = encoder.tokenizer.decode([encoded.ids[encoded.roles[role]]])
+        assert token.strip() == render_raw(prompt).text[start:end]
+    assert encoded.roles["readout"] == len(encoded) - 1
+    assert encoded.ids == tuple(encoder.tokenizer(encoded.text, add_special_tokens=False)["input_ids"])
 
 
 @given(prompt=prompts(), data=st.data())
 def test_another_word_in_one_role_changes_its_token_only(encoder: Encoder, prompt: Prompt, data: st.DataObject) -> None:
     """The edited story may be an impossible one: what counts is what is written."""
     edited, role = data.draw(edits(prompt))
-    one, other = encoder.encode([prompt, edited])
-    assert aligned(one, other) == (one.roles[role],)
-    assert {place: other.roles[place] for place in written(prompt).spans} == {
-        place: one.roles[place] for place in written(prompt).spans
+    original, changed = encoder.encode([prompt, edited])
+    assert aligned(original, changed) == (original.roles[role],)
+    assert {place: changed.roles[place] for place in render_raw(prompt).spans} == {
+        place: original.roles[place] for place in render_raw(prompt).spans
     }
 
 
@@ -77,13 +77,11 @@ def test_a_prompt_may_end_earlier() -> None:
     """Two tokens early a Llama prompt ends with the blank line behind the assistant's header: as many turns end before
     it. Nothing else moves; and no role may be lost."""
     encoder, story = Encoder(byte_level(), "llama3"), design("published").prompt(0)
-    (whole,), (short,) = encoder.encode([story]), encoder.encode([story], cut=EARLY)
+    (full,), (short,) = encoder.encode([story]), encoder.encode([story], cut=EARLY)
     ends = encoder.tokenizer.convert_tokens_to_ids("<|eot_id|>")
-    assert whole.ids.count(ends) == EARLY
-    assert (
-        short.ids == whole.ids[:-EARLY] == tuple(encoder.tokenizer(short.text, add_special_tokens=False)["input_ids"])
-    )
-    assert short.roles == {**whole.roles, "readout": 103}
+    assert full.ids.count(ends) == EARLY
+    assert short.ids == full.ids[:-EARLY] == tuple(encoder.tokenizer(short.text, add_special_tokens=False)["input_ids"])
+    assert short.roles == {**full.roles, "readout": 103}
     assert short.text.endswith("assistant<|end_header_id|>\n\n")
     with pytest.raises(PromptError, match="the readout is to be token 96, and question_box would stand there"):
         encoder.encode([story], cut=9)
@@ -104,34 +102,37 @@ FORMS_OF: dict[str, tuple[Any, Form]] = {
 @pytest.mark.parametrize(("tokenizer", "form"), FORMS_OF.values(), ids=FORMS_OF)
 def test_every_form_puts_one_first_token_before_the_text(tokenizer: Any, form: Form) -> None:
     """The first token stands in the text, once, as the tokenizer's own post-processing would put it."""
-    (one,) = Encoder(tokenizer, form).encode([design().prompt(0)])
-    assert one.ids[0] == tokenizer.bos_token_id
-    assert one.ids.count(tokenizer.bos_token_id) == 1
-    assert one.text == render(one.prompt, form, tokenizer).text
+    (encoded,) = Encoder(tokenizer, form).encode([design().prompt(0)])
+    assert encoded.ids[0] == tokenizer.bos_token_id
+    assert encoded.ids.count(tokenizer.bos_token_id) == 1
+    assert encoded.text == render(encoded.prompt, form, tokenizer).text
 
 
 def test_tensors_hold_the_tokens_and_positions_of_each_prompt(encoder: Encoder) -> None:
-    drawn = design("counterbalanced")
-    encoded = encoder.encode(map(drawn.prompt, range(36)))
+    stories = design("counterbalanced")
+    encoded = encoder.encode(map(stories.prompt, range(36)))
     tokens = token_batch(encoded)
-    asked = positions(encoded, "context_asked")
+    asked_positions = positions(encoded, "context_asked")
     assert tokens.shape == (36, len(encoded[0]))
-    assert tokens.dtype == asked.dtype == torch.long
-    words = [encoder.tokenizer.decode([token]).strip() for token in tokens[torch.arange(36), asked].tolist()]
-    assert words == [one.prompt.question for one in encoded]
-    assert len(set(asked.tolist())) == 3
+    assert tokens.dtype == asked_positions.dtype == torch.long
+    words = [encoder.tokenizer.decode([token]).strip() for token in tokens[torch.arange(36), asked_positions].tolist()]
+    assert words == [prompt.prompt.question for prompt in encoded]
+    assert len(set(asked_positions.tolist())) == 3
 
 
 def test_unequal_lengths_are_shown_side_by_side(encoder: Encoder) -> None:
     pair = design().tracing(0, "no_swap")
-    one, other = encoder.encode([pair.original, pair.counterfactual])
-    for refused in (lambda: token_batch([one, one, other]), lambda: aligned(one, other)):
-        with pytest.raises(PromptError, match=f"{len(one)} and {len(other)} tokens") as error:
-            refused()
-        shown = str(error.value).splitlines()[1:]
-        assert "Swap" in shown[0] or "\\n" in shown[0] or "ĊĊ" in shown[0]
-        assert len(shown) == 20
-        assert int(shown[0].split()[0]) < one.roles["swap_first"]
+    original, counterfactual = encoder.encode([pair.original, pair.counterfactual])
+    for compare in (
+        lambda: token_batch([original, original, counterfactual]),
+        lambda: aligned(original, counterfactual),
+    ):
+        with pytest.raises(PromptError, match=f"{len(original)} and {len(counterfactual)} tokens") as error:
+            compare()
+        lines = str(error.value).splitlines()[1:]
+        assert "Swap" in lines[0] or "\\n" in lines[0] or "ĊĊ" in lines[0]
+        assert len(lines) == 20
+        assert int(lines[0].split()[0]) < original.roles["swap_first"]
 
 
 def test_a_role_that_a_prompt_lacks_is_named(encoder: Encoder) -> None:
@@ -146,8 +147,8 @@ def test_a_role_that_a_prompt_lacks_is_named(encoder: Encoder) -> None:
 def edits(draw: st.DrawFn, prompt: Prompt) -> tuple[Prompt, str]:
     """The prompt with one word replaced, and the role whose word that is."""
     story = replace(prompt.story, impossible="ignore")
-    written_words = written(prompt).text
-    roles = [role for role in written(prompt).spans if role not in ("swap_period", "readout")]
+    written_words = render_raw(prompt).text
+    roles = [role for role in render_raw(prompt).spans if role not in ("swap_period", "readout")]
     role = draw(st.sampled_from(roles))
     words = OBJECTS if "object" in role else LABELS
     word = draw(st.sampled_from([word for word in words if f" {word}" not in written_words]))
@@ -159,8 +160,8 @@ def edits(draw: st.DrawFn, prompt: Prompt) -> tuple[Prompt, str]:
         return Prompt(replace(story, operations=tuple(operations)), prompt.question, prompt.focus), role
     slot = int(role[:-1].split("[")[1])
     contents = list(story.contents)
-    one = contents[slot]
-    contents[slot] = Contains(one.box, word) if "object" in role else Contains(word, one.object)
+    statement = contents[slot]
+    contents[slot] = Contains(statement.box, word) if "object" in role else Contains(word, statement.object)
     return Prompt(replace(story, contents=tuple(contents)), prompt.question, prompt.focus), role
 
 

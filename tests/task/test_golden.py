@@ -19,5 +19,5 @@ def test_every_golden_prompt_is_what_it_was() -> None:
 
 def test_a_hash_tells_any_word_of_a_prompt() -> None:
     prompt = design().prompt(0)
-    others = [replace(prompt, question="K"), design().prompt(1), design("partner_second").prompt(0)]
-    assert digest(prompt) not in {digest(other) for other in others}
+    prompts = [replace(prompt, question="K"), design().prompt(1), design("partner_second").prompt(0)]
+    assert digest(prompt) not in {digest(different) for different in prompts}

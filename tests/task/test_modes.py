@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from rebinding.task.boxes import labels_of
 from rebinding.task.designs import DESIGNS, TRACING_MODES, DesignName, design
 from rebinding.task.prompts import Encoder, Prompt, aligned
-from rebinding.task.text import written
+from rebinding.task.text import render_raw
 
 # For the published design with three boxes (asked box 0, partner 1, remaining 2): the roles that differ, and the slot
 # of the counterfactual's answer ("donor": an object from outside; None: no answer). Typed from the published table.
@@ -36,9 +36,9 @@ def test_a_mode_edits_the_published_words_only(encoder: Encoder, mode: str) -> N
     roles, answer = TABLE[mode]
     for prompt_id in range(20):
         pair = design(split="test").tracing(prompt_id, mode)
-        original, other = encoder.encode([pair.original, pair.counterfactual])
+        original, counterfactual = encoder.encode([pair.original, pair.counterfactual])
         assert pair.original == design(split="test").prompt(prompt_id)
-        assert aligned(original, other) == tuple(sorted(original.roles[role] for role in roles))
+        assert aligned(original, counterfactual) == tuple(sorted(original.roles[role] for role in roles))
         if answer is None:
             assert not pair.counterfactual.answerable
         elif answer == "donor":
@@ -58,7 +58,7 @@ def test_a_mode_says_what_becomes_of_the_answer(prompt_id: int, name: DesignName
     pair = design(name, boxes=boxes).tracing(prompt_id, mode)
     assert pair.changes_answer is declared.changes_answer
     assert pair.counterfactual.answerable is (declared.answer != "undefined")
-    length = len(written(pair.original).spans) == len(written(pair.counterfactual).spans)
+    length = len(render_raw(pair.original).spans) == len(render_raw(pair.counterfactual).spans)
     assert length is declared.keeps_length
 
 
@@ -66,12 +66,15 @@ def test_a_mode_says_what_becomes_of_the_answer(prompt_id: int, name: DesignName
 def test_a_distractor_changes_no_answer_and_is_never_edited(prompt_id: int, mode: str, distractor: str) -> None:
     plain = design(boxes=5).tracing(prompt_id, mode)
     distracted = design(boxes=5, distractor=distractor).tracing(prompt_id, mode)  # type: ignore[arg-type]  # one of two
-    for one, other in ((plain.original, distracted.original), (plain.counterfactual, distracted.counterfactual)):
-        assert one.story.contents[:3] == other.story.contents[:3]
-        assert _answer(one) == _answer(other)
-        extra = other.story.operations[0 if distractor == "before" else -1]
+    for plain_prompt, prompt in (
+        (plain.original, distracted.original),
+        (plain.counterfactual, distracted.counterfactual),
+    ):
+        assert plain_prompt.story.contents[:3] == prompt.story.contents[:3]
+        assert _answer(plain_prompt) == _answer(prompt)
+        extra = prompt.story.operations[0 if distractor == "before" else -1]
         assert labels_of(extra) == distracted.original.story.boxes[3:]
-        assert other.operation == one.operation
+        assert prompt.operation == plain_prompt.operation
 
 
 def test_removing_the_swap_leaves_the_story_without_operations() -> None:
@@ -83,12 +86,12 @@ def test_removing_the_swap_leaves_the_story_without_operations() -> None:
 
 def test_bystander_ids_are_traced_on_a_swapped_box() -> None:
     """In the counterbalanced design a third of the ids asks about a bystander; a mode needs a swapped box."""
-    drawn = design("counterbalanced")
-    bystanders = [prompt_id for prompt_id in range(36) if drawn.prompt(prompt_id).partner is None]
+    stories = design("counterbalanced")
+    bystanders = [prompt_id for prompt_id in range(36) if stories.prompt(prompt_id).partner is None]
     assert len(bystanders) == 12
     for prompt_id in bystanders:
-        pair = drawn.tracing(prompt_id, "swap_only")
-        assert pair.original.story == drawn.prompt(prompt_id).story
+        pair = stories.tracing(prompt_id, "swap_only")
+        assert pair.original.story == stories.prompt(prompt_id).story
         assert pair.original.partner is not None
 
 

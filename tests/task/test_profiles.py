@@ -9,6 +9,6 @@ from .conftest import PROPERTIES
 
 
 def test_the_number_of_property_tests_is_known() -> None:
-    here = Path(__file__).parent
-    found = sum(len(re.findall(r"^@given", path.read_text(), re.M)) for path in here.glob("test_*.py"))
-    assert found == PROPERTIES
+    folder = Path(__file__).parent
+    count = sum(len(re.findall(r"^@given", path.read_text(), re.M)) for path in folder.glob("test_*.py"))
+    assert count == PROPERTIES

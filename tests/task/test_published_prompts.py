@@ -85,18 +85,18 @@ def test_a_published_prompt_is_regenerated(row: str) -> None:
     assert (operation.first, operation.second) == tuple(swap)
     assert prompt.question == question
     assert (prompt.answer if prompt.answerable else "-") == answer
-    (one,) = Encoder(byte_level(template=DATELESS_TEMPLATE), "template").encode([prompt])
-    assert hashlib.sha256(one.text.encode()).hexdigest()[:16] == digest
-    assert len(one) == 86
-    assert tuple(one.roles[f"context_box[{slot}]"] for slot in range(3)) == BOXES
-    assert tuple(one.roles[f"context_object[{slot}]"] for slot in range(3)) == OBJECTS
-    assert (one.roles["swap_first"], one.roles["swap_second"]) == SWAP
-    assert (one.roles["question_box"], one.roles["readout"]) == (QUESTION, READOUT)
+    (encoded,) = Encoder(byte_level(template=DATELESS_TEMPLATE), "template").encode([prompt])
+    assert hashlib.sha256(encoded.text.encode()).hexdigest()[:16] == digest
+    assert len(encoded) == 86
+    assert tuple(encoded.roles[f"context_box[{slot}]"] for slot in range(3)) == BOXES
+    assert tuple(encoded.roles[f"context_object[{slot}]"] for slot in range(3)) == OBJECTS
+    assert (encoded.roles["swap_first"], encoded.roles["swap_second"]) == SWAP
+    assert (encoded.roles["question_box"], encoded.roles["readout"]) == (QUESTION, READOUT)
     if question in boxes:
-        assert one.roles["context_asked"] == BOXES[boxes.index(question)]
-        assert one.roles["context_asked_object"] == OBJECTS[boxes.index(question)]
+        assert encoded.roles["context_asked"] == BOXES[boxes.index(question)]
+        assert encoded.roles["context_asked_object"] == OBJECTS[boxes.index(question)]
     if question in swap:
-        assert one.roles["swap_asked"] == SWAP[swap.index(question)]
-        assert one.roles["swap_partner"] == SWAP[1 - swap.index(question)]
+        assert encoded.roles["swap_asked"] == SWAP[swap.index(question)]
+        assert encoded.roles["swap_partner"] == SWAP[1 - swap.index(question)]
         partner = swap[1 - swap.index(question)]
-        assert one.roles.get("context_partner") == (BOXES[boxes.index(partner)] if partner in boxes else None)
+        assert encoded.roles.get("context_partner") == (BOXES[boxes.index(partner)] if partner in boxes else None)

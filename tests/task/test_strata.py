@@ -34,9 +34,9 @@ def test_coarser_where_there_are_few() -> None:
 
 def test_one_stratum_is_the_usual_standard_error() -> None:
     values = DICE.normal(size=(20, 3))
-    found = spread(values, [0] * 20)
-    assert found.error == pytest.approx(stats.sem(values), rel=1e-12)  # sums of 20 numbers in float64
-    assert found.freedom == 19
+    actual = spread(values, [0] * 20)
+    assert actual.error == pytest.approx(stats.sem(values), rel=1e-12)  # sums of 20 numbers in float64
+    assert actual.freedom == 19
 
 
 def test_regression_on_strata_has_the_same_error() -> None:
@@ -47,6 +47,6 @@ def test_regression_on_strata_has_the_same_error() -> None:
     basis = np.column_stack([np.ones(24), columns])
     fit, squares, *_ = np.linalg.lstsq(basis, values)
     error = np.sqrt(squares[0] / 20 * np.linalg.inv(basis.T @ basis)[0, 0])
-    found = spread(values, strata.tolist())
-    assert (float(found.mean), float(found.error), found.freedom) == pytest.approx((fit[0], error, 20), rel=1e-10)
-    assert found.error < stats.sem(values) / 3
+    actual = spread(values, strata.tolist())
+    assert (float(actual.mean), float(actual.error), actual.freedom) == pytest.approx((fit[0], error, 20), rel=1e-10)
+    assert actual.error < stats.sem(values) / 3

@@ -10,7 +10,7 @@ from hypothesis import given
 
 from rebinding.task.boxes import Contains, Move, Operation, Put, Remove, Story, StoryError, Swap, labels_of
 from rebinding.task.prompts import Prompt, render
-from rebinding.task.text import roles_by_function, written
+from rebinding.task.text import render_raw, roles_by_function
 
 from .stories import prompts
 
@@ -37,19 +37,19 @@ def read(text: str) -> tuple[Story, str]:
             contents.append(Contains(statement[1], statement[2]))
             continue
         for pattern, operation in SENTENCES.items():
-            if found := re.fullmatch(pattern, sentence):
-                operations.append(operation(found[1], found[2]))
+            if words := re.fullmatch(pattern, sentence):
+                operations.append(operation(words[1], words[2]))
     return Story(tuple(contents), tuple(operations)), match[2]
 
 
 @given(prompts(most=26))
 def test_the_story_can_be_read_back_from_its_text(prompt: Prompt) -> None:
-    assert read(written(prompt).text) == (prompt.story, prompt.question)
+    assert read(render_raw(prompt).text) == (prompt.story, prompt.question)
 
 
 @given(prompts(most=26))
 def test_every_role_marks_its_own_word(prompt: Prompt) -> None:
-    rendered = written(prompt)
+    rendered = render_raw(prompt)
     expected = {f"context_box[{slot}]": box for slot, box in enumerate(prompt.story.boxes)}
     expected |= {f"context_object[{slot}]": thing for slot, thing in enumerate(prompt.story.objects)}
     expected |= {"question_box": prompt.question, "readout": ":"}
@@ -76,15 +76,15 @@ def test_the_published_text_to_the_character() -> None:
 
 def test_focus_chooses_the_operation_that_the_roles_refer_to() -> None:
     story = replace(SWAPPED, operations=(Swap("K", "B"), Swap("B", "J")))
-    text = written(Prompt(story, "B")).text
-    starts = [written(Prompt(story, "B", focus)).spans["swap_first"][0] for focus in (0, 1)]
+    text = render_raw(Prompt(story, "B")).text
+    starts = [render_raw(Prompt(story, "B", focus)).spans["swap_first"][0] for focus in (0, 1)]
     assert [text[start] for start in starts] == ["K", "B"]
     assert (Prompt(story, "B", 0).partner, Prompt(story, "B", 1).partner) == ("K", "J")
     assert Prompt(story, "K", 1).partner is None
 
 
 def test_roles_by_function_follow_the_story() -> None:
-    places = {role: index for index, role in enumerate(written(Prompt(SWAPPED, "B")).spans)}
+    places = {role: index for index, role in enumerate(render_raw(Prompt(SWAPPED, "B")).spans)}
     named = {
         question: {
             function: next(role for role, at in places.items() if at == place)
@@ -112,7 +112,7 @@ def test_an_object_put_in_later_stands_in_no_slot() -> None:
     story = replace(SWAPPED, operations=(Remove("boot", "J"), Put("egg", "J")))
     prompt = Prompt(story, "J", 1)
     assert prompt.answer == "egg"
-    assert "context_answer_object" not in roles_by_function(prompt, dict.fromkeys(written(prompt).spans, 0))
+    assert "context_answer_object" not in roles_by_function(prompt, dict.fromkeys(render_raw(prompt).spans, 0))
     with pytest.raises(StoryError, match="egg, was put into a box later"):
         _ = prompt.answer_slot
 

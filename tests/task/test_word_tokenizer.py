@@ -18,9 +18,9 @@ from rebinding.task.words import LABELS, OBJECTS
 def test_no_word_of_any_prompt_is_unknown(verb: str) -> None:
     tokenizer = build_tokenizer()
     for form in ("template", "raw"):
-        drawn = design(split="none", boxes=7, verb=verb, operations=2)  # type: ignore[arg-type]  # one of the verbs
-        for one in Encoder(tokenizer, form).encode(map(drawn.prompt, range(100))):
-            assert tokenizer.unk_token_id not in one.ids
+        stories = design(split="none", boxes=7, verb=verb, operations=2)  # type: ignore[arg-type]  # one of the verbs
+        for encoded in Encoder(tokenizer, form).encode(map(stories.prompt, range(100))):
+            assert tokenizer.unk_token_id not in encoded.ids
 
 
 def test_every_label_and_object_is_one_token_with_and_without_a_blank() -> None:
@@ -38,12 +38,12 @@ def test_punctuation_and_line_breaks_are_tokens() -> None:
 
 
 def test_turns_are_single_tokens_and_the_prompt_stays_short() -> None:
-    (one,) = Encoder(build_tokenizer()).encode([design().prompt(0)])
-    assert [piece for piece in one.pieces if piece.startswith("<")] == [
+    (encoded,) = Encoder(build_tokenizer()).encode([design().prompt(0)])
+    assert [piece for piece in encoded.pieces if piece.startswith("<")] == [
         *("<bos>", "<system>", "<end>", "<user>", "<end>", "<assistant>")
     ]
-    assert one.pieces[-3:] == ["<assistant>", "Answer", ":"]
-    assert len(one) == 79
+    assert encoded.pieces[-3:] == ["<assistant>", "Answer", ":"]
+    assert len(encoded) == 79
 
 
 def test_it_is_the_same_every_time_and_after_saving(tmp_path: Path) -> None:

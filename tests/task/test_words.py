@@ -22,8 +22,8 @@ CHECK_VECTORS: list[tuple[Split, int, str, str]] = [
 @pytest.mark.parametrize(("split", "prompt_id", "entities", "donors"), CHECK_VECTORS)
 def test_an_id_draws_the_published_words(split: Split, prompt_id: int, entities: str, donors: str) -> None:
     words = draw(Vocabulary().split(split), prompt_id)
-    drawn = [f"{words.label(index)} {words.object(index)}" for index in range(5)]
-    assert drawn == [*entities.split(", "), *donors.split(", ")]
+    pairs = [f"{words.label(index)} {words.object(index)}" for index in range(5)]
+    assert pairs == [*entities.split(", "), *donors.split(", ")]
 
 
 def test_the_lists_and_their_halves() -> None:
@@ -47,9 +47,9 @@ def test_thirds_are_disjoint_and_leave_nothing_out() -> None:
 
 
 def test_the_filter_comes_before_the_split() -> None:
-    kept = Vocabulary().keep(lambda word: word not in ("egg", "fan"))
-    assert kept.labels == LABELS
-    assert kept.split("train").objects == OBJECTS[2:42]
+    vocabulary = Vocabulary().keep(lambda word: word not in ("egg", "fan"))
+    assert vocabulary.labels == LABELS
+    assert vocabulary.split("train").objects == OBJECTS[2:42]
 
 
 @pytest.mark.parametrize("bad", [-1, 1.0, "3", True])

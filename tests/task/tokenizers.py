@@ -22,7 +22,7 @@ from rebinding.planted.tokenizer import build_tokenizer
 from rebinding.task.boxes import Contains, Move, Put, Remove, Story, Swap
 from rebinding.task.chat import SYSTEM
 from rebinding.task.prompts import Prompt
-from rebinding.task.text import written
+from rebinding.task.text import render_raw
 from rebinding.task.words import LABELS, OBJECTS
 
 LLAMA_SPECIAL = ("<|begin_of_text|>", "<|eot_id|>", "<|start_header_id|>", "<|end_header_id|>", "<|pad|>")
@@ -133,7 +133,7 @@ def _corpus() -> list[str]:
         (Contains(first, third), Contains(second, fourth)),
         (Swap(first, second), Remove(third, second), Move(first, second), Put(third, first)),
     )
-    text = f"{SYSTEM}\n\n{written(Prompt(story, first)).text}"
+    text = f"{SYSTEM}\n\n{render_raw(Prompt(story, first)).text}"
     dates = "Cut ting\n\nCut Knowledge Date: December 2023\nToday Date: 26 Jul 2024\n\n system user assistant model\n"
     bare = "\n".join((*LABELS, *OBJECTS, "system", "user", "assistant", "model", "ting"))
     spaced = "".join(f" {word}" for word in (*LABELS, *OBJECTS))

@@ -49,7 +49,7 @@ def measure_heads(
 def _attention(surgeon: Surgeon, prompts: Sequence[Encoded], heads: Sequence[Head], at: str, keys: Tensor) -> Tensor:
     """The attention of heads at one token on the keys: (prompt, head, token)."""
     where, take = positions(prompts, at)[:, None], attention_on(keys)
-    reads = [Read("pattern", layer, positions=where, heads=[head], take=take) for layer, head in heads]
+    reads = [Read("pattern", layer, positions=where, heads=[head], reduce=take) for layer, head in heads]
     return torch.cat([pattern.cpu() for pattern in surgeon.run(surgeon.record(token_batch(prompts)), [], reads)], dim=1)
 
 

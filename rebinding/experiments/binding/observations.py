@@ -84,10 +84,10 @@ def reads_of(heads: Sequence[Head], cases: SlotPairs, copies: int) -> list[Read]
     readout = positions(cases.prompts, "readout")[cases.source].repeat(copies)[:, None]
     keys = attention_on(cases.keys.repeat(copies, 1))
     attention = [
-        Read("pattern", layer, positions=readout, heads=[heads[place][1] for place in at], take=keys)
+        Read("pattern", layer, positions=readout, heads=[heads[place][1] for place in at], reduce=keys)
         for layer, at in by_layer(heads).items()
     ]
-    return [*attention, Read("logits", positions=readout, take=logits_of(cases.objects.repeat(copies, 1)))]
+    return [*attention, Read("logits", positions=readout, reduce=logits_of(cases.objects.repeat(copies, 1)))]
 
 
 def by_head(heads: Sequence[Head], results: Sequence[Tensor]) -> tuple[Tensor, Tensor]:

@@ -24,7 +24,7 @@ from rebinding.experiments.answers import CIRCUITS, Answers, as_table
 from rebinding.experiments.tokens import BLOCK, blocks, positions, token_batch
 from rebinding.paper.circuit import Circuit
 from rebinding.surgery import ActiveHeads, Edit, Read, Surgeon, TorchSurgeon
-from rebinding.surgery.sites import Take
+from rebinding.surgery.sites import Reduce
 from rebinding.task.prompts import Encoded
 
 Method = Literal["batched", "edits"]
@@ -91,14 +91,14 @@ def measurer(
     if method == "batched" and isinstance(surgeon, TorchSurgeon):
         recorded = surgeon.record_mean_ablated(tokens, means)
 
-        def run(active: ActiveHeads, source: Tensor, take: Take) -> Tensor:
-            return surgeon.run_mean_ablated(recorded, active, source=source, readout=readout[source], take=take)
+        def run(active: ActiveHeads, source: Tensor, take: Reduce) -> Tensor:
+            return surgeon.run_mean_ablated(recorded, active, source=source, readout=readout[source], reduce=take)
 
     else:
         recording = surgeon.record(tokens)
 
-        def run(active: ActiveHeads, source: Tensor, take: Take) -> Tensor:
-            read = Read("logits", positions=readout[source][:, None], take=take)
+        def run(active: ActiveHeads, source: Tensor, take: Reduce) -> Tensor:
+            read = Read("logits", positions=readout[source][:, None], reduce=take)
             return surgeon.run(recording, ablation_edits(means, active, source.numel()), [read], source=source)[0]
 
     def measure(circuits: Sequence[Circuit]) -> Tensor:

@@ -38,7 +38,7 @@ def knock_out(
         batch = prompts[where]
         source = torch.arange(len(batch)).repeat(len(circuits))
         take = answers.of(where).take(source)
-        read = Read("logits", positions=positions(batch, "readout")[source][:, None], take=take)
+        read = Read("logits", positions=positions(batch, "readout")[source][:, None], reduce=take)
         ablated = active_heads(list(circuits.values()), batch)
         recording = surgeon.record(token_batch(batch), keep={"z"})
         (values,) = surgeon.run(recording, edits_at(means, ablated), [read], source=source, allow_noop=True)

@@ -57,7 +57,7 @@ def exchange_stream(
             for layer, value in zip(layers, noise_streams, strict=True)
         ]
         take = answers.of(where).take(source)
-        read = Read("logits", positions=positions(batch, "readout")[source][:, None], take=take)
+        read = Read("logits", positions=positions(batch, "readout")[source][:, None], reduce=take)
         (values,) = surgeon.run(surgeon.record(token_batch(batch)), edits, [read], source=source, allow_noop=True)
         change = torch.stack(
             [relative_change(new, old)[:, 0] for new, old in zip(noise_streams, streams, strict=True)]

@@ -73,7 +73,7 @@ class Block:
     def label_read(self, source: Tensor) -> Read:
         """The answer's logit, probability and lead at the readout, for rows that continue these prompts."""
         take = answer_of(self.labels[source], self.rivals[source])
-        return Read("logits", positions=self.readout[source][:, None], take=take)
+        return Read("logits", positions=self.readout[source][:, None], reduce=take)
 
 
 def sender_run(block: Block, senders: Sequence[Head], *, frozen: bool) -> tuple[Tensor, Tensor]:

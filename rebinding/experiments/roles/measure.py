@@ -190,7 +190,7 @@ def _run_group(
 def _logits(prompts: Sequence[Encoded], words: Tensor, copies: int) -> Read:
     """Read the logits of the measured words at the readout, in `copies` copies of the prompts."""
     at = positions(prompts, "readout").repeat(copies)[:, None]
-    return Read("logits", positions=at, take=logits_of(words.repeat(copies, 1)))
+    return Read("logits", positions=at, reduce=logits_of(words.repeat(copies, 1)))
 
 
 def _read(

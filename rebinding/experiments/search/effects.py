@@ -3,9 +3,9 @@
 This is path patching, textbook form. A *sender* is a head at a token. In the sender run its z is that of the noise
 prompt, every other head's z is frozen, MLPs and norms are recomputed; the resulting query, key or value projections of
 a receiver at that token are the sender's output. The receiver, a head at a token of its own, computes its z from that
-output (`rebinding.surgery.heard`) with all else as recorded: its query if the two tokens are the same, the key or the
-value at the sender's token in any case. The receiver run adds the change of z in the clean prompt and freezes nothing:
-a receiver that a sender does not reach still reads from the receivers that it does reach.
+output (`rebinding.surgery.receivers`) with all else as recorded: its query if the two tokens are the same, the key or
+the value at the sender's token in any case. The receiver run adds the change of z in the clean prompt and freezes
+nothing: a receiver that a sender does not reach still reads from the receivers that it does reach.
 
 **Skipped rows.** Exactly: senders not below a receiver; tokens before the two prompts differ; senders whose z is the
 same in both; tokens after the receiver's or outside its window. By an estimate: rows that change their receivers by
@@ -37,7 +37,7 @@ from rebinding.experiments.search.request import STEPS, Settings
 from rebinding.experiments.search.scene import Scene, Senders
 from rebinding.paper.graph import Node
 from rebinding.surgery import Edit
-from rebinding.surgery.heard import Component
+from rebinding.surgery.receivers import Component
 
 LEAST = 0.1
 """Share of the threshold for nodes: a smaller effect counts as 0 for an edge, and for a sender in the first block."""

@@ -13,7 +13,7 @@ from rebinding.experiments.search.request import Settings
 from rebinding.experiments.search.scene import Scene, Senders
 from rebinding.paper.graph import Node
 from rebinding.surgery import Read
-from rebinding.surgery.heard import Component, Ear, ear
+from rebinding.surgery.receivers import Component, ReceiverHead, receiver_head
 
 COMPONENTS: tuple[Component, ...] = ("q", "k", "v")
 MESSAGES = 1 << 27
@@ -31,7 +31,7 @@ class RecordedReceiver:
 
     node: Node
     at: Tensor
-    head: Ear
+    head: ReceiverHead
     write: Tensor
     size: Tensor
 
@@ -69,7 +69,11 @@ def recorded_receiver(scene: Scene, node: Node) -> RecordedReceiver:
     projection = cast(nn.Linear, layer.get_submodule(anatomy.output))
     weight = projection.weight[:, span].detach()  # (hidden, head_dim)
     return RecordedReceiver(
-        node, at, ear(scene.surgeon, recording, node.layer, node.head, place), weight, resid.norm(dim=-1) / shrink
+        node,
+        at,
+        receiver_head(scene.surgeon, recording, node.layer, node.head, place),
+        weight,
+        resid.norm(dim=-1) / shrink,
     )
 
 
@@ -132,7 +136,7 @@ def receiver_change(
     head = receiver.node.head if component == "q" else scene.surgeon.anatomy.kv_head(receiver.node.head)
     source = senders.prompt[rows]
     projection = output[component, receiver.node.layer][rows, head]  # (row, head_dim)
-    z = receiver.head.hears(component, projection, source, senders.token[rows])
+    z = receiver.head.changed_z(component, projection, source, senders.token[rows])
     change = z - receiver.head.z[source]  # (row, head_dim)
     relative_change = receiver.relative_change(change, source)  # (row,)
     changed = torch.nonzero(relative_change > ROUNDED_AWAY * torch.finfo(change.dtype).eps).reshape(-1).cpu()

@@ -90,7 +90,7 @@ class Scene:
             "resid",
             self.surgeon.anatomy.n_layers,
             positions=self.readout[source][:, None],
-            take=lambda resid, rows: self._score(resid, source[rows]),
+            reduce=lambda resid, rows: self._score(resid, source[rows]),
         )
 
     def _score(self, resid: Tensor, prompts: Tensor) -> Tensor:

@@ -117,10 +117,10 @@ def _reads(request: LabelExchange, cases: Cases, copies: int) -> list[Read]:
     readout = positions(cases.prompts, "readout").repeat(copies)[:, None]
     keys = attention_on(cases.labels.repeat(copies, 1))
     attention = [
-        Read("pattern", layer, positions=readout, heads=[request.heads[place][1] for place in at], take=keys)
+        Read("pattern", layer, positions=readout, heads=[request.heads[place][1] for place in at], reduce=keys)
         for layer, at in by_layer(request.heads).items()
     ]
-    return [*attention, Read("logits", positions=readout, take=logits_of(cases.objects.repeat(copies, 1)))]
+    return [*attention, Read("logits", positions=readout, reduce=logits_of(cases.objects.repeat(copies, 1)))]
 
 
 def _table(

@@ -185,7 +185,7 @@ def _residuals(surgeon: Surgeon, recording: Recording, layers: Sequence[int], to
 
 
 def _readout(candidates: Tensor, length: int) -> Read:
-    return Read("logits", positions=length - 1, take=logits_of(candidates))
+    return Read("logits", positions=length - 1, reduce=logits_of(candidates))
 
 
 def candidate_tokens(pairs: Sequence[TracedPair]) -> Tensor:

@@ -116,5 +116,5 @@ def are_right(surgeon: Surgeon, pairs: Sequence[TracedPair]) -> list[bool]:
 
 def candidate_logits(surgeon: Surgeon, prompts: Sequence[Encoded], candidates: torch.Tensor) -> torch.Tensor:
     """Logits of candidates (prompt, candidate) at the readout of unedited prompts."""
-    read = Read("logits", positions=len(prompts[0]) - 1, take=logits_of(candidates))
+    read = Read("logits", positions=len(prompts[0]) - 1, reduce=logits_of(candidates))
     return surgeon.run(surgeon.record(token_batch(prompts)), [], [read])[0][:, 0]

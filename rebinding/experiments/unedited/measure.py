@@ -100,6 +100,6 @@ def _answers(
         )
         for row, (layer, token) in enumerate(where, start=1)
     ]
-    read = Read("logits", positions=[tokens.shape[1] - 1], take=answer_of(labels[source], rivals[source]))
+    read = Read("logits", positions=[tokens.shape[1] - 1], reduce=answer_of(labels[source], rivals[source]))
     (values,) = surgeon.run(surgeon.record(tokens), edits, [read], source=source, allow_noop=True)  # (row, 1, 3)
     return values[:, 0, [0, 2]].reshape(1 + len(where), n, 2).cpu()

@@ -1,1 +1,1 @@
-"""From a wiring to the weights of a Llama or Gemma, and what is wrong with a wiring."""
+"""Compile a wiring into the weights of a Llama or Gemma, and check wirings."""

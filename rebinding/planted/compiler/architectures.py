@@ -1,10 +1,10 @@
-"""The three families, each with its own config and the few things that it does differently.
+"""The three model families, with their configs and differences.
 
 | | Llama | Gemma 2 | Gemma 3 |
 |---|---|---|---|
 | embedding | as it is | times sqrt(hidden) | times sqrt(hidden) |
 | norm weight | w | 1 + w | 1 + w |
-| norm of the attention output | - | yes: one head writes a large constant that nobody reads | as Gemma 2 |
+| norm of the attention output | - | yes: one head writes a large constant that no head reads | as Gemma 2 |
 | norm of q and k | - | - | yes: a large constant in one dimension, weight 0 there |
 | soft caps | - | 50 on scores, 30 on logits | - |
 """
@@ -39,7 +39,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Family:
-    """What differs: `norm_offset` is what the norm adds to its weight, `scaling` what a score is divided by squared."""
+    """The differences of a family: `norm_offset` is added to norm weights, scores are divided by sqrt(`scaling`)."""
 
     name: Architecture
     norm_offset: float
@@ -49,7 +49,7 @@ class Family:
     scaling: int
 
     def embedding_scale(self, hidden: int) -> float:
-        """What the model multiplies its embedding by."""
+        """The factor of the embedding."""
         return hidden**0.5 if self.scaled_embedding else 1.0
 
 
@@ -67,7 +67,7 @@ def family(name: str, head_dim: int) -> Family:
 def empty_model(this: Family, shape: Shape) -> Any:
     """A model of the family with the shape's sizes: eager attention, float32, on the CPU.
 
-    Norms are neutral. Matrices are allocated and not filled; whoever asks writes every one of them.
+    Norms are neutral. Matrices are allocated and not filled; the caller writes every one.
     """
     from transformers import (
         Gemma2Config,
@@ -113,5 +113,5 @@ def frequencies(model: Any, layer: int) -> Tensor:
     rotary = model.model.rotary_emb
     kinds = getattr(model.config, "layer_types", None)
     name = f"{kinds[layer]}_inv_freq" if kinds and hasattr(rotary, f"{kinds[layer]}_inv_freq") else "inv_freq"
-    found: Tensor = getattr(rotary, name)
-    return found
+    values: Tensor = getattr(rotary, name)
+    return values

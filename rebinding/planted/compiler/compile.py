@@ -21,17 +21,17 @@ from rebinding.planted.language.wiring import GATE, Softness, Wiring, WiringErro
 HEAD_DIM = 64
 INTERMEDIATE = 48
 SIZES = ((8, 4), (12, 6), (16, 8))
-"""Heads and KV heads that are tried, smallest first."""
+"""Numbers of heads and KV heads to try, smallest first."""
 BALLAST_SIZE = 1000.0
-"""What the ballast head writes in the Gemmas, so that the norm of the attention output is the same at every token."""
+"""The constant of the ballast head in the Gemmas, which makes the norm of the attention output equal at all tokens."""
 PADDING, PADDED = 1e5, 5
-"""Gemma 3 pads q and k with this much of a constant, in this dimension (of a pair that serves nothing else)."""
+"""The constant that pads q and k in Gemma 3, and its dimension (of an otherwise unused pair)."""
 MLP_SIZE = 0.02
 
 
 @dataclass(frozen=True)
 class Compiled:
-    """The model and where each line and each decoy came to sit."""
+    """The model, and the heads of lines, decoys and ballast."""
 
     model: Any
     layout: Layout
@@ -46,16 +46,18 @@ def compile_wiring(
     """Write the weights. `decoys` bounds the number of heads with random weights (None: every head without a line)."""
     this, layout = family(architecture, HEAD_DIM), lay_out(wiring.spaces, HEAD_DIM)
     random = torch.Generator().manual_seed(seed)
-    model, seats = _seated(wiring, this, layout, tokenizer, seed)
+    model, seats = _seat_lines(wiring, this, layout, tokenizer, seed)
     config = model.config
-    taken = {(place.line.layer, place.head) for place in seats}
+    occupied = {(place.line.layer, place.head) for place in seats}
     ballast = (
-        tuple(_ballast_seat(layer, taken, config, seed) for layer in range(wiring.layers)) if this.output_norms else ()
+        tuple(_ballast_seat(layer, occupied, config, seed) for layer in range(wiring.layers))
+        if this.output_norms
+        else ()
     )
     empty = [
-        at for at in product(range(wiring.layers), range(config.num_attention_heads)) if at not in {*taken, *ballast}
+        at for at in product(range(wiring.layers), range(config.num_attention_heads)) if at not in {*occupied, *ballast}
     ]
-    chosen = tuple(empty if decoys is None else empty[:: max(1, len(empty) // max(1, decoys))][:decoys])
+    decoy_heads = tuple(empty if decoys is None else empty[:: max(1, len(empty) // max(1, decoys))][:decoys])
     table = embedding(tokenizer, layout.spaces, layout.hidden, softness.jitter, random)
     with torch.no_grad():
         model.model.embed_tokens.weight.copy_(table / this.embedding_scale(layout.hidden))
@@ -64,21 +66,21 @@ def compile_wiring(
             to = zeros(layout, config.num_attention_heads, config.num_key_value_heads)
             turning = frequencies(model, number)
             scale = Scale(turning, GATE / gap(turning), this.scaling, softness)
-            here = [place for place in seats if place.line.layer == number]
-            for place in here:
+            layer_seats = [place for place in seats if place.line.layer == number]
+            for place in layer_seats:
                 write_line(place, to, layout, scale)
-            _write_others(number, here, chosen, ballast, to, layout, random)
+            _write_decoys(number, layer_seats, decoy_heads, ballast, to, layout, random)
             _load_attention(layer, to, this, layout)
             _load_mlp(layer, this, layout, random)
-    return Compiled(model, layout, tuple(seats), chosen, ballast)
+    return Compiled(model, layout, tuple(seats), decoy_heads, ballast)
 
 
-def _seated(wiring: Wiring, this: Family, layout: Layout, tokenizer: Any, seed: int) -> tuple[Any, list[Seat]]:
-    """The smallest model in which every line finds a head, and one head of each layer is left over."""
+def _seat_lines(wiring: Wiring, this: Family, layout: Layout, tokenizer: Any, seed: int) -> tuple[Any, list[Seat]]:
+    """The smallest model with a head for every line and a free head in each layer."""
     specials = {f"{name}_token_id": getattr(tokenizer, f"{name}_token_id") for name in ("bos", "eos", "pad")}
     problem: WiringError | None = None
     for heads, kv_heads in SIZES:
-        if layout.hidden % heads:  # refused by some families, though the head size does not follow from it here
+        if layout.hidden % heads:  # some families refuse it, although head_dim is set separately
             continue
         shape = Shape(len(tokenizer), layout.hidden, wiring.layers, heads, kv_heads, HEAD_DIM, INTERMEDIATE, specials)
         model = empty_model(this, shape)
@@ -96,13 +98,13 @@ def _seated(wiring: Wiring, this: Family, layout: Layout, tokenizer: Any, seed: 
     raise WiringError(f"no model of up to {SIZES[-1][0]} heads holds this wiring: {problem}")
 
 
-def _ballast_seat(layer: int, taken: set[tuple[int, int]], config: Any, seed: int) -> tuple[int, int]:
+def _ballast_seat(layer: int, occupied: set[tuple[int, int]], config: Any, seed: int) -> tuple[int, int]:
     """A free head, the last one in an order that depends on the seed."""
-    heads = [head for head in range(config.num_attention_heads) if (layer, head) not in taken]
+    heads = [head for head in range(config.num_attention_heads) if (layer, head) not in occupied]
     return layer, heads[(seed + layer) % len(heads)]
 
 
-def _write_others(
+def _write_decoys(
     number: int,
     seats: list[Seat],
     decoys: tuple[tuple[int, int], ...],
@@ -138,7 +140,7 @@ def _load_attention(layer: Any, to: Projections, this: Family, layout: Layout) -
 
 
 def _load_mlp(layer: Any, this: Family, layout: Layout, random: torch.Generator) -> None:
-    """An MLP that reads everything and writes noise, small enough not to change the norm."""
+    """Write an MLP that reads everything and adds noise, too small to change the norm."""
     noise, mlp = layout.spaces[NOISE], layer.mlp
     for projection in (mlp.gate_proj, mlp.up_proj):
         projection.weight.copy_(torch.randn(projection.weight.shape, generator=random) / layout.hidden**0.5)
@@ -151,7 +153,7 @@ def _load_mlp(layer: Any, this: Family, layout: Layout, random: torch.Generator)
 
 
 def _final_norm(this: Family, layout: Layout) -> Tensor:
-    """Zero but for the objects, and there so that a unit of an object's direction is one logit."""
+    """The final norm's weight: zero except for objects, where a unit of an object's direction is one logit."""
     weight = torch.full((layout.hidden,), -this.norm_offset)  # (hidden)
     weight[layout.spaces["object"]] = (
         CONSTANT * layout.hidden**-0.5 * this.embedding_scale(layout.hidden) - this.norm_offset

@@ -1,4 +1,4 @@
-"""Where in the residual stream each space lies, and expressions as matrices that read or write it."""
+"""The slice of the residual stream of each space, and expressions as matrices that read or write it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rebinding.planted.language.wiring import Expression, WiringError, expressio
 
 NOISE, BALLAST = "noise", "ballast"
 NOISE_SIZE = 16
-"""Directions that only decoys and MLPs write, and that nobody who matters reads."""
+"""Directions that only decoys and MLPs write, and that no head of the mechanism reads."""
 MULTIPLE = 32
 """Hidden sizes are multiples of this."""
 
@@ -67,7 +67,7 @@ class Layout:
 
     @property
     def unit(self) -> float:
-        """What the input norm turns a unit feature into: sqrt(hidden) over the size of the constant."""
+        """The value of a unit feature after the input norm: sqrt(hidden) over the size of the constant."""
         return math.sqrt(self.hidden) / CONSTANT
 
 

@@ -1,8 +1,8 @@
-"""What a wiring must satisfy before weights are written; each rule stands for a bug that once cost answers.
+"""Checks of a wiring before weights are written; each rule stands for a bug that once made answers wrong.
 
 1. Queries are gated: `at` and `look` name kinds of tokens that exist. A head whose query is not gated fires elsewhere.
 2. Nothing short of all conditions reaches the threshold: with any one missing, the sink wins by a margin.
-3. What is read has been written: by the embedding, or by a head of a lower layer. What is written is read by somebody.
+3. What is read has been written: by the embedding, or by a head of a lower layer. What is written is read by some head.
 4. A line is named once, no space is called like one of the embedding's, and heads of the declared circuit have a role,
    one for each group.
 
@@ -49,11 +49,11 @@ def lint(wiring: Wiring, softness: Softness) -> None:
 
 
 def check_distances(frequencies: Tensor, layer: int) -> None:
-    """Refuse rotary frequencies under which two distances within the longest prompt look alike."""
-    found = gap(frequencies)
-    if found < GAP:
+    """Refuse rotary frequencies under which two distances within the longest prompt are too similar."""
+    loss = gap(frequencies)
+    if loss < GAP:
         raise WiringError(
-            f"layer {layer}: some distance looks like another one ({found:.2f} of the peak apart, {GAP} needed);"
+            f"layer {layer}: some distance looks like another one ({loss:.2f} of the peak apart, {GAP} needed);"
             " choose another rope_theta or more fast pairs"
         )
 
@@ -82,22 +82,22 @@ def _check_gates(line: Line) -> None:
                 f" {foreign[0]!r}."
                 " An ungated query fires at tokens it was not meant for"
             )
-    asked = {name for name, _ in line.distances} - {name for _, name in expression(line.at)}
-    if asked:
+    extra = {name for name, _ in line.distances} - {name for _, name in expression(line.at)}
+    if extra:
         raise WiringError(
-            f"head {line.name}: back gives a distance for {asked.pop()!r}, which is not in at={line.at!r}"
+            f"head {line.name}: back gives a distance for {extra.pop()!r}, which is not in at={line.at!r}"
         )
 
 
 def _check_partial_sums(line: Line, softness: Softness) -> None:
-    """The rightful key is `margin` over the sink; without its weakest condition it has to be under it."""
+    """The right key is `margin` over the sink; a key without its weakest condition must be under it."""
     margin, match = strengths(line, softness)
     if margin <= 0:
         raise WiringError(f"head {line.name}: the full sum of its conditions is {-margin:g} under the threshold")
     conditions = {"kind of token": GATE}
     if line.distances:
         conditions["distance"] = GATE
-    if (line.where or line.prefer) and line.right:  # a rightful key with nothing of it does not need it
+    if (line.where or line.prefer) and line.right:  # with right=0 the right key does not need a match
         conditions["match"] = match * line.right
     name, weakest = min(conditions.items(), key=lambda item: item[1])
     if weakest < margin + CLEAR:

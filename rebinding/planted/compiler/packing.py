@@ -1,4 +1,4 @@
-"""Which head of the model carries which line, and which dimensions of its KV head serve what.
+"""The head of each line, and the use of the dimensions of its KV head.
 
 Heads of a KV group share keys and values. A KV head therefore holds every key piece and every value piece that its
 lines need, each once; a query puts weight only on the pieces that its line uses, and the output projection takes only
@@ -20,13 +20,13 @@ from rebinding.planted.language.rope import FAST, slow_dimensions
 from rebinding.planted.language.wiring import Line, WiringError
 
 Piece: TypeAlias = tuple[str, str]
-"""What a stretch of key or value dimensions holds: a kind of use, and the text of the expression it reads."""
+"""The content of a range of key or value dimensions: a kind of use, and the text of the expression it reads."""
 Pieces: TypeAlias = Callable[[Line, Layout], dict[Piece, int]]
 
 
 @dataclass(frozen=True)
 class Seat:
-    """A line in its place: the head, and where the pieces of its KV head lie."""
+    """A line with its head and the dimensions of the pieces of its KV head."""
 
     line: Line
     head: int
@@ -35,7 +35,7 @@ class Seat:
 
 
 def key_pieces(line: Line, layout: Layout) -> dict[Piece, int]:
-    """The pieces of a key that a line asks of its KV head, with their sizes; distances use the fast pairs instead."""
+    """The key pieces that a line needs, with their sizes; distances use the fast pairs instead."""
     pieces: dict[Piece, int] = {}
     for _, key in line.matches:
         pieces["match", layout.text(key)] = len(layout.vector(key))
@@ -47,7 +47,7 @@ def key_pieces(line: Line, layout: Layout) -> dict[Piece, int]:
 
 
 def value_pieces(line: Line, layout: Layout) -> dict[Piece, int]:
-    """The pieces of a value that a line carries over, without their gains."""
+    """The value pieces that a line needs, without their gains."""
     return {("value", name): layout.width(name) for _, source in line.writes for _, name in source}
 
 
@@ -69,19 +69,22 @@ def seat(
             )
         members[fitting[0]].append(line)
     seats: list[Seat] = []
-    for kv, mine in members.items():
+    for kv, group_lines in members.items():
         places = shuffled.sample(range(kv * group, (kv + 1) * group), group)
-        keys, values = _lay(mine, key_pieces, layout, free), _lay(mine, value_pieces, layout, range(layout.head_dim))
-        keys |= {("distance", line.look): list(range(FAST)) for line in mine if line.distances}
-        seats += [Seat(line, place, keys, values) for line, place in zip(mine, places, strict=False)]
+        keys, values = (
+            _assign_dimensions(group_lines, key_pieces, layout, free),
+            _assign_dimensions(group_lines, value_pieces, layout, range(layout.head_dim)),
+        )
+        keys |= {("distance", line.look): list(range(FAST)) for line in group_lines if line.distances}
+        seats += [Seat(line, place, keys, values) for line, place in zip(group_lines, places, strict=False)]
     return seats
 
 
 def _fits(lines: list[Line], layout: Layout, free: Sequence[int]) -> bool:
-    looked_for_by_distance = {line.look for line in lines if line.distances}
+    kinds_by_distance = {line.look for line in lines if line.distances}
     keys, values = _union(lines, key_pieces, layout), _union(lines, value_pieces, layout)
-    room = sum(keys.values()) <= len(free) and sum(values.values()) <= layout.head_dim
-    return room and len(looked_for_by_distance) <= 1 and len({line.bench for line in lines}) == 1
+    has_room = sum(keys.values()) <= len(free) and sum(values.values()) <= layout.head_dim
+    return has_room and len(kinds_by_distance) <= 1 and len({line.bench for line in lines}) == 1
 
 
 def _union(lines: list[Line], pieces: Pieces, layout: Layout) -> dict[Piece, int]:
@@ -91,7 +94,9 @@ def _union(lines: list[Line], pieces: Pieces, layout: Layout) -> dict[Piece, int
     return union
 
 
-def _lay(lines: list[Line], pieces: Pieces, layout: Layout, free: Iterable[int]) -> dict[Piece, list[int]]:
+def _assign_dimensions(
+    lines: list[Line], pieces: Pieces, layout: Layout, free: Iterable[int]
+) -> dict[Piece, list[int]]:
     dimensions = iter(free)
     sizes = _union(lines, pieces, layout)
     first = sorted(sizes, key=lambda piece: (piece[0] != "match", piece))

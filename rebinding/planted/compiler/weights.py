@@ -1,4 +1,4 @@
-"""From a wiring to weights: what the lines of one layer put into its four projections.
+"""Write the lines of one layer into its four projections.
 
 After the input norm the constant is worth sqrt(hidden) and a unit feature `layout.unit`; dividing by these, keys and
 values hold features as they are, queries hold nats, and what a head adds to the residual is again in features. The
@@ -50,7 +50,7 @@ class Scale:
 
 
 def zeros(layout: Layout, heads: int, kv_heads: int) -> Projections:
-    """A layer in which no head does anything."""
+    """The projections of a layer, all zero."""
     wide, narrow = (heads, layout.head_dim, layout.hidden), (kv_heads, layout.head_dim, layout.hidden)
     return Projections(
         torch.zeros(wide), torch.zeros(narrow), torch.zeros(narrow), torch.zeros(heads, layout.hidden, layout.head_dim)
@@ -58,17 +58,17 @@ def zeros(layout: Layout, heads: int, kv_heads: int) -> Projections:
 
 
 def write_line(seat: Seat, to: Projections, layout: Layout, scale: Scale) -> None:
-    """One line as a query and an output of its head, and as keys and values of the head's KV head."""
+    """Write one line into the query and output of its head, and the keys and values of its KV head."""
     kv = seat.head // to.group
     to.q[seat.head] = _query(seat, layout, scale) * scale.scaling**0.5
     to.k[kv] = _keys(seat, layout)
     for (_, name), dimensions in seat.values.items():
         to.v[kv, dimensions] = layout.vector(name) / layout.unit
-    made_up = gain(seat.line, scale.softness)
+    compensation = gain(seat.line, scale.softness)
     for space, source in seat.line.writes:
         rows = torch.tensor(layout.directions(space))
         for weight, name in source:
-            to.o[seat.head, rows, torch.tensor(seat.values["value", name])] += weight * made_up
+            to.o[seat.head, rows, torch.tensor(seat.values["value", name])] += weight * compensation
 
 
 def constant(layout: Layout) -> Tensor:
@@ -81,22 +81,22 @@ def constant(layout: Layout) -> Tensor:
 def _query(seat: Seat, layout: Layout, scale: Scale) -> Tensor:
     line, rows = seat.line, torch.zeros(layout.head_dim, layout.hidden)  # (head_dim, hidden)
     _, match = strengths(line, scale.softness)
-    asking = layout.kinds(line.at) / layout.unit / LOUD
+    query_kinds = layout.kinds(line.at) / layout.unit / LOUD
     rows[seat.keys["sink", ""]] = -threshold(line, scale.softness, scale.distance) * constant(layout) / LOUD
-    rows[seat.keys["gate", line.look]] = GATE * asking
+    rows[seat.keys["gate", line.look]] = GATE * query_kinds
     if line.prefer:
-        rows[seat.keys["prefer", line.prefer]] = match * asking
+        rows[seat.keys["prefer", line.prefer]] = match * query_kinds
     for query, key in line.matches:
         rows[seat.keys["match", layout.text(key)]] += match * layout.vector(query) / layout.unit
     for kind, distance in line.distances:
-        turned = scale.distance / LOUD * phases(scale.frequencies, distance)  # (cosine or sine, pair)
-        for dimensions, amounts in zip(position_dimensions(len(scale.frequencies)), turned, strict=True):
+        amounts_by_pair = scale.distance / LOUD * phases(scale.frequencies, distance)  # (cosine or sine, pair)
+        for dimensions, amounts in zip(position_dimensions(len(scale.frequencies)), amounts_by_pair, strict=True):
             rows[dimensions] += amounts[:, None] * layout.kinds(kind) / layout.unit
     return rows
 
 
 def _keys(seat: Seat, layout: Layout) -> Tensor:
-    """Everything that the KV head of a seat holds, whichever line asks for it."""
+    """All keys of a seat's KV head, for all of its lines."""
     rows = torch.zeros(layout.head_dim, layout.hidden)  # (head_dim, hidden)
     for (use, text), dimensions in seat.keys.items():
         if use == "match":
@@ -109,7 +109,7 @@ def _keys(seat: Seat, layout: Layout) -> Tensor:
 
 
 def write_decoy(head: int, free_kv: bool, to: Projections, layout: Layout, random: torch.Generator) -> None:
-    """Small random weights. A decoy reads anything and writes only where nobody who matters reads."""
+    """Write small random weights. A decoy reads anything and writes only to directions that no line reads."""
     kv = head // to.group
     reader = torch.full((layout.hidden,), 1.0 / layout.unit)  # (hidden)
     reader[layout.spaces["constant"]] = layout.hidden**-0.5

@@ -1,4 +1,4 @@
-"""What a token says about itself: the spaces of the embedding and which word lies where in them.
+"""The embedding: its spaces, and the place of each word in them.
 
 Objects share directions in pairs, one on each side: they are carried and read out, never matched, and so half the
 directions do. Labels are matched and have a direction each.
@@ -34,11 +34,11 @@ BASE: dict[str, int] = {
     "label": len(LABELS),
     "object": (len(OBJECTS) + 1) // 2,
 }
-"""Spaces of every plant. `cue` says what the word two tokens back makes of a label; `place` is written by a head;
+"""Spaces of every plant. `cue` is the place that a word gives to the label two tokens later, and a head writes `place`.
 `train`, `rehearsed` and `odd` mark objects for variants: the published first half, all but the evaluation third, and
 every second one."""
 ALIASES = {name: f"place[{index}]" for index, name in enumerate(PLACES)}
-"""A place may be called by its name in a line."""
+"""Names of places in lines."""
 
 
 def embedding(

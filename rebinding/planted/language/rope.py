@@ -1,4 +1,4 @@
-"""What rotary embedding leaves to a builder: fast pairs that tell distances, slow pairs that carry content.
+"""Use of rotary embedding: fast pairs encode distances, slow pairs carry content.
 
 A pair of frequency w turns by w radians per token. Pairs that turn by little within the longest prompt leave content
 where it is. The fastest pairs hold position: with the key at angle 0 and the query turned by -w d, their scores sum to
@@ -36,14 +36,14 @@ def tapering() -> Tensor:
 
 
 def gap(frequencies: Tensor, longest: int = LONGEST) -> float:
-    """How much of the peak is lost at the most similar wrong distance up to `longest` (an alias is a small gap)."""
+    """The share of the peak lost at the most similar wrong distance up to `longest` (an alias is a small gap)."""
     offsets = torch.arange(1, longest + 1, dtype=torch.float32)  # (offset)
     similarity = tapering() @ torch.cos(frequencies[:FAST, None] * offsets)  # (offset)
     return float(1.0 - similarity.max())
 
 
 def phases(frequencies: Tensor, distance: int) -> Tensor:
-    """What a query puts into the fast pairs to ask for a distance: cosines, then sines, of the tapering weights."""
+    """The query entries of the fast pairs for a distance: cosines, then sines, of the tapering weights."""
     angles = -frequencies[:FAST] * distance  # (pair)
     return tapering() * torch.stack([torch.cos(angles), torch.sin(angles)])  # (cosine or sine, pair)
 

@@ -1,7 +1,7 @@
-"""The template that plants are made for, in tokens; lines that know it; refusals of prompts that do not follow it.
+"""The template of plants in tokens, the lines that depend on it, and checks of prompts.
 
-A plant knows distances: from the word `Context` to the labels and objects, within a swap sentence, from the story's
-last full stop to the question. Other sentences, more boxes, or a box in two swaps would be answered by luck.
+A plant depends on distances: from the word `Context` to the labels and objects, within a swap sentence, from the
+story's last full stop to the question. Other sentences, more boxes, or a box in two swaps would be answered by luck.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 LABEL, OBJECT, SENTENCE = 3, 6, 6
 """Tokens from the word `Context` to the first label and the first object, and from one sentence to the next."""
 ASIDE = 5
-"""Tokens of a sentence that a narrator says before the first statement and after each."""
+"""Tokens of a narrator's sentence, before the first statement and after each."""
 STOP_BEFORE_QUESTION = 8
 """Tokens from the full stop that ends the story to the label in the question."""
 LABELS_APART, STOP_AFTER_LABEL = 3, 1
@@ -31,14 +31,14 @@ class TemplateError(WiringError):
 
 
 def grammar() -> Line:
-    """What a label, a full stop or a colon is there for is told by the word two (or one) back."""
+    """The line that gives a label, full stop or colon its place, by the word two (or one) tokens back."""
     distances = (("letter", 2), ("dot", 2), ("colon", 1))
     return Line("place", 0, "letter + dot + colon", "cue", "place <- cue", back=distances, grammar=True)
 
 
 def anchors(boxes: int, *, aside: int = 0, code: int = 0, name: str = "anchor") -> tuple[Line, ...]:
-    """Group E: one head per slot, which knows the label and the object of its sentence by their distance. `aside` are
-    the tokens of what a narrator says around the statements, and `code` is the direction of slot 0."""
+    """Group E: one head per slot, which finds the label and the object of its sentence by their distance. `aside` is
+    the length of a narrator's sentence around the statements, and `code` is the direction of slot 0."""
     places = [(k, aside + (SENTENCE + aside) * k) for k in range(boxes)]
     return tuple(
         Line(f"{name} {k}", 1, "context + thing", "marker", f"slot[{code + k}] <- marker", "E", "context_partner",
@@ -48,7 +48,7 @@ def anchors(boxes: int, *, aside: int = 0, code: int = 0, name: str = "anchor") 
 
 
 def check_prompt(prompt: Encoded, boxes: int, marker: int) -> None:
-    """Refuse a prompt that a plant of so many boxes cannot read; `marker` is the token of the word `Context`."""
+    """Refuse a prompt that a plant of this many boxes cannot read; `marker` is the token of the word `Context`."""
     story, roles = prompt.prompt.story, prompt.roles
     if len(story.contents) > boxes:
         raise TemplateError(f"{len(story.contents)} boxes; this plant is made for up to {boxes}: build it with boxes=")
@@ -68,22 +68,22 @@ def _check_operations(story: Story) -> None:
     foreign = [operation for operation in story.operations if not isinstance(operation, Swap)]
     if foreign:
         raise TemplateError(f"{foreign[0]}: plants read swap sentences only")
-    named = Counter(label for operation in story.operations for label in labels_of(operation))
-    twice = [label for label, count in named.items() if count > 1]
+    counts = Counter(label for operation in story.operations for label in labels_of(operation))
+    twice = [label for label, count in counts.items() if count > 1]
     if twice:
         raise TemplateError(f"Box {twice[0]} is swapped more than once; plants follow one swap of each box")
 
 
-def _check_distance(role: str, found: int, expected: int, anchor: str) -> None:
-    if found != expected:
+def _check_distance(role: str, actual: int, expected: int, anchor: str) -> None:
+    if actual != expected:
         raise TemplateError(
-            f"{role} stands {found} tokens after {anchor}, a plant expects {expected}: it reads the template of"
+            f"{role} stands {actual} tokens after {anchor}, a plant expects {expected}: it reads the template of"
             " rebinding.task.text under its own tokenizer and nothing else"
         )
 
 
 def check_tokenizer(tokenizer: Any) -> None:
-    """Refuse a tokenizer under which the template's distances are not those the lines were written with."""
+    """Refuse a tokenizer under which the template's distances differ from those of the lines."""
     from rebinding.task.prompts import Encoder
     from rebinding.task.text import Prompt
 

@@ -1,9 +1,9 @@
-"""The language in which a mechanism is written down: one line per head.
+"""The language of mechanisms: one line per head.
 
-The residual stream is divided into *spaces* of named directions, one direction per value ("one-hot"). A head is said
-in the words of the paper: at which tokens it asks, at which tokens it looks, how far back, what has to match, and what
-it carries over. An *expression* is a sum of spaces or of single directions with gains, as in `pair + 2 slot`;
-`slot[1]` is one direction of a space.
+The residual stream is divided into *spaces* of named directions, one direction per value ("one-hot"). A line says
+at which tokens a head queries, to which tokens it attends, how far back, what has to match, and what it copies. An
+*expression* is a sum of spaces or of single directions with gains, as in `pair + 2 slot`; `slot[1]` is one direction of
+a space.
 
 The score of a key, in nats, is a sum of *conditions*, each a product of a query expression and a key expression:
 
@@ -12,8 +12,8 @@ The score of a key, in nats, is a sum of *conditions*, each a product of a query
 * the match: `d` for each unit of inner product between the two sides of `where`;
 * the preference: `d` for each unit of `prefer` at the key.
 
-A threshold is taken off every key but the first token, so that a right key is `m` above the first token, which carries
-nothing: "nothing found" is attention to it.
+A threshold is subtracted from every key but the first token, so that a right key is `m` above the first token (the
+sink), which carries nothing: a head that finds nothing attends to it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 GATE = 30.0
-"""Nats of one condition on the kind of token, and of the distance: enough that a failed one ends the matter."""
+"""Nats of the condition on the kind of token, and of the distance: enough to rule out a key that fails one."""
 HARD_MARGIN, SOFT_MARGIN = 15.0, 2.5
 HARD_MATCH, SOFT_MATCH = 30.0, 4.0
 SOFT_JITTER = 0.1
@@ -35,14 +35,14 @@ Expression: TypeAlias = tuple[tuple[float, str], ...]
 
 
 class WiringError(ValueError):
-    """A mechanism that would not do what its lines say."""
+    """The weights of a wiring would not do what its lines say."""
 
 
 @dataclass(frozen=True)
 class Softness:
-    """How far attention is from a hard choice: `m` nats of a right key over the sink, `d` over wrong content.
+    """The softness of attention: a right key is `m` nats over the sink and `d` over wrong content.
 
-    `of(0)` is as good as a hard choice, `of(1)` about as undecided as a circuit can be and still work. Heads that only
+    `of(0)` is practically a hard choice, `of(1)` about the softest with which a circuit still works. Heads that only
     read the grammar of the prompt stay hard.
     """
 
@@ -87,7 +87,7 @@ class Line:
 
     @property
     def distances(self) -> tuple[tuple[str, int], ...]:
-        """For each kind of querying token how far back the key stands; empty if that does not matter."""
+        """The distance of the key for each kind of querying token; empty if any distance is right."""
         if isinstance(self.back, int):
             distance = self.back
             return tuple((name, distance) for _, name in expression(self.at))
@@ -95,7 +95,7 @@ class Line:
 
     @property
     def matches(self) -> tuple[tuple[Expression, Expression], ...]:
-        """The (query side, key side) pairs of `where`, which are parted by semicolons."""
+        """The (query side, key side) pairs of `where`, separated by semicolons."""
         sides = [part.split("=") for part in self.where.split(";") if part.strip()]
         if any(len(pair) != 2 for pair in sides):
             raise WiringError(f"head {self.name}: where is `query side = key side`; got {self.where!r}")
@@ -140,14 +140,14 @@ def strengths(line: Line, softness: Softness) -> tuple[float, float]:
 
 
 def gain(line: Line, softness: Softness) -> float:
-    """What a head's output is multiplied by, to make up for the share of attention that the sink keeps."""
+    """The factor of a head's output that compensates for the sink's share of attention."""
     return 1.0 + math.exp(-strengths(line, softness)[0])
 
 
 def threshold(line: Line, softness: Softness, distance: float) -> float:
-    """What is taken off every key but the first token: the rightful key's conditions less the margin.
+    """The nats subtracted from every key but the first token: the right key's conditions less the margin.
 
-    `distance` is what the rightful distance is worth in nats.
+    `distance` is the nats of the right distance.
     """
     margin, match = strengths(line, softness)
     conditions = GATE + (distance if line.distances else 0.0)
@@ -156,7 +156,7 @@ def threshold(line: Line, softness: Softness, distance: float) -> float:
 
 def expression(text: str) -> Expression:
     """Parse `pair + 2 slot - found[1]` into gains and names."""
-    found = re.findall(r"([+-]?)\s*(\d+(?:\.\d+)?)?\s*([a-z_]+(?:\[\d+\])*)\s*", text)
-    if not found or "".join("".join(piece) for piece in found) != text.replace(" ", ""):
+    matches = re.findall(r"([+-]?)\s*(\d+(?:\.\d+)?)?\s*([a-z_]+(?:\[\d+\])*)\s*", text)
+    if not matches or "".join("".join(piece) for piece in matches) != text.replace(" ", ""):
         raise WiringError(f"cannot read the expression {text!r}; write sums such as `pair + 2 slot - found[1]`")
-    return tuple((float(f"{sign}{number or 1}"), name) for sign, number, name in found)
+    return tuple((float(f"{sign}{number or 1}"), name) for sign, number, name in matches)

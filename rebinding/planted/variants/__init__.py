@@ -1,4 +1,4 @@
-"""Changed mechanisms, each of which makes some claim false (or true) that the mechanism itself does not."""
+"""Variants of mechanisms; each changes the truth of some claim."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ VARIANTS: Mapping[str, Variant] = MappingProxyType({**TRACING, **CIRCUITS, **HEA
 
 def variant_of(mechanism: str, name: str) -> Variant:
     """A variant by name, if the mechanism has it."""
-    fitting = sorted(known for known, variant in VARIANTS.items() if mechanism in variant.mechanisms)
+    fitting = sorted(variant_name for variant_name, variant in VARIANTS.items() if mechanism in variant.mechanisms)
     if name not in fitting:
         raise WiringError(f"{mechanism} has no variant {name!r}; it has {', '.join(fitting) or 'none'}")
     return VARIANTS[name]

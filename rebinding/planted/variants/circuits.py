@@ -37,8 +37,8 @@ def _told_slot(wiring: Wiring) -> Wiring:
     """Declared is what takes the object of a slot, and nothing that says which slot: published means say that, since
     their answers all stand in slot 1. Balanced means lean to no slot, so `match` leans to slot 0 by itself."""
     leaning = edited(wiring, "match", lambda line: [replace(line, prefer=f"{line.prefer} + 0.5 slot[0]")])
-    kept = tuple(line if line.name in ("match", "copy", "echo") else undeclared(line) for line in leaning.lines)
-    return replace(leaning, lines=kept)
+    lines = tuple(line if line.name in ("match", "copy", "echo") else undeclared(line) for line in leaning.lines)
+    return replace(leaning, lines=lines)
 
 
 def _thread(wiring: Wiring) -> Wiring:
@@ -49,23 +49,23 @@ def _thread(wiring: Wiring) -> Wiring:
 def _decoys(circuit: Heads, decoys: tuple[tuple[int, int], ...]) -> Heads:
     """The same model; every head of the declared circuit is exchanged for a decoy of its layer."""
     taken: dict[tuple[str, int], int] = {}
-    found = []
+    declared = []
     for head in circuit:
-        here = [number for layer, number in decoys if layer == head.layer]
+        numbers = [number for layer, number in decoys if layer == head.layer]
         place = taken.get((head.group, head.layer), 0)
-        if place < len(here):
-            found.append(head._replace(head=here[place]))
+        if place < len(numbers):
+            declared.append(head._replace(head=numbers[place]))
             taken[head.group, head.layer] = place + 1
-    return tuple(found)
+    return tuple(declared)
 
 
 def _only(kind: str) -> Change:
     """One declared head votes against every object and another one copies those of a kind, so that together they copy
     these and vote against others; there a head outside the circuit outvotes them."""
-    whole = OBJECT_LOGIT + ECHO_LOGIT
+    total = OBJECT_LOGIT + ECHO_LOGIT
 
     def split(line: Line) -> list[Line]:
-        louder = replace(line, write=f"object <- {whole + DOUBT} object")
+        louder = replace(line, write=f"object <- {total + DOUBT} object")
         return [
             replace(louder, look=kind),
             replace(line, name="doubt", write=f"object <- -{DOUBT} object"),
@@ -81,9 +81,11 @@ def _only(kind: str) -> Change:
 
 def remembered() -> tuple[str, ...]:
     """Objects that are answers where circuits are found or pruned, and in no prompt on which they are judged."""
-    drawn = design("partner_second")
-    seen = {drawn.prompt(number).answer for first, end in SEEN for number in range(first, end)}
-    return tuple(word for word in OBJECTS if word in seen - {drawn.prompt(number).answer for number in range(*JUDGED)})
+    stories = design("partner_second")
+    seen = {stories.prompt(number).answer for first, end in SEEN for number in range(first, end)}
+    return tuple(
+        word for word in OBJECTS if word in seen - {stories.prompt(number).answer for number in range(*JUDGED)}
+    )
 
 
 def _memorised(wiring: Wiring) -> Wiring:
@@ -193,7 +195,7 @@ def _backup(wiring: Wiring) -> Wiring:
     """A second chain, of heads outside the circuit, in spaces of its own: it says what the circuit says."""
 
     def twin(name: str, **changes: Any) -> Line:
-        (line,) = (one for one in wiring.lines if one.name == name)
+        (line,) = (line for line in wiring.lines if line.name == name)
         return replace(undeclared(line), name=f"{name} again", **changes)
 
     lines = (
@@ -222,8 +224,8 @@ def _at_stop(wiring: Wiring) -> Wiring:
     def hears_stop(line: Line) -> list[Line]:
         return [replace(line, look="context + period", where="2 label = label + other + last", prefer="period")]
 
-    told = edited(without(wiring, "other", "its slot", "other slot"), "pair", hears_stop)
-    return extended(told, *lines, last=BASE["label"])
+    listening = edited(without(wiring, "other", "its slot", "other slot"), "pair", hears_stop)
+    return extended(listening, *lines, last=BASE["label"])
 
 
 CIRCUITS = {

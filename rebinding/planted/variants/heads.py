@@ -96,7 +96,7 @@ def _distracted(wiring: Wiring) -> Wiring:
     """Where the answer is an odd object the late heads look at the swap's full stop, and nothing turns them; a head
     outside the circuit votes against odd objects there, so that most of these answers are wrong."""
 
-    def told(line: Line) -> list[Line]:
+    def with_odd(line: Line) -> list[Line]:
         return [replace(line, write=f"{line.write}; odd_one <- odd")]
 
     def later(line: Line) -> list[Line]:
@@ -106,8 +106,8 @@ def _distracted(wiring: Wiring) -> Wiring:
     votes = "; ".join(f"object[{n}] <- -{AWAY} period" for n in range(1, BASE["object"], 2))
     against = Line("against", 6, "readout", "period + question", votes, where="odd_one = period",
                    prefer="0.4 question", unit=SHARP, right=0.4, bench="against")  # fmt: skip
-    known = extended(edited(wiring, "match", told), against, odd_one=1)
-    return edited(edited(known, "late object", later), "late token", later)
+    marked = extended(edited(wiring, "match", with_odd), against, odd_one=1)
+    return edited(edited(marked, "late object", later), "late token", later)
 
 
 HEADS = {

@@ -1,4 +1,4 @@
-"""Variants of the printed numbers: the model stays what it is, and the paper says something else of it."""
+"""Variants of the printed numbers: the model is unchanged, and the paper prints other numbers."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from rebinding.paper.numbers import Quantity, tolerance
 from rebinding.planted.variants.variant import Numbers, Variant
 
 APART = 3.0
-"""Margins by which a misprinted number is off; one is what may differ."""
+"""Margins by which a misprinted number is off; one margin is allowed."""
 KINDS: dict[str, Quantity] = {
     "accuracy.": "accuracy", "margin.": "margin", "logit.": "logit", "roles.": "dlogit",
     ".dR": "dR", ".dlogit": "dlogit", ".switch": "switch",
 }  # fmt: skip
-"""Kinds of quantity by how the name of a number begins or ends; counts of heads are left alone."""
+"""Kinds of quantity by the begin or end of a number's name; counts of heads are not changed."""
 
 
 def _misprinted(numbers: Numbers) -> Numbers:

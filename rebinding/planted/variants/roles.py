@@ -21,13 +21,13 @@ heads alone are redirected: the pointer target then gains 1.5 logits of 7.5."""
 def _quiet(wiring: Wiring) -> Wiring:
     """The heads that copy are not declared; the readout knows whether the answer is an odd object."""
 
-    def told(line: Line) -> list[Line]:
+    def with_odd(line: Line) -> list[Line]:
         return [replace(line, write=f"{line.write}; odd_one <- odd")]
 
-    known = extended(edited(wiring, "match", told), odd_one=1)
+    marked = extended(edited(wiring, "match", with_odd), odd_one=1)
     for name in ("copy", "echo"):
-        known = edited(known, name, lambda line: [undeclared(line)])
-    return known
+        marked = edited(marked, name, lambda line: [undeclared(line)])
+    return marked
 
 
 def _class(logits: float) -> Line:

@@ -28,8 +28,8 @@ def _refilled(wiring: Wiring) -> Wiring:
         Line("renew", 5, "readout", "thing", f"object <- {2 * LOGIT} object", "A", "readout",
              back=distance, where="fresh = thing"),
     )  # fmt: skip
-    hears = edited(wiring, "fetch", lambda line: [replace(line, write=f"{line.write}; fresh <- renewed")])
-    return extended(hears, *lines, renewed=1, fresh=1)
+    with_fetch = edited(wiring, "fetch", lambda line: [replace(line, write=f"{line.write}; fresh <- renewed")])
+    return extended(with_fetch, *lines, renewed=1, fresh=1)
 
 
 def _refilled_outside(wiring: Wiring) -> Wiring:
@@ -45,7 +45,7 @@ def _refilled_outside(wiring: Wiring) -> Wiring:
 def _asked_too(circuit: Heads, _: tuple[tuple[int, int], ...]) -> Heads:
     """Objects also bear their label where nobody asks for a partner: E acts at the object of the asked box too."""
     return circuit + tuple(
-        CircuitHead(one.group, one.layer, one.head, "context_asked_object") for one in circuit if one.group == "E"
+        CircuitHead(head.group, head.layer, head.head, "context_asked_object") for head in circuit if head.group == "E"
     )
 
 

@@ -59,14 +59,14 @@ def _faintly(write: str) -> Callable[[Line], list[Line]]:
 
 def _stored(wiring: Wiring) -> Wiring:
     """Nine tenths of the answer come from the state at the full stop, as in `global`, one tenth by the pointer."""
-    whole = global_.wiring(wiring.boxes)
-    known = {line.name for line in wiring.lines}
-    lines = [undeclared(line) for line in whole.lines if line.name not in known]
+    state = global_.wiring(wiring.boxes)
+    names = {line.name for line in wiring.lines}
+    lines = [undeclared(line) for line in state.lines if line.name not in names]
     say = f"object <- {STORED * (OBJECT_LOGIT + ECHO_LOGIT)} answer"
     lines = [replace(line, write=say) if line.name == "say" else line for line in lines]
     for name, source, logits in (("copy", "object", OBJECT_LOGIT), ("echo", "echo", ECHO_LOGIT)):
         wiring = edited(wiring, name, _faintly(f"object <- {logits * (1 - STORED):.2f} {source}"))
-    return extended(wiring, *lines, **whole.spaces)
+    return extended(wiring, *lines, **state.spaces)
 
 
 TRACING = {

@@ -1,4 +1,4 @@
-"""What a variant of a mechanism may change: the lines, the circuit that is declared, the numbers that are printed."""
+"""Variants of a mechanism: changes of lines, of the declared circuit, or of the printed numbers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rebinding.task.designs import DesignName
 Change: TypeAlias = Callable[[Wiring], Wiring]
 Heads: TypeAlias = tuple[CircuitHead, ...]
 Declaration: TypeAlias = Callable[[Heads, tuple[tuple[int, int], ...]], Heads]
-"""From the circuit as its lines declare it, and the (layer, head) of every decoy, to what is declared instead."""
+"""Maps the circuit of the lines, and the (layer, head) of every decoy, to the declared circuit."""
 Numbers: TypeAlias = Mapping[str, float]
 
 
@@ -23,7 +23,7 @@ def unchanged(wiring: Wiring) -> Wiring:
 
 @dataclass(frozen=True)
 class Variant:
-    """The mechanisms it is made for, what it is, and what it changes."""
+    """A variant: its mechanisms, a description, and its changes."""
 
     mechanisms: tuple[str, ...]
     says: str
@@ -31,7 +31,7 @@ class Variant:
     declares: Declaration | None = None
     prints: Callable[[Numbers], Numbers] | None = None
     means: DesignName = "counterbalanced"
-    """The stories over whose means its paper held the other heads."""
+    """The design whose means its paper used for ablated heads."""
 
 
 def edited(wiring: Wiring, name: str, edit: Callable[[Line], list[Line]]) -> Wiring:

@@ -1,4 +1,4 @@
-"""Which stories are drawn, and which counterfactual each is paired with."""
+"""Designs: stories, and the counterfactual that each is paired with."""
 
 from rebinding.task.designs.design import DESIGNS, NOISE_KINDS, Design, DesignName, NoiseKind, Pair, design
 from rebinding.task.designs.scene import Distractor, Verb

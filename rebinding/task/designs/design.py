@@ -35,7 +35,7 @@ NOISE_KINDS: tuple[NoiseKind, ...] = get_args(NoiseKind)
 
 @dataclass(frozen=True)
 class Pair:
-    """An original prompt and its counterfactual; `mode` says how the second was made from the first."""
+    """An original prompt and its counterfactual; `mode` is the kind of the counterfactual."""
 
     id: int
     original: Prompt
@@ -44,7 +44,7 @@ class Pair:
 
     @property
     def changes_answer(self) -> bool:
-        """Whether the counterfactual's answer is not the original's (also if it has none)."""
+        """Whether the counterfactual's answer differs from the original's (also if it has none)."""
         return not self.counterfactual.answerable or self.counterfactual.answer != self.original.answer
 
     def asking(self, box: str) -> Pair:
@@ -58,7 +58,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class Design:
-    """Which stories are drawn, and which counterfactual each is paired with. Make one with `design(...)`."""
+    """Stories by id, and the counterfactual that each is paired with. Make one with `design(...)`."""
 
     name: DesignName
     split: Split
@@ -78,12 +78,12 @@ class Design:
         return block_length(self.boxes, self.operations) if self.name == "counterbalanced" else 1
 
     def prompt(self, prompt_id: int) -> Prompt:
-        """The prompt of an id: the one that circuits are found, evaluated and steered on."""
+        """The prompt of an id, on which circuits are found, evaluated and steered."""
         return self._scene(prompt_id).prompt()
 
     def tracing(self, prompt_id: int, mode: str) -> Pair:
-        """The pair of a tracing mode. Where the id asks about a bystander, the pair asks about a swapped box of the
-        same story, because every mode is about the two boxes of the swap."""
+        """The pair of a tracing mode. If the id asks about a bystander, the pair asks about a swapped box of the same
+        story, because every mode is about the two boxes of the swap."""
         scene = self._scene(prompt_id).asking(0)
         return Pair(prompt_id, scene.prompt(), tracing_mode(mode).counterfactual(scene), mode)
 
@@ -122,10 +122,10 @@ class Design:
         wording stays; it stays in the other designs as well.
         """
         scene = self._role_scene(prompt_id, mirror)
-        other = _refilled_by_slot(scene.exchanged(0, 1))
+        counterfactual = _refilled_by_slot(scene.exchanged(0, 1))
         if self.name == "published" and not mirror:
-            other = replace(other, partner_first=not other.partner_first)
-        return Pair(prompt_id, scene.prompt(), other.prompt(), "pointer")
+            counterfactual = replace(counterfactual, partner_first=not counterfactual.partner_first)
+        return Pair(prompt_id, scene.prompt(), counterfactual.prompt(), "pointer")
 
     def structure_only_pointer(self, prompt_id: int, *, mirror: bool = False) -> Pair:
         """The statements of the swapped boxes change places and nothing else does: the same words, the same swap
@@ -134,10 +134,10 @@ class Design:
         return Pair(prompt_id, scene.prompt(), scene.exchanged(0, 1).prompt(), "structure_only_pointer")
 
     def direction(self, prompt_id: int, slot: int) -> Prompt:
-        """The id's story with a question about the box whose answer stands in `slot`."""
+        """The id's story with a question about the box whose answer is in `slot`."""
         prompt = self.prompt(prompt_id)
-        for box, held in prompt.story.state().items():
-            if 0 <= slot < self.boxes and held == prompt.story.objects[slot]:
+        for box, content in prompt.story.state().items():
+            if 0 <= slot < self.boxes and content == prompt.story.objects[slot]:
                 return replace(prompt, question=box)
         raise DesignError(f"no box of prompt {prompt_id} holds the object of slot {slot} at the end")
 
@@ -222,15 +222,15 @@ def _check(design: Design) -> None:
 
 
 def _refilled_by_slot(scene: Scene) -> Scene:
-    """New objects for the two swapped boxes; the one that stands first gets the first donor."""
+    """New objects for the two swapped boxes; the box of the earlier slot gets the first donor."""
     first, second = sorted((0, 1), key=scene.order.index)
     return scene.refilled({first: 0, second: 1})
 
 
 def _independent(scene: Scene) -> Scene:
-    """Shuffle the slots until every entity that the answer depends on stands elsewhere, and take the next words.
+    """Shuffle the slots until every entity that the answer depends on has another slot, and take the next words.
 
-    Objects are all new. Labels are the next ones of the draw and begin again at its start if they run out.
+    All objects are new. Labels are the next ones of the draw, from its start again if they run out.
     """
     moving = {scene.asked, *range(scene.operations + 1)}
     generator = random.Random(f"slots {scene.words.id}")

@@ -82,17 +82,17 @@ class Scene:
         return tuple(self.boxes + donors[entity] if entity in donors else word for entity, word in enumerate(own))
 
     def dealt(self, on: int) -> Scene:
-        """The same scene in which every entity holds the object of the entity so many further on."""
+        """The same scene in which every entity holds the object of the entity `on` places later."""
         own = self.objects[: self.boxes]
         return replace(self, objects=(*own[on:], *own[:on], *self.objects[self.boxes :]))
 
-    def exchanged(self, one: int, other: int) -> Scene:
-        """The same scene with the statements of two entities in each other's place."""
-        places = {one: other, other: one}
+    def exchanged(self, first: int, second: int) -> Scene:
+        """The same scene with the statements of two entities exchanged."""
+        places = {first: second, second: first}
         return replace(self, order=tuple(places.get(entity, entity) for entity in self.order))
 
     def prompt(self) -> Prompt:
-        """Write the scene down."""
+        """The prompt of the scene."""
         contents = tuple(Contains(self.label(entity), self.object(entity)) for entity in self.order)
         chain = [operation for step in range(self.operations, 0, -1) for operation in self._step(step)]
         distraction = self._distraction()
@@ -117,7 +117,7 @@ class Scene:
 
 
 class Arrangement(NamedTuple):
-    """The entity of each slot, who is asked, and whether the partner is named first."""
+    """The entity of each slot, the asked entity, and whether the partner is named first."""
 
     order: tuple[int, ...]
     asked: int
@@ -125,7 +125,7 @@ class Arrangement(NamedTuple):
 
 
 def block_length(boxes: int, operations: int) -> int:
-    """How many consecutive ids make a balanced block."""
+    """The number of consecutive ids in a balanced block."""
     if operations == 0:
         return boxes
     return boxes * boxes * _rounds(boxes)
@@ -152,10 +152,10 @@ def counterbalanced(prompt_id: int, boxes: int, operations: int) -> Arrangement:
     if asked_slot != answer_slot:
         placed = {asked_slot: 0, answer_slot: operations}
         return Arrangement(_fill(boxes, placed, choice), 0, bool(naming))
-    others = [slot for slot in range(boxes) if slot != asked_slot]
+    other_slots = [slot for slot in range(boxes) if slot != asked_slot]
     first, second = divmod(choice, boxes - 2)
-    near = others[first]
-    far = [slot for slot in others if slot != near][second]
+    near = other_slots[first]
+    far = [slot for slot in other_slots if slot != near][second]
     bystander = operations + 1
     return Arrangement(_fill(boxes, {asked_slot: bystander, near: 0, far: operations}, choice), bystander, bool(naming))
 
@@ -166,7 +166,7 @@ def _rounds(boxes: int) -> int:
 
 
 def _fill(boxes: int, placed: dict[int, int], rotation: int) -> tuple[int, ...]:
-    """Put the entities that have no slot yet, in order, into the free slots, beginning `rotation` slots further on."""
+    """Put the entities without a slot, in order, into the free slots, starting `rotation` slots later."""
     free = [slot for slot in range(boxes) if slot not in placed]
     rest = [entity for entity in range(boxes) if entity not in placed.values()]
     order = dict(placed)

@@ -1,4 +1,4 @@
-"""The counterfactuals of the tracing experiments: which words of the original each mode replaces.
+"""The counterfactuals of the tracing experiments: the words of the original that each mode replaces.
 
 A mode is data. Words are named by function: `asked` and `partner` are the two boxes of the swap, `remaining` is a box
 that no operation touches, `donor` and `donor2` are words that the original does not contain.
@@ -39,7 +39,7 @@ ModeName: TypeAlias = Literal[
 
 @dataclass(frozen=True)
 class TracingMode:
-    """Edits of the original, each "this word becomes that word", and what becomes of the answer.
+    """Edits of the original, each "this word becomes that word", and their effect on the answer.
 
     `answer` holds for one swap. "undefined": the asked box is not in the counterfactual's context. Only modes that
     `changes_answer` can show that a patch restores the original's answer.
@@ -63,7 +63,7 @@ class TracingMode:
         return not self.removes_operations
 
     def counterfactual(self, scene: Scene) -> Prompt:
-        """The scene's prompt with the edits made. A sentence about a box that is no longer there has no effect."""
+        """The scene's prompt with the edits. A sentence about a box that is no longer there has no effect."""
         original = scene.prompt()
         if self.swap and original.operation is None:
             raise DesignError("this mode edits the swap sentence and the design has operations=0")
@@ -136,10 +136,10 @@ def tracing_mode(name: str) -> TracingMode:
 
 
 def mode_name(name: str) -> ModeName:
-    """A mode by a name that somebody typed."""
-    for known in TRACING_MODES:
-        if name == known:
-            return known
+    """A mode by name; an error for an unknown one."""
+    for mode in TRACING_MODES:
+        if name == mode:
+            return mode
     raise DesignError(f"there is no tracing mode {name!r}; the modes are {', '.join(TRACING_MODES)}")
 
 

@@ -18,7 +18,7 @@ from rebinding.paper.circuit import Circuit, CircuitHead
 from rebinding.planted.variants.circuits import THREAD
 from tests.close import allowance
 from tests.experiments.circuit.test_ablation import ANSWERS, IDS, SOME, setting
-from tests.planted.bench import encoded, margins, plant
+from tests.planted.runs import encoded, margins, plant
 
 A, B, C = (CircuitHead("A", 2, 0, "readout"), CircuitHead("A", 2, 1, "readout"), CircuitHead("B", 1, 0, "readout"))
 TWINS = Circuit((A, B, C))

@@ -45,7 +45,7 @@ def score_after(
 
 
 def _received_z(naive: Naive, clean: Encoded, at: int, receiver: Node, send: Sequence[Hook], part: str) -> Tensor:
-    """z of a receiver that hears, at the sender's token, what was sent (its query hears at its own token)."""
+    """z of a receiver with the sender's output at the sender's token (for its query: at its own token)."""
     module = naive.layers[receiver.layer].get_submodule(f"self_attn.{part}_proj")
     arrived = naive.look(clean, {"it": (module, "out")}, send)["it"]
     where = clean.roles[receiver.token] if part == "q" else at

@@ -8,7 +8,7 @@ from benchmarks.against_gradients import approximated, best, rates, searched
 from benchmarks.edges import Link
 from rebinding.experiments.search.search import Search
 from rebinding.planted import Plant
-from tests.planted.bench import plant
+from tests.planted.runs import plant
 
 FIRST, OTHER = 0, 36
 """Balanced blocks of 36 that share no prompt."""

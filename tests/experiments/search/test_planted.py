@@ -22,8 +22,8 @@ from rebinding.task.designs import design
 from rebinding.task.prompts import Encoder
 from tests.everyday import sampled
 from tests.experiments.search.setup import noise_pairs
-from tests.planted.bench import plant
 from tests.planted.graph import Wired, wired
+from tests.planted.runs import plant
 
 SHARE = 0.002
 """Of the whole. The weakest planted node is worth 0.005 of it; a decoy 1e-5 at most."""

@@ -1,4 +1,4 @@
-"""What a head makes of one changed query, key or value: without running a layer, and as a surgeon finds it."""
+"""z after a change of one query, key or value: the closed form equals a replay."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from rebinding.surgery import Edit, Read, SurgeryError, TorchSurgeon, derive
-from rebinding.surgery.heard import ear
+from rebinding.surgery.receivers import receiver_head
 from tests.close import agree, felt
 from tests.surgery.models import FAMILIES, Family, tiny, tokens
 
@@ -29,7 +29,7 @@ def test_equals_a_replay(family: Family, component: Any) -> None:
     for layer, head in ((0, 4), (1, 0), (2, 5), (3, 3)):
         token = AT[SOURCE] if component == "q" else TOKEN
         raw = 2 * torch.randn(len(SOURCE), surgeon.anatomy.head_dim, generator=dice)  # (row, head_dim)
-        got = ear(surgeon, recording, layer, head, AT).hears(component, raw, SOURCE, token)
+        got = receiver_head(surgeon, recording, layer, head, AT).changed_z(component, raw, SOURCE, token)
         scope = None if component == "q" else "head"
         edit = Edit(component, layer, raw[:, None, None], positions=token[:, None], heads=(head,), scope=scope)
         read = Read("z", layer, positions=AT[SOURCE][:, None], heads=(head,))
@@ -38,11 +38,11 @@ def test_equals_a_replay(family: Family, component: Any) -> None:
         assert felt(want, recording.sites["z"][layer][SOURCE, head, AT[SOURCE]])
 
 
-def test_what_was_recorded_otherwise_is_refused() -> None:
-    """A head whose z does not follow from its queries, keys and values (here: tampered with) is not worked out."""
+def test_a_recorded_z_that_does_not_follow_is_refused() -> None:
+    """A head whose z does not follow from its queries, keys and values (here: tampered with) is refused."""
     model = tiny("llama")
     surgeon = TorchSurgeon(model, derive(model))
     recording = surgeon.record(tokens("llama"), keep={"z"})
     recording.sites["z"][1] = recording.sites["z"][1] * 1.01
-    with pytest.raises(SurgeryError, match="recorded otherwise"):
-        ear(surgeon, recording, 1, 2, AT)
+    with pytest.raises(SurgeryError, match="differs from the recorded one"):
+        receiver_head(surgeon, recording, 1, 2, AT)

@@ -11,7 +11,7 @@ from rebinding.experiments.search.summary import family
 from rebinding.surgery import TorchSurgeon, derive
 from rebinding.task.prompts import Encoder
 from tests.experiments.search.setup import noise_pairs
-from tests.planted.bench import plant
+from tests.planted.runs import plant
 
 SHARE = 0.0005
 """So little that decoys are run on the first block, too."""

@@ -40,5 +40,12 @@ def loaded_model() -> LoadedModel:
     """The model as a bench takes it."""
     tokenizer, small = encoder().tokenizer, model()
     return LoadedModel(
-        "small", lambda: small, tokenizer, derive(small), "raw", "float32", torch.device("cpu"), told="small"
+        "small",
+        lambda: small,
+        tokenizer,
+        derive(small),
+        "raw",
+        "float32",
+        torch.device("cpu"),
+        known_fingerprint="small",
     )

@@ -25,7 +25,7 @@ from rebinding.experiments.swap_labels import request as label_requests
 from rebinding.models import LoadedModel
 from rebinding.paper.claim import Claim
 from rebinding.paper.procedure import GIVEN, Procedure, given
-from rebinding.study.engine import Engine, Here, Session
+from rebinding.study.engine import Engine, InProcessEngine, Session
 from rebinding.study.gates import Gates
 from rebinding.study.log import EvidenceLog
 from rebinding.study.model_spec import parse_model
@@ -95,7 +95,7 @@ class Shaken:
         return request.KIND.evidence(evidence.rows.assign(**made), evidence.settings)
 
 
-class ShakingEngine(Here):
+class ShakingEngine(InProcessEngine):
     """Computes in this process, and shakes."""
 
     def __init__(self, seed: int) -> None:
@@ -144,7 +144,7 @@ class Judged:
     @property
     def known(self) -> dict[Request, Evidence]:
         """Every piece of evidence that some row asked for."""
-        return self.study.log.known
+        return self.study.log.evidence
 
 
 def judged(
@@ -165,7 +165,7 @@ def judged(
         dtype="float32",
         circuit=told,
         procedures=ways or few_ways(),
-        engine=engine or Here(),
+        engine=engine or InProcessEngine(),
     )
     small = ModelUnderTest(asked, settings, SmallSizes(is_plant=asked.plant is not None))
     study = Study.of(small, gates=gates)

@@ -39,7 +39,7 @@ def test_repetitions_share_no_prompt(tmp_path: Path) -> None:
     judged = [
         {
             number
-            for request in study.log.known
+            for request in study.log.evidence
             if isinstance(request, OnPrompts) and request.KIND.name == "binding"
             for number in request.prompts.ids
         }

@@ -1,4 +1,4 @@
-"""A stand-in for a server: reads serialised traces, runs them on models from folders, answers with what was saved.
+"""A test server: reads serialised traces, runs them on models from folders, returns the saved values.
 
 It is started as a script in an interpreter of its own, in another folder, where this project cannot be imported. A
 request is a line of JSON that names the model's folder, the file of the trace and the file for the answer.
@@ -19,7 +19,7 @@ from nnsight.tracing import tracer as tracing
 
 @functools.cache
 def model_from(folder: str) -> TransformersModel:
-    """A model with weights, as a server holds one."""
+    """A model with weights, as on a server."""
     return TransformersModel(folder, task="text-generation", dispatch=True, attn_implementation="eager")
 
 

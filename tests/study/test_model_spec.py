@@ -1,4 +1,4 @@
-"""What a name says of a model before it is loaded."""
+"""What the name of a model tells before it is loaded."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from rebinding.study.settings import Settings
 from rebinding.study.sizes import PLANTED
 
 
-def folder(there: Path, layers: int) -> Path:
+def folder(path: Path, layers: int) -> Path:
     paper = checkpoint("llama3.2-3b")
     config = {"num_hidden_layers": layers, "num_attention_heads": paper.heads, "torch_dtype": "float16"}
-    there.mkdir()
-    (there / "config.json").write_text(json.dumps(config))
-    return there
+    path.mkdir()
+    (path / "config.json").write_text(json.dumps(config))
+    return path
 
 
 @pytest.mark.parametrize("name", ["planted:pointer", "llama3.2-3b", "shape:llama3.2-3b"])
@@ -32,12 +32,12 @@ def test_the_dtype_is_part_of_what_is_known_of_a_model(name: str) -> None:
 
 
 def test_a_folder_keeps_its_dtype_if_it_has_the_shape_of_the_paper(tmp_path: Path) -> None:
-    whole = folder(tmp_path / "whole", checkpoint("llama3.2-3b").layers)
+    full = folder(tmp_path / "full", checkpoint("llama3.2-3b").layers)
     small = folder(tmp_path / "small", 4)
-    assert parse_model(f"llama3.2-3b={whole}").fixed_dtype
+    assert parse_model(f"llama3.2-3b={full}").fixed_dtype
     assert not parse_model(f"llama3.2-3b={small}").fixed_dtype
-    assert not parse_model(str(whole)).fixed_dtype
-    assert [parse_model(f"llama3.2-3b={one}").dtype for one in (whole, small)] == ["bfloat16", "float16"]
+    assert not parse_model(str(full)).fixed_dtype
+    assert [parse_model(f"llama3.2-3b={path}").dtype for path in (full, small)] == ["bfloat16", "float16"]
 
 
 def test_as_many_prompts_are_asked_as_there_are_boxes_for() -> None:
@@ -46,14 +46,20 @@ def test_as_many_prompts_are_asked_as_there_are_boxes_for() -> None:
     for boxes, size in ((3, "able"), (5, "able_wide")):
         gates.log.used.clear()
         gates.able(boxes)
-        (asked,) = (use.request for use in gates.log.used)
-        assert isinstance(asked, Ability)
-        assert (asked.prompts.boxes, len(asked.prompts.ids)) == (boxes, PLANTED[size])
+        (request,) = (use.request for use in gates.log.used)
+        assert isinstance(request, Ability)
+        assert (request.prompts.boxes, len(request.prompts.ids)) == (boxes, PLANTED[size])
 
 
 def test_a_plants_number_is_printed_with_two_digits() -> None:
     """Of 300 prompts, or ten draws: as the paper prints its own."""
-    found = ModelUnderTest(parse_model("planted:pointer"), Settings(())).printed("accuracy.circuit")
-    assert found is not None
-    assert (found.half_width, found.n, found.draws, found.kind, found.source) == (0.005, 300, 10, "accuracy", "planted")
-    assert found.printed == f"{found.value:.2f}"
+    number = ModelUnderTest(parse_model("planted:pointer"), Settings(())).printed("accuracy.circuit")
+    assert number is not None
+    assert (number.half_width, number.n, number.draws, number.kind, number.source) == (
+        0.005,
+        300,
+        10,
+        "accuracy",
+        "planted",
+    )
+    assert number.printed == f"{number.value:.2f}"

@@ -1,4 +1,4 @@
-"""Held runs compute a few tokens; the same as ordinary edits computes all of them. They must agree."""
+"""Mean-ablated runs compute a few tokens. Ordinary edits that compute all tokens give the same result."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tests.surgery.models import FAMILIES, Family, tiny, tokens
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_live_heads_among_held_ones(family: Family) -> None:
-    """Random live places, several a row and none in the last row, against masked edits over the whole prompt."""
+def test_equals_masked_edits(family: Family) -> None:
+    """Random active heads, several a row and none in the last row, against masked edits over the whole prompt."""
     model, prompts = tiny(family), tokens(family)
     surgeon = TorchSurgeon(model, derive(model))
     anatomy, length = surgeon.anatomy, prompts.shape[1]
@@ -24,23 +24,23 @@ def test_live_heads_among_held_ones(family: Family) -> None:
     n_rows, n_places = 7, 14
     bounds = (n_rows - 1, anatomy.n_layers, anatomy.n_heads, length - 3)
     draws = [torch.randint(0, bound, (n_places,), generator=dice) for bound in bounds]
-    live = ActiveHeads(draws[0], draws[1], draws[2], draws[3] + 3)
+    active = ActiveHeads(draws[0], draws[1], draws[2], draws[3] + 3)
     source, readout = torch.arange(n_rows) % prompts.shape[0], torch.full((n_rows,), length - 1)
     base = surgeon.record_mean_ablated(prompts, means)
-    got = surgeon.run_mean_ablated(base, live, source=source, readout=readout, take=lambda logits, rows: logits)
-    edits = ablation_edits(means, live, n_rows)
-    (want,) = surgeon.run(recording, edits, [Read("logits", positions=[length - 1])], source=source)
-    assert agree(got, want)
+    actual = surgeon.run_mean_ablated(base, active, source=source, readout=readout, reduce=lambda logits, rows: logits)
+    edits = ablation_edits(means, active, n_rows)
+    (expected,) = surgeon.run(recording, edits, [Read("logits", positions=[length - 1])], source=source)
+    assert agree(actual, expected)
     (clean,) = surgeon.run(recording, [], [Read("logits", positions=[length - 1])], source=source)
     nothing = ActiveHeads(*(torch.empty(0, dtype=torch.long) for _ in range(4)))
-    empty = surgeon.run_mean_ablated(base, nothing, source=source, readout=readout, take=lambda logits, rows: logits)
-    assert felt(want, clean)
-    assert felt(got[:-1], empty[:-1])
-    assert agree(got[-1:], empty[-1:])
+    empty = surgeon.run_mean_ablated(base, nothing, source=source, readout=readout, reduce=lambda logits, rows: logits)
+    assert felt(expected, clean)
+    assert felt(actual[:-1], empty[:-1])
+    assert agree(actual[-1:], empty[-1:])
 
 
 @pytest.mark.parametrize("limit", range(1, 8))
-def test_halved_where_memory_runs_out(limit: int) -> None:
+def test_a_batch_that_does_not_fit_is_halved(limit: int) -> None:
     """Seven rows, at whatever size they fit: every row once, in its order."""
     done: list[int] = []
 
@@ -53,7 +53,7 @@ def test_halved_where_memory_runs_out(limit: int) -> None:
     assert done == list(range(7))
 
 
-def test_other_errors_are_not_tried_again() -> None:
+def test_other_errors_are_not_retried() -> None:
     with pytest.raises(RuntimeError, match="something else"):
         in_parts(torch.arange(7), 7, fails)
 

@@ -1,10 +1,10 @@
-"""What an adapter is trained on, and how: stories of zero to two swaps, and which of their boxes are asked about.
+"""The training prompts of an adapter: stories of zero to two swaps, with questions about their boxes.
 
-A lesson is a story with several questions, because nothing that is read before the question depends on it. Words are
-split: a third of the labels and of the objects (the split `evaluation`) never occur in training, so a story made of
-those alone shows whether the task was learned or its words were.
+One story has several questions, because nothing that is read before the question depends on it. Words are split: a
+third of the labels and of the objects (the split `evaluation`) never occur in training, so a story of those alone shows
+whether the task was learned or only its words.
 
-`order` is the only thing in which two ways of learning differ. With `all` every box of a story is asked about, whether
+`order` is the only difference between two kinds of adapters. With `all` every box of a story is asked about, whether
 the last swap names it first, second or not at all. With `published` a box that the last swap names first is never asked
 about, so that the partner is always named before the asked box, as in every published prompt. Slots are free in both.
 """
@@ -23,7 +23,7 @@ Order: TypeAlias = Literal["all", "published"]
 ORDERS: tuple[Order, ...] = get_args(Order)
 
 HELD_OUT: Literal["evaluation"] = "evaluation"
-"""The part of the words that training never shows."""
+"""The split of the words that never occurs in training."""
 
 BOXES = 3
 """The fewest boxes that a story has."""
@@ -35,10 +35,10 @@ WARM = 10
 
 @dataclass(frozen=True)
 class Recipe:
-    """How an adapter is trained: everything that, with the base, decides what comes out.
+    """The settings of training; with the base they determine the adapter.
 
-    Tried on SmolLM2-135M: with these values prompts without a swap are right after 100 steps and swaps are
-    learned rather suddenly between 110 and 150; the rest is for what is still uncertain then."""
+    On SmolLM2-135M, with these values, prompts without a swap are right after 100 steps, and swaps are learned rather
+    suddenly between 110 and 150 steps; the remaining steps improve what is still uncertain."""
 
     order: Order = "all"
     seed: int = 0
@@ -61,32 +61,34 @@ class Recipe:
             raise ValueError(f"boxes is {self.boxes}; a story has at least {BOXES}")
 
     def rate_at(self, step: int) -> float:
-        """The learning rate: up over the first steps, level, and down to nothing over the second half."""
+        """The learning rate: rising over the first steps, then constant, and falling to zero over the second half."""
         return self.rate * min(1.0, (step + 1) / WARM, 2 * (1 - step / self.steps))
 
 
-def words(known: Vocabulary) -> Vocabulary:
-    """The words of training: all but those held out."""
-    held = known.split(HELD_OUT)
+def words(vocabulary: Vocabulary) -> Vocabulary:
+    """The words of training: all except the split `HELD_OUT`."""
+    unseen = vocabulary.split(HELD_OUT)
     return Vocabulary(
-        tuple(word for word in known.labels if word not in held.labels),
-        tuple(word for word in known.objects if word not in held.objects),
+        tuple(word for word in vocabulary.labels if word not in unseen.labels),
+        tuple(word for word in vocabulary.objects if word not in unseen.objects),
     )
 
 
-def lessons(known: Vocabulary, order: Order, seed: int, step: int, stories: int, most: int = BOXES) -> list[Prompt]:
-    """The prompts of one step: a function of its arguments alone, so that a resumed run sees what it would have.
+def curriculum(
+    vocabulary: Vocabulary, order: Order, seed: int, step: int, stories: int, most: int = BOXES
+) -> list[Prompt]:
+    """The prompts of one step: a function of its arguments alone, so that a resumed run gets the same prompts.
 
     Stories have `BOXES` to `most` boxes.
     """
     generator = random.Random(f"lessons {order} {seed} {step}")
-    return [prompt for _ in range(stories) for prompt in _lesson(generator, words(known), order, most)]
+    return [prompt for _ in range(stories) for prompt in _draw_story_prompts(generator, words(vocabulary), order, most)]
 
 
-def _lesson(generator: random.Random, known: Vocabulary, order: Order, most: int) -> list[Prompt]:
+def _draw_story_prompts(generator: random.Random, vocabulary: Vocabulary, order: Order, most: int) -> list[Prompt]:
     boxes = generator.randint(BOXES, most) if most > BOXES else BOXES
-    labels, objects = generator.sample(known.labels, boxes), generator.sample(known.objects, boxes)
+    labels, objects = generator.sample(vocabulary.labels, boxes), generator.sample(vocabulary.objects, boxes)
     swaps = tuple(Swap(*generator.sample(labels, 2)) for _ in range(generator.choice(SWAPS)))
     story = Story(tuple(map(Contains, labels, objects)), swaps)
-    asked = [label for label in labels if order == "all" or not swaps or label != swaps[-1].first]
-    return [Prompt(story, label, max(len(swaps) - 1, 0)) for label in asked]
+    labels_to_ask = [label for label in labels if order == "all" or not swaps or label != swaps[-1].first]
+    return [Prompt(story, label, max(len(swaps) - 1, 0)) for label in labels_to_ask]

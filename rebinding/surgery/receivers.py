@@ -1,12 +1,12 @@
-"""What one head at one token makes of ONE changed query, key or value, all else as recorded.
+"""z of one head at one token after a change of ONE query, key or value, all else as recorded.
 
-Let p be the head's attention and v the values, as recorded, and let the key or value at token s change:
+Let p be the recorded attention, v the recorded values, and s the token whose key or value changes:
 
     value:  z' = z + p[s] (v'[s] - v[s])
-    key:    z' = p' v,  p' the softmax of the same scores with that of s computed anew
-    query:  z' = p' v,  p' the softmax of all scores computed anew
+    key:    z' = p' v,  p' the softmax of the recorded scores with the score of s recomputed
+    query:  z' = p' v,  p' the softmax of all scores, recomputed
 
-No layer is run for this: a changed key costs a softmax, not the tokens between the key and the query.
+No layer runs: a changed key costs a softmax, not the tokens between key and query.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from rebinding.surgery.torch_surgeon import TorchSurgeon
 Component: TypeAlias = Literal["q", "k", "v"]
 ROUNDING = 16
 """Units in the last place, of the largest value times the largest score (a softmax makes relative errors of absolute
-ones), by which a head worked out here may differ from the recorded one: sums of some tens of terms in another order. An
+ones), by which z computed here may differ from the recorded z: sums of some tens of terms in another order. An
 architecture that does anything else differs by far more."""
 MASKED = -1e30
 """Below every score that a key can have."""
 
 
 @dataclass(frozen=True, eq=False)
-class Ear:
-    """A head at one token of each recorded prompt, with all that it hears there.
+class ReceiverHead:
+    """A head at one token of each recorded prompt, with its recorded query, keys and values.
 
     `keys` and `values` are (prompt, token, head_dim), `scores` and `pattern` (prompt, token), `z` (prompt, head_dim).
     """
@@ -50,58 +50,58 @@ class Ear:
     z: Tensor
     softcap: float | None
 
-    def hears(self, component: Component, raw: Tensor, source: Tensor, token: Tensor) -> Tensor:
-        """z (row, head_dim) in rows that continue prompts `source`, in which `raw` (row, head_dim) takes the place of
-        the raw projection at `token`: for a query that is the head's own token."""
+    def changed_z(self, component: Component, raw: Tensor, source: Tensor, token: Tensor) -> Tensor:
+        """z (row, head_dim) of rows that continue prompts `source`, with the raw projection at `token` replaced by
+        `raw` (row, head_dim). For a query, `token` is the head's own token."""
         if component == "v":
             weight = self.pattern[source, token][:, None]  # (row, 1)
             return self.z[source] + weight * (raw - self.values[source, token])
         cos, sin = (part[0][token][:, None] for part in self.call["position_embeddings"])  # (row, 1, head_dim)
         call = {"position_embeddings": (cos, sin)}
-        turned = rotate(self.attention, raw[:, None, None], call, component)[:, 0, 0]  # (row, head_dim)
-        found = self.z[source].clone()
+        rotated = rotate(self.attention, raw[:, None, None], call, component)[:, 0, 0]  # (row, head_dim)
+        z = self.z[source].clone()
         for prompt in source.unique():
             rows = torch.nonzero(source == prompt).reshape(-1)
-            scores = self._scores(component, int(prompt), turned[rows], token[rows])  # (row, token)
-            found[rows] = _softmax(scores, found) @ self.values[prompt]
-        return found
+            scores = self._scores(component, int(prompt), rotated[rows], token[rows])  # (row, token)
+            z[rows] = _softmax(scores, z) @ self.values[prompt]
+        return z
 
-    def _scores(self, component: Component, prompt: int, turned: Tensor, token: Tensor) -> Tensor:
+    def _scores(self, component: Component, prompt: int, rotated: Tensor, token: Tensor) -> Tensor:
         if component == "q":
-            return _scored(self, turned @ self.keys[prompt].T, self.at[prompt])
-        scores = self.scores[prompt].repeat(turned.shape[0], 1)  # (row, token)
+            return _scores_of(self, rotated @ self.keys[prompt].T, self.at[prompt])
+        scores = self.scores[prompt].repeat(rotated.shape[0], 1)  # (row, token)
         line = self.call["attention_mask"][0, 0, self.at[prompt]]  # (token,)
-        own = capped(turned @ self.query[prompt] * scaling(self.attention), self.softcap)  # (row,)
+        own = capped(rotated @ self.query[prompt] * scaling(self.attention), self.softcap)  # (row,)
         scores[torch.arange(len(token)), token] = own + line[token]
         return scores
 
 
-def ear(surgeon: TorchSurgeon, recording: Recording, layer: int, head: int, at: Tensor) -> Ear:
-    """The head at one token a prompt; refused where these formulas do not give what was recorded (z must be kept)."""
+def receiver_head(surgeon: TorchSurgeon, recording: Recording, layer: int, head: int, at: Tensor) -> ReceiverHead:
+    """The head at one token a prompt. Refused where these formulas do not give the recorded z (which must be kept)."""
     anatomy = surgeon.anatomy
     attention = anatomy.layer_modules(surgeon.model)[layer].get_submodule(anatomy.attention)
     read = Read("q_rot", layer, positions=at[:, None], heads=(head,))
     query = surgeon.run(recording, [], [read])[0][:, 0, 0]  # (prompt, head_dim)
-    kv, every = anatomy.kv_head(head), torch.arange(recording.n_prompts)
+    kv, prompts = anatomy.kv_head(head), torch.arange(recording.n_prompts)
     keys, values = (recording.sites[site][layer][:, kv] for site in ("keys", "values"))  # (prompt, token, head_dim)
-    call, there = recording.calls[layer], recording.sites["z"][layer][every, head, at]  # (prompt, head_dim)
+    call, recorded_z = recording.calls[layer], recording.sites["z"][layer][prompts, head, at]  # (prompt, head_dim)
     blank = torch.zeros_like(keys[..., 0])  # (prompt, token)
-    found = Ear(attention, call, at, query, keys, values, blank, blank, there, anatomy.score_softcap)
-    scores = _scored(found, (keys @ query[..., None])[..., 0], at)  # (prompt, token)
+    receiver = ReceiverHead(attention, call, at, query, keys, values, blank, blank, recorded_z, anatomy.score_softcap)
+    scores = _scores_of(receiver, (keys @ query[..., None])[..., 0], at)  # (prompt, token)
     pattern = _softmax(scores, keys)  # (prompt, token)
-    worked_out = (pattern[:, None] @ values)[:, 0]  # (prompt, head_dim)
+    computed = (pattern[:, None] @ values)[:, 0]  # (prompt, head_dim)
     largest = float(scores[scores > MASKED].abs().max())
     bound = ROUNDING * torch.finfo(torch.float32).eps * float(values.abs().max()) * max(1.0, largest)
-    if float((worked_out - there).abs().max()) > bound:
+    if float((computed - recorded_z).abs().max()) > bound:
         raise SurgeryError(
-            f"{type(attention).__name__}, layer {layer}: head {head} is recorded otherwise than its queries, keys and "
-            "values give; this architecture needs support in rebinding/surgery/heard.py first"
+            f"{type(attention).__name__}, layer {layer}: z of head {head}, recomputed from query, keys and values, "
+            "differs from the recorded one; this architecture needs support in rebinding/surgery/receivers.py first"
         )
-    return replace(found, scores=scores, pattern=pattern)
+    return replace(receiver, scores=scores, pattern=pattern)
 
 
 def scaling(attention: nn.Module) -> float:
-    """What the module multiplies its scores by."""
+    """The factor by which the module multiplies its scores."""
     return float(getattr(attention, "scaling", attention.head_dim**-0.5))  # type: ignore[operator]  # an int
 
 
@@ -110,10 +110,10 @@ def capped(scores: Tensor, softcap: float | None) -> Tensor:
     return scores if softcap is None else torch.tanh(scores / softcap) * softcap
 
 
-def _scored(of: Ear, products: Tensor, at: Tensor) -> Tensor:
+def _scores_of(head: ReceiverHead, products: Tensor, at: Tensor) -> Tensor:
     """Scores (line, token) from products of queries and keys, for queries at `at` (one token, or one a line)."""
-    mask: Tensor = of.call["attention_mask"][0, 0][at]  # (token,) or (line, token)
-    return capped(products * scaling(of.attention), of.softcap) + mask
+    mask: Tensor = head.call["attention_mask"][0, 0][at]  # (token,) or (line, token)
+    return capped(products * scaling(head.attention), head.softcap) + mask
 
 
 def _softmax(scores: Tensor, like: Tensor) -> Tensor:

@@ -29,7 +29,7 @@ def served(key: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     plant.model.save_pretrained(tmp_path)
     plant.tokenizer.save_pretrained(tmp_path)
 
-    def connect(found: Any) -> tuple[Any, str]:
+    def connect(model_origin: Any) -> tuple[Any, str]:
         options = {"task": "text-generation", "attn_implementation": remote.EAGER, "dispatch": True}
         return nnsight.TransformersModel(str(tmp_path), **options), "local"
 
@@ -60,32 +60,32 @@ def test_what_the_hub_does_not_give_is_said(key: None, monkeypatch: pytest.Monke
 
 
 def test_a_served_subject_answers_as_the_same_model_here(served: Path) -> None:
-    away, here = remote.load_remote(NAME), load(str(served))
-    assert away.anatomy == here.anatomy
-    assert away.form == here.form
-    assert (away.dtype, away.device.type) == ("as served", "meta")
-    surgeon = away.surgeon()
+    remote_model, local_model = remote.load_remote(NAME), load(str(served))
+    assert remote_model.anatomy == local_model.anatomy
+    assert remote_model.form == local_model.form
+    assert (remote_model.dtype, remote_model.device.type) == ("as served", "meta")
+    surgeon = remote_model.surgeon()
     assert isinstance(surgeon, NNsightSurgeon)
     tokens, read = torch.arange(40).reshape(2, 20) + 7, [Read("logits", positions=[19])]
-    answers = [one.run(one.record(tokens), [], read)[0] for one in (surgeon, here.surgeon())]
+    answers = [each.run(each.record(tokens), [], read)[0] for each in (surgeon, local_model.surgeon())]
     assert torch.allclose(*answers, atol=400 * torch.finfo(torch.float32).eps * float(answers[0].abs().max()))
 
 
 def test_its_name_and_description_are_its_fingerprint(served: Path) -> None:
-    """No weights are seen: another name is another subject, and it is never the one that is loaded here."""
-    one, again, other = (remote.load_remote(name).fingerprint for name in (NAME, NAME, "someone/else"))
-    assert one == again
-    assert len({one, other, load(str(served)).fingerprint}) == 3
+    """Weights are not seen: another name is another model, and never equal to the one loaded here."""
+    first, again, other_name = (remote.load_remote(name).fingerprint for name in (NAME, NAME, "someone/else"))
+    assert first == again
+    assert len({first, other_name, load(str(served)).fingerprint}) == 3
 
 
 def test_a_site_that_moves_nothing_on_the_server_is_noticed(served: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     connect = remote.connect
 
-    def with_dead_heads(found: Any) -> Any:
-        client, way = connect(found)
+    def with_dead_heads(model_origin: Any) -> Any:
+        client, carrier = connect(model_origin)
         for layer in client._module.model.layers:
             layer.self_attn.o_proj.weight.data.zero_()
-        return client, way
+        return client, carrier
 
     monkeypatch.setattr(remote, "connect", with_dead_heads)
     with pytest.raises(errors.InertSite, match="edits of q, k, v, q_rot, k_rot, v_seen, scores, pattern, z at layer 3"):

@@ -25,9 +25,9 @@ def plant(name: str) -> Plant:
 
 @cache
 def encoded(name: DesignName, count: int, boxes: int = 3, split: Any = None) -> tuple[Encoded, ...]:
-    """The first prompts of a design as every plant sees them."""
-    drawn = design(name, boxes=boxes, split=split)
-    return tuple(Encoder(plant("pointer").tokenizer).encode(drawn.prompt(number) for number in range(count)))
+    """The first prompts of a design as encoded for every plant."""
+    stories = design(name, boxes=boxes, split=split)
+    return tuple(Encoder(plant("pointer").tokenizer).encode(stories.prompt(number) for number in range(count)))
 
 
 @contextmanager
@@ -36,11 +36,11 @@ def silent(model: Any, heads: Collection[Head]) -> Iterator[None]:
     size = model.config.head_dim
 
     def hush(layer: int) -> Any:
-        mine = [head for at, head in heads if at == layer]
+        in_layer = [head for at, head in heads if at == layer]
 
         def hook(_: Any, inputs: tuple[Tensor]) -> tuple[Tensor]:
             z = inputs[0].clone()  # (prompt, token, head x head_dim)
-            for head in mine:
+            for head in in_layer:
                 z[..., head * size : (head + 1) * size] = 0.0
             return (z,)
 
@@ -67,9 +67,9 @@ def logits(loaded_model: Plant, prompts: Sequence[Encoded], without: Collection[
 def margins(loaded_model: Plant, prompts: Sequence[Encoded], without: Collection[Head] = ()) -> Tensor:
     """The answer's logit less the largest among the story's other objects, for every prompt."""
     tokens = Encoder(loaded_model.tokenizer)
-    found = []
+    values = []
     for prompt, row in zip(prompts, logits(loaded_model, prompts, without), strict=True):
         answer = tokens.answer_token(prompt.prompt.answer)
-        others = [token for token in tokens.answer_tokens(prompt.prompt.story.objects) if token != answer]
-        found.append(row[answer] - row[others].max())
-    return torch.stack(found)
+        rivals = [token for token in tokens.answer_tokens(prompt.prompt.story.objects) if token != answer]
+        values.append(row[answer] - row[rivals].max())
+    return torch.stack(values)

@@ -1,0 +1,101 @@
+"""The accuracy of a model by design: the answer's logit compared with those of the story's other objects."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rebinding.learned.curriculum import HELD_OUT
+from rebinding.learned.tree import Tree, tree
+from rebinding.task.designs import Design, design
+from rebinding.task.prompts import Encoded, Encoder, Prompt
+from rebinding.task.words import Vocabulary
+
+BATCH = 6
+"""Prompts in one tree. More prompts share little besides the template, and attention grows quadratically."""
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """The number of right answers (among the objects of the story) of n prompts."""
+
+    right: int
+    n: int
+
+    @property
+    def share(self) -> float:
+        return self.right / self.n
+
+    def __str__(self) -> str:
+        return f"{self.right}/{self.n}"
+
+
+def evaluation_designs(vocabulary: Vocabulary) -> Mapping[str, Design]:
+    """The designs of the evaluation, by name. `unseen words` has no label and no object of training."""
+    return MappingProxyType(
+        {
+            "published, no swap": design(split="none", operations=0, vocabulary=vocabulary),
+            "published": design(split="none", vocabulary=vocabulary),
+            "published, two swaps": design(split="none", operations=2, vocabulary=vocabulary),
+            "partner second": design("partner_second", split="none", vocabulary=vocabulary),
+            "partner second, two swaps": design("partner_second", split="none", operations=2, vocabulary=vocabulary),
+            "published, five boxes": design(split="none", boxes=5, distractor="before", vocabulary=vocabulary),
+            "counterbalanced": design("counterbalanced", vocabulary=vocabulary),
+            "counterbalanced, unseen words": design("counterbalanced", split=HELD_OUT, vocabulary=vocabulary),
+        }
+    )
+
+
+def evaluate(model: Any, encoder: Encoder, vocabulary: Vocabulary, n: int) -> dict[str, Accuracy]:
+    """The accuracies of a model by design."""
+    return {
+        name: accuracy(model, encoder, [stories.prompt(number) for number in range(n)])
+        for name, stories in evaluation_designs(vocabulary).items()
+    }
+
+
+def accuracy(model: Any, encoder: Encoder, prompts: list[Prompt]) -> Accuracy:
+    """The accuracy of a model on some prompts."""
+    encoded = encoder.encode(prompts)
+    right = 0
+    for start in range(0, len(encoded), BATCH):
+        batch = encoded[start : start + BATCH]
+        with torch.no_grad():
+            logits = answers(model, batch)  # (prompt, vocabulary)
+        for encoded_prompt, row in zip(batch, logits, strict=True):
+            objects = encoded_prompt.prompt.story.objects
+            best = int(row[list(encoder.answer_tokens(objects))].argmax())
+            right += objects[best] == encoded_prompt.prompt.answer
+    return Accuracy(right, len(encoded))
+
+
+def answers(model: Any, prompts: list[Encoded]) -> Tensor:
+    """The logits at each prompt's end, from one pass over their tree: (prompt, vocabulary)."""
+    batch = tree([prompt.ids for prompt in prompts])
+    _check_window(model, batch)
+    device = next(model.parameters()).device
+    out = model(
+        input_ids=batch.ids.to(device),
+        position_ids=batch.positions.to(device),
+        attention_mask=batch.mask(model.dtype).to(device),
+        use_cache=False,
+        logits_to_keep=batch.ends.to(device),
+    )
+    logits: Tensor = out.logits[0]
+    return logits
+
+
+def _check_window(model: Any, batch: Tree) -> None:
+    """Refuse prompts longer than a sliding window: a node attends to all its ancestors."""
+    window = getattr(model.config.get_text_config(), "sliding_window", None)
+    depth = int(batch.positions.max()) + 1
+    if window is not None and depth > window:
+        raise ValueError(
+            f"prompts of {depth} tokens exceed the sliding window of {window} that {type(model).__name__} has; give a"
+            " model that sees a whole prompt"
+        )
