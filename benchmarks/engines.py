@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from rebinding.engines.distributed import DistributedEngine, Tensors
-from rebinding.engines.on_ray import RayHands
+from rebinding.engines.on_ray import RayWorkerPool
 from rebinding.engines.tasks import Task
 from rebinding.evidence import Evidence
 from rebinding.experiments.circuit.request import Beside, request_ablation
@@ -90,7 +90,7 @@ def took(name: str, workers: int, n: int) -> Took:
 
     given_out: list[Task] = []
 
-    class Counting(RayHands):
+    class Counting(RayWorkerPool):
         def give(self, worker: int, task: Task, given: Tensors) -> None:
             given_out.append(task)
             super().give(worker, task, given)

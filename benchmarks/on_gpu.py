@@ -21,11 +21,11 @@ import torch
 from benchmarks.costs import least
 from benchmarks.counts import pflop, shape_of
 from rebinding.cost.blocks import first_block
-from rebinding.cost.costed import Costed
 from rebinding.cost.fake_device import FakeDevice
-from rebinding.cost.known import TOKENS
-from rebinding.cost.loaded_model import Shape, hollow_subject
+from rebinding.cost.loaded_model import HollowModel, load_hollow
+from rebinding.cost.model_facts import TOKENS
 from rebinding.cost.names import name_of
+from rebinding.cost.source import CostSource
 from rebinding.evidence import Request
 from rebinding.experiments.binding.request import request_shifts
 from rebinding.experiments.circuit.request import request_ablation
@@ -89,7 +89,9 @@ def bench_on(alias: str, dtype: Dtype, device: torch.device, layers: int | None)
     model = random_model(alias, dtype, device, layers)
     name, tokenizer, tokens = f"shape:{alias}", build_tokenizer(), TOKENS[ALIASES[alias].form]
     form = form_for(name, origin(name), tokenizer)
-    return Workbench(Shape(name, lambda: model, tokenizer, derive_checked(model), form, dtype, device, tokens=tokens))
+    return Workbench(
+        HollowModel(name, lambda: model, tokenizer, derive_checked(model), form, dtype, device, tokens=tokens)
+    )
 
 
 def ceiling(dtype: torch.dtype, device: torch.device) -> float:
@@ -162,10 +164,10 @@ def blocks(alias: str, bench: Workbench, rate: float) -> Iterator[str]:
     """One block of each; all blocks are alike, so the whole takes as many times more."""
     heads, fake_device = heads_of(alias, bench), FakeDevice(hollow=True)
     config, dtype = bench.loaded_model.model.config, check_dtype(str(bench.loaded_model.dtype))
-    hollow = hollow_subject(
+    hollow = load_hollow(
         alias, fake_device, dtype=dtype, tokens=TOKENS[ALIASES[alias].form], budget=None, config=config
     )
-    source = Costed(Workbench(hollow, prompts=bench.prompts), fake_device, heads)
+    source = CostSource(Workbench(hollow, prompts=bench.prompts), fake_device, heads)
     yield f"{'':42} {'seconds a block':>16} {'GB':>6} {'blocks':>7} {'minutes, all':>13} {'at best':>8}"
     for request in requests(bench, heads):
         source.get(request)

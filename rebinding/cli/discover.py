@@ -99,7 +99,7 @@ def run(options: argparse.Namespace) -> int:
     options.dtype = options.dtype or parse_model(options.model).dtype
     stages = with_kept_heads(STAGES[options.stages], options.keep)
     choice = engines.Choice(options.engine, options.address, options.gpus_per_model, options.workers)
-    engine, store = choice.made(), None if options.no_store else Store(options.store or default_root())
+    engine, store = choice.create(), None if options.no_store else Store(options.store or default_root())
     if options.anywhere:
         return _anywhere(options, engine, store)
     with closing(engine):

@@ -1,4 +1,4 @@
-"""Which block of a request is rehearsed, and which requests cost the same."""
+"""The block of a request that is run to count its cost, and which requests cost the same."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from rebinding.task.prompts import Encoded
 TRACED = (("tracing",), ("questions",))
 """Pairings of section 3."""
 STEPS = 16
-"""Heads at the most whose removal is rehearsed: each step of a walk is a batch like the others."""
+"""The most heads whose removal is run: all steps of a walk are batches of the same kind."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """A request on the first block of its prompts. `block` of `n` prompts are rehearsed, and what is run of each block
-    stands for `repeats` times as much."""
+    """A request on the first block of its prompts. `block` of `n` prompts are run, and the cost of each block is
+    multiplied by `repeats`."""
 
     request: Request
     n: int
@@ -36,24 +36,24 @@ class Part:
 
     @property
     def blocks(self) -> int:
-        """How many blocks there are; the last one may be smaller."""
+        """The number of blocks; the last one may be smaller."""
         return -(-self.n // self.block)
 
     @property
     def share(self) -> float:
-        """How much more the whole request takes."""
+        """The cost of the whole request, as a multiple of this part's."""
         return self.repeats * self.n / self.block
 
 
 def first_block(request: Request, prompts: Prompts) -> Part:
-    """The part of a request that stands for it. Of several sets of directions one is rehearsed, since all of them edit
-    the same places of the same prompts; of a long walk of pruning some steps."""
+    """The part of a request that is run. Of several sets of directions it has one, since all of them edit the same
+    positions of the same prompts; of a long pruning walk it has some steps."""
     if isinstance(request, MeanVectors):
         block = min(request.n, BLOCK)
-        slots = tuple(_first(one, block, prompts) for one in request.slots)
+        slots = tuple(_first(slot, block, prompts) for slot in request.slots)
         return Part(replace(request, slots=slots), request.n, block)
     if not isinstance(request, OnPrompts):
-        raise TypeError(f"{request.KIND.name} is a request on no prompts; say here which part of it is rehearsed")
+        raise TypeError(f"{request.KIND.name} is a request without prompts; add a case for it to `first_block`")
     n = len(request.prompts.ids)
     block = min(n, _size(request, prompts) or n)
     part, repeats = request.on(_first(request.prompts, block, prompts)), 1.0
@@ -62,16 +62,16 @@ def first_block(request: Request, prompts: Prompts) -> Part:
     if isinstance(part, LabelExchange):
         part, repeats = replace(part, batches=part.batches[:1]), len(part.batches)
     if isinstance(part, Pruning) and len(part.circuit) > STEPS:
-        some = part.circuit[:: -(-len(part.circuit) // STEPS)]
-        repeats = (len(part.circuit) + 1) / (len(some) + 1)  # a walk scores once before its first step
-        part = replace(part, circuit=some)
+        subset = part.circuit[:: -(-len(part.circuit) // STEPS)]
+        repeats = (len(part.circuit) + 1) / (len(subset) + 1)  # a walk scores once before its first step
+        part = replace(part, circuit=subset)
     if isinstance(part, Exchange):
-        part = replace(part, donors=tuple(_first(one, block, prompts) for one in part.donors))
+        part = replace(part, donors=tuple(_first(donors, block, prompts) for donors in part.donors))
     return Part(part, n, block, repeats)
 
 
 def _size(request: OnPrompts, prompts: Prompts) -> int | None:
-    """How many prompts a block has; None: all of them. Section 5 edits prompts in whole balanced blocks."""
+    """The number of prompts of a block; None for all of them. Section 5 edits prompts in whole balanced blocks."""
     if isinstance(request, (Pruning, Means)):
         return None
     if isinstance(request, (Shifts, Exchange)) and request.prompts.design == "counterbalanced":
@@ -79,23 +79,23 @@ def _size(request: OnPrompts, prompts: Prompts) -> int | None:
     return request.block or BLOCK
 
 
-def _first(whole: PromptSet, block: int, prompts: Prompts) -> PromptSet:
-    return prompts.add(prompts.encode(whole).part(0, block))
+def _first(prompt_set: PromptSet, block: int, prompts: Prompts) -> PromptSet:
+    return prompts.add(prompts.encode(prompt_set).part(0, block))
 
 
 def shape_of(request: Request, prompts: Prompts) -> Hashable:
-    """What the cost of a request depends on. Requests on other words, with the same tokens in the same places, cost the
-    same; of heads that receive or are pruned it counts how many there are at each layer."""
+    """Everything that the cost of a request depends on. Requests with other words but the same tokens in the same
+    positions cost the same; of receivers and pruned heads only the number at each layer matters."""
     if isinstance(request, Paths):
         layers = Counter(layer for layer, _ in request.receivers)
         return _shape(replace(request, receivers=()), prompts), tuple(sorted(layers.items()))
-    if isinstance(request, MeanVectors):  # read where slots stand, whatever is asked
-        lengths = tuple(tuple(map(len, prompts.encode(one).prompts)) for one in request.slots)
+    if isinstance(request, MeanVectors):  # read at the slots, whatever the question
+        lengths = tuple(tuple(map(len, prompts.encode(slot).prompts)) for slot in request.slots)
         return _shape(replace(request, slots=()), prompts), lengths
     if isinstance(request, Pruning):
-        circuit = sorted((one.group, one.layer, one.role) for one in request.circuit)
+        circuit = sorted((head.group, head.layer, head.role) for head in request.circuit)
         return _shape(replace(request, circuit=()), prompts), tuple(circuit)
-    if isinstance(request, OfMode):  # its words; what differs in its pairs is in the prompts
+    if isinstance(request, OfMode):  # modes differ in their pairs, which are in the prompts
         return _shape(replace(request, mode="swap_only"), prompts)
     return _shape(request, prompts)
 
@@ -106,27 +106,24 @@ def _shape(value: Any, prompts: Prompts) -> Hashable:
     if isinstance(value, CircuitHead):
         return value
     if isinstance(value, tuple):
-        return tuple(_shape(one, prompts) for one in value)
+        return tuple(_shape(item, prompts) for item in value)
     if is_dataclass(value):
-        return type(value).__name__, *(_shape(getattr(value, one.name), prompts) for one in fields(value))
+        return type(value).__name__, *(_shape(getattr(value, field.name), prompts) for field in fields(value))
     return value  # type: ignore[no-any-return]  # the plain values of a frozen, hashable request
 
 
 def _layout(drawn: EncodedPrompts) -> Hashable:
-    """The tokens of prompts without their words: lengths, places of roles, numbers of objects; and the tokens in which
-    pairs differ, where residuals are exchanged between them."""
+    """The layout of prompts without their words: lengths, positions of roles, numbers of objects; and the tokens at
+    which pairs differ, where residuals are patched between them."""
     pairing = drawn.request.pairing[:1]
     exchanged = drawn.counterfactuals if pairing in TRACED else ()
-    others: tuple[Encoded | None, ...] = exchanged or (None,) * len(drawn.prompts)
-    places = [_places(own, other) for own, other in zip(drawn.prompts, others, strict=True)]
+    partners: tuple[Encoded | None, ...] = exchanged or (None,) * len(drawn.prompts)
+    places = [_places(encoded, partner) for encoded, partner in zip(drawn.prompts, partners, strict=True)]
     return pairing, drawn.request.cut, tuple(sorted(places)), tuple(sorted(Counter(drawn.sizes).items()))
 
 
-def _places(own: Encoded, other: Encoded | None) -> tuple[Any, ...]:
-    differs = (
-        ()
-        if other is None
-        else tuple(at for at, (one, changed) in enumerate(zip(own.ids, other.ids, strict=False)) if one != changed)
-    )
-    objects = sum(word is not None for word in own.prompt.story.state().values())
-    return len(own), tuple(sorted(own.roles.items())), differs, objects
+def _places(encoded: Encoded, partner: Encoded | None) -> tuple[Any, ...]:
+    pairs = () if partner is None else zip(encoded.ids, partner.ids, strict=False)
+    differing = tuple(position for position, (id, partner_id) in enumerate(pairs) if id != partner_id)
+    objects = sum(word is not None for word in encoded.prompt.story.state().values())
+    return len(encoded), tuple(sorted(encoded.roles.items())), differing, objects

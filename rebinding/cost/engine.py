@@ -1,15 +1,15 @@
-"""The engine of a run that is only to be costed: models without weights, and evidence that is counted."""
+"""The engine of `--cost`: models without weights, and evidence whose cost is counted."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from rebinding.cost.costed import Costed
-from rebinding.cost.fake_device import FakeDevice, pretended
-from rebinding.cost.known import Known, known
-from rebinding.cost.lines import Device, Shaped
-from rebinding.cost.loaded_model import Shape, hollow_subject
+from rebinding.cost.fake_device import FakeDevice, fake_accelerator
+from rebinding.cost.lines import Device, ModelSize
+from rebinding.cost.loaded_model import HollowModel, load_hollow
+from rebinding.cost.model_facts import ModelFacts, model_facts
+from rebinding.cost.source import CostSource
 from rebinding.evidence.store import Store
 from rebinding.experiments.workbench import REMEMBERED, Workbench
 from rebinding.models import LoadedModel
@@ -21,40 +21,40 @@ Out = TypeVar("Out")
 
 
 class CostEngine:
-    """Rehearses on a device; `tokens` is the length of prompts, None: as with a model's own tokenizer."""
+    """Counts costs on a device; `tokens` is the length of prompts, None for that of the model's own tokenizer."""
 
     def __init__(self, device: Device, tokens: int | None = None) -> None:
         self.device = device
         self.tokens = tokens
         self.fake_device = FakeDevice(hollow=True)
         self.fake_device.ledger.rate, self.fake_device.ledger.bandwidth = device.rate, device.bandwidth
-        self._known: dict[LoadedModel, Known] = {}
-        self._sources: list[Costed] = []
+        self._facts: dict[LoadedModel, ModelFacts] = {}
+        self._sources: list[CostSource] = []
 
-    def loaded_model(self, name: str, *, dtype: str, device: str, store: Store | None) -> Shape:
-        found = known(name, self.tokens)
-        made = hollow_subject(
+    def loaded_model(self, name: str, *, dtype: str, device: str, store: Store | None) -> HollowModel:
+        facts = model_facts(name, self.tokens)
+        model = load_hollow(
             name,
             self.fake_device,
             dtype=check_dtype(dtype),
-            tokens=found.tokens,
-            budget=self._left,
-            config=found.config,
+            tokens=facts.tokens,
+            budget=self._free_memory,
+            config=facts.config,
         )
-        self._known[made] = found
-        return made
+        self._facts[model] = facts
+        return model
 
     def session(self, loaded_model: LoadedModel, store: Store | None, *, first: int = 0) -> Session:
-        found, bench = self._known[loaded_model], Workbench(loaded_model, first=first)
-        source = Costed(bench, self.fake_device, found.heads)
+        facts, bench = self._facts[loaded_model], Workbench(loaded_model, first=first)
+        source = CostSource(bench, self.fake_device, facts.heads)
         self._sources.append(source)
-        return Session(loaded_model, bench.prompts, source, found.form)
+        return Session(loaded_model, bench.prompts, source, facts.form)
 
-    def shaped(self, session: Session) -> Shaped:
-        """What is known of the model of a session."""
-        found = self._known[session.loaded_model]
-        assert isinstance(session.source, Costed)
-        return Shaped(found.name, found.tokens, session.source.weights, found.whose)
+    def size_of(self, session: Session) -> ModelSize:
+        """The sizes of a session's model."""
+        facts = self._facts[session.loaded_model]
+        assert isinstance(session.source, CostSource)
+        return ModelSize(facts.name, facts.tokens, session.source.weights, facts.whose)
 
     def finish(self, job: Callable[[], Out]) -> Out:
         return job()
@@ -63,9 +63,9 @@ class CostEngine:
         """Nothing is computed, so nothing can be computed beforehand."""
 
     def close(self) -> None:
-        """There is nobody to let go."""
+        """Nothing is open."""
 
-    def _left(self) -> int:
-        """The bytes that a batch may take, beside what a run has kept by then."""
+    def _free_memory(self) -> int:
+        """The bytes that a batch may take, after what a run keeps by then."""
         kept = REMEMBERED + sum(source.absent for source in self._sources)
-        return int(max(0, self.device.memory - self.fake_device.ledger.live[pretended()] - kept) * SHARE)
+        return int(max(0, self.device.memory - self.fake_device.ledger.live[fake_accelerator()] - kept) * SHARE)

@@ -1,9 +1,9 @@
-"""Evidence of the right shape from a block that was rehearsed. Its numbers are made up, such that claims go on asking.
+"""Fake evidence of the right shape, from the block that was run. Its numbers lead claims to their last request.
 
-A claim may ask for more where the model does the task, where path patching finds heads, and where pruning leaves some.
-So every answer is right, pruning leaves everything, and in path patching exactly the known heads of a group fall. A
-stage that keeps as many heads as it says, whatever their scores, keeps others beside them: spread over the layers below
-its receivers, and not the same ones in every discovery.
+A claim may request more evidence where the model does the task, where path patching finds heads, and where pruning
+leaves some. So every answer is right, pruning removes nothing, and in path patching exactly the known heads of a group
+lower the score. A stage that keeps a fixed number of heads, whatever their scores, keeps other heads too: spread over
+the layers below its receivers, and different ones in every discovery.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from rebinding.paper.circuit import Circuit, Head
 RIGHT = ("hit", "right")
 """Columns that say whether an answer is right."""
 FALLS, STAYS, RISES = -1.0, 0.0, 0.5
-"""Changes of the answer's lead: of a known head, of another that a stage keeps, and of all others. Of the answer's
-probability they are half as large, as shares."""
+"""Changes of the answer's lead by a known head, by another head that a stage keeps, and by any other. Changes of the
+answer's probability are half as large, as shares."""
 
 
-def whole_evidence(request: Request, block: Evidence, heads: Circuit, layers: int, width: int) -> Evidence:
-    """The evidence of a request on a model with so many layers of `width` heads; `block` is that of one block, perhaps
-    of another request that costs the same."""
+def complete_evidence(request: Request, block: Evidence, heads: Circuit, layers: int, width: int) -> Evidence:
+    """The evidence of a request on a model with `layers` of `width` heads. `block` is the evidence of one block,
+    perhaps of another request that costs the same."""
     rows = block.rows
     if isinstance(request, OnPrompts) and "prompt" in rows:
         rows = _for_every_prompt(rows, request.prompts.ids)
@@ -56,13 +56,13 @@ def whole_evidence(request: Request, block: Evidence, heads: Circuit, layers: in
 
 
 def _for_every_prompt(rows: pd.DataFrame, ids: tuple[int, ...]) -> pd.DataFrame:
-    """The rows of a block again and again, as those of all prompts."""
-    known = list(dict.fromkeys(rows["prompt"]))
+    """The rows of a block, repeated for all prompts."""
+    block_ids = list(dict.fromkeys(rows["prompt"]))
     tables = []
-    for start in range(0, len(ids), len(known)):
-        names = dict(zip(known, ids[start : start + len(known)], strict=False))
-        some = rows if len(names) == len(known) else rows[rows["prompt"].isin(list(names))]
-        tables.append(some.assign(prompt=some["prompt"].map(names)))
+    for start in range(0, len(ids), len(block_ids)):
+        new_ids = dict(zip(block_ids, ids[start : start + len(block_ids)], strict=False))
+        table = rows if len(new_ids) == len(block_ids) else rows[rows["prompt"].isin(list(new_ids))]
+        tables.append(table.assign(prompt=table["prompt"].map(new_ids)))
     return pd.concat(tables, ignore_index=True)
 
 
@@ -72,10 +72,10 @@ def _for_every_batch(rows: pd.DataFrame, batches: int, draws: int) -> pd.DataFra
 
 
 def _unpruned(request: Pruning) -> pd.DataFrame:
-    """Walks on which no head goes, of a circuit that does as well as the model."""
-    told: dict[str, Any] = {"whole": 1.0, "before": 1.0, "drop": 1.0, "removed": False}
+    """Pruning walks that remove no head, of a circuit that does as well as the model."""
+    scores: dict[str, Any] = {"whole": 1.0, "before": 1.0, "drop": 1.0, "removed": False}
     return pd.DataFrame(
-        [{**one._asdict(), "order": order, **told} for order in range(request.orders) for one in request.circuit]
+        [{**head._asdict(), "order": order, **scores} for order in range(request.orders) for head in request.circuit]
     )
 
 
@@ -88,26 +88,26 @@ def _with_scores(rows: pd.DataFrame, changes: Callable[[Head], float], request: 
 
 
 def ranked(request: Paths, heads: Circuit, layers: int, width: int) -> Callable[[Head], float]:
-    """How the answer changes with each sender."""
+    """The change of the answer by each sender."""
     known = set(heads.group(request.stage.group))
-    others = set(islice(_others(request, heads, layers, width), max(0, request.stage.keep - len(known))))
-    return lambda head: FALLS if head in known else STAYS if head in others else RISES
+    fillers = set(islice(_fillers(request, heads, layers, width), max(0, request.stage.keep - len(known))))
+    return lambda head: FALLS if head in known else STAYS if head in fillers else RISES
 
 
-def _others(request: Paths, heads: Circuit, layers: int, width: int) -> Iterator[Head]:
-    """Heads of no group, a layer after the other and around again. Stages whose senders stand at the same token take
-    them from different halves of a layer, as a head is in one of their groups; and each request begins elsewhere."""
+def _fillers(request: Paths, heads: Circuit, layers: int, width: int) -> Iterator[Head]:
+    """Heads of no group, one of each layer in turn. Stages whose senders act at the same token use different halves of
+    a layer, as a head is in one of their groups only; and each request starts at another head."""
     below = max((layer for layer, _ in request.receivers), default=layers) or layers
-    taken = {(one.layer, one.head) for one in heads.heads}
+    taken = {(node.layer, node.head) for node in heads.heads}
     first = int(request.key[:8], 16)
     half = request.stage.group == "B"
-    left = {
+    free = {
         layer: [(layer, head) for head in range(width) if (layer, head) not in taken and head % 2 == half]
         for layer in range(below)
     }
-    turned = {layer: free[first % len(free) :] + free[: first % len(free)] for layer, free in left.items() if free}
-    while turned:
-        for layer in list(turned):
-            yield turned[layer].pop(0)
-            if not turned[layer]:
-                del turned[layer]
+    queues = {layer: row[first % len(row) :] + row[: first % len(row)] for layer, row in free.items() if row}
+    while queues:
+        for layer in list(queues):
+            yield queues[layer].pop(0)
+            if not queues[layer]:
+                del queues[layer]

@@ -1,13 +1,12 @@
-"""Tensors that say they are on an accelerator: computed on the CPU, or not at all, and never mixed with the CPU's.
+"""A fake accelerator: its tensors are computed on the CPU, or not at all, and cannot be mixed with CPU tensors.
 
-As on CUDA an operation whose tensors stand on different devices is an error, with the same exceptions: copies cross
-over, a number without dimensions may come from the CPU, and so may an index. `Pretence` carries operations out and
-enters what they would cost into a ledger (`rebinding.cost.ledger`). A *hollow* pretence computes shapes alone: a
-model of any size takes no memory, and where the program asks for a number it gets one that was made up
-(`rebinding.cost.hollow`).
+As on CUDA an operation on tensors of different devices is an error, with the same exceptions: copies, numbers without
+dimensions, and indices. `FakeDevice` runs operations and enters their cost into a ledger (`rebinding.cost.ledger`). A
+*hollow* fake device computes shapes only: a model of any size takes no memory, and where the program needs a number it
+gets a made-up one (`rebinding.cost.hollow`).
 
-The pretended devices are called `meta:0`, `meta:1`, ...: no other device that a build of torch without CUDA can name
-lets its operations be carried out by somebody else.
+The fake devices are called `meta:0`, `meta:1`, ...: a build of torch without CUDA has no other device name whose
+operations a dispatch mode can run.
 """
 
 from __future__ import annotations
@@ -19,50 +18,55 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from rebinding.cost.alike import SHAPES, Outcome, form_of, hollow_like, outcome, question
-from rebinding.cost.hollow import made_up, without_masks
+from rebinding.cost.hollow import expand_masks, fake_numbers
 from rebinding.cost.ledger import Ledger
-from rebinding.cost.operations import Known, cost_of, known, leaves, mapped
+from rebinding.cost.op_cache import SHAPES, Outcome, cache_key, cacheable_outcome, hollow_like, tensor_signature
+from rebinding.cost.operations import OperationFacts, cost_of, facts_of, leaves, map_tensors
 
 CPU = torch.device("cpu")
 UNWRITTEN = 101
-"""What memory holds that nobody has written, if it is no NaN: far from any position, head or row of a test."""
+"""The content of uninitialised memory where it cannot be NaN: far from any position, head or row of a test."""
 
 
 class MixedDevices(RuntimeError):
-    """An operation on tensors of different devices: what only a run on an accelerator would show."""
+    """An operation on tensors of different devices, an error that otherwise only a real accelerator shows."""
 
 
-def pretended(index: int = 0) -> torch.device:
-    """The pretended device of this number."""
+def fake_accelerator(index: int = 0) -> torch.device:
+    """The fake device of this number."""
     return torch.device("meta", index)
 
 
-class Pretended(torch.Tensor):
-    """A tensor that says it is on a pretended device and holds one of the CPU, or one without numbers."""
+class FakeTensor(torch.Tensor):
+    """A tensor on a fake device. Its `inner_tensor` is on the CPU, or has no numbers."""
 
-    held: Tensor
+    inner_tensor: Tensor
     fake_device: FakeDevice
-    form: Hashable
+    signature: Hashable
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]  # by dispatch alone
 
     @staticmethod
-    def __new__(cls, held: Tensor, device: torch.device, fake_device: FakeDevice) -> Pretended:
-        made = torch.Tensor._make_wrapper_subclass(
-            cls, held.size(), strides=held.stride(), dtype=held.dtype, device=device
+    def __new__(cls, inner_tensor: Tensor, device: torch.device, fake_device: FakeDevice) -> FakeTensor:
+        tensor = torch.Tensor._make_wrapper_subclass(
+            cls, inner_tensor.size(), strides=inner_tensor.stride(), dtype=inner_tensor.dtype, device=device
         )
-        made.held, made.fake_device, made.form = held, fake_device, form_of(held, device)
-        return made
+        tensor.inner_tensor, tensor.fake_device, tensor.signature = (
+            inner_tensor,
+            fake_device,
+            tensor_signature(inner_tensor, device),
+        )
+        return tensor
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]  # torch does not say
-        return f"Pretended({self.held!r}, device={self.device})"
+        return f"FakeTensor({self.inner_tensor!r}, device={self.device})"
 
     @classmethod
     def __torch_dispatch__(  # type: ignore[override]  # torch's own signature says what it does not do
         cls, operation: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
-        """Threads that a program starts are outside of the block."""
-        first = next(one for one in leaves((args, tuple((kwargs or {}).values()))) if isinstance(one, Pretended))
+        """For threads that the program starts: they are outside the `with` block of the fake device."""
+        tensors = leaves((args, tuple((kwargs or {}).values())))
+        first = next(tensor for tensor in tensors if isinstance(tensor, FakeTensor))
         return first.fake_device.__torch_dispatch__(operation, types, args, kwargs)
 
     def __getitem__(self, index: Any) -> Tensor:
@@ -73,139 +77,139 @@ class Pretended(torch.Tensor):
 
     @property
     def data(self) -> Any:
-        """As of any tensor; a weight that is set to another dtype holds what it was set to."""
+        """As on any tensor; setting it exchanges the inner tensor, so that a weight can change its dtype."""
         return self.detach()
 
     @data.setter
     def data(self, value: Tensor) -> None:
-        assert isinstance(value, Pretended), "a weight on a pretended device stays there"
+        assert isinstance(value, FakeTensor), "a weight on a fake device stays there"
         torch.Tensor.data.__set__(self, value)  # type: ignore[attr-defined]  # a descriptor, says torch elsewhere
-        self.held, self.form = value.held, value.form
+        self.inner_tensor, self.signature = value.inner_tensor, value.signature
 
     def tolist(self) -> Any:
-        """The numbers, which have to come back for it."""
+        """The numbers, copied to the CPU."""
         return self.cpu().tolist()
 
 
 def _as_tensors(index: Any) -> Any:
-    """Lists in an index as tensors of the CPU: torch would make them on the device, past everybody."""
+    """Lists in an index as CPU tensors: torch would make them on the device without dispatch."""
     if isinstance(index, tuple):
-        return tuple(torch.tensor(one) if isinstance(one, list) else one for one in index)
+        return tuple(torch.tensor(item) if isinstance(item, list) else item for item in index)
     return torch.tensor(index) if isinstance(index, list) else index
 
 
 class FakeDevice(TorchDispatchMode):
-    """Within this block tensors can be on pretended devices; what happens there is entered in the ledger."""
+    """A context in which tensors can be on fake devices; the ledger records their operations."""
 
     def __init__(self, *, hollow: bool = False) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # of torch
         self.hollow, self.ledger = hollow, Ledger()
-        self.alike: dict[Hashable, Outcome] = {}
+        self.op_cache: dict[Hashable, Outcome] = {}
 
     def __torch_dispatch__(self, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         named = dict(kwargs or {})
         if not types and named.get("device") is None:  # the CPU's own
             return operation(*args, **named)
-        asked = question(operation, args, named) if self.hollow else None
-        if asked in self.alike:
-            return self._again(self.alike[asked], operation, args, named)
-        given = named.get("device")
-        target = None if given is None else torch.device(given)
+        key = cache_key(operation, args, named) if self.hollow else None
+        if key in self.op_cache:
+            return self._run_cached(self.op_cache[key], operation, args, named)
+        target = None if named.get("device") is None else torch.device(named["device"])
         tensors = leaves((args, tuple(named.values())))
-        there = [one.device for one in tensors if isinstance(one, Pretended)]
-        if not there and (target is None or target.type != "meta" or target.index is None):
+        fake_devices = [tensor.device for tensor in tensors if isinstance(tensor, FakeTensor)]
+        if not fake_devices and (target is None or target.type != "meta" or target.index is None):
             return operation(*args, **named)
-        what = known(operation)
-        if not what.copies:
-            _refuse_mixed(operation, what, args, tensors)
-        if there:
-            self.ledger.may_wait(operation, args, target)
-        place = target or args[0].device if what.copies else target or there[0]
-        if place == CPU or not what.gives_tensors:
-            return self._brought_back(operation, args, named)
-        out, found = self._carried_out(operation, what, args, named, place)
-        if self.hollow and found is not None and not what.waits and not (what.indexed and _has_masks(args[1])):
-            self.alike[asked] = found
+        facts = facts_of(operation)
+        if not facts.copies:
+            _refuse_mixed(operation, facts, args, tensors)
+        if fake_devices:
+            self.ledger.add_wait(operation, args, target)
+        device = target or args[0].device if facts.copies else target or fake_devices[0]
+        if device == CPU or not facts.gives_tensors:
+            return self._run_to_cpu(operation, args, named)
+        out, outcome = self._run_on_device(operation, facts, args, named, device)
+        if self.hollow and outcome is not None and not facts.waits and not (facts.indexed and _has_masks(args[1])):
+            self.op_cache[key] = outcome
         return out
 
-    def _brought_back(self, operation: Any, args: Any, named: dict[str, Any]) -> Any:
-        """An operation whose result is on the CPU, or no tensor."""
+    def _run_to_cpu(self, operation: Any, args: Any, named: dict[str, Any]) -> Any:
+        """Run an operation whose result is on the CPU, or no tensor."""
         if self.hollow:
-            return made_up(operation, args, named)
-        return operation(*mapped(self._held, args), **mapped_values(self._held, named))
+            return fake_numbers(operation, args, named)
+        return operation(*map_tensors(self._inner, args), **map_values(self._inner, named))
 
-    def _carried_out(
-        self, operation: Any, what: Known, args: Any, named: dict[str, Any], place: torch.device
+    def _run_on_device(
+        self, operation: Any, facts: OperationFacts, args: Any, named: dict[str, Any], device: torch.device
     ) -> tuple[Any, Outcome | None]:
-        """An operation whose result is on a pretended device."""
-        if what.indexed and self.hollow:
-            args = (args[0], without_masks(args[1]), *args[2:])
-        given, args, named = args, mapped(self._held, args), mapped_values(self._held, named)
+        """Run an operation whose result is on a fake device."""
+        if facts.indexed and self.hollow:
+            args = (args[0], expand_masks(args[1]), *args[2:])
+        fake_args, args, named = args, map_tensors(self._inner, args), map_values(self._inner, named)
         if named.get("device") is not None:
             named["device"] = SHAPES if self.hollow else CPU
         out = operation(*args, **named)
-        if what.empty and not self.hollow:
+        if facts.empty and not self.hollow:
             out.fill_(float("nan") if out.is_floating_point() else UNWRITTEN)
         cost = cost_of(operation, args, named, out)
-        self.ledger.worked(cost)
-        found = outcome(operation, args, out, place, cost)
-        return (given[0] if what.in_place else mapped(lambda one: self.put(one, place), out)), found
+        self.ledger.add_work(cost)
+        outcome = cacheable_outcome(operation, args, out, device, cost)
+        result = fake_args[0] if facts.in_place else map_tensors(lambda tensor: self.put(tensor, device), out)
+        return result, outcome
 
-    def _again(self, found: Outcome, operation: Any, args: Any, named: dict[str, Any]) -> Any:
-        """An operation on hollow tensors that was carried out before on others like them."""
-        self.ledger.worked(found.cost)
-        if found.kind == "in_place":
+    def _run_cached(self, outcome: Outcome, operation: Any, args: Any, named: dict[str, Any]) -> Any:
+        """Repeat a cached operation on hollow tensors of the same signature."""
+        self.ledger.add_work(outcome.cost)
+        if outcome.kind == "in_place":
             return args[0]
-        if found.kind == "view":
-            out = operation(args[0].held, *args[1:], **named)
-            return mapped(lambda one: Pretended(one, found.place, self), out)
-        return mapped(lambda one: self.put(hollow_like(one), found.place), found.example)
+        if outcome.kind == "view":
+            out = operation(args[0].inner_tensor, *args[1:], **named)
+            return map_tensors(lambda tensor: FakeTensor(tensor, outcome.device, self), out)
+        return map_tensors(lambda tensor: self.put(hollow_like(tensor), outcome.device), outcome.example)
 
-    def _held(self, one: Tensor) -> Tensor:
-        if isinstance(one, Pretended):
-            return one.held
-        return hollow_like(one) if self.hollow and one.ndim else one
+    def _inner(self, tensor: Tensor) -> Tensor:
+        if isinstance(tensor, FakeTensor):
+            return tensor.inner_tensor
+        return hollow_like(tensor) if self.hollow and tensor.ndim else tensor
 
-    def put(self, held: Tensor, device: torch.device) -> Pretended:
-        """A held tensor on a pretended device."""
-        self.ledger.allocated(held, device)
-        return Pretended(held, device, self)
+    def put(self, inner_tensor: Tensor, device: torch.device) -> FakeTensor:
+        """Put a tensor of the CPU, or one without numbers, on a fake device."""
+        self.ledger.add_storage(inner_tensor, device)
+        return FakeTensor(inner_tensor, device, self)
 
 
-def mapped_values(function: Any, named: dict[str, Any]) -> dict[str, Any]:
+def map_values(function: Any, named: dict[str, Any]) -> dict[str, Any]:
     """The same keywords with every tensor exchanged."""
-    return {name: mapped(function, value) for name, value in named.items()}
+    return {name: map_tensors(function, value) for name, value in named.items()}
 
 
 def _has_masks(indices: Any) -> bool:
-    return any(one.dtype == torch.bool for one in leaves(indices))
+    return any(index.dtype == torch.bool for index in leaves(indices))
 
 
-def _refuse_mixed(operation: Any, what: Known, args: Any, tensors: list[Tensor]) -> None:
-    """Numbers without dimensions may come from the CPU, and indices into what is on a device; nothing else may."""
-    free = {id(one) for one in leaves(args[1])} if what.indexed and isinstance(args[0], Pretended) else set()
-    named = [one for one in tensors if isinstance(one, Pretended) or (one.ndim and id(one) not in free)]
-    places = {one.device for one in named}
-    if len(places) > 1:
-        shapes = ", ".join(f"{tuple(one.shape)} on {one.device}" for one in named)
+def _refuse_mixed(operation: Any, facts: OperationFacts, args: Any, tensors: list[Tensor]) -> None:
+    """Raise for mixed devices. Only numbers without dimensions and indices into a device tensor may be on the CPU."""
+    indices = {id(index) for index in leaves(args[1])} if facts.indexed and isinstance(args[0], FakeTensor) else set()
+    bound = [t for t in tensors if isinstance(t, FakeTensor) or (t.ndim and id(t) not in indices)]
+    devices = {tensor.device for tensor in bound}
+    if len(devices) > 1:
+        shapes = ", ".join(f"{tuple(tensor.shape)} on {tensor.device}" for tensor in bound)
         raise MixedDevices(
-            f"{operation} mixes {' and '.join(sorted(map(str, places)))}: {shapes}. Give a factory device=, or move "
+            f"{operation} mixes {' and '.join(sorted(map(str, devices)))}: {shapes}. Give a factory device=, or move "
             "one to where the other is with .to(other.device)."
         )
 
 
-def disguise(model: nn.Module, fake_device: FakeDevice, places: Mapping[str, torch.device]) -> None:
-    """Put a model's weights and buffers on pretended devices, in place; `places` are those of modules, by path.
+def move_to_fake_device(model: nn.Module, fake_device: FakeDevice, places: Mapping[str, torch.device]) -> None:
+    """Put a model's weights and buffers on fake devices, in place; `places` has the devices of modules, by path.
 
-    For a hollow pretence it is a model of meta tensors. Tied weights stay tied.
+    For a hollow fake device it is a model of meta tensors. Tied weights stay tied.
     """
-    done: dict[int, nn.Parameter] = {}
+    parameters: dict[int, nn.Parameter] = {}
     for path, module in model.named_modules():
-        device = places[max((one for one in places if _contains(one, path)), key=len)]
+        device = places[max((outer for outer in places if _contains(outer, path)), key=len)]
         for name, weight in _present(module._parameters):
-            if id(weight) not in done:
-                done[id(weight)] = nn.Parameter(fake_device.put(weight.data, device), requires_grad=False)
-            module._parameters[name] = done[id(weight)]
+            if id(weight) not in parameters:
+                parameters[id(weight)] = nn.Parameter(fake_device.put(weight.data, device), requires_grad=False)
+            module._parameters[name] = parameters[id(weight)]
         for name, buffer in _present(module._buffers):
             module._buffers[name] = fake_device.put(buffer, device)
 
@@ -215,4 +219,4 @@ def _contains(outer: str, path: str) -> bool:
 
 
 def _present(named: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    return iter([(name, one) for name, one in named.items() if one is not None])
+    return iter([(name, value) for name, value in named.items() if value is not None])

@@ -1,4 +1,4 @@
-"""Gates that ask for their evidence and let everything pass: numbers that are made up say nothing of a model."""
+"""Gates that request their evidence and always pass: made-up numbers say nothing about a model."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rebinding.verdicts import Gate
 
 
 class PassedGates(Gates):
-    """The gates of a model that does the task, and of which every replay is exact."""
+    """The gates of a model that does the task and whose replays are exact."""
 
     def replays_as_it_runs(self, boxes: int) -> Iterator[Gate]:
         return map(_passed, super().replays_as_it_runs(boxes))

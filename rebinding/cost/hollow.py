@@ -1,8 +1,8 @@
-"""What a hollow tensor answers when a program asks it for numbers.
+"""Fake numbers for hollow tensors, where a program needs numbers.
 
-Booleans are true: whatever was edited moved, so nothing is left out as still, and what is counted is the most that a
-run may have to do. Floats are drawn between a half and one, anew each time: among scores some heads come out lowest, as
-they would. Whole numbers are zero.
+Booleans are true: every edit changes something, so no edit is skipped as a no-op, and the cost is the most that a run
+may take. Floats are random between a half and one: among scores some heads come out lowest, as in a run. Whole numbers
+are zero.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ DICE = torch.Generator().manual_seed(0)
 
 
 def numbers(like: Tensor, dtype: torch.dtype) -> Tensor:
-    """Made-up numbers on the CPU, in the shape of a tensor."""
+    """Fake numbers on the CPU, in the shape of a tensor."""
     shape = tuple(like.shape)
     if dtype == torch.bool:
         return torch.ones(shape, dtype=dtype)
@@ -27,8 +27,8 @@ def numbers(like: Tensor, dtype: torch.dtype) -> Tensor:
     return torch.zeros(shape, dtype=dtype)
 
 
-def made_up(operation: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
-    """What an operation gives that brings numbers of a hollow tensor back to the CPU."""
+def fake_numbers(operation: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    """The result of an operation that copies numbers of a hollow tensor to the CPU."""
     if operation is ATEN.copy_.default:
         return args[0].copy_(numbers(args[1], args[0].dtype))
     if operation is ATEN._to_copy.default:
@@ -38,21 +38,21 @@ def made_up(operation: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any
     if operation is ATEN.equal.default:
         return True
     raise NotImplementedError(
-        f"{operation} asks a hollow tensor of shape {tuple(args[0].shape)} for numbers: say in "
-        "rebinding/cost/hollow.py what it shall answer"
+        f"{operation} needs numbers of a hollow tensor of shape {tuple(args[0].shape)}: add a case for it to "
+        "rebinding/cost/hollow.py"
     )
 
 
-def without_masks(indices: Any) -> list[Any]:
-    """Indices in which masks of the CPU are told apart into numbers; how many entries another has is unknown."""
-    found: list[Any] = []
-    for one in indices:
-        if one is None or one.dtype != torch.bool:
-            found.append(one)
-        elif one.device.type == "cpu":
-            found += one.nonzero(as_tuple=True)
+def expand_masks(indices: Any) -> list[Any]:
+    """Indices with masks of the CPU replaced by positions; the number of true entries of a hollow mask is unknown."""
+    expanded: list[Any] = []
+    for index in indices:
+        if index is None or index.dtype != torch.bool:
+            expanded.append(index)
+        elif index.device.type == "cpu":
+            expanded += index.nonzero(as_tuple=True)
         else:
             raise NotImplementedError(
-                f"a hollow mask of shape {tuple(one.shape)} is an index: nobody knows how many it has"
+                f"a hollow mask of shape {tuple(index.shape)} is an index: its number of true entries is unknown"
             )
-    return found
+    return expanded

@@ -1,9 +1,9 @@
-"""What operations on a pretended device would have cost: waiting, computing, moving, and memory.
+"""The cost of operations on a fake device: waits, FLOP, bytes moved, and memory.
 
-*Waits* are operations for which the program stands still until the device has caught up: numbers come back to the
-CPU (`.cpu()`, `.item()`, `.tolist()`, `bool()`), or the size of a result depends on numbers (`nonzero`, an index by a
+*Waits* are operations at which the program stops until the device has caught up: numbers come back to the CPU
+(`.cpu()`, `.item()`, `.tolist()`, `bool()`), or the size of a result depends on numbers (`nonzero`, an index by a
 mask). *FLOP* are those of torch's own counter, two per multiply-add. *Moved* are the bytes of operands and results of
-whatever is not a view. *Live* are the bytes of all storage on a device, by storage and not by tensor.
+all operations except views. *Live* are the bytes of all storage on a device, by storage and not by tensor.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rebinding.cost.operations import Cost, known, leaves
+from rebinding.cost.operations import Cost, facts_of, leaves
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,8 @@ class Wait:
 
 @dataclass(eq=False)
 class Ledger:
-    """Entries since the beginning, or since `reset`. An operation takes the longer of its times at `rate` (FLOP a
-    second) and at `bandwidth` (bytes a second)."""
+    """Costs since the start, or since `reset`. An operation takes the longer of its times at `rate` (FLOP a second) and
+    at `bandwidth` (bytes a second)."""
 
     rate: float = float("inf")
     bandwidth: float = float("inf")
@@ -44,36 +44,37 @@ class Ledger:
     peak: Counter[torch.device] = field(default_factory=Counter)
     _storages: dict[int, weakref.ref[Any]] = field(default_factory=dict, repr=False)
 
-    def may_wait(self, operation: Any, args: Sequence[Any], target: torch.device | None) -> None:
-        """Enter an operation on a device, if it makes the program wait."""
-        what = known(operation)
-        down = what.copies and (target or args[0].device).type == "cpu"
-        masks = what.indexed and any(one.dtype == torch.bool and one.device.type != "cpu" for one in leaves(args[1]))
-        if down or masks or what.waits:
+    def add_wait(self, operation: Any, args: Sequence[Any], target: torch.device | None) -> None:
+        """Add an operation on a device, if the program waits for it."""
+        facts = facts_of(operation)
+        to_cpu = facts.copies and (target or args[0].device).type == "cpu"
+        indices = leaves(args[1]) if facts.indexed else []
+        masked = any(index.dtype == torch.bool and index.device.type != "cpu" for index in indices)
+        if to_cpu or masked or facts.waits:
             self.waits.append(Wait(str(operation), _callers()))
 
-    def worked(self, cost: Cost) -> None:
-        """Enter what an operation computed and moved."""
+    def add_work(self, cost: Cost) -> None:
+        """Add the cost of an operation."""
         self.flop, self.moved = self.flop + cost.flop, self.moved + cost.moved
         self.seconds += max(cost.flop / self.rate, cost.moved / self.bandwidth)
 
-    def allocated(self, held: Tensor, device: torch.device) -> None:
-        """Enter a tensor's storage, once, for as long as it lives."""
-        storage = held.untyped_storage()
+    def add_storage(self, inner: Tensor, device: torch.device) -> None:
+        """Count a tensor's storage, once, for as long as it lives."""
+        storage = inner.untyped_storage()
         key, size = storage._cdata, storage.nbytes()
         if key in self._storages:
             return
 
-        def gone(_: Any) -> None:
+        def free(_: Any) -> None:
             del self._storages[key]
             self.live[device] -= size
 
-        self._storages[key] = weakref.ref(storage, gone)
+        self._storages[key] = weakref.ref(storage, free)
         self.live[device] += size
         self.peak[device] = max(self.peak[device], self.live[device])
 
     def reset(self) -> None:
-        """Begin anew; what is alive stays alive."""
+        """Set all counts to 0, and the peak to the storage that is alive."""
         self.waits, self.flop, self.moved, self.seconds = [], 0, 0, 0.0
         self.peak = Counter(self.live)
 

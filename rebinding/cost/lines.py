@@ -1,4 +1,4 @@
-"""What each request of a run takes, and what all of them come to."""
+"""The cost of each request of a run, and their sum."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rebinding.experiments.workbench import REMEMBERED
 
 @dataclass(frozen=True)
 class Device:
-    """A kind of accelerator: bytes of memory, and the FLOP and the bytes a second that it is trusted with."""
+    """A kind of accelerator: bytes of memory, and the assumed FLOP and bytes a second."""
 
     memory: int
     rate: float
@@ -19,8 +19,8 @@ class Device:
 
 @dataclass(frozen=True)
 class Line:
-    """What one request takes, all its blocks: `rows` of its largest batch, FLOP, seconds; `extra` is memory beside
-    weights and what is kept, `kept` what it leaves behind for later requests."""
+    """The cost of one request with all its blocks: `rows` of its largest batch, FLOP, seconds. `kept` are the bytes
+    that it leaves in memory for later requests, `extra` those that it needs besides these and the weights."""
 
     name: str
     n: int
@@ -33,9 +33,9 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Shaped:
-    """What is known of a model that is not loaded: the length of its prompts, the bytes of its weights, and whose
-    circuit stands in, where its own is not known."""
+class ModelSize:
+    """Sizes of a model without weights: tokens of a prompt, bytes of the weights, and whose circuit replaces its own,
+    where that is not known."""
 
     name: str
     tokens: int
@@ -45,14 +45,14 @@ class Shaped:
 
 @dataclass(frozen=True)
 class Costs:
-    """The lines of a model, in the order in which its claims ask for them."""
+    """The lines of a model, in the order of its claims' requests."""
 
-    model: Shaped
+    model: ModelSize
     lines: tuple[Line, ...]
 
     @property
     def peak(self) -> int:
-        """The most memory at any time: what earlier requests left behind counts for later ones."""
+        """The most memory at any time; what earlier requests keep counts for later ones."""
         kept, most = 0, 0
         for line in self.lines:
             kept += line.kept
@@ -61,7 +61,7 @@ class Costs:
 
     @property
     def seconds(self) -> float:
-        """All of it on one device."""
+        """The time of all lines on one device."""
         return sum(line.seconds for line in self.lines)
 
     @property
@@ -70,10 +70,9 @@ class Costs:
 
 
 def grouped(lines: Sequence[Line]) -> list[tuple[Line, int]]:
-    """Lines that are equal in everything but what they keep, each with how often it is there, in the order of the
-    first of each."""
-    found: dict[tuple[object, ...], list[Line]] = {}
+    """Groups of lines that are equal except for `kept`: the first line and the count, in order of appearance."""
+    groups: dict[tuple[object, ...], list[Line]] = {}
     for line in lines:
-        alike = (line.name, line.n, line.blocks, line.rows, line.flop, line.seconds, line.extra)
-        found.setdefault(alike, []).append(line)
-    return [(some[0], len(some)) for some in found.values()]
+        content = (line.name, line.n, line.blocks, line.rows, line.flop, line.seconds, line.extra)
+        groups.setdefault(content, []).append(line)
+    return [(group[0], len(group)) for group in groups.values()]

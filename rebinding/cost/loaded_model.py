@@ -1,4 +1,4 @@
-"""A subject without weights: the shape of a model, hollow, on a pretended device."""
+"""A hollow model: the shape of a model without weights, on a fake device."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from rebinding.cost.fake_device import FakeDevice, disguise, pretended
+from rebinding.cost.fake_device import FakeDevice, fake_accelerator, move_to_fake_device
 from rebinding.experiments.prompts import Prompts
 from rebinding.models.devices import Dtype, torch_dtype
 from rebinding.models.loaded_model import LoadedModel, form_for
@@ -25,24 +25,24 @@ if TYPE_CHECKING:
     from transformers import PreTrainedConfig
 
 
-class Lengthened(Encoder):
-    """The embedded tokenizer with more tokens of a chat's frame in front, until prompts are as long as with another."""
+class PaddedEncoder(Encoder):
+    """The embedded tokenizer with `padding` more tokens in front, to give prompts the length of another tokenizer's."""
 
-    more = 0
+    padding = 0
 
     def encode(self, prompts: Iterable[Prompt], cut: int = 0) -> list[Encoded]:
-        return [self._after(one) for one in super().encode(prompts, cut)]
+        return [self._pad(encoded) for encoded in super().encode(prompts, cut)]
 
-    def _after(self, one: Encoded) -> Encoded:
-        roles = {name: place + self.more for name, place in one.roles.items()}
-        return replace(one, ids=one.ids[:1] * self.more + one.ids, roles=roles)
+    def _pad(self, encoded: Encoded) -> Encoded:
+        roles = {name: place + self.padding for name, place in encoded.roles.items()}
+        return replace(encoded, ids=encoded.ids[:1] * self.padding + encoded.ids, roles=roles)
 
 
-class Rehearsing(TorchSurgeon):
-    """The torch surgeon; it notes how many rows its batches have."""
+class RowCountingSurgeon(TorchSurgeon):
+    """The torch surgeon; it records the number of rows of its batches."""
 
-    def __init__(self, *given: Any, **named: Any) -> None:
-        super().__init__(*given, **named)
+    def __init__(self, *args: Any, **named: Any) -> None:
+        super().__init__(*args, **named)
         self.rows_seen: list[int] = []
 
     def _run_batch(self, batch: Batch, attention: Attention | None, results: Results) -> None:
@@ -51,25 +51,25 @@ class Rehearsing(TorchSurgeon):
 
 
 @dataclass(frozen=True, eq=False)
-class Shape(LoadedModel):
-    """What a subject of this shape would be, if it were loaded."""
+class HollowModel(LoadedModel):
+    """A model of this shape without weights, used like a loaded one."""
 
     budget: Callable[[], int] | None = None
     tokens: int = 0
-    surgeons: list[Rehearsing] = field(default_factory=list)
+    surgeons: list[RowCountingSurgeon] = field(default_factory=list)
 
-    def surgeon(self, *, remember: int = 0) -> Rehearsing:
-        self.surgeons.append(Rehearsing(self.model, self.anatomy, remember=remember, budget=self.budget))
+    def surgeon(self, *, remember: int = 0) -> RowCountingSurgeon:
+        self.surgeons.append(RowCountingSurgeon(self.model, self.anatomy, remember=remember, budget=self.budget))
         return self.surgeons[-1]
 
     def encoder(self) -> Encoder:
-        found, encoder = Lengthened(self.tokenizer, self.form), super().encoder()
-        usual = encoder.encode([Prompts(encoder).design("published").prompt(0)])
-        found.more = max(0, self.tokens - len(usual[0]))
-        return found
+        padded, encoder = PaddedEncoder(self.tokenizer, self.form), super().encoder()
+        unpadded = encoder.encode([Prompts(encoder).design("published").prompt(0)])
+        padded.padding = max(0, self.tokens - len(unpadded[0]))
+        return padded
 
 
-def hollow_subject(
+def load_hollow(
     alias: str,
     fake_device: FakeDevice,
     *,
@@ -78,19 +78,19 @@ def hollow_subject(
     budget: Callable[[], int] | None,
     config: PreTrainedConfig | None = None,
     **overrides: Any,
-) -> Shape:
-    """A subject in the shape of an alias, or of another model's `config`; prompts of the published design have `tokens`
-    tokens (or more, if need be)."""
+) -> HollowModel:
+    """A hollow model in the shape of an alias, or of another model's `config`. Prompts of the published design have
+    `tokens` tokens, or more if the embedded tokenizer needs them."""
     config = config or shape_config(alias)
     for name, value in overrides.items():
         setattr(config, name, value)
     name, tokenizer = f"shape:{alias}", build_tokenizer()
     with fake_device:
         model = skeleton(config, torch_dtype(dtype), torch.device("meta"))
-        disguise(model, fake_device, {"": pretended()})
+        move_to_fake_device(model, fake_device, {"": fake_accelerator()})
         anatomy = derive_checked(model)
     form = form_for(name, Origin("shape", alias), tokenizer)
-    return Shape(
-        name, lambda: model, tokenizer, anatomy, form, dtype, pretended(),
+    return HollowModel(
+        name, lambda: model, tokenizer, anatomy, form, dtype, fake_accelerator(),
         known_fingerprint=f"{name}, without weights", budget=budget, tokens=tokens,
     )  # fmt: skip

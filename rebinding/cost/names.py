@@ -1,4 +1,4 @@
-"""The name of a line: what is measured, without the words of its prompts."""
+"""The name of a cost line: what is measured, without the words of its prompts."""
 
 from __future__ import annotations
 
@@ -12,41 +12,41 @@ from rebinding.experiments.tracing.request import TracingMap
 
 
 def name_of(request: Request) -> str:
-    """The kind, and what tells requests of other costs apart."""
+    """The kind of a request, and the properties that its cost depends on."""
     match request:
         case Paths():
-            said = _path(request)
+            name = _path(request)
         case Pruning():
-            said = f"pruning of {len(request.circuit)} heads"
+            name = f"pruning of {len(request.circuit)} heads"
         case Ablation():
-            said = f"{request.KIND.name}, beside {request.beside}"
+            name = f"{request.KIND.name}, beside {request.beside}"
         case Interchange():
-            said = f"roles, {request.mode}"
+            name = f"roles, {request.mode}"
         case Shifts():
-            said = f"binding, {request.variation}"
+            name = f"binding, {request.variation}"
         case TracingMap():
-            said = "map" if request.roles is None else f"map of {len(request.roles)} roles"
+            name = "map" if request.roles is None else f"map of {len(request.roles)} roles"
         case AttentionToRoles():
-            said = f"attention of {len(request.heads)} heads"
+            name = f"attention of {len(request.heads)} heads"
         case _:
-            said = request.KIND.name
-    return said + "".join(f", {what}" for what in _stories(_prompts(request)))
+            name = request.KIND.name
+    return name + "".join(f", {text}" for text in _describe(_prompts(request)))
 
 
 def _path(request: Paths) -> str:
-    to = "logits" if request.stage.receivers is None else f"{len(request.receivers)} heads"
-    sent = "link" if request.senders is not None else "paths"
-    return f"{sent} {request.stage.group} to {to}{', all frozen' if request.how.frozen == 'all' else ''}"
+    receivers = "logits" if request.stage.receivers is None else f"{len(request.receivers)} heads"
+    kind = "link" if request.senders is not None else "paths"
+    return f"{kind} {request.stage.group} to {receivers}{', all frozen' if request.how.frozen == 'all' else ''}"
 
 
 def _prompts(request: Request) -> PromptSet:
-    found: PromptSet | None = getattr(request, "prompts", None)
-    return request.slots[0] if found is None else found  # type: ignore[attr-defined]  # directions: a set for each slot
+    prompts: PromptSet | None = getattr(request, "prompts", None)
+    return request.slots[0] if prompts is None else prompts  # type: ignore[attr-defined]  # directions: a set per slot
 
 
-def _stories(prompts: PromptSet) -> list[str]:
-    """What is unusual about prompts, but for their words."""
-    told = {
+def _describe(prompts: PromptSet) -> list[str]:
+    """How prompts differ from the default ones, except in their words."""
+    properties = {
         "balanced": prompts.design == "counterbalanced",
         f"{prompts.boxes} boxes": prompts.boxes != 3,
         f"{prompts.operations} {prompts.verb}s": prompts.operations != 1,
@@ -54,4 +54,4 @@ def _stories(prompts: PromptSet) -> list[str]:
         "narrative": prompts.narrative,
         f"{prompts.cut} tokens earlier": prompts.cut > 0,
     }
-    return [what for what, unusual in told.items() if unusual]
+    return [text for text, applies in properties.items() if applies]

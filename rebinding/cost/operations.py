@@ -1,4 +1,4 @@
-"""What is known of an operation of torch beforehand, and how its arguments are walked through."""
+"""Facts about torch operations, their cost, and traversal of their arguments."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from torch.utils.flop_counter import flop_registry
 ATEN = torch.ops.aten
 COPIES = {ATEN.copy_.default, ATEN._to_copy.default}
 INDEXED = {ATEN.index.Tensor, ATEN.index_put.default, ATEN.index_put_.default, ATEN._index_put_impl_.default}
-"""Operations whose second argument is a list of indices, which may stand on the CPU."""
+"""Operations whose second argument is a list of indices, which may be on the CPU."""
 EMPTY = {"aten::empty", "aten::empty_like", "aten::empty_strided", "aten::new_empty", "aten::new_empty_strided"}
-"""Operations that return memory as it is."""
+"""Operations that return uninitialised memory."""
 WAITS = {
     ATEN._local_scalar_dense.default,
     ATEN.equal.default,
@@ -27,12 +27,12 @@ WAITS = {
     ATEN.bincount.default,
     ATEN.repeat_interleave.Tensor,
 }
-"""Operations that need numbers of the device to go on: a number comes back, or the size of the result hangs on it."""
+"""Operations that wait for numbers of the device: they return a number, or the size of the result depends on one."""
 
 
 @dataclass(frozen=True)
-class Known:
-    """What an operation does, whatever it is given."""
+class OperationFacts:
+    """What an operation does, whatever its arguments."""
 
     copies: bool
     indexed: bool
@@ -45,25 +45,25 @@ class Known:
 
 
 @cache
-def known(operation: Any) -> Known:
-    """The facts of an operation, worked out once."""
+def facts_of(operation: Any) -> OperationFacts:
+    """The facts of an operation, computed once."""
     schema = operation._schema
-    written = [one.alias_info.is_write for one in schema.returns if one.alias_info is not None]
-    return Known(
+    written = [value.alias_info.is_write for value in schema.returns if value.alias_info is not None]
+    return OperationFacts(
         copies=operation in COPIES,
         indexed=operation in INDEXED,
         waits=operation in WAITS,
         in_place=any(written),
         view=bool(written) and not any(written),
         empty=operation._schema.name in EMPTY,
-        gives_tensors=any("Tensor" in str(one.type) for one in schema.returns),
+        gives_tensors=any("Tensor" in str(value.type) for value in schema.returns),
         flop=flop_registry.get(operation._overloadpacket),
     )
 
 
 @dataclass(frozen=True)
 class Cost:
-    """FLOP by torch's own counter, and the bytes of operands and results; a view has neither."""
+    """FLOP by torch's own counter, and the bytes of operands and results (`moved`); a view has neither."""
 
     flop: int
     moved: int
@@ -73,29 +73,29 @@ NOTHING = Cost(0, 0)
 
 
 def cost_of(operation: Any, args: Any, named: dict[str, Any], out: Any) -> Cost:
-    """What an operation computed and moved."""
-    what = known(operation)
-    if what.view:
+    """The cost of an operation with these arguments and this result."""
+    facts = facts_of(operation)
+    if facts.view:
         return NOTHING
-    flop = int(what.flop(*args, **named, out_val=out)) if what.flop else 0
-    return Cost(flop, sum(one.nbytes for one in leaves((args, out))))
+    flop = int(facts.flop(*args, **named, out_val=out)) if facts.flop else 0
+    return Cost(flop, sum(tensor.nbytes for tensor in leaves((args, out))))
 
 
 def leaves(value: Any) -> list[Tensor]:
     """The tensors among an operation's arguments or results."""
-    found: list[Tensor] = []
-    for one in value if isinstance(value, (list, tuple)) else (value,):
-        if isinstance(one, Tensor):
-            found.append(one)
-        elif isinstance(one, (list, tuple)):
-            found += leaves(one)
-    return found
+    tensors: list[Tensor] = []
+    for item in value if isinstance(value, (list, tuple)) else (value,):
+        if isinstance(item, Tensor):
+            tensors.append(item)
+        elif isinstance(item, (list, tuple)):
+            tensors += leaves(item)
+    return tensors
 
 
-def mapped(function: Callable[[Tensor], Any], value: Any) -> Any:
-    """The same arguments or results with every tensor exchanged."""
+def map_tensors(function: Callable[[Tensor], Any], value: Any) -> Any:
+    """The same arguments or results with `function` applied to every tensor."""
     if isinstance(value, Tensor):
         return function(value)
     if isinstance(value, (list, tuple)):
-        return type(value)(mapped(function, one) for one in value)
+        return type(value)(map_tensors(function, item) for item in value)
     return value

@@ -24,7 +24,7 @@ def parse_size(text: str) -> int:
 
 
 def table(costs: Costs, device: Device, gpus: int) -> Iterator[str]:
-    """All lines, their sum, and what fits; a small model's work is in TFLOP."""
+    """All lines, their sum, and what fits into the GPUs; the unit is TFLOP for a small model."""
     model = costs.model
     unit, size = ("PFLOP", PETA) if costs.flop >= 10 * PETA else ("TFLOP", TERA)
     yield (

@@ -1,4 +1,4 @@
-"""Which engine, as said on a command line: the same options for `pytest claims` and `python -m rebinding discover`."""
+"""The engine options of a command line, the same for `pytest claims` and `python -m rebinding discover`."""
 
 from __future__ import annotations
 
@@ -16,46 +16,46 @@ THREADS = "OMP_NUM_THREADS"
 
 @dataclass(frozen=True)
 class Choice:
-    """What was said; None where nothing was."""
+    """The options as given; None for those that were not."""
 
     engine: str = "here"
     address: str | None = None
     per_model: float | None = None
     workers: int | None = None
 
-    def made(self) -> Engine:
-        """The engine. Workers are hired when there is something for them to do."""
+    def create(self) -> Engine:
+        """The engine. Its workers start with the first task."""
         if self.engine == "here":
-            strange = {"--address": self.address, "--gpus-per-model": self.per_model, "--workers": self.workers}
-            for name, value in strange.items():
+            ray_options = {"--address": self.address, "--gpus-per-model": self.per_model, "--workers": self.workers}
+            for name, value in ray_options.items():
                 if value is not None:
-                    raise EngineError(f"{name} {value}: without --engine ray everything is computed in this process")
+                    raise EngineError(f"{name} {value}: without --engine ray there are no workers; add --engine ray")
             return InProcessEngine()
         if self.workers is not None and self.workers < 1:
-            raise EngineError(f"--workers {self.workers}: at least one has to do the work")
+            raise EngineError(f"--workers {self.workers}: at least one worker is needed; give 1 or more")
         if self.per_model is not None and self.per_model < 0:
             raise EngineError(f"--gpus-per-model {self.per_model:g}: give 0 (on the CPU), or more")
-        return DistributedEngine(self._hirer())
+        return DistributedEngine(self._pool_factory())
 
-    def _hirer(self) -> Callable[[], WorkerPool]:
-        """Hands on Ray; that it is not installed is said at once."""
+    def _pool_factory(self) -> Callable[[], WorkerPool]:
+        """A function that starts workers on Ray; raises at once if Ray is not installed."""
         try:
             import ray
         except ImportError:
             raise EngineError(
                 '--engine ray needs the package ray, which is not installed: pip install -e ".[ray]"'
             ) from None
-        from rebinding.engines.on_ray import RayHands
+        from rebinding.engines.on_ray import RayWorkerPool
 
         threads = int(os.environ[THREADS]) if os.environ.get(THREADS, "").isdigit() else None
-        return lambda: RayHands(
+        return lambda: RayWorkerPool(
             ray, address=self.address, workers=self.workers, per_model=self.per_model, threads=threads
         )
 
 
 def arguments(add: Callable[..., Any]) -> None:
-    """The options; `add` is that of argparse or of pytest."""
-    add("--engine", choices=("here", "ray"), default="here", help="who computes evidence (default: this process)")
+    """Add the options; `add` is the function of argparse or of pytest."""
+    add("--engine", choices=("here", "ray"), default="here", help="where evidence is computed (default: this process)")
     add("--address", metavar="HOST:PORT", help="a Ray cluster, or auto (default: one on this machine, for this run)")
     add(
         "--gpus-per-model",
@@ -64,4 +64,4 @@ def arguments(add: Callable[..., Any]) -> None:
         metavar="N",
         help="GPUs of a Ray worker (default: one, if the cluster has any)",
     )
-    add("--workers", type=int, metavar="N", help="Ray workers (default: as many as the cluster has room for)")
+    add("--workers", type=int, metavar="N", help="Ray workers (default: as many as fit into the cluster)")

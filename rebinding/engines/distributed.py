@@ -1,9 +1,8 @@
-"""The driver: jobs ask for evidence, what they lack is given out to workers, and a job goes on when it lacks nothing.
+"""The driver: jobs request evidence, workers compute what is missing, and a job continues when nothing is missing.
 
-A job that comes to something that is not there stops with `Missing`, which names the tasks to be done first. It is
-begun again when they are done, and finds everything up to there in the store. So what depends on something else comes
-after it, in the order in which the job asks, and all that other jobs ask for runs beside it. Nobody has to say
-beforehand what will be asked for.
+A job that requests missing evidence stops with `Missing`, which names the tasks to do first. When they are done the job
+starts again, and finds everything up to that point in the store. So dependent tasks run in the order of the job's
+requests, and the tasks of other jobs run at the same time. No job declares its requests beforehand.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from weakref import WeakKeyDictionary
 import torch
 
 from rebinding.engines.queue import Progress, Queue
-from rebinding.engines.stores import DriverSource, DriverStore, again
+from rebinding.engines.stores import DriverSource, DriverStore, reraisable
 from rebinding.engines.tasks import (
     Address,
     Computing,
@@ -38,207 +37,207 @@ from rebinding.study.engine import Session
 
 Out = TypeVar("Out")
 Tensors: TypeAlias = Mapping[Address, Callable[[], Activations]]
-"""Tensors that go with a task, each read when it is asked for."""
+"""The input tensors of a task, each with a function that reads it."""
 
 
 AHEAD = 4
-"""So many tasks a worker should wait, so that it may choose those whose prompts it has recorded."""
+"""Tasks per worker that should wait, so that a worker can choose those whose prompts it has recorded."""
 
 
 class WorkerPool(Protocol):
-    """Workers, by number, wherever they are."""
+    """Workers, by number, on any machine."""
 
     count: int
 
     def idle(self) -> list[int]:
-        """Those that are there and have nothing to do."""
+        """The workers that are ready and have no task."""
         ...
 
-    def give(self, worker: int, task: Task, given: Tensors) -> None:
-        """Let an idle one begin, and see to it that it has the tensors."""
+    def give(self, worker: int, task: Task, inputs: Tensors) -> None:
+        """Start a task on an idle worker, with its input tensors."""
         ...
 
     def take(self) -> Iterator[tuple[int, Outcome]]:
-        """Wait until something happens: a worker is done with its task, or a new one is there (then there is none)."""
+        """Wait until a worker has finished its task, or a new worker is ready (which yields nothing)."""
         ...
 
     def close(self) -> None:
-        """Let all workers go."""
+        """Stop all workers."""
         ...
 
 
 @dataclass
 class Job:
-    """Something that asks for evidence, and the tasks that it waits for."""
+    """A function that requests evidence, and the tasks that it waits for."""
 
     begin: Callable[[], object]
-    lacks: set[str] = field(default_factory=set)
-    went_on: bool = False
-    """Whether this is not its first task."""
+    missing_ids: set[str] = field(default_factory=set)
+    was_resumed: bool = False
+    """Whether it has waited for a task before."""
 
 
 class DistributedEngine:
-    """An engine whose workers compute, and whose driver alone writes the store."""
+    """An engine whose workers compute and whose driver writes the store."""
 
-    def __init__(self, hire: Callable[[], WorkerPool]) -> None:
-        self._hire = hire
-        self._hands: WorkerPool | None = None
-        self._known: dict[Loading, Described] = {}
+    def __init__(self, create_pool: Callable[[], WorkerPool]) -> None:
+        self._create_pool = create_pool
+        self._pool: WorkerPool | None = None
+        self._descriptions: dict[Loading, Described] = {}
         self._failed: dict[str, Failure] = {}
-        self._asked: WeakKeyDictionary[LoadedModel, Loading] = WeakKeyDictionary()
-        self._lending: DriverStore | None = None
+        self._loadings: WeakKeyDictionary[LoadedModel, Loading] = WeakKeyDictionary()
+        self._store: DriverStore | None = None
         self._queue = Queue()
 
-    # what a run asks of an engine
+    # the interface of an engine
 
     def loaded_model(self, name: str, *, dtype: str, device: str, store: Store | None) -> LoadedModel:
-        """A model as a worker has described it; its weights stay there."""
+        """A model from a worker's description; its weights stay on workers."""
         loading = Loading(name, dtype, device)
         task = Describing(loading)
         if task.id in self._failed:
-            raise again(self._failed[task.id])
-        if loading not in self._known:
+            raise reraisable(self._failed[task.id])
+        if loading not in self._descriptions:
             raise Missing((task,))
-        known = self._known[loading]
-        found = LoadedModel(
+        description = self._descriptions[loading]
+        model = LoadedModel(
             name,
             lambda: _no_weights(name),
-            known.tokenizer,
-            known.anatomy,
-            known.form,
-            known.dtype,
-            torch.device(known.device),
-            revision=known.revision,
-            known_fingerprint=known.fingerprint,
-            weights=known.weights,
+            description.tokenizer,
+            description.anatomy,
+            description.form,
+            description.dtype,
+            torch.device(description.device),
+            revision=description.revision,
+            known_fingerprint=description.fingerprint,
+            weights=description.weights,
         )
-        self._asked[found] = loading
-        return found
+        self._loadings[model] = loading
+        return model
 
     def session(self, loaded_model: LoadedModel, store: Store | None, *, first: int = 0) -> Session:
-        if self._lending is None:
-            self._lending = DriverStore(store)
-        if self._lending.behind != store:
-            raise ValueError(f"this engine keeps evidence in {self._lending.behind}, and cannot in {store} as well")
-        shelf = shelf_of(self._lending, loaded_model=loaded_model.fingerprint, dtype=loaded_model.dtype)
+        if self._store is None:
+            self._store = DriverStore(store)
+        if self._store.folder != store:
+            raise ValueError(f"this engine keeps evidence in {self._store.folder}; make another engine for {store}")
+        shelf = shelf_of(self._store, loaded_model=loaded_model.fingerprint, dtype=loaded_model.dtype)
         bench = Workbench(loaded_model, shelf, first=first)
-        return Session(loaded_model, bench.prompts, DriverSource(bench, self._asked[loaded_model], self._failed))
+        return Session(loaded_model, bench.prompts, DriverSource(bench, self._loadings[loaded_model], self._failed))
 
     def finish(self, job: Callable[[], Out]) -> Out:
-        found: list[Out] = []
-        self._run(iter([lambda: found.append(job())]))
-        return found[-1]
+        results: list[Out] = []
+        self._run(iter([lambda: results.append(job())]))
+        return results[-1]
 
     def prepare(self, jobs: Iterable[Callable[[], object]]) -> None:
-        """Errors of a job are left to those who do it in earnest."""
-        self._run(partial(_quiet, job) for job in jobs)
+        """Compute the evidence of jobs. Their errors are ignored here, and raised by `finish`."""
+        self._run(partial(_run_quietly, job) for job in jobs)
 
     def close(self) -> None:
-        """Let the workers go."""
-        if self._hands is not None:
-            self._hands.close()
-            self._hands = None
+        """Stop the workers."""
+        if self._pool is not None:
+            self._pool.close()
+            self._pool = None
 
-    # giving out and taking in
+    # assigning tasks and collecting outcomes
 
     def _run(self, jobs: Iterator[Callable[[], object]]) -> None:
-        """Begin jobs while workers may run out of tasks, and go on with those that lack nothing any more."""
+        """Start jobs while workers may run out of tasks, and continue those whose tasks are done."""
         waiting: list[Job] = []
         with Progress(self._queue) as progress:
             while True:
-                self._give_out()
-                begun = next(jobs, None) if self._hungry else None
-                if begun is not None:
-                    ready = [Job(begun)]
+                self._assign_tasks()
+                new_job = next(jobs, None) if self._needs_tasks else None
+                if new_job is not None:
+                    ready = [Job(new_job)]
                 elif waiting:
-                    done = self._take_in()
+                    done = self._collect_outcomes()
                     for job in waiting:
-                        job.lacks -= done
-                    ready = [job for job in waiting if not job.lacks]
+                        job.missing_ids -= done
+                    ready = [job for job in waiting if not job.missing_ids]
                     progress.tell(len(done))
                 else:
                     return
-                waiting = [job for job in waiting if job.lacks] + [job for job in ready if self._lacks(job)]
+                waiting = [job for job in waiting if job.missing_ids] + [job for job in ready if self._step_lacks(job)]
 
     @property
-    def _hungry(self) -> bool:
-        """Whether fewer tasks wait than every worker needs to have a choice."""
-        return len(self._queue.waiting) < AHEAD * (1 if self._hands is None else self._hands.count)
+    def _needs_tasks(self) -> bool:
+        """Whether fewer tasks wait than give every worker a choice."""
+        return len(self._queue.waiting) < AHEAD * (1 if self._pool is None else self._pool.count)
 
-    def _lacks(self, job: Job) -> bool:
-        """Go on with a job; whether it has come to something that is not there."""
+    def _step_lacks(self, job: Job) -> bool:
+        """Continue a job; returns whether evidence is missing."""
         try:
             job.begin()
         except Missing as missing:
-            job.lacks = {task.id for task in missing.tasks}
-            self._queue.add(missing.tasks, urgent=job.went_on)
-        job.went_on = True
-        return bool(job.lacks)
+            job.missing_ids = {task.id for task in missing.tasks}
+            self._queue.add(missing.tasks, urgent=job.was_resumed)
+        job.was_resumed = True
+        return bool(job.missing_ids)
 
-    def _give_out(self) -> None:
-        """A task to every worker that is idle, as far as there are any."""
+    def _assign_tasks(self) -> None:
+        """Give every idle worker a task, while there are tasks."""
         if not self._queue.waiting:
             return
-        if self._hands is None:
-            self._hands = self._hire()
-        for worker in self._hands.idle():
+        if self._pool is None:
+            self._pool = self._create_pool()
+        for worker in self._pool.idle():
             task = self._queue.begin(worker)
             if task is not None:
-                self._hands.give(worker, task, self._tensors(task))
+                self._pool.give(worker, task, self._inputs(task))
 
-    def _tensors(self, task: Task) -> Tensors:
-        """The tensors that go with a task, to be read where the worker does not have them."""
-        given = task.given if isinstance(task, Computing) else ()
-        return {address: partial(self._read, address) for address in given}
+    def _inputs(self, task: Task) -> Tensors:
+        """The input tensors of a task; the pool reads those that the worker does not have."""
+        addresses = task.inputs if isinstance(task, Computing) else ()
+        return {address: partial(self._read, address) for address in addresses}
 
     def _read(self, address: Address) -> Activations:
-        assert self._lending is not None
-        found = self._lending.get(Activations, *address)
-        assert found is not None, f"{address} was there when the task was made"
-        return found
+        assert self._store is not None
+        tensors = self._store.get(Activations, *address)
+        assert tensors is not None, f"{address} was in the store when the task was made"
+        return tensors
 
-    def _take_in(self) -> set[str]:
-        """Wait for workers, and keep what they bring; the ids of the tasks that are done."""
-        assert self._hands is not None
+    def _collect_outcomes(self) -> set[str]:
+        """Wait for workers, and record their outcomes; returns the ids of the finished tasks."""
+        assert self._pool is not None
         done = set()
-        for worker, outcome in self._hands.take():
+        for worker, outcome in self._pool.take():
             task = self._queue.end(worker)
-            self._keep(task, outcome)
+            self._record(task, outcome)
             done.add(task.id)
         return done
 
-    def _keep(self, task: Task, outcome: Outcome) -> None:
+    def _record(self, task: Task, outcome: Outcome) -> None:
         if isinstance(outcome, Failure):
             self._failed[task.id] = outcome
         elif isinstance(outcome, Described):
-            self._known[task.loading] = outcome
+            self._descriptions[task.loading] = outcome
         elif isinstance(task, Computing):
-            if task.address not in outcome.found:
-                self._failed[task.id] = Failure(_strange(task, outcome), "the driver, when it looked for the shard")
+            if task.address not in outcome.contents:
+                self._failed[task.id] = Failure(_version_mismatch(task, outcome), "the driver, on reading the shard")
                 return
-            assert self._lending is not None
-            content: Any  # of either kind; the store tells them by the ending of their files
-            for (experiment, key), content in outcome.found.items():
-                self._lending.put(experiment, key, content)
+            assert self._store is not None
+            content: Any  # evidence or activations
+            for (experiment, key), content in outcome.contents.items():
+                self._store.put(experiment, key, content)
 
 
-def _strange(task: Computing, outcome: Shards) -> ModelError:
-    """What a worker brings belongs to another address than the driver's."""
+def _version_mismatch(task: Computing, outcome: Shards) -> ModelError:
+    """The error for a worker's shard whose address is not the one that the driver expects."""
     return ModelError(
-        f"{task.loading.name}: the driver asked for {task.address}, and a worker brought {sorted(outcome.found)}. Its"
-        " rebinding, torch or transformers is not the driver's, or its processor rounds the weights of a planted model"
-        " otherwise. Install the same versions on all machines, of one kind."
+        f"{task.loading.name}: the driver expected {task.address}, a worker returned {sorted(outcome.contents)}. The"
+        " worker's version of rebinding, torch or transformers is not the driver's, or its processor rounds the weights"
+        " of a planted model differently. Install the same versions on all machines, and use machines of one kind."
     )
 
 
 def _no_weights(name: str) -> NoReturn:
-    raise ModelError(f"{name} is loaded on workers alone; nothing can be run on it in the driver")
+    raise ModelError(f"{name} is loaded on workers only; the driver cannot run it. Run it with --engine here")
 
 
-def _quiet(job: Callable[[], object]) -> None:
+def _run_quietly(job: Callable[[], object]) -> None:
     try:
         job()
     except Missing:
         raise
-    except Exception:  # whatever it is, it comes again when the job is done in earnest
+    except Exception:  # `finish` raises it again
         return

@@ -1,7 +1,7 @@
 """Workers as actors of Ray: on this machine, or on all machines of a cluster.
 
-Ray starts an actor that died again, wherever there is room, and gives it what it was at once more. What it had sent
-home is in the store by then, and what it had not is computed again.
+Ray restarts an actor that died, on any machine with free resources, and gives it its last task again. What the actor
+returned before is in the store, and the rest is computed again.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ import torch
 
 from rebinding.engines.distributed import Tensors
 from rebinding.engines.tasks import Address, Computing, Failure, LostWorker, Outcome, Task
-from rebinding.engines.worker import Worker, packed
+from rebinding.engines.worker import Worker, pack
 
 TRIES = 6
-"""How often a task is begun: a worker may die by no fault of the task, but hardly every time."""
+"""Attempts for each task: a worker may die for another reason than its task, but rarely every time."""
 WAIT = 10.0
-"""Seconds in which the head of a cluster answers."""
+"""Seconds in which the head of a cluster must answer."""
 QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
-"""Nothing is told to Ray's makers; and a worker that asks for no GPU may see those of its machine, as elsewhere."""
+"""No usage statistics are sent to Ray's makers, and a worker without a GPU of its own still sees its machine's."""
 
 
 M_TRIM_THRESHOLD, M_MMAP_MAX, INT_MAX = -1, -4, 2**31 - 1
-"""Of `malloc.h`."""
+"""Constants of `malloc.h`."""
 
 
 class EngineError(ValueError):
@@ -39,7 +39,7 @@ class EngineError(ValueError):
 
 @dataclass(frozen=True)
 class Share:
-    """How many workers there are, and what each of them has."""
+    """The number of workers, and the threads and GPUs of each."""
 
     workers: int
     threads: int
@@ -47,26 +47,26 @@ class Share:
 
 
 def share(cpus: float, gpus: float, *, workers: int | None, per_model: float | None, threads: int | None) -> Share:
-    """Of what a cluster has: a GPU a worker where there are any, and else as many workers as there are cores.
+    """Divide a cluster into workers: one per GPU, or one per core without GPUs.
 
-    `per_model` are the GPUs of a worker, and `threads` its cores, where somebody has said so.
+    `per_model` is the number of GPUs of a worker, and `threads` that of its cores; None for the default.
     """
-    each = per_model if per_model is not None else 1.0 if gpus else 0.0
-    if each > gpus:
+    gpus_each = per_model if per_model is not None else 1.0 if gpus else 0.0
+    if gpus_each > gpus:
         raise EngineError(
-            f"--gpus-per-model {each:g}: the cluster has {gpus:g} GPUs; give fewer (0 computes on the CPU), or join "
-            "machines with GPUs first"
+            f"--gpus-per-model {gpus_each:g}: the cluster has {gpus:g} GPUs; give fewer (0 computes on the CPU), or "
+            "join machines with GPUs first"
         )
-    count = workers or int(gpus / each if each else cpus / (threads or 1))
+    count = workers or int(gpus / gpus_each if gpus_each else cpus / (threads or 1))
     cores = threads or max(1, int(cpus / max(1, count)))
     if cores > cpus:
         raise EngineError(f"OMP_NUM_THREADS {cores}: the cluster has {cpus:g} cores; give fewer")
-    return Share(max(1, count), cores, each)
+    return Share(max(1, count), cores, gpus_each)
 
 
 def keep_memory() -> None:
-    """Let glibc keep what is freed: a task's tensors take the place of the last one's, instead of being had from the
-    system page by page, which is a fifth of a worker's time. Other C libraries decide for themselves."""
+    """Let glibc keep freed memory: a task's tensors reuse that of the last task, instead of new pages from the system,
+    which take a fifth of a worker's time. Other C libraries keep their default."""
     if sys.platform == "linux" and (mallopt := getattr(ctypes.CDLL(None), "mallopt", None)):
         mallopt(M_MMAP_MAX, 0)
         mallopt(M_TRIM_THRESHOLD, INT_MAX)
@@ -81,70 +81,71 @@ class Actor:
         self.worker = Worker()
 
     def ready(self) -> int:
-        """That it is there; the id of its process."""
+        """The id of its process; an answer means that the actor is ready."""
         return os.getpid()
 
     def do(self, task: bytes, names: list[Address], *tensors: Any) -> bytes:
-        """What comes of a task. Where memory runs out, the process ends, and Ray begins another one in its place."""
+        """The outcome of a task. Where memory runs out, the process ends, and Ray starts another one."""
         try:
-            return packed(self.worker.do(pickle.loads(task), dict(zip(names, tensors, strict=True))))
+            return pack(self.worker.do(pickle.loads(task), dict(zip(names, tensors, strict=True))))
         except (MemoryError, torch.OutOfMemoryError):
             os._exit(1)
 
 
-class RayHands:
-    """Actors, one a worker."""
+class RayWorkerPool:
+    """Workers as Ray actors."""
 
     def __init__(
         self, ray: Any, *, address: str | None, workers: int | None, per_model: float | None, threads: int | None
     ) -> None:
         self._ray = ray
         connect(ray, address)
-        has = ray.cluster_resources()
-        given = share(has.get("CPU", 0), has.get("GPU", 0), workers=workers, per_model=per_model, threads=threads)
-        made = ray.remote(num_cpus=given.threads, num_gpus=given.gpus, max_restarts=-1, max_task_retries=TRIES - 1)(
-            Actor
-        )
-        self.count = given.workers
-        self._actors = [made.remote(given.threads) for _ in range(given.workers)]
-        self._coming = {actor.ready.remote(): number for number, actor in enumerate(self._actors)}
-        self._there: set[int] = set()
-        self._at_work: dict[Any, int] = {}
+        resources = ray.cluster_resources()
+        cpus, gpus = resources.get("CPU", 0), resources.get("GPU", 0)
+        each = share(cpus, gpus, workers=workers, per_model=per_model, threads=threads)
+        actor_class = ray.remote(
+            num_cpus=each.threads, num_gpus=each.gpus, max_restarts=-1, max_task_retries=TRIES - 1
+        )(Actor)
+        self.count = each.workers
+        self._actors = [actor_class.remote(each.threads) for _ in range(each.workers)]
+        self._starting = {actor.ready.remote(): number for number, actor in enumerate(self._actors)}
+        self._ready: set[int] = set()
+        self._running: dict[Any, int] = {}
         self._tasks: dict[int, Task] = {}
-        self._sent: dict[Address, Any] = {}
+        self._placed: dict[Address, Any] = {}
 
     def idle(self) -> list[int]:
-        return sorted(self._there - set(self._at_work.values()))
+        return sorted(self._ready - set(self._running.values()))
 
-    def give(self, worker: int, task: Task, given: Tensors) -> None:
-        """Tensors go into the cluster's memory once, and from there to whoever needs them."""
-        for address, read in given.items():
-            if address not in self._sent:
-                self._sent[address] = self._ray.put(read())
-        tensors = [self._sent[address] for address in given]
+    def give(self, worker: int, task: Task, inputs: Tensors) -> None:
+        """Start a task. Tensors are put into the cluster's memory once, and each worker reads them from there."""
+        for address, read in inputs.items():
+            if address not in self._placed:
+                self._placed[address] = self._ray.put(read())
+        tensors = [self._placed[address] for address in inputs]
         self._tasks[worker] = task
-        self._at_work[self._actors[worker].do.remote(pickle.dumps(task), list(given), *tensors)] = worker
+        self._running[self._actors[worker].do.remote(pickle.dumps(task), list(inputs), *tensors)] = worker
 
     def take(self) -> Iterator[tuple[int, Outcome]]:
-        done, _ = self._ray.wait([*self._coming, *self._at_work], num_returns=1)
-        for one in done:
-            if one in self._coming:
-                self._ray.get(one)
-                self._there.add(self._coming.pop(one))
+        done, _ = self._ray.wait([*self._starting, *self._running], num_returns=1)
+        for reference in done:
+            if reference in self._starting:
+                self._ray.get(reference)
+                self._ready.add(self._starting.pop(reference))
             else:
-                worker = self._at_work.pop(one)
-                yield worker, self._outcome(one, self._tasks.pop(worker))
+                worker = self._running.pop(reference)
+                yield worker, self._outcome(reference, self._tasks.pop(worker))
 
-    def _outcome(self, one: Any, task: Task) -> Outcome:
+    def _outcome(self, reference: Any, task: Task) -> Outcome:
         try:
-            outcome: Outcome = pickle.loads(self._ray.get(one))
+            outcome: Outcome = pickle.loads(self._ray.get(reference))
         except self._ray.exceptions.RayActorError as error:
-            what = task.address[0] if isinstance(task, Computing) else "loading it"
-            why = (
-                f"{task.loading.name}: {TRIES} workers died one after the other at the same task ({what}). If it is too"
-                " large for the memory of one, give each more of it: --gpus-per-model, or fewer --workers"
+            name = task.address[0] if isinstance(task, Computing) else "loading it"
+            message = (
+                f"{task.loading.name}: {TRIES} workers died one after the other at the same task ({name}). If it is too"
+                " large for the memory of one, give each more memory: --gpus-per-model, or fewer --workers"
             )
-            return Failure(LostWorker(why), str(error))
+            return Failure(LostWorker(message), str(error))
         return outcome
 
     def close(self) -> None:
@@ -152,20 +153,20 @@ class RayHands:
 
 
 def connect(ray: Any, address: str | None) -> None:
-    """Join a cluster that is there, or start one on this machine for as long as this process runs."""
+    """Join an existing cluster, or start one on this machine for as long as this process runs."""
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
-    quietly = {"log_to_driver": False, "logging_level": "ERROR"}
+    log_options = {"log_to_driver": False, "logging_level": "ERROR"}
     if address is None:
-        ray.init(address="local", include_dashboard=False, **quietly)
+        ray.init(address="local", include_dashboard=False, **log_options)
         return
     try:
         if address != "auto":
             host, _, port = address.rpartition(":")
             socket.create_connection((host, int(port)), timeout=WAIT).close()  # Ray itself would try for minutes
-        ray.init(address=address, **quietly)
+        ray.init(address=address, **log_options)
     except (OSError, ValueError) as error:
         raise EngineError(
             f"--address {address}: no Ray cluster answers there ({error}). Give HOST:PORT of a head, from a machine of"
-            " its cluster (ray start --head begins one), auto for the one of this machine, or nothing to begin one here"
+            " its cluster (ray start --head starts one), auto for the one on this machine, or nothing to start one here"
         ) from error

@@ -1,5 +1,5 @@
-"""Which task goes to which worker: a model is loaded as seldom as may be, prompts that a worker has recorded are left
-to it as long as others find anything else, and what much may follow from comes first."""
+"""The assignment of tasks to workers: models are loaded as rarely as possible, a worker gets the prompts that it has
+recorded, and tasks that many others may follow come first."""
 
 from __future__ import annotations
 
@@ -18,73 +18,73 @@ Recorded: TypeAlias = tuple[Loading, PromptSet]
 
 @dataclass
 class Queue:
-    """Tasks that wait, and those that workers are at; each is here once, however many jobs ask for it."""
+    """The tasks that wait and those that run; each is here once, however many jobs need it."""
 
     waiting: dict[str, Task] = field(default_factory=dict)
     running: dict[int, Task] = field(default_factory=dict)
     loaded: dict[int, Loading] = field(default_factory=dict)
-    """The model that each worker has, as far as is known here."""
+    """The model of each worker's last task."""
     urgent: set[str] = field(default_factory=set)
-    """Tasks that wait, of jobs that went on: much may still follow from them, and nothing else can run then."""
-    had: dict[Recorded, set[int]] = field(default_factory=dict)
-    """Who was given these prompts; a recording of them may still be there."""
+    """Waiting tasks of jobs that were resumed: many tasks may follow them, one after the other."""
+    recorded_by: dict[Recorded, set[int]] = field(default_factory=dict)
+    """The workers that ran these prompts, and may still have the recording."""
 
     def add(self, tasks: Iterable[Task], *, urgent: bool) -> None:
-        """Behind those that wait; each once."""
-        at_work = {task.id for task in self.running.values()}
-        new = {task.id: task for task in tasks if task.id not in at_work and task.id not in self.waiting}
+        """Append new tasks; each is added once."""
+        running = {task.id for task in self.running.values()}
+        new = {task.id: task for task in tasks if task.id not in running and task.id not in self.waiting}
         self.waiting |= new
         if urgent:
             self.urgent |= new.keys()
 
     def begin(self, worker: int) -> Task | None:
-        """The next task of a worker that is idle, or none; it counts as begun."""
+        """Start and return the next task of an idle worker; None if there is none for it."""
         task = self._next(worker)
         if task is not None:
             del self.waiting[task.id]
             self.urgent.discard(task.id)
             if (recorded := _recorded(task)) is not None:
-                self.had.setdefault(recorded, set()).add(worker)
+                self.recorded_by.setdefault(recorded, set()).add(worker)
             self.running[worker], self.loaded[worker] = task, task.loading
         return task
 
     def end(self, worker: int) -> Task:
-        """What the worker was at."""
+        """Remove and return the worker's running task."""
         return self.running.pop(worker)
 
     def _next(self, worker: int) -> Task | None:
-        """One on its own model; as long as others are at that model, more may come. Else one on a model that nobody
-        has, and else the oldest."""
-        own = self.loaded.get(worker)
+        """A task on the worker's own model; none while other workers use that model, as more may follow. Else a task on
+        a model that no worker has, else the oldest."""
+        own_model = self.loaded.get(worker)
         tasks = list(self.waiting.values())
-        mine = [task for task in tasks if task.loading == own]
-        if mine:
-            return min(mine, key=partial(self._after, worker))
-        if any(task.loading == own for task in self.running.values()):
+        same_model = [task for task in tasks if task.loading == own_model]
+        if same_model:
+            return min(same_model, key=partial(self._sort_key, worker))
+        if any(task.loading == own_model for task in self.running.values()):
             return None
-        others = set(self.loaded.values())
-        fresh = [task for task in tasks if task.loading not in others]
-        return next(iter([*fresh, *tasks]), None)
+        loaded = set(self.loaded.values())
+        unloaded = [task for task in tasks if task.loading not in loaded]
+        return next(iter([*unloaded, *tasks]), None)
 
-    def _after(self, worker: int, task: Task) -> tuple[bool, bool, bool]:
-        """What makes a task come later, the first thing first: that another worker has had its prompts, and would not
-        have to run them again; that nobody waits for it; that its prompts are new to this one."""
+    def _sort_key(self, worker: int, task: Task) -> tuple[bool, bool, bool]:
+        """Reasons to take a task later, the strongest first: another worker has recorded its prompts; it is not urgent;
+        this worker has not recorded its prompts."""
         recorded = _recorded(task)
-        owners = self.had.get(recorded, set()) if recorded else set()
+        owners = self.recorded_by.get(recorded, set()) if recorded else set()
         return bool(owners) and worker not in owners, task.id not in self.urgent, worker not in owners
 
 
 def _recorded(task: Task) -> Recorded | None:
-    """The model of a task and the prompts that it runs there, if it has any: with whatever they are paired, they are
-    recorded once."""
-    asked = task.request if isinstance(task, Computing) else None
-    if not isinstance(asked, OnPrompts):
+    """The model of a task and its prompts, if it has any, without their pairing: they are recorded once for all
+    pairings."""
+    request = task.request if isinstance(task, Computing) else None
+    if not isinstance(request, OnPrompts):
         return None
-    return task.loading, replace(asked.prompts, pairing=(), tokens="")
+    return task.loading, replace(request.prompts, pairing=(), tokens="")
 
 
 class Progress:
-    """One bar for all workers and models, from the first task that is done; on a terminal only."""
+    """One progress bar for all workers and models, from the first finished task on; on a terminal only."""
 
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
@@ -94,7 +94,7 @@ class Progress:
         return self
 
     def tell(self, done: int) -> None:
-        """So many more are done; what is known to be left may grow as jobs go on."""
+        """Advance by `done` tasks; the total may grow as jobs continue."""
         if self._bar is None:
             self._bar = tqdm(desc="evidence", unit=" tasks", total=0, disable=None)
         self._bar.total = self._bar.n + done + len(self._queue.waiting) + len(self._queue.running)

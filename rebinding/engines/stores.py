@@ -1,7 +1,7 @@
-"""Where a worker keeps what it computes, and where the driver of workers has its evidence from.
+"""The memory of a worker, and the store and evidence source of the driver.
 
-The driver reads evidence, and says which tasks are to be done for what is not there. A task is a block of a request, or
-tensors that a block needs; each has the address that it has in any store.
+The driver reads evidence, and raises the tasks that compute missing evidence. A task is a block of a request, or
+tensors that a block needs; each has the same address in every store.
 """
 
 from __future__ import annotations
@@ -17,103 +17,103 @@ from rebinding.experiments.workbench import Workbench, function_of, tensor_reque
 
 
 class Memory:
-    """Shards that are kept as long as their process: those of a worker, until they are on their way to the driver."""
+    """Shards in memory: those of a worker, until it has sent them to the driver."""
 
     def __init__(self) -> None:
-        self.kept: dict[Address, object] = {}
+        self.shards: dict[Address, object] = {}
 
     def holds(self, kind: type[Content], experiment: str, key: str) -> bool:
-        return isinstance(self.kept.get((experiment, key)), kind)
+        return isinstance(self.shards.get((experiment, key)), kind)
 
     def get(self, kind: type[Content], experiment: str, key: str) -> Content | None:
-        found = self.kept.get((experiment, key))
-        return found if isinstance(found, kind) else None
+        content = self.shards.get((experiment, key))
+        return content if isinstance(content, kind) else None
 
     def put(self, experiment: str, key: str, content: Content) -> None:
-        self.kept[experiment, key] = content
+        self.shards[experiment, key] = content
 
     def remember(self, kind: type[Content], experiment: str, key: str, compute: Callable[[], Content]) -> Content:
-        found = self.get(kind, experiment, key)
-        if found is None:
-            found = compute()
-            self.put(experiment, key, found)
-        return found
+        content = self.get(kind, experiment, key)
+        if content is None:
+            content = compute()
+            self.put(experiment, key, content)
+        return content
 
 
 class DriverStore:
-    """The driver's store, as its benches see it: what is there is lent, and nothing is computed.
+    """The driver's store, for its workbenches: it reads shards and computes nothing.
 
-    `spare` holds what could not be written, on a full disk; or everything, where no evidence is to be kept.
+    `spare` has the shards that could not be written, on a full disk; or all shards, without a folder.
     """
 
-    def __init__(self, behind: Store | None = None) -> None:
-        self.behind = behind
+    def __init__(self, folder: Store | None = None) -> None:
+        self.folder = folder
         self.spare = Memory()
 
     def holds(self, kind: type[Content], experiment: str, key: str) -> bool:
         return self.spare.holds(kind, experiment, key) or (
-            self.behind is not None and self.behind.holds(kind, experiment, key)
+            self.folder is not None and self.folder.holds(kind, experiment, key)
         )
 
     def get(self, kind: type[Content], experiment: str, key: str) -> Content | None:
-        found = self.spare.get(kind, experiment, key)
-        return found if found is not None or self.behind is None else self.behind.get(kind, experiment, key)
+        content = self.spare.get(kind, experiment, key)
+        return content if content is not None or self.folder is None else self.folder.get(kind, experiment, key)
 
     def put(self, experiment: str, key: str, content: Content) -> None:
-        """As `Store.remember` keeps what was computed, and with its warning where that cannot be."""
-        if self.behind is None:
+        """Store content as `Store.remember` does, with its warning where the folder cannot be written."""
+        if self.folder is None:
             self.spare.put(experiment, key, content)
         else:
-            kept = self.behind.remember(type(content), experiment, key, lambda: content)
-            if not self.behind.holds(type(content), experiment, key):
-                self.spare.put(experiment, key, kept)
+            stored = self.folder.remember(type(content), experiment, key, lambda: content)
+            if not self.folder.holds(type(content), experiment, key):
+                self.spare.put(experiment, key, stored)
 
     def remember(self, kind: type[Content], experiment: str, key: str, compute: Callable[[], Content]) -> Content:
-        """The shard, which must be there: the driver asks for it only when it has what was lacking."""
-        found = self.get(kind, experiment, key)
-        if found is None:
+        """The shard, which must exist: the driver reads it only after workers have computed it."""
+        content = self.get(kind, experiment, key)
+        if content is None:
             raise LookupError(f"{experiment}/{key} is not in the store, and the driver computes nothing")
-        return found
+        return content
 
 
 @dataclass(frozen=True, eq=False)
 class DriverSource:
-    """Evidence of a bench whose shelf is one of a `Lending` store. `failed` tells of tasks that could not be done."""
+    """Evidence of a workbench on a `DriverStore`. `failed` has the tasks that raised an error."""
 
     bench: Workbench
     loading: Loading
     failed: Mapping[str, Failure]
 
     def get(self, request: Request) -> Evidence:
-        """What is in the store; what is not there is `Missing`, all blocks of a request at once."""
-        tasks = [task for block in self.bench.prompts.blocks(request) for task in self._lacking(block)]
+        """Evidence from the store; raises `Missing` with the tasks of all missing blocks."""
+        tasks = [task for block in self.bench.prompts.blocks(request) for task in self._missing_tasks(block)]
         if tasks:
             raise Missing(tuple(tasks))
         return self.bench.get(request)
 
-    def _lacking(self, block: Request) -> Iterator[Computing]:
-        """The tasks for a block that is not there: first the tensors it needs, if they are not there either."""
+    def _missing_tasks(self, block: Request) -> Iterator[Computing]:
+        """The tasks for a missing block: first the tensors it needs, if they are missing too."""
         if self.bench.holds(Evidence, block):
             return
         tensors = list(tensor_requests(block))
-        first = [request for request in tensors if not self.bench.holds(Activations, request)]
-        for request in first:
+        missing = [request for request in tensors if not self.bench.holds(Activations, request)]
+        for request in missing:
             yield self._task(request)
-        if not first:
+        if not missing:
             yield self._task(block, tensors)
 
     def _task(self, request: Request, tensors: list[Request] | None = None) -> Computing:
         module = function_of(type(request)).__module__
-        given = tuple(self.bench.address(needed) for needed in tensors or ())
-        task = Computing(self.loading, request, module, self.bench.address(request), given)
+        inputs = tuple(self.bench.address(needed) for needed in tensors or ())
+        task = Computing(self.loading, request, module, self.bench.address(request), inputs)
         if task.id in self.failed:
-            raise again(self.failed[task.id])
+            raise reraisable(self.failed[task.id])
         return task
 
 
-def again(failure: Failure) -> Exception:
-    """The error of a worker, to be raised here; where it arose stands below it."""
-    note = f"on a worker:\n{failure.told}"
+def reraisable(failure: Failure) -> Exception:
+    """The error of a worker, with the worker's traceback as a note."""
+    note = f"on a worker:\n{failure.traceback}"
     if note not in getattr(failure.error, "__notes__", ()):
         failure.error.add_note(note)
     return failure.error

@@ -1,4 +1,4 @@
-"""What is handed to a worker, and what comes back: plain data, the same for every kind of worker."""
+"""Tasks and outcomes of workers: plain data, the same for every kind of worker."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
 Address: TypeAlias = tuple[str, str]
-"""Experiment and key: where a shard belongs in a store."""
+"""Experiment and key: the address of a shard in a store."""
 Content: TypeAlias = Evidence | Activations
 
 
 @dataclass(frozen=True)
 class Loading:
-    """A model as a worker is to load it."""
+    """The model that a worker loads, with dtype and device."""
 
     name: str
     dtype: str
@@ -32,33 +32,33 @@ class Loading:
 
 @dataclass(frozen=True)
 class Describing:
-    """What is to be known of a model without its weights."""
+    """The task to describe a model without its weights."""
 
     loading: Loading
 
     @property
     def id(self) -> str:
-        """What tells it from other tasks."""
+        """The key that distinguishes it from other tasks."""
         return digest(["describe", self.loading.name, self.loading.dtype, self.loading.device])
 
 
 @dataclass(frozen=True)
 class Computing:
-    """The shard at `address`: evidence of a request, or of a block of it, or tensors that requests need.
+    """The task to compute the shard at `address`: evidence of a request or of a block of it, or tensors for requests.
 
-    `module` has the function that computes it, which may be one of somebody's own. `given` are the addresses of tensors
-    that go with the task, because they have been computed before.
+    `module` has the function that computes it, and may be outside this package. `inputs` are the addresses of tensors
+    that were computed before and are sent with the task.
     """
 
     loading: Loading
     request: Request
     module: str
     address: Address
-    given: tuple[Address, ...] = ()
+    inputs: tuple[Address, ...] = ()
 
     @property
     def id(self) -> str:
-        """Its address: who wants the same shard waits for the same task."""
+        """The address: jobs that need the same shard wait for the same task."""
         return "/".join(self.address)
 
 
@@ -67,7 +67,7 @@ Task: TypeAlias = Describing | Computing
 
 @dataclass(frozen=True)
 class Described:
-    """A model as the driver knows it: everything but its weights."""
+    """The description of a model for the driver: everything except its weights."""
 
     tokenizer: PreTrainedTokenizerFast
     anatomy: Anatomy
@@ -81,29 +81,29 @@ class Described:
 
 @dataclass(frozen=True, eq=False)
 class Shards:
-    """Everything that a worker computed for a task: the shard that was asked for, and those it needed on the way."""
+    """Everything that a worker computed for a task: the shard itself, and those it needed on the way."""
 
-    found: dict[Address, Content]
+    contents: dict[Address, Content]
 
 
 @dataclass(frozen=True)
 class Failure:
-    """An error of the work itself, which would be the same on any worker; `told` is where it arose."""
+    """An error of the computation, which would be the same on any worker, with its traceback."""
 
     error: Exception
-    told: str
+    traceback: str
 
 
 Outcome: TypeAlias = Described | Shards | Failure
 
 
 class LostWorker(ModelError):
-    """A task whose worker died again and again."""
+    """A task whose workers died one after the other."""
 
 
 class Missing(Exception):
-    """A job has come to where it needs the outcomes of these tasks, and cannot go on without."""
+    """A job needs the outcomes of these tasks to continue."""
 
     def __init__(self, tasks: tuple[Task, ...]) -> None:
-        super().__init__(f"{len(tasks)} tasks are to be done first")
+        super().__init__(f"{len(tasks)} tasks must be done first")
         self.tasks = tasks

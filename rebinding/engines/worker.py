@@ -1,6 +1,6 @@
-"""A worker: it loads a model, computes what it is told, and sends it home. It knows no store and no other worker.
+"""A worker: it loads a model, computes the shards of tasks, and returns them. It knows no store and no other worker.
 
-This class does not know where it lives. On Ray an actor is made of it (`rebinding.engines.on_ray`).
+The class does not depend on where it runs. On Ray an actor wraps it (`rebinding.engines.on_ray`).
 """
 
 from __future__ import annotations
@@ -25,25 +25,29 @@ from rebinding.models import LoadedModel, load
 
 @dataclass
 class Worker:
-    """One model at a time: the one that was asked for last."""
+    """A worker with one model at a time, that of its last task."""
 
     loaded: Loading | None = None
     bench: Workbench | None = None
-    kept: Memory = field(default_factory=Memory)
+    memory: Memory = field(default_factory=Memory)
 
-    def do(self, task: Task, given: Mapping[Address, Activations]) -> Outcome:
-        """What comes of a task. An error of the work is an outcome too; that there is no memory left is not, since
-        another process may have some."""
+    def do(self, task: Task, inputs: Mapping[Address, Activations]) -> Outcome:
+        """The outcome of a task. An error of the computation is an outcome too; a lack of memory is raised, since
+        another process may have more."""
         try:
             bench = self._bench(task.loading)
-            return self._compute(bench, task, given) if isinstance(task, Computing) else described(bench.loaded_model)
+            return (
+                self._compute(bench, task, inputs)
+                if isinstance(task, Computing)
+                else describe_model(bench.loaded_model)
+            )
         except (MemoryError, torch.OutOfMemoryError):
             raise
         except Exception as error:
             return Failure(error, traceback.format_exc())
 
     def _bench(self, loading: Loading) -> Workbench:
-        """A bench with the model; the one before it is let go first."""
+        """A workbench with the model; the previous model is freed first."""
         if self.bench is None or self.loaded != loading:
             self.bench = self.loaded = None
             gc.collect()
@@ -51,32 +55,32 @@ class Worker:
                 torch.cuda.empty_cache()
             loaded_model = load(loading.name, dtype=loading.dtype, device=loading.device)
             self.bench = Workbench(
-                loaded_model, shelf_of(self.kept, loaded_model=loaded_model.fingerprint, dtype=loaded_model.dtype)
+                loaded_model, shelf_of(self.memory, loaded_model=loaded_model.fingerprint, dtype=loaded_model.dtype)
             )
             self.loaded = loading
         return self.bench
 
-    def _compute(self, bench: Workbench, task: Computing, given: Mapping[Address, Activations]) -> Shards:
-        importlib.import_module(task.module)  # a measure outside of the package registers itself there
-        self.kept.kept.update(given)
+    def _compute(self, bench: Workbench, task: Computing, inputs: Mapping[Address, Activations]) -> Shards:
+        importlib.import_module(task.module)  # a measure outside the package registers itself on import
+        self.memory.shards.update(inputs)
         try:
             if tensors_of(type(task.request)):
                 bench.forget(task.request)
                 bench.tensors(task.request)
             else:
                 bench.get(task.request)
-            found: dict[Address, Content] = {
+            shards: dict[Address, Content] = {
                 address: content
-                for address, content in self.kept.kept.items()
-                if address not in given and isinstance(content, Evidence | Activations)
+                for address, content in self.memory.shards.items()
+                if address not in inputs and isinstance(content, Evidence | Activations)
             }
         finally:
-            self.kept.kept.clear()
-        return Shards(found)
+            self.memory.shards.clear()
+        return Shards(shards)
 
 
-def described(loaded_model: LoadedModel) -> Described:
-    """A subject without its weights."""
+def describe_model(loaded_model: LoadedModel) -> Described:
+    """The description of a model, without its weights."""
     assert loaded_model.dtype != "as served"
     return Described(
         loaded_model.tokenizer,
@@ -90,11 +94,13 @@ def described(loaded_model: LoadedModel) -> Described:
     )
 
 
-def packed(outcome: Outcome) -> bytes:
-    """An outcome as it travels; of an error that cannot, the words do."""
+def pack(outcome: Outcome) -> bytes:
+    """Pickle an outcome. An error that cannot be pickled becomes a RuntimeError with its message."""
     try:
         return pickle.dumps(outcome)
     except Exception:
         if not isinstance(outcome, Failure):
             raise
-        return pickle.dumps(Failure(RuntimeError(f"{type(outcome.error).__name__}: {outcome.error}"), outcome.told))
+        return pickle.dumps(
+            Failure(RuntimeError(f"{type(outcome.error).__name__}: {outcome.error}"), outcome.traceback)
+        )

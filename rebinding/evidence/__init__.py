@@ -1,4 +1,4 @@
-"""What was measured, and how it is kept: tables with their settings, activations, the store, blocks."""
+"""Evidence and its storage: tables with their settings, activations, requests, blocks, and the store."""
 
 from rebinding.evidence.evidence import Evidence, EvidenceError, merge
 from rebinding.evidence.request import Kind, OnPrompts, PromptSet, Request

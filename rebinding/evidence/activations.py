@@ -1,4 +1,4 @@
-"""Tensors that a model computed and that several experiments need: means of head outputs, of queries, of keys."""
+"""Tensors of a model that several experiments use: means of head outputs, of queries, of keys."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from torch import Tensor
 
 @dataclass(frozen=True, eq=False)
 class Activations:
-    """Tensors by name, bit for bit the same after a round trip through a file."""
+    """Tensors by name; a round trip through a file keeps every bit."""
 
     tensors: Mapping[str, Tensor]
     SUFFIX: ClassVar[str] = ".safetensors"
 
     def save(self, path: Path, address: str | None = None) -> None:
-        """Write as safetensors; in a store the shard's address stands in the header."""
+        """Write as safetensors; in a store the header has the shard's address."""
         tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in self.tensors.items()}
         try:
             save_file(tensors, path, None if address is None else {"address": address})
@@ -29,12 +29,12 @@ class Activations:
 
     @classmethod
     def load(cls, path: Path) -> Activations:
-        """Read what `save` wrote, onto the CPU; whoever uses a tensor takes it to where it is needed."""
+        """Read what `save` wrote, onto the CPU; the caller moves a tensor to its device."""
         return cls(load_file(path))
 
     @staticmethod
     def address(path: Path) -> str | None:
-        """The address that a file says it belongs to; its tensors are not read."""
+        """The address in a file's header; its tensors are not read."""
         with safe_open(path, framework="pt") as file:
-            found: str | None = (file.metadata() or {}).get("address")
-        return found
+            address: str | None = (file.metadata() or {}).get("address")
+        return address

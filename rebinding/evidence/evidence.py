@@ -1,4 +1,4 @@
-"""Evidence: one row per example and condition, together with the exact settings that made it."""
+"""Evidence: one row per example and condition, with the exact settings behind it."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ Result = TypeVar("Result")
 
 
 class EvidenceError(ValueError):
-    """Evidence that cannot be read, or cannot be put together."""
+    """Evidence that cannot be read or merged."""
 
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """A table of measurements and what one must know to repeat them; `settings` is plain JSON."""
+    """A table of measurements, and the settings to repeat them as plain JSON."""
 
     experiment: str
     rows: pd.DataFrame
@@ -36,11 +36,11 @@ class Evidence:
     SUFFIX: ClassVar[str] = ".parquet"
 
     def save(self, path: Path, address: str | None = None) -> None:
-        """Write as Parquet; the settings travel inside the file, and in a store the shard's address."""
-        note = {"schema": SCHEMA, "experiment": self.experiment, "settings": self.settings}
-        told = json.dumps(note if address is None else {**note, "address": address}, sort_keys=True)
+        """Write as Parquet. The file's metadata have the settings, and in a store the shard's address."""
+        fields = {"schema": SCHEMA, "experiment": self.experiment, "settings": self.settings}
+        note = json.dumps(fields if address is None else {**fields, "address": address}, sort_keys=True)
         table = pa.Table.from_pandas(self.rows, preserve_index=False)
-        table = table.replace_schema_metadata({**(table.schema.metadata or {}), KEY: told.encode()})
+        table = table.replace_schema_metadata({**(table.schema.metadata or {}), KEY: note.encode()})
         pq.write_table(table, path, compression="zstd")
 
     @classmethod
@@ -53,38 +53,38 @@ class Evidence:
         fields = _fields(path, table.schema)
         try:
             rows = table.to_pandas()
-        except Exception as error:  # a file may also say anything of what its columns are to pandas
+        except Exception as error:  # a file's metadata for pandas may say anything
             raise EvidenceError(f"{path} has columns that pandas does not understand ({error!r})") from error
         return cls(fields["experiment"], rows, fields["settings"])
 
     @staticmethod
     def address(path: Path) -> str | None:
-        """The address that a file says it belongs to; its rows are not read."""
-        found: str | None = _fields(path, pq.read_schema(path)).get("address")
-        return found
+        """The address in a file's metadata; its rows are not read."""
+        address: str | None = _fields(path, pq.read_schema(path)).get("address")
+        return address
 
 
 def _fields(path: Path, schema: pa.Schema) -> dict[str, Any]:
-    """What a file says of itself, beside its rows."""
+    """The metadata of a file: schema, experiment, settings, and perhaps its address."""
     note = (schema.metadata or {}).get(KEY)
     if note is None:
         raise EvidenceError(f"{path} is a Parquet file without settings: it was not written by this project")
     try:
         fields: dict[str, Any] = json.loads(note)
-        given = fields["schema"], fields["experiment"], fields["settings"]
+        schema_version, experiment, settings = fields["schema"], fields["experiment"], fields["settings"]
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise EvidenceError(f"{path} has settings that this project did not write ({error!r})") from error
-    if given[0] != SCHEMA:
-        raise EvidenceError(f"{path} has evidence schema {given[0]}; this version reads {SCHEMA}")
-    if not isinstance(given[1], str) or not isinstance(given[2], dict):
+    if schema_version != SCHEMA:
+        raise EvidenceError(f"{path} has evidence schema {schema_version}; this version reads {SCHEMA}")
+    if not isinstance(experiment, str) or not isinstance(settings, dict):
         raise EvidenceError(f"{path} has settings that are no object, or an experiment that is no name")
     return fields
 
 
 def merge(shards: Sequence[Evidence]) -> Evidence:
-    """Concatenate shards of one experiment; settings that differ are refused, naming where."""
+    """Concatenate shards of one experiment; raise with the names of settings that differ."""
     if not shards:
-        raise EvidenceError("nothing to merge")
+        raise EvidenceError("nothing to merge: give one or more shards")
     first = shards[0]
     for shard in shards[1:]:
         if shard.experiment != first.experiment or dict(shard.settings) != dict(first.settings):
@@ -99,20 +99,20 @@ def merge(shards: Sequence[Evidence]) -> Evidence:
     return Evidence(first.experiment, pd.concat([shard.rows for shard in shards], ignore_index=True), first.settings)
 
 
-def once(
+def cache_by_evidence(
     function: Callable[Concatenate[Evidence, Arguments], Result],
 ) -> Callable[Concatenate[Evidence, Arguments], Result]:
-    """A function of a piece of evidence and hashable values, whose results are kept as long as the evidence is.
+    """Cache a function of evidence and hashable values. Its results live as long as the evidence.
 
-    Evidence does not change once it is made; whoever is given a result leaves it as it is, too.
+    Evidence never changes; callers must not change a cached result either.
     """
-    known: WeakKeyDictionary[Evidence, dict[Any, Result]] = WeakKeyDictionary()
+    cache: WeakKeyDictionary[Evidence, dict[Any, Result]] = WeakKeyDictionary()
 
     @wraps(function)
-    def remembered(evidence: Evidence, /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
-        results, key = known.setdefault(evidence, {}), (args, tuple(sorted(kwargs.items())))
+    def cached(evidence: Evidence, /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+        results, key = cache.setdefault(evidence, {}), (args, tuple(sorted(kwargs.items())))
         if key not in results:
             results[key] = function(evidence, *args, **kwargs)
         return results[key]
 
-    return remembered
+    return cached

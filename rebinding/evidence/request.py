@@ -1,8 +1,8 @@
-"""A request: everything that a piece of evidence depends on, beside the subject; its kind, its blocks, its source.
+"""A request: everything that a piece of evidence depends on except the model; its kind, its blocks, its source.
 
-From the request alone come the key in memory and the address in the store (`key`), the settings that travel inside the
-evidence (`plain`), its name in the report (`label`) and what a picture says of it (`caption`). Two requests are the
-same evidence exactly if their keys are equal, and nothing is ever looked up by a name that somebody composed.
+The request alone determines the cache key in memory and in the store (`key`), the settings inside the evidence
+(`plain`), its name in the report (`label`) and its caption in figures (`caption`). Two requests are the same evidence
+exactly if their keys are equal; no evidence is looked up by a handwritten name.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from rebinding.evidence.evidence import Evidence, EvidenceError, merge
 
 Facet: TypeAlias = str | int | None
 SHORT = 8
-"""Digits of a key that tell two requests of a report apart."""
+"""Digits of a key that distinguish the requests of a report."""
 ABOUT = ("request", "facets", "key")
 """Settings inside the evidence that come from the request."""
 
@@ -34,13 +34,13 @@ def digest(content: Any) -> str:
 
 @dataclass(frozen=True)
 class Kind:
-    """One kind of evidence, declared once, in the experiment that makes it. Evidence is made through its kind, so a
-    column that is missing, misspelt or new is an error where it arises.
+    """One kind of evidence, declared once, in its experiment. It checks the columns of new evidence, so a column that
+    is missing, misspelt or new is an error at once.
 
     `numbered` is a pattern for families of columns such as `before_logit_0`; `lacking` are columns whose numbers may
-    not exist (NaN). `unit` is the column that tells units apart. `edits` are the columns that tell edits apart, each of
-    which must have `moved` something in some row; None for kinds in which nothing is edited, or nothing is recorded.
-    `unedited` is a column and its value in rows that are there to compare with, and in which nothing is edited.
+    not exist (NaN). `unit` is the column that identifies units. `edits` are the columns that identify edits, each of
+    which must have `moved` something in some row; None for kinds without edits, or without a record of them.
+    `unedited` is a column and its value in baseline rows, in which nothing is edited.
     """
 
     name: str
@@ -52,21 +52,21 @@ class Kind:
     unedited: tuple[str, str] | None = None
 
     def evidence(self, rows: pd.DataFrame, settings: Mapping[str, Any]) -> Evidence:
-        """Rows and settings, if the rows are of this kind."""
-        given, wanted = set(rows.columns), set(self.columns)
-        missing = sorted(wanted - given)
-        strange = sorted(name for name in given - wanted if not re.fullmatch(self.numbered, str(name)))
-        if missing or strange:
-            raise EvidenceError(f"evidence of {self.name} lacks the columns {missing} and has {strange}, unknown to it")
+        """Evidence with these rows and settings; raises if the columns are not those of this kind."""
+        actual, expected = set(rows.columns), set(self.columns)
+        missing = sorted(expected - actual)
+        unknown = sorted(name for name in actual - expected if not re.fullmatch(self.numbered, str(name)))
+        if missing or unknown:
+            raise EvidenceError(f"evidence of {self.name}: missing columns {missing}, unknown columns {unknown}")
         return Evidence(self.name, rows, settings)
 
 
 @dataclass(frozen=True)
 class PromptSet:
-    """The prompts of a design with these ids, as a subject sees them.
+    """The prompts of a design with these ids, as a model sees them.
 
-    `tokens` is the sha256 of their token ids, the places of their roles and their answer tokens: with another
-    tokenizer, chat form or list of words the same ids are other prompts.
+    `tokens` is the sha256 of their token ids, the positions of their roles and their answer tokens: with another
+    tokenizer, chat form or word list the same ids are other prompts.
     """
 
     design: str
@@ -79,60 +79,61 @@ class PromptSet:
     verb: str = "swap"
     distractor: str | None = None
     pairing: tuple[str, ...] = ()
-    """How each prompt's counterfactual is made; empty where there is none."""
+    """The construction of each prompt's counterfactual; empty without one."""
     narrative: bool = False
     cut: int = 0
-    """How many tokens are left away at the end, so that the readout comes so much earlier."""
+    """The number of tokens removed at the end, so that the readout comes that much earlier."""
 
     @property
     def facets(self) -> Mapping[str, Facet]:
-        """What tells sets of prompts apart in a few words; what is usual is left out."""
-        usual: dict[str, Facet] = {
+        """The properties that distinguish sets of prompts, without those that have their default."""
+        defaults: dict[str, Facet] = {
             "split": None, "boxes": None, "operations": 1, "verb": "swap", "narrative": False, "cut": 0,
         }  # fmt: skip
-        told = {name: getattr(self, name) for name in usual}
-        return {"design": self.design, **{name: value for name, value in told.items() if value != usual[name]}}
+        values = {name: getattr(self, name) for name in defaults}
+        return {"design": self.design, **{name: value for name, value in values.items() if value != defaults[name]}}
 
 
 @dataclass(frozen=True)
 class Request:
-    """One request. Subclasses are the kinds: frozen, hashable, made of plain values, tuples and other such classes."""
+    """One request. Each kind is a subclass: frozen, hashable, with fields that are plain values, tuples or such
+    classes."""
 
     KIND: ClassVar[Kind]
 
     def __getstate__(self) -> dict[str, Any]:
-        """Its fields travel to a worker, and what follows from them is made there."""
-        return {one.name: getattr(self, one.name) for one in fields(self)}
+        """Only the fields are pickled; a worker recomputes the cached properties."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @cached_property
     def plain(self) -> Mapping[str, Any]:
         """Every field, as plain JSON."""
-        found: dict[str, Any] = json.loads(json.dumps(asdict(self)))
-        return MappingProxyType(found)
+        content: dict[str, Any] = json.loads(json.dumps(asdict(self)))
+        return MappingProxyType(content)
 
     @cached_property
     def key(self) -> str:
-        """What this request, and no other, is known by."""
+        """The cache key: the sha256 of the kind and every field."""
         return digest({"kind": self.KIND.name, **self.plain})
 
     @property
     def n(self) -> int:
-        """How many units the evidence must have."""
+        """The number of units that the evidence must have."""
         raise NotImplementedError
 
     @property
     def facets(self) -> Mapping[str, Facet]:
-        """What a person tells requests of this kind apart by, and the report selects by."""
+        """The properties by which a person, and the report, distinguish requests of this kind."""
         raise NotImplementedError
 
     @property
     def block(self) -> int | None:
-        """How many prompts are computed, and kept in the store, at a time; None: all of them at once."""
+        """The number of prompts that are computed and stored together; None for all of them."""
         return None
 
     @property
     def edits(self) -> tuple[str, ...] | None:
-        """The columns that tell edits apart, each of which must have moved something."""
+        """The columns that identify edits, each of which must have moved something."""
         return self.KIND.edits
 
     @property
@@ -142,14 +143,14 @@ class Request:
 
     @property
     def caption(self) -> str:
-        """What it is, in a line."""
-        told = ", ".join(f"{name} {value}" for name, value in self.facets.items() if value is not None)
-        return f"{self.KIND.name}: {told}, N {self.n}"
+        """The kind, the facets and N in one line."""
+        facets = ", ".join(f"{name} {value}" for name, value in self.facets.items() if value is not None)
+        return f"{self.KIND.name}: {facets}, N {self.n}"
 
 
 @dataclass(frozen=True)
 class OnPrompts(Request):
-    """A request on one set of prompts, each of them a unit, unless a kind says otherwise."""
+    """A request on one set of prompts. Each prompt is a unit, unless a kind says otherwise."""
 
     prompts: PromptSet
 
@@ -167,13 +168,13 @@ class OnPrompts(Request):
 
 
 class EvidenceSource(Protocol):
-    """Gives the evidence of a request; who asks does not know whether it is computed, read, made up or only counted."""
+    """Gives the evidence of a request, which may be computed, read, simulated or only counted."""
 
     def get(self, request: Request) -> Evidence: ...
 
 
 def describe(request: Request, evidence: Evidence) -> Evidence:
-    """The evidence of a request, which says inside what was requested."""
+    """The evidence of a request, with the request among its settings."""
     about = {"request": dict(request.plain), "facets": dict(request.facets), "key": request.key}
     return request.KIND.evidence(evidence.rows, {**evidence.settings, **about})
 
@@ -186,6 +187,6 @@ def join(request: Request, blocks: Sequence[Evidence]) -> Evidence:
 
 
 def _without_request(block: Evidence) -> Evidence:
-    """Blocks of a request differ in the prompts that they say inside, and must not differ in anything else."""
+    """A block without its request: blocks differ in their prompts, and must not differ in any other setting."""
     settings = {name: value for name, value in block.settings.items() if name not in ABOUT}
     return Evidence(block.experiment, block.rows, settings)

@@ -1,7 +1,7 @@
-"""The files of a store: written whole or not at all, and looked at before they are believed.
+"""The files of a store: written completely or not at all, and checked before they are used.
 
-A shard is believed if it is a plain file, if its bytes have the checksum that its note beside it says, and if it says
-inside that it belongs where it lies. So a file that was exchanged for another is noticed even if its note came along.
+A shard is valid if it is a plain file, if its bytes have the checksum in the note next to it, and if the address inside
+it is that of its place. So a file that was exchanged for another is noticed even if its note came with it.
 """
 
 from __future__ import annotations
@@ -20,70 +20,70 @@ DIGITS = 64
 
 
 class Damaged(ValueError):
-    """A shard that cannot be believed, and why."""
+    """A shard that is not valid, and why."""
 
 
-class Kept(Protocol):
-    """What can be in a shard."""
+class Savable(Protocol):
+    """The content of a shard."""
 
     def save(self, path: Path, address: str | None = None) -> None: ...
 
 
-def beside(path: Path) -> Path:
+def checksum_path(path: Path) -> Path:
     """The checksum note of a shard."""
     return path.with_suffix(".sha256")
 
 
-def check(path: Path, address: str, told: Callable[[Path], str | None]) -> None:
-    """Raise `Damaged`, or what a reader says of a file that is none of its own, unless a shard can be believed.
+def check(path: Path, address: str, read_address: Callable[[Path], str | None]) -> None:
+    """Raise `Damaged`, or the reader's own error for a foreign file, unless a shard is valid.
 
-    `told` reads the address inside a file.
+    `read_address` reads the address inside a file.
     """
     if not plain(path):
         raise Damaged("it is no plain file")
-    if not plain(beside(path)):
-        raise Damaged("it has no checksum beside it")
-    with beside(path).open("rb") as note:
-        noted = note.read(2 * DIGITS).strip()
+    if not plain(checksum_path(path)):
+        raise Damaged("it has no checksum file next to it")
+    with checksum_path(path).open("rb") as note:
+        expected = note.read(2 * DIGITS).strip()
     with path.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-    if found.encode() != noted:
+        actual = hashlib.file_digest(file, "sha256").hexdigest()
+    if actual.encode() != expected:
         raise Damaged("its checksum differs")
-    inside = told(path)
+    inside = read_address(path)
     if inside != address:
-        raise Damaged(f"it says that it is {inside!r}, which belongs elsewhere")
+        raise Damaged(f"the address inside it is {inside!r}, expected {address!r}")
 
 
 def plain(path: Path) -> bool:
-    """Whether this is a file, and not a link to one: evidence lies in its store."""
+    """Whether this is a file, and not a link to one: a store has no links to files elsewhere."""
     return path.is_file() and not path.is_symlink()
 
 
-def write(path: Path, content: Kept, address: str) -> None:
-    """A shard with its note. It appears whole or not at all; a shard whose note is not there yet is not used.
+def write(path: Path, content: Savable, address: str) -> None:
+    """Write a shard and its note. It appears completely or not at all; a shard without its note is not used.
 
-    Leftovers of a process that was killed while it wrote this shard are removed; whoever writes holds its lock.
+    The caller holds the shard's lock. Partial files of a process that was killed while it wrote this shard are removed.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    for left in path.parent.glob(f".{path.stem}.*.part"):
-        left.unlink(missing_ok=True)
-    put_in_place({path: lambda there: content.save(there, address)})
+    for partial in path.parent.glob(f".{path.stem}.*.part"):
+        partial.unlink(missing_ok=True)
+    put_in_place({path: lambda part: content.save(part, address)})
     with path.open("rb") as file:
         checksum = hashlib.file_digest(file, "sha256").hexdigest()
-    put_in_place({beside(path): lambda there: write_text(there, f"{checksum}\n")})
+    put_in_place({checksum_path(path): lambda part: write_text(part, f"{checksum}\n")})
 
 
 @contextmanager
 def taking_turns(path: Path) -> Iterator[None]:
-    """Hold the lock of a shard; where no lock can be written, as in a store that is read-only, go on without.
+    """Hold the lock of a shard; go on without where no lock can be written, as in a read-only store.
 
-    The lock is the kernel's and ends with its process, so a file that a dead one left holds nobody up.
+    The lock is the kernel's and ends with its process, so the lock file of a dead process blocks nobody.
     """
     lock = FileLock(path.with_suffix(".lock"))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if not plain(path.with_suffix(".lock")):
-            _aside(path.with_suffix(".lock"))
+            _clear_path(path.with_suffix(".lock"))
         lock.acquire()
     except OSError:
         yield
@@ -95,35 +95,35 @@ def taking_turns(path: Path) -> Iterator[None]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """A text as it is, its line ends too."""
+    """Write a text without changing its line ends."""
     path.write_text(text, encoding="utf-8", newline="")
 
 
-def put_in_place(made: Mapping[Path, Callable[[Path], None]]) -> None:
-    """Let every `make` write its file elsewhere in the folder, then move each to its place in one step.
+def put_in_place(writers: Mapping[Path, Callable[[Path], None]]) -> None:
+    """Write each file under a temporary name in its folder, then move each to its path in one step.
 
-    If one of them cannot be written, none is moved, and what was begun is removed. What a loss of power leaves of a
-    shard is told by the checksum; nothing waits for the disk.
+    If one cannot be written, none is moved, and all temporary files are removed. Nothing waits for the disk: after a
+    loss of power the checksum shows which shards are damaged.
     """
-    parts = {path: path.with_name(f".{path.stem}.{uuid.uuid4().hex[:8]}.part") for path in made}
+    parts = {path: path.with_name(f".{path.stem}.{uuid.uuid4().hex[:8]}.part") for path in writers}
     try:
-        for path, make in made.items():
+        for path, write_part in writers.items():
             try:
-                parts[path].touch(exist_ok=False)  # nobody else's file or link; open to whom the user lets read files
-                make(parts[path])
+                parts[path].touch(exist_ok=False)  # never an existing file or link; with the user's default permissions
+                write_part(parts[path])
             except OSError as error:  # libraries do not say which file it was
                 raise OSError(error.errno, error.strerror or str(error), str(path)) from error
         for path, part in parts.items():
             if path.is_dir():
-                _aside(path)
+                _clear_path(path)
             part.replace(path)
     finally:
         for part in parts.values():
             part.unlink(missing_ok=True)
 
 
-def _aside(path: Path) -> None:
-    """Make room where something else lies: a link is removed, a folder keeps what it holds under another name."""
+def _clear_path(path: Path) -> None:
+    """Remove a link at a path; rename a folder there, which keeps its content."""
     if path.is_symlink():
         path.unlink()
     elif path.is_dir():

@@ -1,7 +1,7 @@
-"""Which source files of this package a module's results can depend on: those it imports, and those they import.
+"""The source files of this package that a module's results can depend on: all that it imports, directly or not.
 
-Imports are read from the syntax tree, so they are found wherever they stand, inside functions too, and nothing is run.
-A package that is passed through counts with its `__init__.py`.
+Imports are read from the syntax tree, inside functions too, and no code runs. A parent package counts with its
+`__init__.py`.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from pathlib import Path
 PACKAGE = "rebinding"
 ROOT = Path(__file__).parents[1]
 MAKERS = ("rebinding.planted",)
-"""Packages that make subjects. What they make is known by its weights and tokenizer, so how they do it is left out."""
+"""Packages that build models. A model's weights and tokenizer identify it, so the source that built it is left out."""
 
 
 def code_hash(*modules: str, root: Path = ROOT) -> str:
-    """sha256 over the names and contents of the files that `modules` consist of and import, directly or not."""
-    found = sources(*modules, root=root)
-    lines = [f"{name} {_read(name, path, _state(path))[0]}" for name, path in sorted(found.items())]
+    """sha256 over the names and contents of `modules` and of all files that they import, directly or not."""
+    paths = sources(*modules, root=root)
+    lines = [f"{name} {_read(name, path, _state(path))[0]}" for name, path in sorted(paths.items())]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
@@ -30,27 +30,27 @@ def sources(*modules: str, root: Path = ROOT) -> dict[str, Path]:
     """The files of the package under `root` that `modules` need, by module name; `modules` of other packages need none.
 
     A name under the package that is no file is an attribute (`from rebinding.task.boxes import Story` looks like a
-    module `rebinding.task.boxes.Story`) and is passed over, unless it was asked for. So is what lies in `MAKERS`.
+    module `rebinding.task.boxes.Story`) and is skipped, unless it is in `modules`. So are the packages in `MAKERS`.
     """
     for name in modules:
         if _inside(name) and _file(name, root) is None:
             raise ModuleNotFoundError(f"no file for module {name} under {root}")
-    found: dict[str, Path] = {}
-    waiting, seen = list(modules), set(modules)
-    while waiting:
-        name = waiting.pop()
-        apart = name not in modules and name.startswith(MAKERS)
-        path = _file(name, root) if _inside(name) and not apart else None
+    paths: dict[str, Path] = {}
+    queue, seen = list(modules), set(modules)
+    while queue:
+        name = queue.pop()
+        skip = name not in modules and name.startswith(MAKERS)
+        path = _file(name, root) if _inside(name) and not skip else None
         if path is not None:
-            found[name] = path
-            named = {*_read(name, path, _state(path))[1], *_parents(name)} - seen
-            waiting += named
-            seen |= named
-    return found
+            paths[name] = path
+            new_names = {*_read(name, path, _state(path))[1], *_parents(name)} - seen
+            queue += new_names
+            seen |= new_names
+    return paths
 
 
 def modules_of(package: str, root: Path = ROOT) -> list[str]:
-    """Every module of a package of ours, by name."""
+    """The names of all modules of one of our packages."""
     folder = root.joinpath(*package.split(".")[1:])
     paths = sorted(path.relative_to(root).with_suffix("") for path in folder.rglob("*.py"))
     return [".".join((PACKAGE, *path.parts)).removesuffix(".__init__") for path in paths]
@@ -62,7 +62,7 @@ def _inside(name: str) -> bool:
 
 @cache
 def _file(name: str, root: Path) -> Path | None:
-    """Where a module is, looked for once: what it says may change while a process runs, and where it is does not."""
+    """The path of a module, cached: its content may change while a process runs, its path does not."""
     base = root.joinpath(*name.split(".")[1:])
     candidates = (base / "__init__.py", base.parent / f"{base.name}.py")
     return next((path for path in candidates if path.is_file()), None)
@@ -75,14 +75,14 @@ def _parents(name: str) -> Iterator[str]:
 
 
 def _state(path: Path) -> tuple[int, int]:
-    """What changes when a file is written."""
-    about = os.stat(path)
-    return about.st_mtime_ns, about.st_size
+    """The time and size of a file, which change when it is written."""
+    status = os.stat(path)
+    return status.st_mtime_ns, status.st_size
 
 
 @cache
 def _read(name: str, path: Path, state: tuple[int, int]) -> tuple[str, tuple[str, ...]]:
-    """The sha256 of a module's file in a state, and what it imports; read once."""
+    """The sha256 of a module's file and the names that it imports; read once per state of the file."""
     content = path.read_bytes()
     return hashlib.sha256(content).hexdigest(), tuple(_imported(name, path, content))
 

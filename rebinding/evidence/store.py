@@ -1,9 +1,9 @@
-"""Evidence, activations and notes on disk, found again by what made them.
+"""The store: evidence, activations and notes on disk, by a cache key of everything they depend on.
 
-A shard's address is a hash of everything its numbers depend on: the subject's weights and tokenizer, the prompts, the
-settings, the dtype, the versions of the numerical libraries, and the source files of `rebinding` that the experiment
-imports. Whatever changes, the address changes, and nothing stale can be read. What stays is exact: a shard is moved
-into place whole, and what is damaged, or lies at another's address, is computed again (`rebinding.evidence.shards`).
+A shard's key is a hash of the model's weights and tokenizer, the prompts, the settings, the dtype, the versions of the
+numerical libraries, and the source files of `rebinding` that the experiment imports. If any of these changes, the key
+changes, so no stale shard can be read. A shard is moved into place in one step; one that is damaged, or is at another
+shard's address, is computed again (`rebinding.evidence.shards`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Protocol, TypeVar
 from rebinding.evidence import Evidence
 from rebinding.evidence.activations import Activations
 from rebinding.evidence.request import digest
-from rebinding.evidence.shards import beside, check, plain, taking_turns, write
+from rebinding.evidence.shards import check, checksum_path, plain, taking_turns, write
 from rebinding.evidence.sources import code_hash
 
 DEFAULT_FOLDER = ".rebinding"
@@ -32,13 +32,13 @@ LONGEST_ADDRESS = 1000
 
 @dataclass(frozen=True)
 class Note:
-    """Text that took a while to make, such as a figure as SVG; a round trip through a file changes nothing."""
+    """Text that is slow to make, such as a figure as SVG; a round trip through a file keeps every byte."""
 
     text: str
     SUFFIX: ClassVar[str] = ".txt"
 
     def save(self, path: Path, address: str | None = None) -> None:
-        """Write as UTF-8, line ends as they are, below a line with the shard's address; an empty line without one."""
+        """Write the shard's address (or an empty line), then the text as UTF-8 with its own line ends."""
         path.write_text(f"{address or ''}\n{self.text}", encoding="utf-8", newline="")
 
     @classmethod
@@ -48,22 +48,22 @@ class Note:
 
     @staticmethod
     def address(path: Path) -> str | None:
-        """The address that a file says it belongs to."""
+        """The address in a file's first line."""
         with path.open("rb") as file:
             return file.readline(LONGEST_ADDRESS).decode("utf-8").removesuffix("\n") or None
 
 
 Content = TypeVar("Content", Evidence, Activations, Note)
 KINDS: tuple[type[Evidence | Activations | Note], ...] = (Evidence, Activations, Note)
-"""What can be in a shard; each is told by the ending of its file."""
+"""The kinds of content of a shard; each has its own file ending."""
 
 
 class StoreWarning(UserWarning):
-    """Something in the store could not be used and is made anew."""
+    """A shard could not be used, or could not be written."""
 
 
 def default_root() -> Path:
-    """Where evidence is kept if nobody says: what `REBINDING_STORE` names, else `.rebinding` here."""
+    """The default folder: `REBINDING_STORE` if it is set, else `.rebinding` here."""
     return Path(os.environ.get(VARIABLE) or DEFAULT_FOLDER)
 
 
@@ -79,29 +79,29 @@ class Entry:
 
 
 class Shards(Protocol):
-    """Whatever keeps shards by experiment and key: a folder (`Store`), or the memory of a process."""
+    """A store of shards by experiment and key: a folder (`Store`), or the memory of a process."""
 
     def holds(self, kind: type[Content], experiment: str, key: str) -> bool:
-        """Whether the shard is there."""
+        """Whether the shard exists."""
         ...
 
     def remember(self, kind: type[Content], experiment: str, key: str, compute: Callable[[], Content]) -> Content:
-        """The shard if it is there, else what `compute` gives, kept."""
+        """Return the shard if it exists, else compute and store it."""
         ...
 
 
 @dataclass(frozen=True)
 class Store:
-    """A folder of shards: `root/experiment/key.parquet`, or `.safetensors`, with `key.sha256` beside each."""
+    """A folder of shards: `root/experiment/key.parquet`, or `.safetensors`, with `key.sha256` next to each."""
 
     root: Path
 
     def path(self, kind: type[Content], experiment: str, key: str) -> Path:
-        """Where a shard is or would be."""
+        """The path of a shard, whether it exists or not."""
         return self.root / experiment / f"{key}{kind.SUFFIX}"
 
     def holds(self, kind: type[Content], experiment: str, key: str) -> bool:
-        """Whether the shard is there, undamaged."""
+        """Whether the shard exists and is valid."""
         try:
             check(self.path(kind, experiment, key), _address(experiment, key), kind.address)
         except Exception:
@@ -116,74 +116,75 @@ class Store:
         try:
             check(path, _address(experiment, key), kind.address)
             return kind.load(path)
-        except Exception as error:  # whatever a reader says of a file that nobody here wrote
-            why = f"{path} is damaged ({error}) and is computed again"
-            warnings.warn(why, StoreWarning, stacklevel=2)
+        except Exception as error:  # a reader may raise anything for a foreign file
+            message = f"{path} is damaged ({error}) and is computed again"
+            warnings.warn(message, StoreWarning, stacklevel=2)
             return None
 
     def put(self, experiment: str, key: str, content: Content) -> None:
-        """Write a shard, in place of what may lie there."""
+        """Write a shard, and replace an existing one."""
         write(self.path(type(content), experiment, key), content, _address(experiment, key))
 
     def remember(self, kind: type[Content], experiment: str, key: str, compute: Callable[[], Content]) -> Content:
-        """The shard if it is there, else what `compute` gives, kept. Whoever comes second waits and then reads.
+        """Return the shard if it exists, else compute and store it. A second process waits, then reads.
 
-        What cannot be kept, on a full disk or in a store that is read-only, is used all the same, with a warning.
+        On a full disk or in a read-only store the content is returned without being stored, with a warning.
         """
         with taking_turns(self.path(kind, experiment, key)):
-            found = self.get(kind, experiment, key)
-            if found is not None:
-                return found
-            found = compute()
+            content = self.get(kind, experiment, key)
+            if content is not None:
+                return content
+            content = compute()
             try:
-                self.put(experiment, key, found)
+                self.put(experiment, key, content)
             except OSError as error:
-                why = f"evidence cannot be kept in {self.root} ({error.strerror or error}); it is used, and lost after"
-                warnings.warn(why, StoreWarning, stacklevel=2)
-            return found
+                cause = error.strerror or error
+                message = f"evidence cannot be stored in {self.root} ({cause}); this run uses it, the next one cannot"
+                warnings.warn(message, StoreWarning, stacklevel=2)
+            return content
 
     def entries(self) -> Iterator[Entry]:
         """Every shard, by experiment and key."""
         for path in sorted(path for kind in KINDS for path in self.root.glob(f"*/*{kind.SUFFIX}") if plain(path)):
-            about = path.stat()
-            yield Entry(path.parent.name, path.stem, path, about.st_size, about.st_mtime)
+            status = path.stat()
+            yield Entry(path.parent.name, path.stem, path, status.st_size, status.st_mtime)
 
     def clear(self, experiment: str | None = None) -> int:
-        """Remove the shards of one experiment, or all; returns how many. Nothing else in the folder is touched."""
-        gone = [entry for entry in self.entries() if experiment in (None, entry.experiment)]
-        for entry in gone:
+        """Remove the shards of one experiment, or all, and no other files; returns the number of shards."""
+        entries = [entry for entry in self.entries() if experiment in (None, entry.experiment)]
+        for entry in entries:
             with taking_turns(entry.path):
                 entry.path.unlink(missing_ok=True)
-                beside(entry.path).unlink(missing_ok=True)
-        return len(gone)
+                checksum_path(entry.path).unlink(missing_ok=True)
+        return len(entries)
 
     def shelf(self, *, loaded_model: str, dtype: str) -> Shelf:
-        """The part of the store that belongs to a subject, named by its fingerprint."""
+        """The part of the store that belongs to a model, named by its fingerprint."""
         return shelf_of(self, loaded_model=loaded_model, dtype=dtype)
 
 
 @dataclass(frozen=True)
 class Shelf:
-    """A store together with what is already known of the address of its shards."""
+    """A store with a part of the content of its shards' keys, such as the model and the dtype."""
 
     store: Shards
     about: Mapping[str, Any]
 
     def of(self, *modules: str, settings: Mapping[str, Any]) -> Shelf:
-        """For an experiment: `modules` are those whose source, with all that they import, decides its numbers."""
+        """The shelf of an experiment. The source of `modules`, with all that they import, determines its numbers."""
         return replace(self, about={**self.about, "code": code_hash(*modules), "settings": dict(settings)})
 
     def key(self, content: Any) -> str:
-        """The address of the shard made of `content` (plain JSON: prompts, candidates)."""
+        """The key of the shard with this `content` (plain JSON: prompts, candidates)."""
         return digest({**self.about, "content": content})
 
 
 def shelf_of(store: Shards, *, loaded_model: str, dtype: str) -> Shelf:
-    """The part of any store that belongs to a subject, named by its fingerprint."""
+    """The part of any store that belongs to a model, named by its fingerprint."""
     libraries = {name: importlib.metadata.version(name) for name in LIBRARIES}
     return Shelf(store, {"subject": loaded_model, "dtype": dtype, "libraries": libraries})
 
 
 def _address(experiment: str, key: str) -> str:
-    """What a shard says inside of where it belongs."""
+    """The address that is written inside a shard."""
     return f"{experiment}/{key}"

@@ -1,6 +1,6 @@
-"""Parquet files read without trust: how much is in one is found out before it is in memory, and while it comes.
+"""Safe reading of Parquet files: the size of a table is checked before it is read, and while it is read.
 
-A few kilobytes of Parquet can stand for a billion equal rows, and what the file says of its own size may be wrong.
+A few kilobytes of Parquet can contain a billion equal rows, and the size in the file's metadata may be wrong.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import pyarrow.parquet as pq
 MOST = 1 << 27
 """Cells of a table: a gigabyte of numbers. The largest evidence, a map of 300 prompts, has a fifth of that."""
 LARGEST = 1 << 31
-"""Bytes of a table in memory; texts may take more than a number does."""
+"""Bytes of a table in memory; a text may be larger than a number."""
 AT_ONCE = 1 << 14
-"""Rows read in one step, after each of which it is asked how much it is by now."""
+"""Rows of one step; the size is checked after each."""
 
 
 class LargeTable(ValueError):
@@ -24,42 +24,42 @@ class LargeTable(ValueError):
 
 
 def read_table(path: Path) -> pa.Table:
-    """The table of one file, and of nothing else: no folder, and no columns read off the names of folders.
+    """The table of one file; never a folder, and no columns from the names of folders.
 
-    Texts are read as numbers into a list of them, and put together only when it is known how long they are in all.
+    Texts are read as dictionary codes, and expanded only when their total length is known.
     """
-    texts = [one.name for one in pq.read_schema(path) if _is_text(one.type)]
+    texts = [field.name for field in pq.read_schema(path) if _is_text(field.type)]
     with pq.ParquetFile(path, read_dictionary=texts) as file:
         _check_claimed(path, file.metadata)
         pieces, size = [], 0
         for piece in file.iter_batches(AT_ONCE):
             size += sum(map(_bytes, piece.columns))
             if size > LARGEST:
-                raise LargeTable(f"{path} takes more than {LARGEST} bytes in memory, as no evidence does")
+                raise LargeTable(f"{path} takes more than {LARGEST} bytes in memory, the most that evidence has")
             pieces.append(piece)
-        found = pa.Table.from_batches(pieces, schema=file.schema_arrow)
-    for place, one in enumerate(found.schema):
-        if one.name in texts:
-            found = found.set_column(place, one.with_type(pa.string()), found.column(place).cast(pa.string()))
-    return found
+        table = pa.Table.from_batches(pieces, schema=file.schema_arrow)
+    for index, field in enumerate(table.schema):
+        if field.name in texts:
+            table = table.set_column(index, field.with_type(pa.string()), table.column(index).cast(pa.string()))
+    return table
 
 
 def _is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
-def _check_claimed(path: Path, about: pq.FileMetaData) -> None:
-    """What the file says of its own size, before anything of it is read."""
-    rows, columns = about.num_rows, about.num_columns
+def _check_claimed(path: Path, metadata: pq.FileMetaData) -> None:
+    """Check the size in the file's metadata, before the file is read."""
+    rows, columns = metadata.num_rows, metadata.num_columns
     if rows * max(columns, 1) > MOST:
         raise LargeTable(f"{path} claims {rows} rows of {columns} columns; evidence has at most {MOST} cells")
-    unpacked = sum(about.row_group(number).total_byte_size for number in range(about.num_row_groups))
+    unpacked = sum(metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups))
     if unpacked > LARGEST:
         raise LargeTable(f"{path} claims {unpacked} bytes when unpacked; evidence has at most {LARGEST}")
 
 
 def _bytes(column: pa.Array) -> int:
-    """How much a column takes; of texts, how much they will take once each stands for itself."""
+    """The size of a column; for texts, their size after expansion."""
     if not isinstance(column, pa.DictionaryArray):
         return int(column.nbytes)
     lengths = pc.binary_length(column.dictionary).take(column.indices)

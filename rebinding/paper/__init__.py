@@ -1,1 +1,1 @@
-"""What the paper says: its numbers with their places, its circuits, and what a claim of it is."""
+"""The content of the paper: its numbers with their sources, its circuits, its procedures and its claims."""

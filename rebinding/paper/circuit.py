@@ -1,4 +1,4 @@
-"""A circuit: a set of heads, each in a group that acts at a role; and the file that carries it."""
+"""A circuit: a set of heads, each in a group that acts at a role; and its file format."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 SCHEMA = 1
 ORDER = ["layer", "head"]
 AT = " at "
-"""Between the name of a group and its role, in files, where the group has several."""
+"""Separates a group's name from its role in files, for groups with several roles."""
 
 
 Head: TypeAlias = tuple[int, int]
@@ -20,11 +20,11 @@ Head: TypeAlias = tuple[int, int]
 
 
 class CircuitError(ValueError):
-    """A circuit that does not fit the model, or a file that is not one."""
+    """A circuit that does not fit the model, or a file that is no circuit."""
 
 
 class CircuitHead(NamedTuple):
-    """A head and the role position at which its group acts. A head that acts in two groups is two of these."""
+    """A head and the role at which its group acts. A head in two groups is two of these."""
 
     group: str
     layer: int
@@ -34,7 +34,7 @@ class CircuitHead(NamedTuple):
 
 @dataclass(frozen=True)
 class Circuit:
-    """Heads in groups; `settings` say how they were found."""
+    """Heads in groups; `settings` describe their discovery."""
 
     heads: tuple[CircuitHead, ...]
     settings: Mapping[str, Any] = field(default_factory=dict, compare=False)
@@ -45,12 +45,12 @@ class Circuit:
 
     @property
     def groups(self) -> dict[str, tuple[CircuitHead, ...]]:
-        """The heads by group, in the order in which they are listed."""
+        """The heads by group, in their order."""
         names = dict.fromkeys(head.group for head in self.heads)
         return {name: tuple(head for head in self.heads if head.group == name) for name in names}
 
     def group(self, name: str) -> tuple[tuple[int, int], ...]:
-        """The (layer, head) pairs of a group, each once, at however many tokens it acts."""
+        """The (layer, head) pairs of a group, each once, even if it acts at several tokens."""
         return tuple(dict.fromkeys((head.layer, head.head) for head in self.heads if head.group == name))
 
     @property
@@ -61,38 +61,38 @@ class Circuit:
 
     @property
     def pairs(self) -> int:
-        """Head-position pairs: what the paper counts as components."""
+        """The number of head-position pairs, which the paper calls components."""
         return len({(head.layer, head.head, head.role) for head in self.heads})
 
     @property
     def unique(self) -> int:
-        """Distinct heads, whatever the positions at which they act."""
+        """The number of distinct heads, at any positions."""
         return len({(head.layer, head.head) for head in self.heads})
 
     def without(self, removed: Iterable[CircuitHead]) -> Circuit:
-        """The circuit less some heads."""
-        gone = set(removed)
-        return Circuit(tuple(head for head in self.heads if head not in gone), self.settings)
+        """The circuit without some heads."""
+        excluded = set(removed)
+        return Circuit(tuple(head for head in self.heads if head not in excluded), self.settings)
 
     def check(self, n_layers: int, n_heads: int) -> Circuit:
-        """The circuit itself, if all its heads exist in a model of that size."""
+        """Return the circuit; raise if one of its heads does not exist in a model of that size."""
         outside = [head for head in self.heads if not (0 <= head.layer < n_layers and 0 <= head.head < n_heads)]
         if not outside:
             return self
-        turned = all(0 <= head.head < n_layers and 0 <= head.layer < n_heads for head in self.heads)
-        hint = " Read as (head, layer) all of them would fit: the file seems to list head first." if turned else ""
+        swapped = all(0 <= head.head < n_layers and 0 <= head.layer < n_heads for head in self.heads)
+        hint = " Read as (head, layer) all of them would fit: the file seems to list head first." if swapped else ""
         raise CircuitError(
             f"{len(outside)} heads do not exist in a model of {n_layers} layers x {n_heads} heads, the first is "
             f"[layer {outside[0].layer}, head {outside[0].head}].{hint}"
         )
 
     def lines(self) -> list[str]:
-        """The circuit by group, for people."""
-        shown = [
+        """The circuit as text, a line per group and role."""
+        groups = [
             f"{name}  at {role:18} " + " ".join(f"{head.layer}.{head.head}" for head in sorted(heads))
             for (name, role), heads in self.places.items()
         ]
-        return [*shown, f"{self.pairs} head-position pairs, {self.unique} distinct heads (layer.head)"]
+        return [*groups, f"{self.pairs} head-position pairs, {self.unique} distinct heads (layer.head)"]
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class Owner:
 
 
 def save(circuit: Circuit, owner: Owner, path: Path) -> None:
-    """Write a circuit with the model that it belongs to. A group at several tokens has an entry for each."""
+    """Write a circuit and its model to a file. A group at several tokens has an entry for each."""
     roles = Counter(name for name, _ in circuit.places)
     groups = {
         name if roles[name] == 1 else f"{name}{AT}{role}": {
@@ -121,15 +121,15 @@ def save(circuit: Circuit, owner: Owner, path: Path) -> None:
 
 
 def load(path: Path, owner: Owner) -> Circuit:
-    """Read a circuit of this very model; anything else is refused with its own message."""
+    """Read a circuit of this model; raise a CircuitError for any other file."""
     try:
         content = json.loads(path.read_text())
         model, schema, order = content["model"], content["schema"], content["order"]
-        owned_by, weights = model["name"], model["fingerprint"]
+        model_name, weights = model["name"], model["fingerprint"]
         heads = tuple(
-            CircuitHead(name.partition(AT)[0], int(one), int(other), str(group["role"]))
+            CircuitHead(name.partition(AT)[0], int(layer), int(head), str(group["role"]))
             for name, group in content["groups"].items()
-            for one, other in group["heads"]
+            for layer, head in group["heads"]
         )
         settings = dict(content.get("settings", {}))
     except FileNotFoundError:
@@ -139,10 +139,10 @@ def load(path: Path, owner: Owner) -> Circuit:
     if schema != SCHEMA:
         raise CircuitError(f"{path} has circuit schema {schema}; this version reads {SCHEMA}")
     if order != ORDER:
-        raise CircuitError(f"{path} lists heads as {order}; they are listed as {ORDER}: turn the pairs round")
+        raise CircuitError(f"{path} lists heads as {order}, expected {ORDER}: swap the numbers of each pair")
     if weights != owner.fingerprint:
         raise CircuitError(
-            f"{path} belongs to {owned_by} (weights {str(weights)[:12]}), not to {owner.name} "
+            f"{path} belongs to {model_name} (weights {str(weights)[:12]}), not to {owner.name} "
             f"(weights {owner.fingerprint[:12]}): heads of one model mean nothing in another. Run discover on this one."
         )
     return Circuit(heads, settings).check(owner.n_layers, owner.n_heads)

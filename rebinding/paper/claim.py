@@ -1,8 +1,9 @@
-"""A claim as data: a sentence, where it stands, how it is judged, and what is to be known of it before it is read."""
+"""A claim as data: a sentence, its source, its rule, and notes for the reader."""
 
 from __future__ import annotations
 
 import tomllib
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -14,34 +15,34 @@ from rebinding.paper.numbers import ALIASES, Quantity, contradictions, tolerance
 from rebinding.paper.procedure import ProcedureName
 
 Rule: TypeAlias = Literal["value", "effect", "ordering", "no-effect", "set", "report"]
-"""How a claim is decided."""
+"""The rule that decides a claim."""
 Unit: TypeAlias = Literal["prompts", "circuit draws", "direction draws", "nested"]
-"""What was drawn independently, and is resampled."""
+"""The independent draws that are resampled."""
 SectionName: TypeAlias = Literal["tracing", "five", "circuit", "roles", "binding", "robust", "other"]
-"""Where a claim stands: in sections 3 (with three boxes, or five), 4.1, 4.2 and 5, beyond the paper, or nowhere."""
+"""The section of a claim: 3 (with three boxes, or five), 4.1, 4.2, 5, beyond the paper, or none."""
 Metric: TypeAlias = Quantity | Literal["probability", "contribution"]
 EVERY: tuple[str, ...] = ALIASES
 """The four models of the paper."""
 
 LEVEL = 0.05
-"""How often a verdict may be wrong."""
+"""The error rate of a verdict."""
 PROBABILITY = 0.01
-"""The paper prunes at one per cent; a head that moves the answer's probability by less counts as doing nothing."""
+"""The paper prunes at one per cent; a head that changes the answer's probability by less has no effect."""
 CONTRIBUTION = 0.01
-"""Logits. The released code prunes a head without which the answer's logit falls by less; a link counts from there."""
+"""Logits. The released code prunes a head if the answer's logit falls by less without it; a link counts from there."""
 SHORT = "replicated in less than 80 % of simulated runs in which the paper is right"
 AGAINST = "text against own table"
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A sentence, where it stands, and how it is judged.
+    """A sentence, its source, and its rule.
 
-    `metrics` are the kinds of quantity that are measured, and with them the margins; `statistic` and `where` say what
-    of them, over which layers, heads and tokens; `unit` is what is resampled, `n` how many of them the paper's models
-    are asked for (a planted model's truth table has its own). The circuit must have heads in every group that the claim
-    `needs`. `models` are those for which the paper makes the claim: on others the verdict is a property that is
-    reported. `procedure` says under which conventions: the paper's own, or the best that we know.
+    `metrics` are the kinds of quantity that are measured, which determine the margins; `statistic` is computed from
+    them, and `where` says over which layers, heads and tokens. `unit` is resampled, `n` is the number of units for the
+    paper's models (a planted model's truth table has its own). The circuit must have heads in every group that the
+    claim `needs`. `models` are those for which the paper makes the claim: on others the verdict is a property that is
+    reported. `procedure` names the conventions: the paper's own, or the best that we know.
     """
 
     id: str
@@ -54,22 +55,22 @@ class Claim:
     unit: Unit = "prompts"
     n: int = 300
     group: str | None = None
-    """The group of the circuit that it is about."""
+    """The group of the circuit that the claim is about."""
     condition: str | None = None
-    """Which of the cases that one test judges: an intervention, a kind of story, an outcome."""
+    """The case, where one test judges several: an intervention, a kind of story, an outcome."""
     printed: str | None = None
-    """The id of the printed number that it compares with, where it is a single one."""
+    """The id of the printed number that the claim compares with, if it is a single one."""
     needs: tuple[str, ...] = ()
     models: tuple[str, ...] = EVERY
     boxes: int = 3
     procedure: ProcedureName = "published"
     level: float = LEVEL
-    """How often its verdict may be wrong: less than usual where it is one of several that are judged together."""
+    """The error rate of its verdict: lower where it is one of several that are judged together."""
     long: bool = False
-    """It asks for path patching in each of the ways that the published may have been, or for the search over all heads
-    and tokens. In thirty layers that takes longer than all other rows together: judged last, left out by `not long`."""
+    """It needs path patching under every convention that the published may have used, or the search over all heads and
+    tokens. In thirty layers that takes longer than all other rows together: judged last, skipped by `not long`."""
     sentence: str = ""
-    """What the two rows of a sentence have in common: the id of the published one, or of the only one."""
+    """Shared by both rows of a sentence: the id of the published row, or of the only one."""
     section: SectionName = "other"
     headline: int | None = None
     """The number of the headline claim that rests on it (`rebinding.paper.headlines`)."""
@@ -79,11 +80,11 @@ class Claim:
             object.__setattr__(self, "sentence", self.id)
 
     def margin(self, metric: Metric | None = None) -> float:
-        """The smallest change that counts, of the claim's first metric or the one named."""
-        wanted = metric or self.metrics[0]
-        if wanted not in self.metrics:
-            raise ValueError(f"{self.id} declares {', '.join(self.metrics)}, and its test asks for {wanted}")
-        return margin_of(wanted)
+        """The smallest change that counts, of the given metric, or of the claim's first one."""
+        metric = metric or self.metrics[0]
+        if metric not in self.metrics:
+            raise ValueError(f"{self.id}: its test asks for the margin of {metric}; declare it in metrics=")
+        return margin_of(metric)
 
     @property
     def margins(self) -> Mapping[str, float]:
@@ -91,14 +92,14 @@ class Claim:
         return MappingProxyType({metric: margin_of(metric) for metric in self.metrics})
 
     def controlled(self, **changes: Any) -> Claim:
-        """The same sentence under the controlled procedure. The paper did not run this, so it is claimed of no model;
-        and it is run in one way, whatever the published may have been, so it is not long."""
+        """The same sentence under the controlled procedure. The paper did not run this, so it asserts it of no model.
+        It has a single convention, so it is not long."""
         fields = {"id": f"{self.id}.controlled", "models": (), "long": False, **changes}
         return replace(self, procedure="controlled", **fields)
 
     def with_five_boxes(self, **changes: Any) -> Claim:
-        """The same row of the section on tracing in stories of five boxes with a distracting swap. No headline claim
-        rests on these."""
+        """The same row of the tracing section in stories of five boxes with a distracting swap. It belongs to no
+        headline claim."""
         first, _, rest = self.id.partition(".")
         id = f"{first}.five_boxes.{rest}"
         statement = f"With five boxes and a further swap: {self.statement[0].lower()}{self.statement[1:]}"
@@ -112,36 +113,37 @@ def margin_of(metric: Metric) -> float:
         return PROBABILITY
     if metric == "contribution":
         return CONTRIBUTION
-    found = tolerance(metric).absolute
-    if found is None:
+    margin = tolerance(metric).absolute
+    if margin is None:
         raise ValueError(f"{metric} is quoted and never judged: no margin is declared for it")
-    return found
+    return margin
 
 
 @cache
 def undecided() -> Mapping[tuple[str, str], str]:
-    """Rows that even a true paper would seldom replicate, as printed and at their N: the reason, by row and model. They
-    are judged and not asserted."""
+    """Rows that would seldom replicate at their N even if the paper were true: the reason, by row and model. They are
+    judged and not asserted."""
     rows = tomllib.loads(files("rebinding.paper").joinpath("undecided.toml").read_text(encoding="utf-8"))["rows"]
-    told = [((claim, model), one["why"]) for one in rows for claim in one["claims"] for model in one["models"]]
-    found = dict(told)
-    if len(found) < len(told):
-        twice = sorted({key for key, _ in told if sum(key == other for other, _ in told) > 1})
-        raise ValueError(f"undecided.toml gives two reasons for {', '.join(' on '.join(key) for key in twice)}")
-    return MappingProxyType(found)
+    reasons = [((claim, model), row["why"]) for row in rows for claim in row["claims"] for model in row["models"]]
+    by_row = dict(reasons)
+    if len(by_row) < len(reasons):
+        counts = Counter(key for key, _ in reasons)
+        duplicates = sorted(key for key, count in counts.items() if count > 1)
+        raise ValueError(f"undecided.toml gives two reasons for {', '.join(' on '.join(key) for key in duplicates)}")
+    return MappingProxyType(by_row)
 
 
 def is_asserted(claim: Claim, model: str | None) -> bool:
-    """Whether the row has to replicate on a model: the paper says its sentence there, and our N can tell."""
+    """Whether the row must replicate on a model: the paper says its sentence of it, and our N is large enough."""
     return model in claim.models and (claim.id, model) not in undecided()
 
 
 def label(id: str, sentence: str, model: str | None) -> str | None:
-    """What is to be known of a row before it is read, on one of the paper's models: that the printed numbers say
-    otherwise than its sentence, or that they would seldom be told from others. A sentence is judged by the same numbers
-    under both procedures; what simulated evidence says is said of the row."""
-    against = [one.why for one in contradictions() if (one.claim, one.model) == (sentence, model)]
+    """A note on a row for one of the paper's models: the printed numbers contradict its sentence, or the row would
+    seldom replicate. The first is about the sentence, under both procedures; the second, from simulated evidence, is
+    about the row."""
+    against = [entry.why for entry in contradictions() if (entry.claim, entry.model) == (sentence, model)]
     short = undecided().get((id, model or ""))
-    found = [f"{AGAINST}: {'; '.join(against)}"] if against else []
-    found += [f"{SHORT}: {short}"] if short else []
-    return "; ".join(found) or None
+    notes = [f"{AGAINST}: {'; '.join(against)}"] if against else []
+    notes += [f"{SHORT}: {short}"] if short else []
+    return "; ".join(notes) or None

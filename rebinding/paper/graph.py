@@ -1,4 +1,4 @@
-"""A circuit with its arrows: which head at which token tells which other one what, and how much hangs on it."""
+"""A graph: heads at tokens as nodes, the effects of senders on receivers as edges; its files, and a comparison."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from rebinding.paper.circuit import Circuit, CircuitError, CircuitHead, Owner
 
 SCHEMA = 1
 PARTS = ("context", "swap", "question", "readout")
-"""Of a prompt; the name of every token's role begins with one of them."""
+"""Parts of a prompt; the name of every token's role begins with one of them."""
 GROUPS = (("context", "E"), ("swap", "D"), ("question", "C"))
-"""The part of a prompt that a token's role names, and the paper's group that stands there."""
+"""Parts of a prompt, each with the paper's group that acts there."""
 SHOWN = 3
-"""So many edges that one graph alone has are named, the strongest."""
+"""The number of edges in only one graph that are named, the strongest first."""
 
 
 class Node(NamedTuple):
@@ -35,15 +35,15 @@ class Node(NamedTuple):
 
 
 def part_of(node: Node) -> str:
-    """Context, swap, question or readout: the part of the prompt in which a node stands."""
+    """The part of the prompt of a node's token: context, swap, question or readout."""
     role = node.token.rpartition("@")[2]
     return next(part for part in PARTS if role.startswith(part))
 
 
 class Edge(NamedTuple):
-    """What a sender does to the score through one component of a receiver: mean, and interval, in logits.
+    """The effect of a sender on the score via one component of a receiver: mean and interval, in logits.
 
-    The receiver None stands for the logits, and the component is `direct` then.
+    The receiver None means the logits, with the component `direct`.
     """
 
     sender: Node
@@ -60,15 +60,15 @@ Ends: TypeAlias = tuple[Node, Node | None, str]
 
 @dataclass(frozen=True)
 class Graph:
-    """Nodes from the answer backwards, and edges; `settings` say how they were found."""
+    """Nodes from the answer backwards, and edges; `settings` describe their discovery."""
 
     nodes: tuple[Node, ...]
     edges: tuple[Edge, ...]
     settings: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
     def circuit(self) -> Circuit:
-        """The nodes as a circuit. Groups bear the paper's letters: A acts on the logits, B at the readout on others, C
-        stands in the question, D in the swap, E in the context, at however many tokens."""
+        """The nodes as a circuit. Groups have the paper's letters: A is at the readout and acts on the logits, B is at
+        the readout and acts on other heads, C is in the question, D in the swap, E in the context."""
         heads = [CircuitHead(self._letter(node), node.layer, node.head, node.token) for node in self.nodes]
         return Circuit(tuple(sorted(heads)), dict(self.settings))
 
@@ -79,18 +79,18 @@ class Graph:
         return next((letter for part, letter in GROUPS if role.startswith(part)), "R")
 
     def lines(self) -> list[str]:
-        """The graph for people: every node with what it is told by whom, strongest first."""
-        found = [f"{'the logits':28} {self._told(None)}"]
-        found += [f"{node!s:28} {self._told(node) or 'none that was found'}" for node in self.nodes]
-        return [*found, f"{len(self.nodes)} nodes, {len(self.edges)} edges (sender component effect in logits)"]
+        """The graph as text: every node with its incoming edges, strongest first."""
+        nodes = [f"{'the logits':28} {self._inputs_text(None)}"]
+        nodes += [f"{node!s:28} {self._inputs_text(node) or 'none that was found'}" for node in self.nodes]
+        return [*nodes, f"{len(self.nodes)} nodes, {len(self.edges)} edges (sender component effect in logits)"]
 
-    def _told(self, node: Node | None) -> str:
+    def _inputs_text(self, node: Node | None) -> str:
         into = sorted((edge for edge in self.edges if edge.receiver == node), key=lambda edge: -abs(edge.effect))
         return "; ".join(f"{edge.sender} {edge.component} {edge.effect:+.2f}" for edge in into)
 
 
 def save(graph: Graph, owner: Owner, path: Path) -> None:
-    """Write a graph with the model that it belongs to: GraphML if the file is called so, else JSON."""
+    """Write a graph and its model: GraphML for the suffix .graphml, else JSON."""
     path.write_text(_graphml(graph) if path.suffix == ".graphml" else _json(graph, owner))
 
 
@@ -116,26 +116,26 @@ def plain(graph: Graph) -> dict[str, Any]:
 
 
 def of_plain(content: Mapping[str, Any]) -> Graph:
-    """The graph that `plain` wrote, after a journey as JSON."""
-    nodes = tuple(Node(int(one["layer"]), int(one["head"]), str(one["token"])) for one in content["nodes"])
+    """The graph from what `plain` wrote as JSON."""
+    nodes = tuple(Node(int(node["layer"]), int(node["head"]), str(node["token"])) for node in content["nodes"])
     edges = tuple(
         Edge(
-            nodes[one["sender"]],
-            None if one["receiver"] is None else nodes[one["receiver"]],
-            str(one["component"]),
-            *(float(one[name]) for name in ("effect", "low", "high")),
+            nodes[edge["sender"]],
+            None if edge["receiver"] is None else nodes[edge["receiver"]],
+            str(edge["component"]),
+            *(float(edge[name]) for name in ("effect", "low", "high")),
         )
-        for one in content["edges"]
+        for edge in content["edges"]
     )
     return Graph(nodes, edges, dict(content.get("settings", {})))
 
 
 def load(path: Path, owner: Owner) -> Graph:
-    """Read a graph of this very model from JSON."""
+    """Read a graph of this model from JSON; raise a CircuitError for any other file."""
     try:
         content = json.loads(path.read_text())
         schema, model = content["schema"], content["model"]
-        found = of_plain(content)
+        graph = of_plain(content)
         name, weights = model.get("name"), model["fingerprint"]
     except (OSError, ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise CircuitError(f"{path} is not a graph of this project: {error!r}") from None
@@ -144,7 +144,7 @@ def load(path: Path, owner: Owner) -> Graph:
             f"{path} has graph schema {schema} and belongs to {name}; this version reads schema {SCHEMA},"
             f" and the model is {owner.name}. Run discover --anywhere on this one."
         )
-    return found
+    return graph
 
 
 def _graphml(graph: Graph) -> str:
@@ -163,67 +163,66 @@ def _graphml(graph: Graph) -> str:
 
 def _data(values: Mapping[str, Any]) -> str:
     escaped = {
-        name: re.sub("[<&]", lambda one: {"<": "&lt;", "&": "&amp;"}[one[0]], str(v)) for name, v in values.items()
+        name: re.sub("[<&]", lambda match: {"<": "&lt;", "&": "&amp;"}[match[0]], str(v)) for name, v in values.items()
     }
     return "".join(f'<data key="{name}">{value}</data>' for name, value in escaped.items())
 
 
-def compare(here: Graph, there: Graph, name: str) -> Iterator[str]:
-    """What is in two graphs of a model, found on different prompts, and how much hangs on what is not; for people. The
-    other graph is called `name`.
+def compare(first: Graph, second: Graph, name: str) -> Iterator[str]:
+    """Compare two graphs of a model, found on different prompts, as text: shared nodes and edges, and their effects.
+    The second graph, `there` in the text, is in the file `name`.
 
-    Counts alone mislead: an edge at the limit of what is kept is found on some prompts and not on others. So edges are
-    weighed too. The share of a graph's effects, signs apart, that belongs to edges of both is near 1 where only weak
-    ones differ; and where both have an edge, its two effects can be held against each other.
+    Counts alone mislead: an edge near the threshold is found on some prompts and not on others. So edges are weighted
+    by their effects. The share of a graph's absolute effects that belongs to shared edges is near 1 where only weak
+    edges differ; and the two effects of a shared edge are compared.
     """
-    ours, theirs = _edges(here), _edges(there)
-    both = sorted(ours.keys() & theirs.keys(), key=str)
-    yield f"beside {name}: {_prompts(here, there)}"
-    shared = set(here.nodes) & set(there.nodes)
-    yield f"  nodes: {len(shared)} in both, of {len(here.nodes)} here and {len(there.nodes)} there"
-    for where, graph in (("here", here), ("there", there)):
-        if alone := [str(node) for node in graph.nodes if node not in shared]:
-            yield f"    {where} alone: {', '.join(alone)}"
-    yield f"  edges: {len(both)} in both, of {len(ours)} here and {len(theirs)} there"
-    for where, edges in (("here", ours), ("there", theirs)):
-        yield f"    {_share(edges, both):.2f} of the effects {where} is in those{_strongest(edges, both)}"
-    if len(both) > 2:
-        pairs = np.array([(ours[one], theirs[one]) for one in both])  # (edge, graph)
-        apart = float(np.median(np.abs(pairs[:, 0] - pairs[:, 1])))
-        alike = np.corrcoef(pairs.T)[0, 1]
-        yield f"    their effects, here against there: correlation {alike:.3f}, half within {apart:.2f}"
+    first_edges, second_edges = _edges(first), _edges(second)
+    shared_edges = sorted(first_edges.keys() & second_edges.keys(), key=str)
+    yield f"compared with {name}: {_prompts(first, second)}"
+    shared = set(first.nodes) & set(second.nodes)
+    yield f"  nodes: {len(shared)} in both, of {len(first.nodes)} here and {len(second.nodes)} there"
+    for where, graph in (("here", first), ("there", second)):
+        if unshared := [str(node) for node in graph.nodes if node not in shared]:
+            yield f"    {where} alone: {', '.join(unshared)}"
+    yield f"  edges: {len(shared_edges)} in both, of {len(first_edges)} here and {len(second_edges)} there"
+    for where, edges in (("here", first_edges), ("there", second_edges)):
+        share = _share(edges, shared_edges)
+        yield f"    {share:.2f} of the effects {where} is in those{_describe_strongest(edges, shared_edges)}"
+    if len(shared_edges) > 2:
+        pairs = np.array([(first_edges[ends], second_edges[ends]) for ends in shared_edges])  # (edge, graph)
+        difference = float(np.median(np.abs(pairs[:, 0] - pairs[:, 1])))
+        correlation = np.corrcoef(pairs.T)[0, 1]
+        yield f"    their effects, here against there: correlation {correlation:.3f}, half within {difference:.2f}"
 
 
 def _edges(graph: Graph) -> dict[Ends, float]:
     return {(edge.sender, edge.receiver, edge.component): edge.effect for edge in graph.edges}
 
 
-def _prompts(here: Graph, there: Graph) -> str:
-    """Whether the two were found on the same prompts; ids of different designs are different prompts."""
+def _prompts(first: Graph, second: Graph) -> str:
+    """How many prompts the two graphs share; ids of different designs are different prompts."""
     try:
-        (design, ours), (another, theirs) = (
-            (
-                one.settings["design"],
-                range(one.settings["first_id"], one.settings["first_id"] + one.settings["prompts"]),
-            )
-            for one in (here, there)
-        )
+        (design, ids), (second_design, second_ids) = (_design_and_ids(graph.settings) for graph in (first, second))
     except KeyError:
-        return "on prompts that its file does not tell"
-    same = set(ours) & set(theirs) if design == another else set()
-    return f"found on {len(theirs)} prompts, of which {len(same)} are among the {len(ours)} here"
+        return "found on prompts that its file does not name"
+    same = set(ids) & set(second_ids) if design == second_design else set()
+    return f"found on {len(second_ids)} prompts, of which {len(same)} are among the {len(ids)} here"
 
 
-def _share(edges: Mapping[Ends, float], both: list[Ends]) -> float:
-    whole = sum(map(abs, edges.values()))
-    return sum(abs(edges[one]) for one in both) / whole if whole else 1.0
+def _design_and_ids(settings: Mapping[str, Any]) -> tuple[str, range]:
+    return settings["design"], range(settings["first_id"], settings["first_id"] + settings["prompts"])
 
 
-def _strongest(edges: Mapping[Ends, float], both: list[Ends]) -> str:
-    """The strongest edges that are not in both."""
-    alone = sorted(edges.keys() - set(both), key=lambda one: (-abs(edges[one]), str(one)))[:SHOWN]
-    told = (
+def _share(edges: Mapping[Ends, float], shared: list[Ends]) -> float:
+    total = sum(map(abs, edges.values()))
+    return sum(abs(edges[ends]) for ends in shared) / total if total else 1.0
+
+
+def _describe_strongest(edges: Mapping[Ends, float], shared: list[Ends]) -> str:
+    """The strongest edges that only one graph has."""
+    unshared = sorted(edges.keys() - set(shared), key=lambda ends: (-abs(edges[ends]), str(ends)))[:SHOWN]
+    texts = (
         f"{sender} to {receiver or 'the logits'} {part} {edges[sender, receiver, part]:+.2f}"
-        for sender, receiver, part in alone
+        for sender, receiver, part in unshared
     )
-    return f"; the rest begins with {'; '.join(told)}" if alone else ""
+    return f"; the rest begins with {'; '.join(texts)}" if unshared else ""

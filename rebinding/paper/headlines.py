@@ -1,4 +1,4 @@
-"""The five headline claims: what the paper's abstract rests on. A row says by `headline` which of them rests on it."""
+"""The five headline claims, those of the paper's abstract. The field `headline` of a claim names one of them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Headline:
-    """A headline claim: its number, a title for one line of a table, and what it says in plain words."""
+    """A headline claim: its number, a title for one line of a table, and the claim in plain words."""
 
     number: int
     title: str

@@ -1,4 +1,4 @@
-"""Every number the paper prints, with the table or sentence it stands in.
+"""Every number that the paper prints, with its table or sentence.
 
 The data is `published.toml`. A printed number stands for an interval: "0.89" is anything from 0.885 to 0.895, so each
 number carries the half-width of its rounding, which follows from the decimals that were printed.
@@ -35,9 +35,9 @@ ROLE_OF_GROUP: dict[Group, str] = {
 
 @dataclass(frozen=True)
 class Tolerance:
-    """What may differ, within one kind of quantity, and still count as the same.
+    """The difference up to which two values of one kind of quantity count as the same.
 
-    `absolute` is in the unit of the kind; `relative` is a share of the printed value, and the larger of the two holds.
+    `absolute` is in the unit of the kind; `relative` is a share of the printed value, and the larger of the two counts.
     `absolute` is None for facts and settings, which are never judged. `proportion` marks quantities within [0, 1] whose
     spread is at most binomial.
     """
@@ -55,7 +55,7 @@ class Tolerance:
 
 @dataclass(frozen=True)
 class PublishedNumber:
-    """One printed number: `value` give or take `half_width`, over `n` prompts and `draws` random draws where stated."""
+    """One printed number: `value` +- `half_width`, over `n` prompts and `draws` random draws where stated."""
 
     id: str
     value: float
@@ -69,7 +69,7 @@ class PublishedNumber:
 
     @property
     def margin(self) -> float | None:
-        """How far a measurement may lie from this number; None where the kind is not judged."""
+        """The largest difference of a measurement that agrees; None where the kind is not judged."""
         return tolerance(self.kind).around(self.value)
 
     @property
@@ -94,7 +94,7 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class Contradiction:
-    """A sentence of the paper that its own printed numbers do not support."""
+    """A sentence of the paper that its own printed numbers contradict."""
 
     claim: str
     model: str
@@ -133,37 +133,37 @@ def printed_number(
 @cache
 def numbers() -> Mapping[str, PublishedNumber]:
     """Every number of the paper by id; withdrawn figures are not among them."""
-    found: dict[str, PublishedNumber] = {}
-    for number_ in (*_table_numbers(), *_sentence_numbers()):
-        if number_.id in found:
-            raise ValueError(f"published.toml gives {number_.id!r} twice; rename one of the two")
-        found[number_.id] = number_
-    return found
+    by_id: dict[str, PublishedNumber] = {}
+    for entry in (*_table_numbers(), *_sentence_numbers()):
+        if entry.id in by_id:
+            raise ValueError(f"published.toml gives {entry.id!r} twice; rename one of the two")
+        by_id[entry.id] = entry
+    return by_id
 
 
 def number(id: str) -> PublishedNumber:
     """One number, named `<quantity>@<alias>`, or `<quantity>` where it belongs to no single model."""
-    known = numbers()
-    if id in known:
-        return known[id]
+    by_id = numbers()
+    if id in by_id:
+        return by_id[id]
     if id in withdrawn():
         raise KeyError(f"{id!r} is commented out in the paper's source: withdrawn, so no claim may rest on it")
-    close = get_close_matches(id, known, n=3, cutoff=0.5)
+    close = get_close_matches(id, by_id, n=3, cutoff=0.5)
     hint = f"did you mean {', '.join(map(repr, close))}?" if close else "published.numbers() lists the ids"
     raise KeyError(f"the paper prints no number {id!r}; {hint}")
 
 
 @cache
 def withdrawn() -> Mapping[str, PublishedNumber]:
-    """Figures that stand only in commented-out lines of the paper's source: on record, so that none becomes a claim."""
-    found: dict[str, PublishedNumber] = {}
+    """Figures in commented-out lines of the paper's source: on record, so that none becomes a claim."""
+    by_id: dict[str, PublishedNumber] = {}
     for topic, groups in _toml()["withdrawn"].items():
         for name, entries in groups.items():
             for entry, value in entries.items():
-                about = f"{topic}.{entry}@{name}" if name in ALIASES else f"{topic}.{name}.{entry}"
-                read = printed_number(about, str(value), kind="setting", source="commented-out LaTeX")
-                found[about] = replace(read, model=name if name in ALIASES else None)
-    return found
+                id = f"{topic}.{entry}@{name}" if name in ALIASES else f"{topic}.{name}.{entry}"
+                figure = printed_number(id, str(value), kind="setting", source="commented-out LaTeX")
+                by_id[id] = replace(figure, model=name if name in ALIASES else None)
+    return by_id
 
 
 @cache
@@ -186,17 +186,17 @@ def tolerance(kind: Quantity) -> Tolerance:
 @cache
 def checkpoint(alias: str) -> Checkpoint:
     """The checkpoint behind one of the paper's four models."""
-    return Checkpoint(alias=_known(alias), **_toml()["models"][alias])
+    return Checkpoint(alias=_checked_alias(alias), **_toml()["models"][alias])
 
 
 @cache
 def circuit(alias: str) -> tuple[CircuitHead, ...]:
     """The published circuit of a model, group by group in the printed order, as (group, layer, head, role).
 
-    The paper prints its pairs as (head, layer); here the layer comes first, as everywhere in this project. A head that
-    is printed in two groups appears twice, since it acts at two positions: lengths count head-position pairs.
+    The paper prints its pairs as (head, layer); here the layer comes first, as everywhere in this project. A head in
+    two printed groups appears twice, since it acts at two positions: lengths count head-position pairs.
     """
-    groups = _toml()["heads"][_known(alias)]
+    groups = _toml()["heads"][_checked_alias(alias)]
     return tuple(
         CircuitHead(group, layer, head, ROLE_OF_GROUP[group]) for group in GROUPS for layer, head in groups[group]
     )
@@ -204,7 +204,7 @@ def circuit(alias: str) -> tuple[CircuitHead, ...]:
 
 def share_kept(alias: str) -> PublishedNumber:
     """The share of head-position pairs kept after pruning, from the two counts of the table: one selection, exact."""
-    kept, total = number(f"heads.kept@{_known(alias)}"), number(f"heads.total@{alias}")
+    kept, total = number(f"heads.kept@{_checked_alias(alias)}"), number(f"heads.total@{alias}")
     printed = f"{kept.printed} / {total.printed}"
     return PublishedNumber(
         f"heads.share_kept@{alias}", kept.value / total.value, 0.0, "share", kept.source, printed, draws=1, model=alias
@@ -217,17 +217,17 @@ def contradictions() -> tuple[Contradiction, ...]:
     return tuple(Contradiction(**entry) for entry in _toml()["text_against_table"])
 
 
-def _known(alias: str) -> Alias:
-    for known in ALIASES:
-        if alias == known:
-            return known
+def _checked_alias(alias: str) -> Alias:
+    for valid in ALIASES:
+        if alias == valid:
+            return valid
     raise KeyError(f"{alias!r} is not a model of the paper; its aliases are {', '.join(ALIASES)}")
 
 
 @cache
 def _toml() -> dict[str, Any]:
     text = files("rebinding.paper").joinpath("published.toml").read_text(encoding="utf-8")
-    return tomllib.loads(text, parse_float=Decimal)  # a Decimal remembers how many places were printed
+    return tomllib.loads(text, parse_float=Decimal)  # a Decimal keeps the number of printed places
 
 
 def _table_numbers() -> Iterator[PublishedNumber]:
@@ -251,8 +251,8 @@ def _table_numbers() -> Iterator[PublishedNumber]:
 def _rows(table: dict[str, Any]) -> Iterator[tuple[str, str, list[Decimal | int]]]:
     """(model, condition, cells) of a table; the condition is empty where a model has a single row."""
     for model, content in table["rows"].items():
-        named = content.items() if isinstance(content, dict) else [("", content)]
-        for row, cells in named:
+        conditions = content.items() if isinstance(content, dict) else [("", content)]
+        for row, cells in conditions:
             if len(cells) != len(table["columns"]):
                 raise ValueError(f"published.toml, {model} {row}: {len(cells)} cells, {len(table['columns'])} columns")
             yield model, row, cells

@@ -12,10 +12,10 @@ POWER = 0.8
 
 
 def sufficient_n(verdict: Verdict, n: int) -> int | None:
-    """How many units (prompts, in most rows) suffice in one run.
+    """The number of units (prompts, in most rows) that suffices in one run.
 
-    A run that replicates at N suffices at N. An INCONCLUSIVE one states the N that would decide it if its estimate and
-    spread stayed as they are (`rebinding.verdicts.power`); None where no N would, and for every other outcome.
+    For a run that replicates this is its N. For an INCONCLUSIVE one it is the N that would decide it if its estimate
+    and spread stayed as they are (`rebinding.verdicts.power`). None where no N would, and for every other outcome.
     """
     if verdict.outcome == "REPLICATED":
         return n
@@ -23,10 +23,10 @@ def sufficient_n(verdict: Verdict, n: int) -> int | None:
 
 
 def n_for_power(sufficient: Sequence[int | None], outcomes: Counter[str], power: float = POWER) -> int | None:
-    """The smallest N that suffices in a share of the runs.
+    """The smallest N that suffices in the share `power` of the runs.
 
-    None where it cannot be told: too few runs have such an N; or as many runs are NOT REPLICATED as REPLICATED, so that
-    more prompts would decide the others against the row.
+    None where it cannot be estimated: too few runs have such an N; or as many runs are NOT REPLICATED as REPLICATED, so
+    that more prompts would decide the others against the row.
     """
     known = sorted(n for n in sufficient if n is not None)
     place = ceil(power * len(sufficient)) - 1

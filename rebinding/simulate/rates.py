@@ -1,4 +1,4 @@
-"""How often each verdict comes out of a claim on a model, in the worlds that were simulated."""
+"""The rates of each verdict of a claim on a model, in the simulated worlds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LETTERS: Mapping[str, str] = {
     "NOT APPLICABLE": "-", "REPORTED": "told",
 }  # fmt: skip
 COUNTED = ("REPLICATED", "NOT REPLICATED", "INCONCLUSIVE", UNIDENTIFIED, "INVALID")
-"""The outcomes of a row that is judged, as `power.json` has them."""
+"""The outcomes of a judged row, as in `power.json`."""
 ENOUGH = TARGET
 NOT_JUDGED = ("NOT APPLICABLE", "REPORTED")
 ELSEWHERE = "not judged on this model, or only reported"
@@ -31,9 +31,9 @@ Outcomes: TypeAlias = Counter[str]
 class Rates:
     """The verdicts of a claim on a model, counted by world.
 
-    At most `planned` samples of each world are judged; `in_full` says that none of them is left out. `sufficient` has
-    the N that suffices in each run in which the paper is right, and `at_spread` what comes out there if all spreads are
-    that many times as large. `not_simulated` says why nothing was counted.
+    At most `planned` samples of each world are judged; with `in_full` exactly so many. `sufficient` has the N that
+    suffices in each run in which the paper is right. `at_spread` has the outcomes of such runs by factor of all
+    spreads. `not_simulated` is the reason why nothing was counted.
     """
 
     row: str
@@ -55,11 +55,11 @@ class Rates:
             self.sufficient.append(sufficient_n(verdict, self.n))
 
     def add_at_spread(self, factor: float, verdict: Verdict) -> None:
-        """Count the verdict of one sample in which everything spreads that many times as far."""
+        """Count the verdict of one sample with all spreads multiplied by `factor`."""
         self.at_spread.setdefault(f"{factor:g}", Counter())[outcome(verdict)] += 1
 
     def runs(self, name: WorldName) -> int:
-        """How many samples of a world were judged."""
+        """The number of judged samples of a world."""
         return self.outcomes.get(name, Counter()).total()
 
     def wants(self, name: WorldName) -> bool:
@@ -70,66 +70,66 @@ class Rates:
         return self.in_full or not is_settled(right, self.runs(name), self.planned, self.target)
 
     def share(self, outcome: str, name: WorldName = "paper") -> float:
-        """How often an outcome came out in a world."""
+        """The share of an outcome in a world."""
         return self.outcomes.get(name, Counter())[outcome] / max(1, self.runs(name))
 
     def interval(self, name: WorldName) -> tuple[float, float]:
-        """The 95 % interval of the share of the outcome that is right in a world."""
+        """The 95 % interval of the share of the right outcome in a world."""
         return interval(self.outcomes.get(name, Counter())[RIGHT[name]], self.runs(name), self.planned)
 
     @property
     def target(self) -> float:
-        """The share in which it must come out right, if it is asserted."""
+        """The required share of right outcomes of an asserted row."""
         return HEADLINE_TARGET if self.headline else TARGET
 
     @property
     def needed_n(self) -> int | None:
-        """The number of prompts at which it would be replicated in 80 % of runs; None where that cannot be told."""
+        """The number of prompts at which 80 % of runs would replicate; None where it cannot be estimated."""
         return n_for_power(self.sufficient, self.outcomes.get("paper", Counter()))
 
     @property
     def applies(self) -> bool:
-        """Whether the claim is judged on this model at all, in the first world that was simulated."""
+        """Whether the claim is judged on this model, in the first simulated world."""
         first = next(iter(self.outcomes.values()), Counter())
         return self.not_simulated is None and any(count for name, count in first.items() if name not in NOT_JUDGED)
 
     @property
     def why_absent(self) -> str | None:
-        """Why there are no rates of it; None, where there are."""
+        """The reason for missing rates; None if there are rates."""
         if self.not_simulated is not None:
             return f"not simulated: {self.not_simulated}"
         return None if self.applies else ELSEWHERE
 
     def plain(self) -> dict[str, Any]:
-        """As JSON, to travel between processes."""
-        plain = {one.name: getattr(self, one.name) for one in fields(self)}
+        """As JSON, to send it between processes."""
+        plain = {field.name: getattr(self, field.name) for field in fields(self)}
         tables = {name: getattr(self, name) for name in ("outcomes", "at_spread")}
-        return plain | {name: {key: dict(one) for key, one in table.items()} for name, table in tables.items()}
+        return plain | {name: {key: dict(counts) for key, counts in table.items()} for name, table in tables.items()}
 
     @classmethod
     def read(cls, plain: Mapping[str, Any]) -> Rates:
-        """What `plain` gave."""
+        """Read what `plain` returned."""
         tables = {name: plain[name] for name in ("outcomes", "at_spread")}
-        counted = {name: {key: Counter(one) for key, one in table.items()} for name, table in tables.items()}
-        return cls(**{**plain, **counted})
+        counters = {name: {key: Counter(counts) for key, counts in table.items()} for name, table in tables.items()}
+        return cls(**{**plain, **counters})
 
     def entries(self) -> Iterator[dict[str, Any]]:
         """The entries of `power.json`: one for each world."""
         for name, counts in self.outcomes.items():
             entry = {"id": self.row, "model": self.model, "world": name, "asserted": self.asserted}
-            counted = {key.lower().replace(" ", "_"): counts[key] for key in COUNTED}
-            yield {**entry, "runs": counts.total(), **counted}
+            by_outcome = {key.lower().replace(" ", "_"): counts[key] for key in COUNTED}
+            yield {**entry, "runs": counts.total(), **by_outcome}
 
 
 def outcome(verdict: Verdict) -> str:
-    """The verdict in a word; one of several conventions that agrees with none has a word of its own."""
+    """The verdict in a word; UNIDENTIFIED for an open verdict that agrees with none of several conventions."""
     is_open = verdict.outcome == "INCONCLUSIVE"
     return UNIDENTIFIED if is_open and verdict.unidentified else verdict.outcome
 
 
 def below_target(rates: Iterable[Rates], name: WorldName = "paper") -> Iterator[Rates]:
-    """Asserted claims that come out right in too few runs; in the rival's world those of the headline alone, because
-    a printed value has no rival that is told apart everywhere."""
+    """Asserted claims with too few right outcomes. In the rival's world only headline rows count, because a printed
+    value has no rival that can be distinguished on every model."""
     for row in rates:
         counts = row.asserted and row.applies and (name == "paper" or row.headline)
         if counts and row.runs(name) and row.share(RIGHT[name], name) < row.target:

@@ -1,4 +1,4 @@
-"""An evidence source that draws evidence from a world, and the engine that gives it to a study.
+"""An evidence source that draws evidence from a world, and its engine.
 
 The claims, their gates and their rules are the real ones; no model is loaded.
 """
@@ -18,7 +18,7 @@ from rebinding.experiments.prompts import Prompts
 from rebinding.experiments.simulation import simulator_of
 from rebinding.models import LoadedModel
 from rebinding.paper.numbers import checkpoint
-from rebinding.paper.worlds import Run, elsewhere
+from rebinding.paper.worlds import Run, at_unmeasured_token
 from rebinding.planted.tokenizer import build_tokenizer
 from rebinding.study.engine import Session
 from rebinding.surgery.anatomy import Anatomy, Projection
@@ -37,20 +37,20 @@ class Simulated:
         self.run = run
 
     def get(self, request: Request) -> Evidence:
-        """Draw the evidence of a request; NotSimulated names a kind that nobody has said how to draw."""
+        """Draw the evidence of a request; raises NotSimulated for a kind without a simulator."""
         simulate = simulator_of(type(request))
         rows, settings = simulate(self.prompts, request, self._run_for(request))
         return request.KIND.evidence(rows, settings)
 
     def _run_for(self, request: Request) -> Run:
-        """Prompts that are cut short are read at another token than the paper's numbers are about."""
+        """The run for a request. Shortened prompts are read at another token than the paper's numbers."""
         if isinstance(request, OnPrompts) and request.prompts.cut:
-            return replace(self.run, world=elsewhere(self.run.world))
+            return replace(self.run, world=at_unmeasured_token(self.run.world))
         return self.run
 
 
 class SimulatedEngine:
-    """Computes nothing: every session draws its evidence from one sample of a world of its model."""
+    """An engine without computation: a session draws its evidence from one sample of its model's world."""
 
     def __init__(self, run: Run) -> None:
         self.run = run
@@ -67,7 +67,7 @@ class SimulatedEngine:
         return job()
 
     def prepare(self, jobs: Iterable[Callable[[], object]]) -> None:
-        """Evidence is drawn when it is requested."""
+        """Nothing to prepare: evidence is drawn on request."""
 
     def close(self) -> None:
         """Nothing is open."""
@@ -75,20 +75,20 @@ class SimulatedEngine:
 
 @cache
 def embedded_tokenizer() -> Any:
-    """The tokenizer in which prompts are drawn for all models: it comes with the package."""
+    """The tokenizer of the package, which encodes the prompts of all models."""
     return build_tokenizer()
 
 
 @cache
 def shared_prompts(first: int) -> Prompts:
-    """The prompts of all models and samples: they are drawn and encoded once."""
+    """The prompts of all models and samples, encoded once."""
     tokenizer = embedded_tokenizer()
     return Prompts(Encoder(tokenizer, form_of(tokenizer)), first=first)
 
 
 @cache
 def subject_without_weights(model: str) -> LoadedModel:
-    """What is known of one of the paper's models without loading it: the number of its layers and heads."""
+    """One of the paper's models without its weights, with the number of its layers and heads."""
     tokenizer, anatomy = embedded_tokenizer(), anatomy_of(model)
     form, device = form_of(tokenizer), torch.device("cpu")
     return LoadedModel(
@@ -101,7 +101,7 @@ def _refuse_to_load() -> Any:
 
 
 def anatomy_of(model: str) -> Anatomy:
-    """The sizes of a model of the paper; its modules have no places, because there are none."""
+    """The sizes of a model of the paper, without module paths."""
     shape = checkpoint(model)
     paths = dict.fromkeys(("decoder", "layers", "attention", "mlp", "output", "final_norm", "head"), "")
     return Anatomy(

@@ -41,32 +41,32 @@ would not replicate in 80 % of runs even so; the reasons stand below the tables.
 
 def head(worlds: Sequence[WorldName]) -> tuple[str, ...]:
     """The names of the columns."""
-    found = ["row", "N", "runs", "asserted"]
+    columns = ["row", "N", "runs", "asserted"]
     for number, name in enumerate(worlds):
-        found += ["runs"] if number else []
-        found += [*WORLD_HEADS[name], *([NEEDED] if name == "paper" else [])]
-    return tuple(found)
+        columns += ["runs"] if number else []
+        columns += [*WORLD_HEADS[name], *([NEEDED] if name == "paper" else [])]
+    return tuple(columns)
 
 
 def cells(row: Rates) -> tuple[str, ...]:
     """A line of the table."""
-    found: list[str] = []
+    by_world: list[str] = []
     for name, counts in row.outcomes.items():
         low, high = row.interval(name)
-        found += [str(counts.total())] if found else []
-        found += [in_per_cent(counts), f"{100 * low:.0f} to {100 * high:.0f}"]
-        found += [needed(row)] if name == "paper" else []
+        by_world += [str(counts.total())] if by_world else []
+        by_world += [in_per_cent(counts), f"{100 * low:.0f} to {100 * high:.0f}"]
+        by_world += [needed(row)] if name == "paper" else []
     first = next(iter(row.outcomes.values()))
-    return row.row, str(row.n), str(first.total()), standing_of(row), *found
+    return row.row, str(row.n), str(first.total()), asserted_text(row), *by_world
 
 
-def standing_of(row: Rates) -> str:
-    """`yes` where a row is asserted; `no` where it is not although the paper says its sentence of the model."""
+def asserted_text(row: Rates) -> str:
+    """`yes` for an asserted row; `no` for one that is not, although the paper says its sentence of the model."""
     return "yes" if row.asserted else "no" if (row.row, row.model) in undecided() else ""
 
 
 def needed(row: Rates) -> str:
-    """The number of prompts that would do."""
+    """The number of prompts that would suffice."""
     n = row.needed_n
     if n is None:
         return "-"
@@ -74,13 +74,13 @@ def needed(row: Rates) -> str:
 
 
 def in_per_cent(outcomes: Outcomes) -> str:
-    """What came out, the most frequent first."""
+    """The outcomes in per cent, the most frequent first."""
     total = outcomes.total()
     return ", ".join(f"{LETTERS[name]} {100 * count / total:.0f}" for name, count in outcomes.most_common())
 
 
 def precision(runs: int) -> str:
-    """How many runs a row gets, and what its interval means."""
+    """The number of runs of a row, and the meaning of its interval."""
     after = ", ".join(map(str, looks(runs)))
     return (
         f"A row gets at most {runs} runs in each world, and one that discovers a circuit at most"
@@ -91,7 +91,7 @@ def precision(runs: int) -> str:
 
 
 def text(model: str, rates: Sequence[Rates], worlds: Sequence[WorldName]) -> Iterator[str]:
-    """One model, for a terminal."""
+    """The table of one model, for a terminal."""
     yield model
     lines = [head(worlds), *(cells(row) for row in rates if row.applies)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
@@ -110,14 +110,14 @@ def absent(rates: Sequence[Rates]) -> dict[str, list[str]]:
 
 
 def page(command: str, runs: int, seed: int, rates: Sequence[Rates], worlds: Sequence[WorldName]) -> Iterator[str]:
-    """For the docs: a table a model, the rows that their N cannot decide, and what is assumed."""
+    """The page of the docs: a table per model, the rows that their N cannot decide, and the assumptions."""
     yield INTRODUCTION.format(command=command, seed=seed, legend=LEGEND, precision=precision(runs))
     for model in dict.fromkeys(row.model for row in rates):
-        mine = [row for row in rates if row.model == model]
+        rows = [row for row in rates if row.model == model]
         yield from (f"## {model}", "", table_line(head(worlds)), table_line(["---"] * len(head(worlds))))
-        yield from (table_line(cells(row)) for row in mine if row.applies)
+        yield from (table_line(cells(row)) for row in rows if row.applies)
         yield from ("", "Not simulated, or not judged here:", "")
-        yield from (f"* {why}: {', '.join(f'`{name}`' for name in names)}." for why, names in absent(mine).items())
+        yield from (f"* {why}: {', '.join(f'`{name}`' for name in names)}." for why, names in absent(rows).items())
         yield ""
     yield from unasserted_section(rates)
     for name in worlds:
@@ -127,7 +127,7 @@ def page(command: str, runs: int, seed: int, rates: Sequence[Rates], worlds: Seq
 
 
 def spread_section(rates: Sequence[Rates]) -> Iterator[str]:
-    """At which spreads headline rows still replicate, where that was asked for."""
+    """The rates of headline rows at other spreads, if they were requested."""
     rows = [row for row in rates if row.at_spread]
     if not rows:
         return
@@ -143,7 +143,7 @@ def spread_section(rates: Sequence[Rates]) -> Iterator[str]:
 
 
 def unasserted_section(rates: Sequence[Rates]) -> Iterator[str]:
-    """The rows that are not asserted because they replicate too seldom, with the reason."""
+    """The rows that are not asserted because they replicate too rarely, with the reason."""
     rows = [row for row in rates if (row.row, row.model) in undecided() and row.runs("paper")]
     if not rows:
         return
@@ -154,7 +154,7 @@ def unasserted_section(rates: Sequence[Rates]) -> Iterator[str]:
 
 
 def short_section(rates: Sequence[Rates], name: WorldName) -> Iterator[str]:
-    """The asserted rows that come out right too seldom."""
+    """The asserted rows with too few right outcomes."""
     title, whose, right = {
         "paper": ("Asserted rows that replicate too seldom", "rows", "replicated"),
         "rival": ("Headline rows that are refuted too seldom", "headline rows", "not replicated"),
@@ -168,7 +168,7 @@ def short_section(rates: Sequence[Rates], name: WorldName) -> Iterator[str]:
 
 
 def assumptions() -> Iterator[str]:
-    """What is declared of the worlds, with the reasons."""
+    """The declared means and spreads of the worlds, with the reasons."""
     yield from ("## What is assumed", "", "Beside the printed numbers (`rebinding/paper/worlds.toml`):", "")
     yield from ("| of | what | value | basis | reason |", "|---|---|---|---|---|")
     for kind, groups in declared().items():

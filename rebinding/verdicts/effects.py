@@ -1,6 +1,6 @@
 """Effect, ordering and no-effect claims: one mean against one boundary, by two one-sided tests.
 
-`margin` is the smallest change that counts, and the only boundary there is. For "there is an effect":
+`margin` is the smallest change that counts, and the only boundary. For "there is an effect":
 
     REPLICATED      if the lower 95 % bound is above the margin;
     NOT REPLICATED  if the upper 95 % bound is below it;
@@ -10,10 +10,10 @@ For "there is no effect": REPLICATED if the 90 % interval lies within +-margin, 
 (`p_outside`: outside has two sides). So a wrong decision has at most 5 % on either side, more data always lead to one
 (unless the truth is the boundary itself), and no evidence can satisfy a sentence and its opposite.
 
-Where all examples give the same number the interval is a point. That is real on a model whose mechanism was planted,
-and it is decided: N equal positive values have probability 2^-N under a distribution symmetric about 0 (sign test),
-below 5 % from N = 5 on, and no rule decides on fewer. Bounded quantities (hits, shares) must say so by `support` or as
-booleans, because there N equal values are weak evidence: they still allow a share of 1 - 0.05^(1/N) that differs.
+Where all examples give the same number the interval is a point. This happens on planted models, and the rules decide
+it: N equal positive values have probability 2^-N under a distribution symmetric about 0 (sign test), below 5 % from
+N = 5 on, and no rule decides on fewer. Declare bounded quantities (hits, shares) by `support` or as booleans, because
+for them N equal values are weak evidence: they still allow a share of 1 - 0.05^(1/N) that differs.
 """
 
 import math
@@ -39,25 +39,31 @@ from rebinding.verdicts.power import needed_units
 Support = tuple[float, float]
 
 
-def effect_outcomes(ours: Estimate, margin: float, level: float = 0.05, above: float = 0.0, tests: int = 1) -> Outcomes:
-    """The rule for "greater than `above` by what counts"; REPLICATED is guarded against being the best of `tests`."""
+def effect_outcomes(
+    measurement: Estimate, margin: float, level: float = 0.05, above: float = 0.0, tests: int = 1
+) -> Outcomes:
+    """The rule for "greater than `above` by the margin"; REPLICATED is corrected for the best of `tests`."""
     boundary = above + margin
-    high = ours.safe_bounds(1 - 2 * level)[1]
-    low = ours.safe_bounds(1 - 2 * level / tests)[0]
-    return decided(low > boundary, high < boundary, enough=ours.units >= FEWEST_UNITS)
+    high = measurement.safe_bounds(1 - 2 * level)[1]
+    low = measurement.safe_bounds(1 - 2 * level / tests)[0]
+    return decided(low > boundary, high < boundary, enough=measurement.units >= FEWEST_UNITS)
 
 
-def no_effect_outcomes(ours: Estimate, margin: float, level: float = 0.05, about: float = 0.0) -> Outcomes:
+def no_effect_outcomes(measurement: Estimate, margin: float, level: float = 0.05, about: float = 0.0) -> Outcomes:
     """The rule for "equal to `about`"."""
-    low, high = (bound - about for bound in ours.safe_bounds(1 - 2 * level))
+    low, high = (bound - about for bound in measurement.safe_bounds(1 - 2 * level))
     within = (low > -margin) & (high < margin)
-    return decided(within, p_differs(ours, margin, level, about) < level, enough=ours.units >= FEWEST_UNITS)
+    return decided(
+        within, p_differs(measurement, margin, level, about) < level, enough=measurement.units >= FEWEST_UNITS
+    )
 
 
-def p_differs(ours: Estimate, margin: float, level: float, about: float) -> Array:
+def p_differs(measurement: Estimate, margin: float, level: float, about: float) -> Array:
     """p-value of "the mean is within `margin` of `about`"."""
-    low, high = ours.safe_bounds(1 - 2 * level)
-    return p_outside(ours.mean - about, margin, ours.mean - low, high - ours.mean, freedom(ours), level)
+    low, high = measurement.safe_bounds(1 - 2 * level)
+    return p_outside(
+        measurement.mean - about, margin, measurement.mean - low, high - measurement.mean, freedom(measurement), level
+    )
 
 
 def effect(
@@ -69,7 +75,7 @@ def effect(
     support: Support | None = None,
     level: float = 0.05,
 ) -> Verdict:
-    """Is the mean surely greater than `above`, by what counts?"""
+    """Is the mean surely greater than `above`, by the margin or more?"""
     return _judge("effect", np.asarray(values), margin, above, unit, support, level)
 
 
@@ -117,20 +123,26 @@ def prepared(
     support: Support | None,
     origin: float = 0.0,
 ) -> Estimate | Verdict:
-    """The estimate behind a verdict, or INVALID where numbers are not finite; refuses margins that cannot be met."""
+    """The estimate behind a verdict, or INVALID where numbers are not finite; raises for impossible margins."""
     check_margin(kind, margin, allow_zero=kind != "no-effect")
     if not math.isfinite(origin):
         raise ValueError(f"a {kind} claim about {origin}; give the finite number that the mean is compared with")
     numbers = sample.astype(np.float64)
     if not np.isfinite(numbers).all():
-        return invalid(kind, "finite", f"{(~np.isfinite(numbers)).sum()} of {numbers.size} values are not finite")
+        return invalid(kind, "finite", nonfinite_reason(numbers))
     if support is not None and ((numbers < support[0]) | (numbers > support[1])).any():
         raise ValueError(f"values from {numbers.min():.4g} to {numbers.max():.4g} leave the declared support {support}")
     return estimate(sample, unit=unit, support=support)
 
 
+def nonfinite_reason(numbers: npt.NDArray[np.generic]) -> str:
+    """Why numbers that are not all finite cannot be judged."""
+    wrong = (~np.isfinite(numbers)).sum()
+    return f"{wrong} of {numbers.size} values are NaN or infinite, none may be: run in a wider dtype"
+
+
 def check_margin(name: str, margin: float, *, allow_zero: bool = False) -> None:
-    """Refuse a margin that decides nothing; 0, with which every change counts, is allowed to some rules alone."""
+    """Raise for a margin that decides nothing. Some rules allow 0, with which every change counts."""
     if not (0 <= margin < math.inf) or (margin == 0 and not allow_zero):
         least = "0 or more" if allow_zero else "above 0"
         raise ValueError(f"{name}: a margin of {margin}; give the smallest change that counts, finite and {least}")
@@ -139,7 +151,7 @@ def check_margin(name: str, margin: float, *, allow_zero: bool = False) -> None:
 def with_numbers(
     kind: Rule,
     outcome: Outcome,
-    ours: Estimate,
+    measurement: Estimate,
     *,
     margin: float,
     origin: float,
@@ -147,9 +159,9 @@ def with_numbers(
     needed: int | None,
     where: str = "",
 ) -> Verdict:
-    """A verdict with its 90 % interval (two one-sided 95 % bounds) and a sentence that gives the numbers."""
-    low, high = (float(bound) for bound in ours.safe_bounds(1 - 2 * level))
-    mean = float(ours.mean)
+    """A verdict with its 90 % interval (two one-sided 95 % bounds) and a reason that states the numbers."""
+    low, high = (float(bound) for bound in measurement.safe_bounds(1 - 2 * level))
+    mean = float(measurement.mean)
     numbers = f"{mean:.4g} in [{low:.3g}, {high:.3g}] against {origin:.3g} +- {margin:.3g}{where}"
     return Verdict(
         kind,
@@ -159,10 +171,10 @@ def with_numbers(
         low=finite_or_none(low),
         high=finite_or_none(high),
         margin=margin,
-        n=int(ours.n),
+        n=int(measurement.n),
         needed_n=needed,
         against=origin,
-        p_value=_p_value(kind, ours, margin, origin, level),
+        p_value=_p_value(kind, measurement, margin, origin, level),
     )
 
 
@@ -175,32 +187,32 @@ def _judge(
     support: Support | None,
     level: float,
 ) -> Verdict:
-    ours = prepared(kind, sample, margin, unit, support, origin)
-    if isinstance(ours, Verdict):
-        return ours
+    measurement = prepared(kind, sample, margin, unit, support, origin)
+    if isinstance(measurement, Verdict):
+        return measurement
     rule = no_effect_outcomes if kind == "no-effect" else effect_outcomes
-    outcome = single_outcome(rule(ours, margin, level, origin))
+    outcome = single_outcome(rule(measurement, margin, level, origin))
     needed = None
     if outcome == "INCONCLUSIVE":
-        needed = needed_units(lambda other: rule(other, margin, level, origin), ours)
-    found = with_numbers(kind, outcome, ours, margin=margin, origin=origin, level=level, needed=needed)
-    return replace(found, sample=per_unit(sample))
+        needed = needed_units(lambda resized: rule(resized, margin, level, origin), measurement)
+    verdict = with_numbers(kind, outcome, measurement, margin=margin, origin=origin, level=level, needed=needed)
+    return replace(verdict, sample=per_unit(sample))
 
 
 def _meaning(kind: Rule, outcome: Outcome, needed: int | None, positive: bool) -> str:
     if outcome == "INCONCLUSIVE":
         return "open for any N (more draws may decide)" if needed is None else f"about N = {needed} would decide"
     if kind == "no-effect":
-        return "equivalent within the margin" if outcome == "REPLICATED" else "surely outside the margin"
+        return "equal within the margin" if outcome == "REPLICATED" else "surely outside the margin"
     if outcome == "REPLICATED":
-        return "surely greater by what counts"
-    return "greater, but surely by less than counts" if positive else "surely not greater by what counts"
+        return "surely greater by more than the margin"
+    return "greater, but surely by less than the margin" if positive else "surely not greater by the margin"
 
 
-def _p_value(kind: Rule, ours: Estimate, margin: float, origin: float, level: float) -> float | None:
-    """That of the rejecting test: of an effect of `margin` and more, or of a mean within +-margin."""
-    if int(ours.units) < FEWEST_UNITS:
+def _p_value(kind: Rule, measurement: Estimate, margin: float, origin: float, level: float) -> float | None:
+    """The p-value of the rejecting test: of an effect of `margin` or more, or of a mean within +-margin."""
+    if int(measurement.units) < FEWEST_UNITS:
         return None
     if kind != "no-effect":
-        return float(p_below(ours, origin + margin, level))
-    return float(p_differs(ours, margin, level, origin))
+        return float(p_below(measurement, origin + margin, level))
+    return float(p_differs(measurement, margin, level, origin))

@@ -1,8 +1,8 @@
-"""From examples to an estimate with an interval, for each unit that may be resampled; and from there to p-values.
+"""Estimates with intervals and p-values from samples, for each resampling unit.
 
-A p-value is read off the very bound that a rule looks at. A bound at `level` says how far a test reaches: the p-value
-falls below `level` exactly where the boundary lies beyond the bound. In between it is that of Student's t, on the scale
-that the bound sets (normal for outcomes of 0 and 1).
+A p-value follows from the bound that a rule uses: it falls below `level` exactly where the boundary lies beyond the
+bound at `level`. In between it is that of Student's t, on the scale that the bound sets (normal for outcomes of 0 and
+1).
 
 Everything broadcasts over leading axes, so that a simulation of thousands of experiments runs the same code as one.
 """
@@ -29,8 +29,8 @@ class Estimate:
     """A mean over a resampling unit and the parts of its variance.
 
     Var(mean) = draw_var / draws + unit_var / n + rest_var / (draws n). With a single kind of unit only `unit_var` is
-    there. Fields have the shape of the leading axes of the sample. `binary` marks 0/1 outcomes, whose intervals come
-    from the binomial; `support` is the range a bounded quantity cannot leave; `skew` is the skewness of the sample.
+    nonzero. Fields have the shape of the leading axes of the sample. `binary` marks 0/1 outcomes, whose intervals are
+    binomial; `support` is the range of a bounded quantity; `skew` is the skewness of the sample.
     """
 
     mean: Array  # (...)
@@ -50,7 +50,7 @@ class Estimate:
         return self.n if self.draws is None else np.minimum(self.n, self.draws)
 
     def variance(self, n: Array | float, draws: float = 1.0) -> Array:
-        """Variance of the mean over `n` units (and `draws` draws) with the spread that was seen here."""
+        """Variance of the mean over `n` units (and `draws` draws) with the spread of this sample."""
         return np.asarray(self.draw_var / draws + self.unit_var / n + self.rest_var / (draws * n))
 
     @property
@@ -59,15 +59,15 @@ class Estimate:
         return np.sqrt(self.variance(self.n, self.draws or 1))
 
     def with_n(self, n: Array, shift: float = 0.0) -> "Estimate":
-        """The estimate as it would look at `n` units, `shift` standard errors away."""
+        """The estimate as it would be from `n` units, `shift` standard errors away."""
         df = n - 1 if self.draws is None else self.df
         scaled = replace(self, n=n, df=df, mean=np.broadcast_to(self.mean, n.shape))
         mean = scaled.mean + shift * scaled.se
         return replace(scaled, mean=mean if self.support is None else np.clip(mean, *self.support))
 
     def bounds(self, level: float) -> tuple[Array, Array]:
-        """Two-sided interval at confidence `level`: Wilson for 0/1 outcomes, else Student's t, joined with its
-        correction for skewness, without which a long tail breaks the error rate on one side (6.4 % for 5 % on 300
+        """Two-sided interval at confidence `level`: Wilson for 0/1 outcomes, else Student's t, widened by its
+        correction for skewness. Without that a long tail breaks the error rate on one side (6.4 % for 5 % on 300
         exponential values, 9 % on 30).
         """
         if self.binary:
@@ -80,10 +80,10 @@ class Estimate:
     def safe_bounds(self, level: float) -> tuple[Array, Array]:
         """Like `bounds`, widened where those are too short to keep each tail at (1 - level) / 2.
 
-        Wilson's interval errs in up to 8 % of cases at unlucky N where 5 % are allowed, so it is joined with the exact
-        one. A bounded quantity whose sample hardly varies gets room for the cases not met: if a share q of prompts
-        differed, N equal ones would come with probability (1 - q)^N, so q up to 1 - tail^(1/N) cannot be excluded. Of
-        a nested sample N is the prompts': a circuit that answers none of 24 stays at none in every draw of the others.
+        Wilson's interval errs in up to 8 % of cases at unlucky N where 5 % are allowed, so the result covers the exact
+        one too. For a bounded quantity whose sample hardly varies the interval allows for unseen cases: if a share q of
+        prompts differed, N equal ones would have probability (1 - q)^N, so q up to 1 - tail^(1/N) cannot be excluded.
+        In a nested sample N counts prompts: a circuit that answers none of 24 prompts does so in every draw.
         """
         low, high = self.bounds(level)
         tail = (1 - level) / 2
@@ -99,7 +99,7 @@ class Estimate:
 
 
 def students(level: float, df: Array) -> Array:
-    """How far an interval of Student's t reaches, in standard errors (`scipy.stats.t.ppf` without its checks)."""
+    """The half-width of an interval of Student's t, in standard errors (`scipy.stats.t.ppf` without its checks)."""
     return np.asarray(stdtrit(df, (1 + level) / 2), dtype=np.float64)
 
 
@@ -114,8 +114,8 @@ def _unskewed(quantile: Array | float, skew: Array | float, n: Array) -> Array:
     even = np.abs(skew) < 1e-6
     skew = np.where(even, 1.0, skew)
     root = np.sqrt(n)
-    moved = root * (np.cbrt(1 + skew * (quantile / root - skew / (6 * n))) - 1) * 3 / skew
-    return np.where(even, quantile, moved)
+    corrected = root * (np.cbrt(1 + skew * (quantile / root - skew / (6 * n))) - 1) * 3 / skew
+    return np.where(even, quantile, corrected)
 
 
 def estimate(values: npt.ArrayLike, *, unit: Unit, support: tuple[float, float] | None = None) -> Estimate:
@@ -129,14 +129,14 @@ def estimate(values: npt.ArrayLike, *, unit: Unit, support: tuple[float, float] 
     sample = np.asarray(values)
     axes = 2 if unit == "nested" else 1
     if sample.ndim < axes or 0 in sample.shape:
-        wanted = "(draws, prompts)" if unit == "nested" else f"one number per unit ({unit})"
-        raise ValueError(f"got a sample of shape {sample.shape}, expected {wanted} with no empty axis")
+        expected = "(draws, prompts)" if unit == "nested" else f"one number per unit ({unit})"
+        raise ValueError(f"got a sample of shape {sample.shape}, expected {expected} with no empty axis")
     if unit == "nested":
-        return _crossed(sample.astype(np.float64), support)
-    return _outcomes(sample) if sample.dtype == bool else _mean(sample.astype(np.float64), support)
+        return _estimate_nested(sample.astype(np.float64), support)
+    return _estimate_hits(sample) if sample.dtype == bool else _estimate_mean(sample.astype(np.float64), support)
 
 
-def _mean(sample: Array, support: tuple[float, float] | None) -> Estimate:
+def _estimate_mean(sample: Array, support: tuple[float, float] | None) -> Estimate:
     n = sample.shape[-1]
     mean = sample.mean(-1)
     if n == 1:
@@ -149,24 +149,24 @@ def _mean(sample: Array, support: tuple[float, float] | None) -> Estimate:
     return Estimate(mean, spread, *_counts(mean, n), support=support, skew=skew)
 
 
-def _outcomes(sample: npt.NDArray[Any]) -> Estimate:
+def _estimate_hits(sample: npt.NDArray[Any]) -> Estimate:
     n = sample.shape[-1]
     count = sample.sum(-1).astype(np.float64)
-    drawn_in = (count + 2) / (n + 4)  # never 0 or 1: all-equal outcomes do not prove that there is no spread
-    return Estimate(count / n, drawn_in * (1 - drawn_in), *_counts(count, n), binary=True, support=(0.0, 1.0))
+    shrunk = (count + 2) / (n + 4)  # never 0 or 1: all-equal outcomes do not prove that there is no spread
+    return Estimate(count / n, shrunk * (1 - shrunk), *_counts(count, n), binary=True, support=(0.0, 1.0))
 
 
 def _counts(mean: Array, n: int) -> tuple[Array, Array]:
     return np.full_like(mean, n), np.full_like(mean, max(n - 1, 1))
 
 
-def _crossed(sample: Array, support: tuple[float, float] | None) -> Estimate:
+def _estimate_nested(sample: Array, support: tuple[float, float] | None) -> Estimate:
     """Variance components of draws x prompts, both random (method of moments, negative components set to 0).
 
     MS_draw, MS_prompt and MS_rest estimate rest + P draw, rest + D prompt and rest; the degrees of freedom of the
-    mean's variance are Satterthwaite's. Prompts drawn afresh for every draw are the case prompt = 0. The third moment
-    of the mean is that of the draws' means plus that of the prompts' means; `skew` is what N independent prompts would
-    need to have to give the mean as much of it.
+    mean's variance are Satterthwaite's. New prompts for every draw are the case prompt = 0. The third moment of the
+    mean is that of the draws' means plus that of the prompts' means; `skew` is the skewness of N independent prompts
+    whose mean has the same third moment.
     """
     draws, prompts = sample.shape[-2:]
     mean = sample.mean((-2, -1))
@@ -186,29 +186,30 @@ def _crossed(sample: Array, support: tuple[float, float] | None) -> Estimate:
     scatter = ms_draw**2 / freedom[0] + ms_prompt**2 / freedom[1] + ms_rest**2 / freedom[2]
     df = np.divide(total**2, scatter, out=np.full_like(total, freedom[0]), where=scatter > 0)
     n, _ = _counts(mean, prompts)
-    ours = Estimate(mean, prompt_var, n, df, support=support, draw_var=draw_var, rest_var=ms_rest, draws=draws)
+    measurement = Estimate(mean, prompt_var, n, df, support=support, draw_var=draw_var, rest_var=ms_rest, draws=draws)
     third = (by_draw**3).mean((-2, -1)) / draws**2 + (by_prompt**3).mean((-2, -1)) / prompts**2
-    scale = np.where(ours.se > 0, ours.se, np.inf)
-    return replace(ours, skew=np.sqrt(prompts) * third / scale**3)
+    scale = np.where(measurement.se > 0, measurement.se, np.inf)
+    return replace(measurement, skew=np.sqrt(prompts) * third / scale**3)
 
 
-def p_below(ours: Estimate, boundary: float, level: float) -> Array:
+def p_below(measurement: Estimate, boundary: float, level: float) -> Array:
     """One-sided p-value of "the mean is at least `boundary`"."""
-    high = ours.safe_bounds(1 - 2 * level)[1]
-    return _tail(boundary - ours.mean, high - ours.mean, freedom(ours), level)
+    high = measurement.safe_bounds(1 - 2 * level)[1]
+    return _tail(boundary - measurement.mean, high - measurement.mean, freedom(measurement), level)
 
 
-def p_above(ours: Estimate, boundary: float, level: float) -> Array:
+def p_above(measurement: Estimate, boundary: float, level: float) -> Array:
     """One-sided p-value of "the mean is at most `boundary`"."""
-    low = ours.safe_bounds(1 - 2 * level)[0]
-    return _tail(ours.mean - boundary, ours.mean - low, freedom(ours), level)
+    low = measurement.safe_bounds(1 - 2 * level)[0]
+    return _tail(measurement.mean - boundary, measurement.mean - low, freedom(measurement), level)
 
 
 def p_outside(gap: Array, margin: Number, down: Array, up: Array, df: Number, level: float) -> Array:
-    """p-value of "the difference lies within +-margin", for a `gap` that was seen, its bounds `down` and `up` from it.
+    """p-value of "the difference lies within +-margin", from the measured `gap` and the distances `down` and `up` to
+    its bounds.
 
-    At the edge, +margin, both tails reject: the near one, and beyond -margin the far one. If the margin is small
-    against the error of the gap, either has the size of the other, and testing each at `level` would err twice as
+    At the edge, +margin, both tails reject: the near one, and the far one beyond -margin. If the margin is small
+    compared with the error of the gap, both have about the same size, and testing each at `level` would err twice as
     often. Their sum is the probability of a gap this large at the edge itself.
     """
     distance, reach = np.abs(gap), np.where(gap > 0, down, up)
@@ -216,13 +217,13 @@ def p_outside(gap: Array, margin: Number, down: Array, up: Array, df: Number, le
     return np.minimum(1.0, near + far)
 
 
-def freedom(ours: Estimate) -> Number:
+def freedom(measurement: Estimate) -> Number:
     """Degrees of freedom of the estimate's own error."""
-    return np.inf if ours.binary else ours.df
+    return np.inf if measurement.binary else measurement.df
 
 
-def _tail(clear: Array, reach: Array, df: Number, level: float) -> Array:
-    """`clear` is how far the estimate is beyond the boundary, `reach` how far its bound at `level` is from it."""
-    clear, reach = np.broadcast_arrays(clear, reach)
-    share = np.divide(clear, reach, out=np.where(clear > 0, np.inf, -np.inf), where=reach > 0)
+def _tail(distance: Array, reach: Array, df: Number, level: float) -> Array:
+    """p-value of an estimate at `distance` beyond the boundary, if its bound at `level` is `reach` away from it."""
+    distance, reach = np.broadcast_arrays(distance, reach)
+    share = np.divide(distance, reach, out=np.where(distance > 0, np.inf, -np.inf), where=reach > 0)
     return np.asarray(stdtr(df, share * stdtrit(df, level)))

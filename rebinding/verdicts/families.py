@@ -1,4 +1,4 @@
-"""Many claims at once: what luck alone would do, and what still stands when it is discounted."""
+"""Correction for many claims at once: expected false alarms, and the rejections that survive Holm's correction."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,10 +12,10 @@ from rebinding.verdicts.outcome import Verdict
 class Family:
     """The global statement over a run.
 
-    `judged` claims were weighed; if all of them were true, `expected_false_alarms` of them would come out NOT
-    REPLICATED by luck (an upper bound: the rules keep each error at or below `level`, whatever their dependence).
-    `rejected` did come out so; of these `surviving` hold with family-wise error `level` (Holm), with the adjusted
-    p-values of all judged claims that have one in `adjusted`.
+    Of `judged` claims, if all were true, `expected_false_alarms` would be NOT REPLICATED by luck (an upper bound: the
+    rules keep each error at or below `level`, whatever their dependence). `rejected` are NOT REPLICATED; of these
+    `surviving` remain so with family-wise error `level` (Holm). `adjusted` has the adjusted p-values of all judged
+    claims that have a p-value.
     """
 
     level: float

@@ -1,4 +1,4 @@
-"""What became of a claim on one model: a line of `claims.json`."""
+"""The judgement of a claim on one model: a line of `claims.json`."""
 
 from __future__ import annotations
 
@@ -45,45 +45,45 @@ class Judgement:
     circuit: str
     reason: str
     evidence: tuple[str, ...] = ()
-    """The labels of the requests that it rests on."""
+    """The labels of the requests behind it."""
     against: float | None = None
-    """What the estimate is held against: the printed value, 0, or chance."""
+    """What the estimate is compared with: the printed value, 0, or chance."""
     because: str | None = None
-    """Why a plant must get the verdict that is expected of it."""
+    """Why a planted model must get the expected verdict."""
     procedure: str = "published"
     """The conventions under which it was judged."""
     sentence: str = ""
-    """What the two rows of a sentence have in common: the id of the published one, or of the only one."""
+    """Shared by both rows of a sentence: the id of the published row, or of the only one."""
     part: tuple[str, ...] = ()
-    """The part that decided a sentence of several parts; of parts within parts the path, outermost first."""
+    """The part that decided a sentence of several parts; for nested parts the path, outermost first."""
     unidentified: bool = False
     """Whether it is open because the paper does not identify its convention, and it agrees with none of several."""
     place: int = 0
-    """Where the sentence stands in the order of the paper; both procedures share a place."""
+    """The sentence's position in the order of the paper; both procedures share it."""
     floor: float | None = None
-    """What doing nothing in another way does to logits at most, where that was held against what counts."""
+    """The noise floor in logits, where the gate compared it with the smallest effect that counts."""
     label: str | None = None
-    """What is to be known of the sentence itself, such as that the paper's own table says otherwise."""
+    """A note on the sentence itself, such as that the paper's own table says otherwise."""
     command: str = ""
-    """What judges this claim alone on this model again."""
+    """The command that judges this claim alone on this model."""
     section: SectionName = "other"
     headline: int | None = None
     """The number of the headline claim that rests on it."""
     sample: tuple[float, ...] = ()
-    """The numbers behind the estimate, one per unit; they are kept in a file of their own."""
+    """The numbers behind the estimate, one per unit; stored in a separate file."""
 
     @property
     def as_expected(self) -> bool:
-        """Whether this is what had to come out; a row that is only reported must be valid."""
+        """Whether the verdict is the expected one; a row that is only reported must be valid."""
         if self.expected is None:
             return self.verdict != "INVALID"
-        return self.told == self.expected
+        return self.detailed_verdict == self.expected
 
     @property
-    def told(self) -> str:
-        """The verdict with what it came to: the gate that failed, or what was found."""
-        more = self.gate or self.finding
-        return f"{self.verdict} ({more})" if more else self.verdict
+    def detailed_verdict(self) -> str:
+        """The verdict with its detail: the gate that failed, or the finding of a report."""
+        detail = self.gate or self.finding
+        return f"{self.verdict} ({detail})" if detail else self.verdict
 
     @property
     def open(self) -> bool:
@@ -91,13 +91,13 @@ class Judgement:
         return self.verdict == "INCONCLUSIVE"
 
     def as_verdict(self) -> Verdict:
-        """What a sentence over several judgements needs of it."""
+        """The fields that a sentence over several judgements needs."""
         fields: dict[str, Any] = {name: getattr(self, name) for name in (*COPIED, "reason", "margin")}
         return Verdict(**fields | {"kind": self.kind, "outcome": self.verdict})
 
     @classmethod
     def read(cls, fields: Mapping[str, Any], sample: Iterable[float] = ()) -> Judgement:
-        """What `plain` wrote, after a journey as JSON."""
+        """Read what `plain` wrote, from JSON."""
         lists = {"evidence": tuple(fields["evidence"]), "part": tuple(fields.get("part", ()))}
         return cls(**{**fields, **lists}, sample=tuple(sample))
 
@@ -107,7 +107,7 @@ class Judgement:
 
 
 def join_names(names: Iterable[str]) -> str:
-    """Every name once, in the order in which they came."""
+    """Every name once, in order of appearance."""
     return ", ".join(dict.fromkeys(names))
 
 
@@ -128,7 +128,7 @@ def judgement(
     floor: float | None = None,
     place: int = 0,
 ) -> Judgement:
-    """A verdict with all that one must know to read it."""
+    """A verdict with everything needed to read it."""
     numbers = {name: getattr(verdict, name) for name in COPIED}
     return Judgement(
         id=claim.id,

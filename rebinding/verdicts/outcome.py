@@ -1,4 +1,4 @@
-"""What a claim comes to: one frozen record."""
+"""The verdict on a claim: one frozen record."""
 
 import math
 from dataclasses import dataclass, field
@@ -17,20 +17,20 @@ OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 
 @dataclass(frozen=True)
 class Verdict:
-    """The outcome of one claim on one subject and the numbers it rests on.
+    """The outcome of one claim on one model and the numbers behind it.
 
-    `measured` is our estimate and [`low`, `high`] the interval that the rule looked at, in the unit of `measured`; for
-    a value claim the interval includes the paper's own uncertainty and rounding, so that it can be held against
-    paper +- `margin` by eye. `n` counts the declared resampling unit. `needed_n` is the number of units that would
-    decide with 80 % power if the estimate and its spread stayed as they are; None where nothing is open, or where no
-    number would do (the reason says which). `p_value` belongs to the rejecting test: how often data at least this far
-    from the claim arise where the claim holds. Numbers that do not exist are None, never NaN or infinite.
-    `finding` is what a row that only reports has found. `gate` is the gate that failed; every INVALID verdict has one.
-    `part` names what decided a sentence of several parts, or the convention that a number was compared under; of parts
-    within parts it is the path, outermost first. `unidentified` marks an INCONCLUSIVE verdict on a sentence or number
-    whose convention the paper does not identify: it agrees with none of several. `against` is what the estimate is held
-    against (the printed value, 0, chance), and `sample` the numbers behind the estimate, one per resampled unit: both
-    are there to be drawn, and no rule looks at them. `reason` is for people; programs read the other fields.
+    `measured` is our estimate and [`low`, `high`] the interval that the rule used, in the unit of `measured`. For a
+    value claim the interval includes the paper's own uncertainty and rounding, so that a reader can compare it with
+    paper +- `margin`. `n` counts the declared resampling unit. `needed_n` is the number of units that would decide with
+    80 % power if the estimate and its spread stayed as they are; None where nothing is open, or where no number would
+    do (the reason says which). `p_value` belongs to the rejecting test: how often data at least this far from the claim
+    arise where the claim holds. Numbers that do not exist are None, never NaN or infinite. `finding` is the result of a
+    row that only reports. `gate` is the gate that failed; every INVALID verdict has one. `part` names the deciding part
+    of a sentence of several parts, or the convention that a number was compared under; for nested parts it is the path,
+    outermost first. `unidentified` marks an INCONCLUSIVE verdict on a sentence or number whose convention the paper
+    does not identify: it agrees with none of several. `against` is what the estimate is compared with (the printed
+    value, 0, chance), and `sample` has the numbers behind the estimate, one per resampled unit: figures draw both, and
+    no rule uses them. `reason` is for people; programs read the other fields.
     """
 
     kind: Rule
@@ -52,17 +52,17 @@ class Verdict:
 
     @property
     def judged(self) -> bool:
-        """Whether the evidence was weighed at all: the claim applied and its gates held."""
+        """Whether a rule judged the evidence: the claim applied and its gates held."""
         return self.outcome not in ("INVALID", "NOT APPLICABLE")
 
 
 def invalid(kind: Rule, gate: str, reason: str, *, n: int | None = None) -> Verdict:
-    """The experiment cannot speak about the claim: `gate` failed."""
+    """The verdict of an experiment that says nothing about the claim because `gate` failed."""
     return Verdict(kind, "INVALID", reason, n=n, gate=gate)
 
 
 def not_applicable(kind: Rule, reason: str) -> Verdict:
-    """The claim does not speak about this subject."""
+    """The verdict of a claim that is not about this model."""
     return Verdict(kind, "NOT APPLICABLE", reason)
 
 
@@ -76,7 +76,7 @@ def reported(
     high: float | None = None,
     against: float | None = None,
 ) -> Verdict:
-    """What was found, in a word, where nothing is claimed."""
+    """The verdict of a row that claims nothing: its finding, in a word."""
     return Verdict(
         "report", "REPORTED", reason, measured=measured, low=low, high=high, n=n, finding=finding, against=against
     )
@@ -85,7 +85,7 @@ def reported(
 def decided(
     replicated: npt.NDArray[np.bool_], rejected: npt.NDArray[np.bool_], *, enough: npt.NDArray[np.bool_]
 ) -> Outcomes:
-    """Outcomes of many experiments: the first condition that holds, and neither where the units are too few."""
+    """Outcomes of many experiments: the first condition that holds; INCONCLUSIVE where the units are too few."""
     names: tuple[Outcome, Outcome, Outcome] = ("REPLICATED", "NOT REPLICATED", "INCONCLUSIVE")
     return np.select([enough & replicated, enough & rejected], names[:2], names[2])
 
@@ -96,8 +96,8 @@ def single_outcome(outcomes: Outcomes) -> Outcome:
 
 
 def per_unit(values: npt.ArrayLike) -> tuple[float, ...]:
-    """One number per unit: the last axis, any before it (draws, under which the units come again) averaged. Six digits,
-    which is more than a picture can show."""
+    """One number per unit (the last axis), averaged over the axes before it (draws, which repeat the units). Six
+    digits, more than a figure can show."""
     table = np.asarray(values, dtype=np.float64)
     if not table.size:
         return ()

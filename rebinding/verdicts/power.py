@@ -1,4 +1,4 @@
-"""How many examples would decide an open question."""
+"""How many examples would decide an open claim."""
 
 from collections.abc import Callable
 
@@ -11,11 +11,11 @@ from rebinding.verdicts.outcome import Outcomes
 POWER = 0.80
 MOST_UNITS = 10_000_000
 SIZES = np.unique(np.geomspace(FEWEST_UNITS, MOST_UNITS, 4000).round())
-"""The sizes that may be the answer, in equal ratios."""
+"""The candidate sizes, in equal ratios."""
 STRIDE = 64
-"""Of how many sizes one is looked at first."""
+"""The search first tries every 64th size."""
 REACH = float(stats.norm.ppf((1 + POWER) / 2))
-"""Within so many of its standard errors a second estimate falls, with that power."""
+"""A second estimate falls within this many of its standard errors with probability `POWER`."""
 
 
 def needed_units(rule: Callable[[Estimate], Outcomes], estimate: Estimate) -> int | None:
@@ -23,24 +23,24 @@ def needed_units(rule: Callable[[Estimate], Outcomes], estimate: Estimate) -> in
 
     The estimate of a second run of that size falls, with probability 0.8, within 1.28 of its standard errors; where the
     rule gives the same decided outcome at both ends of that range it gives it in between. None if ten million units
-    would not do: then something else limits the answer (the paper's N, its rounding, or the number of draws). What is
-    settled stays so at larger sizes, so few are looked at before all of those that lie between two of them.
+    would not do: then something else limits the answer (the paper's N, its rounding, or the number of draws). A size
+    that decides is followed by sizes that decide, so the search tries a few sizes, then all between two of them.
     """
     if not np.isfinite(estimate.unit_var).all():
         return FEWEST_UNITS if estimate.draws is None else None
     sizes = SIZES[estimate.n < SIZES]
 
-    def first_settled(among: Array) -> int | None:
-        below, above = (rule(estimate.with_n(among, shift)) for shift in (-REACH, REACH))
-        settled = (below == above) & (below != "INCONCLUSIVE")
-        return int(settled.argmax()) if settled.any() else None
+    def first_deciding(candidates: Array) -> int | None:
+        below, above = (rule(estimate.with_n(candidates, shift)) for shift in (-REACH, REACH))
+        decides = (below == above) & (below != "INCONCLUSIVE")
+        return int(decides.argmax()) if decides.any() else None
 
-    last = np.append(np.arange(0, len(sizes) - 1, STRIDE), len(sizes) - 1)  # of every stretch, its last size
-    found = first_settled(sizes[last])
-    if found is None:
+    ends = np.append(np.arange(0, len(sizes) - 1, STRIDE), len(sizes) - 1)  # the last size of every stretch
+    stretch = first_deciding(sizes[ends])
+    if stretch is None:
         return None
-    begin = last[found - 1] + 1 if found else 0
-    between = sizes[begin : last[found] + 1]
-    within = first_settled(between)
-    assert within is not None  # its last one is settled
-    return int(between[within])
+    begin = ends[stretch - 1] + 1 if stretch else 0
+    candidates = sizes[begin : ends[stretch] + 1]
+    index = first_deciding(candidates)
+    assert index is not None  # the last size of the stretch decides
+    return int(candidates[index])

@@ -1,8 +1,8 @@
 """The ratio of two means over the same prompts, with an interval.
 
-The interval holds every r for which the mean of `part - r * whole` is not surely different from 0 (Fieller's method).
-It takes the bounds of `estimate`, so that equal hits on N prompts leave room for those that were not met. Where the
-mean of `whole` may be 0 no ratio is too large, and there is no upper end.
+The interval contains every r for which the mean of `part - r * whole` is not surely different from 0 (Fieller's
+method). It uses the bounds of `estimate`, so equal hits on N prompts still allow for unseen cases. Where the mean of
+`whole` may be 0 no ratio is too large, and there is no upper end.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rebinding.paper.claim import LEVEL
 from rebinding.verdicts.estimates import Estimate, estimate
 
 LARGEST = 1e3
-"""A ratio above this is as good as none."""
+"""A ratio above this counts as infinite."""
 STEPS = 60
 """Halvings of [0, LARGEST]: the ends are known to 1e-15."""
 
@@ -33,21 +33,22 @@ class Ratio:
 
 def ratio(part: npt.ArrayLike, whole: npt.ArrayLike, *, level: float = LEVEL) -> Ratio:
     """mean(part) / mean(whole) of shares between 0 and 1, by prompt; each end errs in `level` of cases."""
-    ours, theirs = (np.asarray(one, dtype=np.float64) for one in (part, whole))  # (prompt,)
-    if ours.shape != theirs.shape or ours.ndim != 1:
-        raise ValueError(f"samples of shapes {ours.shape} and {theirs.shape}; give one number per prompt for both")
+    numerator, denominator = (np.asarray(sample, dtype=np.float64) for sample in (part, whole))  # (prompt,)
+    if numerator.shape != denominator.shape or numerator.ndim != 1:
+        shapes = f"{numerator.shape} and {denominator.shape}"
+        raise ValueError(f"samples of shapes {shapes}; give one number per prompt for both")
 
-    def less(factor: float) -> Estimate:
-        return estimate(ours - factor * theirs, unit="prompts", support=(-factor, 1.0))
+    def difference(factor: float) -> Estimate:
+        return estimate(numerator - factor * denominator, unit="prompts", support=(-factor, 1.0))
 
-    low = _last(lambda factor: bool(less(factor).safe_bounds(1 - 2 * level)[0] > 0))
-    high = _last(lambda factor: bool(less(factor).safe_bounds(1 - 2 * level)[1] >= 0))
-    value = float(ours.mean() / theirs.mean()) if theirs.any() else None
+    low = _largest(lambda factor: bool(difference(factor).safe_bounds(1 - 2 * level)[0] > 0))
+    high = _largest(lambda factor: bool(difference(factor).safe_bounds(1 - 2 * level)[1] >= 0))
+    value = float(numerator.mean() / denominator.mean()) if denominator.any() else None
     return Ratio(value, low, None if high >= LARGEST else high)
 
 
-def _last(holds: Callable[[float], bool]) -> float:
-    """The largest factor for which something holds that stops holding once; 0 if it never does."""
+def _largest(holds: Callable[[float], bool]) -> float:
+    """The largest factor for which a condition holds that changes only once, from true to false; 0 if it never does."""
     if holds(LARGEST):
         return LARGEST
     low, high = 0.0, LARGEST

@@ -1,14 +1,14 @@
-"""Set claims: which heads were found, and whether a group is empty.
+"""Set claims: which heads were selected, and whether a group is empty.
 
-The overlap of two selections is read against two yardsticks: chance (as many heads drawn blindly) and ourselves (how
-well our own selection finds itself again on other prompts).
+The overlap of two selections is compared with two baselines: chance (as many heads drawn at random) and ourselves (how
+much of our own selection returns on other prompts).
 
-Who knows in which layers a group lies, and nothing else, already meets the published heads more often than a blind
-draw from all heads: draws from the published layers and two on either side pass that null in 40 % (twenty heads in
-four layers). So there are two nulls. `universe`, for the published procedure: all heads alike, hypergeometric.
-`layers`: as many heads in every layer as ours has there, drawn blindly within the layer; the overlap is then a sum of
-independent hypergeometric counts, whose distribution is their convolution. Given its layers, a draw that knows no more
-is uniform within them, so it passes this null in at most 5 %, whichever layers it knew.
+Knowing only the layers of a group already gives more overlap with the published heads than a random draw from all
+heads: draws from the published layers and two on either side pass that null in 40 % (twenty heads in four layers). So
+there are two nulls. `universe`, for the published procedure: all heads alike, hypergeometric. `layers`: as many heads
+in every layer as our selection has there, drawn at random within the layer. The overlap is then a sum of independent
+hypergeometric counts, and its distribution is their convolution. A draw that knows only its layers is uniform within
+them, so it passes this null in at most 5 %, whichever layers it knows.
 """
 
 from collections import Counter
@@ -31,7 +31,7 @@ FEWEST_AGREEING = 3
 
 
 def overlap(
-    ours: Collection[Hashable],
+    selection: Collection[Hashable],
     published: Collection[Hashable],
     *,
     universe: int,
@@ -42,43 +42,43 @@ def overlap(
 ) -> Verdict:
     """Does our selection overlap the published one beyond chance?
 
-    `selections` are our own procedure run again, on resampled prompts or in another order. REPLICATED if blind drawing
-    reaches the overlap with probability at most `level`. NOT REPLICATED if it does not and the published set is also a
-    stranger among our own selections: if it were one more of them, an overlap with ours this small would have
-    probability at most `level` (rank test). INCONCLUSIVE if our own selection varies too much to tell.
-    Where even full overlap would be no news (one head of a layer's eight), it is INCONCLUSIVE; heads of ours in other
-    layers cannot overlap fully, and are measured by how rare it is to draw the published ones in theirs.
-    The null `layers` needs to know how many equally large layers the universe has, and heads that say their own:
-    (layer, head).
+    `selections` are repetitions of our own procedure, on resampled prompts or in another order. REPLICATED if a random
+    draw reaches the overlap with probability at most `level`. NOT REPLICATED if it does not, and the published set is
+    also unlike our own selections: if it were one more of them, an overlap with ours this small would have probability
+    at most `level` (rank test). INCONCLUSIVE if our own selection varies too much to tell, and where even full overlap
+    would be likely by chance (one head of a layer's eight). Heads of ours in other layers cannot overlap fully; there
+    the best case is the probability to draw the published heads in their layers.
+    The null `layers` needs the number of equally large layers in `universe`, and heads as (layer, head).
     `measured` is the overlap as a share of the smaller set; [low, high] the range of that share over our selections.
     """
-    mine, theirs = frozenset(ours), frozenset(published)
-    _check(mine, theirs, universe)
-    shared = len(mine & theirs)
-    blind = _blind(mine, theirs, universe, null, layers)  # probability of every overlap, from 0 on
-    possible = mine if len(blind) > min(len(mine), len(theirs)) else theirs  # ours may lie in other layers
-    full = _blind(possible, theirs, universe, null, layers)
-    chance, best = float(blind[shared:].sum()), float(full[np.flatnonzero(full)[-1]])
-    among = f"{universe}" if null == "universe" else f"{universe} in {layers} layers, drawn within each"
-    numbers = f"{shared} of {len(mine)} ours and {len(theirs)} published among {among} (chance p = {chance:.2g})"
-    return judge_selection(mine, theirs, chance, best, selections, numbers, level)
+    selected, printed = frozenset(selection), frozenset(published)
+    _check(selected, printed, universe)
+    shared = len(selected & printed)
+    null_pmf = _null_pmf(selected, printed, universe, null, layers)  # probability of every overlap, from 0 on
+    possible = selected if len(null_pmf) > min(len(selected), len(printed)) else printed  # ours may lie in other layers
+    full = _null_pmf(possible, printed, universe, null, layers)
+    chance, best = float(null_pmf[shared:].sum()), float(full[np.flatnonzero(full)[-1]])
+    pool = f"{universe} heads" if null == "universe" else f"{universe} heads in {layers} layers, drawn within each"
+    numbers = f"{shared} heads are in both selections, of {len(selected)} ours and {len(printed)} published"
+    numbers = f"{numbers} among {pool} (chance p = {chance:.2g})"
+    return judge_selection(selected, printed, chance, best, selections, numbers, level)
 
 
 def judge_selection(
-    mine: frozenset[Hashable],
-    theirs: frozenset[Hashable],
+    selected: frozenset[Hashable],
+    published: frozenset[Hashable],
     chance: float,
     best: float,
     selections: Sequence[Collection[Hashable]],
     numbers: str,
     level: float,
 ) -> Verdict:
-    """The verdict from how often chance does as well as our selection, and from our own selections.
+    """The verdict from `chance`, the probability that a random draw does as well, and from our own selections.
 
-    `best` is that probability for a selection that could not be better, and `numbers` says what was counted.
+    `best` is that probability for the best possible selection, and `numbers` states the counts for the reason.
     """
-    share = _share(mine, theirs)
-    own = np.array([_share(mine, frozenset(selection)) for selection in selections], dtype=np.float64)
+    share = _share(selected, published)
+    own = np.array([_share(selected, frozenset(repetition)) for repetition in selections], dtype=np.float64)
     rank = float((1 + (own <= share).sum()) / (1 + len(own)))
     outcome: Outcome = "REPLICATED" if chance <= level else "NOT REPLICATED" if rank <= level else "INCONCLUSIVE"
     if best > level:
@@ -97,33 +97,33 @@ def judge_selection(
     )
 
 
-def _blind(
-    mine: frozenset[Hashable], theirs: frozenset[Hashable], universe: int, null: Null, layers: int
+def _null_pmf(
+    selected: frozenset[Hashable], published: frozenset[Hashable], universe: int, null: Null, layers: int
 ) -> npt.NDArray[np.float64]:
-    """How probable each overlap is for heads drawn blindly."""
+    """The probability of each overlap for heads drawn at random."""
     if null == "universe":
-        return _drawn(universe, len(theirs), len(mine))
+        return _hypergeometric(universe, len(published), len(selected))
     width, rest = divmod(universe, layers)
-    here, there = _by_layer(mine), _by_layer(theirs)
-    if rest or max((*here.values(), *there.values())) > width or max((*here, *there)) >= layers:
-        raise ValueError(f"{universe} heads in {layers} layers do not make layers that hold all these heads")
-    parts = [_drawn(width, there[layer], count) for layer, count in here.items()]
-    return reduce(np.convolve, parts)
+    selected_at, published_at = _count_by_layer(selected), _count_by_layer(published)
+    fullest, last = max((*selected_at.values(), *published_at.values())), max((*selected_at, *published_at))
+    if rest or fullest > width or last >= layers:
+        raise ValueError(f"{universe} heads in {layers} equal layers do not contain all heads of the two selections")
+    return reduce(np.convolve, [_hypergeometric(width, published_at[layer], n) for layer, n in selected_at.items()])
 
 
-def _drawn(universe: int, marked: int, drawn: int) -> npt.NDArray[np.float64]:
-    return np.asarray(stats.hypergeom.pmf(np.arange(min(marked, drawn) + 1), universe, marked, drawn))
+def _hypergeometric(universe: int, marked: int, draws: int) -> npt.NDArray[np.float64]:
+    return np.asarray(stats.hypergeom.pmf(np.arange(min(marked, draws) + 1), universe, marked, draws))
 
 
-def _by_layer(heads: frozenset[Hashable]) -> Counter[int]:
-    strange = [head for head in heads if not (isinstance(head, tuple) and len(head) == 2)]
-    if strange:
-        raise ValueError(f"got the head {strange[0]!r}; within layers, a head is (layer, head)")
+def _count_by_layer(heads: frozenset[Hashable]) -> Counter[int]:
+    malformed = [head for head in heads if not (isinstance(head, tuple) and len(head) == 2)]
+    if malformed:
+        raise ValueError(f"got the head {malformed[0]!r}; with the null 'layers', give heads as (layer, head)")
     return Counter(head[0] for head in heads if isinstance(head, tuple))
 
 
 def emptiness(
-    ours: Collection[Hashable],
+    selection: Collection[Hashable],
     *,
     empty: bool,
     selections: Sequence[Collection[Hashable]],
@@ -131,14 +131,15 @@ def emptiness(
 ) -> Verdict:
     """Is our selection of this group empty, or not, as stated?
 
-    Decided if our selection and the surely larger part of our own repetitions agree: the one-sided Wilson bound of the
-    share of repetitions that say the same must exclude one half.
+    Decided if our selection and surely more than half of its repetitions agree: the one-sided Wilson bound of the share
+    of agreeing repetitions must exclude one half.
     """
-    holds = (len(ours) == 0) == empty
-    agree = [((len(selection) == 0) == empty) for selection in selections]
-    stated = "empty" if empty else "not empty"
+    holds = (len(selection) == 0) == empty
+    agree = [((len(repetition) == 0) == empty) for repetition in selections]
+    state = "empty" if empty else "not empty"
+    counts = f"the paper's group is {state}, ours has {len(selection)} heads"
     if not agree:
-        reason = f"stated {stated}, ours has {len(ours)} heads; no repetitions to read it beside"
+        reason = f"{counts}; there are no repetitions of our selection to compare with"
         return Verdict("set", "INCONCLUSIVE", reason, needed_n=FEWEST_AGREEING)
     share = float(np.mean(agree))
     low, high = (float(bound) for bound in wilson(share, len(agree), 1 - 2 * level))
@@ -147,7 +148,7 @@ def emptiness(
         outcome = "REPLICATED"
     elif not holds and high < 0.5:
         outcome = "NOT REPLICATED"
-    reason = f"stated {stated}, ours has {len(ours)} heads; {sum(agree)} of {len(agree)} repetitions are {stated}"
+    reason = f"{counts}; {sum(agree)} of {len(agree)} repetitions of our selection are {state}"
     needed = FEWEST_AGREEING if outcome == "INCONCLUSIVE" and len(agree) < FEWEST_AGREEING else None
     return Verdict(
         "set",
@@ -165,20 +166,20 @@ def emptiness(
 
 def _share(first: frozenset[Hashable], second: frozenset[Hashable]) -> float:
     smaller = min(len(first), len(second))
-    return len(first & second) / smaller if smaller else 0.0  # a repetition may find nothing
+    return len(first & second) / smaller if smaller else 0.0  # a repetition may select nothing
 
 
-def _check(mine: frozenset[Hashable], theirs: frozenset[Hashable], universe: int) -> None:
-    if not mine or not theirs:
-        empty = "our" if not mine else "the published"
+def _check(selected: frozenset[Hashable], published: frozenset[Hashable], universe: int) -> None:
+    if not selected or not published:
+        empty = "our" if not selected else "the published"
         raise ValueError(f"{empty} selection is empty, so no overlap exists; use `emptiness` for empty groups")
-    if len(mine | theirs) > universe:
-        raise ValueError(f"{len(mine | theirs)} different members in a universe of {universe}; count all candidates")
+    if (members := len(selected | published)) > universe:
+        raise ValueError(f"{members} different members in a universe of {universe}; count all candidates")
 
 
 def _stability(own: npt.NDArray[np.float64], best: float, level: float) -> str:
     if best > level:
-        return "even full overlap would be chance among so few"
+        return "among so few heads even full overlap would be chance"
     if not len(own):
         return "our own selection was not repeated"
-    return f"our own selection finds {own.mean():.0%} of itself again ({len(own)} repetitions)"
+    return f"repetitions of our own selection share {own.mean():.0%} with it ({len(own)} repetitions)"

@@ -1,4 +1,4 @@
-"""What became of a sentence that was judged twice: as published, and done right."""
+"""The standing of a sentence under both procedures: robust, artifact, hidden or refuted."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ NAMES: Mapping[tuple[Outcome, Outcome], Standing] = {
     ("NOT REPLICATED", "REPLICATED"): "hidden",
     ("NOT REPLICATED", "NOT REPLICATED"): "refuted",
 }
-"""What the published experiment says, then what the controlled one says."""
+"""By the verdict under the published procedure, then under the controlled one."""
 
 
 def standing(published: str, controlled: str) -> Standing | None:
-    """The name of a combination; none, as long as one of the two is open or could not be judged."""
-    return next((name for (one, other), name in NAMES.items() if (one, other) == (published, controlled)), None)
+    """The name of a combination of verdicts; None while either is open or could not be judged."""
+    return next((name for verdicts, name in NAMES.items() if verdicts == (published, controlled)), None)
 
 
 @dataclass(frozen=True)
 class Sentence:
-    """A sentence with what was judged of it on one model under either procedure."""
+    """A sentence with its judgement on one model under each procedure."""
 
     id: str
     published: Judgement | None
@@ -34,35 +34,35 @@ class Sentence:
 
     @property
     def is_judged_twice(self) -> bool:
-        """Whether it has both rows; some have one alone."""
+        """Whether it has both rows; some sentences have only one."""
         return self.published is not None and self.controlled is not None
 
     @property
     def standing(self) -> Standing | None:
-        """Robust, artifact, hidden or refuted; none, unless both rows are decided."""
+        """Robust, artifact, hidden or refuted; None unless both rows are decided."""
         if self.published is None or self.controlled is None:
             return None
         return standing(self.published.verdict, self.controlled.verdict)
 
 
 def sentences(rows: Iterable[Judgement]) -> tuple[Sentence, ...]:
-    """The sentences of one model with their rows, in the order in which they come."""
+    """The sentences of one model with their rows, in order of appearance."""
     by_id: dict[str, dict[bool, Judgement]] = {}
     for row in rows:
         id = row.sentence or row.id
-        controlled = row.id != id or row.procedure == "controlled"  # some sentences have a controlled row alone
+        controlled = row.id != id or row.procedure == "controlled"  # some sentences have only a controlled row
         by_id.setdefault(id, {})[controlled] = row
-    return tuple(Sentence(id, both.get(False), both.get(True)) for id, both in by_id.items())
+    return tuple(Sentence(id, pair.get(False), pair.get(True)) for id, pair in by_id.items())
 
 
 def in_words(judged_twice: Iterable[Sentence]) -> str:
-    """'Of 21 sentences judged twice 12 are robust, 1 artifact (binding.key_dominance), ...'; robust ones by number."""
-    listed = list(judged_twice)
+    """'Of 21 sentences ...: 12 robust, 1 artifact (binding.key_dominance), ...'; robust ones as a count only."""
+    all_sentences = list(judged_twice)
     parts = []
     for name in NAMES.values():
-        ids = [one.id for one in listed if one.standing == name]
+        ids = [sentence.id for sentence in all_sentences if sentence.standing == name]
         if ids:
             parts.append(f"{len(ids)} {name}" if name == "robust" else f"{len(ids)} {name} ({', '.join(ids)})")
-    waiting = sum(one.standing is None for one in listed)
-    parts += [f"{waiting} open or not judged"] if waiting else []
-    return f"Of {len(listed)} sentences judged as published and controlled: {', '.join(parts)}."
+    undecided = sum(sentence.standing is None for sentence in all_sentences)
+    parts += [f"{undecided} open or not judged"] if undecided else []
+    return f"Of {len(all_sentences)} sentences judged as published and controlled: {', '.join(parts)}."

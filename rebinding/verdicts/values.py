@@ -3,8 +3,8 @@
 Let D = ours - paper. REPLICATED if the 90 % interval of D lies within +-margin (two one-sided tests at 5 %), NOT
 REPLICATED if it surely lies outside (`p_outside`), INCONCLUSIVE otherwise: one boundary, for either decision. The
 printed number brings its own sampling error and its rounding: the interval is widened by the half-width, so rounding
-can neither earn nor cost a replication. Both samples are taken as independent; where we drew the very prompts of the
-paper that only makes the interval too long.
+can neither earn nor cost a replication. Both samples are taken as independent; where ours has the paper's own prompts
+this only makes the interval too long.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from rebinding.paper.claim import Unit
 from rebinding.paper.numbers import PublishedNumber
-from rebinding.verdicts.effects import check_margin
+from rebinding.verdicts.effects import check_margin, nonfinite_reason
 from rebinding.verdicts.estimates import FEWEST_UNITS, Array, Estimate, estimate, freedom, p_outside, students, wilson
 from rebinding.verdicts.outcome import (
     Outcome,
@@ -32,45 +32,47 @@ from rebinding.verdicts.power import needed_units
 
 @dataclass(frozen=True)
 class Reference:
-    """A printed number as the rule sees it: `n` and `draws` say what it averages over, None for what it does not."""
+    """A printed number as the rule uses it: a mean over `n` units and `draws` draws."""
 
     value: Array | float
     half_width: float
     n: int
     draws: int
-    binomial: bool  # a share of prompts: its spread is at most binomial, whatever the examples look like
+    binomial: bool  # a share of prompts: its spread is at most binomial
 
-    def bounds(self, ours: Estimate, level: float) -> tuple[Array, Array]:
-        """Interval of the paper's own mean: Wilson for shares, else with the spread that we saw."""
+    def bounds(self, measurement: Estimate, level: float) -> tuple[Array, Array]:
+        """Interval of the paper's own mean: Wilson for shares, else with the spread of our sample."""
         if self.binomial:
             return wilson(self.value, self.n, level)
-        half = students(level, ours.df) * np.sqrt(ours.variance(self.n, self.draws))
+        half = students(level, measurement.df) * np.sqrt(measurement.variance(self.n, self.draws))
         return self.value - half, self.value + half
 
 
-def difference(ours: Estimate, paper: Reference, level: float) -> tuple[Array, Array]:
+def difference(measurement: Estimate, paper: Reference, level: float) -> tuple[Array, Array]:
     """Interval of ours - paper, recovered from the two intervals (Newcombe's method; exact for normal means)."""
-    low, high = ours.bounds(level) if ours.binary else ours.safe_bounds(level)
-    paper_low, paper_high = paper.bounds(ours, level)
-    gap = ours.mean - paper.value
-    down = np.hypot(ours.mean - low, paper_high - paper.value)
-    up = np.hypot(high - ours.mean, paper.value - paper_low)
+    low, high = measurement.bounds(level) if measurement.binary else measurement.safe_bounds(level)
+    paper_low, paper_high = paper.bounds(measurement, level)
+    gap = measurement.mean - paper.value
+    down = np.hypot(measurement.mean - low, paper_high - paper.value)
+    up = np.hypot(high - measurement.mean, paper.value - paper_low)
     return gap - down - paper.half_width, gap + up + paper.half_width
 
 
-def value_outcomes(ours: Estimate, paper: Reference, margin: float, level: float = 0.05) -> Outcomes:
+def value_outcomes(measurement: Estimate, paper: Reference, margin: float, level: float = 0.05) -> Outcomes:
     """The rule, for any number of experiments at once."""
-    low, high = difference(ours, paper, 1 - 2 * level)
+    low, high = difference(measurement, paper, 1 - 2 * level)
     within = (low >= -margin) & (high <= margin)
-    return decided(within, p_differs(ours, paper, margin, level) < level, enough=ours.units >= FEWEST_UNITS)
+    return decided(
+        within, p_differs(measurement, paper, margin, level) < level, enough=measurement.units >= FEWEST_UNITS
+    )
 
 
-def p_differs(ours: Estimate, paper: Reference, margin: float, level: float) -> Array:
-    """p-value of "the difference, before it was rounded, is within +-margin"."""
-    low, high = difference(ours, paper, 1 - 2 * level)
-    gap, rounding = ours.mean - paper.value, paper.half_width
+def p_differs(measurement: Estimate, paper: Reference, margin: float, level: float) -> Array:
+    """p-value of "the difference before rounding is within +-margin"."""
+    low, high = difference(measurement, paper, 1 - 2 * level)
+    gap, rounding = measurement.mean - paper.value, paper.half_width
     down, up = gap - low - rounding, high - gap - rounding
-    return p_outside(gap, margin + rounding, down, up, freedom(ours), level)
+    return p_outside(gap, margin + rounding, down, up, freedom(measurement), level)
 
 
 def value(
@@ -85,43 +87,43 @@ def value(
 ) -> Verdict:
     """Judge a sample against a printed number.
 
-    Booleans are hits, judged as a proportion. `margin`, `paper_n` and `paper_draws` stand in for what the record does
-    not state, or states otherwise than the published procedure; `level` is the error rate allowed on either side.
+    Booleans are hits, judged as a proportion. `margin`, `paper_n` and `paper_draws` replace values that the record
+    lacks, or states differently from the published procedure; `level` is the error rate allowed on either side.
     """
     sample = np.asarray(values)
     if not np.isfinite(sample).all():
-        return invalid("value", "finite", f"{(~np.isfinite(sample)).sum()} of {sample.size} values are not finite")
+        return invalid("value", "finite", nonfinite_reason(sample))
     margin = _margin(paper, margin)
     reference = _reference(paper, unit, paper_n, paper_draws)
     bounded = paper.proportion and unit == "prompts"
-    ours = estimate(sample, unit=unit, support=(0.0, 1.0) if bounded else None)
-    outcome = single_outcome(value_outcomes(ours, reference, margin, level))
-    low, high = difference(ours, reference, 1 - 2 * level)
+    measurement = estimate(sample, unit=unit, support=(0.0, 1.0) if bounded else None)
+    outcome = single_outcome(value_outcomes(measurement, reference, margin, level))
+    low, high = difference(measurement, reference, 1 - 2 * level)
     needed = None
     if outcome == "INCONCLUSIVE":
-        needed = needed_units(lambda other: value_outcomes(other, reference, margin, level), ours)
+        needed = needed_units(lambda resized: value_outcomes(resized, reference, margin, level), measurement)
     return Verdict(
         "value",
         outcome,
-        _reason(outcome, float(ours.mean), paper, (float(low), float(high)), margin, needed),
-        measured=float(ours.mean),
+        _reason(outcome, float(measurement.mean), paper, (float(low), float(high)), margin, needed),
+        measured=float(measurement.mean),
         low=finite_or_none(paper.value + float(low)),
         high=finite_or_none(paper.value + float(high)),
         margin=margin,
-        n=int(ours.n),
+        n=int(measurement.n),
         needed_n=needed,
-        p_value=float(p_differs(ours, reference, margin, level)) if ours.units >= FEWEST_UNITS else None,
+        p_value=float(p_differs(measurement, reference, margin, level)) if measurement.units >= FEWEST_UNITS else None,
         against=paper.value,
         sample=per_unit(sample),
     )
 
 
 def value_unidentified(candidates: Mapping[str, Verdict]) -> Verdict:
-    """A printed number whose condition the paper does not identify, judged against every condition it may be.
+    """The verdict on a printed number whose condition the paper does not identify, from those on all candidates.
 
-    REPLICATED if one of the candidates is, else INCONCLUSIVE and `unidentified`: a number that may belong to something
-    we did not run cannot fail. `part` names the candidate whose numbers the verdict has. Judge the candidates at
-    `level = 0.05 / len(candidates)`, so that luck stays at 5 % together.
+    REPLICATED if one of the candidates is, else INCONCLUSIVE and `unidentified`: the number may belong to a condition
+    that was not run, so it cannot fail. `part` names the candidate whose numbers the verdict has. Judge the candidates
+    at `level = 0.05 / len(candidates)`, so that their joint error rate stays at 5 %.
     """
     if not candidates:
         raise ValueError("no candidates; pass the value verdict of every condition that the number may belong to")
@@ -130,16 +132,18 @@ def value_unidentified(candidates: Mapping[str, Verdict]) -> Verdict:
     if not judged:
         return next(iter(candidates.values()))
     if agreeing:
-        return _among(agreeing[0], candidates, f"agrees with {', '.join(agreeing)}")
+        return _verdict_of_candidate(agreeing[0], candidates, f"it agrees with {', '.join(agreeing)}")
     nearest = min(judged, key=lambda name: -(judged[name].p_value or 0.0))
-    found = _among(nearest, judged, f"agrees with none of {', '.join(judged)}, nearest is {nearest}")
-    return replace(found, outcome="INCONCLUSIVE", unidentified=True, needed_n=None)
+    reason = f"it agrees with none of {', '.join(judged)}; the nearest is {nearest}"
+    verdict = _verdict_of_candidate(nearest, judged, reason)
+    return replace(verdict, outcome="INCONCLUSIVE", unidentified=True, needed_n=None)
 
 
-def _among(name: str, candidates: Mapping[str, Verdict], reason: str) -> Verdict:
-    """The verdict of one candidate, as the verdict on all of them."""
+def _verdict_of_candidate(name: str, candidates: Mapping[str, Verdict], reason: str) -> Verdict:
+    """The verdict on one candidate, as the verdict on all of them."""
     chosen = candidates[name]
-    return replace(chosen, reason=f"unidentified in the paper; {reason}", part=(name, *chosen.part), p_value=None)
+    reason = f"the paper does not say which number this is: {reason}"
+    return replace(chosen, reason=reason, part=(name, *chosen.part), p_value=None)
 
 
 def _margin(paper: PublishedNumber, margin: float | None) -> float:
@@ -158,14 +162,19 @@ def _reference(paper: PublishedNumber, unit: Unit, n: int | None, draws: int | N
     missing = "draws" if unit == "nested" and draws is None else unit if prompts is None else None
     if missing or prompts is None:
         option = "paper_n" if missing == "prompts" else "paper_draws"
-        raise ValueError(f"{paper.id}: the paper's number of {missing} is not on record; give {option}=")
+        raise ValueError(f"{paper.id}: the paper's number of {missing} is not on record; pass {option}=")
     return Reference(paper.value, paper.half_width, prompts, draws or 1, paper.proportion and unit == "prompts")
 
 
 def _reason(
-    outcome: Outcome, ours: float, paper: PublishedNumber, gap: tuple[float, float], margin: float, needed: int | None
+    outcome: Outcome,
+    measurement: float,
+    paper: PublishedNumber,
+    gap: tuple[float, float],
+    margin: float,
+    needed: int | None,
 ) -> str:
-    numbers = f"ours {ours:.4g}, paper {paper.value:.4g}, difference in [{gap[0]:.3g}, {gap[1]:.3g}]"
+    numbers = f"ours {measurement:.4g}, paper {paper.value:.4g}, difference in [{gap[0]:.3g}, {gap[1]:.3g}]"
     if outcome == "REPLICATED":
         return f"{numbers}, within the margin of {margin:.3g}"
     if outcome == "NOT REPLICATED":

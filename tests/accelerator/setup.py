@@ -1,4 +1,4 @@
-"""A plant on pretended devices, and a small request of every kind of experiment."""
+"""A planted model on fake devices, and a small request of every kind of experiment."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from accelerate.hooks import AlignDevicesHook, add_hook_to_module, attach_execution_device_hook
 
-from rebinding.cost.fake_device import FakeDevice, disguise, pretended
+from rebinding.cost.fake_device import FakeDevice, fake_accelerator, move_to_fake_device
 from rebinding.cost.ledger import Wait
 from rebinding.evidence import Evidence, Request
 from rebinding.experiments.binding.request import request_shifts
@@ -32,7 +32,7 @@ LOOPS = frozenset({"replay", "replay_frozen", "run_mean_ablated", "run_layer", "
 
 @dataclass(frozen=True, eq=False)
 class Place:
-    """A plant on the CPU, the same on pretended devices, and the pretence that computes there."""
+    """A planted model on the CPU, the same on fake devices, and the fake device that computes there."""
 
     here: Workbench
     there: Workbench
@@ -58,11 +58,11 @@ def placed(name: str, devices: int) -> Place:
     model: Any = there.model
     places = split(there, devices)
     with fake_device:
-        disguise(model, fake_device, places)
+        move_to_fake_device(model, fake_device, places)
         for path, device in places.items() if devices > 1 else ():
             hook_on(model, path, device)
         anatomy = check_model(model)
-    loaded_model = replace(there, loader=lambda: model, device=pretended(), anatomy=anatomy)
+    loaded_model = replace(there, loader=lambda: model, device=fake_accelerator(), anatomy=anatomy)
     return Place(
         Workbench(here), Workbench(loaded_model), fake_device, here.anatomy, Circuit(build(parse(name)).circuit)
     )
@@ -71,8 +71,13 @@ def placed(name: str, devices: int) -> Place:
 def split(loaded_model: LoadedModel, devices: int) -> Mapping[str, torch.device]:
     """Layers shared out in order; embedding and logits on the first device, the final norm on the last."""
     count, anatomy = loaded_model.anatomy.n_layers, loaded_model.anatomy
-    layers = {f"{anatomy.layers}.{n}": pretended(n * devices // count) for n in range(count)}
-    return {"": pretended(0), **layers, anatomy.final_norm: pretended(devices - 1), anatomy.head: pretended(0)}
+    layers = {f"{anatomy.layers}.{n}": fake_accelerator(n * devices // count) for n in range(count)}
+    return {
+        "": fake_accelerator(0),
+        **layers,
+        anatomy.final_norm: fake_accelerator(devices - 1),
+        anatomy.head: fake_accelerator(0),
+    }
 
 
 def hook_on(model: Any, path: str, device: torch.device) -> None:

@@ -54,7 +54,7 @@ def test_every_model_must_show_what_its_family_is_said_to_do(
     gemma: Outcome, llama: Outcome, together: Outcome, deciding: ModelSpec
 ) -> None:
     parts = told(GEMMA, CANCELS, gemma), told(LLAMA, DOMINANCE, llama)
-    (one,) = over(*(replace(part, expected=part.told) for part in parts))
+    (one,) = over(*(replace(part, expected=part.detailed_verdict) for part in parts))
     assert (one.id, one.model, one.verdict) == ("binding.families_differ", RUN, together)
     assert one.expected == {"INCONCLUSIVE": None, "INVALID": "INVALID (finite)"}.get(together, together)
     assert one.as_expected

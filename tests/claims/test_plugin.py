@@ -82,7 +82,7 @@ def test_what_a_model_cannot_do_is_said_once(pytester: pytest.Pytester) -> None:
     found = pytester.runpytest_inprocess(*options, "--junitxml", "out.xml")
     assert found.ret == pytest.ExitCode.TESTS_FAILED
     found.assert_outcomes(failed=4)
-    found.stdout.fnmatch_lines(["* of 12 right, chance is 1/3 * nothing can be judged on this model"])
+    found.stdout.fnmatch_lines(["* of 12 answers are right, chance is 1/3 * nothing can be judged on this model"])
     found.stdout.fnmatch_lines(["  4 claims: INVALID (above_chance)"])
     found.stdout.no_fnmatch_line("*FAILURES*")
     found.stdout.no_fnmatch_line("FAILED *")

@@ -33,7 +33,7 @@ def test_a_screen_of_rows_is_a_table() -> None:
 
 
 def test_a_row_that_is_judged_alone_says_why() -> None:
-    why = "-0.1 in [-0.2, 0] against 0 +- 0.25: surely not greater by what counts"
+    why = "-0.1 in [-0.2, 0] against 0 +- 0.25: surely not greater by the margin"
     no = judged("binding.keys", verdict="NOT REPLICATED", expected=None, reason=why)
     assert f"  binding.keys: {why}" in table([no])
     for other in ([judged("binding.keys")], [no, *rows(2)], [replace(no, expected="REPLICATED")]):

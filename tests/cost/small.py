@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from rebinding.cost.costed import Costed
 from rebinding.cost.fake_device import FakeDevice
-from rebinding.cost.loaded_model import Rehearsing, hollow_subject
+from rebinding.cost.loaded_model import RowCountingSurgeon, load_hollow
+from rebinding.cost.source import CostSource
 from rebinding.evidence import Request
 from rebinding.experiments.workbench import Workbench, measure_of
 from rebinding.paper.circuit import Circuit, CircuitHead
@@ -32,7 +32,7 @@ def overrides(layers: int, hidden: int) -> dict[str, Any]:
 
 def hollow_bench(fake_device: FakeDevice, size: str = "small") -> Workbench:
     return Workbench(
-        hollow_subject(
+        load_hollow(
             "gemma2-9b",
             fake_device,
             dtype="float32",
@@ -43,18 +43,18 @@ def hollow_bench(fake_device: FakeDevice, size: str = "small") -> Workbench:
     )
 
 
-def made(heads: Circuit = HEADS) -> Costed:
+def make_source(heads: Circuit = HEADS) -> CostSource:
     fake_device = FakeDevice(hollow=True)
-    return Costed(hollow_bench(fake_device), fake_device, heads)
+    return CostSource(hollow_bench(fake_device), fake_device, heads)
 
 
-def remembered(source: Costed) -> Recordings:
+def remembered(source: CostSource) -> Recordings:
     """The recordings that the surgeon of a hollow bench keeps."""
-    assert isinstance(source.bench.surgeon, Rehearsing)
+    assert isinstance(source.bench.surgeon, RowCountingSurgeon)
     return source.bench.surgeon.recordings
 
 
-def flop(source: Costed, request: Request) -> int:
+def flop(source: CostSource, request: Request) -> int:
     """What all of a request takes if nothing is remembered from before."""
     with source.fake_device:
         remembered(source).entries.clear()

@@ -25,12 +25,12 @@ from rebinding.study.study import Study
 @pytest.mark.slow
 @pytest.mark.parametrize("alias", ALIASES)
 def test_every_request_fits_the_shape(alias: str) -> None:
-    """Evidence has as many units as were asked for, its numbers are finite, and edits moved something: else a gate
-    would stop a claim."""
+    """Evidence has the requested units, its numbers are finite, and edits change something: else a gate would stop a
+    claim."""
     model, engine = parse_model(alias), CostEngine(Device(int(80e9), 4e14, 3e12))
     case, log = ModelUnderTest(model, Settings((model,), engine=engine)), EvidenceLog()
-    made = CostedModel(model, engine, case, Study.of(case, log, PassedGates))
-    found = [made.cost(row.claim, partial(row.test, row.claim, made.study)) for row in catalogue()]
-    assert [(one["row"], one["stopped"]) for one in found if one["stopped"]] == []
-    assert {one["not costed"] for one in found} == {None, "crossings"}
-    assert len(made.source.lines) > 100
+    costed = CostedModel(model, engine, case, Study.of(case, log, PassedGates))
+    costs = [costed.cost(row.claim, partial(row.test, row.claim, costed.study)) for row in catalogue()]
+    assert [(cost["row"], cost["stopped"]) for cost in costs if cost["stopped"]] == []
+    assert {cost["not costed"] for cost in costs} == {None, "crossings"}
+    assert len(costed.source.lines) > 100

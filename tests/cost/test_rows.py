@@ -16,8 +16,8 @@ from fixtures.cost import CostedModel
 from rebinding.cost import engine
 from rebinding.cost.engine import CostEngine
 from rebinding.cost.gates import PassedGates
-from rebinding.cost.known import Known
 from rebinding.cost.lines import Device
+from rebinding.cost.model_facts import ModelFacts
 from rebinding.evidence import Request
 from rebinding.experiments.paths.request import Paths
 from rebinding.models.shapes import shape_config
@@ -53,25 +53,25 @@ class RowRequests(NamedTuple):
     """What became of a row: its requests, what stopped it, and what is not costed."""
 
     requests: tuple[Request, ...]
-    found: dict[str, Any]
+    costs: dict[str, Any]
 
 
-def small(name: str, tokens: int | None) -> Known:
+def small(name: str, tokens: int | None) -> ModelFacts:
     """gemma2-9b with few and narrow layers, and one head in each group."""
     config = shape_config("gemma2-9b")
     narrow = {"num_hidden_layers": 4, "hidden_size": 64, "intermediate_size": 64, "vocab_size": 2000}
     wide = {"num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 16}
     for key, value in {**narrow, **wide, "layer_types": ["sliding_attention", "full_attention"] * 2}.items():
         setattr(config, key, value)
-    return Known("gemma2-9b", config, "bfloat16", 83, "gemma", HEADS)
+    return ModelFacts("gemma2-9b", config, "bfloat16", 83, "gemma", HEADS)
 
 
 @pytest.fixture(scope="module")
-def asked(tmp_path_factory: pytest.TempPathFactory) -> dict[str, RowRequests]:
+def row_requests(tmp_path_factory: pytest.TempPathFactory) -> dict[str, RowRequests]:
     """Every row on the small model, with its circuit from a file, as that of gemma2-9b would not fit it."""
     file, model = tmp_path_factory.mktemp("circuit") / "circuit.json", parse_model("gemma2-9b")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engine, "known", small)
+        patch.setattr(engine, "model_facts", small)
         costs = CostEngine(Device(int(80e9), 4e14, 3e12))
         owner = owner_of(costs.loaded_model(model.name, dtype="bfloat16", device="auto", store=None))
         save(HEADS, owner, file)
@@ -79,73 +79,74 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> dict[str, RowRequests]:
             ModelUnderTest(model, Settings((model,), samples=ENOUGH, circuit=str(file), engine=costs)),
             EvidenceLog(),
         )
-        made = CostedModel(model, costs, case, Study.of(case, log, PassedGates))
-        found = {}
+        costed_model = CostedModel(model, costs, case, Study.of(case, log, PassedGates))
+        by_row = {}
         for row in catalogue():
-            costed = made.cost(row.claim, partial(row.test, row.claim, made.study))
-            found[row.claim.id] = RowRequests(tuple(use.request for use in log.used if use.ground), costed)
-    return found
+            costed = costed_model.cost(row.claim, partial(row.test, row.claim, costed_model.study))
+            by_row[row.claim.id] = RowRequests(tuple(use.request for use in log.used if use.ground), costed)
+    return by_row
 
 
-def listed() -> dict[str, Counter[str]]:
+def expected_counts() -> dict[str, Counter[str]]:
     """How many requests of each kind every row asks for, as the page has it."""
-    requests, wanted, *_ = LISTS.findall(PAGE.read_text("utf-8"))
+    requests, expected_rows, *_ = LISTS.findall(PAGE.read_text("utf-8"))
     kinds = {int(number): kind for number, kind in re.findall(r"^ *(\d+)  (\w+):", requests, re.MULTILINE)}
-    found = {}
-    for row, spans in re.findall(r"^(\S+) +N +\d+  (.+)$", wanted, re.MULTILINE):
+    by_row = {}
+    for row, spans in re.findall(r"^(\S+) +N +\d+  (.+)$", expected_rows, re.MULTILINE):
         numbers: list[int] = []
         for span in [] if spans == "nothing" else spans.split(", "):
             first, _, last = span.partition("-")
             numbers += range(int(first), int(last or first) + 1)
-        found[row] = Counter(kinds[number] for number in numbers)
-    return found
+        by_row[row] = Counter(kinds[number] for number in numbers)
+    return by_row
 
 
-def told(requests: Counter[str]) -> dict[str, int]:
+def without_varying(requests: Counter[str]) -> dict[str, int]:
     return {kind: 0 if kind in ON_NUMBERS else count for kind, count in requests.items()}
 
 
-def test_every_row_asks_for_what_it_asks_a_model_that_runs(asked: dict[str, RowRequests]) -> None:
-    wanted = listed()
-    assert len(wanted) > 100
-    ours = {row: Counter(type(one).__name__ for one in dict.fromkeys(asked[row].requests)) for row in wanted}
-    expected = {row: told(found) | MORE.get(row, {}) for row, found in wanted.items()}
-    assert {row: told(found) for row, found in ours.items()} == expected
+def test_every_row_has_the_requests_of_a_real_run(row_requests: dict[str, RowRequests]) -> None:
+    expected_rows = expected_counts()
+    assert len(expected_rows) > 100
+    actual = {
+        row: Counter(type(request).__name__ for request in dict.fromkeys(row_requests[row].requests))
+        for row in expected_rows
+    }
+    expected = {row: without_varying(found) | MORE.get(row, {}) for row, found in expected_rows.items()}
+    assert {row: without_varying(found) for row, found in actual.items()} == expected
 
 
-def test_no_row_is_stopped_and_only_the_search_is_not_costed(asked: dict[str, RowRequests]) -> None:
-    assert {row: one.found["stopped"] for row, one in asked.items() if one.found["stopped"]} == {}
-    not_costed = {row: one.found["not costed"] for row, one in asked.items() if one.found["not costed"]}
+def test_no_row_is_stopped_and_only_the_search_is_not_costed(row_requests: dict[str, RowRequests]) -> None:
+    assert {row: entry.costs["stopped"] for row, entry in row_requests.items() if entry.costs["stopped"]} == {}
+    not_costed = {row: entry.costs["not costed"] for row, entry in row_requests.items() if entry.costs["not costed"]}
     assert not_costed == SEARCHING
 
 
-def test_gates_are_costed(asked: dict[str, RowRequests]) -> None:
-    names = {line["name"] for one in asked.values() for _, line in one.found["lines"]}
+def test_gates_are_costed(row_requests: dict[str, RowRequests]) -> None:
+    names = {line["name"] for entry in row_requests.values() for _, line in entry.costs["lines"]}
     assert {"replays", "floors", "ability", "ability, balanced", "answered", "means", "directions"} <= names
 
 
-def test_discovery_finds_the_known_heads_and_as_many_as_a_stage_keeps(asked: dict[str, RowRequests]) -> None:
+def test_discovery_finds_the_known_heads_and_as_many_as_a_stage_keeps(row_requests: dict[str, RowRequests]) -> None:
     """Under the controlled rule, and under the published one, which keeps heads whatever they score."""
     ids = {"published": "circuit.heads_found_again.E", "controlled": "circuit.heads_found_again.E.controlled"}
     sent = {
-        like: {one.stage.group: len(one.receivers) for one in asked[row].requests if isinstance(one, Paths)}
+        like: {path.stage.group: len(path.receivers) for path in row_requests[row].requests if isinstance(path, Paths)}
         for like, row in ids.items()
     }
     assert sent["controlled"] == {"A": 0, "B": 1, "C": 1, "D": 1, "E": 1}
     assert sent["published"] == {"A": 0, "B": 32, "C": 32, "D": 25, "E": 10}  # of 32 heads there are in all
 
 
-def test_headline_rows_share_one_discovery(asked: dict[str, RowRequests]) -> None:
+def test_headline_rows_share_one_discovery(row_requests: dict[str, RowRequests]) -> None:
     """The longest part of a run: every discovery begins with stage A over all heads. Long rows are discovered anew."""
     rows = [row.claim.id for row in catalogue() if row.claim.headline is not None and not row.claim.long]
-    requests = [one for row in rows for one in asked[row].requests]
+    requests = [request for row in rows for request in row_requests[row].requests]
     assert len(requests) > len(rows)
-    assert (
-        len({one for one in requests if isinstance(one, Paths) and one.stage.group == "A" and one.senders is None}) <= 1
-    )
+    assert len({r for r in requests if isinstance(r, Paths) and r.stage.group == "A" and r.senders is None}) <= 1
 
 
-def test_a_line_is_plain_json(asked: dict[str, RowRequests]) -> None:
-    """It travels from one process to another."""
-    for one in asked.values():
-        assert json.loads(json.dumps(one.found)) == one.found
+def test_a_line_is_plain_json(row_requests: dict[str, RowRequests]) -> None:
+    """Processes send it to each other."""
+    for entry in row_requests.values():
+        assert json.loads(json.dumps(entry.costs)) == entry.costs

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rebinding.cost.known import STAND_IN
+from rebinding.cost.model_facts import STAND_IN
 from rebinding.models import ALIASES
 from tests.claims.runs import ok, run
 from tests.claims.test_options import settings
@@ -18,18 +18,18 @@ ROWS = "recovers_accuracy or not_a_floor or route_through_swap_labels"
 
 
 def test_the_papers_four_models_need_no_gpu() -> None:
-    found = settings(cost=True)
-    assert found.purpose == "cost"
-    assert [one.name for one in found.models] == list(ALIASES)
+    loaded = settings(cost=True)
+    assert loaded.purpose == "cost"
+    assert [model.name for model in loaded.models] == list(ALIASES)
 
 
 def test_a_shape_stands_for_its_model() -> None:
-    (found,) = settings(cost=True, model=["shape:gemma2-9b"]).models
-    assert (found.name, found.alias) == ("gemma2-9b", "gemma2-9b")
+    (loaded,) = settings(cost=True, model=["shape:gemma2-9b"]).models
+    assert (loaded.name, loaded.alias) == ("gemma2-9b", "gemma2-9b")
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("options", "message"),
     [
         ({"gpu": "nan"}, "--gpu nan: give a size in GB"),
         ({"gpu": "inf"}, "--gpu inf: give a size in GB"),
@@ -47,43 +47,43 @@ def test_a_shape_stands_for_its_model() -> None:
         ({"model": ["planted:pointer"]}, "planted:pointer@llama is planted"),
     ],
 )
-def test_what_contradicts_it_is_refused(given: dict[str, Any], said: str) -> None:
-    with pytest.raises(pytest.UsageError, match=said):
-        settings(cost=True, **given)
+def test_what_contradicts_it_is_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(pytest.UsageError, match=message):
+        settings(cost=True, **options)
 
 
-@pytest.mark.parametrize("given", [{"gpu": "40GB"}, {"gpus": 2}, {"rate": 100.0}, {"bandwidth": 1.0}, {"tokens": 90}])
-def test_its_options_are_refused_without_it(given: dict[str, Any]) -> None:
+@pytest.mark.parametrize("options", [{"gpu": "40GB"}, {"gpus": 2}, {"rate": 100.0}, {"bandwidth": 1.0}, {"tokens": 90}])
+def test_its_options_are_refused_without_it(options: dict[str, Any]) -> None:
     with pytest.raises(pytest.UsageError, match="give --cost, too"):
-        settings(**given)
+        settings(**options)
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small model without its weights."""
-    there = save_tiny(tmp_path_factory.mktemp("folder") / "tiny")
-    (there / "model.safetensors").unlink()
-    return there
+    model_folder = save_tiny(tmp_path_factory.mktemp("folder") / "tiny")
+    (model_folder / "model.safetensors").unlink()
+    return model_folder
 
 
-def costed(folder: Path, report: Path, *more: str) -> tuple[str, dict[str, Any]]:
-    done = run("--cost", "--model", str(folder), "--samples", "2", "-k", ROWS, "--report", str(report), *more)
-    ok(done)
-    return done.stdout, json.loads((report / "cost.json").read_text())
+def run_cost(folder: Path, report: Path, *more: str) -> tuple[str, dict[str, Any]]:
+    process = run("--cost", "--model", str(folder), "--samples", "2", "-k", ROWS, "--report", str(report), *more)
+    ok(process)
+    return process.stdout, json.loads((report / "cost.json").read_text())
 
 
 @pytest.mark.slow
 def test_two_processes_count_as_one_does(folder: Path, tmp_path: Path) -> None:
     """Each request once, whoever comes to it, in the order of the claims."""
-    said, found = costed(folder, tmp_path / "one")
-    (model,) = found["models"]
-    assert f"this is with that of {STAND_IN}" in said
-    assert "3 costed" in said
-    assert "not costed: crossings (beyond.route_through_swap_labels)" in said
-    assert "fits into one GPU of 80 GB" in said
+    output, cost = run_cost(folder, tmp_path / "one")
+    (model,) = cost["models"]
+    assert f"this is with that of {STAND_IN}" in output
+    assert "3 costed" in output
+    assert "not costed: crossings (beyond.route_through_swap_labels)" in output
+    assert "fits into one GPU of 80 GB" in output
     assert [row["id"] for row in model["claims"]][-1] == "beyond.route_through_swap_labels"
     assert {line["n"] for line in model["lines"].values() if line["name"] == "ability"} == {2}
     assert model["flop"] == sum(line["flop"] for line in model["lines"].values())
     assert not (tmp_path / "one" / "claims.json").exists()
-    _, again = costed(folder, tmp_path / "two", "-n", "2", "--dist", "load")
-    assert again == found
+    _, rerun = run_cost(folder, tmp_path / "two", "-n", "2", "--dist", "load")
+    assert rerun == cost

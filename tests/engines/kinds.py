@@ -41,13 +41,13 @@ for module in modules_of("rebinding.experiments"):
         importlib.import_module(module)  # a kind is known once the module that measures it was imported
 
 
-def paths(prompts: Prompts, drawn: Design, heads: Circuit) -> Request:
+def paths(prompts: Prompts, design: Design, heads: Circuit) -> Request:
     conventions = conventions_of_plant(given("controlled").circuit, "controlled")
     pairs = draw_noise_pairs(prompts, conventions, PAIRS)
     return request_paths(pairs, STAGE_BY_NAME["B"], heads.group("A"), conventions)
 
 
-def shifted(prompts: Prompts, drawn: Design, heads: Circuit) -> Request:
+def shifts(prompts: Prompts, design: Design, heads: Circuit) -> Request:
     conventions = given("published").binding
     return request_shifts(prompts, heads, "published", "isolated", conventions, n=N, directions=4, draws=1)
 
@@ -57,18 +57,20 @@ def noise(prompts: Prompts) -> PromptSet:
     return prompts.draw(prompts.design("counterbalanced"), range(N), ("noise", "independent"))
 
 
-def many(prompts: Prompts, drawn: Design) -> PromptSet:
+def many(prompts: Prompts, design: Design) -> PromptSet:
     """Pairs of section 3."""
-    return prompts.draw(drawn, range(TRACED), ("tracing", "swap_only"))
+    return prompts.draw(design, range(TRACED), ("tracing", "swap_only"))
 
 
-WAY = given("published").tracing
+TRACING = given("published").tracing
 CONTROLLED = conventions_of_plant(given("controlled").circuit, "controlled")
 KINDS: Mapping[str, Make] = {
-    "answered": lambda p, d, h: Answered(many(p, d), WAY.rule),
-    "tracing": lambda p, d, h: request_map(p, d, range(N), "swap_only", ("swap_asked", "readout"), WAY),
-    "mention": lambda p, d, h: request_mention(p, d, range(N), "context_and_swap", "context_asked", "swap_asked", WAY),
-    "diagnostic": lambda p, d, h: request_diagnostic(p, d, N, WAY),
+    "answered": lambda p, d, h: Answered(many(p, d), TRACING.rule),
+    "tracing": lambda p, d, h: request_map(p, d, range(N), "swap_only", ("swap_asked", "readout"), TRACING),
+    "mention": lambda p, d, h: request_mention(
+        p, d, range(N), "context_and_swap", "context_asked", "swap_asked", TRACING
+    ),
+    "diagnostic": lambda p, d, h: request_diagnostic(p, d, N, TRACING),
     "replays": lambda p, d, h: request_replays(p, d),
     "floors": lambda p, d, h: request_floors(p, d, "float32"),
     "ability": lambda p, d, h: request_ability(p, d, N),
@@ -86,7 +88,7 @@ KINDS: Mapping[str, Make] = {
     "crossings": partial(request_crossings, n=N),
     "searched circuit": partial(request_searched_circuit, n=N),
     "looks": partial(request_attention, n=N, group="A", like="published"),
-    "binding": shifted,
+    "binding": shifts,
     "swap labels": partial(request_label_exchange, n=N, conventions=given("controlled").binding),
     "exchange": lambda p, d, h: request_exchange(p, d, h, 9, conventions=given("controlled").binding),
 }
@@ -98,6 +100,6 @@ def circuit_of(name: str) -> Circuit:
     return Circuit(build(parse(name.removeprefix("planted:"))).circuit)
 
 
-def made(name: str, prompts: Prompts) -> Request:
+def make_request(name: str, prompts: Prompts) -> Request:
     """The request of a kind, as a study with these prompts would make it."""
     return KINDS[name](prompts, prompts.design("published"), circuit_of(NAME))

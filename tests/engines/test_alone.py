@@ -1,4 +1,4 @@
-"""A worker in a process of its own knows every kind of request, and needs nothing but the task."""
+"""A worker in a process of its own computes every kind of request from the task alone."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from rebinding.evidence.activations import Activations
 from rebinding.experiments.prompts import Prompts
 from rebinding.experiments.workbench import measure_of
 from rebinding.models import load
-from tests.engines.kinds import NAME, made
+from tests.engines.kinds import NAME, make_request
 
 ROOT = Path(__file__).parents[2]
 WORKER = """
 import pickle, sys
-from rebinding.engines.worker import Worker, packed
+from rebinding.engines.worker import Worker, pack
 
 task = pickle.load(sys.stdin.buffer)
-sys.stdout.buffer.write(packed(Worker().do(task, {})))
+sys.stdout.buffer.write(pack(Worker().do(task, {})))
 """
 
 
 @pytest.mark.slow
 def test_it_computes_in_a_fresh_process() -> None:
-    """A kind whose measure was written for another and is registered in a second file; the means that it needs and was
-    not given come home with it."""
-    request = made("elsewhere", Prompts(load(NAME, device="cpu").encoder()))
+    """A kind whose measure is another kind's, registered in a second file; the means that it needs and did not get are
+    returned too."""
+    request = make_request("elsewhere", Prompts(load(NAME, device="cpu").encoder()))
     module = measure_of(type(request)).__module__
     assert module == "rebinding.experiments.circuit.measure"
     task = Computing(Loading(NAME, "float32", "cpu"), request, module, (request.KIND.name, "any"))
@@ -40,11 +40,11 @@ def test_it_computes_in_a_fresh_process() -> None:
     )
     outcome = pickle.loads(done.stdout)
     assert isinstance(outcome, Shards), outcome
-    brought = {address[0]: content for address, content in outcome.found.items()}
-    assert {name: type(content) for name, content in brought.items()} == {
+    contents = {address[0]: content for address, content in outcome.contents.items()}
+    assert {name: type(content) for name, content in contents.items()} == {
         request.KIND.name: Evidence,
         request.means.KIND.name: Activations,
     }
-    evidence = brought[request.KIND.name]
+    evidence = contents[request.KIND.name]
     assert isinstance(evidence, Evidence)
     assert evidence.settings["key"] == request.key

@@ -1,4 +1,4 @@
-"""What may be said about engines on a command line, what contradicts itself, and what each worker gets."""
+"""The engine options: valid combinations, contradictions, and the resources of each worker."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tests.claims.test_options import settings
 NOT_INSTALLED = 'pip install -e ".[ray]"'
 
 
-def test_usually_this_process_computes() -> None:
-    assert isinstance(Choice().made(), InProcessEngine)
+def test_by_default_this_process_computes() -> None:
+    assert isinstance(Choice().create(), InProcessEngine)
     assert isinstance(settings().engine, InProcessEngine)
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("options", "message"),
     [
         ({"workers": 2}, "--workers 2: without --engine ray"),
         ({"address": "auto"}, "--address auto: without --engine ray"),
@@ -31,15 +31,15 @@ def test_usually_this_process_computes() -> None:
         ({"engine": "ray", "per_model": -1.0}, "--gpus-per-model -1: give 0"),
     ],
 )
-def test_what_contradicts_itself(given: dict[str, Any], told: str) -> None:
-    with pytest.raises(EngineError, match=told):
-        Choice(**given).made()
+def test_contradictory_options_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(EngineError, match=message):
+        Choice(**options).create()
 
 
 def test_without_ray_it_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As an option of pytest, and on the command line of a verb."""
+    """As an option of pytest, and as an option of a subcommand."""
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(pytest.UsageError) as error:
         settings(engine="ray")
@@ -49,7 +49,7 @@ def test_without_ray_it_says_what_to_install(
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("options", "message"),
     [
         ({"numprocesses": 2}, "--numprocesses and --engine ray: workers of pytest-xdist would each have a cluster"),
         ({"remote": True, "model": ["gemma2-9b"]}, "--remote and --engine ray: on NDIF nothing is computed by workers"),
@@ -57,13 +57,13 @@ def test_without_ray_it_says_what_to_install(
         ({"circuit": "discovered-anywhere"}, "--circuit discovered-anywhere: the search runs in one process"),
     ],
 )
-def test_options_that_need_this_process(given: dict[str, Any], told: str) -> None:
-    with pytest.raises(pytest.UsageError, match=told):
-        settings(engine="ray", **given)
+def test_options_that_need_this_process(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(pytest.UsageError, match=message):
+        settings(engine="ray", **options)
 
 
 @pytest.mark.parametrize(
-    ("has", "said", "each"),
+    ("has", "options", "each"),
     [
         ((2, 0), {}, Share(2, 1, 0)),
         ((16, 0), {"workers": 4}, Share(4, 4, 0)),
@@ -75,17 +75,18 @@ def test_options_that_need_this_process(given: dict[str, Any], told: str) -> Non
         ((64, 8), {"per_model": 0.0, "threads": 4}, Share(16, 4, 0)),
     ],
 )
-def test_what_a_worker_gets(has: tuple[float, float], said: dict[str, Any], each: Share) -> None:
-    assert share(*has, **({"workers": None, "per_model": None, "threads": None} | said)) == each
+def test_resources_of_a_worker(has: tuple[float, float], options: dict[str, Any], each: Share) -> None:
+    assert share(*has, **({"workers": None, "per_model": None, "threads": None} | options)) == each
 
 
 @pytest.mark.parametrize(
-    ("said", "told"), [({"per_model": 1.0}, "the cluster has 0 GPUs"), ({"threads": 8}, "the cluster has 2 cores")]
+    ("options", "message"),
+    [({"per_model": 1.0}, "the cluster has 0 GPUs"), ({"threads": 8}, "the cluster has 2 cores")],
 )
-def test_what_no_worker_could_get(said: dict[str, Any], told: str) -> None:
-    """Ray would wait for it, without a word."""
-    with pytest.raises(EngineError, match=told):
-        share(2, 0, **({"workers": None, "per_model": None, "threads": None} | said))
+def test_impossible_resources_are_refused(options: dict[str, Any], message: str) -> None:
+    """Ray would wait for them without a message."""
+    with pytest.raises(EngineError, match=message):
+        share(2, 0, **({"workers": None, "per_model": None, "threads": None} | options))
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "nowhere", "ray://127.0.0.1:10001"])

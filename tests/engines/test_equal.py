@@ -1,4 +1,4 @@
-"""Evidence of workers is that of this process, byte for byte, for every kind of request; so is all that is kept."""
+"""Evidence and shards of workers equal those of this process, byte for byte, for every kind of request."""
 
 from __future__ import annotations
 
@@ -10,65 +10,65 @@ from rebinding.evidence import Evidence
 from rebinding.evidence.store import Store
 from rebinding.experiments.workbench import MEASURES, Workbench
 from rebinding.models import load
-from tests.engines.kinds import KINDS, NAME, made
-from tests.engines.nearby import engine
+from tests.engines.kinds import KINDS, NAME, make_request
+from tests.engines.local_pool import make_engine
 from tests.everyday import sampled
 
 
 @pytest.fixture(scope="module")
 def here(tmp_path_factory: pytest.TempPathFactory) -> Workbench:
-    """A bench that computes, and keeps."""
+    """A workbench that computes and stores."""
     loaded_model = load(NAME, device="cpu")
     shelf = Store(tmp_path_factory.mktemp("here")).shelf(loaded_model=loaded_model.fingerprint, dtype="float32")
     return Workbench(loaded_model, shelf)
 
 
 @pytest.fixture(scope="module")
-def there() -> DistributedEngine:
-    return engine(2)[0]
+def engine() -> DistributedEngine:
+    return make_engine(2)[0]
 
 
 @pytest.fixture(scope="module")
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Store:
-    """Where evidence of workers is kept."""
+def worker_store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """The store of the workers' evidence."""
     return Store(tmp_path_factory.mktemp("there"))
 
 
-def measured(how: DistributedEngine, name: str, store: Store | None) -> Evidence:
-    """One request of a kind, as a job asks for it."""
+def measure(engine: DistributedEngine, name: str, store: Store | None) -> Evidence:
+    """The evidence of one kind, as the result of a job."""
 
     def job() -> Evidence:
-        session = how.session(how.loaded_model(NAME, dtype="float32", device="cpu", store=store), store)
-        return session.source.get(made(name, session.prompts))
+        session = engine.session(engine.loaded_model(NAME, dtype="float32", device="cpu", store=store), store)
+        return session.source.get(make_request(name, session.prompts))
 
-    return how.finish(job)
+    return engine.finish(job)
 
 
 def shards(store: Store) -> dict[str, bytes]:
-    """Every shard, as it lies there."""
-    return {f"{one.experiment}/{one.path.name}": one.path.read_bytes() for one in store.entries()}
+    """The bytes of every shard."""
+    return {f"{entry.experiment}/{entry.path.name}": entry.path.read_bytes() for entry in store.entries()}
 
 
-def test_no_kind_is_forgotten(here: Workbench) -> None:
-    kinds = {type(made(name, here.prompts)) for name in KINDS}
-    assert kinds == {one for one in MEASURES if one.__module__.startswith("rebinding.")}
+def test_every_kind_has_a_request(here: Workbench) -> None:
+    kinds = {type(make_request(name, here.prompts)) for name in KINDS}
+    assert kinds == {kind for kind in MEASURES if kind.__module__.startswith("rebinding.")}
 
 
 @pytest.mark.parametrize("name", sampled(KINDS, "answered", "paths", "ablation", "binding"))
 def test_workers_and_this_process_keep_the_same_bytes(
-    name: str, here: Workbench, there: DistributedEngine, kept: Store
+    name: str, here: Workbench, engine: DistributedEngine, worker_store: Store
 ) -> None:
-    """The very same computation twice, so to the bit; only the way home differs."""
+    """It is the same computation, so the same bits; only the transport differs."""
     assert here.shelf is not None
-    own, before = here.get(made(name, here.prompts)), len(shards(kept))
-    theirs = measured(there, name, kept)
-    assert len(shards(kept)) > before
-    assert shards(here.shelf.store) == shards(kept)
-    pd.testing.assert_frame_equal(own.rows, theirs.rows, check_exact=True)
-    assert own.settings == theirs.settings
+    local, before = here.get(make_request(name, here.prompts)), len(shards(worker_store))
+    remote = measure(engine, name, worker_store)
+    assert len(shards(worker_store)) > before
+    assert shards(here.shelf.store) == shards(worker_store)
+    pd.testing.assert_frame_equal(local.rows, remote.rows, check_exact=True)
+    assert local.settings == remote.settings
 
 
 @pytest.mark.parametrize("name", sampled(["paths", "answered", "ablation"], "answered"))
 def test_without_a_store_it_is_the_same(name: str, here: Workbench) -> None:
-    theirs = measured(engine()[0], name, None)
-    pd.testing.assert_frame_equal(here.get(made(name, here.prompts)).rows, theirs.rows, check_exact=True)
+    remote = measure(make_engine()[0], name, None)
+    pd.testing.assert_frame_equal(here.get(make_request(name, here.prompts)).rows, remote.rows, check_exact=True)

@@ -1,4 +1,4 @@
-"""A worker that keeps what it frees has it again without asking the system for every page."""
+"""A worker that keeps freed memory reuses it without new pages from the system."""
 
 from __future__ import annotations
 
@@ -28,18 +28,17 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
 
 
-def asked_for(how: str) -> int:
-    """Pages that a process is given for tensors of the same size, one after the other."""
-    found = subprocess.run([sys.executable, "-c", CODE, how], capture_output=True, text=True, check=True)
-    return int(found.stdout)
+def count_new_pages(mode: str) -> int:
+    """New pages of a process for tensors of the same size, one after the other."""
+    process = subprocess.run([sys.executable, "-c", CODE, mode], capture_output=True, text=True, check=True)
+    return int(process.stdout)
 
 
 @pytest.mark.slow
-def test_memory_is_had_once() -> None:
-    """Where the C library is glibc; another one does what it did. Once more it may be had behind something small that
-    came to lie in between."""
+def test_freed_memory_is_reused() -> None:
+    """With glibc; other C libraries are not changed. A small block in between may cost one more allocation."""
     pages = TIMES * BYTES // resource.getpagesize()
-    kept = asked_for("kept")
+    new_pages = count_new_pages("kept")
     if platform.libc_ver()[0] == "glibc":
-        assert kept <= pages / 4
-        assert asked_for("let go") > pages / 2  # else the test would see nothing
+        assert new_pages <= pages / 4
+        assert count_new_pages("let go") > pages / 2  # else the test would show nothing

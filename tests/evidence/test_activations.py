@@ -1,4 +1,4 @@
-"""Activations that experiments share: exact on disk, computed once, and found by whoever needs the same again."""
+"""Activations that experiments share: exact on disk, computed once, and reused."""
 
 from __future__ import annotations
 
@@ -47,66 +47,67 @@ def bench(loaded_model: LoadedModel, store: Store | None) -> Workbench:
 
 def test_bit_for_bit_through_a_file(store: Store) -> None:
     store.put("means", "key", Activations(TENSORS))
-    found = store.get(Activations, "means", "key")
-    assert found is not None
-    assert found.tensors.keys() == TENSORS.keys()
+    stored = store.get(Activations, "means", "key")
+    assert stored is not None
+    assert stored.tensors.keys() == TENSORS.keys()
     for name, tensor in TENSORS.items():
-        assert found.tensors[name].dtype == tensor.dtype
-        assert torch.equal(found.tensors[name], tensor)
-    assert [(one.experiment, one.path.suffix) for one in store.entries()] == [("means", ".safetensors")]
+        assert stored.tensors[name].dtype == tensor.dtype
+        assert torch.equal(stored.tensors[name], tensor)
+    assert [(entry.experiment, entry.path.suffix) for entry in store.entries()] == [("means", ".safetensors")]
 
 
 @pytest.mark.slow
 def test_means_serve_another_experiment_and_another_run(
     loaded_model: LoadedModel, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """More prompts are other evidence, on the same means. Without the store, they are computed again, the same."""
+    """More prompts are other evidence with the same means. Without the store equal means are computed again."""
     heads = Circuit(build("pointer").circuit)
 
-    def ablated(where: Store | None, n: int) -> object:
-        own = bench(loaded_model, where)
-        drawn = own.prompts.design("published")
-        asked = request_ablation(own.prompts, heads, drawn, "counterbalanced", n=n, beside="heads")
-        return own.get(asked).rows["margin"].tolist()
+    def ablate(where: Store | None, n: int) -> object:
+        workbench = bench(loaded_model, where)
+        design = workbench.prompts.design("published")
+        request = request_ablation(workbench.prompts, heads, design, "counterbalanced", n=n, beside="heads")
+        return workbench.get(request).rows["margin"].tolist()
 
-    alone, counted = ablated(None, 4), []
+    without_store, calls = ablate(None, 4), []
     mean_z = circuit_measure.mean_z
-    monkeypatch.setattr(circuit_measure, "mean_z", lambda *given: counted.append(1) or mean_z(*given))
-    ablated(store, 3)
-    assert counted == [1]
-    assert ablated(store, 4) == alone
-    assert counted == [1], "means were found in the store"
-    assert ablated(None, 4) == alone
-    assert counted == [1, 1]
+    monkeypatch.setattr(circuit_measure, "mean_z", lambda *args: calls.append(1) or mean_z(*args))
+    ablate(store, 3)
+    assert calls == [1]
+    assert ablate(store, 4) == without_store
+    assert calls == [1], "the means are read from the store"
+    assert ablate(None, 4) == without_store
+    assert calls == [1, 1]
 
 
 def test_directions_serve_another_run(loaded_model: LoadedModel, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of other heads, prompts or designs are others."""
+    """Other heads, prompts or designs have other directions."""
     heads = Circuit(build("pointer").circuit).group("B")
-    counted, measure = [], binding_measure.measure_directions
-    monkeypatch.setattr(binding_measure, "measure_directions", lambda *g, **m: counted.append(1) or measure(*g, **m))
+    calls, measure = [], binding_measure.measure_directions
+    monkeypatch.setattr(binding_measure, "measure_directions", lambda *g, **m: calls.append(1) or measure(*g, **m))
 
-    def measured(name: DesignName, some: tuple[Head, ...], n: int) -> Mapping[str, torch.Tensor]:
-        own = bench(loaded_model, store)
-        return own.tensors(request_vectors(own.prompts, name, some, range(DIRECTIONS_ID, DIRECTIONS_ID + n)))
+    def directions(name: DesignName, heads: tuple[Head, ...], n: int) -> Mapping[str, torch.Tensor]:
+        workbench = bench(loaded_model, store)
+        ids = range(DIRECTIONS_ID, DIRECTIONS_ID + n)
+        return workbench.tensors(request_vectors(workbench.prompts, name, heads, ids))
 
-    first, again = measured("published", heads, 6), measured("published", heads, 6)
-    assert counted == [1]
-    assert all(torch.equal(again[name], first[name]) for name in ("q", "k"))
+    first, second = directions("published", heads, 6), directions("published", heads, 6)
+    assert calls == [1]
+    assert all(torch.equal(second[name], first[name]) for name in ("q", "k"))
     cases: tuple[tuple[DesignName, tuple[Head, ...], int], ...] = (
         ("counterbalanced", heads, 6),
         ("published", heads[:1], 6),
         ("published", heads, 7),
     )
-    for name, some, n in cases:
-        other = measured(name, some, n)
-        assert other["q"].shape != first["q"].shape or not torch.equal(other["q"], first["q"])
-    assert len(counted) == 4
+    for name, subset, n in cases:
+        changed = directions(name, subset, n)
+        assert changed["q"].shape != first["q"].shape or not torch.equal(changed["q"], first["q"])
+    assert len(calls) == 4
 
 
-def test_within_a_bench_nothing_is_read_twice(loaded_model: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    own, counted = bench(loaded_model, None), []
-    monkeypatch.setattr(circuit_measure, "mean_z", lambda *given: counted.append(1) or [torch.ones(1)])
+def test_a_workbench_computes_tensors_once(loaded_model: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    workbench, calls = bench(loaded_model, None), []
+    monkeypatch.setattr(circuit_measure, "mean_z", lambda *args: calls.append(1) or [torch.ones(1)])
     for design in ("published", "published", "counterbalanced"):
-        own.tensors(request_means(own.prompts, own.prompts.design("published"), design))
-    assert len(counted) == 2
+        workbench.tensors(request_means(workbench.prompts, workbench.prompts.design("published"), design))
+    assert len(calls) == 2

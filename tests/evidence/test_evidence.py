@@ -1,4 +1,4 @@
-"""Shards with one set of settings are put together; what is worked out once is known by its piece of evidence."""
+"""Merging of shards with equal settings, and the cache of functions of evidence."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from weakref import ref
 import pandas as pd
 import pytest
 
-from rebinding.evidence.evidence import Evidence, EvidenceError, merge, once
+from rebinding.evidence.evidence import Evidence, EvidenceError, cache_by_evidence, merge
 
 
 def shard(*ids: int, experiment: str = "toy", **settings: Any) -> Evidence:
     return Evidence(experiment, pd.DataFrame({"id": ids}), {"mode": "swap", "n": 2, **settings})
 
 
-def test_rows_stand_in_the_order_of_the_shards() -> None:
+def test_rows_have_the_order_of_the_shards() -> None:
     merged = merge([shard(3, 1), shard(2)])
     assert merged.rows["id"].tolist() == [3, 1, 2]
     assert merged.rows.index.tolist() == [0, 1, 2]
@@ -40,7 +40,7 @@ def test_shards_that_differ_are_refused(other: Evidence, names: list[str]) -> No
         assert str(caught.value).endswith(f"they differ in: {', '.join(names)}")
 
 
-def test_nothing_is_not_merged() -> None:
+def test_merging_no_shards_is_refused() -> None:
     with pytest.raises(EvidenceError, match="nothing to merge"):
         merge([])
 
@@ -49,44 +49,44 @@ def evidence(*values: float) -> Evidence:
     return Evidence("made up", pd.DataFrame({"value": values}), {})
 
 
-def test_each_question_is_worked_out_once_for_each_piece_of_evidence() -> None:
-    """Equal tables are two pieces of evidence all the same; words and places of arguments tell questions apart."""
-    asked: list[tuple[int, float]] = []
+def test_a_function_runs_once_per_evidence_and_arguments() -> None:
+    """Equal tables are different evidence; positional and keyword arguments are distinguished."""
+    calls: list[tuple[int, float]] = []
 
-    @once
-    def above(one: Evidence, bound: float, by: float = 0.0) -> int:
-        asked.append((id(one), bound + by))
-        return int((one.rows["value"] > bound + by).sum())
+    @cache_by_evidence
+    def above(evidence: Evidence, bound: float, by: float = 0.0) -> int:
+        calls.append((id(evidence), bound + by))
+        return int((evidence.rows["value"] > bound + by).sum())
 
     first, second = evidence(1.0, 2.0), evidence(1.0, 2.0)
     assert [above(first, 0.0), above(first, 1.5), above(first, 0.0), above(first, 0.0, by=1.5)] == [2, 1, 2, 1]
     assert above(second, 0.0) == 2
-    assert asked == [(id(first), 0.0), (id(first), 1.5), (id(first), 1.5), (id(second), 0.0)]
+    assert calls == [(id(first), 0.0), (id(first), 1.5), (id(first), 1.5), (id(second), 0.0)]
 
 
-def test_an_error_is_not_kept() -> None:
+def test_an_error_is_not_cached() -> None:
     calls = []
 
-    @once
-    def fails(one: Evidence) -> None:
-        calls.append(one)
+    @cache_by_evidence
+    def fails(evidence: Evidence) -> None:
+        calls.append(evidence)
         raise ValueError("no rows")
 
-    made = evidence()
+    empty = evidence()
     for _ in range(2):
         with pytest.raises(ValueError, match="no rows"):
-            fails(made)
+            fails(empty)
     assert len(calls) == 2
 
 
-def test_what_was_worked_out_goes_with_its_evidence() -> None:
-    @once
-    def table(one: Evidence) -> pd.DataFrame:
-        return one.rows * 2
+def test_cached_results_are_freed_with_their_evidence() -> None:
+    @cache_by_evidence
+    def table(evidence: Evidence) -> pd.DataFrame:
+        return evidence.rows * 2
 
-    made = evidence(1.0)
-    doubled = ref(table(made))
+    short_lived = evidence(1.0)
+    doubled = ref(table(short_lived))
     assert doubled() is not None
-    del made
+    del short_lived
     gc.collect()
     assert doubled() is None

@@ -1,4 +1,4 @@
-"""Planted models by what is on record of them: nothing is built until something is run; nothing is taken on trust."""
+"""Planted models from their record in the store: a model is built when it first runs, and its weights are checked."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rebinding.experiments.tokens import token_batch
 from rebinding.models import LoadedModel, load
 from rebinding.models.errors import ChangedModel
 from rebinding.planted import build, parse
-from rebinding.study import plants as remembered
+from rebinding.study import plants
 from rebinding.study.plants import MODELS, declared, load_remembered
 from rebinding.surgery import Read
 from rebinding.task.designs import design
@@ -29,24 +29,24 @@ def store(tmp_path: Path) -> Store:
 
 
 def forbid(monkeypatch: pytest.MonkeyPatch) -> None:
-    """From here on whoever builds a plant fails."""
+    """Make every later build of a planted model fail."""
 
-    def built(*_: Any, **__: Any) -> Any:
+    def fail(*_: Any, **__: Any) -> Any:
         raise AssertionError("a plant was built")
 
-    monkeypatch.setattr(remembered, "load", built)
-    monkeypatch.setattr(remembered, "build", built)
+    monkeypatch.setattr(plants, "load", fail)
+    monkeypatch.setattr(plants, "build", fail)
 
 
 def logits(loaded_model: LoadedModel) -> torch.Tensor:
-    """Of one prompt, at its end."""
+    """The logits of one prompt, at its end."""
     (prompt,) = loaded_model.encoder().encode([design("published").prompt(0)])
     surgeon = loaded_model.surgeon()
-    (found,) = surgeon.run(surgeon.record(token_batch([prompt])), [], [Read("logits", positions=[len(prompt) - 1])])
-    return found
+    (at_end,) = surgeon.run(surgeon.record(token_batch([prompt])), [], [Read("logits", positions=[len(prompt) - 1])])
+    return at_end
 
 
-def test_a_second_load_builds_nothing_and_says_the_same(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_load_builds_nothing(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     first, plain = load_remembered(NAME, store, dtype="float32"), load(NAME)
     forbid(monkeypatch)
     second = load_remembered(NAME, store, dtype="float32")
@@ -54,10 +54,10 @@ def test_a_second_load_builds_nothing_and_says_the_same(store: Store, monkeypatc
     assert second.anatomy == plain.anatomy
     assert (second.form, second.dtype, second.device) == (plain.form, plain.dtype, plain.device)
     with pytest.raises(AssertionError, match="a plant was built"):
-        logits(second)  # it has to be built for this, and was not before
+        logits(second)  # the first use builds it
 
 
-def test_what_is_built_late_is_the_model(store: Store) -> None:
+def test_a_model_that_is_built_later_is_the_same(store: Store) -> None:
     load_remembered(NAME, store, dtype="float32")
     late = load_remembered(NAME, store, dtype="float32")
     assert torch.equal(logits(late), logits(load(NAME)))  # the same weights, shapes and calls
@@ -65,9 +65,9 @@ def test_what_is_built_late_is_the_model(store: Store) -> None:
 
 def test_other_weights_than_on_record_are_an_error(store: Store) -> None:
     load_remembered(NAME, store, dtype="float32")
-    (entry,) = [one for one in store.entries() if one.experiment == MODELS]
-    known = json.loads(remembered.Note.load(entry.path).text)
-    store.put(MODELS, entry.key, remembered.Note(json.dumps(known | {"fingerprint": "0" * 64})))
+    (entry,) = [entry for entry in store.entries() if entry.experiment == MODELS]
+    record = json.loads(plants.Note.load(entry.path).text)
+    store.put(MODELS, entry.key, plants.Note(json.dumps(record | {"fingerprint": "0" * 64})))
     late = load_remembered(NAME, store, dtype="float32")
     with pytest.raises(ChangedModel, match="other weights"):
         logits(late)
@@ -76,17 +76,17 @@ def test_other_weights_than_on_record_are_an_error(store: Store) -> None:
 def test_other_source_is_another_record(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     declared(parse(NAME), store)
     forbid(monkeypatch)
-    monkeypatch.setattr(remembered, "code_hash", lambda *modules: "another")
+    monkeypatch.setattr(plants, "code_hash", lambda *modules: "another")
     with pytest.raises(AssertionError, match="a plant was built"):
         declared(parse(NAME), store)
 
 
-def test_what_a_plant_declares_is_kept_whole(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    what = replace(parse(NAME), boxes=5)
-    plant = build(what)
-    declared(what, store)
+def test_the_record_has_everything_that_a_plant_declares(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    specification = replace(parse(NAME), boxes=5)
+    plant = build(specification)
+    declared(specification, store)
     forbid(monkeypatch)
-    known = declared(what, store)
-    assert (known.circuit, dict(known.printed), known.mechanism) == (plant.circuit, dict(plant.printed), "pointer")
-    assert dict(known.truth) == dict(plant.truth)
-    assert known.specification == what
+    record = declared(specification, store)
+    assert (record.circuit, dict(record.printed), record.mechanism) == (plant.circuit, dict(plant.printed), "pointer")
+    assert dict(record.truth) == dict(plant.truth)
+    assert record.specification == specification

@@ -1,4 +1,4 @@
-"""Several files are put in place all or none: an error leaves what was there, and nothing beside it."""
+"""Several files are put in place all or none: an error leaves the old files, and no temporary ones."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from rebinding.evidence.shards import put_in_place, write_text
 
 @pytest.fixture
 def paths(tmp_path: Path) -> list[Path]:
-    found = [tmp_path / "a.parquet", tmp_path / "b.json", tmp_path / "c.txt"]
-    for path in found:
+    files = [tmp_path / "a.parquet", tmp_path / "b.json", tmp_path / "c.txt"]
+    for path in files:
         path.write_text("old")
-    return found
+    return files
 
 
 def test_all_are_put_in_place(paths: list[Path]) -> None:
@@ -29,9 +29,9 @@ def test_none_is_put_in_place_where_one_cannot_be_written(paths: list[Path]) -> 
         part.write_text("ne")
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    made = dict.fromkeys(paths, lambda part: write_text(part, "new"))
+    writers = dict.fromkeys(paths, lambda part: write_text(part, "new"))
     with pytest.raises(OSError, match="No space left") as caught:
-        put_in_place({**made, paths[1]: write_half})
+        put_in_place({**writers, paths[1]: write_half})
     assert caught.value.filename == str(paths[1])
     assert [path.read_text() for path in paths] == ["old"] * 3
     assert sorted(paths[0].parent.iterdir()) == sorted(paths)

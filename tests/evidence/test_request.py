@@ -1,4 +1,4 @@
-"""Blocks are put together: the whole says what was requested, and blocks that were made otherwise are refused."""
+"""Joining of blocks: the result has the request in its settings, and blocks with other settings are refused."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.evidence.toy import POWERS, Powers, bench_at, powers
 
 
 def evidence_of(block: Any, **settings: Any) -> Evidence:
-    """What is measured of a block, as the store has it."""
+    """The evidence of a block, as in the store."""
     ids = block.prompts.ids
     rows = pd.DataFrame({"prompt": ids, "power": [number**2 for number in ids]})
     return describe(block, Evidence(POWERS.name, rows, {"exponent": 2, **settings}))
@@ -27,18 +27,18 @@ def request_and_blocks() -> tuple[Powers, list[Any]]:
     return request, bench.prompts.blocks(request)
 
 
-def test_evidence_says_what_was_requested(request_and_blocks: tuple[Powers, list[Any]]) -> None:
-    """Each block its own part; the whole all of it, with what was measured and in the order of the blocks."""
+def test_evidence_has_its_request_in_its_settings(request_and_blocks: tuple[Powers, list[Any]]) -> None:
+    """A block has its own request; the joined evidence has the full one, with the rows in the order of the blocks."""
     request, blocks = request_and_blocks
     parts = [evidence_of(block) for block in blocks]
-    for said, made in ((block, part) for block, part in zip(blocks, parts, strict=True)):
-        assert made.settings["request"] == said.plain
-        assert made.settings["key"] == said.key != request.key
-    whole = join(request, parts)
-    about = {"request": request.plain, "facets": request.facets, "key": request.key}
-    assert whole.settings == {"exponent": 2, **about}
-    assert whole.rows["prompt"].tolist() == list(request.prompts.ids)
-    assert whole.experiment == POWERS.name
+    for block, part in zip(blocks, parts, strict=True):
+        assert part.settings["request"] == block.plain
+        assert part.settings["key"] == block.key != request.key
+    joined = join(request, parts)
+    settings = {"request": request.plain, "facets": request.facets, "key": request.key}
+    assert joined.settings == {"exponent": 2, **settings}
+    assert joined.rows["prompt"].tolist() == list(request.prompts.ids)
+    assert joined.experiment == POWERS.name
     backwards = join(request, parts[::-1])
     assert backwards.rows["prompt"].tolist() == [9, 6, 7, 8, 3, 4, 5, 0, 1, 2]
 
@@ -49,8 +49,8 @@ def test_a_request_in_one_block_is_that_block(request_and_blocks: tuple[Powers, 
     assert join(block, [only]) is only
 
 
-def test_blocks_that_were_made_otherwise_are_refused(request_and_blocks: tuple[Powers, list[Any]]) -> None:
-    """That the prompts differ is no difference; anything else is, by name."""
+def test_blocks_with_other_settings_are_refused(request_and_blocks: tuple[Powers, list[Any]]) -> None:
+    """Only the prompts may differ; the error names any other difference."""
     request, blocks = request_and_blocks
     parts = [evidence_of(block) for block in blocks]
     odd = evidence_of(blocks[-1], surgeon="other")
@@ -64,7 +64,7 @@ def test_blocks_that_were_made_otherwise_are_refused(request_and_blocks: tuple[P
 
 def test_columns_of_another_kind_are_refused(request_and_blocks: tuple[Powers, list[Any]]) -> None:
     request, _ = request_and_blocks
-    with pytest.raises(EvidenceError, match=r"lacks the columns \['power'\]"):
+    with pytest.raises(EvidenceError, match=r"missing columns \['power'\]"):
         describe(request, Evidence(POWERS.name, pd.DataFrame({"prompt": [0]}), {}))
 
 

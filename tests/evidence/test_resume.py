@@ -1,4 +1,4 @@
-"""A request in blocks goes on where it stopped: after an exception, after Ctrl-C."""
+"""A request in blocks continues where it stopped, after an exception or Ctrl-C."""
 
 from __future__ import annotations
 
@@ -40,18 +40,18 @@ def test_only_what_is_missing_is_computed(tmp_path: Path, stop: BaseException, m
     computed.clear()
     monkeypatch.setattr(toy, "begin_block", computed.extend)
     second = bench_at(tmp_path)
-    whole = second.get(powers(second))
+    joined = second.get(powers(second))
     assert computed == [6, 7, 8, 9]
     unstored = bench_at(None)
-    pd.testing.assert_frame_equal(whole.rows, unstored.get(powers(unstored)).rows)
+    pd.testing.assert_frame_equal(joined.rows, unstored.get(powers(unstored)).rows)
     computed.clear()
     third = bench_at(tmp_path)
     third.get(powers(third))
     assert computed == []
 
 
-def test_every_block_is_stored_once_and_no_whole(tmp_path: Path, computed: list[int]) -> None:
-    """A block is the request on some of its prompts; asked for by itself, it is found."""
+def test_only_blocks_are_stored(tmp_path: Path, computed: list[int]) -> None:
+    """A block is the request on some of its prompts, and can be requested by itself."""
     bench = bench_at(tmp_path)
     request = powers(bench)
     bench.get(request)
@@ -96,14 +96,14 @@ def test_another_subject_finds_nothing(tmp_path: Path, computed: list[int]) -> N
 
 
 class Terminal(io.StringIO):
-    """What a bar is drawn on."""
+    """A terminal for a progress bar."""
 
     def isatty(self) -> bool:
         return True
 
 
-def shown(root: Path, screen: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> str:
-    """What is drawn while ten prompts are computed."""
+def progress_output(root: Path, screen: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The output while ten prompts are computed."""
     bench = bench_at(root)
     with monkeypatch.context() as patch:
         patch.setattr(sys, "stderr", screen)
@@ -111,17 +111,17 @@ def shown(root: Path, screen: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> s
     return screen.getvalue()
 
 
-def test_the_bar_counts_what_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Blocks that are there count as done from the start, so that the remaining time is that of the rest."""
+def test_the_bar_counts_missing_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stored blocks count as done from the start, so that the remaining time is that of the others."""
     bench = bench_at(tmp_path)
     bench.get(powers(bench, range(6)))
-    first, *_ = shown(tmp_path, Terminal(), monkeypatch).strip("\r").split("\r")
+    first, *_ = progress_output(tmp_path, Terminal(), monkeypatch).strip("\r").split("\r")
     assert first.startswith("powers:  50%")
     assert "2/4" in first
 
 
-def test_there_is_no_bar_beside_a_terminal_or_where_nothing_is_left(
+def test_there_is_no_bar_without_a_terminal_or_without_missing_blocks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert shown(tmp_path, io.StringIO(), monkeypatch) == ""
-    assert shown(tmp_path, Terminal(), monkeypatch) == ""
+    assert progress_output(tmp_path, io.StringIO(), monkeypatch) == ""
+    assert progress_output(tmp_path, Terminal(), monkeypatch) == ""

@@ -47,15 +47,15 @@ def test_a_new_import_counts(copy: Path) -> None:
     assert "rebinding.verdicts.effects" in sources(TRACING, root=copy)
 
 
-def test_nothing_that_is_loaded_is_missed() -> None:
-    """What Python itself loads for the experiment is a part of what was found from the source."""
+def test_every_loaded_module_is_a_source() -> None:
+    """The modules that Python loads for the experiment are among the sources."""
     script = f"import sys, {TRACING}; print(*[name for name in sys.modules if name.split('.')[0] == 'rebinding'])"
     loaded = subprocess.run([sys.executable, "-c", script], cwd=ROOT.parent, capture_output=True, text=True, check=True)
     assert TRACING in loaded.stdout.split()
     assert set(loaded.stdout.split()) <= set(sources(TRACING))
 
 
-def test_a_module_that_is_not_there() -> None:
+def test_a_missing_module_is_an_error() -> None:
     with pytest.raises(ModuleNotFoundError, match=r"rebinding\.nowhere"):
         code_hash("rebinding.nowhere")
     assert sources("numpy.random") == {}
@@ -64,7 +64,7 @@ def test_a_module_that_is_not_there() -> None:
 @pytest.mark.parametrize(
     "section", ["tracing", "paths", "circuit", "roles", "binding", "attention", "static", "unedited"]
 )
-def test_no_sentence_and_no_rule_decides_what_evidence_is(section: str) -> None:
-    """A row said otherwise, or judged by another rule, rests on the evidence that is there."""
-    found = sources(f"rebinding.experiments.{section}.measure")
-    assert not [name for name in found if name.startswith(("claims", "rebinding.verdicts"))]
+def test_evidence_does_not_depend_on_claims_or_rules(section: str) -> None:
+    """A new sentence or rule uses the stored evidence."""
+    modules = sources(f"rebinding.experiments.{section}.measure")
+    assert not [name for name in modules if name.startswith(("claims", "rebinding.verdicts"))]

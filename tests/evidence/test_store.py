@@ -1,4 +1,4 @@
-"""Shards are found by what made them, whole or not at all, and a damaged one is made anew."""
+"""The store: shards are complete or absent, have their address inside, and damaged ones are computed again."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def store(tmp_path: Path) -> Store:
     return Store(tmp_path / "store")
 
 
-def test_nothing_else_lies_about(store: Store) -> None:
+def test_a_shard_is_two_files(store: Store) -> None:
     store.put("toy", "key", shard())
     assert sorted(path.name for path in (store.root / "toy").iterdir()) == ["key.parquet", "key.sha256"]
 
@@ -31,43 +31,43 @@ def test_nothing_else_lies_about(store: Store) -> None:
 CONTENTS: dict[str, tuple[Evidence | Activations | Note, Evidence | Activations | Note]] = {
     "evidence": (shard(1.0), shard(9.0)),
     "activations": (Activations({"a": torch.ones(2)}), Activations({"a": torch.zeros(2)})),
-    "notes": (Note("mine"), Note("theirs")),
+    "notes": (Note("first"), Note("second")),
 }
 
 
 @pytest.mark.parametrize("kind", CONTENTS)
-def test_a_shard_that_came_with_its_checksum_is_not_taken_for_the_right_one(store: Store, kind: str) -> None:
-    """It says inside where it belongs; so nobody reads one piece of evidence for another."""
-    right, other = CONTENTS[kind]
+def test_a_shard_copied_with_its_checksum_is_damaged(store: Store, kind: str) -> None:
+    """It has another address inside, so no evidence is read in place of another."""
+    right, wrong = CONTENTS[kind]
     store.put("toy", "key", right)
-    store.put("toy", "other", other)
-    place, strange = (store.path(type(right), "toy", key) for key in ("key", "other"))
-    for here, there in ((place, strange), (place.with_suffix(".sha256"), strange.with_suffix(".sha256"))):
-        here.write_bytes(there.read_bytes())
+    store.put("toy", "other", wrong)
+    target, source = (store.path(type(right), "toy", key) for key in ("key", "other"))
+    for to, copied in ((target, source), (target.with_suffix(".sha256"), source.with_suffix(".sha256"))):
+        to.write_bytes(copied.read_bytes())
     assert not store.holds(type(right), "toy", "key")
-    with pytest.warns(StoreWarning, match="says that it is 'toy/other'"):
+    with pytest.warns(StoreWarning, match="address inside it is 'toy/other'"):
         assert store.get(type(right), "toy", "key") is None
-    with pytest.warns(StoreWarning) as told:
+    with pytest.warns(StoreWarning) as caught:
         store.remember(type(right), "toy", "key", lambda: right)
-    assert len(told) == 1
+    assert len(caught) == 1
     assert store.holds(type(right), "toy", "key")
 
 
 @pytest.mark.parametrize("kind", CONTENTS)
-def test_content_survives_a_journey_with_its_address(store: Store, kind: str) -> None:
+def test_content_survives_a_round_trip(store: Store, kind: str) -> None:
     assert store.get(type(CONTENTS[kind][0]), "toy", "key") is None
     for content in CONTENTS[kind]:
         store.put("toy", "key", content)
-        again = store.get(type(content), "toy", "key")
-        assert type(again) is type(content)
-        if isinstance(again, Evidence) and isinstance(content, Evidence):
-            pd.testing.assert_frame_equal(again.rows, content.rows)
-            assert (again.experiment, again.settings) == (content.experiment, content.settings)
-        elif isinstance(again, Activations) and isinstance(content, Activations):
-            assert again.tensors.keys() == content.tensors.keys()
-            assert all(torch.equal(again.tensors[name], content.tensors[name]) for name in again.tensors)
+        loaded = store.get(type(content), "toy", "key")
+        assert type(loaded) is type(content)
+        if isinstance(loaded, Evidence) and isinstance(content, Evidence):
+            pd.testing.assert_frame_equal(loaded.rows, content.rows)
+            assert (loaded.experiment, loaded.settings) == (content.experiment, content.settings)
+        elif isinstance(loaded, Activations) and isinstance(content, Activations):
+            assert loaded.tensors.keys() == content.tensors.keys()
+            assert all(torch.equal(loaded.tensors[name], content.tensors[name]) for name in loaded.tensors)
         else:
-            assert again == content
+            assert loaded == content
 
 
 def test_a_failed_write_leaves_the_old_shard(store: Store) -> None:
@@ -75,14 +75,14 @@ def test_a_failed_write_leaves_the_old_shard(store: Store) -> None:
     unsaveable = Evidence("toy", pd.DataFrame({"value": [object()]}), {})
     with pytest.raises(Exception, match="object"):
         store.put("toy", "key", unsaveable)
-    found = store.get(Evidence, "toy", "key")
-    assert found is not None
-    assert found.rows["value"].tolist() == [1.0, 2.0]
+    stored = store.get(Evidence, "toy", "key")
+    assert stored is not None
+    assert stored.rows["value"].tolist() == [1.0, 2.0]
     assert not list(store.root.rglob("*.part"))
 
 
-def test_who_comes_second_waits_and_reads(store: Store) -> None:
-    """Two at once compute once."""
+def test_a_second_thread_waits_and_reads(store: Store) -> None:
+    """Two threads at the same time compute once."""
     computed = []
     first_is_in, go_on = threading.Event(), threading.Event()
 
@@ -114,10 +114,10 @@ def test_list_and_clear(store: Store) -> None:
         store.put(experiment, key, shard())
     (store.root / "notes.txt").write_text("mine")
     entries = list(store.entries())
-    assert [(one.experiment, one.key) for one in entries] == [("other", "c"), ("toy", "a"), ("toy", "b")]
-    assert all(one.bytes == one.path.stat().st_size > 0 for one in entries)
+    assert [(entry.experiment, entry.key) for entry in entries] == [("other", "c"), ("toy", "a"), ("toy", "b")]
+    assert all(entry.bytes == entry.path.stat().st_size > 0 for entry in entries)
     assert store.clear("toy") == 2
-    assert [one.experiment for one in store.entries()] == ["other"]
+    assert [entry.experiment for entry in store.entries()] == ["other"]
     assert store.clear() == 1
     assert not list(store.root.rglob("*.sha256"))
     assert (store.root / "notes.txt").exists()
@@ -145,7 +145,7 @@ def test_every_part_of_an_address_counts(store: Store) -> None:
     )
 
 
-def test_the_default_place(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_default_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("REBINDING_STORE", raising=False)
     assert default_root() == Path(".rebinding")
     monkeypatch.setenv("REBINDING_STORE", "elsewhere")

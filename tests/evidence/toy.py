@@ -48,7 +48,7 @@ def measure_powers(bench: Workbench, request: Powers) -> Evidence:
 
 
 def bench_at(root: Path | None, *, loaded_model: str = "toy") -> Workbench:
-    """A bench whose model is never run; with a folder, what is computed is kept there."""
+    """A workbench whose model never runs; with a folder, evidence is stored there."""
     model = tiny("llama")
     loaded = LoadedModel(
         loaded_model,

@@ -95,13 +95,13 @@ SENTENCES = (
         "binding.object_keys_read_out",
         "dlogit",
         (G9,),
-        lambda m: all(cell(m, "k_object", "dlogit") > cell(m, one, "dlogit") for one in ("k_box", "k_both")),
+        lambda m: all(cell(m, "k_object", "dlogit") > cell(m, row, "dlogit") for row in ("k_box", "k_both")),
     ),
     Sentence(
         "binding.qk_cancels",
         "less than each alone",
         (G9, G12),
-        lambda m: all(cell(m, one, "dR") > max(0, cell(m, "qk", "dR")) for one in ("q", "k_both")),
+        lambda m: all(cell(m, row, "dR") > max(0, cell(m, "qk", "dR")) for row in ("q", "k_both")),
     ),
     Sentence("binding.qk_cancels", "dR", (G9, G12), lambda m: cell(m, "qk", "dR") <= nothing("dR")),
     Sentence(
@@ -115,7 +115,7 @@ SENTENCES = (
         "binding.key_dominance",
         "largest",
         (L3, L8),
-        lambda m: max(cell(m, one, "dR") for one in KEYS) - abs(cell(m, "q", "dR")) > nothing("dR"),
+        lambda m: max(cell(m, row, "dR") for row in KEYS) - abs(cell(m, "q", "dR")) > nothing("dR"),
     ),
     Sentence("binding.key_dominance", "both", (L3, L8), lambda m: cell(m, "qk", "dR") > nothing("dR")),
     Sentence(
@@ -130,7 +130,7 @@ SENTENCES = (
         "binding.both_keys_most",
         "dR",
         (G9,),
-        lambda m: all(cell(m, "k_both", "dR") > cell(m, one, "dR") for one in ("k_box", "k_object")),
+        lambda m: all(cell(m, "k_both", "dR") > cell(m, row, "dR") for row in ("k_box", "k_object")),
     ),
     Sentence(
         "binding.correct_only.stays_positive",

@@ -16,7 +16,7 @@ from rebinding.verdicts.judgement import Judgement
 from tests.report.folders import judged, make, summary_of
 
 IDS = ("tracing.object_direct", "tracing.five_boxes.object_direct", *(f"binding.claim_{n}" for n in range(FEW)))
-SEEN = {3: "8 of 24 right, chance is 1/3", 5: "4 of 24 right, chance is 1/5"}
+SEEN = {3: "8 of 24 answers are right, chance is 1/3", 5: "4 of 24 answers are right, chance is 1/5"}
 NOTHING = f"{SEEN[3]}: nothing can be judged on this model"
 
 

@@ -45,8 +45,8 @@ NAMES = ("mode", "token", "place", "role", "patched", "question")
 
 @pytest.fixture(scope="module")
 def case() -> ModelUnderTest:
-    asked = parse_model("planted:pointer@llama")
-    return ModelUnderTest(asked, Settings((asked,), samples=N, device="cpu"))
+    model = parse_model("planted:pointer@llama")
+    return ModelUnderTest(model, Settings((model,), samples=N, device="cpu"))
 
 
 @pytest.fixture(scope="module")
@@ -82,24 +82,24 @@ def test_rows_are_those_of_the_experiment(case: ModelUnderTest, measured: dict[R
     for request, real in measured.items():
         rows, _ = simulator_of(type(request))(case.session.prompts, with_heads(request, case), run)
         kind = request.KIND
-        made = kind.evidence(rows, {}).rows
-        assert set(made.columns) == set(real.rows.columns), kind.name
-        assert made[kind.unit].nunique() == real.rows[kind.unit].nunique() == request.n, kind.name
-        keys = [name for name in KEYS if name in made and kind.name not in WITHOUT_KEYS]
+        simulated = kind.evidence(rows, {}).rows
+        assert set(simulated.columns) == set(real.rows.columns), kind.name
+        assert simulated[kind.unit].nunique() == real.rows[kind.unit].nunique() == request.n, kind.name
+        keys = [name for name in KEYS if name in simulated and kind.name not in WITHOUT_KEYS]
         if kind.name in OF_THE_MODEL:
-            keys = [name for name in (*keys, *NAMES) if name in made and name not in ("layer", "head")]
-            assert set(keyed(made, keys)) == set(keyed(real.rows, keys)), kind.name
+            keys = [name for name in (*keys, *NAMES) if name in simulated and name not in ("layer", "head")]
+            assert set(keyed(simulated, keys)) == set(keyed(real.rows, keys)), kind.name
         else:
-            assert keyed(made, keys) == keyed(real.rows, keys), kind.name
-        for name in made:
-            assert numeric(made[name].dtype.kind) == numeric(real.rows[name].dtype.kind), (kind.name, name)
+            assert keyed(simulated, keys) == keyed(real.rows, keys), kind.name
+        for name in simulated:
+            assert numeric(simulated[name].dtype.kind) == numeric(real.rows[name].dtype.kind), (kind.name, name)
 
 
 def with_heads(request: Request, case: ModelUnderTest) -> Request:
     """All heads of this plant as senders, where a request leaves out which: a world knows those of its own model. Heads
     whose attention is asked for are published ones, because a world knows no others."""
     if isinstance(request, AttentionToRoles):
-        heads = tuple((one.layer, one.head) for one in circuit("gemma2-9b") if one.group == "A")
+        heads = tuple((head.layer, head.head) for head in circuit("gemma2-9b") if head.group == "A")
         return replace(request, heads=heads)
     if not isinstance(request, Paths) or request.senders:
         return request
@@ -109,7 +109,7 @@ def with_heads(request: Request, case: ModelUnderTest) -> Request:
 
 
 def test_all_heads_of_the_model_send(case: ModelUnderTest, measured: dict[Request, Evidence]) -> None:
-    request = next(known for known in measured if isinstance(known, Paths) and not known.senders)
+    request = next(request for request in measured if isinstance(request, Paths) and not request.senders)
     rows, _ = simulator_of(Paths)(case.session.prompts, request, Run(world("paper", "llama3.2-3b"), 0))
     shape = checkpoint("llama3.2-3b")
     assert len(set(zip(rows["layer"], rows["head"], strict=True))) == shape.layers * shape.heads

@@ -19,25 +19,25 @@ SHOWN = {"gemma": "binding.qk_cancels", "llama": "binding.key_dominance"}
 
 def samples(outcomes: dict[str, list[Outcome]], p_value: float = 0.001) -> dict[tuple[str, str], Samples]:
     """What each model shows in the samples of the paper's world; REPLICATED in all three where nothing is said."""
-    found = {}
+    by_model = {}
     for model in MODELS:
-        one = Samples()
+        model_samples = Samples()
         for seed, outcome in enumerate(outcomes.get(model.name, ["REPLICATED"] * 3)):
-            one.add(Run(world("paper", model.name), seed), Verdict("effect", outcome, "", p_value=p_value))
-        found[SHOWN[str(model.family)], model.name] = one
-    return found
+            model_samples.add(Run(world("paper", model.name), seed), Verdict("effect", outcome, "", p_value=p_value))
+        by_model[SHOWN[str(model.family)], model.name] = model_samples
+    return by_model
 
 
-def counts(shown: dict[tuple[str, str], Samples]) -> dict[str, Any]:
+def counts(outcomes_by_model: dict[tuple[str, str], Samples]) -> dict[str, Any]:
     """What the row of the run comes to."""
-    rates = {one.row: one for one in rates_of_runs(shown, MODELS, Simulation(("paper",), 3, 0))}
+    rates = {row.row: row for row in rates_of_runs(outcomes_by_model, MODELS, Simulation(("paper",), 3, 0))}
     return dict(rates["binding.families_differ"].outcomes["paper"])
 
 
 def test_one_model_that_is_refuted_refutes_its_own_sample() -> None:
     assert counts(samples({})) == {"REPLICATED": 3}
-    shown = samples({"llama3.2-3b": ["REPLICATED", "NOT REPLICATED", "INCONCLUSIVE"]})
-    assert counts(shown) == {"REPLICATED": 1, "NOT REPLICATED": 1, "INCONCLUSIVE": 1}
+    outcomes_by_model = samples({"llama3.2-3b": ["REPLICATED", "NOT REPLICATED", "INCONCLUSIVE"]})
+    assert counts(outcomes_by_model) == {"REPLICATED": 1, "NOT REPLICATED": 1, "INCONCLUSIVE": 1}
 
 
 def test_a_part_that_is_hardly_refuted_leaves_the_sentence_open() -> None:
@@ -48,15 +48,15 @@ def test_a_part_that_is_hardly_refuted_leaves_the_sentence_open() -> None:
 
 
 def test_a_run_of_one_family_has_no_such_row() -> None:
-    gemma = {key: one for key, one in samples({}).items() if key[0] == SHOWN["gemma"]}
+    gemma = {key: value for key, value in samples({}).items() if key[0] == SHOWN["gemma"]}
     assert rates_of_runs(gemma, MODELS, Simulation(("paper",), 3, 0)) == []
 
 
 def test_verdicts_travel_as_json() -> None:
-    one = samples({"gemma2-9b": ["REPLICATED", "INVALID"]})["binding.qk_cancels", "gemma2-9b"]
-    again = Samples.read(json.loads(one.plain()))
-    assert again.plain() == one.plain()
-    assert [verdict.outcome for verdict in again.verdicts["paper"].values()] == ["REPLICATED", "INVALID"]
+    model_samples = samples({"gemma2-9b": ["REPLICATED", "INVALID"]})["binding.qk_cancels", "gemma2-9b"]
+    loaded = Samples.read(json.loads(model_samples.plain()))
+    assert loaded.plain() == model_samples.plain()
+    assert [verdict.outcome for verdict in loaded.verdicts["paper"].values()] == ["REPLICATED", "INVALID"]
 
 
 def test_what_a_row_of_the_run_rests_on_depends_on_the_family() -> None:

@@ -1,4 +1,4 @@
-"""What simulated evidence says of a row stands on the row: in the table, on the page and in `claims.json`."""
+"""The notes on rows from simulated evidence: in the table, on the page and in `claims.json`."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_label_says_both_and_nothing_of_others() -> None:
     id, model = "binding.object_keys_read_out", "gemma2-9b"
     assert str(label(id, id, model)).startswith(f"{SHORT}: object keys lead")
     assert label(f"{id}.controlled", id, model) is None
-    against = next(one for one in contradictions() if one.claim == "circuit.three_to_ten_percent")
+    against = next(entry for entry in contradictions() if entry.claim == "circuit.three_to_ten_percent")
     assert label(f"{against.claim}.controlled", against.claim, "gemma3-12b") == f"{AGAINST}: {against.why}"
     assert label(id, id, None) is None
 
@@ -75,10 +75,10 @@ def test_two_reasons_for_one_row_are_refused(monkeypatch: pytest.MonkeyPatch, tm
 def test_the_label_reaches_the_table_and_the_json() -> None:
     """The page has it from the JSON (`tests/report/test_page.py`)."""
     claim, model = CLAIMS["circuit.margins.circuit"], "llama3.1-8b"
-    told = label(claim.id, claim.sentence, model)
+    note = label(claim.id, claim.sentence, model)
     verdict = Verdict(claim.kind, "INCONCLUSIVE", "too few")
     about = {"model": model, "expected": "REPLICATED", "paper": None, "design": "published", "circuit": "published"}
-    found, plain = (judgement(claim, verdict, **about, label=one) for one in (told, None))
-    assert found.plain()["label"] == told
-    assert f"  {claim.id}: {told}" in list(table(summary_of([found]).models))
+    labelled, plain = (judgement(claim, verdict, **about, label=text) for text in (note, None))
+    assert labelled.plain()["label"] == note
+    assert f"  {claim.id}: {note}" in list(table(summary_of([labelled]).models))
     assert not any(SHORT in line for line in table(summary_of([plain]).models))

@@ -32,14 +32,14 @@ USUAL: dict[str, Any] = {
 }
 
 
-def config(**given: Any) -> Any:
+def config(**options: Any) -> Any:
     """A configuration of pytest with these options; `no_store=True` stands for `--no-store`."""
-    options = USUAL | {f"--{name.replace('_', '-')}": value for name, value in given.items()}
-    return SimpleNamespace(getoption=options.__getitem__)
+    merged = USUAL | {f"--{name.replace('_', '-')}": value for name, value in options.items()}
+    return SimpleNamespace(getoption=merged.__getitem__)
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("options", "message"),
     [
         ({"runs": 0}, "--runs 0: give 1 or more"),
         ({"seed": -1}, "--seed -1: give 0 or more"),
@@ -64,15 +64,15 @@ def config(**given: Any) -> Any:
     ],
     ids=str,
 )
-def test_refused(given: dict[str, Any], message: str) -> None:
+def test_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(pytest.UsageError) as refused:
-        check_simulation(config(**given))
+        check_simulation(config(**options))
     assert message in str(refused.value)
 
 
-@pytest.mark.parametrize("given", [{}, {"model": ["gemma2-9b"], "runs": 3, "seed": 4}, {"simulate": []}], ids=str)
-def test_accepted(given: dict[str, Any]) -> None:
-    check_simulation(config(**given))
+@pytest.mark.parametrize("options", [{}, {"model": ["gemma2-9b"], "runs": 3, "seed": 4}, {"simulate": []}], ids=str)
+def test_accepted(options: dict[str, Any]) -> None:
+    check_simulation(config(**options))
 
 
 def test_worlds_have_an_order_and_samples_have_seeds() -> None:

@@ -1,4 +1,4 @@
-"""The page in the docs says what a simulated run counts, and names the rows that nobody can decide at their N."""
+"""The page in the docs has the counts of a simulated run, and names the rows that their N cannot decide."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SURE = (
 
 
 @pytest.mark.parametrize(("model", "id"), SURE)
-def test_the_list_is_what_is_computed(model: str, id: str) -> None:
+def test_the_list_on_the_page_is_up_to_date(model: str, id: str) -> None:
     verdicts = Counter(verdict_in(id, study_in(world("paper", model), seed=seed)) for seed in (0, 1))
     rates = Rates(id, model, 300, True, 2, outcomes={"paper": verdicts})
     assert (rates in below_target([rates])) == ((id, model) in LISTED)
@@ -42,13 +42,13 @@ def test_every_row_stands_on_the_page_once_for_every_model() -> None:
         assert sorted([*table, *without]) == sorted(row.claim.id for row in catalogue())
 
 
-def test_what_is_listed_is_asserted() -> None:
+def test_listed_rows_are_asserted() -> None:
     asserted = {(row.claim.id, model) for row in catalogue() for model in row.claim.models}
     assert LISTED
     assert asserted >= LISTED
 
 
-def test_a_table_leaves_out_nothing() -> None:
+def test_a_table_has_every_row() -> None:
     """A row with rates, one that is never replicated, one that does not apply, and one that could not be drawn."""
     outcomes = {"a.holds": "REPLICATED", "a.fails": "NOT REPLICATED", "a.elsewhere": "NOT APPLICABLE"}
     rates = [

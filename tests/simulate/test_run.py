@@ -1,4 +1,4 @@
-"""Simulated runs of pytest: the row's own test with its gates is counted, alike in one process and in several."""
+"""Simulated runs of pytest: verdicts of the row's own test and gates are counted, in one process and in several."""
 
 from __future__ import annotations
 
@@ -70,22 +70,22 @@ def run(pytester: pytest.Pytester) -> Callable[..., pytest.RunResult]:
     pytester.makepyfile(test_toy=SUITE)
     pytester.makeini("[pytest]\nmarkers = headline: what the abstract rests on")
 
-    def simulated(*options: str) -> pytest.RunResult:
-        given = ("--model", "gemma2-9b", "--samples", "100", "-p", "no:cacheprovider", "-p", "fixtures.plugin")
-        return pytester.runpytest_inprocess(*given, *options)
+    def simulate(*options: str) -> pytest.RunResult:
+        fixed_options = ("--model", "gemma2-9b", "--samples", "100", "-p", "no:cacheprovider", "-p", "fixtures.plugin")
+        return pytester.runpytest_inprocess(*fixed_options, *options)
 
-    return simulated
+    return simulate
 
 
-def counted(folder: Path) -> dict[str, dict[str, Counts]]:
+def read_counts(folder: Path) -> dict[str, dict[str, Counts]]:
     """For each row of a report, by its id, what came out in each world."""
     rows = json.loads((folder / "power.json").read_text("utf-8"))["rows"]
-    found: dict[str, dict[str, Counts]] = {}
+    by_row: dict[str, dict[str, Counts]] = {}
     for row in rows:
         counts = {name: row[name] for name in OUTCOMES if row[name]}
-        found.setdefault(f"{row['id']} on {row['model']}", {})[row["world"]] = counts
+        by_row.setdefault(f"{row['id']} on {row['model']}", {})[row["world"]] = counts
         assert row["runs"] == sum(counts.values())
-    return found
+    return by_row
 
 
 def test_the_rows_own_test_is_counted(run: Callable[..., pytest.RunResult], pytester: pytest.Pytester) -> None:
@@ -93,7 +93,7 @@ def test_the_rows_own_test_is_counted(run: Callable[..., pytest.RunResult], pyte
     result = run("--simulate", "paper", "--simulate", "rival", "--runs", "2", "--seed", "3", "--report", "out", "-rs")
     outcomes = result.parseoutcomes()
     assert outcomes == {"simulated": 7, "skipped": 1, "failed": 1}
-    worlds = counted(pytester.path / "out")
+    worlds = read_counts(pytester.path / "out")
     for name, outcome in {"holds": "replicated", "long": "replicated", "broken": "not_replicated", "gate": "invalid",
                           "open": "unidentified"}.items():  # fmt: skip
         assert worlds[f"toy.{name} on gemma2-9b"] == {"paper": {outcome: 2}, "rival": {outcome: 2}}
@@ -106,7 +106,7 @@ def test_a_row_ends_when_its_share_has_left_its_target(
     """25 of 25 are surely more than 80 %, and 0 of 25 surely less; 48 of 60 are neither. A row that discovers circuits
     ends at 50, whatever came out."""
     run("--simulate", "paper", "--simulate", "rival", "--runs", "60", "--report", "out", "-k", "holds")
-    worlds = counted(pytester.path / "out")
+    worlds = read_counts(pytester.path / "out")
     assert worlds["toy.holds on gemma2-9b"] == {"paper": {"replicated": 25}, "rival": {"replicated": 25}}
     assert worlds["toy.often on gemma2-9b"]["paper"] == {"replicated": 48, "inconclusive": 12}
     assert sum(worlds["toy.often on gemma2-9b"]["rival"].values()) == 25
@@ -154,9 +154,9 @@ def test_workers_count_what_one_process_counts(tmp_path: Path) -> None:
     options = ("--simulate", "paper", "--runs", "3", "--samples", "60", "-k", f"gemma2 and ({rows})")
     for name, workers in (("one", "0"), ("two", "2")):
         ok(run_claims(*options, "-n", workers, "--report", str(tmp_path / name)))
-    one, two = (counted(tmp_path / name) for name in ("one", "two"))
-    assert one == two
-    assert len(one) == 5
-    assert len({json.dumps(row, sort_keys=True) for row in one.values()}) > 1
+    first, second = (read_counts(tmp_path / name) for name in ("one", "two"))
+    assert first == second
+    assert len(first) == 5
+    assert len({json.dumps(row, sort_keys=True) for row in first.values()}) > 1
     page = (tmp_path / "one" / "power.md").read_text("utf-8")
     assert page == (tmp_path / "two" / "power.md").read_text("utf-8")

@@ -1,4 +1,4 @@
-"""When a row has been judged on enough samples, how sure its share is, and the N that it would need."""
+"""The stopping rule of a row, the interval of its share, and the N that it would need."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def test_the_interval_of_a_single_look_is_that_of_clopper_and_pearson() -> None:
 
 
 def test_more_looks_make_wider_intervals() -> None:
-    one, four = interval(45, 50, planned=50), interval(45, 50, planned=200)
-    assert four[0] < one[0] < 0.9 < one[1] < four[1]
+    single, four = interval(45, 50, planned=50), interval(45, 50, planned=200)
+    assert four[0] < single[0] < 0.9 < single[1] < four[1]
 
 
 @pytest.mark.parametrize(

@@ -38,10 +38,10 @@ ALIKE = ("llama3.1-8b", "binding.table.k_box.dlogit")
 
 
 def quiet(name: WorldName, model: str) -> World:
-    """Hardly any spread, so a row at its usual N is as sure as at a huge one. What is printed alone sets how far
-    margins spread, and so how many answers are right."""
-    told = world(name, model)
-    return replace(told, spreads={key: value / 100 for key, value in told.spreads.items()})
+    """A world with little spread: a row at its usual N is as sure as at a huge one. The spread of margins, and so the
+    share of right answers, follows from the printed numbers."""
+    base = world(name, model)
+    return replace(base, spreads={key: value / 100 for key, value in base.spreads.items()})
 
 
 @pytest.mark.parametrize(("model", "id"), [(model, id) for model, ids in ROWS.items() for id in ids])
@@ -52,25 +52,25 @@ def test_what_is_printed_replicates_and_its_rival_does_not(model: str, id: str) 
 
 
 @pytest.mark.parametrize(("name", "moves"), [("paper", False), ("rival", True)])
-def test_elsewhere_is_another_place(name: WorldName, moves: bool) -> None:
-    """Of a token that may have been read besides nothing is printed: nothing is done there by what the paper says, and
-    what the rival does anywhere it does there. What was made up of one place is not told of the other."""
+def test_an_unmeasured_token_has_no_effect_in_the_papers_world(name: WorldName, moves: bool) -> None:
+    """The paper prints nothing about the other token that may have been read: its world has no effect there, and the
+    rival's world the usual one. The evidence of the two tokens is drawn separately."""
     claim, study = row("binding.q_redirects").claim, study_in(quiet(name, "llama3.1-8b"))
     places = study.at_readouts(study.procedure(claim).binding)
-    here, there = (float(shift(one.binding(claim), "q", "dR").mean()) for one in places.values())
-    told = world(name, "llama3.1-8b").mean("binding.q.dR")
-    assert abs(told) > 0.1
-    assert here == pytest.approx(told, abs=0.05)
-    assert there == pytest.approx(told if moves else 0.0, abs=0.05)
+    measured, unmeasured = (float(shift(at_readout.binding(claim), "q", "dR").mean()) for at_readout in places.values())
+    base = world(name, "llama3.1-8b").mean("binding.q.dR")
+    assert abs(base) > 0.1
+    assert measured == pytest.approx(base, abs=0.05)
+    assert unmeasured == pytest.approx(base if moves else 0.0, abs=0.05)
 
 
 @pytest.mark.parametrize("id", ["roles.b_is_the_pointer", "binding.q_redirects"])
 def test_a_flipped_sign_turns_the_verdict(id: str) -> None:
-    told = quiet("paper", "gemma2-9b")
-    turned = replace(told, means={name: -one if "." in name else one for name, one in told.means.items()})
-    kept = replace(turned, means=turned.means | {name: told.means[name] for name in told.means if _is_share(name)})
-    assert verdict_in(id, study_in(told)) == "REPLICATED"
-    assert verdict_in(id, study_in(kept)) == "NOT REPLICATED"
+    base = quiet("paper", "gemma2-9b")
+    negated = replace(base, means={name: -mean if "." in name else mean for name, mean in base.means.items()})
+    flipped = replace(negated, means=negated.means | {name: base.means[name] for name in base.means if _is_share(name)})
+    assert verdict_in(id, study_in(base)) == "REPLICATED"
+    assert verdict_in(id, study_in(flipped)) == "NOT REPLICATED"
 
 
 def _is_share(name: str) -> bool:
@@ -79,15 +79,15 @@ def _is_share(name: str) -> bool:
 
 
 def test_the_same_seed_gives_the_same_sample_and_another_one_another() -> None:
-    id, told = "roles.a_lowers_content", world("paper", "gemma2-9b")
+    id, base = "roles.a_lowers_content", world("paper", "gemma2-9b")
     claim = row(id).claim
 
     def sample(seed: int) -> pd.DataFrame:
-        return study_in(told, seed=seed, samples=20).roles(claim, "content_control").rows
+        return study_in(base, seed=seed, samples=20).roles(claim, "content_control").rows
 
     assert sample(0).equals(sample(0))
     assert not sample(0).equals(sample(1))
-    assert len({Run(told, seed).dice(what).random() for seed in (0, 1) for what in ("a", "b")}) == 4
+    assert len({Run(base, seed).dice(what).random() for seed in (0, 1) for what in ("a", "b")}) == 4
 
 
 def test_a_kind_without_a_maker_is_named() -> None:
@@ -102,27 +102,27 @@ def test_no_weights_are_loaded() -> None:
         _ = loaded_model.model
 
 
-def test_every_candidate_is_asked_what_it_stands_for() -> None:
-    """D by the query is another stage, and what is frozen another setting; the stages before D are shared."""
-    told = world("paper", "llama3.2-3b")
-    study = study_in(told, samples=2)
+def test_every_candidate_requests_its_own_stages() -> None:
+    """D by the query is another stage, and frozen heads are another setting; the stages before D are shared."""
+    base = world("paper", "llama3.2-3b")
+    study = study_in(base, samples=2)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", TinyProbabilities)
         assert len(study.discoveries(AGAIN)) == 5
-    paths = [one for one in study.log.evidence if isinstance(one, Paths)]
-    asked = Counter((one.stage.group, one.stage.component, one.how.frozen) for one in paths)
+    paths = [request for request in study.log.evidence if isinstance(request, Paths)]
+    counts = Counter((path.stage.group, path.stage.component, path.how.frozen) for path in paths)
     noises = len(study.conventions(AGAIN).noise)
     for group, component in (("A", None), ("B", "q"), ("C", "v"), ("D", "kv")):
-        assert (asked.pop((group, component, "none")), asked.pop((group, component, "all"))) == (noises, 1)
-    assert asked == {("D", "q", "none"): 1, ("E", "v", "none"): noises + 1, ("E", "v", "all"): 1}
+        assert (counts.pop((group, component, "none")), counts.pop((group, component, "all"))) == (noises, 1)
+    assert counts == {("D", "q", "none"): 1, ("E", "v", "none"): noises + 1, ("E", "v", "all"): 1}
 
 
-@pytest.mark.parametrize(("group", "told"), [("D", None), ("E", "NOT APPLICABLE")])
-def test_heads_of_a_group_that_the_paper_leaves_empty_cannot_be_found_again(group: str, told: str | None) -> None:
+@pytest.mark.parametrize(("group", "outcome"), [("D", None), ("E", "NOT APPLICABLE")])
+def test_an_empty_published_group_is_not_applicable(group: str, outcome: str | None) -> None:
     """After pruning gemma2-9b has one head in D and none in E."""
     study = study_in(quiet("paper", "gemma2-9b"))
-    assert len(study.circuit.group(group)) == (0 if told else 1)
+    assert len(study.circuit.group(group)) == (0 if outcome else 1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", TinyProbabilities)
         verdict = verdict_in(f"circuit.heads_found_again.{group}.controlled", study)
-    assert (verdict == "NOT APPLICABLE") == bool(told)
+    assert (verdict == "NOT APPLICABLE") == bool(outcome)

@@ -213,7 +213,7 @@ def test_a_circuit_says_what_it_was_found_on(bench: Workbench, monkeypatch: pyte
 def test_columns_are_held_to_their_kind(bench: Workbench) -> None:
     request = request_ability(bench.prompts, bench.prompts.design("published"), 3)
     rows = bench.get(request).rows
-    with pytest.raises(EvidenceError, match=r"lacks the columns \['hit'\] and has \['hits'\]"):
+    with pytest.raises(EvidenceError, match=r"missing columns \['hit'\], unknown columns \['hits'\]"):
         request.KIND.evidence(rows.rename(columns={"hit": "hits"}), {})
 
 

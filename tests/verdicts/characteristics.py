@@ -50,7 +50,7 @@ def stated(sampler: str, n: int) -> float:
 class Samples:
     """What was measured in many experiments, and what as many papers printed of experiments like them."""
 
-    ours: Estimate
+    measurement: Estimate
     papers: Array
 
 
@@ -66,22 +66,26 @@ def samples(name: str, n: int, repetitions: int) -> Samples:
     def joined(field: str) -> Array:
         return np.concatenate([getattr(part, field) for part in parts])
 
-    ours = replace(parts[0], mean=joined("mean"), unit_var=joined("unit_var"), n=joined("n"), skew=joined("skew"))
-    return Samples(replace(ours, df=np.asarray(n - 1.0)), np.concatenate(papers))  # the same for all: much faster
+    measurement = replace(
+        parts[0], mean=joined("mean"), unit_var=joined("unit_var"), n=joined("n"), skew=joined("skew")
+    )
+    return Samples(
+        replace(measurement, df=np.asarray(n - 1.0)), np.concatenate(papers)
+    )  # the same for all: much faster
 
 
 Judge: TypeAlias = Callable[[Samples, float, float], Outcomes]
 
 
-def _moved(found: Samples, by: float) -> Estimate:
-    return replace(found.ours, mean=found.ours.mean + by)
+def _shift_mean(data: Samples, by: float) -> Estimate:
+    return replace(data.measurement, mean=data.measurement.mean + by)
 
 
 JUDGES: Mapping[str, Judge] = {
-    "effect": lambda found, truth, margin: effect_outcomes(_moved(found, truth), margin),
-    "no-effect": lambda found, truth, margin: no_effect_outcomes(_moved(found, truth), margin),
-    "value": lambda found, truth, margin: value_outcomes(
-        _moved(found, truth), Reference(found.papers, 0.005, PAPER_N, 1, False), margin
+    "effect": lambda data, truth, margin: effect_outcomes(_shift_mean(data, truth), margin),
+    "no-effect": lambda data, truth, margin: no_effect_outcomes(_shift_mean(data, truth), margin),
+    "value": lambda data, truth, margin: value_outcomes(
+        _shift_mean(data, truth), Reference(data.papers, 0.005, PAPER_N, 1, False), margin
     ),
 }
 """A rule, told samples, the true mean, and the margin. (An ordering is an effect of paired differences.)"""
@@ -122,11 +126,11 @@ def cells(
     sampler: str, n: int, repetitions: int, truths: Sequence[float] = TRUTHS, spreads: Sequence[float] = SPREADS
 ) -> Iterator[Cell]:
     """Every rule at every truth and spread."""
-    found = samples(sampler, n, repetitions)
+    data = samples(sampler, n, repetitions)
     for (rule, judge), truth, spread in product(JUDGES.items(), truths, spreads):
         margin = 1 / spread
-        said: npt.NDArray[np.str_] = judge(found, truth * margin, margin)
-        yes, no = (float((said == outcome).mean()) for outcome in ("REPLICATED", "NOT REPLICATED"))
+        outcomes: npt.NDArray[np.str_] = judge(data, truth * margin, margin)
+        yes, no = (float((outcomes == outcome).mean()) for outcome in ("REPLICATED", "NOT REPLICATED"))
         yield Cell(rule, sampler, n, truth, spread, yes, no)
 
 

@@ -64,17 +64,17 @@ def test_more_data_decide_more_often_and_in_the_same_sense(sampler: str, size: S
 def test_proportions_exactly(n: int) -> None:
     """Hits against chance, by summing the binomial: no luck here. A margin far below the error tries both tails."""
     counts, chance = np.arange(n + 1), 1 / 3
-    ours = estimate(np.tri(n + 1, n, -1, dtype=bool), unit="prompts")  # row k has k hits
+    measurement = estimate(np.tri(n + 1, n, -1, dtype=bool), unit="prompts")  # row k has k hits
     for margin in (0.10, 0.01):
-        effect = effect_outcomes(ours, margin, above=chance)
-        none = no_effect_outcomes(ours, margin, about=chance)
+        effect = effect_outcomes(measurement, margin, above=chance)
+        none = no_effect_outcomes(measurement, margin, about=chance)
         for truth in chance + margin * np.arange(-3, 3.5, 0.5):
             seen = stats.binom.pmf(counts, n, truth)
-            beyond, apart = round((truth - chance) / margin, 6), round(abs(truth - chance) / margin, 6)
+            beyond, distance = round((truth - chance) / margin, 6), round(abs(truth - chance) / margin, 6)
             assert beyond > 1 or seen[effect == "REPLICATED"].sum() <= LEVEL
             assert beyond < 1 or seen[effect == "NOT REPLICATED"].sum() <= LEVEL
-            assert apart < 1 or seen[none == "REPLICATED"].sum() <= LEVEL
-            assert apart > 1 or seen[none == "NOT REPLICATED"].sum() <= LEVEL
+            assert distance < 1 or seen[none == "REPLICATED"].sum() <= LEVEL
+            assert distance > 1 or seen[none == "NOT REPLICATED"].sum() <= LEVEL
 
 
 @pytest.mark.parametrize("n", [5, 10, 30, 300])
@@ -83,10 +83,10 @@ def test_shares_of_a_whole(n: int, mean: float) -> None:
     """Attention: mostly near 0 or 1 (a beta distribution of concentration 1), declared to stay within 0 and 1."""
     repetitions = 3000
     values = np.random.default_rng([n, int(100 * mean)]).beta(mean, 1 - mean, (repetitions, n))
-    ours = estimate(values, unit="prompts", support=(0.0, 1.0))
+    measurement = estimate(values, unit="prompts", support=(0.0, 1.0))
     for margin in (0.02, 0.10):
-        at_edge = effect_outcomes(ours, margin, above=mean - margin)
-        below, above = (no_effect_outcomes(ours, margin, about=mean + side * margin) for side in (-1, 1))
-        for found in (at_edge, below, above):
+        at_edge = effect_outcomes(measurement, margin, above=mean - margin)
+        below, above = (no_effect_outcomes(measurement, margin, about=mean + side * margin) for side in (-1, 1))
+        for outcomes in (at_edge, below, above):
             for outcome in ("REPLICATED", "NOT REPLICATED"):
-                assert share(found, outcome) <= at_most(LEVEL, repetitions)
+                assert share(outcomes, outcome) <= at_most(LEVEL, repetitions)

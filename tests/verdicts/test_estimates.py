@@ -26,26 +26,26 @@ def test_a_long_tail_lengthens_its_own_side_only():
 
 
 def test_booleans_get_wilson_and_the_safe_interval_contains_the_exact_one():
-    ours = estimate(np.arange(45) < 1, unit="prompts")
-    assert ours.bounds(0.9) == pytest.approx(proportion_confint(1, 45, alpha=0.1, method="wilson"))
+    measurement = estimate(np.arange(45) < 1, unit="prompts")
+    assert measurement.bounds(0.9) == pytest.approx(proportion_confint(1, 45, alpha=0.1, method="wilson"))
     exact = proportion_confint(1, 45, alpha=0.1, method="beta")
-    low, high = ours.safe_bounds(0.9)
+    low, high = measurement.safe_bounds(0.9)
     assert low <= exact[0]
     assert high >= exact[1]
 
 
-@pytest.mark.parametrize(("ours", "paper"), [(267, 260), (300, 290), (3, 10), (300, 300)])
-def test_difference_of_proportions_is_newcombes(ours, paper):
+@pytest.mark.parametrize(("hits", "paper"), [(267, 260), (300, 290), (3, 10), (300, 300)])
+def test_difference_of_proportions_is_newcombes(hits, paper):
     reference = Reference(paper / 300, half_width=0.0, n=300, draws=1, binomial=True)
-    got = difference(estimate(np.arange(300) < ours, unit="prompts"), reference, 0.9)
-    expected = confint_proportions_2indep(ours, 300, paper, 300, method="newcomb", compare="diff", alpha=0.1)
+    got = difference(estimate(np.arange(300) < hits, unit="prompts"), reference, 0.9)
+    expected = confint_proportions_2indep(hits, 300, paper, 300, method="newcomb", compare="diff", alpha=0.1)
     assert [float(bound) for bound in got] == pytest.approx(expected, abs=1e-12)
 
 
 def test_difference_of_means_adds_both_errors_and_the_rounding():
     values = np.array([-3.0, -1.0, 0.0, 1.0, 3.0])
-    ours = estimate(values, unit="prompts")
-    low, high = difference(ours, Reference(0.5, half_width=0.05, n=20, draws=1, binomial=False), 0.95)
+    measurement = estimate(values, unit="prompts")
+    low, high = difference(measurement, Reference(0.5, half_width=0.05, n=20, draws=1, binomial=False), 0.95)
     error = values.std(ddof=1) * np.sqrt(1 / 5 + 1 / 20)
     half = stats.t.ppf(0.975, 4) * error + 0.05
     assert (float(low), float(high)) == pytest.approx((-0.5 - half, -0.5 + half))
@@ -54,20 +54,20 @@ def test_difference_of_means_adds_both_errors_and_the_rounding():
 def test_nested_components_are_recovered():
     draws, prompts = 400, 400
     sample = RNG.normal(0, 2, (draws, 1)) + RNG.normal(0, 1, (1, prompts)) + RNG.normal(0, 3, (draws, prompts))
-    ours = estimate(sample, unit="nested")
+    measurement = estimate(sample, unit="nested")
     relative = 5 * np.sqrt(2 / (draws - 1))  # five standard errors of an estimated variance
-    assert ours.draw_var == pytest.approx(4, rel=relative)
-    assert ours.unit_var == pytest.approx(1, rel=relative)
-    assert ours.rest_var == pytest.approx(9, rel=5 * np.sqrt(2 / (draws * prompts)))
-    assert ours.se**2 == pytest.approx(4 / draws + 1 / prompts + 9 / (draws * prompts), rel=relative)
+    assert measurement.draw_var == pytest.approx(4, rel=relative)
+    assert measurement.unit_var == pytest.approx(1, rel=relative)
+    assert measurement.rest_var == pytest.approx(9, rel=5 * np.sqrt(2 / (draws * prompts)))
+    assert measurement.se**2 == pytest.approx(4 / draws + 1 / prompts + 9 / (draws * prompts), rel=relative)
 
 
 def test_fresh_prompts_per_draw_reduce_to_the_spread_of_the_draw_means():
     """With draws as the only common cause, the nested standard error is that of the mean of the draws' means."""
     sample = RNG.normal(0, 1, (50, 1)) * np.ones((1, 30))
-    ours = estimate(sample, unit="nested")
-    assert ours.se == pytest.approx(stats.sem(sample.mean(1)), rel=1e-9)
-    assert ours.df == pytest.approx(49)
+    measurement = estimate(sample, unit="nested")
+    assert measurement.se == pytest.approx(stats.sem(sample.mean(1)), rel=1e-9)
+    assert measurement.df == pytest.approx(49)
 
 
 def test_one_example_has_no_interval():
@@ -94,13 +94,13 @@ def test_crossed_draws_and_prompts_by_sums_one_by_one(draws, prompts):
     rest = sum((cells[d, p] - mean - rows[d] - columns[p]) ** 2 for d in range(draws) for p in range(prompts))
     squares = [prompts * sum(x**2 for x in rows), draws * sum(x**2 for x in columns), rest]
     freedom = [draws - 1, prompts - 1, (draws - 1) * (prompts - 1)]
-    by_row, by_column, left = (total / free for total, free in zip(squares, freedom, strict=True))
-    whole = max(by_row - left, 0) + max(by_column - left, 0) + left
-    scatter = by_row**2 / freedom[0] + by_column**2 / freedom[1] + left**2 / freedom[2]
+    by_row, by_column, rest = (total / free for total, free in zip(squares, freedom, strict=True))
+    total = max(by_row - rest, 0) + max(by_column - rest, 0) + rest
+    scatter = by_row**2 / freedom[0] + by_column**2 / freedom[1] + rest**2 / freedom[2]
     third = sum(x**3 for x in rows) / draws**3 + sum(x**3 for x in columns) / prompts**3
 
-    found = estimate(cells, unit="nested")
-    assert found.mean == pytest.approx(mean)
-    assert found.se**2 == pytest.approx(whole / (draws * prompts))
-    assert found.df == pytest.approx(whole**2 / scatter)
-    assert found.skew == pytest.approx(np.sqrt(prompts) * third / (whole / (draws * prompts)) ** 1.5)
+    result = estimate(cells, unit="nested")
+    assert result.mean == pytest.approx(mean)
+    assert result.se**2 == pytest.approx(total / (draws * prompts))
+    assert result.df == pytest.approx(total**2 / scatter)
+    assert result.skew == pytest.approx(np.sqrt(prompts) * third / (total / (draws * prompts)) ** 1.5)

@@ -1,4 +1,4 @@
-"""What rules say to the digit, held against sums written out here: what no simulation of thousands would notice."""
+"""Exact values of the rules, compared with formulas written out here; no simulation of thousands would show them."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ UNITS: tuple[Unit, Unit] = ("prompts", "circuit draws")
 
 def test_the_interval_is_of_two_one_sided_tests() -> None:
     """90 % where 5 % may err on either side."""
-    found, plain = effect(VALUES, margin=0.1), estimate(VALUES, unit="prompts")
-    assert (found.low, found.high) == pytest.approx([float(one) for one in plain.safe_bounds(1 - 2 * LEVEL)])
-    assert (found.low, found.high) != pytest.approx([float(one) for one in plain.safe_bounds(1 - LEVEL)])
+    result, plain = effect(VALUES, margin=0.1), estimate(VALUES, unit="prompts")
+    assert (result.low, result.high) == pytest.approx([float(bound) for bound in plain.safe_bounds(1 - 2 * LEVEL)])
+    assert (result.low, result.high) != pytest.approx([float(bound) for bound in plain.safe_bounds(1 - LEVEL)])
 
 
 def test_skewness_is_that_of_the_sample() -> None:
@@ -48,11 +48,11 @@ def test_a_difference_of_hits_can_be_a_loss() -> None:
     """Six prompts alike leave room for some on which the first fails and the second does not."""
     hits = np.zeros(6, dtype=bool)
     unseen = 1 - LEVEL ** (1 / 6)
-    found = ordering(hits, hits, margin=0.1)
-    assert (found.low, found.high) == pytest.approx((-unseen, unseen))
+    result = ordering(hits, hits, margin=0.1)
+    assert (result.low, result.high) == pytest.approx((-unseen, unseen))
 
 
-def noting(levels: list[float], p_value: float = 0.9) -> Part:
+def note_levels(levels: list[float], p_value: float = 0.9) -> Part:
     def part(*, level: float) -> Verdict:
         levels.append(level)
         return Verdict("effect", "INCONCLUSIVE", "", p_value=p_value)
@@ -60,15 +60,15 @@ def noting(levels: list[float], p_value: float = 0.9) -> Part:
     return part
 
 
-def test_what_most_parts_must_do_is_judged_at_a_share_of_the_level() -> None:
+def test_most_of_judges_parts_at_a_share_of_the_level() -> None:
     """Four of five: they hold if one of the last two errs, and fail if one of four does."""
     levels: list[float] = []
-    most_of("effect", {str(number): noting(levels) for number in range(5)}, 0.8)
+    most_of("effect", {str(number): note_levels(levels) for number in range(5)}, 0.8)
     assert levels == pytest.approx([LEVEL / 2] * 5 + [LEVEL / 4] * 5)
 
 
-def test_no_sentence_is_less_surprising_than_surely() -> None:
-    assert all_of("effect", {"one": noting([]), "two": noting([])}).p_value == 1.0
+def test_a_p_value_is_at_most_1() -> None:
+    assert all_of("effect", {"a": note_levels([]), "b": note_levels([])}).p_value == 1.0
 
 
 def test_prompts_of_unequal_number_are_no_pairs() -> None:
@@ -77,30 +77,32 @@ def test_prompts_of_unequal_number_are_no_pairs() -> None:
     assert not equal_lengths([3], [3, 3]).passed
 
 
-def test_a_verdict_stays_as_it_was_found() -> None:
-    found = effect(VALUES, margin=0.1)
+def test_a_verdict_is_frozen() -> None:
+    result = effect(VALUES, margin=0.1)
     change: Callable[..., None] = setattr
     with pytest.raises(FrozenInstanceError):
-        change(found, "outcome", "REPLICATED")
+        change(result, "outcome", "REPLICATED")
 
 
 def test_at_another_n_there_are_as_many_degrees_of_freedom() -> None:
     assert estimate(VALUES, unit="prompts").with_n(np.array([20.0, 50.0])).df.tolist() == [19, 49]
 
 
-def test_one_run_of_prompts_is_held_against_many_draws_from_either_side() -> None:
+def test_one_run_is_compared_with_many_draws_from_either_side() -> None:
     draws = np.array([VALUES, VALUES + 0.1, VALUES - 0.2])
-    found: list[Any] = [ordering(*both, margin=0.1, unit="nested") for both in ((VALUES, draws), (draws, VALUES))]
-    one, other = found
-    assert (one.measured, other.measured) == pytest.approx((0.1 / 3, -0.1 / 3))
-    assert (one.low, one.high) == pytest.approx((-other.high, -other.low))
+    result: list[Any] = [
+        ordering(*samples, margin=0.1, unit="nested") for samples in ((VALUES, draws), (draws, VALUES))
+    ]
+    first, second = result
+    assert (first.measured, second.measured) == pytest.approx((0.1 / 3, -0.1 / 3))
+    assert (first.low, first.high) == pytest.approx((-second.high, -second.low))
 
 
 def test_the_nearest_candidate_is_the_least_surprising() -> None:
     paper = number("binding.q.dR@gemma2-9b")
-    found = {str(off): value(paper.value + off + VALUES - VALUES.mean(), paper) for off in (5.0, 2.0, 9.0)}
-    assert [one.outcome for one in found.values()] == ["NOT REPLICATED"] * 3
-    assert value_unidentified(found).measured == pytest.approx(paper.value + 2.0)
+    result = {str(off): value(paper.value + off + VALUES - VALUES.mean(), paper) for off in (5.0, 2.0, 9.0)}
+    assert [verdict.outcome for verdict in result.values()] == ["NOT REPLICATED"] * 3
+    assert value_unidentified(result).measured == pytest.approx(paper.value + 2.0)
 
 
 def test_a_printed_share_is_binomial_where_prompts_are_drawn() -> None:
@@ -124,23 +126,23 @@ def test_a_share_of_prompts_cannot_leave_its_range() -> None:
 
 def test_a_reason_says_both_ends_of_the_difference() -> None:
     paper = number("binding.q.dR@gemma2-9b")
-    found = value(paper.value + VALUES - VALUES.mean(), paper)
-    assert found.low is not None
-    assert found.high is not None
-    low, high = (f"{one - paper.value:.3g}" for one in (found.low, found.high))
+    result = value(paper.value + VALUES - VALUES.mean(), paper)
+    assert result.low is not None
+    assert result.high is not None
+    low, high = (f"{bound - paper.value:.3g}" for bound in (result.low, result.high))
     assert low != high
-    assert f"difference in [{low}, {high}]" in found.reason
+    assert f"difference in [{low}, {high}]" in result.reason
 
 
-def test_a_repetition_that_finds_nothing_shares_nothing() -> None:
-    found = overlap("ab", "ab", universe=40, selections=["ab", ""])
-    assert (found.low, found.high) == (0.0, 1.0)
+def test_an_empty_repetition_shares_nothing() -> None:
+    result = overlap("ab", "ab", universe=40, selections=["ab", ""])
+    assert (result.low, result.high) == (0.0, 1.0)
 
 
-@pytest.mark.parametrize(("ours", "published", "empty"), [("", "ab", "our"), ("ab", "", "the published")])
-def test_which_selection_is_empty_is_said(ours: str, published: str, empty: str) -> None:
+@pytest.mark.parametrize(("selected", "published", "empty"), [("", "ab", "our"), ("ab", "", "the published")])
+def test_the_error_names_the_empty_selection(selected: str, published: str, empty: str) -> None:
     with pytest.raises(ValueError, match=f"^{empty} selection is empty"):
-        overlap(ours, published, universe=40, selections=[])
+        overlap(selected, published, universe=40, selections=[])
 
 
 def test_the_size_that_decides_is_the_first_of_all_sizes() -> None:
@@ -149,16 +151,16 @@ def test_the_size_that_decides_is_the_first_of_all_sizes() -> None:
     assert (len(SIZES), SIZES[0], SIZES[-1]) == (len(np.unique(SIZES)), FEWEST_UNITS, MOST_UNITS)
     sizes = SIZES[len(VALUES) < SIZES]
 
-    def found(first: float) -> int | None:
-        return needed_units(lambda other: np.where(other.n >= first, "REPLICATED", "INCONCLUSIVE"), pilot)
+    def result(first: float) -> int | None:
+        return needed_units(lambda second: np.where(second.n >= first, "REPLICATED", "INCONCLUSIVE"), pilot)
 
-    assert [found(size) for size in sizes] == sizes.tolist()
-    assert found(MOST_UNITS + 1) is None
+    assert [result(size) for size in sizes] == sizes.tolist()
+    assert result(MOST_UNITS + 1) is None
 
 
 @pytest.mark.parametrize("rule", [effect_outcomes, no_effect_outcomes])
 @pytest.mark.parametrize("seed", range(8))
-def test_what_a_size_settles_stays_settled(rule: Callable[..., Any], seed: int) -> None:
+def test_larger_sizes_decide_too(rule: Callable[..., Any], seed: int) -> None:
     """By rules as they are, so that few need be looked at."""
     chance = np.random.default_rng(seed)
     pilot = estimate(chance.normal(chance.uniform(-1, 1), chance.uniform(0.1, 4), 9), unit="prompts")

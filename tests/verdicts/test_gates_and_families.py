@@ -50,7 +50,7 @@ SLOT = np.arange(20) % 3 > 0
         (requirement("answer_changes", True, "unused"), requirement("answer_changes", False, "the answers are equal")),
     ],
 )
-def test_each_gate_opens_and_shuts(good, bad):
+def test_each_gate_passes_and_fails(good, bad):
     assert good.passed
     assert not bad.passed
     verdict = guarded("effect", [good, bad], lambda: effect(np.ones(9), margin=0.1))
@@ -59,7 +59,7 @@ def test_each_gate_opens_and_shuts(good, bad):
     assert guarded("effect", [good], lambda: effect(np.ones(9), margin=0.1)).outcome == "REPLICATED"
 
 
-def test_a_shut_gate_keeps_the_rule_from_running_and_the_first_one_is_named():
+def test_a_failed_gate_stops_the_rule_and_is_named():
     def never():
         raise AssertionError("judged behind a shut gate")
 
@@ -67,14 +67,14 @@ def test_a_shut_gate_keeps_the_rule_from_running_and_the_first_one_is_named():
     assert guarded("value", gates, never).gate == "first"
 
 
-def test_a_model_at_chance_almost_never_passes_for_able():
+def test_a_model_at_chance_rarely_passes_the_ability_gate():
     hits = np.random.default_rng(50).random((2000, 300)) < 1 / 3
     assert np.mean([above_chance(row, 1 / 3).passed for row in hits]) <= at_most(0.001, 2000)
     with pytest.raises(ValueError, match="one boolean per prompt"):
         above_chance([1.0, 0.0], 1 / 3)
 
 
-def test_who_guesses_now_so_and_now_so_does_not_pass():
+def test_a_mixture_of_guesses_does_not_pass():
     """A model that takes one of three guesses at random on every prompt, of which one is right in half of the cases."""
     rng, runs = np.random.default_rng(51), 2000
     right = {"a": np.arange(60) % 2 == 0, "b": np.arange(60) % 3 == 0, "c": np.arange(60) % 3 == 1}
@@ -87,7 +87,7 @@ def rejected(p_value):
     return Verdict("value", "NOT REPLICATED", "far off", p_value=p_value)
 
 
-def test_luck_is_counted_over_judged_claims_only():
+def test_expected_false_alarms_count_judged_claims_only():
     verdicts = {str(i): Verdict("value", "REPLICATED", "close", p_value=0.5) for i in range(40)}
     verdicts |= {"x": invalid("value", "finite", "nan"), "y": not_applicable("set", "no groups")}
     run = family(verdicts)

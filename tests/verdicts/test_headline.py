@@ -20,8 +20,8 @@ def rows(verdicts: dict[str, str], *, headline: int | None = 2, **fields: object
 
 
 def only(judgements: list[Judgement]) -> HeadlineVerdict:
-    (found,) = headline_verdicts(judgements)
-    return found
+    (verdict,) = headline_verdicts(judgements)
+    return verdict
 
 
 @pytest.mark.parametrize(
@@ -49,9 +49,9 @@ def test_the_verdict_of_several_rows(verdicts: tuple[str, ...], together: str | 
 
 
 def test_rows_of_other_headlines_and_of_none_are_left_out() -> None:
-    others = [*rows({"c": N}, headline=3), *rows({"d": N}, headline=None)]
-    two, three = headline_verdicts([*others, *rows({"a": R, "b": R})])
-    assert [(one.headline.number, one.published) for one in (two, three)] == [(2, R), (3, N)]
+    other_rows = [*rows({"c": N}, headline=3), *rows({"d": N}, headline=None)]
+    two, three = headline_verdicts([*other_rows, *rows({"a": R, "b": R})])
+    assert [(verdict.headline.number, verdict.published) for verdict in (two, three)] == [(2, R), (3, N)]
 
 
 @pytest.mark.parametrize(
@@ -70,8 +70,8 @@ def test_printed_numbers_count_on_the_model_that_they_are_of(number: dict[str, o
 
 
 def test_both_procedures_stand_beside_each_other() -> None:
-    found = only(rows({"a": R, "b": R, "a.controlled": R, "b.controlled": N}))
-    assert (found.published, found.controlled, found.standing) == (R, N, "artifact")
+    verdict = only(rows({"a": R, "b": R, "a.controlled": R, "b.controlled": N}))
+    assert (verdict.published, verdict.controlled, verdict.standing) == (R, N, "artifact")
     assert only(rows({"a": R, "a.controlled": OPEN})).standing is None
     alone = only(rows({"a": R}))
     assert (alone.published, alone.controlled, alone.standing) == (R, None, None)
@@ -80,16 +80,16 @@ def test_both_procedures_stand_beside_each_other() -> None:
 def test_what_the_paper_asserts_of_a_model_counts_there_alone() -> None:
     """The controlled row of what it does not assert is left out as well."""
     asserted = rows({"a": R, "a.controlled": R}, expected="REPLICATED")
-    others = rows({"b": N, "b.controlled": N}, expected=None)
-    assert (only([*asserted, *others]).published, only([*asserted, *others]).controlled) == (R, R)
-    assert (only(others).published, only(others).controlled) == (N, N)
+    other_rows = rows({"b": N, "b.controlled": N}, expected=None)
+    assert (only([*asserted, *other_rows]).published, only([*asserted, *other_rows]).controlled) == (R, R)
+    assert (only(other_rows).published, only(other_rows).controlled) == (N, N)
 
 
 def test_the_decisive_row_is_the_first_with_the_verdict_and_a_number() -> None:
     numberless = rows({"b": N}, measured=None)
-    found = only([*rows({"a": R}), *numberless, *rows({"c": N, "c.controlled": R})])
-    assert found.decisive is not None
-    assert found.decisive.id == "c"
+    verdict = only([*rows({"a": R}), *numberless, *rows({"c": N, "c.controlled": R})])
+    assert verdict.decisive is not None
+    assert verdict.decisive.id == "c"
     stopped = only([*rows({"a": R}), *numberless])
     assert stopped.decisive is not None
     assert stopped.decisive.id == "b"

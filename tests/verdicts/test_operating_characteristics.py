@@ -45,9 +45,9 @@ def test_proportions_exactly_over_every_pair_of_counts(truth, ours_n):
     printed to two decimals brings it below 5 %.
     """
     counts, paper_counts = np.arange(ours_n + 1), np.arange(301)
-    ours = estimate(np.tri(ours_n + 1, ours_n, -1, dtype=bool), unit="prompts")  # row k has k hits
+    measurement = estimate(np.tri(ours_n + 1, ours_n, -1, dtype=bool), unit="prompts")  # row k has k hits
     likely = [k for k in paper_counts if stats.binom.pmf(k, 300, truth) > 1e-9]
-    outcomes = np.array([value_outcomes(ours, Reference(k / 300, 0.005, 300, 1, True), 0.10) for k in likely])
+    outcomes = np.array([value_outcomes(measurement, Reference(k / 300, 0.005, 300, 1, True), 0.10) for k in likely])
     paper = stats.binom.pmf(likely, 300, truth)[:, None]
 
     def probability(outcome, p):
@@ -80,11 +80,11 @@ def test_long_tails_cost_little(n, allowed, tail):
 @pytest.mark.parametrize("n", [*range(5, 60), 300])
 def test_single_proportions_never_exceed_five_per_cent(n):
     counts = np.arange(n + 1)
-    ours = estimate(np.tri(n + 1, n, -1, dtype=bool), unit="prompts")
+    measurement = estimate(np.tri(n + 1, n, -1, dtype=bool), unit="prompts")
     restored = stats.binom.pmf(counts, n, 0.10)
-    assert restored[no_effect_outcomes(ours, 0.10) == "REPLICATED"].sum() <= 0.05
+    assert restored[no_effect_outcomes(measurement, 0.10) == "REPLICATED"].sum() <= 0.05
     chance = stats.binom.pmf(counts, n, 1 / 3)
-    assert chance[effect_outcomes(ours, 0.10, above=1 / 3) == "REPLICATED"].sum() <= 0.05
+    assert chance[effect_outcomes(measurement, 0.10, above=1 / 3) == "REPLICATED"].sum() <= 0.05
 
 
 @pytest.mark.parametrize("n", [*range(5, 120), 300])
@@ -94,9 +94,9 @@ def test_a_circuit_beside_others_that_never_answer_keeps_the_error_rate(n):
     counts = np.arange(n + 1)
     hits = np.repeat(np.tri(n + 1, n, -1)[:, None, :], 10, axis=1)  # row k, whatever the draw, has k hits
     a_tenth = stats.binom.pmf(counts, n, 0.10)
-    for mine, rejected in ((hits, "NOT REPLICATED"), (hits, "REPLICATED"), (-hits, "REPLICATED")):
-        above = -0.2 if mine is not hits else 0.0
-        outcomes = effect_outcomes(estimate(mine, unit="nested", support=(-1.0, 1.0)), 0.10, above=above)
+    for sample, rejected in ((hits, "NOT REPLICATED"), (hits, "REPLICATED"), (-hits, "REPLICATED")):
+        above = -0.2 if sample is not hits else 0.0
+        outcomes = effect_outcomes(estimate(sample, unit="nested", support=(-1.0, 1.0)), 0.10, above=above)
         assert a_tenth[outcomes == rejected].sum() <= 0.05
 
 
@@ -113,8 +113,8 @@ def test_nested_samples_keep_the_error_rate_whatever_varies(draw_spread, prompt_
     rng = np.random.default_rng(15)
     by_draw = rng.normal(0, draw_spread, (REPETITIONS, 10, 1))
     by_prompt = rng.normal(0, prompt_spread, (REPETITIONS, 1, 40))
-    ours = estimate(by_draw + by_prompt + rng.normal(0, 1, (REPETITIONS, 10, 40)), unit="nested")
-    assert share(effect_outcomes(ours, 0.0), "REPLICATED") <= at_most(0.05)
+    measurement = estimate(by_draw + by_prompt + rng.normal(0, 1, (REPETITIONS, 10, 40)), unit="nested")
+    assert share(effect_outcomes(measurement, 0.0), "REPLICATED") <= at_most(0.05)
     if draw_spread or prompt_spread:  # treating the 400 values as independent would err far more often
         pooled = estimate(rng.permutation(by_draw + by_prompt + np.zeros((1, 10, 40))).reshape(-1, 400), unit="prompts")
         assert share(effect_outcomes(pooled, 0.0), "REPLICATED") > at_most(0.05)
@@ -126,8 +126,8 @@ def test_the_needed_n_decides_with_the_power_it_promises(truth):
         np.random.default_rng(16).permutation(stats.norm.ppf((np.arange(40) + 0.5) / 40)) + truth, unit="prompts"
     )
 
-    def rule(ours):
-        return no_effect_outcomes(ours, MARGIN)
+    def rule(measurement):
+        return no_effect_outcomes(measurement, MARGIN)
 
     assert rule(pilot).item() == "INCONCLUSIVE"
     needed = needed_units(rule, pilot)

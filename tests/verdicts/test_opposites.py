@@ -30,7 +30,7 @@ from rebinding.verdicts.sentences import Part, all_of, any_of
 
 Array = npt.NDArray[np.float64]
 QUICK = settings(max_examples=20, deadline=None)
-DYADIC = st.integers(-640, 640).map(lambda whole: whole / 128)  # exact in binary, and so are sums of a few
+DYADIC = st.integers(-640, 640).map(lambda n: n / 128)  # exact in binary, and so are sums of a few
 SAMPLES = st.integers(5, 30).flatmap(lambda n: arrays(np.float64, n, elements=DYADIC))
 TABLES = st.tuples(st.integers(1, 4), st.integers(5, 12)).flatmap(lambda s: arrays(np.float64, s, elements=DYADIC))
 MARGINS = st.sampled_from([0.0625, 0.25, 1.0, 2.0])
@@ -61,20 +61,23 @@ CONTRARY: Mapping[str, tuple[Callable[..., Verdict], Callable[..., Verdict]]] = 
 @QUICK
 @given(sample=SAMPLES, margin=MARGINS)
 def test_a_sentence_and_its_contrary_are_never_both_replicated(kind: str, sample: Array, margin: float) -> None:
-    said, contrary = (rule(sample, margin=margin).outcome for rule in CONTRARY[kind])
-    assert {said, contrary} != {"REPLICATED"}
+    outcome, contrary = (rule(sample, margin=margin).outcome for rule in CONTRARY[kind])
+    assert {outcome, contrary} != {"REPLICATED"}
 
 
 @QUICK
 @given(table=TABLES, margin=MARGINS)
 def test_nowhere_is_the_mirror_of_somewhere(table: Array, margin: float) -> None:
-    there, gone = effect_somewhere(table, margin=margin).outcome, nowhere(table, margin=margin).outcome
-    assert gone == MIRROR.get(there, there)
+    somewhere, none = effect_somewhere(table, margin=margin).outcome, nowhere(table, margin=margin).outcome
+    assert none == MIRROR.get(somewhere, somewhere)
 
 
-@given(ours=st.sets(st.integers(0, 9), max_size=3), again=st.lists(st.sets(st.integers(0, 9), max_size=3), max_size=30))
-def test_empty_is_the_mirror_of_not_empty(ours: set[int], again: list[set[int]]) -> None:
-    empty, full = (emptiness(ours, empty=stated, selections=again).outcome for stated in (True, False))
+@given(
+    ours=st.sets(st.integers(0, 9), max_size=3),
+    repetitions=st.lists(st.sets(st.integers(0, 9), max_size=3), max_size=30),
+)
+def test_empty_is_the_mirror_of_not_empty(ours: set[int], repetitions: list[set[int]]) -> None:
+    empty, full = (emptiness(ours, empty=stated, selections=repetitions).outcome for stated in (True, False))
     assert full == MIRROR.get(empty, empty)
 
 
@@ -82,8 +85,10 @@ def opposite(part: Part) -> Part:
     """The same data, and a sentence that holds exactly where the other does not."""
 
     def turned(*, level: float) -> Verdict:
-        found = part(level=level)
-        return Verdict(found.kind, MIRROR.get(found.outcome, found.outcome), found.reason, p_value=found.p_value)
+        verdict = part(level=level)
+        return Verdict(
+            verdict.kind, MIRROR.get(verdict.outcome, verdict.outcome), verdict.reason, p_value=verdict.p_value
+        )
 
     return turned
 
@@ -108,15 +113,19 @@ def named(parts: list[tuple[str, Array, float]]) -> dict[str, Part]:
 @given(parts=PARTS)
 def test_a_sentence_of_parts(parts: list[tuple[str, Array, float]]) -> None:
     """It holds if all its parts hold, whatever their order; what it denies, its mirror affirms."""
-    told = named(parts)
-    found = all_of("effect", told)
-    alone = {part(level=0.05).outcome for part in told.values()}
-    assert (found.outcome == "REPLICATED") == (alone == {"REPLICATED"})
-    assert found.outcome != "NOT REPLICATED" or "NOT REPLICATED" in alone
-    back = all_of("effect", dict(reversed(told.items())))
-    assert (back.outcome, back.reason, back.p_value) == (found.outcome, found.reason, found.p_value)
-    mirrored = any_of("effect", {name: opposite(part) for name, part in told.items()})
-    assert mirrored.outcome == MIRROR.get(found.outcome, found.outcome)
+    sentence_parts = named(parts)
+    verdict = all_of("effect", sentence_parts)
+    alone = {part(level=0.05).outcome for part in sentence_parts.values()}
+    assert (verdict.outcome == "REPLICATED") == (alone == {"REPLICATED"})
+    assert verdict.outcome != "NOT REPLICATED" or "NOT REPLICATED" in alone
+    reversed_verdict = all_of("effect", dict(reversed(sentence_parts.items())))
+    assert (reversed_verdict.outcome, reversed_verdict.reason, reversed_verdict.p_value) == (
+        verdict.outcome,
+        verdict.reason,
+        verdict.p_value,
+    )
+    mirrored = any_of("effect", {name: opposite(part) for name, part in sentence_parts.items()})
+    assert mirrored.outcome == MIRROR.get(verdict.outcome, verdict.outcome)
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -129,15 +138,15 @@ def test_scaling_values_and_margin_together_changes_nothing(
     if rule in ("somewhere", "nowhere"):
         table = np.stack([sample, sample[::-1] - 1])
         judge: Callable[..., Verdict] = effect_somewhere if rule == "somewhere" else nowhere
-        one, other = judge(table, margin=margin), judge(factor * table, margin=factor * margin)
+        first, second = judge(table, margin=margin), judge(factor * table, margin=factor * margin)
     elif rule == "value":
-        one = value(sample, printed(0.25, 0.125), margin=margin)
-        other = value(factor * sample, printed(factor * 0.25, factor * 0.125), margin=factor * margin)
+        first = value(sample, printed(0.25, 0.125), margin=margin)
+        second = value(factor * sample, printed(factor * 0.25, factor * 0.125), margin=factor * margin)
     else:
-        one, other = RULES[rule](sample, margin=margin), RULES[rule](factor * sample, margin=factor * margin)
-    assert other.outcome == one.outcome
-    assert other.p_value == (None if one.p_value is None else pytest.approx(one.p_value, rel=1e-9, abs=1e-300))
-    assert (other.n, other.needed_n) == (one.n, one.needed_n)
+        first, second = RULES[rule](sample, margin=margin), RULES[rule](factor * sample, margin=factor * margin)
+    assert second.outcome == first.outcome
+    assert second.p_value == (None if first.p_value is None else pytest.approx(first.p_value, rel=1e-9, abs=1e-300))
+    assert (second.n, second.needed_n) == (first.n, first.needed_n)
 
 
 @QUICK
@@ -148,9 +157,9 @@ def test_scaling_values_and_margin_together_changes_nothing(
 )
 def test_names_and_order_of_heads_do_not_matter(sample: list[set[int]], turn: list[int], random: Any) -> None:
     """A set has no scale; other names for the heads, and the repetitions in another order, are the same evidence."""
-    ours, theirs, *again = sample
-    found = overlap(ours, theirs, universe=40, selections=again)
-    renamed = [{turn[head] for head in one} for one in again]
+    ours, published, *repetitions = sample
+    verdict = overlap(ours, published, universe=40, selections=repetitions)
+    renamed = [{turn[head] for head in selection} for selection in repetitions]
     random.shuffle(renamed)
-    other = overlap({turn[h] for h in ours}, {turn[h] for h in theirs}, universe=40, selections=renamed)
-    assert (other.outcome, other.p_value, other.measured) == (found.outcome, found.p_value, found.measured)
+    second = overlap({turn[h] for h in ours}, {turn[h] for h in published}, universe=40, selections=renamed)
+    assert (second.outcome, second.p_value, second.measured) == (verdict.outcome, verdict.p_value, verdict.measured)

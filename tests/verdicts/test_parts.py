@@ -182,8 +182,8 @@ def test_fields_hold_for_every_tree(tree: Tree) -> None:
 def test_a_sentence_under_several_conventions(
     conventions: Mapping[str, Part], outcome: Outcome, path: tuple[str, ...], unidentified: bool
 ) -> None:
-    found = under_conventions("effect", conventions)
-    assert (found.outcome, found.part, found.unidentified) == (outcome, path, unidentified)
+    verdict = under_conventions("effect", conventions)
+    assert (verdict.outcome, verdict.part, verdict.unidentified) == (outcome, path, unidentified)
 
 
 def test_conventions_keep_the_level() -> None:

@@ -20,7 +20,7 @@ def falling(order):
     return {head: float(place) for place, head in enumerate(order)}
 
 
-def chance_told(verdict):
+def stated_chance(verdict):
     """The chance that a verdict tells, to two digits."""
     return float(verdict.reason.split("p = ")[1].split(")")[0])
 
@@ -40,21 +40,21 @@ def test_chance_is_the_share_of_draws_that_stand_as_high(order, k, data):
     published = order[:k]
     for null in ("universe", "layers"):
         same_layers = sorted(layer for layer, _ in published)
-        drawn = [
-            some
-            for some in combinations(sorted(order), k)
-            if null == "universe" or sorted(layer for layer, _ in some) == same_layers
+        draws = [
+            draw
+            for draw in combinations(sorted(order), k)
+            if null == "universe" or sorted(layer for layer, _ in draw) == same_layers
         ]
         strict = sorted(scores, key=lambda head: (scores[head], head in published))  # ties count against the group
 
         def total(heads, null=null, strict=strict):
-            pools = [[one for one in strict if null == "universe" or one[0] == head[0]] for head in heads]
+            pools = [[sender for sender in strict if null == "universe" or sender[0] == head[0]] for head in heads]
             return sum(pool.index(head) + 1 for pool, head in zip(pools, heads, strict=True))
 
-        tied = [sum(other <= scores[head] for other in pool(scores, head, null)) for head in published]
-        naive = np.mean([total(heads) <= sum(tied) for heads in drawn])
-        found = rank_overlap(order, published, scores=scores, selections=[], null=null)
-        assert chance_told(found) == pytest.approx(naive, rel=0.05)
+        tied = [sum(score <= scores[head] for score in pool(scores, head, null)) for head in published]
+        naive = np.mean([total(heads) <= sum(tied) for heads in draws])
+        verdict = rank_overlap(order, published, scores=scores, selections=[], null=null)
+        assert stated_chance(verdict) == pytest.approx(naive, rel=0.05)
 
 
 def pool(scores, head, null):
@@ -62,31 +62,31 @@ def pool(scores, head, null):
     return [score for (layer, _), score in scores.items() if null == "universe" or layer == head[0]]
 
 
-def test_the_first_of_all_is_found_and_who_is_not_kept_is_not():
-    kept, rest = HEADS[:10], HEADS[10:]
+def test_a_kept_head_at_the_top_replicates_and_one_not_kept_does_not():
+    selection, rest = HEADS[:10], HEADS[10:]
     for level in (0.05, 0.05 / 8):
-        options = {"scores": falling(HEADS), "selections": [kept] * 19, "level": level}
-        assert rank_overlap(kept, [kept[0]], **options).outcome == "REPLICATED"
-        assert rank_overlap(kept, kept[:2], **options).outcome == "REPLICATED"
-    assert rank_overlap(kept, [rest[0]], **options | {"level": 0.05}).outcome == "NOT REPLICATED"
-    half = rank_overlap(kept, [kept[0], rest[-1]], **options | {"level": 0.05})
+        options = {"scores": falling(HEADS), "selections": [selection] * 19, "level": level}
+        assert rank_overlap(selection, [selection[0]], **options).outcome == "REPLICATED"
+        assert rank_overlap(selection, selection[:2], **options).outcome == "REPLICATED"
+    assert rank_overlap(selection, [rest[0]], **options | {"level": 0.05}).outcome == "NOT REPLICATED"
+    half = rank_overlap(selection, [selection[0], rest[-1]], **options | {"level": 0.05})
     assert half.outcome == "INCONCLUSIVE", "one of two is kept, and the other is the last"
 
 
 def test_a_head_among_many_that_do_nothing_has_the_last_rank():
     scores = dict.fromkeys(HEADS, 0.0)
-    found = rank_overlap(HEADS[:10], HEADS[:1], scores=scores, selections=[HEADS[:10]] * 19)
-    assert found.outcome == "INCONCLUSIVE"
-    assert chance_told(found) == 1.0
+    verdict = rank_overlap(HEADS[:10], HEADS[:1], scores=scores, selections=[HEADS[:10]] * 19)
+    assert verdict.outcome == "INCONCLUSIVE"
+    assert stated_chance(verdict) == 1.0
 
 
-def test_one_of_a_small_layer_is_no_news():
+def test_one_head_of_a_small_layer_is_likely_by_chance():
     """The first of sixteen: 6 %. Two firsts of two layers: 0.4 %."""
-    scores, again = falling(HEADS), [HEADS[:1]] * 19
-    found = rank_overlap(HEADS[:1], HEADS[:1], scores=scores, selections=again, null="layers")
-    assert (found.outcome, chance_told(found)) == ("INCONCLUSIVE", 0.062)
-    both = [(0, 0), (1, 0)]
-    assert rank_overlap(both, both, scores=scores, selections=[both] * 19, null="layers").outcome == "REPLICATED"
+    scores, repetitions = falling(HEADS), [HEADS[:1]] * 19
+    verdict = rank_overlap(HEADS[:1], HEADS[:1], scores=scores, selections=repetitions, null="layers")
+    assert (verdict.outcome, stated_chance(verdict)) == ("INCONCLUSIVE", 0.062)
+    pair = [(0, 0), (1, 0)]
+    assert rank_overlap(pair, pair, scores=scores, selections=[pair] * 19, null="layers").outcome == "REPLICATED"
 
 
 @pytest.mark.parametrize("null", ["universe", "layers"])
@@ -96,8 +96,8 @@ def test_blind_scores_seldom_replicate(k, null):
     published = [(3, 5), (8, 1)][:k]
     for _ in range(runs):
         order = [HEADS[i] for i in rng.permutation(len(HEADS))]
-        found = rank_overlap(HEADS, published, scores=falling(order), selections=[], null=null)
-        lucky += found.outcome == "REPLICATED"
+        verdict = rank_overlap(HEADS, published, scores=falling(order), selections=[], null=null)
+        lucky += verdict.outcome == "REPLICATED"
     assert lucky / runs <= at_most(0.05, runs)
 
 
@@ -106,20 +106,20 @@ def test_no_evidence_is_for_and_against():
     rng = np.random.default_rng(45)
     for _ in range(200):
         order = [HEADS[i] for i in rng.permutation(len(HEADS))]
-        kept, published = order[:10], [order[rng.integers(12)]]
-        options = {"scores": falling(order), "selections": [kept] * 19}
-        found = {rank_overlap(kept, published, level=level, **options).outcome for level in (0.05, 0.05 / 6)}
-        assert not {"REPLICATED", "NOT REPLICATED"} <= found
+        selection, published = order[:10], [order[rng.integers(12)]]
+        options = {"scores": falling(order), "selections": [selection] * 19}
+        verdict = {rank_overlap(selection, published, level=level, **options).outcome for level in (0.05, 0.05 / 6)}
+        assert not {"REPLICATED", "NOT REPLICATED"} <= verdict
 
 
 @pytest.mark.parametrize(
-    ("ours", "published", "says"),
+    ("selected", "published", "message"),
     [
         ([], HEADS[:1], "our selection is empty"),
         (HEADS[:1], [], "the published selection is empty"),
         (HEADS[:1], [(99, 0)], r"head \(99, 0\) has no score"),
     ],
 )
-def test_what_cannot_be_ranked(ours, published, says):
-    with pytest.raises(ValueError, match=says):
-        rank_overlap(ours, published, scores=falling(HEADS), selections=[])
+def test_what_cannot_be_ranked(selected, published, message):
+    with pytest.raises(ValueError, match=message):
+        rank_overlap(selected, published, scores=falling(HEADS), selections=[])

@@ -16,22 +16,22 @@ def test_an_end_errs_as_often_as_it_says() -> None:
     generator = np.random.default_rng(0)
     ends = []
     for _ in range(RUNS):
-        whole = generator.random(N) < 0.9
-        ends.append(ratio(generator.random(N) < 0.72, whole))
-    beyond = [sum(one.low > 0.8 for one in ends), sum(one.high is not None and one.high < 0.8 for one in ends)]
+        denominator = generator.random(N) < 0.9
+        ends.append(ratio(generator.random(N) < 0.72, denominator))
+    beyond = [sum(end.low > 0.8 for end in ends), sum(end.high is not None and end.high < 0.8 for end in ends)]
     assert max(beyond) <= RUNS * 0.05 + 4 * (RUNS * 0.05 * 0.95) ** 0.5
     assert min(beyond) > 0
 
 
 def test_equal_hits_leave_room_for_prompts_that_were_not_met() -> None:
     """A share q of other prompts, with (1 - q)^N = 5 %: the ratio is between 1 - q and 1 / (1 - q)."""
-    found, q = ratio(np.ones(N), np.ones(N)), 1 - 0.05 ** (1 / N)
-    assert (found.value, found.low, found.high) == pytest.approx((1.0, 1 - q, 1 / (1 - q)))
+    result, q = ratio(np.ones(N), np.ones(N)), 1 - 0.05 ** (1 / N)
+    assert (result.value, result.low, result.high) == pytest.approx((1.0, 1 - q, 1 / (1 - q)))
 
 
 def test_nothing_is_a_share_of_nothing() -> None:
-    found = ratio(np.zeros(N), np.zeros(N))
-    assert (found.value, found.high) == (None, None)
+    result = ratio(np.zeros(N), np.zeros(N))
+    assert (result.value, result.high) == (None, None)
 
 
 def test_both_means_are_of_the_same_prompts() -> None:

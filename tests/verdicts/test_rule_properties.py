@@ -20,16 +20,16 @@ def printed(hundredths):
 
 @settings(max_examples=60, deadline=None)
 @given(SAMPLES, st.integers(-300, 300), MARGINS, MARGINS)
-def test_a_wider_margin_never_weakens_a_value_or_a_no_effect(sample, paper, one, other):
-    narrow, wide = sorted((one, other))
+def test_a_wider_margin_never_weakens_a_value_or_a_no_effect(sample, paper, first_margin, second_margin):
+    narrow, wide = sorted((first_margin, second_margin))
     for rule in (lambda m: value(sample, printed(paper), margin=m), lambda m: no_effect(sample, margin=m)):
         assert STRENGTH[rule(narrow).outcome] <= STRENGTH[rule(wide).outcome]
 
 
 @settings(max_examples=60, deadline=None)
 @given(SAMPLES, MARGINS, MARGINS)
-def test_a_wider_margin_never_strengthens_an_effect(sample, one, other):
-    narrow, wide = sorted((one, other))
+def test_a_wider_margin_never_strengthens_an_effect(sample, first_margin, second_margin):
+    narrow, wide = sorted((first_margin, second_margin))
     assert STRENGTH[effect(sample, margin=wide).outcome] <= STRENGTH[effect(sample, margin=narrow).outcome]
 
 

@@ -72,9 +72,9 @@ def test_random_circuits_are_resampled_by_draw():
     random = number("accuracy.random@gemma2-9b")
     draws = 0.34 + 0.05 * np.linspace(-1, 1, 100)
     assert value(draws, random, unit="circuit draws").n == 100
-    with pytest.raises(ValueError, match=r"number of circuit draws is not on record; give paper_draws="):
+    with pytest.raises(ValueError, match=r"number of circuit draws is not on record; pass paper_draws="):
         value(draws, number("accuracy.full@gemma2-9b"), unit="circuit draws")
-    with pytest.raises(ValueError, match=r"number of prompts is not on record; give paper_n="):
+    with pytest.raises(ValueError, match=r"number of prompts is not on record; pass paper_n="):
         value(draws, number("correct_only.q.dR@llama3.2-3b"))
 
 
@@ -118,7 +118,7 @@ def test_a_sure_but_negligible_effect_is_no_replication():
     verdict = effect(0.05 + SPREAD / 10, margin=0.2)
     assert verdict.outcome == "NOT REPLICATED"
     assert verdict.low > 0
-    assert "surely by less than counts" in verdict.reason
+    assert "surely by less than the margin" in verdict.reason
 
 
 def test_ordering_pairs_the_examples():

@@ -15,8 +15,8 @@ GROUP = HEADS[20:30]
 
 def test_the_same_set_is_found_and_a_foreign_one_is_not():
     stable = [GROUP] * 19
-    found = overlap(GROUP, GROUP, universe=100, selections=stable)
-    assert (found.outcome, found.measured) == ("REPLICATED", 1.0)
+    verdict = overlap(GROUP, GROUP, universe=100, selections=stable)
+    assert (verdict.outcome, verdict.measured) == ("REPLICATED", 1.0)
     foreign = overlap(GROUP, HEADS[50:60], universe=100, selections=stable)
     assert (foreign.outcome, foreign.measured) == ("NOT REPLICATED", 0.0)
 
@@ -31,7 +31,7 @@ def test_chance_is_hypergeometric():
         assert f"chance p = {p:.2g}" in verdict.reason
 
 
-def test_a_selection_that_does_not_find_itself_again_decides_nothing():
+def test_an_unstable_selection_decides_nothing():
     rng = np.random.default_rng(40)
     unstable = [[HEADS[i] for i in rng.choice(100, 10, replace=False)] for _ in range(50)]
     verdict = overlap(GROUP, HEADS[50:60], universe=100, selections=unstable)
@@ -78,15 +78,15 @@ def near(published, rng, around=2):
     return [heads[i] for i in rng.choice(len(heads), len(published), replace=False)]
 
 
-def test_who_knows_the_layers_does_not_know_the_heads():
+def test_knowing_the_layers_does_not_pass_the_null_of_layers():
     """Twenty published heads in four neighbouring layers of 26 with 16 heads: knowing where they lie is no finding."""
     rng, runs = np.random.default_rng(42), 500
     published = [(layer, head) for layer in (20, 21, 22, 23) for head in range(5)]
-    drawn = [near(published, rng) for _ in range(runs)]
+    draws = [near(published, rng) for _ in range(runs)]
 
     def passed(**null):
-        found = (overlap(one, published, universe=26 * 16, selections=[], **null) for one in drawn)
-        return sum(verdict.outcome == "REPLICATED" for verdict in found) / runs
+        verdicts = (overlap(draw, published, universe=26 * 16, selections=[], **null) for draw in draws)
+        return sum(verdict.outcome == "REPLICATED" for verdict in verdicts) / runs
 
     assert passed(null="layers", layers=26) <= at_most(0.05, runs)
     assert passed() > 0.25, "the null of all heads alike takes it for a finding"
@@ -95,9 +95,9 @@ def test_who_knows_the_layers_does_not_know_the_heads():
 def test_the_null_of_layers_is_that_of_drawing():
     """Against as many drawn selections."""
     rng, runs = np.random.default_rng(43), 5000
-    ours, published = [(0, 0), (0, 1), (1, 3), (2, 7)], [(0, 0), (1, 3), (1, 4), (2, 1)]
+    selected, published = [(0, 0), (0, 1), (1, 3), (2, 7)], [(0, 0), (1, 3), (1, 4), (2, 1)]
     chance = float(
-        overlap(ours, published, universe=24, selections=[], null="layers", layers=3)
+        overlap(selected, published, universe=24, selections=[], null="layers", layers=3)
         .reason.split("p = ")[1]
         .split(")")[0]
     )
@@ -111,13 +111,14 @@ def test_the_null_of_layers_is_that_of_drawing():
 def test_our_own_heads_pass_the_null_of_layers():
     same = overlap(GROUP, GROUP, universe=100, selections=[GROUP] * 19, null="layers", layers=10)
     assert same.outcome == "INCONCLUSIVE", "a whole layer: within it there was nothing to choose"
-    found = [(2, 1), (2, 5), (3, 4)]
+    selected = [(2, 1), (2, 5), (3, 4)]
     assert (
-        overlap(found, found, universe=100, selections=[found] * 19, null="layers", layers=10).outcome == "REPLICATED"
+        overlap(selected, selected, universe=100, selections=[selected] * 19, null="layers", layers=10).outcome
+        == "REPLICATED"
     )
-    other = [(2, 2), (2, 6), (3, 5)]
+    disjoint = [(2, 2), (2, 6), (3, 5)]
     assert (
-        overlap(found, other, universe=100, selections=[found] * 19, null="layers", layers=10).outcome
+        overlap(selected, disjoint, universe=100, selections=[selected] * 19, null="layers", layers=10).outcome
         == "NOT REPLICATED"
     )
 
@@ -136,11 +137,11 @@ def test_empty_groups():
 def test_misuse_is_explained():
     with pytest.raises(ValueError, match="use `emptiness`"):
         overlap([], GROUP, universe=100, selections=[])
-    with pytest.raises(ValueError, match="do not make layers that hold"):
+    with pytest.raises(ValueError, match="do not contain all heads"):
         overlap(GROUP, GROUP, universe=100, selections=[], null="layers", layers=20)
-    with pytest.raises(ValueError, match="do not make layers that hold"):
+    with pytest.raises(ValueError, match="do not contain all heads"):
         overlap([(0, 1)], [(12, 1)], universe=100, selections=[], null="layers", layers=10)
-    with pytest.raises(ValueError, match=r"a head is \(layer, head\)"):
+    with pytest.raises(ValueError, match=r"give heads as \(layer, head\)"):
         overlap([1], [2], universe=100, selections=[], null="layers", layers=10)
     with pytest.raises(ValueError, match="in a universe of 9"):
         overlap(GROUP, GROUP, universe=9, selections=[])
@@ -149,12 +150,12 @@ def test_misuse_is_explained():
 def test_heads_in_other_layers_are_other_heads() -> None:
     """Ours lie, again and again, in two other layers: no overlap is possible there, which is no want of power. Of a
     single head it is: one of eight is drawn blindly in 12.5 %."""
-    told: dict[str, Any] = {"universe": 56, "null": "layers", "layers": 7}
-    ours, published = [(4, 1), (5, 2)], [(4, 3), (6, 0)]
+    options: dict[str, Any] = {"universe": 56, "null": "layers", "layers": 7}
+    selected, published = [(4, 1), (5, 2)], [(4, 3), (6, 0)]
     assert (
-        overlap([(1, 0), (2, 0)], [(5, 6), (5, 7)], selections=[[(1, 0), (2, 0)]] * 20, **told).outcome
+        overlap([(1, 0), (2, 0)], [(5, 6), (5, 7)], selections=[[(1, 0), (2, 0)]] * 20, **options).outcome
         == "NOT REPLICATED"
     )
-    assert overlap(ours, published, selections=[ours] * 20, **told).outcome == "NOT REPLICATED"
-    assert overlap([(1, 0)], [(5, 6)], selections=[[(1, 0)]] * 20, **told).outcome == "INCONCLUSIVE"
-    assert overlap(published, published, selections=[published] * 20, **told).outcome == "REPLICATED"
+    assert overlap(selected, published, selections=[selected] * 20, **options).outcome == "NOT REPLICATED"
+    assert overlap([(1, 0)], [(5, 6)], selections=[[(1, 0)]] * 20, **options).outcome == "INCONCLUSIVE"
+    assert overlap(published, published, selections=[published] * 20, **options).outcome == "REPLICATED"

@@ -22,14 +22,14 @@ def sentence(id: str, published: str, controlled: str) -> Sentence:
     return Sentence(id, judged(id, verdict=published), judged(f"{id}.controlled", verdict=controlled))
 
 
-@pytest.mark.parametrize(("both", "name"), CASES.items())
-def test_the_names(both: tuple[str, str], name: str | None) -> None:
-    assert sentence("a", *both).standing == name
+@pytest.mark.parametrize(("verdicts", "name"), CASES.items())
+def test_standing_by_both_verdicts(verdicts: tuple[str, str], name: str | None) -> None:
+    assert sentence("a", *verdicts).standing == name
 
 
 def test_the_sentence_counts_and_lists_what_is_not_robust() -> None:
-    found = [sentence(f"row{number}", *both) for number, both in enumerate(CASES)]
-    assert in_words(found) == (
+    judged = [sentence(f"row{number}", *verdicts) for number, verdicts in enumerate(CASES)]
+    assert in_words(judged) == (
         "Of 6 sentences judged as published and controlled: 1 robust, 1 artifact (row1), 1 hidden (row2),"
         " 1 refuted (row3), 2 open or not judged."
     )
@@ -50,4 +50,4 @@ def test_a_sentence_with_both_rows_is_judged_twice() -> None:
         Sentence("twice", rows[1], rows[3]),
         Sentence("alone", None, rows[2]),
     )
-    assert [one.id for one in sentences(rows) if one.is_judged_twice] == ["twice"]
+    assert [sentence.id for sentence in sentences(rows) if sentence.is_judged_twice] == ["twice"]

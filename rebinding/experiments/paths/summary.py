@@ -14,7 +14,7 @@ from scipy import stats
 from scipy.special import stdtr
 
 from rebinding.evidence import Evidence
-from rebinding.evidence.evidence import once
+from rebinding.evidence.evidence import cache_by_evidence
 from rebinding.experiments.seeds import RESAMPLED
 from rebinding.paper.circuit import Head
 from rebinding.task.strata import numbered, spread
@@ -48,7 +48,7 @@ def scores(evidence: Evidence, scale: Scale = "probability") -> pd.DataFrame:
     return _scored(evidence, scale)
 
 
-@once
+@cache_by_evidence
 def _scored(evidence: Evidence, scale: Scale) -> pd.DataFrame:
     change = changes(evidence, scale)
     return estimate_heads(change, strata_of(evidence, change))
@@ -121,7 +121,7 @@ def select(
     return [(int(layer), int(head)) for layer, head in zip(best["layer"], best["head"], strict=True)]
 
 
-@once
+@cache_by_evidence
 def _selected(
     evidence: Evidence, scale: Scale, keep: int, rule: Selection, least: float, exclude: tuple[Head, ...]
 ) -> tuple[Head, ...]:
@@ -143,7 +143,7 @@ def reselected(
     return [[head for head in heads if head not in exclude] for heads in _reselected(evidence, scale, rule, seed)]
 
 
-@once
+@cache_by_evidence
 def _reselected(evidence: Evidence, scale: Scale, rule: Selection, seed: int) -> tuple[tuple[Head, ...], ...]:
     """The same before any head is removed; cached, because a claim uses it at each of its levels."""
     generator = np.random.default_rng(seed)

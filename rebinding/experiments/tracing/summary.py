@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from rebinding.evidence import Evidence, EvidenceError
-from rebinding.evidence.evidence import once
+from rebinding.evidence.evidence import cache_by_evidence
 from rebinding.experiments.tracing.diagnostic import before_the_answer
 from rebinding.paper.claim import margin_of
 from rebinding.paper.procedure import TracingConventions
@@ -46,7 +46,7 @@ def by_role(evidence: Evidence, measure: Measure = "hit") -> pd.DataFrame:
     return _summed(rows[rows["role"] != ""], ["role", "layer"], measure)
 
 
-@once
+@cache_by_evidence
 def leading(evidence: Evidence, conventions: TracingConventions) -> pd.DataFrame:
     """Whether the original's answer leads, with a patch (`lead`) and without (`base`).
 
@@ -65,7 +65,7 @@ def leading(evidence: Evidence, conventions: TracingConventions) -> pd.DataFrame
     return rows.assign(**{name: column.astype(float) for name, column in columns.items()})
 
 
-@once
+@cache_by_evidence
 def gains(evidence: Evidence, role: str, conventions: TracingConventions) -> pd.DataFrame:
     """The effect of patching a role's token, by layer and prompt: (lead - base) / room.
 
@@ -127,7 +127,7 @@ def support(evidence: Evidence, conventions: TracingConventions) -> tuple[float,
     return -1.0 / room(evidence, conventions), 1.0 / room(evidence, conventions)
 
 
-@once
+@cache_by_evidence
 def base(evidence: Evidence, conventions: TracingConventions) -> float:
     """How often the unpatched counterfactual gives the original's answer."""
     return float(leading(evidence, conventions).groupby("prompt")["base"].first().mean())

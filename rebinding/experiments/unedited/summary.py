@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rebinding.evidence import Evidence
-from rebinding.evidence.evidence import once
+from rebinding.evidence.evidence import cache_by_evidence
 from rebinding.experiments.unedited.request import NULL_EDIT
 from rebinding.paper.claim import Claim
 from rebinding.verdicts.gates import common_shift
@@ -17,7 +17,7 @@ def smallest_change(claim: Claim) -> float | None:
     return min((claim.margin(metric) for metric in claim.metrics if metric in IN_LOGITS), default=None)
 
 
-@once
+@cache_by_evidence
 def floor_of(evidence: Evidence) -> float:
     """A bound on the mean change of null edits in logits: the largest over null edits."""
     return max(

@@ -34,7 +34,7 @@ def test_round_trip(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"order": ["head", "layer"]}, "turn the pairs round"),
+        ({"order": ["head", "layer"]}, "swap the numbers of each pair"),
         ({"schema": 9}, "schema 9"),
         ({"model": {"name": "other", "fingerprint": "b" * 64}}, "belongs to other"),
         ({"groups": {"A": {"role": "readout", "heads": [[12, 2]]}}}, "do not exist"),

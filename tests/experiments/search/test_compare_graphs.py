@@ -52,7 +52,7 @@ def test_counted_weighed_and_compared() -> None:
     """By hand: 9 of 10 logits here are in arrows of both, 9.1 of 10 there; another component is another arrow; of the
     three differences 0.2, 0.1 and 0 the one in the middle is 0.1. Correlation: 21.0 / sqrt(20.667 x 21.38)."""
     assert list(compare(HERE, THERE, "other.json")) == [
-        "beside other.json: found on 36 prompts, of which 0 are among the 36 here",
+        "compared with other.json: found on 36 prompts, of which 0 are among the 36 here",
         "  nodes: 3 in both, of 3 here and 4 there",
         "    there alone: 3.3 at swap_period",
         "  edges: 3 in both, of 4 here and 4 there",
@@ -67,7 +67,7 @@ def test_counted_weighed_and_compared() -> None:
     [
         ({"design": "counterbalanced", "first_id": 24, "prompts": 24}, "of which 12 are among the 36 here"),
         ({"design": "published", "first_id": 0, "prompts": 36}, "of which 0 are among"),
-        ({}, "on prompts that its file does not tell"),
+        ({}, "found on prompts that its file does not name"),
     ],
 )
 def test_shared_prompts_are_counted(settings: dict[str, Any], line: str) -> None:
@@ -93,7 +93,7 @@ def test_from_the_command_line(tmp_path: Path, capsys: Any) -> None:
     assert main([*command, "--graph", str(tmp_path / "g.json")]) == 0
     assert main([*command, "--first-id", "36", "--beside", str(tmp_path / "g.json")]) == 0
     output = capsys.readouterr().out
-    assert "beside g.json: found on 36 prompts, of which 0 are among the 36 here" in output
+    assert "compared with g.json: found on 36 prompts, of which 0 are among the 36 here" in output
     assert "1.00 of the effects here is in those\n" in output
     graph.save(HERE, replace(owner_of(loaded_model), fingerprint="0" * 64), tmp_path / "other.json")
     assert main([*command, "--minutes", "0", "--beside", str(tmp_path / "other.json")]) == 2

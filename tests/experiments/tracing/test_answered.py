@@ -116,7 +116,7 @@ def test_too_few_make_a_claim_invalid() -> None:
     with pytest.raises(GateFailed) as failed:
         study.traced(EMERGE, MODE, "readout")
     assert failed.value.gate.name == "declared_n"
-    assert "2 units in the evidence, 3 declared" in str(failed.value)
+    assert "the evidence has 2 units, the claim declares 3" in str(failed.value)
     tested = [number for use in study.log.used for number in use.request.prompts.ids]
     assert tested == list(range(OVERSAMPLING * N))
     assert {use.request.KIND.name for use in study.log.used} == {"answered"}

@@ -26,7 +26,7 @@ def check(name: str, moment: str, found: dict[str, Any], undisturbed: dict[str, 
     assert said.count(told) == 1, said
     assert "Traceback" not in said
     assert "INTERNALERROR" not in said
-    assert (f"evidence cannot be kept in {store}" in said) == (moment == "keeping")
+    assert (f"evidence cannot be stored in {store}" in said) == (moment == "keeping")
     assert not found["parts"]
     assert not found["other"]
     assert found["kept"]

@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rebinding.evidence.evidence import KEY, Evidence, EvidenceError
-from rebinding.evidence.shards import beside
+from rebinding.evidence.shards import checksum_path
 from rebinding.evidence.store import Note, Store, StoreWarning
 from rebinding.paper import circuit, graph, procedure
 from rebinding.paper.circuit import Circuit, CircuitError, CircuitHead, Owner
@@ -118,7 +118,7 @@ def test_a_store(folder: Path, content: bytes, note: bytes, sealed: bool) -> Non
     path = store.path(Note, "toy", "key")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
-    beside(path).write_bytes(hashlib.sha256(content).hexdigest().encode() if sealed else note)
+    checksum_path(path).write_bytes(hashlib.sha256(content).hexdigest().encode() if sealed else note)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", StoreWarning)
         assert store.remember(Note, "toy", "key", lambda: Note("made once")) == Note("made once")

@@ -59,7 +59,7 @@ def test_a_store_that_may_only_be_read(there: int, tmp_path: Path) -> None:
         found = blocks(root, FEW, seen)
     assert seen == list(range(there, FEW))
     assert [one.category for one in caught] == [StoreWarning] * len(seen)
-    assert all(f"cannot be kept in {root} (Permission denied)" in str(one.message) for one in caught)
+    assert all(f"cannot be stored in {root} (Permission denied)" in str(one.message) for one in caught)
     assert found.rows.equals(blocks(tmp_path / "other", FEW).rows)
     assert content(root) == before
 
@@ -82,7 +82,7 @@ def test_a_disk_without_room(room: int, whole: Path, tmp_path: Path) -> None:
         found = blocks(root, FEW)
     assert found.rows.equals(blocks(whole, FEW).rows)
     assert [one.category for one in caught] == [StoreWarning] * FEW
-    assert "cannot be kept" in str(caught[0].message)
+    assert "cannot be stored" in str(caught[0].message)
     assert content(root) == {}
     assert silent(root) == list(range(FEW))
     assert content(root) == content(whole)

@@ -1,4 +1,4 @@
-"""A block is rehearsed and multiplied: each multiplication is held against the whole, on a small shape."""
+"""Costs of one block, multiplied, compared with the costs of the whole request, on a small shape."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from rebinding.cost.blocks import first_block
-from rebinding.cost.costed import Costed, NotCosted
-from rebinding.cost.fake_device import FakeDevice, pretended
-from rebinding.cost.lines import Costs, Line, Shaped, grouped
+from rebinding.cost.fake_device import FakeDevice, fake_accelerator
+from rebinding.cost.lines import Costs, Line, ModelSize, grouped
+from rebinding.cost.source import CostSource, NotCosted
 from rebinding.evidence import Request
 from rebinding.experiments.binding.conditions import Shift
 from rebinding.experiments.binding.request import request_shifts
@@ -33,53 +33,53 @@ from rebinding.paper.circuit import Circuit, CircuitHead
 from rebinding.paper.procedure import given
 from rebinding.study.log import gates_of
 from rebinding.task.designs import ModeName
-from tests.cost.small import HEADS, flop, made, remembered
+from tests.cost.small import HEADS, flop, make_source, remembered
 
 WITHIN = 0.2
-"""How far what a block stands for may be off: the promise of `--cost`."""
+"""The largest relative error of a cost: the promise of `--cost`."""
 PUBLISHED, CONTROLLED = given("published"), given("controlled")
 AFTER_LABELS = ("swap_first", "swap_second", "swap_period", "question_box", "readout")
 
 
-class Forgetful(dict[Hashable, Any]):
-    """Keeps nothing."""
+class EmptyCache(dict[Hashable, Any]):
+    """Stores nothing."""
 
     def __setitem__(self, key: Hashable, value: Any) -> None:
         pass
 
 
 @pytest.fixture(scope="module")
-def source() -> Costed:
-    return made()
+def source() -> CostSource:
+    return make_source()
 
 
-def mapped(prompts: Prompts, n: int, mode: ModeName = "swap_only") -> Request:
-    drawn = prompts.design("published")
-    return request_map(prompts, drawn, range(n), mode, AFTER_LABELS, PUBLISHED.tracing)
+def map_request(prompts: Prompts, n: int, mode: ModeName = "swap_only") -> Request:
+    design = prompts.design("published")
+    return request_map(prompts, design, range(n), mode, AFTER_LABELS, PUBLISHED.tracing)
 
 
-def shifted(prompts: Prompts, n: int, batches: int = 1, directions: int = 4) -> Any:
+def shift_request(prompts: Prompts, n: int, batches: int = 1, directions: int = 4) -> Any:
     conventions = replace(CONTROLLED.binding, batches=batches)
     return request_shifts(prompts, HEADS, "published", "controlled", conventions, n=n, directions=directions, draws=1)
 
 
 def requests(prompts: Prompts) -> Iterator[Request]:
     """Kinds of several sizes of block, each of more than one block."""
-    drawn, conventions = prompts.design("published"), CONTROLLED.circuit
-    yield request_ability(prompts, drawn, 40)
-    yield mapped(prompts, 40)
-    yield request_diagnostic(prompts, drawn, 40, PUBLISHED.tracing)
+    design, conventions = prompts.design("published"), CONTROLLED.circuit
+    yield request_ability(prompts, design, 40)
+    yield map_request(prompts, 40)
+    yield request_diagnostic(prompts, design, 40, PUBLISHED.tracing)
     yield request_paths(draw_noise_pairs(prompts, conventions, 32), STAGE_BY_NAME["A"], (), conventions)
-    yield request_ablation(prompts, HEADS, drawn, "published", n=40, beside="groups")
-    yield request_interchange(prompts, HEADS, drawn, "pointer", 40, PUBLISHED.roles)
-    yield request_knockout(prompts, drawn, HEADS, 40)
-    yield request_contributions(prompts, drawn, HEADS, 40, conventions=conventions)
-    yield request_floors(prompts, drawn, "bfloat16")
-    yield shifted(prompts, 72)
+    yield request_ablation(prompts, HEADS, design, "published", n=40, beside="groups")
+    yield request_interchange(prompts, HEADS, design, "pointer", 40, PUBLISHED.roles)
+    yield request_knockout(prompts, design, HEADS, 40)
+    yield request_contributions(prompts, design, HEADS, 40, conventions=conventions)
+    yield request_floors(prompts, design, "bfloat16")
+    yield shift_request(prompts, 72)
 
 
 @pytest.mark.slow
-def test_blocks_stand_for_the_whole(source: Costed) -> None:
+def test_one_block_gives_the_cost_of_the_whole_request(source: CostSource) -> None:
     for request in requests(source.bench.prompts):
         evidence = source.get(request)
         assert [gate.name for gate in gates_of(request, evidence) if not gate.passed] == [], request.KIND.name
@@ -88,9 +88,9 @@ def test_blocks_stand_for_the_whole(source: Costed) -> None:
         assert line.flop == pytest.approx(flop(source, request), rel=WITHIN), line.name
 
 
-def test_a_block_takes_the_same_whatever_was_run_before() -> None:
-    """Of a run's blocks the last few are remembered; a rehearsal has one block, which would be remembered always."""
-    source = made()
+def test_the_cost_of_a_block_does_not_depend_on_earlier_blocks() -> None:
+    """A run remembers its last few blocks; here there is only one block, which would always be remembered."""
+    source = make_source()
     request = request_ability(source.bench.prompts, source.bench.prompts.design("published"), 40)
     lines = []
     for _ in range(2):
@@ -100,80 +100,80 @@ def test_a_block_takes_the_same_whatever_was_run_before() -> None:
     assert lines[0] == lines[1]
 
 
-def test_other_words_are_not_rehearsed_again(source: Costed, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And take the same, as a rehearsal of their own shows."""
+def test_other_words_are_not_run_again(source: CostSource, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They cost the same, as a run of their own shows."""
     prompts, conventions = source.bench.prompts, PUBLISHED.circuit
     pairs = [draw_noise_pairs(prompts, replace(conventions, noise=(noise,)), 16) for noise in conventions.noise]
     first, second, *_ = (request_paths(pair, STAGE_BY_NAME["A"], (), conventions) for pair in pairs)
     assert first != second
     source.get(first)
-    monkeypatch.setattr(source, "_measure", lambda run: pytest.fail("rehearsed again"))
+    monkeypatch.setattr(source, "_measure", lambda run: pytest.fail("run again"))
     source.get(second)
     monkeypatch.undo()
     assert source.lines[first.key] == source.lines[second.key]
-    other = made()
-    other.get(second)
-    assert other.lines[second.key] == source.lines[second.key]
+    fresh_source = make_source()
+    fresh_source.get(second)
+    assert fresh_source.lines[second.key] == source.lines[second.key]
 
 
-def test_what_is_worked_out_once_costs_the_same() -> None:
-    """FLOP, bytes moved and the peak of memory, with every operation worked out anew and with those alike looked up."""
+def test_the_op_cache_does_not_change_costs() -> None:
+    """FLOP, bytes moved and the peak of memory are the same with the cache and without it."""
     costs = []
     for forget in (True, False):
-        source = made()
+        source = make_source()
         if forget:
-            source.fake_device.alike = Forgetful()
+            source.fake_device.op_cache = EmptyCache()
         ledger, prompts = source.fake_device.ledger, source.bench.prompts
-        drawn = prompts.design("published")
-        work = [flop(source, mapped(prompts, 4))]
-        work.append(flop(source, request_interchange(prompts, HEADS, drawn, "pointer", 4, PUBLISHED.roles)))
-        costs.append((work, ledger.moved, ledger.peak[pretended()]))
+        design = prompts.design("published")
+        work = [flop(source, map_request(prompts, 4))]
+        work.append(flop(source, request_interchange(prompts, HEADS, design, "pointer", 4, PUBLISHED.roles)))
+        costs.append((work, ledger.moved, ledger.peak[fake_accelerator()]))
     assert costs[0] == costs[1]
 
 
-def test_of_a_second_block_little_is_worked_out(source: Costed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_block_uses_the_op_cache(source: CostSource, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run on 48 layers makes millions of operations; at a millisecond each it would not end in an hour."""
-    anew: list[Any] = []
-    carry_out = FakeDevice._carried_out
+    uncached: list[Any] = []
+    run_on_device = FakeDevice._run_on_device
 
-    def counted(self: FakeDevice, operation: Any, *given: Any) -> Any:
-        anew.append(operation)
-        return carry_out(self, operation, *given)
+    def count(self: FakeDevice, operation: Any, *args: Any) -> Any:
+        uncached.append(operation)
+        return run_on_device(self, operation, *args)
 
-    monkeypatch.setattr(FakeDevice, "_carried_out", counted)
+    monkeypatch.setattr(FakeDevice, "_run_on_device", count)
     counts = []
     for n in (3, 3):
-        anew.clear()
-        flop(source, mapped(source.bench.prompts, n))
-        counts.append(len(anew))
+        uncached.clear()
+        flop(source, map_request(source.bench.prompts, n))
+        counts.append(len(uncached))
     assert counts[1] < counts[0] / 20
 
 
-def test_every_original_counts_as_right(source: Costed) -> None:
+def test_every_original_counts_as_right(source: CostSource) -> None:
     """So the first prompts are traced, and no more are looked through."""
     prompts = source.bench.prompts
-    drawn = prompts.design("published")
-    ids = answered_ids(prompts, drawn, "swap_only", 30, PUBLISHED.tracing, source.get)
+    design = prompts.design("published")
+    ids = answered_ids(prompts, design, "swap_only", 30, PUBLISHED.tracing, source.get)
     assert ids == list(range(30))
 
 
-def test_averages_are_no_part_of_what_needs_them() -> None:
-    """Directions of 100 prompts are a line of their own, however few were rehearsed, and once for all shifts."""
-    source = made()
-    request = shifted(source.bench.prompts, 72, batches=2, directions=100)
+def test_averages_have_a_line_of_their_own() -> None:
+    """Directions of 100 prompts are one line, however few were run, and once for all shifts."""
+    source = make_source()
+    request = shift_request(source.bench.prompts, 72, batches=2, directions=100)
     source.get(request)
     names = [line.name for line in source.lines.values()]
     assert names == ["directions, balanced", "directions, balanced", "binding, controlled, balanced"]
-    one, other, shifts = source.lines.values()
-    assert (one, one.n, one.blocks) == (other, 100, 5)
-    assert shifts.flop / shifts.blocks / 2 < one.flop
+    first, second, shifts = source.lines.values()
+    assert (first, first.n, first.blocks) == (second, 100, 5)
+    assert shifts.flop / shifts.blocks / 2 < first.flop
     source.get(replace(request, variation="another"))
     assert len(source.lines) == 4
 
 
-def test_one_batch_of_directions_stands_for_all(source: Costed) -> None:
+def test_one_batch_of_directions_stands_for_all(source: CostSource) -> None:
     """On shapes this is exact: every batch edits the same places of the same prompts."""
-    request = shifted(source.bench.prompts, 36, batches=3)
+    request = shift_request(source.bench.prompts, 36, batches=3)
     evidence = source.get(request)
     assert sorted(evidence.rows["draw"].unique()) == [0, 1, 2]
     recordings = remembered(source)
@@ -186,7 +186,7 @@ def test_one_batch_of_directions_stands_for_all(source: Costed) -> None:
         recordings.limit = limit
 
 
-def test_some_steps_of_a_walk_stand_for_all(source: Costed) -> None:
+def test_some_steps_of_a_walk_stand_for_all(source: CostSource) -> None:
     """Every head of three groups."""
     places = [("A", "readout"), ("C", "question_box"), ("D", "swap_partner")]
     heads = Circuit(
@@ -203,42 +203,42 @@ def test_some_steps_of_a_walk_stand_for_all(source: Costed) -> None:
 
 def siblings(prompts: Prompts) -> Iterator[tuple[str, list[Request]]]:
     """Requests that differ in words."""
-    drawn = prompts.design("published")
+    design = prompts.design("published")
     modes: list[ModeName] = ["swap_only", "swap_target_box_to_remaining_context_box"]
-    yield "map", [mapped(prompts, 6, mode) for mode in modes]
+    yield "map", [map_request(prompts, 6, mode) for mode in modes]
     pairings: list[Counterfactual] = ["pointer", "content_control"]
-    yield "roles", [request_interchange(prompts, HEADS, drawn, one, 6, PUBLISHED.roles) for one in pairings]
-    yield "pruning", [request_pruning(prompts, HEADS, one.circuit, n=6) for one in (PUBLISHED, CONTROLLED)]
+    yield "roles", [request_interchange(prompts, HEADS, design, pairing, 6, PUBLISHED.roles) for pairing in pairings]
+    yield "pruning", [request_pruning(prompts, HEADS, procedure.circuit, n=6) for procedure in (PUBLISHED, CONTROLLED)]
 
 
-def test_words_make_little_difference(source: Costed) -> None:
-    for what, alike in siblings(source.bench.prompts):
-        flops = [_cost(source, one).flop for one in alike]
-        assert flops[0] == pytest.approx(sum(flops) / len(flops), rel=WITHIN), what
+def test_words_make_little_difference(source: CostSource) -> None:
+    for name, group in siblings(source.bench.prompts):
+        flops = [_cost(source, request).flop for request in group]
+        assert flops[0] == pytest.approx(sum(flops) / len(flops), rel=WITHIN), name
 
 
-def _cost(source: Costed, request: Request) -> Line:
+def _cost(source: CostSource, request: Request) -> Line:
     source.get(request)
     return source.lines[request.key]
 
 
-def test_how_far_shifts_go_is_worked_out_once_a_condition(source: Costed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_size_of_shifts_is_computed_once_per_condition(source: CostSource, monkeypatch: pytest.MonkeyPatch) -> None:
     """With 200 random directions, once a draw would be 40,000 sizes of vectors."""
     calls: list[Shift] = []
     moved = Shift.relative_change
 
-    def counted(self: Shift, *given: Any) -> Any:
+    def count(self: Shift, *args: Any) -> Any:
         calls.append(self)
-        return moved(self, *given)
+        return moved(self, *args)
 
-    monkeypatch.setattr(Shift, "relative_change", counted)
+    monkeypatch.setattr(Shift, "relative_change", count)
     prompts, conventions = source.bench.prompts, PUBLISHED.binding
     request = request_shifts(prompts, HEADS, "published", "random directions", conventions, n=2, directions=2, draws=3)
     source.get(request)
     assert len(calls) == len(request.conditions)
 
 
-def test_a_search_is_not_costed(source: Costed) -> None:
+def test_a_search_is_not_costed(source: CostSource) -> None:
     prompts = source.bench.prompts
     request = request_crossings(prompts, prompts.design("published"), HEADS, 12)
     with pytest.raises(NotCosted, match="not costed: crossings"):
@@ -248,16 +248,16 @@ def test_a_search_is_not_costed(source: Costed) -> None:
 
 def test_memory_counts_what_earlier_requests_keep() -> None:
     line = Line("a", 10, 1, 5, 1.0, 60.0, extra=7, kept=100)
-    costs = Costs(Shaped("m", 83, weights=1000), (line, replace(line, name="b", kept=0), replace(line, kept=3)))
+    costs = Costs(ModelSize("m", 83, weights=1000), (line, replace(line, name="b", kept=0), replace(line, kept=3)))
     assert costs.peak == 1000 + REMEMBERED + 103 + 7
     assert (costs.flop, costs.seconds) == (3.0, 180.0)
-    assert [(one.name, count) for one, count in grouped(costs.lines)] == [("a", 2), ("b", 1)]
+    assert [(line.name, count) for line, count in grouped(costs.lines)] == [("a", 2), ("b", 1)]
 
 
-def test_what_blocks_keep_beside_the_rehearsed_one_is_counted() -> None:
-    """Two blocks of path patching keep the recordings of two, of which one is here; asked again, nothing is added."""
-    source, conventions = made(), CONTROLLED.circuit
-    ledger, place = source.fake_device.ledger, pretended()
+def test_memory_that_further_blocks_keep_is_counted() -> None:
+    """Path patching in two blocks keeps two recordings, and one is here; a second request adds nothing."""
+    source, conventions = make_source(), CONTROLLED.circuit
+    ledger, place = source.fake_device.ledger, fake_accelerator()
     request = request_paths(
         draw_noise_pairs(source.bench.prompts, conventions, 32), STAGE_BY_NAME["A"], (), conventions
     )

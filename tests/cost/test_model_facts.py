@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rebinding.cost.known import STAND_IN, known, published, stretched
+from rebinding.cost.model_facts import STAND_IN, model_facts, published, stretched
 from rebinding.experiments.prompts import Prompts
 from rebinding.models import load
 from rebinding.paper.circuit import Circuit
@@ -21,34 +21,34 @@ def folder(tmp_path: Path) -> Path:
     return save_tiny(tmp_path / "tiny")
 
 
-def test_a_folder_is_known_without_its_weights(folder: Path) -> None:
-    there = load(str(folder))
-    encoder = there.encoder()
+def test_facts_about_a_folder_without_weights(folder: Path) -> None:
+    model = load(str(folder))
+    encoder = model.encoder()
     length = len(encoder.encode([Prompts(encoder).design("published").prompt(0)])[0])
     (folder / "model.safetensors").unlink()
-    found = known(str(folder))
-    assert (found.config.num_hidden_layers, found.config.hidden_size) == (there.anatomy.n_layers, there.anatomy.hidden)
-    assert (found.tokens, found.dtype, found.whose) == (length, "float32", STAND_IN)
-    found.heads.check(there.anatomy.n_layers, there.anatomy.n_heads)
+    facts = model_facts(str(folder))
+    assert (facts.config.num_hidden_layers, facts.config.hidden_size) == (model.anatomy.n_layers, model.anatomy.hidden)
+    assert (facts.tokens, facts.dtype, facts.whose) == (length, "float32", STAND_IN)
+    facts.heads.check(model.anatomy.n_layers, model.anatomy.n_heads)
 
 
 @pytest.mark.parametrize(("layers", "width"), [(30, 9), (48, 16), (6, 6)])
 def test_a_stretched_circuit_has_every_group_and_leaves_half_of_a_layer(layers: int, width: int) -> None:
     heads = stretched(published(STAND_IN), layers, width).check(layers, width)
     assert heads.groups.keys() == published(STAND_IN).groups.keys()
-    used = Counter(layer for layer, _ in {(one.layer, one.head) for one in heads.heads})
+    used = Counter(layer for layer, _ in {(head.layer, head.head) for head in heads.heads})
     assert max(used.values()) <= width // 2
-    depth = {name: [one.layer / layers for one in group] for name, group in heads.groups.items()}
+    depth = {name: [head.layer / layers for head in group] for name, group in heads.groups.items()}
     assert min(depth["A"]) > max(depth["D"])
 
 
-def test_the_papers_models_are_known_by_their_names() -> None:
-    found = known("gemma2-9b", tokens=90)
-    assert (found.tokens, found.dtype, found.whose) == (90, "bfloat16", None)
-    assert found.heads == Circuit(circuit("gemma2-9b"))
-    assert known("shape:gemma2-9b").tokens == 83
+def test_facts_about_the_papers_models() -> None:
+    facts = model_facts("gemma2-9b", tokens=90)
+    assert (facts.tokens, facts.dtype, facts.whose) == (90, "bfloat16", None)
+    assert facts.heads == Circuit(circuit("gemma2-9b"))
+    assert model_facts("shape:gemma2-9b").tokens == 83
 
 
 def test_a_plant_has_no_costs() -> None:
     with pytest.raises(ValueError, match="judged in minutes"):
-        known("planted:pointer@llama")
+        model_facts("planted:pointer@llama")

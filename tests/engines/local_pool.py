@@ -1,0 +1,48 @@
+"""Workers in this process. Tasks and outcomes are pickled, as for another machine."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from random import Random
+
+from rebinding.engines.distributed import DistributedEngine, Tensors
+from rebinding.engines.tasks import Outcome, Task
+from rebinding.engines.worker import Worker, pack
+
+
+class LocalPool:
+    """A few workers that finish in random order."""
+
+    def __init__(self, count: int, seed: int = 0) -> None:
+        self.count = count
+        self.workers = [Worker() for _ in range(count)]
+        self.running: dict[int, bytes] = {}
+        self.log: list[tuple[int, Task]] = []
+        self.most = 0
+        """The most workers that ran at the same time."""
+        self.order = Random(seed)
+
+    def idle(self) -> list[int]:
+        return [number for number in range(self.count) if number not in self.running]
+
+    def give(self, worker: int, task: Task, inputs: Tensors) -> None:
+        assert worker in self.idle()
+        tensors = {address: read() for address, read in inputs.items()}
+        self.running[worker] = pickle.dumps((task, tensors))
+        self.log.append((worker, task))
+        self.most = max(self.most, len(self.running))
+
+    def take(self) -> Iterator[tuple[int, Outcome]]:
+        worker = self.order.choice(sorted(self.running))
+        task, tensors = pickle.loads(self.running.pop(worker))
+        yield worker, pickle.loads(pack(self.workers[worker].do(task, tensors)))
+
+    def close(self) -> None:
+        self.running.clear()
+
+
+def make_engine(count: int = 2, seed: int = 0) -> tuple[DistributedEngine, LocalPool]:
+    """An engine with local workers, and its pool."""
+    pool = LocalPool(count, seed)
+    return DistributedEngine(lambda: pool), pool
