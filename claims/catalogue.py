@@ -1,4 +1,4 @@
-"""How a claim is written down above its rule, and the list of all claims of the suite."""
+"""The decorators that declare claims above their tests, and the list of all claims of the suite."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from rebinding.verdicts import Verdict
 ORDER = ("test_tracing", "test_circuit", "test_chain", "test_attention", "test_roles", "test_binding",
          "test_binding_signatures", "test_binding_correct", "test_robustness", "test_beyond",
          "test_beyond_binding")  # fmt: skip
-"""Modules in the order of the paper; all others come after these."""
+"""Modules in the order of the paper; others come after these."""
 OF_RUNS = "run"
 """The module of claims about all models of a run."""
 GEMMA_2, GEMMA_3, LLAMA_3B, LLAMA_8B = "gemma2-9b", "gemma3-12b", "llama3.2-3b", "llama3.1-8b"
 """The models of the paper."""
 
 Test: TypeAlias = Callable[[Claim, Study], Verdict]
-Judged = TypeVar("Judged", bound=Callable[..., Any])
+TestFunction = TypeVar("TestFunction", bound=Callable[..., Any])
 Changes: TypeAlias = Mapping[str, Any]
 
 
@@ -55,14 +55,13 @@ def row(
     headline: int | None = None,
     controlled: Changes | None = None,
     five_boxes: Changes | None = None,
-) -> Callable[[Judged], Judged]:
-    """A claim that the test below judges; several of these add up, from top to bottom.
+) -> Callable[[TestFunction], TestFunction]:
+    """Declare a claim that the test below judges. Several decorators add up, from top to bottom.
 
-    `controlled` adds the row of the same sentence under the controlled procedure, with these changes; `five_boxes` adds
-    the rows of both procedures in stories of five boxes. `procedure="controlled"` is for a sentence that has no
-    published row. A claim about a group needs the heads of that group, unless `needs` says otherwise. A claim stands in
-    the section that its module names as `SECTION`, unless `section` says otherwise. `headline` is the number of the
-    headline claim that rests on it and on its controlled row.
+    `controlled` adds a row of the same sentence under the controlled procedure, with these changes; `five_boxes` adds
+    the rows of both procedures in stories of five boxes. `procedure="controlled"` is for a sentence without a published
+    row. `needs` names the groups whose heads a claim needs (default: `group`), `section` its section (default: the
+    module's `SECTION`), `headline` the headline claim that rests on it and on its controlled row.
     """
     if needs is None:
         needs = () if group is None else (group,)
@@ -75,32 +74,33 @@ def row(
     return declare(*with_controlled([claim], controlled), *wide)
 
 
-def rows(claims: Iterable[Claim], *, controlled: Changes | None = None) -> Callable[[Judged], Judged]:
-    """The same for a table of claims: all of them as they are, and after them the controlled row of each."""
+def rows(claims: Iterable[Claim], *, controlled: Changes | None = None) -> Callable[[TestFunction], TestFunction]:
+    """Declare a table of claims, followed by the controlled row of each if there are changes for it."""
     return declare(*with_controlled(claims, controlled))
 
 
 def with_controlled(claims: Iterable[Claim], controlled: Changes | None) -> Iterator[Claim]:
-    """Claims, and after them their controlled rows, if there are changes for these."""
+    """Claims, followed by their controlled rows if there are changes for these."""
     published = tuple(claims)
     yield from published
     if controlled is not None:
         yield from (claim.controlled(**controlled) for claim in published)
 
 
-def declare(*claims: Claim) -> Callable[[Judged], Judged]:
-    """Put claims in front of those that a test has; pytest gives them to it one by one, as `claim`."""
+def declare(*claims: Claim) -> Callable[[TestFunction], TestFunction]:
+    """Put claims in front of those of a test; pytest passes them to it one by one, as `claim`."""
 
-    def declared(test: Judged) -> Judged:
+    def decorate(test: TestFunction) -> TestFunction:
         section: SectionName = getattr(getmodule(test), "SECTION", "other")
-        here = (replace(claim, section=section) if claim.section == "other" else claim for claim in claims)
-        every = (*here, *claims_of(test))
+        new = (replace(claim, section=section) if claim.section == "other" else claim for claim in claims)
+        all_claims = (*new, *claims_of(test))
         marks = [mark for mark in getattr(test, "pytestmark", ()) if not is_list_of_claims(mark)]
         vars(test)["pytestmark"] = marks
-        decorated: Judged = pytest.mark.parametrize("claim", every, ids=[claim.id for claim in every])(test)
+        ids = [claim.id for claim in all_claims]
+        decorated: TestFunction = pytest.mark.parametrize("claim", all_claims, ids=ids)(test)
         return decorated
 
-    return declared
+    return decorate
 
 
 def claims_of(test: Callable[..., Any]) -> tuple[Claim, ...]:
@@ -109,7 +109,7 @@ def claims_of(test: Callable[..., Any]) -> tuple[Claim, ...]:
 
 
 def is_list_of_claims(mark: pytest.Mark) -> bool:
-    """Whether a mark of a test is what `declare` left there."""
+    """Whether a mark of a test comes from `declare`."""
     return mark.name == "parametrize" and mark.args[0] == "claim"
 
 
@@ -124,10 +124,9 @@ class Row:
 @cache
 def catalogue() -> tuple[Row, ...]:
     """Every claim about one model, in the order of the paper."""
-    names = sorted(
-        one.name for one in pkgutil.iter_modules([str(Path(__file__).parent)]) if one.name.startswith("test_")
-    )
-    return tuple(row for name in dict.fromkeys((*ORDER, *names)) for row in rows_in(name))
+    names = (module.name for module in pkgutil.iter_modules([str(Path(__file__).parent)]))
+    modules = (*ORDER, *sorted(name for name in names if name.startswith("test_")))
+    return tuple(row for name in dict.fromkeys(modules) for row in rows_in(name))
 
 
 def claims() -> tuple[Claim, ...]:
@@ -142,31 +141,32 @@ def catalogue_of_runs() -> tuple[Row, ...]:
 
 
 def rows_in(name: str) -> Iterator[Row]:
-    """The rows of one module, in the order in which they stand there."""
+    """The rows of one module, in the order of the file."""
     for test in vars(importlib.import_module(f"claims.{name}")).values():
         yield from (Row(claim, test) for claim in claims_of(test))
 
 
 @cache
 def by_id() -> Mapping[str, Claim]:
-    """All claims, also those about a run, by their ids."""
+    """All claims by id, those about a run included."""
     return {row.claim.id: row.claim for row in (*catalogue(), *catalogue_of_runs())}
 
 
 def claim(id: str) -> Claim:
     """The claim with this id."""
     if id not in by_id():
-        near = get_close_matches(id, by_id(), n=3) or [next(iter(by_id()))]
-        raise ValueError(f"No claim has the id {id!r}. Ids are such as {', '.join(near)}")
+        similar = get_close_matches(id, by_id(), n=3) or [next(iter(by_id()))]
+        raise ValueError(f"No claim has the id {id!r}. Similar ids: {', '.join(similar)}")
     return by_id()[id]
 
 
 @cache
 def places() -> Mapping[str, int]:
-    """The number of every sentence in the order of the paper; claims about a run come last."""
-    return {sentence: number for number, sentence in enumerate(dict.fromkeys(one.sentence for one in by_id().values()))}
+    """The position of every sentence in the order of the paper; claims about a run come last."""
+    sentences = dict.fromkeys(claim.sentence for claim in by_id().values())
+    return {sentence: number for number, sentence in enumerate(sentences)}
 
 
 def place(claim: Claim) -> int:
-    """Where the sentence of a claim stands; one that is not in the catalogue comes last."""
+    """The position of a claim's sentence in the order of the paper; a sentence outside the catalogue comes last."""
     return places().get(claim.sentence, len(places()))

@@ -1,4 +1,4 @@
-"""Parts of sentences that several tests of claims say."""
+"""Parts of sentences that several tests of claims share, and verdicts over candidate conventions."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ from rebinding.verdicts.sentences import Part, under_conventions
 
 EDITS_MOVED = "edits_moved"
 SHARES: Support = (-1.0, 1.0)
-"""What the difference of two shares cannot leave."""
+"""The range of a difference of two shares."""
 
 
 def printed_number(claim: Claim, study: Study) -> PublishedNumber | None:
-    """The number that a claim compares with, if it is printed for this model."""
+    """The printed number that a claim compares with; None if the paper prints none for this model."""
     return None if claim.printed is None else study.printed(claim.printed)
 
 
 def over_random(claim: Claim, evidence: Evidence, words: Sequence[str] | None = None) -> Part:
-    """Hits of the circuit against those of random ones on the same prompts; or by word, where each prompt has one."""
-    mine, random = of_circuit(evidence, "circuit", "hit").astype(float), of_random(evidence, "hit")
+    """Hits of the circuit compared with random circuits on the same prompts; with `words`, averaged by word."""
+    circuit, random = of_circuit(evidence, "circuit", "hit").astype(float), of_random(evidence, "hit")
     if words is not None:
-        mine, random = (by_word(hits, words) for hits in (mine, random))
-    return partial(ordering, mine, random, unit="nested", support=SHARES, margin=claim.margin("accuracy"))
+        circuit, random = (by_word(hits, words) for hits in (circuit, random))
+    return partial(ordering, circuit, random, unit="nested", support=SHARES, margin=claim.margin("accuracy"))
 
 
 Name = TypeVar("Name", bound=str)
 
 
 def of_candidates(claim: Claim, judge: Callable[[Name, float], Verdict], candidates: Collection[Name]) -> Verdict:
-    """The verdict under every convention that it may have been. A printed number may belong to one that we do not know,
-    so it is never refuted; a sentence is, where it fails under all of them."""
+    """The verdict over all candidate conventions. A printed number may belong to a convention that we do not know, so
+    it is never refuted. A sentence is refuted if it fails under all of them."""
     if len(candidates) == 1:
         return judge(next(iter(candidates)), claim.level)
     if claim.kind == "value":
@@ -55,13 +55,13 @@ def _at_level(judge: Callable[[Name, float], Verdict], name: Name, *, level: flo
 
 
 def of_studies(claim: Claim, test: Test, studies: Mapping[str, Study]) -> Verdict:
-    """The verdict of a row under every convention that it may have been, of which each has a study."""
+    """The verdict of a row over all candidate conventions, each with a study."""
 
     def judge(name: str, level: float) -> Verdict:
         try:
             return test(replace(claim, level=level), studies[name])
-        except GateFailed as failed:  # what may not be looked at here may be looked at there
-            if failed.gate.name == EDITS_MOVED:  # which is a fault under any convention
+        except GateFailed as failed:  # another candidate may pass this gate
+            if failed.gate.name == EDITS_MOVED:  # this gate is a fault under any convention
                 raise
             return invalid(claim.kind, failed.gate.name, failed.gate.detail)
 

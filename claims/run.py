@@ -1,4 +1,4 @@
-"""Sentences about all models of a run, judged from what became of their claims on each."""
+"""Claims about all models of a run, judged from the verdicts of claims on each model."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from rebinding.verdicts.sentences import all_of
 
 SECTION = "binding"
 SHOWN_BY: Mapping[str, str] = MappingProxyType({"gemma": "binding.qk_cancels", "llama": "binding.key_dominance"})
-"""The sentence by which a model of each family shows what the paper says of the family."""
+"""For each family, the sentence with which a model shows what the paper says about the family."""
 
 
 def shown_by(family: str, claim: Claim) -> Claim:
-    """That sentence as a claim under the procedure of a claim about the run."""
+    """The claim of a family's sentence under the same procedure as a claim about the run."""
     claims = (row.claim for row in catalogue() if row.claim.sentence == SHOWN_BY[family])
-    return next(one for one in claims if one.procedure == claim.procedure)
+    return next(part for part in claims if part.procedure == claim.procedure)
 
 
 @row("binding.families_differ",
@@ -35,13 +35,13 @@ def shown_by(family: str, claim: Claim) -> Claim:
          "unit": "nested",
          "n": 180,
      })  # fmt: skip
-def judge_families(claim: Claim, shown: Mapping[str, Judgement]) -> Verdict:
-    """Every Gemma matches and every Llama is dominated by keys: what was judged of each, by its name."""
-    return all_of(claim.kind, {model: partial(at_level, judgement) for model, judgement in shown.items()})
+def judge_families(claim: Claim, judgements: Mapping[str, Judgement]) -> Verdict:
+    """Every Gemma matches and every Llama is dominated by keys; `judgements` has one per model, by name."""
+    return all_of(claim.kind, {model: partial(at_level, judgement) for model, judgement in judgements.items()})
 
 
 def at_level(judgement: Judgement, *, level: float) -> Verdict:
-    """A judgement as a part of a sentence: what was refuted at 5 % may not be at a stricter level."""
+    """A judgement as a part of a sentence: open if it is refuted at 5 % but not at this stricter level."""
     verdict = judgement.as_verdict()
-    sure = verdict.p_value is not None and verdict.p_value <= level
-    return verdict if sure or verdict.outcome != "NOT REPLICATED" else replace(verdict, outcome="INCONCLUSIVE")
+    is_sure = verdict.p_value is not None and verdict.p_value <= level
+    return verdict if is_sure or verdict.outcome != "NOT REPLICATED" else replace(verdict, outcome="INCONCLUSIVE")

@@ -1,7 +1,7 @@
-"""What rows about shifts of queries and keys have in common, and parts of their sentences.
+"""Settings and parts of sentences that the rows about shifts of queries and keys share.
 
-Numbers come by unit, or by set of directions (or draw) and unit: then the two are crossed, since prompts that share
-their directions are not independent of these.
+Values have the shape (unit,), or (set of directions or draw, unit). The latter are crossed, because prompts that share
+directions are not independent.
 """
 
 from __future__ import annotations
@@ -28,57 +28,57 @@ CONTROLLED = {
     "unit": "nested",
     "n": 180,
 }
-"""Every ordered pair of slots once a unit, crossed with ten sets of directions that were measured on other prompts with
-other words."""
+"""Every unit has each ordered pair of slots once. Units are crossed with ten sets of directions, measured on other
+prompts with other words."""
 TWICE = ROW | {"controlled": CONTROLLED}
 KEYS = ("k_both", "k_box", "k_object")
 SWITCHES = {"head": ("switch",), "example": ("switch_example",), "either": ("switch", "switch_example")}
 
 
 def switches(procedure: Procedure) -> tuple[str, ...]:
-    """The measures that a share of switches may be."""
+    """The measures that a printed share of switches may mean."""
     return SWITCHES[procedure.binding.switch]
 
 
 def more(values: Array, margin: float, above: float = 0.0, support: Support | None = None) -> Part:
-    """Surely more than `above`, by what counts.
+    """The mean surely exceeds `above` by the margin.
 
-    A share of switches that is crossed with sets of directions is a mean over heads and over an example of every pair
-    of slots, and no outcome that is there or not: its range leaves no room for stories that were not met.
+    `support` applies to values by prompt alone. Crossed with sets of directions, a share of switches is a mean over
+    heads and over an example of every pair of slots, not a yes or no: its range leaves no room for unseen stories.
     """
     unit = unit_of(values)
-    alone = support if unit == "prompts" else None
-    return partial(effect, values, margin=margin, above=above, unit=unit, support=alone)
+    bounds = support if unit == "prompts" else None
+    return partial(effect, values, margin=margin, above=above, unit=unit, support=bounds)
 
 
 def nothing(values: Array, margin: float) -> Part:
-    """Surely not what counts, in either direction."""
+    """The mean surely stays within the margin, in both directions."""
     return partial(no_effect, values, margin=margin, unit=unit_of(values))
 
 
 def over(greater: Array, lesser: Array, margin: float) -> Part:
-    """The one is surely more than the other, by what counts."""
+    """The first mean surely exceeds the second by the margin."""
     return more(greater - lesser, margin)
 
 
 def no_more(lesser: Array, greater: Array, margin: float, support: Support | None = None) -> Part:
-    """The first surely does not exceed the other by what counts."""
+    """The first mean surely does not exceed the second by the margin."""
     return more(greater - lesser, 0.0, above=-margin, support=support)
 
 
 def not_above(values: Array, margin: float) -> Part:
-    """Surely not more than 0, by what counts."""
+    """The mean surely does not exceed 0 by the margin."""
     return more(-values, 0.0, above=-margin)
 
 
 def exceeds_draws(
     evidence: Evidence, condition: str, random: str, measure: str, margin: float
 ) -> npt.NDArray[np.bool_]:
-    """Whether the mean shift of a condition exceeds the mean size of each random draw by what counts: (draw,)."""
+    """Whether the mean shift of a condition exceeds the mean size of each random draw by the margin: (draw,)."""
     sizes = np.abs(shift(evidence, random, measure).mean(axis=-1))
     return np.asarray(sizes + margin < shift(evidence, condition, measure).mean())
 
 
 def unit_of(values: Array) -> Unit:
-    """What the last axis, or both, of such numbers are."""
+    """The unit of such values: prompts, or draws crossed with prompts."""
     return "prompts" if values.ndim == 1 else "nested"

@@ -1,4 +1,4 @@
-"""Section 4.1: what groups of the circuit look at."""
+"""Section 4.1: the tokens that groups of the circuit attend to."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ ROW: dict[str, Any] = {
 }
 A_PLACE, B_PLACE, C_PLACE = "group A, at the readout", "group B, at the readout", "group C, at the question's box"
 COUNTERBALANCED = "counterbalanced prompts"
-"""Controlled: nothing about a token's place says which one it is."""
+"""The controlled procedure: the place of a token does not tell which one it is."""
 EARLIER = ("swap_asked", "swap_partner", "context_partner")
-"""Labels of "the appropriate earlier box": the text does not say which it is, and the old statement's is not."""
+"""Candidate labels of "the appropriate earlier box": the text does not say which; that of the old statement is none."""
 
 
 def looks_at(claim: Claim, study: Study, group: Group, token: str, *, level: float = LEVEL) -> Verdict:
-    """A group looks at a token more than evenly, and more than at any other that has a role."""
+    """The group attends to a token more than evenly, and more than to any other token with a role."""
     evidence = study.ask(claim, partial(request_attention, group=group, like=claim.procedure))
-    found = by_token(evidence)
-    others = {"an even share": even(evidence)} | {name: found[name] for name in found if name != token}
+    attention = by_token(evidence)
+    rivals = {"an even share": even(evidence)} | {name: attention[name] for name in attention if name != token}
     parts: dict[str, Part] = {
-        f"{token} over {name}": partial(ordering, found[token], less, margin=claim.margin(), support=SHARES)
-        for name, less in others.items()
+        f"{token} over {name}": partial(ordering, attention[token], values, margin=claim.margin(), support=SHARES)
+        for name, values in rivals.items()
     }
     return all_of(claim.kind, parts, level=level)
 

@@ -1,4 +1,4 @@
-"""Beyond the paper: what a reviewer would ask of its circuit."""
+"""Beyond the paper: questions that a reviewer would ask about its circuit."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from rebinding.experiments.static.request import (
     discover_static_circuit,
     without_swap,
 )
-from rebinding.paper.circuit import Head
+from rebinding.paper.circuit import Circuit, Head
 from rebinding.paper.claim import Claim
 from rebinding.study.shifts import heads_that_count
 from rebinding.study.study import Study
@@ -34,9 +34,9 @@ CHANCE = 1 / 3
 SEVEN = 7
 LATER = "swap to all that is later"
 CARRIED = {"E": "context to swap", "D": "swap to question", "C": "question to readout"}
-"""What groups carry, as the evidence calls it."""
+"""The part of a story that each group crosses, as the evidence calls it."""
 SHARED = "ABC"
-"""The groups of which static tracking has its like: at the readout, and at the question's box."""
+"""The groups that static tracking has too: at the readout, and at the question's box."""
 STORIES: dict[str, dict[str, Any]] = {
     "seven boxes": {"boxes": SEVEN},
     "narrative": {"name": "counterbalanced", "narrative": True},
@@ -65,10 +65,10 @@ def test_real_queries_or_keys_do_what_means_do_not(claim: Claim, study: Study) -
     means, margin, conventions = study.binding(claim), claim.margin(), study.procedure(claim).binding
     real = heads_that_count(study.ask(claim, partial(request_exchange, conventions=conventions)), conventions)
     parts: dict[str, Part] = {}
-    for condition, said in (("q", "queries"), ("k_both", "keys")):
-        theirs, ours = shift(means, condition, "dR"), shift(real, condition, "dR")
-        beyond = {"turn": more(ours, margin), "turn more than means": over(ours, theirs, margin)}
-        parts[said] = partial(all_of, claim.kind, beyond)
+    for condition, name in (("q", "queries"), ("k_both", "keys")):
+        by_mean, by_exchange = shift(means, condition, "dR"), shift(real, condition, "dR")
+        conditions = {"turn": more(by_exchange, margin), "turn more than means": over(by_exchange, by_mean, margin)}
+        parts[name] = partial(all_of, claim.kind, conditions)
     return any_of(claim.kind, parts)
 
 
@@ -80,14 +80,15 @@ def test_real_queries_or_keys_do_what_means_do_not(claim: Claim, study: Study) -
      where="the circuit's heads at their tokens, held at their mean over counterbalanced prompts; all other heads as"
      " they are", **ROW)  # fmt: skip
 def test_the_model_needs_the_circuit(claim: Claim, study: Study) -> Verdict:
-    others = gate_other_heads(study.circuit, study.layers, study.all_heads)
-    return guarded(claim.kind, [others], lambda: worse_than_without_others(claim, study))
+    enough_heads = gate_other_heads(study.circuit, study.layers, study.all_heads)
+    return guarded(claim.kind, [enough_heads], lambda: circuit_costs_more_than_random_heads(claim, study))
 
 
-def worse_than_without_others(claim: Claim, study: Study) -> Verdict:
+def circuit_costs_more_than_random_heads(claim: Claim, study: Study) -> Verdict:
+    """The model loses more hits without the circuit's heads than without random other heads."""
     evidence = study.ask(claim, request_knockout)
-    without = of_circuit(evidence, "circuit", "hit").astype(float)
-    return ordering(of_random(evidence, "hit"), without, unit=claim.unit, support=SHARES, margin=claim.margin())
+    hits = of_circuit(evidence, "circuit", "hit").astype(float)
+    return ordering(of_random(evidence, "hit"), hits, unit=claim.unit, support=SHARES, margin=claim.margin())
 
 
 @row("beyond.route_through_swap_labels",
@@ -95,8 +96,8 @@ def worse_than_without_others(claim: Claim, study: Study) -> Verdict:
      statistic="what the answer's lead over the other objects loses without the messages that leave from the swap's"
      " labels, less what it loses without those from its other tokens, in logits: above 0 if the labels have more than"
      " half",
-     where="the heads at tokens that a search finds which is told no place: those in the swap as senders, later ones as"
-     " receivers; path patching on prompts that the search did not see, about a box that is swapped",
+     where="the heads at tokens that position-free discovery finds: those in the swap as senders, later ones as"
+     " receivers; path patching on prompts that discovery did not see, about a box that is swapped",
      **CROSSED)  # fmt: skip
 def test_the_swap_is_left_by_its_labels(claim: Claim, study: Study) -> Verdict:
     return effect(led_by_expected(study.ask(claim, request_crossings), LATER), margin=claim.margin())
@@ -106,8 +107,8 @@ def test_the_swap_is_left_by_its_labels(claim: Claim, study: Study) -> Verdict:
      "What carries from the context to the swap, from the swap to the question and from the question to the readout"
      " stands where the paper puts groups E, D and C: at a label.",
      statistic="of each crossing the same difference, labels less all other tokens of the sentence; all three above 0",
-     where="the heads at tokens that a search finds which is told no place, from part to part; path patching on prompts"
-     " that the search did not see, about a box that is swapped", **CROSSED)  # fmt: skip
+     where="the heads at tokens that position-free discovery finds, from part to part; path patching on prompts that"
+     " discovery did not see, about a box that is swapped", **CROSSED)  # fmt: skip
 def test_what_carries_on_stands_at_labels(claim: Claim, study: Study) -> Verdict:
     evidence = study.ask(claim, request_crossings)
     parts: dict[str, Part] = {
@@ -127,42 +128,47 @@ def test_what_carries_on_stands_at_labels(claim: Claim, study: Study) -> Verdict
      where="the circuit's heads whose tokens are there, all others at their mean over counterbalanced prompts; random"
      " circuits matched by layer", **ROW)  # fmt: skip
 def test_the_circuit_serves_what_was_not_swapped(claim: Claim, study: Study) -> Verdict:
-    found = {"without a swap": study.ask(claim, without_swap), "about a bystander": study.ask(claim, about_bystander)}
+    stories = {"without a swap": study.ask(claim, without_swap), "about a bystander": study.ask(claim, about_bystander)}
     parts: dict[str, Part] = {"heads of static tracking": partial(shared_with_static, claim, study)}
-    for where, evidence in found.items():
-        more_than_random = of_circuit(evidence, "circuit", "margin"), of_random(evidence, "margin")
+    for name, evidence in stories.items():
+        margins = of_circuit(evidence, "circuit", "margin"), of_random(evidence, "margin")
         hits = of_circuit(evidence, "circuit", "hit")
-        parts[f"{where}, margin"] = partial(ordering, *more_than_random, unit=claim.unit, margin=claim.margin("margin"))
-        parts[f"{where}, answers"] = partial(effect, hits, above=CHANCE, margin=claim.margin("accuracy"))
-    able = [above_chance(of_circuit(evidence, "full", "hit"), CHANCE) for evidence in found.values()]
-    return guarded(claim.kind, able, lambda: all_of(claim.kind, parts))
+        parts[f"{name}, margin"] = partial(ordering, *margins, unit=claim.unit, margin=claim.margin("margin"))
+        parts[f"{name}, answers"] = partial(effect, hits, above=CHANCE, margin=claim.margin("accuracy"))
+    gates = [above_chance(of_circuit(evidence, "full", "hit"), CHANCE) for evidence in stories.values()]
+    return guarded(claim.kind, gates, lambda: all_of(claim.kind, parts))
 
 
 def shared_with_static(claim: Claim, study: Study, *, level: float) -> Verdict:
-    """The heads of the groups that static tracking has too, with those that are found where nothing is swapped."""
+    """Overlap of groups A to C with the heads that discovery finds where nothing is swapped."""
     conventions = study.conventions(claim)
-    found = discover_static_circuit(partial(study.ask, claim), conventions)
-    ours, theirs = ({head for group in SHARED for head in one.group(group)} for one in (found.circuit, study.circuit))
-    again: list[set[Head]] = [set() for _ in range(RESAMPLES)]
-    for group in (group for group in SHARED if group in found.evidence):
-        taken = found.circuit.group("B") if group == "A" else ()
-        selections = reselected(found.evidence[group], conventions.score, conventions.select, exclude=taken)
-        again = [known | set(more) for known, more in zip(again, selections, strict=True)]
-    if not ours:
-        return emptiness((), empty=False, selections=[tuple(one) for one in again], level=level)
-    told = {"universe": study.all_heads, "layers": study.layers}
-    return overlap(ours, theirs, selections=again, null="layers", level=level, **told)
+    static = discover_static_circuit(partial(study.ask, claim), conventions)
+    static_heads, heads = heads_of_shared_groups(static.circuit), heads_of_shared_groups(study.circuit)
+    resampled: list[set[Head]] = [set() for _ in range(RESAMPLES)]
+    for group in (group for group in SHARED if group in static.evidence):
+        exclude = static.circuit.group("B") if group == "A" else ()
+        selections = reselected(static.evidence[group], conventions.score, conventions.select, exclude=exclude)
+        resampled = [union | set(selection) for union, selection in zip(resampled, selections, strict=True)]
+    if not static_heads:
+        return emptiness((), empty=False, selections=[tuple(selection) for selection in resampled], level=level)
+    options = {"universe": study.all_heads, "layers": study.layers}
+    return overlap(static_heads, heads, selections=resampled, null="layers", level=level, **options)
+
+
+def heads_of_shared_groups(circuit: Circuit) -> set[Head]:
+    """The heads of groups A to C of a circuit."""
+    return {head for group in SHARED for head in circuit.group(group)}
 
 
 @row("beyond.put_remove",
      "The circuit found on swaps also answers where a box is emptied and something new is put there, about this box and"
      " about others.", where=f"{ABLATED}; heads whose tokens are not there are held", **OTHER)  # fmt: skip
 def test_the_circuit_serves_what_is_put_and_removed(claim: Claim, study: Study) -> Verdict:
-    asked = {"the box that is refilled": about_refilled, "another box": beside_refilled}
-    found = {name: study.ask(claim, make) for name, make in asked.items()}
-    able = [above_chance(of_circuit(evidence, "full", "hit"), CHANCE) for evidence in found.values()]
-    parts = {name: over_random(claim, evidence) for name, evidence in found.items()}
-    return guarded(claim.kind, able, lambda: all_of(claim.kind, parts))
+    requests = {"the box that is refilled": about_refilled, "another box": beside_refilled}
+    questions = {name: study.ask(claim, make_request) for name, make_request in requests.items()}
+    gates = [above_chance(of_circuit(evidence, "full", "hit"), CHANCE) for evidence in questions.values()]
+    parts = {name: over_random(claim, evidence) for name, evidence in questions.items()}
+    return guarded(claim.kind, gates, lambda: all_of(claim.kind, parts))
 
 
 @row("beyond.many_boxes", "The circuit found on three boxes also answers with seven.",
@@ -173,7 +179,7 @@ def test_the_circuit_serves_what_is_put_and_removed(claim: Claim, study: Study) 
      condition="narrative", where=f"{ABLATED}; counterbalanced prompts", **OTHER)  # fmt: skip
 def test_the_circuit_serves_other_stories(claim: Claim, study: Study) -> Verdict:
     story = STORIES[claim.condition or ""]
-    able = study.able_at(study.n(claim), **story)
+    gate = study.able_at(study.n(claim), **story)
     return guarded(
-        claim.kind, [able], lambda: over_random(claim, study.ablated_elsewhere(claim, **story))(level=claim.level)
+        claim.kind, [gate], lambda: over_random(claim, study.ablated_elsewhere(claim, **story))(level=claim.level)
     )

@@ -1,4 +1,4 @@
-"""Beyond the paper: what a reviewer would ask of its binding IDs."""
+"""Beyond the paper: questions that a reviewer would ask about its binding IDs."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ RANDOM: Mapping[str, str] = {
     "k_object": "matched_k_object",
     "qk": "matched_qk",
 }
-"""The five shifts, and the random directions as long as those of each."""
+"""The five shifts, each with its random directions of the same length."""
 JUDGED = ("q", "k_both")
-"""Shifts that redirect where slots are matched; keys of boxes alone, and query and keys together, need not."""
+"""The shifts that redirect if slots are matched; keys of boxes alone, and query and keys together, need not."""
 EPSILONS = (1e-9, 1e-6, 1e-3)
 PUBLISHED = "1e-09"
-"""How dR is taken as published, in a word."""
+"""The name of the published epsilon of dR."""
 OPEN = "open"
-"""What contradicts no decision."""
+"""The decision that contradicts no other."""
 
 
 @row("beyond.random_logits",
@@ -51,9 +51,9 @@ def test_shifts_move_logits_more_than_random_directions(claim: Claim, study: Stu
     parts: dict[str, Part] = {
         name: partial(effect, smaller[name], above=MOST, margin=0.0, unit=claim.unit) for name in JUDGED
     }
-    judged = all_of(claim.kind, parts, level=claim.level)
-    others = ", ".join(f"{name} {smaller[name].mean():.2f}" for name in RANDOM if name not in JUDGED)
-    return replace(judged, reason=f"{judged.reason}; the share for {others}")
+    verdict = all_of(claim.kind, parts, level=claim.level)
+    shares = ", ".join(f"{name} {smaller[name].mean():.2f}" for name in RANDOM if name not in JUDGED)
+    return replace(verdict, reason=f"{verdict.reason}; the share for {shares}")
 
 
 @row("beyond.swap_label_keys",
@@ -79,12 +79,12 @@ def test_binding_ids_are_read_at_the_labels_of_the_swap(claim: Claim, study: Stu
      where="each head of group B, at the readout; raw projections; read on box and object; all ordered slot pairs",
      **OURS)  # fmt: skip
 def test_directions_of_plain_stories_redirect_in_others(claim: Claim, study: Study) -> Verdict:
-    able = study.able_at(study.n(claim), name="counterbalanced", narrative=True)
-    return guarded(claim.kind, [able], lambda: redirects_elsewhere(claim, study.binding(claim, "narrative")))
+    gate = study.able_at(study.n(claim), name="counterbalanced", narrative=True)
+    return guarded(claim.kind, [gate], lambda: redirects(claim, study.binding(claim, "narrative")))
 
 
-def redirects_elsewhere(claim: Claim, evidence: Evidence) -> Verdict:
-    """What `binding.q_redirects` and `binding.k_redirects` ask."""
+def redirects(claim: Claim, evidence: Evidence) -> Verdict:
+    """The rules of `binding.q_redirects` and `binding.k_redirects`."""
     measured: tuple[tuple[str, Metric], ...] = (("q", "dR"), ("q", "dlogit"), ("k_both", "dR"))
     parts: dict[str, Part] = {
         f"{name} {measure}": more(shift(evidence, name, measure), claim.margin(measure)) for name, measure in measured
@@ -101,34 +101,31 @@ def redirects_elsewhere(claim: Claim, evidence: Evidence) -> Verdict:
      where="group B, keys of its KV groups, at the readout; raw projections; read on the shifted tokens;"
      " slot 1 to 0")  # fmt: skip
 def test_dr_does_not_depend_on_epsilon(claim: Claim, study: Study) -> Verdict:
-    """At every token that may have been read; the number is of the first."""
+    """At every candidate readout token; the number is that of the first."""
     places = study.at_readouts(study.procedure(claim).binding)
-    means, changes = [], []
-    for place, there in places.items():
+    differences, changes = [], []
+    for place, place_study in places.items():
         for name in RANDOM:
-            ways = ways_to_take_dr(there.binding(claim), name)
-            decisions = {
-                conventions: decision(values, claim.margin(), claim.level) for conventions, values in ways.items()
-            }
-            means.append(max(abs(values.mean() - ways[PUBLISHED].mean()) for values in ways.values()))
+            variants = variants_of_dr(place_study.binding(claim), name)
+            decisions = {variant: decide(values, claim.margin(), claim.level) for variant, values in variants.items()}
+            published = variants[PUBLISHED].mean()
+            differences.append(max(abs(values.mean() - published) for values in variants.values()))
             if len(set(decisions.values()) - {OPEN}) > 1:
-                changes.append(
-                    f"{name} {place}: "
-                    + ", ".join(f"{said} with {conventions}" for conventions, said in decisions.items())
-                )
+                texts = (f"{decision} with {variant}" for variant, decision in decisions.items())
+                changes.append(f"{name} {place}: {', '.join(texts)}")
     n = shift(study.binding(claim), "q", "dR").shape[-1]
     reason = f"dR does not say the same: {'; '.join(changes)}" if changes else "dR says the same of every shift"
-    return reported("changes" if changes else "keeps", reason, measured=float(max(means[: len(RANDOM)])), n=n)
+    return reported("changes" if changes else "keeps", reason, measured=float(max(differences[: len(RANDOM)])), n=n)
 
 
-def ways_to_take_dr(evidence: Evidence, condition: str) -> Mapping[str, Array]:
+def variants_of_dr(evidence: Evidence, condition: str) -> Mapping[str, Array]:
     """dR of a shift with each epsilon, and of attention summed over heads."""
     by_epsilon = {f"{eps:.0e}": shift(evidence, condition, "dR", eps) for eps in EPSILONS}
     return by_epsilon | {"heads summed": shift(evidence, condition, "dR_summed")}
 
 
-def decision(values: Array, margin: float, level: float) -> str:
-    """Where a mean surely lies, if anywhere."""
+def decide(values: Array, margin: float, level: float) -> str:
+    """Where a mean surely lies: toward, away or neither; else open."""
     parts = {"toward": more(values, margin), "away": more(-values, margin), "neither": nothing(values, margin)}
-    surely = (name for name, part in parts.items() if part(level=level).outcome == "REPLICATED")
-    return next(surely, OPEN)
+    decisions = (name for name, part in parts.items() if part(level=level).outcome == "REPLICATED")
+    return next(decisions, OPEN)

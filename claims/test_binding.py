@@ -47,7 +47,8 @@ MEASURES: tuple[tuple[Metric, str, str], ...] = (
     for measure, change, statistic in MEASURES)  # fmt: skip
 @under_every_convention()
 def test_the_printed_table(claim: Claim, study: Study) -> Verdict:
-    """Which control was printed as random, and whether heads or examples switch, is not known: every candidate runs."""
+    """The paper does not say which control it prints as random, nor whether heads or examples switch: all candidates
+    are judged."""
     condition, (measure,) = str(claim.condition), claim.metrics
     paper = printed_number(claim, study)
     if paper is None:
@@ -55,7 +56,7 @@ def test_the_printed_table(claim: Claim, study: Study) -> Verdict:
     evidence = study.binding(claim)
     conditions = controls(evidence) if condition == "random" else (condition,)
     measures = switches(study.procedure(claim)) if measure == "switch" else (measure,)
-    candidates = {f"{name} {one}": shift(evidence, name, one) for name in conditions for one in measures}
+    candidates = {f"{name} {unit}": shift(evidence, name, unit) for name in conditions for unit in measures}
     return of_candidates(
         claim,
         lambda name, level: value(candidates[name], paper, level=level, unit=unit_of(candidates[name])),
@@ -87,8 +88,8 @@ def test_shifted_keys_redirect(claim: Claim, study: Study) -> Verdict:
 @under_every_convention("k_box")
 def test_box_keys_address_and_do_not_answer(claim: Claim, study: Study) -> Verdict:
     evidence = study.binding(claim)
-    turned, answered = (shift(evidence, "k_box", name) for name in ("dR", "dlogit"))
-    parts = {"dR": more(turned, claim.margin("dR")), "dlogit": nothing(answered, claim.margin("dlogit"))}
+    attention, answer = (shift(evidence, "k_box", name) for name in ("dR", "dlogit"))
+    parts = {"dR": more(attention, claim.margin("dR")), "dlogit": nothing(answer, claim.margin("dlogit"))}
     return all_of(claim.kind, parts, level=claim.level)
 
 
@@ -99,8 +100,8 @@ def test_box_keys_address_and_do_not_answer(claim: Claim, study: Study) -> Verdi
 @under_every_convention("k_object", "k_box", "k_both")
 def test_object_keys_move_the_answer_most(claim: Claim, study: Study) -> Verdict:
     evidence = study.binding(claim)
-    most, margin = shift(evidence, "k_object", "dlogit"), claim.margin()
-    parts = {f"over {other}": over(most, shift(evidence, other, "dlogit"), margin) for other in ("k_box", "k_both")}
+    objects, margin = shift(evidence, "k_object", "dlogit"), claim.margin()
+    parts = {f"over {keys}": over(objects, shift(evidence, keys, "dlogit"), margin) for keys in ("k_box", "k_both")}
     return all_of(claim.kind, parts, level=claim.level)
 
 
@@ -133,8 +134,8 @@ def test_both_kinds_of_keys_move_attention_most(claim: Claim, study: Study) -> V
      statistic="attention on boxes and objects of the context, mean over heads and prompts; beside it, on the"
      " question's box", where="group B, at the readout")  # fmt: skip
 def test_group_b_looks_at_the_context(claim: Claim, study: Study) -> Verdict:
-    """The rest of what B may look at matters too: where the question's box has much of it, dR is silent on that."""
-    found = by_token(study.ask(claim, partial(request_attention, group="B", like=claim.procedure)))
-    context = np.sum([found[name] for name in found if name.startswith("context_")], axis=0)  # (prompt,)
-    judged = effect(context, above=QUARTER, margin=claim.margin(), support=(0.0, 1.0))
-    return replace(judged, reason=f"{judged.reason}; the question's box has {found['question_box'].mean():.2f}")
+    """The reason also gives the attention on the question's box, about which dR says nothing."""
+    attention = by_token(study.ask(claim, partial(request_attention, group="B", like=claim.procedure)))
+    context = np.sum([attention[name] for name in attention if name.startswith("context_")], axis=0)  # (prompt,)
+    verdict = effect(context, above=QUARTER, margin=claim.margin(), support=(0.0, 1.0))
+    return replace(verdict, reason=f"{verdict.reason}; the question's box has {attention['question_box'].mean():.2f}")

@@ -1,7 +1,7 @@
 """The appendix on section 5: shifts on the prompts that Llama-3.2-3B answers correctly.
 
-The paper does not say how an answer is found correct. Here it is candidate accuracy: without an edit, at the token
-that is read, slot i's object has the largest logit of the three objects, in the answer tokens of the section.
+The paper does not define a correct answer. Here it is candidate accuracy: without an edit, slot i's object has the
+largest logit of the three objects at the readout token, in the answer tokens of the section.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ CORRECT: dict[str, Any] = {
 @under_every_convention(*CONDITIONS)
 def test_correct_examples_are_like_all(claim: Claim, study: Study) -> Verdict:
     evidence = study.binding(claim)
-    right = correct(evidence, "q")
+    is_correct = correct(evidence, "q")
     parts: dict[str, Part] = {
         f"{condition} {name}": nothing(
-            difference_of_correct(shift(evidence, condition, name), right), claim.margin(name)
+            difference_of_correct(shift(evidence, condition, name), is_correct), claim.margin(name)
         )
         for condition in CONDITIONS
         for name in METRICS
@@ -68,15 +68,16 @@ def test_both_together_turn_correct_examples(claim: Claim, study: Study) -> Verd
     for name in METRICS)  # fmt: skip
 @under_every_convention()
 def test_the_printed_numbers_of_correct_examples(claim: Claim, study: Study) -> Verdict:
-    """How many examples are behind a number is not printed: as many as ours are taken."""
+    """The paper does not print the number of examples behind a number; ours is assumed."""
     paper = printed_number(claim, study)
     if paper is None:
         return not_applicable(claim.kind, "no such number is printed of this model")
     evidence = study.binding(claim)
-    right = correct(evidence, "q")
-    return printed(shift(evidence, str(claim.condition), claim.metrics[0])[..., right], paper)(level=claim.level)
+    is_correct = correct(evidence, "q")
+    values = shift(evidence, str(claim.condition), claim.metrics[0])[..., is_correct]
+    return compare_with_unknown_n(values, paper)(level=claim.level)
 
 
-def printed(values: Array, paper: PublishedNumber) -> Part:
-    """Compared with a number of which it is not printed how many examples are behind it."""
+def compare_with_unknown_n(values: Array, paper: PublishedNumber) -> Part:
+    """Compare with a printed number whose count of examples is not printed."""
     return partial(value, values, paper, unit=unit_of(values), paper_n=values.shape[-1])

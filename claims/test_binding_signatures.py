@@ -22,7 +22,7 @@ FINDINGS: Mapping[str, Mapping[str, str]] = {
     "gone": {"REPLICATED": "gone", "NOT REPLICATED": "stays"},
     "below-half": {"REPLICATED": "below-half", "NOT REPLICATED": "not-below-half"},
 }
-"""What is reported where a rule is sure, in a word."""
+"""The finding of a reported row, by the outcome of its rule."""
 
 
 @row("binding.qk_cancels",
@@ -38,27 +38,27 @@ def test_query_and_keys_together_cancel(claim: Claim, study: Study) -> Verdict:
 
 
 def cancelled(claim: Claim, study: Study, evidence: Evidence) -> dict[str, Part]:
-    """Each alone turns attention, both together turn it less than each, and not toward the other slot.
+    """Each shift alone turns attention; both together turn it less than each, and not toward the other slot.
 
-    Controlled, each alone must turn it by what counts. Directions are means over finitely many prompts, and chance in
-    the query's meets the same chance in the keys': in a model without slots both together turn attention by an amount
-    of order 1 / prompts, always the same way, and each alone by nothing.
+    In a controlled row each alone must turn it by the margin. Directions are means over finitely many prompts, and the
+    noise in the query's direction is the noise in the keys'. So in a model without slots both together turn attention
+    by an amount of order 1 / prompts, always the same way, and each alone by nothing.
     """
-    together, margin = shift(evidence, "qk", "dR"), claim.margin("dR")
-    alone = {name: shift(evidence, name, "dR") for name in ("q", "k_both")}
-    counts = margin if claim.procedure == "controlled" else 0.0
-    parts: dict[str, Part] = {f"attention by {name}": more(values, counts) for name, values in alone.items()}
-    parts |= {f"less attention than {name}": over(values, together, 0.0) for name, values in alone.items()}
-    parts["attention by both"] = not_above(together, margin)
+    both, margin = shift(evidence, "qk", "dR"), claim.margin("dR")
+    single = {name: shift(evidence, name, "dR") for name in ("q", "k_both")}
+    single_margin = margin if claim.procedure == "controlled" else 0.0
+    parts: dict[str, Part] = {f"attention by {name}": more(values, single_margin) for name, values in single.items()}
+    parts |= {f"less attention than {name}": over(values, both, 0.0) for name, values in single.items()}
+    parts["attention by both"] = not_above(both, margin)
     if study.paper_model == GEMMA_2:
-        senses = {
-            f"{control}, {turned}": no_more(
-                shift(evidence, "qk", turned), shift(evidence, control, turned), claim.margin("switch"), SHARES
+        candidates = {
+            f"{control}, {measure}": no_more(
+                shift(evidence, "qk", measure), shift(evidence, control, measure), claim.margin("switch"), SHARES
             )
             for control in controls(evidence)
-            for turned in switches(study.procedure(claim))
+            for measure in switches(study.procedure(claim))
         }
-        parts["switches no more than random"] = partial(any_of, claim.kind, senses)
+        parts["switches no more than random"] = partial(any_of, claim.kind, candidates)
     if study.paper_model == GEMMA_3:
         parts["answer by both"] = not_above(shift(evidence, "qk", "dlogit"), claim.margin("dlogit"))
     return parts
@@ -70,16 +70,16 @@ def cancelled(claim: Claim, study: Study, evidence: Evidence) -> dict[str, Part]
      " surely not above the margin (gone), surely above it (stays), or open", **TWICE)  # fmt: skip
 @states_attention
 def test_the_answer_of_query_and_keys_together(claim: Claim, study: Study) -> Verdict:
-    """The text cites the logit of Gemma-3-12B alone; in the table of Gemma-2-9B 1.57 of 4.25 are left."""
+    """The text cites the logit of Gemma-3-12B alone; in the table of Gemma-2-9B 1.57 of 4.25 remain."""
 
     def find(evidence: Evidence) -> str:
-        judged = not_above(shift(evidence, "qk", "dlogit"), claim.margin())(level=claim.level)
-        return FINDINGS["gone"].get(judged.outcome, "open")
+        verdict = not_above(shift(evidence, "qk", "dlogit"), claim.margin())(level=claim.level)
+        return FINDINGS["gone"].get(verdict.outcome, "open")
 
     evidence = study.binding(claim)
     means = {name: float(shift(evidence, name, "dlogit").mean()) for name in evidence.settings["conditions"]}
-    beside = ", ".join(f"{name} {mean:.2f}" for name, mean in means.items())
-    return found_at_readouts(claim, study, find, f"mean dlogit: {beside}", means["qk"])
+    numbers = ", ".join(f"{name} {mean:.2f}" for name, mean in means.items())
+    return report_at_readouts(claim, study, find, f"mean dlogit: {numbers}", means["qk"])
 
 
 @row("binding.key_dominance",
@@ -93,7 +93,7 @@ def test_keys_dominate(claim: Claim, study: Study) -> Verdict:
 
 
 def dominated(evidence: Evidence, margin: float) -> dict[str, Part]:
-    """The signature that the paper calls key dominated."""
+    """The parts of the signature that the paper calls key dominated."""
     query, both = size(shift(evidence, "q", "dR")), shift(evidence, "qk", "dR")
     keys = {name: over(shift(evidence, name, "dR"), query, margin) for name in KEYS}
     return {"keys over query": partial(any_of, "ordering", keys), "both together": more(both, margin)}
@@ -106,7 +106,7 @@ def dominated(evidence: Evidence, margin: float) -> dict[str, Part]:
      **TWICE)  # fmt: skip
 @states_attention
 def test_the_query_is_below_half(claim: Claim, study: Study) -> Verdict:
-    """That the query is weak is the paper's word; the half is a boundary of ours."""
+    """The paper calls the query weak; the boundary of one half is ours."""
 
     def find(evidence: Evidence) -> str:
         query = size(shift(evidence, "q", "dR"))
@@ -117,7 +117,7 @@ def test_the_query_is_below_half(claim: Claim, study: Study) -> Verdict:
     query = float(size(shift(evidence, "q", "dR")).mean())
     keys = max(float(shift(evidence, name, "dR").mean()) for name in KEYS)
     numbers = f"size of dR by the query {query:.2f}, largest dR by keys {keys:.2f}"
-    return found_at_readouts(claim, study, find, numbers, keys / 2 - query)
+    return report_at_readouts(claim, study, find, numbers, keys / 2 - query)
 
 
 @row("binding.signature", "Which signature the model shows: matching, key dominated, or neither.",
@@ -125,21 +125,21 @@ def test_the_query_is_below_half(claim: Claim, study: Study) -> Verdict:
      **TWICE)  # fmt: skip
 @states_attention
 def test_the_signature(claim: Claim, study: Study) -> Verdict:
-    """At every token that may have been read; the number is of the first."""
+    """At every candidate readout token; the number is that of the first."""
     q, k = (shift(study.binding(claim), name, "dR").mean() for name in ("q", "k_both"))
     numbers = f"mean dR by the query {q:.2f}, by both kinds of keys {k:.2f}"
-    return found_at_readouts(claim, study, lambda evidence: signature(evidence, claim.margin()), numbers, float(k - q))
+    return report_at_readouts(claim, study, lambda evidence: signature(evidence, claim.margin()), numbers, float(k - q))
 
 
 def signature(evidence: Evidence, margin: float) -> str:
-    """Which set of rules holds."""
+    """The name of the set of rules that holds, or neither."""
     q, k, qk = (shift(evidence, name, "dR") for name in ("q", "k_both", "qk"))
     signatures: dict[str, Callable[[], dict[str, Part]]] = {
         "matching": lambda: {"query": more(q, margin), "keys": more(k, margin), "both": nothing(qk, margin)},
         "key-dominated": lambda: dominated(evidence, margin),
     }
-    holding = (name for name, parts in signatures.items() if all_of("ordering", parts()).outcome == "REPLICATED")
-    return next(holding, "neither")
+    names = (name for name, parts in signatures.items() if all_of("ordering", parts()).outcome == "REPLICATED")
+    return next(names, "neither")
 
 
 @row("binding.slot_attended",
@@ -148,23 +148,24 @@ def signature(evidence: Evidence, margin: float) -> str:
      " most prompts or in few, with the attention of all heads together", **ROW)  # fmt: skip
 @states_attention
 def test_the_attended_slot(claim: Claim, study: Study) -> Verdict:
-    """A switch begins at slot i, so no more heads and prompts can switch than begin there."""
+    """A switch starts at slot i, so this share bounds the share of switches."""
 
     def find(evidence: Evidence) -> str:
         return "in-most" if led_by_slot_i(evidence)[1] > MOST else "in-few"
 
     by_head, by_prompt = led_by_slot_i(study.binding(claim))
     numbers = f"slot i leads in {by_head:.0%} of heads and prompts, and in {by_prompt:.0%} of prompts, heads together"
-    return found_at_readouts(claim, study, find, numbers, by_head)
+    return report_at_readouts(claim, study, find, numbers, by_head)
 
 
-def found_at_readouts(
+def report_at_readouts(
     claim: Claim, study: Study, find: Callable[[Evidence], str], numbers: str, measured: float
 ) -> Verdict:
-    """What is found at every token that may have been read; `numbers` and `measured` are of the first."""
+    """Report the finding at every candidate readout token; `numbers` and `measured` are those of the first."""
     places = study.at_readouts(study.procedure(claim).binding)
-    found = {place: find(there.binding(claim)) for place, there in places.items()}
-    same = len(set(found.values())) == 1
-    finding = next(iter(found.values())) if same else ", ".join(f"{found[place]} {place}" for place in found)
+    findings = {place: find(place_study.binding(claim)) for place, place_study in places.items()}
+    is_same = len(set(findings.values())) == 1
+    by_place = ", ".join(f"{finding} {place}" for place, finding in findings.items())
+    finding = next(iter(findings.values())) if is_same else by_place
     n = shift(study.binding(claim), "q", "dR").shape[-1]
     return reported(finding, f"{finding}: {numbers}", measured=measured, n=n)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from claims.catalogue import row, rows
-from claims.circuits import falls, found_again
+from claims.circuits import compare_with_published_group, lowers_the_lead
 from claims.parts import of_candidates
 from rebinding.experiments.paths.summary import lost_by_senders
 from rebinding.paper.claim import Claim
@@ -54,16 +54,16 @@ def test_the_published_heads_are_found_again(claim: Claim, study: Study) -> Verd
     published = study.circuit.group(group)
     if not published and study.circuit_from == "published":
         return not_applicable(claim.kind, f"the paper's group {group} is empty on this model")
-    found = study.discoveries(claim)
-    return guarded(
-        claim.kind,
-        [group_present(group, published)],
-        lambda: of_candidates(claim, lambda name, level: found_again(claim, study, group, name, level), found),
-    )
+    discoveries = study.discoveries(claim)
+
+    def judge(name: str, level: float) -> Verdict:
+        return compare_with_published_group(claim, study, group, name, level)
+
+    return guarded(claim.kind, [group_present(group, published)], lambda: of_candidates(claim, judge, discoveries))
 
 
 def links() -> Iterator[Claim]:
-    """The published row of every link, and after them the controlled ones."""
+    """The published rows of all links, then the controlled ones."""
     rows_of_links: tuple[tuple[str, str, str, tuple[str, ...], dict[str, Any]], ...] = (
         ("A_logits", "Group A writes the answer.", "A at the readout to the logits", ("A",), {}),
         ("B_q_A", "Group B tells A's queries where to look.", "B to the q of A, at the readout", ("B", "A"), {}),
@@ -73,11 +73,11 @@ def links() -> Iterator[Claim]:
          {"source": "ours, the alternative to the paper's D by Q to C", "models": ()}),
         ("E_v_D", "Group E hands D its values.", "E to the v of D, at the partner in the context", ("D",), {}),
     )  # fmt: skip
-    for where, more in ((f"{AS_PUBLISHED}, other heads frozen or not", False), (AS_CONTROLLED, True)):
+    for where, is_controlled in ((f"{AS_PUBLISHED}, other heads frozen or not", False), (AS_CONTROLLED, True)):
         for name, statement, place, needs, changes in rows_of_links:
             claim = Claim(f"circuit.chain.{name}", statement, where=f"{place}; {where}", group=name[0], needs=needs,
                           **(LINK | changes))  # fmt: skip
-            yield claim.controlled(**CONTROLLED_LINK) if more else claim
+            yield claim.controlled(**CONTROLLED_LINK) if is_controlled else claim
 
 
 @rows(links())
@@ -85,12 +85,12 @@ def test_every_link_of_the_chain(claim: Claim, study: Study) -> Verdict:
     group = str(claim.group)
     heads = study.circuit.group(group)
     if not heads:
-        return not_applicable(claim.kind, f"group {group} of this circuit is empty, so nobody is there to send")
+        return not_applicable(claim.kind, f"group {group} of this circuit is empty, so there is no sender")
     evidence = study.links(claim, group)
     if claim.procedure == "published":
-        return falls(claim, study, evidence, heads)
-    (crossed,) = evidence.values()
-    return effect(lost_by_senders(crossed, heads, "logit") * len(heads), margin=claim.margin())
+        return lowers_the_lead(claim, study, evidence, heads)
+    (link,) = evidence.values()
+    return effect(lost_by_senders(link, heads, "logit") * len(heads), margin=claim.margin())
 
 
 @row("circuit.chain.D_q_C", "Group D acts on C's queries.",
@@ -98,4 +98,4 @@ def test_every_link_of_the_chain(claim: Claim, study: Study) -> Verdict:
      where=f"D to the q of C, at the question's box; {AS_PUBLISHED}, nothing frozen (frozen, nothing carries a value"
      " from one token to another, and the effect is exactly 0)", **LINK)  # fmt: skip
 def test_d_acts_on_the_queries_of_c(claim: Claim, study: Study) -> Verdict:
-    return falls(claim, study, study.links(claim, "D literal"), study.circuit.group("D"))
+    return lowers_the_lead(claim, study, study.links(claim, "D literal"), study.circuit.group("D"))

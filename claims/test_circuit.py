@@ -9,8 +9,8 @@ from claims.catalogue import GEMMA_2, GEMMA_3, LLAMA_3B, LLAMA_8B, row, rows
 from claims.circuits import (
     PER_CENT,
     compare_with_printed,
-    contributing,
-    had_e,
+    contributes_a_per_cent,
+    has_e_before_pruning,
     of_variant,
     share_of_heads,
     share_of_hits,
@@ -57,16 +57,16 @@ VARIANTS: tuple[tuple[Which, str, Unit], ...] = (
     ("random", "random circuits", "nested"),
 )
 COLUMNS: dict[Metric, str] = {"margin": "margin", "logit": "label_logit"}
-"""Where the evidence of a circuit has a quantity."""
+"""The column of a quantity in the evidence of a circuit."""
 LOW, HIGH = 0.03, 0.10
 ROW: dict[str, Any] = {"source": "section 4.1, circuit evaluation", "where": "readout; other heads held at their mean"}
 ACCURACY = ROW | {"metrics": ("accuracy",)}
 SEARCHED: dict[str, Any] = {
-    "where": "the heads at tokens that a search finds which is told no place, all others at their mean over"
-    " counterbalanced prompts; random circuits matched by layer; prompts and words that the search did not see, about a"
-    " box that is swapped",
+    "where": "the heads at tokens that position-free discovery finds, all others at their mean over counterbalanced"
+    " prompts; random circuits matched by layer; prompts and words that discovery did not see, about a box that is"
+    " swapped",
     "long": True,
-    "headline": None,  # the search takes longer than all other headline rows together
+    "headline": None,  # discovery takes longer than all other headline rows together
 }
 FOUND: dict[str, Any] = {"source": "section 4.1, circuit evaluation", "n": 50}
 SHARE_LEFT = "share of head-position pairs left, over several orders of the walk"
@@ -78,8 +78,8 @@ WALKS = FOUND | {
 }
 
 
-def alone(claim: Claim, study: Study) -> Evidence:
-    """The circuit that claims are about by itself; in a controlled row that of position-free discovery."""
+def evidence_of_circuit(claim: Claim, study: Study) -> Evidence:
+    """Evidence of mean ablation outside the circuit; a controlled row takes the circuit of position-free discovery."""
     return study.ablated(claim) if claim.procedure == "published" else study.ask(claim, request_searched_circuit)
 
 
@@ -113,10 +113,10 @@ def test_random_circuits_are_as_printed(claim: Claim, study: Study) -> Verdict:
      " with prompts: F(Cir) - F(Random) more than half of F(M) - F(Random)",
      controlled=SEARCHED, **ACCURACY)  # fmt: skip
 def test_the_circuit_recovers_most_of_the_task(claim: Claim, study: Study) -> Verdict:
-    evidence = alone(claim, study)
+    evidence = evidence_of_circuit(claim, study)
     circuit, full = (of_circuit(evidence, which, "hit").astype(float) for which in ("circuit", "full"))
-    between = (full + of_random(evidence, "hit")) / 2  # (draw, prompt)
-    return effect(circuit - between, margin=0.0, unit=claim.unit, support=SHARES)
+    halfway = (full + of_random(evidence, "hit")) / 2  # (draw, prompt)
+    return effect(circuit - halfway, margin=0.0, unit=claim.unit, support=SHARES)
 
 
 @row("circuit.near_full", "Which share of the full model's hits the circuit alone has.",
@@ -124,7 +124,7 @@ def test_the_circuit_recovers_most_of_the_task(claim: Claim, study: Study) -> Ve
      statistic="hits of the circuit over those of the full model, F(Cir) / F(M), paired by prompt",
      controlled=SEARCHED, **ACCURACY)  # fmt: skip
 def test_which_share_of_the_model_the_circuit_has(claim: Claim, study: Study) -> Verdict:
-    evidence = alone(claim, study)
+    evidence = evidence_of_circuit(claim, study)
     return share_of_hits(*(of_circuit(evidence, which, "hit") for which in ("circuit", "full")))
 
 
@@ -155,10 +155,10 @@ def test_the_circuit_is_no_floor(claim: Claim, study: Study) -> Verdict:
 
 
 @rows(
-    Claim(f"circuit.{name}.{which}", f"The answer's {said} in {circuits} is the printed one.", kind="value",
+    Claim(f"circuit.{name}.{which}", f"The answer's {quantity} in {circuits} is the printed one.", kind="value",
           metrics=(metric,), condition=which, printed=f"{metric}.{which}", unit=unit,
           statistic=f"mean {metric}, over {'prompts' if unit == 'prompts' else 'draws crossed with prompts'}", **ROW)
-    for name, metric, said in PRINTED for which, circuits, unit in VARIANTS)  # fmt: skip
+    for name, metric, quantity in PRINTED for which, circuits, unit in VARIANTS)  # fmt: skip
 def test_margins_and_logits_are_as_printed(claim: Claim, study: Study) -> Verdict:
     values = of_variant(study.ablated(claim), cast("Which", claim.condition), COLUMNS[claim.metrics[0]])
     return compare_with_printed(claim, study, values, unit=claim.unit)
@@ -175,9 +175,9 @@ def test_margins_and_logits_are_as_printed(claim: Claim, study: Study) -> Verdic
      " layers of group D, replaced by that of the same word in a prompt whose statements have moved on by one"
      " slot")  # fmt: skip
 def test_the_answer_survives_without_e(claim: Claim, study: Study) -> Verdict:
-    if not had_e(claim, study):
-        why = "the circuit had no group E, so there is nothing for the stream to stand in for"
-        return not_applicable(claim.kind, why)
+    if not has_e_before_pruning(claim, study):
+        reason = "the circuit had no group E, so there is nothing for the stream to stand in for"
+        return not_applicable(claim.kind, reason)
     hits = without_group(study.ablated(claim), "E", "hit")
     stream = study.carried_on(claim)
     parts: dict[str, Part] = {
@@ -203,14 +203,14 @@ def test_the_circuit_is_small(claim: Claim, study: Study) -> Verdict:
     paper = printed_number(claim, study)
     if paper is None:
         return not_applicable(claim.kind, f"the paper prints no number for this model; {share_of_heads(study)}")
-    found = shares(claim, study)
+    by_discovery = shares(claim, study)
 
-    def judged(name: str, level: float) -> Verdict:
-        return value(found[name], paper, unit=claim.unit, paper_draws=1, level=level)
+    def judge(name: str, level: float) -> Verdict:
+        return value(by_discovery[name], paper, unit=claim.unit, paper_draws=1, level=level)
 
-    if len(found) < len(study.conventions(claim).candidates):  # another one may agree
-        return value_unidentified({name: judged(name, claim.level) for name in found})
-    return of_candidates(claim, judged, found)
+    if len(by_discovery) < len(study.conventions(claim).candidates):  # a candidate that was not run may agree
+        return value_unidentified({name: judge(name, claim.level) for name in by_discovery})
+    return of_candidates(claim, judge, by_discovery)
 
 
 @row("circuit.three_to_ten_percent", "Pruning leaves three to ten per cent of the heads.",
@@ -218,9 +218,9 @@ def test_the_circuit_is_small(claim: Claim, study: Study) -> Verdict:
      statistic=f"{SHARE_LEFT}, within 0.03 to 0.10",
      **WALKS)  # fmt: skip
 def test_the_circuit_is_three_to_ten_per_cent(claim: Claim, study: Study) -> Verdict:
-    found = shares(claim, study)
-    within: dict[str, Any] = {"about": (LOW + HIGH) / 2, "margin": (HIGH - LOW) / 2, "unit": claim.unit}
-    return of_candidates(claim, lambda name, level: no_effect(found[name], level=level, **within), found)
+    by_discovery = shares(claim, study)
+    bounds: dict[str, Any] = {"about": (LOW + HIGH) / 2, "margin": (HIGH - LOW) / 2, "unit": claim.unit}
+    return of_candidates(claim, lambda name, level: no_effect(by_discovery[name], level=level, **bounds), by_discovery)
 
 
 @row("circuit.group_e_empty", "Pruning leaves nothing of group E.",
@@ -230,13 +230,13 @@ def test_the_circuit_is_three_to_ten_per_cent(claim: Claim, study: Study) -> Ver
      kind="set", group="E", needs=(), condition="present", models=(GEMMA_3, LLAMA_8B),
      statistic="the heads left, over several orders of the walk", **WALKS)  # fmt: skip
 def test_what_pruning_leaves_of_e(claim: Claim, study: Study) -> Verdict:
-    pruned = study.prunings(claim)
+    prunings = study.prunings(claim)
 
-    def judged(name: str, level: float) -> Verdict:
-        kept = [one.group("E") for one in circuits_after_walks(pruned[name])]
-        return emptiness(kept[0], empty=claim.condition == "empty", selections=kept[1:], level=level)
+    def judge(name: str, level: float) -> Verdict:
+        first, *selections = (circuit.group("E") for circuit in circuits_after_walks(prunings[name]))
+        return emptiness(first, empty=claim.condition == "empty", selections=selections, level=level)
 
-    return of_candidates(claim, judged, pruned)
+    return of_candidates(claim, judge, prunings)
 
 
 @row("circuit.minimal", "At least nine in ten of the heads that pruning keeps cannot go without a loss.",
@@ -247,12 +247,12 @@ def test_what_pruning_leaves_of_e(claim: Claim, study: Study) -> Verdict:
 def test_no_kept_head_can_go(claim: Claim, study: Study) -> Verdict:
     heads, pruning = study.pruned_circuit.heads, next(iter(study.prunings(claim).values()))
     if not circuit_works_alone(pruning) or not heads:
-        why = "what was discovered does not do the task alone, so no head is needed"
-        return invalid(claim.kind, "circuit_left", why)
-    evidence, counts = study.one_by_one(claim), study.conventions(claim).prune_step / 2
-    whole = of_circuit(evidence, "circuit", "margin")
-    lost = {one: whole - without_head(evidence, one, "margin") for one in heads}
-    parts = {f"{one.group} {one.layer}.{one.head}": partial(effect, fall, margin=counts) for one, fall in lost.items()}
+        reason = "the discovered circuit does not do the task alone, so no head is needed"
+        return invalid(claim.kind, "circuit_left", reason)
+    evidence, margin = study.one_by_one(claim), study.conventions(claim).prune_step / 2
+    full = of_circuit(evidence, "circuit", "margin")
+    losses = {head: full - without_head(evidence, head, "margin") for head in heads}
+    parts = {f"{at.group} {at.layer}.{at.head}": partial(effect, loss, margin=margin) for at, loss in losses.items()}
     return most_of(claim.kind, parts, MOST)
 
 
@@ -265,8 +265,7 @@ def test_no_kept_head_can_go(claim: Claim, study: Study) -> Verdict:
 def test_every_head_contributes_a_per_cent(claim: Claim, study: Study) -> Verdict:
     if study.found_here:
         return not_applicable(claim.kind, "the circuit is our own, and was pruned by another rule")
-    found = contribution(
-        study.ask(claim, partial(request_contributions, conventions=study.conventions(claim))), PER_CENT
-    )
-    heads = {head: partial(any_of, claim.kind, contributing(beside)) for head, beside in found.items()}
+    evidence = study.ask(claim, partial(request_contributions, conventions=study.conventions(claim)))
+    contributions = contribution(evidence, PER_CENT).items()
+    heads = {head: partial(any_of, claim.kind, contributes_a_per_cent(by_set)) for head, by_set in contributions}
     return all_of(claim.kind, heads)

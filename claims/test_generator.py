@@ -1,4 +1,4 @@
-"""What the paper's prompt generator makes of the task, stated as claims about its prompts."""
+"""Claims about the prompts of the paper's generator."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ def test_published_prompts_always_ask_for_slot_one() -> None:
 
 
 def test_published_prompts_name_the_partner_first() -> None:
-    """The swap sentence names the partner first, so its label stands before the one that it is swapped with."""
-    told = [(prompt.story.operations, prompt.question) for prompt in map(design("published").prompt, IDS)]
-    assert [one.second for (one,), _ in told if isinstance(one, Swap)] == [asked for _, asked in told]
+    """The swap sentence names the partner first, so its label stands before that of the asked box."""
+    prompts = [design("published").prompt(number) for number in IDS]
+    swaps = [operation for prompt in prompts for operation in prompt.story.operations if isinstance(operation, Swap)]
+    assert [swap.second for swap in swaps] == [prompt.question for prompt in prompts]
 
 
 def test_counterbalanced_prompts_ask_for_every_slot_equally() -> None:
-    """Asked slot and answer slot are crossed: knowing the one says nothing about the other beyond the task itself."""
+    """Asked slot and answer slot are crossed: the first says nothing about the second beyond the task itself."""
     balanced = design("counterbalanced")
     prompts = [balanced.prompt(number) for number in range(balanced.block * 4)]
     assert len(set(Counter(prompt.answer_slot for prompt in prompts).values())) == 1

@@ -1,4 +1,4 @@
-"""Beyond the paper: would the conclusions survive a better experiment?"""
+"""Beyond the paper: whether the conclusions survive a better experiment."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ OVER_RANDOM = "difference of hits to random circuits"
      statistic="paired difference, keys of whole groups exchanged less keys as the chosen heads see them",
      **BINDING)  # fmt: skip
 def test_shifted_keys_do_not_leak(claim: Claim, study: Study) -> Verdict:
-    whole, alone = (shift(study.binding(claim, how), "k_both", "dlogit") for how in ("published", "isolated"))
-    return nothing(whole - alone, claim.margin())(level=claim.level)
+    groups, heads = (shift(study.binding(claim, how), "k_both", "dlogit") for how in ("published", "isolated"))
+    return nothing(groups - heads, claim.margin())(level=claim.level)
 
 
 @row("robust.third_slot",
@@ -72,12 +72,13 @@ def test_the_circuit_does_not_need_means_that_know_a_slot(claim: Claim, study: S
      where="readout; the published test half, and the evaluation third of the counterbalanced design; other heads held"
      " at their mean over prompts of the same design", **CIRCUIT)  # fmt: skip
 def test_the_circuit_serves_new_words(claim: Claim, study: Study) -> Verdict:
-    """A word that the model knows well is answered well in every prompt: words are what is drawn."""
-    halves = {
+    """The unit is the word, because a word that the model knows well is answered well in every prompt."""
+    splits = {
         "test half": study.ablated_elsewhere(claim, name="published", split="test"),
         "evaluation third": study.ablated_elsewhere(claim, name="counterbalanced", split="evaluation"),
     }
-    return all_of(claim.kind, {name: over_random(claim, one, study.words(one)) for name, one in halves.items()})
+    parts = {name: over_random(claim, evidence, study.words(evidence)) for name, evidence in splits.items()}
+    return all_of(claim.kind, parts)
 
 
 @row("robust.more_operations",

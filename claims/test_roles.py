@@ -1,4 +1,5 @@
-"""Section 4.2: what the head groups do, when they get what they have in a counterfactual prompt."""
+"""Section 4.2: what the head groups do, when activation patching gives them their output or attention pattern from a
+counterfactual prompt."""
 
 from __future__ import annotations
 
@@ -25,14 +26,14 @@ MEASURED: dict[Target, tuple[Literal["pointer", "content_control"], str]] = {
     "pointer": ("pointer", "pointed_object"),
     "content": ("content_control", "new_object"),
 }
-"""In which pairs, and of which word: the object at the counterfactual's place; the counterfactual's new object."""
+"""The pairs and the word of each target: the object at the counterfactual's place; the counterfactual's new object."""
 SMALL = 0.5
-"""A change of less than half of another one is small next to it."""
+"""A change of less than half of another counts as small."""
 BALANCED = 288
 """Ids of eight whole blocks of counterbalanced stories, each id in both directions."""
 CLOSE = 1000
-"""Prompts for the row whose printed number, -0.29, is beyond what counts by 0.04 alone: these tell in four runs of five
-if prompts spread by half a logit, and 300 do if they spread by a quarter."""
+"""Prompts for the row whose printed number, -0.29, exceeds the margin by only 0.04. They decide in four runs of five if
+prompts spread by half a logit; 300 do if they spread by a quarter."""
 WHERE = (
     "whole groups: outputs of A and patterns of B at the readout, patterns of C at the question's box and of D at the"
     " partner in the swap; the answer's slot goes from 0 to 1"
@@ -43,14 +44,14 @@ ROW: dict[str, Any] = {
     "statistic": "mean change of the logit of the object at the counterfactual's place (pointer pairs), or of the new"
     " object (content control)",
 }
-AS_TOLD = f"{WHERE}; or, as the text has it, patterns at the readout for all, from 1 to 0"
+BY_CODE_OR_TEXT = f"{WHERE}; or, as the text has it, patterns at the readout for all, from 1 to 0"
 PRINTED = ROW | {
-    "where": AS_TOLD,
+    "where": BY_CODE_OR_TEXT,
     "kind": "value",
     "models": (GEMMA_2,),
 }
 TWICE = ROW | {
-    "where": AS_TOLD,
+    "where": BY_CODE_OR_TEXT,
     "controlled": {
         "where": "patterns of whole groups, each at its own token, where the order of two statements is all that"
         " changes; both directions of each id averaged; counterbalanced slots, held-out words",
@@ -61,13 +62,13 @@ OTHERS = TWICE | {"source": "section 6, head groups across models"}
 
 
 def change(claim: Claim, study: Study, group: str, target: Target) -> npt.NDArray[np.float64]:
-    """What a group's patch does to a target, by prompt."""
+    """The change of a target's logit by a group's patch: (prompt,)."""
     pairs, word = MEASURED[target]
     return of_group(study.roles(claim, pairs), group, word)
 
 
-def printed(claim: Claim, study: Study, group: str, *targets: Target) -> Verdict:
-    """A group's effects against the printed ones."""
+def compare_with_printed(claim: Claim, study: Study, group: str, *targets: Target) -> Verdict:
+    """A group's effects compared with the printed ones."""
     papers = {target: paper for target in targets if (paper := study.printed(f"roles.{group}.{target}"))}
     if len(papers) < len(targets):
         return not_applicable(claim.kind, f"the paper prints no such effects of group {group} for this model")
@@ -82,7 +83,7 @@ def printed(claim: Claim, study: Study, group: str, *targets: Target) -> Verdict
      group="B", printed="roles.B.pointer", **PRINTED)  # fmt: skip
 @of_code_and_text
 def test_b_moves_the_pointer_target(claim: Claim, study: Study) -> Verdict:
-    return printed(claim, study, "B", "pointer")
+    return compare_with_printed(claim, study, "B", "pointer")
 
 
 @row("roles.b_leaves_content",
@@ -90,7 +91,7 @@ def test_b_moves_the_pointer_target(claim: Claim, study: Study) -> Verdict:
      group="B", printed="roles.B.content", **PRINTED)  # fmt: skip
 @of_code_and_text
 def test_b_leaves_new_objects_alone(claim: Claim, study: Study) -> Verdict:
-    return printed(claim, study, "B", "content")
+    return compare_with_printed(claim, study, "B", "content")
 
 
 @row("roles.a_on_g9",
@@ -98,20 +99,20 @@ def test_b_leaves_new_objects_alone(claim: Claim, study: Study) -> Verdict:
      group="A", **PRINTED)  # fmt: skip
 @of_code_and_text
 def test_a_has_the_printed_effects(claim: Claim, study: Study) -> Verdict:
-    return printed(claim, study, "A", "pointer", "content")
+    return compare_with_printed(claim, study, "A", "pointer", "content")
 
 
 @row("roles.b_is_the_pointer", "Group B moves the pointer target more than groups A, C and D do.",
      kind="ordering", group="B", headline=2, models=(GEMMA_2,), **TWICE)  # fmt: skip
 @of_code_and_text
 def test_b_is_the_pointer(claim: Claim, study: Study) -> Verdict:
-    others = [group for group in "ACD" if study.circuit.group(group)]
-    if not others:
-        return not_applicable(claim.kind, "the circuit has no group A, C or D that B could be held against")
+    groups = [group for group in "ACD" if study.circuit.group(group)]
+    if not groups:
+        return not_applicable(claim.kind, "the circuit has no group A, C or D to compare B with")
     b = change(claim, study, "B", "pointer")
     parts: dict[str, Part] = {
         f"B over {group}": partial(ordering, b, change(claim, study, group, "pointer"), margin=claim.margin())
-        for group in others
+        for group in groups
     }
     return all_of(claim.kind, parts, level=claim.level)
 
@@ -155,24 +156,24 @@ def test_b_does_little_to_the_content(claim: Claim, study: Study) -> Verdict:
 @of_code_and_text
 def test_b_points_more_than_random_groups(claim: Claim, study: Study) -> Verdict:
     heads = tuple(head for head in study.circuit.heads if head.group == "B")
-    others = gate_other_heads(Circuit(heads), study.layers, study.all_heads)
-    make = partial(request_random_interchange, group="B", conventions=study.procedure(claim).roles, cut=study.cut)
+    enough_heads = gate_other_heads(Circuit(heads), study.layers, study.all_heads)
+    request = partial(request_random_interchange, group="B", conventions=study.procedure(claim).roles, cut=study.cut)
 
-    def judged() -> Verdict:
-        random = of_random_groups(study.ask(claim, make), "pointed_object")  # (draw, prompt)
-        own = change(claim, study, "B", "pointer")
-        return ordering(own, random, unit=claim.unit, margin=claim.margin(), level=claim.level)
+    def judge() -> Verdict:
+        random = of_random_groups(study.ask(claim, request), "pointed_object")  # (draw, prompt)
+        group_b = change(claim, study, "B", "pointer")
+        return ordering(group_b, random, unit=claim.unit, margin=claim.margin(), level=claim.level)
 
-    return guarded(claim.kind, [others], judged)
+    return guarded(claim.kind, [enough_heads], judge)
 
 
 @row("roles.a_and_c_weaker", "Groups A and C move the pointer target too, less than B.",
      kind="ordering", needs=("B", "A", "C"), models=(GEMMA_2,), **TWICE)  # fmt: skip
 @of_code_and_text
 def test_a_and_c_move_the_pointer_less_than_b(claim: Claim, study: Study) -> Verdict:
-    moved = {group: change(claim, study, group, "pointer") for group in "ABC"}
-    parts: dict[str, Part] = {group: partial(effect, moved[group], margin=claim.margin()) for group in "AC"}
-    parts |= {f"B over {one}": partial(ordering, moved["B"], moved[one], margin=claim.margin()) for one in "AC"}
+    changes = {group: change(claim, study, group, "pointer") for group in "ABC"}
+    parts: dict[str, Part] = {group: partial(effect, changes[group], margin=claim.margin()) for group in "AC"}
+    parts |= {f"B over {name}": partial(ordering, changes["B"], changes[name], margin=claim.margin()) for name in "AC"}
     return all_of(claim.kind, parts, level=claim.level)
 
 

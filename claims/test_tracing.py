@@ -1,7 +1,8 @@
-"""Section 3: where the answer comes from. Original into counterfactual at one layer and token, and the converse.
+"""Section 3: where the answer comes from. Activation patching at one layer and token, original into counterfactual and
+the converse.
 
-Layers are counted from the second on: at the input of the first, a patch of the only edited token is the original run.
-Of the readout a layer counts for a box only while the object is not there yet: from then on a patch is the answer.
+Layers count from the second on: at the input of the first, a patch of the only edited token is the original run. At the
+readout a layer counts for a box only before the object arrives: from then on a patch is the answer.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ OBJECT_MAP = ("context_box", "context_partner_object", "swap_first", "swap_secon
               "readout")  # fmt: skip
 BETWEEN = ("swap_first", "swap_second", "swap_period", "question_box")
 MOST = 0.5
-"""What holds of the typical prompt holds in more than half of them, by what counts."""
+"""A rule that holds for the typical prompt holds in more than half of the prompts, by the margin."""
 RESTORED = "share of prompts in which a patch brings the original's answer back"
 ADDED = f"{RESTORED}: context and swap patched, less swap alone"
 CHANGE = "change of logit(counterfactual's answer) - logit(original's answer)"
@@ -58,22 +59,22 @@ RESOLVED = ROW | {
 }
 
 
-def weighing(claim: Claim, evidence: Evidence, conventions: TracingConventions) -> dict[str, Any]:
-    """What every rule on shares of restored prompts is told."""
+def margin_and_support(claim: Claim, evidence: Evidence, conventions: TracingConventions) -> dict[str, Any]:
+    """The options of every rule on shares of restored prompts."""
     return {"margin": claim.margin(), "support": support(evidence, conventions)}
 
 
 def in_most(claim: Claim, holds: pd.Series, *maps: tuple[Evidence, TracingConventions]) -> Part:
-    """An order of layers, by prompt, which has to hold in most of those in which there is something to restore."""
-    lost = np.logical_and.reduce([restorable(evidence, conventions)[holds.index] for evidence, conventions in maps])
-    order = holds[lost] if lost.any() else holds & False
+    """An order of layers, by prompt, holds in most prompts in which a patch has something to restore."""
+    counts = np.logical_and.reduce([restorable(evidence, conventions)[holds.index] for evidence, conventions in maps])
+    order = holds[counts] if counts.any() else holds & False
     return partial(effect, order.to_numpy(), above=MOST, margin=claim.margin())
 
 
 def adds_nothing(claim: Claim, study: Study, mode: ModeName, context: str) -> Verdict:
-    """At no layer does the context's label, beside the swap's, bring the answer back."""
+    """At no layer does patching the context's label beside the swap's bring the answer back."""
     evidence, conventions = study.mentioned(claim, mode, context, "swap_asked"), study.procedure(claim).tracing
-    return nowhere(added(evidence, conventions), **weighing(claim, evidence, conventions))
+    return nowhere(added(evidence, conventions), **margin_and_support(claim, evidence, conventions))
 
 
 @row("tracing.reference_box_not_from_context",
@@ -94,20 +95,23 @@ def test_the_partner_is_not_looked_up_in_the_context(claim: Claim, study: Study)
     return adds_nothing(claim, study, PARTNER_AND_ASKED, "context_partner")
 
 
-def passing(claim: Claim, study: Study, mode: ModeName, edited: str, other: str) -> dict[str, Part]:
-    """From the edited label over tokens in between to the readout, where the box arrives without its object."""
+def path_to_readout(claim: Claim, study: Study, mode: ModeName, edited: str, partner: str) -> dict[str, Part]:
+    """The box goes from the edited label over the tokens in between to the readout, where it arrives before its object.
+
+    `partner` is the other label of the swap, one of the tokens in between.
+    """
     evidence, conventions = study.traced(claim, mode, *BETWEEN, "readout"), study.procedure(claim).tracing
-    weighed = weighing(claim, evidence, conventions)
-    between = (other, "swap_period", "question_box")
-    said = gains(study.traced(claim, OBJECT, *OBJECT_MAP), "readout", conventions) > 0
-    arrived = gains(evidence, "readout", conventions).mask(said, 0.0)
-    found = evidence, conventions
-    first, last = (first_layer(*found, *roles) for roles in (between, ("readout",)))
+    options = margin_and_support(claim, evidence, conventions)
+    between = (partner, "swap_period", "question_box")
+    has_object = gains(study.traced(claim, OBJECT, *OBJECT_MAP), "readout", conventions) > 0
+    box_gains = gains(evidence, "readout", conventions).mask(has_object, 0.0)
+    trace = evidence, conventions
+    first, last = (first_layer(*trace, *roles) for roles in (between, ("readout",)))
     return {
-        f"{mode}, in between": partial(effect_somewhere, restored(evidence, conventions, *between), **weighed),
-        f"{mode}, at the readout": partial(effect_somewhere, arrived.to_numpy(), **weighed),
-        f"{mode}, readout after the tokens in between": in_most(claim, first < last, found),
-        f"{mode}, readout after the label": in_most(claim, last_layer(*found, edited) < last, found),
+        f"{mode}, in between": partial(effect_somewhere, restored(evidence, conventions, *between), **options),
+        f"{mode}, at the readout": partial(effect_somewhere, box_gains.to_numpy(), **options),
+        f"{mode}, readout after the tokens in between": in_most(claim, first < last, trace),
+        f"{mode}, readout after the label": in_most(claim, last_layer(*trace, edited) < last, trace),
     }
 
 
@@ -118,9 +122,9 @@ def passing(claim: Claim, study: Study, mode: ModeName, edited: str, other: str)
      where=f"modes {SWAP_ASKED} and {PARTNER_TO_REMAINING}; the edited label, tokens with a role behind it, and the"
      " readout while the object is not there", **RESULTS)  # fmt: skip
 def test_boxes_matter_from_the_swap_on_and_end_at_the_readout(claim: Claim, study: Study) -> Verdict:
-    asked = passing(claim, study, SWAP_ASKED, "swap_asked", "swap_partner")
-    partner = passing(claim, study, PARTNER_TO_REMAINING, "swap_partner", "swap_asked")
-    return all_of(claim.kind, asked | partner)
+    asked_box = path_to_readout(claim, study, SWAP_ASKED, "swap_asked", "swap_partner")
+    partner = path_to_readout(claim, study, PARTNER_TO_REMAINING, "swap_partner", "swap_asked")
+    return all_of(claim.kind, asked_box | partner)
 
 
 @row("tracing.object_direct",
@@ -131,14 +135,14 @@ def test_boxes_matter_from_the_swap_on_and_end_at_the_readout(claim: Claim, stud
      **RESULTS)  # fmt: skip
 def test_the_object_goes_from_its_token_to_the_readout(claim: Claim, study: Study) -> Verdict:
     evidence, conventions = study.traced(claim, OBJECT, *OBJECT_MAP), study.procedure(claim).tracing
-    weighed, own = weighing(claim, evidence, conventions), "context_partner_object"
-    in_turn = last_layer(evidence, conventions, own) < first_layer(evidence, conventions, "readout")
+    options, own_token = margin_and_support(claim, evidence, conventions), "context_partner_object"
+    in_order = last_layer(evidence, conventions, own_token) < first_layer(evidence, conventions, "readout")
     return all_of(
         claim.kind,
         {
-            "its own token": partial(effect_somewhere, restored(evidence, conventions, own), **weighed),
-            "in between": partial(nowhere, restored(evidence, conventions, *BETWEEN), **weighed),
-            "the readout in later layers": in_most(claim, in_turn, (evidence, conventions)),
+            "its own token": partial(effect_somewhere, restored(evidence, conventions, own_token), **options),
+            "in between": partial(nowhere, restored(evidence, conventions, *BETWEEN), **options),
+            "the readout in later layers": in_most(claim, in_order, (evidence, conventions)),
         },
     )
 
@@ -149,13 +153,13 @@ def test_the_object_goes_from_its_token_to_the_readout(claim: Claim, study: Stud
 def test_labels_do_not_carry_the_object(claim: Claim, study: Study) -> Verdict:
     evidence, conventions = study.traced(claim, OBJECT, *OBJECT_MAP), study.procedure(claim).tracing
     labels = (*(f"context_box[{slot}]" for slot in range(claim.boxes)), "swap_first", "swap_second", "question_box")
-    lost = requirement(
+    gate = requirement(
         "base", base(evidence, conventions) < 1, "the unpatched counterfactual gives the original's answer"
     )
     return guarded(
         claim.kind,
-        [lost],
-        lambda: nowhere(restored(evidence, conventions, *labels), **weighing(claim, evidence, conventions)),
+        [gate],
+        lambda: nowhere(restored(evidence, conventions, *labels), **margin_and_support(claim, evidence, conventions)),
     )
 
 
@@ -168,9 +172,9 @@ def test_labels_do_not_carry_the_object(claim: Claim, study: Study) -> Verdict:
 def test_the_box_reaches_the_readout_before_the_object(claim: Claim, study: Study) -> Verdict:
     conventions = study.procedure(claim).tracing
     boxes = study.traced(claim, PARTNER_TO_REMAINING, *BETWEEN, "readout")
-    things = study.traced(claim, OBJECT, *OBJECT_MAP)
-    earlier = first_layer(boxes, conventions, "readout") < first_layer(things, conventions, "readout")
-    return in_most(claim, earlier, (boxes, conventions), (things, conventions))(level=claim.level)
+    objects = study.traced(claim, OBJECT, *OBJECT_MAP)
+    is_earlier = first_layer(boxes, conventions, "readout") < first_layer(objects, conventions, "readout")
+    return in_most(claim, is_earlier, (boxes, conventions), (objects, conventions))(level=claim.level)
 
 
 @row("tracing.readout_over_swap_period",
@@ -192,7 +196,7 @@ def test_the_readout_moves_more_than_twice_as_much(claim: Claim, study: Study) -
 
 
 def readout_over_stop(claim: Claim, study: Study, share: float) -> Verdict:
-    """For every question, this share of what the readout moves exceeds what the full stop moves."""
+    """For every question, this share of the readout's effect exceeds the full stop's effect."""
     evidence, conventions = study.diagnosed(claim), study.procedure(claim).tracing
     stop, readout = moved_by(evidence, "swap_period", "every_layer"), moved_by(evidence, "readout", conventions.readout)
     parts: dict[str, Part] = {

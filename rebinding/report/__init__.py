@@ -1,1 +1,1 @@
-"""What a person reads: figures and the page they stand on."""
+"""The report of a run: its files, its page, the figures of the page, and the comparison of two reports."""

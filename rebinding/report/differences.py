@@ -1,4 +1,4 @@
-"""What this run does otherwise than the procedure that was published with the paper, and why it may move a number."""
+"""The differences between this run and the procedure published with the paper that may change a number."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rebinding.report.folder import Model, Run
 
 @dataclass(frozen=True)
 class Difference:
-    """One difference. `applies` says whether a model of this run is concerned."""
+    """One difference. `applies` says whether it concerns a model of this run."""
 
     here: str
     published: str
@@ -25,7 +25,7 @@ class Difference:
 
 
 def with_evidence(*kinds: Kind) -> Callable[[Run, Model], bool]:
-    """The model has evidence of one of these kinds."""
+    """A condition: the model has evidence of one of these kinds."""
     return lambda run, model: any(model.of(kind) for kind in kinds)
 
 
@@ -47,7 +47,7 @@ DIFFERENCES: tuple[Difference, ...] = (
         lambda run, model: True,
     ),
     Difference(
-        "Numbers of prompts are those that decide each row on this plant, or what --samples says.",
+        "The number of prompts is the one that decides each row on this plant, or the one of --samples.",
         "100 or 300 prompts, by experiment.",
         lambda run, model: _planted(run, model) or run.settings.get("samples") is not None,
     ),
@@ -63,8 +63,9 @@ DIFFERENCES: tuple[Difference, ...] = (
         lambda run, model: model.about.get("circuit_from") not in (None, "published"),
     ),
     Difference(
-        "The hits of the unpatched counterfactual are taken off, and in controlled rows what is left is normalised by"
-        " them; tokens without a role are not traced; what the context adds is told by patching it beside the swap.",
+        "The hits of the unpatched counterfactual are subtracted, and controlled rows divide the difference by the"
+        " share that they leave; tokens without a role are not traced; what the context adds is measured by patching it"
+        " beside the swap.",
         "A raw share, without base, over every token, one token at a time.",
         with_evidence(TRACING),
     ),
@@ -107,12 +108,12 @@ DIFFERENCES: tuple[Difference, ...] = (
     Difference(
         "Published rows of sections 4.2 and 5 edit and read at the ':' that the answer follows, and again two tokens"
         " before it; they are never counted as not replicated.",
-        "One of the two, and it cannot be known which: the released code counts the tokens that are no padding, and"
-        " where padding is Llama's end of a turn, two are missing.",
+        "One of the two; which is unknown: the released code counts the tokens that are no padding, and if padding is"
+        " Llama's end-of-turn token, it misses two.",
         lambda run, model: bool(model.of(ROLES, cut=EARLY) or model.of(BINDING, cut=EARLY)),
     ),
     Difference(
-        "The printed random row is held against three controls, and is never counted as not replicated.",
+        "The printed random row is compared with three controls, and is never counted as not replicated.",
         "One row Random, without saying which of three controls it is.",
         lambda run, model: bool(model.of(BINDING, variation="published")),
     ),
@@ -121,5 +122,5 @@ DIFFERENCES: tuple[Difference, ...] = (
 
 def apply(run: Run) -> Sequence[tuple[Difference, Mapping[str, bool]]]:
     """The differences that concern a model of the run, each with the models that it concerns."""
-    listed = [(one, {model.name: one.applies(run, model) for model in run.models}) for one in DIFFERENCES]
-    return [(one, models) for one, models in listed if any(models.values())]
+    pairs = [(diff, {model.name: diff.applies(run, model) for model in run.models}) for diff in DIFFERENCES]
+    return [(difference, models) for difference, models in pairs if any(models.values())]

@@ -1,7 +1,7 @@
-"""The figures of all sections, as SVG, drawn once: kept in the store under all that they are drawn from.
+"""Draw the figures of all sections as SVG, each once: the store keeps a figure under the key of its content.
 
-That is a model's evidence, byte for byte, what is written down about it, and the source that draws. Without a store
-every figure is drawn.
+The key has the model's evidence, byte for byte, its description, and the source code that draws. Without a store every
+figure is drawn anew.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from rebinding.evidence.sources import code_hash
 from rebinding.evidence.store import Note, Store
 from rebinding.experiments.figure import FigureSpec
 from rebinding.report.folder import Model
-from rebinding.report.svg import alike, inline
+from rebinding.report.svg import inline, share_limits
 
-KEPT = "figures"
+STORE_NAME = "figures"
 Group: TypeAlias = Sequence[tuple[Model, str]]
 """Models with the ids of their figures."""
 
 
 def _modules() -> tuple[str, ...]:
     """The modules of the sections that have figures."""
-    sections = [one.name for one in pkgutil.iter_modules(rebinding.experiments.__path__) if one.ispkg]
+    sections = [module.name for module in pkgutil.iter_modules(rebinding.experiments.__path__) if module.ispkg]
     names = [f"rebinding.experiments.{section}.figures" for section in sections]
     return tuple(name for name in names if importlib.util.find_spec(name))
 
@@ -49,28 +49,28 @@ class Svg:
     box: str
 
 
-def drawn(spec: FigureSpec, models: Sequence[Model], names: Sequence[str], store: Store | None) -> list[Svg | None]:
-    """The figure of every model under its id; None where it has no evidence for it. Those that share a scale belong
-    together: what one of them shows moves the others."""
-    each = list(zip(models, names, strict=True))
-    groups = [each] if spec.shares else [[one] for one in each]
-    return [found for group in groups for found in _of_group(spec, group, store)]
+def draw_all(spec: FigureSpec, models: Sequence[Model], names: Sequence[str], store: Store | None) -> list[Svg | None]:
+    """The figure of every model under its id; None for a model without evidence for it. Figures that share a scale are
+    drawn together, because each affects the limits of the others."""
+    pairs = list(zip(models, names, strict=True))
+    groups = [pairs] if spec.shares else [[pair] for pair in pairs]
+    return [figure for group in groups for figure in _figures_of_group(spec, group, store)]
 
 
-def _of_group(spec: FigureSpec, group: Group, store: Store | None) -> list[Svg | None]:
+def _figures_of_group(spec: FigureSpec, group: Group, store: Store | None) -> list[Svg | None]:
     if store is None:
-        return _draw(spec, group)
+        return _draw_group(spec, group)
     models = [{"model": _content(model), "name": name} for model, name in group]
-    key = digest({"models": models, "spec": spec.key, "shows": spec.shows, **_drawn_by()})
-    found = json.loads(store.remember(Note, KEPT, key, _as_note(lambda: _draw(spec, group))).text)
-    # our own figures, drawn before
-    return [None if one is None else Svg(Markup(one["svg"]), one["box"]) for one in found]
+    key = digest({"models": models, "spec": spec.key, "shows": spec.shows, **_drawing_code()})
+    figures = json.loads(store.remember(Note, STORE_NAME, key, _as_note(lambda: _draw_group(spec, group))).text)
+    # Markup is safe: our own code drew these
+    return [None if figure is None else Svg(Markup(figure["svg"]), figure["box"]) for figure in figures]
 
 
-def _draw(spec: FigureSpec, group: Group) -> list[Svg | None]:
+def _draw_group(spec: FigureSpec, group: Group) -> list[Svg | None]:
     figures = [spec.draw(model) for model, _ in group]
-    alike(figures, spec.shares)
-    return [_as_svg(spec, one, name) for one, (_, name) in zip(figures, group, strict=True)]
+    share_limits(figures, spec.shares)
+    return [_as_svg(spec, figure, name) for figure, (_, name) in zip(figures, group, strict=True)]
 
 
 def _as_svg(spec: FigureSpec, figure: Figure | None, name: str) -> Svg | None:
@@ -81,21 +81,21 @@ def _as_svg(spec: FigureSpec, figure: Figure | None, name: str) -> Svg | None:
 
 
 def _as_note(draw: Callable[[], list[Svg | None]]) -> Callable[[], Note]:
-    def made() -> Note:
-        told = [None if one is None else {"svg": str(one.svg), "box": one.box} for one in draw()]
-        return Note(json.dumps(told))
+    def make_note() -> Note:
+        plain = [None if figure is None else {"svg": str(figure.svg), "box": figure.box} for figure in draw()]
+        return Note(json.dumps(plain))
 
-    return made
+    return make_note
 
 
 def _content(model: Model) -> dict[str, Any]:
-    """All that a figure can look at, but for how long things took."""
+    """Everything that a figure can read, without durations."""
     about = {name: value for name, value in model.about.items() if name != "evidence"}
     return {"about": about, "evidence": model.digests}
 
 
-def _drawn_by() -> dict[str, str]:
-    """The source that draws, and the library."""
+def _drawing_code() -> dict[str, str]:
+    """The hash of the code that draws, and the version of matplotlib."""
     return {
         "code": code_hash(*_modules(), "rebinding.report.svg"),
         "matplotlib": importlib.metadata.version("matplotlib"),

@@ -1,6 +1,6 @@
-"""The files of a report: `claims.json`, the same as tables for people who plot themselves, and the evidence.
+"""Write the files of a report: `claims.json`, the same as tables for people who plot themselves, and the evidence.
 
-What stands in each file, field by field, is docs/report.md.
+docs/report.md describes every field of each file.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ CLAIMS, TABLE, SAMPLES, EVIDENCE = "claims.json", "claims.csv", "samples.parquet
 SCHEMA = 3
 """The schema of `claims.json`."""
 LONGEST = 120
-"""Characters of a file name that are taken from the names of model and evidence."""
+"""Characters of a file name that come from the names of model and evidence."""
 
 
 def evidence_file(model: str, name: str) -> str:
-    """The file of a piece of evidence: its name for people, and a digest so that no two names share a file."""
+    """The file of a piece of evidence: a readable name, and a digest so that no two names share a file."""
     plain = re.sub("[^a-z0-9.]+", "-", f"{model} {name}".lower())[:LONGEST].strip("-.")
     digest = hashlib.sha256(json.dumps([model, name]).encode()).hexdigest()[:8]
     return f"{plain}-{digest}.parquet"
@@ -42,18 +42,18 @@ def write(
     models: Sequence[Mapping[str, Any]],
     summary: Summary,
 ) -> None:
-    """`claims.json`, and as tables the claims and the numbers behind them: all three, or none of them."""
+    """Write `claims.json`, `claims.csv` and `samples.parquet`: all three, or none of them."""
     folder.mkdir(parents=True, exist_ok=True)
     content: dict[str, Any] = {
         "schema": SCHEMA,
         "settings": dict(settings),
         "software": dict(software),
-        "models": [dict(one) for one in models],
+        "models": [dict(model) for model in models],
         "headline": [headline(model) for model in summary.models if model.headline],
         "claims": [line(model, row) for model in summary.models for row in by_place(model.rows)],
     }
     text = json.dumps(content, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
-    table = pd.DataFrame([_cells(one) for one in content["claims"]])
+    table = pd.DataFrame([_cells(row) for row in content["claims"]])
     numbers = pa.Table.from_pandas(samples(summary), preserve_index=False)
     put_in_place(
         {
@@ -65,37 +65,37 @@ def write(
 
 
 def by_place(rows: Iterable[Judgement]) -> list[Judgement]:
-    """Rows of a model as the paper has their sentences."""
+    """Rows of a model in the order of the paper's sentences."""
     return sorted(rows, key=lambda row: (row.place, row.id))
 
 
 def line(model: ModelSummary, row: Judgement) -> dict[str, Any]:
-    """A row of `claims.json`: a judgement, its letter, and what became of the sentence under both procedures."""
+    """A row of `claims.json`: a judgement, its letter, and the standing of its sentence under both procedures."""
     return {**row.plain(), "letter": LETTERS.get(row.verdict, ""), "standing": model.standing_of(row)}
 
 
 def headline(model: ModelSummary) -> dict[str, Any]:
-    """The headline claims on a model, as they follow from the rows that count."""
+    """The headline claims on a model, as they follow from their rows."""
     claims = [
         {
-            "number": found.headline.number,
-            "title": found.headline.title,
-            "statement": found.headline.statement,
-            "published": found.published,
-            "controlled": found.controlled,
-            "standing": found.standing,
-            "decided_by": found.decisive.id if found.decisive else None,
-            "rows": [row.id for row in (*found.published_rows, *found.controlled_rows)],
-            "as_expected": not found.differing,
-            "remark": model.remark(found),
+            "number": verdict.headline.number,
+            "title": verdict.headline.title,
+            "statement": verdict.headline.statement,
+            "published": verdict.published,
+            "controlled": verdict.controlled,
+            "standing": verdict.standing,
+            "decided_by": verdict.decisive.id if verdict.decisive else None,
+            "rows": [row.id for row in (*verdict.published_rows, *verdict.controlled_rows)],
+            "as_expected": not verdict.differing,
+            "remark": model.remark(verdict),
         }
-        for found in model.headline
+        for verdict in model.headline
     ]
     return {"model": model.name, "claims": claims}
 
 
 def _cells(line: Mapping[str, Any]) -> dict[str, Any]:
-    """A line of the table: lists become text."""
+    """A line of `claims.csv`: lists become text."""
     return {**line, "evidence": "; ".join(line["evidence"]), "part": ": ".join(line["part"])}
 
 
@@ -104,7 +104,7 @@ def _csv(path: Path, table: pd.DataFrame) -> None:
 
 
 def _text(value: Any) -> Any:
-    """A cell as a spreadsheet may show it: what would be a formula there gets an apostrophe, which makes it a text."""
+    """A cell that a spreadsheet can show: an apostrophe turns a would-be formula into text."""
     return f"'{value}" if isinstance(value, str) and value.startswith(tuple("=+-@\t\r\n")) else value
 
 

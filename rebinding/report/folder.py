@@ -1,4 +1,4 @@
-"""A report's folder as it is read: the run with its judgements, its models and their evidence."""
+"""Read the folder of a report: the run with its judgements, its models and their evidence."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from rebinding.verdicts.judgement import Judgement
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """A model of a run: what is written down about it, and its evidence, read when it is asked for."""
+    """A model of a run: its description (`about`), and its evidence, read on first use."""
 
     number: int
     about: Mapping[str, Any]
@@ -37,17 +37,18 @@ class Model:
 
     @property
     def files(self) -> Mapping[str, Path]:
-        """Where each piece of evidence lies."""
-        return {name: self.folder / EVIDENCE / one["file"] for name, one in self.about.get("evidence", {}).items()}
+        """The path of each piece of evidence, by name."""
+        entries = self.about.get("evidence", {})
+        return {name: self.folder / EVIDENCE / entry["file"] for name, entry in entries.items()}
 
     @cached_property
     def evidence(self) -> Mapping[str, Evidence]:
-        """All of it, by name."""
+        """All evidence, by name."""
         return {name: Evidence.load(path) for name, path in self.files.items()}
 
     @cached_property
     def digests(self) -> Mapping[str, str]:
-        """sha256 of each piece of evidence as it lies there."""
+        """sha256 of the file of each piece of evidence."""
         return {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in self.files.items()}
 
     @property
@@ -57,26 +58,27 @@ class Model:
 
     def of(self, kind: Kind, **facets: Facet) -> Mapping[str, Evidence]:
         """The evidence of a kind whose requests have these facets, by label."""
-        return {label: found for label, found in sorted(self.evidence.items()) if has_facets(found, kind, **facets)}
+        pieces = sorted(self.evidence.items())
+        return {label: evidence for label, evidence in pieces if has_facets(evidence, kind, **facets)}
 
     def one(self, kind: Kind, **facets: Facet) -> Evidence | None:
-        """The one of these that rests on most units, as where a claim was judged on fewer prompts than another."""
-        return max(self.of(kind, **facets).values(), key=lambda found: len(found.rows), default=None)
+        """The largest of these; claims may be judged on different numbers of prompts."""
+        return max(self.of(kind, **facets).values(), key=lambda evidence: len(evidence.rows), default=None)
 
     @cached_property
     def stages(self) -> Mapping[str, Evidence]:
-        """What each stage of our own discovery rests on, by group."""
+        """The evidence of each stage of our own discovery, by group."""
         return {group: self.evidence[label] for group, label in self.about.get("stages", {}).items()}
 
     def discovered(self) -> list[tuple[str, int, int, str]]:
         """The circuit that our own discovery finds, before pruning."""
-        found = self.one(PRUNING)
-        return [] if found is None else [tuple(head) for head in found.settings["request"]["circuit"]]
+        evidence = self.one(PRUNING)
+        return [] if evidence is None else [tuple(head) for head in evidence.settings["request"]["circuit"]]
 
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """All that a page is made from."""
+    """A run as its page needs it."""
 
     settings: Mapping[str, Any]
     software: Mapping[str, str]
@@ -85,12 +87,13 @@ class Run:
 
     @cached_property
     def summary(self) -> Summary:
-        """Its summary, with rows in the order of the page."""
-        return summarise(in_order(self.claims), {one.name: one.about.get("kind") == "planted" for one in self.models})
+        """The summary of the run, with rows in the order of the page."""
+        planted = {model.name: model.about.get("kind") == "planted" for model in self.models}
+        return summarise(in_order(self.claims), planted)
 
 
 def read(folder: Path) -> Run:
-    """What `write` wrote, refusing a folder that is not one, lacks evidence, or leads elsewhere."""
+    """Read what `write` wrote. Refuses a folder without a report, without all evidence, or with links out of it."""
     path = folder / CLAIMS
     if not path.is_file():
         raise ReportError(
@@ -98,49 +101,48 @@ def read(folder: Path) -> Run:
         )
     content = parse(path)
     models = tuple(Model(number, about, folder) for number, about in enumerate(_models(content)))
-    _complete(folder, models)
-    rows = [{name: value for name, value in one.items() if name not in DERIVED} for one in content["claims"]]
+    _refuse_missing(folder, models)
+    rows = [{name: value for name, value in row.items() if name not in DERIVED} for row in content["claims"]]
     claims = tuple(_with_samples(folder, [Judgement.read(row) for row in rows]))
     return Run(content.get("settings", {}), content.get("software", {}), models, claims)
 
 
 def _models(content: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """What is said of the models, with an entry for every model that a claim names."""
-    known = {one["name"]: one for one in content.get("models", [])}
-    return [
-        known.get(name, {"name": name}) for name in dict.fromkeys([*known, *(c["model"] for c in content["claims"])])
-    ]
+    """The descriptions of the models, with an entry for every model that a claim names."""
+    described = {model["name"]: model for model in content.get("models", [])}
+    names = dict.fromkeys([*described, *(row["model"] for row in content["claims"])])
+    return [described.get(name, {"name": name}) for name in names]
 
 
-def _complete(folder: Path, models: Sequence[Model]) -> None:
-    wanted = [path for model in models for path in model.files.values()]
-    missing = [path.name for path in wanted if not path.is_file()]
+def _refuse_missing(folder: Path, models: Sequence[Model]) -> None:
+    paths = [path for model in models for path in model.files.values()]
+    missing = [path.name for path in paths if not path.is_file()]
     if missing:
         raise ReportError(
-            f"{folder} lacks {len(missing)} of its {len(wanted)} files of evidence, such as {EVIDENCE}/{missing[0]};"
+            f"{folder} lacks {len(missing)} of its {len(paths)} files of evidence, such as {EVIDENCE}/{missing[0]};"
             f" copy the folder {EVIDENCE} as a whole, or make the report again with `pytest claims --report {folder}`"
         )
-    _inside(folder, wanted)
+    _refuse_outside(folder, paths)
 
 
-def _inside(folder: Path, paths: Sequence[Path]) -> None:
-    """Nothing is read through a link that leads out of the folder."""
-    out = [path for path in paths if not path.resolve().is_relative_to(folder.resolve())]
-    if out:
-        raise ReportError(f"{out[0]} leads out of {folder}: a report's files lie in its folder; copy them there")
+def _refuse_outside(folder: Path, paths: Sequence[Path]) -> None:
+    """Refuse paths that lead out of the folder through a link."""
+    outside = [path for path in paths if not path.resolve().is_relative_to(folder.resolve())]
+    if outside:
+        raise ReportError(f"{outside[0]} leads out of {folder}: the files of a report must be in it; copy them there")
 
 
 def _with_samples(folder: Path, claims: Sequence[Judgement]) -> Iterator[Judgement]:
-    """The judgements with the numbers behind them, where these were kept."""
+    """The judgements with the numbers behind them, if the report has these."""
     path = folder / SAMPLES
     if not path.is_file():
         yield from claims
         return
-    _inside(folder, [path])
+    _refuse_outside(folder, [path])
     try:
         rows = read_table(path).to_pandas().astype({"value": "float64"})
-        by_claim = {name: tuple(found["value"]) for name, found in rows.groupby(["claim", "model"])}
+        by_claim = {name: tuple(group["value"]) for name, group in rows.groupby(["claim", "model"])}
     except (pa.ArrowException, ValueError, KeyError, OSError) as error:
         raise ReportError(f"{path} holds no samples ({error}); {AGAIN}") from error
-    for one in claims:
-        yield replace(one, sample=by_claim.get((one.id, one.model), ()))
+    for claim in claims:
+        yield replace(claim, sample=by_claim.get((claim.id, claim.model), ()))

@@ -1,4 +1,4 @@
-"""The first table of the page: the headline claims, with all models of a run side by side."""
+"""The first table of the page: the headline claims on all models of a run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rebinding.verdicts.headline import HeadlineVerdict
 
 @dataclass(frozen=True)
 class HeadlineRow:
-    """A headline claim; None stands for a model on which nothing of it was judged."""
+    """A headline claim with its verdict on each model; None on a model that judged none of its rows."""
 
     headline: Headline
     cells: tuple[tuple[ModelSummary, HeadlineVerdict | None], ...]
@@ -19,18 +19,18 @@ class HeadlineRow:
 
 @dataclass(frozen=True)
 class HeadlineTable:
-    """The models of which a headline claim was judged, and a row for each such claim."""
+    """The models with a judged headline claim, and a row for each such claim."""
 
     models: tuple[ModelSummary, ...]
     rows: tuple[HeadlineRow, ...]
 
 
 def headline_table(summary: Summary) -> HeadlineTable:
-    """The table of a run; without rows, where no headline claim was judged."""
+    """The table of a run; it has no rows if no headline claim was judged."""
     models = tuple(model for model in summary.models if model.headline)
-    by_model = {model.name: {found.headline.number: found for found in model.headline} for model in models}
+    by_model = {model.name: {verdict.headline.number: verdict for verdict in model.headline} for model in models}
     rows = (
         HeadlineRow(headline, tuple((model, by_model[model.name].get(headline.number)) for model in models))
         for headline in HEADLINES
     )
-    return HeadlineTable(models, tuple(row for row in rows if any(found for _, found in row.cells)))
+    return HeadlineTable(models, tuple(row for row in rows if any(verdict for _, verdict in row.cells)))

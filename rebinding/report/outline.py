@@ -9,7 +9,7 @@ from rebinding.paper.claim import SectionName
 
 @dataclass(frozen=True)
 class Section:
-    """A section of the page. `ids` says in short what its claims are called."""
+    """A section of the page. `ids` is the common prefix of the ids of its claims."""
 
     key: SectionName
     short: str

@@ -1,6 +1,6 @@
-"""The page a person reads: one file that needs nothing else, made from a report's folder alone.
+"""Render the page of a report: one self-contained HTML file, made from the report's folder alone.
 
-Rendering twice gives the same bytes: nothing here looks at a clock, and everything is in a stated order.
+Rendering twice gives the same bytes: nothing depends on the clock, and everything has a fixed order.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from markupsafe import Markup
 from rebinding.evidence.shards import put_in_place, write_text
 from rebinding.evidence.store import Store
 from rebinding.report import differences
-from rebinding.report.drawn import HEIGHT, WIDTH, number
-from rebinding.report.figures import FIGURES, drawn
+from rebinding.report.figures import FIGURES, draw_all
 from rebinding.report.folder import Model, Run, read
 from rebinding.report.headline import headline_table
 from rebinding.report.parts import Picture, Pictures, parts
 from rebinding.report.provenance import SEEDS, Listing, origins
+from rebinding.report.shapes import HEIGHT, WIDTH, number
 from rebinding.report.summary import LETTERS, MARKS, ModelSummary, plural
 
 PAGE = "index.html"
@@ -40,12 +40,12 @@ class Card:
 
 
 def render(folder: Path, store: Store | None = None) -> Path:
-    """Write the page of a report's folder, and say where it is; figures that the store holds are not drawn again.
+    """Write the page of a report's folder and return its path. Figures come from the store if it has them.
 
-    It takes the place of what lies there whole, or not at all; what a link there leads to is not ours.
+    The page replaces an older one as a whole, or not at all. A link at its place is replaced, not followed.
     """
     path, content = folder / PAGE, html(read(folder), store)
-    put_in_place({path: lambda there: write_text(there, content)})
+    put_in_place({path: lambda temporary: write_text(temporary, content)})
     return path
 
 
@@ -63,7 +63,9 @@ def html(run: Run, store: Store | None = None) -> str:
     script = files("rebinding.report").joinpath("templates/script.js").read_text("utf-8")
     return page.get_template("page.html").render(
         run=run,
-        cards=[Card(*both, origins(both[0])) for both in zip(run.models, run.summary.models, strict=True)],
+        cards=[
+            Card(model, summary, origins(model)) for model, summary in zip(run.models, run.summary.models, strict=True)
+        ],
         headline=headline_table(run.summary),
         parts=list(parts(run, pictures)),
         differences=differences.apply(run),
@@ -73,13 +75,13 @@ def html(run: Run, store: Store | None = None) -> str:
         size=(WIDTH, HEIGHT),
         plain=plain,
         seeds=SEEDS,
-        script=Markup(script),  # our own file, and the only thing that is not escaped beside our own figures
+        script=Markup(script),  # our own file; only this and our own figures are not escaped
         script_hash=f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}",
     )
 
 
 def token(name: str) -> str:
-    """A name as one word that may stand in an attribute or an address, whatever the name is made of."""
+    """A name as one word that is valid in an attribute or an address, whatever its characters."""
     return hashlib.sha256(name.encode()).hexdigest()[:8]
 
 
@@ -90,11 +92,11 @@ def plain(value: Any) -> str:
 
 def draw(run: Run, store: Store | None) -> Pictures:
     """Every figure once, by its key and model."""
-    found: dict[tuple[str, str], Picture] = {}
+    pictures: dict[tuple[str, str], Picture] = {}
     for spec in FIGURES:
         names = [f"figure-{spec.key}-{token(model.name)}" for model in run.models]
-        figures = drawn(spec, run.models, [f"{name}-svg" for name in names], store)
+        figures = draw_all(spec, run.models, [f"{name}-svg" for name in names], store)
         for model, name, figure in zip(run.models, names, figures, strict=True):
-            shown = (None, "") if figure is None else (figure.svg, figure.box)
-            found[spec.key, model.name] = Picture(name, spec, model, *shown)
-    return found
+            svg, box = (None, "") if figure is None else (figure.svg, figure.box)
+            pictures[spec.key, model.name] = Picture(name, spec, model, svg, box)
+    return pictures

@@ -1,4 +1,4 @@
-"""The numbers that a model is held against: the paper's own, or those that a plant's construction promises."""
+"""The printed numbers that a model is compared with: the paper's own, or those that a plant's construction promises."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from rebinding.paper.numbers import PublishedNumber, numbers
 
 
 def printed(about: Mapping[str, Any]) -> Mapping[str, float]:
-    """By quantity, such as `binding.q.dR`; empty for a model about which nothing is printed."""
+    """The numbers by quantity, such as `binding.q.dR`; empty if nothing is printed about the model."""
     return about.get("printed") or {name: number.value for name, number in _of_paper(about.get("alias")).items()}
 
 
-def written(about: Mapping[str, Any]) -> Mapping[str, str]:
-    """The same as text, with the decimals that were printed."""
+def printed_text(about: Mapping[str, Any]) -> Mapping[str, str]:
+    """The same as text, with as many decimals as printed."""
     planted = {quantity: f"{value:.2f}" for quantity, value in about.get("printed", {}).items()}
-    return planted or quoted(about.get("alias"))
+    return planted or paper_text(about.get("alias"))
 
 
-def quoted(alias: str | None) -> Mapping[str, str]:
-    """What stands in the paper, by quantity."""
+def paper_text(alias: str | None) -> Mapping[str, str]:
+    """The numbers of the paper as text, by quantity."""
     return {quantity: number.printed.replace("-", "−") for quantity, number in _of_paper(alias).items()}
 
 
 def _of_paper(alias: str | None) -> Mapping[str, PublishedNumber]:
     """The numbers that the paper prints for one of its models."""
-    named = ((name.partition("@"), number) for name, number in numbers().items())
-    return {quantity: number for (quantity, _, model), number in named if alias and model == alias}
+    by_name = ((name.partition("@"), number) for name, number in numbers().items())
+    return {quantity: number for (quantity, _, model), number in by_name if alias and model == alias}

@@ -1,4 +1,4 @@
-"""The prompts that an experiment was run on, as text: the original, and the counterfactual beside it."""
+"""The first prompts of experiments as text: the original, and its counterfactual."""
 
 from __future__ import annotations
 
@@ -11,25 +11,28 @@ from rebinding.report.folder import Model
 
 @dataclass(frozen=True)
 class PromptPair:
-    """The first prompts of some experiments. Every second piece of a text is where the two differ."""
+    """The first prompts of some experiments. The two texts differ in every second piece."""
 
     model: Model
     id: int
     original: tuple[str, ...]
     counterfactual: tuple[str, ...] | None
     used_by: tuple[str, ...]
-    """Kinds of the evidence that begins with it."""
+    """The kinds of evidence that begin with this pair."""
 
 
 def pairs(model: Model, labels: Iterable[str]) -> tuple[PromptPair, ...]:
-    """Every pair that evidence with these labels begins with, once; those with a counterfactual first."""
-    known = model.about.get("evidence", {})
-    found: dict[tuple[Any, ...], dict[str, None]] = {}
+    """The first pairs of the evidence with these labels, each once; pairs with a counterfactual first."""
+    entries = model.about.get("evidence", {})
+    kinds_by_pair: dict[tuple[Any, ...], dict[str, None]] = {}
     for label in dict.fromkeys(labels):
-        entry = known.get(label, {"pair": None})
+        entry = entries.get(label, {"pair": None})
         if (pair := entry["pair"]) is not None:
-            other = pair["counterfactual"]
-            key = (other is None, pair["id"], tuple(pair["original"]), None if other is None else tuple(other))
-            found.setdefault(key, {})[entry["kind"]] = None
-    ordered = sorted(found.items(), key=lambda one: one[0][0])
-    return tuple(PromptPair(model, id, own, other, tuple(kinds)) for (_, id, own, other), kinds in ordered)
+            counterfactual = None if pair["counterfactual"] is None else tuple(pair["counterfactual"])
+            key = (counterfactual is None, pair["id"], tuple(pair["original"]), counterfactual)
+            kinds_by_pair.setdefault(key, {})[entry["kind"]] = None
+    ordered = sorted(kinds_by_pair.items(), key=lambda item: item[0][0])
+    return tuple(
+        PromptPair(model, id, original, counterfactual, tuple(kinds))
+        for (_, id, original, counterfactual), kinds in ordered
+    )

@@ -1,4 +1,4 @@
-"""Where a model's numbers come from: its weights, its prompts, and every piece of evidence with its cost."""
+"""The provenance of a model's numbers: every piece of evidence with its prompts, settings and duration."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ SEEDS: Mapping[str, str] = {
     "random circuits": str(seeds.RANDOM_CIRCUITS),
     "order of the pruning walks": str(seeds.WALKS),
     "published random directions": ", ".join(f"{name} {seed}" for name, seed in seeds.PUBLISHED_NOISE.items()),
-    "matched random directions, and heads that serve as controls": str(seeds.MATCHED),
+    "matched random directions, and control heads": str(seeds.MATCHED),
     "resampled selections of heads": str(seeds.RESAMPLED),
     "prompts": "the id of the prompt",
 }
-"""Every seed is fixed in the code; these are all there are."""
+"""All seeds; each is fixed in the code."""
 
 
 @dataclass(frozen=True)
 class Piece:
-    """A piece of evidence: its file, what it took, and the prompts that it rests on."""
+    """A piece of evidence: its file, its duration, and its prompts."""
 
     name: str
     file: str
@@ -36,33 +36,31 @@ class Piece:
 
 @dataclass(frozen=True)
 class Listing:
-    """All of a model's evidence."""
+    """All evidence of a model."""
 
-    listed: tuple[Piece, ...]
+    pieces: tuple[Piece, ...]
 
     @property
     def seconds(self) -> float:
-        return sum(one.seconds for one in self.listed)
+        return sum(piece.seconds for piece in self.pieces)
 
 
 def origins(model: Model) -> Listing:
     """Every piece of evidence of a model, by name."""
-    return Listing(tuple(origin(model, name, one) for name, one in sorted(model.evidence.items())))
+    return Listing(tuple(origin(model, name, evidence) for name, evidence in sorted(model.evidence.items())))
 
 
 def origin(model: Model, name: str, evidence: Evidence) -> Piece:
-    """One piece. Prompts are those that have rows, whatever was looked at to find them."""
-    about = model.about["evidence"][name]
-    ids = sorted({int(one) for one in evidence.rows.get("prompt", ())})
-    told = evidence.settings["request"]
-    design = str(evidence.settings["facets"]["design"])
+    """One piece. Its prompts are those that have rows, not those that were searched for them."""
+    entry = model.about["evidence"][name]
+    ids = sorted({int(id) for id in evidence.rows.get("prompt", ())})
     return Piece(
         name,
-        about["file"],
-        float(about["seconds"]),
+        entry["file"],
+        float(entry["seconds"]),
         len(evidence.rows),
         len(ids),
         f"{ids[0]} to {ids[-1]}" if ids else "",
-        design,
-        dict(sorted(told.items())),
+        str(evidence.settings["facets"]["design"]),
+        dict(sorted(evidence.settings["request"].items())),
     )

@@ -1,6 +1,6 @@
-"""Read a `claims.json`, which may be a stranger's: every field is of its type before anything is made of it.
+"""Read and validate a `claims.json`, which may come from a stranger: every field is checked before anything uses it.
 
-A report is data. What it names lies in its own folder, and nothing in it is looked up, run or opened elsewhere.
+A report is data. The files that it names must be in its own folder; nothing in it is imported, run or opened elsewhere.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from rebinding.report.files import SCHEMA
 from rebinding.verdicts.judgement import Judgement
 
 MOST = 1 << 28
-"""Bytes of a `claims.json`; one of four models has a few million."""
+"""The largest size of a `claims.json` in bytes; that of four models has a few million."""
 LARGEST = 10_000
-"""Layers, or heads of a layer."""
+"""The largest number of layers, or of heads per layer."""
 AGAIN = "make it again with `pytest claims --report`"
 DERIVED = {"letter": (str, ""), "standing": (str | None, None)}
-"""Fields of a row that follow from others: written for those who read the file, and not read again."""
+"""Fields of a row that follow from others: written for readers of the file, ignored here."""
 
 
 class ReportError(ValueError):
-    """A folder that no page can be made from."""
+    """A folder from which no page can be made."""
 
 
 def _in_the_folder(name: str) -> str:
@@ -37,7 +37,7 @@ def _in_the_folder(name: str) -> str:
 
 
 class Shape(BaseModel):
-    """What is read of an object, every field as it is; what is only shown is not looked at."""
+    """The fields of an object that the code uses, without conversion; fields that are only shown are not checked."""
 
     model_config = ConfigDict(strict=True)
 
@@ -83,11 +83,11 @@ class ModelEntry(Shape):
 
 
 def _row_fields() -> dict[str, Any]:
-    """The fields of a row, each with its type and default: those of a judgement, whose sample has a file of its own."""
+    """The fields of a row with type and default: those of a judgement without its sample, which has its own file."""
     hints = get_type_hints(Judgement) | {"part": list[str]}
-    listed = {one.name: (hints[one.name], ... if one.default is MISSING else one.default) for one in fields(Judgement)}
-    del listed["sample"]
-    return {**listed, "evidence": (list[str], ...), "section": (SectionName, ...), **DERIVED}
+    defaults = {field.name: ... if field.default is MISSING else field.default for field in fields(Judgement)}
+    columns = {name: (hints[name], default) for name, default in defaults.items() if name != "sample"}
+    return {**columns, "evidence": (list[str], ...), "section": (SectionName, ...), **DERIVED}
 
 
 Row = create_model("Row", __config__=ConfigDict(strict=True, extra="forbid"), **_row_fields())
@@ -103,29 +103,29 @@ class Content(Shape):
 
 
 def parse(path: Path) -> dict[str, Any]:
-    """The content of a `claims.json` of this schema, with every field of its type."""
+    """The validated content of a `claims.json` of this schema."""
     try:
         if path.stat().st_size > MOST:
-            raise ReportError(f"{path} has more than {MOST} bytes, as no report does; {AGAIN}")
+            raise ReportError(f"{path} has more than {MOST} bytes, which no report has; {AGAIN}")
         content = json.loads(path.read_text("utf-8"), parse_constant=_no_number)
     except (ValueError, RecursionError, OSError) as error:
         if isinstance(error, ReportError):
             raise
         raise ReportError(f"{path} is not JSON ({error}); {AGAIN}") from None
-    given = content.get("schema") if isinstance(content, dict) else None
-    if type(given) is not int or given != SCHEMA:
-        raise ReportError(f"{path} has schema {given!r:.60}; this version reads {SCHEMA}: run the claims again")
+    schema = content.get("schema") if isinstance(content, dict) else None
+    if type(schema) is not int or schema != SCHEMA:
+        raise ReportError(f"{path} has schema {schema!r:.60}; this version reads {SCHEMA}: run the claims again")
     try:
         Content.model_validate(content)
     except ValidationError as error:
         raise ReportError(f"{path}: {_first(error)}; {AGAIN}") from None
-    found: dict[str, Any] = content
-    for number, model in enumerate(found.get("models", [])):
-        strange = [label for label in model.get("stages", {}).values() if label not in model.get("evidence", {})]
-        if strange:
+    valid: dict[str, Any] = content
+    for number, model in enumerate(valid.get("models", [])):
+        missing = [label for label in model.get("stages", {}).values() if label not in model.get("evidence", {})]
+        if missing:
             name = f"models[{number}].stages"
-            raise ReportError(f"{path}: {name} names {strange[0]!r}, which is no evidence of this model; {AGAIN}")
-    return found
+            raise ReportError(f"{path}: {name} names {missing[0]!r}, which is no evidence of this model; {AGAIN}")
+    return valid
 
 
 def _no_number(name: str) -> None:
@@ -133,7 +133,7 @@ def _no_number(name: str) -> None:
 
 
 def _first(error: ValidationError) -> str:
-    """The first field that is not as it should be."""
+    """The first invalid field, in words."""
     first = error.errors(include_url=False, include_context=False)[0]
     steps = (f".{step}" if str(step).isidentifier() else f"[{step!r}]" for step in first["loc"])
     place = "".join(steps).lstrip(".")

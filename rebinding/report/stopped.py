@@ -1,4 +1,4 @@
-"""What a gate has stopped on a model: said once, and not again for each of its claims."""
+"""Group the claims of a model that one gate stopped, so that the reason is given once and not for each claim."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ from rebinding.report.outline import SECTIONS
 from rebinding.verdicts.judgement import Judgement
 
 FEW = 4
-"""Up to so many claims are named, more of them counted by section."""
+"""Up to this many claims are named; more are counted by section."""
 NEXT = {
     "above_chance": (
         "what may help: a larger model, another --design, another chat form (ALIAS=FOLDER), more --samples",
-        "what it is asked, and answers: python -m rebinding prompt --model {model} --answer",
+        "its prompt and its answer: python -m rebinding prompt --model {model} --answer",
     ),
     "group_present": (
         "what may help: another circuit (--circuit discovered, or a file saved by python -m rebinding discover)",
     ),
 }
-"""What can be done where a gate has failed."""
+"""Advice by failed gate."""
 
 
 @dataclass(frozen=True)
 class Stopped:
-    """Claims of one model that one gate has made INVALID, where something else was expected.
+    """Claims of one model that one gate made INVALID although something else was expected.
 
-    `why` has every reason with the number of its claims, the most frequent first. `whole`: the gate has stopped all
-    that was to be judged on the model.
+    `reasons` has every reason with the number of its claims, the most frequent first. `is_everything` says that the
+    gate stopped every claim of the model.
     """
 
     model: str
     gate: str
     rows: tuple[Judgement, ...]
-    why: tuple[tuple[str, int], ...]
-    whole: bool
+    reasons: tuple[tuple[str, int], ...]
+    is_everything: bool
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -44,32 +44,32 @@ class Stopped:
 
     @property
     def statement(self) -> str:
-        """The one sentence."""
-        return self.why[0][0] + (": nothing can be judged on this model" if self.whole else "")
+        """The most frequent reason, in a sentence."""
+        return self.reasons[0][0] + (": nothing can be judged on this model" if self.is_everything else "")
 
     @property
-    def besides(self) -> tuple[str, ...]:
+    def other_reasons(self) -> tuple[str, ...]:
         """Other reasons under the same gate, as with five boxes instead of three."""
-        return tuple(f"for {count} of the claims: {why}" for why, count in self.why[1:])
+        return tuple(f"for {count} of the claims: {reason}" for reason, count in self.reasons[1:])
 
     @property
     def next(self) -> tuple[str, ...]:
-        """What can be done."""
+        """What to do next."""
         return tuple(line.format(model=shlex.quote(self.model)) for line in NEXT.get(self.gate, ()))
 
     @property
-    def counted(self) -> str:
-        """The line in place of the rows."""
-        told = f"{len(self.ids)} claims: INVALID ({self.gate})"
-        return told if self.whole else f"{told}: {self._where}"
+    def count_line(self) -> str:
+        """The line that stands for the rows."""
+        line = f"{len(self.ids)} claims: INVALID ({self.gate})"
+        return line if self.is_everything else f"{line}: {self._ids_in_words}"
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """All that is said in place of the rows."""
-        return (self.statement, *self.besides, *self.next, self.counted)
+        """All lines that stand for the rows."""
+        return (self.statement, *self.other_reasons, *self.next, self.count_line)
 
     @property
-    def _where(self) -> str:
+    def _ids_in_words(self) -> str:
         if len(self.ids) <= FEW:
             return ", ".join(self.ids)
         names = {section.key: section.ids for section in SECTIONS}
@@ -77,12 +77,12 @@ class Stopped:
         return ", ".join(f"{names[key]} {count}" for key, count in counts.items())
 
 
-def stopped(claims: Sequence[Judgement]) -> Iterator[Stopped]:
-    """What was stopped on one model, gate by gate. What a plant's truth has as INVALID is a result like others."""
-    for gate in dict.fromkeys(one.gate for one in claims if one.gate and not one.as_expected):
-        same = [one for one in claims if one.gate == gate]
-        whole = len(same) == len(claims)
-        found = same if whole else [one for one in same if not one.as_expected]
-        if len(found) > 1:
-            why = Counter(one.reason for one in found).most_common()
-            yield Stopped(found[0].model, gate, tuple(found), tuple(why), whole)
+def group_stopped(claims: Sequence[Judgement]) -> Iterator[Stopped]:
+    """The stopped claims of one model, grouped by gate. INVALID that a plant's truth table expects is not grouped."""
+    for gate in dict.fromkeys(row.gate for row in claims if row.gate and not row.as_expected):
+        same_gate = [row for row in claims if row.gate == gate]
+        is_everything = len(same_gate) == len(claims)
+        rows = same_gate if is_everything else [row for row in same_gate if not row.as_expected]
+        if len(rows) > 1:
+            reasons = Counter(row.reason for row in rows).most_common()
+            yield Stopped(rows[0].model, gate, tuple(rows), tuple(reasons), is_everything)

@@ -1,4 +1,4 @@
-"""The summary of a run: made once from its judgements, and read by the terminal, the page and `claims.json`."""
+"""Summarise a run: computed once from its judgements; the terminal, the page and `claims.json` read it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from rebinding.report.outline import SECTIONS, Section
-from rebinding.report.stopped import Stopped, stopped
+from rebinding.report.stopped import Stopped, group_stopped
 from rebinding.verdicts.families import Family, family
 from rebinding.verdicts.headline import HeadlineVerdict, headline_verdicts
 from rebinding.verdicts.judgement import Judgement
@@ -26,7 +26,7 @@ WORDS = {"NOT REPLICATED": "not", "INCONCLUSIVE": "inconclusive", "INVALID": "in
 
 @dataclass(frozen=True)
 class Failure:
-    """Claims that failed in the same way, for the same reason."""
+    """Claims that failed with the same verdict, gate and reason."""
 
     verdict: str
     gate: str | None
@@ -46,9 +46,9 @@ class SectionSummary:
 
 @dataclass(frozen=True)
 class ModelSummary:
-    """What became of the claims on one model; `planted` says whether its truth is known.
+    """The verdicts of the claims on one model; `planted` says whether its truth is known.
 
-    Rows are in the order in which they were given. Those that only report a property are in no count.
+    Rows are in the order of the input. Rows that only report a property are in no count.
     """
 
     name: str
@@ -57,7 +57,7 @@ class ModelSummary:
 
     @cached_property
     def sections(self) -> tuple[SectionSummary, ...]:
-        """The sections of which something was judged."""
+        """The sections with a judged row."""
         by_key: dict[str, list[Judgement]] = {}
         for row in in_order(self.rows):
             by_key.setdefault(row.section, []).append(row)
@@ -69,7 +69,7 @@ class ModelSummary:
 
     @cached_property
     def headline(self) -> tuple[HeadlineVerdict, ...]:
-        """The headline claims of which something was judged; none, where one gate has stopped all."""
+        """The headline claims with a judged row; none if one gate stopped everything."""
         return () if self.is_lost else headline_verdicts(self.rows)
 
     @cached_property
@@ -80,34 +80,34 @@ class ModelSummary:
     @cached_property
     def judged_twice(self) -> tuple[Sentence, ...]:
         """The sentences that were judged as published and controlled."""
-        return tuple(one for one in self.sentences if one.is_judged_twice)
+        return tuple(sentence for sentence in self.sentences if sentence.is_judged_twice)
 
     def standing_of(self, row: Judgement) -> Standing | None:
-        """What became of the sentence of a row under both procedures."""
+        """The standing of a row's sentence under both procedures."""
         return self._standings[row.sentence or row.id]
 
     @cached_property
     def _standings(self) -> Mapping[str, Standing | None]:
-        return {one.id: one.standing for one in self.sentences}
+        return {sentence.id: sentence.standing for sentence in self.sentences}
 
     @property
     def standings(self) -> str | None:
-        """How many of these are robust, artifacts, hidden, refuted."""
+        """How many sentences judged twice are robust, artifacts, hidden, refuted."""
         return in_words(self.judged_twice) if self.judged_twice else None
 
     @cached_property
     def stopped(self) -> tuple[Stopped, ...]:
-        """The gates that have stopped several claims."""
-        return tuple(stopped(self.rows))
+        """The gates that stopped several claims."""
+        return tuple(group_stopped(self.rows))
 
     @property
     def is_lost(self) -> bool:
-        """Whether one gate has stopped all."""
-        return any(group.whole for group in self.stopped)
+        """Whether one gate stopped everything."""
+        return any(group.is_everything for group in self.stopped)
 
     @cached_property
     def stopped_ids(self) -> frozenset[str]:
-        """The claims that these gates have stopped: they are told together."""
+        """The ids of the claims that these gates stopped; they are reported together."""
         return frozenset(id for group in self.stopped for id in group.ids)
 
     @cached_property
@@ -117,50 +117,50 @@ class ModelSummary:
 
     @property
     def differing_alone(self) -> tuple[Judgement, ...]:
-        """The same, but for those that are told together."""
+        """The same, without those that are reported together."""
         return tuple(row for row in self.differing if row.id not in self.stopped_ids)
 
     @cached_property
     def family(self) -> Family:
-        """What luck alone would do to so many claims."""
+        """The tested claims as a family, for multiple testing."""
         return family({row.id: row.as_verdict() for row in self.rows})
 
     @property
     def sentence(self) -> str:
         """'27 of 31 claims replicated, 2 not, 2 inconclusive', and how many do not apply."""
         counts = Counter(row.verdict for row in self.rows if row.kind != "report")
-        away, reports = counts.pop("NOT APPLICABLE", 0), sum(row.kind == "report" for row in self.rows)
+        not_applicable, reports = counts.pop("NOT APPLICABLE", 0), sum(row.kind == "report" for row in self.rows)
         parts = [f"{counts['REPLICATED']} of {plural(counts.total(), 'claim')} replicated"]
         parts += [f"{counts[name]} {word}" for name, word in WORDS.items() if counts[name]]
-        left = [f"{away} not applicable"] if away else []
-        left += [f"{reports} only reported"] if reports else []
-        return ", ".join(parts) + (f" ({' and '.join(left)} besides)" if left else "") + "."
+        uncounted = [f"{not_applicable} not applicable"] if not_applicable else []
+        uncounted += [f"{reports} only reported"] if reports else []
+        return ", ".join(parts) + (f" ({' and '.join(uncounted)} besides)" if uncounted else "") + "."
 
     @property
     def agreement(self) -> str:
-        """How the verdicts compare with what was expected, where something was."""
+        """How the verdicts compare with the expected ones, if there are any."""
         if self.planted:
             same, differing = len(self.rows) - len(self.differing), len(self.differing)
-            told = f"{same} of {plural(len(self.rows), 'verdict')} are as planted"
+            text = f"{same} of {plural(len(self.rows), 'verdict')} are as planted"
             return (
-                f"{told}; {plural(differing, 'differs', 'differ')} from what was planted." if differing else f"{told}."
+                f"{text}; {plural(differing, 'differs', 'differ')} from what was planted." if differing else f"{text}."
             )
         asserted = [row for row in self.rows if row.expected is not None]
         if not asserted:
             return "The paper asserts nothing of this model: every verdict is a property that is reported."
-        came = sum(row.as_expected for row in asserted)
-        return f"Of {plural(len(asserted), 'claim')} that the paper makes of this model {came} replicated."
+        replicated = sum(row.as_expected for row in asserted)
+        return f"Of {plural(len(asserted), 'claim')} that the paper makes of this model {replicated} replicated."
 
     @property
     def luck(self) -> str:
-        """What chance alone would do to so many claims, and what still stands when it is discounted."""
-        found = self.family
-        if not found.judged:
-            return "No claim could be weighed."
-        told = f"{plural(found.judged, 'claim')} could be weighed; luck alone would reject at most"
-        told += f" {found.expected_false_alarms:.1f} of them. {len(found.rejected)} came out not replicated"
-        surviving = f", {len(found.surviving)} of these surely so after Holm's correction" if found.rejected else ""
-        return f"{told}{surviving}."
+        """How many claims chance alone would reject, and how many rejections survive Holm's correction."""
+        family = self.family
+        if not family.judged:
+            return "No claim was tested."
+        text = f"Of {plural(family.judged, 'tested claim')}, luck alone would reject at most"
+        text += f" {family.expected_false_alarms:.1f}. {len(family.rejected)} came out not replicated"
+        surviving = f", {len(family.surviving)} of these surely so after Holm's correction" if family.rejected else ""
+        return f"{text}{surviving}."
 
     @property
     def failed(self) -> int:
@@ -169,30 +169,30 @@ class ModelSummary:
 
     @property
     def failures(self) -> tuple[Failure, ...]:
-        """What failed, by reason: what was not expected, then what was not replicated, then what could not be run."""
-        together: dict[tuple[bool, int, str, str, str], list[str]] = {}
+        """The failures by reason: unexpected ones first; in each group NOT REPLICATED before INVALID."""
+        groups: dict[tuple[bool, int, str, str, str], list[str]] = {}
         for row in self.rows:
             if row.verdict in FAILED:
                 kind = FAILED.index(row.verdict)
                 key = (row.as_expected, kind, row.gate or "", row.verdict, row.because or row.reason)
-                together.setdefault(key, []).append(row.id)
-        listed = sorted(together.items(), key=lambda item: item[0][:3])
+                groups.setdefault(key, []).append(row.id)
+        ordered = sorted(groups.items(), key=lambda item: item[0][:3])
         return tuple(
-            Failure(verdict, gate or None, why, expected, tuple(ids))
-            for (expected, _, gate, verdict, why), ids in listed
+            Failure(verdict, gate or None, reason, expected, tuple(ids))
+            for (expected, _, gate, verdict, reason), ids in ordered
         )
 
-    def remark(self, found: HeadlineVerdict) -> str:
-        """What must be said of a headline verdict beside it: nothing, where it is as expected."""
+    def remark(self, verdict: HeadlineVerdict) -> str:
+        """A remark on a headline verdict that is not as expected, or that the paper does not assert; else nothing."""
         if self.planted:
-            ids = ", ".join(row.id for row in found.differing)
+            ids = ", ".join(row.id for row in verdict.differing)
             return f"differs from what was planted: {ids}" if ids else ""
-        asserted = any(row.expected is not None for row in found.published_rows)
-        says_something = any(row.expected is not None for row in self.rows)
-        return "" if asserted or not says_something else "the paper does not say this of it"
+        is_asserted = any(row.expected is not None for row in verdict.published_rows)
+        has_assertions = any(row.expected is not None for row in self.rows)
+        return "" if is_asserted or not has_assertions else "the paper does not say this of it"
 
     def compare_with_expected(self, row: Judgement) -> str:
-        """What a verdict means beside what was expected: in words, so that 'not' is not taken for an error."""
+        """How a verdict compares with the expected one, in words: a 'not' need not be an error."""
         if row.expected is None:
             return "reported, not asserted by the paper"
         if self.planted:
@@ -202,17 +202,17 @@ class ModelSummary:
 
 @dataclass(frozen=True)
 class Summary:
-    """A run: its models side by side, in the order in which they were named."""
+    """A run: its models in the order in which they were named."""
 
     models: tuple[ModelSummary, ...]
 
     def of(self, model: str) -> ModelSummary:
-        """One model, by its name."""
-        return next(one for one in self.models if one.name == model)
+        """The model with this name."""
+        return next(summary for summary in self.models if summary.name == model)
 
 
 def summarise(claims: Sequence[Judgement], models: Mapping[str, bool]) -> Summary:
-    """The summary of judgements. `models` says of each whether it is planted; models that are not there come last."""
+    """The summary of judgements. `models` says for each model whether it is planted; other models come last."""
     by_model: dict[str, list[Judgement]] = {name: [] for name in models}
     for row in claims:
         by_model.setdefault(row.model, []).append(row)
@@ -220,7 +220,7 @@ def summarise(claims: Sequence[Judgement], models: Mapping[str, bool]) -> Summar
 
 
 def in_order(claims: Iterable[Judgement]) -> list[Judgement]:
-    """Section by section, in each as the paper has its sentences; both procedures of one stand together."""
+    """Judgements by section, then in the order of the paper's sentences; both procedures of one stand together."""
     numbers = {section.key: number for number, section in enumerate(SECTIONS)}
     return sorted(claims, key=lambda row: (numbers[row.section], row.place, row.id))
 

@@ -1,4 +1,4 @@
-"""The paper's tables with ours: one row for what was measured here, and below it what is printed."""
+"""The paper's tables beside ours: a row of measured values, and below it the printed values."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from rebinding.experiments.circuit.request import ABLATION, PRUNING
 from rebinding.experiments.circuit.summary import of_circuit, of_random
 from rebinding.experiments.plots import Interval, interval_of, over_prompts
 from rebinding.paper.numbers import ALIASES, checkpoint, circuit
-from rebinding.report.drawn import number
 from rebinding.report.folder import Model, Run
-from rebinding.report.printed import quoted, written
+from rebinding.report.printed import paper_text, printed_text
+from rebinding.report.shapes import number
 
 MEASURES = {"dR": "ΔR", "dlogit": "Δlogit", "switch": "switch"}
 CONDITIONS = {
@@ -23,7 +23,7 @@ CONDITIONS = {
     "qk": "Q and K",
 }  # fmt: skip
 RANDOM_HERE = "random_qk"
-"""Which of our random controls stands in the row that the paper calls random."""
+"""The random control of ours that stands in the row that the paper calls random."""
 GROUPS = "ABCDE"
 
 
@@ -49,41 +49,41 @@ class Table:
 
 
 def tables(run: Run) -> list[Table]:
-    """All of them; a table that nothing was measured for still quotes the paper."""
+    """All tables; a table without measured values still quotes the paper."""
     return [accuracies(run), margins(run), shifts(run), correct_only(run), heads(run)]
 
 
 def accuracies(run: Run) -> Table:
-    """Accuracies of the full model, the circuit and random circuits, and how many heads there are."""
+    """Accuracies of the full model, the circuit and random circuits, and the number of heads."""
     names = ("accuracy.full", "accuracy.circuit", "accuracy.random")
 
-    def ours(model: Model) -> tuple[str, ...]:
-        listed = model.about.get("circuit", [])
+    def measured(model: Model) -> tuple[str, ...]:
+        circuit_heads = {tuple(head[1:]) for head in model.about.get("circuit", [])}
         total = int(model.about.get("layers", 0)) * int(model.about.get("heads", 0))
-        return (*_ablated(run, model, "hit"), f"{len({tuple(one[1:]) for one in listed})} / {total}" if listed else "")
+        return (*_ablated(run, model, "hit"), f"{len(circuit_heads)} / {total}" if circuit_heads else "")
 
-    def theirs(numbers: Mapping[str, str]) -> tuple[str, ...]:
-        kept, total = numbers.get("heads.kept"), numbers.get("heads.total")
-        return (*(numbers.get(one, "") for one in names), f"{kept} / {total}" if kept and total else "")
+    def printed(numbers: Mapping[str, str]) -> tuple[str, ...]:
+        circuit_heads, total = numbers.get("heads.kept"), numbers.get("heads.total")
+        share = f"{circuit_heads} / {total}" if circuit_heads and total else ""
+        return (*(numbers.get(name, "") for name in names), share)
 
     columns = ("full model", "circuit", "random circuits", "heads kept / all")
-    return Table(
-        "accuracy", "circuit", "Accuracy", ("model", ""), columns, tuple(_rows(run, ours, theirs, "accuracy.full"))
-    )
+    rows = tuple(_rows(run, measured, printed, "accuracy.full"))
+    return Table("accuracy", "circuit", "Accuracy", ("model", ""), columns, rows)
 
 
 def margins(run: Run) -> Table:
     """Margins and logits of the answer."""
-    names = tuple(f"{what}.{who}" for what in ("margin", "logit") for who in ("full", "circuit", "random"))
+    places = [(measure, variant) for measure in ("margin", "logit") for variant in ("full", "circuit", "random")]
 
-    def ours(model: Model) -> tuple[str, ...]:
+    def measured(model: Model) -> tuple[str, ...]:
         return (*_ablated(run, model, "margin"), *_ablated(run, model, "label_logit"))
 
-    def theirs(numbers: Mapping[str, str]) -> tuple[str, ...]:
-        return tuple(numbers.get(one, "") for one in names)
+    def printed(numbers: Mapping[str, str]) -> tuple[str, ...]:
+        return tuple(numbers.get(f"{measure}.{variant}", "") for measure, variant in places)
 
-    columns = tuple(f"{what}, {who}" for what in ("margin", "logit") for who in ("full", "circuit", "random"))
-    rows = tuple(_rows(run, ours, theirs, "margin.full"))
+    columns = tuple(f"{measure}, {variant}" for measure, variant in places)
+    rows = tuple(_rows(run, measured, printed, "margin.full"))
     return Table("margins", "circuit", "Margins and logits of the answer", ("model", ""), columns, rows)
 
 
@@ -93,9 +93,9 @@ def shifts(run: Run) -> Table:
     for model in run.models:
         evidence = model.one(BINDING, variation="published", cut=None)
         examples = None if evidence is None else per_example(evidence)
-        rows += _shift_rows(model.name, model.name, examples, written(model.about))
+        rows += _shift_rows(model.name, model.name, examples, printed_text(model.about))
     for alias in _unjudged(run):
-        rows += _shift_rows(None, checkpoint(alias).paper_name, None, quoted(alias))
+        rows += _shift_rows(None, checkpoint(alias).paper_name, None, paper_text(alias))
     return Table(
         "shifts",
         "binding",
@@ -109,38 +109,37 @@ def shifts(run: Run) -> Table:
 def _shift_rows(
     model: str | None, name: str, examples: pd.DataFrame | None, numbers: Mapping[str, str]
 ) -> Iterator[Row]:
-    for condition, said in CONDITIONS.items():
+    for condition, label in CONDITIONS.items():
         if examples is not None:
-            here = examples[examples["condition"] == (RANDOM_HERE if condition == "random" else condition)]
-            cells = tuple(_interval(over_prompts(here, measure)) if len(here) else "" for measure in MEASURES)
-            yield Row(model, (name, said, "ours"), cells)
+            rows = examples[examples["condition"] == (RANDOM_HERE if condition == "random" else condition)]
+            cells = tuple(_interval(over_prompts(rows, measure)) if len(rows) else "" for measure in MEASURES)
+            yield Row(model, (name, label, "ours"), cells)
         values = tuple(numbers.get(f"binding.{condition}.{measure}", "") for measure in MEASURES)
         if any(values):
-            yield Row(model, (name, said, "printed"), values)
+            yield Row(model, (name, label, "printed"), values)
 
 
 def correct_only(run: Run) -> Table:
-    """The Q/K shifts on the prompts that the model answers."""
+    """The Q/K shifts on the prompts that the model answers correctly."""
     rows: list[Row] = []
-    conditions = ("q", "k_both", "qk")
+    columns = [(condition, measure) for condition in ("q", "k_both", "qk") for measure in ("dR", "dlogit")]
     for model in run.models:
         evidence = model.one(BINDING, variation="published", cut=None)
         if evidence is None:
             continue
         examples = per_example(evidence)
-        for said, table in (("all", examples), ("answered correctly", examples[examples["correct"]])):
+        for label, table in (("all", examples), ("answered correctly", examples[examples["correct"]])):
             cells = [
-                _interval(over_prompts(here, measure)) if len(here := table[table["condition"] == condition]) else ""
-                for condition in conditions
-                for measure in ("dR", "dlogit")
+                _interval(over_prompts(part, measure)) if len(part := table[table["condition"] == condition]) else ""
+                for condition, measure in columns
             ]
-            rows.append(Row(model.name, (model.name, f"ours, {said}"), tuple(cells)))
-    paper = quoted("llama3.2-3b")
-    for said, prefix in (("all", "binding"), ("answered correctly", "correct_only")):
-        cells = [paper.get(f"{prefix}.{one}.{measure}", "") for one in conditions for measure in ("dR", "dlogit")]
-        rows.append(Row(None, (checkpoint("llama3.2-3b").paper_name, f"printed, {said}"), tuple(cells)))
-    columns = tuple(f"{CONDITIONS[one]} {MEASURES[what]}" for one in conditions for what in ("dR", "dlogit"))
-    return Table("correct", "binding", "Correctly answered prompts only", ("model", ""), columns, tuple(rows))
+            rows.append(Row(model.name, (model.name, f"ours, {label}"), tuple(cells)))
+    paper = paper_text("llama3.2-3b")
+    for label, prefix in (("all", "binding"), ("answered correctly", "correct_only")):
+        cells = [paper.get(f"{prefix}.{condition}.{measure}", "") for condition, measure in columns]
+        rows.append(Row(None, (checkpoint("llama3.2-3b").paper_name, f"printed, {label}"), tuple(cells)))
+    titles = tuple(f"{CONDITIONS[condition]} {MEASURES[measure]}" for condition, measure in columns)
+    return Table("correct", "binding", "Correctly answered prompts only", ("model", ""), titles, tuple(rows))
 
 
 def heads(run: Run) -> Table:
@@ -148,56 +147,56 @@ def heads(run: Run) -> Table:
     rows = []
     for model in run.models:
         evidence = model.one(PRUNING)
-        for said, listed in (("judged", model.about.get("circuit", [])), ("discovered here", model.discovered())):
-            if listed or evidence is not None:
-                rows.append(Row(model.name, (model.name, said), _by_group(listed)))
+        for label, circuit_heads in (
+            ("judged", model.about.get("circuit", [])),
+            ("discovered here", model.discovered()),
+        ):
+            if circuit_heads or evidence is not None:
+                rows.append(Row(model.name, (model.name, label), _by_group(circuit_heads)))
     rows += [Row(None, (checkpoint(alias).paper_name, "printed"), _by_group(circuit(alias))) for alias in ALIASES]
     columns = tuple(f"group {group}" for group in GROUPS)
     return Table("heads", "circuit", "Heads by group (layer.head)", ("model", ""), columns, tuple(rows))
 
 
-def _by_group(listed: Iterable[tuple[str, int, int, str]]) -> tuple[str, ...]:
-    found = [", ".join(f"{layer}.{head}" for one, layer, head, _ in sorted(listed) if one == group) for group in GROUPS]
-    return tuple(heads or "none" for heads in found)
+def _by_group(circuit_heads: Iterable[tuple[str, int, int, str]]) -> tuple[str, ...]:
+    heads = sorted(circuit_heads)
+    names = ([f"{layer}.{head}" for name, layer, head, _ in heads if name == group] for group in GROUPS)
+    return tuple(", ".join(group_names) or "none" for group_names in names)
 
 
 def _rows(
     run: Run,
-    ours: Callable[[Model], tuple[str, ...]],
-    theirs: Callable[[Mapping[str, str]], tuple[str, ...]],
+    measured: Callable[[Model], tuple[str, ...]],
+    printed: Callable[[Mapping[str, str]], tuple[str, ...]],
     needs: str,
 ) -> Iterator[Row]:
-    """Ours and the printed line for every model, then the paper's other models."""
+    """The measured and the printed line of every model, then the paper's other models."""
     for model in run.models:
-        cells, numbers = ours(model), written(model.about)
+        cells, numbers = measured(model), printed_text(model.about)
         if any(cells):
             yield Row(model.name, (model.name, "ours"), cells)
         if needs in numbers:
-            yield Row(model.name, (model.name, "printed"), theirs(numbers))
+            yield Row(model.name, (model.name, "printed"), printed(numbers))
     for alias in _unjudged(run):
-        yield Row(None, (checkpoint(alias).paper_name, "printed"), theirs(quoted(alias)))
+        yield Row(None, (checkpoint(alias).paper_name, "printed"), printed(paper_text(alias)))
 
 
 def _unjudged(run: Run) -> Sequence[str]:
-    judged = {model.about.get("alias") for model in run.models}
-    return [alias for alias in ALIASES if alias not in judged]
+    aliases = {model.about.get("alias") for model in run.models}
+    return [alias for alias in ALIASES if alias not in aliases]
 
 
 def _ablated(run: Run, model: Model, measure: str) -> tuple[str, ...]:
     """Full model, circuit and random circuits, on the evidence of the claim about the circuit's accuracy."""
-    used = {
-        label
-        for one in run.summary.of(model.name).rows
-        if one.id == "circuit.recovers_accuracy"
-        for label in one.evidence
-    }
-    found = [one for label, one in model.of(ABLATION, beside="groups").items() if label in used]
-    if not found:
+    rows = (row for row in run.summary.of(model.name).rows if row.id == "circuit.recovers_accuracy")
+    labels = {label for row in rows for label in row.evidence}
+    pieces = [piece for label, piece in model.of(ABLATION, beside="groups").items() if label in labels]
+    if not pieces:
         return "", "", ""
-    plain = (of_circuit(found[0], "full", measure), of_circuit(found[0], "circuit", measure))
-    values = (*plain, of_random(found[0], measure).mean(axis=1))
-    return tuple(_interval(interval_of(one)) for one in values)
+    evidence = pieces[0]
+    values = (of_circuit(evidence, "full", measure), of_circuit(evidence, "circuit", measure))
+    return tuple(_interval(interval_of(sample)) for sample in (*values, of_random(evidence, measure).mean(axis=1)))
 
 
-def _interval(found: Interval) -> str:
-    return f"{number(found.mean)} [{number(found.low)}, {number(found.high)}]"
+def _interval(estimate: Interval) -> str:
+    return f"{number(estimate.mean)} [{number(estimate.low)}, {number(estimate.high)}]"

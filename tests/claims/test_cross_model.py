@@ -1,4 +1,4 @@
-"""Sentences about all models of a run: judged when the models have been, and only where both families are there."""
+"""Claims about all models of a run: judged after the models, and only if both families have one."""
 
 from __future__ import annotations
 
@@ -30,14 +30,16 @@ FAMILIES = claim("binding.families_differ")
 GEMMA, LLAMA, OTHER = (parse_model(f"planted:{name}") for name in ("pointer@gemma2", "recency@llama", "pointer@gemma3"))
 
 
-def told(model: ModelSpec, claim: Claim, outcome: Outcome, expected: str | None = None, p: float = 0.0) -> Judgement:
+def make_judgement(
+    model: ModelSpec, claim: Claim, outcome: Outcome, expected: str | None = None, p: float = 0.0
+) -> Judgement:
     verdict = Verdict(claim.kind, outcome, "as told", n=12, p_value=p, gate="finite" if outcome == "INVALID" else None)
-    where = {"design": "published", "circuit": "declared"}
-    return judgement(claim, verdict, model=model.name, expected=expected, paper=None, **where)
+    options = {"design": "published", "circuit": "declared"}
+    return judgement(claim, verdict, model=model.name, expected=expected, paper=None, **options)
 
 
-def over(*found: Judgement) -> Sequence[Judgement]:
-    return judge_across_models((GEMMA, LLAMA, OTHER), found)
+def judge_all(*judgements: Judgement) -> Sequence[Judgement]:
+    return judge_across_models((GEMMA, LLAMA, OTHER), judgements)
 
 
 @pytest.mark.parametrize(
@@ -50,41 +52,43 @@ def over(*found: Judgement) -> Sequence[Judgement]:
         ("NOT REPLICATED", "INVALID", "INVALID", LLAMA),
     ],
 )
-def test_every_model_must_show_what_its_family_is_said_to_do(
+def test_every_model_must_show_the_signature_of_its_family(
     gemma: Outcome, llama: Outcome, together: Outcome, deciding: ModelSpec
 ) -> None:
-    parts = told(GEMMA, CANCELS, gemma), told(LLAMA, DOMINANCE, llama)
-    (one,) = over(*(replace(part, expected=part.detailed_verdict) for part in parts))
-    assert (one.id, one.model, one.verdict) == ("binding.families_differ", RUN, together)
-    assert one.expected == {"INCONCLUSIVE": None, "INVALID": "INVALID (finite)"}.get(together, together)
-    assert one.as_expected
-    assert one.gate == ("finite" if together == "INVALID" else None)
-    assert one.part == (deciding.name,)
+    parts = make_judgement(GEMMA, CANCELS, gemma), make_judgement(LLAMA, DOMINANCE, llama)
+    (result,) = judge_all(*(replace(part, expected=part.detailed_verdict) for part in parts))
+    assert (result.id, result.model, result.verdict) == ("binding.families_differ", RUN, together)
+    assert result.expected == {"INCONCLUSIVE": None, "INVALID": "INVALID (finite)"}.get(together, together)
+    assert result.as_expected
+    assert result.gate == ("finite" if together == "INVALID" else None)
+    assert result.part == (deciding.name,)
 
 
 def test_the_deciding_part_of_a_model_follows_its_name() -> None:
-    open_ = replace(told(LLAMA, DOMINANCE, "INCONCLUSIVE"), part=("keys", "dR"), unidentified=True)
-    (one,) = over(told(GEMMA, CANCELS, "REPLICATED"), open_)
-    assert (one.part, one.unidentified) == ((LLAMA.name, "keys", "dR"), True)
+    open_ = replace(make_judgement(LLAMA, DOMINANCE, "INCONCLUSIVE"), part=("keys", "dR"), unidentified=True)
+    (result,) = judge_all(make_judgement(GEMMA, CANCELS, "REPLICATED"), open_)
+    assert (result.part, result.unidentified) == ((LLAMA.name, "keys", "dR"), True)
 
 
 def test_one_of_several_refuted_at_the_edge_leaves_it_open() -> None:
-    parts = [told(GEMMA, CANCELS, "REPLICATED"), told(OTHER, CANCELS, "REPLICATED")]
-    edge, sure = (over(*parts, told(LLAMA, DOMINANCE, "NOT REPLICATED", p=p))[0].verdict for p in (0.03, 0.01))
+    parts = [make_judgement(GEMMA, CANCELS, "REPLICATED"), make_judgement(OTHER, CANCELS, "REPLICATED")]
+    edge, sure = (
+        judge_all(*parts, make_judgement(LLAMA, DOMINANCE, "NOT REPLICATED", p=p))[0].verdict for p in (0.03, 0.01)
+    )
     assert (edge, sure) == ("INCONCLUSIVE", "NOT REPLICATED")
 
 
-def test_nothing_is_said_of_one_family() -> None:
-    assert not over(told(GEMMA, CANCELS, "REPLICATED"), told(OTHER, CANCELS, "REPLICATED"))
-    assert not over(told(GEMMA, CANCELS, "REPLICATED"), told(GEMMA, DOMINANCE, "REPLICATED"))
+def test_one_family_alone_is_not_judged() -> None:
+    assert not judge_all(make_judgement(GEMMA, CANCELS, "REPLICATED"), make_judgement(OTHER, CANCELS, "REPLICATED"))
+    assert not judge_all(make_judgement(GEMMA, CANCELS, "REPLICATED"), make_judgement(GEMMA, DOMINANCE, "REPLICATED"))
 
 
-def test_the_procedures_are_kept_apart() -> None:
+def test_each_procedure_is_judged_on_its_own() -> None:
     pairs = (GEMMA, CANCELS), (LLAMA, DOMINANCE)
-    published = [told(model, claim, "REPLICATED") for model, claim in pairs]
-    controlled = [told(model, claim.controlled(), "NOT REPLICATED") for model, claim in pairs]
-    found = {one.id: one.verdict for one in over(*published, *controlled)}
-    assert found == {
+    published = [make_judgement(model, claim, "REPLICATED") for model, claim in pairs]
+    controlled = [make_judgement(model, claim.controlled(), "NOT REPLICATED") for model, claim in pairs]
+    verdicts = {result.id: result.verdict for result in judge_all(*published, *controlled)}
+    assert verdicts == {
         "binding.families_differ": "REPLICATED",
         "binding.families_differ.controlled": "NOT REPLICATED",
     }
@@ -92,9 +96,12 @@ def test_the_procedures_are_kept_apart() -> None:
 
 @pytest.mark.parametrize("expected", ["REPLICATED", "NOT REPLICATED"])
 def test_it_stands_in_the_table_and_can_fail_the_run(expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each model came out as it must; what they say together is then as expected, and a wrong one fails the run."""
-    found = [told(GEMMA, CANCELS, "REPLICATED", "REPLICATED"), told(LLAMA, DOMINANCE, "REPLICATED", expected)]
-    monkeypatch.setattr(terminal, "gathered", lambda reporter: found)
+    """If each model is as expected, the claim about the run is too; a wrong verdict fails the run."""
+    judgements = [
+        make_judgement(GEMMA, CANCELS, "REPLICATED", "REPLICATED"),
+        make_judgement(LLAMA, DOMINANCE, "REPLICATED", expected),
+    ]
+    monkeypatch.setattr(terminal, "collect_judgements", lambda reporter: judgements)
     settings = Settings((GEMMA, LLAMA))
     config: Any = SimpleNamespace(
         stash={SETTINGS: settings},
@@ -114,10 +121,12 @@ def test_the_report_has_it_beside_the_models(tmp_path: Path) -> None:
     """In `claims.json` after the models, and on the page under a heading of its own."""
     config: Any = SimpleNamespace(stash=pytest.Stash())
     config.stash[SETTINGS] = Settings((GEMMA, LLAMA))
-    found = [told(GEMMA, CANCELS, "REPLICATED"), told(LLAMA, DOMINANCE, "REPLICATED")]
-    summary = summarise([*judge_across_models((GEMMA, LLAMA), found), *found], {GEMMA.name: True, LLAMA.name: True})
+    judgements = [make_judgement(GEMMA, CANCELS, "REPLICATED"), make_judgement(LLAMA, DOMINANCE, "REPLICATED")]
+    summary = summarise(
+        [*judge_across_models((GEMMA, LLAMA), judgements), *judgements], {GEMMA.name: True, LLAMA.name: True}
+    )
     report.write(tmp_path, config, summary)
-    assert [one.model for one in read(tmp_path).claims] == [GEMMA.name, LLAMA.name, RUN]
+    assert [row.model for row in read(tmp_path).claims] == [GEMMA.name, LLAMA.name, RUN]
     page = render(tmp_path, None).read_text()
     assert RUN in page
     assert FAMILIES.statement in page

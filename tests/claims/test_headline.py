@@ -1,4 +1,4 @@
-"""The headline claims: which rows they rest on, and what is said of them first."""
+"""The headline claims: their rows, and their lines in the terminal."""
 
 from __future__ import annotations
 
@@ -29,21 +29,22 @@ ROWS = {
 
 
 def headline_rows() -> list[Claim]:
-    every = [*claims(), *(row.claim for row in catalogue_of_runs())]
-    return [claim for claim in every if claim.headline is not None]
+    all_claims = [*claims(), *(row.claim for row in catalogue_of_runs())]
+    return [claim for claim in all_claims if claim.headline is not None]
 
 
 def test_the_rows_of_each_headline_claim() -> None:
-    found: dict[int, set[str]] = {}
+    by_number: dict[int, set[str]] = {}
     for claim in headline_rows():
-        found.setdefault(claim.headline or 0, set()).add(claim.sentence)
-    assert found == {number: set(ids) for number, ids in ROWS.items()}
-    assert list(ROWS) == [one.number for one in HEADLINES]
+        by_number.setdefault(claim.headline or 0, set()).add(claim.sentence)
+    assert by_number == {number: set(ids) for number, ids in ROWS.items()}
+    assert list(ROWS) == [headline.number for headline in HEADLINES]
 
 
 def test_a_controlled_row_belongs_to_the_headline_of_its_sentence() -> None:
     marked = {claim.id for claim in headline_rows()}
-    twice = {one.id for one in claims() if one.id != one.sentence and one.sentence in marked and not one.long}
+    pairs = {(claim.id, claim.sentence) for claim in claims() if claim.id != claim.sentence and not claim.long}
+    twice = {id for id, sentence in pairs if sentence in marked}
     assert twice <= marked
     assert len(twice) > 4
     assert not [id for id in marked if "five_boxes" in id]
@@ -55,11 +56,11 @@ def test_no_headline_row_is_long() -> None:
 
 def rows(model: str = PLANT, **fields: object) -> list[Judgement]:
     """A row of each headline claim, and a controlled one of the second."""
-    listed = [judged(ids[0], model, headline=number, sentence=ids[0], **fields) for number, ids in ROWS.items()]
+    published = [judged(ids[0], model, headline=number, sentence=ids[0], **fields) for number, ids in ROWS.items()]
     controlled = judged(
         "roles.b_is_the_pointer.controlled", model, headline=2, sentence="roles.b_is_the_pointer", **fields
     )
-    return [*listed, controlled]
+    return [*published, controlled]
 
 
 def lines(judgements: list[Judgement], *, planted: bool = True) -> list[str]:
@@ -68,16 +69,16 @@ def lines(judgements: list[Judgement], *, planted: bool = True) -> list[str]:
 
 def test_five_lines_a_model() -> None:
     both = [*rows(), *rows("planted:global@llama", verdict="NOT REPLICATED", expected="NOT REPLICATED")]
-    header, first, *told = lines(both)
+    header, first, *rest = lines(both)
     assert header.split("  ")[0] == "The paper's headline claims"
     assert first == PLANT
-    assert told[5] == "planted:global@llama"
-    for found in (told[:5], told[6:11]):
-        assert [line.split()[0] for line in found] == [str(one.number) for one in HEADLINES]
-        assert all(one.title in line for one, line in zip(HEADLINES, found, strict=True))
-    assert re.search(r"REPLICATED +REPLICATED +robust +roles.b_is_the_pointer 1 \[0.9, 1.1\]$", told[1])
-    assert re.search(r"NOT REPLICATED +NOT REPLICATED +refuted +roles", told[7])
-    assert len({line.index("binding.") for line in told if "binding." in line}) == 1, "columns"
+    assert rest[5] == "planted:global@llama"
+    for model_lines in (rest[:5], rest[6:11]):
+        assert [line.split()[0] for line in model_lines] == [str(headline.number) for headline in HEADLINES]
+        assert all(headline.title in line for headline, line in zip(HEADLINES, model_lines, strict=True))
+    assert re.search(r"REPLICATED +REPLICATED +robust +roles.b_is_the_pointer 1 \[0.9, 1.1\]$", rest[1])
+    assert re.search(r"NOT REPLICATED +NOT REPLICATED +refuted +roles", rest[7])
+    assert len({line.index("binding.") for line in rest if "binding." in line}) == 1, "columns"
 
 
 def test_the_last_line_says_where_the_page_is() -> None:
@@ -87,17 +88,17 @@ def test_the_last_line_says_where_the_page_is() -> None:
 
 
 def test_a_verdict_that_is_not_as_planted_says_so() -> None:
-    told = lines([*rows(), judged("circuit.recovers_most", headline=1, kind="effect", verdict="NOT REPLICATED")])
+    output = lines([*rows(), judged("circuit.recovers_most", headline=1, kind="effect", verdict="NOT REPLICATED")])
     end = "circuit.recovers_most 1 [0.9, 1.1]; differs from what was planted: circuit.recovers_most"
-    assert [line for line in told if line.endswith(end)]
-    assert sum("differs" in line for line in told) == 1
+    assert [line for line in output if line.endswith(end)]
+    assert sum("differs" in line for line in output) == 1
 
 
-def test_what_the_paper_does_not_say_of_a_model_is_marked() -> None:
-    """Unless it says nothing of the model at all."""
-    asserted, *others = rows("gemma2-9b", expected=None)
-    told = lines([judged(asserted.id, "gemma2-9b", headline=1), *others], planted=False)
-    assert [line.endswith("the paper does not say this of it") for line in told[2:7]] == [False, *[True] * 4]
+def test_a_claim_that_the_paper_does_not_assert_is_marked() -> None:
+    """Unless the paper asserts nothing about the model."""
+    asserted, *rest = rows("gemma2-9b", expected=None)
+    output = lines([judged(asserted.id, "gemma2-9b", headline=1), *rest], planted=False)
+    assert [line.endswith("the paper does not say this of it") for line in output[2:7]] == [False, *[True] * 4]
     assert not [line for line in lines(rows("mine", expected=None), planted=False) if "does not say" in line]
 
 
@@ -111,12 +112,12 @@ def test_a_gate_that_failed_is_named() -> None:
     [
         [judged(headline=None) for _ in range(9)],
         rows()[:2],
-        [one for number in range(MOST_MODELS + 1) for one in rows(f"m{number}")],
+        [row for number in range(MOST_MODELS + 1) for row in rows(f"m{number}")],
         rows(verdict="INVALID", gate="above_chance", expected="REPLICATED", reason="5 of 12 right"),
     ],
     ids=["no headline row", "two rows", "many models", "nothing judged"],
 )
-def test_where_nothing_is_said(judgements: list[Judgement]) -> None:
+def test_cases_without_headline_lines(judgements: list[Judgement]) -> None:
     assert lines(judgements) == []
 
 
@@ -129,8 +130,8 @@ def test_where_nothing_is_said(judgements: list[Judgement]) -> None:
 )
 def test_a_mark_selects_rows_and_gpu_alone_selects_models(marks: str, models: list[str]) -> None:
     """`-m` takes the place of the marks in pytest.ini, which leave the paper's models out."""
-    listed = run("-m", marks, "--collect-only")
-    ok(listed)
-    found = re.findall(r"\[([\w:@.-]+)-([a-z_]+\.[\w.]+)\]", listed.stdout)
+    output = run("-m", marks, "--collect-only")
+    ok(output)
+    collected = re.findall(r"\[([\w:@.-]+)-([a-z_]+\.[\w.]+)\]", output.stdout)
     ids = [claim.id for claim in claims() if claim.headline is not None]
-    assert sorted(found) == sorted((model, id) for model in models for id in ids)
+    assert sorted(collected) == sorted((model, id) for model in models for id in ids)

@@ -1,4 +1,4 @@
-"""Options that contradict each other, or the model, stop the run with their own message; nothing is computed."""
+"""Options that contradict each other or the model stop the run with a message of their own; nothing is computed."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_a_procedure_of_ones_own_stands_for_that_which_it_is_like(tmp_path: Path
         ({"model": ["learned:smollm2?seed=9"]}, "does not come with the project"),
         ({"model": ["planted:global+missing"]}, "global has no variant"),
         ({"device": "cuda:99"}, "CUDA"),
-        ({"procedure": "printed"}, "neither published, controlled, nor both, nor a file"),
+        ({"procedure": "printed"}, "--procedure printed: give published, controlled, both or a file"),
         ({"circuit": "published", "model": ["."]}, "prints no heads"),
         ({"model": ["shape:gemma2-9b"]}, "--model shape:gemma2-9b: random weights.* --model gemma2-9b, or"),
         ({"model": ["planted:pointer", "shape:llama3.2-3b"]}, "no claim is judged on them"),
@@ -128,7 +128,10 @@ def test_a_procedure_of_ones_own_stands_for_that_which_it_is_like(tmp_path: Path
         ({"remote": True, "planted": "all"}, "is on this machine alone"),
         ({"remote": True, "model": ["gemma2-9b"], "dtype": "bfloat16"}, "--dtype bfloat16 and --remote contradict"),
         ({"remote": True, "model": ["gemma2-9b"], "device": "cpu"}, "--device cpu and --remote contradict"),
-        ({"circuit": "nowhere.json", "model": ["planted:pointer"]}, "nor a file"),
+        (
+            {"circuit": "nowhere.json", "model": ["planted:pointer"]},
+            "--circuit nowhere.json: give .* no such file",
+        ),
     ],
 )
 def test_refusals(given: dict[str, Any], said: str) -> None:

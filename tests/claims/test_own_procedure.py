@@ -13,20 +13,20 @@ from tests.claims.runs import run
 BINDING = "table.q.dR or correct_only.similar or no_kv_leak or third_slot"
 
 
-def judged(there: Path, convention: str, rows: str) -> list[dict[str, Any]]:
-    """What published rows come to where one convention is another."""
-    file = there / "mine.toml"
+def judge_with(folder: Path, convention: str, rows: str) -> list[dict[str, Any]]:
+    """The published rows, judged with one changed convention."""
+    file = folder / "mine.toml"
     file.write_text(f'like = "published"\n{convention}\n')
     run("--model", "planted:pointer", "--procedure", str(file), "-k", rows, "--no-store", "--samples", "12",
-        "--report", str(there / "out"))  # fmt: skip
-    found: list[dict[str, Any]] = json.loads((there / "out" / "claims.json").read_text())["claims"]
-    return found
+        "--report", str(folder / "out"))  # fmt: skip
+    claims: list[dict[str, Any]] = json.loads((folder / "out" / "claims.json").read_text())["claims"]
+    return claims
 
 
 @pytest.mark.slow
 def test_several_sets_of_directions_are_crossed_with_prompts(tmp_path: Path) -> None:
     """The published rows take one set; with two, their numbers are of sets and prompts, and every row is judged."""
-    found = judged(tmp_path, "[binding]\nbatches = 2", BINDING)
-    assert len(found) == 4
-    assert {one["verdict"] for one in found} <= {"REPLICATED", "NOT REPLICATED", "INCONCLUSIVE"}
-    assert all(one["n"] for one in found)
+    claims = judge_with(tmp_path, "[binding]\nbatches = 2", BINDING)
+    assert len(claims) == 4
+    assert {row["verdict"] for row in claims} <= {"REPLICATED", "NOT REPLICATED", "INCONCLUSIVE"}
+    assert all(row["n"] for row in claims)

@@ -1,4 +1,4 @@
-"""Small things that several rows are made of, where no plant tells right from wrong."""
+"""Parts that several rows share, for cases in which no plant tells right from wrong."""
 
 from __future__ import annotations
 
@@ -29,39 +29,39 @@ SENTENCE = claim("roles.b_raises_pointer")
 def test_candidates_share_the_level(row: Claim, levels: set[float]) -> None:
     """One of several conventions is the right one, and nobody knows which: an error on any of them is an error. A
     sentence is refuted only if it fails under all of them, so there each has the whole level."""
-    asked: set[tuple[str, float]] = set()
+    calls: set[tuple[str, float]] = set()
 
-    def judged(name: str, level: float) -> Verdict:
-        asked.add((name, level))
+    def judge(name: str, level: float) -> Verdict:
+        calls.add((name, level))
         return effect([0.1, 0.11, 0.09, 0.1, 0.105], margin=0.1, level=level)
 
     names = ("one", "two", "three", "four")
-    of_candidates(row, judged, names)
-    assert asked == {(name, level) for name in names for level in levels}
+    of_candidates(row, judge, names)
+    assert calls == {(name, level) for name in names for level in levels}
 
 
 @pytest.mark.parametrize(("lost", "share"), [([True, True, False, True], 2 / 3), ([False] * 4, 0.0)])
-def test_an_order_of_layers_is_asked_where_something_is_lost(
+def test_an_order_of_layers_counts_prompts_with_a_loss(
     lost: list[bool], share: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where the patch has nothing to restore in any prompt, no order was seen, and none counts as kept."""
     holds = pd.Series([True, False, True, True])
     monkeypatch.setattr(of_tracing, "restorable", lambda evidence, conventions: pd.Series(lost))
-    there: Any = None  # what is restorable is told above
-    part = of_tracing.in_most(PAYLOAD, holds, (there, there))
+    unused: Any = None  # `restorable` is replaced above
+    part = of_tracing.in_most(PAYLOAD, holds, (unused, unused))
     assert isinstance(part, partial)
     assert part(level=LEVEL).measured == pytest.approx(share)
 
 
-def test_what_the_text_cites_of_a_model_is_asked_of_it_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parts_that_the_text_cites_for_one_model_apply_to_it_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of shares of switches, the range is known."""
     monkeypatch.setattr(of_binding, "shift", lambda *_: np.full(FEW, 0.5))
     monkeypatch.setattr(of_binding, "controls", lambda _: ("random_q", "random_k"))
-    there: Any = None
+    evidence: Any = None
 
     def parts_on(model: str | None) -> dict[str, Part]:
         study: Any = SimpleNamespace(paper_model=model, procedure=lambda claim: given(claim.procedure))
-        return of_binding.cancelled(claim("binding.qk_cancels"), study, there)
+        return of_binding.cancelled(claim("binding.qk_cancels"), study, evidence)
 
     common = parts_on(None)
     assert set(parts_on("gemma3-12b")) - set(common) == {"answer by both"}

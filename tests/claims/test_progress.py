@@ -1,4 +1,4 @@
-"""What a run says while it runs: on a terminal a line that is rewritten, elsewhere a letter per test."""
+"""The progress of a run: a bar on a terminal, elsewhere a letter per test."""
 
 from __future__ import annotations
 
@@ -32,46 +32,46 @@ GIVEN = (
 
 
 def on_a_terminal(folder: Path, *options: str) -> str:
-    """What such a run writes to a terminal."""
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))  # without a size nothing is shown
+    """The output of such a run on a terminal."""
+    parent, child = pty.openpty()
+    fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))  # without a size nothing is shown
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     run = subprocess.Popen(
-        [sys.executable, "-m", "pytest", *GIVEN, *options], cwd=folder, env=environment, stdout=theirs, stderr=theirs
+        [sys.executable, "-m", "pytest", *GIVEN, *options], cwd=folder, env=environment, stdout=child, stderr=child
     )
-    os.close(theirs)
-    told = b""
+    os.close(child)
+    output = b""
     while True:
         try:
-            more = os.read(ours, 1 << 16)
-        except OSError:  # Linux says so when the other side has closed
+            chunk = os.read(parent, 1 << 16)
+        except OSError:  # on Linux, when the child has closed its end
             break
-        if not more:
+        if not chunk:
             break
-        told += more
-    os.close(ours)
+        output += chunk
+    os.close(parent)
     assert run.wait() == 1, "two of the four rows fail"
-    return told.decode()
+    return output.decode()
 
 
 @pytest.mark.slow
 def test_a_terminal_shows_where_the_run_is(pytester: pytest.Pytester) -> None:
     """Model, claim and experiment, how many of how many, and what is left; no letters, and the count at the end."""
     pytester.makepyfile(test_small=ROWS)
-    told = on_a_terminal(pytester.path)
-    lines = re.findall(r"(\d) of 4 claims, (\S+) left  planted:pointer@llama  ([\w.]+)(?:: ([\w-]+))?", told)
+    output = on_a_terminal(pytester.path)
+    lines = re.findall(r"(\d) of 4 claims, (\S+) left  planted:pointer@llama  ([\w.]+)(?:: ([\w-]+))?", output)
     assert lines
     assert [number for number, *_ in lines] == sorted(number for number, *_ in lines)
     assert {number for number, *_ in lines} >= {"0", "1", "2", "3"}
     assert {experiment for *_, experiment in lines} >= {"replays", "ability"}
     assert re.search(r"\d\d:\d\d", lines[-1][1]), "after the first claim it is known how long the others take"
-    assert "2 failed, 2 passed" in told
-    assert not re.search(r"[.F]{2,} *\[100%\]", told)
+    assert "2 failed, 2 passed" in output
+    assert not re.search(r"[.F]{2,} *\[100%\]", output)
 
 
 @pytest.mark.slow
-def test_elsewhere_it_is_plain(pytester: pytest.Pytester) -> None:
-    """Into a file, and on a terminal where every test has a line of its own."""
+def test_elsewhere_pytest_prints_letters(pytester: pytest.Pytester) -> None:
+    """In a file, and on a terminal with -v, where every test has a line of its own."""
     pytester.makepyfile(test_small=ROWS)
     run = pytester.runpytest_subprocess(*GIVEN)
     run.assert_outcomes(passed=2, failed=2)

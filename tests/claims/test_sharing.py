@@ -1,4 +1,4 @@
-"""What a run takes upon itself: whole models a process, and no library before it is needed."""
+"""Claims on several processes: whole models per process, one report, and no early import of large libraries."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ import pytest
 
 from claims.catalogue import claims
 from fixtures.options import SETTINGS
-from fixtures.report import merged
+from fixtures.report import merge_models
 from fixtures.sharing import pytest_xdist_make_scheduler, unit_of
-from fixtures.transport import PROPERTY, gathered
+from fixtures.transport import PROPERTY, collect_judgements
 from tests.claims.runs import ROOT, ok, run
 from tests.report.folders import judged
 
@@ -42,121 +42,120 @@ def test_each_process_takes_whole_models() -> None:
 
 @dataclass(eq=False)
 class Process:
-    """What a scheduler of pytest-xdist sees of a worker, and what it was told to do."""
+    """A worker as the scheduler of pytest-xdist sees it, with the tests that it was sent."""
 
     gateway: SimpleNamespace
     shutting_down: bool = False
-    given: list[int] = field(default_factory=list)
+    tests: list[int] = field(default_factory=list)
     done: int = 0
 
     def send_runtest_some(self, indices: list[int]) -> None:
-        self.given += indices
+        self.tests += indices
 
     def shutdown(self) -> None:
         self.shutting_down = True
 
 
-def judged_by_two(models: list[str], tests: list[str]) -> tuple[Process, Process]:
-    """Two workers that need as long for every test, until nothing is left."""
+def run_on_two_workers(models: list[str], tests: list[str]) -> tuple[Process, Process]:
+    """Run all tests on two workers that need the same time for every test."""
     config: Any = SimpleNamespace(
-        stash={SETTINGS: SimpleNamespace(models=[SimpleNamespace(name=one, by_default=False) for one in models])},
+        stash={SETTINGS: SimpleNamespace(models=[SimpleNamespace(name=name, by_default=False) for name in models])},
         args=["claims"],
         rootpath=ROOT,
         invocation_params=SimpleNamespace(dir=ROOT),
         option=SimpleNamespace(loadscopereorder=False),
         getvalue=lambda name: ["popen", "popen"],
     )
-    shared: Any = pytest_xdist_make_scheduler(config, None)
+    scheduler: Any = pytest_xdist_make_scheduler(config, None)
     workers = (Process(SimpleNamespace(id="gw0")), Process(SimpleNamespace(id="gw1")))
     for worker in workers:
-        shared.add_node(worker)
-        shared.add_node_collection(worker, tests)
-    shared.schedule()
-    while any(worker.done < len(worker.given) for worker in workers):
+        scheduler.add_node(worker)
+        scheduler.add_node_collection(worker, tests)
+    scheduler.schedule()
+    while any(worker.done < len(worker.tests) for worker in workers):
         for worker in workers:
-            if worker.done < len(worker.given):
+            if worker.done < len(worker.tests):
                 worker.done += 1
-                shared.mark_test_complete(worker, worker.given[worker.done - 1])
+                scheduler.mark_test_complete(worker, worker.tests[worker.done - 1])
     return workers
 
 
 @pytest.mark.parametrize("n_models", [1, 2, 3, 5])
 def test_no_process_is_idle_while_another_has_a_model_to_itself(n_models: int) -> None:
-    """Each model is begun by one process; the last of an odd number is judged by both, from its ends."""
+    """One process begins each model; both judge the last of an odd number, from its two ends."""
     models = [f"learned:one?seed={number}" for number in range(n_models)]
     rows = [(f"test_{name}", f"{name}.{row}") for name in ("a", "b", "c", "d") for row in range(5)]
     long = [("test_d", claim.id) for claim in claims() if claim.long]
     tests = [f"claims/{file}.py::test[{model}-{row}]" for model in models for file, row in rows]
     tests += [f"claims/{file}.py::test[{model}-{row}]" for model in models for file, row in long]
-    first, second = judged_by_two(models, tests)
-    assert sorted(first.given + second.given) == list(range(len(tests))), "each row once"
+    first, second = run_on_two_workers(models, tests)
+    assert sorted(first.tests + second.tests) == list(range(len(tests))), "each row once"
     assert abs(first.done - second.done) <= 10, "two files of claims, of which one was begun"
-    begun = [list(dict.fromkeys(_model(tests[at]) for at in worker.given)) for worker in (first, second)]
-    both = set(begun[0]) & set(begun[1])
-    assert len(both) == n_models % 2
+    worker_models = [{_model(tests[at]) for at in worker.tests} for worker in (first, second)]
+    assert len(worker_models[0] & worker_models[1]) == n_models % 2
     for model in models:
-        ordered = [one for one in tests if _model(one) == model]
-        shares = [[tests[at] for at in worker.given if _model(tests[at]) == model] for worker in (first, second)]
+        ordered = [test for test in tests if _model(test) == model]
+        shares = [[tests[at] for at in worker.tests if _model(tests[at]) == model] for worker in (first, second)]
         owner, helper = sorted(shares, key=lambda share: ordered[0] not in share)
         assert owner == ordered[: len(owner)], "from its beginning, in its order"
-        units = list(dict.fromkeys(unit_of(one, models) for one in ordered))
-        helped = list(dict.fromkeys(unit_of(one, models) for one in helper))
-        assert helped == units[::-1][: len(helped)], "from its end"
+        units = list(dict.fromkeys(unit_of(test, models) for test in ordered))
+        helper_units = list(dict.fromkeys(unit_of(test, models) for test in helper))
+        assert helper_units == units[::-1][: len(helper_units)], "from its end"
 
 
 def _model(nodeid: str) -> str:
     return nodeid.partition("[")[2].partition("-")[0]
 
 
-def test_what_either_process_knows_of_a_model_is_told() -> None:
-    """The helper may have had no use for a circuit, and comes last all the same."""
-    whole = {"name": "m", "circuit": [[1, 2]], "stages": {"A": "x"}, "graph": {"nodes": []}, "layers": 7}
+def test_descriptions_of_a_model_are_merged() -> None:
+    """In either order: the helper may not have needed a circuit."""
+    full = {"name": "m", "circuit": [[1, 2]], "stages": {"A": "x"}, "graph": {"nodes": []}, "layers": 7}
     evidence = {"file": "f", "pair": None}
-    one = {**whole, "evidence": {"x": {**evidence, "seconds": 2.0}, "y": {**evidence, "seconds": 0.1}}}
-    other = {"name": "m", "circuit": [], "stages": {}, "graph": None, "evidence": {"y": {**evidence, "seconds": 3.0}}}
-    for shares in ([one, other], [other, one]):
-        (told,) = merged(shares)
-        assert told == {**whole, "evidence": {"x": {**evidence, "seconds": 2.0}, "y": {**evidence, "seconds": 3.0}}}
+    owner = {**full, "evidence": {"x": {**evidence, "seconds": 2.0}, "y": {**evidence, "seconds": 0.1}}}
+    helper = {"name": "m", "circuit": [], "stages": {}, "graph": None, "evidence": {"y": {**evidence, "seconds": 3.0}}}
+    for descriptions in ([owner, helper], [helper, owner]):
+        (merged,) = merge_models(descriptions)
+        assert merged == {**full, "evidence": {"x": {**evidence, "seconds": 2.0}, "y": {**evidence, "seconds": 3.0}}}
 
 
-def collected(*options: str) -> dict[str, list[str]]:
-    """The rows that each model would be judged on, in their order."""
-    listed = run("--collect-only", "--no-store", *options)
-    ok(listed)
+def collect_rows(*options: str) -> dict[str, list[str]]:
+    """The rows of each model that a run would judge, in their order."""
+    output = run("--collect-only", "--no-store", *options)
+    ok(output)
     rows = defaultdict(list)
-    for model, row in re.findall(r"\[(planted:\w+@llama)-(.*)\]", listed.stdout):
+    for model, row in re.findall(r"\[(planted:\w+@llama)-(.*)\]", output.stdout):
         rows[model].append(row)
     return rows
 
 
 @pytest.mark.slow
-def test_what_takes_longest_comes_last_on_each_model_and_can_be_left_out() -> None:
-    """Whoever stops a run early has all rows but those that take longer than the others together."""
+def test_long_claims_come_last_on_each_model_and_can_be_deselected() -> None:
+    """A run that is stopped early has all rows but the long ones, which take longer than all others together."""
     long = {claim.id for claim in claims() if claim.long}
     twice = {claim.id for claim in claims() if claim.long and claim.id != claim.sentence}
     assert twice == {"circuit.recovers_most.controlled", "circuit.near_full.controlled"}, "others are run in one way"
-    every, short = collected(), collected("-m", "not gpu and not long")
-    assert len(every) == 3
-    assert set(every) == set(short)
-    for model, rows in every.items():
-        asked = [row for row in rows if row in long]
-        assert len(asked) >= 8
-        assert rows == [*short[model], *asked], model
+    by_model, short = collect_rows(), collect_rows("-m", "not gpu and not long")
+    assert len(by_model) == 3
+    assert set(by_model) == set(short)
+    for model, rows in by_model.items():
+        long_rows = [row for row in rows if row in long]
+        assert len(long_rows) >= 8
+        assert rows == [*short[model], *long_rows], model
 
 
-def test_verdicts_are_told_in_the_order_of_one_process() -> None:
-    """Whoever judged them, and whichever came first."""
-    rows, *_ = collected().values()
+def test_verdicts_are_listed_in_the_order_of_one_process() -> None:
+    """Whichever process judged them, and whichever came first."""
+    rows, *_ = collect_rows().values()
     reports = [
         SimpleNamespace(when="call", user_properties=[(PROPERTY, json.dumps(judged(row).plain()))], sample=[])
         for row in rows
     ]
-    for given in (reports, reports[::-1]):
-        told = SimpleNamespace(stats={"passed": given[::2], "failed": given[1::2]})
-        assert [one.id for one in gathered(told)] == rows
+    for ordered in (reports, reports[::-1]):
+        reporter = SimpleNamespace(stats={"passed": ordered[::2], "failed": ordered[1::2]})
+        assert [judgement.id for judgement in collect_judgements(reporter)] == rows
 
 
-def test_nothing_heavy_is_imported_to_begin_with() -> None:
+def test_the_plugin_imports_no_large_library() -> None:
     code = f"import sys, fixtures.plugin; print([name for name in {HEAVY!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"

@@ -1,4 +1,4 @@
-"""The end of a run on one screen: what is said of many rows, and when the table is shown instead."""
+"""The table of verdicts at the end of a run, and its brief form for many rows."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ PLANT = "planted:pointer@llama"
 
 
 def table(claims: list[Judgement]) -> list[str]:
-    """Its lines."""
+    """The lines of the table."""
     return list(verdict_table.table(summary_of(claims).models))
 
 
 def brief(claims: list[Judgement]) -> list[str]:
-    """Its lines, in brief."""
+    """The lines of the brief form."""
     return list(verdict_table.brief(summary_of(claims, planted=claims[0].model == PLANT).models))
 
 
 def rows(count: int, **fields: object) -> list[Judgement]:
-    """So many rows of section 5 of one model."""
+    """This many rows of section 5 on one model."""
     return [judged(f"binding.row{number}", **fields) for number in range(count)]
 
 
@@ -36,8 +36,8 @@ def test_a_row_that_is_judged_alone_says_why() -> None:
     why = "-0.1 in [-0.2, 0] against 0 +- 0.25: surely not greater by the margin"
     no = judged("binding.keys", verdict="NOT REPLICATED", expected=None, reason=why)
     assert f"  binding.keys: {why}" in table([no])
-    for other in ([judged("binding.keys")], [no, *rows(2)], [replace(no, expected="REPLICATED")]):
-        assert not any(why in line for line in table(other))
+    for claims in ([judged("binding.keys")], [no, *rows(2)], [replace(no, expected="REPLICATED")]):
+        assert not any(why in line for line in table(claims))
 
 
 def test_a_model_has_a_sentence_and_a_line_for_every_section() -> None:
@@ -50,36 +50,36 @@ def test_a_model_has_a_sentence_and_a_line_for_every_section() -> None:
     assert "-v" in last
 
 
-def test_what_came_out_otherwise_is_told_with_its_reason() -> None:
+def test_an_unexpected_row_is_listed_with_its_reason() -> None:
     wrong = judged("binding.keys", verdict="NOT REPLICATED", reason="0.1 in [0, 0.2]: " + "surely smaller " * 30)
-    told = brief([*rows(30), wrong])
-    (line,) = (line for line in told if "binding.keys" in line)
+    lines = brief([*rows(30), wrong])
+    (line,) = (line for line in lines if "binding.keys" in line)
     assert line.startswith(f"{PLANT} binding.keys: NOT REPLICATED, expected REPLICATED: 0.1 in [0, 0.2]: surely")
     assert line.endswith(" ...")
     assert len(line) <= WIDTH
 
 
-def test_a_row_that_nobody_asserts_is_not_told_as_wrong() -> None:
+def test_a_row_without_an_expected_verdict_is_not_listed_as_wrong() -> None:
     open_row = judged("binding.keys", model="mine", verdict="INCONCLUSIVE", expected=None)
     assert not [line for line in brief([*rows(30, model="mine"), open_row]) if "binding.keys" in line]
 
 
 def test_many_wrong_rows_and_many_models_are_still_a_screen() -> None:
     wrong = {"verdict": "NOT REPLICATED", "expected": "REPLICATED"}
-    few = [one for number in range(FEW_MODELS) for one in rows(40, model=f"m{number}", **wrong)]
-    told = brief(few)
-    assert len(told) <= 2 * FEW_MODELS + WRONG + 2
-    assert f"and {3 * 40 - WRONG} other rows that came out otherwise" in told
-    many = [one for number in range(78) for one in rows(5, model=f"m{number}")]
+    few = [row for number in range(FEW_MODELS) for row in rows(40, model=f"m{number}", **wrong)]
+    lines = brief(few)
+    assert len(lines) <= 2 * FEW_MODELS + WRONG + 2
+    assert f"and {3 * 40 - WRONG} other rows that came out otherwise" in lines
+    many = [row for number in range(78) for row in rows(5, model=f"m{number}")]
     assert len(brief(many)) == 78 + 1
 
 
-def test_what_a_gate_has_stopped_is_said_once() -> None:
+def test_the_reason_of_a_gate_is_given_once() -> None:
     stopped = rows(30, model="mine", verdict="INVALID", expected=None, gate="above_chance", reason="5 of 12 right")
-    told = "\n".join(brief(stopped))
-    assert told.count("5 of 12 right: nothing can be judged on this model") == 1
-    assert told.count("INVALID (above_chance)") == 1
-    assert "Section 5" not in told
+    text = "\n".join(brief(stopped))
+    assert text.count("5 of 12 right: nothing can be judged on this model") == 1
+    assert text.count("INVALID (above_chance)") == 1
+    assert "Section 5" not in text
 
 
 def test_sentences_judged_twice_are_counted() -> None:
@@ -87,5 +87,5 @@ def test_sentences_judged_twice_are_counted() -> None:
         judged("binding.keys", sentence="binding.keys"),
         judged("binding.keys.controlled", sentence="binding.keys", verdict="NOT REPLICATED", expected="NOT REPLICATED"),
     ]
-    told = brief([*(judged(f"binding.r{n}", sentence=f"binding.r{n}") for n in range(30)), *artifact])
-    assert "  as published and controlled: 1 artifact, 0 open or not judged" in told
+    lines = brief([*(judged(f"binding.r{n}", sentence=f"binding.r{n}") for n in range(30)), *artifact])
+    assert "  as published and controlled: 1 artifact, 0 open or not judged" in lines

@@ -38,7 +38,7 @@ def test_a_shape_stands_for_its_model() -> None:
         ({"bandwidth": 0.0}, "--bandwidth 0.0: give a number above 0"),
         ({"tokens": 0}, "--tokens 0: give 1 or more"),
         ({"simulate": ["paper"]}, "--simulate and --cost"),
-        ({"store": "there"}, "--store there and --cost: no evidence is kept"),
+        ({"store": "there"}, "--store there and --cost: no evidence is saved"),
         ({"remote": True}, "--remote and --cost: no model runs"),
         ({"strict_verdicts": True}, "--strict-verdicts and --cost: nothing is judged"),
         ({"engine": "ray"}, "--engine ray and --cost"),
@@ -52,10 +52,10 @@ def test_what_contradicts_it_is_refused(options: dict[str, Any], message: str) -
         settings(cost=True, **options)
 
 
-@pytest.mark.parametrize("options", [{"gpu": "40GB"}, {"gpus": 2}, {"rate": 100.0}, {"bandwidth": 1.0}, {"tokens": 90}])
-def test_its_options_are_refused_without_it(options: dict[str, Any]) -> None:
-    with pytest.raises(pytest.UsageError, match="give --cost, too"):
-        settings(**options)
+@pytest.mark.parametrize("given", [{"gpu": "40GB"}, {"gpus": 2}, {"rate": 100.0}, {"bandwidth": 1.0}, {"tokens": 90}])
+def test_its_options_are_refused_without_it(given: dict[str, Any]) -> None:
+    with pytest.raises(pytest.UsageError, match="give --cost too"):
+        settings(**given)
 
 
 @pytest.fixture(scope="module")

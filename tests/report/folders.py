@@ -33,7 +33,7 @@ PROMPTS = 5
 
 
 def judged(id: str = "binding.q_redirects", model: str = "planted:pointer@llama", **fields: Any) -> Judgement:
-    """A judgement; whatever is not said is an effect that was found."""
+    """A judgement with these fields; by default a replicated effect."""
     plain: dict[str, Any] = {
         "statement": "Something redirects.",
         "source": "section 5, results",
@@ -61,18 +61,18 @@ def judged(id: str = "binding.q_redirects", model: str = "planted:pointer@llama"
         "against": 0.0,
         "because": "Query and key meet in one slot code.",
         "command": "pytest 'claims/test_binding.py::test_x'",
-        "sample": tuple(float(one) for one in np.linspace(0.5, 1.5, 60)),
+        "sample": tuple(float(value) for value in np.linspace(0.5, 1.5, 60)),
     }
     return Judgement(id=id, model=model, **({"section": section_of(id)} | plain | fields))
 
 
 def summary_of(claims: Sequence[Judgement], *, planted: bool = True) -> Summary:
     """The summary of judgements; the truth of every model is known, or of none."""
-    return summarise(claims, {one.model: planted for one in claims})
+    return summarise(claims, {claim.model: planted for claim in claims})
 
 
 def section_of(id: str) -> Any:
-    """The section whose claims are called like this one."""
+    """The section of a claim, by the prefix of its id."""
     names = [section for section in SECTIONS if id.startswith(f"{section.ids}.")]
     return max(names, key=lambda section: len(section.ids), default=SECTIONS[-1]).key
 
@@ -87,29 +87,29 @@ def make(
     kind: str = "planted",
     bare: bool = False,
 ) -> Path:
-    """A folder with these claims, and evidence of every kind for each of their models; `shift` moves all of it.
+    """A folder with these claims, and evidence of every kind for each of their models; `shift` changes all of it.
 
-    A `bare` one has no evidence and no circuit, so that nothing is drawn.
+    A `bare` folder has no evidence and no circuit, so that nothing is drawn.
     """
     models = []
     (folder / EVIDENCE).mkdir(parents=True)
-    for name in dict.fromkeys(one.model for one in claims):
-        every = {} if bare else evidence(layers, heads, shift)
-        for called, one in every.items():
-            one.save(folder / EVIDENCE / evidence_file(name, called))
-        told = about(name, every, layers, heads) | {"kind": kind, "alias": None}
-        models.append(told | {"circuit": [], "graph": None} if bare else told)
+    for name in dict.fromkeys(claim.model for claim in claims):
+        pieces = {} if bare else evidence(layers, heads, shift)
+        for label, piece in pieces.items():
+            piece.save(folder / EVIDENCE / evidence_file(name, label))
+        description = about(name, pieces, layers, heads) | {"kind": kind, "alias": None}
+        models.append(description | {"circuit": [], "graph": None} if bare else description)
     software, summary = {"python": "3.11", "torch": "2.13"}, summary_of(claims, planted=kind == "planted")
     write(folder, {"samples": None, "design": "published"}, software, models, summary)
     return folder
 
 
-def about(name: str, every: Mapping[str, Evidence], layers: int, heads: int) -> dict[str, Any]:
-    """What is told of a model."""
+def about(name: str, pieces: Mapping[str, Evidence], layers: int, heads: int) -> dict[str, Any]:
+    """The description of a model."""
     return {
         "name": name,
         "circuit_from": "declared",
-        "stages": {group: f"paths-{group}" for group in "AB" if f"paths-{group}" in every},
+        "stages": {group: f"paths-{group}" for group in "AB" if f"paths-{group}" in pieces},
         "circuit": CIRCUIT,
         "mean_set": "counterbalanced",
         "graph": GRAPH,
@@ -118,47 +118,47 @@ def about(name: str, every: Mapping[str, Evidence], layers: int, heads: int) -> 
         "heads": heads,
         "fingerprint": "0123abcd" * 8,
         "evidence": {
-            called: {"file": evidence_file(name, called), "kind": one.experiment, "seconds": 1.5, "pair": None}
-            for called, one in every.items()
+            label: {"file": evidence_file(name, label), "kind": piece.experiment, "seconds": 1.5, "pair": None}
+            for label, piece in pieces.items()
         },
     }
 
 
 def evidence(layers: int, heads: int, shift: float) -> dict[str, Evidence]:
-    """Every kind, by short labels."""
+    """Evidence of every kind, by short labels."""
     random = np.random.default_rng(0)
     boxes = (3, 5)
     return {
         **{
-            f"tracing-{n}-{mode}": asked(traced(mode, layers, shift), boxes=n, mode=mode, roles=EVERY_TOKEN)
+            f"tracing-{n}-{mode}": tag(make_tracing(mode, layers, shift), boxes=n, mode=mode, roles=EVERY_TOKEN)
             for n in boxes
             for mode in MODES
         },
-        **{f"diagnostic-{n}": asked(diagnosed(layers, shift), boxes=n) for n in boxes},
-        **{f"paths-{group}": asked(paths(layers, heads, shift, random), stage=group) for group in "AB"},
-        "link-A": asked(linked(shift), stage="A to logits at readout", senders=1, frozen="all"),
-        "pruning": asked(pruning(), {"circuit": CIRCUIT}, design="partner_second"),
-        "ablated-groups": asked(ablated(shift), beside="groups"),
+        **{f"diagnostic-{n}": tag(make_diagnostic(layers, shift), boxes=n) for n in boxes},
+        **{f"paths-{group}": tag(paths(layers, heads, shift, random), stage=group) for group in "AB"},
+        "link-A": tag(make_link(shift), stage="A to logits at readout", senders=1, frozen="all"),
+        "pruning": tag(pruning(), {"circuit": CIRCUIT}, design="partner_second"),
+        "ablated-groups": tag(make_ablation(shift), beside="groups"),
         **{
-            f"roles-{mode}-{pairs}": asked(roles(pairs, mode, shift), pairs=pairs, mode=mode, direction=direction)
+            f"roles-{mode}-{pairs}": tag(roles(pairs, mode, shift), pairs=pairs, mode=mode, direction=direction)
             for mode, direction in (("published", "code"), ("own_role", "both"))
             for pairs in ("pointer", "content_control")
         },
         **{
-            f"binding-{name}-60": asked(binding(shift, random), variation=name)
+            f"binding-{name}-60": tag(binding(shift, random), variation=name)
             for name in ("published", "isolated", "controlled")
         },
     }
 
 
-def asked(evidence: Evidence, request: Mapping[str, Any] | None = None, **facets: Any) -> Evidence:
-    """Evidence that says what was asked, as a bench leaves it."""
-    told = {"request": request or {}, "facets": {"design": "published", **facets}, "key": "0" * 64}
-    return replace(evidence, settings={**evidence.settings, **told})
+def tag(evidence: Evidence, request: Mapping[str, Any] | None = None, **facets: Any) -> Evidence:
+    """Evidence with its request, facets and key, as a workbench makes it."""
+    settings = {"request": request or {}, "facets": {"design": "published", **facets}, "key": "0" * 64}
+    return replace(evidence, settings={**evidence.settings, **settings})
 
 
-def traced(mode: str, layers: int, shift: float) -> Evidence:
-    """A map in which the readout is restored in the last layer, and with a shift in all."""
+def make_tracing(mode: str, layers: int, shift: float) -> Evidence:
+    """A map in which the readout restores the answer in the last layer; with a shift, in all layers."""
     rows = [
         {
             "prompt": id, "mode": mode, "layer": layer, "token": token, "role": role, "place": role,
@@ -170,7 +170,7 @@ def traced(mode: str, layers: int, shift: float) -> Evidence:
     return Evidence("tracing", pd.DataFrame(rows), {"mode": mode, "ids": [0, 4], "design": "published"})
 
 
-def diagnosed(layers: int, shift: float) -> Evidence:
+def make_diagnostic(layers: int, shift: float) -> Evidence:
     """Single layers and all layers at both places."""
     spans = [*((layer, layer) for layer in range(layers)), (0, layers - 1)]
     rows = [
@@ -195,8 +195,8 @@ def paths(layers: int, heads: int, shift: float, random: np.random.Generator) ->
     )
 
 
-def linked(shift: float) -> Evidence:
-    """What the one head of group A does to the logits."""
+def make_link(shift: float) -> Evidence:
+    """The effect of the one head of group A on the logits."""
     rows = [
         {
             "prompt": id, "layer": 3, "head": 0, "stratum": "1.1.0", "lead_orig": 9.0, "lead_patch": 4.0 - shift - id,
@@ -216,7 +216,7 @@ def pruning() -> Evidence:
     return Evidence("pruning", table, {})
 
 
-def ablated(shift: float) -> Evidence:
+def make_ablation(shift: float) -> Evidence:
     """Three kinds of circuit on five prompts."""
     rows = [
         {
@@ -247,7 +247,7 @@ def binding(shift: float, random: np.random.Generator) -> Evidence:
     rows = rows.assign(i=1, j=0, correct=rows["prompt"] > 0, draw=0, layer=2, head=1)
     names = [f"{kind}_{slot}" for kind in ("box", "object") for slot in range(3)]
     for when, name in product(("before", "after"), [*names, "logit_0", "logit_1", "logit_2"]):
-        moved = shift * (when == "after" and name.endswith("_0"))
-        rows[f"{when}_{name}"] = random.uniform(0.1, 0.3, len(rows)) + moved
+        change = shift * (when == "after" and name.endswith("_0"))
+        rows[f"{when}_{name}"] = random.uniform(0.1, 0.3, len(rows)) + change
     conditions = {name: {"kinds": ["box", "object"]} for name in CONDITIONS}
     return Evidence("binding", rows, {"slots": 3, "heads": [[2, 1]], "scope": "head", "conditions": conditions})

@@ -17,14 +17,12 @@ def test_the_page_is_made_again(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "planted:pointer@llama" in (folder / "index.html").read_text("utf-8")
 
 
-@pytest.mark.parametrize("there", [True, False])
-def test_a_folder_without_claims_is_a_kind_error(
-    there: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.parametrize("exists", [True, False])
+def test_a_folder_without_claims_is_refused(exists: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "empty"
-    if there:
+    if exists:
         folder.mkdir()
     assert main(["report", str(folder)]) == 2
-    said = capsys.readouterr().err
-    assert f"{folder} holds no claims.json" in said
-    assert f"pytest claims --report {folder}" in said
+    message = capsys.readouterr().err
+    assert f"{folder} holds no claims.json" in message
+    assert f"pytest claims --report {folder}" in message

@@ -1,4 +1,4 @@
-"""`python -m rebinding report FIRST SECOND`: what changed, and nothing else."""
+"""`python -m rebinding report FIRST SECOND` lists what changed, and nothing else."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.report.folders import judged, make
 ROW = "binding.q_redirects"
 
 
-def compared(tmp_path: Path, capsys: pytest.CaptureFixture[str], first: Any, second: Any) -> tuple[int, str]:
+def compare(tmp_path: Path, capsys: pytest.CaptureFixture[str], first: Any, second: Any) -> tuple[int, str]:
     """Exit code and output for two reports, each a list of judgements."""
     folders = [str(make(tmp_path / name, claims, bare=True)) for name, claims in (("a", first), ("b", second))]
     code = main(["report", *folders])
@@ -22,20 +22,20 @@ def compared(tmp_path: Path, capsys: pytest.CaptureFixture[str], first: Any, sec
 
 
 def test_the_same_report_twice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Only the last line, also where an estimate differs by the rounding of another processor."""
-    code, out = compared(tmp_path, capsys, [judged()], [judged(measured=1.0 + 1e-6)])
-    told = "1 rows in both: 0 with another verdict, 0 with another estimate; 1 rest on the same requests, 0 on others"
-    assert (code, out.strip()) == (0, told)
+    """Prints only the last line, also if an estimate differs by the rounding of another processor."""
+    code, out = compare(tmp_path, capsys, [judged()], [judged(measured=1.0 + 1e-6)])
+    line = "1 rows in both: 0 with another verdict, 0 with another estimate; 1 rest on the same requests, 0 on others"
+    assert (code, out.strip()) == (0, line)
 
 
-def test_another_verdict_is_told_with_its_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The exit code says it too; a row whose estimate alone moved is told apart, in half widths of its interval."""
+def test_another_verdict_is_listed_with_its_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The exit code is 1; a row with another estimate alone is listed apart, in half widths of its interval."""
     before = [judged(), judged("roles.b_moves_pointer", measured=2.0, low=1.9, high=2.1)]
     after = [
         judged(verdict="INVALID", gate="finite", measured=None, low=None, high=None),
         judged("roles.b_moves_pointer", measured=2.05, low=1.95, high=2.15),
     ]
-    code, out = compared(tmp_path, capsys, before, after)
+    code, out = compare(tmp_path, capsys, before, after)
     assert code == 1
     verdicts, estimates = out.split("estimates\n")
     assert f"{ROW}  planted:pointer@llama: REPLICATED -> INVALID (finite); 1 [0.9, 1.1] n=60 -> no estimate" in verdicts
@@ -48,21 +48,20 @@ def test_another_verdict_is_told_with_its_numbers(tmp_path: Path, capsys: pytest
 
 
 def test_another_part_of_a_sentence_decides(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Its number is of something else, and how far it moved would mean nothing."""
+    """Its number measures something else, so a change in half widths would mean nothing."""
     parts = ("keys", "dR"), ("keys", "p")
     first, second = (judged(part=part, measured=number) for part, number in zip(parts, (1.0, 3.0), strict=True))
     assert first.reason == second.reason
-    code, out = compared(tmp_path, capsys, [first], [second])
+    code, out = compare(tmp_path, capsys, [first], [second])
     assert code == 0
     assert f"{ROW}  planted:pointer@llama: 1 [0.9, 1.1] n=60 (by keys: dR) -> 3 [0.9, 1.1] n=60 (by keys: p)\n" in out
 
 
-def test_prose_names_no_part(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Reasons that begin otherwise do not make two parts of one; nor does a report from before parts were written
-    down, which says nothing of them."""
+def test_a_reason_names_no_part(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Different reasons do not mean different parts; nor does an older report, which names no parts."""
     reasons = "dR: 1 in [0.9, 1.1]", "p: 1 in [0.9, 1.1]"
     first, second = (judged(reason=reason, part=("dR",), measured=1.0) for reason in reasons)
-    _, out = compared(tmp_path / "prose", capsys, [first], [second])
+    _, out = compare(tmp_path / "prose", capsys, [first], [second])
     assert "0 with another estimate" in out
     folders = [make(tmp_path / name, [second], bare=True) for name in ("old", "new")]
     path = folders[0] / "claims.json"
@@ -73,8 +72,8 @@ def test_prose_names_no_part(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert "0 with another estimate" in capsys.readouterr().out
 
 
-def test_what_was_asked_otherwise(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Another number of prompts is another request; rows and models of one report only are named; so are versions,
+def test_requests_options_versions_and_weights_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Another number of prompts is another request; rows and models of one report only are listed; so are versions,
     options and weights."""
     first = make(tmp_path / "a", [judged(), judged("x.only_before")], bare=True)
     second = make(

@@ -1,4 +1,4 @@
-"""What a report's folder holds, and which folders are refused."""
+"""The folder of a report: its files, and the folders that are refused."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_folder_without_its_evidence_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("{", "is not JSON"),
         ("[]", "has schema None"),
@@ -71,40 +71,40 @@ def test_a_folder_without_its_evidence_is_refused(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_file_of_another_kind_is_refused(text: str, said: str, tmp_path: Path) -> None:
+def test_a_file_of_another_kind_is_refused(text: str, message: str, tmp_path: Path) -> None:
     (tmp_path / CLAIMS).write_text(text)
-    with pytest.raises(ReportError, match=said):
+    with pytest.raises(ReportError, match=message):
         read(tmp_path)
 
 
-def test_the_deciding_part_travels(tmp_path: Path) -> None:
-    """And may be missing from a report that is older than it."""
-    one = judged(verdict="INCONCLUSIVE", part=("keys", "dR"), unidentified=True)
-    folder = make(tmp_path / "r", [one], bare=True)
-    assert read(folder).claims == (one,)
+def test_the_deciding_part_is_written_and_read(tmp_path: Path) -> None:
+    """An older report may lack it."""
+    row = judged(verdict="INCONCLUSIVE", part=("keys", "dR"), unidentified=True)
+    folder = make(tmp_path / "r", [row], bare=True)
+    assert read(folder).claims == (row,)
     content = json.loads((folder / CLAIMS).read_text())
     assert content["claims"][0]["part"] == ["keys", "dR"]
     del content["claims"][0]["part"], content["claims"][0]["unidentified"]
     (folder / CLAIMS).write_text(json.dumps(content))
-    assert read(folder).claims == (replace(one, part=(), unidentified=False),)
+    assert read(folder).claims == (replace(row, part=(), unidentified=False),)
 
 
-def test_twins_have_the_name_of_their_combination(tmp_path: Path) -> None:
-    """Which of them is the published one matters: an artifact holds as published, and what is hidden does not."""
-    both = {"one": ("REPLICATED", "NOT REPLICATED"), "two": ("NOT REPLICATED", "REPLICATED")}
+def test_two_procedures_of_a_sentence_have_a_standing(tmp_path: Path) -> None:
+    """An artifact holds as published alone, a hidden sentence as controlled alone."""
+    cases = {"one": ("REPLICATED", "NOT REPLICATED"), "two": ("NOT REPLICATED", "REPLICATED")}
     rows = [
         judged(f"a.x{ending}", model, sentence="a.x", verdict=verdict)
-        for model, verdicts in both.items()
+        for model, verdicts in cases.items()
         for ending, verdict in zip(("", ".controlled"), verdicts, strict=True)
     ]
     folder = make(tmp_path / "r", [*rows, judged("a.y", "two", sentence="a.y")], bare=True)
-    found = json.loads((folder / CLAIMS).read_text())["claims"]
-    assert [one["standing"] for one in found] == ["artifact", "artifact", "hidden", "hidden", None]
-    assert [one["letter"] for one in found] == ["R", "N", "N", "R", "R"]
+    claims = json.loads((folder / CLAIMS).read_text())["claims"]
+    assert [row["standing"] for row in claims] == ["artifact", "artifact", "hidden", "hidden", None]
+    assert [row["letter"] for row in claims] == ["R", "N", "N", "R", "R"]
 
 
 def test_a_verdict_carries_the_numbers_behind_it() -> None:
-    """One per unit, what they are held against, and under several draws their mean over draws."""
+    """One number per unit, the value that they are compared with, and the mean over several draws."""
     assert effect([1.0, 2.0, 3.0, 4.0, 5.0], margin=0.1, above=0.5).sample == (1.0, 2.0, 3.0, 4.0, 5.0)
     assert effect([1.0, 2.0], margin=0.1, above=0.5).against == 0.5
     assert no_effect([0.25] * 5, margin=0.1).sample == (0.25,) * 5

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from rebinding.experiments.figure import FigureSpec
-from rebinding.report.drawn import histogram, strip
 from rebinding.report.figures import FIGURES
 from rebinding.report.files import CLAIMS
 from rebinding.report.folder import read
 from rebinding.report.page import html, render
-from rebinding.report.svg import alike
+from rebinding.report.shapes import histogram, strip
+from rebinding.report.svg import share_limits
 from tests.everyday import sampled
 from tests.report.folders import judged, make
 
@@ -68,9 +68,9 @@ def test_every_claim_is_an_address(page: str) -> None:
 
 
 def test_the_noise_floor_stands_beside_the_margin(tmp_path: Path) -> None:
-    """Where it was measured, and nowhere else."""
+    """Only in a row with a measured floor."""
     text = html(read(make(tmp_path / "r", [judged(floor=0.0321), judged("tracing.object_direct")], bare=True)))
-    assert re.findall(r"the same: ([\d.]+); noise floor ([\d.]+) logits", text) == [("0.2", "0.0321")]
+    assert re.findall(r"margin ([\d.]+); noise floor ([\d.]+) logits", text) == [("0.2", "0.0321")]
 
 
 @pytest.mark.parametrize("name", ["place", "letter", "standing"])
@@ -169,7 +169,7 @@ def test_models_share_a_scale(tmp_path: Path) -> None:
     (large,) = read(make(tmp_path / "large", [judged()], shift=5.0)).models
     spec = next(one for one in FIGURES if one.key == "roles")
     alone, apart, *together = (spec.draw(one) for one in (small, large, small, large))
-    alike(together, spec.shares)
+    share_limits(together, spec.shares)
     limits = [axes.get_ylim() for figure in together for axes in figure.axes]
     assert len(limits) == 4
     assert set(limits) == {(alone.axes[0].get_ylim()[0], apart.axes[0].get_ylim()[1])}
@@ -212,7 +212,7 @@ def test_what_was_expected_stands_beside_the_verdict(
 
 
 def test_an_interval_stands_where_it_is() -> None:
-    """Left of what it is held against if it is smaller, and inside the band if it is within the margin."""
+    """Left of the reference value if it is smaller, and inside the band if it is within the margin."""
     near, far = strip(judged(measured=0.1, low=0.05, high=0.15)), strip(judged(measured=-3.0, low=-4.0, high=-2.0))
     assert near
     assert near.band

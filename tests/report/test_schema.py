@@ -1,4 +1,4 @@
-"""docs/report.md says what stands in a report: held against what the plugin writes, with and without workers."""
+"""docs/report.md describes a report: compared with what the plugin writes, with and without workers."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_the_seeds_are_those_of_the_code() -> None:
     made_by = {
         "random circuits": draw_circuits,
         "order of the pruning walks": over_orders,
-        "matched random directions, and heads that serve as controls": run_binding,
+        "matched random directions, and control heads": run_binding,
         "resampled selections of heads": reselected,
     }
     for name, function in made_by.items():

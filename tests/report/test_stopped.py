@@ -11,7 +11,7 @@ from fixtures.verdict_table import table
 from rebinding.report.figures import FIGURES
 from rebinding.report.folder import read
 from rebinding.report.page import html
-from rebinding.report.stopped import FEW, stopped
+from rebinding.report.stopped import FEW, group_stopped
 from rebinding.verdicts.judgement import Judgement
 from tests.report.folders import judged, make, summary_of
 
@@ -21,23 +21,23 @@ NOTHING = f"{SEEN[3]}: nothing can be judged on this model"
 
 
 def failed(
-    id: str, gate: str = "above_chance", why: str = SEEN[3], model: str = "a folder", **fields: str
+    id: str, gate: str = "above_chance", reasons: str = SEEN[3], model: str = "a folder", **fields: str
 ) -> Judgement:
     """A claim that a gate has stopped, on a model of which the paper asserts it."""
     none = dict.fromkeys(("measured", "low", "high", "margin", "n", "p_value", "against", "because"))
-    return judged(id, model, **none | {"verdict": "INVALID", "gate": gate, "reason": why, "evidence": ()} | fields)
+    return judged(id, model, **none | {"verdict": "INVALID", "gate": gate, "reason": reasons, "evidence": ()} | fields)
 
 
 def unable() -> list[Judgement]:
     """All that is judged on a model that cannot do the task."""
-    return [failed(id, why=SEEN[5 if "five" in id else 3]) for id in IDS]
+    return [failed(id, reasons=SEEN[5 if "five" in id else 3]) for id in IDS]
 
 
 def test_a_model_that_cannot_do_the_task() -> None:
-    (one,) = stopped(unable())
-    assert (one.ids, one.whole) == (IDS, True)
+    (one,) = group_stopped(unable())
+    assert (one.ids, one.is_everything) == (IDS, True)
     assert one.lines[0] == NOTHING
-    assert one.besides == (f"for 1 of the claims: {SEEN[5]}",)
+    assert one.other_reasons == (f"for 1 of the claims: {SEEN[5]}",)
     assert "--design" in one.next[0]
     assert one.next[1].endswith("python -m rebinding prompt --model 'a folder' --answer")
     assert one.lines[-1] == f"{len(IDS)} claims: INVALID (above_chance)"
@@ -47,10 +47,10 @@ def test_a_gate_that_stops_some_claims() -> None:
     """Few are named, many are counted by section; nothing is said of the model."""
     without = "the circuit has no heads in group B"
     many = [failed(f"binding.{n}", "group_present", without) for n in range(FEW)]
-    (one,) = stopped([judged("circuit.compact", "a folder"), *many])
+    (one,) = group_stopped([judged("circuit.compact", "a folder"), *many])
     assert one.lines[0] == without
     assert one.lines[-1] == f"{FEW} claims: INVALID (group_present): binding.0, binding.1, binding.2, binding.3"
-    (one,) = stopped([judged("circuit.compact", "a folder"), *many, failed("roles.b", "group_present", without)])
+    (one,) = group_stopped([judged("circuit.compact", "a folder"), *many, failed("roles.b", "group_present", without)])
     assert one.lines[-1] == f"{FEW + 1} claims: INVALID (group_present): binding {FEW}, roles 1"
 
 

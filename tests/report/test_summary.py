@@ -1,4 +1,4 @@
-"""The summary of a run: its sentence, what failed, and the matrix: every row once, in the paper's order."""
+"""The summary of a run: its sentence, its failures, and the matrix with every row once, in the paper's order."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def model_of(claims: list[Judgement]) -> ModelSummary:
 
 
 def rows() -> list[Judgement]:
-    """Every row of the suite as it might come out, in the alphabet's order, as verdicts go round."""
+    """Every row of the suite in alphabetical order, with verdicts in rotation."""
     names = list(LETTERS)
     ordered = sorted(claims(), key=lambda claim: claim.id)
     return [
@@ -53,7 +53,7 @@ def test_every_row_has_one_place() -> None:
 
 
 def test_sections_stand_as_in_the_paper() -> None:
-    """Not as in the alphabet: what each section says first, and last."""
+    """The first and last sentences of sections are not in alphabetical order."""
     found = {line.section.key: [one.id for one in line.sentences] for line in model_of(rows()).sections}
     assert list(found) == ["tracing", "five", "circuit", "roles", "binding", "robust"]
     assert found["tracing"][0] == "tracing.reference_box_not_from_context"
@@ -65,14 +65,14 @@ def test_sections_stand_as_in_the_paper() -> None:
     assert any(names != sorted(names) for names in found.values())
 
 
-def test_both_procedures_share_a_place_and_what_nobody_declared_comes_last() -> None:
+def test_both_procedures_share_a_place_and_undeclared_sentences_come_last() -> None:
     direct = claim("tracing.object_direct")
     assert place(claim("tracing.object_direct.controlled")) == place(direct) < len(places())
     assert place(replace(direct, id="mine.own", sentence="mine.own")) == len(places())
 
 
 def test_squares_are_letters_and_links(tmp_path: Path) -> None:
-    """Also read aloud: the row, the procedure, and the verdict with its gate."""
+    """Their labels for screen readers name the row, the procedure, and the verdict with its gate."""
     claims = [
         judged("roles.b_is_the_pointer", sentence="roles.b_is_the_pointer"),
         judged(
@@ -112,8 +112,8 @@ def test_the_sentence_at_the_top() -> None:
     assert model_of(claims[:1]).sentence == "1 of 1 claim replicated."
 
 
-def test_failures_are_told_by_reason() -> None:
-    """What was not expected comes first; claims that failed for one reason stand together."""
+def test_failures_are_grouped_by_reason() -> None:
+    """Unexpected failures come first; claims that failed for the same reason are one entry."""
     failed = {"verdict": "NOT REPLICATED", "expected": "NOT REPLICATED"}
     claims = [
         judged("a", **failed, because="one"),
@@ -122,8 +122,8 @@ def test_failures_are_told_by_reason() -> None:
         judged("d", **failed, because="one"),
         judged("e", verdict="NOT REPLICATED", because="odd"),
     ]
-    found = model_of(claims).failures
-    assert [(one.why, one.ids, one.as_expected) for one in found] == [
+    failures = model_of(claims).failures
+    assert [(failure.why, failure.ids, failure.as_expected) for failure in failures] == [
         ("odd", ("e",), False),
         ("one", ("a", "d"), True),
         ("gone", ("c",), True),

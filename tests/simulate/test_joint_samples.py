@@ -7,7 +7,7 @@ from typing import Any
 
 from claims.catalogue import claim
 from fixtures.dry_runs import Simulation
-from fixtures.joint_samples import Samples, is_rested_on, rates_of_runs
+from fixtures.joint_samples import Samples, rates_of_runs, supports_run_claim
 from rebinding.paper.numbers import ALIASES
 from rebinding.paper.worlds import Run, world
 from rebinding.study.model_spec import parse_model
@@ -62,7 +62,7 @@ def test_verdicts_travel_as_json() -> None:
 def test_what_a_row_of_the_run_rests_on_depends_on_the_family() -> None:
     gemma, llama = parse_model("gemma2-9b"), parse_model("llama3.1-8b")
     for id in ("binding.qk_cancels", "binding.qk_cancels.controlled"):
-        assert is_rested_on(claim(id), gemma)
-        assert not is_rested_on(claim(id), llama)
-    assert is_rested_on(claim("binding.key_dominance"), llama)
-    assert not is_rested_on(claim("binding.q_redirects"), gemma)
+        assert supports_run_claim(claim(id), gemma)
+        assert not supports_run_claim(claim(id), llama)
+    assert supports_run_claim(claim("binding.key_dominance"), llama)
+    assert not supports_run_claim(claim("binding.q_redirects"), gemma)

@@ -51,7 +51,7 @@ def config(**options: Any) -> Any:
         ({"remote": True}, "--remote and --simulate"),
         ({"engine": "ray"}, "--engine ray and --simulate: nothing is computed by workers"),
         ({"workers": 2}, "--workers 2 and --simulate"),
-        ({"store": "there"}, "--store there and --simulate: simulated evidence is not kept"),
+        ({"store": "there"}, "--store there and --simulate: simulated evidence is not saved"),
         ({"every_token": True}, "--every-token and --simulate"),
         ({"strict_verdicts": True}, "--strict-verdicts and --simulate"),
         ({"planted": "all"}, "--planted all and --simulate: only models of the paper"),

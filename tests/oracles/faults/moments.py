@@ -75,7 +75,7 @@ CLAIMS: Mapping[str, Moment] = {
     "keeping": Moment(STORE, 4),
     "a shard without its note": Moment("rebinding.evidence.shards:write_text", 4),
     "judging": Moment("fixtures.judging:judgement"),
-    "the model is let go": Moment("fixtures.report:described"),
+    "the model is let go": Moment("fixtures.report:describe_model"),
     "evidence of the report": Moment("fixtures.report:put_in_place", 3),
     "report": Moment("fixtures.report:write"),
     "the last of its tables": Moment("rebinding.report.files:write_text"),

@@ -18,7 +18,7 @@ EARLY = ("import", "load", "self-check")
 LATE = ("the picture", "the page")
 """Moments at which results are there already."""
 TOLD = {
-    "claims": "interrupted; what was finished is in {store}: the same command goes on from there and writes the report",
+    "claims": "interrupted; finished evidence is in {store}: the same command goes on from there and writes the report",
     "discover": "python -m rebinding discover: interrupted; finished evidence is in the store (unless --no-store). Run"
     " the same command again to continue",
 }

@@ -73,7 +73,7 @@ ROOMS: Mapping[str, Room] = MappingProxyType(
         "verdicts": Room(("rebinding/verdicts",), ("tests/verdicts",)),
         "claims": Room(
             ("claims",),
-            ("tests/paper/test_text_against_tables.py", "tests/claims/test_parts.py", "tests/claims/test_told.py"),
+            ("tests/paper/test_text_against_tables.py", "tests/claims/test_parts.py", "tests/claims/test_rules.py"),
             after=("tests/oracles/by_hand/test_requests_page.py", BY_HAND),
         ),
         "study": Room(

@@ -1,6 +1,6 @@
-"""The two small pictures of a claim: its interval beside what it is held against, and the numbers behind it.
+"""The shapes of a claim's two small pictures: its interval beside the reference value, and the histogram of its sample.
 
-Both are plain shapes in the page's own colours, so only their places are worked out here; the template draws them.
+Only coordinates are computed here; the template draws the shapes in the page's own colours.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from rebinding.verdicts.judgement import Judgement
 
 WIDTH, HEIGHT = 200.0, 48.0
 ROOM = 0.12
-"""Share of the width that stays free on each side."""
+"""The free share of the width on each side."""
 BINS = 24
 
 
 @dataclass(frozen=True)
 class Strip:
-    """An interval on an axis, in the units of the picture; `band` is what counts as the same, or as nothing."""
+    """An interval on an axis, in the units of the picture. `against` is the reference value, `band` its margin."""
 
     mean: float
     line: tuple[float, float]
@@ -32,7 +32,7 @@ class Strip:
 
 @dataclass(frozen=True)
 class Histogram:
-    """Bars of the numbers behind an estimate, as one path; `mean` is where the estimate stands."""
+    """The histogram of the numbers behind an estimate, as one path; `mean` is the position of the estimate."""
 
     path: str
     mean: float
@@ -43,26 +43,26 @@ class Histogram:
 
 
 def number(value: float | None) -> str:
-    """Three digits with a real minus sign, or nothing."""
+    """A number with three digits and a real minus sign; nothing for None."""
     return "" if value is None else f"{value:.3g}".replace("-", "−")
 
 
-def strip(one: Judgement) -> Strip | None:
-    """Our interval beside the paper's value and margin; None where nothing was measured."""
-    if one.measured is None:
+def strip(row: Judgement) -> Strip | None:
+    """Our interval beside the reference value and its margin; None if nothing was measured."""
+    if row.measured is None:
         return None
-    low, high = (one.measured if end is None else end for end in (one.low, one.high))
-    against = one.against if one.against is not None else one.paper
-    band = None if against is None or one.margin is None else (against - one.margin, against + one.margin)
-    shown = [low, high, one.measured, *(band or ()), *(() if against is None else (against,))]
-    first, last = min(shown), max(shown)
+    low, high = (row.measured if end is None else end for end in (row.low, row.high))
+    against = row.against if row.against is not None else row.paper
+    band = None if against is None or row.margin is None else (against - row.margin, against + row.margin)
+    values = [low, high, row.measured, *(band or ()), *(() if against is None else (against,))]
+    first, last = min(values), max(values)
     last = last if last > first else first + 1.0
 
     def at(value: float) -> float:
         return float(round(WIDTH * (ROOM + (1 - 2 * ROOM) * (value - first) / (last - first)), 1))
 
     return Strip(
-        at(one.measured),
+        at(row.measured),
         (at(low), at(high)),
         None if band is None else (at(band[0]), at(band[1])),
         None if against is None else at(against),
@@ -72,7 +72,7 @@ def strip(one: Judgement) -> Strip | None:
 
 
 def histogram(sample: Sequence[float]) -> Histogram | None:
-    """The numbers of a sample; None where there are none, or where all are the same."""
+    """The histogram of a sample; None if it is empty or constant."""
     values = np.asarray(sample, dtype=np.float64)
     values = values[np.isfinite(values)]
     if not values.size or np.ptp(values) == 0:

@@ -1,0 +1,280 @@
+"""The rules of claims on made-up evidence, for cases that no plant and no model here shows."""
+
+from __future__ import annotations
+
+from functools import partial
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from claims import circuits as of_rules
+from claims import conventions
+from claims import test_attention as of_attention
+from claims import test_beyond as of_others
+from claims import test_binding as of_binding
+from claims import test_binding_correct as of_correct
+from claims import test_binding_signatures as of_signatures
+from claims import test_circuit as of_circuits
+from claims import test_robustness as of_robustness
+from claims import test_tracing as of_tracing
+from claims.catalogue import claim
+from rebinding.experiments.paths.summary import RESAMPLES
+from rebinding.paper.circuit import CircuitHead
+from rebinding.paper.claim import LEVEL
+from rebinding.paper.numbers import number, share_kept
+from rebinding.paper.procedure import given
+from rebinding.verdicts import effect, invalid, ordering, reported
+
+A_LOOKS = claim("circuit.a_attends_to_object")
+STATIC = claim("beyond.static_and_bystander")
+MASS = claim("beyond.mass")
+FRESH = claim("robust.fresh_prompts")
+FEW = 6
+
+
+def make_study(**answers: Any) -> Any:
+    """A study with these attributes and no others."""
+    return SimpleNamespace(procedure=lambda claim: given(claim.procedure), **answers)
+
+
+def record_calls(monkeypatch: pytest.MonkeyPatch, rule: str, module: ModuleType = of_circuits) -> list[Any]:
+    """The arguments with which the rows of a module call a rule."""
+    calls: list[Any] = []
+
+    def record(*arguments: Any, **options: Any) -> Any:
+        calls.append((arguments, options))
+        return reported("", "", measured=0.0, n=1)
+
+    monkeypatch.setattr(module, rule, record)
+    return calls
+
+
+@pytest.mark.parametrize(("base", "gate"), [(1.0, "base"), (1 - 1 / FEW, None)])
+def test_an_answer_that_was_never_lost_cannot_be_restored(
+    base: float, gate: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(of_tracing, "base", lambda *_: base)
+    monkeypatch.setattr(of_tracing, "restored", lambda *_: np.zeros((2, FEW)))
+    monkeypatch.setattr(of_tracing, "support", lambda *_: (-1.0, 1.0))
+    row = claim("tracing.object_not_through_labels")
+    verdict = of_tracing.test_labels_do_not_carry_the_object(row, make_study(traced=lambda *_: None))
+    assert verdict.gate == gate
+
+
+def test_shares_of_attention_are_bounded_as_shares(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without spread the bound comes from the range alone."""
+    shares = {"context_partner_object": 0.75, "swap_asked": 0.25}
+    monkeypatch.setattr(of_attention, "by_token", lambda _: {name: np.full(FEW, of) for name, of in shares.items()})
+    monkeypatch.setattr(of_attention, "even", lambda _: np.full(FEW, 0.25))
+    verdict = of_attention.test_a_looks_at_the_answers_object(A_LOOKS, make_study(ask=lambda *_: None))
+    margin, level = A_LOOKS.margin(), 0.05
+    expected = ordering(np.full(FEW, 0.75), np.full(FEW, 0.25), margin=margin, support=(-1.0, 1.0), level=level)
+    assert (verdict.outcome, verdict.low, verdict.high) == (expected.outcome, expected.low, expected.high)
+
+
+def test_a_share_of_attention_is_bounded_as_a_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Attention on context tokens is summed; the reason gives that on the question's box."""
+    shares = {"context_box": 0.5, "context_partner_object": 0.25, "question_box": 0.125}
+    monkeypatch.setattr(
+        "claims.test_binding.by_token", lambda _: {name: np.full(FEW, of) for name, of in shares.items()}
+    )
+    verdict = of_binding.test_group_b_looks_at_the_context(MASS, make_study(ask=lambda *_: None))
+    expected = effect(np.full(FEW, 0.75), above=1 / 4, margin=MASS.margin(), support=(0.0, 1.0))
+    assert (verdict.outcome, verdict.measured, verdict.low, verdict.high) == (
+        expected.outcome,
+        0.75,
+        expected.low,
+        expected.high,
+    )
+    assert verdict.reason.endswith("the question's box has 0.12")
+
+
+def test_n_of_a_signature_is_the_number_of_prompts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And not the number of sets of directions; the measured value is the keys' dR less the query's."""
+    shifts = {"q": 1.0, "k_both": 3.0, "k_box": 0.0, "k_object": 0.0, "qk": 0.0}
+    monkeypatch.setattr(of_signatures, "shift", lambda _, name, __: np.full((3, FEW), shifts[name]))
+    monkeypatch.setattr(conventions, "attention_by_head", lambda _: "some")
+    study = make_study(binding=lambda _: None)
+    study.at_readouts = lambda _: {"readout": study}
+    verdict = of_signatures.test_the_signature(claim("binding.signature"), study)
+    assert (verdict.n, verdict.measured) == (FEW, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("origin", "judged_e", "discovered_e", "expected"),
+    [
+        ("published", False, None, True),
+        ("declared", True, None, True),
+        ("declared", False, None, False),
+        ("discovered", False, (False, True), True),
+        ("discovered", True, (False, False), False),
+    ],
+)
+def test_whether_a_circuit_had_a_group_before_pruning(
+    origin: str, judged_e: bool, discovered_e: tuple[bool, ...] | None, expected: bool
+) -> None:
+    """The paper's circuit had one; for our own circuit the discoveries before pruning decide."""
+
+    def circuit(has_e: bool) -> Any:
+        return SimpleNamespace(group=lambda name: ((1, 2),) if has_e and name == "E" else ())
+
+    discoveries = {str(at): SimpleNamespace(circuit=circuit(has_e)) for at, has_e in enumerate(discovered_e or ())}
+    study = make_study(circuit_from=origin, circuit=circuit(judged_e), discoveries=lambda _: discoveries)
+    assert of_rules.has_e_before_pruning(claim("circuit.e_prime"), study) == expected
+
+
+@pytest.mark.parametrize(("works_alone", "heads", "is_judged"), [(True, 2, True), (True, 0, False), (False, 2, False)])
+def test_heads_are_needed_only_in_a_circuit_that_does_the_task(
+    works_alone: bool, heads: int, is_judged: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(of_circuits, "stands_alone", lambda _: works_alone)
+    monkeypatch.setattr(of_circuits, "of_circuit", lambda *_: np.full(FEW, 3.0))
+    monkeypatch.setattr(of_circuits, "without_head", lambda *_: np.full(FEW, 1.0))
+    circuit = SimpleNamespace(heads=[CircuitHead("A", 1, at, "readout") for at in range(heads)])
+    answers = {"pruned_circuit": circuit, "prunings": lambda _: {"": None}, "one_by_one": lambda _: None}
+    conventions = SimpleNamespace(prune_step=0.5)
+    verdict = of_circuits.test_no_kept_head_can_go(
+        claim("circuit.minimal"), make_study(conventions=lambda _: conventions, **answers)
+    )
+    assert verdict.gate == (None if is_judged else "circuit_left")
+    assert verdict.margin == (0.25 if is_judged else None)
+
+
+def test_the_first_order_of_pruning_is_compared_with_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    orders = [(), ((1, 2),), ((3, 4),)]
+    walks = [SimpleNamespace(group=lambda _, g=g: g) for g in orders]
+    monkeypatch.setattr(of_circuits, "left_by_order", lambda _: walks)
+    calls = record_calls(monkeypatch, "emptiness")
+    study = make_study(prunings=lambda _: {"": None})
+    of_circuits.test_what_pruning_leaves_of_e(claim("circuit.group_e_empty"), study)
+    of_circuits.test_what_pruning_leaves_of_e(claim("circuit.group_e_present"), study)
+    options = [{"empty": empty, "selections": orders[1:], "level": LEVEL} for empty in (True, False)]
+    assert calls == [((orders[0],), kwargs) for kwargs in options]
+
+
+@pytest.mark.parametrize(("row", "n_walks"), [("circuit.compact", 1), ("circuit.compact.candidates", 3)])
+@pytest.mark.parametrize("known", [True, False], ids=["one way", "one of three ways"])
+def test_a_printed_share_is_of_one_circuit(
+    row: str, n_walks: int, known: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The paper does not say how much that share varies, so the variance comes from our own walks."""
+    orders = [SimpleNamespace(pairs=7), SimpleNamespace(pairs=14)]
+    monkeypatch.setattr(of_rules, "left_by_order", lambda _: orders)
+    calls, paper = record_calls(monkeypatch, "value"), share_kept("llama3.2-3b")
+    monkeypatch.setattr(of_circuits, "value_unidentified", lambda verdicts: invalid("value", ",".join(verdicts), ""))
+    walks = dict.fromkeys("abc"[:n_walks])
+    conventions = SimpleNamespace(candidates=walks if known else dict.fromkeys("abc"))
+    study = make_study(
+        printed=lambda _: paper, prunings=lambda _: walks, all_heads=70, conventions=lambda _: conventions
+    )
+    verdict = of_circuits.test_the_circuit_is_small(claim(row), study)
+    assert [shares.tolist() for (shares, _), _ in calls] == [[0.1, 0.2]] * n_walks
+    options = {"unit": "circuit draws", "paper_draws": 1, "level": LEVEL / n_walks}
+    assert [(number, kwargs) for (_, number), kwargs in calls] == [(paper, options)] * n_walks
+    assert verdict.gate == (None if known or n_walks == 3 else "a"), "it may be the number of a way that was not run"
+
+
+def test_without_a_printed_number_the_reason_gives_the_size_of_the_circuit() -> None:
+    study = make_study(printed=lambda _: None, circuit=SimpleNamespace(pairs=7), all_heads=70)
+    verdict = of_circuits.test_the_circuit_is_small(claim("circuit.compact"), study)
+    assert verdict.outcome == "NOT APPLICABLE"
+    assert verdict.reason.endswith("its circuit has 7 head-position pairs, 10.0% of 70 heads")
+
+
+def test_the_contribution_of_a_head_is_bounded() -> None:
+    """It is a difference of two shares, less a per cent."""
+    (part,) = of_rules.contributes_a_per_cent({"nothing": np.zeros(FEW)}).values()
+    assert isinstance(part, partial)
+    assert part.keywords["support"] == pytest.approx((-1.01, 1.0))
+
+
+def test_static_heads_are_those_of_all_shared_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Resampled group by group and joined; A without the heads of B."""
+    groups = {"A": ((6, 0),), "B": ((4, 3),), "C": ((2, 7),), "D": ((1, 1),)}
+    circuit = SimpleNamespace(group=lambda name: groups.get(name, ()))
+    static = SimpleNamespace(circuit=circuit, evidence={name: name for name in "ABD"})
+    selections: list[Any] = []
+
+    def reselected(evidence: str, *conventions: str, exclude: Any) -> list[list[tuple[int, int]]]:
+        selections.append((evidence, exclude))
+        return [list(groups[evidence])] * RESAMPLES
+
+    monkeypatch.setattr(of_others, "discover_static_circuit", lambda *_: static)
+    monkeypatch.setattr(of_others, "reselected", reselected)
+    overlaps = record_calls(monkeypatch, "overlap", of_others)
+    conventions = SimpleNamespace(score="logit", select="sure")
+    of_others.shared_with_static(
+        STATIC,
+        make_study(conventions=lambda _: conventions, circuit=circuit, all_heads=56, layers=7, ask=print),
+        level=0.01,
+    )
+    shared = {(6, 0), (4, 3), (2, 7)}
+    options = {"null": "layers", "level": 0.01, "universe": 56, "layers": 7}
+    options["selections"] = [{(6, 0), (4, 3)}] * RESAMPLES
+    assert selections == [("A", groups["B"]), ("B", ())]
+    assert overlaps == [((shared, shared), options)]
+
+
+def test_no_static_heads_are_no_overlap(monkeypatch: pytest.MonkeyPatch) -> None:
+    verdict = SimpleNamespace(circuit=SimpleNamespace(group=lambda _: ()), evidence={})
+    monkeypatch.setattr(of_others, "discover_static_circuit", lambda *_: verdict)
+    study = make_study(conventions=lambda _: None, ask=print, circuit=SimpleNamespace(group=lambda _: ((6, 0),)))
+    assert of_others.shared_with_static(STATIC, study, level=LEVEL).outcome == "NOT REPLICATED"
+
+
+def test_halfway_from_random_circuits_to_the_model_is_the_boundary(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hit of the circuit less half of the model's and of a random one's lies between -1 and 1."""
+    hits = {"circuit": np.full(FEW, True), "full": np.full(FEW, True)}
+    random = np.stack([np.zeros(FEW), np.full(FEW, 0.5), np.ones(FEW)])  # (draw, prompt)
+    monkeypatch.setattr(of_circuits, "of_circuit", lambda _, which, __: hits[which])
+    monkeypatch.setattr(of_circuits, "of_random", lambda *_: random)
+    study = make_study(ablated=lambda _: None)
+    verdict = of_circuits.test_the_circuit_recovers_most_of_the_task(claim("circuit.recovers_most"), study)
+    expected = effect((1 - random) / 2, margin=0.0, unit="nested", support=(-1.0, 1.0))
+    assert (verdict.outcome, verdict.measured, verdict.low, verdict.high) == (
+        expected.outcome,
+        0.25,
+        expected.low,
+        expected.high,
+    )
+
+
+@pytest.mark.parametrize(
+    ("circuit", "full", "finding"),
+    [(6, 10, "below-the-model"), (10, 6, "above-the-model"), (10, 10, "within-error"), (0, 10, "below-the-model")],
+)
+def test_a_share_of_the_model_is_compared_with_one(circuit: int, full: int, finding: str) -> None:
+    circuit_hits, full_hits = (np.arange(10 * FEW) % 10 < hits for hits in (circuit, full))
+    verdict = of_rules.share_of_hits(circuit_hits, full_hits)
+    assert (verdict.outcome, verdict.finding, verdict.measured) == ("REPORTED", finding, circuit / full)
+    assert verdict.low is not None
+    assert verdict.high is not None
+    assert verdict.low <= circuit / full <= verdict.high
+
+
+def test_the_unit_of_new_words_is_the_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the test half and the evaluation third, each by its own answers: a frequent word counts once."""
+    hits = np.array([1.0, 1.0, 0.0, 1.0])
+    random = np.array([[1.0, 0.0, 0.0, 1.0], [0.0, 0.0, 1.0, 0.0]])
+    monkeypatch.setattr("claims.parts.of_circuit", lambda *_: hits)
+    monkeypatch.setattr("claims.parts.of_random", lambda *_: random)
+    monkeypatch.setattr(of_robustness, "all_of", lambda _, parts: parts)
+    answers = {"test": ["cup", "cup", "cup", "hat"], "evaluation": ["cup", "hat", "pen", "cup"]}
+    study = make_study(ablated_elsewhere=lambda _, name, split: split, words=lambda split: answers[split])
+    parts: Any = of_robustness.test_the_circuit_serves_new_words(FRESH, study)
+    (circuit, random_circuits), options = parts["test half"].args, parts["test half"].keywords
+    assert np.allclose(circuit, [2 / 3, 1])
+    assert np.allclose(random_circuits, [[1 / 3, 1], [1 / 3, 0]])
+    assert options == {"unit": "nested", "support": (-1, 1), "margin": FRESH.margin("accuracy")}
+    circuit, random_circuits = parts["evaluation third"].args
+    assert np.allclose(circuit, [1, 1, 0])
+    assert np.allclose(random_circuits, [[1, 0, 0], [0, 0, 1]])
+
+
+@pytest.mark.parametrize("shape", [(FEW,), (3, FEW)], ids=["prompts", "sets of directions and prompts"])
+def test_a_printed_number_without_n_takes_our_n(shape: tuple[int, ...]) -> None:
+    part = of_correct.compare_with_unknown_n(np.zeros(shape), number("binding.q.dR@llama3.2-3b"))
+    assert isinstance(part, partial)
+    assert part.keywords["paper_n"] == FEW
