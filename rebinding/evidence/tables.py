@@ -35,7 +35,7 @@ def read_table(path: Path) -> pa.Table:
         for piece in file.iter_batches(AT_ONCE):
             size += sum(map(_bytes, piece.columns))
             if size > LARGEST:
-                raise LargeTable(f"{path} takes more than {LARGEST} bytes in memory, the most that evidence has")
+                raise LargeTable(f"{path} takes more than {LARGEST} bytes in memory, the largest size of evidence")
             pieces.append(piece)
         table = pa.Table.from_batches(pieces, schema=file.schema_arrow)
     for index, field in enumerate(table.schema):

@@ -83,7 +83,11 @@ class Claim:
         """The smallest change that counts, of the given metric, or of the claim's first one."""
         metric = metric or self.metrics[0]
         if metric not in self.metrics:
-            raise ValueError(f"{self.id}: its test asks for the margin of {metric}; declare it in metrics=")
+            declared = ", ".join(self.metrics)
+            raise ValueError(
+                f"{self.id}: its test asks for the margin of {metric}, but it declares {declared}; add {metric} to"
+                " metrics="
+            )
         return margin_of(metric)
 
     @property

@@ -70,7 +70,7 @@ def test_what_counts_as_expected() -> None:
 
 def test_a_test_may_only_use_the_margins_of_its_claim() -> None:
     assert CLAIM.margin() == CLAIM.margin("dR") == 0.2
-    with pytest.raises(ValueError, match="declares dR"):
+    with pytest.raises(ValueError, match="it declares dR; add dlogit to"):
         CLAIM.margin("dlogit")
     with pytest.raises(ValueError, match="never judged"):
         replace(CLAIM, metrics=("count",)).margin()

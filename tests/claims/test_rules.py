@@ -129,7 +129,7 @@ def test_whether_a_circuit_had_a_group_before_pruning(
 def test_heads_are_needed_only_in_a_circuit_that_does_the_task(
     works_alone: bool, heads: int, is_judged: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(of_circuits, "stands_alone", lambda _: works_alone)
+    monkeypatch.setattr(of_circuits, "circuit_works_alone", lambda _: works_alone)
     monkeypatch.setattr(of_circuits, "of_circuit", lambda *_: np.full(FEW, 3.0))
     monkeypatch.setattr(of_circuits, "without_head", lambda *_: np.full(FEW, 1.0))
     circuit = SimpleNamespace(heads=[CircuitHead("A", 1, at, "readout") for at in range(heads)])
@@ -145,7 +145,7 @@ def test_heads_are_needed_only_in_a_circuit_that_does_the_task(
 def test_the_first_order_of_pruning_is_compared_with_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     orders = [(), ((1, 2),), ((3, 4),)]
     walks = [SimpleNamespace(group=lambda _, g=g: g) for g in orders]
-    monkeypatch.setattr(of_circuits, "left_by_order", lambda _: walks)
+    monkeypatch.setattr(of_circuits, "circuits_after_walks", lambda _: walks)
     calls = record_calls(monkeypatch, "emptiness")
     study = make_study(prunings=lambda _: {"": None})
     of_circuits.test_what_pruning_leaves_of_e(claim("circuit.group_e_empty"), study)
@@ -161,7 +161,7 @@ def test_a_printed_share_is_of_one_circuit(
 ) -> None:
     """The paper does not say how much that share varies, so the variance comes from our own walks."""
     orders = [SimpleNamespace(pairs=7), SimpleNamespace(pairs=14)]
-    monkeypatch.setattr(of_rules, "left_by_order", lambda _: orders)
+    monkeypatch.setattr(of_rules, "circuits_after_walks", lambda _: orders)
     calls, paper = record_calls(monkeypatch, "value"), share_kept("llama3.2-3b")
     monkeypatch.setattr(of_circuits, "value_unidentified", lambda verdicts: invalid("value", ",".join(verdicts), ""))
     walks = dict.fromkeys("abc"[:n_walks])

@@ -52,7 +52,7 @@ def test_without_ray_it_says_what_to_install(
     ("options", "message"),
     [
         ({"numprocesses": 2}, "--numprocesses and --engine ray: workers of pytest-xdist would each have a cluster"),
-        ({"remote": True, "model": ["gemma2-9b"]}, "--remote and --engine ray: on NDIF nothing is computed by workers"),
+        ({"remote": True, "model": ["gemma2-9b"]}, "--remote and --engine ray: NDIF computes on its own servers"),
         ({"skip_unavailable": True}, "--skip-unavailable and --engine ray"),
         ({"circuit": "discovered-anywhere"}, "--circuit discovered-anywhere: the search runs in one process"),
     ],

@@ -46,6 +46,8 @@ def test_without_any_head_a_gate_fails() -> None:
     faint = with_heads(evidence(rows("k_both")), frozenset({(2, 5)}))
     for slot in (0, 1):
         faint.rows.loc[0, f"before_object_{slot}"] *= 0.3
-    with pytest.raises(GateFailed, match=r"slot_mass: no head of group B has 1% .* \(at most 0\.009\)"):
+    with pytest.raises(
+        GateFailed, match=r"slot_mass: a head of group B has at most 0\.009 of its attention .*, 0\.01 is needed"
+    ):
         heads_that_count(faint, CONTROLLED)
     assert heads_that_count(faint, PUBLISHED) is faint

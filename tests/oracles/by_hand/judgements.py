@@ -196,7 +196,7 @@ def _noted(patch: pytest.MonkeyPatch) -> list[Verdict]:
 
         return noted
 
-    for put_together in ("_p_value", "_telling"):
+    for put_together in ("_p_value", "_most_rejected"):
         patch.setattr(sentences, put_together, noting(getattr(sentences, put_together)))
     patch.setattr(candidates, "_at_level", judge_one)
     return parts

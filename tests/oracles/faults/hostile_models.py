@@ -146,7 +146,7 @@ HOSTILE_MODELS: Mapping[str, HostileModel] = {
     "positions of its own": HostileModel(says(rope_parameters={"rope_type": "x"}), "DamagedWeights", "'x'"),
     "a beginning that is no number": HostileModel(says(bos_token_id="x"), "UnsupportedArchitecture", "bos_token_id"),
     "quantised in a list": HostileModel(says(quantization_config=[1]), "QuantisedModel", "holds quantised weights"),
-    "an adapter": HostileModel(file("adapter_config.json", b"{}"), "AdapterBeside", "Merge it"),
+    "an adapter": HostileModel(file("adapter_config.json", b"{}"), "AdapterNextToModel", "Merge it"),
     "nested configuration": HostileModel(file("config.json", b'{"a":' * DEEP), "NoSuchFolder", "recursion"),
     "nested tokenizer settings": HostileModel(
         file("tokenizer_config.json", b"[" * DEEP * 10), "NoSuchFolder", "recursion"

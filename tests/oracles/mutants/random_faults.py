@@ -84,7 +84,7 @@ ROOMS: Mapping[str, Room] = MappingProxyType(
         "summaries": Room(tuple(f"rebinding/experiments/{one}/summary.py" for one in (
             "attention", "binding", "circuit", "paths", "roles", "search", "tracing", "unedited",
         )), tuple(f"tests/experiments/{one}" for one in (
-            "attention", "binding", "roles", "tracing", "circuit/test_pruning.py", "anywhere/test_summary.py",
+            "attention", "binding", "roles", "tracing", "circuit/test_pruning.py", "search/test_summary.py",
         )),
         after=(BY_HAND,)),
         "measuring": Room(tuple(f"rebinding/experiments/{one}" for one in (
