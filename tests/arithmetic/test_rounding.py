@@ -17,6 +17,7 @@ from rebinding.surgery import Read, TorchSurgeon, derive
 from rebinding.surgery.nnsight_surgeon import NNsightSurgeon
 from tests.arithmetic.rounding import ULPS, rounding
 from tests.close import agree
+from tests.everyday import sampled
 from tests.surgery.models import tiny, tokens
 
 ROOT = Path(__file__).parents[2]
@@ -101,8 +102,7 @@ def test_it():
 """
 
 
-@pytest.mark.parametrize("way", ["option", "environment"])
-@pytest.mark.slow
+@pytest.mark.parametrize("way", sampled(["option", "environment"]))
 def test_runs_within_a_run_round_too_and_keep_their_evidence_apart(way: str, tmp_path: Path) -> None:
     """Ones times ones is nine in any order of summation, so what is not nine was moved."""
     (tmp_path / "test_inner.py").write_text(INNER)
