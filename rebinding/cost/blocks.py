@@ -112,14 +112,14 @@ def _shape(value: Any, prompts: Prompts) -> Hashable:
     return value  # type: ignore[no-any-return]  # the plain values of a frozen, hashable request
 
 
-def _layout(drawn: EncodedPrompts) -> Hashable:
+def _layout(encoded: EncodedPrompts) -> Hashable:
     """The layout of prompts without their words: lengths, positions of roles, numbers of objects; and the tokens at
     which pairs differ, where residuals are patched between them."""
-    pairing = drawn.request.pairing[:1]
-    exchanged = drawn.counterfactuals if pairing in TRACED else ()
-    partners: tuple[Encoded | None, ...] = exchanged or (None,) * len(drawn.prompts)
-    places = [_places(encoded, partner) for encoded, partner in zip(drawn.prompts, partners, strict=True)]
-    return pairing, drawn.request.cut, tuple(sorted(places)), tuple(sorted(Counter(drawn.sizes).items()))
+    pairing = encoded.request.pairing[:1]
+    exchanged = encoded.counterfactuals if pairing in TRACED else ()
+    partners: tuple[Encoded | None, ...] = exchanged or (None,) * len(encoded.prompts)
+    places = [_places(prompt, partner) for prompt, partner in zip(encoded.prompts, partners, strict=True)]
+    return pairing, encoded.request.cut, tuple(sorted(places)), tuple(sorted(Counter(encoded.sizes).items()))
 
 
 def _places(encoded: Encoded, partner: Encoded | None) -> tuple[Any, ...]:

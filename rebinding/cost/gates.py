@@ -23,8 +23,8 @@ class PassedGates(Gates):
     def beyond_guessing(self, boxes: int) -> Gate:
         return _passed(super().beyond_guessing(boxes))
 
-    def above_chance(self, session: Session, drawn: Design, n: int, cut: int = 0) -> Gate:
-        return _passed(super().above_chance(session, drawn, n, cut))
+    def above_chance(self, session: Session, stories: Design, n: int, cut: int = 0) -> Gate:
+        return _passed(super().above_chance(session, stories, n, cut))
 
 
 def _passed(gate: Gate) -> Gate:

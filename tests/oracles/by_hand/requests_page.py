@@ -66,8 +66,8 @@ SIZES: Mapping[str, int | Mapping[Any, int]] = {
 class BelievingGates(Gates):
     """Gates of a model that can do everything: claims that want more of it than a plant has learned ask on."""
 
-    def above_chance(self, session: Session, drawn: Design, n: int, cut: int = 0) -> Gate:
-        return replace(super().above_chance(session, drawn, n, cut), passed=True)
+    def above_chance(self, session: Session, stories: Design, n: int, cut: int = 0) -> Gate:
+        return replace(super().above_chance(session, stories, n, cut), passed=True)
 
 
 def of_the_paper(there: Path) -> Judged:
