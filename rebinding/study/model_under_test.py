@@ -122,13 +122,11 @@ class ModelUnderTest:
         return self._sizes or UsualSizes(self.plant, self.settings.samples)
 
     def conventions(self, like: ProcedureName) -> Procedure:
-        """The conventions of a procedure: those of the run, or the built-in ones if the run has none for it."""
-        conventions = next(
-            (conventions for conventions in self.settings.procedures if conventions.like == like), given(like)
-        )
-        return replace(
-            conventions, binding=replace(conventions.binding, batches=self.sizes.sets(conventions.binding.batches))
-        )
+        """The conventions of a procedure: those of the run, or the built-in ones if the run has none for it. A planted
+        model gets fewer sets of directions."""
+        procedure = next((own for own in self.settings.procedures if own.like == like), given(like))
+        batches = self.sizes.sets(procedure.binding.batches)
+        return replace(procedure, binding=replace(procedure.binding, batches=batches))
 
     @property
     def mean_set(self) -> DesignName:
