@@ -18,19 +18,24 @@ pytest_plugins = ["fixtures.plugin"]  # `fixtures` alone would be pytest's own p
 def pytest_addoption(parser: pytest.Parser) -> None:
     """`--reference FOLDER` adds packs to `tests/reference`. `--rounding SEED` simulates another processor's last bits.
     `--real FOLDER` has real tokenizers and weights; without it tests/real is not collected."""
-    parser.addoption("--real", metavar="FOLDER", help="run tests/real on the output of `python -m tests.real.fetch`")
+    parser.addoption(
+        "--real",
+        metavar="FOLDER",
+        help="run tests/real on this output of `python -m tests.real.fetch` (default: no tests/real)",
+    )
     parser.addoption(
         "--reference",
         action="append",
         default=[],
         metavar="FOLDER",
-        help="also compare with this pack of reference numbers (repeatable)",
+        help="also compare with this pack of reference numbers; repeatable (default: only with those in the tree)",
     )
     parser.addoption(
         "--rounding",
         type=int,
         metavar="SEED",
-        help="tests only: round matrix products and softmax like another processor (tests/arithmetic/rounding.py)",
+        help="tests only: round matrix products and softmax like another processor, see tests/arithmetic/rounding.py"
+        " (default: no change; e.g. --rounding 1)",
     )
 
 

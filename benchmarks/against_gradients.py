@@ -18,7 +18,7 @@ import torch
 
 from benchmarks.edges import Link, attributed, keys_apart, kind_of
 from rebinding.experiments.prompts import Prompts
-from rebinding.experiments.search.effects import LEAST
+from rebinding.experiments.search.effects import EDGE_SHARE
 from rebinding.experiments.search.measure import search_pairs
 from rebinding.experiments.search.pairs import Pairs
 from rebinding.experiments.search.request import Settings
@@ -73,7 +73,7 @@ def best(sizes: Mapping[Link, float], true: frozenset[Link]) -> frozenset[Link]:
     def mean(found: frozenset[Link]) -> float:
         return 2 * len(found & true) / (len(found) + len(true))
 
-    every = [leading(one for one in sizes if sizes[one] >= least) for least in {sizes[one] for one in true} - {0.0}]
+    every = [leading(one for one in sizes if sizes[one] >= size) for size in {sizes[one] for one in true} - {0.0}]
     return max(every, key=mean)
 
 
@@ -106,8 +106,8 @@ def main(names: Iterable[str]) -> None:
         (ours, search), took = timed(partial(searched, plant, 0))
         true = links(wired(plant, search.pairs.clean[0]).links, search.pairs)
         sizes, theirs = timed(partial(approximated, plant, search))
-        least = LEAST * SHARE * abs(search.total_loss)
-        fixed = leading(one for one, size in sizes.items() if size >= least)
+        min_effect = EDGE_SHARE * SHARE * abs(search.total_loss)
+        fixed = leading(one for one, size in sizes.items() if size >= min_effect)
         for how, found, spent in (
             ("exact search", ours, took),
             ("gradients, the same threshold", fixed, theirs),

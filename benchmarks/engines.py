@@ -117,7 +117,9 @@ def tasks_of_a_model(costs: Path) -> int:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--samples", type=int, default=PAPER["paths"], metavar="N", help="prompts (default 100)")
-    parser.add_argument("--costs", type=Path, metavar="FILE", help="cost.json of a model, for its number of tasks")
+    parser.add_argument(
+        "--costs", type=Path, metavar="FILE", help="cost.json of a model, for its number of tasks (default: not used)"
+    )
     parser.add_argument("--model", default=NAME, metavar="PLANT", help=f"a plant (default {NAME})")
     options = parser.parse_args()
     name, n = options.model, options.samples

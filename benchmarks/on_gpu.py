@@ -186,12 +186,14 @@ def blocks(alias: str, bench: Workbench, rate: float) -> Iterator[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("alias", choices=ALIASES)
-    parser.add_argument("what", choices=("stages", "blocks"))
-    parser.add_argument("--prompts", type=int, default=100, metavar="N", help="of the stages (default 100)")
-    parser.add_argument("--dtype", default="bfloat16")
-    parser.add_argument("--device", default="cuda")
-    parser.add_argument("--layers", type=int, metavar="N", help="fewer layers than the shape has, for a trial")
+    parser.add_argument("alias", choices=ALIASES, help="model of the paper, e.g. gemma2-9b")
+    parser.add_argument("what", choices=("stages", "blocks"), help="what is timed")
+    parser.add_argument("--prompts", type=int, default=100, metavar="N", help="prompts of the stages (default 100)")
+    parser.add_argument("--dtype", default="bfloat16", metavar="DTYPE", help="number format (default bfloat16)")
+    parser.add_argument("--device", default="cuda", metavar="DEVICE", help="device of the model (default cuda)")
+    parser.add_argument(
+        "--layers", type=int, metavar="N", help="layers, fewer than the shape has, for a trial (default: all)"
+    )
     options = parser.parse_args()
     device = torch.device(options.device)
     with taking(device) as taken:

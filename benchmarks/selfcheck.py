@@ -88,10 +88,20 @@ def table(aliases: list[str], dtypes: list[Dtype], device: torch.device, layers:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("aliases", nargs="+", choices=ALIASES, metavar="ALIAS")
-    parser.add_argument("--dtypes", nargs="+", default=["bfloat16", "float32"], metavar="DTYPE")
-    parser.add_argument("--device", default="cuda")
-    parser.add_argument("--layers", type=int, metavar="N", help="fewer layers than the shape has, for a trial")
+    parser.add_argument(
+        "aliases", nargs="+", choices=ALIASES, metavar="ALIAS", help="models of the paper, e.g. gemma2-9b"
+    )
+    parser.add_argument(
+        "--dtypes",
+        nargs="+",
+        default=["bfloat16", "float32"],
+        metavar="DTYPE",
+        help="number formats (default bfloat16 float32)",
+    )
+    parser.add_argument("--device", default="cuda", metavar="DEVICE", help="device of the model (default cuda)")
+    parser.add_argument(
+        "--layers", type=int, metavar="N", help="layers, fewer than the shape has, for a trial (default: all)"
+    )
     options = parser.parse_args()
     device = torch.device(options.device)
     print(f"on {called(device)}, torch {torch.__version__}; residual and replays as shares of what is allowed")

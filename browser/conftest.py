@@ -30,8 +30,13 @@ EVIDENCE = {
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("browser", "the page in a browser")
-    group.addoption("--page", type=Path, metavar="DIR", help="look at this report (default: one of invented numbers)")
-    group.addoption("--screenshots", type=Path, metavar="DIR", help="leave pictures of the page there")
+    group.addoption("--page", type=Path, metavar="DIR", help="report to test (default: one of invented numbers)")
+    group.addoption(
+        "--screenshots",
+        type=Path,
+        metavar="DIR",
+        help="write pictures of the page to this folder (default: not written)",
+    )
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,6 @@
 """`python -m rebinding discover`: find a model's circuit by path patching, print it by group, save it, draw it.
 
-By the paper's five stages, or, with `--anywhere`, by position-free discovery (`rebinding.cli.anywhere`).
+By the paper's five stages, or, with `--positions all`, by position-free discovery (`rebinding.cli.all_positions`).
 """
 
 from __future__ import annotations
@@ -13,14 +13,15 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, get_args
 
-from rebinding.cli import anywhere
+from rebinding.cli import all_positions
 from rebinding.cli.checks import check_figure_file, check_number, check_output_file, check_output_folder
+from rebinding.cli.options import HELP, MODEL, design_help
 from rebinding.engines import choice as engines
 from rebinding.evidence.shards import put_in_place
 from rebinding.evidence.store import Store, default_root
 from rebinding.experiments.paths.discovery import Discovery, discover_by
 from rebinding.experiments.paths.request import PAPER, PAPER_LITERAL, Frozen, Paths, PathSettings, Stage
-from rebinding.experiments.paths.summary import LEAST, Scale, Selection
+from rebinding.experiments.paths.summary import MIN_EFFECT, Scale, Selection
 from rebinding.experiments.prompts import MOST_PROMPTS
 from rebinding.experiments.search.request import PROMPTS as BLOCK
 from rebinding.experiments.workbench import Workbench
@@ -41,10 +42,10 @@ OF_STAGES: Mapping[str, Any] = MappingProxyType(
         "design": "partner_second",
         "noise": "independent",
         "stages": "paper",
-        "keep": None,
+        "top_k": None,
         "score": "logit",
         "select": "sure",
-        "least": None,
+        "min_effect": None,
         "frozen": "all",
         "scope": "head",
     }
@@ -54,54 +55,90 @@ STAGES = {"paper": PAPER, "paper-literal": PAPER_LITERAL}
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--model", required=True, metavar="NAME", help=MODEL)
     parser.add_argument(
-        "--model", required=True, metavar="NAME", help="an alias, a Hub id, a folder, planted:MECHANISM"
+        "--positions",
+        choices=("roles", "all"),
+        default="roles",
+        help="roles: the paper's five stages, which search at the tokens of their roles; all: search every head at"
+        " every token, backwards from the logits (default roles)",
     )
-    parser.add_argument("--design", choices=DESIGNS)
-    parser.add_argument("--noise", choices=NOISE_KINDS)
     parser.add_argument(
         "--samples",
         type=int,
         metavar="N",
-        help="prompts (default 100, as in the paper; --anywhere: 36, a balanced block)",
+        help=f"prompts (default {PROMPTS}, as in the paper; with --positions all {BLOCK}, a balanced block)",
     )
-    parser.add_argument("--first-id", type=int, default=0, metavar="ID", help="the first prompt id")
-    parser.add_argument("--boxes", type=int, default=3, metavar="N")
-    parser.add_argument("--stages", choices=STAGES, help="paper-literal: D acts on C's query")
-    parser.add_argument(
-        "--keep", metavar="A,B,C,D,E", help="heads kept per stage (default: the paper's 50,50,25,10,10)"
-    )
-    parser.add_argument("--score", choices=get_args(Scale), help="what a head is scored by")
-    parser.add_argument("--select", choices=get_args(Selection), help="which heads a stage keeps")
-    least = ", ".join(f"{value} by {scale}" for scale, value in LEAST.items())
-    parser.add_argument("--least", type=float, metavar="X", help=f"select scores below -X only (default {least})")
-    parser.add_argument("--frozen", choices=get_args(Frozen))
-    parser.add_argument("--scope", choices=get_args(Scope))
-    parser.add_argument("--block", type=int, default=16, metavar="N", help="prompts computed at once")
-    parser.add_argument("--dtype", choices=DTYPES, help="default: as on record, or as saved, as in `pytest claims`")
-    parser.add_argument("--device", default="auto")
-    parser.add_argument("--store", type=Path, metavar="DIR", help="where finished blocks are kept (default .rebinding)")
-    parser.add_argument("--no-store", action="store_true", help="keep nothing; an interrupted run starts again")
+    parser.add_argument("--skip-prompts", type=int, default=0, metavar="N", help=HELP["--skip-prompts"])
+    parser.add_argument("--boxes", type=int, default=3, metavar="N", help=HELP["--boxes"])
+    parser.add_argument("--block", type=int, default=16, metavar="N", help="prompts computed at once (default 16)")
+    parser.add_argument("--dtype", choices=DTYPES, help=HELP["--dtype"])
+    parser.add_argument("--device", default="auto", metavar="DEVICE", help=HELP["--device"])
+    parser.add_argument("--store", type=Path, metavar="DIR", help=HELP["--store"])
+    parser.add_argument("--no-store", action="store_true", help=HELP["--no-store"])
     # not dest `save`: nnsight gives every object a method of that name, and argparse then sees the default as set
-    parser.add_argument("--save", dest="circuit", type=Path, metavar="FILE", help="write the circuit as JSON")
-    parser.add_argument("--figure", type=Path, metavar="FILE", help="draw the groups at their tokens over layers")
-    parser.set_defaults(**OF_STAGES)
+    parser.add_argument(
+        "--save", dest="circuit", type=Path, metavar="FILE", help="write the circuit as JSON (default: not written)"
+    )
+    parser.add_argument(
+        "--figure", type=Path, metavar="FILE", help="draw groups at their tokens over layers (default: not drawn)"
+    )
     engines.arguments(parser.add_argument)
-    anywhere.arguments(parser)
+    _add_stage_options(parser.add_argument_group("the five stages (--positions roles)"))
+    all_positions.arguments(parser)
+
+
+def _add_stage_options(group: argparse._ArgumentGroup) -> None:
+    """Add the options that only the stages have."""
+    group.add_argument("--design", choices=DESIGNS, help=design_help(OF_STAGES["design"]))
+    group.add_argument("--noise", choices=NOISE_KINDS, help="how noise prompts differ (default independent)")
+    group.add_argument(
+        "--stages",
+        choices=STAGES,
+        help="paper-literal: D acts on C's query, not on its keys and values (default paper)",
+    )
+    group.add_argument(
+        "--top-k",
+        metavar="A,B,C,D,E",
+        help="heads that each stage selects at most (default: the paper's 50,50,25,10,10)",
+    )
+    group.add_argument(
+        "--score",
+        choices=get_args(Scale),
+        help="scale of a head's score: the answer's logit or probability (default logit)",
+    )
+    group.add_argument(
+        "--select",
+        choices=get_args(Selection),
+        help="sure: heads with a significant effect; negative: any drop; published: the k lowest (default sure)",
+    )
+    effects = ", ".join(f"{value} with --score {scale}" for scale, value in MIN_EFFECT.items())
+    group.add_argument("--min-effect", type=float, metavar="X", help=f"select scores below -X only (default {effects})")
+    group.add_argument(
+        "--frozen",
+        choices=get_args(Frozen),
+        help="heads that keep their clean output while one is patched (default all)",
+    )
+    group.add_argument(
+        "--scope",
+        choices=get_args(Scope),
+        help="whether a patched key or value acts on one head or its KV group (default head)",
+    )
+    group.set_defaults(**OF_STAGES)
 
 
 def run(options: argparse.Namespace) -> int:
     if options.samples is None:
-        options.samples = BLOCK if options.anywhere else PROMPTS
-    if not options.anywhere and (names := changed_options(options, anywhere.OF_SEARCH)):
-        raise ValueError(f"{names}: the stages have no such option; add --anywhere, or leave it out")
+        options.samples = BLOCK if options.positions == "all" else PROMPTS
+    if options.positions != "all" and (names := changed_options(options, all_positions.OF_SEARCH)):
+        raise ValueError(f"{names}: the stages have no such option; add --positions all, or leave it out")
     _check(options)
     options.dtype = options.dtype or parse_model(options.model).dtype
-    stages = with_kept_heads(STAGES[options.stages], options.keep)
+    stages = with_top_k(STAGES[options.stages], options.top_k)
     choice = engines.Choice(options.engine, options.address, options.gpus_per_model, options.workers)
     engine, store = choice.create(), None if options.no_store else Store(options.store or default_root())
-    if options.anywhere:
-        return _anywhere(options, engine, store)
+    if options.positions == "all":
+        return _search_all_positions(options, engine, store)
     with closing(engine):
         session, discovery = engine.finish(lambda: discover_circuit(options, stages, engine, store))
     loaded_model = session.loaded_model
@@ -121,9 +158,9 @@ def run(options: argparse.Namespace) -> int:
 def _check(options: argparse.Namespace) -> None:
     """Check the options before anything is loaded."""
     check_number("--samples", options.samples, least=1, most=MOST_PROMPTS)
-    check_number("--first-id", options.first_id)
+    check_number("--skip-prompts", options.skip_prompts)
     check_number("--block", options.block, least=1)
-    check_number("--least", options.least)
+    check_number("--min-effect", options.min_effect)
     check_number("--boxes", options.boxes, least=MIN_BOXES, most=MAX_BOXES)
     check_output_file("--save", options.circuit)
     check_figure_file("--figure", options.figure)
@@ -135,8 +172,8 @@ def _check(options: argparse.Namespace) -> None:
             f"--boxes {options.boxes}: {plant.name} is made for at most {plant.boxes} boxes; give --model"
             f" {replace(plant, boxes=min(options.boxes, MOST_PLANTED)).name} for more, up to {MOST_PLANTED}"
         )
-    if options.anywhere:
-        anywhere.check(options)
+    if options.positions == "all":
+        all_positions.check(options)
 
 
 def discover_circuit(
@@ -146,38 +183,45 @@ def discover_circuit(
     loaded_model = engine.loaded_model(options.model, dtype=options.dtype, device=options.device, store=store)
     session = engine.session(loaded_model, store)
     path_settings = PathSettings(options.frozen, options.scope, options.block)
-    ids = range(options.first_id, options.first_id + options.samples)
+    ids = range(options.skip_prompts, options.skip_prompts + options.samples)
     prompts = session.prompts
     pairs = prompts.draw(prompts.design(options.design, boxes=options.boxes), ids, ("noise", options.noise))
-    origin = {"prompts": len(ids), "design": options.design, "noise": options.noise, "first_id": options.first_id}
+    origin = {
+        "prompts": len(ids),
+        "design": options.design,
+        "noise": options.noise,
+        "skip_prompts": options.skip_prompts,
+    }
     return session, discover_by(
         lambda stage, receivers: session.source.get(Paths(pairs, stage, tuple(sorted(receivers)), path_settings)),
         stages,
         scale=options.score,
         rule=options.select,
-        least=options.least,
+        min_effect=options.min_effect,
         described={**asdict(path_settings), **origin},
     )
 
 
-def _anywhere(options: argparse.Namespace, engine: Engine, store: Store | None) -> int:
+def _search_all_positions(options: argparse.Namespace, engine: Engine, store: Store | None) -> int:
     """Run position-free discovery, in one process: it decides after every block what to search next."""
     if not isinstance(engine, InProcessEngine):
-        raise ValueError("--anywhere is a search in one process; leave --engine out, or --anywhere")
+        raise ValueError("--positions all is a search in one process; leave --engine out, or --positions all")
     if names := changed_options(options, OF_STAGES):
-        raise ValueError(f"--anywhere has no stages: leave {names} out, or --anywhere")
+        raise ValueError(f"--positions all has no stages: leave {names} out, or --positions all")
     loaded_model = load(options.model, dtype=options.dtype, device=options.device)
     shelf = None if store is None else store.shelf(loaded_model=loaded_model.fingerprint, dtype=loaded_model.dtype)
-    return anywhere.run(options, Workbench(loaded_model, shelf))
+    return all_positions.run(options, Workbench(loaded_model, shelf))
 
 
 def changed_options(options: argparse.Namespace, defaults: Mapping[str, Any]) -> str:
     """The names of options that differ from these defaults, with commas."""
-    return ", ".join(f"--{name}" for name, default in defaults.items() if getattr(options, name) != default)
+    return ", ".join(
+        f"--{name.replace('_', '-')}" for name, default in defaults.items() if getattr(options, name) != default
+    )
 
 
-def with_kept_heads(stages: tuple[Stage, ...], value: str | None) -> tuple[Stage, ...]:
-    """The stages with the numbers of kept heads from `--keep`."""
+def with_top_k(stages: tuple[Stage, ...], value: str | None) -> tuple[Stage, ...]:
+    """The stages with the numbers of heads from `--top-k`."""
     if value is None:
         return stages
     try:
@@ -185,5 +229,5 @@ def with_kept_heads(stages: tuple[Stage, ...], value: str | None) -> tuple[Stage
     except ValueError:
         counts = []
     if len(counts) != len(stages) or min(counts) < 1:
-        raise ValueError(f"--keep {value}: give {len(stages)} positive numbers, one a stage, such as 50,50,25,10,10")
-    return tuple(replace(stage, keep=count) for stage, count in zip(stages, counts, strict=True))
+        raise ValueError(f"--top-k {value}: give {len(stages)} positive numbers, one a stage, such as 50,50,25,10,10")
+    return tuple(replace(stage, top_k=count) for stage, count in zip(stages, counts, strict=True))

@@ -9,7 +9,7 @@ from rebinding.planted.show import table
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", metavar="MECHANISM[@ARCHITECTURE]", help="such as pointer or recency@gemma3")
+    parser.add_argument("name", metavar="MECHANISM[@ARCHITECTURE]", help="e.g. pointer or recency@gemma3")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -12,38 +12,50 @@ from pathlib import Path
 from typing import Any, TextIO, get_args
 
 from rebinding.cli.checks import check_number
+from rebinding.cli.options import HELP, MODEL, design_help
 from rebinding.task.chat import FORMS
 from rebinding.task.designs import DESIGNS, NOISE_KINDS, TRACING_MODES, Design, DesignError, Pair, Verb, design
 from rebinding.task.prompts import Encoded, Encoder, Prompt, aligned, render
 from rebinding.task.words import HALVES, THIRDS
 
 ROLE_PAIRS = ("content_control", "pointer", "structure_only_pointer")
+PAIR = "swap_target_box_to_remaining_context_box"
 PAIRS = (*TRACING_MODES, *NOISE_KINDS, *ROLE_PAIRS)
 NO_ANSWER = "none: the asked box holds nothing that is known"
 MARK, CHANGED, PLAIN = "\x1b[36m", "\x1b[1;33m", "\x1b[0m"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--model", metavar="NAME", help="an alias, a Hub id, a folder or planted:MECHANISM")
+    parser.add_argument("--model", metavar="NAME", help=f"{MODEL} (default: the project's own tokenizer)")
     parser.add_argument(
         "--answer", action="store_true", help="load the model and show its answer (planted ones always)"
     )
-    parser.add_argument("--form", choices=FORMS, help="the chat form (default: the one that fits the tokenizer)")
-    parser.add_argument("--design", choices=DESIGNS, default="published")
-    parser.add_argument("--split", choices=(*HALVES, "none", *THIRDS), help="which part of the words to draw from")
-    parser.add_argument("--id", type=int, default=0, metavar="N", help="prompt id, from 0 on")
+    parser.add_argument("--form", choices=FORMS, help="chat form (default: the one that fits the tokenizer)")
+    parser.add_argument("--design", choices=DESIGNS, default="published", help=design_help("published"))
+    parser.add_argument(
+        "--split",
+        choices=(*HALVES, "none", *THIRDS),
+        help="part of the words to draw from (default discovery in the counterbalanced design, else train)",
+    )
+    parser.add_argument("--id", type=int, default=0, metavar="N", help="prompt id, from 0 on (default 0)")
     parser.add_argument(
         "--pair",
         choices=PAIRS,
-        default="swap_target_box_to_remaining_context_box",
+        default=PAIR,
         metavar="KIND",
-        help=f"how the counterfactual is made: {', '.join(PAIRS)}",
+        help=f"how the counterfactual is made (default {PAIR}): {', '.join(PAIRS)}",
     )
-    parser.add_argument("--boxes", type=int, default=3, metavar="N")
-    parser.add_argument("--operations", type=int, default=1, metavar="N", help="how many swaps the answer depends on")
-    parser.add_argument("--verb", choices=get_args(Verb), default="swap", help="what the operations do")
+    parser.add_argument("--boxes", type=int, default=3, metavar="N", help=HELP["--boxes"])
+    parser.add_argument(
+        "--operations", type=int, default=1, metavar="N", help="swaps that the answer depends on (default 1)"
+    )
+    parser.add_argument("--verb", choices=get_args(Verb), default="swap", help="what the operations do (default swap)")
     parser.add_argument("--narrative", action="store_true", help="neutral sentences around the statements")
-    parser.add_argument("--distractor", choices=("before", "after"), help="also swap two boxes that do not matter")
+    parser.add_argument(
+        "--distractor",
+        choices=("before", "after"),
+        help="also swap two boxes that do not matter (default: no such swap)",
+    )
 
 
 def run(options: argparse.Namespace) -> int:

@@ -17,7 +17,11 @@ from rebinding.report.schema import ReportError
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", type=Path, metavar="DIR", help="a folder made with `pytest claims --report DIR`")
     parser.add_argument(
-        "other", type=Path, nargs="?", metavar="OTHER", help="a later report: say what changed; 1 if a verdict did"
+        "other",
+        type=Path,
+        nargs="?",
+        metavar="OTHER",
+        help="a later report: print what changed; exit status 1 if a verdict did (default: make the page of DIR again)",
     )
 
 

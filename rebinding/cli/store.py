@@ -8,15 +8,20 @@ from collections import defaultdict
 from pathlib import Path
 
 from rebinding.cli.checks import check_output_folder
+from rebinding.cli.options import HELP
 from rebinding.evidence.store import Entry, Store, default_root
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("action", choices=("list", "clear"), nargs="?", default="list")
     parser.add_argument(
-        "--store", type=Path, metavar="DIR", help="the store (default: REBINDING_STORE, else .rebinding)"
+        "action", choices=("list", "clear"), nargs="?", default="list", help="what to do (default list)"
     )
-    parser.add_argument("--experiment", metavar="NAME", help="only this experiment's shards")
+    parser.add_argument("--store", type=Path, metavar="DIR", help=HELP["--store"])
+    parser.add_argument(
+        "--experiment",
+        metavar="NAME",
+        help="only the shards of this experiment (default: all; e.g. --experiment paths)",
+    )
 
 
 def run(options: argparse.Namespace) -> int:

@@ -43,29 +43,39 @@ NUMBERS: Mapping[str, str] = MappingProxyType(
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     defaults = Recipe()
-    parser.add_argument("base", metavar="BASE", help="a folder, FILE.gguf or a Hub id")
-    parser.add_argument("--out", required=True, metavar="FOLDER", help="where the adapter and its card are written")
-    parser.add_argument("--merged", metavar="FOLDER", help="also write the whole model there, with the adapter merged")
-    parser.add_argument("--name", help="the base's name in card and adapter, by which it is found (default: BASE)")
+    parser.add_argument("base", metavar="BASE", help="the base model: a folder, FILE.gguf or a Hub id")
+    parser.add_argument("--out", required=True, metavar="FOLDER", help="folder of the adapter and its card")
+    parser.add_argument(
+        "--save-merged",
+        metavar="FOLDER",
+        help="also write the base with the adapter merged into it (default: not written)",
+    )
+    parser.add_argument(
+        "--name", metavar="NAME", help="the base's name in card and adapter, by which it is loaded (default: BASE)"
+    )
     parser.add_argument(
         "--license",
         dest="licence",
         metavar="TEXT",
         help="the adapter's licence, for its card (default: the one that the base states, in general.license of a GGUF"
-        " file or in license: of the README.md of a folder or Hub model; required where it states none), for example"
-        " apache-2.0",
+        " file or in license: of the README.md of a folder or Hub model; required where it states none; e.g. --license"
+        " apache-2.0)",
     )
     parser.add_argument(
         "--order",
         choices=ORDERS,
         default=defaults.order,
-        help=f"the order of naming in training (default {defaults.order})",
+        help=f"order in which the last swap may name the asked box: any, or as published (default {defaults.order})",
     )
     for name, meaning in NUMBERS.items():
         default = getattr(defaults, name)
         parser.add_argument(f"--{name}", type=int, default=default, metavar="N", help=f"{meaning} (default {default})")
     parser.add_argument(
-        "--rate", type=float, default=defaults.rate, metavar="X", help=f"the learning rate (default {defaults.rate:g})"
+        "--learning-rate",
+        type=float,
+        default=defaults.rate,
+        metavar="X",
+        help=f"the learning rate (default {defaults.rate:g})",
     )
     parser.add_argument(
         "--prompts",
@@ -93,11 +103,11 @@ def run(options: argparse.Namespace) -> int:
     Card(adapter.base, digest, licence, recipe, tuple(training.curve), before, after).write(out)
     (out / NOTES).unlink(missing_ok=True)
     print(f"wrote its card, {out / PAGE}: judge it with pytest claims --model {out}")
-    if options.merged:
+    if options.save_merged:
         with quiet_transformers():
-            loaded_model.model.save_pretrained(options.merged)
-            loaded_model.tokenizer.save_pretrained(options.merged)
-        print(f"wrote {options.merged}")
+            loaded_model.model.save_pretrained(options.save_merged)
+            loaded_model.tokenizer.save_pretrained(options.save_merged)
+        print(f"wrote {options.save_merged}")
     return 0
 
 
@@ -106,9 +116,9 @@ def check(options: argparse.Namespace) -> Recipe:
     check_number("--seed", options.seed, most=MOST_SEED)
     check_number("--prompts", options.prompts, least=1, most=MOST_PROMPTS)
     check_number("--boxes", options.boxes, least=BOXES, most=len(words(Vocabulary()).labels))
-    check_positive("--rate", options.rate)
+    check_positive("--learning-rate", options.learning_rate)
     check_output_folder("--out", Path(options.out))
-    check_output_folder("--merged", Path(options.merged) if options.merged else None)
+    check_output_folder("--save-merged", Path(options.save_merged) if options.save_merged else None)
     base = origin(options.base)
     if base.kind not in BASE_KINDS:
         raise ValueError(
@@ -116,7 +126,15 @@ def check(options: argparse.Namespace) -> Recipe:
             " a Hub id owner/name"
         )
     return Recipe(
-        *(options.order, options.seed, options.steps, options.stories, options.rank, 2 * options.rank, options.rate),
+        *(
+            options.order,
+            options.seed,
+            options.steps,
+            options.stories,
+            options.rank,
+            2 * options.rank,
+            options.learning_rate,
+        ),
         boxes=options.boxes,
     )
 

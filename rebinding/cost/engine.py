@@ -44,8 +44,8 @@ class CostEngine:
         self._facts[model] = facts
         return model
 
-    def session(self, loaded_model: LoadedModel, store: Store | None, *, first: int = 0) -> Session:
-        facts, bench = self._facts[loaded_model], Workbench(loaded_model, first=first)
+    def session(self, loaded_model: LoadedModel, store: Store | None, *, skip_prompts: int = 0) -> Session:
+        facts, bench = self._facts[loaded_model], Workbench(loaded_model, skip_prompts=skip_prompts)
         source = CostSource(bench, self.fake_device, facts.heads)
         self._sources.append(source)
         return Session(loaded_model, bench.prompts, source, facts.form)

@@ -90,7 +90,7 @@ def _with_scores(rows: pd.DataFrame, changes: Callable[[Head], float], request: 
 def ranked(request: Paths, heads: Circuit, layers: int, width: int) -> Callable[[Head], float]:
     """The change of the answer by each sender."""
     known = set(heads.group(request.stage.group))
-    fillers = set(islice(_fillers(request, heads, layers, width), max(0, request.stage.keep - len(known))))
+    fillers = set(islice(_fillers(request, heads, layers, width), max(0, request.stage.top_k - len(known))))
     return lambda head: FALLS if head in known else STAYS if head in fillers else RISES
 
 

@@ -55,13 +55,22 @@ class Choice:
 
 def arguments(add: Callable[..., Any]) -> None:
     """Add the options; `add` is the function of argparse or of pytest."""
-    add("--engine", choices=("here", "ray"), default="here", help="where evidence is computed (default: this process)")
-    add("--address", metavar="HOST:PORT", help="a Ray cluster, or auto (default: one on this machine, for this run)")
+    add(
+        "--engine",
+        choices=("here", "ray"),
+        default="here",
+        help="where evidence is computed: in this process or on Ray workers (default here)",
+    )
+    add(
+        "--address",
+        metavar="HOST:PORT",
+        help="--engine ray: a running cluster, or auto (default: a new one on this machine, for this run)",
+    )
     add(
         "--gpus-per-model",
         dest="gpus_per_model",
         type=float,
         metavar="N",
-        help="GPUs of a Ray worker (default: one, if the cluster has any)",
+        help="--engine ray: GPUs of a worker (default: one, if the cluster has any; e.g. --gpus-per-model 2)",
     )
-    add("--workers", type=int, metavar="N", help="Ray workers (default: as many as fit into the cluster)")
+    add("--workers", type=int, metavar="N", help="--engine ray: workers (default: as many as fit into the cluster)")

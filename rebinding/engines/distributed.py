@@ -114,13 +114,13 @@ class DistributedEngine:
         self._loadings[model] = loading
         return model
 
-    def session(self, loaded_model: LoadedModel, store: Store | None, *, first: int = 0) -> Session:
+    def session(self, loaded_model: LoadedModel, store: Store | None, *, skip_prompts: int = 0) -> Session:
         if self._store is None:
             self._store = DriverStore(store)
         if self._store.folder != store:
             raise ValueError(f"this engine keeps evidence in {self._store.folder}; make another engine for {store}")
         shelf = shelf_of(self._store, loaded_model=loaded_model.fingerprint, dtype=loaded_model.dtype)
-        bench = Workbench(loaded_model, shelf, first=first)
+        bench = Workbench(loaded_model, shelf, skip_prompts=skip_prompts)
         return Session(loaded_model, bench.prompts, DriverSource(bench, self._loadings[loaded_model], self._failed))
 
     def finish(self, job: Callable[[], Out]) -> Out:

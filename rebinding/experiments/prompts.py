@@ -84,9 +84,9 @@ class EncodedPrompts:
 class Prompts:
     """Draws and encodes the prompts of one model, each of them once."""
 
-    def __init__(self, encoder: Encoder, *, first: int = 0) -> None:
+    def __init__(self, encoder: Encoder, *, skip_prompts: int = 0) -> None:
         self.encoder = encoder
-        self.first = first
+        self.skip_prompts = skip_prompts
         """How many ids later the evaluation prompts begin: repeats a run on other prompts."""
         self._sets: dict[PromptSet, EncodedPrompts] = {}
         self._requests: dict[tuple[Design, tuple[int, ...], Pairing, int], PromptSet] = {}
@@ -95,7 +95,7 @@ class Prompts:
     @property
     def evaluation(self) -> int:
         """The id of the first prompt on which claims are judged."""
-        return EVALUATION_ID + self.first
+        return EVALUATION_ID + self.skip_prompts
 
     def range_of(self, n: int) -> range:
         """The ids of `n` prompts on which claims are judged."""

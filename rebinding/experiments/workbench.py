@@ -89,11 +89,16 @@ class Workbench:
     """An evidence source: a model with its prompts, and a shelf of the store if evidence is stored."""
 
     def __init__(
-        self, loaded_model: LoadedModel, shelf: Shelf | None = None, *, prompts: Prompts | None = None, first: int = 0
+        self,
+        loaded_model: LoadedModel,
+        shelf: Shelf | None = None,
+        *,
+        prompts: Prompts | None = None,
+        skip_prompts: int = 0,
     ) -> None:
         self.loaded_model = loaded_model
         self.shelf = shelf
-        self.prompts = prompts or Prompts(loaded_model.encoder(), first=first)
+        self.prompts = prompts or Prompts(loaded_model.encoder(), skip_prompts=skip_prompts)
         self._memory: dict[Hashable, Any] = {}
         self._shelves: dict[str, Shelf] = {}
 

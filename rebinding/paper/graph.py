@@ -142,7 +142,7 @@ def load(path: Path, owner: Owner) -> Graph:
     if schema != SCHEMA or weights != owner.fingerprint:
         raise CircuitError(
             f"{path} has graph schema {schema} and belongs to {name}; this version reads schema {SCHEMA},"
-            f" and the model is {owner.name}. Run discover --anywhere on this one."
+            f" and the model is {owner.name}. Run discover --positions all on this one."
         )
     return graph
 
@@ -210,7 +210,7 @@ def _prompts(first: Graph, second: Graph) -> str:
 
 
 def _design_and_ids(settings: Mapping[str, Any]) -> tuple[str, range]:
-    return settings["design"], range(settings["first_id"], settings["first_id"] + settings["prompts"])
+    return settings["design"], range(settings["skip_prompts"], settings["skip_prompts"] + settings["prompts"])
 
 
 def _share(edges: Mapping[Ends, float], shared: list[Ends]) -> float:

@@ -58,8 +58,8 @@ class SimulatedEngine:
     def loaded_model(self, name: str, *, dtype: str, device: str, store: Store | None) -> LoadedModel:
         return subject_without_weights(self.run.world.model)
 
-    def session(self, loaded_model: LoadedModel, store: Store | None, *, first: int = 0) -> Session:
-        prompts = shared_prompts(first)
+    def session(self, loaded_model: LoadedModel, store: Store | None, *, skip_prompts: int = 0) -> Session:
+        prompts = shared_prompts(skip_prompts)
         form = checkpoint(self.run.world.model).chat
         return Session(loaded_model, prompts, Simulated(prompts, self.run), form)
 
@@ -80,10 +80,10 @@ def embedded_tokenizer() -> Any:
 
 
 @cache
-def shared_prompts(first: int) -> Prompts:
+def shared_prompts(skip_prompts: int) -> Prompts:
     """The prompts of all models and samples, encoded once."""
     tokenizer = embedded_tokenizer()
-    return Prompts(Encoder(tokenizer, form_of(tokenizer)), first=first)
+    return Prompts(Encoder(tokenizer, form_of(tokenizer)), skip_prompts=skip_prompts)
 
 
 @cache

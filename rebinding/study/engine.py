@@ -39,8 +39,8 @@ class Engine(Protocol):
         """A model by name; the engine decides where its weights are."""
         ...
 
-    def session(self, loaded_model: LoadedModel, store: Store | None, *, first: int = 0) -> Session:
-        """The prompts and the evidence source of a model; the first `first` prompts are skipped."""
+    def session(self, loaded_model: LoadedModel, store: Store | None, *, skip_prompts: int = 0) -> Session:
+        """The prompts and the evidence source of a model; the first `skip_prompts` prompts are skipped."""
         ...
 
     def finish(self, job: Callable[[], Out]) -> Out:
@@ -64,9 +64,9 @@ class InProcessEngine:
             return load_remembered(name, store, dtype=dtype, device=device)
         return load(name, dtype=dtype, device=device)
 
-    def session(self, loaded_model: LoadedModel, store: Store | None, *, first: int = 0) -> Session:
+    def session(self, loaded_model: LoadedModel, store: Store | None, *, skip_prompts: int = 0) -> Session:
         shelf = store.shelf(loaded_model=loaded_model.fingerprint, dtype=loaded_model.dtype) if store else None
-        bench = Workbench(loaded_model, shelf, first=first)
+        bench = Workbench(loaded_model, shelf, skip_prompts=skip_prompts)
         return Session(loaded_model, bench.prompts, bench)
 
     def finish(self, job: Callable[[], Out]) -> Out:

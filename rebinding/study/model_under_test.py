@@ -24,7 +24,7 @@ from rebinding.planted import Declared, Truth
 from rebinding.study.engine import Session
 from rebinding.study.model_spec import ModelSpec
 from rebinding.study.plants import declared
-from rebinding.study.settings import ANYWHERE, STAGES, Settings
+from rebinding.study.settings import ALL_POSITIONS, STAGES, Settings
 from rebinding.study.sizes import Sizes, UsualSizes
 from rebinding.task.chat import Form
 from rebinding.task.designs import DesignName
@@ -91,7 +91,7 @@ class ModelUnderTest:
 
     def _open(self, name: str) -> Session:
         loaded_model = self._load_once(name)
-        return self.settings.engine.session(loaded_model, self.settings.store, first=self.settings.first)
+        return self.settings.engine.session(loaded_model, self.settings.store, skip_prompts=self.settings.skip_prompts)
 
     def _load_once(self, name: str) -> LoadedModel:
         """Load a model once; a failure is not retried. A circuit file is checked against it before anything runs."""
@@ -99,7 +99,7 @@ class ModelUnderTest:
             raise self._refused[name]
         try:
             loaded_model = self._load(name)
-            if self.settings.circuit not in (None, "published", STAGES, ANYWHERE):
+            if self.settings.circuit not in (None, "published", STAGES, ALL_POSITIONS):
                 circuit_files.load(Path(str(self.settings.circuit)), owner_of(loaded_model))
         except (ModelError, CircuitError) as error:
             self._refused[name] = error
@@ -164,7 +164,7 @@ class ModelUnderTest:
 
     def given_circuit(self) -> Circuit | None:
         """The circuit that claims are about; None if the five stages are to discover it."""
-        if self.circuit_from == ANYWHERE:
+        if self.circuit_from == ALL_POSITIONS:
             return self.graph.circuit()
         owner = owner_of(self.loaded_model)
         match self.circuit_from:

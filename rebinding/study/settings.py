@@ -12,7 +12,7 @@ from rebinding.study.engine import Engine, InProcessEngine
 from rebinding.study.model_spec import ModelSpec
 from rebinding.task.designs import DesignName
 
-STAGES, ANYWHERE = "discovered", "discovered-anywhere"
+STAGES, ALL_POSITIONS = "discovered", "discovered-all-positions"
 """Circuits that are discovered when needed: by the paper's five stages, or by position-free discovery."""
 
 
@@ -23,12 +23,12 @@ Purpose: TypeAlias = Literal["judge", "simulate", "cost"]
 @dataclass(frozen=True)
 class Settings:
     """The settings of a run. `samples`, `circuit` and `dtype` None stand for the default of each claim, or model. The
-    first `first` prompts are skipped. With `remote`, models run on NDIF and no weights are needed here. With
+    first `skip_prompts` prompts are skipped. With `remote`, models run on NDIF and no weights are needed here. With
     `every_token`, section 3 is traced also at tokens that no claim needs."""
 
     models: tuple[ModelSpec, ...]
     samples: int | None = None
-    first: int = 0
+    skip_prompts: int = 0
     design: DesignName = "published"
     every_token: bool = False
     circuit: str | None = None

@@ -19,7 +19,7 @@ DEFAULTS: dict[str, Any] = {
     "--planted": None,
     "--learned": None,
     "--samples": None,
-    "--first": 0,
+    "--skip-prompts": 0,
     "--every-token": False,
     "--design": "published",
     "--circuit": None,
@@ -41,7 +41,7 @@ DEFAULTS: dict[str, Any] = {
     "--cost": False,
     "--gpu": "80GB",
     "--gpus": 1,
-    "--rate": 400.0,
+    "--tflops": 400.0,
     "--bandwidth": 3.0,
     "--tokens": None,
     "markexpr": "not gpu and not slow",
@@ -76,7 +76,7 @@ def test_planted_all_has_every_mechanism_architecture_and_variant() -> None:
 def test_learned_all_has_every_adapter() -> None:
     """A folder that was put there is a model that is judged; it is loaded, and its base looked for, later."""
     folders = {path.name for path in ADAPTERS.iterdir() if path.is_dir()}
-    models = settings(learned="all", circuit="discovered-anywhere").models
+    models = settings(learned="all", circuit="discovered-all-positions").models
     assert {one.name for one in models} == {one.name for one in shipped()}
     assert {one.folder.name for one in shipped()} == folders
     assert len(settings(learned="all", planted="all").models) == len(folders) + len(settings(planted="all").models)
@@ -106,8 +106,8 @@ def test_a_procedure_of_ones_own_stands_for_that_which_it_is_like(tmp_path: Path
     [
         ({"samples": 0}, "--samples 0: give 1 to"),
         ({"samples": 100_000}, "--samples 100000"),
-        ({"first": -1}, "--first -1: give 0 to 8100"),
-        ({"first": 9_697, "samples": 1}, "--first 9697: give 0 to 9696"),
+        ({"skip_prompts": -1}, "--skip-prompts -1: give 0 to 8100"),
+        ({"skip_prompts": 9_697, "samples": 1}, "--skip-prompts 9697: give 0 to 9696"),
         ({"no_store": True, "store": "x"}, "contradict each other"),
         ({"model": ["gemma2-9"]}, "did you mean gemma2-9b"),
         ({"model": ["gpt2"]}, "--model: unknown model 'gpt2' .did you mean openai-community/gpt2"),

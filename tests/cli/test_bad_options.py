@@ -12,16 +12,16 @@ from rebinding.evidence.store import Store
 from rebinding.experiments.prompts import MOST_PROMPTS
 
 DISCOVER = ("discover", "--no-store", "--model", "planted:pointer")
-SEARCH = (*DISCOVER, "--anywhere")
+SEARCH = (*DISCOVER, "--positions", "all")
 TRAIN = ("train", "model", "--license", "mit", "--out")
 REFUSED: tuple[tuple[tuple[str, ...], str], ...] = (
     (("prompt", "--answer"), "--answer needs a --model"),
     (("prompt", "--operations", "-1"), "--operations -1: give 0 or more"),
     ((*DISCOVER, "--samples", "0"), f"--samples 0: give 1 to {MOST_PROMPTS}"),
     ((*DISCOVER, "--samples", "9" * 30), f"give 1 to {MOST_PROMPTS}"),
-    ((*DISCOVER, "--first-id", "-1"), "--first-id -1: give 0 or more"),
+    ((*DISCOVER, "--skip-prompts", "-1"), "--skip-prompts -1: give 0 or more"),
     ((*DISCOVER, "--block", "0"), "--block 0: give 1 or more"),
-    ((*DISCOVER, "--least", "nan"), "--least nan: give 0 or more"),
+    ((*DISCOVER, "--min-effect", "nan"), "--min-effect nan: give 0 or more"),
     ((*DISCOVER, "--boxes", "27"), "--boxes 27: give 2 to 26"),
     ((*DISCOVER, "--boxes", "5"), "give --model planted:pointer@llama?boxes=5"),
     ((*DISCOVER, "--save", "nowhere/c.json"), "--save nowhere/c.json: there is no folder nowhere"),
@@ -32,14 +32,14 @@ REFUSED: tuple[tuple[tuple[str, ...], str], ...] = (
     ((*SEARCH, "--minutes", "-1"), "--minutes -1.0: give 0 or more"),
     ((*SEARCH, "--share", "2"), "share and alpha lie between 0 and 1"),
     ((*SEARCH, "--graph", "nowhere/g.json"), "--graph nowhere/g.json: there is no folder nowhere"),
-    ((*SEARCH, "--beside", "g.json"), "--beside g.json: there is no such file"),
+    ((*SEARCH, "--compare", "g.json"), "--compare g.json: there is no such file"),
     (("store", "--store", "file"), "--store file: there is no such folder"),
     (("store", "clear", "--store", "nowhere"), "--store nowhere: there is no such folder"),
     ((*TRAIN, "file"), "--out file: file is a file"),
     ((*TRAIN, "file/inner"), "--out file/inner: file is a file"),
-    ((*TRAIN, "out", "--merged", "file"), "--merged file: file is a file"),
+    ((*TRAIN, "out", "--save-merged", "file"), "--save-merged file: file is a file"),
     ((*TRAIN, "out", "--prompts", "0"), f"--prompts 0: give 1 to {MOST_PROMPTS}"),
-    ((*TRAIN, "out", "--rate", "nan"), "--rate nan: give a number above 0"),
+    ((*TRAIN, "out", "--learning-rate", "nan"), "--learning-rate nan: give a number above 0"),
     ((*TRAIN, "out", "--boxes", "99"), "--boxes 99: give 3 to 17"),
     ((*TRAIN, "out", "--seed", "9" * 30), "--seed 9999"),
     (("train", "planted:pointer", "--out", "out", "--license", "mit"), "planted:pointer is a planted model"),

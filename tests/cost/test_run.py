@@ -34,7 +34,7 @@ def test_a_shape_stands_for_its_model() -> None:
         ({"gpu": "nan"}, "--gpu nan: give a size in GB"),
         ({"gpu": "inf"}, "--gpu inf: give a size in GB"),
         ({"gpus": 0}, "--gpus 0: give 1 or more"),
-        ({"rate": float("nan")}, "--rate nan: give a number above 0"),
+        ({"tflops": float("nan")}, "--tflops nan: give a number above 0"),
         ({"bandwidth": 0.0}, "--bandwidth 0.0: give a number above 0"),
         ({"tokens": 0}, "--tokens 0: give 1 or more"),
         ({"simulate": ["paper"]}, "--simulate and --cost"),
@@ -43,7 +43,7 @@ def test_a_shape_stands_for_its_model() -> None:
         ({"strict_verdicts": True}, "--strict-verdicts and --cost: nothing is judged"),
         ({"engine": "ray"}, "--engine ray and --cost"),
         ({"device": "cpu"}, "--device cpu and --cost.*--gpu"),
-        ({"circuit": "discovered-anywhere"}, "--circuit discovered-anywhere and --cost"),
+        ({"circuit": "discovered-all-positions"}, "--circuit discovered-all-positions and --cost"),
         ({"model": ["planted:pointer"]}, "planted:pointer@llama is planted"),
     ],
 )
@@ -52,7 +52,7 @@ def test_what_contradicts_it_is_refused(options: dict[str, Any], message: str) -
         settings(cost=True, **options)
 
 
-@pytest.mark.parametrize("given", [{"gpu": "40GB"}, {"gpus": 2}, {"rate": 100.0}, {"bandwidth": 1.0}, {"tokens": 90}])
+@pytest.mark.parametrize("given", [{"gpu": "40GB"}, {"gpus": 2}, {"tflops": 100.0}, {"bandwidth": 1.0}, {"tokens": 90}])
 def test_its_options_are_refused_without_it(given: dict[str, Any]) -> None:
     with pytest.raises(pytest.UsageError, match="give --cost too"):
         settings(**given)

@@ -54,7 +54,7 @@ def test_without_ray_it_says_what_to_install(
         ({"numprocesses": 2}, "--numprocesses and --engine ray: workers of pytest-xdist would each have a cluster"),
         ({"remote": True, "model": ["gemma2-9b"]}, "--remote and --engine ray: NDIF computes on its own servers"),
         ({"skip_unavailable": True}, "--skip-unavailable and --engine ray"),
-        ({"circuit": "discovered-anywhere"}, "--circuit discovered-anywhere: the search runs in one process"),
+        ({"circuit": "discovered-all-positions"}, "--circuit discovered-all-positions: the search runs in one process"),
     ],
 )
 def test_options_that_need_this_process(options: dict[str, Any], message: str) -> None:

@@ -113,9 +113,22 @@ def test_a_recipe_that_cannot_be(wrong: dict[str, object], message: str) -> None
 
 def test_the_verb_writes_adapter_card_and_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     base, out, merged = save(tmp_path / "base"), tmp_path / "adapter", tmp_path / "merged"
-    sizes = ("--steps", "3", "--stories", "1", "--rank", "2", "--prompts", "6", "--rate", "0.05", "--license", "mit")
+    sizes = (
+        "--steps",
+        "3",
+        "--stories",
+        "1",
+        "--rank",
+        "2",
+        "--prompts",
+        "6",
+        "--learning-rate",
+        "0.05",
+        "--license",
+        "mit",
+    )
     capsys.readouterr()
-    assert main(["train", str(base), "--out", str(out), "--merged", str(merged), *sizes]) == 0
+    assert main(["train", str(base), "--out", str(out), "--save-merged", str(merged), *sizes]) == 0
     output, bars = capsys.readouterr()
     assert bars == ""
     assert "step 3/3  loss" in output

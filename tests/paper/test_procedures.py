@@ -14,7 +14,7 @@ def test_the_two_differ_in_every_section() -> None:
 
 
 def test_the_five_stages_are_the_papers() -> None:
-    stages = [(s.group, s.sender, s.receivers, s.component, s.at, s.keep) for s in PAPER_LITERAL]
+    stages = [(s.group, s.sender, s.receivers, s.component, s.at, s.top_k) for s in PAPER_LITERAL]
     assert stages == [
         ("A", "readout", None, None, None, 50),
         ("B", "readout", "A", "q", "readout", 50),

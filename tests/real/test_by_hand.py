@@ -27,7 +27,7 @@ def by_hand(smollm2_file: Path) -> Iterator[ByHand]:
     """All rows, of the circuit that the search finds."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(BASES["smollm2"].variable, str(smollm2_file))
-        yield ByHand(judged("learned:smollm2", parse("smollm2").folder / "anywhere.json"))
+        yield ByHand(judged("learned:smollm2", parse("smollm2").folder / "all-positions.json"))
 
 
 @pytest.mark.parametrize("kind", BY_HAND, ids=lambda kind: kind.__name__)

@@ -50,7 +50,7 @@ def test_it_does_what_its_card_says(one: Learned, smollm2_file: Path, monkeypatc
 
 def test_the_graph_beside_an_adapter_is_of_these_weights(learned: LoadedModel) -> None:
     """The file was written on another machine: a learned model is one subject wherever it is loaded."""
-    circuit = load_circuit(SHIPPED.folder / "anywhere.json", owner_of(learned))
+    circuit = load_circuit(SHIPPED.folder / "all-positions.json", owner_of(learned))
     nodes = json.loads((SHIPPED.folder / "graph.json").read_text("utf-8"))["nodes"]
     assert len(circuit.heads) == len(nodes) == 38
 

@@ -75,7 +75,7 @@ def test_components(pack: Pack) -> None:
             [(layer, head, score) for layer, row in enumerate(grid) for head, score in enumerate(row)],
             columns=["layer", "head", "score"],
         )
-        chosen[group] = select(table, entry["settings"]["k"][group], rule="published", least=0.0)
+        chosen[group] = select(table, entry["settings"]["k"][group], rule="published", min_effect=0.0)
     chosen["A"] = [head for head in chosen["A"] if head not in chosen["B"]]
     assert {name: list(components(pack).group(name)) for name in chosen} == chosen
 

@@ -26,7 +26,7 @@ def stage_of(settings: dict) -> Stage:
     component = COMPONENTS["+".join(sorted(settings["receiver_components"]))]
     receivers = None if component is None else "listed"
     at = None if component is None else ROLES[settings["receiver_role"]]
-    return Stage(settings["stage"], ROLES[settings["sender_role"]], receivers, component, at, keep=1)
+    return Stage(settings["stage"], ROLES[settings["sender_role"]], receivers, component, at, top_k=1)
 
 
 def scene_of(pack: Pack) -> NoisePairs:

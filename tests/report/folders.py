@@ -191,7 +191,7 @@ def paths(layers: int, heads: int, shift: float, random: np.random.Generator) ->
     grid = pd.DataFrame(list(product(range(layers), range(heads), range(PROMPTS))), columns=["layer", "head", "prompt"])
     fall = random.uniform(0, 0.5, len(grid)) + shift * (grid["layer"] == 0) * 0.4
     return Evidence(
-        "paths", grid.assign(stratum="1.1.0", lead_orig=9.0, lead_patch=9.0 * (1 - fall)), {"stage": {"keep": 2}}
+        "paths", grid.assign(stratum="1.1.0", lead_orig=9.0, lead_patch=9.0 * (1 - fall)), {"stage": {"top_k": 2}}
     )
 
 
@@ -204,7 +204,7 @@ def make_link(shift: float) -> Evidence:
         }
         for id in range(PROMPTS)
     ]  # fmt: skip
-    return Evidence("paths", pd.DataFrame(rows), {"stage": {"keep": 1}})
+    return Evidence("paths", pd.DataFrame(rows), {"stage": {"top_k": 1}})
 
 
 def pruning() -> Evidence:

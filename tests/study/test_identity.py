@@ -148,8 +148,10 @@ def test_another_chat_form_is_another_address(loaded_model: LoadedModel, tmp_pat
 def test_a_run_repeated_on_others_shares_no_prompt(
     loaded_model: LoadedModel, requests: list[Request], heads: Circuit
 ) -> None:
-    """`--first K`: what is judged is judged on other prompts; what discovery and pruning see stays what it was."""
-    for before, after in zip(requests, make_requests(Workbench(loaded_model, first=100).prompts, heads), strict=True):
+    """`--skip-prompts N`: claims are judged on other prompts; discovery and pruning keep theirs."""
+    for before, after in zip(
+        requests, make_requests(Workbench(loaded_model, skip_prompts=100).prompts, heads), strict=True
+    ):
         if before.KIND.name in ("paths", "pruning"):
             assert before.prompts.ids == after.prompts.ids
         else:

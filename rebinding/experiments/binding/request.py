@@ -166,7 +166,7 @@ def evaluation_prompts(
     prompts: Prompts, name: DesignName, conventions: BindingConventions, n: int
 ) -> tuple[Design, range]:
     """The stories and ids on which queries and keys are edited."""
-    first = prompts.evaluation if conventions.ids == "held_out" else DISCOVERY_ID + prompts.first
+    first = prompts.evaluation if conventions.ids == "held_out" else DISCOVERY_ID + prompts.skip_prompts
     is_balanced = conventions.pairs == "every" or name == "counterbalanced"
     stories = prompts.design("counterbalanced", split="evaluation") if is_balanced else prompts.design(name)
     return stories, range(first, first + n)

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from rebinding.evidence import Evidence, PromptSet
 from rebinding.experiments.paths.measure import NoisePairs, score_stage
 from rebinding.experiments.paths.request import PAPER, STAGES_BY, Paths, PathSettings, Stage, request_paths
-from rebinding.experiments.paths.summary import LEAST, Scale, Selection, _selected, scores
+from rebinding.experiments.paths.summary import MIN_EFFECT, Scale, Selection, _selected, scores
 from rebinding.paper.circuit import Circuit, CircuitHead, Head
 from rebinding.paper.procedure import CircuitConventions
 from rebinding.surgery import Surgeon
@@ -33,7 +33,7 @@ def discover(
     settings: PathSettings | None = None,
     scale: Scale = "logit",
     rule: Selection = "sure",
-    least: float | None = None,
+    min_effect: float | None = None,
     distinct: bool = False,
     described: dict[str, Any] | None = None,
 ) -> Discovery:
@@ -45,7 +45,7 @@ def discover(
         stages,
         scale=scale,
         rule=rule,
-        least=least,
+        min_effect=min_effect,
         distinct=distinct,
         described=about,
     )
@@ -57,7 +57,7 @@ def discover_by(
     *,
     scale: Scale = "logit",
     rule: Selection = "sure",
-    least: float | None = None,
+    min_effect: float | None = None,
     distinct: bool = False,
     described: dict[str, Any] | None = None,
 ) -> Discovery:
@@ -66,7 +66,7 @@ def discover_by(
     With `distinct`, no stage selects a head of an earlier one. As published, a head found in both A and B belongs to B
     (the two act at the same token); other heads may act in several groups, each at its role.
     """
-    least = LEAST[scale] if least is None else least
+    min_effect = MIN_EFFECT[scale] if min_effect is None else min_effect
     groups: dict[str, list[Head]] = {}
     evidence: dict[str, Evidence] = {}
     for stage in stages:
@@ -76,7 +76,7 @@ def discover_by(
             continue
         evidence[stage.group] = score(stage, receivers)
         earlier = tuple(head for heads in groups.values() for head in heads) if distinct else ()
-        groups[stage.group] = list(_selected(evidence[stage.group], scale, stage.keep, rule, least, earlier))
+        groups[stage.group] = list(_selected(evidence[stage.group], scale, stage.top_k, rule, min_effect, earlier))
     heads = tuple(
         CircuitHead(stage.group, layer, head, stage.sender)
         for number, stage in enumerate(stages)
@@ -87,7 +87,7 @@ def discover_by(
         "stages": [asdict(stage) for stage in stages],
         "scale": scale,
         "rule": rule,
-        "least": least,
+        "min_effect": min_effect,
         "distinct": distinct,
     }
     return Discovery(Circuit(heads, {**settings, **(described or {})}), evidence)

@@ -38,7 +38,7 @@ Frozen: TypeAlias = Literal["all", "none"]
 
 @dataclass(frozen=True)
 class Stage:
-    """Senders at a role, receivers with a component at a role, and the most senders that are kept as the group.
+    """Senders at a role, receivers with a component at a role, and the most senders of the group.
 
     `receivers` names the group found by an earlier stage; None stands for the logits.
     """
@@ -48,7 +48,7 @@ class Stage:
     receivers: Group | None
     component: Component | None
     at: str | None
-    keep: int
+    top_k: int
 
     def __post_init__(self) -> None:
         if (self.receivers is None) != (self.component is None) or (self.receivers is None) != (self.at is None):

@@ -47,7 +47,7 @@ def simulate_paths(prompts: Prompts, request: Paths, run: Run) -> tuple[pd.DataF
     }
     for name, value in (("orig", before), ("patch", after)):
         rows |= {f"logit_{name}": value, f"lead_{name}": value, f"p_{name}": probability(value)}
-    return pd.DataFrame(rows), {"stage": {"keep": request.stage.keep}}
+    return pd.DataFrame(rows), {"stage": {"top_k": request.stage.top_k}}
 
 
 def _falls(request: Paths, run: Run, senders: Sequence[Head]) -> Array:

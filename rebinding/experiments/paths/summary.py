@@ -24,9 +24,9 @@ Scale: TypeAlias = Literal["probability", "logit"]
 answer's lead over the other objects. Where the answer is sure (p 0.998), p falls by one per cent only if the lead falls
 by two logits, and where p is small noise decides; the lead behaves alike in both cases."""
 Selection: TypeAlias = Literal["sure", "negative", "published"]
-"""`sure`: scores significantly below `-least`, so that at most one in twenty selected heads is expected to be there by
-chance; `negative`: scores below `-least`; `published`: the k lowest, whatever their values."""
-LEAST: Mapping[Scale, float] = MappingProxyType({"probability": 1e-3, "logit": 0.05})
+"""`sure`: scores significantly below `-min_effect`, so that at most one in twenty selected heads is expected to be there
+by chance; `negative`: scores below `-min_effect`; `published`: the k lowest, whatever their values."""
+MIN_EFFECT: Mapping[Scale, float] = MappingProxyType({"probability": 1e-3, "logit": 0.05})
 """A head that changes the answer's probability by less than a tenth of a per cent, or its lead by less than a twentieth
 of a logit (odds by a factor of 1.05), is not selected. A head that sends nothing changes either by rounding, and half
 of these changes are drops."""
@@ -96,37 +96,37 @@ def changes(evidence: Evidence, scale: Scale = "probability") -> pd.DataFrame:
 
 
 def select(
-    table: pd.DataFrame, keep: int, *, rule: Selection = "negative", least: float, exclude: Sequence[Head] = ()
+    table: pd.DataFrame, top_k: int, *, rule: Selection = "negative", min_effect: float, exclude: Sequence[Head] = ()
 ) -> list[Head]:
-    """The `keep` most negative heads without those in `exclude`; ties broken by (layer, head).
+    """The `top_k` most negative heads without those in `exclude`; ties broken by (layer, head).
 
-    Under `negative` a score must lie below `-least`, under `sure` significantly so: one-sided t tests over prompts with
-    the spread within strata (a head may serve one order of naming only), at a false discovery rate of 5 % over all
-    heads (Benjamini and Hochberg).
+    Under `negative` a score must lie below `-min_effect`, under `sure` significantly so: one-sided t tests over prompts
+    with the spread within strata (a head may serve one order of naming only), at a false discovery rate of 5 % over
+    all heads (Benjamini and Hochberg).
     """
     candidates, excluded = table, set(exclude)
     if excluded:
         candidates = table[[head not in excluded for head in zip(table["layer"], table["head"], strict=True)]]
     if rule == "negative":
-        candidates = candidates[candidates["score"] < -least]
+        candidates = candidates[candidates["score"] < -min_effect]
     elif rule == "sure":
-        gap = (candidates["score"] + least).to_numpy()
+        gap = (candidates["score"] + min_effect).to_numpy()
         errors = np.maximum(candidates["se"].to_numpy(), np.finfo(float).tiny)  # without spread: a sign, not 0 / 0
         p_values = stdtr(np.maximum(candidates["freedom"].to_numpy(), 1), gap / errors)
         candidates = candidates[(gap < 0) & (stats.false_discovery_control(p_values) <= ERROR)]
     order = np.lexsort(
         [candidates[name].to_numpy() for name in ("head", "layer", "score")]
     )  # the last is the first key
-    best = candidates.iloc[order[:keep]]
+    best = candidates.iloc[order[:top_k]]
     return [(int(layer), int(head)) for layer, head in zip(best["layer"], best["head"], strict=True)]
 
 
 @cache_by_evidence
 def _selected(
-    evidence: Evidence, scale: Scale, keep: int, rule: Selection, least: float, exclude: tuple[Head, ...]
+    evidence: Evidence, scale: Scale, top_k: int, rule: Selection, min_effect: float, exclude: tuple[Head, ...]
 ) -> tuple[Head, ...]:
     """The heads that a stage selects; cached, because every claim about a discovery runs through its stages again."""
-    return tuple(select(scores(evidence, scale), keep, rule=rule, least=least, exclude=exclude))
+    return tuple(select(scores(evidence, scale), top_k, rule=rule, min_effect=min_effect, exclude=exclude))
 
 
 def lost_by_senders(evidence: Evidence, heads: Sequence[Head], scale: Scale) -> Array:
@@ -150,11 +150,11 @@ def _reselected(evidence: Evidence, scale: Scale, rule: Selection, seed: int) ->
     table = changes(evidence, scale).sort_index(axis="columns")
     values, strata = table.to_numpy(), np.array(strata_of(evidence, table))
     heads = table.columns.to_frame(index=False)
-    keep = evidence.settings["stage"]["keep"]
+    top_k = evidence.settings["stage"]["top_k"]
     selections = []
     for _ in range(RESAMPLES):
         sample = generator.choice(len(table), len(table))
         estimates = spread(values[sample], strata[sample].tolist())
         candidates = heads.assign(score=estimates.mean, se=estimates.error, freedom=estimates.freedom)
-        selections.append(tuple(select(candidates, keep, rule=rule, least=LEAST[scale])))
+        selections.append(tuple(select(candidates, top_k, rule=rule, min_effect=MIN_EFFECT[scale])))
     return tuple(selections)

@@ -177,7 +177,7 @@ def interchange_pairs(
     cut: int = 0,
 ) -> PromptSet:
     """The pairs of a procedure, without their last `cut` tokens."""
-    first = prompts.evaluation if conventions.ids == "held_out" else prompts.first
+    first = prompts.evaluation if conventions.ids == "held_out" else prompts.skip_prompts
     structure_only = counterfactual == "pointer" and conventions.pointer == "structure"
     pairing = ("structure_only_pointer" if structure_only else counterfactual, conventions.direction)
     return prompts.draw(design, range(first, first + n), pairing, cut=cut)

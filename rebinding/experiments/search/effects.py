@@ -39,7 +39,7 @@ from rebinding.paper.graph import Node
 from rebinding.surgery import Edit
 from rebinding.surgery.receivers import Component
 
-LEAST = 0.1
+EDGE_SHARE = 0.1
 """Share of the threshold for nodes: a smaller effect counts as 0 for an edge, and for a sender in the first block."""
 FEW = 0.25
 """Share of the threshold for nodes: a row with a smaller effect, in its one prompt, may be skipped."""

@@ -82,9 +82,12 @@ def sender_tokens(scene: Scene, receivers: Sequence[RecordedReceiver], settings:
     token = torch.arange(scene.pairs.length)
     last = torch.stack([receiver.at for receiver in receivers]).amax(0)  # (prompt,)
     allowed = (token[None] >= scene.pairs.first[:, None]) & (token[None] <= last[:, None])
-    if settings.listens:
+    if settings.min_attention:
         is_attended = torch.stack(  # (receiver, prompt, token)
-            [(receiver.head.pattern.cpu() >= settings.listens) & (receiver.at >= 0)[:, None] for receiver in receivers]
+            [
+                (receiver.head.pattern.cpu() >= settings.min_attention) & (receiver.at >= 0)[:, None]
+                for receiver in receivers
+            ]
         )
         is_own = torch.stack([token[None] == receiver.at[:, None] for receiver in receivers])  # as above
         allowed &= (is_attended | is_own).flatten(0, 1).any(0)  # by place: in any prompt

@@ -16,7 +16,7 @@ from rebinding.paper.graph import Node
 from rebinding.task.designs import Design
 
 STEPS = Kind(
-    "anywhere",
+    "search steps",
     (
         "prompt",
         "component",
@@ -33,7 +33,7 @@ STEPS = Kind(
 """A row for a prompt and a sender (head at a token) that was run: the score before and after, and the relative change
 of the receivers (`moved`: the share of the residual stream that they rewrite). `component` is `direct` if the receiver
 is the logits. Senders without a row cannot change the score, or not by the threshold."""
-LOSSES = Kind("anywhere-losses", ("prompt", "clean", "noise"))
+LOSSES = Kind("search losses", ("prompt", "clean", "noise"))
 """A row for a prompt: its score, and that of its noise prompt."""
 CROSSINGS = Kind("crossings", ("prompt", "crossing", "expected", "elsewhere"))
 """A row for a prompt and a crossing from one part of it to a later one: the loss of score without the outputs of
@@ -50,20 +50,22 @@ class Settings:
     """Which senders are selected, and which are skipped.
 
     A sender is selected if its effect differs significantly from 0 (at error rate `alpha` over all senders of a step)
-    and is at least `share` of the total loss: the score that the noise prompt loses. `listens` skips places that no
-    receiver attends to that much in any prompt of a block; 0 skips none. `exhaustive` runs rows that an estimate would
-    skip. `block` is the number of prompts that run together.
+    and is at least `share` of the total loss: the score that the noise prompt loses. `min_attention` skips places that
+    no receiver attends to that much in any prompt of a block; 0 skips none. `exhaustive` runs rows that an estimate
+    would skip. `block` is the number of prompts that run together.
     """
 
     share: float = 0.02
     alpha: float = 0.01
-    listens: float = 0.01
+    min_attention: float = 0.01
     exhaustive: bool = False
     block: int = 12
 
     def __post_init__(self) -> None:
-        if not (0 < self.share < 1 and 0 < self.alpha < 1 and 0 <= self.listens < 1 and self.block >= 1):
-            raise ValueError(f"{self}: share and alpha lie between 0 and 1, listens from 0 to 1, block is at least 1")
+        if not (0 < self.share < 1 and 0 < self.alpha < 1 and 0 <= self.min_attention < 1 and self.block >= 1):
+            raise ValueError(
+                f"{self}: share and alpha lie between 0 and 1, min_attention from 0 to 1, block is at least 1"
+            )
 
 
 @dataclass(frozen=True)

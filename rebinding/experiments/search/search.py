@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import pandas as pd
 
 from rebinding.evidence import Evidence
-from rebinding.experiments.search.effects import LEAST, direct_effect, effect_via_receivers
+from rebinding.experiments.search.effects import EDGE_SHARE, direct_effect, effect_via_receivers
 from rebinding.experiments.search.pairs import Pairs
 from rebinding.experiments.search.request import STEPS, Settings
 from rebinding.experiments.search.scene import Scene, scene
@@ -112,12 +112,12 @@ class Search:
     def _select(self, evidence: Evidence, nodes: Sequence[Node] = (), named: Sequence[Node] = ()) -> list[NodeEffect]:
         """The senders with a significant effect of the required size; `nodes` restricts them to edges of these
         nodes."""
-        least = self.settings.share * abs(self.total_loss) * (LEAST if nodes else 1.0)
+        min_effect = self.settings.share * abs(self.total_loss) * (EDGE_SHARE if nodes else 1.0)
         names, alpha = nodes or self.functions, self.settings.alpha
-        return select_senders(evidence.rows, self.pairs.strata, names, named, least=least, alpha=alpha)
+        return select_senders(evidence.rows, self.pairs.strata, names, named, min_effect=min_effect, alpha=alpha)
 
     def _edges(self, receiver: Node, nodes: Sequence[Node]) -> list[Edge]:
-        """The edges from other nodes to a receiver. The threshold is `LEAST` of that for nodes, because a node may
+        """The edges from other nodes to a receiver. The threshold is `EDGE_SHARE` of that for nodes, because a node may
         reach the score via many receivers."""
         below = [node for node in nodes if node.layer < receiver.layer]
         if not below:
@@ -132,7 +132,7 @@ class Search:
         (`_senders_with_effect`). With `allowed`, or if exhaustive, all blocks run the same senders.
         """
         if allowed is not None:
-            settings = replace(self.settings, exhaustive=True, listens=0.0)
+            settings = replace(self.settings, exhaustive=True, min_attention=0.0)
             return self._blocks(self._numbers, receivers, allowed, settings)
         if self.settings.exhaustive or not receivers:
             return self._blocks(self._numbers, receivers, None, self.settings)
@@ -143,15 +143,17 @@ class Search:
         return _concat([first, self._blocks(rest, receivers, senders, self.settings)])
 
     def _senders_with_effect(self, rows: pd.DataFrame) -> list[Node]:
-        """The senders whose absolute effects on the first block sum to `LEAST` of the threshold for nodes: a head at
-        all places of a family, because its token may differ from prompt to prompt."""
+        """The senders whose absolute effects on the first block sum to `EDGE_SHARE` of the threshold for nodes: a head
+        at all places of a family, because its token may differ from prompt to prompt."""
         effect = (rows["before"] - rows["after"]).abs()
         cells = effect.groupby([rows["layer"], rows["head"], rows["place"].map(family)]).sum()
-        least = LEAST * self.settings.share * abs(self.total_loss) * min(self.settings.block, len(self.pairs.ids))
+        min_effect = (
+            EDGE_SHARE * self.settings.share * abs(self.total_loss) * min(self.settings.block, len(self.pairs.ids))
+        )
         by_family: dict[str, list[str]] = {}
         for place in self.pairs.places:
             by_family.setdefault(family(place), []).append(place)
-        selected = cells[cells >= least].index
+        selected = cells[cells >= min_effect].index
         return [Node(int(layer), int(head), place) for layer, head, name in selected for place in by_family[name]]
 
     @property

@@ -58,11 +58,11 @@ def select_senders(
     names: Functions | Sequence[Node],
     named: Sequence[Node] = (),
     *,
-    least: float,
+    min_effect: float,
     alpha: float,
 ) -> list[NodeEffect]:
-    """The senders whose mean effect over all prompts (the keys of `strata`) is at least `least` and significantly not
-    0.
+    """The senders whose mean effect over all prompts (the keys of `strata`) is at least `min_effect` and significantly
+    not 0.
 
     An effect is significant by a Student interval at error rate `alpha` over all senders that were run: that of the
     sender itself, or of all places of its head in one family (such as all labels of the context) together. A sender
@@ -91,7 +91,7 @@ def select_senders(
             effects = _effects_of_nodes(cells, function[at], [node for node in names if node[:2] == (layer, head)])
         for name, values in effects:
             node_effect = _mean(Node(int(layer), int(head), name), str(component), values, number, level)
-            if abs(node_effect.effect) >= least and (is_significant(node_effect) or is_significant(of_family)):
+            if abs(node_effect.effect) >= min_effect and (is_significant(node_effect) or is_significant(of_family)):
                 selected.append(node_effect)
     return selected
 

@@ -182,7 +182,7 @@ def answered_ids(
 
 def first_id(prompts: Prompts, conventions: TracingConventions) -> int:
     """The first id of a procedure."""
-    return prompts.first if conventions.ids == "from_zero" else prompts.evaluation
+    return prompts.skip_prompts if conventions.ids == "from_zero" else prompts.evaluation
 
 
 def _asked_last(design: Design, number: int) -> bool:

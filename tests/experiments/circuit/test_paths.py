@@ -98,10 +98,10 @@ def evidence_of(changes: list[float], p_orig: float = 0.5) -> Evidence:
 def test_selection() -> None:
     """The most negative first, ties by place, gains and rounding never; as published they fill up the list."""
     result = scores(evidence_of([-1e-6, -0.25, 0.5, -0.5, -0.25]))
-    assert select(result, 2, least=1e-3) == [(0, 3), (0, 1)]
-    assert select(result, 9, least=1e-3) == [(0, 3), (0, 1), (0, 4)]
-    assert select(result, 4, rule="published", least=1e-3) == [(0, 3), (0, 1), (0, 4), (0, 0)]
-    assert select(result, 2, least=1e-3, exclude=[(0, 3)]) == [(0, 1), (0, 4)]
+    assert select(result, 2, min_effect=1e-3) == [(0, 3), (0, 1)]
+    assert select(result, 9, min_effect=1e-3) == [(0, 3), (0, 1), (0, 4)]
+    assert select(result, 4, rule="published", min_effect=1e-3) == [(0, 3), (0, 1), (0, 4), (0, 0)]
+    assert select(result, 2, min_effect=1e-3, exclude=[(0, 3)]) == [(0, 1), (0, 4)]
 
 
 def test_a_head_that_serves_one_order_of_naming_is_selected() -> None:
@@ -116,8 +116,8 @@ def test_a_head_that_serves_one_order_of_naming_is_selected() -> None:
     change = pd.DataFrame(noise, columns=pd.MultiIndex.from_product([range(30), range(9)], names=["layer", "head"]))
     within = estimate_heads(change, place.tolist())
     assert within["freedom"].unique().tolist() == [n - 2]
-    assert select(within, 9, rule="sure", least=0.05) == [(0, 0)]
-    assert select(estimate_heads(change, [0] * n), 9, rule="sure", least=0.05) == []
+    assert select(within, 9, rule="sure", min_effect=0.05) == [(0, 0)]
+    assert select(estimate_heads(change, [0] * n), 9, rule="sure", min_effect=0.05) == []
 
 
 def test_strata_are_those_of_the_prompts() -> None:

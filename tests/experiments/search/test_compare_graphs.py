@@ -34,7 +34,7 @@ HERE = Graph(
         arrow(PAIR, MATCH, "v", -2.0),
         arrow(PAIR, MATCH, "k", 1.0),
     ),
-    {"design": "counterbalanced", "first_id": 0, "prompts": 36},
+    {"design": "counterbalanced", "skip_prompts": 0, "prompts": 36},
 )
 THERE = Graph(
     (COPY, MATCH, FULL, PAIR),
@@ -44,7 +44,7 @@ THERE = Graph(
         arrow(PAIR, MATCH, "v", -2.0),
         arrow(FULL, COPY, "v", 0.9),
     ),
-    {"design": "counterbalanced", "first_id": 36, "prompts": 36},
+    {"design": "counterbalanced", "skip_prompts": 36, "prompts": 36},
 )
 
 
@@ -65,8 +65,8 @@ def test_counted_weighed_and_compared() -> None:
 @pytest.mark.parametrize(
     ("settings", "line"),
     [
-        ({"design": "counterbalanced", "first_id": 24, "prompts": 24}, "of which 12 are among the 36 here"),
-        ({"design": "published", "first_id": 0, "prompts": 36}, "of which 0 are among"),
+        ({"design": "counterbalanced", "skip_prompts": 24, "prompts": 24}, "of which 12 are among the 36 here"),
+        ({"design": "published", "skip_prompts": 0, "prompts": 36}, "of which 0 are among"),
         ({}, "found on prompts that its file does not name"),
     ],
 )
@@ -89,12 +89,24 @@ def test_a_graph_beside_itself_and_beside_nothing() -> None:
 def test_from_the_command_line(tmp_path: Path, capsys: Any) -> None:
     """A plant's graph on other prompts is the same one; another model's is refused before anything is searched."""
     loaded_model, name = load("planted:lexical@llama"), "planted:lexical@llama"
-    command = ["discover", "--anywhere", "--model", name, "--samples", "36", "--block", "36", "--store", str(tmp_path)]
+    command = [
+        "discover",
+        "--positions",
+        "all",
+        "--model",
+        name,
+        "--samples",
+        "36",
+        "--block",
+        "36",
+        "--store",
+        str(tmp_path),
+    ]
     assert main([*command, "--graph", str(tmp_path / "g.json")]) == 0
-    assert main([*command, "--first-id", "36", "--beside", str(tmp_path / "g.json")]) == 0
+    assert main([*command, "--skip-prompts", "36", "--compare", str(tmp_path / "g.json")]) == 0
     output = capsys.readouterr().out
     assert "compared with g.json: found on 36 prompts, of which 0 are among the 36 here" in output
     assert "1.00 of the effects here is in those\n" in output
     graph.save(HERE, replace(owner_of(loaded_model), fingerprint="0" * 64), tmp_path / "other.json")
-    assert main([*command, "--minutes", "0", "--beside", str(tmp_path / "other.json")]) == 2
+    assert main([*command, "--minutes", "0", "--compare", str(tmp_path / "other.json")]) == 2
     assert "belongs to" in capsys.readouterr().err

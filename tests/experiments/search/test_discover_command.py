@@ -1,4 +1,4 @@
-"""`discover --anywhere`: what it writes is taken by the rest, time is kept, and what is done is not done again."""
+"""`discover --positions all`: what it writes is taken by the rest, time is kept, and what is done is not done again."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rebinding.paper import circuit, graph
 from rebinding.study.model_under_test import owner_of
 
 NAME = "planted:lexical@llama"
-OPTIONS = ("discover", "--anywhere", "--model", NAME, "--samples", "36", "--share", "0.002", "--block", "36")
+OPTIONS = ("discover", "--positions", "all", "--model", NAME, "--samples", "36", "--share", "0.002", "--block", "36")
 
 
 def test_from_the_command_line_to_ablation(tmp_path: Path, capsys: Any, monkeypatch: Any) -> None:
@@ -51,18 +51,24 @@ def test_from_the_command_line_to_ablation(tmp_path: Path, capsys: Any, monkeypa
 
 
 def test_what_only_stages_have_is_refused(capsys: Any) -> None:
-    assert main([*OPTIONS, "--no-store", "--minutes", "0", "--keep", "9,9,9,9,9", "--design", "published"]) == 2
-    assert "leave --design, --keep out, or --anywhere" in capsys.readouterr().err
+    assert main([*OPTIONS, "--no-store", "--minutes", "0", "--top-k", "9,9,9,9,9", "--design", "published"]) == 2
+    assert "leave --design, --top-k out, or --positions all" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     "said",
-    [("--graph", "g.json"), ("--beside", "g.json"), ("--minutes", "3"), ("--share", "0.1"), ("--listens", "0.5")],
+    [
+        ("--graph", "g.json"),
+        ("--compare", "g.json"),
+        ("--minutes", "3"),
+        ("--share", "0.1"),
+        ("--min-attention", "0.5"),
+    ],
     ids=lambda said: said[0],
 )
 def test_what_only_the_search_has_is_refused_without_it(said: tuple[str, str], capsys: Any) -> None:
     assert main(["discover", "--model", NAME, "--no-store", *said]) == 2
-    assert f" {said[0]}: the stages have no such option; add --anywhere" in capsys.readouterr().err
+    assert f" {said[0]}: the stages have no such option; add --positions all" in capsys.readouterr().err
 
 
 def test_named_tokens_are_roles() -> None:

@@ -23,7 +23,7 @@ from tests.surgery.models import FAMILIES, Family, tiny, tokens
 PLACES = (*(f"token {at}" for at in range(12)), "readout")
 MATCH = torch.tensor([[0, 1, 2, 6, 7, 5, 3, 4, 8, 9, 10, 11, 12], list(range(13))])
 RECEIVERS = [Node(3, 2, "readout"), Node(2, 5, "token 9"), Node(3, 0, "token 9")]
-ALL = Settings(listens=0.0, exhaustive=True)
+ALL = Settings(min_attention=0.0, exhaustive=True)
 
 
 def pairs_of(family: Family) -> Pairs:
@@ -89,7 +89,7 @@ def test_what_the_slope_leaves_out_is_small() -> None:
     recorded = scene(TorchSurgeon(model, derive(model)), pairs_of("llama"))
     key = ["component", "prompt", "layer", "head", "token"]
     every = effect_via_receivers(recorded, RECEIVERS, ALL).set_index(key)
-    few = Settings(share=0.99, listens=0.0)
+    few = Settings(share=0.99, min_attention=0.0)
     some = effect_via_receivers(recorded, RECEIVERS, few).set_index(key)
     assert set(some.index) < set(every.index)
     same = every.loc[some.index]

@@ -1,4 +1,4 @@
-"""`--circuit discovered-anywhere`: the circuit that claims are judged on is what the search finds."""
+"""`--circuit discovered-all-positions`: the circuit that claims are judged on is what the search finds."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from rebinding.study.model_spec import parse_model
 from rebinding.study.model_under_test import ModelUnderTest
-from rebinding.study.settings import ANYWHERE, Settings
+from rebinding.study.settings import ALL_POSITIONS, Settings
 from rebinding.study.study import Study
 
 NAME = "planted:lexical@llama"
@@ -17,7 +17,7 @@ def test_the_circuit_of_a_case_is_the_searched_one() -> None:
     """Nothing of what was planted is told to it; it has the planted heads and no other, each at a token where it was
     planted. Its letters say where a head stands."""
     spec = parse_model(NAME)
-    model = ModelUnderTest(spec, Settings(models=(spec,), circuit=ANYWHERE))
+    model = ModelUnderTest(spec, Settings(models=(spec,), circuit=ALL_POSITIONS))
     study = Study.of(model)
     circuit, planted = study.circuit, model.plant
     assert planted is not None

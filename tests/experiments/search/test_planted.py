@@ -127,7 +127,7 @@ def attention(name: str) -> Callable[[Node, str], float]:
 @pytest.mark.slow
 def test_nothing_is_lost_by_what_is_left_out() -> None:
     """Every token, attended or not, every row, whatever it moves: the same nodes and links."""
-    everything = found("lexical@gemma3", Settings(SHARE, listens=0.0, exhaustive=True, block=36))
+    everything = found("lexical@gemma3", Settings(SHARE, min_attention=0.0, exhaustive=True, block=36))
     few = found("lexical@gemma3")
     assert everything.nodes == few.nodes
     assert [edge[:3] for edge in everything.edges] == [edge[:3] for edge in few.edges]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from rebinding.experiments.search.effects import LEAST
+from rebinding.experiments.search.effects import EDGE_SHARE
 from rebinding.experiments.search.request import Settings
 from rebinding.experiments.search.search import MeasuredSteps, Search
 from rebinding.experiments.search.summary import family
@@ -42,6 +42,6 @@ def test_skipped_senders_have_almost_no_effect() -> None:
     assert senders[list(pairs.ids[12:])].mean() < senders[list(pairs.ids[:12])].mean()
     full, screened = by_sender(every, 36), by_sender(few, 36)
     off = (full - screened.reindex(full.index, fill_value=0.0)).abs()
-    least = LEAST * settings.share * abs(search.total_loss)
-    assert full.abs().max() > 50 * least
-    assert off.max() <= least
+    min_effect = EDGE_SHARE * settings.share * abs(search.total_loss)
+    assert full.abs().max() > 50 * min_effect
+    assert off.max() <= min_effect

@@ -32,8 +32,8 @@ def rows(effect: Callable[[int, int], float], head: int = 0) -> pd.DataFrame:
     return pd.DataFrame(told)
 
 
-def names(table: pd.DataFrame, least: float = 0.1) -> list[str]:
-    return [one.node.token for one in select_senders(table, STRATA, FUNCTIONS, least=least, alpha=0.01)]
+def names(table: pd.DataFrame, min_effect: float = 0.1) -> list[str]:
+    return [one.node.token for one in select_senders(table, STRATA, FUNCTIONS, min_effect=min_effect, alpha=0.01)]
 
 
 def test_by_function_if_that_tells_more() -> None:
@@ -65,7 +65,9 @@ def test_small_and_unsure_ones_are_left_out() -> None:
 
 def test_against_as_well_as_for() -> None:
     """A head without which the answer gains is kept, with a negative effect."""
-    (one,) = select_senders(rows(lambda number, slot: -1.0 * (slot == 2)), STRATA, FUNCTIONS, least=0.1, alpha=0.01)
+    (one,) = select_senders(
+        rows(lambda number, slot: -1.0 * (slot == 2)), STRATA, FUNCTIONS, min_effect=0.1, alpha=0.01
+    )
     assert one.node.token == "context_box[2]"
     assert one.low < one.effect < one.high < 0
 
@@ -97,6 +99,6 @@ def test_nodes_that_are_asked_about_are_told_by_their_own_names() -> None:
         Node(1, 0, "readout"),
         Node(1, 3, "context_asked"),
     ]
-    found = select_senders(table, STRATA, asked, least=0.0, alpha=0.01)
+    found = select_senders(table, STRATA, asked, min_effect=0.0, alpha=0.01)
     assert [one.node for one in found] == asked[:2]
     assert [round(one.effect, 1) for one in found] == [2.3, 1.7]

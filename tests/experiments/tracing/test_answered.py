@@ -82,8 +82,8 @@ class Answering(InProcessEngine):
 
     is_right: Callable[[int], bool]
 
-    def session(self, loaded_model: LoadedModel, store: Store | None, *, first: int = 0) -> Session:
-        session = super().session(loaded_model, store, first=first)
+    def session(self, loaded_model: LoadedModel, store: Store | None, *, skip_prompts: int = 0) -> Session:
+        session = super().session(loaded_model, store, skip_prompts=skip_prompts)
         return replace(session, source=Answers(session.source, self.is_right))
 
 

@@ -164,7 +164,7 @@ def again(g: Grounds) -> Mapping[str, float]:
 def lowest(request: Any, rows: pd.DataFrame, negative: bool) -> list[tuple[int, int]]:
     change = (rows["p_patch"] - rows["p_orig"]) / rows["p_orig"]
     means = change.groupby([rows["layer"], rows["head"]]).mean().sort_values(kind="stable")
-    return list((means[means < -1e-3] if negative else means).index[: request.stage.keep])
+    return list((means[means < -1e-3] if negative else means).index[: request.stage.top_k])
 
 
 ROWS: Mapping[str, Estimates] = {

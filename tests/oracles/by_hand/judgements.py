@@ -101,8 +101,8 @@ class ShakingEngine(InProcessEngine):
     def __init__(self, seed: int) -> None:
         self.seed = seed
 
-    def session(self, loaded_model: LoadedModel, store: Store | None, *, first: int = 0) -> Session:
-        session = super().session(loaded_model, store, first=first)
+    def session(self, loaded_model: LoadedModel, store: Store | None, *, skip_prompts: int = 0) -> Session:
+        session = super().session(loaded_model, store, skip_prompts=skip_prompts)
         return replace(session, source=Shaken(session.source, self.seed))
 
 

@@ -82,11 +82,11 @@ OPTIONS = st.fixed_dictionaries(
         "planted": st.sampled_from((None, "all")),
         "learned": st.sampled_from((None, "all")),
         "samples": st.none() | st.integers(),
-        "first": st.just(0) | st.integers(),
+        "skip_prompts": st.just(0) | st.integers(),
         "every_token": st.booleans(),
         "design": st.sampled_from(tuple(DESIGNS)),
         "procedure": st.sampled_from(("both", "published")) | typed("file", "here", "controlled", "published"),
-        "circuit": st.none() | typed("published", "discovered", "-anywhere", "file", "here"),
+        "circuit": st.none() | typed("published", "discovered", "-all-positions", "file", "here"),
         "dtype": st.none() | st.sampled_from(DTYPES),
         "device": typed("auto", "cpu", "cuda", ":", "0", "99999999999999999999", "mps", "meta"),
         "remote": st.booleans(),
@@ -106,7 +106,7 @@ OPTIONS = st.fixed_dictionaries(
         "cost": st.booleans(),
         "gpu": typed("80GB", "0GB", "nan", "inf", "-1GB", "1e400"),
         "gpus": st.integers(),
-        "rate": st.floats(),
+        "tflops": st.floats(),
         "bandwidth": st.floats(),
         "tokens": st.none() | st.integers(),
     }
@@ -120,10 +120,10 @@ def test_options(options: dict[str, Any]) -> None:
     refused(lambda: settings_of(Given(**options)), type(None))  # type: ignore[arg-type]
     plain = {"model": ["planted:pointer"], "planted": None, "learned": None, "samples": None, "design": "published"}
     plain |= {"procedure": "both", "circuit": None, "dtype": None, "device": "cpu", "remote": False, "store": None}
-    plain |= {"no_store": False, "report": None, "strict_verdicts": False, "skip_unavailable": False, "first": 0}
+    plain |= {"no_store": False, "report": None, "strict_verdicts": False, "skip_unavailable": False, "skip_prompts": 0}
     plain |= {"every_token": False, "engine": "here", "address": None, "gpus_per_model": None, "workers": None}
     plain |= {"simulate": [], "runs": None, "seed": None, "spread": [], "cost": False, "gpu": "80GB"}
-    plain |= {"gpus": 1, "rate": 400.0, "bandwidth": 3.0, "tokens": None}
+    plain |= {"gpus": 1, "tflops": 400.0, "bandwidth": 3.0, "tokens": None}
     for name, value in options.items():
         refused(lambda name=name, value=value: settings_of(Given(**{**plain, name: value})), type(None))
 

@@ -36,7 +36,9 @@ def headline_rows() -> tuple[Row, ...]:
 def case_of(name: str, number: int, store: Store | None = None) -> ModelUnderTest:
     """A planted model with the prompts of one repetition."""
     model = parse_model(name)
-    return ModelUnderTest(model, Settings((model,), device="cpu", samples=SAMPLES, first=number * STRIDE, store=store))
+    return ModelUnderTest(
+        model, Settings((model,), device="cpu", samples=SAMPLES, skip_prompts=number * STRIDE, store=store)
+    )
 
 
 def verdicts_of(case: ModelUnderTest, study: Study, rows: Iterable[Row]) -> Iterator[dict[str, object]]:
@@ -45,7 +47,7 @@ def verdicts_of(case: ModelUnderTest, study: Study, rows: Iterable[Row]) -> Iter
         found = judge(row.claim, case, study, partial(row.test, row.claim, study))
         yield {
             "model": case.name,
-            "repetition": case.settings.first // STRIDE,
+            "repetition": case.settings.skip_prompts // STRIDE,
             "id": found.id,
             "verdict": found.verdict,
             "planted": found.expected,

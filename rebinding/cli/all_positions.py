@@ -1,4 +1,4 @@
-"""`python -m rebinding discover --anywhere`: position-free discovery."""
+"""`python -m rebinding discover --positions all`: position-free discovery."""
 
 from __future__ import annotations
 
@@ -20,66 +20,80 @@ from rebinding.study.model_under_test import owner_of
 from rebinding.surgery import TorchSurgeon
 
 OF_SEARCH: Mapping[str, Any] = MappingProxyType(
-    {"share": Settings().share, "listens": Settings().listens, "minutes": None, "graph": None, "beside": []}
+    {
+        "share": Settings().share,
+        "min_attention": Settings().min_attention,
+        "minutes": None,
+        "graph": None,
+        "compare": [],
+    }
 )
 """The defaults of options that only this search has."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options that only this search has."""
-    plain = Settings()
-    group = parser.add_argument_group("position-free discovery")
-    group.add_argument(
-        "--anywhere", action="store_true", help="search every head at every token, backwards from the logits"
-    )
+    defaults = Settings()
+    group = parser.add_argument_group("position-free discovery (--positions all)")
     group.add_argument(
         "--share",
         type=float,
-        default=plain.share,
+        default=defaults.share,
         metavar="X",
-        help=f"keep effects of at least this share of the total (default {plain.share})",
+        help=f"select effects of at least this share of the total loss (default {defaults.share}; e.g. --share 0.05)",
     )
     group.add_argument(
-        "--listens",
+        "--min-attention",
         type=float,
-        default=plain.listens,
+        default=defaults.min_attention,
         metavar="X",
-        help=f"skip tokens that get less attention than this everywhere (default {plain.listens}; 0: skip none)",
+        help="skip tokens that no receiver gives this much attention, in any prompt of a block"
+        f" (default {defaults.min_attention}; 0 skips none)",
     )
-    group.add_argument("--minutes", type=float, metavar="M", help="stop after the block in which this time ends")
-    group.add_argument("--graph", type=Path, metavar="FILE", help="write nodes and edges, as JSON or as .graphml")
     group.add_argument(
-        "--beside",
+        "--minutes",
+        type=float,
+        metavar="M",
+        help="stop after the block in which this time ends (default: no limit; e.g. --minutes 30)",
+    )
+    group.add_argument(
+        "--graph",
+        type=Path,
+        metavar="FILE",
+        help="write nodes and edges, as JSON or as .graphml (default: not written)",
+    )
+    group.add_argument(
+        "--compare",
         type=Path,
         action="append",
         default=[],
         metavar="FILE",
-        help="compare with another graph of this model (JSON), found on other prompts",
+        help="compare with a graph (JSON) of this model that was found on other prompts; repeatable (default: none)",
     )
 
 
 def check(options: argparse.Namespace) -> None:
     """Check the options before a model is loaded."""
-    Settings(options.share, listens=options.listens, block=options.block)  # raises if out of range
+    Settings(options.share, min_attention=options.min_attention, block=options.block)  # raises if out of range
     check_number("--minutes", options.minutes)
     check_output_file("--graph", options.graph)
-    for path in options.beside:
-        check_input_file("--beside", path)
+    for path in options.compare:
+        check_input_file("--compare", path)
 
 
 def run(options: argparse.Namespace, bench: Workbench) -> int:
     """Search, print the graph, and write the requested files."""
     loaded_model = bench.loaded_model
     if not isinstance(bench.surgeon, TorchSurgeon):
-        raise ValueError(f"{loaded_model.name} runs on a server; --anywhere needs a model on this machine")
-    compared = [(path, graphs.load(path, owner_of(loaded_model))) for path in options.beside]
+        raise ValueError(f"{loaded_model.name} runs on a server; --positions all needs a model on this machine")
+    compared = [(path, graphs.load(path, owner_of(loaded_model))) for path in options.compare]
     stories = bench.prompts.design("counterbalanced", boxes=options.boxes)
-    ids = range(options.first_id, options.first_id + options.samples)
-    settings = Settings(options.share, listens=options.listens, block=options.block)
+    ids = range(options.skip_prompts, options.skip_prompts + options.samples)
+    settings = Settings(options.share, min_attention=options.min_attention, block=options.block)
     deadline = float("inf") if options.minutes is None else time.monotonic() + 60 * options.minutes
     prompts = bench.prompts.draw(stories, ids, ("noise", NOISE))
     graph = search_on(bench, prompts, settings, deadline, print).graph(
-        {"design": stories.name, "noise": NOISE, "first_id": options.first_id}
+        {"design": stories.name, "noise": NOISE, "skip_prompts": options.skip_prompts}
     )
     print("\n".join(graph.lines()))
     for path, peer in compared:

@@ -59,7 +59,7 @@ def test_search(benchmark: Any, plant: Any, times: dict[str, float], exhaustive:
     """Every head, every token, every component."""
     surgeon = TorchSurgeon(plant.model, derive(plant.model))
     pairs = search_pairs(Encoder(plant.tokenizer), noise_pairs(plant, "counterbalanced"))
-    settings = Settings(SHARE, listens=0.0 if exhaustive else Settings().listens, exhaustive=exhaustive)
+    settings = Settings(SHARE, min_attention=0.0 if exhaustive else Settings().min_attention, exhaustive=exhaustive)
     benchmark.group = "search"
     benchmark.extra_info.update(units=1)
 

@@ -1,0 +1,24 @@
+"""Help texts of options that several commands share, so that the same option has the same words everywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+MODEL = "an alias, ALIAS=FOLDER, a folder, FILE.gguf, a Hub id, planted:MECHANISM or learned:NAME"
+"""The names of models that every command takes."""
+HELP: Mapping[str, str] = MappingProxyType(
+    {
+        "--boxes": "boxes of a story (default 3; e.g. --boxes 5)",
+        "--device": "auto (all GPUs, or the CPU if there is none), cpu, cuda, cuda:N or mps (default auto)",
+        "--dtype": "number format of the model (default: as on record for the paper's models, else as saved)",
+        "--no-store": "save no evidence; an interrupted run starts again",
+        "--skip-prompts": "skip the first N prompts, to repeat a run on new ones (default 0; e.g. --skip-prompts 400)",
+        "--store": "folder of the evidence (default: REBINDING_STORE, else .rebinding)",
+    }
+)
+
+
+def design_help(default: str) -> str:
+    """The help text of `--design`, whose default differs between commands."""
+    return f"design of the stories (default {default}; e.g. --design counterbalanced)"
