@@ -13,6 +13,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any
 
 from rebinding.cli.terminal import readable
 
@@ -47,7 +48,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _explain(argv)
     prog = f"python -m rebinding {argv[0]}"
     try:
-        return _run(prog, SUBCOMMANDS[argv[0]], argv[1:])
+        options = make_parser(argv[0]).parse_args(argv[1:])
+        return int(_module(argv[0]).run(options))
     except ValueError as error:
         why = str(error)
     except OSError as error:
@@ -61,11 +63,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 2
 
 
-def _run(prog: str, subcommand: Subcommand, argv: Sequence[str]) -> int:
-    module = importlib.import_module(subcommand.module)
-    parser = argparse.ArgumentParser(prog=prog, description=subcommand.description)
-    module.arguments(parser)
-    return int(module.run(parser.parse_args(argv)))
+def make_parser(name: str) -> argparse.ArgumentParser:
+    """The parser of a command's options."""
+    parser = argparse.ArgumentParser(prog=f"python -m rebinding {name}", description=SUBCOMMANDS[name].description)
+    _module(name).arguments(parser)
+    return parser
+
+
+def _module(name: str) -> Any:
+    return importlib.import_module(SUBCOMMANDS[name].module)
 
 
 def _explain(argv: Sequence[str]) -> int:

@@ -117,7 +117,7 @@ def _add_stage_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--frozen",
         choices=get_args(Frozen),
-        help="heads that keep their clean output while one is patched (default all)",
+        help="other heads that keep their clean output while one is patched (default all)",
     )
     group.add_argument(
         "--scope",

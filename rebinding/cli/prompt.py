@@ -47,7 +47,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--boxes", type=int, default=3, metavar="N", help=HELP["--boxes"])
     parser.add_argument(
-        "--operations", type=int, default=1, metavar="N", help="swaps that the answer depends on (default 1)"
+        "--operations",
+        type=int,
+        default=1,
+        metavar="N",
+        help="operations (see --verb) that the answer depends on (default 1)",
     )
     parser.add_argument("--verb", choices=get_args(Verb), default="swap", help="what the operations do (default swap)")
     parser.add_argument("--narrative", action="store_true", help="neutral sentences around the statements")

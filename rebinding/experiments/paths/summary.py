@@ -24,8 +24,8 @@ Scale: TypeAlias = Literal["probability", "logit"]
 answer's lead over the other objects. Where the answer is sure (p 0.998), p falls by one per cent only if the lead falls
 by two logits, and where p is small noise decides; the lead behaves alike in both cases."""
 Selection: TypeAlias = Literal["sure", "negative", "published"]
-"""`sure`: scores significantly below `-min_effect`, so that at most one in twenty selected heads is expected to be there
-by chance; `negative`: scores below `-min_effect`; `published`: the k lowest, whatever their values."""
+"""`sure`: scores significantly below `-min_effect`, so that at most one in twenty selected heads is expected to be
+there by chance; `negative`: scores below `-min_effect`; `published`: the k lowest, whatever their values."""
 MIN_EFFECT: Mapping[Scale, float] = MappingProxyType({"probability": 1e-3, "logit": 0.05})
 """A head that changes the answer's probability by less than a tenth of a per cent, or its lead by less than a twentieth
 of a logit (odds by a factor of 1.05), is not selected. A head that sends nothing changes either by rounding, and half
