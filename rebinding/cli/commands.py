@@ -48,8 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _explain(argv)
     prog = f"python -m rebinding {argv[0]}"
     try:
-        options = make_parser(argv[0]).parse_args(argv[1:])
-        return int(_module(argv[0]).run(options))
+        return int(_module(argv[0]).run(make_parser(argv[0]).parse_args(argv[1:])))
     except ValueError as error:
         why = str(error)
     except OSError as error:
@@ -71,7 +70,8 @@ def make_parser(name: str) -> argparse.ArgumentParser:
 
 
 def _module(name: str) -> Any:
-    return importlib.import_module(SUBCOMMANDS[name].module)
+    subcommand = SUBCOMMANDS[name]
+    return importlib.import_module(subcommand.module)
 
 
 def _explain(argv: Sequence[str]) -> int:
