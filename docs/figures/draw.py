@@ -60,7 +60,7 @@ def main(given: Sequence[str] | None = None) -> None:
     parser.add_argument("--mode", action="append", default=[], metavar="PANEL=MODE", help="another mode for a panel")
     options = parser.parse_args(given)
     try:
-        check_number("--samples", options.samples, least=1, most=MOST_PROMPTS)
+        check_number("--samples", options.samples, minimum=1, maximum=MOST_PROMPTS)
         check_output_folder("the folder", options.folder)
         figures = FIGURES[options.what](options)
     except ValueError as error:

@@ -47,9 +47,9 @@ def answer_lines(loaded_model: LoadedModel, prompt: Encoded) -> list[str]:
 
 
 def attention_lines(
-    loaded_model: LoadedModel, prompt: Encoded, heads: Sequence[CircuitHead], *, least: float = 0.05
+    loaded_model: LoadedModel, prompt: Encoded, heads: Sequence[CircuitHead], *, min_attention: float = 0.05
 ) -> list[str]:
-    """For each head, at its role: the tokens to which it gives at least `least` of its attention, by role name."""
+    """For each head, at its role: the tokens to which it gives at least `min_attention` of its attention, by role name."""
     surgeon = loaded_model.surgeon()
     recording = surgeon.record(token_batch([prompt]))
     names: dict[int, str] = {}
@@ -60,7 +60,7 @@ def attention_lines(
         at = prompt.roles[head.role]
         (pattern,) = surgeon.run(recording, [], [Read("pattern", head.layer, positions=[at], heads=[head.head])])
         mass = pattern[0, 0, 0]  # (key,)
-        keys = [int(key) for key in torch.argsort(mass, descending=True) if float(mass[key]) >= least]
+        keys = [int(key) for key in torch.argsort(mass, descending=True) if float(mass[key]) >= min_attention]
         targets = [f"{prompt.pieces[key]} ({names.get(key, f'token {key}')}) {float(mass[key]):.2f}" for key in keys]
         lines.append(f"{head.group} {head.layer}.{head.head} at {head.role} attends to " + ", ".join(targets))
     return lines

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 
-def check_number(option: str, value: float | None, *, least: float = 0, most: float = math.inf) -> None:
-    """Refuse a number outside `least` to `most`, and NaN; None stands for an option that is not set."""
-    if value is None or (math.isfinite(value) and least <= value <= most):
+def check_number(option: str, value: float | None, *, minimum: float = 0, maximum: float = math.inf) -> None:
+    """Refuse a number outside `minimum` to `maximum`, and NaN; None stands for an option that is not set."""
+    if value is None or (math.isfinite(value) and minimum <= value <= maximum):
         return
-    limits = f"{least} to {most}" if most < math.inf else f"{least} or more"
+    limits = f"{minimum} to {maximum}" if maximum < math.inf else f"{minimum} or more"
     raise ValueError(f"{option} {value}: give {limits}")
 
 

@@ -157,11 +157,11 @@ def run(options: argparse.Namespace) -> int:
 
 def _check(options: argparse.Namespace) -> None:
     """Check the options before anything is loaded."""
-    check_number("--samples", options.samples, least=1, most=MOST_PROMPTS)
+    check_number("--samples", options.samples, minimum=1, maximum=MOST_PROMPTS)
     check_number("--skip-prompts", options.skip_prompts)
-    check_number("--block", options.block, least=1)
+    check_number("--block", options.block, minimum=1)
     check_number("--min-effect", options.min_effect)
-    check_number("--boxes", options.boxes, least=MIN_BOXES, most=MAX_BOXES)
+    check_number("--boxes", options.boxes, minimum=MIN_BOXES, maximum=MAX_BOXES)
     check_output_file("--save", options.circuit)
     check_figure_file("--figure", options.figure)
     if not options.no_store:

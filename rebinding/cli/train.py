@@ -113,9 +113,9 @@ def run(options: argparse.Namespace) -> int:
 
 def check(options: argparse.Namespace) -> Recipe:
     """The recipe of the options; bad options are refused before anything is loaded."""
-    check_number("--seed", options.seed, most=MOST_SEED)
-    check_number("--prompts", options.prompts, least=1, most=MOST_PROMPTS)
-    check_number("--boxes", options.boxes, least=BOXES, most=len(words(Vocabulary()).labels))
+    check_number("--seed", options.seed, maximum=MOST_SEED)
+    check_number("--prompts", options.prompts, minimum=1, maximum=MOST_PROMPTS)
+    check_number("--boxes", options.boxes, minimum=BOXES, maximum=len(words(Vocabulary()).labels))
     check_positive("--learning-rate", options.learning_rate)
     check_output_folder("--out", Path(options.out))
     check_output_folder("--save-merged", Path(options.save_merged) if options.save_merged else None)

@@ -63,9 +63,8 @@ def options(parser: argparse.ArgumentParser) -> Iterator[tuple[str | None, list[
     """The title of each group of options, and its options without `--help`; arguments and plain options come first,
     without a title."""
     arguments, plain, *groups = parser._action_groups
-    titled = [(None, arguments._group_actions + plain._group_actions)]
-    titled += [(group.title, group._group_actions) for group in groups]
-    for title, actions in titled:
+    titled = ((group.title, group._group_actions) for group in groups)
+    for title, actions in ((None, arguments._group_actions + plain._group_actions), *titled):
         if shown := [action for action in actions if action.dest != "help"]:
             yield title, shown
 
