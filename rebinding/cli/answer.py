@@ -49,7 +49,7 @@ def answer_lines(loaded_model: LoadedModel, prompt: Encoded) -> list[str]:
 def attention_lines(
     loaded_model: LoadedModel, prompt: Encoded, heads: Sequence[CircuitHead], *, min_attention: float = 0.05
 ) -> list[str]:
-    """For each head, at its role: the tokens to which it gives at least `min_attention` of its attention, by role name."""
+    """For each head, at its role: the tokens that get at least `min_attention` of its attention, by role name."""
     surgeon = loaded_model.surgeon()
     recording = surgeon.record(token_batch([prompt]))
     names: dict[int, str] = {}
