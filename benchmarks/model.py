@@ -44,4 +44,4 @@ def benchmark_prompts(n: int, seed: int = 1) -> list[Encoded]:
     """Random tokens with the roles in their places; nobody looks at the story."""
     tokens = torch.randint(0, VOCABULARY, (n, TOKENS), generator=torch.Generator().manual_seed(seed))
     story = Story((Contains("A", "egg"), Contains("B", "fan")), (Swap("B", "A"),))
-    return [Encoded(Prompt(story, "A"), "", tuple(row.tolist()), dict(ROLES)) for row in tokens]
+    return [Encoded("", tuple(row.tolist()), dict(ROLES), prompt=Prompt(story, "A")) for row in tokens]

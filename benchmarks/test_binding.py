@@ -75,7 +75,7 @@ def prompts() -> list[Encoded]:
     tokens = torch.randint(0, VOCABULARY, (PROMPTS, TOKENS), generator=torch.Generator().manual_seed(1))
     story = Story((Contains("A", "egg"), Contains("B", "fan"), Contains("C", "tea")), (Swap("B", "A"),))
     roles = ROLES | {f"context_{kind}[{slot}]": at for kind, places in SLOTS.items() for slot, at in enumerate(places)}
-    return [Encoded(Prompt(story, "A"), "", tuple(row.tolist()), roles) for row in tokens]
+    return [Encoded("", tuple(row.tolist()), roles, prompt=Prompt(story, "A")) for row in tokens]
 
 
 def directions() -> Directions:

@@ -27,7 +27,7 @@ def scene_of(surgeon: TorchSurgeon, *, prompts: int, tokens: int, vocabulary: in
     dice = torch.Generator().manual_seed(1)
     drawn = torch.randint(0, vocabulary, (2, prompts, tokens), generator=dice).tolist()  # (run, prompt, token)
     clean, noise = (
-        tuple(Encoded(Prompt(story, "A"), "", tuple(line), {"readout": tokens - 1}) for line in lines)
+        tuple(Encoded("", tuple(line), {"readout": tokens - 1}, prompt=Prompt(story, "A")) for line in lines)
         for lines in drawn
     )
     every = torch.arange(prompts)

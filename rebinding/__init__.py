@@ -1,3 +1,84 @@
-"""An executable paper: how language models rebind entities, every claim a test."""
+"""An executable paper: how language models rebind entities, every claim a test.
+
+The names below are the public interface. They are imported on first use, so `import rebinding` takes no time.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rebinding.api.discovery import Evaluation as Evaluation
+    from rebinding.api.discovery import discover as discover
+    from rebinding.api.discovery import evaluate as evaluate
+    from rebinding.api.edits import Edit as Edit
+    from rebinding.api.edits import Read as Read
+    from rebinding.api.judging import Verdicts as Verdicts
+    from rebinding.api.judging import judge as judge
+    from rebinding.api.model import Model as Model
+    from rebinding.api.model import design as design
+    from rebinding.api.model import load as load
+    from rebinding.api.patching import patch_paths as patch_paths
+    from rebinding.api.patching import trace as trace
+    from rebinding.api.prompts import Pairs as Pairs
+    from rebinding.api.prompts import Prompts as Prompts
+    from rebinding.api.recording import Recording as Recording
+    from rebinding.paper.circuit import Circuit as Circuit
+    from rebinding.paper.graph import Graph as Graph
+    from rebinding.surgery.checks import NothingEdited as NothingEdited
 
 __version__ = "0.2.0.dev0"
+
+_MODULES = {
+    "Circuit": "paper.circuit",
+    "Edit": "api.edits",
+    "Evaluation": "api.discovery",
+    "Graph": "paper.graph",
+    "Model": "api.model",
+    "NothingEdited": "surgery.checks",
+    "Pairs": "api.prompts",
+    "Prompts": "api.prompts",
+    "Read": "api.edits",
+    "Recording": "api.recording",
+    "Verdicts": "api.judging",
+    "design": "api.model",
+    "discover": "api.discovery",
+    "evaluate": "api.discovery",
+    "judge": "api.judging",
+    "load": "api.model",
+    "patch_paths": "api.patching",
+    "trace": "api.patching",
+}
+__all__ = [
+    "Circuit",
+    "Edit",
+    "Evaluation",
+    "Graph",
+    "Model",
+    "NothingEdited",
+    "Pairs",
+    "Prompts",
+    "Read",
+    "Recording",
+    "Verdicts",
+    "design",
+    "discover",
+    "evaluate",
+    "judge",
+    "load",
+    "patch_paths",
+    "trace",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module 'rebinding' has no attribute {name!r}; its names are {', '.join(__all__)}")
+    value = getattr(import_module(f"rebinding.{_MODULES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -1,6 +1,7 @@
-"""The commands of `python -m rebinding`.
+"""The command `rebinding`, also as `python -m rebinding`.
 
-A command is a module with `arguments(parser)` and `run(options)`. It is imported only when it runs. To add a command,
+A subcommand is a module with `arguments(parser)` and `run(options)`. It is imported only when it runs. With `PASSES_ON`
+it gets the words that its parser does not know as `options.rest`. To add one,
 add a line to `SUBCOMMANDS`.
 """
 
@@ -28,6 +29,8 @@ class Subcommand:
 
 SUBCOMMANDS: Mapping[str, Subcommand] = MappingProxyType(
     {
+        "judge": Subcommand("rebinding.cli.judge", "test the paper's claims on models: the headline claims, or all"),
+        "compare": Subcommand("rebinding.cli.compare", "say what changed from one report to another"),
         "discover": Subcommand("rebinding.cli.discover", "find a model's circuit by path patching, print it, save it"),
         "planted": Subcommand("rebinding.cli.planted", "show a planted mechanism: its circuit and its truth table"),
         "prompt": Subcommand(
@@ -46,9 +49,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     argv = list(sys.argv[1:] if arguments is None else arguments)
     if not argv or argv[0] not in SUBCOMMANDS:
         return _explain(argv)
-    prog = f"python -m rebinding {argv[0]}"
+    prog = f"rebinding {argv[0]}"
     try:
-        return int(_module(argv[0]).run(make_parser(argv[0]).parse_args(argv[1:])))
+        return int(_module(argv[0]).run(parse(argv[0], argv[1:])))
     except ValueError as error:
         why = str(error)
     except OSError as error:
@@ -64,9 +67,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def make_parser(name: str) -> argparse.ArgumentParser:
     """The parser of a command's options."""
-    parser = argparse.ArgumentParser(prog=f"python -m rebinding {name}", description=SUBCOMMANDS[name].description)
+    description = SUBCOMMANDS[name].description
+    parser = argparse.ArgumentParser(prog=f"rebinding {name}", description=description, allow_abbrev=False)
     _module(name).arguments(parser)
     return parser
+
+
+def parse(name: str, argv: Sequence[str]) -> argparse.Namespace:
+    """The options of a command; words that its parser does not know are `rest`, or refused."""
+    parser = make_parser(name)
+    options, rest = parser.parse_known_args(argv)
+    if rest and not getattr(_module(name), "PASSES_ON", False):
+        parser.error(f"unknown option or argument: {' '.join(rest)}")
+    options.rest = rest
+    return options
 
 
 def _module(name: str) -> Any:
@@ -76,7 +90,7 @@ def _module(name: str) -> Any:
 
 def _explain(argv: Sequence[str]) -> int:
     wants_help = argv[:1] in (["-h"], ["--help"])
-    lines = ["usage: python -m rebinding COMMAND [options]; COMMAND --help lists the options of a command", ""]
+    lines = ["usage: rebinding COMMAND [options]; COMMAND --help lists the options of a command", ""]
     lines += [f"  {name:10} {subcommand.description}" for name, subcommand in SUBCOMMANDS.items()]
     if argv and not wants_help:
         near = difflib.get_close_matches(argv[0], SUBCOMMANDS, n=1)

@@ -13,7 +13,7 @@ from rebinding.evidence import Evidence, Kind
 from rebinding.experiments.tokens import BLOCK, blocks, positions, token_batch
 from rebinding.surgery import Read, Surgeon
 from rebinding.surgery.sites import Reduce
-from rebinding.task.prompts import Encoded
+from rebinding.task.prompts import TokenizedPrompt
 
 MEASURES = ("label_logit", "margin", "hit", "probability")
 """The answer's logit, its margin over the best other object, whether it beats them all, and its probability."""
@@ -73,7 +73,7 @@ class Answers:
         return (tokens[rows, right] == first[:, None]).any(dim=1, keepdim=True).float()
 
 
-def full_model(surgeon: Surgeon, prompts: Sequence[Encoded], answers: Answers, ids: Sequence[int]) -> Evidence:
+def full_model(surgeon: Surgeon, prompts: Sequence[TokenizedPrompt], answers: Answers, ids: Sequence[int]) -> Evidence:
     """Measure the unedited model like a circuit."""
     parts = []
     for where in blocks(len(prompts), BLOCK):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from rebinding.surgery.sites import Reduce
-from rebinding.task.prompts import Encoded, PromptError, unequal
+from rebinding.task.prompts import PromptError, TokenizedPrompt, unequal
 from rebinding.task.text import token_at
 
 BLOCK = 20
@@ -17,7 +17,7 @@ BLOCK = 20
 prompts use the same blocks, so that one recording can serve several."""
 
 
-def token_batch(encoded: Sequence[Encoded]) -> Tensor:
+def token_batch(encoded: Sequence[TokenizedPrompt]) -> Tensor:
     """Token ids of prompts of equal length. Nothing is ever padded: unequal lengths are an error."""
     if not encoded:
         raise PromptError("no prompts given; a batch needs at least one")
@@ -27,7 +27,7 @@ def token_batch(encoded: Sequence[Encoded]) -> Tensor:
     return torch.tensor([prompt.ids for prompt in encoded], dtype=torch.long)  # (prompt, token)
 
 
-def positions(encoded: Sequence[Encoded], role: str) -> Tensor:
+def positions(encoded: Sequence[TokenizedPrompt], role: str) -> Tensor:
     """The position of `role`, or of another token name, in each prompt."""
     tokens = [token_at(role, prompt.roles) for prompt in encoded]
     places = [token for token in tokens if token is not None]

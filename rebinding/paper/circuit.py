@@ -43,6 +43,13 @@ class Circuit:
         if len(set(self.heads)) != len(self.heads):
             raise CircuitError("a circuit lists a head twice in one group")
 
+    @classmethod
+    def at(cls, heads: Mapping[str, Iterable[Head]]) -> Circuit:
+        """A circuit from (layer, head) pairs by position; each position is a group."""
+        return cls(
+            tuple(CircuitHead(role, layer, head, role) for role, pairs in heads.items() for layer, head in pairs)
+        )
+
     @property
     def groups(self) -> dict[str, tuple[CircuitHead, ...]]:
         """The heads by group, in their order."""

@@ -16,7 +16,7 @@ from rebinding.task.answers import AnswerRule, AnswerSet, alias_tokens, answer_t
 from rebinding.task.chat import Form, PromptError, form_of, wrapping
 from rebinding.task.text import Prompt, Rendered, render_raw, roles_by_function
 
-__all__ = ["Encoded", "Encoder", "Prompt", "PromptError", "aligned", "render", "unequal"]
+__all__ = ["Encoded", "Encoder", "Prompt", "PromptError", "TokenizedPrompt", "aligned", "render", "unequal"]
 
 CHUNK = 1024
 """Prompts tokenised in one call, which bounds the memory of the tokenizer."""
@@ -28,13 +28,12 @@ def render(prompt: Prompt, form: Form, tokenizer: Any = None) -> Rendered:
 
 
 @dataclass(frozen=True)
-class Encoded:
+class TokenizedPrompt:
     """A prompt as the model gets it: text, token ids, and the token position of every role.
 
     The tokenizer is kept only so that an error can show the tokens as text.
     """
 
-    prompt: Prompt
     text: str
     ids: tuple[int, ...]
     roles: dict[str, int] = field(hash=False)
@@ -49,6 +48,13 @@ class Encoded:
         return [
             str(piece) for piece in (self.tokenizer.convert_ids_to_tokens(self.ids) if self.tokenizer else self.ids)
         ]
+
+
+@dataclass(frozen=True)
+class Encoded(TokenizedPrompt):
+    """A prompt of the box task as tokens."""
+
+    prompt: Prompt = field(kw_only=True)
 
 
 class Encoder:
@@ -116,7 +122,8 @@ class Encoder:
             self._check(raw, ids, places)
             text, ids = (raw.text[: encoding.offsets[-cut][0]], ids[:-cut]) if cut else (raw.text, ids)
             places = _read_at(len(ids) - 1, places)
-            yield Encoded(prompt, text, ids, places | roles_by_function(prompt, places), self.tokenizer)
+            roles = places | roles_by_function(prompt, places)
+            yield Encoded(text, ids, roles, self.tokenizer, prompt=prompt)
 
     def _check(self, rendered: Rendered, ids: tuple[int, ...], places: dict[str, int]) -> None:
         unknown = self.tokenizer.unk_token_id
@@ -143,14 +150,14 @@ def _read_at(last: int, places: Mapping[str, int]) -> dict[str, int]:
     return {**places, "readout": last}
 
 
-def aligned(original: Encoded, counterfactual: Encoded) -> tuple[int, ...]:
+def aligned(original: TokenizedPrompt, counterfactual: TokenizedPrompt) -> tuple[int, ...]:
     """The token positions in which a pair differs; an error if the two are not equally long."""
     if len(original) != len(counterfactual):
         raise PromptError(unequal(original, counterfactual))
     return tuple(index for index, (a, b) in enumerate(zip(original.ids, counterfactual.ids, strict=True)) if a != b)
 
 
-def unequal(left: Encoded, right: Encoded) -> str:
+def unequal(left: TokenizedPrompt, right: TokenizedPrompt) -> str:
     """The error message for two prompts of different lengths, with at most twenty lines of both tokenisations."""
     rows = list(zip_longest(left.pieces, right.pieces, fillvalue=""))
     first = next((index for index, (a, b) in enumerate(rows) if a != b), 0)

@@ -33,7 +33,7 @@ FUNCTIONS = (
 """Roles by function in the prompt. Every other role is named by place."""
 ANSWER_ROLE = "context_answer_object"
 """Another name of one of these roles, which token names do not use."""
-TOKEN_NAME = re.compile(r"(?P<word>.+)@(?P<role>[a-z_]+(\[\d+\])?)(?P<offset>[+-]\d+)")
+TOKEN_NAME = re.compile(r"(?P<word>.+)@(?P<role>[^\W\d]\w*(\[\d+\])?)(?P<offset>[+-]\d+)")
 
 Span: TypeAlias = tuple[int, int]
 Piece: TypeAlias = tuple[str, str | None]

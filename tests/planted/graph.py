@@ -16,7 +16,7 @@ from typing import TypeAlias
 from rebinding.paper.graph import Node
 from rebinding.planted.language.wiring import Line, expression
 from rebinding.planted.plant import Plant
-from rebinding.task.prompts import Encoded
+from rebinding.task.prompts import TokenizedPrompt
 from rebinding.task.text import names_by_place
 
 Link: TypeAlias = tuple[Node, Node | None, str]
@@ -43,7 +43,7 @@ class Wired:
     links: frozenset[Link]
 
 
-def wired(plant: Plant, prompt: Encoded) -> Wired:
+def wired(plant: Plant, prompt: TokenizedPrompt) -> Wired:
     """The true graph of a plant on prompts that are written like this one."""
     places = {name: at for at, name in enumerate(names_by_place(prompt.roles, prompt.pieces))}
     lines = {line.name: line for line in plant.wiring.lines if not _deaf(line)}

@@ -115,7 +115,7 @@ def encoded(record: dict[str, Any]) -> Encoded:
     contents = tuple(Contains(box, item) for box, item in zip(record["boxes"], record["objects"], strict=True))
     swaps = (Swap(*record["swap"]),) if record["swap"] else ()
     story = Story(contents, swaps, impossible="ignore")
-    return Encoded(Prompt(story, record["question"]), record["text"], tuple(record["token_ids"]), roles(record))
+    return Encoded(record["text"], tuple(record["token_ids"]), roles(record), prompt=Prompt(story, record["question"]))
 
 
 def roles(record: dict[str, Any]) -> dict[str, int]:

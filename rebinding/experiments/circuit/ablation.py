@@ -25,12 +25,12 @@ from rebinding.experiments.tokens import BLOCK, blocks, positions, token_batch
 from rebinding.paper.circuit import Circuit
 from rebinding.surgery import ActiveHeads, Edit, Read, Surgeon, TorchSurgeon
 from rebinding.surgery.sites import Reduce
-from rebinding.task.prompts import Encoded
+from rebinding.task.prompts import TokenizedPrompt
 
 Method = Literal["batched", "edits"]
 
 
-def mean_z(surgeon: Surgeon, prompts: Sequence[Encoded], *, block: int = BLOCK) -> list[Tensor]:
+def mean_z(surgeon: Surgeon, prompts: Sequence[TokenizedPrompt], *, block: int = BLOCK) -> list[Tensor]:
     """The mean of z over prompts, per layer: (head, token, head_dim); summed in float64."""
     total: list[Tensor] = []
     for where in blocks(len(prompts), block):
@@ -42,7 +42,7 @@ def mean_z(surgeon: Surgeon, prompts: Sequence[Encoded], *, block: int = BLOCK) 
 
 def evaluate(
     surgeon: Surgeon,
-    prompts: Sequence[Encoded],
+    prompts: Sequence[TokenizedPrompt],
     answers: Answers,
     ids: Sequence[int],
     circuits: Mapping[str, Circuit],
@@ -62,7 +62,7 @@ def evaluate(
     return merge(parts)
 
 
-def active_heads(circuits: Sequence[Circuit], prompts: Sequence[Encoded]) -> ActiveHeads:
+def active_heads(circuits: Sequence[Circuit], prompts: Sequence[TokenizedPrompt]) -> ActiveHeads:
     """Where heads are not ablated; rows are ordered by circuit, then prompt."""
     n = len(prompts)
     roles = {head.role for circuit in circuits for head in circuit.heads}
@@ -80,7 +80,11 @@ def active_heads(circuits: Sequence[Circuit], prompts: Sequence[Encoded]) -> Act
 
 
 def measurer(
-    surgeon: Surgeon, prompts: Sequence[Encoded], answers: Answers, means: Sequence[Tensor], method: Method = "batched"
+    surgeon: Surgeon,
+    prompts: Sequence[TokenizedPrompt],
+    answers: Answers,
+    means: Sequence[Tensor],
+    method: Method = "batched",
 ) -> Callable[[Sequence[Circuit]], Tensor]:
     """A function that measures circuits with all other heads ablated: (circuit, prompt, measure). Prompts are recorded
     once.

@@ -34,7 +34,9 @@ from rebinding.experiments.tokens import blocks, positions, token_batch
 from rebinding.experiments.workbench import Workbench, measures
 from rebinding.paper.circuit import Head
 from rebinding.surgery import Read, Recording, Surgeon
-from rebinding.task.prompts import Encoded, Encoder
+from rebinding.task.prompts import Encoder, TokenizedPrompt
+
+ONE_STRATUM = ("0",)
 
 
 @dataclass(eq=False)
@@ -45,11 +47,13 @@ class NoisePairs:
     """
 
     ids: tuple[int, ...]
-    clean: tuple[Encoded, ...]
-    noise: tuple[Encoded, ...]
+    clean: tuple[TokenizedPrompt, ...]
+    noise: tuple[TokenizedPrompt, ...]
     labels: Tensor
     rivals: Tensor
     """Tokens of the other objects (prompt, object); no columns if the lead is the answer's own logit."""
+    strata: tuple[str, ...] = ()
+    """The stratum of each clean prompt (`write_stratum`); empty if all are in one."""
     recordings: dict[tuple[int, int], Recording] = field(default_factory=dict, repr=False)
     noise_z: dict[tuple[int, int, str], list[Tensor]] = field(default_factory=dict, repr=False)
 
@@ -106,8 +110,16 @@ def score_stage(
             before, after = receiver_run(
                 block, senders, stage.component, receivers, frozen=frozen, scope=settings.scope
             )
-        strata = [write_stratum(encoded.prompt) for encoded in pairs.clean[where]]
-        tables.append(_rows(pairs.ids[where], strata, senders, before, after, block.relative_change(senders)))
+        tables.append(
+            _rows(
+                pairs.ids[where],
+                (pairs.strata or ONE_STRATUM * len(pairs.ids))[where],
+                senders,
+                before,
+                after,
+                block.relative_change(senders),
+            )
+        )
     return PATHS.evidence(pd.concat(tables, ignore_index=True), described)
 
 
@@ -152,4 +164,5 @@ def to_noise_pairs(encoder: Encoder, pairs: EncodedPrompts) -> NoisePairs:
     objects = [[word for word in prompt.story.state().values() if word is not None] for prompt in prompts]
     others = [[word for word in words if word != prompt.answer] for words, prompt in zip(objects, prompts, strict=True)]
     rivals = torch.tensor([[encoder.answer_token(word) for word in words] for words in others])
-    return NoisePairs(pairs.request.ids, pairs.prompts, pairs.counterfactuals, labels, rivals)
+    strata = tuple(map(write_stratum, prompts))
+    return NoisePairs(pairs.request.ids, pairs.prompts, pairs.counterfactuals, labels, rivals, strata)

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from rebinding.task.boxes import labels_of
-from rebinding.task.prompts import Encoded, PromptError, aligned
-from rebinding.task.strata import numbered, stratum
+from rebinding.task.prompts import Encoded, PromptError, TokenizedPrompt, aligned
+from rebinding.task.strata import Stratum, numbered, stratum
 from rebinding.task.text import names_by_function, names_by_place, token_at
 
 
@@ -33,18 +33,20 @@ class Pairs:
     """
 
     ids: tuple[int, ...]
-    clean: tuple[Encoded, ...]
-    noise: tuple[Encoded, ...]
+    clean: tuple[TokenizedPrompt, ...]
+    noise: tuple[TokenizedPrompt, ...]
     answers: Tensor
     match: Tensor
     first: Tensor
     places: tuple[str, ...]
     functions: tuple[tuple[str | None, ...], ...]
+    stratum_of: tuple[Stratum, ...] = ()
+    """The stratum of each pair; empty if all are in one."""
 
     @property
     def strata(self) -> dict[int, int]:
         """Each id with the number of its stratum."""
-        return dict(zip(self.ids, numbered([stratum(encoded.prompt) for encoded in self.clean]), strict=True))
+        return dict(zip(self.ids, numbered(self.stratum_of or [()] * len(self.ids)), strict=True))
 
     @property
     def length(self) -> int:
@@ -55,7 +57,7 @@ class Pairs:
         """Some of the pairs."""
         return Pairs(
             self.ids[where], self.clean[where], self.noise[where], self.answers[where], self.match[where],
-            self.first[where], self.places, self.functions[where],
+            self.first[where], self.places, self.functions[where], self.stratum_of[where],
         )  # fmt: skip
 
     def at(self, name: str) -> Tensor:
@@ -78,11 +80,19 @@ def pairs_of(
                 " single tokens, and one design"
             )
     match = [_match(own, other) for own, other in zip(clean, noise, strict=True)]
-    first = [_first(own, other, line) for own, other, line in zip(clean, noise, match, strict=True)]
     return Pairs(
         tuple(ids), tuple(clean), tuple(noise), torch.tensor(answers), torch.tensor(match),
-        torch.tensor(first), tuple(places), tuple(tuple(names_by_function(prompt.roles, places)) for prompt in clean),
+        first_changes(clean, noise, match), tuple(places),
+        tuple(tuple(names_by_function(prompt.roles, places)) for prompt in clean),
+        tuple(stratum(encoded.prompt) for encoded in clean),
     )  # fmt: skip
+
+
+def first_changes(
+    clean: Sequence[TokenizedPrompt], noise: Sequence[TokenizedPrompt], match: Sequence[Sequence[int]]
+) -> Tensor:
+    """The first token of each pair that differs, or whose match is at another position (pair,)."""
+    return torch.tensor([_first(own, other, line) for own, other, line in zip(clean, noise, match, strict=True)])
 
 
 def _match(clean: Encoded, noise: Encoded) -> list[int]:
@@ -97,7 +107,7 @@ def _match(clean: Encoded, noise: Encoded) -> list[int]:
     return match
 
 
-def _first(clean: Encoded, noise: Encoded, match: Sequence[int]) -> int:
+def _first(clean: TokenizedPrompt, noise: TokenizedPrompt, match: Sequence[int]) -> int:
     """The first token that differs, or whose match is at another position: before it the two runs are the same."""
     moved = [at for at, other in enumerate(match) if at != other]
     return min((*aligned(clean, noise), *moved), default=len(clean))

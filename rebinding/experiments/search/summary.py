@@ -182,7 +182,7 @@ class _Naming:
             and _explained(table, functions) > _explained(table, np.broadcast_to(places, functions.shape))
         )
         if names and not taken & set(places) and (explains_more or taken & set(names)):
-            yield from ((name, np.where(functions == name, table, 0.0).sum(axis=1)) for name in names)
+            yield from ((str(name), np.where(functions == name, table, 0.0).sum(axis=1)) for name in names)
         else:
             yield from zip(places, table.T, strict=True)
 

@@ -25,7 +25,7 @@ from rebinding.experiments.tokens import BLOCK, blocks, logits_of, relative_chan
 from rebinding.experiments.tracing.request import TRACING
 from rebinding.experiments.tracing.rows import rows_of
 from rebinding.surgery import Edit, Read, Recording, Surgeon
-from rebinding.task.prompts import Encoded, PromptError, aligned
+from rebinding.task.prompts import PromptError, TokenizedPrompt, aligned
 
 Cells: TypeAlias = Tensor
 """(prompt, layer, token) booleans."""
@@ -41,8 +41,8 @@ class TracedPair:
     """
 
     id: int
-    original: Encoded
-    counterfactual: Encoded
+    original: TokenizedPrompt
+    counterfactual: TokenizedPrompt
     candidates: tuple[int, ...]
     answer: int
     rival: int | None

@@ -14,7 +14,7 @@ from rebinding.experiments.tracing.request import OVERSAMPLING, TRACING, Query, 
 from rebinding.surgery import Read, Surgeon
 from rebinding.task.answers import AnswerRule
 from rebinding.task.designs import TRACING_MODES, Design, DesignError, Pair
-from rebinding.task.prompts import Encoded, Encoder
+from rebinding.task.prompts import Encoded, Encoder, TokenizedPrompt
 
 
 class UnchangedAnswer(DesignError):
@@ -114,7 +114,7 @@ def are_right(surgeon: Surgeon, pairs: Sequence[TracedPair]) -> list[bool]:
     return right
 
 
-def candidate_logits(surgeon: Surgeon, prompts: Sequence[Encoded], candidates: torch.Tensor) -> torch.Tensor:
+def candidate_logits(surgeon: Surgeon, prompts: Sequence[TokenizedPrompt], candidates: torch.Tensor) -> torch.Tensor:
     """Logits of candidates (prompt, candidate) at the readout of unedited prompts."""
     read = Read("logits", positions=len(prompts[0]) - 1, reduce=logits_of(candidates))
     return surgeon.run(surgeon.record(token_batch(prompts)), [], [read])[0][:, 0]

@@ -40,7 +40,7 @@ RECEIVERS = {
 def fake_prompts(prompts: Tensor, roles: dict[str, int]) -> list[Encoded]:
     """Random tokens with roles at fixed places; the story is never looked at."""
     story = Story((Contains("A", "egg"), Contains("B", "fan")), (Swap("B", "A"),))
-    return [Encoded(Prompt(story, "A"), "", tuple(row.tolist()), dict(roles)) for row in prompts]
+    return [Encoded("", tuple(row.tolist()), dict(roles), prompt=Prompt(story, "A")) for row in prompts]
 
 
 def scene_of(family: Family, noise_roles: dict[str, int] = ROLES) -> NoisePairs:

@@ -64,7 +64,7 @@ def random_pairs(originals: Tensor, *, differing: Sequence[int], seed: int = 0) 
 def plain(row: Tensor) -> Encoded:
     """Tokens without a story: experiments look at tokens and roles alone."""
     story = Story((Contains("A", "egg"), Contains("B", "fan")), (Swap("B", "A"),))
-    return Encoded(Prompt(story, "A"), "", tuple(row.tolist()), {"readout": len(row) - 1})
+    return Encoded("", tuple(row.tolist()), {"readout": len(row) - 1}, prompt=Prompt(story, "A"))
 
 
 def _keep(inputs: list[Tensor]) -> Any:

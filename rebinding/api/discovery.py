@@ -1,0 +1,128 @@
+"""Find a circuit without naming positions, and evaluate a circuit."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pandas as pd
+import torch
+
+from rebinding.api.model import Model
+from rebinding.api.prompts import Pairs, Prompts
+from rebinding.experiments.answers import Answers, full_model
+from rebinding.experiments.circuit.ablation import evaluate as evaluate_circuits
+from rebinding.experiments.circuit.ablation import mean_z
+from rebinding.experiments.circuit.random_circuits import draw_circuits
+from rebinding.experiments.search.pairs import Pairs as SearchPairs
+from rebinding.experiments.search.pairs import first_changes
+from rebinding.experiments.search.request import Settings
+from rebinding.experiments.search.search import MeasuredSteps, Search
+from rebinding.paper.circuit import Circuit
+from rebinding.paper.graph import Graph
+from rebinding.task.text import ANSWER_ROLE, FUNCTIONS, names_by_function, names_by_place
+
+DRAWS = 20
+"""Random circuits that an evaluation compares with."""
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """How often the right answer has the largest logit among its candidates.
+
+    `model` is the accuracy of the unedited model, `circuit` that of the circuit alone with all other heads set to their
+    means, `random` those of random circuits with as many heads at each position of each layer. `rows` has the logit,
+    the margin over the best other candidate, hit, and probability of the answer, circuit by circuit and prompt by
+    prompt.
+    """
+
+    model: float
+    circuit: float
+    random: tuple[float, ...]
+    rows: pd.DataFrame
+
+
+def discover(
+    model: Model,
+    pairs: Pairs,
+    *,
+    share: float = 0.02,
+    alpha: float = 0.01,
+    block: int = 12,
+    minutes: float | None = None,
+    report: Callable[[str], object] = lambda line: None,
+) -> Graph:
+    """Find the heads, at whatever tokens, whose outputs carry the answer, and the edges between them.
+
+    The search goes backwards from the logits by exact path patching. It keeps effects on the score (the right answer's
+    logit minus the mean of the other candidates') that differ significantly from 0 (error rate `alpha` a step) and are
+    at least `share` of what the noise prompts lose. `report` gets a line after each step. After `minutes` the search
+    ends with what it has (`graph.settings["finished"]` is then false). `graph.circuit()` is the circuit.
+    """
+    settings = Settings(share, alpha, block=block)
+    searched = search_pairs(pairs)
+    deadline = float("inf") if minutes is None else time.monotonic() + 60 * minutes
+    steps = MeasuredSteps(model.surgeon, searched, block)
+    return Search(searched, settings, steps, deadline, report).graph({"model": model.name})
+
+
+def evaluate(
+    model: Model, circuit: Circuit, prompts: Prompts, *, means: Prompts | None = None, draws: int = DRAWS
+) -> Evaluation:
+    """Evaluate a circuit alone: every other head, at every token, gets its mean over the prompts `means`.
+
+    Means are token by token, so both sets of prompts have one length. By default they are over `prompts` themselves;
+    take prompts whose answers are balanced over positions, or the means carry a part of the answer.
+    """
+    circuit.check(model.anatomy.n_layers, model.anatomy.n_heads)
+    for role in dict.fromkeys(head.role for head in circuit.heads):
+        prompts.at(role)  # raises where a prompt lacks it
+    table = prompts.candidates()
+    answers = Answers(table[:, :, None], torch.zeros(len(prompts), dtype=torch.long))
+    ids, tokenized = range(len(prompts)), list(prompts.tokenized)
+    sets = {"circuit": circuit}
+    if draws:
+        size = model.anatomy.n_layers, model.anatomy.n_heads
+        drawn = draw_circuits(circuit, *size, draws=draws, match="role_and_layer", exclude=True)
+        sets |= {f"random {number}": other for number, other in enumerate(drawn)}
+    averages = mean_z(model.surgeon, list((means or prompts).tokenized))
+    ablated = evaluate_circuits(model.surgeon, tokenized, answers, ids, sets, averages, mean_set="own").rows
+    rows = pd.concat([full_model(model.surgeon, tokenized, answers, ids).rows, ablated], ignore_index=True)
+    hits = rows.groupby("circuit", sort=False)["hit"].mean()
+    random = tuple(float(hits[name]) for name in sets if name != "circuit")
+    return Evaluation(float(hits["full model"]), float(hits["circuit"]), random, rows)
+
+
+def search_pairs(pairs: Pairs) -> SearchPairs:
+    """Pairs as the search takes them: with a name for every token.
+
+    A position that is the same token in every prompt names this token and, by distance, those around it. A position
+    that differs between prompts is a function: it names its token in each prompt.
+    """
+    clean, noise = pairs.clean.tokenized, pairs.noise.tokenized
+    identity = torch.arange(pairs.clean.length).expand(len(pairs), -1)  # (pair, token)
+    match = identity if pairs.match is None else pairs.match
+    own = [name for name in pairs.clean.positions if name not in (*FUNCTIONS, ANSWER_ROLE)]
+    fixed = {name: clean[0].roles[name] for name in own if len({prompt.roles[name] for prompt in clean}) == 1}
+    places = names_by_place(fixed, _shared_pieces(pairs.clean))
+    return SearchPairs(
+        tuple(range(len(pairs))), clean, noise, pairs.clean.candidates(), match,
+        first_changes(clean, noise, match.tolist()), tuple(places),
+        tuple(_functions(prompt.roles, places, [name for name in own if name not in fixed]) for prompt in clean),
+        pairs.clean.strata,
+    )  # fmt: skip
+
+
+def _shared_pieces(prompts: Prompts) -> list[str]:
+    """The tokens of the first prompt as text; `token` for one that differs between prompts."""
+    varies = (prompts.tokens != prompts.tokens[:1]).any(dim=0).tolist()
+    return ["token" if differs else piece for piece, differs in zip(prompts.tokenized[0].pieces, varies, strict=True)]
+
+
+def _functions(roles: dict[str, int], places: list[str], varying: list[str]) -> tuple[str | None, ...]:
+    """The function of every token of a prompt, or None."""
+    if not varying:
+        return tuple(names_by_function(roles, places))
+    by_token = {roles[name]: name for name in varying}
+    return tuple(by_token.get(token) for token in range(len(places)))

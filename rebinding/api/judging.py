@@ -1,0 +1,112 @@
+"""Judge models: run the paper's claims in a pytest process of its own, and read what it writes.
+
+The claims are tests. They lie beside this package in a clone, and inside it in an installed wheel (`suite/`); the
+package itself imports neither them nor pytest.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+PACKAGE = Path(__file__).parents[1]
+SETTINGS = Path(__file__).with_name("judge.ini")
+INSTALLED = "REBINDING_JUDGE"
+"""Set in the environment of the process, so that its messages and reports name this command and not pytest."""
+FINISHED = (0, 1)
+"""Exit codes of pytest after which there are verdicts: all as expected, or some not."""
+
+
+class JudgeError(RuntimeError):
+    """No verdicts: the claims could not be run."""
+
+
+@dataclass(frozen=True)
+class Verdicts:
+    """The verdicts of a run, as in its `claims.json` (docs/report.md describes every field).
+
+    `headline` has the paper's five headline claims by model, `claims` every row that was judged. `as_expected` is
+    whether no row differs from the verdict that is known beforehand (planted models) or is invalid (any other model).
+    """
+
+    models: tuple[str, ...]
+    headline: Mapping[str, tuple[Mapping[str, Any], ...]]
+    claims: tuple[Mapping[str, Any], ...]
+    as_expected: bool
+
+
+def judge(
+    *models: str,
+    every_row: bool = False,
+    report: Path | str | None = None,
+    options: Sequence[str] = (),
+    quiet: bool = True,
+) -> Verdicts:
+    """Judge models by the paper's claims: the headline rows, or every row.
+
+    Models are named as in `load`. `report` is a folder for the page, `claims.json` and the evidence. `options` are
+    those of `pytest claims`, such as `["--samples", "24", "--device", "cpu"]`. Without `quiet` the output of pytest is
+    shown. Finished evidence is stored, so the same call goes on where an interrupted one stopped.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder, "report") if report is None else Path(report)
+        code, text = run_claims(models, [*options, "--report", str(out)], every_row=every_row, capture=quiet)
+        if code not in FINISHED:
+            raise JudgeError(f"the claims were not judged (pytest ended with {code}):\n{text}".rstrip())
+        return read_verdicts(out / "claims.json", as_expected=code == 0)
+
+
+def read_verdicts(path: Path, *, as_expected: bool) -> Verdicts:
+    """The verdicts in a `claims.json`."""
+    content = json.loads(path.read_text("utf-8"))
+    headline = {entry["model"]: tuple(entry["claims"]) for entry in content["headline"]}
+    names = tuple(dict.fromkeys(row["model"] for row in content["claims"]))
+    return Verdicts(names, headline, tuple(content["claims"]), as_expected)
+
+
+def run_claims(
+    models: Sequence[str],
+    options: Sequence[str],
+    *,
+    every_row: bool,
+    tests: Sequence[str] = (),
+    capture: bool = False,
+) -> tuple[int, str]:
+    """Run the claims (or some `tests` of them) on models, in a process of its own; return its exit code and, if
+    captured, its output."""
+    if not models:
+        raise ValueError("no model given; name one, such as planted:pointer, a folder or a Hub id")
+    root = suite_root()
+    marks = [] if every_row or tests else ["-m", "headline"]
+    command = [
+        *(sys.executable, "-m", "pytest", "-c", str(SETTINGS), "--rootdir", str(root)),
+        *(str(root / test) for test in tests or ["claims"]),
+        *("-p", "fixtures.plugin", "-p", "no:cacheprovider", "--noconftest", *marks),
+        *(word for name in models for word in ("--model", name)),
+        *options,
+    ]
+    path = os.pathsep.join([str(root), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = {**os.environ, "PYTHONPATH": path, "PYTHONSAFEPATH": "1", INSTALLED: "1"}
+    done = subprocess.run(
+        command, env=environment, text=True, check=False,
+        stdout=subprocess.PIPE if capture else None, stderr=subprocess.STDOUT if capture else None,
+    )  # fmt: skip
+    return done.returncode, done.stdout or ""
+
+
+def suite_root() -> Path:
+    """The folder that holds `claims` and `fixtures`: inside an installed package, or the root of a clone."""
+    for root in (PACKAGE / "suite", PACKAGE.parent):
+        if (root / "claims" / "catalogue.py").is_file() and (root / "fixtures" / "plugin.py").is_file():
+            return root
+    raise JudgeError(
+        f"the claims are neither in {PACKAGE} nor beside it; install the package again, or work in a clone of the"
+        " repository"
+    )

@@ -1,0 +1,146 @@
+"""A loaded and checked model: makes prompts for it, and records them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from rebinding.api.prompts import Pairs, Prompts, fill, tokenize
+from rebinding.api.recording import Recording
+from rebinding.models.devices import Device
+from rebinding.models.loaded_model import LoadedModel
+from rebinding.models.loaded_model import load as load_model
+from rebinding.surgery import Anatomy, SurgeryError, TorchSurgeon
+from rebinding.surgery.sites import Site
+from rebinding.task.chat import Form
+from rebinding.task.designs import Design, DesignName
+from rebinding.task.designs import design as make_design
+from rebinding.task.prompts import Encoded
+from rebinding.task.strata import stratum
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+KEPT: tuple[Site, ...] = ("z",)
+RECORDINGS = 1 << 31
+"""Bytes of recordings that a model caches, so that the same prompts are recorded once."""
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A causal language model that passed the self-check. Made by `load`."""
+
+    loaded: LoadedModel
+
+    @property
+    def name(self) -> str:
+        """The name under which it was loaded."""
+        return self.loaded.name
+
+    @property
+    def tokenizer(self) -> PreTrainedTokenizerFast:
+        """Its tokenizer."""
+        return self.loaded.tokenizer
+
+    @property
+    def anatomy(self) -> Anatomy:
+        """Its numbers of layers, heads and KV heads, and where its parts are."""
+        return self.loaded.anatomy
+
+    @property
+    def heads(self) -> list[tuple[int, int]]:
+        """Every head as (layer, head)."""
+        return [(layer, head) for layer in range(self.anatomy.n_layers) for head in range(self.anatomy.n_heads)]
+
+    @cached_property
+    def surgeon(self) -> TorchSurgeon:
+        """The surgeon that runs it."""
+        surgeon = self.loaded.surgeon(remember=RECORDINGS)
+        if not isinstance(surgeon, TorchSurgeon):
+            raise SurgeryError(f"{self.name} runs on a server; this needs a model on this machine")
+        return surgeon
+
+    def prompts(
+        self,
+        prompts: Sequence[str] | Sequence[Sequence[int]] | Tensor,
+        *,
+        positions: Mapping[str, int | Sequence[int]] | None = None,
+        answers: Sequence[Sequence[str | int]] | None = None,
+    ) -> Prompts:
+        """Prompts from texts or token ids of equal length.
+
+        `positions` names tokens by index: one for all prompts, or one for each. `answers` are the answer candidates of
+        each prompt, the right one first, as tokens or as text of one token (`" Mary"`). Texts are tokenised as the
+        tokenizer does by default, special tokens included.
+        """
+        return tokenize(self.tokenizer, prompts, positions or {}, answers)
+
+    def fill(
+        self, template: str, rows: Sequence[Mapping[str, str]], *, answers: Sequence[str] | None = None
+    ) -> Prompts:
+        """Prompts from a template with fields, such as `"When {first} and {second} met, {giver} gave a book to"`.
+
+        Each row has a word for every field. A field's name names the last token of its word. `answers` are templates
+        too, the right answer first: `(" {first}", " {second}")`.
+        """
+        return fill(self.tokenizer, template, rows, answers)
+
+    def stories(self, design: Design, n: int, *, first: int = 0) -> Prompts:
+        """The prompts `first` to `first + n` of a design of the box task, in this model's chat form."""
+        encoder = self.loaded.encoder()
+        return self._of_stories(encoder.encode(design.prompt(number) for number in range(first, first + n)))
+
+    def story_pairs(self, design: Design, n: int, *, first: int = 0) -> Pairs:
+        """Stories and their noise prompts: other words in other slots.
+
+        A statement of the noise prompt replaces that of the box with the same part in the swap.
+        """
+        from rebinding.experiments.prompts import Prompts as StoryPrompts
+        from rebinding.experiments.search.measure import search_pairs
+        from rebinding.experiments.search.request import NOISE
+
+        stories = StoryPrompts(self.loaded.encoder())
+        encoded = stories.encode(stories.draw(design, range(first, first + n), ("noise", NOISE)))
+        match = search_pairs(stories.encoder, encoded).match
+        return Pairs(self._of_stories(encoded.prompts), self._of_stories(encoded.counterfactuals), match)
+
+    def record(self, prompts: Prompts, *, keep: Collection[Site] = KEPT) -> Recording:
+        """Run prompts unedited and record what edited runs start from. `keep` are sites whose values are kept as well;
+        `attention="frozen"` needs `z`."""
+        return Recording(self, prompts, self.surgeon.record(prompts.tokens, keep=keep))
+
+    def _of_stories(self, encoded: Sequence[Encoded]) -> Prompts:
+        encoder = self.loaded.encoder()
+        stories = [prompt.prompt for prompt in encoded]
+        words = [[story.answer, *(word for word in story.story.objects if word != story.answer)] for story in stories]
+        answers = torch.tensor([encoder.answer_tokens(line) for line in words])
+        return Prompts(tuple(encoded), answers, tuple(map(stratum, stories)))
+
+
+def load(
+    name: str,
+    *,
+    dtype: str = "float32",
+    device: Device = "auto",
+    form: Form | None = None,
+    revision: str | None = None,
+) -> Model:
+    """Load a model by name and check it: `planted:pointer`, a folder, a Hub id, or one of the paper's models.
+
+    `device="auto"` uses the GPUs that are there. `form` is how stories are put into a chat. A model that cannot be
+    loaded, or that the surgeon would not run exactly, raises a `ModelError` that says what to do.
+    """
+    return Model(load_model(name, dtype=dtype, device=device, form=form, revision=revision))
+
+
+def design(name: DesignName, model: Model, *, boxes: int = 3, operations: int = 1) -> Design:
+    """A design of stories of the box task, in words that are single tokens for the model.
+
+    `published` is the paper's; in `counterbalanced` every slot and order of naming occurs equally often.
+    """
+    return make_design(name, boxes=boxes, operations=operations, tokenizer=model.tokenizer)

@@ -1,0 +1,59 @@
+"""`rebinding judge MODEL`: test the paper's claims on models, and print the headline claims."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from pathlib import Path
+
+from rebinding.api.judging import FINISHED, run_claims
+from rebinding.cli.checks import check_output_folder
+
+PASSES_ON = True
+"""Options that this command does not know are those of pytest and of the claims."""
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "models",
+        nargs="+",
+        metavar="MODEL",
+        help="an alias, a Hub id, a folder or planted:MECHANISM, before all options of the claims",
+    )
+    parser.add_argument("--all", action="store_true", help="judge every row (default: the rows of the headline claims)")
+    parser.add_argument(
+        "--test",
+        action="append",
+        default=[],
+        metavar="NODE",
+        help="judge this row only, as a report's command names it",
+    )
+    parser.add_argument(
+        "--report", type=Path, metavar="DIR", help="write the page, claims.json and the evidence to this folder"
+    )
+    parser.add_argument("--json", action="store_true", help="print claims.json and nothing else")
+    parser.epilog = (
+        "All other options are those of `pytest claims` and of pytest, such as --samples 24, --device cpu or -n 2:"
+        " see the page Options of the documentation. The exit code is 1 if a row does not come out as expected."
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    check_output_folder("--report", options.report)
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder, "report") if options.json and options.report is None else options.report
+        words = [] if out is None else ["--report", str(out)]
+        code, text = run_claims(
+            options.models,
+            [*words, *options.rest],
+            every_row=options.all,
+            tests=options.test,
+            capture=options.json,
+        )
+        if options.json:
+            if code not in FINISHED:
+                raise ValueError(f"the claims were not judged (pytest ended with {code}):\n{text}".rstrip())
+            assert out is not None
+            print(json.dumps(json.loads((out / "claims.json").read_text("utf-8")), indent=1))
+    return code

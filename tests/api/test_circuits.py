@@ -1,0 +1,161 @@
+"""Path patching, tracing, discovery and evaluation on pairs of any source."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+import torch
+from torch import Tensor
+
+import rebinding
+from rebinding import Circuit, Edit, Pairs, Read
+from rebinding.experiments.paths.measure import score_stage, to_noise_pairs
+from rebinding.experiments.paths.request import PAPER
+from rebinding.experiments.paths.summary import scores
+from rebinding.experiments.prompts import Prompts as StoryPrompts
+from rebinding.experiments.search.measure import search_on
+from rebinding.experiments.search.request import Settings
+from rebinding.experiments.workbench import Workbench
+from rebinding.paper.circuit import CircuitError
+from rebinding.surgery import SurgeryError
+from tests.api.small import changed_z, logits_of, model_of, prompts_of, z_of
+
+TOLERANCE = 1e-5
+"""As in test_recording."""
+
+
+@pytest.fixture(scope="module")
+def planted() -> rebinding.Model:
+    return rebinding.load("planted:pointer")
+
+
+@pytest.fixture(scope="module")
+def pairs(planted: rebinding.Model) -> Pairs:
+    return planted.story_pairs(rebinding.design("counterbalanced", planted), 36)
+
+
+def test_paths_to_the_logits_equal_hooks() -> None:
+    """Every sender at a named position, all other heads held: the mean change of the lead."""
+    model = model_of()
+    clean, noise = prompts_of(model), prompts_of(model, first=2)
+    raw = model.loaded.model
+    clean_z, noise_z = z_of(raw, clean.tokens), z_of(raw, noise.tokens)
+
+    def lead(logits: Tensor) -> Tensor:
+        of_answers = logits.gather(1, clean.answers)
+        return of_answers[:, 0] - of_answers[:, 1:].mean(1)
+
+    def hold(z: Tensor, *, layer: int, sender: tuple[int, int]) -> Tensor:
+        z = clean_z[layer].clone()
+        if layer == sender[0]:
+            z[:, 12, sender[1]] = noise_z[layer][:, 12, sender[1]]
+        return z
+
+    table = rebinding.patch_paths(model, Pairs(clean, noise)).set_index(["layer", "head"])["score"]
+    assert len(table) == 24
+    before = lead(logits_of(raw, clean.tokens))
+    for sender in model.heads:
+        with changed_z(raw, {layer: partial(hold, layer=layer, sender=sender) for layer in range(4)}):
+            after = lead(logits_of(raw, clean.tokens))
+        assert float(table[sender]) == pytest.approx(float((after - before).mean()), abs=TOLERANCE)
+    assert table.abs().max() > 1e-2
+
+
+def test_paths_of_stories_are_those_of_the_stages(planted: rebinding.Model) -> None:
+    """The same prompts by the paper's own stage B: the same table."""
+    stories = StoryPrompts(planted.loaded.encoder())
+    drawn = stories.draw(rebinding.design("published", planted), range(12), ("noise", "independent"))
+    by_stage = scores(
+        score_stage(
+            planted.surgeon, to_noise_pairs(stories.encoder, stories.encode(drawn)), PAPER[1], [(6, 0), (6, 3)]
+        ),
+        "logit",
+    )
+    own = rebinding.patch_paths(
+        planted,
+        planted.story_pairs(rebinding.design("published", planted), 12),
+        receivers=[(6, 3), (6, 0)],
+        component="q",
+        receivers_at="readout",
+    )
+    expected = by_stage.set_index(["layer", "head"])[["score", "se"]]
+    assert own.set_index(["layer", "head"])[["score", "se"]].sort_index().equals(expected.sort_index())
+    assert (own["score"].diff().dropna() >= 0).all()
+    assert float(own["score"].iloc[0]) < -1
+
+
+def test_a_tracing_map_equals_single_patches() -> None:
+    """Each cell is an edit of the residual stream of the noise prompt."""
+    model = model_of()
+    clean, noise = prompts_of(model), prompts_of(model, first=2)
+    rows = rebinding.trace(model, Pairs(clean, noise), layers=[1, 3], at=["early", "readout"])
+    assert len(rows) == 2 * 2 * 2
+    recording = model.record(noise)
+    for layer, token in ((1, 3), (3, 3), (1, 12), (3, 12)):
+        edit = Edit("resid", model.record(clean), at=token, layer=layer)
+        (logits,) = recording.run(edit, Read("logits"))
+        of_answers = logits.gather(1, clean.answers)
+        margin = of_answers[:, 0] - of_answers[:, 1:].amax(1)
+        cell = rows[(rows["layer"] == layer) & (rows["token"] == token)].sort_values("prompt")["margin"]
+        assert torch.allclose(torch.tensor(cell.to_numpy()).double(), margin.double(), atol=TOLERANCE)
+
+
+def test_discovery_is_that_of_the_command(planted: rebinding.Model, pairs: Pairs) -> None:
+    """The same prompts by the command's own way: the same nodes and edges, to the last digit."""
+    graph = rebinding.discover(planted, pairs)
+    bench = Workbench(planted.loaded)
+    stories = bench.prompts.design("counterbalanced")
+    drawn = bench.prompts.draw(stories, range(36), ("noise", "independent"))
+    expected = search_on(bench, drawn, Settings()).graph()
+    assert len(graph.nodes) > 10
+    assert graph.nodes == expected.nodes
+    assert graph.edges == expected.edges
+
+
+def test_prompts_without_a_design_are_searched_as_well(planted: rebinding.Model, pairs: Pairs) -> None:
+    """The stories as token ids, with two named positions: the heads at the readout are the same, and tokens are named
+    by their distance from a named one."""
+
+    def plain(prompts: rebinding.Prompts) -> rebinding.Prompts:
+        named = {"asked": prompts.at("question_box").tolist(), "second": prompts.at("swap_second").tolist()}
+        return planted.prompts(prompts.tokens, positions=named, answers=prompts.candidates().tolist())
+
+    graph = rebinding.discover(planted, Pairs(plain(pairs.clean), plain(pairs.noise)))
+    by_token = {token: {node[:2] for node in graph.nodes if node.token == token} for _, _, token in graph.nodes}
+    assert by_token["readout"] == {(6, 0), (6, 3), (5, 5), (4, 3)}
+    assert by_token["asked"] == {(2, 7), (3, 3)}
+    assert {"readout", "asked", "second"} <= set(by_token)
+    assert all(token.rpartition("@")[2].startswith(("readout", "asked", "second")) for token in by_token)
+    evaluation = rebinding.evaluate(planted, graph.circuit(), plain(pairs.clean), draws=2)
+    assert evaluation.model == 1.0
+
+
+def test_an_evaluation_tells_a_circuit_from_a_part_of_it(planted: rebinding.Model, pairs: Pairs) -> None:
+    """Right, wrong and random circuits; every number from the rows."""
+    prompts = pairs.clean.having("context_partner_object")
+    circuit = rebinding.discover(planted, pairs).circuit()
+    full = rebinding.evaluate(planted, circuit, prompts, means=pairs.noise, draws=3)
+    part = rebinding.evaluate(planted, Circuit.at({"readout": [(6, 3)]}), prompts, means=pairs.noise, draws=0)
+    assert full.model == full.circuit == 1.0
+    assert max(full.random) < 0.8
+    assert part.circuit < 0.8
+    assert part.random == ()
+    assert len(full.rows) == len(prompts) * 5
+    for bad, message in (
+        ({"readout": [(9, 0)]}, "do not exist in a model of 7 layers x 8 heads"),
+        ({"nowhere": [(1, 0)]}, "no position 'nowhere'"),
+    ):
+        with pytest.raises((CircuitError, ValueError), match=message):
+            rebinding.evaluate(planted, Circuit.at(bad), prompts)
+
+
+def test_errors_of_path_patching_say_what_to_do(planted: rebinding.Model, pairs: Pairs) -> None:
+    with pytest.raises(SurgeryError, match="go together"):
+        rebinding.patch_paths(planted, pairs, receivers=[(1, 1)])
+    with pytest.raises(SurgeryError, match=r"no head \(1, 9\)"):
+        rebinding.patch_paths(planted, pairs, receivers=[(1, 9)], component="q", receivers_at="readout")
+    with pytest.raises(SurgeryError, match="there is no layer 7"):
+        rebinding.trace(planted, pairs, layers=[7])
+    with pytest.raises(ValueError, match="differ between prompts"):
+        rebinding.trace(planted, pairs[:4], at=["context_asked"])

@@ -1,0 +1,177 @@
+"""Edits and reads by name, compared with plain hooks on the library's own model."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+import torch
+from torch import Tensor
+
+from rebinding import Edit, NothingEdited, Read
+from rebinding.surgery import SurgeryError
+from tests.api.small import HEAD_DIM, changed_z, logits_of, model_of, prompts_of, z_of
+from tests.everyday import sampled
+
+TOLERANCE = 1e-5
+"""Weights are float64, but norms, softmaxes and rotations of the library are float32 inside: a few units of 1.2e-7 of
+values up to ten."""
+
+
+def close(actual: Tensor, expected: Tensor) -> bool:
+    return torch.allclose(actual.double(), expected.double(), rtol=0, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("family", sampled(("llama", "gemma2", "qwen3"), "llama"))
+def test_edit_at_named_positions_equals_a_hook(family: str) -> None:
+    """Two heads of different layers get the values of other prompts, at a position that differs between prompts."""
+    model = model_of(family)
+    clean, noise = prompts_of(model, family), prompts_of(model, family, first=2)
+    raw, noise_z = model.loaded.model, z_of(model.loaded.model, noise.tokens)
+    rows, at = torch.arange(2), torch.tensor([6, 7])
+
+    def write(z: Tensor, *, layer: int, head: int) -> Tensor:
+        z[rows, at, head] = noise_z[layer][rows, at, head]
+        return z
+
+    with changed_z(raw, {2: partial(write, layer=2, head=5), 0: partial(write, layer=0, head=1)}):
+        expected = logits_of(raw, clean.tokens)
+    edit = Edit("z", model.record(noise), at="middle", head=[(2, 5), (0, 1)])
+    recording = model.record(clean)
+    (actual,) = recording.run(edit, Read("logits"))
+    assert close(actual, expected)
+    assert not close(actual, logits_of(raw, clean.tokens))
+    (answers,) = recording.run(edit, Read("answers"))
+    assert torch.equal(answers.double(), actual.gather(1, clean.answers).float().double())
+
+
+def test_reads_keep_the_order_of_heads_and_positions() -> None:
+    model = model_of()
+    prompts = prompts_of(model)
+    z = z_of(model.loaded.model, prompts.tokens)
+    heads = [(2, 4), (0, 3), (2, 1)]
+    recording = model.record(prompts)
+    several, single, no_head_axis = recording.read(
+        Read("z", head=heads, at=["readout", 3]),
+        Read("z", head=(0, 3), at="early"),
+        Read("z", head=[(0, 3)], at="early"),
+    )
+    assert several.shape == (2, 3, 2, HEAD_DIM)
+    assert single.shape == (2, HEAD_DIM)
+    assert no_head_axis.shape == (2, 1, HEAD_DIM)
+    for place, (layer, head) in enumerate(heads):
+        assert close(several[:, place], z[layer][:, [12, 3], head])
+    assert close(single, z[0][:, 3, 3])
+
+
+def test_a_value_with_heads_follows_their_order() -> None:
+    """A tensor (prompt, head, position, width) is given in the order of the heads, whatever their layers."""
+    model = model_of()
+    prompts = prompts_of(model)
+    heads = [(2, 4), (0, 3), (2, 1)]
+    value = torch.randn(2, 3, 1, HEAD_DIM, generator=torch.Generator().manual_seed(0)).double()
+    recording = model.record(prompts)
+    reads = [Read("z", head=head, at="early") for head in heads]
+    together = recording.run(Edit("z", value, at="early", head=heads), *reads)
+    for place, result in enumerate(together):
+        assert close(result, value[:, place, 0])
+
+
+def test_a_batch_equals_single_runs() -> None:
+    """The entries of `run_each` do not see each other; an entry may have several edits."""
+    model = model_of("gemma2")
+    prompts = prompts_of(model, "gemma2")
+    recording = model.record(prompts)
+    entries = [
+        Edit("z", 0.0, at="middle", head=(1, 2)),
+        [Edit("resid", 0.5, at=[2, "readout"], layer=2, mode="add"), Edit("z", 1.0, at="early", head=(0, 0))],
+        Edit("k", 0.0, at="early", head=(2, 1), scope="group"),
+        Edit("v", 2.0, at="early", head=(2, 5), scope="head"),
+    ]
+    logits, resid = recording.run_each(entries, Read("logits"), Read("resid", layer=4, at="readout"))
+    assert logits.shape[:2] == resid.shape[:2] == (4, 2)
+    for number, entry in enumerate(entries):
+        alone, own_resid = recording.run(entry, Read("logits"), Read("resid", layer=4, at="readout"))
+        assert close(logits[number], alone)
+        assert close(resid[number], own_resid)
+        assert not close(alone, recording.read(Read("logits"))[0])
+
+
+def test_keys_of_one_query_head_come_from_its_kv_head() -> None:
+    """With `scope="head"` a value from a recording is that of the head's KV head; two heads of one group may share
+    it, and both together with the third are the group."""
+    model = model_of()
+    clean, noise = prompts_of(model), prompts_of(model, first=2)
+    recording, other = model.record(clean), model.record(noise)
+    group = Edit("k", other, at="early", head=(1, 1), scope="group")
+    heads = Edit("k", other, at="early", head=[(1, 3), (1, 4), (1, 5)], scope="head")
+    (of_group,), (of_heads,) = recording.run(group, Read("logits")), recording.run(heads, Read("logits"))
+    assert close(of_group, of_heads)
+    (of_two,) = recording.run(Edit("k", other, at="early", head=[(1, 3), (1, 4)], scope="head"), Read("logits"))
+    assert not close(of_two, of_group)
+
+
+def test_frozen_attention_is_the_textbook_path() -> None:
+    """One head is set, every other head keeps its z: compared with hooks on all layers."""
+    model = model_of()
+    clean = prompts_of(model)
+    raw, clean_z = model.loaded.model, z_of(model.loaded.model, clean.tokens)
+
+    def freeze(z: Tensor, *, layer: int) -> Tensor:
+        z = clean_z[layer].clone()
+        if layer == 1:
+            z[:, 12, 2] = 0.0
+        return z
+
+    with changed_z(raw, {layer: partial(freeze, layer=layer) for layer in range(4)}):
+        expected = logits_of(raw, clean.tokens)
+    edit = Edit("z", 0.0, at="readout", head=(1, 2))
+    recording = model.record(clean)
+    (actual,), (live,) = recording.run(edit, Read("logits"), attention="frozen"), recording.run(edit, Read("logits"))
+    assert close(actual, expected)
+    assert not close(actual, live)
+
+
+def test_an_edit_that_changes_nothing_is_refused() -> None:
+    model = model_of()
+    recording = model.record(prompts_of(model))
+    same = Edit("z", recording, at="early", head=(1, 2))
+    with pytest.raises(NothingEdited, match="change nothing"):
+        recording.run(same, Read("logits"))
+    late = Edit("z", 0.0, at="readout", head=(1, 2))
+    with pytest.raises(NothingEdited, match="change nothing"):
+        recording.run(late, Read("resid", layer=1, at="readout"))  # below the edit
+    (actual,) = recording.run(same, Read("logits"), allow_noop=True)
+    assert close(actual, recording.read(Read("logits"))[0])
+
+
+def test_errors_say_what_to_do() -> None:
+    model, other = model_of(), model_of()
+    recording = model.record(prompts_of(model))
+    reads = Read("logits")
+    for edit, message in (
+        (Edit("z", 0.0, at="early", head=(4, 0)), "no head \\(4, 0\\): the model has layers 0 to 3 and heads 0 to 5"),
+        (Edit("k", 0.0, at="early", head=(0, 2), scope="group"), "KV heads 0 to 1"),
+        (Edit("z", 0.0, at="late", head=(0, 0)), "no position 'late'. Every prompt has early, middle, readout"),
+        (Edit("z", 0.0, at=13, head=(0, 0)), "position 13: these prompts have tokens 0 to 12"),
+        (Edit("resid", 0.0, at=1, layer=5), "no layer 5: 'resid' has layers 0 to 4"),
+        (Edit("mlp_out", 0.0, at=1, layer=4), "no layer 4: 'mlp_out' has layers 0 to 3"),
+        (Edit("z", other.record(prompts_of(other)), at=1, head=(0, 0)), "values of one model mean nothing in another"),
+        (Edit("z", model.record(prompts_of(model, n=1)), at=1, head=(0, 0)), "1 prompts, and the run has 2"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            recording.run(edit, reads)
+    for site, place, message in (
+        ("z", {"layer": 1}, "per head"),
+        ("resid", {"head": (1, 1)}, "has no heads: give layer"),
+        ("logits", {}, "can be read and not edited"),
+        ("zz", {"head": (0, 0)}, "unknown site 'zz'"),
+    ):
+        with pytest.raises(SurgeryError, match=message):
+            Edit(site, 0.0, at=1, **place)
+    with pytest.raises(SurgeryError, match="leave head and layer out"):
+        Read("answers", layer=3)
+    with pytest.raises(SurgeryError, match="must be \\(layer, head\\)"):
+        recording.read(Read("z", head=3))
+    with pytest.raises(ValueError, match="have no answers"):
+        model.record(model.prompts([[5, 6, 7]])).read(Read("answers"))
