@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from dataclasses import MISSING, fields
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, Literal, get_type_hints
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, FailFast, Field, ValidationError, create_model
 from pydantic_core import PydanticCustomError
@@ -93,12 +93,36 @@ def _row_fields() -> dict[str, Any]:
 Row = create_model("Row", __config__=ConfigDict(strict=True, extra="forbid"), **_row_fields())
 
 
+class HeadlineClaim(Shape):
+    """A headline claim on a model, as it follows from its rows."""
+
+    number: int
+    title: str
+    statement: str
+    published: str | None
+    controlled: str | None
+    standing: str | None
+    decided_by: str | None
+    rows: list[str]
+    as_expected: bool
+    remark: str | None
+
+
+class HeadlineEntry(Shape):
+    """The headline claims on a model."""
+
+    model: str
+    claims: list[HeadlineClaim]
+
+
 class Content(Shape):
     """The whole file."""
 
+    schema_: Literal[3] = Field(alias="schema")
     settings: dict[str, Any] = {}
     software: dict[str, Any] = {}
     models: Annotated[list[ModelEntry], FailFast()] = []
+    headline: list[HeadlineEntry] = []
     claims: Annotated[list[Row], FailFast()]  # type: ignore[valid-type]  # made from the fields of a judgement
 
 
