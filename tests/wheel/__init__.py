@@ -1,0 +1,1 @@
+"""The built wheel, in an environment of its own: `tox -e wheel`."""
