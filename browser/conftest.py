@@ -13,7 +13,7 @@ import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from rebinding.report.page import render
-from tests.report.folders import judged, make
+from tests.report.folders import make, make_row
 
 VARIABLE = "REBINDING_CHROMIUM"
 WIDTHS = {"desktop": (1280, 900), "tablet": (820, 1100), "phone": (390, 844)}
@@ -44,11 +44,11 @@ def invented(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A page with every verdict on two models, one of which differs from what was planted."""
     verdicts = ("REPLICATED", "NOT REPLICATED", "INCONCLUSIVE", "INVALID", "NOT APPLICABLE", "REPLICATED")
     claims = [
-        judged(id, model, verdict=verdict, expected=verdict, evidence=(EVIDENCE[id],) if id in EVIDENCE else ())
+        make_row(id, model, verdict=verdict, expected=verdict, evidence=(EVIDENCE[id],) if id in EVIDENCE else ())
         for id, verdict in zip(CLAIMS, verdicts, strict=True)
         for model in ("planted:pointer@llama", "planted:global@llama")
     ]
-    claims[-1] = judged(CLAIMS[-1], "planted:global@llama", verdict="NOT REPLICATED", expected="REPLICATED")
+    claims[-1] = make_row(CLAIMS[-1], "planted:global@llama", verdict="NOT REPLICATED", expected="REPLICATED")
     return render(make(tmp_path_factory.mktemp("browser") / "report", claims)).resolve()
 
 

@@ -14,9 +14,9 @@ from playwright.sync_api import expect
 from browser.conftest import CLAIMS, WIDTHS
 from rebinding.report.files import CLAIMS as CLAIMS_FILE
 from rebinding.report.page import render
-from tests.report.folders import judged, make
+from tests.report.folders import make, make_row
 from tests.report.test_page import HOSTILE
-from tests.report.test_stopped import IDS, unable
+from tests.report.test_stopped_claims import IDS, stop_all_claims
 
 PRINTED = 718
 """Dots of a line of an A4 sheet between the page's margins: 190 mm."""
@@ -92,7 +92,7 @@ def test_a_claim_is_opened_by_its_address(visit: Visits, invented: Path) -> None
 
 def test_claims_that_could_not_be_judged_are_folded(visit: Visits, tmp_path: Path) -> None:
     """Out of sight until they are asked for: by hand, by address or without scripts; a filter takes the fold along."""
-    page = render(make(tmp_path / "r", unable(), kind="folder", bare=True))
+    page = render(make(tmp_path / "r", stop_all_claims(), kind="folder", bare=True))
     seen = visit(page)
     assert seen.shown() == []
     seen.page.locator("details.stopped > summary").first.click()
@@ -184,7 +184,7 @@ def test_letters_of_the_matrix_do_not_rest_on_colour(visit: Visits, invented: Pa
 
 
 def test_sections_stand_in_the_papers_order(visit: Visits, invented: Path) -> None:
-    lines = visit(invented).page.locator("table.matrix").first.locator("th").all_inner_texts()
+    lines = visit(invented).page.locator("table.matrix").first.locator("tbody th").all_inner_texts()
     assert lines == ["3", "3, five boxes", "4.1", "4.2", "5", "beyond"]
 
 
@@ -237,7 +237,7 @@ def test_it_can_be_printed(visit: Visits, invented: Path) -> None:
 
 def test_hostile_names_do_nothing(visit: Visits, tmp_path: Path) -> None:
     """As text, in the matrix, in prompts and on paper too; of a page without scripts as of one with them."""
-    claims = [judged(f"other.{n}", name, statement=name, command=name) for n, name in enumerate(HOSTILE)]
+    claims = [make_row(f"other.{n}", name, statement=name, command=name) for n, name in enumerate(HOSTILE)]
     seen = visit(render(make(tmp_path / "r", claims, bare=True)), width="phone")
     assert seen.complaints == []
     assert seen.page.locator("article.card h2").all_inner_texts() == HOSTILE
@@ -254,7 +254,7 @@ def test_hostile_names_do_nothing(visit: Visits, tmp_path: Path) -> None:
 
 def test_hostile_prompts_do_nothing(visit: Visits, tmp_path: Path) -> None:
     """A prompt is a stranger's text like any other."""
-    folder = make(tmp_path / "r", [judged()])
+    folder = make(tmp_path / "r", [make_row()])
     content = json.loads((folder / CLAIMS_FILE).read_text("utf-8"))
     told = {"id": 0, "original": HOSTILE, "counterfactual": HOSTILE[::-1]}
     for entry in content["models"][0]["evidence"].values():

@@ -45,7 +45,7 @@ def write_catalogue(made: Path) -> None:
 def told_of(section: Section, sentences: list[list[Claim]], truths: Truths) -> Iterator[str]:
     """A section's heading and its sentences; nothing where it has none."""
     if sentences:
-        yield f"## {section.title}\n\n{section.says}\n"
+        yield f"## {section.title}\n\n{section.description}\n"
     for rows in sentences:
         yield f"### {rows[0].sentence}\n"
         yield from dict.fromkeys(said(row, rows[0]) for row in rows)

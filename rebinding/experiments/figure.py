@@ -24,7 +24,7 @@ class ReportedModel(Protocol):
     def about(self) -> Mapping[str, Any]: ...
 
     @property
-    def printed(self) -> Mapping[str, float]:
+    def printed_numbers(self) -> Mapping[str, float]:
         """The numbers that the model is compared with, by quantity, such as `binding.q.dR`."""
         ...
 
@@ -33,16 +33,16 @@ class ReportedModel(Protocol):
         """The evidence of each stage of our own discovery, by group."""
         ...
 
-    def discovered(self) -> list[tuple[str, int, int, str]]:
+    def discovered_circuit(self) -> list[tuple[str, int, int, str]]:
         """The circuit that our own discovery finds, before pruning: group, layer, head, role."""
         ...
 
-    def of(self, kind: Kind, **facets: Facet) -> Mapping[str, Evidence]:
+    def find_evidence(self, kind: Kind, **facets: Facet) -> Mapping[str, Evidence]:
         """The evidence of a kind whose requests have these facets, by label."""
         ...
 
-    def one(self, kind: Kind, **facets: Facet) -> Evidence | None:
-        """The evidence among `of(kind, **facets)` that rests on most units; None if there is none."""
+    def find_largest_evidence(self, kind: Kind, **facets: Facet) -> Evidence | None:
+        """The evidence among `find_evidence(kind, **facets)` that rests on most units; None if there is none."""
         ...
 
 

@@ -17,10 +17,10 @@ from rebinding.report.folder import Model, Run
 from rebinding.verdicts.judgement import Judgement
 
 SMALL_CHANGE = 1e-3
-MOST_ESTIMATES = 20
+MAX_ESTIMATES = 20
 """Up to this many estimates are listed; the rest are counted."""
 MODEL_FIELDS = ("fingerprint", "revision", "weights", "dtype", "device", "form", "circuit_from", "circuit", "mean_set")
-MOST_CHARACTERS = 40
+MAX_CHARACTERS = 40
 """Longest value that is shown in full."""
 
 
@@ -99,15 +99,15 @@ class Comparison:
         yield from _section("options", _differences(self.first.settings, self.second.settings))
         yield from _section("software", _differences(self.first.software, self.second.software))
         yield from _section("models", self._models())
-        yield from _section("rows in one report only", self._unpaired())
+        yield from _section("rows in one report only", self._unpaired_rows())
         yield from _section("verdicts", [_verdict_line(pair) for pair in self.verdicts])
-        estimates = [f"{pair.name}: {_estimate(pair)}" for pair in self.estimates[:MOST_ESTIMATES]]
+        estimates = [f"{pair.name}: {_estimate(pair)}" for pair in self.estimates[:MAX_ESTIMATES]]
         rest = len(self.estimates) - len(estimates)
         yield from _section("estimates", [*estimates, f"and {rest} more"] if rest else estimates)
-        same = sum(pair.has_same_requests for pair in self.pairs)
+        same_requests = sum(pair.has_same_requests for pair in self.pairs)
         yield (
             f"{len(self.pairs)} rows in both: {len(self.verdicts)} with another verdict, {len(self.estimates)} with"
-            f" another estimate; {same} rest on the same requests, {len(self.pairs) - same} on others"
+            f" another estimate; {same_requests} rest on the same requests, {len(self.pairs) - same_requests} on others"
         )
 
     def _models(self) -> list[str]:
@@ -119,7 +119,7 @@ class Comparison:
             lines += [f"{name}: {change}" for change in changes]
         return sorted(lines)
 
-    def _unpaired(self) -> list[str]:
+    def _unpaired_rows(self) -> list[str]:
         paired = {(pair.after.id, pair.after.model) for pair in self.pairs}
         return [
             f"{row.id}  {row.model}: {row.verdict} ({which})"
@@ -168,7 +168,7 @@ def _differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[st
 
 def _shorten(value: Any) -> str:
     text = f"{len(value)} heads" if isinstance(value, list) else str(value)
-    return text if len(text) <= MOST_CHARACTERS else f"{text[: MOST_CHARACTERS - 3]}..."
+    return text if len(text) <= MAX_CHARACTERS else f"{text[: MAX_CHARACTERS - 3]}..."
 
 
 def _section(name: str, lines: list[str]) -> Iterator[str]:

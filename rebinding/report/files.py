@@ -24,13 +24,13 @@ from rebinding.verdicts.judgement import Judgement
 CLAIMS, TABLE, SAMPLES, EVIDENCE = "claims.json", "claims.csv", "samples.parquet", "evidence"
 SCHEMA = 3
 """The schema of `claims.json`."""
-LONGEST = 120
+MAX_NAME_LENGTH = 120
 """Characters of a file name that come from the names of model and evidence."""
 
 
 def evidence_file(model: str, name: str) -> str:
     """The file of a piece of evidence: a readable name, and a digest so that no two names share a file."""
-    plain = re.sub("[^a-z0-9.]+", "-", f"{model} {name}".lower())[:LONGEST].strip("-.")
+    plain = re.sub("[^a-z0-9.]+", "-", f"{model} {name}".lower())[:MAX_NAME_LENGTH].strip("-.")
     digest = hashlib.sha256(json.dumps([model, name]).encode()).hexdigest()[:8]
     return f"{plain}-{digest}.parquet"
 
@@ -50,7 +50,7 @@ def write(
         "software": dict(software),
         "models": [dict(model) for model in models],
         "headline": [headline(model) for model in summary.models if model.headline],
-        "claims": [line(model, row) for model in summary.models for row in by_place(model.rows)],
+        "claims": [line(model, row) for model in summary.models for row in sort_by_place(model.rows)],
     }
     text = json.dumps(content, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
     table = pd.DataFrame([_cells(row) for row in content["claims"]])
@@ -64,7 +64,7 @@ def write(
     )
 
 
-def by_place(rows: Iterable[Judgement]) -> list[Judgement]:
+def sort_by_place(rows: Iterable[Judgement]) -> list[Judgement]:
     """Rows of a model in the order of the paper's sentences."""
     return sorted(rows, key=lambda row: (row.place, row.id))
 
@@ -113,7 +113,7 @@ def samples(summary: Summary) -> pd.DataFrame:
     rows = [
         (row.id, row.model, unit, value)
         for model in summary.models
-        for row in by_place(model.rows)
+        for row in sort_by_place(model.rows)
         for unit, value in enumerate(row.sample)
     ]
     table = pd.DataFrame(rows, columns=["claim", "model", "unit", "value"])

@@ -17,9 +17,9 @@ from rebinding.evidence.tables import read_table
 from rebinding.experiments.circuit.request import PRUNING
 from rebinding.experiments.figure import has_facets
 from rebinding.report.files import CLAIMS, EVIDENCE, SAMPLES
-from rebinding.report.printed import printed
-from rebinding.report.schema import AGAIN, DERIVED, ReportError, parse
-from rebinding.report.summary import Summary, in_order, summarise
+from rebinding.report.printed_numbers import printed_numbers
+from rebinding.report.schema import DERIVED_FIELDS, RERUN_HINT, ReportError, parse
+from rebinding.report.summary import Summary, sort_rows, summarise
 from rebinding.verdicts.judgement import Judgement
 
 
@@ -52,27 +52,27 @@ class Model:
         return {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in self.files.items()}
 
     @property
-    def printed(self) -> Mapping[str, float]:
+    def printed_numbers(self) -> Mapping[str, float]:
         """The numbers that the model is compared with, by quantity."""
-        return printed(self.about)
+        return printed_numbers(self.about)
 
-    def of(self, kind: Kind, **facets: Facet) -> Mapping[str, Evidence]:
+    def find_evidence(self, kind: Kind, **facets: Facet) -> Mapping[str, Evidence]:
         """The evidence of a kind whose requests have these facets, by label."""
         pieces = sorted(self.evidence.items())
         return {label: evidence for label, evidence in pieces if has_facets(evidence, kind, **facets)}
 
-    def one(self, kind: Kind, **facets: Facet) -> Evidence | None:
+    def find_largest_evidence(self, kind: Kind, **facets: Facet) -> Evidence | None:
         """The largest of these; claims may be judged on different numbers of prompts."""
-        return max(self.of(kind, **facets).values(), key=lambda evidence: len(evidence.rows), default=None)
+        return max(self.find_evidence(kind, **facets).values(), key=lambda evidence: len(evidence.rows), default=None)
 
     @cached_property
     def stages(self) -> Mapping[str, Evidence]:
         """The evidence of each stage of our own discovery, by group."""
         return {group: self.evidence[label] for group, label in self.about.get("stages", {}).items()}
 
-    def discovered(self) -> list[tuple[str, int, int, str]]:
+    def discovered_circuit(self) -> list[tuple[str, int, int, str]]:
         """The circuit that our own discovery finds, before pruning."""
-        evidence = self.one(PRUNING)
+        evidence = self.find_largest_evidence(PRUNING)
         return [] if evidence is None else [tuple(head) for head in evidence.settings["request"]["circuit"]]
 
 
@@ -89,7 +89,7 @@ class Run:
     def summary(self) -> Summary:
         """The summary of the run, with rows in the order of the page."""
         planted = {model.name: model.about.get("kind") == "planted" for model in self.models}
-        return summarise(in_order(self.claims), planted)
+        return summarise(sort_rows(self.claims), planted)
 
 
 def read(folder: Path) -> Run:
@@ -102,7 +102,7 @@ def read(folder: Path) -> Run:
     content = parse(path)
     models = tuple(Model(number, about, folder) for number, about in enumerate(_models(content)))
     _refuse_missing(folder, models)
-    rows = [{name: value for name, value in row.items() if name not in DERIVED} for row in content["claims"]]
+    rows = [{name: value for name, value in row.items() if name not in DERIVED_FIELDS} for row in content["claims"]]
     claims = tuple(_with_samples(folder, [Judgement.read(row) for row in rows]))
     return Run(content.get("settings", {}), content.get("software", {}), models, claims)
 
@@ -143,6 +143,6 @@ def _with_samples(folder: Path, claims: Sequence[Judgement]) -> Iterator[Judgeme
         rows = read_table(path).to_pandas().astype({"value": "float64"})
         by_claim = {name: tuple(group["value"]) for name, group in rows.groupby(["claim", "model"])}
     except (pa.ArrowException, ValueError, KeyError, OSError) as error:
-        raise ReportError(f"{path} holds no samples ({error}); {AGAIN}") from error
+        raise ReportError(f"{path} holds no samples ({error}); {RERUN_HINT}") from error
     for claim in claims:
         yield replace(claim, sample=by_claim.get((claim.id, claim.model), ()))

@@ -14,7 +14,7 @@ class Section:
     key: SectionName
     short: str
     title: str
-    says: str
+    description: str
     ids: str
 
 
@@ -23,37 +23,39 @@ SECTIONS: tuple[Section, ...] = (
         "tracing",
         "3",
         "Section 3: where the answer comes from",
-        "Residual interchange, layer by layer and token by token.",
+        "Activation patching of the residual stream, at each layer and token.",
         "tracing",
     ),
     Section(
         "five",
         "3, five boxes",
         "Section 3, with five boxes",
-        "The same rows with two more boxes and a distracting swap.",
+        "The claims of section 3 on prompts with five boxes and a distracting swap.",
         "tracing.five_boxes",
     ),
     Section(
         "circuit",
         "4.1",
         "Section 4.1: the circuit",
-        "A small set of heads does the task, and its groups form a chain.",
+        "Path patching and mean ablation: a small set of heads does the task, and its groups form a chain.",
         "circuit",
     ),
     Section(
         "roles",
         "4.2",
         "Section 4.2: what the groups do",
-        "Attention patterns exchanged with those of a counterfactual.",
+        "Activation patching of each group: attention patterns or outputs come from a counterfactual.",
         "roles",
     ),
     Section(
         "binding",
         "5",
         "Section 5: binding IDs in queries and keys",
-        "Queries and keys of group B shifted from slot to slot.",
+        "The queries and keys of group B are shifted from one slot to another.",
         "binding",
     ),
-    Section("robust", "beyond", "Beyond the paper", "Would the conclusions survive a better experiment?", "robust"),
-    Section("other", "other", "Other claims", "Claims of no section of the paper.", "other"),
+    Section(
+        "robust", "beyond", "Beyond the paper", "Further experiments: do the paper's conclusions hold there?", "robust"
+    ),
+    Section("other", "other", "Other claims", "Claims outside the sections of the paper.", "other"),
 )

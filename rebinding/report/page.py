@@ -18,14 +18,15 @@ from markupsafe import Markup
 
 from rebinding.evidence.shards import put_in_place, write_text
 from rebinding.evidence.store import Store
-from rebinding.report import differences
+from rebinding.report.differences import find_differences
 from rebinding.report.figures import FIGURES, draw_all
 from rebinding.report.folder import Model, Run, read
 from rebinding.report.headline import headline_table
+from rebinding.report.mechanisms import explain_mechanisms
 from rebinding.report.parts import Picture, Pictures, parts
-from rebinding.report.provenance import SEEDS, Listing, origins
-from rebinding.report.shapes import HEIGHT, WIDTH, number
-from rebinding.report.summary import LETTERS, MARKS, ModelSummary, plural
+from rebinding.report.provenance import SEEDS, Listing, list_evidence
+from rebinding.report.shapes import HEIGHT, WIDTH, format_number
+from rebinding.report.summary import LETTERS, MARKS, MEANINGS, ModelSummary, format_count
 
 PAGE = "index.html"
 
@@ -36,7 +37,7 @@ class Card:
 
     model: Model
     summary: ModelSummary
-    origins: Listing
+    listing: Listing
 
 
 def render(folder: Path, store: Store | None = None) -> Path:
@@ -58,22 +59,25 @@ def html(run: Run, store: Store | None = None) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    page.filters |= {"number": number, "token": token, "plural": plural}
+    page.filters |= {"number": format_number, "token": token, "count": format_count}
     pictures = draw(run, store)
     script = files("rebinding.report").joinpath("templates/script.js").read_text("utf-8")
     return page.get_template("page.html").render(
         run=run,
         cards=[
-            Card(model, summary, origins(model)) for model, summary in zip(run.models, run.summary.models, strict=True)
+            Card(model, summary, list_evidence(model))
+            for model, summary in zip(run.models, run.summary.models, strict=True)
         ],
+        explanation=explain_mechanisms(run),
         headline=headline_table(run.summary),
         parts=list(parts(run, pictures)),
-        differences=differences.apply(run),
+        differences=find_differences(run),
         settings=json.dumps(dict(run.settings), sort_keys=True),
         marks=MARKS,
         letters=LETTERS,
+        meanings=MEANINGS,
         size=(WIDTH, HEIGHT),
-        plain=plain,
+        format_setting=format_setting,
         seeds=SEEDS,
         script=Markup(script),  # our own file; only this and our own figures are not escaped
         script_hash=f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}",
@@ -85,7 +89,7 @@ def token(name: str) -> str:
     return hashlib.sha256(name.encode()).hexdigest()[:8]
 
 
-def plain(value: Any) -> str:
+def format_setting(value: Any) -> str:
     """A setting on one line."""
     return json.dumps(value, sort_keys=True, ensure_ascii=False)
 

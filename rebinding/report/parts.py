@@ -13,7 +13,7 @@ from rebinding.report.folder import Model, Run
 from rebinding.report.outline import SECTIONS, Section
 from rebinding.report.prompts import PromptPair, pairs
 from rebinding.report.shapes import Histogram, Strip, histogram, strip
-from rebinding.report.summary import ModelSummary, in_order
+from rebinding.report.summary import ModelSummary, sort_rows
 from rebinding.report.tables import Table, tables
 from rebinding.verdicts.judgement import Judgement
 
@@ -24,7 +24,7 @@ class Cell:
 
     model: Model
     summary: ModelSummary
-    found: Judgement
+    judgement: Judgement
     strip: Strip | None
     histogram: Histogram | None
     pictures: tuple[Picture, ...]
@@ -72,7 +72,7 @@ def parts(run: Run, pictures: Pictures) -> Iterator[Part]:
     all_tables, models = tables(run), run.summary.models
     for section in SECTIONS:
         rows = [row for model in models for row in model.rows if row.section == section.key]
-        entries = [make_entry(run, id, pictures) for id in dict.fromkeys(row.id for row in in_order(rows))]
+        entries = [make_entry(run, id, pictures) for id in dict.fromkeys(row.id for row in sort_rows(rows))]
         stopped = [entry for entry in entries if all(entry.id in cell.summary.stopped_ids for cell in entry.cells)]
         figures = tuple(_figures(section, run, pictures))
         if entries or (figures and section.key != "other"):
@@ -84,21 +84,23 @@ def parts(run: Run, pictures: Pictures) -> Iterator[Part]:
 def _pairs(run: Run, entries: Sequence[Entry]) -> tuple[PromptPair, ...]:
     """The prompts of a section's experiments: each text once per model, with all experiments that used it."""
     by_model: dict[str, tuple[Model, list[str]]] = {}
-    for cell in (cell for entry in entries for cell in entry.cells if cell.found.evidence):
-        by_model.setdefault(cell.model.name, (cell.model, []))[1].extend(cell.found.evidence)
+    for cell in (cell for entry in entries for cell in entry.cells if cell.judgement.evidence):
+        by_model.setdefault(cell.model.name, (cell.model, []))[1].extend(cell.judgement.evidence)
     return tuple(pair for model, labels in by_model.values() for pair in pairs(model, labels))
 
 
 def _figures(section: Section, run: Run, pictures: Pictures) -> Iterator[tuple[FigureSpec, tuple[Picture, ...]]]:
     """A section's figures on every model, without models on which nothing was judged and nothing can be drawn."""
-    lost = {model.name for model in run.summary.models if model.is_lost}
+    stopped_models = {model.name for model in run.summary.models if model.is_stopped}
     for spec in FIGURES:
         candidates = (pictures[spec.key, model.name] for model in run.models)
-        shown = tuple(figure for figure in candidates if figure.svg is not None or figure.model.name not in lost)
-        if spec.special and not any(figure.svg for figure in shown):
+        figures_to_show = tuple(
+            figure for figure in candidates if figure.svg is not None or figure.model.name not in stopped_models
+        )
+        if spec.special and not any(figure.svg for figure in figures_to_show):
             continue
-        if spec.section == section.key and shown:
-            yield spec, shown
+        if spec.section == section.key and figures_to_show:
+            yield spec, figures_to_show
 
 
 def make_entry(run: Run, id: str, pictures: Pictures) -> Entry:
@@ -109,7 +111,7 @@ def make_entry(run: Run, id: str, pictures: Pictures) -> Entry:
         for row in summary.rows
         if row.id == id
     ]
-    return Entry(id, cells[0].found, tuple(cells))
+    return Entry(id, cells[0].judgement, tuple(cells))
 
 
 def make_cell(model: Model, summary: ModelSummary, row: Judgement, pictures: Pictures) -> Cell:

@@ -45,12 +45,12 @@ class Listing:
         return sum(piece.seconds for piece in self.pieces)
 
 
-def origins(model: Model) -> Listing:
+def list_evidence(model: Model) -> Listing:
     """Every piece of evidence of a model, by name."""
-    return Listing(tuple(origin(model, name, evidence) for name, evidence in sorted(model.evidence.items())))
+    return Listing(tuple(describe_evidence(model, name, evidence) for name, evidence in sorted(model.evidence.items())))
 
 
-def origin(model: Model, name: str, evidence: Evidence) -> Piece:
+def describe_evidence(model: Model, name: str, evidence: Evidence) -> Piece:
     """One piece. Its prompts are those that have rows, not those that were searched for them."""
     entry = model.about["evidence"][name]
     ids = sorted({int(id) for id in evidence.rows.get("prompt", ())})

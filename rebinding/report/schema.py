@@ -17,12 +17,12 @@ from rebinding.paper.claim import SectionName
 from rebinding.report.files import SCHEMA
 from rebinding.verdicts.judgement import Judgement
 
-MOST = 1 << 28
+MAX_BYTES = 1 << 28
 """The largest size of a `claims.json` in bytes; that of four models has a few million."""
-LARGEST = 10_000
+MAX_COUNT = 10_000
 """The largest number of layers, or of heads per layer."""
-AGAIN = "make it again with `pytest claims --report`"
-DERIVED = {"letter": (str, ""), "standing": (str | None, None)}
+RERUN_HINT = "make it again with `pytest claims --report`"
+DERIVED_FIELDS = {"letter": (str, ""), "standing": (str | None, None)}
 """Fields of a row that follow from others: written for readers of the file, ignored here."""
 
 
@@ -72,8 +72,8 @@ class ModelEntry(Shape):
     name: str
     kind: str | None = None
     alias: str | None = None
-    layers: int | None = Field(None, ge=1, le=LARGEST)
-    heads: int | None = Field(None, ge=1, le=LARGEST)
+    layers: int | None = Field(None, ge=1, le=MAX_COUNT)
+    heads: int | None = Field(None, ge=1, le=MAX_COUNT)
     circuit: list[Any] = []
     printed: dict[str, Any] = {}
     evidence: dict[str, EvidenceEntry] = {}
@@ -87,7 +87,7 @@ def _row_fields() -> dict[str, Any]:
     hints = get_type_hints(Judgement) | {"part": list[str]}
     defaults = {field.name: ... if field.default is MISSING else field.default for field in fields(Judgement)}
     columns = {name: (hints[name], default) for name, default in defaults.items() if name != "sample"}
-    return {**columns, "evidence": (list[str], ...), "section": (SectionName, ...), **DERIVED}
+    return {**columns, "evidence": (list[str], ...), "section": (SectionName, ...), **DERIVED_FIELDS}
 
 
 Row = create_model("Row", __config__=ConfigDict(strict=True, extra="forbid"), **_row_fields())
@@ -129,26 +129,26 @@ class Content(Shape):
 def parse(path: Path) -> dict[str, Any]:
     """The validated content of a `claims.json` of this schema."""
     try:
-        if path.stat().st_size > MOST:
-            raise ReportError(f"{path} has more than {MOST} bytes, which no report has; {AGAIN}")
+        if path.stat().st_size > MAX_BYTES:
+            raise ReportError(f"{path} has more than {MAX_BYTES} bytes, which no report has; {RERUN_HINT}")
         content = json.loads(path.read_text("utf-8"), parse_constant=_no_number)
     except (ValueError, RecursionError, OSError) as error:
         if isinstance(error, ReportError):
             raise
-        raise ReportError(f"{path} is not JSON ({error}); {AGAIN}") from None
+        raise ReportError(f"{path} is not JSON ({error}); {RERUN_HINT}") from None
     schema = content.get("schema") if isinstance(content, dict) else None
     if type(schema) is not int or schema != SCHEMA:
         raise ReportError(f"{path} has schema {schema!r:.60}; this version reads {SCHEMA}: run the claims again")
     try:
         Content.model_validate(content)
     except ValidationError as error:
-        raise ReportError(f"{path}: {_first(error)}; {AGAIN}") from None
+        raise ReportError(f"{path}: {_first(error)}; {RERUN_HINT}") from None
     valid: dict[str, Any] = content
     for number, model in enumerate(valid.get("models", [])):
         missing = [label for label in model.get("stages", {}).values() if label not in model.get("evidence", {})]
         if missing:
             name = f"models[{number}].stages"
-            raise ReportError(f"{path}: {name} names {missing[0]!r}, which is no evidence of this model; {AGAIN}")
+            raise ReportError(f"{path}: {name} names {missing[0]!r}, which is no evidence of this model; {RERUN_HINT}")
     return valid
 
 

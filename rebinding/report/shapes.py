@@ -13,7 +13,7 @@ import numpy as np
 from rebinding.verdicts.judgement import Judgement
 
 WIDTH, HEIGHT = 200.0, 48.0
-ROOM = 0.12
+PADDING = 0.12
 """The free share of the width on each side."""
 BINS = 24
 
@@ -42,7 +42,7 @@ class Histogram:
     units: int
 
 
-def number(value: float | None) -> str:
+def format_number(value: float | None) -> str:
     """A number with three digits and a real minus sign; nothing for None."""
     return "" if value is None else f"{value:.3g}".replace("-", "−")
 
@@ -58,16 +58,16 @@ def strip(row: Judgement) -> Strip | None:
     first, last = min(values), max(values)
     last = last if last > first else first + 1.0
 
-    def at(value: float) -> float:
-        return float(round(WIDTH * (ROOM + (1 - 2 * ROOM) * (value - first) / (last - first)), 1))
+    def to_x(value: float) -> float:
+        return float(round(WIDTH * (PADDING + (1 - 2 * PADDING) * (value - first) / (last - first)), 1))
 
     return Strip(
-        at(row.measured),
-        (at(low), at(high)),
-        None if band is None else (at(band[0]), at(band[1])),
-        None if against is None else at(against),
-        number(first),
-        number(last),
+        to_x(row.measured),
+        (to_x(low), to_x(high)),
+        None if band is None else (to_x(band[0]), to_x(band[1])),
+        None if against is None else to_x(against),
+        format_number(first),
+        format_number(last),
     )
 
 
@@ -85,4 +85,6 @@ def histogram(sample: Sequence[float]) -> Histogram | None:
         if count
     ]
     mean = WIDTH * (values.mean() - edges[0]) / (edges[-1] - edges[0])
-    return Histogram("".join(bars), round(float(mean), 1), number(edges[0]), number(edges[-1]), tallest, values.size)
+    return Histogram(
+        "".join(bars), round(float(mean), 1), format_number(edges[0]), format_number(edges[-1]), tallest, values.size
+    )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from rebinding.report.outline import SECTIONS, Section
-from rebinding.report.stopped import Stopped, group_stopped
+from rebinding.report.stopped_claims import StoppedClaims, group_stopped_claims
 from rebinding.verdicts.families import Family, family
 from rebinding.verdicts.headline import HeadlineVerdict, headline_verdicts
 from rebinding.verdicts.judgement import Judgement
@@ -21,6 +21,15 @@ LETTERS: Mapping[str, str] = {
     "REPORTED": "·",
 }  # fmt: skip
 """The letter of a verdict in the matrix of the page, and in `claims.json`."""
+MEANINGS: Mapping[str, str] = {
+    "REPLICATED": "the evidence supports the claim",
+    "NOT REPLICATED": "the evidence contradicts the claim",
+    "INCONCLUSIVE": "the data do not decide",
+    "INVALID": "a precondition (gate) failed",
+    "NOT APPLICABLE": "the claim is not about this model",
+    "REPORTED": "a number without a claim",
+}
+"""The meaning of a verdict in a few words."""
 WORDS = {"NOT REPLICATED": "not", "INCONCLUSIVE": "inconclusive", "INVALID": "invalid"}
 
 
@@ -30,7 +39,7 @@ class Failure:
 
     verdict: str
     gate: str | None
-    why: str
+    reason: str
     as_expected: bool
     ids: tuple[str, ...]
 
@@ -46,20 +55,20 @@ class SectionSummary:
 
 @dataclass(frozen=True)
 class ModelSummary:
-    """The verdicts of the claims on one model; `planted` says whether its truth is known.
+    """The verdicts of the claims on one model; `is_planted` says whether its mechanism is known.
 
     Rows are in the order of the input. Rows that only report a property are in no count.
     """
 
     name: str
-    planted: bool
+    is_planted: bool
     rows: tuple[Judgement, ...]
 
     @cached_property
     def sections(self) -> tuple[SectionSummary, ...]:
         """The sections with a judged row."""
         by_key: dict[str, list[Judgement]] = {}
-        for row in in_order(self.rows):
+        for row in sort_rows(self.rows):
             by_key.setdefault(row.section, []).append(row)
         return tuple(
             SectionSummary(section, tuple(rows), sentences(rows))
@@ -70,7 +79,7 @@ class ModelSummary:
     @cached_property
     def headline(self) -> tuple[HeadlineVerdict, ...]:
         """The headline claims with a judged row; none if one gate stopped everything."""
-        return () if self.is_lost else headline_verdicts(self.rows)
+        return () if self.is_stopped else headline_verdicts(self.rows)
 
     @cached_property
     def sentences(self) -> tuple[Sentence, ...]:
@@ -78,7 +87,7 @@ class ModelSummary:
         return sentences(self.rows)
 
     @cached_property
-    def judged_twice(self) -> tuple[Sentence, ...]:
+    def sentence_pairs(self) -> tuple[Sentence, ...]:
         """The sentences that were judged as published and controlled."""
         return tuple(sentence for sentence in self.sentences if sentence.is_judged_twice)
 
@@ -93,32 +102,32 @@ class ModelSummary:
     @property
     def standings(self) -> str | None:
         """How many sentences judged twice are robust, artifacts, hidden, refuted."""
-        return in_words(self.judged_twice) if self.judged_twice else None
+        return in_words(self.sentence_pairs) if self.sentence_pairs else None
 
     @cached_property
-    def stopped(self) -> tuple[Stopped, ...]:
+    def stopped_groups(self) -> tuple[StoppedClaims, ...]:
         """The gates that stopped several claims."""
-        return tuple(group_stopped(self.rows))
+        return tuple(group_stopped_claims(self.rows))
 
     @property
-    def is_lost(self) -> bool:
+    def is_stopped(self) -> bool:
         """Whether one gate stopped everything."""
-        return any(group.is_everything for group in self.stopped)
+        return any(group.has_all_claims for group in self.stopped_groups)
 
     @cached_property
     def stopped_ids(self) -> frozenset[str]:
         """The ids of the claims that these gates stopped; they are reported together."""
-        return frozenset(id for group in self.stopped for id in group.ids)
+        return frozenset(id for group in self.stopped_groups for id in group.ids)
 
     @cached_property
-    def differing(self) -> tuple[Judgement, ...]:
+    def unexpected_rows(self) -> tuple[Judgement, ...]:
         """Verdicts that are not as expected."""
         return tuple(row for row in self.rows if not row.as_expected)
 
     @property
-    def differing_alone(self) -> tuple[Judgement, ...]:
+    def unexpected_single_rows(self) -> tuple[Judgement, ...]:
         """The same, without those that are reported together."""
-        return tuple(row for row in self.differing if row.id not in self.stopped_ids)
+        return tuple(row for row in self.unexpected_rows if row.id not in self.stopped_ids)
 
     @cached_property
     def family(self) -> Family:
@@ -130,7 +139,7 @@ class ModelSummary:
         """'27 of 31 claims replicated, 2 not, 2 inconclusive', and how many do not apply."""
         counts = Counter(row.verdict for row in self.rows if row.kind != "report")
         not_applicable, reports = counts.pop("NOT APPLICABLE", 0), sum(row.kind == "report" for row in self.rows)
-        parts = [f"{counts['REPLICATED']} of {plural(counts.total(), 'claim')} replicated"]
+        parts = [f"{counts['REPLICATED']} of {format_count(counts.total(), 'claim')} replicated"]
         parts += [f"{counts[name]} {word}" for name, word in WORDS.items() if counts[name]]
         uncounted = [f"{not_applicable} not applicable"] if not_applicable else []
         uncounted += [f"{reports} only reported"] if reports else []
@@ -139,31 +148,30 @@ class ModelSummary:
     @property
     def agreement(self) -> str:
         """How the verdicts compare with the expected ones, if there are any."""
-        if self.planted:
-            same, differing = len(self.rows) - len(self.differing), len(self.differing)
-            text = f"{same} of {plural(len(self.rows), 'verdict')} are as planted"
-            return (
-                f"{text}; {plural(differing, 'differs', 'differ')} from what was planted." if differing else f"{text}."
-            )
+        if self.is_planted:
+            unexpected_count = len(self.unexpected_rows)
+            text = f"{len(self.rows) - unexpected_count} of {format_count(len(self.rows), 'verdict')} are as planted"
+            end = f"; {format_count(unexpected_count, 'differs', 'differ')} from what was planted"
+            return f"{text}{end if unexpected_count else ''}."
         asserted = [row for row in self.rows if row.expected is not None]
         if not asserted:
-            return "The paper asserts nothing of this model: every verdict is a property that is reported."
+            return "The paper asserts nothing of this model: no verdict is expected, all are reported."
         replicated = sum(row.as_expected for row in asserted)
-        return f"Of {plural(len(asserted), 'claim')} that the paper makes of this model {replicated} replicated."
+        return f"Of {format_count(len(asserted), 'claim')} that the paper makes of this model {replicated} replicated."
 
     @property
     def luck(self) -> str:
-        """How many claims chance alone would reject, and how many rejections survive Holm's correction."""
+        """How many claims chance alone would reject, and how many rejections remain after Holm's correction."""
         family = self.family
         if not family.judged:
             return "No claim was tested."
-        text = f"Of {plural(family.judged, 'tested claim')}, luck alone would reject at most"
-        text += f" {family.expected_false_alarms:.1f}. {len(family.rejected)} came out not replicated"
-        surviving = f", {len(family.surviving)} of these surely so after Holm's correction" if family.rejected else ""
+        text = f"{format_count(family.judged, 'claim')} tested. If all were true, chance alone would make at most"
+        text += f" {family.expected_false_alarms:.1f} of them NOT REPLICATED. {len(family.rejected)} came out so"
+        surviving = f"; {len(family.surviving)} remain after Holm's correction" if family.rejected else ""
         return f"{text}{surviving}."
 
     @property
-    def failed(self) -> int:
+    def failure_count(self) -> int:
         """How many claims failed."""
         return sum(row.verdict in FAILED for row in self.rows)
 
@@ -184,7 +192,7 @@ class ModelSummary:
 
     def remark(self, verdict: HeadlineVerdict) -> str:
         """A remark on a headline verdict that is not as expected, or that the paper does not assert; else nothing."""
-        if self.planted:
+        if self.is_planted:
             ids = ", ".join(row.id for row in verdict.differing)
             return f"differs from what was planted: {ids}" if ids else ""
         is_asserted = any(row.expected is not None for row in verdict.published_rows)
@@ -195,7 +203,7 @@ class ModelSummary:
         """How a verdict compares with the expected one, in words: a 'not' need not be an error."""
         if row.expected is None:
             return "reported, not asserted by the paper"
-        if self.planted:
+        if self.is_planted:
             return "as planted" if row.as_expected else f"differs from what was planted: {row.expected}"
         return "as the paper says" if row.as_expected else "the paper asserts it"
 
@@ -206,7 +214,7 @@ class Summary:
 
     models: tuple[ModelSummary, ...]
 
-    def of(self, model: str) -> ModelSummary:
+    def find_model(self, model: str) -> ModelSummary:
         """The model with this name."""
         return next(summary for summary in self.models if summary.name == model)
 
@@ -219,12 +227,12 @@ def summarise(claims: Sequence[Judgement], models: Mapping[str, bool]) -> Summar
     return Summary(tuple(ModelSummary(name, models.get(name, False), tuple(rows)) for name, rows in by_model.items()))
 
 
-def in_order(claims: Iterable[Judgement]) -> list[Judgement]:
+def sort_rows(claims: Iterable[Judgement]) -> list[Judgement]:
     """Judgements by section, then in the order of the paper's sentences; both procedures of one stand together."""
     numbers = {section.key: number for number, section in enumerate(SECTIONS)}
     return sorted(claims, key=lambda row: (numbers[row.section], row.place, row.id))
 
 
-def plural(count: int, one: str, many: str | None = None) -> str:
+def format_count(count: int, singular: str, plural: str | None = None) -> str:
     """A count with its word."""
-    return f"{count} {one if count == 1 else many or f'{one}s'}"
+    return f"{count} {singular if count == 1 else plural or f'{singular}s'}"

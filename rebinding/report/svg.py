@@ -16,13 +16,13 @@ from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-DROPPED = re.compile(
+METADATA_TAGS = re.compile(
     r"<\?xml.*?\?>|<!DOCTYPE.*?>|<!--.*?-->|<metadata>.*?</metadata>|<style[^>]*>.*?</style>", flags=re.DOTALL
 )
 TAG = re.compile(r"<[^>]*>")
-UNUSED = re.compile(r' id="(?:[A-Za-z][A-Za-z0-9.]*_\d+|image[0-9a-f]+)"')
+UNUSED_ID = re.compile(r' id="(?:[A-Za-z][A-Za-z0-9.]*_\d+|image[0-9a-f]+)"')
 """Ids without references: figure_1, axes_1, and those of images."""
-OPENING = re.compile(r"<svg[^>]*>")
+SVG_TAG = re.compile(r"<svg[^>]*>")
 BOX = re.compile(r'viewBox="([^"]*)"')
 LETTERING: dict[Any, Any] = {"svg.fonttype": "none", "font.family": "sans-serif", "text.parse_math": False}
 
@@ -32,7 +32,7 @@ def inline(figure: Figure, name: str, *, alt: str) -> Markup:
     stream = io.StringIO()
     with mpl.rc_context({**LETTERING, "svg.hashsalt": name}):
         figure.savefig(stream, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
-    text = TAG.sub(lambda match: _tidy(match.group()), DROPPED.sub("", stream.getvalue()))
+    text = TAG.sub(lambda match: _tidy(match.group()), METADATA_TAGS.sub("", stream.getvalue()))
     text = re.sub(r">\s+<", "><", text).strip()
     match = BOX.search(text)
     box, width = match.group(1) if match else "0 0 100 100", round(72 * figure.get_size_inches()[0])
@@ -41,14 +41,14 @@ def inline(figure: Figure, name: str, *, alt: str) -> Markup:
         '<title id="{0}-title">{3}</title>'
     )
     opening = head.format(name, width, box, alt)
-    return Markup(OPENING.sub(lambda _: str(opening), text, count=1))
+    return Markup(SVG_TAG.sub(lambda _: str(opening), text, count=1))
 
 
 def _tidy(tag: str) -> str:
     """One tag with short numbers, without unused ids; black becomes the colour of the surrounding text."""
     if "base64" in tag:
-        return UNUSED.sub("", tag.replace("\n", ""))
-    tag = UNUSED.sub("", re.sub(r"\s+", " ", tag))
+        return UNUSED_ID.sub("", tag.replace("\n", ""))
+    tag = UNUSED_ID.sub("", re.sub(r"\s+", " ", tag))
     tag = re.sub(r"-?\d+\.\d{2,}", lambda match: f"{float(match.group()):.1f}".removesuffix(".0"), tag)
     return re.sub(r"#000000\b|\bblack\b", "currentColor", tag)
 

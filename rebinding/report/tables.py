@@ -1,4 +1,4 @@
-"""The paper's tables beside ours: a row of measured values, and below it the printed values."""
+"""The paper's tables: a row of measured values, and below it the printed values."""
 
 from __future__ import annotations
 
@@ -14,17 +14,26 @@ from rebinding.experiments.circuit.summary import of_circuit, of_random
 from rebinding.experiments.plots import Interval, interval_of, over_prompts
 from rebinding.paper.numbers import ALIASES, checkpoint, circuit
 from rebinding.report.folder import Model, Run
-from rebinding.report.printed import paper_text, printed_text
-from rebinding.report.shapes import number
+from rebinding.report.printed_numbers import paper_text, printed_text
+from rebinding.report.shapes import format_number
 
 MEASURES = {"dR": "ΔR", "dlogit": "Δlogit", "switch": "switch"}
 CONDITIONS = {
     "random": "random", "q": "Q", "k_both": "K (box and object)", "k_box": "K (box)", "k_object": "K (object)",
     "qk": "Q and K",
 }  # fmt: skip
-RANDOM_HERE = "random_qk"
-"""The random control of ours that stands in the row that the paper calls random."""
+RANDOM_CONDITION = "random_qk"
+"""Our random control in the row that the paper calls random."""
 GROUPS = "ABCDE"
+VARIANTS = {"full": "full model", "circuit": "circuit alone", "random": "random circuits"}
+SOURCES = "Measured: with 95 % intervals. Printed: in the paper. Predicted: from the weights of a planted model."
+MARGIN_NOTE = (
+    f"Margin: logit of the answer less the largest logit of another object. Logit: that of the answer. {SOURCES}"
+)
+SHIFT_NOTE = (
+    "ΔR: change of the log ratio of attention on slot j and slot i; Δlogit: the same of the logits of their objects;"
+    f" switch: share of heads whose attention moves from slot i to slot j. {SOURCES}"
+)
 
 
 @dataclass(frozen=True)
@@ -38,18 +47,19 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """A table of the page: columns of names first, then of numbers."""
+    """A table of the page: columns of names first, then of numbers. `note` explains the columns."""
 
     key: str
     section: str
     title: str
+    note: str
     names: tuple[str, ...]
     columns: tuple[str, ...]
     rows: tuple[Row, ...]
 
 
 def tables(run: Run) -> list[Table]:
-    """All tables; a table without measured values still quotes the paper."""
+    """All tables. A table without measured values still quotes the paper."""
     return [accuracies(run), margins(run), shifts(run), correct_only(run), heads(run)]
 
 
@@ -57,49 +67,58 @@ def accuracies(run: Run) -> Table:
     """Accuracies of the full model, the circuit and random circuits, and the number of heads."""
     names = ("accuracy.full", "accuracy.circuit", "accuracy.random")
 
-    def measured(model: Model) -> tuple[str, ...]:
+    def measured_cells(model: Model) -> tuple[str, ...]:
         circuit_heads = {tuple(head[1:]) for head in model.about.get("circuit", [])}
         total = int(model.about.get("layers", 0)) * int(model.about.get("heads", 0))
-        return (*_ablated(run, model, "hit"), f"{len(circuit_heads)} / {total}" if circuit_heads else "")
+        return (*_ablation_cells(run, model, "hit"), f"{len(circuit_heads)} / {total}" if circuit_heads else "")
 
-    def printed(numbers: Mapping[str, str]) -> tuple[str, ...]:
+    def printed_cells(numbers: Mapping[str, str]) -> tuple[str, ...]:
         circuit_heads, total = numbers.get("heads.kept"), numbers.get("heads.total")
         share = f"{circuit_heads} / {total}" if circuit_heads and total else ""
         return (*(numbers.get(name, "") for name in names), share)
 
-    columns = ("full model", "circuit", "random circuits", "heads kept / all")
-    rows = tuple(_rows(run, measured, printed, "accuracy.full"))
-    return Table("accuracy", "circuit", "Accuracy", ("model", ""), columns, rows)
+    columns = ("full model", "circuit alone", "random circuits", "heads in the circuit / all")
+    rows = tuple(_rows(run, measured_cells, printed_cells, "accuracy.full"))
+    return Table(
+        "accuracy",
+        "circuit",
+        "Accuracy",
+        f"Share of prompts whose answer has the largest logit of the objects. {SOURCES}",
+        ("model", ""),
+        columns,
+        rows,
+    )
 
 
 def margins(run: Run) -> Table:
     """Margins and logits of the answer."""
     places = [(measure, variant) for measure in ("margin", "logit") for variant in ("full", "circuit", "random")]
 
-    def measured(model: Model) -> tuple[str, ...]:
-        return (*_ablated(run, model, "margin"), *_ablated(run, model, "label_logit"))
+    def measured_cells(model: Model) -> tuple[str, ...]:
+        return (*_ablation_cells(run, model, "margin"), *_ablation_cells(run, model, "label_logit"))
 
-    def printed(numbers: Mapping[str, str]) -> tuple[str, ...]:
+    def printed_cells(numbers: Mapping[str, str]) -> tuple[str, ...]:
         return tuple(numbers.get(f"{measure}.{variant}", "") for measure, variant in places)
 
-    columns = tuple(f"{measure}, {variant}" for measure, variant in places)
-    rows = tuple(_rows(run, measured, printed, "margin.full"))
-    return Table("margins", "circuit", "Margins and logits of the answer", ("model", ""), columns, rows)
+    columns = tuple(f"{measure}, {VARIANTS[variant]}" for measure, variant in places)
+    rows = tuple(_rows(run, measured_cells, printed_cells, "margin.full"))
+    return Table("margins", "circuit", "Margins and logits of the answer", MARGIN_NOTE, ("model", ""), columns, rows)
 
 
 def shifts(run: Run) -> Table:
     """The Q/K table: every condition and measure."""
     rows: list[Row] = []
     for model in run.models:
-        evidence = model.one(BINDING, variation="published", cut=None)
+        evidence = model.find_largest_evidence(BINDING, variation="published", cut=None)
         examples = None if evidence is None else per_example(evidence)
-        rows += _shift_rows(model.name, model.name, examples, printed_text(model.about))
-    for alias in _unjudged(run):
+        rows += _shift_rows(model.name, model.name, examples, printed_text(model.about), name_source(model))
+    for alias in _other_aliases(run):
         rows += _shift_rows(None, checkpoint(alias).paper_name, None, paper_text(alias))
     return Table(
         "shifts",
         "binding",
         "Shifts of queries and keys",
+        SHIFT_NOTE,
         ("model", "condition", ""),
         tuple(MEASURES.values()),
         tuple(rows),
@@ -107,16 +126,16 @@ def shifts(run: Run) -> Table:
 
 
 def _shift_rows(
-    model: str | None, name: str, examples: pd.DataFrame | None, numbers: Mapping[str, str]
+    model: str | None, name: str, examples: pd.DataFrame | None, numbers: Mapping[str, str], source: str = "printed"
 ) -> Iterator[Row]:
     for condition, label in CONDITIONS.items():
         if examples is not None:
-            rows = examples[examples["condition"] == (RANDOM_HERE if condition == "random" else condition)]
+            rows = examples[examples["condition"] == (RANDOM_CONDITION if condition == "random" else condition)]
             cells = tuple(_interval(over_prompts(rows, measure)) if len(rows) else "" for measure in MEASURES)
-            yield Row(model, (name, label, "ours"), cells)
+            yield Row(model, (name, label, "measured"), cells)
         values = tuple(numbers.get(f"binding.{condition}.{measure}", "") for measure in MEASURES)
         if any(values):
-            yield Row(model, (name, label, "printed"), values)
+            yield Row(model, (name, label, source), values)
 
 
 def correct_only(run: Run) -> Table:
@@ -124,7 +143,7 @@ def correct_only(run: Run) -> Table:
     rows: list[Row] = []
     columns = [(condition, measure) for condition in ("q", "k_both", "qk") for measure in ("dR", "dlogit")]
     for model in run.models:
-        evidence = model.one(BINDING, variation="published", cut=None)
+        evidence = model.find_largest_evidence(BINDING, variation="published", cut=None)
         if evidence is None:
             continue
         examples = per_example(evidence)
@@ -133,29 +152,44 @@ def correct_only(run: Run) -> Table:
                 _interval(over_prompts(part, measure)) if len(part := table[table["condition"] == condition]) else ""
                 for condition, measure in columns
             ]
-            rows.append(Row(model.name, (model.name, f"ours, {label}"), tuple(cells)))
+            rows.append(Row(model.name, (model.name, f"measured, {label}"), tuple(cells)))
     paper = paper_text("llama3.2-3b")
     for label, prefix in (("all", "binding"), ("answered correctly", "correct_only")):
         cells = [paper.get(f"{prefix}.{condition}.{measure}", "") for condition, measure in columns]
         rows.append(Row(None, (checkpoint("llama3.2-3b").paper_name, f"printed, {label}"), tuple(cells)))
     titles = tuple(f"{CONDITIONS[condition]} {MEASURES[measure]}" for condition, measure in columns)
-    return Table("correct", "binding", "Correctly answered prompts only", ("model", ""), titles, tuple(rows))
+    return Table(
+        "correct", "binding", "Shifts on correctly answered prompts", SHIFT_NOTE, ("model", ""), titles, tuple(rows)
+    )
 
 
 def heads(run: Run) -> Table:
     """Heads by group, as (layer.head): those judged, those that discovery finds, and the paper's own of every model."""
     rows = []
     for model in run.models:
-        evidence = model.one(PRUNING)
+        evidence = model.find_largest_evidence(PRUNING)
         for label, circuit_heads in (
-            ("judged", model.about.get("circuit", [])),
-            ("discovered here", model.discovered()),
+            ("circuit under test", model.about.get("circuit", [])),
+            ("discovered in this run", model.discovered_circuit()),
         ):
             if circuit_heads or evidence is not None:
                 rows.append(Row(model.name, (model.name, label), _by_group(circuit_heads)))
     rows += [Row(None, (checkpoint(alias).paper_name, "printed"), _by_group(circuit(alias))) for alias in ALIASES]
     columns = tuple(f"group {group}" for group in GROUPS)
-    return Table("heads", "circuit", "Heads by group (layer.head)", ("model", ""), columns, tuple(rows))
+    return Table(
+        "heads",
+        "circuit",
+        "Heads by group",
+        "A head is layer.head. Printed: in the paper.",
+        ("model", ""),
+        columns,
+        tuple(rows),
+    )
+
+
+def name_source(model: Model) -> str:
+    """The source of the numbers that a model is compared with: the paper, or the weights of a planted model."""
+    return "predicted" if model.about.get("kind") == "planted" else "printed"
 
 
 def _by_group(circuit_heads: Iterable[tuple[str, int, int, str]]) -> tuple[str, ...]:
@@ -166,31 +200,31 @@ def _by_group(circuit_heads: Iterable[tuple[str, int, int, str]]) -> tuple[str, 
 
 def _rows(
     run: Run,
-    measured: Callable[[Model], tuple[str, ...]],
-    printed: Callable[[Mapping[str, str]], tuple[str, ...]],
-    needs: str,
+    measured_cells: Callable[[Model], tuple[str, ...]],
+    printed_cells: Callable[[Mapping[str, str]], tuple[str, ...]],
+    required_number: str,
 ) -> Iterator[Row]:
     """The measured and the printed line of every model, then the paper's other models."""
     for model in run.models:
-        cells, numbers = measured(model), printed_text(model.about)
+        cells, numbers = measured_cells(model), printed_text(model.about)
         if any(cells):
-            yield Row(model.name, (model.name, "ours"), cells)
-        if needs in numbers:
-            yield Row(model.name, (model.name, "printed"), printed(numbers))
-    for alias in _unjudged(run):
-        yield Row(None, (checkpoint(alias).paper_name, "printed"), printed(paper_text(alias)))
+            yield Row(model.name, (model.name, "measured"), cells)
+        if required_number in numbers:
+            yield Row(model.name, (model.name, name_source(model)), printed_cells(numbers))
+    for alias in _other_aliases(run):
+        yield Row(None, (checkpoint(alias).paper_name, "printed"), printed_cells(paper_text(alias)))
 
 
-def _unjudged(run: Run) -> Sequence[str]:
+def _other_aliases(run: Run) -> Sequence[str]:
     aliases = {model.about.get("alias") for model in run.models}
     return [alias for alias in ALIASES if alias not in aliases]
 
 
-def _ablated(run: Run, model: Model, measure: str) -> tuple[str, ...]:
+def _ablation_cells(run: Run, model: Model, measure: str) -> tuple[str, ...]:
     """Full model, circuit and random circuits, on the evidence of the claim about the circuit's accuracy."""
-    rows = (row for row in run.summary.of(model.name).rows if row.id == "circuit.recovers_accuracy")
+    rows = (row for row in run.summary.find_model(model.name).rows if row.id == "circuit.recovers_accuracy")
     labels = {label for row in rows for label in row.evidence}
-    pieces = [piece for label, piece in model.of(ABLATION, beside="groups").items() if label in labels]
+    pieces = [piece for label, piece in model.find_evidence(ABLATION, beside="groups").items() if label in labels]
     if not pieces:
         return "", "", ""
     evidence = pieces[0]
@@ -199,4 +233,4 @@ def _ablated(run: Run, model: Model, measure: str) -> tuple[str, ...]:
 
 
 def _interval(estimate: Interval) -> str:
-    return f"{number(estimate.mean)} [{number(estimate.low)}, {number(estimate.high)}]"
+    return f"{format_number(estimate.mean)} [{format_number(estimate.low)}, {format_number(estimate.high)}]"

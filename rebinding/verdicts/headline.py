@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -70,17 +70,22 @@ class HeadlineVerdict:
 
     @property
     def decisive(self) -> Judgement | None:
-        """The row that explains the verdict: the first with the same verdict and a number, else the first with it."""
+        """The row that explains the published verdict, or the controlled one if there is no published row."""
         rows, verdict = self.published_rows, self.published
         if verdict is None:
             rows, verdict = self.controlled_rows, self.controlled
-        same = [row for row in rows if row.verdict == verdict]
-        return next((row for row in same if row.measured is not None), same[0] if same else None)
+        return find_deciding_row(rows, verdict)
 
     @property
     def differing(self) -> tuple[Judgement, ...]:
         """The rows that count and are not as expected."""
         return tuple(row for row in (*self.published_rows, *self.controlled_rows) if not row.as_expected)
+
+
+def find_deciding_row(rows: Sequence[Judgement], verdict: str | None) -> Judgement | None:
+    """The row that explains a verdict: the first with the same verdict and a number, else the first with it."""
+    candidates = [row for row in rows if row.verdict == verdict]
+    return next((row for row in candidates if row.measured is not None), candidates[0] if candidates else None)
 
 
 def is_asserted(sentence: Sentence) -> bool:

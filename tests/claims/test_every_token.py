@@ -10,7 +10,7 @@ import pytest
 from rebinding.report.folder import read
 from tests.claims.runs import ok, run
 
-TITLE = "The same, over every token"
+TITLE = "Information flow over every token"
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from rebinding.paper.numbers import ALIASES
 from rebinding.report.page import PAGE
 from rebinding.verdicts.judgement import Judgement
 from tests.claims.runs import ok, run
-from tests.report.folders import judged, summary_of
+from tests.report.folders import make_row, summary_of
 
 PLANT = "planted:pointer@llama"
 ROWS = {
@@ -56,8 +56,8 @@ def test_no_headline_row_is_long() -> None:
 
 def rows(model: str = PLANT, **fields: object) -> list[Judgement]:
     """A row of each headline claim, and a controlled one of the second."""
-    published = [judged(ids[0], model, headline=number, sentence=ids[0], **fields) for number, ids in ROWS.items()]
-    controlled = judged(
+    published = [make_row(ids[0], model, headline=number, sentence=ids[0], **fields) for number, ids in ROWS.items()]
+    controlled = make_row(
         "roles.b_is_the_pointer.controlled", model, headline=2, sentence="roles.b_is_the_pointer", **fields
     )
     return [*published, controlled]
@@ -88,7 +88,7 @@ def test_the_last_line_says_where_the_page_is() -> None:
 
 
 def test_a_verdict_that_is_not_as_planted_says_so() -> None:
-    output = lines([*rows(), judged("circuit.recovers_most", headline=1, kind="effect", verdict="NOT REPLICATED")])
+    output = lines([*rows(), make_row("circuit.recovers_most", headline=1, kind="effect", verdict="NOT REPLICATED")])
     end = "circuit.recovers_most 1 [0.9, 1.1]; differs from what was planted: circuit.recovers_most"
     assert [line for line in output if line.endswith(end)]
     assert sum("differs" in line for line in output) == 1
@@ -97,20 +97,20 @@ def test_a_verdict_that_is_not_as_planted_says_so() -> None:
 def test_a_claim_that_the_paper_does_not_assert_is_marked() -> None:
     """Unless the paper asserts nothing about the model."""
     asserted, *rest = rows("gemma2-9b", expected=None)
-    output = lines([judged(asserted.id, "gemma2-9b", headline=1), *rest], planted=False)
+    output = lines([make_row(asserted.id, "gemma2-9b", headline=1), *rest], planted=False)
     assert [line.endswith("the paper does not say this of it") for line in output[2:7]] == [False, *[True] * 4]
     assert not [line for line in lines(rows("mine", expected=None), planted=False) if "does not say" in line]
 
 
 def test_a_gate_that_failed_is_named() -> None:
-    stopped = judged("roles.b_raises_pointer", headline=2, verdict="INVALID", gate="group_present", measured=None)
+    stopped = make_row("roles.b_raises_pointer", headline=2, verdict="INVALID", gate="group_present", measured=None)
     assert [line for line in lines([*rows(), stopped]) if "roles.b_raises_pointer (group_present)" in line]
 
 
 @pytest.mark.parametrize(
     "judgements",
     [
-        [judged(headline=None) for _ in range(9)],
+        [make_row(headline=None) for _ in range(9)],
         rows()[:2],
         [row for number in range(MOST_MODELS + 1) for row in rows(f"m{number}")],
         rows(verdict="INVALID", gate="above_chance", expected="REPLICATED", reason="5 of 12 right"),

@@ -19,7 +19,7 @@ from fixtures.report import merge_models
 from fixtures.sharing import pytest_xdist_make_scheduler, unit_of
 from fixtures.transport import PROPERTY, collect_judgements
 from tests.claims.runs import ROOT, ok, run
-from tests.report.folders import judged
+from tests.report.folders import make_row
 
 HEAVY = ("transformers.modeling_utils", "nnsight", "matplotlib", "huggingface_hub", "rebinding.report.page",
          "pydantic")  # fmt: skip
@@ -147,7 +147,7 @@ def test_verdicts_are_listed_in_the_order_of_one_process() -> None:
     """Whichever process judged them, and whichever came first."""
     rows, *_ = collect_rows().values()
     reports = [
-        SimpleNamespace(when="call", user_properties=[(PROPERTY, json.dumps(judged(row).plain()))], sample=[])
+        SimpleNamespace(when="call", user_properties=[(PROPERTY, json.dumps(make_row(row).plain()))], sample=[])
         for row in rows
     ]
     for ordered in (reports, reports[::-1]):

@@ -7,7 +7,7 @@ from dataclasses import replace
 from fixtures import verdict_table
 from fixtures.verdict_table import FEW_MODELS, SCREEN, WIDTH, WRONG, fits_a_screen
 from rebinding.verdicts.judgement import Judgement
-from tests.report.folders import judged, summary_of
+from tests.report.folders import make_row, summary_of
 
 PLANT = "planted:pointer@llama"
 
@@ -24,7 +24,7 @@ def brief(claims: list[Judgement]) -> list[str]:
 
 def rows(count: int, **fields: object) -> list[Judgement]:
     """This many rows of section 5 on one model."""
-    return [judged(f"binding.row{number}", **fields) for number in range(count)]
+    return [make_row(f"binding.row{number}", **fields) for number in range(count)]
 
 
 def test_a_screen_of_rows_is_a_table() -> None:
@@ -34,15 +34,15 @@ def test_a_screen_of_rows_is_a_table() -> None:
 
 def test_a_row_that_is_judged_alone_says_why() -> None:
     why = "-0.1 in [-0.2, 0] against 0 +- 0.25: surely not greater by the margin"
-    no = judged("binding.keys", verdict="NOT REPLICATED", expected=None, reason=why)
+    no = make_row("binding.keys", verdict="NOT REPLICATED", expected=None, reason=why)
     assert f"  binding.keys: {why}" in table([no])
-    for claims in ([judged("binding.keys")], [no, *rows(2)], [replace(no, expected="REPLICATED")]):
+    for claims in ([make_row("binding.keys")], [no, *rows(2)], [replace(no, expected="REPLICATED")]):
         assert not any(why in line for line in table(claims))
 
 
 def test_a_model_has_a_sentence_and_a_line_for_every_section() -> None:
     no = {"verdict": "NOT REPLICATED", "expected": "NOT REPLICATED"}
-    first, tracing, binding, last = brief([*rows(30), judged("tracing.one"), judged("tracing.two", **no)])
+    first, tracing, binding, last = brief([*rows(30), make_row("tracing.one"), make_row("tracing.two", **no)])
     assert first.startswith(f"{PLANT}: 31 of 32 claims replicated, 1 not.")
     assert "32 of 32 verdicts are as planted" in first
     assert " ".join(tracing.split()) == "Section 3: where the answer comes from 2: ✓ 1 replicated, ✗ 1 not"
@@ -51,7 +51,7 @@ def test_a_model_has_a_sentence_and_a_line_for_every_section() -> None:
 
 
 def test_an_unexpected_row_is_listed_with_its_reason() -> None:
-    wrong = judged("binding.keys", verdict="NOT REPLICATED", reason="0.1 in [0, 0.2]: " + "surely smaller " * 30)
+    wrong = make_row("binding.keys", verdict="NOT REPLICATED", reason="0.1 in [0, 0.2]: " + "surely smaller " * 30)
     lines = brief([*rows(30), wrong])
     (line,) = (line for line in lines if "binding.keys" in line)
     assert line.startswith(f"{PLANT} binding.keys: NOT REPLICATED, expected REPLICATED: 0.1 in [0, 0.2]: surely")
@@ -60,7 +60,7 @@ def test_an_unexpected_row_is_listed_with_its_reason() -> None:
 
 
 def test_a_row_without_an_expected_verdict_is_not_listed_as_wrong() -> None:
-    open_row = judged("binding.keys", model="mine", verdict="INCONCLUSIVE", expected=None)
+    open_row = make_row("binding.keys", model="mine", verdict="INCONCLUSIVE", expected=None)
     assert not [line for line in brief([*rows(30, model="mine"), open_row]) if "binding.keys" in line]
 
 
@@ -84,8 +84,10 @@ def test_the_reason_of_a_gate_is_given_once() -> None:
 
 def test_sentences_judged_twice_are_counted() -> None:
     artifact = [
-        judged("binding.keys", sentence="binding.keys"),
-        judged("binding.keys.controlled", sentence="binding.keys", verdict="NOT REPLICATED", expected="NOT REPLICATED"),
+        make_row("binding.keys", sentence="binding.keys"),
+        make_row(
+            "binding.keys.controlled", sentence="binding.keys", verdict="NOT REPLICATED", expected="NOT REPLICATED"
+        ),
     ]
-    lines = brief([*(judged(f"binding.r{n}", sentence=f"binding.r{n}") for n in range(30)), *artifact])
+    lines = brief([*(make_row(f"binding.r{n}", sentence=f"binding.r{n}") for n in range(30)), *artifact])
     assert "  as published and controlled: 1 artifact, 0 open or not judged" in lines

@@ -9,7 +9,7 @@ from claims.catalogue import claims
 from rebinding.learned.shelf import shipped
 from rebinding.report.folder import Run
 from tests.real.judged import lacking
-from tests.report.folders import judged
+from tests.report.folders import make_row
 
 NAMES = [learned.name for learned in shipped()]
 ROWS = sorted(claim.id for claim in claims() if not claim.long)
@@ -18,7 +18,7 @@ ROWS = sorted(claim.id for claim in claims() if not claim.long)
 def run_of(verdicts: dict[tuple[str, str], str]) -> Run:
     """Every row REPLICATED on every model, except those in `verdicts`; a row with "" is missing."""
     outcomes = {(name, row): "REPLICATED" for name in NAMES for row in ROWS} | verdicts
-    claims = tuple(judged(row, name, verdict=verdict) for (name, row), verdict in outcomes.items() if verdict)
+    claims = tuple(make_row(row, name, verdict=verdict) for (name, row), verdict in outcomes.items() if verdict)
     return Run({}, {}, (), claims)
 
 

@@ -43,7 +43,7 @@ def main(arguments: Sequence[str]) -> int:
         return 2
     run = read(Path(arguments[0]))
     for model in run.models:
-        counts = Counter(one.verdict for one in run.summary.of(model.name).rows)
+        counts = Counter(one.verdict for one in run.summary.find_model(model.name).rows)
         print(f"{model.name}: " + ", ".join(f"{count} {name}" for name, count in counts.most_common()))
     wrong = lacking(run)
     for line in wrong:

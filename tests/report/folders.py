@@ -32,7 +32,7 @@ MODES = ("swap_only", "swap_target_box_to_remaining_context_box", "target_box", 
 PROMPTS = 5
 
 
-def judged(id: str = "binding.q_redirects", model: str = "planted:pointer@llama", **fields: Any) -> Judgement:
+def make_row(id: str = "binding.q_redirects", model: str = "planted:pointer@llama", **fields: Any) -> Judgement:
     """A judgement with these fields; by default a replicated effect."""
     plain: dict[str, Any] = {
         "statement": "Something redirects.",

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from rebinding.cli.commands import main
-from tests.report.folders import judged, make
+from tests.report.folders import make, make_row
 
 
 def test_the_page_is_made_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = make(tmp_path / "r", [judged()])
+    folder = make(tmp_path / "r", [make_row()])
     assert main(["report", str(folder)]) == 0
     assert capsys.readouterr().out.strip() == str(folder / "index.html")
     assert "planted:pointer@llama" in (folder / "index.html").read_text("utf-8")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rebinding.cli.commands import main
-from tests.report.folders import judged, make
+from tests.report.folders import make, make_row
 
 ROW = "binding.q_redirects"
 
@@ -23,17 +23,17 @@ def compare(tmp_path: Path, capsys: pytest.CaptureFixture[str], first: Any, seco
 
 def test_the_same_report_twice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Prints only the last line, also if an estimate differs by the rounding of another processor."""
-    code, out = compare(tmp_path, capsys, [judged()], [judged(measured=1.0 + 1e-6)])
+    code, out = compare(tmp_path, capsys, [make_row()], [make_row(measured=1.0 + 1e-6)])
     line = "1 rows in both: 0 with another verdict, 0 with another estimate; 1 rest on the same requests, 0 on others"
     assert (code, out.strip()) == (0, line)
 
 
 def test_another_verdict_is_listed_with_its_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The exit code is 1; a row with another estimate alone is listed apart, in half widths of its interval."""
-    before = [judged(), judged("roles.b_moves_pointer", measured=2.0, low=1.9, high=2.1)]
+    before = [make_row(), make_row("roles.b_moves_pointer", measured=2.0, low=1.9, high=2.1)]
     after = [
-        judged(verdict="INVALID", gate="finite", measured=None, low=None, high=None),
-        judged("roles.b_moves_pointer", measured=2.05, low=1.95, high=2.15),
+        make_row(verdict="INVALID", gate="finite", measured=None, low=None, high=None),
+        make_row("roles.b_moves_pointer", measured=2.05, low=1.95, high=2.15),
     ]
     code, out = compare(tmp_path, capsys, before, after)
     assert code == 1
@@ -50,7 +50,7 @@ def test_another_verdict_is_listed_with_its_numbers(tmp_path: Path, capsys: pyte
 def test_another_part_of_a_sentence_decides(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Its number measures something else, so a change in half widths would mean nothing."""
     parts = ("keys", "dR"), ("keys", "p")
-    first, second = (judged(part=part, measured=number) for part, number in zip(parts, (1.0, 3.0), strict=True))
+    first, second = (make_row(part=part, measured=number) for part, number in zip(parts, (1.0, 3.0), strict=True))
     assert first.reason == second.reason
     code, out = compare(tmp_path, capsys, [first], [second])
     assert code == 0
@@ -60,7 +60,7 @@ def test_another_part_of_a_sentence_decides(tmp_path: Path, capsys: pytest.Captu
 def test_a_reason_names_no_part(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Different reasons do not mean different parts; nor does an older report, which names no parts."""
     reasons = "dR: 1 in [0.9, 1.1]", "p: 1 in [0.9, 1.1]"
-    first, second = (judged(reason=reason, part=("dR",), measured=1.0) for reason in reasons)
+    first, second = (make_row(reason=reason, part=("dR",), measured=1.0) for reason in reasons)
     _, out = compare(tmp_path / "prose", capsys, [first], [second])
     assert "0 with another estimate" in out
     folders = [make(tmp_path / name, [second], bare=True) for name in ("old", "new")]
@@ -75,9 +75,9 @@ def test_a_reason_names_no_part(tmp_path: Path, capsys: pytest.CaptureFixture[st
 def test_requests_options_versions_and_weights_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Another number of prompts is another request; rows and models of one report only are listed; so are versions,
     options and weights."""
-    first = make(tmp_path / "a", [judged(), judged("x.only_before")], bare=True)
+    first = make(tmp_path / "a", [make_row(), make_row("x.only_before")], bare=True)
     second = make(
-        tmp_path / "b", [judged(evidence=("other",), n=24, verdict="INCONCLUSIVE"), judged(model="m2")], bare=True
+        tmp_path / "b", [make_row(evidence=("other",), n=24, verdict="INCONCLUSIVE"), make_row(model="m2")], bare=True
     )
     path = second / "claims.json"
     content = json.loads(path.read_text())
@@ -101,5 +101,5 @@ def test_requests_options_versions_and_weights_are_compared(tmp_path: Path, caps
 
 
 def test_a_folder_that_is_no_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["report", str(make(tmp_path / "a", [judged()], bare=True)), str(tmp_path)]) == 2
+    assert main(["report", str(make(tmp_path / "a", [make_row()], bare=True)), str(tmp_path)]) == 2
     assert "holds no claims.json" in capsys.readouterr().err

@@ -12,12 +12,12 @@ from rebinding.evidence.store import Store
 from rebinding.report import figures
 from rebinding.report.folder import read
 from rebinding.report.page import html
-from tests.report.folders import judged, make
+from tests.report.folders import make, make_row
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    return make(tmp_path / "r", [judged()])
+    return make(tmp_path / "r", [make_row()])
 
 
 def record_drawing(monkeypatch: pytest.MonkeyPatch) -> list[str]:

@@ -13,11 +13,11 @@ from rebinding.report.files import CLAIMS, EVIDENCE, SAMPLES, evidence_file
 from rebinding.report.folder import read
 from rebinding.report.schema import ReportError
 from rebinding.verdicts import effect, no_effect, ordering, overlap
-from tests.report.folders import judged, make
+from tests.report.folders import make, make_row
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
-    claims = [judged(), judged(verdict="INVALID", gate="group_present", measured=None, sample=())]
+    claims = [make_row(), make_row(verdict="INVALID", gate="group_present", measured=None, sample=())]
     run = read(make(tmp_path / "r", claims[:1]))
     assert run.claims == tuple(claims[:1])
     (model,) = run.models
@@ -27,7 +27,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
 
 def test_tables_are_tidy(tmp_path: Path) -> None:
     """A row per claim and model, and a row per claim, model and unit."""
-    claims = [judged(part=("keys", "dR")), judged(model="other", sample=(1.0, 2.0))]
+    claims = [make_row(part=("keys", "dR")), make_row(model="other", sample=(1.0, 2.0))]
     folder = make(tmp_path / "r", claims)
     table = pd.read_csv(folder / "claims.csv")
     assert table["part"].fillna("").tolist() == ["keys: dR", ""]
@@ -52,7 +52,7 @@ def test_a_folder_without_claims_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_its_evidence_is_refused(tmp_path: Path) -> None:
-    folder = make(tmp_path / "r", [judged()])
+    folder = make(tmp_path / "r", [make_row()])
     for path in (folder / EVIDENCE).glob("*binding*"):
         path.unlink()
     with pytest.raises(ReportError, match="lacks 3 of its 22 files of evidence"):
@@ -79,7 +79,7 @@ def test_a_file_of_another_kind_is_refused(text: str, message: str, tmp_path: Pa
 
 def test_the_deciding_part_is_written_and_read(tmp_path: Path) -> None:
     """An older report may lack it."""
-    row = judged(verdict="INCONCLUSIVE", part=("keys", "dR"), unidentified=True)
+    row = make_row(verdict="INCONCLUSIVE", part=("keys", "dR"), unidentified=True)
     folder = make(tmp_path / "r", [row], bare=True)
     assert read(folder).claims == (row,)
     content = json.loads((folder / CLAIMS).read_text())
@@ -91,13 +91,13 @@ def test_the_deciding_part_is_written_and_read(tmp_path: Path) -> None:
 
 def test_two_procedures_of_a_sentence_have_a_standing(tmp_path: Path) -> None:
     """An artifact holds as published alone, a hidden sentence as controlled alone."""
-    cases = {"one": ("REPLICATED", "NOT REPLICATED"), "two": ("NOT REPLICATED", "REPLICATED")}
+    cases = {"m1": ("REPLICATED", "NOT REPLICATED"), "m2": ("NOT REPLICATED", "REPLICATED")}
     rows = [
-        judged(f"a.x{ending}", model, sentence="a.x", verdict=verdict)
+        make_row(f"a.x{ending}", model, sentence="a.x", verdict=verdict)
         for model, verdicts in cases.items()
         for ending, verdict in zip(("", ".controlled"), verdicts, strict=True)
     ]
-    folder = make(tmp_path / "r", [*rows, judged("a.y", "two", sentence="a.y")], bare=True)
+    folder = make(tmp_path / "r", [*rows, make_row("a.y", "m2", sentence="a.y")], bare=True)
     claims = json.loads((folder / CLAIMS).read_text())["claims"]
     assert [row["standing"] for row in claims] == ["artifact", "artifact", "hidden", "hidden", None]
     assert [row["letter"] for row in claims] == ["R", "N", "N", "R", "R"]

@@ -17,8 +17,9 @@ from rebinding.report.folder import read
 from rebinding.report.page import html, render
 from rebinding.report.shapes import histogram, strip
 from rebinding.report.svg import share_limits
+from rebinding.verdicts.outcome import OUTCOMES
 from tests.everyday import sampled
-from tests.report.folders import judged, make
+from tests.report.folders import make, make_row
 
 HOSTILE = ['<script>alert("x")</script>', "模型 🐇 ﷽ é", "a" * 400, "$\\frac{x}$ & ' ` {{ 7 * 7 }}", "</style></title>"]
 
@@ -29,7 +30,7 @@ class Reader(HTMLParser):
     def __init__(self, text: str) -> None:
         super().__init__()
         self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.said: list[str] = []
+        self.texts: list[str] = []
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -37,7 +38,7 @@ class Reader(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         if self.tags and self.tags[-1][0] not in ("style", "script"):
-            self.said.append(data)
+            self.texts.append(data)
 
     def ids(self) -> list[str]:
         return [attributes["id"] or "" for _, attributes in self.tags if "id" in attributes]
@@ -48,14 +49,18 @@ class Reader(HTMLParser):
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> str:
-    claims = [judged(), judged("tracing.object_direct", evidence=("tracing-3-target_box",)), judged("circuit.compact")]
+    claims = [
+        make_row(),
+        make_row("tracing.object_direct", evidence=("tracing-3-target_box",)),
+        make_row("circuit.compact"),
+    ]
     return html(read(make(tmp_path_factory.mktemp("page") / "r", claims)))
 
 
 @pytest.mark.slow
 def test_rendering_twice_gives_the_same_bytes(tmp_path: Path) -> None:
     """Also in another folder: a page says nothing of the machine it was made on."""
-    claims = [judged(), judged("tracing.object_direct"), judged("circuit.recovers_accuracy")]
+    claims = [make_row(), make_row("tracing.object_direct"), make_row("circuit.recovers_accuracy")]
     first, second = (render(make(tmp_path / name / "r", claims)).read_bytes() for name in ("here", "elsewhere"))
     assert first == second
     assert str(tmp_path).encode() not in first
@@ -69,7 +74,7 @@ def test_every_claim_is_an_address(page: str) -> None:
 
 def test_the_noise_floor_stands_beside_the_margin(tmp_path: Path) -> None:
     """Only in a row with a measured floor."""
-    text = html(read(make(tmp_path / "r", [judged(floor=0.0321), judged("tracing.object_direct")], bare=True)))
+    text = html(read(make(tmp_path / "r", [make_row(floor=0.0321), make_row("tracing.object_direct")], bare=True)))
     assert re.findall(r"margin ([\d.]+); noise floor ([\d.]+) logits", text) == [("0.2", "0.0321")]
 
 
@@ -77,25 +82,27 @@ def test_the_noise_floor_stands_beside_the_margin(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_what_follows_from_the_rows_is_not_read_again(name: str, tmp_path: Path) -> None:
     """docs/decisions/claims-json.md: whatever stands there, the page is the same."""
-    folder = make(tmp_path / "r", [judged(), judged("tracing.object_direct"), judged("circuit.compact")])
+    folder = make(tmp_path / "r", [make_row(), make_row("tracing.object_direct"), make_row("circuit.compact")])
     path, before = folder / CLAIMS, html(read(folder))
     report = json.loads(path.read_text())
-    others = {row[name] for row in report["claims"]}
+    original_values = {row[name] for row in report["claims"]}
     for row in report["claims"]:
         row[name] = {"place": 99, "letter": "Z", "standing": "artifact"}[name]
-    assert others.isdisjoint(row[name] for row in report["claims"])
+    assert original_values.isdisjoint(row[name] for row in report["claims"])
     path.write_text(json.dumps(report))
     assert html(read(folder)) == before
 
 
 def test_links_lead_somewhere(page: str) -> None:
-    read_ = Reader(page)
-    inside = [one["href"] for tag, one in read_.tags if tag == "a" and one.get("href")]
-    drawn = [one.get("href") or one.get("xlink:href") for tag, one in read_.tags if tag == "use"]
-    assert inside
-    assert drawn
-    assert {str(one).removeprefix("#") for one in (*inside, *drawn)} <= set(read_.ids())
-    assert all(str(one).startswith("#") for one in (*inside, *drawn))
+    reader = Reader(page)
+    links = [attributes["href"] for tag, attributes in reader.tags if tag == "a" and attributes.get("href")]
+    figures = [
+        attributes.get("href") or attributes.get("xlink:href") for tag, attributes in reader.tags if tag == "use"
+    ]
+    assert links
+    assert figures
+    assert {str(target).removeprefix("#") for target in (*links, *figures)} <= set(reader.ids())
+    assert all(str(target).startswith("#") for target in (*links, *figures))
 
 
 def test_nothing_comes_from_elsewhere(page: str) -> None:
@@ -112,19 +119,19 @@ def test_nothing_comes_from_elsewhere(page: str) -> None:
 def test_a_hostile_name_is_text(name: str, tmp_path: Path) -> None:
     """It is read as it was given, and makes neither elements nor templates of its own."""
     fields = dict.fromkeys(("model", "statement", "source", "reason", "command", "because", "where"), name)
-    read_, harmless = (
-        Reader(html(read(make(tmp_path / folder, [one], bare=True))))
-        for folder, one in (("hostile", judged(f"other.{name}", **fields)), ("plain", judged("other.x")))
+    hostile, plain = (
+        Reader(html(read(make(tmp_path / folder, [claim], bare=True))))
+        for folder, claim in (("hostile", make_row(f"other.{name}", **fields)), ("plain", make_row("other.x")))
     )
-    assert "".join(read_.said).count(name) > 8
-    assert f"other.{name}" in read_.ids()
-    assert [tag for tag, _ in read_.tags] == [tag for tag, _ in harmless.tags]
+    assert "".join(hostile.texts).count(name) > 8
+    assert f"other.{name}" in hostile.ids()
+    assert [tag for tag, _ in hostile.tags] == [tag for tag, _ in plain.tags]
 
 
 def test_every_figure_is_drawn(page: str) -> None:
     ids = Reader(page).ids()
-    drawn = {name.removeprefix("figure-").rsplit("-", 2)[0] for name in ids if name.endswith("-svg")}
-    assert drawn == {spec.key for spec in FIGURES}
+    keys = {name.removeprefix("figure-").rsplit("-", 2)[0] for name in ids if name.endswith("-svg")}
+    assert keys == {spec.key for spec in FIGURES}
     assert "No evidence for this figure" not in page
 
 
@@ -132,8 +139,8 @@ def test_every_figure_is_drawn(page: str) -> None:
 def test_figures_follow_the_evidence(spec: FigureSpec, tmp_path: Path) -> None:
     """Other numbers give another figure; the same numbers the same one. Circuits are lists of heads: they lose one."""
     pictures = []
-    for name, shift in (("one", 0.0), ("same", 0.0), ("other", 0.7)):
-        (model,) = read(make(tmp_path / name, [judged()], shift=shift)).models
+    for name, shift in (("first", 0.0), ("same", 0.0), ("shifted", 0.7)):
+        (model,) = read(make(tmp_path / name, [make_row()], shift=shift)).models
         if spec.key == "circuit" and shift:
             model.about["circuit"].pop()
         if spec.key == "graph" and shift:
@@ -149,31 +156,33 @@ def test_figures_follow_the_evidence(spec: FigureSpec, tmp_path: Path) -> None:
 
 
 def test_a_model_without_evidence_says_so(tmp_path: Path) -> None:
-    text = html(read(make(tmp_path / "r", [judged()], bare=True)))
+    text = html(read(make(tmp_path / "r", [make_row()], bare=True)))
     assert text.count("No evidence for this figure") == sum(not spec.special for spec in FIGURES)
 
 
 def test_lettering_is_legible_at_the_size_at_which_it_is_shown(page: str) -> None:
     """No figure is shown smaller than it was drawn, and in none of them is a letter below nine dots."""
-    found = re.findall(r'<svg id="figure-[^"]*" class="plot" style="min-width: (\d+)px" viewBox="0 0 ([\d.]+)', page)
-    assert len(found) == len(FIGURES)
-    assert all(abs(int(least) - float(width)) <= 1 for least, width in found), "a dot of the page is one of the figure"
-    sizes = {float(size) for size in re.findall(r"font(?:-size)?: (?:bold )?([\d.]+)px", page.partition("</style>")[2])}
-    assert sizes
-    assert min(sizes) >= 9
+    sizes = re.findall(r'<svg id="figure-[^"]*" class="plot" style="min-width: (\d+)px" viewBox="0 0 ([\d.]+)', page)
+    assert len(sizes) == len(FIGURES)
+    assert all(abs(int(min_width) - float(width)) <= 1 for min_width, width in sizes), (
+        "a dot of the page is one of the figure"
+    )
+    fonts = {float(size) for size in re.findall(r"font(?:-size)?: (?:bold )?([\d.]+)px", page.partition("</style>")[2])}
+    assert fonts
+    assert min(fonts) >= 9
 
 
 def test_models_share_a_scale(tmp_path: Path) -> None:
     """A model whose effects are larger than the other's moves the other's axis, and its own stays."""
-    (small,) = read(make(tmp_path / "small", [judged()])).models
-    (large,) = read(make(tmp_path / "large", [judged()], shift=5.0)).models
-    spec = next(one for one in FIGURES if one.key == "roles")
-    alone, apart, *together = (spec.draw(one) for one in (small, large, small, large))
-    share_limits(together, spec.shares)
-    limits = [axes.get_ylim() for figure in together for axes in figure.axes]
+    (small,) = read(make(tmp_path / "small", [make_row()])).models
+    (large,) = read(make(tmp_path / "large", [make_row()], shift=5.0)).models
+    spec = next(spec for spec in FIGURES if spec.key == "roles")
+    small_figure, large_figure, *same_scale = (spec.draw(model) for model in (small, large, small, large))
+    share_limits(same_scale, spec.shares)
+    limits = [axes.get_ylim() for figure in same_scale for axes in figure.axes]
     assert len(limits) == 4
-    assert set(limits) == {(alone.axes[0].get_ylim()[0], apart.axes[0].get_ylim()[1])}
-    assert alone.axes[0].get_ylim() != apart.axes[0].get_ylim()
+    assert set(limits) == {(small_figure.axes[0].get_ylim()[0], large_figure.axes[0].get_ylim()[1])}
+    assert small_figure.axes[0].get_ylim() != large_figure.axes[0].get_ylim()
 
 
 @pytest.mark.slow
@@ -182,7 +191,7 @@ def test_eighty_claims_on_four_models_stay_below_five_megabytes(tmp_path: Path) 
     sample = tuple(float(n % 17) + n / 300 for n in range(300))
     prefixes = ("tracing.", "circuit.", "roles.", "binding.")
     claims = [
-        judged(f"{prefixes[n % 4]}claim_{n}", f"model {model}", sample=sample, reason="as long as reasons are " * 6)
+        make_row(f"{prefixes[n % 4]}claim_{n}", f"model {model}", sample=sample, reason="as long as reasons are " * 6)
         for n in range(80)
         for model in range(4)
     ]
@@ -191,7 +200,7 @@ def test_eighty_claims_on_four_models_stay_below_five_megabytes(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("verdict", "expected", "planted", "said"),
+    ("verdict", "expected", "is_planted", "remark"),
     [
         ("NOT REPLICATED", "NOT REPLICATED", True, "as planted"),
         ("NOT REPLICATED", "REPLICATED", True, "differs from what was planted: REPLICATED"),
@@ -202,18 +211,18 @@ def test_eighty_claims_on_four_models_stay_below_five_megabytes(tmp_path: Path) 
     ],
 )
 def test_what_was_expected_stands_beside_the_verdict(
-    verdict: str, expected: str | None, planted: bool, said: str, tmp_path: Path
+    verdict: str, expected: str | None, is_planted: bool, remark: str, tmp_path: Path
 ) -> None:
-    found = judged(verdict=verdict, expected=expected, because=None)
-    text = html(read(make(tmp_path / "r", [found], kind="planted" if planted else "folder", bare=True)))
+    claim = make_row(verdict=verdict, expected=expected, because=None)
+    text = html(read(make(tmp_path / "r", [claim], kind="planted" if is_planted else "folder", bare=True)))
     (line,) = re.findall(r'<details class="cell".*?</summary>', text, flags=re.DOTALL)
-    assert f">{said}<" in line
+    assert f">{remark}<" in line
     assert re.search(rf"</span> {verdict}</strong>", line)
 
 
 def test_an_interval_stands_where_it_is() -> None:
     """Left of the reference value if it is smaller, and inside the band if it is within the margin."""
-    near, far = strip(judged(measured=0.1, low=0.05, high=0.15)), strip(judged(measured=-3.0, low=-4.0, high=-2.0))
+    near, far = strip(make_row(measured=0.1, low=0.05, high=0.15)), strip(make_row(measured=-3.0, low=-4.0, high=-2.0))
     assert near
     assert near.band
     assert near.band[0] < near.line[0] < near.mean < near.line[1] < near.band[1]
@@ -221,14 +230,20 @@ def test_an_interval_stands_where_it_is() -> None:
     assert far.band
     assert far.against is not None
     assert far.line[1] < far.band[0] < far.against
-    assert strip(judged(measured=None, low=None, high=None)) is None
+    assert strip(make_row(measured=None, low=None, high=None)) is None
 
 
 def test_a_distribution_has_all_its_numbers() -> None:
-    found = histogram([0.0, 0.0, 0.0, 1.0])
-    assert found
-    assert found.path.count("M") == 2
-    assert (found.units, found.tallest, found.left, found.right) == (4, 3, "0", "1")
-    assert found.mean == pytest.approx(50)  # a quarter of the width of 200
+    shape = histogram([0.0, 0.0, 0.0, 1.0])
+    assert shape
+    assert shape.path.count("M") == 2
+    assert (shape.units, shape.tallest, shape.left, shape.right) == (4, 3, "0", "1")
+    assert shape.mean == pytest.approx(50)  # a quarter of the width of 200
     assert histogram([2.0, 2.0]) is None
     assert histogram([]) is None
+
+
+def test_every_verdict_can_be_filtered(page: str) -> None:
+    """A verdict without a box would hide its rows as soon as the script runs."""
+    boxes = [attributes for tag, attributes in Reader(page).tags if tag == "input" and attributes["name"] == "verdict"]
+    assert {box["value"] for box in boxes} == {outcome.lower().replace(" ", "-") for outcome in OUTCOMES}

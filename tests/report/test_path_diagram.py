@@ -16,12 +16,12 @@ from rebinding.paper.numbers import ALIASES, checkpoint
 from rebinding.report.folder import Model, read
 from rebinding.report.page import html
 from rebinding.report.tables import heads
-from tests.report.folders import judged, make, make_link
+from tests.report.folders import make, make_link, make_row
 
 
 @pytest.fixture
 def model(tmp_path: Path) -> Model:
-    return read(make(tmp_path / "r", [judged()])).models[0]
+    return read(make(tmp_path / "r", [make_row()])).models[0]
 
 
 def texts_of_diagram(model: Any) -> list[str]:
@@ -56,7 +56,7 @@ def test_an_arrow_shows_its_measured_strength(model: Model) -> None:
 
 def test_the_controlled_run_of_a_link_is_shown(model: Model) -> None:
     """The published procedure runs links too: other heads frozen or not, and with another noise."""
-    link = next(piece for piece in model.of(PATHS).values() if piece.settings["facets"].get("senders") == 1)
+    link = next(piece for piece in model.find_evidence(PATHS).values() if piece.settings["facets"].get("senders") == 1)
     conventions = {
         "rotation": ("all", 3.0),
         "fresh": ("none", 2.0),
@@ -71,14 +71,14 @@ def test_the_controlled_run_of_a_link_is_shown(model: Model) -> None:
         )
         for noise, (frozen, loss) in conventions.items()
     }
-    model_of_runs = SimpleNamespace(about=model.about, of=lambda kind: runs)
+    model_of_runs = SimpleNamespace(about=model.about, find_evidence=lambda kind: runs)
     (direct,) = [text for text in texts_of_diagram(model_of_runs) if text.startswith("direct")]
     assert direct.startswith("direct: 7.00 [")
 
 
 @pytest.mark.slow
 def test_a_search_graph_is_drawn_if_there_is_one(tmp_path: Path) -> None:
-    claims = [judged(), judged(model="another")]
+    claims = [make_row(), make_row(model="another")]
     run = read(make(tmp_path / "r", claims))
     for model, has_graph in zip(run.models, (True, False), strict=True):
         model.about["graph"] = model.about["graph"] if has_graph else None
@@ -91,9 +91,9 @@ def test_a_search_graph_is_drawn_if_there_is_one(tmp_path: Path) -> None:
 
 
 def test_the_table_of_heads_has_the_papers_four_models(tmp_path: Path) -> None:
-    """Judged or not, below the heads judged and discovered here."""
-    table = heads(read(make(tmp_path / "r", [judged()])))
+    """Judged or not, below the circuit under test and the one that this run discovers."""
+    table = heads(read(make(tmp_path / "r", [make_row()])))
     printed = [row for row in table.rows if row.names[1] == "printed"]
     assert [row.names[0] for row in printed] == [checkpoint(alias).paper_name for alias in ALIASES]
     assert all(row.cells[0] != "none" for row in printed)
-    assert [row.names[1] for row in table.rows][:2] == ["judged", "discovered here"]
+    assert [row.names[1] for row in table.rows][:2] == ["circuit under test", "discovered in this run"]

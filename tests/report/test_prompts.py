@@ -13,7 +13,7 @@ from rebinding.report.page import html
 from rebinding.report.prompts import pairs
 from rebinding.study.example import example_pair
 from rebinding.task.designs import design
-from tests.report.folders import about, judged, summary_of
+from tests.report.folders import about, make_row, summary_of
 
 PAIR = {"id": 7, "original": ["Box ", "K", " <b>holds</b>"], "counterfactual": ["Box ", "B", " <b>holds</b>"]}
 SINGLE = {"id": 3, "original": ["Box Z"], "counterfactual": None}
@@ -22,14 +22,14 @@ SINGLE = {"id": 3, "original": ["Box Z"], "counterfactual": None}
 def test_texts_are_whole_and_cut_where_tokens_differ() -> None:
     """Against the tokens themselves: what is marked are the words that the design has exchanged, and no others."""
     prompts = Prompts(load("planted:pointer@llama").encoder())
-    asked = prompts.draw(design("published"), range(2), ("pointer", "code"))
-    found = example_pair(prompts, asked)
-    ((_, own, other), *_) = prompts.encode(asked).pairs
-    assert found["id"] == 0
-    assert ("".join(found["original"]), "".join(found["counterfactual"])) == (own.text, other.text)
-    marked = [[piece.strip() for piece in found[name][1::2]] for name in ("original", "counterfactual")]
+    request = prompts.draw(design("published"), range(2), ("pointer", "code"))
+    pair = example_pair(prompts, request)
+    ((_, original, counterfactual), *_) = prompts.encode(request).pairs
+    assert pair["id"] == 0
+    assert ("".join(pair["original"]), "".join(pair["counterfactual"])) == (original.text, counterfactual.text)
+    marked = [[piece.strip() for piece in pair[name][1::2]] for name in ("original", "counterfactual")]
     assert marked == [["K", "shell", "B", "chemical", "K", "B"], ["B", "wheel", "K", "rock", "B", "K"]]
-    assert found["original"][::2] == found["counterfactual"][::2]
+    assert pair["original"][::2] == pair["counterfactual"][::2]
     single = prompts.draw(design("published"), range(2))
     text = prompts.encode(single).prompts[0].text
     assert example_pair(prompts, single) == {"id": 0, "original": [text], "counterfactual": None}
@@ -37,9 +37,9 @@ def test_texts_are_whole_and_cut_where_tokens_differ() -> None:
 
 def folder(path: Path) -> Path:
     """A report with two pieces of evidence that have prompts, and one that has none. No evidence lies there."""
-    claims = [judged("roles.x", evidence=("ability: N 1 #1", "roles: N 1 #2", "directions #3")), judged("roles.y")]
-    told = about("planted:pointer@llama", {}, 4, 2)
-    write(path, {}, {}, [told], summary_of(claims))
+    claims = [make_row("roles.x", evidence=("ability: N 1 #1", "roles: N 1 #2", "directions #3")), make_row("roles.y")]
+    description = about("planted:pointer@llama", {}, 4, 2)
+    write(path, {}, {}, [description], summary_of(claims))
     return path
 
 
@@ -55,8 +55,7 @@ def test_pairs_of_a_row(tmp_path: Path) -> None:
     model.about["evidence"] = {
         label: {"file": "x", "kind": kind, "seconds": 1.0, "pair": pair} for label, (kind, pair) in labels.items()
     }
-    found = pairs(model, labels)
-    assert [(one.id, one.used_by) for one in found] == [(7, ("roles",)), (3, ("ability", "replays"))]
+    assert [(pair.id, pair.used_by) for pair in pairs(model, labels)] == [(7, ("roles",)), (3, ("ability", "replays"))]
     assert pairs(model, ["d #4", "nobody knows"]) == ()
 
 
@@ -76,6 +75,6 @@ def test_a_row_shows_its_pair(tmp_path: Path) -> None:
     assert "Box <mark>K</mark> &lt;b&gt;holds&lt;/b&gt;" in article
     assert "Box <mark>B</mark> &lt;b&gt;holds&lt;/b&gt;" in article
     assert "Box Z" not in article
-    (other,) = re.findall(r'<article class="claim" id="roles.y">.*?</article>', text, flags=re.DOTALL)
-    assert "<mark>" not in other
+    (article,) = re.findall(r'<article class="claim" id="roles.y">.*?</article>', text, flags=re.DOTALL)
+    assert "<mark>" not in article
     assert text.count("Box Z") == 1, "once, in the list of the section"

@@ -35,49 +35,52 @@ TYPES: dict[str, tuple[type, ...]] = {
 }
 
 
-def documented(title: str) -> dict[str, tuple[type, ...]]:
+def read_field_types(title: str) -> dict[str, tuple[type, ...]]:
     """Names and types in the table under a title."""
     text = DOCUMENT.read_text("utf-8")
     (table,) = re.findall(rf"^### {title}$(.*?)(?=^##|\Z)", text, flags=re.DOTALL | re.MULTILINE)
     rows = re.findall(r"^\| `(\w+)` \| ([a-z ]+) \|", table, flags=re.MULTILINE)
-    return {name: tuple(kind for one in types.split(" or ") for kind in TYPES[one.strip()]) for name, types in rows}
+    return {name: tuple(kind for text in types.split(" or ") for kind in TYPES[text.strip()]) for name, types in rows}
 
 
-def fits(found: dict[str, Any], title: str) -> None:
-    wanted = documented(title)
-    assert set(found) == set(wanted)
-    wrong = {name: value for name, value in found.items() if not isinstance(value, wanted[name])}
+def check_fields(entry: dict[str, Any], title: str) -> None:
+    """The entry has the fields that the document lists, each of a documented type."""
+    types = read_field_types(title)
+    assert set(entry) == set(types)
+    wrong = {name: value for name, value in entry.items() if not isinstance(value, types[name])}
     assert not wrong
 
 
 @pytest.fixture
-def written(pytester: pytest.Pytester) -> Path:
+def report_folder(pytester: pytest.Pytester) -> Path:
     """A report of four rows on a planted model."""
     pytester.makepyfile(test_small=ROWS.replace("measured=1.0", "measured=1.0, sample=(1.0, 2.0)"))
-    given = ("--model", "planted:pointer", "--samples", "12", "--no-store", "-p", "no:cacheprovider")
-    pytester.runpytest_inprocess("-p", "fixtures.plugin", *given, "--report", "out").assert_outcomes(passed=2, failed=2)
+    options = ("--model", "planted:pointer", "--samples", "12", "--no-store", "-p", "no:cacheprovider")
+    pytester.runpytest_inprocess("-p", "fixtures.plugin", *options, "--report", "out").assert_outcomes(
+        passed=2, failed=2
+    )
     return pytester.path / "out"
 
 
-def test_the_report_is_as_documented(written: Path) -> None:
-    content = json.loads((written / "claims.json").read_text("utf-8"))
-    fits(content, "the file")
-    fits(content["settings"], "settings")
+def test_the_report_is_as_documented(report_folder: Path) -> None:
+    content = json.loads((report_folder / "claims.json").read_text("utf-8"))
+    check_fields(content, "the file")
+    check_fields(content["settings"], "settings")
     for model in content["models"]:
-        fits(model, "models")
-        assert all(set(one) == {"file", "kind", "seconds", "pair"} for one in model["evidence"].values())
-        assert all((written / "evidence" / one["file"]).is_file() for one in model["evidence"].values())
+        check_fields(model, "models")
+        assert all(set(entry) == {"file", "kind", "seconds", "pair"} for entry in model["evidence"].values())
+        assert all((report_folder / "evidence" / entry["file"]).is_file() for entry in model["evidence"].values())
     for claim in content["claims"]:
-        fits(claim, "claims")
-    assert [one["model"] for one in content["claims"]] == ["planted:pointer@llama"] * 4
+        check_fields(claim, "claims")
+    assert [claim["model"] for claim in content["claims"]] == ["planted:pointer@llama"] * 4
     assert {"torch", "python", "transformers"} <= set(content["software"])
-    assert (written / PAGE).is_file()
+    assert (report_folder / PAGE).is_file()
     (model,) = content["models"]
     assert len(model["fingerprint"]) == 64
-    assert pq.read_table(written / "samples.parquet")["value"].to_pylist() == [1.0, 2.0] * 4
+    assert pq.read_table(report_folder / "samples.parquet")["value"].to_pylist() == [1.0, 2.0] * 4
     first = DOCUMENT.read_text("utf-8").partition("## Reading")[0]
     listed = re.findall(r"^\| `([\w./*]+)` \|", first, flags=re.MULTILINE)
-    assert {name.partition("/")[0] for name in listed} == {path.name for path in written.iterdir()}
+    assert {name.partition("/")[0] for name in listed} == {path.name for path in report_folder.iterdir()}
 
 
 @pytest.mark.slow
@@ -85,24 +88,24 @@ def test_workers_leave_one_report(pytester: pytest.Pytester, monkeypatch: pytest
     """What a worker knows of its model, and the numbers behind its verdicts, arrive where the report is written."""
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     pytester.makepyfile(test_small=ROWS.replace("measured=1.0", "measured=1.0, sample=(1.0, 2.0)"))
-    given = ("--model", "planted:pointer", "--samples", "12", "--no-store", "-p", "no:cacheprovider", "-n", "1")
-    pytester.runpytest_subprocess("-p", "fixtures.plugin", *given, "--report", "out").assert_outcomes(
+    options = ("--model", "planted:pointer", "--samples", "12", "--no-store", "-p", "no:cacheprovider", "-n", "1")
+    pytester.runpytest_subprocess("-p", "fixtures.plugin", *options, "--report", "out").assert_outcomes(
         passed=2, failed=2
     )
     folder = pytester.path / "out"
     content = json.loads((folder / "claims.json").read_text("utf-8"))
-    fits(content["models"][0], "models")
+    check_fields(content["models"][0], "models")
     assert len(content["claims"]) == 4
     assert pq.read_table(folder / "samples.parquet")["value"].to_pylist() == [1.0, 2.0] * 4
     assert sorted(path.name for path in (folder / "evidence").iterdir()) == sorted(
-        one["file"] for one in content["models"][0]["evidence"].values()
+        entry["file"] for entry in content["models"][0]["evidence"].values()
     )
 
 
-def test_a_command_judges_one_claim_alone(written: Path, pytester: pytest.Pytester) -> None:
+def test_a_command_judges_one_claim_alone(report_folder: Path, pytester: pytest.Pytester) -> None:
     """Exactly what the page prints collects exactly one test: that of its claim, with the options of the run."""
-    claims = json.loads((written / "claims.json").read_text("utf-8"))["claims"]
-    assert len({one["command"] for one in claims}) == len(claims)
+    claims = json.loads((report_folder / "claims.json").read_text("utf-8"))["claims"]
+    assert len({claim["command"] for claim in claims}) == len(claims)
     for claim in claims[:2]:
         program, test, *options = shlex.split(claim["command"])
         assert (program, options) == ("pytest", ["--model", "planted:pointer@llama", "--samples", "12"])

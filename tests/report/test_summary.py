@@ -10,10 +10,10 @@ from claims.catalogue import claim, claims, place, places
 from rebinding.report.folder import read
 from rebinding.report.outline import SECTIONS
 from rebinding.report.page import html
-from rebinding.report.summary import LETTERS, ModelSummary
+from rebinding.report.summary import LETTERS, MEANINGS, ModelSummary
 from rebinding.verdicts.judgement import Judgement
 from rebinding.verdicts.outcome import OUTCOMES
-from tests.report.folders import judged, make, summary_of
+from tests.report.folders import make, make_row, summary_of
 
 
 def model_of(claims: list[Judgement]) -> ModelSummary:
@@ -27,7 +27,7 @@ def rows() -> list[Judgement]:
     names = list(LETTERS)
     ordered = sorted(claims(), key=lambda claim: claim.id)
     return [
-        judged(
+        make_row(
             claim.id,
             verdict=names[number % len(names)],
             sentence=claim.sentence,
@@ -41,28 +41,32 @@ def rows() -> list[Judgement]:
 
 
 def test_every_row_has_one_place() -> None:
-    found = model_of(rows()).sections
-    columns = [sentence for line in found for sentence in line.sentences]
-    both = {one.id: (one.published, one.controlled) for one in columns}
-    ids = [row.id for one in both.values() for row in one if row is not None]
+    lines = model_of(rows()).sections
+    columns = [sentence for line in lines for sentence in line.sentences]
+    pairs = {column.id: (column.published, column.controlled) for column in columns}
+    ids = [row.id for pair in pairs.values() for row in pair if row is not None]
     assert sorted(ids) == sorted(claim.id for claim in claims())
-    assert [line.section.key for line in found] == [one.key for one in SECTIONS[:-1]], "no row is of no section"
-    assert all(one.controlled.id == f"{one.id}.controlled" for one in columns if one.published and one.controlled)
-    procedures = [(row.procedure, below) for one in both.values() for below, row in enumerate(one) if row]
-    assert set(procedures) == {("published", 0), ("controlled", 1)}, "also where a sentence has one row alone"
+    assert [line.section.key for line in lines] == [section.key for section in SECTIONS[:-1]], "no row is of no section"
+    assert all(
+        column.controlled.id == f"{column.id}.controlled"
+        for column in columns
+        if column.published and column.controlled
+    )
+    procedures = [(row.procedure, below) for pair in pairs.values() for below, row in enumerate(pair) if row]
+    assert set(procedures) == {("published", 0), ("controlled", 1)}, "also where a sentence has a single row"
 
 
 def test_sections_stand_as_in_the_paper() -> None:
     """The first and last sentences of sections are not in alphabetical order."""
-    found = {line.section.key: [one.id for one in line.sentences] for line in model_of(rows()).sections}
-    assert list(found) == ["tracing", "five", "circuit", "roles", "binding", "robust"]
-    assert found["tracing"][0] == "tracing.reference_box_not_from_context"
-    assert found["five"] == [name.replace("tracing.", "tracing.five_boxes.") for name in found["tracing"]]
-    assert found["circuit"][:2] == ["circuit.full_model_accuracy", "circuit.recovers_accuracy"]
-    assert found["roles"][0] == "roles.b_moves_pointer"
-    assert found["binding"][0] == "binding.table.random.dR"
-    assert found["robust"][-1] == "beyond.id_not_position"
-    assert any(names != sorted(names) for names in found.values())
+    ids = {line.section.key: [sentence.id for sentence in line.sentences] for line in model_of(rows()).sections}
+    assert list(ids) == ["tracing", "five", "circuit", "roles", "binding", "robust"]
+    assert ids["tracing"][0] == "tracing.reference_box_not_from_context"
+    assert ids["five"] == [name.replace("tracing.", "tracing.five_boxes.") for name in ids["tracing"]]
+    assert ids["circuit"][:2] == ["circuit.full_model_accuracy", "circuit.recovers_accuracy"]
+    assert ids["roles"][0] == "roles.b_moves_pointer"
+    assert ids["binding"][0] == "binding.table.random.dR"
+    assert ids["robust"][-1] == "beyond.id_not_position"
+    assert any(names != sorted(names) for names in ids.values())
 
 
 def test_both_procedures_share_a_place_and_undeclared_sentences_come_last() -> None:
@@ -74,15 +78,15 @@ def test_both_procedures_share_a_place_and_undeclared_sentences_come_last() -> N
 def test_squares_are_letters_and_links(tmp_path: Path) -> None:
     """Their labels for screen readers name the row, the procedure, and the verdict with its gate."""
     claims = [
-        judged("roles.b_is_the_pointer", sentence="roles.b_is_the_pointer"),
-        judged(
+        make_row("roles.b_is_the_pointer", sentence="roles.b_is_the_pointer"),
+        make_row(
             "roles.b_is_the_pointer.controlled",
             sentence="roles.b_is_the_pointer",
             verdict="INVALID",
             gate="moved",
             expected="REPLICATED",
         ),
-        judged("circuit.compact", sentence="circuit.compact", verdict="NOT REPLICATED", expected="NOT REPLICATED"),
+        make_row("circuit.compact", sentence="circuit.compact", verdict="NOT REPLICATED", expected="NOT REPLICATED"),
     ]
     text = html(read(make(tmp_path / "r", claims, bare=True)))
     (table,) = re.findall(r'<table class="matrix">.*?</table>', text, flags=re.DOTALL)
@@ -93,7 +97,7 @@ def test_squares_are_letters_and_links(tmp_path: Path) -> None:
         (
             "invalid odd",
             "roles.b_is_the_pointer.controlled",
-            "roles.b_is_the_pointer.controlled, controlled: INVALID (moved), not as expected",
+            "roles.b_is_the_pointer.controlled, controlled: INVALID (moved), unexpected",
             "!",
         ),
     ]
@@ -102,9 +106,9 @@ def test_squares_are_letters_and_links(tmp_path: Path) -> None:
 
 def test_the_sentence_at_the_top() -> None:
     verdicts = ["REPLICATED"] * 27 + ["NOT REPLICATED"] * 2 + ["INCONCLUSIVE"] * 2
-    claims = [judged(f"roles.{number}", verdict=verdict) for number, verdict in enumerate(verdicts)]
+    claims = [make_row(f"roles.{number}", verdict=verdict) for number, verdict in enumerate(verdicts)]
     assert model_of(claims).sentence == "27 of 31 claims replicated, 2 not, 2 inconclusive."
-    more = [*claims, judged("a", verdict="NOT APPLICABLE"), judged("b", kind="report")]
+    more = [*claims, make_row("a", verdict="NOT APPLICABLE"), make_row("b", kind="report")]
     assert (
         model_of(more).sentence
         == "27 of 31 claims replicated, 2 not, 2 inconclusive (1 not applicable and 1 only reported besides)."
@@ -114,22 +118,22 @@ def test_the_sentence_at_the_top() -> None:
 
 def test_failures_are_grouped_by_reason() -> None:
     """Unexpected failures come first; claims that failed for the same reason are one entry."""
-    failed = {"verdict": "NOT REPLICATED", "expected": "NOT REPLICATED"}
+    fields = {"verdict": "NOT REPLICATED", "expected": "NOT REPLICATED"}
     claims = [
-        judged("a", **failed, because="one"),
-        judged("b"),
-        judged("c", verdict="INVALID", gate="group_present", expected="INVALID (group_present)", because="gone"),
-        judged("d", **failed, because="one"),
-        judged("e", verdict="NOT REPLICATED", because="odd"),
+        make_row("a", **fields, because="shared"),
+        make_row("b"),
+        make_row("c", verdict="INVALID", gate="group_present", expected="INVALID (group_present)", because="absent"),
+        make_row("d", **fields, because="shared"),
+        make_row("e", verdict="NOT REPLICATED", because="unexpected"),
     ]
     failures = model_of(claims).failures
-    assert [(failure.why, failure.ids, failure.as_expected) for failure in failures] == [
-        ("odd", ("e",), False),
-        ("one", ("a", "d"), True),
-        ("gone", ("c",), True),
+    assert [(failure.reason, failure.ids, failure.as_expected) for failure in failures] == [
+        ("unexpected", ("e",), False),
+        ("shared", ("a", "d"), True),
+        ("absent", ("c",), True),
     ]
 
 
-def test_every_verdict_has_a_letter() -> None:
-    assert set(LETTERS) == set(OUTCOMES)
+def test_every_verdict_has_a_letter_and_a_meaning() -> None:
+    assert set(LETTERS) == set(MEANINGS) == set(OUTCOMES)
     assert len(set(LETTERS.values())) == len(LETTERS)

@@ -6,7 +6,7 @@ import pytest
 
 from rebinding.verdicts.headline import HeadlineVerdict, headline_verdicts, verdict_of_all
 from rebinding.verdicts.judgement import Judgement
-from tests.report.folders import judged
+from tests.report.folders import make_row
 
 R, N, OPEN, INVALID, AWAY = "REPLICATED", "NOT REPLICATED", "INCONCLUSIVE", "INVALID", "NOT APPLICABLE"
 
@@ -14,7 +14,7 @@ R, N, OPEN, INVALID, AWAY = "REPLICATED", "NOT REPLICATED", "INCONCLUSIVE", "INV
 def rows(verdicts: dict[str, str], *, headline: int | None = 2, **fields: object) -> list[Judgement]:
     """Rows by id, those of one sentence under both procedures included."""
     return [
-        judged(id, verdict=verdict, sentence=id.removesuffix(".controlled"), headline=headline, **fields)
+        make_row(id, verdict=verdict, sentence=id.removesuffix(".controlled"), headline=headline, **fields)
         for id, verdict in verdicts.items()
     ]
 

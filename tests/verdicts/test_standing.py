@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rebinding.verdicts.standing import Sentence, in_words, sentences
-from tests.report.folders import judged
+from tests.report.folders import make_row
 
 CASES = {
     ("REPLICATED", "REPLICATED"): "robust",
@@ -19,7 +19,7 @@ CASES = {
 
 def sentence(id: str, published: str, controlled: str) -> Sentence:
     """A sentence that came out so."""
-    return Sentence(id, judged(id, verdict=published), judged(f"{id}.controlled", verdict=controlled))
+    return Sentence(id, make_row(id, verdict=published), make_row(f"{id}.controlled", verdict=controlled))
 
 
 @pytest.mark.parametrize(("verdicts", "name"), CASES.items())
@@ -28,8 +28,8 @@ def test_standing_by_both_verdicts(verdicts: tuple[str, str], name: str | None) 
 
 
 def test_the_sentence_counts_and_lists_what_is_not_robust() -> None:
-    judged = [sentence(f"row{number}", *verdicts) for number, verdicts in enumerate(CASES)]
-    assert in_words(judged) == (
+    all_sentences = [sentence(f"row{number}", *verdicts) for number, verdicts in enumerate(CASES)]
+    assert in_words(all_sentences) == (
         "Of 6 sentences judged as published and controlled: 1 robust, 1 artifact (row1), 1 hidden (row2),"
         " 1 refuted (row3), 2 open or not judged."
     )
@@ -37,7 +37,7 @@ def test_the_sentence_counts_and_lists_what_is_not_robust() -> None:
 
 def test_a_sentence_with_both_rows_is_judged_twice() -> None:
     rows = [
-        judged(id, sentence=id.removesuffix(".controlled"), verdict=verdict)
+        make_row(id, sentence=id.removesuffix(".controlled"), verdict=verdict)
         for id, verdict in (
             ("once", "REPLICATED"),
             ("twice", "REPLICATED"),

@@ -26,26 +26,26 @@ VARIED = ("controlled", "isolated", "third slot", "narrative", "random direction
 
 def draw_shift_table(model: ReportedModel) -> Figure | None:
     """The Q/K table as dots."""
-    evidence = model.one(BINDING, variation="published", cut=None)
+    evidence = model.find_largest_evidence(BINDING, variation="published", cut=None)
     if evidence is None:
         return None
-    return table_figure(evidence, printed=printed_table(model.printed))
+    return table_figure(evidence, printed=printed_table(model.printed_numbers))
 
 
 def draw_shift_heads(model: ReportedModel) -> Figure | None:
     """dR of every head of group B."""
-    evidence = model.one(BINDING, variation="published", cut=None)
+    evidence = model.find_largest_evidence(BINDING, variation="published", cut=None)
     return head_figure(evidence, conditions=MAIN) if evidence else None
 
 
 def draw_shift_variations(model: ReportedModel) -> Figure | None:
     """The same shifts under the other variations."""
-    cuts = {evidence.settings["facets"].get("cut") for evidence in model.of(BINDING).values()}
+    cuts = {evidence.settings["facets"].get("cut") for evidence in model.find_evidence(BINDING).values()}
     variations = {
         f"{name}{cut_label(cut)}": evidence
         for name in ("published", "controlled", "isolated", "third slot", "narrative")
         for cut in sorted(cuts, key=lambda cut: cut or 0)
-        if (evidence := model.one(BINDING, variation=name, cut=cut)) is not None
+        if (evidence := model.find_largest_evidence(BINDING, variation=name, cut=cut)) is not None
     }
     return variation_figure(variations, conditions=MAIN) if len(variations) > 1 else None
 
@@ -135,8 +135,9 @@ FIGURES: tuple[FigureSpec, ...] = (
         "binding",
         "Shifts of queries and keys",
         "Compare with the paper's tables of the Q/K interventions.",
-        "There, query and keys each redirect, and both together cancel; printed numbers are diamonds.",
-        "Change of the log attention ratio, of the logit margin, and share of switches, with 95 % intervals.",
+        "There, queries and keys each redirect attention, and both together cancel. Diamonds: printed numbers.",
+        "Change of the log attention ratio and of the logit margin, and share of heads that switch to the other slot,"
+        " with 95 % intervals.",
         (shows(BINDING, variation="published"),),
         draw_shift_table,
         shares="x",
@@ -144,10 +145,10 @@ FIGURES: tuple[FigureSpec, ...] = (
     FigureSpec(
         "heads",
         "binding",
-        "The same shifts, head by head",
+        "Shifts of queries and keys, head by head",
         "Not in the paper, whose averages hide single heads.",
         "",
-        "dR of every head of group B for the query, the keys and both.",
+        "Change of the log attention ratio (dR) of every head of group B, for shifts of the query, the keys and both.",
         (shows(BINDING, variation="published"),),
         draw_shift_heads,
         shares="x",
@@ -155,11 +156,11 @@ FIGURES: tuple[FigureSpec, ...] = (
     FigureSpec(
         "variations",
         "robust",
-        "The same shifts, run in other ways",
+        "Shifts of queries and keys under other procedures",
         "Not in the paper, which runs one ordered pair of slots on keys of whole KV groups.",
         "",
-        "dR for the query, the keys and both: as published, controlled, on single heads, to the third slot, and in"
-        " stories with a narrator.",
+        "Change of the log attention ratio (dR) for shifts of the query, the keys and both: published, controlled, on"
+        " single heads, to the third slot, and in stories with a narrator.",
         tuple(shows(BINDING, variation=name) for name in VARIED),
         draw_shift_variations,
         shares="x",

@@ -37,7 +37,7 @@ def draw_judged_circuit(model: ReportedModel) -> Figure | None:
 
 def draw_pruned_circuit(model: ReportedModel) -> Figure | None:
     """The discovered circuit after pruning in the published order."""
-    pruning = model.one(PRUNING)
+    pruning = model.find_largest_evidence(PRUNING)
     if pruning is None or "layers" not in model.about:
         return None
     circuit = summary.circuit_after_walk(pruning)
@@ -90,20 +90,20 @@ FIGURES: tuple[FigureSpec, ...] = (
     FigureSpec(
         "circuit",
         "circuit",
-        "The circuit",
+        "Circuit under test",
         "Compare with the paper's circuit diagram.",
         "There, groups E to A stand at their tokens, and information goes down and to the right.",
-        "Heads of the circuit under test: a row for each token, layers from left to right.",
+        "Heads of the circuit: a row for each token, layers from left to right.",
         (shows(ABLATION, beside="groups"), shows(PATHS)),
         draw_judged_circuit,
     ),
     FigureSpec(
         "pruned",
         "circuit",
-        "What our own discovery leaves",
+        "Circuit discovered in this run, after pruning",
         "Compare with the paper's table of heads after pruning.",
         "",
-        "Heads that path patching found here and pruning left: a row for each token, layers from left to right.",
+        "Heads that path patching finds and pruning keeps: a row for each token, layers from left to right.",
         (shows(PRUNING), shows(ABLATION, beside="heads")),
         draw_pruned_circuit,
     ),

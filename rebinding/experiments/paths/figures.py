@@ -55,7 +55,11 @@ def _strength(model: ReportedModel, link: tuple[str, str, str], heads: Mapping[s
     """The strength with exactly the heads of the group as senders (by its rows); None if that was not run."""
     sender, _, component = link
     stage = f"{sender} to {'logits' if component == 'direct' else component} at "
-    runs = [run for run in model.of(PATHS).values() if str(run.settings["facets"].get("stage", "")).startswith(stage)]
+    runs = [
+        run
+        for run in model.find_evidence(PATHS).values()
+        if str(run.settings["facets"].get("stage", "")).startswith(stage)
+    ]
     group = sorted(heads.get(sender, ()))
     of_group = [run for run in runs if sorted({*zip(run.rows["layer"], run.rows["head"], strict=True)}) == group]
     return strength(max(of_group, key=_how_controlled), group) if group and of_group else None
@@ -69,7 +73,7 @@ def _how_controlled(evidence: Evidence) -> tuple[bool, bool]:
 
 def draw_overlap(model: ReportedModel) -> Figure | None:
     """Which heads each stage of path patching finds, next to the heads of the circuit under test."""
-    reference, discovered = heads_by_group(model.about.get("circuit", [])), heads_by_group(model.discovered())
+    reference, discovered = heads_by_group(model.about.get("circuit", [])), heads_by_group(model.discovered_circuit())
     return overlap_grid(model.stages, reference, discovered) if model.stages else None
 
 
@@ -177,21 +181,22 @@ FIGURES: tuple[FigureSpec, ...] = (
     FigureSpec(
         "links",
         "circuit",
-        "The path diagram, with what was measured",
+        "Path diagram with measured effects",
         "Compare with the paper's circuit diagram, whose arrows have no numbers.",
-        "There, E by V to D, D by Q to C, C by V to B, B by Q to A.",
+        "There, E acts on D's values, D on C's queries, C on B's values, B on A's queries.",
         "Groups from the context to the answer; on each arrow the component of the receiver (Q, V, K with V) and the"
-        " logits that the answer loses if the sender is as in a noise prompt, with 95 % intervals.",
+        " logits that the answer loses if the sender's output comes from a noise prompt, with 95 % intervals.",
         (shows(PATHS),),
         draw_links,
     ),
     FigureSpec(
         "overlap",
         "circuit",
-        "Which heads are found again",
+        "Path patching: effect of every head",
         "Compare with the paper's table of heads by group.",
         "It prints the heads, and no scores.",
-        "Darker: the head's noise costs more of the answer. Squares: the circuit under test; crosses: found here.",
+        "Darker: noise in the head's output costs more of the answer. Squares: circuit under test; crosses: heads found"
+        " in this run.",
         (shows(PATHS), shows(PRUNING)),
         draw_overlap,
     ),

@@ -36,14 +36,14 @@ def draw_role_bars(model: ReportedModel) -> Figure | None:
     panels = {name: bars for name, facets in role_panels(model).items() if (bars := _bars(model, facets))}
     if not panels:
         return None
-    named = {name.removeprefix("roles."): value for name, value in model.printed.items() if "roles." in name}
+    named = {name.removeprefix("roles."): value for name, value in model.printed_numbers.items() if "roles." in name}
     by_group = {(name.partition(".")[0], name.partition(".")[2]): value for name, value in named.items()}
     return role_bars(panels, printed=by_group)
 
 
 def role_panels(model: ReportedModel) -> Mapping[str, Mapping[str, Facet]]:
     """The facets of each set of conventions under which this model's groups were patched, by title."""
-    all_facets = [evidence.settings["facets"] for evidence in model.of(ROLES).values()]
+    all_facets = [evidence.settings["facets"] for evidence in model.find_evidence(ROLES).values()]
     panels: list[Mapping[str, Facet]] = [{key: facets.get(key) for key in PANEL_FACETS} for facets in all_facets]
     ordered = sorted(panels, key=lambda panel: (list(MODE_TITLES).index(str(panel["mode"])), str(panel)))
     return {_title(panel): panel for panel in ordered}
@@ -55,7 +55,9 @@ def _title(facets: Mapping[str, Facet]) -> str:
 
 
 def _bars(model: ReportedModel, facets: Mapping[str, Facet]) -> Bars | None:
-    control, pointer = (model.one(ROLES, pairs=pairs, **facets) for pairs in ("content_control", "pointer"))
+    control, pointer = (
+        model.find_largest_evidence(ROLES, pairs=pairs, **facets) for pairs in ("content_control", "pointer")
+    )
     return None if control is None or pointer is None else (control, pointer)
 
 
@@ -110,11 +112,11 @@ FIGURES: tuple[FigureSpec, ...] = (
     FigureSpec(
         "roles",
         "roles",
-        "What the groups do",
+        "Effect of patching each group",
         "Compare with the paper's bars of head roles.",
-        "There, B moves the pointed object and leaves the new one; the four printed numbers are diamonds.",
-        "Change of logit of the pointed object (filled) and of the new object (hatched), for each group: as the code"
-        " was released, as the text says, and under the controlled procedure.",
+        "There, B moves the pointed object and not the new one. Diamonds: the four printed numbers.",
+        "Change of the logit of the pointed object (filled) and of the new object (hatched), for each group, under the"
+        " procedure of the released code, of the paper's text, and under the controlled procedure.",
         (shows(ROLES),),
         draw_role_bars,
         shares="y",

@@ -93,8 +93,8 @@ FIGURES: tuple[FigureSpec, ...] = (
         "What position-free discovery finds",
         "Not in the paper, whose stages look at one token each.",
         "",
-        "Heads at their tokens, layers from left to right; an arrow is as thick as its effect in logits, dashed"
-        " where it works against the answer.",
+        "Heads at their tokens, layers from left to right. Thickness of an arrow: its effect in logits; dashed: against"
+        " the answer.",
         (),
         draw_found_graph,
         special=True,

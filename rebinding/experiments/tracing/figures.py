@@ -29,6 +29,7 @@ MAP_SAYS = (
     "That figure has colours and no numbers: labels matter from the swap sentence on, the object goes from its own"
     " token to the last one."
 )
+COMBINED = "Normalised interchange intervention accuracy (IIA) of three edits in three colours"
 PLACES = "layers from bottom to top, tokens with a role from left to right"
 Grid = npt.NDArray[np.float64]
 
@@ -39,21 +40,21 @@ def tracing_figures(boxes: int, section: str, suffix: str, note: str) -> tuple[F
         FigureSpec(
             f"tracing{suffix}",
             section,
-            "Where the answer comes from",
+            "Information flow",
             f"Compare with the paper's figure of information flow{note}.",
             MAP_SAYS,
-            f"Normalised IIA of three edits in three colours; {PLACES}. White: nothing, or not traced with that edit.",
+            f"{COMBINED}; {PLACES}. White: zero, or not traced with that edit.",
             (shows(TRACING, boxes=boxes),),
             draw_combined_map(boxes),
         ),
         FigureSpec(
             f"flow{suffix}",
             section,
-            "The same, over every token",
+            "Information flow over every token",
             f"Compare with the paper's figure of information flow{note}, whose axis is the whole prompt.",
             MAP_SAYS,
-            "Normalised IIA of three edits in three colours; layers from bottom to top, all tokens from the first that"
-            " differs, those with a role named. `pytest claims --every-token` traces them.",
+            f"{COMBINED}; layers from bottom to top, all tokens from the first that differs, those with a role named."
+            " `pytest claims --every-token` traces them.",
             (shows(TRACING, boxes=boxes, roles=EVERY_TOKEN, design="published"),),
             draw_token_map(boxes),
             special=True,
@@ -61,21 +62,22 @@ def tracing_figures(boxes: int, section: str, suffix: str, note: str) -> tuple[F
         FigureSpec(
             f"modes{suffix}",
             section,
-            "The same, one map for each edit",
+            "Information flow, one map for each edit",
             f"Compare with the appendix's maps, one for each edit{note}.",
             MAP_SAYS,
-            f"Raw IIA, with the base of the unpatched counterfactual; {PLACES}. Hatched: not traced.",
+            f"Interchange intervention accuracy (IIA), and that of the unpatched counterfactual (base); {PLACES}."
+            " Hatched: not traced.",
             (shows(TRACING, boxes=boxes),),
             draw_mode_maps(boxes),
         ),
         FigureSpec(
             f"readout{suffix}",
             section,
-            "Where the state is resolved",
+            "Readout diagnostic: where the swap is resolved",
             f"Compare with the appendix's readout diagnostic{note}.",
             "There, patching the end of the swap helps the question about the asked box, and patching the readout helps"
             " every question.",
-            "Change of the margin by layer, for each question and both places of the patch.",
+            "Change of the logit margin by layer, for each question and both patched tokens.",
             (shows(DIAGNOSTIC, boxes=boxes),),
             draw_diagnostic(boxes),
             shares="y",
@@ -102,7 +104,9 @@ def draw_token_map(boxes: int) -> Callable[[ReportedModel], Figure | None]:
     facets: dict[str, Facet] = {"boxes": boxes, "roles": EVERY_TOKEN, "design": "published"}
 
     def draw(model: ReportedModel) -> Figure | None:
-        by_panel = {name: model.one(TRACING, mode=panel.mode, **facets) for name, panel in PANELS.items()}
+        by_panel = {
+            name: model.find_largest_evidence(TRACING, mode=panel.mode, **facets) for name, panel in PANELS.items()
+        }
         maps = {name: evidence for name, evidence in by_panel.items() if evidence is not None}
         return combined_map(maps) if maps else None
 
@@ -123,7 +127,9 @@ def draw_diagnostic(boxes: int) -> Callable[[ReportedModel], Figure | None]:
     """The readout diagnostic."""
 
     def draw(model: ReportedModel) -> Figure | None:
-        evidence = model.one(DIAGNOSTIC, boxes=boxes, design="published") or model.one(DIAGNOSTIC, boxes=boxes)
+        evidence = model.find_largest_evidence(
+            DIAGNOSTIC, boxes=boxes, design="published"
+        ) or model.find_largest_evidence(DIAGNOSTIC, boxes=boxes)
         return readout_figure(evidence) if evidence else None
 
     return draw
@@ -134,9 +140,9 @@ def maps_by_mode(model: ReportedModel, boxes: int) -> Mapping[str, Evidence]:
     result: dict[str, Evidence] = {}
     for facets in ({}, {"design": "published"}):
         names = dict.fromkeys(
-            str(evidence.settings["mode"]) for evidence in model.of(TRACING, boxes=boxes, **facets).values()
+            str(evidence.settings["mode"]) for evidence in model.find_evidence(TRACING, boxes=boxes, **facets).values()
         )
-        maps = {mode: model.one(TRACING, boxes=boxes, mode=mode, **facets) for mode in names}
+        maps = {mode: model.find_largest_evidence(TRACING, boxes=boxes, mode=mode, **facets) for mode in names}
         result |= {mode: evidence for mode, evidence in maps.items() if evidence is not None}
     return result
 

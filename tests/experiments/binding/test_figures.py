@@ -8,14 +8,14 @@ from rebinding.experiments.binding.conditions import PUBLISHED_CONDITIONS, QK, K
 from rebinding.experiments.binding.figures import PAPERS, head_figure, printed_table, table_figure
 from rebinding.experiments.binding.summary import summary
 from rebinding.paper.numbers import number
-from rebinding.report.printed import printed as printed_of
+from rebinding.report.printed_numbers import printed_numbers
 from tests.experiments.binding.setup import random_model
 
 
 def test_table_figure_has_our_means_and_the_papers_values() -> None:
     """A mark of ours in every line of every panel, at the mean; one of the paper's where it prints a number."""
     evidence = random_model("llama").binding("published", PUBLISHED_CONDITIONS, n=2)
-    printed = printed_table(printed_of({"alias": "gemma2-9b"}))
+    printed = printed_table(printed_numbers({"alias": "gemma2-9b"}))
     assert printed["q", "dR"] == number("binding.q.dR@gemma2-9b").value
     means = summary(evidence)
     for axes, measure in zip(table_figure(evidence, printed=printed).axes, ("dR", "dlogit", "switch"), strict=True):

@@ -30,7 +30,7 @@ from rebinding.report.folder import read
 from rebinding.report.page import html
 from rebinding.report.schema import ReportError
 from tests.oracles.faults.fuzz import cases, mutated, refused
-from tests.report.folders import judged, make
+from tests.report.folders import make, make_row
 
 OWNER = Owner("planted:pointer@llama", "0123abcd", 6, 8)
 
@@ -128,11 +128,11 @@ def test_a_store(folder: Path, content: bytes, note: bytes, sealed: bool) -> Non
 @pytest.fixture(scope="module")
 def report(folder: Path) -> Path:
     """A report without its pictures' evidence."""
-    return make(folder / "report", [judged(), judged("binding.k_redirects", "planted:global@llama")], bare=True)
+    return make(folder / "report", [make_row(), make_row("binding.k_redirects", "planted:global@llama")], bare=True)
 
 
 REPORT = whole(
-    lambda path: shutil.copy(make(path.parent / "r", [judged(), judged(model="b")], bare=True) / CLAIMS, path)
+    lambda path: shutil.copy(make(path.parent / "r", [make_row(), make_row(model="b")], bare=True) / CLAIMS, path)
 )
 
 

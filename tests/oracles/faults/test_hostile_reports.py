@@ -18,7 +18,7 @@ from rebinding.report.files import CLAIMS, EVIDENCE, SAMPLES
 from rebinding.report.folder import read
 from rebinding.report.page import html
 from tests.oracles.faults.parquet_bombs import claiming, unfolding
-from tests.report.folders import judged, make
+from tests.report.folders import make, make_row
 
 Change = Callable[[dict[str, Any]], object]
 SECRET = "somebody's only copy"
@@ -26,7 +26,7 @@ SECRET = "somebody's only copy"
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make(tmp_path_factory.mktemp("whole") / "r", [judged()])
+    return make(tmp_path_factory.mktemp("whole") / "r", [make_row()])
 
 
 @pytest.fixture
@@ -147,7 +147,7 @@ FORMULAS = ["=cmd|' /C calc'!A0", "+1+1", "-2+3", "@SUM(1)", "\t=1", "\r=1", "\n
 
 def test_no_cell_is_a_formula(tmp_path: Path) -> None:
     """Names as a spreadsheet would run them; numbers stay numbers, with their sign."""
-    claims = [judged(model=name, reason=name, measured=-1.5, evidence=(name,)) for name in FORMULAS]
+    claims = [make_row(model=name, reason=name, measured=-1.5, evidence=(name,)) for name in FORMULAS]
     with (make(tmp_path / "r", claims, bare=True) / "claims.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert [row["model"] for row in rows] == [f"'{name}" for name in FORMULAS]

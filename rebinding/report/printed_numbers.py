@@ -7,16 +7,21 @@ from typing import Any
 
 from rebinding.paper.numbers import PublishedNumber, numbers
 
+COUNTS = ("heads.kept", "heads.total")
+"""Quantities that are whole numbers."""
 
-def printed(about: Mapping[str, Any]) -> Mapping[str, float]:
+
+def printed_numbers(about: Mapping[str, Any]) -> Mapping[str, float]:
     """The numbers by quantity, such as `binding.q.dR`; empty if nothing is printed about the model."""
     return about.get("printed") or {name: number.value for name, number in _of_paper(about.get("alias")).items()}
 
 
 def printed_text(about: Mapping[str, Any]) -> Mapping[str, str]:
     """The same as text, with as many decimals as printed."""
-    planted = {quantity: f"{value:.2f}" for quantity, value in about.get("printed", {}).items()}
-    return planted or paper_text(about.get("alias"))
+    predicted = {
+        quantity: f"{value:.{0 if quantity in COUNTS else 2}f}" for quantity, value in about.get("printed", {}).items()
+    }
+    return predicted or paper_text(about.get("alias"))
 
 
 def paper_text(alias: str | None) -> Mapping[str, str]:

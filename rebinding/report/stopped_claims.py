@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from rebinding.report.outline import SECTIONS
 from rebinding.verdicts.judgement import Judgement
 
-FEW = 4
+MAX_NAMED = 4
 """Up to this many claims are named; more are counted by section."""
-NEXT = {
+ADVICE = {
     "above_chance": (
         "what may help: a larger model, another --design, another chat form (ALIAS=FOLDER), more --samples",
         "its prompt and its answer: python -m rebinding prompt --model {model} --answer",
@@ -25,10 +25,10 @@ NEXT = {
 
 
 @dataclass(frozen=True)
-class Stopped:
+class StoppedClaims:
     """Claims of one model that one gate made INVALID although something else was expected.
 
-    `reasons` has every reason with the number of its claims, the most frequent first. `is_everything` says that the
+    `reasons` has every reason with the number of its claims, the most frequent first. `has_all_claims` says that the
     gate stopped every claim of the model.
     """
 
@@ -36,7 +36,7 @@ class Stopped:
     gate: str
     rows: tuple[Judgement, ...]
     reasons: tuple[tuple[str, int], ...]
-    is_everything: bool
+    has_all_claims: bool
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -45,7 +45,7 @@ class Stopped:
     @property
     def statement(self) -> str:
         """The most frequent reason, in a sentence."""
-        return self.reasons[0][0] + (": nothing can be judged on this model" if self.is_everything else "")
+        return self.reasons[0][0] + (": nothing can be judged on this model" if self.has_all_claims else "")
 
     @property
     def other_reasons(self) -> tuple[str, ...]:
@@ -53,36 +53,36 @@ class Stopped:
         return tuple(f"for {count} of the claims: {reason}" for reason, count in self.reasons[1:])
 
     @property
-    def next(self) -> tuple[str, ...]:
+    def advice(self) -> tuple[str, ...]:
         """What to do next."""
-        return tuple(line.format(model=shlex.quote(self.model)) for line in NEXT.get(self.gate, ()))
+        return tuple(line.format(model=shlex.quote(self.model)) for line in ADVICE.get(self.gate, ()))
 
     @property
     def count_line(self) -> str:
         """The line that stands for the rows."""
         line = f"{len(self.ids)} claims: INVALID ({self.gate})"
-        return line if self.is_everything else f"{line}: {self._ids_in_words}"
+        return line if self.has_all_claims else f"{line}: {self._ids_in_words}"
 
     @property
     def lines(self) -> tuple[str, ...]:
         """All lines that stand for the rows."""
-        return (self.statement, *self.other_reasons, *self.next, self.count_line)
+        return (self.statement, *self.other_reasons, *self.advice, self.count_line)
 
     @property
     def _ids_in_words(self) -> str:
-        if len(self.ids) <= FEW:
+        if len(self.ids) <= MAX_NAMED:
             return ", ".join(self.ids)
         names = {section.key: section.ids for section in SECTIONS}
         counts = Counter(row.section for row in self.rows)
         return ", ".join(f"{names[key]} {count}" for key, count in counts.items())
 
 
-def group_stopped(claims: Sequence[Judgement]) -> Iterator[Stopped]:
+def group_stopped_claims(claims: Sequence[Judgement]) -> Iterator[StoppedClaims]:
     """The stopped claims of one model, grouped by gate. INVALID that a plant's truth table expects is not grouped."""
     for gate in dict.fromkeys(row.gate for row in claims if row.gate and not row.as_expected):
         same_gate = [row for row in claims if row.gate == gate]
-        is_everything = len(same_gate) == len(claims)
-        rows = same_gate if is_everything else [row for row in same_gate if not row.as_expected]
+        has_all_claims = len(same_gate) == len(claims)
+        rows = same_gate if has_all_claims else [row for row in same_gate if not row.as_expected]
         if len(rows) > 1:
             reasons = Counter(row.reason for row in rows).most_common()
-            yield Stopped(rows[0].model, gate, tuple(rows), tuple(reasons), is_everything)
+            yield StoppedClaims(rows[0].model, gate, tuple(rows), tuple(reasons), has_all_claims)
