@@ -1,4 +1,4 @@
-"""The search that is not told where to look beside edge attribution patching: `python -m benchmarks.against_gradients`.
+"""Position-free discovery against edge attribution patching: `python -m benchmarks.against_gradients`.
 
 On plants the true edges are known. An edge here is a head at a kind of token, a later head or the logits, and a
 component. Of the approximation two thresholds are told: the one that the search has, and the one that is best when the
@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from benchmarks.edges import Link, attributed, keys_apart, kind_of
+from benchmarks.edges import Link, attributed, classify_place, separate_keys
 from rebinding.experiments.prompts import Prompts
 from rebinding.experiments.search.effects import EDGE_SHARE
 from rebinding.experiments.search.measure import search_pairs
@@ -35,16 +35,16 @@ PROMPTS, SHARE = 36, 0.002
 Out = TypeVar("Out")
 
 
-def links(found: Iterable[tuple[Node, Node | None, str]], pairs: Pairs) -> frozenset[Link]:
+def links(edges: Iterable[tuple[Node, Node | None, str]], pairs: Pairs) -> frozenset[Link]:
     """Edges without the token of the receiver and the number of the statement; a token that is named by what it is for
     stands at several places."""
     return frozenset(
         (
-            (sender.layer, sender.head, kind_of(pairs.places[at])),
+            (sender.layer, sender.head, classify_place(pairs.places[at])),
             receiver and (receiver.layer, receiver.head),
             component,
         )
-        for sender, receiver, component in found
+        for sender, receiver, component in edges
         for at in pairs.at(sender.token).tolist()
         if at >= 0
     )
@@ -52,29 +52,31 @@ def links(found: Iterable[tuple[Node, Node | None, str]], pairs: Pairs) -> froze
 
 def leading(links: Iterable[Link]) -> frozenset[Link]:
     """The edges from which others lead on to the logits."""
-    left = frozenset(links)
+    remaining = frozenset(links)
     while True:
-        senders = {(layer, head) for (layer, head, _), _, _ in left}
-        fewer = frozenset(one for one in left if one[1] is None or one[1] in senders)
-        if fewer == left:
-            return left
-        left = fewer
+        senders = {(layer, head) for (layer, head, _), _, _ in remaining}
+        fewer = frozenset(link for link in remaining if link[1] is None or link[1] in senders)
+        if fewer == remaining:
+            return remaining
+        remaining = fewer
 
 
-def rates(found: frozenset[Link], true: frozenset[Link]) -> tuple[float, float]:
+def rates(links: frozenset[Link], true: frozenset[Link]) -> tuple[float, float]:
     """Precision and recall."""
-    hits = len(found & true)
-    return hits / max(len(found), 1), hits / len(true)
+    hits = len(links & true)
+    return hits / max(len(links), 1), hits / len(true)
 
 
 def best(sizes: Mapping[Link, float], true: frozenset[Link]) -> frozenset[Link]:
     """What is found at the threshold with the best harmonic mean of precision and recall."""
 
-    def mean(found: frozenset[Link]) -> float:
-        return 2 * len(found & true) / (len(found) + len(true))
+    def mean(links: frozenset[Link]) -> float:
+        return 2 * len(links & true) / (len(links) + len(true))
 
-    every = [leading(one for one in sizes if sizes[one] >= size) for size in {sizes[one] for one in true} - {0.0}]
-    return max(every, key=mean)
+    thresholds = [
+        leading(link for link in sizes if sizes[link] >= size) for size in {sizes[link] for link in true} - {0.0}
+    ]
+    return max(thresholds, key=mean)
 
 
 def timed(work: Callable[[], Out]) -> tuple[Out, float]:
@@ -87,15 +89,15 @@ def searched(plant: Any, first: int) -> tuple[frozenset[Link], Search]:
     """The edges that the search finds on prompts from id `first` on."""
     prompts = Prompts(Encoder(plant.tokenizer))
     ids = range(first, first + PROMPTS)
-    drawn = prompts.encode(prompts.draw(prompts.design("counterbalanced"), ids, ("noise", "independent")))
-    pairs, surgeon = search_pairs(prompts.encoder, drawn), TorchSurgeon(plant.model, derive(plant.model))
+    encoded = prompts.encode(prompts.draw(prompts.design("counterbalanced"), ids, ("noise", "independent")))
+    pairs, surgeon = search_pairs(prompts.encoder, encoded), TorchSurgeon(plant.model, derive(plant.model))
     search = Search(pairs, Settings(SHARE, block=PROMPTS), MeasuredSteps(surgeon, pairs, PROMPTS))
-    return links((one[:3] for one in search.graph().edges), pairs), search
+    return links((edge[:3] for edge in search.graph().edges), pairs), search
 
 
 def approximated(plant: Any, search: Search) -> Mapping[Link, float]:
     """Every edge by a gradient, on the same prompts; recording them is part of it."""
-    return attributed(keys_apart(plant.model), scene(TorchSurgeon(plant.model, derive(plant.model)), search.pairs))
+    return attributed(separate_keys(plant.model), scene(TorchSurgeon(plant.model, derive(plant.model)), search.pairs))
 
 
 def main(names: Iterable[str]) -> None:
@@ -103,22 +105,25 @@ def main(names: Iterable[str]) -> None:
     torch.set_num_threads(1)
     for name in names:
         plant = build(parse(name))
-        (ours, search), took = timed(partial(searched, plant, 0))
+        (actual, search), seconds = timed(partial(searched, plant, 0))
         true = links(wired(plant, search.pairs.clean[0]).links, search.pairs)
-        sizes, theirs = timed(partial(approximated, plant, search))
+        sizes, gradient_seconds = timed(partial(approximated, plant, search))
         min_effect = EDGE_SHARE * SHARE * abs(search.total_loss)
-        fixed = leading(one for one, size in sizes.items() if size >= min_effect)
-        for how, found, spent in (
-            ("exact search", ours, took),
-            ("gradients, the same threshold", fixed, theirs),
-            ("gradients, the best threshold", best(sizes, true), theirs),
+        fixed = leading(link for link, size in sizes.items() if size >= min_effect)
+        for method, found_links, cost in (
+            ("exact search", actual, seconds),
+            ("gradients, the same threshold", fixed, gradient_seconds),
+            ("gradients, the best threshold", best(sizes, true), gradient_seconds),
         ):
-            precision, recall = rates(found, true)
-            print(f"{name:22} {how:30} {len(found):5} edges of {len(true)}, precision {precision:.2f}, recall", end=" ")
-            print(f"{recall:.2f}, {spent:.1f} s", flush=True)
-        again, _ = searched(plant, PROMPTS)
+            precision, recall = rates(found_links, true)
+            print(
+                f"{name:22} {method:30} {len(found_links):5} edges of {len(true)}, precision {precision:.2f}, recall",
+                end=" ",
+            )
+            print(f"{recall:.2f}, {cost:.1f} s", flush=True)
+        second, _ = searched(plant, PROMPTS)
         print(
-            f"{name:22} on other prompts {len(again)} edges; {len(again & ours)} of {len(again | ours)} in both",
+            f"{name:22} on other prompts {len(second)} edges; {len(second & actual)} of {len(second | actual)} in both",
             flush=True,
         )
 

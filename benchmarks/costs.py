@@ -71,7 +71,7 @@ def naive(shape: Shape, stage: Stage) -> int:
     return runs * shape.layers * shape.heads * shape.forward()
 
 
-def least(
+def minimum_cost(
     shape: Shape, stage: Stage, roles: dict[str, int], receivers: Sequence[tuple[int, int]], *, frozen: bool
 ) -> int:
     """One stage for one prompt: what cannot be left out. Recording the prompt is left to whoever keeps it."""
@@ -97,8 +97,8 @@ def least(
 def _send(shape: Shape, sender: int, at: int, layer: int, stop: int, frozen: bool) -> int:
     """From a sender's z up to the input of layer `stop`: the first layer without its query, key and value."""
     first = shape.output + shape.mlp
-    above = shape.mlp if frozen else shape.layer(sender, at)
-    return first + (stop - layer - 1) * above
+    layer_cost = shape.mlp if frozen else shape.layer(sender, at)
+    return first + (stop - layer - 1) * layer_cost
 
 
 def _port(shape: Shape, stage: Stage, receivers: Sequence[tuple[int, int]], level: int) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks.costs import Shape, least, naive
+from benchmarks.costs import Shape, minimum_cost, naive
 from rebinding.experiments.paths.request import PAPER
 from rebinding.models.shapes import shape_config
 from rebinding.paper.circuit import Circuit
@@ -27,7 +27,7 @@ WRAPPED = {
 PROMPTS = 100
 
 
-def shape_of(alias: str, tokens: int = 106) -> Shape:
+def make_shape(alias: str, tokens: int = 106) -> Shape:
     """The sizes of one of the paper's models."""
     text = shape_config(alias).get_text_config()
     return Shape(
@@ -44,14 +44,14 @@ def shape_of(alias: str, tokens: int = 106) -> Shape:
 
 def table(alias: str) -> list[str]:
     """PFLOP (two per multiply-add) per stage for 100 prompts, frozen and not, and the bytes of weights per pass."""
-    shape, published = shape_of(alias), Circuit(circuit(alias))
+    shape, published = make_shape(alias), Circuit(circuit(alias))
     lines = [f"{alias}: {shape.layers} layers x {shape.heads} heads, {shape.tokens} tokens, {PROMPTS} prompts; PFLOP"]
     lines.append(f"{'stage':8} {'naive':>9} {'frozen':>9} {'ratio':>7} {'unfrozen':>9} {'ratio':>7}")
     sums = [0.0, 0.0, 0.0]
     for stage in PAPER:
         receivers = published.group(stage.receivers) if stage.receivers else ()
         costs = [pflop(naive(shape, stage))]
-        costs += [pflop(least(shape, stage, WRAPPED, receivers, frozen=frozen)) for frozen in (True, False)]
+        costs += [pflop(minimum_cost(shape, stage, WRAPPED, receivers, frozen=frozen)) for frozen in (True, False)]
         sums = [total + cost for total, cost in zip(sums, costs, strict=True)]
         lines.append(line(stage.group, costs))
     lines.append(line("all", sums))

@@ -1,4 +1,4 @@
-"""Edge attribution patching: every edge by one gradient, the approximation that exact edge patching is held against.
+"""Edge attribution patching: every edge by one gradient, to compare exact edge patching with.
 
 An edge goes from a head's output at a token to what one component (q, k, v) of a later head reads there, or to the
 logits. What it does to the score if the sender speaks as in the noise prompt is approximated to first order:
@@ -25,12 +25,12 @@ Link: TypeAlias = tuple[tuple[int, int, str], tuple[int, int] | None, str]
 COMPONENTS = ("q", "k", "v")
 
 
-def kind_of(place: str) -> str:
+def classify_place(place: str) -> str:
     """A token's name without the number of its statement."""
     return re.sub(r"\[\d+\]", "", place)
 
 
-def keys_apart(model: Any) -> Any:
+def separate_keys(model: Any) -> Any:
     """The same Llama with a key and a value head for each query head, so that a head's key is its own."""
     config = type(model.config)(**{**model.config.to_dict(), "num_key_value_heads": model.config.num_attention_heads})
     config._attn_implementation = "eager"
@@ -46,14 +46,18 @@ def keys_apart(model: Any) -> Any:
 def slopes(model: Any, scene: Scene) -> tuple[list[list[Tensor]], list[Tensor], Tensor]:
     """d score / d every component (prompt, token, head x dim), layer by layer; every layer's input, and d score / d the
     last residual stream (prompt, token, hidden)."""
-    seen: dict[tuple[int, str], Tensor] = {}
+    values: dict[tuple[int, str], Tensor] = {}
     handles = []
     for number, layer in enumerate(model.model.layers):
-        handles.append(layer.register_forward_pre_hook(lambda _, args, n=number: seen.update({(n, "input"): args[0]})))
+        handles.append(
+            layer.register_forward_pre_hook(lambda _, args, n=number: values.update({(n, "input"): args[0]}))
+        )
         for part in COMPONENTS:
             module = layer.self_attn.get_submodule(f"{part}_proj")
-            handles.append(module.register_forward_hook(lambda _, args, out, at=(number, part): seen.update({at: out})))
-    handles.append(model.model.norm.register_forward_pre_hook(lambda _, args: seen.update({(-1, "input"): args[0]})))
+            handles.append(
+                module.register_forward_hook(lambda _, args, out, at=(number, part): values.update({at: out}))
+            )
+    handles.append(model.model.norm.register_forward_pre_hook(lambda _, args: values.update({(-1, "input"): args[0]})))
     tokens, answers = scene.recording.tokens, scene.pairs.answers
     try:
         logits = model(inputs_embeds=model.get_input_embeddings()(tokens).requires_grad_(), use_cache=False).logits
@@ -62,10 +66,10 @@ def slopes(model: Any, scene: Scene) -> tuple[list[list[Tensor]], list[Tensor], 
             handle.remove()
     words = logits[torch.arange(len(tokens)), scene.pairs.at("readout")].gather(1, answers)  # (prompt, object)
     score = (words[:, 0] - words[:, 1:].mean(1)).sum()
-    parts = [[seen[number, part] for part in COMPONENTS] for number in range(len(model.model.layers))]
-    grads = torch.autograd.grad(score, [*(one for line in parts for one in line), seen[-1, "input"]])
+    parts = [[values[number, part] for part in COMPONENTS] for number in range(len(model.model.layers))]
+    grads = torch.autograd.grad(score, [*(tensor for line in parts for tensor in line), values[-1, "input"]])
     lines = [list(grads[3 * n : 3 * n + 3]) for n in range(len(parts))]
-    return lines, [seen[n, "input"].detach() for n in range(len(parts))], grads[-1]
+    return lines, [values[n, "input"].detach() for n in range(len(parts))], grads[-1]
 
 
 def attributed(model: Any, scene: Scene) -> Mapping[Link, float]:
@@ -73,7 +77,7 @@ def attributed(model: Any, scene: Scene) -> Mapping[Link, float]:
     grads, inputs, last = slopes(model, scene)
     width = model.config.head_dim
     sizes: dict[Link, float] = {}
-    said: list[Tensor] = []  # what each head's noise adds to the stream, a layer: (prompt, head, token, hidden)
+    head_changes: list[Tensor] = []  # what each head's noise adds to the stream, a layer: (prompt, head, token, hidden)
     for number, layer in enumerate(model.model.layers):
         for part, grad in zip(COMPONENTS, grads[number], strict=True):
             weight = layer.self_attn.get_submodule(f"{part}_proj").weight.unflatten(
@@ -83,11 +87,11 @@ def attributed(model: Any, scene: Scene) -> Mapping[Link, float]:
                 "pthd,hdx->hptx", grad.unflatten(-1, (-1, width)), weight
             )  # (head, prompt, token, x)
             for head, slope in enumerate(_before_norm(layer.input_layernorm, inputs[number], arrives)):
-                sizes.update(_links(scene, said, slope, (number, head), part))
+                sizes.update(_links(scene, head_changes, slope, (number, head), part))
         change = scene.noise_z[number] - scene.recording.sites["z"][number]  # (prompt, head, token, dim)
         output = layer.self_attn.o_proj.weight.unflatten(1, (-1, width))  # (hidden, head, dim)
-        said.append(torch.einsum("phtd,xhd->phtx", change, output))
-    sizes.update(_links(scene, said, last, None, "direct"))
+        head_changes.append(torch.einsum("phtd,xhd->phtx", change, output))
+    sizes.update(_links(scene, head_changes, last, None, "direct"))
     return sizes
 
 
@@ -96,18 +100,18 @@ def _before_norm(norm: Any, value: Tensor, arrives: Tensor) -> Iterator[Tensor]:
     with torch.enable_grad():
         leaf = value.clone().requires_grad_()
         after = norm(leaf)
-    for one in arrives:
-        yield torch.autograd.grad(after, leaf, one, retain_graph=True)[0]
+    for arrival in arrives:
+        yield torch.autograd.grad(after, leaf, arrival, retain_graph=True)[0]
 
 
 def _links(
-    scene: Scene, said: list[Tensor], slope: Tensor, receiver: tuple[int, int] | None, part: str
+    scene: Scene, head_changes: list[Tensor], slope: Tensor, receiver: tuple[int, int] | None, part: str
 ) -> Iterator[tuple[Link, float]]:
     """All edges into one place, from every head below it."""
-    for layer, change in enumerate(said):
+    for layer, change in enumerate(head_changes):
         effect = torch.einsum("phtx,ptx->ht", change, slope).abs() / scene.n  # (head, token)
         for head, line in enumerate(effect.tolist()):
             largest: dict[str, float] = {}
             for place, size in zip(scene.pairs.places, line, strict=True):
-                largest[kind_of(place)] = max(size, largest.get(kind_of(place), 0.0))
+                largest[classify_place(place)] = max(size, largest.get(classify_place(place), 0.0))
             yield from (((((layer, head, kind)), receiver, part), size) for kind, size in largest.items())

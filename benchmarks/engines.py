@@ -38,13 +38,13 @@ ROLES = ("swap_first", "swap_second", "swap_period", "question_box", "readout")
 MODES: tuple[ModeName, ...] = ("swap_only", "target_box")
 Prompts: TypeAlias = tuple[DesignName, int | None]
 BEFORE: Prompts = ("partner_second", 5000)
-ASKED: Prompts = ("published", None)
+PROMPTS: Prompts = ("published", None)
 """Design and first id of pairs: what workers do before the clock runs, and what is timed; they share no prompt."""
 HOUR = 3600.0
 
 
 @dataclass(frozen=True)
-class Took:
+class RunTimes:
     """A run: by the clock, the driver's own processor time, and how many tasks there were."""
 
     seconds: float
@@ -52,14 +52,14 @@ class Took:
     tasks: int
 
 
-def jobs(how: DistributedEngine, name: str, n: int, prompts: Prompts) -> Iterator[Callable[[], object]]:
+def jobs(engine: DistributedEngine, name: str, n: int, prompts: Prompts) -> Iterator[Callable[[], object]]:
     """What is asked for, as claims would: each job in its own order, the jobs beside each other."""
     design, first = prompts
     heads = Circuit(build(parse(name)).circuit)
 
     @cache
     def session() -> Session:
-        return how.session(how.loaded_model(name, dtype="float32", device="cpu", store=None), None)
+        return engine.session(engine.loaded_model(name, dtype="float32", device="cpu", store=None), None)
 
     def discovery() -> object:
         conventions = conventions_of_plant(given("controlled").circuit, "controlled")
@@ -68,47 +68,47 @@ def jobs(how: DistributedEngine, name: str, n: int, prompts: Prompts) -> Iterato
         )
 
     def traced(mode: ModeName) -> Evidence:
-        prompts, get, conventions = session().prompts, session().source.get, given("published").tracing
+        prompts, get_evidence, conventions = session().prompts, session().source.get, given("published").tracing
         stories = prompts.design(design)
-        ids = answered_ids(prompts, stories, mode, n, conventions, get)
-        return get(request_map(prompts, stories, ids, mode, ROLES, conventions))
+        ids = answered_ids(prompts, stories, mode, n, conventions, get_evidence)
+        return get_evidence(request_map(prompts, stories, ids, mode, ROLES, conventions))
 
-    def ablated(beside: Beside) -> Evidence:
+    def ablated(comparison: Beside) -> Evidence:
         prompts = session().prompts
-        request = request_ablation(prompts, heads, prompts.design(design), "published", n=n, beside=beside)
+        request = request_ablation(prompts, heads, prompts.design(design), "published", n=n, beside=comparison)
         return session().source.get(request)
 
     yield discovery
     yield from (partial(traced, mode) for mode in MODES)
     kinds: tuple[Beside, ...] = ("groups", "heads", "random")
-    yield from (partial(ablated, beside) for beside in kinds)
+    yield from (partial(ablated, comparison) for comparison in kinds)
 
 
-def took(name: str, workers: int, n: int) -> Took:
+def time_run(name: str, workers: int, n: int) -> RunTimes:
     """All jobs, by so many workers of one thread."""
     import ray
 
     given_out: list[Task] = []
 
     class Counting(RayWorkerPool):
-        def give(self, worker: int, task: Task, given: Tensors) -> None:
+        def give(self, worker: int, task: Task, inputs: Tensors) -> None:
             given_out.append(task)
-            super().give(worker, task, given)
+            super().give(worker, task, inputs)
 
     pool = Counting(ray, address=None, workers=workers, per_model=0, threads=1)
-    how = DistributedEngine(lambda: pool)
+    engine = DistributedEngine(lambda: pool)
     try:
-        how.prepare(jobs(how, name, n, BEFORE))
+        engine.prepare(jobs(engine, name, n, BEFORE))
         given_out.clear()
-        asked = list(jobs(how, name, n, ASKED))
-        clock, own = time.perf_counter(), time.process_time()
-        how.prepare(asked)
-        return Took(time.perf_counter() - clock, time.process_time() - own, len(given_out))
+        requests = list(jobs(engine, name, n, PROMPTS))
+        clock, process_clock = time.perf_counter(), time.process_time()
+        engine.prepare(requests)
+        return RunTimes(time.perf_counter() - clock, time.process_time() - process_clock, len(given_out))
     finally:
-        how.close()
+        engine.close()
 
 
-def tasks_of_a_model(costs: Path) -> int:
+def count_tasks(costs: Path) -> int:
     """Tasks of a run on the first model of a cost.json: blocks of path patching, requests of other kinds."""
     lines = json.loads(costs.read_text(encoding="utf-8"))["models"][0]["lines"].values()
     return sum(line["blocks"] if line["name"].startswith(("paths", "link")) else 1 for line in lines)
@@ -123,14 +123,14 @@ def main() -> None:
     parser.add_argument("--model", default=NAME, metavar="PLANT", help=f"a plant (default {NAME})")
     options = parser.parse_args()
     name, n = options.model, options.samples
-    one, two = took(name, 1, n), took(name, 2, n)
-    print(f"{name}, {n} prompts, {one.tasks} tasks: one worker {one.seconds:.1f} s, two {two.seconds:.1f} s")
-    print(f"two against one: {one.seconds / two.seconds:.2f}x")
-    each = one.driver / one.tasks
-    print(f"driver: {1000 * each:.0f} ms of processor time a task")
+    single, two = time_run(name, 1, n), time_run(name, 2, n)
+    print(f"{name}, {n} prompts, {single.tasks} tasks: one worker {single.seconds:.1f} s, two {two.seconds:.1f} s")
+    print(f"two against one: {single.seconds / two.seconds:.2f}x")
+    seconds_per_task = single.driver / single.tasks
+    print(f"driver: {1000 * seconds_per_task:.0f} ms of processor time a task")
     if options.costs is not None:
-        all_of_them = tasks_of_a_model(options.costs)
-        print(f"{all_of_them} tasks of a model: {each * all_of_them / HOUR:.1%} of an hour")
+        all_of_them = count_tasks(options.costs)
+        print(f"{all_of_them} tasks of a model: {seconds_per_task * all_of_them / HOUR:.1%} of an hour")
 
 
 if __name__ == "__main__":

@@ -28,10 +28,10 @@ class Peak(threading.Thread):
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
-        self.process, self.largest, self.over = psutil.Process(), 0, threading.Event()
+        self.process, self.largest, self.finished = psutil.Process(), 0, threading.Event()
 
     def run(self) -> None:
-        while not self.over.is_set():
+        while not self.finished.is_set():
             self.largest = max(self.largest, self.process.memory_info().rss)
             time.sleep(0.005)
 
@@ -54,7 +54,7 @@ def measure(layers: int) -> tuple[int, float]:
     before, peak = psutil.Process().memory_info().rss, Peak()
     peak.start()
     score_stage(surgeon, scene, PAPER[1], receivers, settings=PathSettings("none", "head", block=16))
-    peak.over.set()
+    peak.finished.set()
     peak.join()
     return layers * 8, (peak.largest - before) / 1e6
 

@@ -1,4 +1,4 @@
-"""What a newcomer and a contributor wait for, part by part: `python -m benchmarks.minutes [REPEATS]`.
+"""Waiting times of a newcomer and a contributor, by part: `python -m benchmarks.minutes [REPEATS]`.
 
 A fresh clone of the last commit runs `.ci/run`: it installs, runs the README's first command, then every check of
 `tox`. Seconds say something of one machine; each is shown as a multiple of one product of two 1024 x 1024 matrices too.
@@ -26,10 +26,10 @@ COMMAND = "+ "
 """How `.ci/run` announces a command of the README."""
 
 
-def parts_of_ci(clone: Path) -> Iterator[tuple[str, float]]:
+def time_ci_parts(clone: Path) -> Iterator[tuple[str, float]]:
     """The parts of `.ci/run` with their seconds, as it prints them."""
     environment = {name: value for name, value in os.environ.items() if name not in (VARIABLE, "VIRTUAL_ENV")}
-    begin = since = perf_counter()
+    begin = start = perf_counter()
     name = "installation"
     with subprocess.Popen(
         [".ci/run"], cwd=clone, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
@@ -37,10 +37,10 @@ def parts_of_ci(clone: Path) -> Iterator[tuple[str, float]]:
         assert run.stdout is not None
         for line in run.stdout:
             if line.startswith(COMMAND):
-                yield name, perf_counter() - since
-                since, name = perf_counter(), line.removeprefix(COMMAND).strip()
-            elif name == "tox" and (found := CHECK.match(line)):
-                yield f"tox, {found[1]}", float(found["seconds"])
+                yield name, perf_counter() - start
+                start, name = perf_counter(), line.removeprefix(COMMAND).strip()
+            elif name == "tox" and (match := CHECK.match(line)):
+                yield f"tox, {match[1]}", float(match["seconds"])
     yield "all", perf_counter() - begin
     if run.returncode:
         raise SystemExit(f".ci/run ended with {run.returncode}")
@@ -51,7 +51,7 @@ def measure() -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         clone = Path(folder) / "clone"
         subprocess.run(["git", "clone", "--quiet", str(ROOT), str(clone)], check=True)
-        return dict(parts_of_ci(clone))
+        return dict(time_ci_parts(clone))
 
 
 def main(repeats: int) -> None:

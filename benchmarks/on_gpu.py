@@ -18,8 +18,8 @@ from typing import Any
 
 import torch
 
-from benchmarks.costs import least
-from benchmarks.counts import pflop, shape_of
+from benchmarks.costs import minimum_cost
+from benchmarks.counts import make_shape, pflop
 from rebinding.cost.blocks import first_block
 from rebinding.cost.fake_device import FakeDevice
 from rebinding.cost.loaded_model import HollowModel, load_hollow
@@ -51,7 +51,7 @@ SIDE = 8192
 
 
 @dataclass
-class Taken:
+class Usage:
     """What something took: seconds by the clock, and the most memory beside what is there when it ends."""
 
     seconds: float = 0.0
@@ -59,18 +59,18 @@ class Taken:
 
 
 @contextmanager
-def taking(device: torch.device) -> Iterator[Taken]:
+def measure_usage(device: torch.device) -> Iterator[Usage]:
     """The clock is read when the device has done what it was given."""
-    taken, cuda = Taken(), device.type == "cuda"
+    usage, cuda = Usage(), device.type == "cuda"
     if cuda:
         torch.cuda.reset_peak_memory_stats(device)
         torch.cuda.synchronize(device)
-    began = time.perf_counter()
-    yield taken
+    start = time.perf_counter()
+    yield usage
     if cuda:
         torch.cuda.synchronize(device)
-        taken.extra = torch.cuda.max_memory_allocated(device) - torch.cuda.memory_allocated(device)
-    taken.seconds = time.perf_counter() - began
+        usage.extra = torch.cuda.max_memory_allocated(device) - torch.cuda.memory_allocated(device)
+    usage.seconds = time.perf_counter() - start
 
 
 def random_model(alias: str, dtype: Dtype, device: torch.device, layers: int | None) -> Any:
@@ -84,7 +84,7 @@ def called(device: torch.device) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else "the CPU"
 
 
-def bench_on(alias: str, dtype: Dtype, device: torch.device, layers: int | None) -> Workbench:
+def make_bench(alias: str, dtype: Dtype, device: torch.device, layers: int | None) -> Workbench:
     """A bench on random weights, whose prompts are as long as with the model's own tokenizer."""
     model = random_model(alias, dtype, device, layers)
     name, tokenizer, tokens = f"shape:{alias}", build_tokenizer(), TOKENS[ALIASES[alias].form]
@@ -100,26 +100,26 @@ def ceiling(dtype: torch.dtype, device: torch.device) -> float:
     a, b = (torch.randn(side, side, device=device).to(dtype) for _ in range(2))  # (side, side)
     times = []
     for _ in range(13):
-        with taking(device) as taken:
+        with measure_usage(device) as usage:
             a @ b
-        times.append(taken.seconds)
+        times.append(usage.seconds)
     return float(2 * side**3 / sorted(times[3:])[5])
 
 
-def heads_of(alias: str, bench: Workbench) -> Circuit:
+def published_circuit(alias: str, bench: Workbench) -> Circuit:
     """The published groups; of a model cut short, heads of the same numbers in the layers that are left."""
     anatomy = bench.loaded_model.anatomy
-    cut = (one._replace(layer=one.layer % anatomy.n_layers) for one in published(alias))
+    cut = (head._replace(layer=head.layer % anatomy.n_layers) for head in published(alias))
     return Circuit(tuple(dict.fromkeys(cut)))
 
 
 def stages(alias: str, bench: Workbench, n: int, rate: float) -> Iterator[str]:
     """Every head as a sender of every stage; to the published groups, as `counts` has it."""
-    heads, device = heads_of(alias, bench), bench.loaded_model.device
+    heads, device = published_circuit(alias, bench), bench.loaded_model.device
     conventions = replace(given("published").circuit, noise=("independent",), frozen=("all",), scope="head")
     pairs = draw_noise_pairs(bench.prompts, conventions, n)
     first = bench.prompts.encode(pairs).prompts[0]
-    shape = replace(shape_of(alias, len(first.ids)), layers=bench.loaded_model.anatomy.n_layers)
+    shape = replace(make_shape(alias, len(first.ids)), layers=bench.loaded_model.anatomy.n_layers)
     yield f"{n} prompts of {len(first.ids)} tokens; a matrix product reaches {rate / 1e12:.0f} TFLOP/s"
     yield f"{'stage':8} {'seconds':>8} {'PFLOP at least':>15} {'floor, s':>9} {'x floor':>8} {'GB':>6}"
     sums = [0.0, 0.0]
@@ -129,13 +129,13 @@ def stages(alias: str, bench: Workbench, n: int, rate: float) -> Iterator[str]:
         if stage.receivers and not receivers:
             yield f"{name:8} nothing to send to: group {stage.receivers} is empty"
             continue
-        with taking(device) as taken:
-            found = bench.get(request_paths(pairs, stage, receivers, conventions))
-        if found.rows.empty:
+        with measure_usage(device) as usage:
+            evidence = bench.get(request_paths(pairs, stage, receivers, conventions))
+        if evidence.rows.empty:
             raise RuntimeError(f"stage {name} measured nothing")
-        floor = pflop(least(shape, stage, first.roles, receivers, frozen=True)) * n / 100
-        sums = [sums[0] + taken.seconds, sums[1] + floor]
-        yield _line(name, taken.seconds, floor, rate, taken.extra)
+        floor = pflop(minimum_cost(shape, stage, first.roles, receivers, frozen=True)) * n / 100
+        sums = [sums[0] + usage.seconds, sums[1] + floor]
+        yield _line(name, usage.seconds, floor, rate, usage.extra)
     yield _line("all", sums[0], sums[1], rate, 0)
 
 
@@ -147,14 +147,14 @@ def _line(name: str, seconds: float, floor: float, rate: float, extra: int) -> s
 def requests(bench: Workbench, heads: Circuit) -> Iterator[Request]:
     """One request each that reads, patches residuals, paths and attention, holds heads at means, and shifts keys."""
     prompts, conventions = bench.prompts, given("published")
-    drawn, ids = prompts.design("published"), range(300)
+    design, ids = prompts.design("published"), range(300)
     at = ("swap_first", "swap_second", "swap_period", "question_box", "readout")
-    yield request_ability(prompts, drawn, len(ids))
-    yield request_map(prompts, drawn, ids, "swap_only", at, conventions.tracing)
+    yield request_ability(prompts, design, len(ids))
+    yield request_map(prompts, design, ids, "swap_only", at, conventions.tracing)
     pairs = draw_noise_pairs(prompts, conventions.circuit, 100)
     yield request_paths(pairs, STAGE_BY_NAME["B"], heads.group("A"), conventions.circuit)
-    yield request_ablation(prompts, heads, drawn, "published", n=len(ids), beside="groups")
-    yield request_interchange(prompts, heads, drawn, "pointer", len(ids), conventions.roles)
+    yield request_ablation(prompts, heads, design, "published", n=len(ids), beside="groups")
+    yield request_interchange(prompts, heads, design, "pointer", len(ids), conventions.roles)
     yield request_shifts(
         prompts, heads, "published", "published", conventions.binding, n=len(ids), directions=DIRECTIONS, draws=1
     )
@@ -162,7 +162,7 @@ def requests(bench: Workbench, heads: Circuit) -> Iterator[Request]:
 
 def blocks(alias: str, bench: Workbench, rate: float) -> Iterator[str]:
     """One block of each; all blocks are alike, so the whole takes as many times more."""
-    heads, fake_device = heads_of(alias, bench), FakeDevice(hollow=True)
+    heads, fake_device = published_circuit(alias, bench), FakeDevice(hollow=True)
     config, dtype = bench.loaded_model.model.config, check_dtype(str(bench.loaded_model.dtype))
     hollow = load_hollow(
         alias, fake_device, dtype=dtype, tokens=TOKENS[ALIASES[alias].form], budget=None, config=config
@@ -177,10 +177,10 @@ def blocks(alias: str, bench: Workbench, rate: float) -> Iterator[str]:
         remembered = getattr(bench.surgeon, "recordings", None)
         if remembered is not None:
             remembered.kept.clear()  # nothing of an earlier request is at hand, as in a rehearsal
-        with taking(bench.loaded_model.device) as taken:
+        with measure_usage(bench.loaded_model.device) as usage:
             measure_of(type(request))(bench, part.request)
-        minutes, best = taken.seconds / 60 * part.share, line.flop / rate / 60
-        numbers = f"{taken.seconds:16.2f} {taken.extra / GB:6.1f} {line.blocks:7} {minutes:13.2f} {best:8.2f}"
+        minutes, best = usage.seconds / 60 * part.share, line.flop / rate / 60
+        numbers = f"{usage.seconds:16.2f} {usage.extra / GB:6.1f} {line.blocks:7} {minutes:13.2f} {best:8.2f}"
         yield f"{name_of(request):42} {numbers}"
 
 
@@ -196,11 +196,11 @@ def main() -> None:
     )
     options = parser.parse_args()
     device = torch.device(options.device)
-    with taking(device) as taken:
-        bench = bench_on(options.alias, check_dtype(options.dtype), device, options.layers)
+    with measure_usage(device) as usage:
+        bench = make_bench(options.alias, check_dtype(options.dtype), device, options.layers)
         _ = bench.surgeon
     place = called(device)
-    print(f"{options.alias}, {options.dtype}, on {place}, torch {torch.__version__}; made in {taken.seconds:.1f} s")
+    print(f"{options.alias}, {options.dtype}, on {place}, torch {torch.__version__}; made in {usage.seconds:.1f} s")
     rate = ceiling(bench.loaded_model.model.dtype, device)
     if options.what == "blocks":
         lines = blocks(options.alias, bench, rate)

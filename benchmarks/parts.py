@@ -39,13 +39,13 @@ class Clock:
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
         self.running: list[str] = []
-        self.since = perf_counter()
+        self.start = perf_counter()
 
     def charge(self) -> None:
         """Charge what has gone by to whoever ran."""
         now, part = perf_counter(), self.running[-1] if self.running else "pytest"
-        self.seconds[part] = self.seconds.get(part, 0.0) + now - self.since
-        self.since = now
+        self.seconds[part] = self.seconds.get(part, 0.0) + now - self.start
+        self.start = now
 
     @contextmanager
     def part(self, name: str) -> Iterator[None]:

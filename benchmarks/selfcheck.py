@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.on_gpu import called, random_model, taking
+from benchmarks.on_gpu import called, measure_usage, random_model
 from rebinding.models import ALIASES, check_model
 from rebinding.models.devices import Dtype, check_dtype
 from rebinding.models.probe import draw_tokens, forward
@@ -51,19 +51,22 @@ def loaded(alias: str, dtype: Dtype, device: torch.device, layers: int | None) -
     tokens, allowance, last = draw_tokens(model, anatomy), Allowance.of_model(model, anatomy), anatomy.n_layers
     _expect(model, "eager")  # a surgeon would put it on ours
     with in_float32(model, anatomy):
-        own = forward(model, anatomy, tokens)
+        exact = forward(model, anatomy, tokens)
     plain = forward(model, anatomy, tokens).logits
-    with taking(device) as taken:
+    with measure_usage(device) as usage:
         check_model(model)
     _expect(model, NAME)
     surgeon = TorchSurgeon(model, anatomy)
     with in_float32(model, anatomy):
         resid = forward(model, anatomy, tokens).modules[last, "resid"]
         recording = surgeon.record(tokens)
-        expected = own.modules[last, "resid"]
-        shares = [one.off / one.allowed for _, one in compare_replays(surgeon, recording, expected, allowance)]
+        expected = exact.modules[last, "resid"]
+        shares = [
+            comparison.off / comparison.allowed
+            for _, comparison in compare_replays(surgeon, recording, expected, allowance)
+        ]
     return Load(
-        taken.seconds,
+        usage.seconds,
         allowance.relative,
         size(resid - expected) / allowance.of(expected),
         max(shares),
@@ -72,8 +75,10 @@ def loaded(alias: str, dtype: Dtype, device: torch.device, layers: int | None) -
 
 
 def _expect(model: Any, attention: str) -> None:
-    if (found := model.config.get_text_config()._attn_implementation) != attention:
-        raise RuntimeError(f"the model is on {found}, not on {attention}: two runs on the same would be compared")
+    if (implementation := model.config.get_text_config()._attn_implementation) != attention:
+        raise RuntimeError(
+            f"the model is on {implementation}, not on {attention}: two runs on the same would be compared"
+        )
 
 
 def table(aliases: list[str], dtypes: list[Dtype], device: torch.device, layers: int | None) -> Iterator[str]:
@@ -81,9 +86,9 @@ def table(aliases: list[str], dtypes: list[Dtype], device: torch.device, layers:
     yield COLUMNS
     for alias in aliases:
         for dtype in dtypes:
-            one = loaded(alias, dtype, device, layers)
-            shares = f"{one.allowed:9.2g} {one.residual:9.2g} {one.replays:9.2g} {one.as_it_is:17.3g}"
-            yield f"{alias:12} {dtype:9} {one.seconds:8.1f} {shares}"
+            checked = loaded(alias, dtype, device, layers)
+            shares = f"{checked.allowed:9.2g} {checked.residual:9.2g} {checked.replays:9.2g} {checked.as_it_is:17.3g}"
+            yield f"{alias:12} {dtype:9} {checked.seconds:8.1f} {shares}"
 
 
 def main() -> None:

@@ -33,7 +33,7 @@ from rebinding.task.prompts import Encoded, Prompt
 
 PROMPTS, TIMED, BLOCK, REPEATS = 300, 8, 32, 2
 """Prompts of ours, prompts of the baseline (one batch), prompts that ours keeps recorded at once, repetitions."""
-CHOSEN = ((5, 2), (6, 7), (7, 1), (7, 2), (8, 10), (9, 4), (10, 0), (11, 5))
+HEADS_TO_EDIT = ((5, 2), (6, 7), (7, 1), (7, 2), (8, 10), (9, 4), (10, 0), (11, 5))
 """Heads in the upper half, as the paper's group B; two of them share a KV head."""
 SLOTS = {"box": (44, 49, 53), "object": (47, 51, 55)}
 QUERY_AT_LEAST, TABLE_AT_LEAST = 30.0, 2.0
@@ -80,8 +80,8 @@ def prompts() -> list[Encoded]:
 
 def directions() -> Directions:
     dice = torch.Generator().manual_seed(2)
-    shapes = ((3, len(CHOSEN), HIDDEN // HEADS), (len(KINDS), 3, len(CHOSEN), HIDDEN // HEADS))
-    return Directions(CHOSEN, "raw", *(0.5 * torch.randn(shape, generator=dice) for shape in shapes))
+    shapes = ((3, len(HEADS_TO_EDIT), HIDDEN // HEADS), (len(KINDS), 3, len(HEADS_TO_EDIT), HIDDEN // HEADS))
+    return Directions(HEADS_TO_EDIT, "raw", *(0.5 * torch.randn(shape, generator=dice) for shape in shapes))
 
 
 def token(word: str) -> int:
@@ -93,7 +93,7 @@ def hooked(model: LlamaForCausalLM, batch: Tensor, condition: Condition | None) 
     """One pass with a condition's edits: every layer's attention from the readout, and the last logits."""
     with _edits(model, condition):
         out = model(input_ids=batch, output_attentions=True, use_cache=False, logits_to_keep=1)
-    return [one[:, :, -1] for one in out.attentions], out.logits[:, -1]
+    return [attention[:, :, -1] for attention in out.attentions], out.logits[:, -1]
 
 
 @contextmanager
@@ -102,7 +102,7 @@ def _edits(model: LlamaForCausalLM, condition: Condition | None) -> Iterator[Non
     if condition is not None:
         i, j = torch.tensor([1]), torch.tensor([0])
         shift = shift_of(condition, directions(), derive(model), i, j, scope="group", draws=1, seed=0)
-        for layer, at in by_layer(CHOSEN).items():
+        for layer, at in by_layer(HEADS_TO_EDIT).items():
             attention = model.model.layers[layer].self_attn
             handles += _hooks(model, attention, condition, shift, at)
     try:
@@ -113,7 +113,7 @@ def _edits(model: LlamaForCausalLM, condition: Condition | None) -> Iterator[Non
 
 
 def _hooks(model: LlamaForCausalLM, attention: Any, condition: Condition, shift: Shift, at: list[int]) -> Iterator[Any]:
-    heads = [CHOSEN[place][1] for place in at]
+    heads = [HEADS_TO_EDIT[place][1] for place in at]
     if shift.q is not None:
         yield _adding(attention.q_proj, [ROLES["readout"]], heads, shift.q[0, 0, at])
     for slot, vectors in ((0, shift.at_j), (1, shift.at_i)):
@@ -132,46 +132,51 @@ def _adding(projection: Any, tokens: Sequence[int], heads: Sequence[int], vector
     return projection.register_forward_hook(hook)
 
 
-def ours(model: LlamaForCausalLM, conditions: Sequence[Condition]) -> tuple[Mapping[str, float], Evidence]:
+def time_ours(model: LlamaForCausalLM, conditions: Sequence[Condition]) -> tuple[Mapping[str, float], Evidence]:
     timed = Timed(TorchSurgeon(model, derive(model)))
     options: dict[str, Any] = {"ids": range(PROMPTS), "token": token, "scope": "group", "block": BLOCK}
-    return timed.seconds, run_binding(timed, prompts(), directions(), CHOSEN, conditions=conditions, **options)
+    return timed.seconds, run_binding(timed, prompts(), directions(), HEADS_TO_EDIT, conditions=conditions, **options)
 
 
 def assert_equal(evidence: Evidence, condition: str, attention: list[Tensor], logits: Tensor) -> None:
     rows = evidence.rows[evidence.rows["condition"] == condition].set_index(["layer", "head"])
-    for layer, head in CHOSEN:
-        mine = rows.loc[[(layer, head)]].sort_values("prompt").head(TIMED)
+    for layer, head in HEADS_TO_EDIT:
+        part = rows.loc[[(layer, head)]].sort_values("prompt").head(TIMED)
         for kind, places in SLOTS.items():
-            got = torch.tensor(mine[[f"after_{kind}_{slot}" for slot in range(3)]].to_numpy())
-            assert (got - attention[layer][:, head][:, list(places)]).abs().max() < ROUNDING
-        got = torch.tensor(mine[[f"after_logit_{slot}" for slot in range(3)]].to_numpy())
-        assert (got - logits[:, [token(word) for word in ("egg", "fan", "tea")]]).abs().max() < ROUNDING
+            actual = torch.tensor(part[[f"after_{kind}_{slot}" for slot in range(3)]].to_numpy())
+            assert (actual - attention[layer][:, head][:, list(places)]).abs().max() < ROUNDING
+        actual = torch.tensor(part[[f"after_logit_{slot}" for slot in range(3)]].to_numpy())
+        assert (actual - logits[:, [token(word) for word in ("egg", "fan", "tea")]]).abs().max() < ROUNDING
 
 
 def possible(conditions: Sequence[Condition], unedited: int = 0) -> float:
     """Operations of the baseline over the least: tokens from the first edited one, layers from the first edited one."""
-    lowest, readout = min(CHOSEN)[0], ROLES["readout"]
-    first = [min(SLOTS[kind][0] for kind in one.kinds) if one.keys != "none" else readout for one in conditions]
-    least = sum((LAYERS - lowest) * SHAPE.layer(at, readout) + SHAPE.head for at in first)
-    return (len(conditions) * SHAPE.forward() + unedited) / (least + unedited)
+    lowest, readout = min(HEADS_TO_EDIT)[0], ROLES["readout"]
+    first = [
+        min(SLOTS[kind][0] for kind in condition.kinds) if condition.keys != "none" else readout
+        for condition in conditions
+    ]
+    minimum = sum((LAYERS - lowest) * SHAPE.layer(at, readout) + SHAPE.head for at in first)
+    return (len(conditions) * SHAPE.forward() + unedited) / (minimum + unedited)
 
 
 def test_table_against_one_forward_pass_per_prompt_and_condition(capsys: pytest.CaptureFixture[str]) -> None:
     baseline, model = benchmark_model(), benchmark_model()
-    queries = [one for one in PUBLISHED_CONDITIONS if one.keys == "none"]
+    queries = [condition for condition in PUBLISHED_CONDITIONS if condition.keys == "none"]
     batch = token_batch(prompts()[:TIMED])
     hooked(baseline, batch, None)
-    found, passes = {}, []
+    times, passes = {}, []
     for condition in PUBLISHED_CONDITIONS:
         begin = time.perf_counter()
-        found[condition.name] = hooked(baseline, batch, condition)
+        times[condition.name] = hooked(baseline, batch, condition)
         passes.append((time.perf_counter() - begin) / TIMED)
     a_pass = min(passes)
-    query_seconds = min((ours(model, queries)[0] for _ in range(REPEATS)), key=lambda one: one["edited"])
-    runs = [ours(model, PUBLISHED_CONDITIONS) for _ in range(REPEATS)]
-    table_seconds, evidence = min(runs, key=lambda one: sum(one[0].values()))
-    for name, (attention, logits) in found.items():
+    query_seconds = min(
+        (time_ours(model, queries)[0] for _ in range(REPEATS)), key=lambda run_times: run_times["edited"]
+    )
+    runs = [time_ours(model, PUBLISHED_CONDITIONS) for _ in range(REPEATS)]
+    table_seconds, evidence = min(runs, key=lambda run_and_evidence: sum(run_and_evidence[0].values()))
+    for name, (attention, logits) in times.items():
         assert_equal(evidence, name, attention, logits)
     query = a_pass / (query_seconds["edited"] / PROMPTS / len(queries))
     table = a_pass * (len(PUBLISHED_CONDITIONS) + 1) / (sum(table_seconds.values()) / PROMPTS)

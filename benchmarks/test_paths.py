@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks.costs import Shape, least, naive
+from benchmarks.costs import Shape, minimum_cost, naive
 from benchmarks.model import (
     HEADS,
     HIDDEN,
@@ -96,7 +96,7 @@ def test_stage(
     receivers = RECEIVERS[stage.group]
     settings = PathSettings(frozen, "head", block=PROMPTS)
     benchmark.group = f"stage {stage.group}"
-    allowed = naive(SHAPE, stage) / least(SHAPE, stage, ROLES, receivers, frozen=frozen == "all")
+    allowed = naive(SHAPE, stage) / minimum_cost(SHAPE, stage, ROLES, receivers, frozen=frozen == "all")
     benchmark.extra_info.update(units=1, allowed=allowed)
     cheap = stage.group in "AB"
     benchmark.pedantic(
@@ -124,10 +124,12 @@ def test_recordings(benchmark: Any, surgeon: TorchSurgeon, times: dict[str, floa
     shared = benchmark.stats.stats.median
     total = sum(naive(SHAPE, stage) for stage in PAPER)
     for frozen in ("all", "none"):
-        floor = sum(least(SHAPE, stage, ROLES, RECEIVERS[stage.group], frozen=frozen == "all") for stage in PAPER)
+        floor = sum(
+            minimum_cost(SHAPE, stage, ROLES, RECEIVERS[stage.group], frozen=frozen == "all") for stage in PAPER
+        )
         allowed = total / (floor + 2 * SHAPE.forward())
-        ours = shared + sum(times[f"{frozen} {stage.group}"] for stage in PAPER)
-        ratio = sum(times[f"naive {stage.group}"] for stage in PAPER) / ours
+        actual = shared + sum(times[f"{frozen} {stage.group}"] for stage in PAPER)
+        ratio = sum(times[f"naive {stage.group}"] for stage in PAPER) / actual
         print(
             f"\nfive stages and recordings, frozen={frozen}: {ratio:.1f}x, operations allow {allowed:.1f}x, "
             f"quotient {ratio / allowed:.0%}"

@@ -1,4 +1,4 @@
-"""The search that is not told where to look against the five stages, which are: same plant, as many prompts, one run.
+"""Position-free discovery against the five stages: same planted model, as many prompts, one run.
 
 The stages look at every head at one token for each group, and are told which component it feeds. The search looks at
 every head at every token, at queries, keys and values apart, and then measures every arrow between what it found. What
@@ -47,10 +47,10 @@ def noise_pairs(plant: Any, design: DesignName) -> EncodedPrompts:
 def test_five_stages(benchmark: Any, plant: Any, times: dict[str, float]) -> None:
     """The alternative: told where to look. Pairs are recorded within, in both."""
     encoder, surgeon = Encoder(plant.tokenizer), TorchSurgeon(plant.model, derive(plant.model))
-    drawn = noise_pairs(plant, "partner_second")  # a partner in each
+    pairs = noise_pairs(plant, "partner_second")  # a partner in each
     benchmark.group = "search"
     benchmark.extra_info.update(units=1, baseline=True)
-    benchmark.pedantic(lambda: discover(surgeon, to_noise_pairs(encoder, drawn)), rounds=2, warmup_rounds=1)
+    benchmark.pedantic(lambda: discover(surgeon, to_noise_pairs(encoder, pairs)), rounds=2, warmup_rounds=1)
     times["stages"] = benchmark.stats.stats.median
 
 
@@ -67,5 +67,7 @@ def test_search(benchmark: Any, plant: Any, times: dict[str, float], exhaustive:
         return Search(pairs, settings, MeasuredSteps(surgeon, pairs, settings.block)).graph()
 
     benchmark.pedantic(search, rounds=1, warmup_rounds=0)
-    took = benchmark.stats.stats.median
-    print(f"\nsearch, {'every row' if exhaustive else 'as it is'}: {took / times['stages']:.1f} times the five stages")
+    median = benchmark.stats.stats.median
+    print(
+        f"\nsearch, {'every row' if exhaustive else 'as it is'}: {median / times['stages']:.1f} times the five stages"
+    )

@@ -36,8 +36,8 @@ def _quiet(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def encode_pairs(encoder: Encoder) -> list[Encoded]:
-    drawn = design("published")
-    pairs = (drawn.tracing(prompt_id, "swap_target_box_to_remaining_context_box") for prompt_id in range(PAIRS))
+    published = design("published")
+    pairs = (published.tracing(prompt_id, "swap_target_box_to_remaining_context_box") for prompt_id in range(PAIRS))
     return encoder.encode(prompt for pair in pairs for prompt in (pair.original, pair.counterfactual))
 
 
@@ -52,20 +52,20 @@ def test_ten_thousand_published_pairs(benchmark: Any, name: str, capsys: pytest.
     """Ours and the tokenizer alone take turns in one run; the ratio is that of the fastest rounds."""
     benchmark.group = "10,000 published pairs: draw, write, encode, locate roles"
     encoder = Encoder(TOKENIZERS[name]())
-    texts = [one.text for one in encode_pairs(encoder)]
-    alone: list[float] = []
+    texts = [encoded_prompt.text for encoded_prompt in encode_pairs(encoder)]
+    seconds: list[float] = []
 
-    def tokenizer_alone() -> None:
+    def tokenize_only() -> None:
         start = time.process_time()
         encode_texts(encoder.tokenizer, texts)
-        alone.append(time.process_time() - start)
+        seconds.append(time.process_time() - start)
 
-    encoded = benchmark.pedantic(encode_pairs, args=(encoder,), setup=tokenizer_alone, rounds=3, warmup_rounds=0)
-    assert [one.text for one in encoded] == texts
+    encoded = benchmark.pedantic(encode_pairs, args=(encoder,), setup=tokenize_only, rounds=3, warmup_rounds=0)
+    assert [encoded_prompt.text for encoded_prompt in encoded] == texts
     if benchmark.disabled:
         return
-    ratio = benchmark.stats.stats.min / min(alone)
-    benchmark.extra_info |= {"tokenizer_alone": min(alone), "ratio": ratio}
+    ratio = benchmark.stats.stats.min / min(seconds)
+    benchmark.extra_info |= {"tokenizer_alone": min(seconds), "ratio": ratio}
     with capsys.disabled():
         print(f"\n{name}: {benchmark.stats.stats.min:.2f} s, {ratio:.2f} times the tokenizer alone")
     assert benchmark.stats.stats.min < MOST_SECONDS

@@ -60,8 +60,8 @@ def hooked(model: Any, tokens: torch.Tensor, number: int, position: int) -> torc
 
     handle = model.model.layers[int(layers[number])].self_attn.o_proj.register_forward_pre_hook(replace)
     try:
-        found: torch.Tensor = model(tokens, use_cache=False, logits_to_keep=1).logits[:, -1]
-        return found
+        logits: torch.Tensor = model(tokens, use_cache=False, logits_to_keep=1).logits[:, -1]
+        return logits
     finally:
         handle.remove()
 
@@ -83,12 +83,12 @@ def test_replay(benchmark: Any, surgeon: TorchSurgeon, role: str) -> None:
     read = [Read("logits", positions=[ROLES["readout"]])]
     benchmark.group = f"64 candidates from {role}"
     benchmark.extra_info.update(units=CANDIDATES)
-    (got,) = benchmark.pedantic(
+    (actual,) = benchmark.pedantic(
         surgeon.run, (recording, edits(ROLES[role]), read), {"source": source}, rounds=5, warmup_rounds=1
     )
     for number in (0, 31, 63):
-        want = hooked(surgeon.model, tokens, number, ROLES[role])
-        assert float((got[number] - want).abs().max()) < ROUNDING
+        expected = hooked(surgeon.model, tokens, number, ROLES[role])
+        assert float((actual[number] - expected).abs().max()) < ROUNDING
 
 
 @pytest.mark.parametrize("allow_noop", [True, False], ids=["no-ops allowed", "no-ops refused"])
@@ -104,8 +104,8 @@ def test_refusing_no_ops(benchmark: Any, surgeon: TorchSurgeon, allow_noop: bool
 
 def test_one_trace_each(benchmark: Any, surgeon: TorchSurgeon) -> None:
     """The baseline: one nnsight trace per candidate, at the readout."""
-    other = NNsightSurgeon(surgeon.model, surgeon.anatomy)
-    recording = other.record(token_batch(benchmark_prompts(1)))
+    nnsight_surgeon = NNsightSurgeon(surgeon.model, surgeon.anatomy)
+    recording = nnsight_surgeon.record(token_batch(benchmark_prompts(1)))
     layers, heads, values = candidates(ROLES["readout"])
     read = [Read("logits", positions=[ROLES["readout"]])]
 
@@ -114,22 +114,25 @@ def test_one_trace_each(benchmark: Any, surgeon: TorchSurgeon) -> None:
             edit = Edit(
                 "z", int(layers[number]), values[number], positions=[ROLES["readout"]], heads=[int(heads[number])]
             )
-            other.run(recording, [edit], read)
+            nnsight_surgeon.run(recording, [edit], read)
 
     benchmark.group = "64 candidates against nnsight"
     benchmark.extra_info.update(units=SAMPLE, baseline=True)
     benchmark.pedantic(traces, rounds=3, warmup_rounds=1)
 
 
-@pytest.mark.parametrize("which", ["one nnsight trace for all", "replay"])
-def test_stacked(benchmark: Any, surgeon: TorchSurgeon, which: str) -> None:
+@pytest.mark.parametrize("method", ["one nnsight trace for all", "replay"])
+def test_stacked(benchmark: Any, surgeon: TorchSurgeon, method: str) -> None:
     """All candidates as rows of one call."""
-    own = surgeon if which == "replay" else NNsightSurgeon(surgeon.model, surgeon.anatomy)
-    recording, source = own.record(token_batch(benchmark_prompts(1))), torch.zeros(CANDIDATES, dtype=torch.long)
+    chosen_surgeon = surgeon if method == "replay" else NNsightSurgeon(surgeon.model, surgeon.anatomy)
+    recording, source = (
+        chosen_surgeon.record(token_batch(benchmark_prompts(1))),
+        torch.zeros(CANDIDATES, dtype=torch.long),
+    )
     read = [Read("logits", positions=[ROLES["readout"]])]
     benchmark.group = "64 candidates against nnsight"
     benchmark.extra_info.update(units=CANDIDATES)
-    benchmark.pedantic(own.run, (recording, edits(ROLES["readout"]), read), {"source": source}, rounds=3)
+    benchmark.pedantic(chosen_surgeon.run, (recording, edits(ROLES["readout"]), read), {"source": source}, rounds=3)
 
 
 @pytest.mark.parametrize("attention", ["eager", "sdpa", "ours"])

@@ -33,7 +33,7 @@ ROUNDING = 4e-5
 """Float32, 12 layers, logits of size 4: ten times the largest difference seen in a sample of cells, 4e-6."""
 
 
-def model_of(vocabulary: int) -> PreTrainedModel:
+def make_model(vocabulary: int) -> PreTrainedModel:
     torch.manual_seed(0)
     config = LlamaConfig(  # type: ignore[call-arg]  # attn_implementation is not in its signature
         vocab_size=vocabulary,
@@ -53,10 +53,12 @@ def model_of(vocabulary: int) -> PreTrainedModel:
 @torch.no_grad()
 def naive(model: PreTrainedModel, pairs: list[TracedPair], cells: list[tuple[int, int]]) -> tuple[float, torch.Tensor]:
     """Seconds and logits (cell, prompt, vocabulary) of some cells; the recording of the originals is not counted."""
-    originals, others = (token_batch([getattr(one, side) for one in pairs]) for side in ("original", "counterfactual"))
-    given = residuals(model, originals)
+    originals, counterfactuals = (
+        token_batch([getattr(pair, side) for pair in pairs]) for side in ("original", "counterfactual")
+    )
+    recorded = residuals(model, originals)
     begin = time.perf_counter()
-    logits = [patched(model, others, [(layer, token, given[layer][:, token])]) for layer, token in cells]
+    logits = [patched(model, counterfactuals, [(layer, token, recorded[layer][:, token])]) for layer, token in cells]
     return time.perf_counter() - begin, torch.stack(logits)
 
 
@@ -73,25 +75,25 @@ def replayed(model: PreTrainedModel, pairs: list[TracedPair]) -> tuple[float, to
 def test_full_map_against_one_forward_pass_per_cell(capsys: pytest.CaptureFixture[str]) -> None:
     tokenizer = AutoTokenizer.from_pretrained(TOKENIZER)
     encoder, plan = Encoder(tokenizer), design("published", tokenizer=tokenizer)
-    model, dice = model_of(len(tokenizer)), random.Random(0)
-    ours = theirs = 0.0
+    model, dice = make_model(len(tokenizer)), random.Random(0)
+    replay_seconds = naive_seconds = 0.0
     for panel in PANELS.values():
         pairs = [traced_pair(encoder, plan.tracing(number, panel.mode), "exp1_spaced") for number in range(PROMPTS)]
-        every = [(layer, token) for layer in range(12) for token in range(len(pairs[0].original))]
-        cells = dice.sample(every, TIMED)
-        seconds, want = naive(model, pairs, cells)
-        theirs += seconds * len(every) / len(cells)
-        seconds, got = replayed(model, pairs)
-        ours += seconds
-        wanted = torch.tensor([[*pair.candidates, pair.rival] for pair in pairs])  # (prompt, candidate)
-        here = torch.stack([got[:, layer, token] for layer, token in cells])  # (cell, prompt, candidate)
-        there = want.gather(-1, wanted.expand(len(cells), -1, -1))
-        assert (here - there).abs().max() < ROUNDING
-        assert torch.equal(here[..., :-1].argmax(-1), there[..., :-1].argmax(-1))
+        all_cells = [(layer, token) for layer in range(12) for token in range(len(pairs[0].original))]
+        cells = dice.sample(all_cells, TIMED)
+        seconds, naive_logits = naive(model, pairs, cells)
+        naive_seconds += seconds * len(all_cells) / len(cells)
+        seconds, replayed_logits = replayed(model, pairs)
+        replay_seconds += seconds
+        candidates = torch.tensor([[*pair.candidates, pair.rival] for pair in pairs])  # (prompt, candidate)
+        actual = torch.stack([replayed_logits[:, layer, token] for layer, token in cells])  # (cell, prompt, candidate)
+        expected = naive_logits.gather(-1, candidates.expand(len(cells), -1, -1))
+        assert (actual - expected).abs().max() < ROUNDING
+        assert torch.equal(actual[..., :-1].argmax(-1), expected[..., :-1].argmax(-1))
     with capsys.disabled():
         print(
             f"\ntracing, 12 layers, {len(pairs[0].original)} tokens, 3 roles, {PROMPTS} prompts,"
-            f" {torch.get_num_threads()} threads: {ours:.1f} s; one pass per cell {theirs:.0f} s;"
-            f" ratio {theirs / ours:.1f}"
+            f" {torch.get_num_threads()} threads: {replay_seconds:.1f} s; one pass per cell {naive_seconds:.0f} s;"
+            f" ratio {naive_seconds / replay_seconds:.1f}"
         )
-    assert theirs / ours >= AT_LEAST
+    assert naive_seconds / replay_seconds >= AT_LEAST

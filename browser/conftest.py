@@ -55,23 +55,23 @@ def invented(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def report(request: pytest.FixtureRequest) -> Path:
     """The page that was named, or the invented one."""
-    given: Path | None = request.config.getoption("--page")
-    return render(given).resolve() if given else request.getfixturevalue("invented")
+    page: Path | None = request.config.getoption("--page")
+    return render(page).resolve() if page else request.getfixturevalue("invented")
 
 
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[Browser]:
     """The browser of the machine; without one these tests fail, since skipping them would look like passing."""
-    found = os.environ.get(VARIABLE) or shutil.which("chromium") or shutil.which("chromium-browser")
-    if found is None or not Path(found).is_file():
+    path = os.environ.get(VARIABLE) or shutil.which("chromium") or shutil.which("chromium-browser")
+    if path is None or not Path(path).is_file():
         pytest.fail(
-            f"no Chromium on this machine ({found or 'none in the search path'}): install one (Debian: apt-get install"
+            f"no Chromium on this machine ({path or 'none in the search path'}): install one (Debian: apt-get install"
             f" chromium), or name it with {VARIABLE}=/path/to/chromium",
             pytrace=False,
         )
     with sync_playwright() as playwright:
         rootless = ["--no-sandbox"] if os.geteuid() == 0 else []
-        browser = playwright.chromium.launch(executable_path=found, args=rootless)
+        browser = playwright.chromium.launch(executable_path=path, args=rootless)
         yield browser
         browser.close()
 
@@ -84,7 +84,7 @@ class Visit:
     complaints: list[str] = field(default_factory=list)
     requests: list[str] = field(default_factory=list)
 
-    def shown(self) -> list[str]:
+    def visible_claims(self) -> list[str]:
         """Addresses of the claims that can be seen."""
         visible: list[str] = self.page.eval_on_selector_all(
             "article.claim", "all => all.filter(one => one.checkVisibility()).map(one => one.id)"
@@ -107,13 +107,13 @@ def visit(chromium: Browser) -> Iterator[Callable[..., Visit]]:
         size = dict(zip(("width", "height"), WIDTHS[width], strict=True))
         context = chromium.new_context(viewport=size, **options)  # type: ignore[arg-type]  # a width and a height
         opened.append(context)
-        seen = Visit(context.new_page())
-        seen.page.on("console", lambda said: seen.complaints.append(said.text) if said.type in BAD else None)
-        seen.page.on("pageerror", lambda error: seen.complaints.append(str(error)))
-        seen.page.on("dialog", lambda dialog: seen.complaints.append(f"a dialog: {dialog.message}"))
-        seen.page.on("request", lambda asked: seen.requests.append(asked.url))
-        seen.page.goto(f"{path.as_uri()}{hash}")
-        return seen
+        visit = Visit(context.new_page())
+        visit.page.on("console", lambda message: visit.complaints.append(message.text) if message.type in BAD else None)
+        visit.page.on("pageerror", lambda error: visit.complaints.append(str(error)))
+        visit.page.on("dialog", lambda dialog: visit.complaints.append(f"a dialog: {dialog.message}"))
+        visit.page.on("request", lambda request: visit.requests.append(request.url))
+        visit.page.goto(f"{path.as_uri()}{hash}")
+        return visit
 
     yield go
     for context in opened:

@@ -1,4 +1,4 @@
-"""Runs of the claims as somebody else would start them, and what they left behind."""
+"""Run the claims as a user would, and read the files they leave."""
 
 from __future__ import annotations
 
@@ -17,10 +17,17 @@ from rebinding.learned.shelf import parse
 ROOT = Path(__file__).parents[1]
 MODEL = "planted:pointer@llama"
 ON_RAY = ("--engine", "ray", "--workers", "2")
-FEW = ("--samples", "12", "-k", "D_q_C or recovers_accuracy or object_direct or b_moves_pointer or table.q.dR")
+FEW_ROWS = ("--samples", "12", "-k", "D_q_C or recovers_accuracy or object_direct or b_moves_pointer or table.q.dR")
 """Claims of every section: discovery in stages, ablation, tracing with three and with five boxes, roles, binding."""
 LEARNED = "learned:smollm2"
-SOME = ("--samples", "6", "--dtype", "float32", "-k", "full_model_accuracy or object_direct or a_attends_to_object")
+MODEL_ROWS = (
+    "--samples",
+    "6",
+    "--dtype",
+    "float32",
+    "-k",
+    "full_model_accuracy or object_direct or a_attends_to_object",
+)
 """Claims for which a model of thirty layers is traced and searched, in minutes."""
 HEAD = "= verdicts ="
 
@@ -32,34 +39,36 @@ def learned() -> list[str]:
 
 def command(store: Path, *options: str, model: str = MODEL) -> list[str]:
     """`pytest claims` on one model."""
-    given = ("--model", model, "--store", str(store), *options)
-    return [sys.executable, "-m", "pytest", "claims", *given, "-q", "-p", "no:cacheprovider"]
+    arguments = ("--model", model, "--store", str(store), *options)
+    return [sys.executable, "-m", "pytest", "claims", *arguments, "-q", "-p", "no:cacheprovider"]
 
 
 @contextmanager
-def begun(store: Path, *options: str, model: str = MODEL) -> Iterator[subprocess.Popen[str]]:
+def start_run(store: Path, *options: str, model: str = MODEL) -> Iterator[subprocess.Popen[str]]:
     """A run in the background, one thread a process; it and all that it began ends with the block."""
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    told, pipe = command(store, *options, model=model), subprocess.PIPE
-    with subprocess.Popen(told, cwd=ROOT, env=environment, stdout=pipe, stderr=subprocess.STDOUT, text=True) as process:
+    arguments, pipe = command(store, *options, model=model), subprocess.PIPE
+    with subprocess.Popen(
+        arguments, cwd=ROOT, env=environment, stdout=pipe, stderr=subprocess.STDOUT, text=True
+    ) as process:
         try:
             yield process
         finally:
-            for one in family(process.pid):
-                kill(one)
+            for child in family(process.pid):
+                kill(child)
 
 
 def table(output: str) -> list[str]:
     """The verdicts as they are printed: every claim with its numbers. So few prompts do not decide every claim as
     expected, so a run to the end may have failed."""
-    _, there, told = output.partition(HEAD)
-    assert there, output[-3000:]
-    return [line for line in told.splitlines() if line.startswith("  ")]
+    _, heading, table = output.partition(HEAD)
+    assert heading, output[-3000:]
+    return [line for line in table.splitlines() if line.startswith("  ")]
 
 
 def run(store: Path, *options: str, model: str = MODEL) -> list[str]:
     """A run to its end, and its table."""
-    with begun(store, *options, model=model) as process:
+    with start_run(store, *options, model=model) as process:
         output, _ = process.communicate(timeout=3600)
     return table(output)
 
@@ -68,37 +77,37 @@ def shards(store: Path) -> dict[str, bytes]:
     """All evidence and all tensors, as they lie there. (What is on record of plants is no evidence.)"""
     kinds = (".parquet", ".safetensors")
     return {
-        f"{one.experiment}/{one.path.name}": one.path.read_bytes()
-        for one in Store(store).entries()
-        if one.path.suffix in kinds
+        f"{entry.experiment}/{entry.path.name}": entry.path.read_bytes()
+        for entry in Store(store).entries()
+        if entry.path.suffix in kinds
     }
 
 
 def family(pid: int) -> list[psutil.Process]:
     """A process, and all that it has begun."""
     try:
-        one = psutil.Process(pid)
-        return [one, *one.children(recursive=True)]
+        process = psutil.Process(pid)
+        return [process, *process.children(recursive=True)]
     except psutil.NoSuchProcess:
         return []
 
 
 def workers(pid: int) -> list[psutil.Process]:
     """The actors of a driver, as Ray names their processes."""
-    return [one for one in family(pid) if _name(one).startswith("ray::Actor")]
+    return [process for process in family(pid) if _name(process).startswith("ray::Actor")]
 
 
-def _name(one: psutil.Process) -> str:
+def _name(process: psutil.Process) -> str:
     try:
-        return " ".join(one.cmdline())
+        return " ".join(process.cmdline())
     except psutil.Error:
         return ""
 
 
-def kill(one: psutil.Process) -> bool:
+def kill(process: psutil.Process) -> bool:
     """As `kill -9`; whether there was anybody to kill."""
     try:
-        one.kill()
+        process.kill()
     except psutil.NoSuchProcess:
         return False
     return True

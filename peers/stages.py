@@ -46,13 +46,13 @@ def stacked(forward: Forward, task: Task, senders: Sequence[Head], receivers: Se
     sets: dict[Place, Tensor] = {}
     for number, (layer, head) in enumerate(senders):
         value = task.noise_z[layer][:, head]  # (prompt, dim)
-        whole = torch.full((len(tokens), value.shape[1]), float("nan"))  # (sender x prompt, dim)
-        whole[number * n : (number + 1) * n] = value
-        sets[Place("z", layer, head)] = whole
+        full = torch.full((len(tokens), value.shape[1]), float("nan"))  # (sender x prompt, dim)
+        full[number * n : (number + 1) * n] = value
+        sets[Place("z", layer, head)] = full
     labels = task.labels.repeat(len(senders))
-    gets = tuple(sorted({layer for layer, _ in receivers}))
-    logits, queries = forward(tokens, task.at, sets, gets)
+    reads = tuple(sorted({layer for layer, _ in receivers}))
+    logits, queries = forward(tokens, task.at, sets, reads)
     if receivers:
-        heard = {Place("q", layer, head): queries[layer][:, head] for layer, head in receivers}
-        logits, _ = forward(tokens, task.at, heard)
+        received = {Place("q", layer, head): queries[layer][:, head] for layer, head in receivers}
+        logits, _ = forward(tokens, task.at, received)
     return logits.gather(1, labels[:, None]).reshape(len(senders), n)

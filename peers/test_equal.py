@@ -9,10 +9,10 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from peers.forwards import PEERS
-from peers.ours import ours, scene_of, task_of
+from peers.ours import make_pairs, make_task, measure_effects
 from peers.stages import stacked, stage
 from rebinding.surgery import TorchSurgeon, derive
-from tests.close import agree, felt
+from tests.close import agree, is_changed
 
 SENDERS = [(0, 1), (1, 3), (2, 0)]
 RECEIVERS = {"A": [], "B": [(2, 3), (3, 0), (3, 2)]}
@@ -33,11 +33,11 @@ def model() -> Any:
 @torch.no_grad()
 def test_a_library_gives_our_numbers(model: Any, name: str, group: str) -> None:
     surgeon = TorchSurgeon(model, derive(model))
-    scene = scene_of(surgeon, prompts=4, tokens=12, vocabulary=200)
-    want = ours(surgeon, scene, group, SENDERS, RECEIVERS[group])  # (sender, prompt)
-    forward, task = PEERS[name](model), task_of(surgeon, scene)
-    found = stage(forward, task, SENDERS, RECEIVERS[group])
+    scene = make_pairs(surgeon, prompts=4, tokens=12, vocabulary=200)
+    expected = measure_effects(surgeon, scene, group, SENDERS, RECEIVERS[group])  # (sender, prompt)
+    forward, task = PEERS[name](model), make_task(surgeon, scene)
+    actual = stage(forward, task, SENDERS, RECEIVERS[group])
     clean = model(task.clean).logits[:, -1].gather(1, task.labels[:, None])[:, 0]  # (prompt,)
-    assert felt(found[:2], clean.expand(2, -1))  # both are below the receivers
-    assert agree(found, want)
-    assert agree(stacked(forward, task, SENDERS, RECEIVERS[group]), want)
+    assert is_changed(actual[:2], clean.expand(2, -1))  # both are below the receivers
+    assert agree(actual, expected)
+    assert agree(stacked(forward, task, SENDERS, RECEIVERS[group]), expected)

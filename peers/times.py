@@ -17,7 +17,7 @@ import torch
 
 from benchmarks.model import HEADS, LAYERS, TOKENS, VOCABULARY, benchmark_model
 from peers.forwards import PEERS
-from peers.ours import ours, scene_of, task_of
+from peers.ours import make_pairs, make_task, measure_effects
 from peers.stages import stacked, stage
 from rebinding.paper.circuit import Head
 from rebinding.paper.numbers import Group
@@ -40,22 +40,24 @@ def main() -> None:
     torch.set_num_threads(1)
     model = benchmark_model()
     surgeon = TorchSurgeon(model, derive(model))
-    scene = scene_of(surgeon, prompts=PROMPTS, tokens=TOKENS, vocabulary=VOCABULARY)
-    task, forwards = task_of(surgeon, scene), {name: make(model) for name, make in PEERS.items()}
+    scene = make_pairs(surgeon, prompts=PROMPTS, tokens=TOKENS, vocabulary=VOCABULARY)
+    task, forwards = make_task(surgeon, scene), {name: make(model) for name, make in PEERS.items()}
     all_heads = LAYERS * HEADS
     print(", ".join(f"{name} {version(name)}" for name in ("torch", "transformer-lens", "pyvene", "nnsight")))
     for group, receivers in RECEIVERS.items():
-        runs: dict[str, Callable[[], object]] = {"ours": partial(ours, surgeon, scene, group, None, receivers)}
+        runs: dict[str, Callable[[], object]] = {
+            "ours": partial(measure_effects, surgeon, scene, group, None, receivers)
+        }
         for name, forward in forwards.items():
             runs[name] = partial(stage, forward, task, SENDERS, receivers)
         runs["nnsight, stacked"] = partial(stacked, forwards["nnsight"], task, SENDERS, receivers)
-        taken: dict[str, list[float]] = {name: [] for name in runs}
+        seconds_by_name: dict[str, list[float]] = {name: [] for name in runs}
         for _ in range(ROUNDS):
             for name, work in runs.items():
-                taken[name].append(seconds(work) * (1 if name == "ours" else all_heads / len(SENDERS)))
-        best = median(taken["ours"])
-        for name, found in taken.items():
-            print(f"stage {group}  {name:18} {median(found):8.1f} s  {median(found) / best:6.1f} x", flush=True)
+                seconds_by_name[name].append(seconds(work) * (1 if name == "ours" else all_heads / len(SENDERS)))
+        best = median(seconds_by_name["ours"])
+        for name, times in seconds_by_name.items():
+            print(f"stage {group}  {name:18} {median(times):8.1f} s  {median(times) / best:6.1f} x", flush=True)
 
 
 if __name__ == "__main__":

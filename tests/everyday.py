@@ -11,8 +11,8 @@ import pytest
 def sampled(values: Iterable[Any], *everyday: Any) -> list[Any]:
     """All values; those that are not among `everyday` (the first, if none is named) are slow."""
     values = list(values)
-    kept = everyday or values[:1]
-    missing = [value for value in kept if value not in values]
+    selected = everyday or values[:1]
+    missing = [value for value in selected if value not in values]
     if missing:
         raise ValueError(f"everyday parameters {missing} are none of {values}")
-    return [value if value in kept else pytest.param(value, marks=pytest.mark.slow) for value in values]
+    return [value if value in selected else pytest.param(value, marks=pytest.mark.slow) for value in values]

@@ -34,37 +34,41 @@ LOOPS = frozenset({"replay", "replay_frozen", "run_mean_ablated", "run_layer", "
 class Place:
     """A planted model on the CPU, the same on fake devices, and the fake device that computes there."""
 
-    here: Workbench
-    there: Workbench
+    cpu: Workbench
+    on_device: Workbench
     fake_device: FakeDevice
     anatomy: Anatomy
     circuit: Circuit
 
-    def measured(self, request: Request) -> tuple[Evidence, list[Wait]]:
+    def measure(self, request: Request) -> tuple[Evidence, list[Wait]]:
         """Evidence from there, and where the program waited for the device to compute it."""
         with self.fake_device:
             self.fake_device.ledger.reset()
-            return self.there.get(request), self.fake_device.ledger.waits
+            return self.on_device.get(request), self.fake_device.ledger.waits
 
 
-def in_loops(waits: list[Wait]) -> list[Wait]:
+def waits_in_loops(waits: list[Wait]) -> list[Wait]:
     """Those that happen once a layer."""
-    return [one for one in waits if LOOPS & set(one.within)]
+    return [wait for wait in waits if LOOPS & set(wait.within)]
 
 
-def placed(name: str, devices: int) -> Place:
+def place_model(name: str, devices: int) -> Place:
     """`planted:NAME` on one or two devices, checked there as any subject is when it is loaded."""
-    here, there, fake_device = load(f"planted:{name}"), load(f"planted:{name}"), FakeDevice()
-    model: Any = there.model
-    places = split(there, devices)
+    cpu_model, device_model, fake_device = load(f"planted:{name}"), load(f"planted:{name}"), FakeDevice()
+    model: Any = device_model.model
+    places = split(device_model, devices)
     with fake_device:
         move_to_fake_device(model, fake_device, places)
         for path, device in places.items() if devices > 1 else ():
-            hook_on(model, path, device)
+            add_device_hook(model, path, device)
         anatomy = check_model(model)
-    loaded_model = replace(there, loader=lambda: model, device=fake_accelerator(), anatomy=anatomy)
+    loaded_model = replace(device_model, loader=lambda: model, device=fake_accelerator(), anatomy=anatomy)
     return Place(
-        Workbench(here), Workbench(loaded_model), fake_device, here.anatomy, Circuit(build(parse(name)).circuit)
+        Workbench(cpu_model),
+        Workbench(loaded_model),
+        fake_device,
+        cpu_model.anatomy,
+        Circuit(build(parse(name)).circuit),
     )
 
 
@@ -80,7 +84,7 @@ def split(loaded_model: LoadedModel, devices: int) -> Mapping[str, torch.device]
     }
 
 
-def hook_on(model: Any, path: str, device: torch.device) -> None:
+def add_device_hook(model: Any, path: str, device: torch.device) -> None:
     """The hooks with which accelerate brings a module's inputs to its device under `device_map="auto"`."""
     module = model.get_submodule(path)
     add_hook_to_module(module, AlignDevicesHook(execution_device=device, io_same_device=path == ""))
@@ -91,27 +95,27 @@ def hook_on(model: Any, path: str, device: torch.device) -> None:
 def requests(bench: Workbench, heads: Circuit, n: int = 2) -> Iterator[tuple[str, Request]]:
     """A request of every kind, as the study makes them, with few prompts, draws and roles."""
     prompts, ways = bench.prompts, given("published")
-    drawn, found_on = prompts.design("published"), prompts.design("partner_second")
+    design, found_on = prompts.design("published"), prompts.design("partner_second")
     conventions = conventions_of_plant(ways.circuit, "published")
-    yield "ability", request_ability(prompts, drawn, n)
+    yield "ability", request_ability(prompts, design, n)
     pairs = draw_noise_pairs(prompts, conventions, n)
     for name, stage in STAGE_BY_NAME.items():
         if name in "ACD":
             receivers = heads.group(stage.receivers) if stage.receivers else ()
             yield f"paths {name}", request_paths(pairs, stage, receivers, conventions)
     means = Means(prompts.draw(found_on, range(MEANS_ID, MEANS_ID + n)))
-    for beside in ("groups", "heads", "random"):
-        asked = request_ablation(prompts, heads, found_on, "published", n=n, beside=beside)
-        yield f"ablation {beside}", replace(asked, means=means, draws=1)
+    for comparison in ("groups", "heads", "random"):
+        ablation = request_ablation(prompts, heads, found_on, "published", n=n, beside=comparison)
+        yield f"ablation {comparison}", replace(ablation, means=means, draws=1)
     walk = request_pruning(prompts, Circuit(heads.heads[::2]), conventions, n=n)
     yield "pruning", replace(walk, means=means, orders=1)
     for pairing in ("pointer", "content_control"):
-        yield f"roles {pairing}", request_interchange(prompts, heads, drawn, pairing, n, ways.roles)
+        yield f"roles {pairing}", request_interchange(prompts, heads, design, pairing, n, ways.roles)
     for variation in ("published", "isolated"):
         shifts = request_shifts(prompts, heads, "published", variation, ways.binding, n=n, directions=2, draws=1)
         yield f"binding {variation}", shifts
-    yield "map", request_map(prompts, drawn, range(n), "target_box", ("swap_second", "readout"), ways.tracing)
-    yield "diagnostic", request_diagnostic(prompts, drawn, n // 2, ways.tracing)
+    yield "map", request_map(prompts, design, range(n), "target_box", ("swap_second", "readout"), ways.tracing)
+    yield "diagnostic", request_diagnostic(prompts, design, n // 2, ways.tracing)
 
 
 def numbers(evidence: Evidence) -> dict[str, Any]:

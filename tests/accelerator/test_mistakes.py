@@ -14,18 +14,20 @@ from rebinding.cost.fake_device import MixedDevices
 from rebinding.experiments import tokens
 from rebinding.surgery import keys, mean_ablated, recorder
 from rebinding.surgery.torch_surgeon import TorchSurgeon
-from tests.accelerator.setup import Place, in_loops, placed, requests
+from tests.accelerator.setup import Place, place_model, requests, waits_in_loops
 
 
 @pytest.fixture(scope="module")
 def place() -> Place:
-    return placed("pointer@gemma2", 2)
+    return place_model("pointer@gemma2", 2)
 
 
-def measure(place: Place, what: str) -> Any:
+def measure(place: Place, kind: str) -> Any:
     """One kind of request, measured afresh: nothing is remembered from before."""
-    place.there.__dict__["surgeon"] = TorchSurgeon(place.there.loaded_model.model, place.there.loaded_model.anatomy)
-    return place.measured(dict(requests(place.here, place.circuit))[what])
+    place.on_device.__dict__["surgeon"] = TorchSurgeon(
+        place.on_device.loaded_model.model, place.on_device.loaded_model.anatomy
+    )
+    return place.measure(dict(requests(place.cpu, place.circuit))[kind])
 
 
 def spoil(monkeypatch: pytest.MonkeyPatch, function: Callable[..., Any], right: str, wrong: str) -> None:
@@ -39,7 +41,7 @@ def spoil(monkeypatch: pytest.MonkeyPatch, function: Callable[..., Any], right: 
         vars(home),
         names,
     )
-    for module in [one for name, one in sys.modules.items() if name.startswith("rebinding.")]:
+    for module in [module for name, module in sys.modules.items() if name.startswith("rebinding.")]:
         if getattr(module, function.__name__, None) is function:
             monkeypatch.setattr(module, function.__name__, names[function.__name__])
 
@@ -66,7 +68,7 @@ def test_a_residual_left_with_the_layer_below(place: Place, monkeypatch: pytest.
 
 def test_waiting_in_every_layer(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     _, waits = measure(place, "binding isolated")
-    assert not in_loops(waits)
+    assert not waits_in_loops(waits)
     spoil(monkeypatch, keys.rewritten_keys, "* seen.abs().max()", "* float(seen.abs().max())")
     _, waits = measure(place, "binding isolated")
-    assert {one.operation for one in in_loops(waits)} == {"aten._local_scalar_dense.default"}
+    assert {wait.operation for wait in waits_in_loops(waits)} == {"aten._local_scalar_dense.default"}

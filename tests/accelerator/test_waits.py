@@ -7,10 +7,10 @@ from collections import Counter
 import pytest
 
 from rebinding.cost.ledger import Wait
-from tests.accelerator.setup import Place, placed, requests
+from tests.accelerator.setup import Place, place_model, requests
 
-WANTED = ("paths A", "ablation groups", "roles pointer", "binding isolated", "diagnostic")
-MOST = {
+KINDS = ("paths A", "ablation groups", "roles pointer", "binding isolated", "diagnostic")
+MAXIMUM = {
     # flags of what moved, a trip a run; and the columns of the table
     "paths A": 7,
     # one table of the circuits and one of the full model
@@ -27,25 +27,25 @@ MOST = {
 
 @pytest.fixture(scope="module")
 def place() -> Place:
-    return placed("pointer@gemma2", 1)
+    return place_model("pointer@gemma2", 1)
 
 
 def counted(waits: list[Wait]) -> Counter[str]:
     """Waits by the function that they happen in; those of the masks, two for each of two kinds a pass, apart."""
-    return Counter(one.within[0] for one in waits if one.within[0] != "_pass")
+    return Counter(wait.within[0] for wait in waits if wait.within[0] != "_pass")
 
 
 @pytest.mark.slow
 def test_waits_are_bounded_and_do_not_grow_with_prompts(place: Place) -> None:
-    few, many = (dict(requests(place.here, place.circuit, n)) for n in (2, 4))
-    place.measured(few["binding isolated"])  # directions are measured once, for all
-    for what in WANTED:
-        two, four = (counted(place.measured(asked[what])[1]) for asked in (few, many))
-        assert two == four, what
-        assert two.total() <= MOST[what], (what, two)
+    small, large = (dict(requests(place.cpu, place.circuit, n)) for n in (2, 4))
+    place.measure(small["binding isolated"])  # directions are measured once, for all
+    for kind in KINDS:
+        two, four = (counted(place.measure(by_kind[kind])[1]) for by_kind in (small, large))
+        assert two == four, kind
+        assert two.total() <= MAXIMUM[kind], (kind, two)
 
 
 def test_a_pass_waits_for_the_masks_alone(place: Place) -> None:
     """Two questions for each kind of mask: Gemma 2 has two kinds, and a recording of several prompts two passes."""
-    _, waits = place.measured(dict(requests(place.here, place.circuit, 3))["ability"])
-    assert Counter(one.within[0] for one in waits)["_pass"] <= 2 * 2
+    _, waits = place.measure(dict(requests(place.cpu, place.circuit, 3))["ability"])
+    assert Counter(wait.within[0] for wait in waits)["_pass"] <= 2 * 2

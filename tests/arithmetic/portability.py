@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-USUAL = ("tests", "-n", "2", "--dist", "worksteal")
-CHOSEN = ("MKL_CBWR", "ATEN_CPU_CAPABILITY", "OMP_NUM_THREADS", "OMP_WAIT_POLICY", "PYTEST_ADDOPTS")
+DEFAULT = ("tests", "-n", "2", "--dist", "worksteal")
+VARIABLES = ("MKL_CBWR", "ATEN_CPU_CAPABILITY", "OMP_NUM_THREADS", "OMP_WAIT_POLICY", "PYTEST_ADDOPTS")
 """What a cell sets; what the caller had set of them is left out, so that `plain` is plain."""
 
 SHARED = {"OMP_WAIT_POLICY": "PASSIVE"}
@@ -51,17 +51,17 @@ class Result:
 
 def run(cell: str, arguments: Sequence[str]) -> Result:
     """One pytest in a process of its own."""
-    environment = {name: value for name, value in os.environ.items() if name not in CHOSEN}
+    environment = {name: value for name, value in os.environ.items() if name not in VARIABLES}
     environment |= {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", **CELLS[cell]}
     command = [sys.executable, "-m", "pytest", *arguments, "-q", "--tb=line", "-p", "no:cacheprovider"]
     start = time.perf_counter()
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-    *rest, last = done.stdout.strip().splitlines() or [done.stderr]
+    result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    *rest, last = result.stdout.strip().splitlines() or [result.stderr]
     wrong = tuple(line for line in rest if line.startswith(("FAILED", "SUBFAILED", "ERROR")))
     counts = {word: int(number) for number, word in re.findall(r"(\d+) (passed|failed|error)", last)}
     failed = counts.get("failed", 0) + counts.get("error", 0)
     seconds = time.perf_counter() - start
-    return Result(counts.get("passed", 0), failed, seconds, wrong or (last,), done.returncode == 0)
+    return Result(counts.get("passed", 0), failed, seconds, wrong or (last,), result.returncode == 0)
 
 
 def available(cell: str) -> bool:
@@ -70,10 +70,10 @@ def available(cell: str) -> bool:
     return "avx2" not in cell.lower() or not processor.is_file() or " avx2 " in processor.read_text()
 
 
-def main(given: Sequence[str]) -> int:
+def main(argv: Sequence[str]) -> int:
     """Run the cells that are named, all by default."""
-    cut = list(given).index("--") if "--" in given else len(given)
-    cells, arguments = given[:cut] or [cell for cell in CELLS if available(cell)], given[cut + 1 :] or USUAL
+    cut = list(argv).index("--") if "--" in argv else len(argv)
+    cells, arguments = argv[:cut] or [cell for cell in CELLS if available(cell)], argv[cut + 1 :] or DEFAULT
     unknown = [cell for cell in cells if cell not in CELLS]
     if unknown:
         print(f"no cell {', '.join(map(repr, unknown))}; there are {', '.join(map(repr, CELLS))}")
@@ -81,11 +81,11 @@ def main(given: Sequence[str]) -> int:
     print("| cell | passed | failed | seconds |\n| --- | ---: | ---: | ---: |", flush=True)
     red: dict[str, Result] = {}
     for cell in cells:
-        found = run(cell, arguments)
-        print(f"| `{cell}` | {found.passed} | {found.failed} | {found.seconds:.0f} |", flush=True)
-        red |= {} if found.green else {cell: found}
-    for cell, found in red.items():
-        print(f"\n`{cell}` is red:", *found.wrong, sep="\n")
+        outcome = run(cell, arguments)
+        print(f"| `{cell}` | {outcome.passed} | {outcome.failed} | {outcome.seconds:.0f} |", flush=True)
+        red |= {} if outcome.green else {cell: outcome}
+    for cell, outcome in red.items():
+        print(f"\n`{cell}` is red:", *outcome.wrong, sep="\n")
     return 1 if red else 0
 
 

@@ -59,24 +59,24 @@ def rounding(seed: int, ulps: int = ULPS) -> Iterator[None]:
 
 def _perturbed(name: str, kernel: Callable[..., Any], seed: int, ulps: int) -> Callable[..., Any]:
     def call(keyset: Any, *args: Any, **kwargs: Any) -> Any:
-        made = kernel(keyset, *args, **kwargs)
-        first: Tensor = made[0] if isinstance(made, tuple) else made
-        layout = [_layout(one) for one in args if isinstance(one, Tensor)]
+        output = kernel(keyset, *args, **kwargs)
+        first: Tensor = output[0] if isinstance(output, tuple) else output
+        layout = [_layout(value) for value in args if isinstance(value, Tensor)]
         _move(first, f"{seed} {name} {layout}", ulps)
-        return made
+        return output
 
     return call
 
 
-def _layout(one: Tensor) -> tuple[tuple[int, ...], tuple[int, ...], int, str]:
-    return tuple(one.shape), one.stride(), one.data_ptr() % ALIGNED, str(one.dtype)
+def _layout(tensor: Tensor) -> tuple[tuple[int, ...], tuple[int, ...], int, str]:
+    return tuple(tensor.shape), tensor.stride(), tensor.data_ptr() % ALIGNED, str(tensor.dtype)
 
 
-def _move(value: Tensor, what: str, ulps: int) -> None:
+def _move(value: Tensor, operation: str, ulps: int) -> None:
     if not value.is_floating_point() or value.numel() == 0:
         return
     span = min(value.numel(), POOL)
-    start = int.from_bytes(hashlib.blake2b(what.encode(), digest_size=4).digest(), "big") % (POOL - span + 1)
+    start = int.from_bytes(hashlib.blake2b(operation.encode(), digest_size=4).digest(), "big") % (POOL - span + 1)
     factors = _factors(value.dtype, ulps)[start : start + span]
     if span < value.numel():
         factors = factors.repeat(value.numel() // span + 1)[: value.numel()]
@@ -86,6 +86,6 @@ def _move(value: Tensor, what: str, ulps: int) -> None:
 @cache
 def _factors(dtype: torch.dtype, ulps: int) -> Tensor:
     dice = torch.Generator().manual_seed(0)
-    most = ulps if dtype.itemsize > 2 else min(ulps, 1)
-    units = torch.randint(-most, most + 1, (POOL,), generator=dice)
+    limit = ulps if dtype.itemsize > 2 else min(ulps, 1)
+    units = torch.randint(-limit, limit + 1, (POOL,), generator=dice)
     return (1.0 + units.double() * torch.finfo(dtype).eps).to(dtype)

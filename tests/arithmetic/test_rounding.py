@@ -21,73 +21,73 @@ from tests.everyday import sampled
 from tests.surgery.models import tiny, tokens
 
 ROOT = Path(__file__).parents[2]
-ONE, OTHER, BIAS = torch.randn(3, 20, 20, generator=torch.Generator().manual_seed(0)).unbind()
+A, B, BIAS = torch.randn(3, 20, 20, generator=torch.Generator().manual_seed(0)).unbind()
 OPERATIONS = {
-    "mm": lambda one, other, _: one @ other,
-    "bmm": lambda one, other, _: one.expand(3, -1, -1) @ other,
-    "mv": lambda one, other, _: one @ other[0],
-    "linear": lambda one, other, bias: linear(one, other, bias[0]),
-    "baddbmm": lambda one, other, bias: torch.baddbmm(bias[None], one[None], other[None]),
-    "einsum": lambda one, other, _: torch.einsum("ij,kj->ik", one, other),
-    "softmax": lambda one, *_: one.softmax(-1),
-    "log_softmax": lambda one, *_: one.log_softmax(-1),
-    "sdpa": lambda one, other, bias: scaled_dot_product_attention(*(x.view(1, 1, 20, 20) for x in (one, other, bias))),
+    "mm": lambda a, b, _: a @ b,
+    "bmm": lambda a, b, _: a.expand(3, -1, -1) @ b,
+    "mv": lambda a, b, _: a @ b[0],
+    "linear": lambda a, b, bias: linear(a, b, bias[0]),
+    "baddbmm": lambda a, b, bias: torch.baddbmm(bias[None], a[None], b[None]),
+    "einsum": lambda a, b, _: torch.einsum("ij,kj->ik", a, b),
+    "softmax": lambda a, *_: a.softmax(-1),
+    "log_softmax": lambda a, *_: a.log_softmax(-1),
+    "sdpa": lambda a, b, bias: scaled_dot_product_attention(*(x.view(1, 1, 20, 20) for x in (a, b, bias))),
 }
 
 
-def apart(got: Tensor, want: Tensor) -> float:
+def max_difference(actual: Tensor, expected: Tensor) -> float:
     """The largest difference in units in the last place."""
-    return float(((got - want).abs() / want.abs().clamp(min=1e-30)).max() / torch.finfo(want.dtype).eps)
+    return float(((actual - expected).abs() / expected.abs().clamp(min=1e-30)).max() / torch.finfo(expected.dtype).eps)
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_products_and_softmaxes_move_and_by_no_more_than_stated(name: str) -> None:
-    plain = OPERATIONS[name](ONE, OTHER, BIAS)
+    plain = OPERATIONS[name](A, B, BIAS)
     with rounding(1):
-        moved, again = (OPERATIONS[name](ONE, OTHER, BIAS) for _ in range(2))
+        first, second = (OPERATIONS[name](A, B, BIAS) for _ in range(2))
     with rounding(2):
-        otherwise = OPERATIONS[name](ONE, OTHER, BIAS)
-    assert 1 <= apart(moved, plain) <= ULPS + 1, "one more for rounding what was moved"
-    assert torch.equal(moved, again), "the same call gives the same bits"
-    assert not torch.equal(moved, otherwise)
-    assert torch.equal(OPERATIONS[name](ONE, OTHER, BIAS), plain), "and then it is over"
+        exact = OPERATIONS[name](A, B, BIAS)
+    assert 1 <= max_difference(first, plain) <= ULPS + 1, "one more for rounding what was moved"
+    assert torch.equal(first, second), "the same call gives the same bits"
+    assert not torch.equal(first, exact)
+    assert torch.equal(OPERATIONS[name](A, B, BIAS), plain), "and then it is over"
 
 
-def test_another_batch_size_layout_or_address_rounds_otherwise() -> None:
-    shifted = torch.empty(ONE.numel() + 1)[1:].view_as(ONE).copy_(ONE)  # four bytes off, as in a file
+def test_batch_size_layout_and_address_change_the_rounding() -> None:
+    shifted = torch.empty(A.numel() + 1)[1:].view_as(A).copy_(A)  # four bytes off, as in a file
     with rounding(1):
-        whole = ONE @ OTHER
-        assert not torch.equal((ONE[:7] @ OTHER), whole[:7])
-        assert not torch.equal(ONE @ OTHER.T.contiguous().T, whole)
-        assert not torch.equal(shifted @ OTHER, whole)
+        full = A @ B
+        assert not torch.equal((A[:7] @ B), full[:7])
+        assert not torch.equal(A @ B.T.contiguous().T, full)
+        assert not torch.equal(shifted @ B, full)
 
 
 def test_zeros_stay_and_sixteen_bits_move_by_one_unit() -> None:
     """No order of summation makes a sum of zeros anything else; in 16 bits kernels sum in 32 and round once."""
-    masked = ONE.masked_fill(torch.ones(20, 20, dtype=torch.bool).triu(1), torch.finfo(torch.float32).min)
-    half, other = ONE.bfloat16(), OTHER.bfloat16()
-    plain = half @ other
+    masked = A.masked_fill(torch.ones(20, 20, dtype=torch.bool).triu(1), torch.finfo(torch.float32).min)
+    half, half_b = A.bfloat16(), B.bfloat16()
+    plain = half @ half_b
     with rounding(1):
         assert (masked.softmax(-1).triu(1) == 0).all()
-        assert ((ONE * 0) @ OTHER == 0).all()
-        assert 0 < apart(half @ other, plain) <= 2, "one unit, counted from either side of a power of two"
+        assert ((A * 0) @ B == 0).all()
+        assert 0 < max_difference(half @ half_b, plain) <= 2, "one unit, counted from either side of a power of two"
 
 
-def test_it_reaches_the_library_and_both_surgeons() -> None:
+def test_rounding_reaches_the_library_and_both_surgeons() -> None:
     """And what it moves in a whole model is what the tests' tolerance allows."""
     model, prompts = tiny("llama"), tokens("llama")
     read = [Read("logits", positions=[12])]
     surgeons = [kind(model, derive(model)) for kind in (NNsightSurgeon, TorchSurgeon)]
     runs = [
         lambda: model(prompts).logits,
-        *(lambda one=one: one.run(one.record(prompts), [], read)[0] for one in surgeons),
+        *(lambda surgeon=surgeon: surgeon.run(surgeon.record(prompts), [], read)[0] for surgeon in surgeons),
     ]
     for run in runs:
         plain = run()
         with rounding(1):
-            moved = run()
-        assert not torch.equal(moved, plain)
-        assert agree(moved, plain)
+            rounded = run()
+        assert not torch.equal(rounded, plain)
+        assert agree(rounded, plain)
         assert torch.equal(run(), plain)
 
 
@@ -108,10 +108,10 @@ def test_runs_within_a_run_round_too_and_keep_their_evidence_apart(way: str, tmp
     (tmp_path / "test_inner.py").write_text(INNER)
     environment = os.environ | {"FOUND": str(tmp_path / "found"), "REBINDING_STORE": str(tmp_path / "store")}
     environment["PYTEST_ADDOPTS"] = "--rounding 5" if way == "environment" else ""
-    given = ["--rounding", "5"] if way == "option" else []
-    command = [sys.executable, "-m", "pytest", "-p", "conftest", str(tmp_path / "test_inner.py"), *given]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout
+    arguments = ["--rounding", "5"] if way == "option" else []
+    command = [sys.executable, "-m", "pytest", "-p", "conftest", str(tmp_path / "test_inner.py"), *arguments]
+    result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout
     outer, inner = [json.loads(line) for line in (tmp_path / "found").read_text().splitlines()]
     assert outer == inner
     assert outer[0] != [[9.0] * 9] * 9

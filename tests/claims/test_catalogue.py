@@ -21,7 +21,7 @@ FILE: dict[str, Any] = tomllib.loads(Path(__file__).with_name("catalogue.toml").
 ABSENT: dict[str, str] = FILE["absent"]
 JUDGED: dict[str, Claim] = {claim.id: claim for claim in (*claims(), *(row.claim for row in catalogue_of_runs()))}
 """Rows of one model, and those of a run over several."""
-Wanted = tuple[str, str, frozenset[str]]
+Expectation = tuple[str, str, frozenset[str]]
 """Procedure, kind of rule, models of which the row is asserted."""
 
 
@@ -29,25 +29,25 @@ def expanded(text: str) -> Iterator[str]:
     """`a.{b,c}` is a.b and a.c."""
     parts = [part.split("}") for part in text.split("{")]
     (before,), choices = parts[0], [part[0].split(",") for part in parts[1:]]
-    for chosen in product(*choices):
-        yield before + "".join(one + part[1] for one, part in zip(chosen, parts[1:], strict=True))
+    for options in product(*choices):
+        yield before + "".join(option + part[1] for option, part in zip(options, parts[1:], strict=True))
 
 
-def wanted() -> dict[str, Wanted]:
+def expected_rows() -> dict[str, Expectation]:
     """Every row of the catalogue by its full id."""
-    found: dict[str, Wanted] = {}
+    entries: dict[str, Expectation] = {}
     for text, row in FILE["rows"].items():
-        of = frozenset(FILE["models"][name] for name in row["of"].split())
+        models = frozenset(FILE["models"][name] for name in row["of"].split())
         procedures = row["by"].split()
         for sentence, procedure in product(expanded(text), procedures):
-            twice = procedure == "controlled" and len(procedures) > 1
-            id = f"{sentence}.controlled" if twice else sentence
-            assert id not in found, f"{id} stands in the catalogue twice"
-            found[id] = procedure, row["kind"], frozenset() if twice else of
-    return found
+            has_both = procedure == "controlled" and len(procedures) > 1
+            id = f"{sentence}.controlled" if has_both else sentence
+            assert id not in entries, f"{id} stands in the catalogue twice"
+            entries[id] = procedure, row["kind"], frozenset() if has_both else models
+    return entries
 
 
-WANTED = wanted()
+EXPECTED = expected_rows()
 
 
 def test_braces_are_alternatives() -> None:
@@ -55,21 +55,21 @@ def test_braces_are_alternatives() -> None:
     assert list(expanded("plain")) == ["plain"]
 
 
-@pytest.mark.parametrize("id", sorted(WANTED.keys() - ABSENT.keys()))
+@pytest.mark.parametrize("id", sorted(EXPECTED.keys() - ABSENT.keys()))
 def test_a_row_is_judged_as_the_catalogue_has_it(id: str) -> None:
     assert id in JUDGED, "build it, or name it under [absent] in catalogue.toml with what it waits for"
     claim = JUDGED[id]
-    assert (claim.procedure, claim.kind, frozenset(claim.models)) == WANTED[id]
+    assert (claim.procedure, claim.kind, frozenset(claim.models)) == EXPECTED[id]
 
 
 def test_nothing_is_judged_that_the_catalogue_does_not_have() -> None:
-    assert JUDGED.keys() <= WANTED.keys()
+    assert JUDGED.keys() <= EXPECTED.keys()
 
 
-def test_what_is_absent_is_wanted_and_not_there() -> None:
+def test_absent_rows_are_in_the_catalogue_and_not_judged() -> None:
     """A row that is built leaves the list of absent ones; and one that was taken out of the catalogue does too."""
     assert not ABSENT.keys() & JUDGED.keys()
-    assert ABSENT.keys() <= WANTED.keys()
+    assert ABSENT.keys() <= EXPECTED.keys()
     assert all(ABSENT.values())
 
 
@@ -78,12 +78,12 @@ def test_margins_are_those_of_the_catalogue() -> None:
     measured = {metric for claim in JUDGED.values() if claim.kind != "report" for metric in claim.metrics}
     margins = FILE["margins"]
     assert measured <= margins.keys() <= {*measured, "probability"}
-    for metric, wanted in margins.items():
-        assert wanted["by"] in ("words", "table", "code", "prompts", "rounding")
-        assert margin_of(metric) == wanted["absolute"]
+    for metric, margin in margins.items():
+        assert margin["by"] in ("words", "table", "code", "prompts", "rounding")
+        assert margin_of(metric) == margin["absolute"]
         if metric not in ("probability", "contribution"):  # which are declared beside the claims
             declared = tolerance(metric)
-            assert (declared.relative, bool(declared.reason)) == (wanted["relative"], True)
+            assert (declared.relative, bool(declared.reason)) == (margin["relative"], True)
 
 
 def test_a_boundary_of_ours_is_asserted_of_no_model() -> None:
@@ -99,22 +99,24 @@ def test_a_boundary_of_ours_is_asserted_of_no_model() -> None:
 def test_candidates_are_those_of_the_catalogue() -> None:
     """One convention differs at a time, about the released one; a controlled row runs one of each."""
     published, controlled = given("published"), given("controlled")
-    wanted = FILE["candidates"]
-    lists = {name: value for name, value in wanted.items() if isinstance(value, list) and "." in name}
+    expected = FILE["candidates"]
+    lists = {name: value for name, value in expected.items() if isinstance(value, list) and "." in name}
     for name, choices in lists.items():
         section, _, convention = name.partition(".")
         assert list(getattr(getattr(published, section), convention)) == choices
         assert len(getattr(getattr(controlled, section), convention)) == 1
     roles = [candidate_conventions(conventions) for conventions in (published.roles, controlled.roles)]
-    assert [f"{one.places} {one.direction} {one.pointer}" for one in roles[0]] == wanted["roles"]
+    assert [f"{candidate.places} {candidate.direction} {candidate.pointer}" for candidate in roles[0]] == expected[
+        "roles"
+    ]
     assert len(roles[1]) == 1
     for section in ("roles", "binding"):
-        assert getattr(published, section).readout == wanted[f"{section}.readout"]
-    assert published.binding.switch == wanted["binding.switch"]
+        assert getattr(published, section).readout == expected[f"{section}.readout"]
+    assert published.binding.switch == expected["binding.switch"]
     discoveries = published.circuit.candidates.values()
     first = next(iter(discoveries))
     changed = [
-        sum(getattr(one, name) != getattr(first, name) for name in ("noise", "frozen", "d_heard_by"))
-        for one in discoveries
+        sum(getattr(discovery, name) != getattr(first, name) for name in ("noise", "frozen", "d_heard_by"))
+        for discovery in discoveries
     ]
     assert changed == [0, 1, 1, 1, 1]

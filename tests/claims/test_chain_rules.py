@@ -15,7 +15,7 @@ from claims.catalogue import claim
 from rebinding.experiments.paths.summary import RESAMPLES
 from rebinding.paper.circuit import Head
 from rebinding.paper.claim import LEVEL
-from tests.claims.test_rules import FEW, make_study, record_calls
+from tests.claims.test_rules import N_PROMPTS, make_study, record_calls
 
 
 @pytest.mark.parametrize("origin", ["published", "declared", "a file"])
@@ -97,7 +97,7 @@ def test_a_link_counts_above_what_the_code_prunes_at_and_above_the_noise_floor(
     floor: float, margin: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Twice the noise floor, if that is larger. The reason gives the relative fall of the probability."""
-    losses = {"logit": np.full(FEW, 0.5), "probability": np.full(FEW, 0.125)}
+    losses = {"logit": np.full(N_PROMPTS, 0.5), "probability": np.full(N_PROMPTS, 0.125)}
     monkeypatch.setattr(of_rules, "lost_by_senders", lambda evidence, heads, scale: losses[scale])
     calls = record_calls(monkeypatch, "effect", of_rules)
     link = claim("circuit.chain.B_q_A")

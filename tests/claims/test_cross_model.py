@@ -27,7 +27,9 @@ from rebinding.verdicts.outcome import Outcome
 CANCELS = claim("binding.qk_cancels")
 DOMINANCE = claim("binding.key_dominance")
 FAMILIES = claim("binding.families_differ")
-GEMMA, LLAMA, OTHER = (parse_model(f"planted:{name}") for name in ("pointer@gemma2", "recency@llama", "pointer@gemma3"))
+GEMMA, LLAMA, GEMMA3 = (
+    parse_model(f"planted:{name}") for name in ("pointer@gemma2", "recency@llama", "pointer@gemma3")
+)
 
 
 def make_judgement(
@@ -39,11 +41,11 @@ def make_judgement(
 
 
 def judge_all(*judgements: Judgement) -> Sequence[Judgement]:
-    return judge_across_models((GEMMA, LLAMA, OTHER), judgements)
+    return judge_across_models((GEMMA, LLAMA, GEMMA3), judgements)
 
 
 @pytest.mark.parametrize(
-    ("gemma", "llama", "together", "deciding"),
+    ("gemma", "llama", "combined", "deciding"),
     [
         ("REPLICATED", "REPLICATED", "REPLICATED", GEMMA),
         ("NOT REPLICATED", "REPLICATED", "NOT REPLICATED", GEMMA),
@@ -53,14 +55,14 @@ def judge_all(*judgements: Judgement) -> Sequence[Judgement]:
     ],
 )
 def test_every_model_must_show_the_signature_of_its_family(
-    gemma: Outcome, llama: Outcome, together: Outcome, deciding: ModelSpec
+    gemma: Outcome, llama: Outcome, combined: Outcome, deciding: ModelSpec
 ) -> None:
     parts = make_judgement(GEMMA, CANCELS, gemma), make_judgement(LLAMA, DOMINANCE, llama)
     (result,) = judge_all(*(replace(part, expected=part.detailed_verdict) for part in parts))
-    assert (result.id, result.model, result.verdict) == ("binding.families_differ", RUN, together)
-    assert result.expected == {"INCONCLUSIVE": None, "INVALID": "INVALID (finite)"}.get(together, together)
+    assert (result.id, result.model, result.verdict) == ("binding.families_differ", RUN, combined)
+    assert result.expected == {"INCONCLUSIVE": None, "INVALID": "INVALID (finite)"}.get(combined, combined)
     assert result.as_expected
-    assert result.gate == ("finite" if together == "INVALID" else None)
+    assert result.gate == ("finite" if combined == "INVALID" else None)
     assert result.part == (deciding.name,)
 
 
@@ -70,16 +72,16 @@ def test_the_deciding_part_of_a_model_follows_its_name() -> None:
     assert (result.part, result.unidentified) == ((LLAMA.name, "keys", "dR"), True)
 
 
-def test_one_of_several_refuted_at_the_edge_leaves_it_open() -> None:
-    parts = [make_judgement(GEMMA, CANCELS, "REPLICATED"), make_judgement(OTHER, CANCELS, "REPLICATED")]
+def test_narrow_refutation_by_a_single_model_stays_open() -> None:
+    parts = [make_judgement(GEMMA, CANCELS, "REPLICATED"), make_judgement(GEMMA3, CANCELS, "REPLICATED")]
     edge, sure = (
         judge_all(*parts, make_judgement(LLAMA, DOMINANCE, "NOT REPLICATED", p=p))[0].verdict for p in (0.03, 0.01)
     )
     assert (edge, sure) == ("INCONCLUSIVE", "NOT REPLICATED")
 
 
-def test_one_family_alone_is_not_judged() -> None:
-    assert not judge_all(make_judgement(GEMMA, CANCELS, "REPLICATED"), make_judgement(OTHER, CANCELS, "REPLICATED"))
+def test_single_family_is_not_judged() -> None:
+    assert not judge_all(make_judgement(GEMMA, CANCELS, "REPLICATED"), make_judgement(GEMMA3, CANCELS, "REPLICATED"))
     assert not judge_all(make_judgement(GEMMA, CANCELS, "REPLICATED"), make_judgement(GEMMA, DOMINANCE, "REPLICATED"))
 
 
@@ -95,7 +97,7 @@ def test_each_procedure_is_judged_on_its_own() -> None:
 
 
 @pytest.mark.parametrize("expected", ["REPLICATED", "NOT REPLICATED"])
-def test_it_stands_in_the_table_and_can_fail_the_run(expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cross_model_row_is_in_the_table_and_can_fail_the_run(expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """If each model is as expected, the claim about the run is too; a wrong verdict fails the run."""
     judgements = [
         make_judgement(GEMMA, CANCELS, "REPLICATED", "REPLICATED"),

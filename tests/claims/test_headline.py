@@ -14,7 +14,7 @@ from rebinding.paper.headlines import HEADLINES
 from rebinding.paper.numbers import ALIASES
 from rebinding.report.page import PAGE
 from rebinding.verdicts.judgement import Judgement
-from tests.claims.runs import ok, run
+from tests.claims.run_claims import assert_ok, run
 from tests.report.folders import make_row, summary_of
 
 PLANT = "planted:pointer@llama"
@@ -44,9 +44,9 @@ def test_the_rows_of_each_headline_claim() -> None:
 def test_a_controlled_row_belongs_to_the_headline_of_its_sentence() -> None:
     marked = {claim.id for claim in headline_rows()}
     pairs = {(claim.id, claim.sentence) for claim in claims() if claim.id != claim.sentence and not claim.long}
-    twice = {id for id, sentence in pairs if sentence in marked}
-    assert twice <= marked
-    assert len(twice) > 4
+    double_ids = {id for id, sentence in pairs if sentence in marked}
+    assert double_ids <= marked
+    assert len(double_ids) > 4
     assert not [id for id in marked if "five_boxes" in id]
 
 
@@ -68,8 +68,8 @@ def lines(judgements: list[Judgement], *, planted: bool = True) -> list[str]:
 
 
 def test_five_lines_a_model() -> None:
-    both = [*rows(), *rows("planted:global@llama", verdict="NOT REPLICATED", expected="NOT REPLICATED")]
-    header, first, *rest = lines(both)
+    all_rows = [*rows(), *rows("planted:global@llama", verdict="NOT REPLICATED", expected="NOT REPLICATED")]
+    header, first, *rest = lines(all_rows)
     assert header.split("  ")[0] == "The paper's headline claims"
     assert first == PLANT
     assert rest[5] == "planted:global@llama"
@@ -131,7 +131,7 @@ def test_cases_without_headline_lines(judgements: list[Judgement]) -> None:
 def test_a_mark_selects_rows_and_gpu_alone_selects_models(marks: str, models: list[str]) -> None:
     """`-m` takes the place of the marks in pytest.ini, which leave the paper's models out."""
     output = run("-m", marks, "--collect-only")
-    ok(output)
+    assert_ok(output)
     collected = re.findall(r"\[([\w:@.-]+)-([a-z_]+\.[\w.]+)\]", output.stdout)
     ids = [claim.id for claim in claims() if claim.headline is not None]
     assert sorted(collected) == sorted((model, id) for model in models for id in ids)

@@ -48,28 +48,36 @@ DEFAULTS: dict[str, Any] = {
 }
 
 
-def settings(**given: Any) -> Any:
+def settings(**values: Any) -> Any:
     """The settings of a command line; `no_store=True` stands for `--no-store`."""
-    options = DEFAULTS | {f"--{name.replace('_', '-')}": value for name, value in given.items()}
+    options = DEFAULTS | {f"--{name.replace('_', '-')}": value for name, value in values.items()}
     return settings_of(SimpleNamespace(getoption=lambda name, _=None: options[name]))  # type: ignore[arg-type]  # all that is asked
 
 
-def test_without_a_model_the_embedded_ones_and_the_papers_four() -> None:
+def test_default_models_are_three_planted_and_the_papers_four() -> None:
     models = settings().models
     plants = ["planted:pointer@llama", "planted:recency@llama", "planted:global@llama"]
-    assert [one.name for one in models if not one.by_default] == plants
-    assert [one.name for one in models if one.by_default] == list(ALIASES)
+    assert [model.name for model in models if not model.by_default] == plants
+    assert [model.name for model in models if model.by_default] == list(ALIASES)
 
 
 def test_a_model_that_is_named_stands_alone_and_once() -> None:
     models = settings(model=["planted:pointer", "planted:pointer@llama", "gemma2-9b"]).models
-    assert [(one.name, one.by_default) for one in models] == [("planted:pointer@llama", False), ("gemma2-9b", False)]
+    assert [(model.name, model.by_default) for model in models] == [
+        ("planted:pointer@llama", False),
+        ("gemma2-9b", False),
+    ]
 
 
 def test_planted_all_has_every_mechanism_architecture_and_variant() -> None:
-    names = {one.name for one in settings(planted="all").models}
+    names = {model.name for model in settings(planted="all").models}
     assert {"planted:lexical@gemma3", "planted:recency@gemma2", "planted:pointer+missing@llama"} <= names
-    stated = [(what, name) for name, one in VARIANTS.items() for what in one.mechanisms if truth_of(what, name)]
+    stated = [
+        (mechanism, name)
+        for name, variant in VARIANTS.items()
+        for mechanism in variant.mechanisms
+        if truth_of(mechanism, name)
+    ]
     assert len(names) == 3 * (len(MECHANISMS) + len(stated))
 
 
@@ -77,8 +85,8 @@ def test_learned_all_has_every_adapter() -> None:
     """A folder that was put there is a model that is judged; it is loaded, and its base looked for, later."""
     folders = {path.name for path in ADAPTERS.iterdir() if path.is_dir()}
     models = settings(learned="all", circuit="discovered-all-positions").models
-    assert {one.name for one in models} == {one.name for one in shipped()}
-    assert {one.folder.name for one in shipped()} == folders
+    assert {model.name for model in models} == {model.name for model in shipped()}
+    assert {model.folder.name for model in shipped()} == folders
     assert len(settings(learned="all", planted="all").models) == len(folders) + len(settings(planted="all").models)
 
 
@@ -92,17 +100,17 @@ def test_a_variant_is_judged_on_the_claims_it_was_made_for() -> None:
 def test_a_procedure_of_ones_own_stands_for_that_which_it_is_like(tmp_path: Path) -> None:
     file = tmp_path / "heads.toml"
     file.write_text('like = "controlled"\n[binding]\nscope = "group"\n')
-    assert [one.name for one in settings().procedures] == ["published", "controlled"]
-    assert [one.name for one in settings(procedure="published").procedures] == ["published"]
-    (mine,) = settings(procedure=str(file)).procedures
-    assert (mine.name, mine.like, mine.binding.scope) == ("heads", "controlled", "group")
+    assert [procedure.name for procedure in settings().procedures] == ["published", "controlled"]
+    assert [procedure.name for procedure in settings(procedure="published").procedures] == ["published"]
+    (own_procedure,) = settings(procedure=str(file)).procedures
+    assert (own_procedure.name, own_procedure.like, own_procedure.binding.scope) == ("heads", "controlled", "group")
     file.write_text('like = "controlled"\n[binding]\nscope = "all"\n')
     with pytest.raises(pytest.UsageError, match=r"--procedure.*choose among"):
         settings(procedure=str(file))
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("options", "message"),
     [
         ({"samples": 0}, "--samples 0: give 1 to"),
         ({"samples": 100_000}, "--samples 100000"),
@@ -134,9 +142,9 @@ def test_a_procedure_of_ones_own_stands_for_that_which_it_is_like(tmp_path: Path
         ),
     ],
 )
-def test_refusals(given: dict[str, Any], said: str) -> None:
-    with pytest.raises(pytest.UsageError, match=said):
-        settings(**given)
+def test_refusals(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(pytest.UsageError, match=message):
+        settings(**options)
 
 
 @pytest.mark.parametrize("option", ["circuit", "procedure", "device", "address", "store", "report"])
@@ -145,10 +153,10 @@ def test_names_that_steer_a_terminal(option: str, name: str, tmp_path: Path) -> 
     """Whether there is such a file or not; the message shows what cannot be seen."""
     (tmp_path / name).touch()
     for value in (name, str(tmp_path / name)):
-        with pytest.raises(pytest.UsageError, match=f"^--{option} .*cannot be seen and could steer") as caught:
+        with pytest.raises(pytest.UsageError, match=f"^--{option} .*cannot be seen and could steer") as excinfo:
             settings(**{option: value}, model=["planted:pointer"])
-        assert str(caught.value).isascii()
-        assert str(caught.value).isprintable()
+        assert str(excinfo.value).isascii()
+        assert str(excinfo.value).isprintable()
 
 
 def test_a_circuit_file_belongs_to_one_model(tmp_path: Path) -> None:
@@ -159,7 +167,7 @@ def test_a_circuit_file_belongs_to_one_model(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("option", ["store", "report"])
-def test_what_is_written_to_is_a_folder(option: str, tmp_path: Path) -> None:
+def test_report_and_store_must_be_folders(option: str, tmp_path: Path) -> None:
     file = tmp_path / "name"
     file.touch()
     for path in (file, file / "inner"):
@@ -167,7 +175,7 @@ def test_what_is_written_to_is_a_folder(option: str, tmp_path: Path) -> None:
             settings(**{option: str(path)}, model=["planted:pointer"])
 
 
-def test_what_stands_in_is_computed_as_it_was_saved(tmp_path: Path) -> None:
+def test_dtype_of_a_stand_in_depends_on_its_shape(tmp_path: Path) -> None:
     config = tmp_path / "config.json"
     config.write_text('{"num_hidden_layers": 7, "num_attention_heads": 8, "dtype": "float32"}')
     (model,) = settings(model=[f"gemma2-9b={tmp_path}"], dtype="float16").models

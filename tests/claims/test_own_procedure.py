@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.claims.runs import run
+from tests.claims.run_claims import run
 
 BINDING = "table.q.dR or correct_only.similar or no_kv_leak or third_slot"
 

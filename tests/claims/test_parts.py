@@ -1,4 +1,4 @@
-"""Parts that several rows share, for cases in which no plant tells right from wrong."""
+"""Parts shared by several rows, for cases in which planted models cannot separate right from wrong."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from rebinding.verdicts.sentences import Part
 
 PAYLOAD = claim("tracing.pointer_before_payload")
 PRINTED = claim("roles.b_moves_pointer")
-FEW = 6
+N_PROMPTS = 6
 SENTENCE = claim("roles.b_raises_pointer")
 
 
@@ -40,13 +40,13 @@ def test_candidates_share_the_level(row: Claim, levels: set[float]) -> None:
     assert calls == {(name, level) for name in names for level in levels}
 
 
-@pytest.mark.parametrize(("lost", "share"), [([True, True, False, True], 2 / 3), ([False] * 4, 0.0)])
+@pytest.mark.parametrize(("losses", "share"), [([True, True, False, True], 2 / 3), ([False] * 4, 0.0)])
 def test_an_order_of_layers_counts_prompts_with_a_loss(
-    lost: list[bool], share: float, monkeypatch: pytest.MonkeyPatch
+    losses: list[bool], share: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where the patch has nothing to restore in any prompt, no order was seen, and none counts as kept."""
     holds = pd.Series([True, False, True, True])
-    monkeypatch.setattr(of_tracing, "restorable", lambda evidence, conventions: pd.Series(lost))
+    monkeypatch.setattr(of_tracing, "restorable", lambda evidence, conventions: pd.Series(losses))
     unused: Any = None  # `restorable` is replaced above
     part = of_tracing.in_most(PAYLOAD, holds, (unused, unused))
     assert isinstance(part, partial)
@@ -55,19 +55,21 @@ def test_an_order_of_layers_counts_prompts_with_a_loss(
 
 def test_parts_that_the_text_cites_for_one_model_apply_to_it_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of shares of switches, the range is known."""
-    monkeypatch.setattr(of_binding, "shift", lambda *_: np.full(FEW, 0.5))
+    monkeypatch.setattr(of_binding, "shift", lambda *_: np.full(N_PROMPTS, 0.5))
     monkeypatch.setattr(of_binding, "controls", lambda _: ("random_q", "random_k"))
     evidence: Any = None
 
-    def parts_on(model: str | None) -> dict[str, Part]:
+    def read_parts(model: str | None) -> dict[str, Part]:
         study: Any = SimpleNamespace(paper_model=model, procedure=lambda claim: given(claim.procedure))
         return of_binding.cancelled(claim("binding.qk_cancels"), study, evidence)
 
-    common = parts_on(None)
-    assert set(parts_on("gemma3-12b")) - set(common) == {"answer by both"}
-    assert set(parts_on("gemma2-9b")) - set(common) == {"switches no more than random"}
-    switches = parts_on("gemma2-9b")["switches no more than random"]
+    common = read_parts(None)
+    assert set(read_parts("gemma3-12b")) - set(common) == {"answer by both"}
+    assert set(read_parts("gemma2-9b")) - set(common) == {"switches no more than random"}
+    switches = read_parts("gemma2-9b")["switches no more than random"]
     assert isinstance(switches, partial)
     senses = switches.args[1]
-    assert set(senses) == {f"{one}, {how}" for one in ("random_q", "random_k") for how in ("switch", "switch_example")}
+    assert set(senses) == {
+        f"{condition}, {variant}" for condition in ("random_q", "random_k") for variant in ("switch", "switch_example")
+    }
     assert {part.keywords["support"] for part in senses.values()} == {(-1.0, 1.0)}

@@ -18,7 +18,7 @@ from tests.claims.test_plugin import ROWS
 
 pytest_plugins = ["pytester"]
 ROOT = Path(__file__).parents[2]
-GIVEN = (
+ARGUMENTS = (
     "--model",
     "planted:pointer",
     "--samples",
@@ -31,13 +31,13 @@ GIVEN = (
 )
 
 
-def on_a_terminal(folder: Path, *options: str) -> str:
+def run_on_terminal(folder: Path, *options: str) -> str:
     """The output of such a run on a terminal."""
     parent, child = pty.openpty()
     fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))  # without a size nothing is shown
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     run = subprocess.Popen(
-        [sys.executable, "-m", "pytest", *GIVEN, *options], cwd=folder, env=environment, stdout=child, stderr=child
+        [sys.executable, "-m", "pytest", *ARGUMENTS, *options], cwd=folder, env=environment, stdout=child, stderr=child
     )
     os.close(child)
     output = b""
@@ -58,7 +58,7 @@ def on_a_terminal(folder: Path, *options: str) -> str:
 def test_a_terminal_shows_where_the_run_is(pytester: pytest.Pytester) -> None:
     """Model, claim and experiment, how many of how many, and what is left; no letters, and the count at the end."""
     pytester.makepyfile(test_small=ROWS)
-    output = on_a_terminal(pytester.path)
+    output = run_on_terminal(pytester.path)
     lines = re.findall(r"(\d) of 4 claims, (\S+) left  planted:pointer@llama  ([\w.]+)(?:: ([\w-]+))?", output)
     assert lines
     assert [number for number, *_ in lines] == sorted(number for number, *_ in lines)
@@ -70,11 +70,11 @@ def test_a_terminal_shows_where_the_run_is(pytester: pytest.Pytester) -> None:
 
 
 @pytest.mark.slow
-def test_elsewhere_pytest_prints_letters(pytester: pytest.Pytester) -> None:
+def test_pytest_prints_letters_without_a_terminal(pytester: pytest.Pytester) -> None:
     """In a file, and on a terminal with -v, where every test has a line of its own."""
     pytester.makepyfile(test_small=ROWS)
-    run = pytester.runpytest_subprocess(*GIVEN)
+    run = pytester.runpytest_subprocess(*ARGUMENTS)
     run.assert_outcomes(passed=2, failed=2)
     assert "claims," not in run.stdout.str()
     assert re.search(r"test_small\.py [.F]{4}", run.stdout.str())
-    assert "of 4 claims" not in on_a_terminal(pytester.path, "-v")
+    assert "of 4 claims" not in run_on_terminal(pytester.path, "-v")

@@ -19,7 +19,7 @@ PLAIN: dict[str, Any] = {
 
 def ids(judge: Any) -> list[str]:
     (mark,) = judge.pytestmark
-    assert [one.id for one in mark.args[1]] == list(mark.kwargs["ids"])
+    assert [param.id for param in mark.args[1]] == list(mark.kwargs["ids"])
     return list(mark.kwargs["ids"])
 
 
@@ -45,15 +45,15 @@ def test_rows_with_five_boxes_are_sentences_of_their_own() -> None:
     @row("a.b", "It is.", **PLAIN, n=50, controlled={}, five_boxes={"n": 5})
     def judge(claim: Claim, study: object) -> None: ...
 
-    found = claims_of(judge)
-    assert [(one.id, one.boxes, one.n) for one in found] == [
+    rows = claims_of(judge)
+    assert [(claim.id, claim.boxes, claim.n) for claim in rows] == [
         ("a.b", 3, 50),
         ("a.b.controlled", 3, 50),
         ("a.five_boxes.b", 5, 5),
         ("a.five_boxes.b.controlled", 5, 50),
     ]
-    assert [one.sentence for one in found] == ["a.b", "a.b", "a.five_boxes.b", "a.five_boxes.b"]
-    assert found[2].statement == "With five boxes and a further swap: it is."
+    assert [claim.sentence for claim in rows] == ["a.b", "a.b", "a.five_boxes.b", "a.five_boxes.b"]
+    assert rows[2].statement == "With five boxes and a further swap: it is."
 
 
 def test_a_claim_needs_the_group_that_it_is_about_unless_it_says_otherwise() -> None:
@@ -62,7 +62,7 @@ def test_a_claim_needs_the_group_that_it_is_about_unless_it_says_otherwise() -> 
     @row("a.d", "It is.", **PLAIN, needs=("D", "E"))
     def judge(claim: Claim, study: object) -> None: ...
 
-    assert [(one.group, one.needs) for one in claims_of(judge)] == [("B", ("B",)), ("C", ()), (None, ("D", "E"))]
+    assert [(claim.group, claim.needs) for claim in claims_of(judge)] == [("B", ("B",)), ("C", ()), (None, ("D", "E"))]
 
 
 def test_other_marks_of_a_test_stay() -> None:
@@ -83,7 +83,7 @@ def test_a_claim_is_had_by_its_id_and_a_similar_one_is_suggested() -> None:
 
 def test_the_paper_s_order() -> None:
     """Section 4.1 with what its heads attend to, before 4.2."""
-    sections = list(dict.fromkeys(one.section for one in claims()))
+    sections = list(dict.fromkeys(claim.section for claim in claims()))
     assert sections == ["tracing", "five", "circuit", "roles", "binding", "robust"]
 
 
@@ -95,7 +95,7 @@ def test_a_claim_stands_in_the_section_of_its_file() -> None:
     @of_code_and_text
     def judge(claim: Claim, study: object) -> Verdict: ...
 
-    assert [(one.id, one.section) for one in claims_of(judge)] == [
+    assert [(claim.id, claim.section) for claim in claims_of(judge)] == [
         ("a.x", "robust"),
         ("a.y", "roles"),
         ("a.five_boxes.y", "five"),

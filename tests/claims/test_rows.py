@@ -11,30 +11,30 @@ from rebinding.paper.claim import Claim
 from rebinding.planted import MECHANISMS, VARIANTS
 from rebinding.planted.truth import Wanted, truth_of
 
-BOTH: tuple[Wanted, ...] = ("REPLICATED", "NOT REPLICATED")
+VERDICTS: tuple[Wanted, ...] = ("REPLICATED", "NOT REPLICATED")
 UNIDENTIFIED = "which control, and which switches, were printed is not known: a number of something else is not refuted"
 TOLD_TWICE = "text and code differ, and a number that may be of either cannot be refuted"
 REPORTS = "it claims nothing; its findings are compared with what was planted"
 REPORTED = ("signature", "signature.controlled", "slot_attended", "qk_cancels_logit", "qk_cancels_logit.controlled",
             "query_below_half", "query_below_half.controlled")  # fmt: skip
 GUESSES = "the plants on which it would come out so guess by the place of a name, and nothing is judged on these"
-NEVER: dict[tuple[str, Wanted], str] = {
-    **{("robust.more_operations", verdict): GUESSES for verdict in BOTH},
+UNREACHABLE: dict[tuple[str, Wanted], str] = {
+    **{("robust.more_operations", verdict): GUESSES for verdict in VERDICTS},
     ("circuit.three_to_ten_percent", "REPLICATED"): GUESSES,
     ("binding.table.random.dR", "NOT REPLICATED"): UNIDENTIFIED,
     ("binding.table.random.dlogit", "NOT REPLICATED"): UNIDENTIFIED,
     ("roles.b_moves_pointer", "NOT REPLICATED"): TOLD_TWICE,
     ("roles.b_leaves_content", "NOT REPLICATED"): TOLD_TWICE,
     ("roles.a_on_g9", "NOT REPLICATED"): TOLD_TWICE,
-    **{(f"binding.table.{one}.switch", "NOT REPLICATED"): UNIDENTIFIED for one in CONDITIONS},
+    **{(f"binding.table.{condition}.switch", "NOT REPLICATED"): UNIDENTIFIED for condition in CONDITIONS},
     **{
         (f"binding.{row}.{metric}", "NOT REPLICATED"): TOLD_TWICE
         for row in ("table.k_box", "table.k_object", "table.qk", "correct_only.qk")
         for metric in ("dR", "dlogit")
     },
-    **{(f"binding.{row}", verdict): REPORTS for row in REPORTED for verdict in BOTH},
-    **{("binding.dr_robust", verdict): REPORTS for verdict in BOTH},
-    **{(f"circuit.near_full{like}", verdict): REPORTS for like in ("", ".controlled") for verdict in BOTH},
+    **{(f"binding.{row}", verdict): REPORTS for row in REPORTED for verdict in VERDICTS},
+    **{("binding.dr_robust", verdict): REPORTS for verdict in VERDICTS},
+    **{(f"circuit.near_full{like}", verdict): REPORTS for like in ("", ".controlled") for verdict in VERDICTS},
 }
 """Verdicts that a row cannot get on any planted model, and why."""
 
@@ -59,5 +59,5 @@ def test_every_row_can_hold_and_can_fail() -> None:
     kinds = [(mechanism, None) for mechanism in MECHANISMS]
     kinds += [(mechanism, name) for name, variant in VARIANTS.items() for mechanism in variant.mechanisms]
     cells = {(row, truth.verdict) for kind in kinds for row, truth in truth_of(*kind).items()}
-    wanted = {(row, verdict) for row in truth_of("pointer") for verdict in BOTH}
-    assert wanted - cells == set(NEVER)
+    expected = {(row, verdict) for row in truth_of("pointer") for verdict in VERDICTS}
+    assert expected - cells == set(UNREACHABLE)

@@ -31,7 +31,7 @@ A_LOOKS = claim("circuit.a_attends_to_object")
 STATIC = claim("beyond.static_and_bystander")
 MASS = claim("beyond.mass")
 FRESH = claim("robust.fresh_prompts")
-FEW = 6
+N_PROMPTS = 6
 
 
 def make_study(**answers: Any) -> Any:
@@ -51,12 +51,12 @@ def record_calls(monkeypatch: pytest.MonkeyPatch, rule: str, module: ModuleType 
     return calls
 
 
-@pytest.mark.parametrize(("base", "gate"), [(1.0, "base"), (1 - 1 / FEW, None)])
+@pytest.mark.parametrize(("base", "gate"), [(1.0, "base"), (1 - 1 / N_PROMPTS, None)])
 def test_an_answer_that_was_never_lost_cannot_be_restored(
     base: float, gate: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(of_tracing, "base", lambda *_: base)
-    monkeypatch.setattr(of_tracing, "restored", lambda *_: np.zeros((2, FEW)))
+    monkeypatch.setattr(of_tracing, "restored", lambda *_: np.zeros((2, N_PROMPTS)))
     monkeypatch.setattr(of_tracing, "support", lambda *_: (-1.0, 1.0))
     row = claim("tracing.object_not_through_labels")
     verdict = of_tracing.test_labels_do_not_carry_the_object(row, make_study(traced=lambda *_: None))
@@ -66,11 +66,15 @@ def test_an_answer_that_was_never_lost_cannot_be_restored(
 def test_shares_of_attention_are_bounded_as_shares(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without spread the bound comes from the range alone."""
     shares = {"context_partner_object": 0.75, "swap_asked": 0.25}
-    monkeypatch.setattr(of_attention, "by_token", lambda _: {name: np.full(FEW, of) for name, of in shares.items()})
-    monkeypatch.setattr(of_attention, "even", lambda _: np.full(FEW, 0.25))
+    monkeypatch.setattr(
+        of_attention, "by_token", lambda _: {name: np.full(N_PROMPTS, share) for name, share in shares.items()}
+    )
+    monkeypatch.setattr(of_attention, "even", lambda _: np.full(N_PROMPTS, 0.25))
     verdict = of_attention.test_a_looks_at_the_answers_object(A_LOOKS, make_study(ask=lambda *_: None))
     margin, level = A_LOOKS.margin(), 0.05
-    expected = ordering(np.full(FEW, 0.75), np.full(FEW, 0.25), margin=margin, support=(-1.0, 1.0), level=level)
+    expected = ordering(
+        np.full(N_PROMPTS, 0.75), np.full(N_PROMPTS, 0.25), margin=margin, support=(-1.0, 1.0), level=level
+    )
     assert (verdict.outcome, verdict.low, verdict.high) == (expected.outcome, expected.low, expected.high)
 
 
@@ -78,10 +82,10 @@ def test_a_share_of_attention_is_bounded_as_a_share(monkeypatch: pytest.MonkeyPa
     """Attention on context tokens is summed; the reason gives that on the question's box."""
     shares = {"context_box": 0.5, "context_partner_object": 0.25, "question_box": 0.125}
     monkeypatch.setattr(
-        "claims.test_binding.by_token", lambda _: {name: np.full(FEW, of) for name, of in shares.items()}
+        "claims.test_binding.by_token", lambda _: {name: np.full(N_PROMPTS, share) for name, share in shares.items()}
     )
     verdict = of_binding.test_group_b_looks_at_the_context(MASS, make_study(ask=lambda *_: None))
-    expected = effect(np.full(FEW, 0.75), above=1 / 4, margin=MASS.margin(), support=(0.0, 1.0))
+    expected = effect(np.full(N_PROMPTS, 0.75), above=1 / 4, margin=MASS.margin(), support=(0.0, 1.0))
     assert (verdict.outcome, verdict.measured, verdict.low, verdict.high) == (
         expected.outcome,
         0.75,
@@ -94,12 +98,12 @@ def test_a_share_of_attention_is_bounded_as_a_share(monkeypatch: pytest.MonkeyPa
 def test_n_of_a_signature_is_the_number_of_prompts(monkeypatch: pytest.MonkeyPatch) -> None:
     """And not the number of sets of directions; the measured value is the keys' dR less the query's."""
     shifts = {"q": 1.0, "k_both": 3.0, "k_box": 0.0, "k_object": 0.0, "qk": 0.0}
-    monkeypatch.setattr(of_signatures, "shift", lambda _, name, __: np.full((3, FEW), shifts[name]))
+    monkeypatch.setattr(of_signatures, "shift", lambda _, name, __: np.full((3, N_PROMPTS), shifts[name]))
     monkeypatch.setattr(conventions, "attention_by_head", lambda _: "some")
     study = make_study(binding=lambda _: None)
     study.at_readouts = lambda _: {"readout": study}
     verdict = of_signatures.test_the_signature(claim("binding.signature"), study)
-    assert (verdict.n, verdict.measured) == (FEW, 2.0)
+    assert (verdict.n, verdict.measured) == (N_PROMPTS, 2.0)
 
 
 @pytest.mark.parametrize(
@@ -130,8 +134,8 @@ def test_heads_are_needed_only_in_a_circuit_that_does_the_task(
     works_alone: bool, heads: int, is_judged: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(of_circuits, "circuit_works_alone", lambda _: works_alone)
-    monkeypatch.setattr(of_circuits, "of_circuit", lambda *_: np.full(FEW, 3.0))
-    monkeypatch.setattr(of_circuits, "without_head", lambda *_: np.full(FEW, 1.0))
+    monkeypatch.setattr(of_circuits, "of_circuit", lambda *_: np.full(N_PROMPTS, 3.0))
+    monkeypatch.setattr(of_circuits, "without_head", lambda *_: np.full(N_PROMPTS, 1.0))
     circuit = SimpleNamespace(heads=[CircuitHead("A", 1, at, "readout") for at in range(heads)])
     answers = {"pruned_circuit": circuit, "prunings": lambda _: {"": None}, "one_by_one": lambda _: None}
     conventions = SimpleNamespace(prune_step=0.5)
@@ -155,9 +159,9 @@ def test_the_first_order_of_pruning_is_compared_with_the_rest(monkeypatch: pytes
 
 
 @pytest.mark.parametrize(("row", "n_walks"), [("circuit.compact", 1), ("circuit.compact.candidates", 3)])
-@pytest.mark.parametrize("known", [True, False], ids=["one way", "one of three ways"])
+@pytest.mark.parametrize("is_known", [True, False], ids=["one way", "one of three ways"])
 def test_a_printed_share_is_of_one_circuit(
-    row: str, n_walks: int, known: bool, monkeypatch: pytest.MonkeyPatch
+    row: str, n_walks: int, is_known: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The paper does not say how much that share varies, so the variance comes from our own walks."""
     orders = [SimpleNamespace(pairs=7), SimpleNamespace(pairs=14)]
@@ -165,7 +169,7 @@ def test_a_printed_share_is_of_one_circuit(
     calls, paper = record_calls(monkeypatch, "value"), share_kept("llama3.2-3b")
     monkeypatch.setattr(of_circuits, "value_unidentified", lambda verdicts: invalid("value", ",".join(verdicts), ""))
     walks = dict.fromkeys("abc"[:n_walks])
-    conventions = SimpleNamespace(candidates=walks if known else dict.fromkeys("abc"))
+    conventions = SimpleNamespace(candidates=walks if is_known else dict.fromkeys("abc"))
     study = make_study(
         printed=lambda _: paper, prunings=lambda _: walks, all_heads=70, conventions=lambda _: conventions
     )
@@ -173,7 +177,7 @@ def test_a_printed_share_is_of_one_circuit(
     assert [shares.tolist() for (shares, _), _ in calls] == [[0.1, 0.2]] * n_walks
     options = {"unit": "circuit draws", "paper_draws": 1, "level": LEVEL / n_walks}
     assert [(number, kwargs) for (_, number), kwargs in calls] == [(paper, options)] * n_walks
-    assert verdict.gate == (None if known or n_walks == 3 else "a"), "it may be the number of a way that was not run"
+    assert verdict.gate == (None if is_known or n_walks == 3 else "a"), "it may be the number of a way that was not run"
 
 
 def test_without_a_printed_number_the_reason_gives_the_size_of_the_circuit() -> None:
@@ -185,7 +189,7 @@ def test_without_a_printed_number_the_reason_gives_the_size_of_the_circuit() -> 
 
 def test_the_contribution_of_a_head_is_bounded() -> None:
     """It is a difference of two shares, less a per cent."""
-    (part,) = of_rules.contributes_a_per_cent({"nothing": np.zeros(FEW)}).values()
+    (part,) = of_rules.contributes_a_per_cent({"nothing": np.zeros(N_PROMPTS)}).values()
     assert isinstance(part, partial)
     assert part.keywords["support"] == pytest.approx((-1.01, 1.0))
 
@@ -226,9 +230,9 @@ def test_no_static_heads_are_no_overlap(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_halfway_from_random_circuits_to_the_model_is_the_boundary(monkeypatch: pytest.MonkeyPatch) -> None:
     """A hit of the circuit less half of the model's and of a random one's lies between -1 and 1."""
-    hits = {"circuit": np.full(FEW, True), "full": np.full(FEW, True)}
-    random = np.stack([np.zeros(FEW), np.full(FEW, 0.5), np.ones(FEW)])  # (draw, prompt)
-    monkeypatch.setattr(of_circuits, "of_circuit", lambda _, which, __: hits[which])
+    hits = {"circuit": np.full(N_PROMPTS, True), "full": np.full(N_PROMPTS, True)}
+    random = np.stack([np.zeros(N_PROMPTS), np.full(N_PROMPTS, 0.5), np.ones(N_PROMPTS)])  # (draw, prompt)
+    monkeypatch.setattr(of_circuits, "of_circuit", lambda _, circuit, __: hits[circuit])
     monkeypatch.setattr(of_circuits, "of_random", lambda *_: random)
     study = make_study(ablated=lambda _: None)
     verdict = of_circuits.test_the_circuit_recovers_most_of_the_task(claim("circuit.recovers_most"), study)
@@ -246,7 +250,7 @@ def test_halfway_from_random_circuits_to_the_model_is_the_boundary(monkeypatch: 
     [(6, 10, "below-the-model"), (10, 6, "above-the-model"), (10, 10, "within-error"), (0, 10, "below-the-model")],
 )
 def test_a_share_of_the_model_is_compared_with_one(circuit: int, full: int, finding: str) -> None:
-    circuit_hits, full_hits = (np.arange(10 * FEW) % 10 < hits for hits in (circuit, full))
+    circuit_hits, full_hits = (np.arange(10 * N_PROMPTS) % 10 < hits for hits in (circuit, full))
     verdict = of_rules.share_of_hits(circuit_hits, full_hits)
     assert (verdict.outcome, verdict.finding, verdict.measured) == ("REPORTED", finding, circuit / full)
     assert verdict.low is not None
@@ -273,8 +277,8 @@ def test_the_unit_of_new_words_is_the_word(monkeypatch: pytest.MonkeyPatch) -> N
     assert np.allclose(random_circuits, [[1, 0, 0], [0, 0, 1]])
 
 
-@pytest.mark.parametrize("shape", [(FEW,), (3, FEW)], ids=["prompts", "sets of directions and prompts"])
+@pytest.mark.parametrize("shape", [(N_PROMPTS,), (3, N_PROMPTS)], ids=["prompts", "sets of directions and prompts"])
 def test_a_printed_number_without_n_takes_our_n(shape: tuple[int, ...]) -> None:
     part = of_correct.compare_with_unknown_n(np.zeros(shape), number("binding.q.dR@llama3.2-3b"))
     assert isinstance(part, partial)
-    assert part.keywords["paper_n"] == FEW
+    assert part.keywords["paper_n"] == N_PROMPTS

@@ -18,7 +18,7 @@ from fixtures.options import SETTINGS
 from fixtures.report import merge_models
 from fixtures.sharing import pytest_xdist_make_scheduler, unit_of
 from fixtures.transport import PROPERTY, collect_judgements
-from tests.claims.runs import ROOT, ok, run
+from tests.claims.run_claims import ROOT, assert_ok, run
 from tests.report.folders import make_row
 
 HEAVY = ("transformers.modeling_utils", "nnsight", "matplotlib", "huggingface_hub", "rebinding.report.page",
@@ -28,10 +28,10 @@ HEAVY = ("transformers.modeling_utils", "nnsight", "matplotlib", "huggingface_hu
 @pytest.mark.slow
 def test_each_process_takes_whole_models() -> None:
     models = ("--model", "planted:pointer", "--model", "planted:global")
-    done = run(*models, "-n", "2", "-vv", "--no-store", "--samples", "12", "-k", "D_q_C or group_e")
-    ok(done)
+    result = run(*models, "-n", "2", "-vv", "--no-store", "--samples", "12", "-k", "D_q_C or group_e")
+    assert_ok(result)
     workers = defaultdict(set)
-    for worker, model in re.findall(r"\[(gw\d)\].*?\[(planted:\w+@llama)-", done.stdout):
+    for worker, model in re.findall(r"\[(gw\d)\].*?\[(planted:\w+@llama)-", result.stdout):
         workers[model].add(worker)
     assert {model: len(names) for model, names in workers.items()} == {
         "planted:pointer@llama": 1,
@@ -47,7 +47,7 @@ class Process:
     gateway: SimpleNamespace
     shutting_down: bool = False
     tests: list[int] = field(default_factory=list)
-    done: int = 0
+    n_done: int = 0
 
     def send_runtest_some(self, indices: list[int]) -> None:
         self.tests += indices
@@ -72,11 +72,11 @@ def run_on_two_workers(models: list[str], tests: list[str]) -> tuple[Process, Pr
         scheduler.add_node(worker)
         scheduler.add_node_collection(worker, tests)
     scheduler.schedule()
-    while any(worker.done < len(worker.tests) for worker in workers):
+    while any(worker.n_done < len(worker.tests) for worker in workers):
         for worker in workers:
-            if worker.done < len(worker.tests):
-                worker.done += 1
-                scheduler.mark_test_complete(worker, worker.tests[worker.done - 1])
+            if worker.n_done < len(worker.tests):
+                worker.n_done += 1
+                scheduler.mark_test_complete(worker, worker.tests[worker.n_done - 1])
     return workers
 
 
@@ -90,7 +90,7 @@ def test_no_process_is_idle_while_another_has_a_model_to_itself(n_models: int) -
     tests += [f"claims/{file}.py::test[{model}-{row}]" for model in models for file, row in long]
     first, second = run_on_two_workers(models, tests)
     assert sorted(first.tests + second.tests) == list(range(len(tests))), "each row once"
-    assert abs(first.done - second.done) <= 10, "two files of claims, of which one was begun"
+    assert abs(first.n_done - second.n_done) <= 10, "two files of claims, of which one was begun"
     worker_models = [{_model(tests[at]) for at in worker.tests} for worker in (first, second)]
     assert len(worker_models[0] & worker_models[1]) == n_models % 2
     for model in models:
@@ -121,7 +121,7 @@ def test_descriptions_of_a_model_are_merged() -> None:
 def collect_rows(*options: str) -> dict[str, list[str]]:
     """The rows of each model that a run would judge, in their order."""
     output = run("--collect-only", "--no-store", *options)
-    ok(output)
+    assert_ok(output)
     rows = defaultdict(list)
     for model, row in re.findall(r"\[(planted:\w+@llama)-(.*)\]", output.stdout):
         rows[model].append(row)
@@ -132,8 +132,8 @@ def collect_rows(*options: str) -> dict[str, list[str]]:
 def test_long_claims_come_last_on_each_model_and_can_be_deselected() -> None:
     """A run that is stopped early has all rows but the long ones, which take longer than all others together."""
     long = {claim.id for claim in claims() if claim.long}
-    twice = {claim.id for claim in claims() if claim.long and claim.id != claim.sentence}
-    assert twice == {"circuit.recovers_most.controlled", "circuit.near_full.controlled"}, "others are run in one way"
+    long_ids = {claim.id for claim in claims() if claim.long and claim.id != claim.sentence}
+    assert long_ids == {"circuit.recovers_most.controlled", "circuit.near_full.controlled"}, "others are run in one way"
     by_model, short = collect_rows(), collect_rows("-m", "not gpu and not long")
     assert len(by_model) == 3
     assert set(by_model) == set(short)
@@ -157,5 +157,5 @@ def test_verdicts_are_listed_in_the_order_of_one_process() -> None:
 
 def test_the_plugin_imports_no_large_library() -> None:
     code = f"import sys, fixtures.plugin; print([name for name in {HEAVY!r} if name in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "[]"
+    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert result.stdout.splitlines()[-1] == "[]"

@@ -34,15 +34,15 @@ def test_a_screen_of_rows_is_a_table() -> None:
 
 def test_a_row_that_is_judged_alone_says_why() -> None:
     why = "-0.1 in [-0.2, 0] against 0 +- 0.25: surely not greater by the margin"
-    no = make_row("binding.keys", verdict="NOT REPLICATED", expected=None, reason=why)
-    assert f"  binding.keys: {why}" in table([no])
-    for claims in ([make_row("binding.keys")], [no, *rows(2)], [replace(no, expected="REPLICATED")]):
+    negative = make_row("binding.keys", verdict="NOT REPLICATED", expected=None, reason=why)
+    assert f"  binding.keys: {why}" in table([negative])
+    for claims in ([make_row("binding.keys")], [negative, *rows(2)], [replace(negative, expected="REPLICATED")]):
         assert not any(why in line for line in table(claims))
 
 
 def test_a_model_has_a_sentence_and_a_line_for_every_section() -> None:
-    no = {"verdict": "NOT REPLICATED", "expected": "NOT REPLICATED"}
-    first, tracing, binding, last = brief([*rows(30), make_row("tracing.one"), make_row("tracing.two", **no)])
+    negative = {"verdict": "NOT REPLICATED", "expected": "NOT REPLICATED"}
+    first, tracing, binding, last = brief([*rows(30), make_row("tracing.one"), make_row("tracing.two", **negative)])
     assert first.startswith(f"{PLANT}: 31 of 32 claims replicated, 1 not.")
     assert "32 of 32 verdicts are as planted" in first
     assert " ".join(tracing.split()) == "Section 3: where the answer comes from 2: ✓ 1 replicated, ✗ 1 not"
@@ -66,12 +66,12 @@ def test_a_row_without_an_expected_verdict_is_not_listed_as_wrong() -> None:
 
 def test_many_wrong_rows_and_many_models_are_still_a_screen() -> None:
     wrong = {"verdict": "NOT REPLICATED", "expected": "REPLICATED"}
-    few = [row for number in range(FEW_MODELS) for row in rows(40, model=f"m{number}", **wrong)]
-    lines = brief(few)
+    small = [row for number in range(FEW_MODELS) for row in rows(40, model=f"m{number}", **wrong)]
+    lines = brief(small)
     assert len(lines) <= 2 * FEW_MODELS + WRONG + 2
     assert f"and {3 * 40 - WRONG} other rows that came out otherwise" in lines
-    many = [row for number in range(78) for row in rows(5, model=f"m{number}")]
-    assert len(brief(many)) == 78 + 1
+    large = [row for number in range(78) for row in rows(5, model=f"m{number}")]
+    assert len(brief(large)) == 78 + 1
 
 
 def test_the_reason_of_a_gate_is_given_once() -> None:

@@ -47,11 +47,11 @@ REFUSED: tuple[tuple[tuple[str, ...], str], ...] = (
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"), REFUSED, ids=lambda arguments: " ".join(arguments) if isinstance(arguments, tuple) else ""
+    ("arguments", "message"), REFUSED, ids=lambda arguments: " ".join(arguments) if isinstance(arguments, tuple) else ""
 )
 def test_bad_options(
     arguments: tuple[str, ...],
-    says: str,
+    message: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -63,7 +63,7 @@ def test_bad_options(
     monkeypatch.setattr("rebinding.models.loaded_model._open", lambda *_, **__: pytest.fail("the work has begun"))
     assert main(arguments) == 2
     output = capsys.readouterr()
-    assert says in output.err
+    assert message in output.err
     assert output.err.count("\n") == 1
     assert output.out == ""
     assert {path.name for path in tmp_path.iterdir()} <= {"folder", "model", "file"}

@@ -35,13 +35,13 @@ NAMES = {
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def forbid_loading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An empty folder to run in, and a failure that no command catches where a model is opened."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("rebinding.models.loaded_model._open", lambda *_: pytest.fail("a model is opened"))
 
 
-def takes_any_model(subcommand: str) -> bool:
+def has_model_argument(subcommand: str) -> bool:
     """Whether a command has an argument for a model that is not a choice of a few."""
     parser = argparse.ArgumentParser()
     importlib.import_module(SUBCOMMANDS[subcommand].module).arguments(parser)
@@ -49,7 +49,7 @@ def takes_any_model(subcommand: str) -> bool:
 
 
 def test_every_command_that_takes_a_model_is_here() -> None:
-    assert {subcommand for subcommand in SUBCOMMANDS if takes_any_model(subcommand)} == set(BEFORE_NAME)
+    assert {subcommand for subcommand in SUBCOMMANDS if has_model_argument(subcommand)} == set(BEFORE_NAME)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -66,17 +66,17 @@ def test_a_name_is_refused_before_anything_is_printed(
 
 
 @pytest.mark.parametrize(
-    ("name", "says"),
+    ("name", "message"),
     [
         ("pionter", "planted:pionter (did you mean planted:pointer?): there is no mechanism"),
         ("planted:pointer@gema2", "(did you mean planted:pointer@gemma2"),
         ("pointer+mising", "(did you mean planted:pointer+missing"),
     ],
 )
-def test_a_mechanism_is_refused_with_what_is_near(name: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_mechanism_is_refused_with_what_is_near(name: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["planted", name]) == 2
     output = capsys.readouterr()
-    assert says in output.err
+    assert message in output.err
     assert output.out == ""
 
 

@@ -13,7 +13,7 @@ PLANT = "planted:pointer?boxes=5"
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         (("--verb", "move"), "plants read swap sentences only"),
         (("--narrative",), "a plant expects"),
@@ -22,17 +22,17 @@ PLANT = "planted:pointer?boxes=5"
     ],
 )
 def test_a_plant_does_not_answer_another_template(
-    arguments: tuple[str, ...], says: str, capsys: pytest.CaptureFixture[str]
+    arguments: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Its answer would be luck. Without --answer the prompt is shown, and why there is none."""
     assert main(["prompt", "--model", PLANT, "--answer", *arguments]) == 2
     output = capsys.readouterr()
-    assert says in output.err
+    assert message in output.err
     assert output.out == ""
     assert main(["prompt", "--model", PLANT, *arguments]) == 0
     output = capsys.readouterr()
     assert f"{PLANT} is not asked: " in output.out
-    assert says in output.out
+    assert message in output.out
     assert "the model answers" not in output.out
 
 

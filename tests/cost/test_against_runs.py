@@ -21,7 +21,7 @@ from rebinding.paper.circuit import Circuit, CircuitHead
 from rebinding.paper.procedure import given
 from tests.cost.small import SIZES, hollow_bench, overrides
 
-WITHIN = 0.2
+TOLERANCE = 0.2
 """The largest relative error of the peak of memory."""
 
 
@@ -75,4 +75,4 @@ def test_flop_and_peak_memory(benches: tuple[FakeDevice, Workbench, Workbench]) 
             measure_of(type(request))(hollow, request)
         flop, peak = run(on_cpu, request)
         assert ledger.flop == flop, name
-        assert ledger.peak[place] - before == pytest.approx(peak, rel=WITHIN), name
+        assert ledger.peak[place] - before == pytest.approx(peak, rel=TOLERANCE), name

@@ -36,8 +36,8 @@ def test_facts_about_a_folder_without_weights(folder: Path) -> None:
 def test_a_stretched_circuit_has_every_group_and_leaves_half_of_a_layer(layers: int, width: int) -> None:
     heads = stretched(published(STAND_IN), layers, width).check(layers, width)
     assert heads.groups.keys() == published(STAND_IN).groups.keys()
-    used = Counter(layer for layer, _ in {(head.layer, head.head) for head in heads.heads})
-    assert max(used.values()) <= width // 2
+    cost = Counter(layer for layer, _ in {(head.layer, head.head) for head in heads.heads})
+    assert max(cost.values()) <= width // 2
     depth = {name: [head.layer / layers for head in group] for name, group in heads.groups.items()}
     assert min(depth["A"]) > max(depth["D"])
 

@@ -36,10 +36,10 @@ LAYERS = {"A": 3, "B": 3, "C": 2, "D": 1, "E": 0}
 HEADS = Circuit(tuple(CircuitHead(group, LAYERS[group], 1, role) for group, role in ROLES.items()))
 ON_NUMBERS = ("Paths", "Pruning")
 """Kinds of which more are asked where discovery finds more: how many there are hangs on numbers."""
-MORE = {"circuit.minimal": {"Ablation": 1}}
+EXTRA_REQUESTS = {"circuit.minimal": {"Ablation": 1}}
 """What rows ask for besides: the head by head ablation, where what was discovered does the task alone. On the page's
 model and three prompts it does not, and the row ends there."""
-ENOUGH = 9
+N_ROWS = 9
 """Prompts of which all are right more often than chance would have it: rows that want this of evidence ask on."""
 SEARCHING = {
     "beyond.route_through_swap_labels": "crossings",
@@ -76,7 +76,7 @@ def row_requests(tmp_path_factory: pytest.TempPathFactory) -> dict[str, RowReque
         owner = owner_of(costs.loaded_model(model.name, dtype="bfloat16", device="auto", store=None))
         save(HEADS, owner, file)
         case, log = (
-            ModelUnderTest(model, Settings((model,), samples=ENOUGH, circuit=str(file), engine=costs)),
+            ModelUnderTest(model, Settings((model,), samples=N_ROWS, circuit=str(file), engine=costs)),
             EvidenceLog(),
         )
         costed_model = CostedModel(model, costs, case, Study.of(case, log, PassedGates))
@@ -101,7 +101,7 @@ def expected_counts() -> dict[str, Counter[str]]:
     return by_row
 
 
-def without_varying(requests: Counter[str]) -> dict[str, int]:
+def drop_varying_kinds(requests: Counter[str]) -> dict[str, int]:
     return {kind: 0 if kind in ON_NUMBERS else count for kind, count in requests.items()}
 
 
@@ -112,8 +112,10 @@ def test_every_row_has_the_requests_of_a_real_run(row_requests: dict[str, RowReq
         row: Counter(type(request).__name__ for request in dict.fromkeys(row_requests[row].requests))
         for row in expected_rows
     }
-    expected = {row: without_varying(found) | MORE.get(row, {}) for row, found in expected_rows.items()}
-    assert {row: without_varying(found) for row, found in actual.items()} == expected
+    expected = {
+        row: drop_varying_kinds(requests) | EXTRA_REQUESTS.get(row, {}) for row, requests in expected_rows.items()
+    }
+    assert {row: drop_varying_kinds(requests) for row, requests in actual.items()} == expected
 
 
 def test_no_row_is_stopped_and_only_the_search_is_not_costed(row_requests: dict[str, RowRequests]) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from rebinding.cost.model_facts import STAND_IN
 from rebinding.models import ALIASES
-from tests.claims.runs import ok, run
+from tests.claims.run_claims import assert_ok, run
 from tests.claims.test_options import settings
 from tests.models.folders import save_tiny
 
@@ -47,15 +47,17 @@ def test_a_shape_stands_for_its_model() -> None:
         ({"model": ["planted:pointer"]}, "planted:pointer@llama is planted"),
     ],
 )
-def test_what_contradicts_it_is_refused(options: dict[str, Any], message: str) -> None:
+def test_contradicting_options_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(pytest.UsageError, match=message):
         settings(cost=True, **options)
 
 
-@pytest.mark.parametrize("given", [{"gpu": "40GB"}, {"gpus": 2}, {"tflops": 100.0}, {"bandwidth": 1.0}, {"tokens": 90}])
-def test_its_options_are_refused_without_it(given: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "arguments", [{"gpu": "40GB"}, {"gpus": 2}, {"tflops": 100.0}, {"bandwidth": 1.0}, {"tokens": 90}]
+)
+def test_dry_run_options_are_refused_without_dry_run(arguments: dict[str, Any]) -> None:
     with pytest.raises(pytest.UsageError, match="give --cost too"):
-        settings(**given)
+        settings(**arguments)
 
 
 @pytest.fixture(scope="module")
@@ -66,9 +68,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return model_folder
 
 
-def run_cost(folder: Path, report: Path, *more: str) -> tuple[str, dict[str, Any]]:
-    process = run("--cost", "--model", str(folder), "--samples", "2", "-k", ROWS, "--report", str(report), *more)
-    ok(process)
+def run_cost(folder: Path, report: Path, *options: str) -> tuple[str, dict[str, Any]]:
+    process = run("--cost", "--model", str(folder), "--samples", "2", "-k", ROWS, "--report", str(report), *options)
+    assert_ok(process)
     return process.stdout, json.loads((report / "cost.json").read_text())
 
 

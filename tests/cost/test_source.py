@@ -35,7 +35,7 @@ from rebinding.study.log import gates_of
 from rebinding.task.designs import ModeName
 from tests.cost.small import HEADS, flop, make_source, remembered
 
-WITHIN = 0.2
+TOLERANCE = 0.2
 """The largest relative error of a cost: the promise of `--cost`."""
 PUBLISHED, CONTROLLED = given("published"), given("controlled")
 AFTER_LABELS = ("swap_first", "swap_second", "swap_period", "question_box", "readout")
@@ -79,13 +79,13 @@ def requests(prompts: Prompts) -> Iterator[Request]:
 
 
 @pytest.mark.slow
-def test_one_block_gives_the_cost_of_the_whole_request(source: CostSource) -> None:
+def test_single_block_gives_the_cost_of_the_request(source: CostSource) -> None:
     for request in requests(source.bench.prompts):
         evidence = source.get(request)
         assert [gate.name for gate in gates_of(request, evidence) if not gate.passed] == [], request.KIND.name
         line = source.lines[request.key]
         assert line.blocks > 1
-        assert line.flop == pytest.approx(flop(source, request), rel=WITHIN), line.name
+        assert line.flop == pytest.approx(flop(source, request), rel=TOLERANCE), line.name
 
 
 def test_the_cost_of_a_block_does_not_depend_on_earlier_blocks() -> None:
@@ -171,7 +171,7 @@ def test_averages_have_a_line_of_their_own() -> None:
     assert len(source.lines) == 4
 
 
-def test_one_batch_of_directions_stands_for_all(source: CostSource) -> None:
+def test_single_batch_of_directions_represents_all(source: CostSource) -> None:
     """On shapes this is exact: every batch edits the same places of the same prompts."""
     request = shift_request(source.bench.prompts, 36, batches=3)
     evidence = source.get(request)
@@ -186,7 +186,7 @@ def test_one_batch_of_directions_stands_for_all(source: CostSource) -> None:
         recordings.limit = limit
 
 
-def test_some_steps_of_a_walk_stand_for_all(source: CostSource) -> None:
+def test_some_steps_of_a_walk_represent_all(source: CostSource) -> None:
     """Every head of three groups."""
     places = [("A", "readout"), ("C", "question_box"), ("D", "swap_partner")]
     heads = Circuit(
@@ -197,7 +197,7 @@ def test_some_steps_of_a_walk_stand_for_all(source: CostSource) -> None:
     request = request_pruning(source.bench.prompts, heads, PUBLISHED.circuit, n=6)
     assert first_block(request, source.bench.prompts).repeats == 37 / 13
     line, evidence = _cost(source, request), source.get(request)
-    assert line.flop == pytest.approx(flop(source, request), rel=WITHIN)
+    assert line.flop == pytest.approx(flop(source, request), rel=TOLERANCE)
     assert len(evidence.rows) == ORDERS * len(heads.heads)
 
 
@@ -214,7 +214,7 @@ def siblings(prompts: Prompts) -> Iterator[tuple[str, list[Request]]]:
 def test_words_make_little_difference(source: CostSource) -> None:
     for name, group in siblings(source.bench.prompts):
         flops = [_cost(source, request).flop for request in group]
-        assert flops[0] == pytest.approx(sum(flops) / len(flops), rel=WITHIN), name
+        assert flops[0] == pytest.approx(sum(flops) / len(flops), rel=TOLERANCE), name
 
 
 def _cost(source: CostSource, request: Request) -> Line:
@@ -225,11 +225,11 @@ def _cost(source: CostSource, request: Request) -> Line:
 def test_the_size_of_shifts_is_computed_once_per_condition(source: CostSource, monkeypatch: pytest.MonkeyPatch) -> None:
     """With 200 random directions, once a draw would be 40,000 sizes of vectors."""
     calls: list[Shift] = []
-    moved = Shift.relative_change
+    relative_change = Shift.relative_change
 
     def count(self: Shift, *args: Any) -> Any:
         calls.append(self)
-        return moved(self, *args)
+        return relative_change(self, *args)
 
     monkeypatch.setattr(Shift, "relative_change", count)
     prompts, conventions = source.bench.prompts, PUBLISHED.binding
@@ -263,8 +263,8 @@ def test_memory_that_further_blocks_keep_is_counted() -> None:
     )
     before = ledger.live[place]
     source.get(request)
-    here = ledger.live[place] - before - remembered(source).bytes()
-    assert here > 0
-    assert source.absent == source.lines[request.key].kept - here == here
+    live = ledger.live[place] - before - remembered(source).bytes()
+    assert live > 0
+    assert source.absent == source.lines[request.key].kept - live == live
     source.get(request)
-    assert source.absent == here
+    assert source.absent == live

@@ -14,7 +14,7 @@ from pathlib import Path
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[2]
-KNOWN = (
+LICENCES = (
     *("MIT", "BSD", "0BSD", "Apache", "PSF", "Python Software Foundation", "CNRI-Python", "ISC", "Zlib", "CC0", "BSL"),
     *("MPL", "Mozilla Public License 2.0"),
 )
@@ -28,32 +28,36 @@ def pinned() -> dict[str, str]:
     return {canonicalize_name(name): version for name, _, version in pairs}
 
 
-def stated(about: metadata.PackageMetadata) -> str:
+def stated(package: metadata.PackageMetadata) -> str:
     """What a package says of its licence: the expression, else its classifiers, else the first line of the text."""
-    classified = [one.rpartition(" :: ")[2] for one in about.get_all("Classifier") or () if "License ::" in one]
-    written = [(about.get_all(name) or [""])[0] for name in ("License-Expression", "License")]
-    return (written[0] or " AND ".join(classified) or written[1]).partition("\n")[0][:90]
+    classified = [
+        classifier.rpartition(" :: ")[2]
+        for classifier in package.get_all("Classifier") or ()
+        if "License ::" in classifier
+    ]
+    text = [(package.get_all(name) or [""])[0] for name in ("License-Expression", "License")]
+    return (text[0] or " AND ".join(classified) or text[1]).partition("\n")[0][:90]
 
 
 def strange(licence: str) -> bool:
     """Whether a part of what is stated is not among the known."""
     parts = re.split(r"\s+(?:AND|OR|WITH)\s+", licence.replace("LLVM-exception", "Apache").strip("()"))
-    return any(not re.match(rf"\(?(The )?([23]-Clause )?({'|'.join(KNOWN)})\b", part) for part in parts)
+    return any(not re.match(rf"\(?(The )?([23]-Clause )?({'|'.join(LICENCES)})\b", part) for part in parts)
 
 
 def installed() -> Iterator[tuple[str, str, str]]:
     """Name, version and licence of the packages that are installed here in their version (of torch in any build)."""
-    wanted = pinned()
-    for one in sorted(metadata.distributions(), key=lambda one: one.name.lower()):
-        if wanted.get(canonicalize_name(one.name)) == one.version.partition("+")[0]:
-            yield one.name, one.version, stated(one.metadata)
+    expected = pinned()
+    for distribution in sorted(metadata.distributions(), key=lambda distribution: distribution.name.lower()):
+        if expected.get(canonicalize_name(distribution.name)) == distribution.version.partition("+")[0]:
+            yield distribution.name, distribution.version, stated(distribution.metadata)
 
 
 def main() -> int:
-    found = list(installed())
-    for name, version, licence in found:
+    rows = list(installed())
+    for name, version, licence in rows:
         print(f"{name:28} {version:16} {licence or 'states none'}{'   <- not known' if strange(licence) else ''}")
-    return int(any(strange(licence) for _, _, licence in found))
+    return int(any(strange(licence) for _, _, licence in rows))
 
 
 if __name__ == "__main__":

@@ -16,22 +16,22 @@ def test_every_version_has_checksums() -> None:
     pins = [line for line in (ROOT / "constraints.txt").read_text("utf-8").splitlines() if not line.startswith("#")]
     text = (ROOT / "constraints-hashes.txt").read_text("utf-8")
     blocks = re.split(r"\n(?=[^\s#])", text.partition("no-annotate\n")[2].rstrip())
-    found = {block.split()[0]: re.findall(r"--hash=sha256:([0-9a-f]{64})(?= |\n|$)", block) for block in blocks}
-    assert sorted(name.lower().replace("_", "-") for name in pins) == sorted(found)
-    assert all(found.values())
+    matches = {block.split()[0]: re.findall(r"--hash=sha256:([0-9a-f]{64})(?= |\n|$)", block) for block in blocks}
+    assert sorted(name.lower().replace("_", "-") for name in pins) == sorted(matches)
+    assert all(matches.values())
 
 
 def test_every_licence_is_known() -> None:
-    found = {name: licence for name, _, licence in installed()}
-    assert found
-    assert not {name: licence for name, licence in found.items() if strange(licence)}
+    licence_by_name = {name: licence for name, _, licence in installed()}
+    assert licence_by_name
+    assert not {name: licence for name, licence in licence_by_name.items() if strange(licence)}
 
 
 @pytest.mark.parametrize("licence", ["", "GPL-3.0-only", "MIT AND AGPL-3.0", "proprietary", "MITIGATED"])
-def test_others_are_noticed(licence: str) -> None:
+def test_unlisted_licences_are_noticed(licence: str) -> None:
     assert strange(licence)
 
 
 @pytest.mark.parametrize("licence", ["MIT", "(Apache-2.0 OR BSD-3-Clause)", "3-Clause BSD License"])
-def test_those_that_ask_nothing_are_known(licence: str) -> None:
+def test_permissive_licences_are_recognised(licence: str) -> None:
     assert not strange(licence)

@@ -12,13 +12,13 @@ ROOT = Path(__file__).parents[2]
 
 def lowest(requirement: str) -> str:
     """A direct dependency at its lower bound."""
-    asked = Requirement(requirement)
-    (bound,) = (one.version for one in asked.specifier if one.operator == ">=")
-    return f"{asked.name}=={bound}"
+    parsed = Requirement(requirement)
+    (bound,) = (specifier.version for specifier in parsed.specifier if specifier.operator == ">=")
+    return f"{parsed.name}=={bound}"
 
 
 def test_every_lower_bound_is_the_version_that_is_tested() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    asked = [*project["dependencies"], *project["optional-dependencies"]["test"]]
-    written = (ROOT / "constraints-lowest.txt").read_text("utf-8").splitlines()
-    assert [line for line in written if not line.startswith("#")] == sorted(map(lowest, asked))
+    requirements = [*project["dependencies"], *project["optional-dependencies"]["test"]]
+    pins = (ROOT / "constraints-lowest.txt").read_text("utf-8").splitlines()
+    assert [line for line in pins if not line.startswith("#")] == sorted(map(lowest, requirements))

@@ -23,7 +23,7 @@ NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 
 def examples(text: str) -> list[tuple[str, str]]:
     """Every block of Python with what is shown under it (nothing, if nothing is)."""
-    return [(found[1], found[2] or "") for found in BLOCK.finditer(text)]
+    return [(match[1], match[2] or "") for match in BLOCK.finditer(text)]
 
 
 def printed(text: str) -> Iterator[str]:
@@ -37,29 +37,33 @@ def printed(text: str) -> Iterator[str]:
         yield output.getvalue()
 
 
-def same_words(one: str, other: str, share: float, last_digit: float) -> None:
+def check_words(text: str, expected: str, share: float, last_digit: float) -> None:
     """The same text, spaces apart, and the same numbers within what rounding may do."""
-    assert [NUMBER.sub("#", line).split() for line in one.splitlines()] == [
-        NUMBER.sub("#", line).split() for line in other.splitlines()
+    assert [NUMBER.sub("#", line).split() for line in text.splitlines()] == [
+        NUMBER.sub("#", line).split() for line in expected.splitlines()
     ]
-    pairs = zip(NUMBER.findall(one), NUMBER.findall(other), strict=True)
-    far = [(ours, shown) for ours, shown in pairs if abs(float(ours) - float(shown)) > bound(shown, share, last_digit)]
-    assert not far, f"{far[:5]}: ours, and what is shown"
+    pairs = zip(NUMBER.findall(text), NUMBER.findall(expected), strict=True)
+    differences = [
+        (number, printed)
+        for number, printed in pairs
+        if abs(float(number) - float(printed)) > bound(printed, share, last_digit)
+    ]
+    assert not differences, f"{differences[:5]}: ours, and what is shown"
 
 
-def bound(shown: str, share: float, last_digit: float) -> float:
+def bound(printed: str, share: float, last_digit: float) -> float:
     """By how much a number may differ from the one that is shown."""
-    return max(share * abs(float(shown)), last_digit)
+    return max(share * abs(float(printed)), last_digit)
 
 
 def write(page: Path) -> None:
     """Put what the blocks print under those that have something under them."""
     text = page.read_text("utf-8")
-    found = printed(text)
+    blocks = printed(text)
 
     def filled(block: re.Match[str]) -> str:
-        told = next(found)
-        return block[0] if block[2] is None else f"```python\n{block[1]}```\n\n```\n{told}```\n"
+        output = next(blocks)
+        return block[0] if block[2] is None else f"```python\n{block[1]}```\n\n```\n{output}```\n"
 
     page.write_text(BLOCK.sub(filled, text), "utf-8")
 

@@ -38,9 +38,9 @@ def run_with_handlers(tree: ast.Module, names: dict[str, Any], filename: str) ->
 
 def check_errors_shown(errors: dict[int, list[Exception]], printed: str, filename: str) -> None:
     """Every handler was reached, and what it caught was printed."""
-    for line, caught in errors.items():
-        assert caught, f"{filename}, line {line} handles an error, and nothing raised it"
-        for error in caught:
+    for line, raised_errors in errors.items():
+        assert raised_errors, f"{filename}, line {line} handles an error, and nothing raised it"
+        for error in raised_errors:
             assert str(error) in printed, f"{filename}, line {line} caught {error!r} and did not print its message"
 
 

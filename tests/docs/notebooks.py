@@ -49,29 +49,31 @@ def run_cell(source: str, names: dict[str, Any]) -> list[Output]:
     """What is printed, and what the last line is worth if it is an expression; errors that are handled are printed."""
     tree = ast.parse(source)
     last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
-    printed, shown = io.StringIO(), None
+    printed, value = io.StringIO(), None
     with redirect_stdout(printed):
         errors = run_with_handlers(tree, names, "<cell>")
         if isinstance(last, ast.Expr):
-            shown = eval(compile(ast.Expression(last.value), "<cell>", "eval"), names)
+            value = eval(compile(ast.Expression(last.value), "<cell>", "eval"), names)
     check_errors_shown(errors, printed.getvalue(), "<cell>")
-    told: list[Output] = []
+    outputs: list[Output] = []
     if printed.getvalue():
-        told.append({"output_type": "stream", "name": "stdout", "text": printed.getvalue().splitlines(keepends=True)})
-    return told if shown is None else [*told, display(shown)]
+        outputs.append(
+            {"output_type": "stream", "name": "stdout", "text": printed.getvalue().splitlines(keepends=True)}
+        )
+    return outputs if value is None else [*outputs, display(value)]
 
 
-def display(shown: object) -> Output:
+def display(value: object) -> Output:
     """A picture for a figure, else its text; for a table the text and what a browser makes of it."""
-    if isinstance(shown, Figure):
-        drawn = io.BytesIO()
-        shown.savefig(drawn, format="png", dpi=DPI, metadata={"Software": None})
-        data = {"image/png": base64.b64encode(drawn.getvalue()).decode()}
+    if isinstance(value, Figure):
+        image = io.BytesIO()
+        value.savefig(image, format="png", dpi=DPI, metadata={"Software": None})
+        data = {"image/png": base64.b64encode(image.getvalue()).decode()}
         return {"output_type": "display_data", "data": data, "metadata": {}}
-    told: dict[str, Any] = {"text/plain": repr(shown).splitlines(keepends=True)}
-    if hasattr(shown, "_repr_html_"):
-        told["text/html"] = shown._repr_html_().splitlines(keepends=True)
-    return {"output_type": "execute_result", "data": told, "metadata": {}}
+    content: dict[str, Any] = {"text/plain": repr(value).splitlines(keepends=True)}
+    if hasattr(value, "_repr_html_"):
+        content["text/html"] = value._repr_html_().splitlines(keepends=True)
+    return {"output_type": "execute_result", "data": content, "metadata": {}}
 
 
 def store(path: Path) -> None:
@@ -80,7 +82,7 @@ def store(path: Path) -> None:
     for number, (cell, outputs) in enumerate(zip(code(notebook), run(notebook), strict=True), start=1):
         cell["execution_count"] = number
         numbered = {"execute_result": {"execution_count": number}}
-        cell["outputs"] = [{**one, **numbered.get(one["output_type"], {})} for one in outputs]
+        cell["outputs"] = [{**output, **numbered.get(output["output_type"], {})} for output in outputs]
     path.write_text(json.dumps(notebook, indent=1, ensure_ascii=False, sort_keys=True) + "\n", "utf-8")
 
 

@@ -1,4 +1,4 @@
-"""The picture of a plant: every head at its token and layer, with an arrow from what it looks at.
+"""Picture of a planted model: every head at its token and layer, with an arrow from the token it attends to.
 
 `python -m tests.docs.picture [NAME] [FILE]` draws the attention of one prompt as it was measured, so a head that
 did not do what its line says would be seen here.
@@ -31,7 +31,7 @@ COLOURS = {
 """Okabe and Ito's palette, which colour-blind readers can tell apart."""
 FILE = Path(__file__).parents[2] / "rebinding" / "planted" / "pointer.png"
 """The picture on the page about planted models."""
-SHOWN = 0.15
+MIN_ATTENTION = 0.15
 """Attention below this is not drawn."""
 
 
@@ -43,19 +43,19 @@ def draw(plant: Plant, prompt: Encoded) -> Any:
     first = prompt.ids.index(plant.tokenizer.convert_tokens_to_ids("Context"))
     figure = Figure(figsize=(15, 6), layout="constrained")
     axes = figure.add_subplot()
-    below: Counter[tuple[int, int]] = Counter()  # names written so far at a (layer, token)
+    label_counts: Counter[tuple[int, int]] = Counter()  # names written so far at a (layer, token)
     for seat in plant.seats:
         layer, colour = seat.line.layer, COLOURS[seat.line.group]
         pattern = patterns[layer][seat.head]  # (query, key)
-        found = [(query, key) for query, key in (pattern > SHOWN).nonzero().tolist() if key >= first]
-        for query, key in found:
+        pairs = [(query, key) for query, key in (pattern > MIN_ATTENTION).nonzero().tolist() if key >= first]
+        for query, key in pairs:
             arrow = {"arrowstyle": "->", "color": colour, "lw": 2 * float(pattern[query, key]), "alpha": 0.8}
             axes.annotate("", xy=(query, layer + 0.75), xytext=(key, layer), arrowprops=arrow)
-        if found and seat.line.group is not None:
-            last = max(query for query, _ in found)
-            height = layer + 0.8 - 0.2 * below[layer, last]
+        if pairs and seat.line.group is not None:
+            last = max(query for query, _ in pairs)
+            height = layer + 0.8 - 0.2 * label_counts[layer, last]
             axes.text(last + 0.15, height, seat.line.name, color=colour, fontsize=9, weight="bold")
-            below[layer, last] += 1
+            label_counts[layer, last] += 1
     _finish(axes, plant, prompt, first)
     return figure
 
@@ -72,7 +72,9 @@ def _finish(axes: Any, plant: Plant, prompt: Encoded, first: int) -> None:
         axes.plot([], [], color=COLOURS[group], lw=3, label=f"group {group}")
     axes.plot([], [], color=COLOURS[None], lw=3, label="grammar")
     axes.legend(loc="upper left", ncols=len(groups) + 1, frameon=False, fontsize=9)
-    axes.set_title(f"{plant.specification.name}: attention above {SHOWN:g}, asked about Box {prompt.prompt.question}")
+    axes.set_title(
+        f"{plant.specification.name}: attention above {MIN_ATTENTION:g}, asked about Box {prompt.prompt.question}"
+    )
 
 
 @torch.no_grad()

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.everyday import sampled
-from tests.oracles.mutants.tree_copy import copy_of_the_tree
+from tests.oracles.mutants.tree_copy import copy_tree
 
 ROOT = Path(__file__).parents[2]
 EXPERIMENT, CLAIM = "claims/test_answer_attention.py", "claims/test_stop.py"
@@ -28,13 +28,13 @@ def blocks() -> dict[str, str]:
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The tree with the experiment and the row in it."""
-    there = copy_of_the_tree(tmp_path_factory.mktemp("contributed"))
+    tree = copy_tree(tmp_path_factory.mktemp("contributed"))
     for place, text in blocks().items():
-        assert not (there / place).exists(), "nothing that exists is changed"
-        (there / place).parent.mkdir(exist_ok=True)
-        (there / place).write_text(text)
-    shutil.copytree(ROOT / "tests" / "tree", there / "tests" / "tree")
-    return there
+        assert not (tree / place).exists(), "nothing that exists is changed"
+        (tree / place).parent.mkdir(exist_ok=True)
+        (tree / place).write_text(text)
+    shutil.copytree(ROOT / "tests" / "tree", tree / "tests" / "tree")
+    return tree
 
 
 def test_an_experiment_is_a_folder_a_file_of_claims_and_a_truth_table() -> None:
@@ -42,19 +42,19 @@ def test_an_experiment_is_a_folder_a_file_of_claims_and_a_truth_table() -> None:
     assert folders == {"rebinding/experiments/answer_attention": 5, "claims": 2, "rebinding/planted/truths": 2}
 
 
-def judge(tree: Path, *more: str) -> subprocess.CompletedProcess[str]:
-    return run(tree, EXPERIMENT, "--model", "planted:pointer", "--samples", "12", *more)
+def judge(tree: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    return run(tree, EXPERIMENT, "--model", "planted:pointer", "--samples", "12", *options)
 
 
-def run(tree: Path, *given: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "pytest", *given, "--no-store", "-q", "-p", "no:cacheprovider"]
+def run(tree: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "pytest", *arguments, "--no-store", "-q", "-p", "no:cacheprovider"]
     return subprocess.run(command, cwd=tree, capture_output=True, text=True, check=False)
 
 
 @pytest.mark.slow
 def test_the_experiment_comes_out_on_the_page(tree: Path) -> None:
-    done = judge(tree, "--report", "out")
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-2000:]
+    result = judge(tree, "--report", "out")
+    assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-2000:]
     (claim,) = json.loads((tree / "out" / "claims.json").read_text("utf-8"))["claims"]
     assert (claim["verdict"], claim["expected"], claim["circuit"]) == ("REPLICATED", "REPLICATED", "declared")
     assert claim["measured"] > 0.9
@@ -64,37 +64,39 @@ def test_the_experiment_comes_out_on_the_page(tree: Path) -> None:
 
 
 @pytest.mark.slow
-def test_it_keeps_to_the_rooms(tree: Path) -> None:
+def test_new_experiment_keeps_to_its_package(tree: Path) -> None:
     command = [sys.executable, "-m", "pytest", "tests/tree", "-q", "-p", "no:cacheprovider"]
-    done = subprocess.run(command, cwd=tree, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout[-3000:]
+    result = subprocess.run(command, cwd=tree, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout[-3000:]
 
 
 @pytest.mark.slow
-def test_it_notices_the_wrong_token(tree: Path) -> None:
+def test_new_claim_notices_the_wrong_token(tree: Path) -> None:
     """The same heads hardly look at the object that the asked box held."""
     path = tree / "rebinding" / "experiments" / "answer_attention" / "request.py"
     right = path.read_text()
     path.write_text(right.replace("context_partner_object", "context_asked_object"))
-    done = judge(tree)
+    result = judge(tree)
     path.write_text(right)
-    assert "NOT REPLICATED" in done.stdout
+    assert "NOT REPLICATED" in result.stdout
 
 
 @pytest.mark.parametrize("mechanism", sampled(["global", "recency", "lexical"]))
 def test_the_experiment_comes_out_as_its_truth_says(tree: Path, mechanism: str) -> None:
-    done = run(tree, EXPERIMENT, "--model", f"planted:{mechanism}")
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-2000:]
-    assert ("NOT REPLICATED" in done.stdout) == (mechanism == "global")
+    result = run(tree, EXPERIMENT, "--model", f"planted:{mechanism}")
+    assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-2000:]
+    assert ("NOT REPLICATED" in result.stdout) == (mechanism == "global")
 
 
 @pytest.mark.slow
 def test_the_row_comes_out_as_its_truth_says(tree: Path) -> None:
     models = ["--model", "planted:lexical", "--model", "planted:pointer"]
-    done = run(tree, CLAIM, *models, "--report", "row")
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-2000:]
-    found = {one["model"]: one for one in json.loads((tree / "row" / "claims.json").read_text("utf-8"))["claims"]}
-    assert {name: (one["verdict"], one["expected"]) for name, one in found.items()} == {
+    result = run(tree, CLAIM, *models, "--report", "row")
+    assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-2000:]
+    rows_by_model = {
+        row["model"]: row for row in json.loads((tree / "row" / "claims.json").read_text("utf-8"))["claims"]
+    }
+    assert {name: (row["verdict"], row["expected"]) for name, row in rows_by_model.items()} == {
         "planted:lexical@llama": ("REPLICATED", "REPLICATED"),
         "planted:pointer@llama": ("INVALID", "INVALID (group_present)"),
     }
@@ -106,7 +108,7 @@ def test_the_row_notices_another_group(tree: Path) -> None:
     path = tree / "claims" / "test_stop.py"
     right = path.read_text()
     path.write_text(right.replace('without_group(evidence, "P"', 'without_group(evidence, "Q"'))
-    done = run(tree, CLAIM, "--model", "planted:lexical")
+    result = run(tree, CLAIM, "--model", "planted:lexical")
     path.write_text(right)
-    assert done.returncode == 1
-    assert "NOT REPLICATED" in done.stdout
+    assert result.returncode == 1
+    assert "NOT REPLICATED" in result.stdout

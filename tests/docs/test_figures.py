@@ -30,22 +30,24 @@ REFUSED: tuple[tuple[tuple[str, ...], str], ...] = (
 )
 
 
-@pytest.mark.parametrize(("given", "says"), REFUSED, ids=lambda given: " ".join(given) if type(given) is tuple else "")
-def test_bad_options(given: tuple[str, ...], says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "message"), REFUSED, ids=lambda arguments: " ".join(arguments) if type(arguments) is tuple else ""
+)
+def test_bad_options(arguments: tuple[str, ...], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").touch()
     monkeypatch.setattr(draw, "build", lambda *_, **__: pytest.fail("the work has begun"))
     monkeypatch.setattr("rebinding.models.loaded_model._open", lambda *_, **__: pytest.fail("the work has begun"))
-    with pytest.raises(SystemExit) as ended:
-        draw.main(given)
-    assert says in str(ended.value)
+    with pytest.raises(SystemExit) as exit_info:
+        draw.main(arguments)
+    assert message in str(exit_info.value)
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 def test_key_dominance_figure_has_both_designs_and_every_pair() -> None:
     bench = random_model("llama")
     evidence = {("some", design): bench.binding(design, (Q, K, QK), n=9) for design in draw.COLOURS}
-    left, right = draw.key_dominance_figure(evidence).axes
-    mine = summary(evidence["some", "published"])["dR"].tolist()
-    assert [one.lines[0].get_xdata()[0] for one in left.containers[:3]] == pytest.approx(mine)
+    left_axes, right = draw.key_dominance_figure(evidence).axes
+    expected = summary(evidence["some", "published"])["dR"].tolist()
+    assert [container.lines[0].get_xdata()[0] for container in left_axes.containers[:3]] == pytest.approx(expected)
     assert len(right.containers) == 6

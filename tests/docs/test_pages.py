@@ -17,24 +17,24 @@ from rebinding.planted import MECHANISMS
 from rebinding.planted.truth import truth_of
 from rebinding.verdicts.headline import verdict_of_all
 from rebinding.verdicts.standing import NAMES, standing
-from tests.docs.examples import examples, printed, same_words
+from tests.docs.examples import check_words, examples, printed
 from tests.docs.notebooks import TUTORIALS, prose
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("docs", "rebinding", "benchmarks", ".github")
-MADE = ROOT / "docs" / "made"
+BUILT = ROOT / "docs" / "made"
 """Where a build of the site puts what it makes from the code."""
-FOUND = [*ROOT.glob("*.md"), *(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.md"))]
-PAGES = sorted(path for path in FOUND if MADE not in path.parents)
+PAGE_FILES = [*ROOT.glob("*.md"), *(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.md"))]
+PAGES = sorted(path for path in PAGE_FILES if BUILT not in path.parents)
 TEXTS = {page: page.read_text("utf-8") for page in PAGES} | {page: prose(page) for page in TUTORIALS}
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 COMMAND = re.compile(r"^(?:\$ |    )python -m rebinding (.+?)(?:\s+#.*)?$", re.MULTILINE)
-COMMANDS = sorted({found for text in TEXTS.values() for found in COMMAND.findall(text)})
+COMMANDS = sorted({command for text in TEXTS.values() for command in COMMAND.findall(text)})
 RUNS = sorted(
     {
-        found
+        match
         for text in TEXTS.values()
-        for found in re.findall(r"^(?:\$ |    )pytest (.+?)(?:\s+#.*)?$", text, re.MULTILINE)
+        for match in re.findall(r"^(?:\$ |    )pytest (.+?)(?:\s+#.*)?$", text, re.MULTILINE)
     }
 )
 OF_THEIR_OWN = ("docs/walk.md", "CONTRIBUTING.md")
@@ -49,8 +49,8 @@ SHARE, LAST_DIGIT = 1e-2, 1.5e-2
 @pytest.mark.parametrize("page", TEXTS, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page: Path) -> None:
     """Into the project; addresses outside are not asked."""
-    found = [target for target in LINK.findall(TEXTS[page]) if "://" not in target and target[:7] != "mailto:"]
-    assert [target for target in found if not (page.parent / target).exists()] == []
+    targets = [target for target in LINK.findall(TEXTS[page]) if "://" not in target and target[:7] != "mailto:"]
+    assert [target for target in targets if not (page.parent / target).exists()] == []
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -80,52 +80,54 @@ def test_python_runs_and_prints_what_is_shown(page: Path, tmp_path: Path, monkey
     printed."""
     text = (ROOT / page).read_text("utf-8")
     monkeypatch.chdir(tmp_path)
-    for output, (_, shown) in zip(printed(text), examples(text), strict=True):
-        same_words(output, shown, SHARE, LAST_DIGIT)
+    for output, (_, expected) in zip(printed(text), examples(text), strict=True):
+        check_words(output, expected, SHARE, LAST_DIGIT)
 
 
 def test_pages_with_python_are_run() -> None:
     """The pages of concepts show what they say."""
     assert set(SHOWING) <= {str(page) for page in RUN}
     for page in SHOWING:
-        assert all(shown for _, shown in examples((ROOT / page).read_text("utf-8"))), page
+        assert all(output for _, output in examples((ROOT / page).read_text("utf-8"))), page
 
 
 def test_the_rows_among_the_results_are_those_of_the_whole_table() -> None:
     """Under the same model, whatever the columns' widths."""
-    (shown,) = re.findall(
+    (table,) = re.findall(
         r"^```\n(planted:pointer@llama\n.*?)^```$", TEXTS[ROOT / "docs" / "results.md"], re.MULTILINE | re.DOTALL
     )
-    whole = by_model(TEXTS[ROOT / "docs" / "verdicts.md"])
-    told = by_model(shown)
-    assert sum(map(len, told.values())) > 6
-    assert {model: rows - whole[model] for model, rows in told.items()} == {model: set() for model in told}
+    full_table = by_model(TEXTS[ROOT / "docs" / "verdicts.md"])
+    shown_table = by_model(table)
+    assert sum(map(len, shown_table.values())) > 6
+    assert {model: rows - full_table[model] for model, rows in shown_table.items()} == {
+        model: set() for model in shown_table
+    }
 
 
 def test_the_four_names_among_the_results_are_those_of_the_truth() -> None:
     """Counted anew for every mechanism; that verdicts are the truth is for claims to show."""
     text = TEXTS[ROOT / "docs" / "results.md"]
-    shown = re.findall(r"^\| `(\w+)`, .*? \|(.*)\|$", text, re.MULTILINE)
-    assert {mechanism for mechanism, _ in shown} == set(MECHANISMS)
-    for mechanism, cells in shown:
+    table_rows = re.findall(r"^\| `(\w+)`, .*? \|(.*)\|$", text, re.MULTILINE)
+    assert {mechanism for mechanism, _ in table_rows} == set(MECHANISMS)
+    for mechanism, cells in table_rows:
         truth = truth_of(mechanism)
-        twice = [row for row in truth if f"{row}.controlled" in truth]
-        names = [standing(truth[row].verdict, truth[f"{row}.controlled"].verdict) for row in twice]
-        told = [int(cell) if cell.strip() else 0 for cell in cells.split("|")]
-        assert told == [names.count(name) for name in (*NAMES.values(), None)], mechanism
-        assert f"Of the {len(twice)} that are judged twice" in text
+        double_rows = [row for row in truth if f"{row}.controlled" in truth]
+        names = [standing(truth[row].verdict, truth[f"{row}.controlled"].verdict) for row in double_rows]
+        printed_counts = [int(cell) if cell.strip() else 0 for cell in cells.split("|")]
+        assert printed_counts == [names.count(name) for name in (*NAMES.values(), None)], mechanism
+        assert f"Of the {len(double_rows)} that are judged twice" in text
 
 
 def test_the_headline_claims_on_the_first_page_are_those_of_the_truth() -> None:
     """Joined anew from the planted truth of the rows; that verdicts are the truth is for claims to show."""
-    (shown,) = re.findall(r"^<!-- headline -->\n(.*?)^<!--", TEXTS[ROOT / "README.md"], re.MULTILINE | re.DOTALL)
-    mechanisms = re.findall(r"`(\w+)`", shown.splitlines()[0])
+    (headlines,) = re.findall(r"^<!-- headline -->\n(.*?)^<!--", TEXTS[ROOT / "README.md"], re.MULTILINE | re.DOTALL)
+    mechanisms = re.findall(r"`(\w+)`", headlines.splitlines()[0])
     lines = [
-        f"| {one.number}. {one.title} | {' | '.join(headline_cell(one.number, name) for name in mechanisms)} |"
-        for one in HEADLINES
+        f"| {entry.number}. {entry.title} | {' | '.join(headline_cell(entry.number, name) for name in mechanisms)} |"
+        for entry in HEADLINES
     ]
     assert len(mechanisms) == 3
-    assert shown.splitlines()[2:] == lines, "\n".join(["put this there:", *lines])
+    assert headlines.splitlines()[2:] == lines, "\n".join(["put this there:", *lines])
 
 
 def headline_cell(number: int, mechanism: str) -> str:
@@ -134,23 +136,23 @@ def headline_cell(number: int, mechanism: str) -> str:
     Printed numbers are another model's, and do not count.
     """
     truth = truth_of(mechanism)
-    counted = [one for one in claims() if one.headline == number and one.kind != "value"]
-    both = [
-        verdict_of_all(truth[one.id].verdict for one in counted if one.procedure == name)
+    counted = [claim for claim in claims() if claim.headline == number and claim.kind != "value"]
+    pair = [
+        verdict_of_all(truth[claim.id].verdict for claim in counted if claim.procedure == name)
         for name in ("published", "controlled")
     ]
-    words = ["–" if verdict is None else verdict.lower().replace("not replicated", "not") for verdict in both]
-    together = None if None in both else standing(*map(str, both))
-    return " / ".join(words) + (f": {together}" if together else "")
+    words = ["–" if verdict is None else verdict.lower().replace("not replicated", "not") for verdict in pair]
+    combined = None if None in pair else standing(*map(str, pair))
+    return " / ".join(words) + (f": {combined}" if combined else "")
 
 
 def by_model(table: str) -> dict[str, set[str]]:
     """The rows of a verdict table, spaces apart, under the model whose name stands above."""
-    found: dict[str, set[str]] = {}
+    models: dict[str, set[str]] = {}
     rows: set[str] = set()
     for line in table.splitlines():
         if re.fullmatch(r"(planted|learned):\S+", line):
-            rows = found.setdefault(line, set())
+            rows = models.setdefault(line, set())
         elif line.startswith("  "):
             rows.add(" ".join(line.split()))
-    return found
+    return models

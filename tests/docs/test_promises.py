@@ -36,7 +36,7 @@ def published() -> Design:
     return design("published", tokenizer=load("planted:pointer").tokenizer)
 
 
-def shown_by(cell: dict[str, Any]) -> str:
+def read_output(cell: dict[str, Any]) -> str:
     """The text that is stored under a cell."""
     return "".join(words(output) for output in cell["outputs"])
 
@@ -52,13 +52,13 @@ def announced(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
             before = ""
 
 
-def announced_on_page(text: str) -> Iterator[tuple[str, str]]:
+def find_announced_errors(text: str) -> Iterator[tuple[str, str]]:
     """Every block of Python, with the paragraph that stands right before it."""
     for block in BLOCK.finditer(text):
         yield text[: block.start()].rstrip().rpartition("\n\n")[2], block[1]
 
 
-def without_code(text: str) -> str:
+def strip_code(text: str) -> str:
     """The prose of a page."""
     return FENCE.sub("", text)
 
@@ -77,12 +77,12 @@ def test_an_error_that_a_tutorial_promises_is_shown(path: Path) -> None:
         names = handled_names("".join(cell["source"]))
         if ERROR_PROMISED.search(before):
             assert names, f"{before[:80]!r} promises an error, and the cell under it handles none"
-        assert [name for name in names if name not in shown_by(cell)] == []
+        assert [name for name in names if name not in read_output(cell)] == []
 
 
 def test_an_error_that_a_page_promises_is_handled() -> None:
     """The block under the promise handles it; whatever a block handles is raised and printed where pages are run."""
-    blocks = [(str(page), *block) for page in WITH_PYTHON for block in announced_on_page(TEXTS[ROOT / page])]
+    blocks = [(str(page), *block) for page in WITH_PYTHON for block in find_announced_errors(TEXTS[ROOT / page])]
     promised = {page: block for page, before, block in blocks if ERROR_PROMISED.search(before)}
     assert "docs/concepts/surgery.md" in promised
     assert [page for page, block in promised.items() if not handled_names(block)] == []
@@ -91,17 +91,17 @@ def test_an_error_that_a_page_promises_is_handled() -> None:
 def test_the_first_tutorial_ends_with_the_refusal_of_a_no_op() -> None:
     before, cell = list(announced(BY_NAME["patch-one-head"]))[-1]
     assert ERROR_PROMISED.search(before)
-    assert shown_by(cell).startswith("NothingEdited: ")
+    assert read_output(cell).startswith("NothingEdited: ")
 
 
 @pytest.mark.parametrize("name", ["patch-one-head", WALK])
 def test_objects_stand_in_the_slots_that_prose_says(name: str) -> None:
     """Each statement about a slot by its number follows an object in italics, of one of the two stories."""
-    text = prose(BY_NAME[name]) if name in BY_NAME else without_code(TEXTS[ROOT / name])
-    said = OBJECT_AT_SLOT.findall(text)
+    text = prose(BY_NAME[name]) if name in BY_NAME else strip_code(TEXTS[ROOT / name])
+    sentences = OBJECT_AT_SLOT.findall(text)
     slots = [(word, str(slot)) for story in stories(published().pointer(0)) for slot, word in enumerate(story)]
-    assert [statement for statement in said if statement not in slots] == []
-    assert len(said) == len(re.findall(r"\bslot \d", text)) > 1
+    assert [statement for statement in sentences if statement not in slots] == []
+    assert len(sentences) == len(re.findall(r"\bslot \d", text)) > 1
 
 
 def stories(pair: Pair) -> list[tuple[str, ...]]:
@@ -111,33 +111,33 @@ def stories(pair: Pair) -> list[tuple[str, ...]]:
 
 def test_the_head_of_the_first_tutorial_attends_to_the_slot_of_the_answer() -> None:
     pair = published().pointer(0)
-    outputs = "".join(shown_by(cell) for cell in code(read(BY_NAME["patch-one-head"])))
-    found = re.findall(r"^(original|other) +at slot 0: ([\d.]+) +at slot 1: ([\d.]+)$", outputs, re.MULTILINE)
-    slots = {name: int(float(second) > float(first)) for name, first, second in found}
+    outputs = "".join(read_output(cell) for cell in code(read(BY_NAME["patch-one-head"])))
+    matches = re.findall(r"^(original|other) +at slot 0: ([\d.]+) +at slot 1: ([\d.]+)$", outputs, re.MULTILINE)
+    slots = {name: int(float(second) > float(first)) for name, first, second in matches}
     assert slots == {"original": pair.original.answer_slot, "other": pair.counterfactual.answer_slot}
 
 
 def test_published_slots_are_those_that_the_page_on_stories_says() -> None:
     """Of prompts, of originals and of counterfactuals; whatever the id."""
-    text = without_code(TEXTS[ROOT / STORIES])
-    said = [(int(asked), int(answer)) for asked, answer in ASKED_AND_ANSWER.findall(text)]
-    assert len(re.findall(r"\bslot \d", text)) == 2 * len(said)
+    text = strip_code(TEXTS[ROOT / STORIES])
+    answers = [(int(slot), int(answer)) for slot, answer in ASKED_AND_ANSWER.findall(text)]
+    assert len(re.findall(r"\bslot \d", text)) == 2 * len(answers)
     for number in range(36):
         pair = published().pointer(number)
         prompts = (published().prompt(number), pair.original, pair.counterfactual)
-        assert [(prompt.asked_slot, prompt.answer_slot) for prompt in prompts] == said
+        assert [(prompt.asked_slot, prompt.answer_slot) for prompt in prompts] == answers
 
 
 def test_the_slots_of_key_dominance_are_those_of_its_row() -> None:
     path = BY_NAME["key-dominance"]
-    outputs = shown_by(code(read(path))[0])
+    outputs = read_output(code(read(path))[0])
     (printed_slots,) = re.findall(r"slot (\d) to (\d)$", outputs, re.MULTILINE)
     assert re.findall(r"slot ([ij]) = (\d)", prose(path)) == list(zip("ij", printed_slots, strict=True))
 
 
 def test_every_page_that_speaks_of_slots_beside_an_output_is_held_to_them() -> None:
     """A new one needs a test above."""
-    pages = {str(page) for page in WITH_PYTHON if re.search(r"\bslot \d", without_code(TEXTS[ROOT / page]))}
+    pages = {str(page) for page in WITH_PYTHON if re.search(r"\bslot \d", strip_code(TEXTS[ROOT / page]))}
     tutorials = {name for name, path in BY_NAME.items() if re.search(r"\bslot (?:[ij] = )?\d", prose(path))}
     assert pages | tutorials == {STORIES, WALK, "patch-one-head", "key-dominance"}
 
@@ -147,26 +147,26 @@ def test_the_heads_that_a_page_finds_are_the_planted_ones() -> None:
     text = TEXTS[ROOT / "docs/how-to/find-a-circuit.md"]
     assert "These are exactly the heads that were planted" in text
     lines = Circuit(build("pointer", "gemma2").circuit).lines()
-    wanted = [line.replace("swap_second ", "swap_partner") for line in lines]
-    shown = re.search(r"^\$ python -m rebinding discover .*?\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-    assert shown is not None
-    assert shown[1].splitlines() == wanted
+    expected = [line.replace("swap_second ", "swap_partner") for line in lines]
+    match = re.search(r"^\$ python -m rebinding discover .*?\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    assert match is not None
+    assert match[1].splitlines() == expected
 
 
-CAUGHT = "try:\n    1 / 0\nexcept ZeroDivisionError as error:\n    print(error)\n"
+HANDLED_ERROR = "try:\n    1 / 0\nexcept ZeroDivisionError as error:\n    print(error)\n"
 
 
 def test_a_handler_that_nothing_reaches_is_noticed() -> None:
-    unreached = CAUGHT.replace("1 / 0", "1 / 1")
+    unreached = HANDLED_ERROR.replace("1 / 0", "1 / 1")
     with pytest.raises(AssertionError, match="line 3 handles an error, and nothing raised it"):
         run_cell(unreached, {})
     with pytest.raises(AssertionError, match="nothing raised it"):
         list(printed(f"```python\n{unreached}```\n"))
-    assert list(printed(f"```python\n{CAUGHT}```\n")) == ["division by zero\n"]
+    assert list(printed(f"```python\n{HANDLED_ERROR}```\n")) == ["division by zero\n"]
 
 
 def test_an_error_that_is_not_printed_is_noticed() -> None:
-    silent = CAUGHT.replace("print(error)", "pass")
+    silent = HANDLED_ERROR.replace("print(error)", "pass")
     with pytest.raises(AssertionError, match="did not print its message"):
         run_cell(silent, {})
     errors = run_with_handlers(ast.parse(silent.replace(" as error", "")), {}, "<page>")

@@ -19,18 +19,18 @@ from docstrings import with_tables
 from navigation import LIST, sections
 from reference import modules, write_reference
 
-ELSEWHERE = ("README", LIST)
+TOP_PAGES = ("README", LIST)
 """The first page carries the navigation, and the list is added to it."""
 
 
 def test_every_page_is_listed_once() -> None:
     """A page that is listed nowhere, or twice, fails the build; here it is said sooner."""
-    listed = [page for _, pages in sections((ROOT / f"{LIST}.md").read_text("utf-8")) for _, page in pages]
-    shown = [page.relative_to(ROOT) for page in (*PAGES, *TUTORIALS) if ".github" not in page.parts]
-    wanted = {
-        str(page.with_suffix("")) for page in shown if "adapters" not in page.parts
+    listing = [page for _, pages in sections((ROOT / f"{LIST}.md").read_text("utf-8")) for _, page in pages]
+    shown_pages = [page.relative_to(ROOT) for page in (*PAGES, *TUTORIALS) if ".github" not in page.parts]
+    expected = {
+        str(page.with_suffix("")) for page in shown_pages if "adapters" not in page.parts
     }  # cards of adapters lie there
-    assert Counter(listed) == Counter(wanted - set(ELSEWHERE))
+    assert Counter(listing) == Counter(expected - set(TOP_PAGES))
 
 
 def test_a_section_is_its_heading_and_the_pages_that_begin_its_lines() -> None:
@@ -45,9 +45,9 @@ def test_the_catalogue_has_every_row(tmp_path: Path) -> None:
     parts = dict(part.split("\n", 1) for part in page.split("\n### ")[1:])
     for row in rows:
         assert parts[row.sentence].count(f"\n{row.statement} *") == 1, row.id
-    told = page.count("\n| published |") + page.count("\n| controlled |")
-    assert f"{told} rows" in page
-    assert told == len(rows) + len(catalogue_of_runs())
+    row_count = page.count("\n| published |") + page.count("\n| controlled |")
+    assert f"{row_count} rows" in page
+    assert row_count == len(rows) + len(catalogue_of_runs())
 
 
 def test_a_row_of_the_catalogue_says_what_must_come_out() -> None:
@@ -72,7 +72,7 @@ def test_the_reference_has_every_module(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "made"),
+    ("docstring_lines", "table"),
     [
         (["a", "", "b"], ["a", "", "b"]),
         (
@@ -82,5 +82,5 @@ def test_the_reference_has_every_module(tmp_path: Path) -> None:
         (["| 1 | 2 |", "b"], ["", ".. list-table::", "   :header-rows: 0", "", "   * - 1", "     - 2", "", "b"]),
     ],
 )
-def test_tables_of_docstrings(given: list[str], made: list[str]) -> None:
-    assert with_tables(given) == made
+def test_tables_of_docstrings(docstring_lines: list[str], table: list[str]) -> None:
+    assert with_tables(docstring_lines) == table

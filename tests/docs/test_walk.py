@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.examples import same_words
+from tests.docs.examples import check_words
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/walk.md").read_text("utf-8")
@@ -27,23 +27,23 @@ FILE = re.compile(r"`([\w./-]+/[\w.-]+\.(?:py|md|toml))`")
 @cache
 def blocks() -> tuple[str, str]:
     """The code, and what the page says that it prints."""
-    code, told = re.findall(r"^```(?:python)?\n(.*?)^```$", PAGE, flags=re.MULTILINE | re.DOTALL)
-    return code, told
+    code, output = re.findall(r"^```(?:python)?\n(.*?)^```$", PAGE, flags=re.MULTILINE | re.DOTALL)
+    return code, output
 
 
 def hops() -> list[tuple[str, str]]:
     """Every hop's file, and what is entered there."""
-    found = re.findall(r"^## \d+\. .+\n\n`([^`]+)`, `([^`]+)`$", PAGE, flags=re.MULTILINE)
-    assert len(found) == len(re.findall(r"^## \d+\. ", PAGE, flags=re.MULTILINE))
-    return found
+    matches = re.findall(r"^## \d+\. .+\n\n`([^`]+)`, `([^`]+)`$", PAGE, flags=re.MULTILINE)
+    assert len(matches) == len(re.findall(r"^## \d+\. ", PAGE, flags=re.MULTILINE))
+    return matches
 
 
 def test_the_code_prints_what_the_page_says() -> None:
-    code, told = blocks()
+    code, output = blocks()
     printed = io.StringIO()
     with redirect_stdout(printed):
         exec(compile(code, "docs/walk.md", "exec"), {})
-    same_words(printed.getvalue(), told, SHARE, LAST_DIGIT)
+    check_words(printed.getvalue(), output, SHARE, LAST_DIGIT)
 
 
 def test_the_code_fits_a_screen() -> None:
@@ -51,9 +51,9 @@ def test_the_code_fits_a_screen() -> None:
 
 
 def test_every_file_is_there() -> None:
-    named = FILE.findall(PAGE)
-    assert len(named) > MOST_HOPS
-    assert not [one for one in named if not (ROOT / one).is_file()]
+    paths = FILE.findall(PAGE)
+    assert len(paths) > MOST_HOPS
+    assert not [path for path in paths if not (ROOT / path).is_file()]
 
 
 def test_no_more_than_ten_hops_and_no_file_twice() -> None:
@@ -67,9 +67,9 @@ def path() -> dict[str, list[str]]:
     """The files that the claim of the page passes through in a process of its own, with the functions called there."""
     imports = "import json; from tests.tree.path_of_a_claim import files_of"
     code = f"{imports}; print(json.dumps(files_of({CLAIM!r}, {MODEL!r})))"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-    files: dict[str, list[str]] = json.loads(done.stdout.splitlines()[-1])
+    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout[-2000:] + result.stderr[-2000:]
+    files: dict[str, list[str]] = json.loads(result.stdout.splitlines()[-1])
     return files
 
 
@@ -84,7 +84,7 @@ def test_the_path_of_a_claim_does_not_grow(path: dict[str, list[str]]) -> None:
     assert 50 < len(path) <= MOST_FILES
 
 
-def test_what_a_hop_enters_is_in_its_file() -> None:
+def test_hop_target_is_in_its_file() -> None:
     for file, entered in hops():
         text = (ROOT / file).read_text("utf-8")
         for name in entered.split("."):

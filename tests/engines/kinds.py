@@ -57,7 +57,7 @@ def noise(prompts: Prompts) -> PromptSet:
     return prompts.draw(prompts.design("counterbalanced"), range(N), ("noise", "independent"))
 
 
-def many(prompts: Prompts, design: Design) -> PromptSet:
+def draw_many(prompts: Prompts, design: Design) -> PromptSet:
     """Pairs of section 3."""
     return prompts.draw(design, range(TRACED), ("tracing", "swap_only"))
 
@@ -65,7 +65,7 @@ def many(prompts: Prompts, design: Design) -> PromptSet:
 TRACING = given("published").tracing
 CONTROLLED = conventions_of_plant(given("controlled").circuit, "controlled")
 KINDS: Mapping[str, Make] = {
-    "answered": lambda p, d, h: Answered(many(p, d), TRACING.rule),
+    "answered": lambda p, d, h: Answered(draw_many(p, d), TRACING.rule),
     "tracing": lambda p, d, h: request_map(p, d, range(N), "swap_only", ("swap_asked", "readout"), TRACING),
     "mention": lambda p, d, h: request_mention(
         p, d, range(N), "context_and_swap", "context_asked", "swap_asked", TRACING
@@ -95,11 +95,11 @@ KINDS: Mapping[str, Make] = {
 
 
 @cache
-def circuit_of(name: str) -> Circuit:
+def build_circuit(name: str) -> Circuit:
     """The planted heads."""
     return Circuit(build(parse(name.removeprefix("planted:"))).circuit)
 
 
 def make_request(name: str, prompts: Prompts) -> Request:
     """The request of a kind, as a study with these prompts would make it."""
-    return KINDS[name](prompts, prompts.design("published"), circuit_of(NAME))
+    return KINDS[name](prompts, prompts.design("published"), build_circuit(NAME))

@@ -20,4 +20,4 @@ def pytest_configure() -> None:
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     ids = [task.id for _, task in POOL.log]
-    terminalreporter.write_line(f"tasks {len(ids)}, different {len(set(ids))}, at the same time {POOL.most}")
+    terminalreporter.write_line(f"tasks {len(ids)}, different {len(set(ids))}, at the same time {POOL.max_running}")

@@ -19,7 +19,7 @@ class LocalPool:
         self.workers = [Worker() for _ in range(count)]
         self.running: dict[int, bytes] = {}
         self.log: list[tuple[int, Task]] = []
-        self.most = 0
+        self.max_running = 0
         """The most workers that ran at the same time."""
         self.order = Random(seed)
 
@@ -31,7 +31,7 @@ class LocalPool:
         tensors = {address: read() for address, read in inputs.items()}
         self.running[worker] = pickle.dumps((task, tensors))
         self.log.append((worker, task))
-        self.most = max(self.most, len(self.running))
+        self.max_running = max(self.max_running, len(self.running))
 
     def take(self) -> Iterator[tuple[int, Outcome]]:
         worker = self.order.choice(sorted(self.running))

@@ -16,7 +16,7 @@ from tests.claims.test_options import settings
 NOT_INSTALLED = 'pip install -e ".[ray]"'
 
 
-def test_by_default_this_process_computes() -> None:
+def test_default_engine_is_this_process() -> None:
     assert isinstance(Choice().create(), InProcessEngine)
     assert isinstance(settings().engine, InProcessEngine)
 
@@ -36,9 +36,7 @@ def test_contradictory_options_are_refused(options: dict[str, Any], message: str
         Choice(**options).create()
 
 
-def test_without_ray_it_says_what_to_install(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_missing_ray_says_what_to_install(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """As an option of pytest, and as an option of a subcommand."""
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(pytest.UsageError) as error:
@@ -63,7 +61,7 @@ def test_options_that_need_this_process(options: dict[str, Any], message: str) -
 
 
 @pytest.mark.parametrize(
-    ("has", "options", "each"),
+    ("has", "options", "expected"),
     [
         ((2, 0), {}, Share(2, 1, 0)),
         ((16, 0), {"workers": 4}, Share(4, 4, 0)),
@@ -75,8 +73,8 @@ def test_options_that_need_this_process(options: dict[str, Any], message: str) -
         ((64, 8), {"per_model": 0.0, "threads": 4}, Share(16, 4, 0)),
     ],
 )
-def test_resources_of_a_worker(has: tuple[float, float], options: dict[str, Any], each: Share) -> None:
-    assert share(*has, **({"workers": None, "per_model": None, "threads": None} | options)) == each
+def test_resources_of_a_worker(has: tuple[float, float], options: dict[str, Any], expected: Share) -> None:
+    assert share(*has, **({"workers": None, "per_model": None, "threads": None} | options)) == expected
 
 
 @pytest.mark.parametrize(

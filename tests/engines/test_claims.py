@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.claims.runs import run
+from tests.claims.run_claims import run
 
 MODELS = ("--model", "planted:pointer@llama", "--model", "planted:lexical@llama")
-FEW = ("--samples", "12", "-k", "D_q_C or b_moves_pointer or (q_strongest and not controlled)")
+SELECTION = ("--samples", "12", "-k", "D_q_C or b_moves_pointer or (q_strongest and not controlled)")
 WORKERS = ("-p", "tests.engines.local_plugin", "--engine", "ray")
 
 
@@ -23,21 +23,21 @@ def table(output: str) -> list[str]:
 
 @pytest.mark.slow
 def test_the_table_is_that_of_this_process(tmp_path: Path) -> None:
-    own = run(*MODELS, *FEW, "--store", str(tmp_path / "own"))
-    with_workers = run(*MODELS, *FEW, *WORKERS, "--store", str(tmp_path / "theirs"))
-    assert len(table(own.stdout)) > 6
-    assert table(own.stdout) == table(with_workers.stdout)
+    local = run(*MODELS, *SELECTION, "--store", str(tmp_path / "own"))
+    with_workers = run(*MODELS, *SELECTION, *WORKERS, "--store", str(tmp_path / "theirs"))
+    assert len(table(local.stdout)) > 6
+    assert table(local.stdout) == table(with_workers.stdout)
     (summary,) = re.findall(r"tasks (\d+), different (\d+), at the same time (\d+)", with_workers.stdout)
-    tasks, different, most = map(int, summary)
+    tasks, different, maximum = map(int, summary)
     assert tasks == different > 10
-    assert most == 2
-    rerun = run(*MODELS, *FEW, *WORKERS, "--store", str(tmp_path / "own"))
-    assert table(rerun.stdout) == table(own.stdout)
+    assert maximum == 2
+    rerun = run(*MODELS, *SELECTION, *WORKERS, "--store", str(tmp_path / "own"))
+    assert table(rerun.stdout) == table(local.stdout)
     assert "tasks 2, different 2" in rerun.stdout  # what the two models are; all evidence is there
 
 
 @pytest.mark.parametrize("arguments", [("-n", "2"), ("-n", "auto")])
-def test_with_processes_of_pytest_it_is_refused(arguments: tuple[str, ...]) -> None:
-    done = run(*MODELS, *FEW, *WORKERS, *arguments)
-    assert done.returncode == pytest.ExitCode.USAGE_ERROR
-    assert "--numprocesses and --engine ray" in done.stderr
+def test_workers_are_refused_with_pytest_processes(arguments: tuple[str, ...]) -> None:
+    result = run(*MODELS, *SELECTION, *WORKERS, *arguments)
+    assert result.returncode == pytest.ExitCode.USAGE_ERROR
+    assert "--numprocesses and --engine ray" in result.stderr

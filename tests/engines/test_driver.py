@@ -26,16 +26,18 @@ from tests.engines.local_pool import LocalPool, make_engine
 SECOND_MODEL = "planted:global@llama"
 
 
-def session_of(engine: DistributedEngine, store: Store | None = None, name: str = NAME) -> Session:
+def make_session(engine: DistributedEngine, store: Store | None = None, name: str = NAME) -> Session:
     """A session of the driver, for use inside of a job."""
     return engine.session(engine.loaded_model(name, dtype="float32", device="cpu", store=store), store)
 
 
-def ask(engine: DistributedEngine, kind: str, store: Store | None = None, name: str = NAME) -> Callable[[], Evidence]:
+def make_kind_request(
+    engine: DistributedEngine, kind: str, store: Store | None = None, name: str = NAME
+) -> Callable[[], Evidence]:
     """A job that requests evidence of one kind."""
 
     def job() -> Evidence:
-        session = session_of(engine, store, name)
+        session = make_session(engine, store, name)
         return session.source.get(make_request(kind, session.prompts))
 
     return job
@@ -49,11 +51,11 @@ def computed(pool: LocalPool) -> list[str]:
 def test_blocks_run_at_the_same_time_and_tensors_first(tmp_path: Path) -> None:
     engine, pool = make_engine(3)
     store = Store(tmp_path)
-    engine.prepare([ask(engine, "paths", store)])
+    engine.prepare([make_kind_request(engine, "paths", store)])
     blocks = -(-PAIRS // 16)
     assert computed(pool) == ["paths"] * blocks
-    assert pool.most == blocks == 2
-    engine.finish(ask(engine, "ablation", store))
+    assert pool.max_running == blocks == 2
+    engine.finish(make_kind_request(engine, "ablation", store))
     assert computed(pool)[blocks:] == ["means", "ablation"]
     with_means = [task for _, task in pool.log if isinstance(task, Computing) and task.inputs]
     assert [task.inputs for task in with_means] == [(pool.log[-2][1].address,)]
@@ -62,7 +64,7 @@ def test_blocks_run_at_the_same_time_and_tensors_first(tmp_path: Path) -> None:
 def test_a_request_is_computed_once() -> None:
     """For two jobs at the same time and a third one afterwards."""
     engine, pool = make_engine(2)
-    job = ask(engine, "ability")
+    job = make_kind_request(engine, "ability")
     engine.prepare([job, job])
     engine.finish(job)
     assert computed(pool) == ["ability"]
@@ -74,25 +76,27 @@ def test_a_job_keeps_its_own_order() -> None:
     engine, pool = make_engine(2)
 
     def job() -> tuple[int, ...]:
-        session = session_of(engine)
+        session = make_session(engine)
         prompts = session.prompts
         first = session.source.get(make_request("ability", prompts))
         right = tuple(int(number) for number in first.rows.loc[first.rows["hit"] > 0, "prompt"])
         session.source.get(Ability(prompts.draw(prompts.design("published"), right[:2])))
         return right[:2]
 
-    used = engine.finish(job)
+    cost = engine.finish(job)
     (_, last) = pool.log[-1]
     assert isinstance(last, Computing)
-    assert last.request.prompts.ids == used
-    assert pool.most == 1
+    assert last.request.prompts.ids == cost
+    assert pool.max_running == 1
 
 
 def test_a_resumed_job_comes_before_new_jobs() -> None:
     """A chain of tasks does not wait until the end, where its links would run alone."""
     engine, pool = make_engine(1)
-    engine.finish(ask(engine, "ability"))  # the model is known, so the first task of each job is on evidence
-    engine.prepare([chain(engine), *(ask(engine, kind) for kind in ("looks", "replays", "tracing"))])
+    engine.finish(
+        make_kind_request(engine, "ability")
+    )  # the model is known, so the first task of each job is on evidence
+    engine.prepare([chain(engine), *(make_kind_request(engine, kind) for kind in ("looks", "replays", "tracing"))])
     order = computed(pool)[1:]
     assert order[:4] == ["readout-diagnostic", "paths", "paths", "attention"]
     assert sorted(order[4:]) == ["replays", "tracing"]
@@ -102,8 +106,8 @@ def chain(engine: DistributedEngine) -> Callable[[], Evidence]:
     """A job with two requests, one after the other."""
 
     def job() -> Evidence:
-        ask(engine, "diagnostic")()
-        return ask(engine, "paths")()
+        make_kind_request(engine, "diagnostic")()
+        return make_kind_request(engine, "paths")()
 
     return job
 
@@ -112,8 +116,8 @@ def test_a_worker_gets_the_prompts_that_it_has_recorded() -> None:
     """Whatever their pairing, and even if another worker has recorded them too; then new prompts, and another worker's
     prompts last. Among equals urgent tasks come first."""
     engine, _ = make_engine(1)
-    engine.finish(ask(engine, "ability"))
-    session = session_of(engine)
+    engine.finish(make_kind_request(engine, "ability"))
+    session = make_session(engine)
     assert isinstance(session.source, DriverSource)
     prompts, loading = session.prompts, session.source.loading
     design = prompts.design("published")
@@ -148,9 +152,13 @@ def test_a_worker_gets_the_prompts_that_it_has_recorded() -> None:
 def test_each_worker_stays_with_its_model() -> None:
     engine, pool = make_engine(2)
     engine.prepare(
-        [ask(engine, kind, name=name) for name in (NAME, SECOND_MODEL) for kind in ("ability", "looks", "tracing")]
+        [
+            make_kind_request(engine, kind, name=name)
+            for name in (NAME, SECOND_MODEL)
+            for kind in ("ability", "looks", "tracing")
+        ]
     )
-    assert pool.most == 2
+    assert pool.max_running == 2
     models = [[task.loading for worker, task in pool.log if worker == number] for number in range(2)]
     changes = [pair for loadings in models for pair in pairwise(loadings) if pair[0] != pair[1]]
     assert {task.loading.name for _, task in pool.log} == {NAME, SECOND_MODEL}
@@ -162,17 +170,17 @@ def test_a_second_driver_continues_from_the_store(tmp_path: Path) -> None:
     """The first driver stops in the middle: finished shards are in the store, and only the rest is assigned."""
     store = Store(tmp_path)
     first, pool = make_engine(1)
-    take, remaining = pool.take, iter(range(3))
+    take_outcome, remaining = pool.take, iter(range(3))
 
     def interrupt() -> object:
         if next(remaining, None) is None:
             raise KeyboardInterrupt
-        return take()
+        return take_outcome()
 
     pool.take = interrupt
 
     def job(engine: DistributedEngine) -> Evidence:
-        session = session_of(engine, store)
+        session = make_session(engine, store)
         session.source.get(make_request("ability", session.prompts))
         return session.source.get(make_request("paths", session.prompts))
 
@@ -188,7 +196,7 @@ def test_an_error_of_a_worker_is_raised_for_every_request() -> None:
     engine, pool = make_engine(1)
 
     def job() -> object:
-        return session_of(engine, name="planted:nothing@llama")
+        return make_session(engine, name="planted:nothing@llama")
 
     engine.prepare([job])  # ignores errors
     for _ in range(2):
@@ -212,12 +220,12 @@ def test_evidence_of_other_source_is_refused() -> None:
 
     pool.workers[0].do = do_at_another_address
     with pytest.raises(ModelError, match="not the driver's"):
-        engine.finish(ask(engine, "ability"))
+        engine.finish(make_kind_request(engine, "ability"))
 
 
 def test_the_driver_computes_nothing() -> None:
     engine, _ = make_engine(1)
-    session = engine.finish(lambda: session_of(engine))
+    session = engine.finish(lambda: make_session(engine))
     with pytest.raises(Missing):
         session.source.get(make_request("replays", session.prompts))
     with pytest.raises(ModelError, match="on workers only"):
@@ -226,37 +234,37 @@ def test_the_driver_computes_nothing() -> None:
 
 def test_an_engine_has_one_store(tmp_path: Path) -> None:
     engine, _ = make_engine(1)
-    engine.finish(lambda: session_of(engine, Store(tmp_path)))
+    engine.finish(lambda: make_session(engine, Store(tmp_path)))
     with pytest.raises(ValueError, match="make another engine"):
-        engine.finish(lambda: session_of(engine, None))
+        engine.finish(lambda: make_session(engine, None))
 
 
 @pytest.mark.parametrize(("kind", "sizes"), [("paths", [16, 4]), ("answered", [20, 4]), ("ability", [4])])
 def test_tasks_are_blocks_with_the_addresses_of_this_process(kind: str, sizes: list[int], tmp_path: Path) -> None:
     """So both can use the same store. `Missing` has all blocks at once."""
     loaded_model = load(NAME, device="cpu")
-    here = Workbench(loaded_model, Store(tmp_path).shelf(loaded_model=loaded_model.fingerprint, dtype="float32"))
-    request = make_request(kind, here.prompts)
-    blocks = here.prompts.blocks(request)
+    bench = Workbench(loaded_model, Store(tmp_path).shelf(loaded_model=loaded_model.fingerprint, dtype="float32"))
+    request = make_request(kind, bench.prompts)
+    blocks = bench.prompts.blocks(request)
     engine, _ = make_engine(1)
-    session = engine.finish(lambda: session_of(engine))
+    session = engine.finish(lambda: make_session(engine))
     with pytest.raises(Missing) as missing:
         session.source.get(make_request(kind, session.prompts))
     tasks = missing.value.tasks
     assert all(isinstance(task, Computing) for task in tasks)
     assert [task.request for task in tasks if isinstance(task, Computing)] == blocks
-    assert [task.address for task in tasks if isinstance(task, Computing)] == [here.address(block) for block in blocks]
+    assert [task.address for task in tasks if isinstance(task, Computing)] == [bench.address(block) for block in blocks]
     assert [len(block.prompts.ids) for block in blocks] == sizes
 
 
 def test_only_missing_blocks_are_tasks(tmp_path: Path) -> None:
     """A driver assigns no block that this process stored."""
     loaded_model, store = load(NAME, device="cpu"), Store(tmp_path)
-    here = Workbench(loaded_model, store.shelf(loaded_model=loaded_model.fingerprint, dtype="float32"))
-    first, second = here.prompts.blocks(make_request("answered", here.prompts))
-    here.get(second)
+    bench = Workbench(loaded_model, store.shelf(loaded_model=loaded_model.fingerprint, dtype="float32"))
+    first, second = bench.prompts.blocks(make_request("answered", bench.prompts))
+    bench.get(second)
     engine, _ = make_engine(1)
-    session = engine.finish(lambda: session_of(engine, store))
+    session = engine.finish(lambda: make_session(engine, store))
     with pytest.raises(Missing) as missing:
         session.source.get(make_request("answered", session.prompts))
     assert [task.request for task in missing.value.tasks if isinstance(task, Computing)] == [first]

@@ -16,7 +16,7 @@ from tests.everyday import sampled
 
 
 @pytest.fixture(scope="module")
-def here(tmp_path_factory: pytest.TempPathFactory) -> Workbench:
+def local_bench(tmp_path_factory: pytest.TempPathFactory) -> Workbench:
     """A workbench that computes and stores."""
     loaded_model = load(NAME, device="cpu")
     shelf = Store(tmp_path_factory.mktemp("here")).shelf(loaded_model=loaded_model.fingerprint, dtype="float32")
@@ -49,26 +49,28 @@ def shards(store: Store) -> dict[str, bytes]:
     return {f"{entry.experiment}/{entry.path.name}": entry.path.read_bytes() for entry in store.entries()}
 
 
-def test_every_kind_has_a_request(here: Workbench) -> None:
-    kinds = {type(make_request(name, here.prompts)) for name in KINDS}
+def test_every_kind_has_a_request(local_bench: Workbench) -> None:
+    kinds = {type(make_request(name, local_bench.prompts)) for name in KINDS}
     assert kinds == {kind for kind in MEASURES if kind.__module__.startswith("rebinding.")}
 
 
 @pytest.mark.parametrize("name", sampled(KINDS, "answered", "paths", "ablation", "binding"))
 def test_workers_and_this_process_keep_the_same_bytes(
-    name: str, here: Workbench, engine: DistributedEngine, worker_store: Store
+    name: str, local_bench: Workbench, engine: DistributedEngine, worker_store: Store
 ) -> None:
     """It is the same computation, so the same bits; only the transport differs."""
-    assert here.shelf is not None
-    local, before = here.get(make_request(name, here.prompts)), len(shards(worker_store))
+    assert local_bench.shelf is not None
+    local, before = local_bench.get(make_request(name, local_bench.prompts)), len(shards(worker_store))
     remote = measure(engine, name, worker_store)
     assert len(shards(worker_store)) > before
-    assert shards(here.shelf.store) == shards(worker_store)
+    assert shards(local_bench.shelf.store) == shards(worker_store)
     pd.testing.assert_frame_equal(local.rows, remote.rows, check_exact=True)
     assert local.settings == remote.settings
 
 
 @pytest.mark.parametrize("name", sampled(["paths", "answered", "ablation"], "answered"))
-def test_without_a_store_it_is_the_same(name: str, here: Workbench) -> None:
+def test_evidence_is_equal_without_a_store(name: str, local_bench: Workbench) -> None:
     remote = measure(make_engine()[0], name, None)
-    pd.testing.assert_frame_equal(here.get(make_request(name, here.prompts)).rows, remote.rows, check_exact=True)
+    pd.testing.assert_frame_equal(
+        local_bench.get(make_request(name, local_bench.prompts)).rows, remote.rows, check_exact=True
+    )

@@ -63,8 +63,8 @@ def test_means_serve_another_experiment_and_another_run(
     """More prompts are other evidence with the same means. Without the store equal means are computed again."""
     heads = Circuit(build("pointer").circuit)
 
-    def ablate(where: Store | None, n: int) -> object:
-        workbench = bench(loaded_model, where)
+    def ablate(store: Store | None, n: int) -> object:
+        workbench = bench(loaded_model, store)
         design = workbench.prompts.design("published")
         request = request_ablation(workbench.prompts, heads, design, "counterbalanced", n=n, beside="heads")
         return workbench.get(request).rows["margin"].tolist()

@@ -35,9 +35,9 @@ def test_rows_have_the_order_of_the_shards() -> None:
 )
 def test_shards_that_differ_are_refused(other: Evidence, names: list[str]) -> None:
     for shards in ([shard(1), other], [other, shard(1)], [shard(1), shard(4), other]):
-        with pytest.raises(EvidenceError) as caught:
+        with pytest.raises(EvidenceError) as excinfo:
             merge(shards)
-        assert str(caught.value).endswith(f"they differ in: {', '.join(names)}")
+        assert str(excinfo.value).endswith(f"they differ in: {', '.join(names)}")
 
 
 def test_merging_no_shards_is_refused() -> None:
@@ -54,13 +54,18 @@ def test_a_function_runs_once_per_evidence_and_arguments() -> None:
     calls: list[tuple[int, float]] = []
 
     @cache_by_evidence
-    def above(evidence: Evidence, bound: float, by: float = 0.0) -> int:
-        calls.append((id(evidence), bound + by))
-        return int((evidence.rows["value"] > bound + by).sum())
+    def count_above(evidence: Evidence, bound: float, shift: float = 0.0) -> int:
+        calls.append((id(evidence), bound + shift))
+        return int((evidence.rows["value"] > bound + shift).sum())
 
     first, second = evidence(1.0, 2.0), evidence(1.0, 2.0)
-    assert [above(first, 0.0), above(first, 1.5), above(first, 0.0), above(first, 0.0, by=1.5)] == [2, 1, 2, 1]
-    assert above(second, 0.0) == 2
+    assert [
+        count_above(first, 0.0),
+        count_above(first, 1.5),
+        count_above(first, 0.0),
+        count_above(first, 0.0, shift=1.5),
+    ] == [2, 1, 2, 1]
+    assert count_above(second, 0.0) == 2
     assert calls == [(id(first), 0.0), (id(first), 1.5), (id(first), 1.5), (id(second), 0.0)]
 
 

@@ -59,18 +59,18 @@ def test_a_second_load_builds_nothing(store: Store, monkeypatch: pytest.MonkeyPa
 
 def test_a_model_that_is_built_later_is_the_same(store: Store) -> None:
     load_remembered(NAME, store, dtype="float32")
-    late = load_remembered(NAME, store, dtype="float32")
-    assert torch.equal(logits(late), logits(load(NAME)))  # the same weights, shapes and calls
+    lazy = load_remembered(NAME, store, dtype="float32")
+    assert torch.equal(logits(lazy), logits(load(NAME)))  # the same weights, shapes and calls
 
 
-def test_other_weights_than_on_record_are_an_error(store: Store) -> None:
+def test_weights_that_differ_from_the_record_are_an_error(store: Store) -> None:
     load_remembered(NAME, store, dtype="float32")
     (entry,) = [entry for entry in store.entries() if entry.experiment == MODELS]
     record = json.loads(plants.Note.load(entry.path).text)
     store.put(MODELS, entry.key, plants.Note(json.dumps(record | {"fingerprint": "0" * 64})))
-    late = load_remembered(NAME, store, dtype="float32")
+    lazy = load_remembered(NAME, store, dtype="float32")
     with pytest.raises(ChangedModel, match="other weights"):
-        logits(late)
+        logits(lazy)
 
 
 def test_other_source_is_another_record(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ def paths(tmp_path: Path) -> list[Path]:
     return files
 
 
-def test_all_are_put_in_place(paths: list[Path]) -> None:
+def test_all_files_are_put_in_place(paths: list[Path]) -> None:
     put_in_place({path: lambda part: write_text(part, "new") for path in paths})
     assert [path.read_text() for path in paths] == ["new"] * 3
     assert sorted(paths[0].parent.iterdir()) == sorted(paths)
@@ -30,8 +30,8 @@ def test_none_is_put_in_place_where_one_cannot_be_written(paths: list[Path]) -> 
         raise OSError(errno.ENOSPC, "No space left on device")
 
     writers = dict.fromkeys(paths, lambda part: write_text(part, "new"))
-    with pytest.raises(OSError, match="No space left") as caught:
+    with pytest.raises(OSError, match="No space left") as excinfo:
         put_in_place({**writers, paths[1]: write_half})
-    assert caught.value.filename == str(paths[1])
+    assert excinfo.value.filename == str(paths[1])
     assert [path.read_text() for path in paths] == ["old"] * 3
     assert sorted(paths[0].parent.iterdir()) == sorted(paths)

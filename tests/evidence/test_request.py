@@ -13,7 +13,7 @@ from rebinding.evidence.request import describe, join
 from tests.evidence.toy import POWERS, Powers, bench_at, powers
 
 
-def evidence_of(block: Any, **settings: Any) -> Evidence:
+def make_evidence(block: Any, **settings: Any) -> Evidence:
     """The evidence of a block, as in the store."""
     ids = block.prompts.ids
     rows = pd.DataFrame({"prompt": ids, "power": [number**2 for number in ids]})
@@ -30,7 +30,7 @@ def request_and_blocks() -> tuple[Powers, list[Any]]:
 def test_evidence_has_its_request_in_its_settings(request_and_blocks: tuple[Powers, list[Any]]) -> None:
     """A block has its own request; the joined evidence has the full one, with the rows in the order of the blocks."""
     request, blocks = request_and_blocks
-    parts = [evidence_of(block) for block in blocks]
+    parts = [make_evidence(block) for block in blocks]
     for block, part in zip(blocks, parts, strict=True):
         assert part.settings["request"] == block.plain
         assert part.settings["key"] == block.key != request.key
@@ -45,15 +45,15 @@ def test_evidence_has_its_request_in_its_settings(request_and_blocks: tuple[Powe
 
 def test_a_request_in_one_block_is_that_block(request_and_blocks: tuple[Powers, list[Any]]) -> None:
     _, (block, *_) = request_and_blocks
-    only = evidence_of(block)
-    assert join(block, [only]) is only
+    evidence = make_evidence(block)
+    assert join(block, [evidence]) is evidence
 
 
 def test_blocks_with_other_settings_are_refused(request_and_blocks: tuple[Powers, list[Any]]) -> None:
     """Only the prompts may differ; the error names any other difference."""
     request, blocks = request_and_blocks
-    parts = [evidence_of(block) for block in blocks]
-    odd = evidence_of(blocks[-1], surgeon="other")
+    parts = [make_evidence(block) for block in blocks]
+    odd = make_evidence(blocks[-1], surgeon="other")
     with pytest.raises(EvidenceError, match=r"they differ in: surgeon$"):
         join(request, [*parts[:-1], odd])
     with pytest.raises(EvidenceError, match=r"they differ in: experiment$"):

@@ -24,7 +24,7 @@ def computed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @pytest.mark.parametrize("stop", [KeyboardInterrupt(), MemoryError("full")], ids=["ctrl-c", "error"])
-def test_only_what_is_missing_is_computed(tmp_path: Path, stop: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_missing_blocks_are_computed(tmp_path: Path, stop: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
     computed: list[int] = []
 
     def begin_block(ids: Sequence[int]) -> None:
@@ -87,7 +87,7 @@ def test_other_requests_have_other_blocks(tmp_path: Path, change: dict, computed
     assert computed == list(change.get("ids", range(N)))
 
 
-def test_another_subject_finds_nothing(tmp_path: Path, computed: list[int]) -> None:
+def test_other_model_finds_no_blocks(tmp_path: Path, computed: list[int]) -> None:
     for loaded_model in ("toy", "other"):
         bench = bench_at(tmp_path, loaded_model=loaded_model)
         computed.clear()
@@ -120,8 +120,6 @@ def test_the_bar_counts_missing_blocks(tmp_path: Path, monkeypatch: pytest.Monke
     assert "2/4" in first
 
 
-def test_there_is_no_bar_without_a_terminal_or_without_missing_blocks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_progress_bar_needs_a_terminal_and_missing_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert progress_output(tmp_path, io.StringIO(), monkeypatch) == ""
     assert progress_output(tmp_path, Terminal(), monkeypatch) == ""

@@ -42,14 +42,14 @@ def test_a_shard_copied_with_its_checksum_is_damaged(store: Store, kind: str) ->
     store.put("toy", "key", right)
     store.put("toy", "other", wrong)
     target, source = (store.path(type(right), "toy", key) for key in ("key", "other"))
-    for to, copied in ((target, source), (target.with_suffix(".sha256"), source.with_suffix(".sha256"))):
-        to.write_bytes(copied.read_bytes())
+    for target_file, copied in ((target, source), (target.with_suffix(".sha256"), source.with_suffix(".sha256"))):
+        target_file.write_bytes(copied.read_bytes())
     assert not store.holds(type(right), "toy", "key")
     with pytest.warns(StoreWarning, match="address inside it is 'toy/other'"):
         assert store.get(type(right), "toy", "key") is None
-    with pytest.warns(StoreWarning) as caught:
+    with pytest.warns(StoreWarning) as warning_list:
         store.remember(type(right), "toy", "key", lambda: right)
-    assert len(caught) == 1
+    assert len(warning_list) == 1
     assert store.holds(type(right), "toy", "key")
 
 
@@ -92,13 +92,13 @@ def test_a_second_thread_waits_and_reads(store: Store) -> None:
         assert go_on.wait(10)
         return shard(7.0)
 
-    def never() -> Evidence:
+    def refuse_call() -> Evidence:
         computed.append("second")
         return shard(8.0)
 
     results: dict[str, Evidence] = {}
     first = threading.Thread(target=lambda: results.update(a=store.remember(Evidence, "toy", "key", slow)))
-    second = threading.Thread(target=lambda: results.update(b=store.remember(Evidence, "toy", "key", never)))
+    second = threading.Thread(target=lambda: results.update(b=store.remember(Evidence, "toy", "key", refuse_call)))
     first.start()
     assert first_is_in.wait(10)
     second.start()

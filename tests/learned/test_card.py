@@ -18,25 +18,25 @@ from tests.learned.small import save
 SHORT = ("--steps", "1", "--stories", "1", "--rank", "2", "--prompts", "1")
 
 
-def page_of(licence: Licence) -> str:
+def render_page(licence: Licence) -> str:
     output = read_card(shipped()[0].folder)
     return Card("owner/name", Digest("the file", "0" * 64), licence, output.recipe, output.curve, {}, {}).page()
 
 
 def test_a_page_says_which_base_and_which_licence() -> None:
-    page = page_of(Licence("gemma", "gemma"))
+    page = render_page(Licence("gemma", "gemma"))
     assert page.startswith("---\nlicense: gemma\n")
     assert f"* Base: owner/name; sha256 of the file: `{'0' * 64}`.\n" in page
     assert "* Licence: gemma, which the base states.\n" in page
     assert "pache" not in page
-    assert page_of(Licence("Apache-2.0", None)).startswith("---\nlicense: apache-2.0\n")
+    assert render_page(Licence("Apache-2.0", None)).startswith("---\nlicense: apache-2.0\n")
 
 
 def test_a_licence_that_the_base_does_not_state_is_said_to_be_given() -> None:
-    page = page_of(Licence("Gemma Terms of Use", None))
+    page = render_page(Licence("Gemma Terms of Use", None))
     assert page.startswith('---\nlicense: other\nlicense_name: "Gemma Terms of Use"\n')
     assert "Gemma Terms of Use, given by who trained it; the base states none that could be read.\n" in page
-    assert "mit, given by who trained it; the base states gemma.\n" in page_of(Licence("mit", "gemma"))
+    assert "mit, given by who trained it; the base states gemma.\n" in render_page(Licence("mit", "gemma"))
 
 
 @pytest.mark.parametrize("text", ["", " ", "mit\nbase_model: other", "mit\x1b[31m"])

@@ -25,7 +25,7 @@ PLAIN: dict[str, Any] = {
 # fmt: on
 
 
-def test_what_peft_writes_of_a_plain_adapter_passes() -> None:
+def test_plain_peft_adapter_passes() -> None:
     assert unsupported_options(PLAIN) == []
 
 

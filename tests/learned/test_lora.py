@@ -15,7 +15,7 @@ from torch import Tensor
 
 from rebinding.learned import files, lora
 from rebinding.learned.lora import Adapter, Pair
-from tests.close import agree, felt
+from tests.close import agree, is_changed
 from tests.learned.small import model
 from tests.surgery.models import tiny
 
@@ -50,14 +50,14 @@ def test_a_new_adapter_adds_nothing() -> None:
         assert agree(logits(network), plain)
 
 
-def test_beside_the_weights_and_in_them_are_the_same() -> None:
+def test_separate_and_merged_adapters_are_equal() -> None:
     network = model()
     plain, adapter = logits(network), random_adapter(network)
     with lora.attached(network, adapter):
         attached_logits = logits(network)
     assert agree(logits(network), plain)  # detached
     lora.merge(network, adapter)
-    assert felt(attached_logits, plain)
+    assert is_changed(attached_logits, plain)
     assert agree(logits(network), attached_logits)
 
 
@@ -123,7 +123,7 @@ def changed(**entries: Any) -> Callable[[Path], None]:
         (changed(**{"later\x1b[31m": True}), r"asks for 'later\\x1b\[31m'"),
     ],
 )
-def test_what_would_be_computed_otherwise_is_refused(
+def test_adapters_with_other_arithmetic_are_refused(
     damage: Callable[[Path], None], message: str, tmp_path: Path
 ) -> None:
     files.write(tmp_path, random_adapter(model()))

@@ -46,8 +46,8 @@ def is_same(actual: Adapter, expected: Adapter) -> bool:
 
 def test_an_interrupted_run_ends_where_a_whole_one_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rebinding.learned.training.EVERY", 2)
-    whole = training(SHORT)
-    whole.run(tmp_path / "whole", lambda number, step: None)
+    full = training(SHORT)
+    full.run(tmp_path / "whole", lambda number, step: None)
 
     def pulled(number: int, step: Step) -> None:
         if number == 3:
@@ -55,12 +55,12 @@ def test_an_interrupted_run_ends_where_a_whole_one_does(tmp_path: Path, monkeypa
 
     with pytest.raises(_Stop):
         training(SHORT).run(tmp_path / "cut", pulled)
-    resumed, seen = training(SHORT), []
-    resumed.run(tmp_path / "cut", lambda number, step: seen.append(number))
-    assert seen == [3, 4]
-    assert is_same(resumed.adapter, whole.adapter)
-    assert not is_same(training(SHORT).adapter, whole.adapter)
-    assert [step.loss for step in resumed.curve] == pytest.approx([step.loss for step in whole.curve], rel=ROUNDING)
+    resumed, steps = training(SHORT), []
+    resumed.run(tmp_path / "cut", lambda number, step: steps.append(number))
+    assert steps == [3, 4]
+    assert is_same(resumed.adapter, full.adapter)
+    assert not is_same(training(SHORT).adapter, full.adapter)
+    assert [step.loss for step in resumed.curve] == pytest.approx([step.loss for step in full.curve], rel=ROUNDING)
 
 
 def test_notes_of_another_training_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,17 +75,17 @@ def test_a_half_written_note_never_takes_the_place_of_a_whole_one(
 ) -> None:
     monkeypatch.setattr("rebinding.learned.training.EVERY", 2)
     training(replace(SHORT, steps=3)).run(tmp_path, lambda number, step: None)
-    whole = (tmp_path / NOTES).read_bytes()
+    full = (tmp_path / NOTES).read_bytes()
 
     def write_half(state: object, path: Path) -> None:
-        path.write_bytes(whole[: len(whole) // 2])
+        path.write_bytes(full[: len(full) // 2])
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr("torch.save", write_half)
     monkeypatch.setattr("rebinding.learned.training.EVERY", 3)
     with pytest.raises(OSError, match="No space left"):
         training(replace(SHORT, steps=3)).run(tmp_path, lambda number, step: None)
-    assert (tmp_path / NOTES).read_bytes() == whole
+    assert (tmp_path / NOTES).read_bytes() == full
 
 
 def test_the_rate_rises_stays_and_falls() -> None:
@@ -133,10 +133,10 @@ def test_the_verb_writes_adapter_card_and_model(tmp_path: Path, capsys: pytest.C
     assert bars == ""
     assert "step 3/3  loss" in output
     assert f"judge it with pytest claims --model {out}\n" in output
-    stored, written = read_card(out), load(str(merged), device="cpu")
+    stored, merged_model = read_card(out), load(str(merged), device="cpu")
     assert stored.base == files.read(out).base == str(base)
-    assert stored.digest.sha256 == load(str(base), device="cpu").fingerprint != written.fingerprint
-    assert load(str(out), device="cpu").fingerprint == written.fingerprint
+    assert stored.digest.sha256 == load(str(base), device="cpu").fingerprint != merged_model.fingerprint
+    assert load(str(out), device="cpu").fingerprint == merged_model.fingerprint
     assert len(stored.curve) == stored.recipe.steps == 3
     assert set(stored.after) == set(evaluation_designs(Vocabulary()))
     assert stored.after == recount(str(merged), 6)
@@ -148,9 +148,9 @@ def test_the_verb_writes_adapter_card_and_model(tmp_path: Path, capsys: pytest.C
     assert not (out / NOTES).exists()
     plain = load(str(base), device="cpu").model.get_submodule("model.layers.1.self_attn.q_proj").weight
     pair, scale = files.read(out).pairs["model.layers.1.self_attn.q_proj"], files.read(out).scale
-    added = written.model.get_submodule("model.layers.1.self_attn.q_proj").weight
-    assert agree(added, plain + scale * pair.up.float() @ pair.down.float())
-    assert not torch.equal(added, plain)
+    weight = merged_model.model.get_submodule("model.layers.1.self_attn.q_proj").weight
+    assert agree(weight, plain + scale * pair.up.float() @ pair.down.float())
+    assert not torch.equal(weight, plain)
 
 
 def recount(name: str, n: int) -> dict[str, Accuracy]:
@@ -161,8 +161,8 @@ def recount(name: str, n: int) -> dict[str, Accuracy]:
         right = 0
         for encoded in encoder.encode([stories.prompt(number) for number in range(n)]):
             logits = loaded_model.model(torch.tensor([encoded.ids]), use_cache=False).logits[0, -1]
-            rivals = [thing for thing in encoded.prompt.story.objects if thing != encoded.prompt.answer]
+            rivals = [rival for rival in encoded.prompt.story.objects if rival != encoded.prompt.answer]
             best = logits[encoder.answer_token(encoded.prompt.answer)]
-            right += all(best > logits[encoder.answer_token(thing)] for thing in rivals)
+            right += all(best > logits[encoder.answer_token(rival)] for rival in rivals)
         accuracies[design_name] = Accuracy(right, n)
     return accuracies

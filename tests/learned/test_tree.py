@@ -9,7 +9,7 @@ from rebinding.learned.curriculum import curriculum
 from rebinding.learned.evaluation import answers
 from rebinding.learned.tree import tree
 from rebinding.task.words import Vocabulary
-from tests.close import agree, felt
+from tests.close import agree, is_changed
 from tests.learned.small import encoder, model
 from tests.surgery.models import Family
 
@@ -30,10 +30,10 @@ def test_equals_each_prompt_alone(family: Family) -> None:
     network = model(family)
     with torch.no_grad():
         actual = answers(network, PROMPTS)
-        alone = [network(torch.tensor([prompt.ids]), use_cache=False).logits[0, -1] for prompt in PROMPTS]
-    expected = torch.stack(alone)  # (prompt, vocabulary)
+        single = [network(torch.tensor([prompt.ids]), use_cache=False).logits[0, -1] for prompt in PROMPTS]
+    expected = torch.stack(single)  # (prompt, vocabulary)
     assert agree(actual, expected)
-    assert felt(expected[1:], expected[:-1])  # prompts differ, so a tree that mixed them up would be seen
+    assert is_changed(expected[1:], expected[:-1])  # prompts differ, so a tree that mixed them up would be seen
 
 
 def test_saves_more_than_half() -> None:

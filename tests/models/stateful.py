@@ -141,9 +141,9 @@ def _attend(
     if key_share is not None:
         key = key + key_share * torch.cat([torch.zeros_like(key[:, :, :1]), key[:, :, :-1]], dim=2)
     else:
-        below = attention.common.get(attention.layer_idx - 1)
+        previous = attention.common.get(attention.layer_idx - 1)
         attention.common[attention.layer_idx] = value
-        value = value if below is None or below.shape != value.shape else value + attention.share * below
+        value = value if previous is None or previous.shape != value.shape else value + attention.share * previous
     query, key = apply_rotary_pos_emb(query, key, *angles)
     attend: Any = ALL_ATTENTION_FUNCTIONS.get_interface(attention.config._attn_implementation, eager_attention_forward)
     z, pattern = attend(attention, query, key, value, mask, dropout=0.0, scaling=attention.scaling, **kwargs)
@@ -166,7 +166,7 @@ NO_STATE = "no state"
 KINDS = (*BRANCHES, *ATTENTIONS)
 
 
-def stateful(kind: str, scale: float, *, own: float | None = None) -> PreTrainedModel:
+def stateful(kind: str, scale: float, *, initial: float | None = None) -> PreTrainedModel:
     """A tiny Llama with a state of some kind: all matrices of one scale, the weights of the state of scale `own`."""
     torch.manual_seed(0)
     model = tiny("llama")
@@ -184,6 +184,6 @@ def stateful(kind: str, scale: float, *, own: float | None = None) -> PreTrained
         for weight in [weight for weight in layer.parameters() if weight.ndim > 1]:
             torch.nn.init.normal_(weight, std=scale)
         for weight in fresh:
-            torch.nn.init.normal_(weight, std=scale if own is None else own)
+            torch.nn.init.normal_(weight, std=scale if initial is None else initial)
     model.eval().requires_grad_(False)
     return model

@@ -16,22 +16,22 @@ from tests.surgery.models import FAMILIES, Family, tiny
 
 
 @pytest.mark.parametrize("family", sampled(FAMILIES, "llama", "gemma3"))
-def test_it_survives_saving_sharding_and_loading(family: Family, tmp_path: Path) -> None:
+def test_fingerprint_survives_saving_sharding_and_loading(family: Family, tmp_path: Path) -> None:
     first = load(str(save_tiny(tmp_path / "one", family)))
     second = load(str(save(first.model, tmp_path / "two", max_shard_size="20KB")))
     assert len(list((tmp_path / "two").glob("*.safetensors"))) > 1
     assert first.fingerprint == second.fingerprint == fingerprint(tiny(family, vocab_size=ROWS), build_tokenizer())
 
 
-@pytest.mark.parametrize("where", [(0, 0), (-1, -1)])
-def test_one_weight_changes_it(where: tuple[int, int]) -> None:
+@pytest.mark.parametrize("place", [(0, 0), (-1, -1)])
+def test_single_weight_changes_the_fingerprint(place: tuple[int, int]) -> None:
     model, tokenizer = tiny("llama"), build_tokenizer()
     before = fingerprint(model, tokenizer)
     for weight in (model.model.layers[3].mlp.down_proj.weight, model.lm_head.weight):
-        original = weight[where].clone()
-        weight[where] = torch.nextafter(original, torch.tensor(9.0))
+        original = weight[place].clone()
+        weight[place] = torch.nextafter(original, torch.tensor(9.0))
         assert fingerprint(model, tokenizer) != before
-        weight[where] = original
+        weight[place] = original
     assert fingerprint(model, tokenizer) == before
 
 
@@ -50,7 +50,7 @@ def test_dtype_settings_and_tokenizer_change_it() -> None:
     assert len(prints) == 5
 
 
-def test_using_a_tokenizer_does_not_change_it() -> None:
+def test_using_a_tokenizer_keeps_the_fingerprint() -> None:
     model, tokenizer = tiny("llama"), build_tokenizer()
     before = fingerprint(model, tokenizer)
     tokenizer(["Box A", "Box"], padding=True, truncation=True, max_length=2)

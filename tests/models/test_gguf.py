@@ -27,7 +27,7 @@ Q4_1, Q8_0, F16 = GGMLQuantizationType.Q4_1, GGMLQuantizationType.Q8_0, GGMLQuan
 def test_weights_are_those_that_the_bits_stand_for(
     kind: GGMLQuantizationType, description: str, tmp_path: Path
 ) -> None:
-    written = write(tmp_path / "tiny.gguf", kind)
+    model = write(tmp_path / "tiny.gguf", kind)
     loaded_model = load(str(tmp_path / "tiny.gguf"), dtype="float32", device="cpu")
     assert loaded_model.weights == description
     tensors = {name: weight.numpy() for name, weight in loaded_model.model.named_parameters()}
@@ -37,8 +37,8 @@ def test_weights_are_those_that_the_bits_stand_for(
         "model.layers.1.self_attn.v_proj.weight": "blk.1.attn_v.weight",
         "model.layers.1.mlp.down_proj.weight": "blk.1.ffn_down.weight",
     }.items():
-        assert np.array_equal(tensors[name], written[stored_name])
-    halves = written["blk.0.attn_k.weight"].reshape(KV_HEADS, HEAD // 2, 2, -1)  # rows of a head are kept in pairs
+        assert np.array_equal(tensors[name], model[stored_name])
+    halves = model["blk.0.attn_k.weight"].reshape(KV_HEADS, HEAD // 2, 2, -1)  # rows of a head are kept in pairs
     k = halves.swapaxes(1, 2).reshape(KV_HEADS * HEAD, -1)
     assert np.array_equal(tensors["model.layers.0.self_attn.k_proj.weight"], k)
 
@@ -49,12 +49,12 @@ def test_a_file_is_the_subject_that_its_folder_is(tmp_path: Path) -> None:
     loaded_model = load(str(tmp_path / "tiny.gguf"), dtype="float32")
     loaded_model.model.save_pretrained(tmp_path / "folder")
     loaded_model.tokenizer.save_pretrained(tmp_path / "folder")
-    again = load(str(tmp_path / "folder"), dtype="float32")
-    assert again.fingerprint == loaded_model.fingerprint
-    assert again.weights is None
+    second = load(str(tmp_path / "folder"), dtype="float32")
+    assert second.fingerprint == loaded_model.fingerprint
+    assert second.weights is None
     prompts = [design("counterbalanced").prompt(number) for number in range(9)]
     encoded = loaded_model.encoder().encode(prompts)
-    assert [prompt.ids for prompt in encoded] == [prompt.ids for prompt in again.encoder().encode(prompts)]
+    assert [prompt.ids for prompt in encoded] == [prompt.ids for prompt in second.encoder().encode(prompts)]
     assert len({len(prompt) for prompt in encoded}) == 1
     assert loaded_model.encoder().answer_tokens(prompts[0].story.objects)
 
@@ -65,7 +65,7 @@ def test_loading_is_quiet_where_nobody_looks(tmp_path: Path, capsys: pytest.Capt
     assert capsys.readouterr() == ("", "")
 
 
-def test_another_precision_is_rounded_once(tmp_path: Path) -> None:
+def test_other_precisions_are_rounded_once(tmp_path: Path) -> None:
     path = str(tmp_path / "tiny.gguf")
     write(Path(path), Q4_1)
     exact, short = load(path, dtype="float32").model, load(path, dtype="bfloat16").model
@@ -104,7 +104,7 @@ def pointer(path: Path) -> None:
     path.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n")
 
 
-def made_of(*numbers: tuple[str, int]) -> Callable[[Path], None]:
+def write_numbers(*numbers: tuple[str, int]) -> Callable[[Path], None]:
     """A file that begins like a GGUF, and goes on with these little-endian numbers (the letters of `struct`)."""
     content = b"GGUF" + b"".join(struct.pack(f"<{code}", number) for code, number in numbers)
 
@@ -134,22 +134,22 @@ def cut(bytes_left: Callable[[int], int]) -> Callable[[Path], None]:
     [
         (pointer, errors.DamagedWeights, "begins with b'vers'"),
         (cut(lambda size: 200), errors.DamagedWeights, "cut short"),
-        (made_of(("I", 1)), errors.DamagedWeights, "version 1; versions 2 and 3 are read"),
-        (made_of(VERSION, ("Q", 1 << 60)), errors.DamagedWeights, f"a count of {1 << 60}"),
-        (made_of(VERSION, NO_TENSORS, ("Q", 1 << 61)), errors.DamagedWeights, f"a count of {1 << 61}"),
-        (made_of(VERSION, NO_TENSORS, A_FACT, ("Q", 1 << 62)), errors.DamagedWeights, f"a count of {1 << 62}"),
+        (write_numbers(("I", 1)), errors.DamagedWeights, "version 1; versions 2 and 3 are read"),
+        (write_numbers(VERSION, ("Q", 1 << 60)), errors.DamagedWeights, f"a count of {1 << 60}"),
+        (write_numbers(VERSION, NO_TENSORS, ("Q", 1 << 61)), errors.DamagedWeights, f"a count of {1 << 61}"),
+        (write_numbers(VERSION, NO_TENSORS, A_FACT, ("Q", 1 << 62)), errors.DamagedWeights, f"a count of {1 << 62}"),
         (
-            made_of(VERSION, NO_TENSORS, A_FACT, NO_NAME, ("I", 13)),
+            write_numbers(VERSION, NO_TENSORS, A_FACT, NO_NAME, ("I", 13)),
             errors.DamagedWeights,
             "a value of the unknown type 13",
         ),
-        (made_of(VERSION, NO_TENSORS, A_FACT, NO_NAME, *NESTED), errors.DamagedWeights, "recursion"),
+        (write_numbers(VERSION, NO_TENSORS, A_FACT, NO_NAME, *NESTED), errors.DamagedWeights, "recursion"),
         (cut(lambda size: size - 5000), errors.UnsupportedArchitecture, "transformers cannot load"),
         (lambda path: write(path, Q8_0, parts=2), errors.DamagedWeights, "one of 2 parts"),
         (lambda path: write(path, Q8_0, architecture="starling"), errors.UnsupportedArchitecture, "starling"),
     ],
 )
-def test_what_cannot_be_loaded_is_refused(
+def test_unloadable_files_are_refused(
     make: Callable[[Path], None], error: type[Exception], message: str, tmp_path: Path
 ) -> None:
     make(tmp_path / "tiny.gguf")
@@ -157,7 +157,7 @@ def test_what_cannot_be_loaded_is_refused(
         load(str(tmp_path / "tiny.gguf"), dtype="float32")
 
 
-def test_without_the_package_it_is_said_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_package_says_how_to_install_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path / "tiny.gguf", Q8_0)
     monkeypatch.setattr("rebinding.models.gguf.find_spec", lambda name: None)
     with pytest.raises(errors.MissingPackage, match=r"'\.\[gguf\]'"):

@@ -109,7 +109,7 @@ def test_an_adapter_on_the_hub_is_to_be_fetched_first(cache: Path) -> None:
         (401, "RepoNotFound", errors.AbsentModel, "check the spelling; if it is private, log in"),
     ],
 )
-def test_what_the_hub_refuses(
+def test_hub_refusals_are_explained(
     status: int, code: str, error: type[Exception], message: str, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shutil.rmtree(cache.parents[1])

@@ -16,7 +16,7 @@ from tests.models.stateful import KINDS, NO_STATE, stateful
 from tests.surgery.models import tiny
 
 SCALES = (0.01, 0.1, 1.0)
-SAYS: dict[str, str] = {
+MESSAGES: dict[str, str] = {
     "a recurrent branch": r"layer 0 \(BranchedLayer\) mixes tokens by branch \(Recurrent\), besides attention",
     "a causal convolution": r"layer 0 \(BranchedLayer\) mixes tokens by branch \(Convolution\)",
     "a token shift": r"layer 0 \(BranchedLayer\) mixes tokens by branch \(TokenShift\)",
@@ -32,16 +32,16 @@ SAYS: dict[str, str] = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_state_beside_attention_is_refused(kind: str, scale: float) -> None:
     """At every initial scale, and the reason names it."""
-    with pytest.raises(errors.ModelError, match=SAYS[kind]):
+    with pytest.raises(errors.ModelError, match=MESSAGES[kind]):
         check_model(stateful(kind, scale))
 
 
-@pytest.mark.parametrize("own", [0.0, 1e-6])
+@pytest.mark.parametrize("initial", [0.0, 1e-6])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_state_that_starts_at_nothing_is_refused_too(kind: str, own: float) -> None:
+def test_a_state_that_starts_at_nothing_is_refused_too(kind: str, initial: float) -> None:
     """Training would let it grow, and no comparison of numbers shows it yet."""
-    with pytest.raises(errors.ModelError, match=SAYS[kind]):
-        check_model(stateful(kind, 0.1, own=own))
+    with pytest.raises(errors.ModelError, match=MESSAGES[kind]):
+        check_model(stateful(kind, 0.1, initial=initial))
 
 
 @pytest.mark.parametrize("scale", SCALES)
@@ -87,10 +87,10 @@ def _recorded_with_shared_values() -> Any:
     model = stateful("values of the layer below", 0.3)
     anatomy, surgeon = derive(model), TorchSurgeon(model, derive(model))
     prompt = draw_tokens(model, anatomy)
-    with watch_modules(model, anatomy) as seen:
+    with watch_modules(model, anatomy) as calls:
         recording = surgeon.record(prompt, keep=STAGES)
     surgeon.record(prompt.flip(1))
-    return model, anatomy, recording, seen, Allowance.of_model(model, anatomy)
+    return model, anatomy, recording, calls, Allowance.of_model(model, anatomy)
 
 
 def test_redrawn_weights_are_put_back_and_differ_in_between() -> None:

@@ -36,7 +36,7 @@ def test_front_matter(head: str, licence: str | None) -> None:
 
 
 @pytest.mark.parametrize("page", ["license: mit", "Title\nlicense: mit\n---\n", "---\nlicense: mit\n", ""])
-def test_what_stands_in_no_front_matter_is_not_read(page: str) -> None:
+def test_text_outside_front_matter_is_not_read(page: str) -> None:
     assert licence_of_page(page) is None
 
 

@@ -16,7 +16,7 @@ from rebinding.models import load
 from rebinding.surgery import Edit, Read
 from rebinding.task.boxes import Contains, Story, Swap
 from rebinding.task.prompts import Prompt
-from tests.close import agree, felt
+from tests.close import agree, is_changed
 from tests.models.folders import ROWS, change_config, save_tiny
 from tests.surgery.models import FAMILIES, Family, tiny, tokens
 
@@ -39,8 +39,8 @@ def test_the_anatomy_is_that_of_the_text_tower(family: Family, tmp_path: Path) -
     anatomy = load(str(save_tiny(tmp_path, family))).anatomy
     assert (anatomy.n_layers, anatomy.n_heads, anatomy.n_kv_heads, anatomy.head_dim) == (4, 6, 2, 10)
     assert anatomy.norms == ("sandwich" if "gemma" in family else "pre")
-    inside = "model.language_model" if family == "gemma3_multimodal" else "model"
-    assert anatomy.layers == f"{inside}.layers"
+    prefix = "model.language_model" if family == "gemma3_multimodal" else "model"
+    assert anatomy.layers == f"{prefix}.layers"
 
 
 def test_the_multimodal_wrapper_keeps_its_vision_tower_as_it_is(tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ def test_accelerate_places_the_model(device: str | dict[str, str], tmp_path: Pat
 def test_the_surgeon_and_the_encoder_work(tmp_path: Path) -> None:
     """An edit that swaps a residual for that of another prompt gives that prompt's logits from there on."""
     loaded_model = load(str(save_tiny(tmp_path)), device="cpu")
-    stories = [Story((Contains("A", thing), Contains("B", "fan")), (Swap("A", "B"),)) for thing in ("egg", "tea")]
+    stories = [Story((Contains("A", item), Contains("B", "fan")), (Swap("A", "B"),)) for item in ("egg", "tea")]
     ids = token_batch(loaded_model.encoder().encode([Prompt(story, "A") for story in stories]))
     surgeon, last = loaded_model.surgeon(), ids.shape[1] - 1
     recording = surgeon.record(ids)
@@ -77,7 +77,7 @@ def test_the_surgeon_and_the_encoder_work(tmp_path: Path) -> None:
     with torch.no_grad():
         expected = loaded_model.model(ids).logits[:, last]
     assert agree(logits[0, 0], expected[1])
-    assert felt(expected[0], expected[1])
+    assert is_changed(expected[0], expected[1])
 
 
 def test_an_alias_gives_a_folder_its_chat_form(tmp_path: Path) -> None:
@@ -92,18 +92,18 @@ def test_loading_is_quiet_where_nobody_watches(terminal: bool, tmp_path: Path, m
     """A bar on a terminal only, no warnings of transformers; afterwards both are as they were."""
     folder = save_tiny(tmp_path)
     change_config(folder, "generation_config.json", do_sample=False, temperature=0.5)
-    heard, screen = logging.StreamHandler(io.StringIO()), io.StringIO()
+    handler, screen = logging.StreamHandler(io.StringIO()), io.StringIO()
     monkeypatch.setattr(screen, "isatty", lambda: terminal)
     monkeypatch.setattr(sys, "stderr", screen)
     transformers_logging.warning_once.cache_clear()
     library = logging.getLogger("transformers")
-    library.addHandler(heard)
+    library.addHandler(handler)
     before = transformers_logging.get_verbosity()
     try:
         load(str(folder), form="raw")
     finally:
-        library.removeHandler(heard)
+        library.removeHandler(handler)
     assert ("Loading weights" in screen.getvalue()) == terminal
-    assert heard.stream.getvalue() == ""
+    assert handler.stream.getvalue() == ""
     assert transformers_logging.get_verbosity() == before
     assert transformers_logging.set_tqdm_hook(None) is None

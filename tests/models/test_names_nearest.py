@@ -35,7 +35,7 @@ from rebinding.models.suggestions import HUB_IDS, names_by_prefix, names_without
         ("x" * 100_000, []),
     ],
 )
-def test_nearest(name: str, names: list[str]) -> None:
+def test_nearest_name_is_suggested(name: str, names: list[str]) -> None:
     assert nearest(name) == names
 
 
@@ -58,6 +58,6 @@ def test_every_name_that_may_be_suggested_is_one() -> None:
 @pytest.mark.parametrize(
     "name", ["planted:nope", "planted:pointer+nope", "planted:pointer@nope", "planted:", "learned:x"]
 )
-def test_what_is_built_here_is_known_by_its_name(name: str) -> None:
+def test_refusal_of_a_builtin_name_starts_with_the_name(name: str) -> None:
     with pytest.raises(UnknownName, match=f"^{name.replace('+', '[+]')}"):
         origin(name)

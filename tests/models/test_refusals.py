@@ -39,7 +39,7 @@ def slow_tokenizer(folder: Path) -> None:
     ByT5Tokenizer().save_pretrained(folder)
 
 
-def no_tokenizer(folder: Path) -> None:
+def delete_tokenizer(folder: Path) -> None:
     save_tiny(folder)
     for path in folder.glob("tokenizer*"):
         path.unlink()
@@ -50,7 +50,7 @@ def cut_short(folder: Path) -> None:
     path.write_bytes(path.read_bytes()[:-100])
 
 
-def lost_shard(folder: Path) -> None:
+def delete_shard(folder: Path) -> None:
     from tests.surgery.models import tiny
 
     save(tiny("llama"), folder, max_shard_size="20KB")
@@ -63,7 +63,7 @@ def dropped(folder: Path) -> None:
     change_config(folder, attention_bias=False)
 
 
-def without_chat_template(folder: Path) -> None:
+def delete_chat_template(folder: Path) -> None:
     save_tiny(folder)
     (folder / "chat_template.jinja").unlink()
 
@@ -78,7 +78,7 @@ class Refusal:
 
     make: Callable[[Path], object]
     error: type[ModelError]
-    says: str
+    message: str
 
 
 CASES = {
@@ -90,15 +90,15 @@ CASES = {
         configured(quantization_config={"quant_method": "gptq"}), errors.QuantisedModel, "holds gptq weights"
     ),
     "slow tokenizer": Refusal(slow_tokenizer, errors.SlowTokenizer, "has no fast tokenizer"),
-    "no tokenizer": Refusal(no_tokenizer, errors.MissingTokenizer, "holds no tokenizer"),
+    "no tokenizer": Refusal(delete_tokenizer, errors.MissingTokenizer, "holds no tokenizer"),
     "other tokenizer": Refusal(
         lambda folder: save_tiny(folder, vocab_size=101),
         errors.OtherTokenizer,
         "embeddings for tokens 0 to 100. It is another model's",
     ),
-    "no chat form": Refusal(without_chat_template, errors.NoChatForm, "pass form='raw'"),
+    "no chat form": Refusal(delete_chat_template, errors.NoChatForm, "pass form='raw'"),
     "truncated": Refusal(cut_short, errors.DamagedWeights, r"is truncated or damaged \("),
-    "lost shard": Refusal(lost_shard, errors.MissingWeights, "lacks model-00002-of-"),
+    "lost shard": Refusal(delete_shard, errors.MissingWeights, "lacks model-00002-of-"),
     "dropped": Refusal(
         dropped, errors.DamagedWeights, "hold, against config.json, model.layers.0.self_attn.k_proj.bias"
     ),
@@ -157,13 +157,13 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_it_is_refused_for_its_own_reason(name: str, tmp_path: Path) -> None:
+def test_each_damaged_folder_is_refused_with_its_reason(name: str, tmp_path: Path) -> None:
     case = CASES[name]
     case.make(tmp_path / "model")
-    with pytest.raises(ModelError) as caught:
+    with pytest.raises(ModelError) as excinfo:
         load(str(tmp_path / "model"))
-    assert caught.type is case.error
-    assert [case for case in CASES if re.search(CASES[case].says, str(caught.value))] == [name]
+    assert excinfo.type is case.error
+    assert [case for case in CASES if re.search(CASES[case].message, str(excinfo.value))] == [name]
 
 
 @pytest.mark.parametrize(

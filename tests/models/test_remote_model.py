@@ -39,18 +39,18 @@ def served(key: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("name", ["planted:pointer", "shape:gemma2-9b", "."])
-def test_what_no_server_can_find_is_refused(name: str, key: None) -> None:
+def test_models_unknown_to_the_server_are_refused(name: str, key: None) -> None:
     with pytest.raises(errors.NotServed, match="Hub id"):
         remote.load_remote(name)
 
 
-def test_without_a_key_nothing_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_key_sends_no_request(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nnsight.CONFIG.API, "APIKEY", None)
     with pytest.raises(errors.NoKey, match="NDIF_API_KEY"):
         remote.load_remote("gemma2-9b")
 
 
-def test_what_the_hub_does_not_give_is_said(key: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreachable_hub_is_reported(key: None, monkeypatch: pytest.MonkeyPatch) -> None:
     def offline(*_: Any) -> Path:
         raise errors.OfflineModel("the Hub cannot be reached")
 
@@ -67,14 +67,14 @@ def test_a_served_subject_answers_as_the_same_model_here(served: Path) -> None:
     surgeon = remote_model.surgeon()
     assert isinstance(surgeon, NNsightSurgeon)
     tokens, read = torch.arange(40).reshape(2, 20) + 7, [Read("logits", positions=[19])]
-    answers = [each.run(each.record(tokens), [], read)[0] for each in (surgeon, local_model.surgeon())]
+    answers = [surgeon.run(surgeon.record(tokens), [], read)[0] for surgeon in (surgeon, local_model.surgeon())]
     assert torch.allclose(*answers, atol=400 * torch.finfo(torch.float32).eps * float(answers[0].abs().max()))
 
 
-def test_its_name_and_description_are_its_fingerprint(served: Path) -> None:
+def test_fingerprint_is_made_of_name_and_description(served: Path) -> None:
     """Weights are not seen: another name is another model, and never equal to the one loaded here."""
-    first, again, other_name = (remote.load_remote(name).fingerprint for name in (NAME, NAME, "someone/else"))
-    assert first == again
+    first, second, other_name = (remote.load_remote(name).fingerprint for name in (NAME, NAME, "someone/else"))
+    assert first == second
     assert len({first, other_name, load(str(served)).fingerprint}) == 3
 
 

@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 from rebinding.models import check_model, errors, verify
 from rebinding.surgery import Edit, Read, TorchSurgeon, recorder
 from rebinding.surgery.recording import layer_call
-from tests.models.peculiar import (
+from tests.models.unusual_models import (
     ByKeyword,
     ByPlace,
     CountingLayer,
@@ -38,7 +38,7 @@ REPEATED: dict[str, tuple[type[Plain], type[nn.Module]]] = {
 
 
 @pytest.mark.parametrize("case", REPEATED)
-def test_what_layers_are_called_with_is_repeated(case: str) -> None:
+def test_layer_arguments_are_repeated(case: str) -> None:
     """An edit that is replayed does what it does to the model when a hook makes it in a run from the beginning."""
     model = peculiar(*REPEATED[case])
     surgeon = TorchSurgeon(model, check_model(model))
@@ -50,12 +50,12 @@ def test_what_layers_are_called_with_is_repeated(case: str) -> None:
 
 
 def _from_the_beginning(model: PreTrainedModel, prompt: Tensor, edit: Tensor) -> Tensor:
-    def set_it(module: nn.Module, args: tuple[Tensor, ...]) -> Any:
+    def set_value(module: nn.Module, args: tuple[Tensor, ...]) -> Any:
         changed = args[0].clone()
         changed[:, 6] = edit
         return (changed, *args[1:])
 
-    handle = model.model.layers[1].register_forward_pre_hook(set_it)
+    handle = model.model.layers[1].register_forward_pre_hook(set_value)
     with torch.no_grad():
         logits: Tensor = model(input_ids=prompt, use_cache=False).logits[:, -1]
     handle.remove()
@@ -76,13 +76,13 @@ def test_a_keyword_that_is_dropped_is_noticed(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("gain", [[0.4, SimpleNamespace()], torch.tensor([0.4]), object()])
-def test_what_cannot_be_repeated_is_refused(gain: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unrepeatable_layers_are_refused(gain: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ByKeyword, "gain", gain)
     with pytest.raises(errors.UnsupportedArchitecture, match=f"called with 'gain', a {type(gain).__name__}"):
         check_model(peculiar(ByKeyword, GainedLayer))
 
 
-def test_what_has_no_name_is_refused() -> None:
+def test_nameless_layers_are_refused() -> None:
     with pytest.raises(errors.UnsupportedArchitecture, match="called with 1 arguments without a name"):
         check_model(peculiar(ByPlace, NamelessLayer))
 
@@ -106,12 +106,12 @@ def test_and_would_be_by_its_replays(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("family", ["llama", "qwen3"])
 def test_heads_that_ask_in_another_order_are_noticed(family: Any) -> None:
     with pytest.raises(errors.UnsupportedArchitecture, match=r"the q of layer 0 is not the slice of self_attn\.q_proj"):
-        check_model(shuffled(family, asking=SWAPPED))
+        check_model(shuffled(family, query_order=SWAPPED))
 
 
 def test_heads_that_are_projected_in_another_order_are_noticed() -> None:
     with pytest.raises(errors.UnsupportedArchitecture, match="does not read what attention returns"):
-        check_model(shuffled("llama", giving=SWAPPED))
+        check_model(shuffled("llama", value_order=SWAPPED))
 
 
 def test_heads_that_share_other_keys_are_noticed() -> None:

@@ -57,26 +57,26 @@ def test_nor_are_they_on_planted_models(architecture: str) -> None:
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_on_planted_models_it_is_a_hundredth_of_what_counts(mechanism: str, architecture: str) -> None:
-    assert _in_logits(plant(f"{mechanism}@{architecture}").model) < COUNTS / 100
+def test_rounding_on_planted_models_is_a_hundredth_of_the_margin(mechanism: str, architecture: str) -> None:
+    assert _logit_change(plant(f"{mechanism}@{architecture}").model) < COUNTS / 100
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_at_logits_of_thirty_too_whatever_the_weights_are_kept_in(dtype: torch.dtype) -> None:
+def test_rounding_is_small_at_logits_of_thirty_in_every_dtype(dtype: torch.dtype) -> None:
     model = tiny("llama")
     tokens = draw_tokens(model, derive(model))
     model.lm_head.weight.mul_(30 / model(tokens).logits.abs().max())
-    assert _in_logits(model.to(dtype)) < COUNTS / 100
+    assert _logit_change(model.to(dtype)) < COUNTS / 100
 
 
 @pytest.mark.parametrize("alias", ALIASES)
-def test_at_the_size_of_the_papers_models_it_is_a_fifth_at_most(alias: str) -> None:
+def test_rounding_at_paper_size_is_at_most_a_fifth(alias: str) -> None:
     """If the largest logit is 30, four standard deviations of a vocabulary's."""
     model = skeleton(shape_config(alias), torch.bfloat16, torch.device("meta"))
     assert Allowance.of_model(model, derive(model)).relative * 30 / 4 < COUNTS / 5
 
 
-def _in_logits(model: Any) -> float:
+def _logit_change(model: Any) -> float:
     anatomy = derive(model)
     with in_float32(model, anatomy):
         logits = forward(model, anatomy, draw_tokens(model, anatomy)).logits
@@ -122,7 +122,7 @@ def test_weights_are_put_back_when_something_fails() -> None:
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
 
 
-def test_of_a_large_head_some_rows_are_raised() -> None:
+def test_some_rows_of_a_large_head_are_raised() -> None:
     head = torch.nn.Linear(4, WORDS + 5, bias=False, dtype=torch.bfloat16)
     with raise_weights(head, WORDS):
         assert (head.weight.shape[0], head.weight.dtype) == (WORDS, torch.float32)

@@ -33,14 +33,14 @@ def test_models_that_we_understand_pass_with_the_derived_anatomy(family: Family,
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_in_sixteen_bits_too_ours_is_the_same_on_a_cpu(family: Family) -> None:
+def test_surgeon_matches_the_model_in_16_bits_on_a_cpu(family: Family) -> None:
     """The allowance of the check is for other kernels; on one and the same there is nothing to allow for."""
     model = tiny(family).to(torch.bfloat16)
     anatomy = derive(model)
     tokens = draw_tokens(model, anatomy)
-    own = forward(model, anatomy, tokens).logits
+    expected = forward(model, anatomy, tokens).logits
     attention.install(model)
-    assert torch.equal(own, forward(model, anatomy, tokens).logits)
+    assert torch.equal(expected, forward(model, anatomy, tokens).logits)
 
 
 BELIEFS: dict[str, tuple[Family, dict[str, Any], str]] = {

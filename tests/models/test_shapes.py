@@ -28,7 +28,7 @@ def test_the_exact_shape(alias: str) -> None:
     assert {weight.dtype for weight in model.parameters()} == {torch.bfloat16}
 
 
-def test_what_makes_the_gemmas_different() -> None:
+def test_gemma_shapes_keep_their_special_features() -> None:
     meta = torch.device("meta")
     gemma2 = derive(skeleton(shape_config("gemma2-9b"), torch.float32, meta))
     gemma3 = derive(skeleton(shape_config("gemma3-12b"), torch.float32, meta))
@@ -55,9 +55,9 @@ def test_weights_are_random_and_rows_differ() -> None:
     table = model.get_input_embeddings().weight
     assert float(table.std()) == pytest.approx(0.02, rel=0.05)  # 28,800 draws: relative error of the spread 0.4 %
     assert table.unique(dim=0).shape[0] == 300
-    again = build_shape("llama3.1-8b", dtype=torch.float32, device=torch.device("cpu"), **SMALL)
+    rebuilt = build_shape("llama3.1-8b", dtype=torch.float32, device=torch.device("cpu"), **SMALL)
     reseeded = build_shape("llama3.1-8b", dtype=torch.float32, device=torch.device("cpu"), seed=1, **SMALL)
-    assert torch.equal(table, again.get_input_embeddings().weight)
+    assert torch.equal(table, rebuilt.get_input_embeddings().weight)
     assert not torch.equal(table, reseeded.get_input_embeddings().weight)
     assert bool((model.model.norm.weight == 1).all())
     assert not torch.equal(model.lm_head.weight, table)

@@ -54,14 +54,16 @@ SENTENCES = {
 def typed_tables():
     """(id, table, printed) of every cell, from the strings above."""
     accuracy = ("accuracy.full", "accuracy.circuit", "accuracy.random", "heads.kept", "heads.total")
-    others = [f"{metric}.{what}" for metric in ("margin", "logit") for what in ("full", "circuit", "random")]
+    other_metrics = [
+        f"{metric}.{variant}" for metric in ("margin", "logit") for variant in ("full", "circuit", "random")
+    ]
     cells = [f"binding.{row}.{metric}" for row in CONDITIONS for metric in ("dR", "dlogit", "switch")]
     subset = [f"{edit}.{metric}" for edit in ("q", "k_both", "qk") for metric in ("dR", "dlogit")]
     for model in published.ALIASES:
         binding = "tab:qk-binding-intervention" + ("" if model == G9 else "-other-models")
         for label, names, row in (
             ("tab:entity_tracking_acc", accuracy, ACCURACY[model]),
-            ("tab:circuit_eval_other_metrics", others, OTHER_METRICS[model]),
+            ("tab:circuit_eval_other_metrics", other_metrics, OTHER_METRICS[model]),
             (binding, cells, BINDING[model]),
         ):
             yield from ((f"{name}@{model}", label, cell) for name, cell in zip(names, row.split(), strict=True))
@@ -82,7 +84,7 @@ def test_numbers_in_sentences(id, expected):
     assert published.number(id).value == pytest.approx(expected, abs=1e-12)
 
 
-def test_nothing_else_is_on_record():
+def test_only_listed_numbers_are_on_record():
     assert set(published.numbers()) == {id for id, _, _ in typed_tables()} | set(SENTENCES)
 
 
@@ -136,8 +138,8 @@ def test_the_share_kept_is_the_printed_percentage_and_the_count_of_listed_pairs(
 
 
 def test_withdrawn_figures_are_apart_and_refused():
-    gone = published.withdrawn()
-    assert not set(gone) & set(published.numbers())
+    withdrawn = published.withdrawn()
+    assert not set(withdrawn) & set(published.numbers())
     deltas = {
         G9: "0.38 4.24 3.28 0.49 3.98 1.37",
         G12: "-0.27 0.52 0.31 -0.03 0.67 -0.40",
@@ -145,9 +147,9 @@ def test_withdrawn_figures_are_apart_and_refused():
         L8: "0.45 0.68 2.15 0 1.87 0.79",
     }
     for model, row in deltas.items():
-        assert [gone[f"target_delta.{name}@{model}"].printed for name in CONDITIONS] == row.split()
-    assert gone["residual_binding.accuracy.swap_boxes"].value == 0.48
-    assert gone["residual_binding.accuracy.question_box"].value == 0.83
+        assert [withdrawn[f"target_delta.{name}@{model}"].printed for name in CONDITIONS] == row.split()
+    assert withdrawn["residual_binding.accuracy.swap_boxes"].value == 0.48
+    assert withdrawn["residual_binding.accuracy.question_box"].value == 0.83
     with pytest.raises(KeyError, match="commented out"):
         published.number(f"target_delta.q@{G9}")
 

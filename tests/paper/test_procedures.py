@@ -24,7 +24,7 @@ def test_the_five_stages_are_the_papers() -> None:
     ]
 
 
-def test_one_convention_changed(tmp_path: Path) -> None:
+def test_candidate_changes_a_single_convention(tmp_path: Path) -> None:
     file = tmp_path / "heads.toml"
     file.write_text('like = "published"\n[binding]\nscope = "head"\n')
     procedure = read(file)
@@ -62,7 +62,7 @@ def test_candidates_of_the_published_discovery() -> None:
     released = (("rotation",), ("none",), ("keys_values",))
     assert varied_conventions[0] == released
     varied = {
-        tuple(value for value, usual in zip(conventions, released, strict=True) if value != usual)
+        tuple(value for value, default in zip(conventions, released, strict=True) if value != default)
         for conventions in varied_conventions[1:]
     }
     assert varied == {(("fresh",),), (("objects",),), (("all",),), (("query",),)}

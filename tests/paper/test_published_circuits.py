@@ -6,7 +6,7 @@ from rebinding.paper import numbers as published
 
 G9, G12, L3, L8 = published.ALIASES
 
-LISTED = {
+HEADS_BY_GROUP = {
     G9: {
         "A": "15,27 7,25 0,26 1,25 8,39 1,39 11,40 7,21 13,27 12,38 10,25",
         "B": "12,28 4,28 1,30 5,22 14,24 3,21 8,28 10,28 6,29 12,21 12,26 7,32 15,30 4,26 4,22 15,11 2,28",
@@ -44,9 +44,9 @@ LISTED = {
 @pytest.mark.parametrize("alias", published.ALIASES)
 @pytest.mark.parametrize("group", published.GROUPS)
 def test_groups_are_the_printed_ones_with_the_layer_first(alias, group):
-    printed = [tuple(map(int, pair.split(","))) for pair in LISTED[alias][group].split()]
-    listed = [(head, layer) for in_group, layer, head, _ in published.circuit(alias) if in_group == group]
-    assert listed == printed
+    printed = [tuple(map(int, pair.split(","))) for pair in HEADS_BY_GROUP[alias][group].split()]
+    heads = [(head, layer) for in_group, layer, head, _ in published.circuit(alias) if in_group == group]
+    assert heads == printed
 
 
 @pytest.mark.parametrize(("alias", "pairs", "distinct"), [(G9, 38, 37), (G12, 83, 80), (L3, 42, 42), (L8, 40, 38)])

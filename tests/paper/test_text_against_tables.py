@@ -22,7 +22,7 @@ def cell(model, row, metric):
     return published.number(f"binding.{row}.{metric}@{model}").value
 
 
-def nothing(metric):
+def no_change(metric):
     return published.tolerance(metric).absolute
 
 
@@ -34,13 +34,13 @@ def role(group, target):
     return published.number(f"roles.{group}.{target}@{G9}").value
 
 
-def share_in_stated_range(model):
+def share_within_range(model):
     """3 to 10 per cent, each give or take its rounding."""
     low, high = published.number("heads.share.lowest"), published.number("heads.share.highest")
     return low.value - low.half_width <= published.share_kept(model).value <= high.value + high.half_width
 
 
-def size_of_group_e(model):
+def group_e_size(model):
     return sum(group == "E" for group, *_ in published.circuit(model))
 
 
@@ -72,12 +72,12 @@ SENTENCES = (
     Sentence(
         "circuit.not_a_floor", "margin", (L3,), lambda m: circuit("margin.circuit", m) > circuit("margin.full", m)
     ),
-    Sentence("circuit.three_to_ten_percent", "share", ALL, share_in_stated_range),
+    Sentence("circuit.three_to_ten_percent", "share", ALL, share_within_range),
     Sentence(
         "circuit.compact", "distinct", ALL, lambda m: len(distinct(m)) == published.number(f"heads.kept@{m}").value
     ),
-    Sentence("circuit.group_e_empty", "set", (G9, L3), lambda m: size_of_group_e(m) == 0),
-    Sentence("circuit.group_e_present", "set", (G12, L8), lambda m: size_of_group_e(m) > 0),
+    Sentence("circuit.group_e_empty", "set", (G9, L3), lambda m: group_e_size(m) == 0),
+    Sentence("circuit.group_e_present", "set", (G12, L8), lambda m: group_e_size(m) > 0),
     Sentence("roles.b_is_the_pointer", "dlogit", (G9,), lambda m: role("B", "pointer") > role("A", "pointer")),
     Sentence(
         "roles.b_small_on_content", "dlogit", (G9,), lambda m: role("B", "pointer") / 2 > abs(role("B", "content"))
@@ -89,7 +89,10 @@ SENTENCES = (
     Sentence("binding.k_redirects", "dR", (G9, L3, L8), lambda m: cell(m, "k_both", "dR") > 0),
     Sentence("binding.box_keys_address_only", "dR", (G9,), lambda m: cell(m, "k_box", "dR") > 0),
     Sentence(
-        "binding.box_keys_address_only", "dlogit", (G9,), lambda m: abs(cell(m, "k_box", "dlogit")) <= nothing("dlogit")
+        "binding.box_keys_address_only",
+        "dlogit",
+        (G9,),
+        lambda m: abs(cell(m, "k_box", "dlogit")) <= no_change("dlogit"),
     ),
     Sentence(
         "binding.object_keys_read_out",
@@ -103,21 +106,21 @@ SENTENCES = (
         (G9, G12),
         lambda m: all(cell(m, row, "dR") > max(0, cell(m, "qk", "dR")) for row in ("q", "k_both")),
     ),
-    Sentence("binding.qk_cancels", "dR", (G9, G12), lambda m: cell(m, "qk", "dR") <= nothing("dR")),
+    Sentence("binding.qk_cancels", "dR", (G9, G12), lambda m: cell(m, "qk", "dR") <= no_change("dR")),
     Sentence(
         "binding.qk_cancels",
         "switch",
         (G9,),
-        lambda m: cell(m, "qk", "switch") <= cell(m, "random", "switch") + nothing("switch"),
+        lambda m: cell(m, "qk", "switch") <= cell(m, "random", "switch") + no_change("switch"),
     ),
-    Sentence("binding.qk_cancels", "dlogit", (G12,), lambda m: cell(m, "qk", "dlogit") <= nothing("dlogit")),
+    Sentence("binding.qk_cancels", "dlogit", (G12,), lambda m: cell(m, "qk", "dlogit") <= no_change("dlogit")),
     Sentence(
         "binding.key_dominance",
         "largest",
         (L3, L8),
-        lambda m: max(cell(m, row, "dR") for row in KEYS) - abs(cell(m, "q", "dR")) > nothing("dR"),
+        lambda m: max(cell(m, row, "dR") for row in KEYS) - abs(cell(m, "q", "dR")) > no_change("dR"),
     ),
-    Sentence("binding.key_dominance", "both", (L3, L8), lambda m: cell(m, "qk", "dR") > nothing("dR")),
+    Sentence("binding.key_dominance", "both", (L3, L8), lambda m: cell(m, "qk", "dR") > no_change("dR")),
     Sentence(
         "binding.q_strongest",
         "dlogit",
@@ -136,7 +139,7 @@ SENTENCES = (
         "binding.correct_only.stays_positive",
         "dR",
         (L3,),
-        lambda m: circuit("correct_only.qk.dR", m) > nothing("dR"),
+        lambda m: circuit("correct_only.qk.dR", m) > no_change("dR"),
     ),
     *(
         Sentence(
@@ -145,7 +148,7 @@ SENTENCES = (
             (L3,),
             lambda m, edit=edit, metric=metric: (
                 abs(circuit(f"all_examples.{edit}.{metric}", m) - circuit(f"correct_only.{edit}.{metric}", m))
-                <= nothing(metric)
+                <= no_change(metric)
             ),
         )
         for edit in ("q", "k_both", "qk")
@@ -153,7 +156,7 @@ SENTENCES = (
     ),
 )
 
-KNOWN = {
+DISCREPANCIES = {
     ("binding.q_strongest", G12, "dR"),
     ("binding.q_strongest", G12, "switch"),
     ("binding.both_keys_most", G9, "dR"),
@@ -164,7 +167,7 @@ KNOWN = {
 
 def test_exactly_these_sentences_fail_on_their_own_tables():
     failing = {(s.claim, model, s.quantity) for s in SENTENCES for model in s.models if not s.holds(model)}
-    assert failing == KNOWN
+    assert failing == DISCREPANCIES
     assert {(c.claim, c.model, c.quantity) for c in published.contradictions()} == failing
 
 

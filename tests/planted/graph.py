@@ -59,7 +59,9 @@ def wired(plant: Plant, prompt: TokenizedPrompt) -> Wired:
         reader, at = front.pop()
         for component, space, place in _reads(reader, at, places):
             for line in lines.values():
-                writes = line.layer < reader.layer and any(_meets(written, space) for written, _ in line.writes)
+                writes = line.layer < reader.layer and any(
+                    _meets(space_written, space) for space_written, _ in line.writes
+                )
                 if writes and place in _places(line.at, places):
                     links.add((_node(plant, line, place), _node(plant, reader, at), component))
                     if (line.name, place) not in nodes:
@@ -106,6 +108,6 @@ def _is(place: str, kind: str) -> bool:
     return place.split("[")[0] == ROLES.get(kind)
 
 
-def _meets(written: str, read: str) -> bool:
+def _meets(space_written: str, read: str) -> bool:
     """Whether a written space and a read one share a direction, as `slot[1]` and `slot` do."""
-    return written == read or written.startswith(f"{read}[") or read.startswith(f"{written}[")
+    return space_written == read or space_written.startswith(f"{read}[") or read.startswith(f"{space_written}[")

@@ -1,4 +1,4 @@
-"""Plants built once, prompts, and runs of a plant in which some heads are silent."""
+"""Planted models built once, their prompts, and runs with some heads silenced."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def silent(model: Any, heads: Collection[Head]) -> Iterator[None]:
     """Within this context the given heads write nothing at any token."""
     size = model.config.head_dim
 
-    def hush(layer: int) -> Any:
+    def mute_layer(layer: int) -> Any:
         in_layer = [head for at, head in heads if at == layer]
 
         def hook(_: Any, inputs: tuple[Tensor]) -> tuple[Tensor]:
@@ -47,7 +47,7 @@ def silent(model: Any, heads: Collection[Head]) -> Iterator[None]:
         return hook
 
     layers = {layer for layer, _ in heads}
-    handles = [model.model.layers[at].self_attn.o_proj.register_forward_pre_hook(hush(at)) for at in layers]
+    handles = [model.model.layers[at].self_attn.o_proj.register_forward_pre_hook(mute_layer(at)) for at in layers]
     try:
         yield
     finally:
@@ -56,19 +56,19 @@ def silent(model: Any, heads: Collection[Head]) -> Iterator[None]:
 
 
 @torch.no_grad()
-def logits(loaded_model: Plant, prompts: Sequence[Encoded], without: Collection[Head] = ()) -> Tensor:
+def logits(loaded_model: Plant, prompts: Sequence[Encoded], excluded: Collection[Head] = ()) -> Tensor:
     """Logits at the readout (prompt, vocabulary), with some heads silent."""
     ids = torch.tensor([prompt.ids for prompt in prompts])  # (prompt, token)
-    with silent(loaded_model.model, without):
+    with silent(loaded_model.model, excluded):
         rows: Tensor = loaded_model.model(ids, use_cache=False, logits_to_keep=1).logits[:, -1]
     return rows
 
 
-def margins(loaded_model: Plant, prompts: Sequence[Encoded], without: Collection[Head] = ()) -> Tensor:
+def margins(loaded_model: Plant, prompts: Sequence[Encoded], excluded: Collection[Head] = ()) -> Tensor:
     """The answer's logit less the largest among the story's other objects, for every prompt."""
     tokens = Encoder(loaded_model.tokenizer)
     values = []
-    for prompt, row in zip(prompts, logits(loaded_model, prompts, without), strict=True):
+    for prompt, row in zip(prompts, logits(loaded_model, prompts, excluded), strict=True):
         answer = tokens.answer_token(prompt.prompt.answer)
         rivals = [token for token in tokens.answer_tokens(prompt.prompt.story.objects) if token != answer]
         values.append(row[answer] - row[rivals].max())

@@ -19,7 +19,7 @@ LEAST_MARGIN = 1.0
 """Logits. A right answer by less could be luck: the plants are made for 7 (`global`, softer by its length: 4)."""
 
 
-def _expect_all_right(specification: Specification, count: int, least: float = LEAST_MARGIN) -> None:
+def _expect_all_right(specification: Specification, count: int, min_margin: float = LEAST_MARGIN) -> None:
     """`count` prompts of every condition, other ids in each."""
     loaded_model = build(specification)
     for place, (name, stories) in enumerate(conditions(specification.boxes).items()):
@@ -27,7 +27,7 @@ def _expect_all_right(specification: Specification, count: int, least: float = L
             loaded_model, [stories.prompt(number) for number in range(place * count, (place + 1) * count)]
         )
         assert result.right == result.n == count, f"{specification.name}, {name}: {result}"
-        assert result.smallest_margin > least, f"{specification.name}, {name}: {result}"
+        assert result.smallest_margin > min_margin, f"{specification.name}, {name}: {result}"
 
 
 @pytest.mark.parametrize("boxes", sampled([3, 5]))
@@ -51,7 +51,7 @@ def test_right_on_a_thousand(mechanism: str, architecture: str, boxes: int) -> N
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_right_at_both_ends_of_softness(mechanism: str, architecture: str) -> None:
     for softness in (0.0, 1.0):
-        _expect_all_right(Specification(mechanism, architecture, softness=softness), 200, least=0.5)
+        _expect_all_right(Specification(mechanism, architecture, softness=softness), 200, min_margin=0.5)
 
 
 @pytest.mark.slow
@@ -60,7 +60,7 @@ def test_right_with_seven_boxes(mechanism: str) -> None:
     _expect_all_right(Specification(mechanism, boxes=7), 100)
 
 
-def _questions_about_each(prompt: Prompt) -> Sequence[Prompt]:
+def _ask_about_each_box(prompt: Prompt) -> Sequence[Prompt]:
     return [replace(prompt, question=box) for box in prompt.story.boxes]
 
 
@@ -69,7 +69,7 @@ def test_every_box_of_a_story_and_the_raw_form(mechanism: str) -> None:
     """A plant knows distances within the story alone, so the chat around it makes no difference."""
     loaded_model = plant(mechanism)
     questions = [
-        question for number in range(5) for question in _questions_about_each(design("published").prompt(number))
+        question for number in range(5) for question in _ask_about_each_box(design("published").prompt(number))
     ]
     for form in ("template", "raw"):
         prompts = Encoder(loaded_model.tokenizer, form).encode(questions)

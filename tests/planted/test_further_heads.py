@@ -34,13 +34,13 @@ def test_a_reminded_question_looks_at_its_own_box_in_the_swap() -> None:
 def test_a_backup_answers_without_the_circuit() -> None:
     """Without either chain the other one still answers, and without both nothing does."""
     loaded_model, prompts = plant("pointer+backup"), swapped()
-    own = [
+    own_tokens = [
         (head.layer, head.head) for head in loaded_model.circuit if head.group != "E"
     ]  # E is what both chains rest on
     spare = [head for line, head in loaded_model.heads.items() if line.endswith(" again")]
-    assert margins(loaded_model, prompts, own).min() > 1.0
+    assert margins(loaded_model, prompts, own_tokens).min() > 1.0
     assert margins(loaded_model, prompts, spare).min() > 1.0
-    assert margins(loaded_model, prompts, [*own, *spare]).max() < 0.1
+    assert margins(loaded_model, prompts, [*own_tokens, *spare]).max() < 0.1
 
 
 def test_the_swap_is_read_again_for_its_partner() -> None:
@@ -65,7 +65,7 @@ def test_a_faint_match_has_a_hundred_thousandth_of_the_attention() -> None:
 @pytest.mark.parametrize(
     ("name", "follows"), [("pointer", False), ("pointer+ordinal", True), ("pointer+by_place", True)]
 )
-def test_who_follows_a_narrator(name: str, follows: bool) -> None:
+def test_narrator_heads_follow_the_narrator(name: str, follows: bool) -> None:
     values = margins(plant(name), narrated(9))
     assert bool(values.min() > 1.0) == follows
     assert follows or (values > 0).float().mean() < 0.7

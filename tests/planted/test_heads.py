@@ -8,7 +8,7 @@ import torch
 from rebinding.planted import ARCHITECTURES, MECHANISMS
 from rebinding.task.designs import DesignName
 from rebinding.task.prompts import Encoded
-from tests.close import FELT, allowance, felt
+from tests.close import MIN_CHANGE_SHARE, allowance, is_changed
 from tests.everyday import sampled
 from tests.planted.runs import encoded, logits, margins, plant
 
@@ -22,7 +22,7 @@ LOOKS: dict[str, list[tuple[str, tuple[str, ...]]]] = {
     "match": [("readout", ("context_partner", "context_partner_object"))],
     "copy": [("readout", ("context_answer_object",))],
     "echo": [("readout", ("readout",))],
-    **{f"anchor {k}": [(f"context_{what}[{k}]", ("marker",)) for what in ("box", "object")] for k in range(3)},
+    **{f"anchor {k}": [(f"context_{kind}[{k}]", ("marker",)) for kind in ("box", "object")] for k in range(3)},
 }
 """Where each head of `pointer` stands and looks, when the partner is named second."""
 UNTOUCHED = 0.01
@@ -35,8 +35,8 @@ def _mass(pattern: torch.Tensor, prompt: Encoded, query: str, keys: tuple[str, .
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-@pytest.mark.parametrize(("softness", "least"), [(0, 0.9), (0.75, 0.9), (1, 0.75)])
-def test_attention_lands_where_planned(architecture: str, softness: float, least: float) -> None:
+@pytest.mark.parametrize(("softness", "minimum"), [(0, 0.9), (0.75, 0.9), (1, 0.75)])
+def test_attention_lands_where_planned(architecture: str, softness: float, minimum: float) -> None:
     loaded_model, prompts = plant(f"pointer@{architecture}?softness={softness}"), encoded("partner_second", 8)
     marker = loaded_model.tokenizer.convert_tokens_to_ids("Context")
     with torch.no_grad():
@@ -47,7 +47,7 @@ def test_attention_lands_where_planned(architecture: str, softness: float, least
         for query, keys in expected:
             patterns = attention[layer][:, head]  # (prompt, query, key)
             masses = [_mass(*pair, query, keys, marker) for pair in zip(patterns, prompts, strict=True)]
-            assert sum(masses) / len(masses) > least, f"{name} at {query}: {masses}"
+            assert sum(masses) / len(masses) > minimum, f"{name} at {query}: {masses}"
     assert set(LOOKS) == set(loaded_model.heads) - {"place"}
 
 
@@ -66,14 +66,14 @@ def test_decoys_can_go(mechanism: str, architecture: str) -> None:
 def test_decoys_are_no_dead_heads() -> None:
     """They do write: otherwise "exactly the planted heads" could not be false."""
     loaded_model, prompts = plant("pointer"), encoded("counterbalanced", 2)
-    with_them, without = (logits(loaded_model, prompts, heads) for heads in ((), loaded_model.decoys))
+    with_them, ablated = (logits(loaded_model, prompts, heads) for heads in ((), loaded_model.decoys))
     ids = torch.tensor([prompts[0].ids])
     attention = loaded_model.model(ids, output_attentions=True, use_cache=False).attentions
     spread = [float(attention[layer][0, head, -1].std()) for layer, head in loaded_model.decoys]
-    assert min(spread) > FELT * allowance(1.0), (
+    assert min(spread) > MIN_CHANGE_SHARE * allowance(1.0), (
         "attention of the same size everywhere is that of a head that looks at nothing"
     )
-    assert felt(with_them, without)
+    assert is_changed(with_them, ablated)
 
 
 @pytest.mark.parametrize(("design", "idle_slot"), [("published", "its slot"), ("partner_second", "other slot")])
@@ -92,7 +92,7 @@ def test_each_head_is_needed_where_it_should_be(design: DesignName, idle_slot: s
             assert loss.min() > 1.0, (name, loss)
 
 
-def test_without_a_swap_the_swap_heads_are_idle() -> None:
+def test_swap_heads_are_idle_without_a_swap() -> None:
     """The same heads, and a question about a box that no swap names: only they are idle."""
     loaded_model = plant("pointer")
     bystanders = [prompt for prompt in encoded("counterbalanced", 36) if prompt.prompt.partner is None][:6]
@@ -127,9 +127,9 @@ def test_global_never_looks_at_the_context_after_the_story() -> None:
     ids = torch.tensor([prompt.ids for prompt in prompts])
     attention = loaded_model.model(ids, output_attentions=True, use_cache=False).attentions
     roles = prompts[0].roles
-    late, early = (
+    late_layers, early_layers = (
         [roles["question_box"], roles["readout"]],
         slice(roles["context_box[0]"], roles["context_object[2]"] + 1),
     )
     for name, (layer, head) in loaded_model.heads.items():
-        assert attention[layer][:, head, late, early].sum(-1).max() < 1e-3, name
+        assert attention[layer][:, head, late_layers, early_layers].sum(-1).max() < 1e-3, name

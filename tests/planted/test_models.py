@@ -37,8 +37,8 @@ def test_saved_and_loaded(architecture: str, tmp_path: Path) -> None:
     assert Encoder(tokenizer).encode([prompts[0].prompt])[0].ids == prompts[0].ids
     ids = torch.tensor([prompt.ids for prompt in prompts])
     with torch.no_grad():
-        again = loaded(ids, use_cache=False, logits_to_keep=1).logits[:, -1]
-    assert agree(again, logits(loaded_model, prompts))  # what is read from a file lies elsewhere in memory
+        second = loaded(ids, use_cache=False, logits_to_keep=1).logits[:, -1]
+    assert agree(second, logits(loaded_model, prompts))  # what is read from a file lies elsewhere in memory
 
 
 def test_builds_are_reproducible_and_seeds_differ() -> None:

@@ -61,8 +61,8 @@ def test_printed_numbers_are_measured(softness: float) -> None:
     # A norm with features of eight units in it is 0.3 % smaller than with the constant alone, on each of some layers.
     assert abs(float(values.mean()) - loaded_model.printed["margin.full"]) < spread + 0.1
     answers = torch.tensor([loaded_model.tokenizer.convert_tokens_to_ids(prompt.prompt.answer) for prompt in prompts])
-    own = logits(loaded_model, prompts).gather(1, answers[:, None])
-    assert abs(float(own.mean()) - loaded_model.printed["logit.full"]) < spread + 0.1
+    margin = logits(loaded_model, prompts).gather(1, answers[:, None])
+    assert abs(float(margin.mean()) - loaded_model.printed["logit.full"]) < spread + 0.1
 
 
 def test_no_number_is_of_another_mechanism() -> None:

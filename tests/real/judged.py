@@ -17,23 +17,23 @@ from rebinding.learned.shelf import shipped
 from rebinding.report.folder import Run, read
 
 DECIDED = ("REPLICATED", "NOT REPLICATED", "REPORTED")
-LEAST = 1 / 3
+MINIMUM = 1 / 3
 """The share of rows that must be decided on each model."""
 
 
 def lacking(run: Run) -> list[str]:
     """What is wrong with a run: rows without a verdict, and models on which too few are decided."""
-    wanted = {claim.id for claim in claims() if not claim.long}
-    found = []
-    for name in (one.name for one in shipped()):
-        verdicts = {one.id: one.verdict for one in run.claims if one.model == name}
-        missing = sorted(wanted - verdicts.keys())
+    expected = {claim.id for claim in claims() if not claim.long}
+    rows = []
+    for name in (model.name for model in shipped()):
+        verdicts = {claim.id: claim.verdict for claim in run.claims if claim.model == name}
+        missing = sorted(expected - verdicts.keys())
         decided = sum(verdict in DECIDED for verdict in verdicts.values())
         if missing:
-            found.append(f"{name}: no verdict of {len(missing)} rows, such as {', '.join(missing[:3])}")
-        elif decided < LEAST * len(verdicts):
-            found.append(f"{name}: {decided} of {len(verdicts)} rows are decided, less than a third")
-    return found
+            rows.append(f"{name}: no verdict of {len(missing)} rows, such as {', '.join(missing[:3])}")
+        elif decided < MINIMUM * len(verdicts):
+            rows.append(f"{name}: {decided} of {len(verdicts)} rows are decided, less than a third")
+    return rows
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str]) -> int:
         return 2
     run = read(Path(arguments[0]))
     for model in run.models:
-        counts = Counter(one.verdict for one in run.summary.find_model(model.name).rows)
+        counts = Counter(row.verdict for row in run.summary.find_model(model.name).rows)
         print(f"{model.name}: " + ", ".join(f"{count} {name}" for name, count in counts.most_common()))
     wrong = lacking(run)
     for line in wrong:

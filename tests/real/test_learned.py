@@ -16,36 +16,38 @@ from rebinding.models import LoadedModel, load
 from rebinding.paper.circuit import load as load_circuit
 from rebinding.study.model_under_test import owner_of
 from rebinding.task.words import Vocabulary
-from tests.close import agree, felt
+from tests.close import agree, is_changed
 from tests.learned.cards import read_card
 
 SHIPPED = parse("smollm2")
-FEW = 18
+N_PROMPTS = 18
 
 
 @pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")  # peft asks for it
 def test_peft_opens_the_adapter_and_computes_the_same(smollm2: LoadedModel, learned: LoadedModel) -> None:
     base = copy.deepcopy(smollm2.model)
     base.set_attn_implementation("eager")
-    theirs = PeftModel.from_pretrained(base, SHIPPED.folder).eval()
-    prompts = [drawn.prompt(1) for drawn in evaluation_designs(Vocabulary()).values()]
+    expected = PeftModel.from_pretrained(base, SHIPPED.folder).eval()
+    prompts = [design.prompt(1) for design in evaluation_designs(Vocabulary()).values()]
     with torch.no_grad():
-        for one in learned.encoder().encode(prompts):
-            ids = torch.tensor([one.ids])
-            got = learned.model(ids, use_cache=False).logits[0, -1]
-            assert agree(got, theirs(input_ids=ids, use_cache=False).logits[0, -1])
-            assert felt(got, smollm2.model(ids, use_cache=False).logits[0, -1])
+        for prompt in learned.encoder().encode(prompts):
+            ids = torch.tensor([prompt.ids])
+            actual = learned.model(ids, use_cache=False).logits[0, -1]
+            assert agree(actual, expected(input_ids=ids, use_cache=False).logits[0, -1])
+            assert is_changed(actual, smollm2.model(ids, use_cache=False).logits[0, -1])
 
 
-@pytest.mark.parametrize("one", shipped(), ids=lambda one: one.name)
-def test_it_does_what_its_card_says(one: Learned, smollm2_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("learned", shipped(), ids=lambda learned: learned.name)
+def test_adapter_does_what_its_card_says(learned: Learned, smollm2_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first prompts of each design again: with no more wrong than the card has, and no more right."""
-    monkeypatch.setenv(one.base.variable, str(smollm2_file))
-    card, loaded_model = read_card(one.folder), load(one.name)
-    for name, drawn in evaluation_designs(Vocabulary()).items():
-        actual = accuracy(loaded_model.model, loaded_model.encoder(), [drawn.prompt(number) for number in range(FEW)])
+    monkeypatch.setenv(learned.base.variable, str(smollm2_file))
+    card, loaded_model = read_card(learned.folder), load(learned.name)
+    for name, design in evaluation_designs(Vocabulary()).items():
+        actual = accuracy(
+            loaded_model.model, loaded_model.encoder(), [design.prompt(number) for number in range(N_PROMPTS)]
+        )
         expected = card.after[name]
-        assert FEW - (expected.n - expected.right) <= actual.right <= expected.right, name
+        assert N_PROMPTS - (expected.n - expected.right) <= actual.right <= expected.right, name
 
 
 def test_the_graph_beside_an_adapter_is_of_these_weights(learned: LoadedModel) -> None:
@@ -67,12 +69,12 @@ def test_in_16_bits_positions_are_as_exact_as_in_the_base(smollm2_file: Path, mo
     adapted, base = (load(name, dtype="bfloat16").model for name in ("learned:smollm2", str(smollm2_file)))
     frequencies = dict(base.named_buffers())
     assert frequencies
-    assert all(torch.equal(one, frequencies[name]) for name, one in adapted.named_buffers())
+    assert all(torch.equal(buffer, frequencies[name]) for name, buffer in adapted.named_buffers())
 
 
 def test_the_base_does_not_do_the_task(smollm2: LoadedModel) -> None:
-    swaps = [evaluation_designs(Vocabulary())["published"].prompt(number) for number in range(FEW)]
-    assert accuracy(smollm2.model, smollm2.encoder(), swaps).right < FEW * 2 / 3
+    swaps = [evaluation_designs(Vocabulary())["published"].prompt(number) for number in range(N_PROMPTS)]
+    assert accuracy(smollm2.model, smollm2.encoder(), swaps).right < N_PROMPTS * 2 / 3
 
 
 def test_the_subject_says_what_it_is(smollm2: LoadedModel, learned: LoadedModel) -> None:

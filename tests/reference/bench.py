@@ -39,11 +39,13 @@ class PackPrompts(Prompts):
         designs, numbers = self._sources[pairing]
         assert len(ids) == len(numbers), f"the row asks for {len(ids)} prompts, and the pack has {len(numbers)}"
         assert cut == 0, "the row asks for prompts short of their end, and the pack has none"
-        own, *rest = [self._pack.prompts(design, list(numbers)) for design in designs]
-        others = rest[0] if rest else []
-        sides = zip(*(side for side in (own, others) if side), strict=True)
-        contents = tuple(digest([[one.ids, sorted(one.roles.items())] for one in prompts]) for prompts in sides)
-        shown = PromptSet(
+        originals, *rest = [self._pack.prompts(design, list(numbers)) for design in designs]
+        counterfactuals = rest[0] if rest else []
+        sides = zip(*(side for side in (originals, counterfactuals) if side), strict=True)
+        contents = tuple(
+            digest([[prompt.ids, sorted(prompt.roles.items())] for prompt in prompts]) for prompts in sides
+        )
+        printed = PromptSet(
             stories.name,
             tuple(numbers),
             digest(contents),
@@ -51,21 +53,28 @@ class PackPrompts(Prompts):
             split=stories.split,
             pairing=pairing,
         )
-        items: list[Item] = [prompt.prompt for prompt in own]
-        if others:
-            pairs = zip(numbers, own, others, strict=True)
-            items = [Pair(number, mine.prompt, other.prompt, pairing[0]) for number, mine, other in pairs]
-        return self.add(EncodedPrompts(shown, tuple(items), tuple(own), tuple(others), (1,) * len(numbers), contents))
+        items: list[Item] = [prompt.prompt for prompt in originals]
+        if counterfactuals:
+            pairs = zip(numbers, originals, counterfactuals, strict=True)
+            items = [
+                Pair(number, original.prompt, counterfactual.prompt, pairing[0])
+                for number, original, counterfactual in pairs
+            ]
+        return self.add(
+            EncodedPrompts(
+                printed, tuple(items), tuple(originals), tuple(counterfactuals), (1,) * len(numbers), contents
+            )
+        )
 
 
-def bench_of(pack: Pack, sources: Mapping[Pairing, Source]) -> Workbench:
+def make_bench(pack: Pack, sources: Mapping[Pairing, Source]) -> Workbench:
     """The pack's model as `rebinding.models.load` gives it. The chat form only matters for the tokens of answers, and
     every form ends with the same `Answer:`; the raw one needs nothing of the tokenizer."""
     loaded_model = load(str(pack.folder / "model"), dtype="float32", device="cpu", form="raw")
     return Workbench(loaded_model, prompts=PackPrompts(loaded_model.encoder(), pack, sources))
 
 
-def form_of_rule(pack: Pack, bench: Workbench, design: str, rule: AnswerRule) -> str:
+def choose_form(pack: Pack, bench: Workbench, design: str, rule: AnswerRule) -> str:
     """The pack's name of the answer tokens that a rule takes on its tokenizer."""
     records = pack.raw(design).values()
     words: list[dict[str, Any]] = [{form: record[field] for form, field in FORMS.items()} for record in records]
@@ -74,8 +83,8 @@ def form_of_rule(pack: Pack, bench: Workbench, design: str, rule: AnswerRule) ->
         for form in FORMS
         if all(
             bench.prompts.encoder.answer_token(word, rule) == token
-            for both in words
-            for word, token in both[form].items()
+            for word_pair in words
+            for word, token in word_pair[form].items()
         )
     ]
     assert len(names) == 1, f"the rule {rule} takes the tokens of {names or 'none'} of the pack's forms: {list(FORMS)}"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.reference.make_pack import make
-from tests.reference.pack import SHOWN, Pack
+from tests.reference.pack import SAMPLE_PACK, Pack
 
 DEVIATIONS: dict[str, float] = {}
 
@@ -19,13 +19,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         for folder in folders:
             if not (folder / "expected.json").is_file():
                 raise pytest.UsageError(f"--reference {folder}: no expected.json there; name the folder of a pack")
-        packs: list[Path | None] = [*folders] or [SHOWN, None]
+        packs: list[Path | None] = [*folders] or [SAMPLE_PACK, None]
         names = [folder.name if folder else "made" for folder in packs]
         metafunc.parametrize("pack", packs, ids=names, indirect=True, scope="session")
 
 
 @pytest.fixture(scope="session")
-def made_pack(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def built_pack(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A pack that differs from the shown one in what its format leaves open."""
     return make(tmp_path_factory.mktemp("packs") / "made")
 
@@ -33,7 +33,7 @@ def made_pack(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def pack(request: pytest.FixtureRequest) -> Pack:
     """The pack of this round; made when it is first asked for, where no folder is named."""
-    return Pack(request.param or request.getfixturevalue("made_pack"))
+    return Pack(request.param or request.getfixturevalue("built_pack"))
 
 
 @pytest.fixture(scope="session")

@@ -61,7 +61,7 @@ MATRICES = {"A": "A", "B": "B_q", "C": "C_v/kv_group", "D": "D_k/kv_group", "E":
 """The scores that each group's heads are selected by, and how many."""
 K = {"A": 4, "B": 3, "C": 2, "D": 2, "E": 1}
 RANDOM = ([["colon", 0, 3], ["question_box", 2, 1]], [["colon", 1, 2], ["swap_partner_box", 0, 5]])
-FAR = 1e-3
+MIN_GAP = 1e-3
 """How far from a tie exact numbers have to be: twenty times what `--rounding` moves logits."""
 
 
@@ -81,10 +81,10 @@ def entries(naive: Naive) -> Iterator[Entry]:
     """The file of numbers."""
     first = [("exp1/original", IDS["exp1/original"][0]), ("path_patching/clean", IDS["path_patching"][0])]
     yield entry("forward_check", {}, [number for _, number in first], [_forward(naive, *record) for record in first])
-    kept = tracing.filtered(naive, TRACED)
-    yield kept
+    traced = tracing.filtered(naive, TRACED)
+    yield traced
     for mode, description in MODES.items():
-        yield from tracing.traced(naive, mode, kept["value"]["kept_ids"], description)
+        yield from tracing.traced(naive, mode, traced["value"]["kept_ids"], description)
     ids = IDS["path_patching"]
     yield paths.clean_probabilities(naive, ids)
     variants = product((False, True), paths.stages(RECEIVERS))
@@ -117,19 +117,19 @@ def _circuits(naive: Naive, scores: Mapping[str, Entry]) -> Iterator[Entry]:
     shape = {"shape": list(evaluation.mean_z.shape)}
     yield entry("circuit/mean_activation", {"design": "circuit/selection"}, ids[:MEANS], shape)
     by_group = {group: scores[f"path_patching/{name}"] for group, name in MATRICES.items()}
-    chosen = circuits.selected(by_group, K, roles.SITES, IDS["path_patching"])
-    yield chosen
-    circuit = [(head["group"], head["role"], head["layer"], head["head"]) for head in chosen["value"]]
+    groups = circuits.selected(by_group, K, roles.SITES, IDS["path_patching"])
+    yield groups
+    circuit = [(head["group"], head["role"], head["layer"], head["head"]) for head in groups["value"]]
     for form in circuits.FORMS:
         yield from circuits.evaluated(evaluation, form, circuit, ids[:PRUNING], RANDOM)
 
 
-def near_ties(numbers: Iterable[Entry]) -> Iterator[str]:
-    """Entries in which a number that is compared exactly is closer to a tie than `FAR`."""
-    for named in numbers:
-        gap = min(map(abs, _gaps(named["name"], named["value"])), default=FAR)
-        if gap < FAR:
-            yield f"{named['name']} ({gap:.1e})"
+def find_near_ties(numbers: Iterable[Entry]) -> Iterator[str]:
+    """Entries in which a number that is compared exactly is closer to a tie than `MIN_GAP`."""
+    for number in numbers:
+        gap = min(map(abs, _gaps(number["name"], number["value"])), default=MIN_GAP)
+        if gap < MIN_GAP:
+            yield f"{number['name']} ({gap:.1e})"
 
 
 def _gaps(name: str, value: Any) -> list[float]:
@@ -154,13 +154,13 @@ def make(folder: Path) -> Path:
     prompts: Records = records(Encoder(tokenizer, "raw"))
     naive = Naive(Plain(network), prompts)
     numbers = list(entries(naive))
-    ties = list(near_ties(numbers))
+    ties = list(find_near_ties(numbers))
     if ties:
         raise ValueError(f"a rounding would decide in {', '.join(ties)}; take another SEED")
-    about = {"about": __doc__, "swap_pair": list(SWAP_PAIR), "asked_entity": 0, "entries": numbers}
-    (folder / "expected.json").write_text(json.dumps(about))
-    listed = list(chain.from_iterable(design.values() for design in prompts.values()))
-    (folder / "prompts.json").write_text(json.dumps({"prompts": listed}))
+    content = {"about": __doc__, "swap_pair": list(SWAP_PAIR), "asked_entity": 0, "entries": numbers}
+    (folder / "expected.json").write_text(json.dumps(content))
+    prompts_of_designs = list(chain.from_iterable(design.values() for design in prompts.values()))
+    (folder / "prompts.json").write_text(json.dumps({"prompts": prompts_of_designs}))
     save_file({"mean_z": _evaluation(naive).mean_z.contiguous()}, folder / "mean_z.safetensors")
     return folder
 

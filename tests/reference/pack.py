@@ -23,7 +23,7 @@ from rebinding.task.prompts import Encoded, Prompt
 from tests.arithmetic.rounding import ACTIVE
 from tests.close import allowance
 
-SHOWN = Path(__file__).parent / "llama-tiny"
+SAMPLE_PACK = Path(__file__).parent / "llama-tiny"
 """The pack that lies here. Nothing but `test_shown_pack` may lean on what is in it."""
 ROLES = {
     "colon": "readout",
@@ -55,8 +55,8 @@ class Pack:
     @cached_property
     def expected(self) -> dict[str, Any]:
         """The file of numbers."""
-        found: dict[str, Any] = json.loads((self.folder / "expected.json").read_text())
-        return found
+        expected: dict[str, Any] = json.loads((self.folder / "expected.json").read_text())
+        return expected
 
     @cached_property
     def entries(self) -> dict[str, dict[str, Any]]:
@@ -65,8 +65,8 @@ class Pack:
 
     @cached_property
     def _prompts(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads((self.folder / "prompts.json").read_text())
-        return found
+        prompts: dict[str, Any] = json.loads((self.folder / "prompts.json").read_text())
+        return prompts
 
     @cached_property
     def tokenizer(self) -> Any:
@@ -126,14 +126,16 @@ def roles(record: dict[str, Any]) -> dict[str, int]:
     return places
 
 
-def deviation(got: Any, want: Any) -> float:
+def deviation(actual: Any, expected: Any) -> float:
     """The largest excess over the suggested tolerance, as a multiple of it; at most one is agreement.
 
     The packs' tolerance is for the kernels that there are. `--rounding` is noisier than any of them: under it the
     tolerance is at least that of every other test.
     """
-    got_, want_ = (torch.tensor(np.array(values, dtype=np.float64)) for values in (got, want))
-    assert got_.shape == want_.shape, f"shapes {tuple(got_.shape)} and {tuple(want_.shape)}"
-    least = max(ABSOLUTE, allowance(want_)) if ACTIVE else ABSOLUTE
-    allowed = torch.clamp(RELATIVE * want_.abs(), min=least)
-    return float(((got_ - want_).abs() / allowed).max()) if got_.numel() else 0.0
+    actual_values, expected_values = (torch.tensor(np.array(values, dtype=np.float64)) for values in (actual, expected))
+    assert actual_values.shape == expected_values.shape, (
+        f"shapes {tuple(actual_values.shape)} and {tuple(expected_values.shape)}"
+    )
+    tolerance = max(ABSOLUTE, allowance(expected_values)) if ACTIVE else ABSOLUTE
+    allowed = torch.clamp(RELATIVE * expected_values.abs(), min=tolerance)
+    return float(((actual_values - expected_values).abs() / allowed).max()) if actual_values.numel() else 0.0

@@ -22,18 +22,22 @@ def design(settings: dict, side: str) -> str:
     return settings[side].removeprefix("design ")
 
 
-def pairs_of(pack: Pack, originals: str, counterfactuals: str, ids: list[int]) -> list[TracedPair]:
+def make_pairs(pack: Pack, originals: str, counterfactuals: str, ids: list[int]) -> list[TracedPair]:
     """Pairs with the answer tokens that the pack names."""
-    records, others = pack.raw(originals), pack.raw(counterfactuals)
+    records, counterfactual_records = pack.raw(originals), pack.raw(counterfactuals)
     sides = zip(ids, pack.prompts(originals, ids), pack.prompts(counterfactuals, ids), strict=True)
     pairs = []
     for number, original, counterfactual in sides:
         record, spaced = records[number], records[number]["object_token_with_space"]
-        held = [record["state_after_swap"][box] for box in record["boxes"]]
-        other = others[number]
-        rival = None if other["answer"] is None else other["object_token_with_space"][other["answer"]]
-        tokens = tuple(spaced[item] for item in held)
-        pairs.append(TracedPair(number, original, counterfactual, tokens, held.index(record["answer"]), rival))
+        objects = [record["state_after_swap"][box] for box in record["boxes"]]
+        counterfactual_record = counterfactual_records[number]
+        rival = (
+            None
+            if counterfactual_record["answer"] is None
+            else counterfactual_record["object_token_with_space"][counterfactual_record["answer"]]
+        )
+        tokens = tuple(spaced[item] for item in objects)
+        pairs.append(TracedPair(number, original, counterfactual, tokens, objects.index(record["answer"]), rival))
     return pairs
 
 
@@ -44,52 +48,52 @@ def grid(rows: pd.DataFrame, values: pd.Series) -> np.ndarray:
     return values.to_numpy().reshape(shape)
 
 
-def test_filter(pack: Pack, deviations: dict[str, float]) -> None:
+def test_kept_prompts_equal_the_pack(pack: Pack, deviations: dict[str, float]) -> None:
     """Which originals are answered correctly, by how much, and which are kept."""
     entry = pack.entries["exp1/filter"]
     originals = design(pack.entries[maps(pack)[0] + HITS]["settings"], "originals")
-    pairs = pairs_of(pack, originals, originals, entry["value"]["candidate_ids"])
-    wanted = torch.tensor([pair.candidates for pair in pairs])
-    logits = candidate_logits(pack.surgeon, [pair.original for pair in pairs], wanted)
-    own = torch.tensor([pair.answer for pair in pairs])[:, None]
-    others = logits.scatter(1, own, float("-inf")).amax(dim=1)
-    margin = (logits.gather(1, own)[:, 0] - others).numpy()
+    pairs = make_pairs(pack, originals, originals, entry["value"]["candidate_ids"])
+    candidates = torch.tensor([pair.candidates for pair in pairs])
+    logits = candidate_logits(pack.surgeon, [pair.original for pair in pairs], candidates)
+    answers = torch.tensor([pair.answer for pair in pairs])[:, None]
+    rivals = logits.scatter(1, answers, float("-inf")).amax(dim=1)
+    margin = (logits.gather(1, answers)[:, 0] - rivals).numpy()
     assert abs(margin).min() > ABSOLUTE, "which are answered would be a matter of rounding"
-    assert (logits.argmax(dim=1) == own[:, 0]).int().tolist() == entry["value"]["correct"]
+    assert (logits.argmax(dim=1) == answers[:, 0]).int().tolist() == entry["value"]["correct"]
     assert deviation(margin, entry["value"]["margin"]) <= 1
-    kept = entry["value"]["kept_ids"]
-    assert [pair.id for pair in correct_ones(pack.surgeon, iter(pairs), len(kept))] == kept
+    kept_ids = entry["value"]["kept_ids"]
+    assert [pair.id for pair in correct_ones(pack.surgeon, iter(pairs), len(kept_ids))] == kept_ids
     deviations["tracing filter"] = max(
         deviations.get("tracing filter", 0.0), deviation(margin, entry["value"]["margin"])
     )
 
 
-def test_maps(pack: Pack, deviations: dict[str, float]) -> None:
+def test_maps_equal_the_pack(pack: Pack, deviations: dict[str, float]) -> None:
     """Hits of every cell and prompt, but for ties; margins and exponentiated logits within the suggested tolerance."""
     assert maps(pack), "the pack holds no tracing"
     for name in maps(pack):
         entry = pack.entries[name + HITS]
         settings = entry["settings"]
-        pairs = pairs_of(pack, design(settings, "originals"), design(settings, "counterfactuals"), entry["ids"])
+        pairs = make_pairs(pack, design(settings, "originals"), design(settings, "counterfactuals"), entry["ids"])
         rows = trace(pack.surgeon, pairs, mode=settings["mode"]).rows
         hits = grid(rows, rows["hit"])
-        want = pack.entries[f"{name}/per_prompt"]["value"]
-        wanted = np.array([[list(map(int, cell)) for cell in line] for line in want["per_prompt_hits"]])
-        assert wanted.sum(axis=2).tolist() == entry["value"]["hits"], name
+        expected = pack.entries[f"{name}/per_prompt"]["value"]
+        expected_hits = np.array([[list(map(int, cell)) for cell in line] for line in expected["per_prompt_hits"]])
+        assert expected_hits.sum(axis=2).tolist() == entry["value"]["hits"], name
         clear = abs(grid(rows, rows["margin"])) > ABSOLUTE  # (prompt, layer, token)
         assert clear.mean() > 0.99
-        assert (hits == wanted.transpose(2, 0, 1))[clear].all(), name
+        assert (hits == expected_hits.transpose(2, 0, 1))[clear].all(), name
         first = rows.groupby("prompt", sort=False).first()
         assert first["base_margin"].abs().min() > ABSOLUTE
-        assert first["base_hit"].astype(int).tolist() == want["unpatched_counterfactual_hits"], name
-        far = {
-            "margin": deviation(grid(rows, rows["margin"]).mean(axis=0), want["mean_margin"]),
-            "base": deviation(first["base_margin"].to_numpy(), want["unpatched_counterfactual_margin"]),
+        assert first["base_hit"].astype(int).tolist() == expected["unpatched_counterfactual_hits"], name
+        differences = {
+            "margin": deviation(grid(rows, rows["margin"]).mean(axis=0), expected["mean_margin"]),
+            "base": deviation(first["base_margin"].to_numpy(), expected["unpatched_counterfactual_margin"]),
             "exp": deviation(
                 np.exp(grid(rows, rows["answer_logit"].astype(float))).mean(axis=0),
                 pack.entries[f"{name}/mean_exp_logit"]["value"],
             ),
         }
-        about = f"tracing {settings['mode']}"
-        deviations[about] = max(deviations.get(about, 0.0), *far.values())
-        assert max(far.values()) <= 1, (name, far)
+        label = f"tracing {settings['mode']}"
+        deviations[label] = max(deviations.get(label, 0.0), *differences.values())
+        assert max(differences.values()) <= 1, (name, differences)

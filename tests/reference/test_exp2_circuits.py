@@ -27,7 +27,7 @@ FORMS = ("aliases", "spaced_only")
 """An answer is the word with or without its space, or with it only."""
 
 
-def answers_of(pack: Pack, design: str, ids: list[int], form: str) -> Answers:
+def make_answers(pack: Pack, design: str, ids: list[int], form: str) -> Answers:
     """Each prompt's candidates: the objects in the boxes after the swap, spaced or in both forms."""
     records = pack.raw(design)
     tokens, right = [], []
@@ -35,12 +35,12 @@ def answers_of(pack: Pack, design: str, ids: list[int], form: str) -> Answers:
         record = records[number]
         words = list(record["state_after_swap"].values())
         forms = ["object_token_with_space"] + (["object_token_without_space"] if form == "aliases" else [])
-        tokens.append([[record[one][word] for one in forms] for word in words])
+        tokens.append([[record[form_name][word] for form_name in forms] for word in words])
         right.append(words.index(record["answer"]))
     return Answers(torch.tensor(tokens), torch.tensor(right))
 
 
-def circuit_of(members: list[Any]) -> Circuit:
+def build_circuit(members: list[Any]) -> Circuit:
     """A circuit as the pack lists it: with or without the group's name first."""
     rows = [member if len(member) == 4 else ["random", *member] for member in members]
     return Circuit(tuple(CircuitHead(group, layer, head, ROLES[role]) for group, role, layer, head in rows))
@@ -48,8 +48,8 @@ def circuit_of(members: list[Any]) -> Circuit:
 
 def components(pack: Pack) -> Circuit:
     """The unpruned circuit of the pack."""
-    listed = pack.entries["circuit/components"]["value"]
-    return circuit_of([[one["group"], one["role"], one["layer"], one["head"]] for one in listed])
+    members = pack.entries["circuit/components"]["value"]
+    return build_circuit([[member["group"], member["role"], member["layer"], member["head"]] for member in members])
 
 
 @pytest.fixture(scope="module")
@@ -59,25 +59,25 @@ def means(pack: Pack) -> list[torch.Tensor]:
     return mean_z(pack.surgeon, pack.prompts(entry["settings"]["design"], entry["ids"]), block=7)
 
 
-def test_means(pack: Pack, means: list[torch.Tensor]) -> None:
+def test_means_equal_the_pack(pack: Pack, means: list[torch.Tensor]) -> None:
     """The full mean tensor; the pack's authors measured an agreement of 5e-5, on one kind of processor."""
-    want = pack.tensors["mean_z"].transpose(1, 2)  # (layer, head, token, head_dim)
-    assert agree(torch.stack(means), want)
+    expected = pack.tensors["mean_z"].transpose(1, 2)  # (layer, head, token, head_dim)
+    assert agree(torch.stack(means), expected)
 
 
-def test_components(pack: Pack) -> None:
+def test_components_equal_the_pack(pack: Pack) -> None:
     """The selection from score matrices, heads of both A and B counted as B's."""
     entry = pack.entries["circuit/components"]
-    chosen = {}
+    groups = {}
     for group, matrix in entry["settings"]["score_matrices"].items():
         grid = pack.entries[matrix]["value"]["score"]
         table = pd.DataFrame(
             [(layer, head, score) for layer, row in enumerate(grid) for head, score in enumerate(row)],
             columns=["layer", "head", "score"],
         )
-        chosen[group] = select(table, entry["settings"]["k"][group], rule="published", min_effect=0.0)
-    chosen["A"] = [head for head in chosen["A"] if head not in chosen["B"]]
-    assert {name: list(components(pack).group(name)) for name in chosen} == chosen
+        groups[group] = select(table, entry["settings"]["k"][group], rule="published", min_effect=0.0)
+    groups["A"] = [head for head in groups["A"] if head not in groups["B"]]
+    assert {name: list(components(pack).group(name)) for name in groups} == groups
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -90,8 +90,8 @@ def test_measures(pack: Pack, means: list, form: str, method: Any, deviations: d
         kind, prompts_of = name.split("/")[2:]
         design = f"circuit/{prompts_of}"
         prompts = pack.prompts(design, entry["ids"])
-        answers = answers_of(pack, design, entry["ids"], form)
-        wanted = entry["value"] if isinstance(entry["value"], list) else [entry["value"]]
+        answers = make_answers(pack, design, entry["ids"], form)
+        values = entry["value"] if isinstance(entry["value"], list) else [entry["value"]]
         if kind == "full_model":
             rows = full_model(pack.surgeon, prompts, answers, entry["ids"]).rows
         else:
@@ -100,15 +100,15 @@ def test_measures(pack: Pack, means: list, form: str, method: Any, deviations: d
                 pack.surgeon, prompts, answers, entry["ids"], circuits, means, mean_set="pack", method=method, block=4
             ).rows
         worst = 0.0
-        for (_, found), want in zip(rows.groupby("circuit", sort=False), wanted, strict=True):
+        for (_, rows_of_circuit), expected in zip(rows.groupby("circuit", sort=False), values, strict=True):
             for measure, column in COLUMNS.items():
-                worst = max(worst, deviation(float(found[column].mean()), want[measure]))
-            if "per_prompt" in want:
-                by_prompt = found.set_index("prompt").loc[entry["ids"]]
-                worst = max(worst, deviation(by_prompt["label_logit"], want["per_prompt"]["label_logit"]))
-                worst = max(worst, deviation(by_prompt["margin"], want["per_prompt"]["margin"]))
+                worst = max(worst, deviation(float(rows_of_circuit[column].mean()), expected[measure]))
+            if "per_prompt" in expected:
+                by_prompt = rows_of_circuit.set_index("prompt").loc[entry["ids"]]
+                worst = max(worst, deviation(by_prompt["label_logit"], expected["per_prompt"]["label_logit"]))
+                worst = max(worst, deviation(by_prompt["margin"], expected["per_prompt"]["margin"]))
                 assert by_prompt["margin"].abs().min() > ABSOLUTE, "a hit would be a matter of rounding"
-                assert list(by_prompt["hit"].astype(int)) == want["per_prompt"]["hit"]
+                assert list(by_prompt["hit"].astype(int)) == expected["per_prompt"]["hit"]
         deviations[NAME] = max(deviations.get(NAME, 0.0), worst)
         with subtests.test(name):
             assert worst <= 1
@@ -120,8 +120,10 @@ def _circuits(pack: Pack, kind: str, entry: dict[str, Any]) -> dict[str, Circuit
     if kind == "circuit":
         return {"circuit": components(pack)}
     if kind == "random_circuits":
-        return {f"random {number}": circuit_of(one["components"]) for number, one in enumerate(entry["value"])}
-    return {"pruned": circuit_of(entry["settings"]["circuit"])}
+        return {
+            f"random {number}": build_circuit(circuit["components"]) for number, circuit in enumerate(entry["value"])
+        }
+    return {"pruned": build_circuit(entry["settings"]["circuit"])}
 
 
 def test_pruning(pack: Pack, means: list, subtests: pytest.Subtests) -> None:
@@ -137,19 +139,19 @@ def _check_walk(pack: Pack, means: list, form: str, entry: dict[str, Any]) -> No
     metric = entry["settings"]["metric"]
     settings, design = entry["settings"], entry["settings"]["design"]
     prompts = pack.prompts(design, entry["ids"])
-    answers = answers_of(pack, design, entry["ids"], form)
+    answers = make_answers(pack, design, entry["ids"], form)
 
     def score(circuits: Any) -> list[float]:
-        named = {str(number): circuit for number, circuit in enumerate(circuits)}
-        rows = evaluate(pack.surgeon, prompts, answers, entry["ids"], named, means, mean_set="pack").rows
-        return [float(rows.loc[rows["circuit"] == name, COLUMNS[metric]].mean()) for name in named]
+        by_name = {str(number): circuit for number, circuit in enumerate(circuits)}
+        rows = evaluate(pack.surgeon, prompts, answers, entry["ids"], by_name, means, mean_set="pack").rows
+        return [float(rows.loc[rows["circuit"] == name, COLUMNS[metric]].mean()) for name in by_name]
 
     options = {"threshold": settings["threshold"], "relative": metric == "candidate_accuracy"}
-    (got,) = over_orders(components(pack), score, orders=1, **options)
-    assert set(got.circuit.heads) == set(circuit_of(entry["value"]["kept"]).heads)
-    assert len(got.trials) == len(entry["value"]["trials"])
-    for trial, want in zip(got.trials, entry["value"]["trials"], strict=True):
-        assert trial.head == circuit_of([want["component"]]).heads[0]
-        assert trial.removed == want["removed"]
-        assert deviation(trial.before, want["score_before"]) <= 1
-        assert deviation(trial.without, want["score_without"]) <= 1
+    (actual,) = over_orders(components(pack), score, orders=1, **options)
+    assert set(actual.circuit.heads) == set(build_circuit(entry["value"]["kept"]).heads)
+    assert len(actual.trials) == len(entry["value"]["trials"])
+    for trial, expected in zip(actual.trials, entry["value"]["trials"], strict=True):
+        assert trial.head == build_circuit([expected["component"]]).heads[0]
+        assert trial.removed == expected["removed"]
+        assert deviation(trial.before, expected["score_before"]) <= 1
+        assert deviation(trial.without, expected["score_without"]) <= 1

@@ -21,7 +21,7 @@ def cases(pack: Pack) -> list[str]:
     return [name for name, entry in pack.starting("path_patching").items() if "stage" in entry["settings"]]
 
 
-def stage_of(settings: dict) -> Stage:
+def make_stage(settings: dict) -> Stage:
     """A stage as the pack describes it."""
     component = COMPONENTS["+".join(sorted(settings["receiver_components"]))]
     receivers = None if component is None else "listed"
@@ -29,7 +29,7 @@ def stage_of(settings: dict) -> Stage:
     return Stage(settings["stage"], ROLES[settings["sender_role"]], receivers, component, at, top_k=1)
 
 
-def scene_of(pack: Pack) -> NoisePairs:
+def make_pairs(pack: Pack) -> NoisePairs:
     """The pack's clean and corrupt prompts."""
     entry = pack.entries["path_patching/p_orig"]
     clean, corrupt = (pack.prompts(f"path_patching/{side}", entry["ids"]) for side in ("clean", "corrupt"))
@@ -37,9 +37,9 @@ def scene_of(pack: Pack) -> NoisePairs:
     return NoisePairs(tuple(entry["ids"]), tuple(clean), tuple(corrupt), labels, labels[:, None][:, :0])
 
 
-def test_stages(pack: Pack, deviations: dict[str, float], subtests: pytest.Subtests) -> None:
+def test_stages_equal_the_pack(pack: Pack, deviations: dict[str, float], subtests: pytest.Subtests) -> None:
     """The relative change of every prompt and head, and its mean, the score."""
-    scene = scene_of(pack)
+    scene = make_pairs(pack)
     names = cases(pack)
     assert names, "the pack holds no path patching"
     for name in names:
@@ -49,7 +49,7 @@ def test_stages(pack: Pack, deviations: dict[str, float], subtests: pytest.Subte
         frozen = "all" if name.startswith("path_patching_frozen") else "none"
         receivers = [] if isinstance(settings["receivers"], str) else [tuple(head) for head in settings["receivers"]]
         evidence = score_stage(
-            pack.surgeon, scene, stage_of(settings), receivers, settings=PathSettings(frozen, scope, block=4)
+            pack.surgeon, scene, make_stage(settings), receivers, settings=PathSettings(frozen, scope, block=4)
         )
         shape = (len(scene.ids), pack.anatomy.n_layers, pack.anatomy.n_heads)
         order = [scene.ids.index(number) for number in evidence.rows["prompt"]]
@@ -67,19 +67,19 @@ def test_stages(pack: Pack, deviations: dict[str, float], subtests: pytest.Subte
 
 def test_clean_probabilities(pack: Pack) -> None:
     """The probability of the answer in the clean runs."""
-    scene = scene_of(pack)
+    scene = make_pairs(pack)
     evidence = score_stage(pack.surgeon, scene, Stage("A", "readout", None, None, None, 1))
     first = evidence.rows[(evidence.rows["layer"] == 0) & (evidence.rows["head"] == 0)].set_index("prompt")
-    want = pack.entries["path_patching/p_orig"]["value"]["p_orig"]
-    assert deviation(first.loc[list(scene.ids), "p_orig"].to_numpy(), want) <= 1
+    expected = pack.entries["path_patching/p_orig"]["value"]["p_orig"]
+    assert deviation(first.loc[list(scene.ids), "p_orig"].to_numpy(), expected) <= 1
 
 
 def test_query_across_tokens_is_null_when_frozen(pack: Pack) -> None:
     """A head's output at one token cannot reach a query at another while every other head is frozen: exactly."""
-    scene = scene_of(pack)
+    scene = make_pairs(pack)
     for name in cases(pack):
         settings = pack.entries[name]["settings"]
-        stage = stage_of(settings)
+        stage = make_stage(settings)
         if name.startswith("path_patching_frozen") and stage.component == "q" and stage.at != stage.sender:
             receivers = [tuple(head) for head in settings["receivers"]]
             rows = score_stage(pack.surgeon, scene, stage, receivers, settings=PathSettings("all", "head")).rows

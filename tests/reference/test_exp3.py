@@ -21,7 +21,7 @@ from rebinding.experiments.roles.summary import group_effects
 from rebinding.paper.circuit import Circuit, CircuitHead
 from rebinding.paper.numbers import ROLE_OF_GROUP, Group
 from rebinding.paper.procedure import given
-from tests.reference.bench import bench_of, form_of_rule
+from tests.reference.bench import choose_form, make_bench
 from tests.reference.pack import FORMS, ROLES, Pack, deviation
 
 NAME = "exp3"
@@ -36,15 +36,19 @@ def evidence(pack: Pack, kind: str, form: str) -> Evidence:
     """All groups at once, in the published mode."""
     entries = {name.split("/")[1]: entry for name, entry in pack.starting("head_roles/").items() if name.endswith(kind)}
     entry = next(iter(entries.values()))
-    original, other = (entry["settings"][side].removeprefix("design ") for side in ("original", "counterfactual"))
+    original, counterfactual = (
+        entry["settings"][side].removeprefix("design ") for side in ("original", "counterfactual")
+    )
     words = {
         word: token
-        for design in (original, other)
+        for design in (original, counterfactual)
         for prompt in pack.raw(design).values()
         for word, token in prompt[FORMS[form]].items()
     }
-    prompts = zip(entry["ids"], pack.prompts(original, entry["ids"]), pack.prompts(other, entry["ids"]), strict=True)
-    groups = {group: [tuple(head) for head in one["settings"]["heads"]] for group, one in entries.items()}
+    prompts = zip(
+        entry["ids"], pack.prompts(original, entry["ids"]), pack.prompts(counterfactual, entry["ids"]), strict=True
+    )
+    groups = {group: [tuple(head) for head in entry["settings"]["heads"]] for group, entry in entries.items()}
     conventions = given("published").roles
     return run_roles(
         pack.surgeon,
@@ -77,12 +81,12 @@ def test_role(pack: Pack, deviations: dict[str, float]) -> None:
             rows = rows[(rows["group"] == group) & (rows["head"] == WHOLE_GROUP)].set_index(["word", "prompt"])
             means = group_effects(evidence(pack, kind, form)).groupby("group").mean().loc[group]
             for word, suffix in zip(WORDS[kind], ("", "_of_the_other_word"), strict=True):
-                mine = rows.loc[word].loc[entry["ids"]].reset_index()
-                want = entry["value"][form][f"per_prompt{suffix}"]
-                assert mine["prompt"].tolist() == [one["id"] for one in want]
-                assert mine["token"].tolist() == [one["token"] for one in want]
-                for ours, theirs in RUNS.items():
-                    record(deviations, mine[ours].tolist(), [one[theirs] for one in want])
+                part = rows.loc[word].loc[entry["ids"]].reset_index()
+                expected = entry["value"][form][f"per_prompt{suffix}"]
+                assert part["prompt"].tolist() == [value["id"] for value in expected]
+                assert part["token"].tolist() == [value["token"] for value in expected]
+                for column, key in RUNS.items():
+                    record(deviations, part[column].tolist(), [value[key] for value in expected])
                 record(deviations, means[word], entry["value"][form][f"delta{suffix}"])
 
 
@@ -90,20 +94,20 @@ def test_attention_on_later_keys(pack: Pack, deviations: dict[str, float]) -> No
     """How much of each copied row looks at tokens that its query cannot see."""
     for name, entry in pack.starting("head_roles/").items():
         group, kind = name.split("/")[1:]
-        want = entry["value"].get("attention_mass_on_later_keys")
-        if want is None:
+        expected = entry["value"].get("attention_mass_on_later_keys")
+        if expected is None:
             continue
         rows = evidence(pack, kind, "space").rows
         rows = rows[(rows["group"] == group) & (rows["word"] == "answer")]
         rows = rows.set_index(["prompt", "layer", "head"])["future_mass"]
         heads = [tuple(head) for head in entry["settings"]["heads"]]
-        record(deviations, [[rows.loc[number, *head] for head in heads] for number in entry["ids"]], want)
+        record(deviations, [[rows.loc[number, *head] for head in heads] for number in entry["ids"]], expected)
 
 
-def record(deviations: dict[str, float], got: Any, want: Any) -> None:
-    found = deviation(got, want)
-    deviations[NAME] = max(deviations.get(NAME, 0.0), found)
-    assert found <= 1
+def record(deviations: dict[str, float], actual: Any, expected: Any) -> None:
+    distance = deviation(actual, expected)
+    deviations[NAME] = max(deviations.get(NAME, 0.0), distance)
+    assert distance <= 1
 
 
 @pytest.mark.parametrize("kind", WORDS)
@@ -111,10 +115,10 @@ def test_the_code_of_published_rows_gives_the_packs_numbers(
     pack: Pack, kind: Counterfactual, deviations: dict[str, float]
 ) -> None:
     """By the way that a claim takes, from the conventions in the file to the numbers, on the pack's own prompts."""
-    entries = {group: entry for (group, of), entry in entries_of(pack).items() if of == kind}
+    entries = {group: entry for (group, kind_of_entry), entry in find_entries(pack).items() if kind_of_entry == kind}
     first, conventions = next(iter(entries.values())), given("published").roles
     designs = tuple(first["settings"][side].removeprefix("design ") for side in ("original", "counterfactual"))
-    bench = bench_of(pack, {(kind, conventions.direction): (designs, first["ids"])})
+    bench = make_bench(pack, {(kind, conventions.direction): (designs, first["ids"])})
     heads = [
         CircuitHead(group, *head, ROLE_OF_GROUP[group])
         for group, entry in entries.items()
@@ -125,13 +129,13 @@ def test_the_code_of_published_rows_gives_the_packs_numbers(
         bench.prompts, Circuit(tuple(heads)), stories_of_rows, kind, len(first["ids"]), conventions
     )
     assert {group for group, _ in request.groups} == set(entries)
-    form = form_of_rule(pack, bench, designs[0], request.answers)
+    form = choose_form(pack, bench, designs[0], request.answers)
     table = group_effects(bench.get(request)).groupby("group").mean()
     for group, entry in entries.items():
         record(deviations, table.loc[group, WORDS[kind][0]], entry["value"][form]["delta"])
 
 
-def entries_of(pack: Pack) -> dict[tuple[Group, str], dict[str, Any]]:
+def find_entries(pack: Pack) -> dict[tuple[Group, str], dict[str, Any]]:
     """The entries by group and kind of pair."""
     names = {name: name.split("/") for name in pack.starting("head_roles/")}
     return {(group, kind): pack.entries[name] for name, (_, group, kind) in names.items()}

@@ -17,9 +17,9 @@ from rebinding.experiments.binding.request import request_shifts
 from rebinding.experiments.binding.summary import examples
 from rebinding.paper.circuit import Circuit, CircuitHead
 from rebinding.paper.procedure import given
-from tests.reference.bench import bench_of, form_of_rule
+from tests.reference.bench import choose_form, make_bench
 from tests.reference.pack import Pack
-from tests.reference.test_exp4 import CONDITIONS, direction_designs, heads_of, record
+from tests.reference.test_exp4 import CONDITIONS, direction_designs, read_heads, record
 
 ROWS = {
     "q": "box,object/shared_keys/query_shift",
@@ -41,12 +41,12 @@ def measured(pack: Pack) -> tuple[Evidence, str]:
     settings, conventions = entry["settings"], given("published").binding
     evaluation = settings["evaluation"].removeprefix("design ")
     slots = {("slot", str(slot)): ((design,), means["ids"]) for slot, design in enumerate(direction_designs(pack))}
-    bench = bench_of(pack, {(): ((evaluation,), entry["ids"]), **slots})
-    circuit = Circuit(tuple(CircuitHead("B", layer, head, "readout") for layer, head in heads_of(entry)))
+    bench = make_bench(pack, {(): ((evaluation,), entry["ids"]), **slots})
+    circuit = Circuit(tuple(CircuitHead("B", layer, head, "readout") for layer, head in read_heads(entry)))
     counts = {"n": len(entry["ids"]), "directions": len(means["ids"]), "draws": 1}
     request = request_shifts(bench.prompts, circuit, "published", "published", conventions, **counts)
     request = replace(request, slots=((settings["i"], settings["j"]),))  # the paper's pair, or another naming order's
-    return bench.get(request), form_of_rule(pack, bench, evaluation, request.answers)
+    return bench.get(request), choose_form(pack, bench, evaluation, request.answers)
 
 
 def test_every_row_of_the_table_is_compared(pack: Pack) -> None:
@@ -57,10 +57,10 @@ def test_every_row_of_the_table_is_compared(pack: Pack) -> None:
 
 @pytest.mark.parametrize("row", ROWS)
 def test_the_printed_table_is_the_packs(pack: Pack, row: str, deviations: dict[str, float]) -> None:
-    want = pack.entries[f"qk_intervention/{ROWS[row]}"]["value"]
+    expected = pack.entries[f"qk_intervention/{ROWS[row]}"]["value"]
     evidence, form = measured(pack)
     table = examples(evidence)
-    mine = table[table["condition"] == row][["dR", "dlogit", "switch"]].mean()
-    record(deviations, mine["dR"], want["dR"])
-    record(deviations, mine["dlogit"], want["dlogit"][form])
-    assert mine["switch"] == pytest.approx(want["switch"], abs=1e-9)  # both are counts over the same number
+    actual = table[table["condition"] == row][["dR", "dlogit", "switch"]].mean()
+    record(deviations, actual["dR"], expected["dR"])
+    record(deviations, actual["dlogit"], expected["dlogit"][form])
+    assert actual["switch"] == pytest.approx(expected["switch"], abs=1e-9)  # both are counts over the same number

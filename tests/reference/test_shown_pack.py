@@ -14,17 +14,19 @@ from rebinding.models import load
 from rebinding.paper.circuit import Circuit, CircuitHead
 from rebinding.paper.numbers import ROLE_OF_GROUP
 from rebinding.paper.procedure import given
-from tests.reference.pack import SHOWN, Pack
+from tests.reference.pack import SAMPLE_PACK, Pack
 from tests.reference.test_exp3 import WORDS
 
-PACK = Pack(SHOWN)
+PACK = Pack(SAMPLE_PACK)
 CIRCUIT = Circuit(tuple(CircuitHead(group, 0, 0, role) for group, role in ROLE_OF_GROUP.items()))
 """Any heads: they do not matter for prompts."""
 
 
 @pytest.fixture(scope="module")
 def prompts() -> Prompts:
-    loaded_model = load(str(SHOWN / "model"), dtype="float32", device="cpu", form="template")  # without date lines
+    loaded_model = load(
+        str(SAMPLE_PACK / "model"), dtype="float32", device="cpu", form="template"
+    )  # without date lines
     return Prompts(loaded_model.encoder())
 
 
@@ -34,19 +36,19 @@ def test_head_roles(prompts: Prompts, kind: str) -> None:
     stories_of_rows = roles_stories(prompts, conventions, "published")
     request = request_interchange(prompts, CIRCUIT, stories_of_rows, kind, len(entry["ids"]), conventions)
     assert request.prompts.ids == tuple(entry["ids"])
-    drawn = prompts.encode(request.prompts)
-    for side, encoded in (("original", drawn.prompts), ("counterfactual", drawn.counterfactuals)):
-        theirs = PACK.prompts(entry["settings"][side].removeprefix("design "), entry["ids"])
-        assert [prompt.ids for prompt in encoded] == [prompt.ids for prompt in theirs]
+    pairs = prompts.encode(request.prompts)
+    for side, encoded in (("original", pairs.prompts), ("counterfactual", pairs.counterfactuals)):
+        expected = PACK.prompts(entry["settings"][side].removeprefix("design "), entry["ids"])
+        assert [prompt.ids for prompt in encoded] == [prompt.ids for prompt in expected]
 
 
-def test_binding(prompts: Prompts) -> None:
+def test_binding_numbers_equal_the_pack(prompts: Prompts) -> None:
     evaluation, first = PACK.prompts("qk_intervention/evaluation"), PACK.prompts("qk_intervention/direction/slot0")
     conventions = given("published").binding
     counts = {"n": len(evaluation), "directions": len(first), "draws": 1}
     request = request_shifts(prompts, CIRCUIT, "published", "published", conventions, **counts)
     assert [prompt.ids for prompt in prompts.encode(request.prompts).prompts] == [prompt.ids for prompt in evaluation]
     (batch,) = request.batches
-    for slot, shown in enumerate(batch.slots):
-        theirs = PACK.prompts(f"qk_intervention/direction/slot{slot}")
-        assert [prompt.ids for prompt in prompts.encode(shown).prompts] == [prompt.ids for prompt in theirs]
+    for slot, expected_slot in enumerate(batch.slots):
+        expected = PACK.prompts(f"qk_intervention/direction/slot{slot}")
+        assert [prompt.ids for prompt in prompts.encode(expected_slot).prompts] == [prompt.ids for prompt in expected]

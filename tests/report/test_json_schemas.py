@@ -41,7 +41,10 @@ def changed(content: Any, change: Callable[[Any], Any]) -> Any:
 
 @pytest.fixture
 def claims(tmp_path: Path) -> Path:
-    return make(tmp_path / "report", [judged(), judged("circuit.compact", headline=1, sentence="circuit.compact")]) / "claims.json"
+    return (
+        make(tmp_path / "report", [judged(), judged("circuit.compact", headline=1, sentence="circuit.compact")])
+        / "claims.json"
+    )
 
 
 def test_the_schema_of_claims_is_that_of_the_checks() -> None:

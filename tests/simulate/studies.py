@@ -20,7 +20,7 @@ def row(id: str) -> Row:
     return next(row for row in catalogue() if row.claim.id == id)
 
 
-def study_in(world: World, *, seed: int = 0, samples: int | None = None) -> Study:
+def make_study(world: World, *, seed: int = 0, samples: int | None = None) -> Study:
     """One sample of a world, with at most so many prompts a claim."""
     model = parse_model(world.model)
     return Study.of(
@@ -28,7 +28,7 @@ def study_in(world: World, *, seed: int = 0, samples: int | None = None) -> Stud
     )
 
 
-def verdict_in(id: str, study: Study) -> str:
+def judge_row(id: str, study: Study) -> str:
     """What a row's own test says after its gates, in a word."""
     judge = row(id)
     return outcome(judge_after_gates(judge.claim, study, partial(judge.test, judge.claim, study)))

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.slow
 
 K_REDIRECTS = claim("binding.k_redirects")
 E_PRIME = claim("circuit.e_prime")
-MOST = claim("circuit.recovers_most")
+MAXIMUM = claim("circuit.recovers_most")
 IS_POINTER = claim("roles.b_is_the_pointer")
 N = 6
 A_ATTENDS = claim("circuit.a_attends_to_object")
@@ -58,9 +58,9 @@ def measured(case: ModelUnderTest) -> dict[Request, Evidence]:
         study.roles(IS_POINTER, pairs)
     study.ask(IS_POINTER, partial(request_random_interchange, group="B", conventions=study.procedure(IS_POINTER).roles))
     study.binding(K_REDIRECTS)
-    study.ablated(MOST)
+    study.ablated(MAXIMUM)
     study.links(claim("circuit.chain.B_q_A"), "B")
-    study.prunings(MOST)
+    study.prunings(MAXIMUM)
     study.carried_on(E_PRIME)
     study.ask(E_PRIME, partial(request_contributions, conventions=study.conventions(E_PRIME)))
     study.ask(A_ATTENDS, partial(request_attention, group="A", like="published"))

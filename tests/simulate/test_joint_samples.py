@@ -14,7 +14,7 @@ from rebinding.study.model_spec import parse_model
 from rebinding.verdicts import Outcome, Verdict
 
 MODELS = [parse_model(name) for name in ALIASES]
-SHOWN = {"gemma": "binding.qk_cancels", "llama": "binding.key_dominance"}
+ROW_BY_FAMILY = {"gemma": "binding.qk_cancels", "llama": "binding.key_dominance"}
 
 
 def samples(outcomes: dict[str, list[Outcome]], p_value: float = 0.001) -> dict[tuple[str, str], Samples]:
@@ -24,7 +24,7 @@ def samples(outcomes: dict[str, list[Outcome]], p_value: float = 0.001) -> dict[
         model_samples = Samples()
         for seed, outcome in enumerate(outcomes.get(model.name, ["REPLICATED"] * 3)):
             model_samples.add(Run(world("paper", model.name), seed), Verdict("effect", outcome, "", p_value=p_value))
-        by_model[SHOWN[str(model.family)], model.name] = model_samples
+        by_model[ROW_BY_FAMILY[str(model.family)], model.name] = model_samples
     return by_model
 
 
@@ -34,7 +34,7 @@ def counts(outcomes_by_model: dict[tuple[str, str], Samples]) -> dict[str, Any]:
     return dict(rates["binding.families_differ"].outcomes["paper"])
 
 
-def test_one_model_that_is_refuted_refutes_its_own_sample() -> None:
+def test_refuted_model_refutes_its_own_sample() -> None:
     assert counts(samples({})) == {"REPLICATED": 3}
     outcomes_by_model = samples({"llama3.2-3b": ["REPLICATED", "NOT REPLICATED", "INCONCLUSIVE"]})
     assert counts(outcomes_by_model) == {"REPLICATED": 1, "NOT REPLICATED": 1, "INCONCLUSIVE": 1}
@@ -48,7 +48,7 @@ def test_a_part_that_is_hardly_refuted_leaves_the_sentence_open() -> None:
 
 
 def test_a_run_of_one_family_has_no_such_row() -> None:
-    gemma = {key: value for key, value in samples({}).items() if key[0] == SHOWN["gemma"]}
+    gemma = {key: value for key, value in samples({}).items() if key[0] == ROW_BY_FAMILY["gemma"]}
     assert rates_of_runs(gemma, MODELS, Simulation(("paper",), 3, 0)) == []
 
 
@@ -59,7 +59,7 @@ def test_verdicts_travel_as_json() -> None:
     assert [verdict.outcome for verdict in loaded.verdicts["paper"].values()] == ["REPLICATED", "INVALID"]
 
 
-def test_what_a_row_of_the_run_rests_on_depends_on_the_family() -> None:
+def test_evidence_of_a_row_depends_on_the_family() -> None:
     gemma, llama = parse_model("gemma2-9b"), parse_model("llama3.1-8b")
     for id in ("binding.qk_cancels", "binding.qk_cancels.controlled"):
         assert supports_run_claim(claim(id), gemma)

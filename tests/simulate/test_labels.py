@@ -77,8 +77,8 @@ def test_the_label_reaches_the_table_and_the_json() -> None:
     claim, model = CLAIMS["circuit.margins.circuit"], "llama3.1-8b"
     note = label(claim.id, claim.sentence, model)
     verdict = Verdict(claim.kind, "INCONCLUSIVE", "too few")
-    about = {"model": model, "expected": "REPLICATED", "paper": None, "design": "published", "circuit": "published"}
-    labelled, plain = (judgement(claim, verdict, **about, label=text) for text in (note, None))
+    fields = {"model": model, "expected": "REPLICATED", "paper": None, "design": "published", "circuit": "published"}
+    labelled, plain = (judgement(claim, verdict, **fields, label=text) for text in (note, None))
     assert labelled.plain()["label"] == note
     assert f"  {claim.id}: {note}" in list(table(summary_of([labelled]).models))
     assert not any(SHORT in line for line in table(summary_of([plain]).models))

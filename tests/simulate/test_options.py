@@ -9,7 +9,7 @@ import pytest
 
 from fixtures.dry_runs import Simulation, check_simulation, simulation_of
 
-USUAL: dict[str, Any] = {
+DEFAULT: dict[str, Any] = {
     "--simulate": ["paper"],
     "--runs": None,
     "--seed": None,
@@ -34,7 +34,7 @@ USUAL: dict[str, Any] = {
 
 def config(**options: Any) -> Any:
     """A configuration of pytest with these options; `no_store=True` stands for `--no-store`."""
-    merged = USUAL | {f"--{name.replace('_', '-')}": value for name, value in options.items()}
+    merged = DEFAULT | {f"--{name.replace('_', '-')}": value for name, value in options.items()}
     return SimpleNamespace(getoption=merged.__getitem__)
 
 
@@ -71,7 +71,7 @@ def test_refused(options: dict[str, Any], message: str) -> None:
 
 
 @pytest.mark.parametrize("options", [{}, {"model": ["gemma2-9b"], "runs": 3, "seed": 4}, {"simulate": []}], ids=str)
-def test_accepted(options: dict[str, Any]) -> None:
+def test_valid_options_are_accepted(options: dict[str, Any]) -> None:
     check_simulation(config(**options))
 
 
@@ -85,8 +85,8 @@ def test_worlds_have_an_order_and_samples_have_seeds() -> None:
 def test_a_factor_multiplies_every_declared_spread() -> None:
     """What follows from printed numbers (how far margins spread) stays as it is."""
     simulation = simulation_of(config(spread=[2.0], runs=60))
-    usual = next(simulation.samples("paper", "gemma2-9b")).world
-    (wide, *more) = [run.world for run in simulation.samples_at_spread(2.0, "gemma2-9b")]
-    assert wide.spreads == {name: 2 * value for name, value in usual.spreads.items()}
-    assert wide.means == usual.means
-    assert len(more) == 49
+    default = next(simulation.samples("paper", "gemma2-9b")).world
+    (wide, *narrower) = [run.world for run in simulation.samples_at_spread(2.0, "gemma2-9b")]
+    assert wide.spreads == {name: 2 * value for name, value in default.spreads.items()}
+    assert wide.means == default.means
+    assert len(narrower) == 49

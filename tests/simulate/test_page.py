@@ -14,10 +14,10 @@ from rebinding.paper.numbers import ALIASES
 from rebinding.paper.worlds import WorldName, world
 from rebinding.simulate.rates import Rates, below_target
 from rebinding.simulate.table import absent, page, text
-from tests.simulate.studies import study_in, verdict_in
+from tests.simulate.studies import judge_row, make_study
 
 PAGE = (Path(__file__).parents[2] / "docs" / "power.md").read_text("utf-8")
-LISTED = set(re.findall(r"^\* `([\w.]+)` on ([\w.-]+): ", PAGE, flags=re.MULTILINE))
+LISTED_ROWS = set(re.findall(r"^\* `([\w.]+)` on ([\w.-]+): ", PAGE, flags=re.MULTILINE))
 SURE = (
     ("gemma2-9b", "binding.qk_cancels"),
     ("gemma2-9b", "circuit.recovers_most"),
@@ -29,23 +29,23 @@ SURE = (
 
 @pytest.mark.parametrize(("model", "id"), SURE)
 def test_the_list_on_the_page_is_up_to_date(model: str, id: str) -> None:
-    verdicts = Counter(verdict_in(id, study_in(world("paper", model), seed=seed)) for seed in (0, 1))
+    verdicts = Counter(judge_row(id, make_study(world("paper", model), seed=seed)) for seed in (0, 1))
     rates = Rates(id, model, 300, True, 2, outcomes={"paper": verdicts})
-    assert (rates in below_target([rates])) == ((id, model) in LISTED)
+    assert (rates in below_target([rates])) == ((id, model) in LISTED_ROWS)
 
 
 def test_every_row_stands_on_the_page_once_for_every_model() -> None:
     for model in ALIASES:
         part = PAGE.partition(f"## {model}\n")[2].partition("\n## ")[0]
         table = re.findall(r"^\| ([a-z][\w.]+\.[\w.]+) \|", part, flags=re.MULTILINE)
-        without = re.findall(r"`([a-z][\w.]+)`", part.partition("Not simulated, or not judged here:")[2])
-        assert sorted([*table, *without]) == sorted(row.claim.id for row in catalogue())
+        skipped = re.findall(r"`([a-z][\w.]+)`", part.partition("Not simulated, or not judged here:")[2])
+        assert sorted([*table, *skipped]) == sorted(row.claim.id for row in catalogue())
 
 
 def test_listed_rows_are_asserted() -> None:
     asserted = {(row.claim.id, model) for row in catalogue() for model in row.claim.models}
-    assert LISTED
-    assert asserted >= LISTED
+    assert LISTED_ROWS
+    assert asserted >= LISTED_ROWS
 
 
 def test_a_table_has_every_row() -> None:
@@ -66,7 +66,7 @@ def test_a_table_has_every_row() -> None:
     assert all("\n".join(text("gemma2-9b", rates, ["paper"])).count(row.row) == 1 for row in rates)
 
 
-def test_one_world_alone_has_one_column() -> None:
+def test_single_world_has_one_column() -> None:
     rates = [Rates("a.holds", "gemma2-9b", 300, True, 1, outcomes={"rival": Counter({"NOT REPLICATED": 1})})]
     lines = "\n".join(page("pytest claims --simulate rival", 1, 0, rates, ["rival"]))
     assert "| row | N | runs | asserted | if the rival is | N, 95 % interval |\n" in lines

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.claims.runs import ok
-from tests.claims.runs import run as run_claims
+from tests.claims.run_claims import assert_ok
+from tests.claims.run_claims import run as run_claims
 
 pytest_plugins = ["pytester"]
 Counts = dict[str, int]
@@ -127,7 +127,7 @@ def test_headline_rows_are_judged_at_other_spreads(
     assert "--spread 0.5 --spread 2 " in page.partition("\n## ")[0]
 
 
-def test_what_cannot_be_simulated_is_skipped_by_name(
+def test_rows_without_a_simulation_are_skipped_by_name(
     run: Callable[..., pytest.RunResult], pytester: pytest.Pytester
 ) -> None:
     result = run("--simulate", "paper", "--runs", "1", "--report", "out", "-rs")
@@ -153,7 +153,7 @@ def test_workers_count_what_one_process_counts(tmp_path: Path) -> None:
     rows = "a_lowers_content or binding.table.k_both"
     options = ("--simulate", "paper", "--runs", "3", "--samples", "60", "-k", f"gemma2 and ({rows})")
     for name, workers in (("one", "0"), ("two", "2")):
-        ok(run_claims(*options, "-n", workers, "--report", str(tmp_path / name)))
+        assert_ok(run_claims(*options, "-n", workers, "--report", str(tmp_path / name)))
     first, second = (read_counts(tmp_path / name) for name in ("one", "two"))
     assert first == second
     assert len(first) == 5

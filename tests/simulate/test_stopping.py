@@ -52,13 +52,13 @@ def test_a_row_ends_at_a_look_at_which_its_share_is_sure(count: int, runs: int, 
 @pytest.mark.parametrize("share", [0.6, 0.8, 0.9])
 def test_the_true_share_is_within_the_interval_of_the_look_that_ended_a_row(share: float) -> None:
     """Of 2000 rows with a known share at most 5 % may miss it: 100, and 4 standard errors more by luck."""
-    dice, missed = np.random.default_rng(5), 0
+    dice, n_missed = np.random.default_rng(5), 0
     for _ in range(2000):
         right = np.cumsum(dice.random(200) < share)
         ends = next(n for n in looks(200) if is_settled(int(right[n - 1]), n, 200, 0.8))
         low, high = interval(int(right[ends - 1]), ends, 200)
-        missed += not low <= share <= high
-    assert missed <= 100 + 4 * np.sqrt(2000 * 0.05 * 0.95)
+        n_missed += not low <= share <= high
+    assert n_missed <= 100 + 4 * np.sqrt(2000 * 0.05 * 0.95)
 
 
 def test_what_suffices_in_a_run() -> None:

@@ -14,9 +14,9 @@ from rebinding.experiments.binding.summary import shift
 from rebinding.experiments.paths.request import Paths
 from rebinding.experiments.paths.summary import TinyProbabilities
 from rebinding.paper.worlds import NotSimulated, Run, World, WorldName, world
-from tests.simulate.studies import row, study_in, verdict_in
+from tests.simulate.studies import judge_row, make_study, row
 
-AGAIN = claim("circuit.heads_found_again.D")
+HEADS_FOUND_AGAIN = claim("circuit.heads_found_again.D")
 ROWS = {
     "gemma2-9b": (
         *("roles.b_small_on_content", "binding.table.q.dR", "circuit.beats_random", "circuit.a_attends_to_object"),
@@ -46,8 +46,8 @@ def quiet(name: WorldName, model: str) -> World:
 
 @pytest.mark.parametrize(("model", "id"), [(model, id) for model, ids in ROWS.items() for id in ids])
 def test_what_is_printed_replicates_and_its_rival_does_not(model: str, id: str) -> None:
-    assert verdict_in(id, study_in(quiet("paper", model))) == "REPLICATED"
-    fails = verdict_in(id, study_in(quiet("rival", model)))
+    assert judge_row(id, make_study(quiet("paper", model))) == "REPLICATED"
+    fails = judge_row(id, make_study(quiet("rival", model)))
     assert (fails == "REPLICATED") == ((model, id) == ALIKE)
 
 
@@ -55,7 +55,7 @@ def test_what_is_printed_replicates_and_its_rival_does_not(model: str, id: str) 
 def test_an_unmeasured_token_has_no_effect_in_the_papers_world(name: WorldName, moves: bool) -> None:
     """The paper prints nothing about the other token that may have been read: its world has no effect there, and the
     rival's world the usual one. The evidence of the two tokens is drawn separately."""
-    claim, study = row("binding.q_redirects").claim, study_in(quiet(name, "llama3.1-8b"))
+    claim, study = row("binding.q_redirects").claim, make_study(quiet(name, "llama3.1-8b"))
     places = study.at_readouts(study.procedure(claim).binding)
     measured, unmeasured = (float(shift(at_readout.binding(claim), "q", "dR").mean()) for at_readout in places.values())
     base = world(name, "llama3.1-8b").mean("binding.q.dR")
@@ -69,8 +69,8 @@ def test_a_flipped_sign_turns_the_verdict(id: str) -> None:
     base = quiet("paper", "gemma2-9b")
     negated = replace(base, means={name: -mean if "." in name else mean for name, mean in base.means.items()})
     flipped = replace(negated, means=negated.means | {name: base.means[name] for name in base.means if _is_share(name)})
-    assert verdict_in(id, study_in(base)) == "REPLICATED"
-    assert verdict_in(id, study_in(flipped)) == "NOT REPLICATED"
+    assert judge_row(id, make_study(base)) == "REPLICATED"
+    assert judge_row(id, make_study(flipped)) == "NOT REPLICATED"
 
 
 def _is_share(name: str) -> bool:
@@ -83,21 +83,21 @@ def test_the_same_seed_gives_the_same_sample_and_another_one_another() -> None:
     claim = row(id).claim
 
     def sample(seed: int) -> pd.DataFrame:
-        return study_in(base, seed=seed, samples=20).roles(claim, "content_control").rows
+        return make_study(base, seed=seed, samples=20).roles(claim, "content_control").rows
 
     assert sample(0).equals(sample(0))
     assert not sample(0).equals(sample(1))
-    assert len({Run(base, seed).dice(what).random() for seed in (0, 1) for what in ("a", "b")}) == 4
+    assert len({Run(base, seed).dice(purpose).random() for seed in (0, 1) for purpose in ("a", "b")}) == 4
 
 
 def test_a_kind_without_a_maker_is_named() -> None:
-    study = study_in(world("paper", "gemma2-9b"))
+    study = make_study(world("paper", "gemma2-9b"))
     with pytest.raises(NotSimulated, match=r"^crossings \(ours; a world would have to say "):
-        verdict_in("beyond.route_through_swap_labels", study)
+        judge_row("beyond.route_through_swap_labels", study)
 
 
 def test_no_weights_are_loaded() -> None:
-    loaded_model = study_in(world("paper", "gemma2-9b"))._model.loaded_model
+    loaded_model = make_study(world("paper", "gemma2-9b"))._model.loaded_model
     with pytest.raises(AssertionError, match="requested its weights"):
         _ = loaded_model.model
 
@@ -105,13 +105,13 @@ def test_no_weights_are_loaded() -> None:
 def test_every_candidate_requests_its_own_stages() -> None:
     """D by the query is another stage, and frozen heads are another setting; the stages before D are shared."""
     base = world("paper", "llama3.2-3b")
-    study = study_in(base, samples=2)
+    study = make_study(base, samples=2)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", TinyProbabilities)
-        assert len(study.discoveries(AGAIN)) == 5
+        assert len(study.discoveries(HEADS_FOUND_AGAIN)) == 5
     paths = [request for request in study.log.evidence if isinstance(request, Paths)]
     counts = Counter((path.stage.group, path.stage.component, path.how.frozen) for path in paths)
-    noises = len(study.conventions(AGAIN).noise)
+    noises = len(study.conventions(HEADS_FOUND_AGAIN).noise)
     for group, component in (("A", None), ("B", "q"), ("C", "v"), ("D", "kv")):
         assert (counts.pop((group, component, "none")), counts.pop((group, component, "all"))) == (noises, 1)
     assert counts == {("D", "q", "none"): 1, ("E", "v", "none"): noises + 1, ("E", "v", "all"): 1}
@@ -120,9 +120,9 @@ def test_every_candidate_requests_its_own_stages() -> None:
 @pytest.mark.parametrize(("group", "outcome"), [("D", None), ("E", "NOT APPLICABLE")])
 def test_an_empty_published_group_is_not_applicable(group: str, outcome: str | None) -> None:
     """After pruning gemma2-9b has one head in D and none in E."""
-    study = study_in(quiet("paper", "gemma2-9b"))
+    study = make_study(quiet("paper", "gemma2-9b"))
     assert len(study.circuit.group(group)) == (0 if outcome else 1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", TinyProbabilities)
-        verdict = verdict_in(f"circuit.heads_found_again.{group}.controlled", study)
+        verdict = judge_row(f"circuit.heads_found_again.{group}.controlled", study)
     assert (verdict == "NOT APPLICABLE") == bool(outcome)

@@ -18,7 +18,7 @@ from rebinding.experiments.unedited.request import Ability
 from rebinding.experiments.workbench import Workbench
 from rebinding.study.model_spec import ModelSpec
 from rebinding.surgery import recorder
-from tests.models.peculiar import ByKeyword, GainedLayer
+from tests.models.unusual_models import ByKeyword, GainedLayer
 
 PATCH = pytest.MonkeyPatch()
 
@@ -30,18 +30,18 @@ def overflow(evidence: Evidence) -> Evidence:
     return replace(evidence, rows=rows)
 
 
-def lost_prompt(evidence: Evidence) -> Evidence:
+def drop_prompt(evidence: Evidence) -> Evidence:
     """A prompt has no rows."""
     rows = evidence.rows
     return replace(evidence, rows=rows[rows["prompt"] != rows["prompt"].iloc[0]])
 
 
-def in_evidence(change: Callable[[Evidence], Evidence]) -> None:
+def patch_evidence(change: Callable[[Evidence], Evidence]) -> None:
     """Change the evidence of the roles."""
-    get = Workbench.get
+    get_evidence = Workbench.get
 
     def changed(self: Workbench, request: Any) -> Evidence:
-        evidence = get(self, request)
+        evidence = get_evidence(self, request)
         return change(evidence) if evidence.experiment == "roles" else evidence
 
     PATCH.setattr(Workbench, "get", changed)
@@ -50,24 +50,24 @@ def in_evidence(change: Callable[[Evidence], Evidence]) -> None:
 def patch_with_itself() -> None:
     """Every prompt is patched with what it has already."""
     read = roles_measure._read
-    own: list[Any] = []
+    surgeons: list[Any] = []
 
     def changed(surgeon: Any, recording: Any, prompts: Any, heads: Any, place: Any) -> Any:
-        if len(own) % 2:  # the second reading of a group is that of the prompts themselves
-            own.append(None)
-            return own[-2]
-        own.append(read(surgeon, recording, prompts, heads, place))
-        return own[-1]
+        if len(surgeons) % 2:  # the second reading of a group is that of the prompts themselves
+            surgeons.append(None)
+            return surgeons[-2]
+        surgeons.append(read(surgeon, recording, prompts, heads, place))
+        return surgeons[-1]
 
     PATCH.setattr(roles_measure, "_read", changed)
 
 
 def longer() -> None:
     """Counterfactuals have a token more than their originals."""
-    drawn = prompts.Prompts.encode
+    encode = prompts.Prompts.encode
 
     def changed(self: prompts.Prompts, prompt_set: PromptSet) -> prompts.EncodedPrompts:
-        encoded = drawn(self, prompt_set)
+        encoded = encode(self, prompt_set)
         return replace(
             encoded, counterfactuals=tuple(replace(prompt, ids=(*prompt.ids, 0)) for prompt in encoded.counterfactuals)
         )
@@ -77,10 +77,10 @@ def longer() -> None:
 
 def guessing() -> None:
     """The model always names the object of slot 1: right on every published prompt, on a third of the crossed ones."""
-    get = Workbench.get
+    get_evidence = Workbench.get
 
     def changed(self: Workbench, request: Any) -> Evidence:
-        evidence = get(self, request)
+        evidence = get_evidence(self, request)
         if not isinstance(request, Ability):
             return evidence
         asked_prompts = [prompt.prompt for prompt in self.prompts.encode(request.prompts).prompts]
@@ -90,43 +90,43 @@ def guessing() -> None:
     PATCH.setattr(Workbench, "get", changed)
 
 
-def lost_keyword() -> None:
+def drop_keyword() -> None:
     """After its self-check the decoder gives its layers a keyword that is no tensor, and a recorded call loses it."""
-    get, call = Workbench.get, vars(recorder)["layer_call"]
+    get_evidence, call = Workbench.get, vars(recorder)["layer_call"]
 
     def changed(self: Workbench, request: Any) -> Evidence:
         decoder: Any = self.loaded_model.model.model
         decoder.__class__ = ByKeyword
         for layer in decoder.layers:
             layer.__class__ = GainedLayer
-        return get(self, request)
+        return get_evidence(self, request)
 
-    def without(name: str, kwargs: dict[str, Any]) -> dict[str, Any]:
+    def drop_keyword_from(name: str, kwargs: dict[str, Any]) -> dict[str, Any]:
         return {key: value for key, value in call(name, kwargs).items() if not isinstance(value, float)}
 
     PATCH.setattr(Workbench, "get", changed)
-    PATCH.setattr(recorder, "layer_call", without)
+    PATCH.setattr(recorder, "layer_call", drop_keyword_from)
 
 
-def in_16_bits() -> None:
+def round_to_16_bits() -> None:
     """A plant is computed in bfloat16, whose steps are an eighth of a logit where its answers stand."""
     PATCH.setattr(ModelSpec, "dtype", "bfloat16")
 
 
-def nothing_is_sure() -> None:
+def select_nothing() -> None:
     """Path patching keeps no head at any stage."""
-    PATCH.setattr(path_summary, "select", lambda *_args, **_more: [])
+    PATCH.setattr(path_summary, "select", lambda *_args, **_options: [])
 
 
 FAULTS: dict[str, Callable[[], None]] = {
-    "finite": lambda: in_evidence(overflow),
-    "declared_n": lambda: in_evidence(lost_prompt),
+    "finite": lambda: patch_evidence(overflow),
+    "declared_n": lambda: patch_evidence(drop_prompt),
     "edits_moved": patch_with_itself,
     "equal_lengths": longer,
     "above_guessing": guessing,
-    "replay_equals_forward": lost_keyword,
-    "noise_floor": in_16_bits,
-    "circuit_found": nothing_is_sure,
+    "replay_equals_forward": drop_keyword,
+    "noise_floor": round_to_16_bits,
+    "circuit_found": select_nothing,
 }
 if "FAULT" in os.environ:
     FAULTS[os.environ["FAULT"]]()

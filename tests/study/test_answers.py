@@ -91,7 +91,8 @@ def test_the_rule_is_part_of_what_is_asked(bench: Workbench) -> None:
     single, several = (prompts.answers(encoded, rule) for rule in ("continuation", "exp2_aliases"))
     assert (single.tokens.shape[-1], several.tokens.shape[-1]) == (1, 2)
     assert all(
-        set(few.tolist()) < set(many.tolist()) for few, many in zip(single.tokens[0], several.tokens[0], strict=True)
+        set(single_token.tolist()) < set(several_tokens.tolist())
+        for single_token, several_tokens in zip(single.tokens[0], several.tokens[0], strict=True)
     )
     assert (single.lowest, several.lowest) == (False, True), "of equal logits the lowest token answers, as published"
 
@@ -101,11 +102,11 @@ def test_the_rule_is_part_of_what_is_asked(bench: Workbench) -> None:
 def test_answers_are_those_that_were_asked_for(
     make: Callable[..., Request], procedure: ProcedureName, bench: Workbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own, conventions, rules = Prompts.answers, given(procedure).circuit, []
+    answers, conventions, rules = Prompts.answers, given(procedure).circuit, []
 
     def noting(self: Prompts, prompts: Sequence[Encoded], rule: AnswerSet = "continuation") -> Answers:
         rules.append(rule)
-        return own(self, prompts, rule)
+        return answers(self, prompts, rule)
 
     monkeypatch.setattr(Prompts, "answers", noting)
     bench.get(make(bench.prompts, bench.prompts.design("published"), declared_circuit(), 2, conventions=conventions))
@@ -142,15 +143,15 @@ def test_words_are_the_answers_by_id() -> None:
     assert len(set(study.words(evidence))) > 1
 
 
-@pytest.mark.parametrize("where", sampled([STAGES, None]), ids=["found here", "declared"])
-def test_a_circuit_and_its_stream_are_judged_on_the_same_stories(where: str | None) -> None:
+@pytest.mark.parametrize("token", sampled([STAGES, None]), ids=["found here", "declared"])
+def test_a_circuit_and_its_stream_are_judged_on_the_same_stories(token: str | None) -> None:
     """And at the same means: where it was found here, on those that it was found on and at those of its pruning."""
     spec = parse_model("planted:pointer")
-    study = Study.of(ModelUnderTest(spec, Settings((spec,), circuit=where)))
+    study = Study.of(ModelUnderTest(spec, Settings((spec,), circuit=token)))
     vars(study._circuits)["judged"] = declared_circuit()  # not to search for it
     study.ablated(E_PRIME)
     study.carried_on(E_PRIME)
     requests = [use.request for use in study.log.used if isinstance(use.request, Ablation | Stream)]
-    stories = "published" if where is None else study.conventions(E_PRIME.controlled()).design
+    stories = "published" if token is None else study.conventions(E_PRIME.controlled()).design
     assert [request.prompts.design for request in requests] == [stories] * 2
     assert requests[0].means == requests[1].means

@@ -33,7 +33,7 @@ COMPACT = claim("circuit.compact")
 E_EMPTY = claim("circuit.group_e_empty")
 MINIMAL = claim("circuit.minimal")
 MOVES = claim("roles.b_moves_pointer")
-OFF = 0.0625
+SHIFT = 0.0625
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,7 @@ def measured(bench: Workbench) -> Any:
     return bench.get(request_floors(bench.prompts, bench.prompts.design("published"), bench.loaded_model.dtype))
 
 
-def test_in_32_bits_it_is_rounding(bench: Workbench) -> None:
+def test_floor_in_32_bits_is_rounding(bench: Workbench) -> None:
     """Far below the smallest thing that is compared with it, a published step of pruning."""
     evidence = measured(bench)
     assert len(evidence.rows) == FLOOR_PROMPTS * (len(places(bench.surgeon, 79)) + 1)
@@ -75,31 +75,31 @@ def test_the_weakest_head_is_compared_with_the_floor_where_logits_decide(
     assert compared == [0.5 if is_compared else None]
 
 
-@pytest.mark.parametrize(("lost", "most"), [("replayed", 3 * OFF), ("alone", OFF)])
-def test_what_every_replay_or_company_adds_is_seen(
-    bench: Workbench, lost: str, most: float, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("measure", "maximum"), [("replayed", 3 * SHIFT), ("alone", SHIFT)])
+def test_noise_of_replay_and_batch_is_measured(
+    bench: Workbench, measure: str, maximum: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A sixteenth of a logit on the answer if it is replayed from the first place, two from the next, three from the
     last; or one if it is alone. Against what is not replayed, and in company, the floor is the largest of that."""
     answers = _answers
 
-    def off(surgeon: Any, tokens: Any, labels: Any, rivals: Any, where: Any) -> torch.Tensor:
-        values = answers(surgeon, tokens, labels, rivals, where)
-        if lost == "alone":
-            return values + OFF * (len(tokens) == 1)
-        values[1:] += OFF * torch.arange(1, len(values))[:, None, None]  # (place, 1, 1)
+    def shifted_logits(surgeon: Any, tokens: Any, labels: Any, rivals: Any, positions: Any) -> torch.Tensor:
+        values = answers(surgeon, tokens, labels, rivals, positions)
+        if measure == "alone":
+            return values + SHIFT * (len(tokens) == 1)
+        values[1:] += SHIFT * torch.arange(1, len(values))[:, None, None]  # (place, 1, 1)
         return values
 
-    monkeypatch.setattr(unedited, "_answers", off)
-    assert floor_of(measured(bench)) == pytest.approx(most, rel=1e-3)  # rounding is 1e-5 of a logit
+    monkeypatch.setattr(unedited, "_answers", shifted_logits)
+    assert floor_of(measured(bench)) == pytest.approx(maximum, rel=1e-3)  # rounding is 1e-5 of a logit
 
 
-def test_in_16_bits_a_hundred_are_asked_block_by_block(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_floor_in_16_bits_uses_a_hundred_prompts_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each prompt keeps its own numbers: here a replay says which word is right, and nothing else says anything."""
 
-    def constant_answers(_surgeon: Any, tokens: Any, labels: Any, _rivals: Any, where: Any) -> torch.Tensor:
+    def constant_answers(_surgeon: Any, tokens: Any, labels: Any, _rivals: Any, positions: Any) -> torch.Tensor:
         assert len(tokens) <= BLOCK
-        values = torch.zeros(1 + len(where), len(tokens), 2)  # (1 + place, prompt, 2)
+        values = torch.zeros(1 + len(positions), len(tokens), 2)  # (1 + place, prompt, 2)
         values[1:] = labels[:, None]
         return values
 
@@ -114,15 +114,15 @@ def test_in_16_bits_a_hundred_are_asked_block_by_block(monkeypatch: pytest.Monke
         assert changes["logit"].tolist() == (right if company == "together" else [0.0] * IN_16_BITS)
 
 
-def test_of_a_hundred_chance_alone_makes_no_floor_and_of_eight_it_does() -> None:
+def test_chance_makes_a_floor_of_eight_prompts_but_not_of_a_hundred() -> None:
     """A language model in bfloat16 is off by 0.15 logits from prompt to prompt, and in the mean by nothing."""
     counts, dice = MOVES.margin("dlogit"), np.random.default_rng(16)
-    off = [dice.normal(0, 0.15, (8, IN_16_BITS)) for _ in range(200)]  # four ways, of two measures
-    few, many = (
-        np.mean([counts > TIMES_THE_FLOOR * common_shift(changes[:, :n]) for changes in off])
+    noise = [dice.normal(0, 0.15, (8, IN_16_BITS)) for _ in range(200)]  # four ways, of two measures
+    small, large = (
+        np.mean([counts > TIMES_THE_FLOOR * common_shift(changes[:, :n]) for changes in noise])
         for n in (FLOOR_PROMPTS, IN_16_BITS)
     )
-    assert few < 0.1 < 0.99 < many
+    assert small < 0.1 < 0.99 < large
 
 
 def test_chance_averages_out_and_a_shift_does_not() -> None:
@@ -133,7 +133,7 @@ def test_chance_averages_out_and_a_shift_does_not() -> None:
     assert common_shift(np.stack([np.zeros(8), np.ones(8)])) == 1.0
 
 
-def test_what_is_compared_with_it() -> None:
+def test_floor_is_compared_with_the_smallest_margin_in_logits() -> None:
     """Rows in logits, by their smallest margin; not shares, and not what takes the floor for its own boundary."""
     assert smallest_change(MOVES) == MOVES.margin("dlogit") == 0.25
     assert smallest_change(claim("circuit.chain.B_q_A.controlled")) == 0.25
@@ -172,9 +172,9 @@ def test_heads_are_chosen_above_the_floor(name: str, pointer: Study, monkeypatch
     """Where a choice goes by so many logits, a floor of nearly that over the stated multiple leaves it, and one of a
     little more makes it nobody's: then nothing is chosen, and the gate is named."""
     choose, counts = CHOICES[name]
-    least = counts(pointer) / TIMES_THE_FLOOR
-    monkeypatch.setattr(gates, "floor_of", lambda evidence: 0.99 * least)
+    minimum = counts(pointer) / TIMES_THE_FLOOR
+    monkeypatch.setattr(gates, "floor_of", lambda evidence: 0.99 * minimum)
     choose(pointer)
-    monkeypatch.setattr(gates, "floor_of", lambda evidence: 1.01 * least)
+    monkeypatch.setattr(gates, "floor_of", lambda evidence: 1.01 * minimum)
     with pytest.raises(GateFailed, match="noise_floor"):
         choose(pointer)

@@ -226,11 +226,13 @@ def test_roles_are_those_of_every_prompt(bench: Workbench) -> None:
         bench.prompts, stories, range(9), "context_and_swap", ("context_asked", "readout"), CONVENTIONS
     )
     rows = at(bench.get(request).rows, "context_asked")
-    own = {number: prompt.roles["context_asked"] for number, prompt, _ in bench.prompts.encode(request.prompts).pairs}
-    assert set(own) == set(rows["prompt"])
+    asked_tokens = {
+        number: prompt.roles["context_asked"] for number, prompt, _ in bench.prompts.encode(request.prompts).pairs
+    }
+    assert set(asked_tokens) == set(rows["prompt"])
     assert rows["prompt"].nunique() == 9
     assert len(set(rows["token"])) > 1
-    assert all(own[number] == token for number, token in zip(rows["prompt"], rows["token"], strict=True))
+    assert all(asked_tokens[number] == token for number, token in zip(rows["prompt"], rows["token"], strict=True))
     layers = rows["layer"].nunique()
     assert rows.pivot(index="layer", columns="prompt", values="hit").notna().to_numpy().sum() == layers * 9
 

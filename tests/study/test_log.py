@@ -16,11 +16,11 @@ NAN = float("nan")
 
 def failing(circuit: float, random: tuple[float, float]) -> list[str]:
     """The gates that fail on two prompts with the whole model, a circuit and two random sets that move so much."""
-    moved = {("full", -1): 0.0, ("circuit", -1): circuit, ("random", 0): random[0], ("random", 1): random[1]}
+    changes = {("full", -1): 0.0, ("circuit", -1): circuit, ("random", 0): random[0], ("random", 1): random[1]}
     lines: list[dict[str, Any]] = [
-        {"prompt": prompt, "which": which, "group": "", "layer": -1, "head": -1, "draw": draw}
-        | {"label_logit": 1.0, "margin": 1.0, "hit": True, "probability": 0.5, "moved": far}
-        for (which, draw), far in moved.items()
+        {"prompt": prompt, "which": variant, "group": "", "layer": -1, "head": -1, "draw": draw}
+        | {"label_logit": 1.0, "margin": 1.0, "hit": True, "probability": 0.5, "moved": change}
+        for (variant, draw), change in changes.items()
         for prompt in (7, 8)
     ]
     evidence = KNOCKOUT.evidence(pd.DataFrame(lines), {})
@@ -41,6 +41,6 @@ def test_a_circuit_that_is_taken_out_must_move(circuit: float, random: tuple[flo
     assert failing(circuit, random) == fails
 
 
-def test_what_is_of_no_head_and_no_draw_says_none() -> None:
+def test_missing_head_and_draw_are_logged_as_none() -> None:
     """0 is the first layer, its first head, and the first draw."""
     assert Ablated("circuit")[2:] == (-1, -1, -1)

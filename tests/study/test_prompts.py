@@ -62,7 +62,7 @@ def answered(prompt_set: PromptSet) -> OnPrompts:
     return Answered(prompt_set, "continuation")
 
 
-def parts_of(prompts: Prompts, request: OnPrompts) -> list[OnPrompts]:
+def split_request(prompts: Prompts, request: OnPrompts) -> list[OnPrompts]:
     """The blocks of a request on prompts."""
     blocks = prompts.blocks(request)
     assert all(isinstance(block, OnPrompts) for block in blocks)
@@ -74,7 +74,7 @@ def test_a_block_is_the_request_on_some_of_its_prompts(name: str, prompts: Promp
     """It has the key that the same request has when nothing but these prompts was drawn, on another machine."""
     pairing, cut = PAIRINGS[name]
     request = answered(prompts.draw(story(prompts), range(300, 300 + N), pairing, cut))
-    for block in parts_of(prompts, request):
+    for block in split_request(prompts, request):
         fresh = Prompts(Encoder(build_tokenizer()))
         part = fresh.draw(story(fresh), block.prompts.ids, pairing, cut)
         assert replace(request, prompts=part) == block
@@ -86,7 +86,7 @@ def test_blocks_share_out_the_prompts_in_their_order(name: str, prompts: Prompts
     """Ids, prompts and counterfactuals, also where an id has several pairs."""
     pairing, cut = PAIRINGS[name]
     request = answered(prompts.draw(story(prompts), range(300, 300 + N), pairing, cut))
-    blocks = [block.prompts for block in parts_of(prompts, request)]
+    blocks = [block.prompts for block in split_request(prompts, request)]
     assert [len(block.ids) for block in blocks] == [BLOCK, BLOCK, 5]
     full, parts = prompts.encode(request.prompts), [prompts.encode(block) for block in blocks]
     assert sum((block.ids for block in blocks), ()) == request.prompts.ids
@@ -98,12 +98,12 @@ def test_blocks_share_out_the_prompts_in_their_order(name: str, prompts: Prompts
 
 def test_path_patching_is_in_blocks_of_its_settings(prompts: Prompts) -> None:
     request = paths(prompts)
-    assert [len(block.prompts.ids) for block in parts_of(prompts, request)] == [16, 16, 13]
+    assert [len(block.prompts.ids) for block in split_request(prompts, request)] == [16, 16, 13]
     small = replace(request, how=replace(request.how, block=30))
-    assert [len(block.prompts.ids) for block in parts_of(prompts, small)] == [30, 15]
+    assert [len(block.prompts.ids) for block in split_request(prompts, small)] == [30, 15]
 
 
-def test_what_fits_a_block_or_has_none_stays_whole(prompts: Prompts) -> None:
+def test_requests_within_a_block_stay_whole(prompts: Prompts) -> None:
     for request in (paths(prompts, 16), request_ability(prompts, story(prompts), N)):
         assert prompts.blocks(request) == [request]
 
@@ -127,7 +127,7 @@ def test_another_machine_draws_equal_prompts(name: str, prompts: Prompts) -> Non
     assert [prompt.ids for prompt in actual.prompts + actual.counterfactuals] == [
         prompt.ids for prompt in expected.prompts + expected.counterfactuals
     ]
-    block = parts_of(prompts, answered(prompts.draw(story(prompts), range(300, 300 + N), pairing, cut)))[1].prompts
+    block = split_request(prompts, answered(prompts.draw(story(prompts), range(300, 300 + N), pairing, cut)))[1].prompts
     assert by_request.encode(block).contents == prompts.encode(block).contents
 
 
@@ -144,7 +144,7 @@ def test_each_prompt_is_encoded_once(prompts: Prompts, monkeypatch: pytest.Monke
     for _ in range(2):
         for pairing, cut in PAIRINGS.values():
             request = answered(prompts.draw(story(prompts), range(300, 300 + N), pairing, cut))
-            for block in parts_of(prompts, request):
+            for block in split_request(prompts, request):
                 prompts.encode(block.prompts)
         prompts.draw(story(prompts), range(310, 320))
     assert sum(cut == 0 for _, cut in counts) > 2 * N

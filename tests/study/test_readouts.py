@@ -28,7 +28,7 @@ from rebinding.study.model_under_test import ModelUnderTest, owner_of
 from rebinding.study.settings import Settings
 from rebinding.study.study import Study
 from rebinding.verdicts import GateFailed
-from tests.claims.runs import folder_of
+from tests.claims.run_claims import save_model
 from tests.close import allowance
 from tests.oracles.by_hand.requests_page import BelievingGates
 
@@ -42,12 +42,12 @@ NAMES = ["at ':'", "two tokens before ':'"]
 def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     model_folder = tmp_path_factory.mktemp("model")
     plant = build("pointer", "llama")
-    folder = folder_of(plant.model, plant.tokenizer, model_folder / "model")
+    folder = save_model(plant.model, plant.tokenizer, model_folder / "model")
     save(Circuit(plant.circuit), owner_of(load(str(folder))), model_folder / "circuit.json")
     return model_folder
 
 
-def study_of(name: str, circuit: Path | None, gates: type[Gates] = Gates) -> Study:
+def make_study(name: str, circuit: Path | None, gates: type[Gates] = Gates) -> Study:
     spec = parse_model(name)
     file = None if circuit is None else str(circuit)
     model = ModelUnderTest(spec, Settings((spec,), device="cpu", dtype="float32", circuit=file, samples=N))
@@ -57,7 +57,7 @@ def study_of(name: str, circuit: Path | None, gates: type[Gates] = Gates) -> Stu
 @pytest.fixture(scope="module")
 def llama(model_folder: Path) -> Study:
     """A plant has no answer before the ':', and here it is believed to have one."""
-    return study_of(f"llama3.1-8b={model_folder / 'model'}", model_folder / "circuit.json", BelievingGates)
+    return make_study(f"llama3.1-8b={model_folder / 'model'}", model_folder / "circuit.json", BelievingGates)
 
 
 def places(study: Study, claim: Claim) -> dict[str, Study]:
@@ -66,12 +66,12 @@ def places(study: Study, claim: Claim) -> dict[str, Study]:
 
 
 @pytest.mark.parametrize("claim", [IS_POINTER, K_REDIRECTS], ids=lambda claim: claim.id)
-def test_both_are_read_of_llama_as_published_alone(llama: Study, model_folder: Path, claim: Claim) -> None:
-    gemma = study_of(f"gemma2-9b={model_folder / 'model'}", model_folder / "circuit.json")
+def test_both_tokens_are_read_only_on_published_llama(llama: Study, model_folder: Path, claim: Claim) -> None:
+    gemma = make_study(f"gemma2-9b={model_folder / 'model'}", model_folder / "circuit.json")
     assert [*places(llama, claim)] == NAMES
     assert [*places(llama, claim.controlled())] == NAMES[:1]
     assert [*places(gemma, claim)] == NAMES[:1]
-    assert [*places(study_of("planted:pointer@llama", None), claim)] == NAMES[:1]
+    assert [*places(make_study("planted:pointer@llama", None), claim)] == NAMES[:1]
 
 
 @pytest.mark.parametrize("claim", [IS_POINTER, K_REDIRECTS], ids=lambda claim: claim.id)
@@ -84,12 +84,12 @@ def test_every_prompt_ends_two_tokens_earlier(llama: Study, claim: Claim) -> Non
         study.roles(claim, "pointer") if claim is IS_POINTER else study.binding(claim)
         (request,) = (use.request for use in llama.log.used if use.ground)
         assert isinstance(request, Interchange | Shifts)
-        more = [slot for batch in request.batches for slot in batch.slots] if isinstance(request, Shifts) else []
-        sets.append([request.prompts, *more])
+        slots = [slot for batch in request.batches for slot in batch.slots] if isinstance(request, Shifts) else []
+        sets.append([request.prompts, *slots])
     assert len(llama.log.evidence) >= len(sets)
-    for whole, short in zip(*sets, strict=True):
-        assert (whole.cut, short.cut, short.facets["cut"]) == (0, EARLY, EARLY)
-        pairs = zip(*(llama._model.session.prompts.encode(part).prompts for part in (whole, short)), strict=True)
+    for full_prompt, short in zip(*sets, strict=True):
+        assert (full_prompt.cut, short.cut, short.facets["cut"]) == (0, EARLY, EARLY)
+        pairs = zip(*(llama._model.session.prompts.encode(part).prompts for part in (full_prompt, short)), strict=True)
         for full, cut in pairs:
             assert cut.ids == full.ids[:-EARLY]
             assert cut.roles == {**full.roles, "readout": full.roles["readout"] - EARLY}
@@ -105,33 +105,33 @@ def test_a_short_prompt_is_the_whole_one_so_far(llama: Study) -> None:
     model = session.loaded_model.model
     assert isinstance(model, PreTrainedModel)
     procedure = llama.procedure(IS_POINTER).roles
-    (whole,) = (
+    (full,) = (
         request.prompts
         for request in llama.log.evidence
         if isinstance(request, Interchange) and request.prompts.cut == 0
     )
     assert procedure.places == "published"
-    for number, own, _ in session.prompts.encode(whole).pairs:
+    for number, prompt, _ in session.prompts.encode(full).pairs:
         with torch.no_grad():
-            logits = model(torch.tensor([own.ids])).logits[0, -1 - EARLY]
+            logits = model(torch.tensor([prompt.ids])).logits[0, -1 - EARLY]
         rows = evidence.rows[evidence.rows["prompt"] == number]
         for token, before in zip(rows["token"], rows["before"], strict=True):
             assert before == pytest.approx(float(logits[token]), abs=allowance(logits))
 
 
 def test_evidence_two_tokens_earlier_is_other_evidence(llama: Study) -> None:
-    ask = partial(Study.roles, claim=IS_POINTER, counterfactual="pointer")
-    whole, short = (ask(study).rows["before"].to_numpy() for study in places(llama, IS_POINTER).values())
-    assert abs(whole - short).max() > 0.5
+    read_roles = partial(Study.roles, claim=IS_POINTER, counterfactual="pointer")
+    full, short = (read_roles(study).rows["before"].to_numpy() for study in places(llama, IS_POINTER).values())
+    assert abs(full - short).max() > 0.5
 
 
-def test_nothing_is_read_where_the_model_has_no_answer_yet(llama: Study, model_folder: Path) -> None:
+def test_readout_before_the_answer_is_refused(llama: Study, model_folder: Path) -> None:
     """Nor is it asked for. Whether it has one is held against the same prompts, so much shorter, and with either form
     of a word."""
-    unable = study_of(f"llama3.1-8b={model_folder / 'model'}", model_folder / "circuit.json")
-    for row, ask in ((IS_POINTER, partial(Study.roles, counterfactual="pointer")), (K_REDIRECTS, Study.binding)):
+    unable = make_study(f"llama3.1-8b={model_folder / 'model'}", model_folder / "circuit.json")
+    for row, read_roles in ((IS_POINTER, partial(Study.roles, counterfactual="pointer")), (K_REDIRECTS, Study.binding)):
         with pytest.raises(GateFailed, match="above_chance"):
-            ask(places(unable, row)[NAMES[1]], claim=row)
+            read_roles(places(unable, row)[NAMES[1]], claim=row)
     (able,) = {use.request for use in unable.log.used}
     assert isinstance(able, Ability)
     assert (able.prompts.cut, able.answers) == (EARLY, "exp2_aliases")
@@ -143,6 +143,6 @@ def test_prompts_that_are_short_are_drawn_again_from_their_request(llama: Study,
         for request in llama.log.evidence
         if isinstance(request, OnPrompts) and request.prompts.cut and request.KIND.name == "roles"
     )
-    fresh = study_of(f"llama3.1-8b={model_folder / 'model'}", model_folder / "circuit.json")
-    again, before = (study._model.session.prompts.encode(request.prompts).prompts for study in (fresh, llama))
-    assert again == before
+    fresh = make_study(f"llama3.1-8b={model_folder / 'model'}", model_folder / "circuit.json")
+    second, before = (study._model.session.prompts.encode(request.prompts).prompts for study in (fresh, llama))
+    assert second == before

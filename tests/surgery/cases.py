@@ -39,7 +39,7 @@ def width(site: Site) -> int:
     return widths.get(site, 10)
 
 
-def edits_of(cell: Cell, mode: Mode) -> list[Edit]:
+def make_edits(cell: Cell, mode: Mode) -> list[Edit]:
     """Three edits of a site, two of them in one place; other heads and positions in every row, no row in all three."""
     dice = torch.Generator().manual_seed(len(str(cell)))
     is_grouped = cell.scope == "group"
@@ -71,18 +71,18 @@ def edits_of(cell: Cell, mode: Mode) -> list[Edit]:
     ]
 
 
-def reads_of(cell: Cell) -> list[Read]:
+def make_reads(cell: Cell) -> list[Read]:
     """Reads of the edited site in its layer and above, and of later residuals, patterns and logits."""
     heads = None if cell.site in HEADLESS else [[0, 1], [1, 0], [0, 1], [1, 0]]
-    many = heads if heads is None or cell.site in ("k", "v") else [[4, 1, 0], [1, 5, 0], [2, 0, 3], [4, 1, 2]]
-    around: list[Read] = [
-        Read(cell.site, layer, positions=[[7, 6, 5], [12, 5, 0], [8, 12, 5], [4, 9, 11]], heads=many)
+    several = heads if heads is None or cell.site in ("k", "v") else [[4, 1, 0], [1, 5, 0], [2, 0, 3], [4, 1, 2]]
+    neighbours: list[Read] = [
+        Read(cell.site, layer, positions=[[7, 6, 5], [12, 5, 0], [8, 12, 5], [4, 9, 11]], heads=several)
         for layer in (1, 2, 3)
     ]
-    later = [Read("resid", 4, positions=[3, 12]), Read("logits", positions=[[12, 9], [11, 5], [10, 12], [12, 4]])]
+    later_reads = [Read("resid", 4, positions=[3, 12]), Read("logits", positions=[[12, 9], [11, 5], [10, 12], [12, 4]])]
     if cell.attention == "frozen":
-        return [*around, Read("q", 3, heads=[0, 5], positions=[5, 12]), *later]
-    return [*around, Read("pattern", 3, heads=[0, 5], positions=[5, 12]), *later]
+        return [*neighbours, Read("q", 3, heads=[0, 5], positions=[5, 12]), *later_reads]
+    return [*neighbours, Read("pattern", 3, heads=[0, 5], positions=[5, 12]), *later_reads]
 
 
 def error(actual: list[Tensor], expected: list[Tensor]) -> float:

@@ -67,13 +67,13 @@ class Oracle:
     frozen: Sequence[Tensor] | None
     answers: dict[int, Tensor]
 
-    def at(self, site: str, layer: int, value: Tensor, *, own: bool = False) -> Tensor:
+    def at(self, site: str, layer: int, value: Tensor, *, is_own: bool = False) -> Tensor:
         """Edit a site (row, [head,] position, width) cell by cell in the order of the edits, then note the reads."""
         for edit in self.edits:
-            if edit.site == site and (edit.layer == layer or site == "logits") and (edit.scope == "head") == own:
+            if edit.site == site and (edit.layer == layer or site == "logits") and (edit.scope == "head") == is_own:
                 value = edit_cells(value, edit)
         for number, read in enumerate(self.reads):
-            if read.site == site and (read.layer == layer or site == "logits") and not own:
+            if read.site == site and (read.layer == layer or site == "logits") and not is_own:
                 self.answers[number] = read_cells(value, read)
         return value
 
@@ -105,8 +105,8 @@ class Oracle:
         q = self.at("q", layer, self.heads(f"{name}.q_proj", value))
         k = self.at("k", layer, self.heads(f"{name}.k_proj", value))
         v = self.at("v", layer, self.heads(f"{name}.v_proj", value))
-        k = self.at("k", layer, torch.stack([k[:, head // GROUP] for head in range(HEADS)], dim=1), own=True)
-        v = self.at("v", layer, torch.stack([v[:, head // GROUP] for head in range(HEADS)], dim=1), own=True)
+        k = self.at("k", layer, torch.stack([k[:, head // GROUP] for head in range(HEADS)], dim=1), is_own=True)
+        v = self.at("v", layer, torch.stack([v[:, head // GROUP] for head in range(HEADS)], dim=1), is_own=True)
         if self.facts.head_norms:
             q, k = self.norm(f"{name}.q_norm", q), self.norm(f"{name}.k_norm", k)
         q = self.at("q_rot", layer, self.rotate(layer, q))

@@ -19,8 +19,8 @@ from rebinding.surgery.nnsight_surgeon import NNsightSurgeon
 from rebinding.surgery.sites import Edit, Read
 from rebinding.surgery.torch_surgeon import TorchSurgeon
 from tests.arithmetic.rounding import rounding
-from tests.close import FELT
-from tests.surgery.cases import CELLS, LENGTH, SOURCE, Cell, edits_of, error, reads_of
+from tests.close import MIN_CHANGE_SHARE
+from tests.surgery.cases import CELLS, LENGTH, SOURCE, Cell, error, make_edits, make_reads
 from tests.surgery.models import FAMILIES, Family, tiny, tokens
 from tests.surgery.oracle import oracle
 
@@ -59,11 +59,11 @@ def disagreement(family: Family, cell: Cell) -> dict[str, float]:
     """The largest error of every pair over set and add; and how far the logits of the least moved row were moved."""
     torch_surgeon, nnsight_surgeon, prompts = surgeons(family)
     frozen = cell.attention == "frozen"
-    reads = reads_of(cell)
+    reads = make_reads(cell)
     clean = oracle(torch_surgeon.model, family, prompts[SOURCE], [], reads, frozen=frozen)[-1]
     actual = dict.fromkeys(PAIRS, 0.0) | {"moved": float("inf")}
     for mode in ("set", "add"):
-        edits = edits_of(cell, mode)
+        edits = make_edits(cell, mode)
         answers = {
             name: surgeon.run(
                 surgeon.record(prompts, keep={"z"}), edits, reads, source=SOURCE, attention=cell.attention
@@ -74,18 +74,20 @@ def disagreement(family: Family, cell: Cell) -> dict[str, float]:
         for pair in PAIRS:
             first, second = pair.split(" / ")
             actual[pair] = max(actual[pair], error(answers[first], answers[second]))
-        moved = (answers["oracle"][-1] - clean).flatten(1).abs().amax(dim=1)  # (row,)
-        actual["moved"] = min(actual["moved"], float(moved.min()))
+        changed = (answers["oracle"][-1] - clean).flatten(1).abs().amax(dim=1)  # (row,)
+        actual["moved"] = min(actual["moved"], float(changed.min()))
     return actual
 
 
 @pytest.mark.parametrize("cell", CELLS, ids=str)
 @pytest.mark.parametrize("family", FAMILIES)
-def test_all_three_agree_and_every_row_was_moved(family: Family, cell: Cell) -> None:
+def test_all_three_agree_and_every_row_changes(family: Family, cell: Cell) -> None:
     """Random edits, other heads and positions in every row: same answers, and not those of the unedited run."""
     actual = disagreement(family, cell)
     assert all(actual[pair] <= tolerance(family) for pair in PAIRS), (actual, tolerance(family))
-    assert actual["moved"] > FELT * tolerance(family), "these edits would not tell an edited run from a clean one"
+    assert actual["moved"] > MIN_CHANGE_SHARE * tolerance(family), (
+        "these edits would not tell an edited run from a clean one"
+    )
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -111,12 +113,12 @@ def test_runs_with_almost_every_head_held_agree(family: Family) -> None:
         recording, active, source=SOURCE, readout=readout, reduce=lambda logits, _: logits
     )
     silent = oracle(torch_surgeon.model, family, prompts[SOURCE], all_fixed, [read])
-    assert (expected[0] - silent[0])[:3].abs().flatten(1).amax(dim=1).min() > FELT * tolerance(family)
+    assert (expected[0] - silent[0])[:3].abs().flatten(1).amax(dim=1).min() > MIN_CHANGE_SHARE * tolerance(family)
     assert error(nnsight_values, expected) <= tolerance(family)
     assert error([actual], expected) <= tolerance(family)
 
 
-def lines_of_matrix() -> Iterator[str]:
+def matrix_lines() -> Iterator[str]:
     """The largest error by site (and pair) down, family across."""
     yield f"{'site':<16}{'surgeons':<18}" + "".join(f"{family:>19}" for family in FAMILIES)
     for cell in CELLS:
@@ -126,9 +128,9 @@ def lines_of_matrix() -> Iterator[str]:
     yield f"{'tolerance':<34}" + "".join(f"{tolerance(family):>19.1e}" for family in FAMILIES)
 
 
-def test_matrix() -> None:
+def test_edit_matrix_is_complete_and_within_tolerance() -> None:
     """The whole matrix, printed (use -s), has a finite number in every cell."""
-    lines = list(lines_of_matrix())
+    lines = list(matrix_lines())
     print("\nlargest disagreement, relative to max(1, size)\n" + "\n".join(lines))
     assert len(lines) == 2 + len(CELLS) * len(PAIRS)
     errors = [float(word) for line in lines[1:-1] for word in line.split()[-len(FAMILIES) :]]

@@ -11,19 +11,19 @@ from torch import Tensor
 
 from rebinding.surgery import ActiveHeads, Edit, Read, Recording, Surgeon, SurgeryError, TorchSurgeon, derive
 from rebinding.surgery.nnsight_surgeon import NNsightSurgeon
-from tests.close import agree, felt
+from tests.close import agree, is_changed
 from tests.surgery.models import VOCABULARY, tiny, tokens
 
 LAST = Read("logits", positions=[12])
-ADDED = Edit("z", 1, torch.ones(10), positions=[4], heads=[0], mode="add")
+ADD_EDIT = Edit("z", 1, torch.ones(10), positions=[4], heads=[0], mode="add")
 
 
 @pytest.fixture(scope="module", params=[TorchSurgeon, NNsightSurgeon])
 def surgeon(request: pytest.FixtureRequest) -> Surgeon:
     """Each of the two."""
     model = tiny("llama")
-    made: Surgeon = request.param(model, derive(model))
-    return made
+    surgeon: Surgeon = request.param(model, derive(model))
+    return surgeon
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +61,7 @@ def test_reads_that_cannot_be_are_refused(
 
 def test_a_run_reads_something(surgeon: Surgeon, recording: Recording) -> None:
     with pytest.raises(SurgeryError, match="nothing is read: list at least one Read"):
-        surgeon.run(recording, [ADDED], [])
+        surgeon.run(recording, [ADD_EDIT], [])
 
 
 @pytest.mark.parametrize(
@@ -88,27 +88,27 @@ def test_source_names_a_recorded_prompt_for_each_row(
 
 def test_source_of_bytes_is_no_mask(surgeon: Surgeon, recording: Recording) -> None:
     """Torch reads an index of bytes as a mask; here they are numbers of prompts."""
-    (expected,) = surgeon.run(recording, [ADDED], [LAST], source=torch.tensor([1, 0]))
-    (actual,) = surgeon.run(recording, [ADDED], [LAST], source=torch.tensor([1, 0], dtype=torch.uint8))
+    (expected,) = surgeon.run(recording, [ADD_EDIT], [LAST], source=torch.tensor([1, 0]))
+    (actual,) = surgeon.run(recording, [ADD_EDIT], [LAST], source=torch.tensor([1, 0], dtype=torch.uint8))
     assert agree(actual, expected)
-    assert felt(expected[0], expected[1])
+    assert is_changed(expected[0], expected[1])
 
 
 def test_attention_is_live_or_frozen(surgeon: Surgeon) -> None:
     recording = surgeon.record(tokens("llama"), keep={"z"})
     with pytest.raises(SurgeryError, match="unknown attention 'frozn'; write attention='live' or attention='frozen'"):
-        surgeon.run(recording, [ADDED], [LAST], attention="frozn")
+        surgeon.run(recording, [ADD_EDIT], [LAST], attention="frozn")
 
 
 def test_frozen_attention_needs_recorded_heads(surgeon: Surgeon, recording: Recording) -> None:
     """The message says how to record them, and then the run goes through."""
     read = Read("logits", positions=[4])
     with pytest.raises(SurgeryError, match=r"record\(tokens, keep=\{'z'\}\)"):
-        surgeon.run(recording, [ADDED], [read], attention="frozen")
-    kept = surgeon.record(tokens("llama"), keep={"z"})
-    (edited,) = surgeon.run(kept, [ADDED], [read], attention="frozen")
-    (clean,) = surgeon.run(kept, [], [read], attention="frozen")
-    assert felt(edited, clean)
+        surgeon.run(recording, [ADD_EDIT], [read], attention="frozen")
+    smaller_recording = surgeon.record(tokens("llama"), keep={"z"})
+    (edited,) = surgeon.run(smaller_recording, [ADD_EDIT], [read], attention="frozen")
+    (clean,) = surgeon.run(smaller_recording, [], [read], attention="frozen")
+    assert is_changed(edited, clean)
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_only_sites_of_every_token_are_kept(surgeon: Surgeon, keep: Any, message
 
 
 @pytest.mark.parametrize("short", range(4))
-def test_live_places_have_one_length(short: int) -> None:
+def test_active_places_have_equal_lengths(short: int) -> None:
     lists = [torch.zeros(1 if number == short else 2, dtype=torch.long) for number in range(4)]
     with pytest.raises(SurgeryError, match=r"differ in length: \[1, 2\]"):
         ActiveHeads(*lists)

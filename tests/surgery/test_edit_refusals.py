@@ -10,8 +10,8 @@ import torch
 
 from rebinding.surgery import Edit, NothingEdited, Read, Recording, Surgeon, SurgeryError, TorchSurgeon, derive
 from rebinding.surgery.nnsight_surgeon import NNsightSurgeon
-from tests.surgery.edited import edit_at, logits
 from tests.surgery.models import tiny, tokens
+from tests.surgery.small_edits import edit_at, logits
 
 VALUE = torch.ones(10)
 LAST = Read("logits", positions=[12])

@@ -12,9 +12,9 @@ import torch
 
 from rebinding.surgery import Edit, NothingEdited, Read, TorchSurgeon, derive
 from rebinding.surgery.sites import SITES
-from tests.close import FELT, agree, allowance, felt
-from tests.surgery.edited import KEPT, edit_at, logits, surgeon_of
+from tests.close import MIN_CHANGE_SHARE, agree, allowance, is_changed
 from tests.surgery.models import Family, tiny, tokens
+from tests.surgery.small_edits import RECORDED_SITES, edit_at, logits, make_surgeon
 
 EDITABLE = [site for site in SITES if site != "logits"]
 
@@ -27,14 +27,14 @@ def test_unedited_is_the_model(case: Any) -> None:
         actual = model(prompts, use_cache=False).logits
         model.set_attn_implementation("eager")
         try:
-            own = model(prompts, use_cache=False).logits
+            expected = model(prompts, use_cache=False).logits
         finally:
             TorchSurgeon(model, surgeon.anatomy)
-    assert agree(actual, own)
-    assert agree(logits(surgeon, recording, [], range(prompts.shape[1])), own)
+    assert agree(actual, expected)
+    assert agree(logits(surgeon, recording, [], range(prompts.shape[1])), expected)
 
 
-@pytest.mark.parametrize("site", KEPT)
+@pytest.mark.parametrize("site", RECORDED_SITES)
 def test_clean_into_clean_is_the_identity(case: Any, site: Any) -> None:
     """Writing what is there changes nothing, is recognised as such, and is refused unless asked for."""
     surgeon, prompts, recording = case
@@ -47,10 +47,10 @@ def test_clean_into_clean_is_the_identity(case: Any, site: Any) -> None:
         logits(surgeon, recording, [edit], [-1 + prompts.shape[1]])
     noop = logits(surgeon, recording, [edit], everywhere, allow_noop=True)
     assert torch.equal(noop, logits(surgeon, recording, [], everywhere))
-    bare = surgeon.record(prompts)  # keeps less, so the surgeon cannot know and has to compute
+    empty_recording = surgeon.record(prompts)  # keeps less, so the surgeon cannot know and has to compute
     with pytest.raises(NothingEdited):
-        logits(surgeon, bare, [edit], everywhere)
-    assert agree(logits(surgeon, bare, [edit], everywhere, allow_noop=True), noop)
+        logits(surgeon, empty_recording, [edit], everywhere)
+    assert agree(logits(surgeon, empty_recording, [edit], everywhere, allow_noop=True), noop)
 
 
 @pytest.mark.parametrize("site", EDITABLE)
@@ -58,17 +58,17 @@ def test_replay_is_the_full_forward(case: Any, site: Any) -> None:
     """From every layer and position: the replayed suffix equals the run from the first token of layer 0."""
     surgeon, prompts, recording = case
     length = prompts.shape[1]
-    bare = surgeon.record(prompts)
-    whole = [Read("mlp_out", 0, positions=[0]), Read("logits", positions=range(length))]  # not kept: start at the start
+    empty_recording = surgeon.record(prompts)
+    reads = [Read("mlp_out", 0, positions=[0]), Read("logits", positions=range(length))]  # not kept: start at the start
     clean = logits(surgeon, recording, [], range(length))
     for layer in range(surgeon.anatomy.n_layers):
         for position in (3, 7, length - 1):
             edit = edit_at(surgeon, site, layer, position, length)
-            _, full = surgeon.run(bare, [edit], whole)
+            _, full = surgeon.run(empty_recording, [edit], reads)
             suffix = logits(surgeon, recording, [edit], range(position, length))
             assert agree(suffix, full[:, position:]), (layer, position)
             assert agree(full[:, :position], clean[:, :position]), "an edit reached an earlier token"
-            assert felt(suffix, clean[:, position:]) or (site in ("k_rot", "k", "v", "v_seen") and layer == 3), (
+            assert is_changed(suffix, clean[:, position:]) or (site in ("k_rot", "k", "v", "v_seen") and layer == 3), (
                 f"{site} at layer {layer}, token {position} was not felt"
             )
 
@@ -77,16 +77,16 @@ def test_edit_leaves_lower_layers_and_earlier_tokens(case: Any) -> None:
     """The residual below the edited layer, and before the edited token, is the recorded one."""
     surgeon, prompts, recording = case
     length, layer, position = prompts.shape[1], 2, 5
-    bare = surgeon.record(prompts)
+    empty_recording = surgeon.record(prompts)
     edit = edit_at(surgeon, "z", layer, position, length)
     reads = [Read("resid", at, positions=range(length)) for at in range(surgeon.anatomy.n_layers + 1)]
     reads.append(Read("mlp_out", 0, positions=[0]))
-    for at, actual in enumerate(surgeon.run(bare, [edit], reads)[:-1]):
+    for at, actual in enumerate(surgeon.run(empty_recording, [edit], reads)[:-1]):
         clean = recording.sites["resid"][at]
-        same = actual if at <= layer else actual[:, :position]
-        assert agree(same, clean[:, : same.shape[1]])
+        unchanged = actual if at <= layer else actual[:, :position]
+        assert agree(unchanged, clean[:, : unchanged.shape[1]])
         if at > layer:
-            assert felt(actual[:, position], clean[:, position])
+            assert is_changed(actual[:, position], clean[:, position])
 
 
 def test_rows_batches_and_order_do_not_matter(case: Any) -> None:
@@ -111,12 +111,12 @@ def test_rows_batches_and_order_do_not_matter(case: Any) -> None:
         variant = TorchSurgeon(surgeon.model, anatomy, **options)
         return logits(variant, recording, edits, [8, length - 1], source=source)
 
-    whole = run(list(range(len(rows))))
-    assert agree(run(list(range(len(rows))), rows=5), whole)
-    turned = torch.randperm(len(rows), generator=dice).tolist()
-    assert agree(run(turned), whole[turned])
+    full = run(list(range(len(rows))))
+    assert agree(run(list(range(len(rows))), rows=5), full)
+    permutation = torch.randperm(len(rows), generator=dice).tolist()
+    assert agree(run(permutation), full[permutation])
     for number in (0, 17, 47):
-        assert agree(run([number]), whole[[number]])
+        assert agree(run([number]), full[[number]])
 
 
 def test_out_of_memory_halves_the_batch(case: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,7 +124,7 @@ def test_out_of_memory_halves_the_batch(case: Any, monkeypatch: pytest.MonkeyPat
     surgeon, prompts, recording = case
     edit = edit_at(surgeon, "z", 1, 4, prompts.shape[1])
     source = torch.arange(8) % prompts.shape[0]
-    whole = logits(surgeon, recording, [edit], [prompts.shape[1] - 1], source=source)
+    full = logits(surgeon, recording, [edit], [prompts.shape[1] - 1], source=source)
     sizes: list[int] = []
     run_batch = TorchSurgeon._run_batch
 
@@ -135,7 +135,7 @@ def test_out_of_memory_halves_the_batch(case: Any, monkeypatch: pytest.MonkeyPat
         run_batch(self, batch, *rest)
 
     monkeypatch.setattr(TorchSurgeon, "_run_batch", tight)
-    assert agree(logits(surgeon, recording, [edit], [prompts.shape[1] - 1], source=source), whole)
+    assert agree(logits(surgeon, recording, [edit], [prompts.shape[1] - 1], source=source), full)
     assert sizes == [8, 4, 2, 2, 4, 2, 2]
 
 
@@ -151,19 +151,19 @@ def test_all_heads_of_a_group_are_the_group(case: Any, site: Any) -> None:
     heads = logits(surgeon, recording, [Edit(site, 1, value, heads=members, scope="head", **common)], [length - 1])
     fewer = logits(surgeon, recording, [Edit(site, 1, value, heads=members[:1], scope="head", **common)], [length - 1])
     assert agree(heads, group)
-    assert felt(fewer, group)
+    assert is_changed(fewer, group)
 
 
 def test_grouped_heads_are_repeated_weights() -> None:
     """A model with shared KV heads equals the one in which every query head has its own copy of the weights."""
-    grouped = surgeon_of("llama")
+    grouped = make_surgeon("llama")
     anatomy = grouped.anatomy
-    apart = tiny("llama", num_key_value_heads=anatomy.n_heads)
+    ungrouped = tiny("llama", num_key_value_heads=anatomy.n_heads)
     state = dict(grouped.model.state_dict())
     for name in [name for name in state if "k_proj" in name or "v_proj" in name]:
         state[name] = state[name].unflatten(0, (-1, anatomy.head_dim)).repeat_interleave(anatomy.group, 0).flatten(0, 1)
-    apart.load_state_dict(state)
-    own = TorchSurgeon(apart, derive(apart))
+    ungrouped.load_state_dict(state)
+    own_surgeon = TorchSurgeon(ungrouped, derive(ungrouped))
     prompts = tokens("llama")
     value = torch.ones(anatomy.head_dim)
     for site in ("k", "v"):
@@ -171,18 +171,18 @@ def test_grouped_heads_are_repeated_weights() -> None:
         group_edit = Edit(site, 2, value, positions=[4], heads=[4], scope="group", mode="add")
         last = [prompts.shape[1] - 1]
         actual = logits(grouped, grouped.record(prompts), [head_edit], last)
-        assert agree(actual, logits(own, own.record(prompts), [group_edit], last))
+        assert agree(actual, logits(own_surgeon, own_surgeon.record(prompts), [group_edit], last))
 
 
 @pytest.mark.parametrize(("family", "additive"), [("llama", True), ("gemma2", False), ("gemma3", False)])
 def test_heads_add_up_only_without_post_norms(family: Family, additive: bool) -> None:
     """Removing two heads is the sum of removing each in Llama; Gemma's post-norm sees their sum. We rely on neither."""
-    surgeon, prompts = surgeon_of(family), tokens(family)
+    surgeon, prompts = make_surgeon(family), tokens(family)
     recording = surgeon.record(prompts)
-    last, nothing = prompts.shape[1] - 1, torch.zeros(surgeon.anatomy.head_dim)
+    last, empty = prompts.shape[1] - 1, torch.zeros(surgeon.anatomy.head_dim)
 
     def middle(heads: list[int]) -> torch.Tensor:
-        edit = Edit("z", 3, nothing, positions=[last], heads=heads)
+        edit = Edit("z", 3, empty, positions=[last], heads=heads)
         mlp = Edit("mlp_out", 3, torch.zeros(surgeon.anatomy.hidden), positions=[last])
         return surgeon.run(recording, [edit, mlp], [Read("resid", 4, positions=[last])])[0]
 
@@ -191,10 +191,10 @@ def test_heads_add_up_only_without_post_norms(family: Family, additive: bool) ->
         [Edit("mlp_out", 3, torch.zeros(surgeon.anatomy.hidden), positions=[last])],
         [Read("resid", 4, positions=[last])],
     )[0]
-    together = middle([0, 1]) - clean
-    apart = (middle([0]) - clean) + (middle([1]) - clean)
-    gap = float((together - apart).abs().max())
-    assert gap <= allowance(clean) if additive else gap > FELT * allowance(clean)
+    joint = middle([0, 1]) - clean
+    summed = (middle([0]) - clean) + (middle([1]) - clean)
+    gap = float((joint - summed).abs().max())
+    assert gap <= allowance(clean) if additive else gap > MIN_CHANGE_SHARE * allowance(clean)
 
 
 def test_frozen_short_cut_is_the_long_way(case: Any) -> None:
@@ -208,7 +208,7 @@ def test_frozen_short_cut_is_the_long_way(case: Any) -> None:
         short = logits(surgeon, recording, edits, [6], attention="frozen")
         assert agree(short, logits(long_way, recording, edits, [6], attention="frozen"))
         if layer < surgeon.anatomy.n_layers - 1:
-            assert felt(short, logits(surgeon, recording, edits, [6]))
+            assert is_changed(short, logits(surgeon, recording, edits, [6]))
 
 
 def test_bfloat16_on_the_same_path(case: Any) -> None:
@@ -225,8 +225,8 @@ def test_bfloat16_on_the_same_path(case: Any) -> None:
     for layer in range(half.anatomy.n_layers):
         edit = edit_at(half, "z", layer, 6 if layer < half.anatomy.n_layers - 1 else length - 1, length)
         actual = logits(half, recording, [edit], [length - 1]).float()
-        whole = [Read("mlp_out", 0, positions=[0]), Read("logits", positions=[length - 1])]
-        expected = half.run(recording, [edit], whole)[1].float()
+        reads = [Read("mlp_out", 0, positions=[0]), Read("logits", positions=[length - 1])]
+        expected = half.run(recording, [edit], reads)[1].float()
         slack = bound * float(expected.abs().max())
         assert float((actual - expected).abs().max()) <= slack
         best = expected.topk(2).values

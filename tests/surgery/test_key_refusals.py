@@ -13,7 +13,7 @@ from transformers.models.qwen3.modeling_qwen3 import Qwen3Attention, apply_rotar
 
 from rebinding.surgery import Edit, Read, Surgeon, SurgeryError, TorchSurgeon, derive
 from rebinding.surgery.nnsight_surgeon import NNsightSurgeon
-from tests.close import felt
+from tests.close import is_changed
 from tests.surgery.models import SIZES, make_hostile, tiny, tokens
 
 LAST = Read("logits", positions=[12])
@@ -55,13 +55,13 @@ class ScaledKeys(Qwen3Attention):
         return self.o_proj(output.reshape(*hidden_states.shape[:-1], -1).contiguous()), weights
 
 
-def edit_of_key(scope: Any) -> Edit:
+def key_edit(scope: Any) -> Edit:
     """A raw key in layer 1, of query head 1 or of its group."""
     return Edit("k", 1, NOISE, heads=[0 if scope == "group" else 1], positions=[6], scope=scope)
 
 
 @pytest.mark.parametrize(("kind", "error"), [(TorchSurgeon, SurgeryError), (NNsightSurgeon, RuntimeError)])
-def test_more_between_projection_and_attention_is_refused(kind: Any, error: type[Exception]) -> None:
+def test_extra_steps_between_projection_and_attention_are_refused(kind: Any, error: type[Exception]) -> None:
     """Were it not, the edited key would miss the scale. The group's key goes the model's own way and may be edited."""
     model = tiny("qwen3")
     for layer in model.model.layers:
@@ -69,10 +69,10 @@ def test_more_between_projection_and_attention_is_refused(kind: Any, error: type
     surgeon: Surgeon = kind(model, derive(model))
     recording = surgeon.record(tokens("qwen3"))
     with pytest.raises(error, match=r"does more to a key than norm and .*: edit k_rot instead of the raw key"):
-        surgeon.run(recording, [edit_of_key("head")], [LAST])
-    (edited,) = surgeon.run(recording, [edit_of_key("group")], [LAST])
+        surgeon.run(recording, [key_edit("head")], [LAST])
+    (edited,) = surgeon.run(recording, [key_edit("group")], [LAST])
     (clean,) = surgeon.run(recording, [], [LAST])
-    assert felt(edited, clean)
+    assert is_changed(edited, clean)
 
 
 def test_keys_that_are_normed_together_are_edited_together() -> None:
@@ -82,7 +82,7 @@ def test_keys_that_are_normed_together_are_edited_together() -> None:
     surgeon = TorchSurgeon(model, derive(model))
     recording = surgeon.record(tokens("llama"))
     with pytest.raises(SurgeryError, match=r"normalises all heads together.*use scope='group'"):
-        surgeon.run(recording, [edit_of_key("head")], [LAST])
-    (edited,) = surgeon.run(recording, [edit_of_key("group")], [LAST])
+        surgeon.run(recording, [key_edit("head")], [LAST])
+    (edited,) = surgeon.run(recording, [key_edit("group")], [LAST])
     (clean,) = surgeon.run(recording, [], [LAST])
-    assert felt(edited, clean)
+    assert is_changed(edited, clean)

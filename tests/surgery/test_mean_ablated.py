@@ -8,7 +8,7 @@ import torch
 from rebinding.experiments.circuit.ablation import ablation_edits
 from rebinding.surgery import ActiveHeads, Read, TorchSurgeon, derive
 from rebinding.surgery.memory import in_parts
-from tests.close import agree, felt
+from tests.close import agree, is_changed
 from tests.surgery.models import FAMILIES, Family, tiny, tokens
 
 
@@ -32,25 +32,25 @@ def test_equals_masked_edits(family: Family) -> None:
     (expected,) = surgeon.run(recording, edits, [Read("logits", positions=[length - 1])], source=source)
     assert agree(actual, expected)
     (clean,) = surgeon.run(recording, [], [Read("logits", positions=[length - 1])], source=source)
-    nothing = ActiveHeads(*(torch.empty(0, dtype=torch.long) for _ in range(4)))
-    empty = surgeon.run_mean_ablated(base, nothing, source=source, readout=readout, reduce=lambda logits, rows: logits)
-    assert felt(expected, clean)
-    assert felt(actual[:-1], empty[:-1])
+    no_heads = ActiveHeads(*(torch.empty(0, dtype=torch.long) for _ in range(4)))
+    empty = surgeon.run_mean_ablated(base, no_heads, source=source, readout=readout, reduce=lambda logits, rows: logits)
+    assert is_changed(expected, clean)
+    assert is_changed(actual[:-1], empty[:-1])
     assert agree(actual[-1:], empty[-1:])
 
 
 @pytest.mark.parametrize("limit", range(1, 8))
 def test_a_batch_that_does_not_fit_is_halved(limit: int) -> None:
     """Seven rows, at whatever size they fit: every row once, in its order."""
-    done: list[int] = []
+    sizes: list[int] = []
 
     def run(part: torch.Tensor) -> None:
         if part.numel() > limit:
             raise torch.OutOfMemoryError("pretend")
-        done.extend(part.tolist())
+        sizes.extend(part.tolist())
 
     in_parts(torch.arange(7), 7, run)
-    assert done == list(range(7))
+    assert sizes == list(range(7))
 
 
 def test_other_errors_are_not_retried() -> None:

@@ -19,8 +19,8 @@ from rebinding.surgery.nnsight_surgeon import NNsightSurgeon
 from rebinding.surgery.recording import Recording
 from rebinding.surgery.sites import Attention, Edit, Mode, Read, Site
 from rebinding.surgery.torch_surgeon import TorchSurgeon
-from tests.close import FELT, agree, allowance, felt
-from tests.surgery.cases import CELLS, LENGTH, SOURCE, Cell, edits_of, reads_of
+from tests.close import MIN_CHANGE_SHARE, agree, allowance, is_changed
+from tests.surgery.cases import CELLS, LENGTH, SOURCE, Cell, make_edits, make_reads
 from tests.surgery.models import FAMILIES, SIZES, Family, make_hostile, tiny, tokens
 
 LAST = Read("logits", positions=[12])
@@ -50,28 +50,28 @@ def noise(*shape: int) -> Tensor:
 @pytest.mark.parametrize("cell", CELLS, ids=str)
 def test_a_run_in_several_traces_is_the_run(cell: Cell, rows: int) -> None:
     """Lines of values, places and masks go with their rows; no edit names all four rows."""
-    model, whole, _ = prepared("gemma3")
-    recording = whole.record(tokens("gemma3", length=LENGTH), keep={"z"})
+    model, full, _ = prepared("gemma3")
+    recording = full.record(tokens("gemma3", length=LENGTH), keep={"z"})
     parts = NNsightSurgeon(model, derive(model), rows=rows)
     for mode in MODES:
-        edits, reads = edits_of(cell, mode), reads_of(cell)
+        edits, reads = make_edits(cell, mode), make_reads(cell)
         actual, expected = (
-            surgeon.run(recording, edits, reads, source=SOURCE, attention=cell.attention) for surgeon in (parts, whole)
+            surgeon.run(recording, edits, reads, source=SOURCE, attention=cell.attention) for surgeon in (parts, full)
         )
         assert all(agree(a, b) for a, b in zip(actual, expected, strict=True))
-        clean = whole.run(recording, [], reads, source=SOURCE, attention=cell.attention)
-        assert felt(expected[-1], clean[-1])
+        clean = full.run(recording, [], reads, source=SOURCE, attention=cell.attention)
+        assert is_changed(expected[-1], clean[-1])
 
 
-def test_nothing_edited_is_said_of_the_run_and_not_of_a_trace() -> None:
+def test_noop_is_judged_over_the_run_and_not_in_each_trace() -> None:
     model, _, recording = prepared("llama")
     parts = NNsightSurgeon(model, derive(model), rows=1)
-    moving = Edit("resid", 1, noise(1, 1, 24), positions=[3], rows=[1], mode="add")
+    edit = Edit("resid", 1, noise(1, 1, 24), positions=[3], rows=[1], mode="add")
     noop = Edit("resid", 1, torch.zeros(24), positions=[3], rows=[1], mode="add")
-    (moved,) = parts.run(recording, [moving], [LAST])
+    (changed,) = parts.run(recording, [edit], [LAST])
     (clean,) = parts.run(recording, [], [LAST])
-    assert agree(moved[[0, 2]], clean[[0, 2]])
-    assert felt(moved[1], clean[1])
+    assert agree(changed[[0, 2]], clean[[0, 2]])
+    assert is_changed(changed[1], clean[1])
     with pytest.raises(NothingEdited):
         parts.run(recording, [noop], [LAST])
 
@@ -85,7 +85,7 @@ def test_random_values_at_every_name_in_the_source_change_the_logits(family: Fam
     site, scope = (label, None) if label in IN_ATTENTION else ("k", "head")
     edit = Edit(site, 2, noise(*shape), heads=[1, 4], positions=[12], scope=scope)  # type: ignore[arg-type]  # a Site
     (edited,), (clean,) = surgeon.run(recording, [edit], [LAST]), surgeon.run(recording, [], [LAST])
-    assert (edited - clean).abs().flatten(1).amax(dim=1).min() > FELT * allowance(clean)
+    assert (edited - clean).abs().flatten(1).amax(dim=1).min() > MIN_CHANGE_SHARE * allowance(clean)
 
 
 def test_the_names_are_those_of_this_release() -> None:
@@ -98,7 +98,7 @@ def test_the_names_are_those_of_this_release() -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_nothing_edited_is_the_model(family: Family) -> None:
+def test_run_without_edits_is_the_model(family: Family) -> None:
     """Without edits the logits are the model's own, bit for bit."""
     model, surgeon, recording = prepared(family)
     (logits,) = surgeon.run(recording, [], [Read("logits", positions=range(13))])
@@ -107,7 +107,7 @@ def test_nothing_edited_is_the_model(family: Family) -> None:
 
 
 @pytest.mark.parametrize("implementation", ["sdpa", registered.NAME])
-def test_whatever_the_model_runs_on_traces_run_on_eager_attention(implementation: str) -> None:
+def test_traces_always_run_on_eager_attention(implementation: str) -> None:
     """The model's attention is swapped during a trace only, also if the trace fails."""
     model, surgeon, recording = prepared("gemma3_multimodal")
     reads = [Read("pattern", 2, heads=[0, 3], positions=[5, 12]), LAST]
@@ -151,22 +151,24 @@ def test_edits_of_one_place_act_in_the_order_of_the_list() -> None:
     """Set then add is the sum; add then set is what was set."""
     _, surgeon, recording = prepared("mistral")
     put = Edit("q", 1, noise(10), heads=[2], positions=[9])
-    more = Edit("q", 1, torch.ones(10), heads=[2], positions=[9], mode="add")
+    second_edit = Edit("q", 1, torch.ones(10), heads=[2], positions=[9], mode="add")
     read = Read("q", 1, heads=[2, 3], positions=[9])
-    (set_then_add,), (add_then_set,) = (surgeon.run(recording, edits, [read]) for edits in ([put, more], [more, put]))
+    (set_then_add,), (add_then_set,) = (
+        surgeon.run(recording, edits, [read]) for edits in ([put, second_edit], [second_edit, put])
+    )
     (clean,) = surgeon.run(recording, [], [read])
     assert torch.equal(set_then_add[:, 0, 0], (noise(10) + 1).expand(3, 10))
     assert torch.equal(add_then_set[:, 0, 0], noise(10).expand(3, 10))
     assert torch.equal(set_then_add[:, 1], clean[:, 1])
 
 
-def test_what_one_query_head_sees_of_a_key_leaves_its_group_alone() -> None:
+def test_key_as_seen_by_a_query_head_leaves_its_group_unchanged() -> None:
     """A raw key written for query head 4 shows in k_rot of head 4 only; and the group's own key is as it was."""
     _, surgeon, recording = prepared("gemma3")
     edit = Edit("k", 1, noise(10), heads=[4], positions=[6], scope="head")
     reads = [Read("k_rot", 1, heads=range(6), positions=range(13)), Read("k", 1, heads=[0, 1], positions=[6])]
-    (seen, group), (clean, clean_group) = surgeon.run(recording, [edit], reads), surgeon.run(recording, [], reads)
-    changed = (seen != clean).any(-1).any(0)  # (head, position)
+    (edited, group), (clean, clean_group) = surgeon.run(recording, [edit], reads), surgeon.run(recording, [], reads)
+    changed = (edited != clean).any(-1).any(0)  # (head, position)
     assert changed.nonzero().tolist() == [[4, 6]]
     assert torch.equal(group, clean_group)
 
@@ -184,28 +186,30 @@ def test_an_edit_that_changes_nothing_is_refused(make_noop: Callable[[Tensor], E
     """Writing what is there raises, unless that is what is asked for, and then gives the unedited run."""
     _, surgeon, recording = prepared("gemma3")
     edit = make_noop(recording.sites["z"][1])
-    bare = Recording(recording.tokens, {}, [])  # so that nothing but the run itself can tell
+    empty_recording = Recording(recording.tokens, {}, [])  # so that nothing but the run itself can tell
     with pytest.raises(NothingEdited):
-        surgeon.run(bare, [edit], [LAST])
-    assert torch.equal(surgeon.run(bare, [edit], [LAST], allow_noop=True)[0], surgeon.run(bare, [], [LAST])[0])
-    moving = Edit("z", 1, torch.ones(10), heads=[2], positions=[7])
-    surgeon.run(bare, [edit, moving], [LAST])
+        surgeon.run(empty_recording, [edit], [LAST])
+    assert torch.equal(
+        surgeon.run(empty_recording, [edit], [LAST], allow_noop=True)[0], surgeon.run(empty_recording, [], [LAST])[0]
+    )
+    changing_edit = Edit("z", 1, torch.ones(10), heads=[2], positions=[7])
+    surgeon.run(empty_recording, [edit, changing_edit], [LAST])
 
 
 def test_rows_name_their_prompts_and_take_sees_the_rows() -> None:
     """Row r is prompt source[r]; `reduce` gets whole rows with their numbers, and what it returns is returned."""
     _, surgeon, recording = prepared("llama")
     source = torch.tensor([2, 0, 0, 1])
-    seen: list[Tensor] = []
+    recorded_values: list[Tensor] = []
 
     def largest(values: Tensor, rows: Tensor) -> Tensor:
-        seen.append(rows)
+        recorded_values.append(rows)
         return values.amax(dim=-1)
 
     actual = surgeon.run(recording, [], [Read("logits", positions=[12, 3], reduce=largest)], source=source)[0]
     expected = plain(tiny("llama"), recording.tokens[source])[:, [12, 3]].amax(dim=-1)
     assert agree(actual, expected)
-    assert torch.cat(seen).tolist() == [0, 1, 2, 3]
+    assert torch.cat(recorded_values).tolist() == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("site", ["resid", "q", "k", "v", "q_rot", "k_rot", "v_seen", "pattern", "mlp_out"])
@@ -235,18 +239,18 @@ def test_frozen_attention_needs_recorded_heads_and_edits_that_can_act() -> None:
 def test_heads_spread_over_devices_are_refused() -> None:
     """A trace that meets fewer heads than the model has does not write to the wrong ones."""
     model, surgeon, recording = prepared("llama")
-    mistaken = NNsightSurgeon(model, replace(surgeon.anatomy, n_heads=12, n_kv_heads=4))
+    wrong = NNsightSurgeon(model, replace(surgeon.anatomy, n_heads=12, n_kv_heads=4))
     with pytest.raises(RuntimeError, match="spread over devices"):
-        mistaken.run(recording, [], [Read("pattern", 1, heads=[0], positions=[12])])
+        wrong.run(recording, [], [Read("pattern", 1, heads=[0], positions=[12])])
 
 
 def test_a_key_path_that_is_not_understood_is_refused() -> None:
     """Were there more between a raw key and attention than we know of, one head's raw key would be edited wrongly."""
     model, surgeon, recording = prepared("qwen3")
-    mistaken = NNsightSurgeon(model, replace(surgeon.anatomy, query_key_norms=False))
+    wrong = NNsightSurgeon(model, replace(surgeon.anatomy, query_key_norms=False))
     edit = Edit("k", 1, noise(10), heads=[4], positions=[6], scope="head")
     with pytest.raises(RuntimeError, match="edit k_rot instead"):
-        mistaken.run(recording, [edit], [LAST])
+        wrong.run(recording, [edit], [LAST])
 
 
 def test_projections_that_share_a_module_are_cut_out_of_it() -> None:

@@ -11,7 +11,7 @@ from rebinding.surgery.nnsight_surgeon import NNsightSurgeon
 from rebinding.surgery.noops import reaching_rows
 from rebinding.surgery.plan import touched
 from rebinding.surgery.sites import HEADLESS, SITES, Attention, Scope, Site
-from tests.close import agree, felt
+from tests.close import agree, is_changed
 from tests.surgery.cases import width
 from tests.surgery.models import FAMILIES, Family, tiny, tokens
 
@@ -22,13 +22,13 @@ SCOPED: list[tuple[Site, Scope | None]] = [
 ]
 
 
-def surgeon_of(kind: type[TorchSurgeon | NNsightSurgeon], family: Family) -> Surgeon:
+def make_surgeon(kind: type[TorchSurgeon | NNsightSurgeon], family: Family) -> Surgeon:
     """One of the two surgeons on a tiny model."""
     model = tiny(family)
     return kind(model, derive(model))
 
 
-def heads_of(site: Site, scope: Scope | None = None) -> list[int] | None:
+def choose_heads(site: Site, scope: Scope | None = None) -> list[int] | None:
     """The head that is edited; of a KV group, the group of query head `HEAD`."""
     if site in HEADLESS:
         return None
@@ -37,7 +37,7 @@ def heads_of(site: Site, scope: Scope | None = None) -> list[int] | None:
 
 def value_at(surgeon: Surgeon, prompts: Tensor, site: Site, scope: Scope | None) -> Tensor:
     """What stands at the edited place, read in a run over all tokens: rounded otherwise than a run over a few."""
-    heads = [0] if site in ("k", "v") else heads_of(site, scope)
+    heads = [0] if site in ("k", "v") else choose_heads(site, scope)
     read = Read(site, LAYER, positions=range(LENGTH), heads=heads)
     return surgeon.run(surgeon.record(prompts), [], [read])[0][..., [POSITION], :]  # (row, [1,] 1, width)
 
@@ -49,9 +49,9 @@ def test_writing_back_what_was_read_is_refused(
     kind: type[TorchSurgeon | NNsightSurgeon], family: Family, site: Site, scope: Scope | None
 ) -> None:
     """Whatever was recorded. The same edit goes through with `allow_noop`, and gives the unedited run."""
-    surgeon, prompts = surgeon_of(kind, family), tokens(family, length=LENGTH)
+    surgeon, prompts = make_surgeon(kind, family), tokens(family, length=LENGTH)
     value = value_at(surgeon, prompts, site, scope)
-    edit = Edit(site, LAYER, value, positions=[POSITION], heads=heads_of(site, scope), scope=scope)
+    edit = Edit(site, LAYER, value, positions=[POSITION], heads=choose_heads(site, scope), scope=scope)
     reads = [Read("logits", positions=[POSITION, LENGTH - 1])]
     z: Site = "z"
     recorded: list[tuple[Site, ...]] = [(), (z,), (z if site == "logits" else site,)]  # logits are never recorded
@@ -65,7 +65,7 @@ def test_writing_back_what_was_read_is_refused(
 
 def test_a_query_head_is_not_compared_with_the_kv_head_of_its_number() -> None:
     """Raw keys are recorded per KV head: there is none of the last query head's number."""
-    surgeon, prompts = surgeon_of(TorchSurgeon, "llama"), tokens("llama", length=LENGTH)
+    surgeon, prompts = make_surgeon(TorchSurgeon, "llama"), tokens("llama", length=LENGTH)
     head, reads = surgeon.anatomy.n_heads - 1, [Read("logits", positions=[LENGTH - 1])]
     edit = Edit("k", LAYER, torch.ones(1), positions=[POSITION], heads=[head], scope="head")
     (recorded,), (unrecorded,) = (
@@ -78,23 +78,23 @@ def test_a_query_head_is_not_compared_with_the_kv_head_of_its_number() -> None:
 @pytest.mark.parametrize(("site", "scope"), SCOPED)
 def test_rows_are_judged_one_by_one(kind: type[TorchSurgeon | NNsightSurgeon], site: Site, scope: Scope | None) -> None:
     """Row 0 is changed, row 1 is not, row 2 is named by no edit: the error names row 1 and nothing else."""
-    surgeon, prompts = surgeon_of(kind, "gemma3"), tokens("gemma3", length=LENGTH)
+    surgeon, prompts = make_surgeon(kind, "gemma3"), tokens("gemma3", length=LENGTH)
     value = value_at(surgeon, prompts, site, scope)[:2].clone()
     value[0, ..., 3] += 5.0  # one entry: the same for all would leave a softmax as it is
-    edit = Edit(site, LAYER, value, positions=[POSITION], heads=heads_of(site, scope), scope=scope, rows=[0, 1])
+    edit = Edit(site, LAYER, value, positions=[POSITION], heads=choose_heads(site, scope), scope=scope, rows=[0, 1])
     recording, reads = surgeon.record(prompts), [Read("logits", positions=[POSITION, LENGTH - 1])]
     with pytest.raises(NothingEdited, match=r"1 of 3 rows .*\(row 1\)"):
         surgeon.run(recording, [edit], reads)
     (clean,) = surgeon.run(recording, [], reads)
     (edited,) = surgeon.run(recording, [edit], reads, allow_noop=True)
     assert agree(edited[1:], clean[1:])
-    assert felt(edited[0], clean[0])
+    assert is_changed(edited[0], clean[0])
 
 
 @pytest.mark.parametrize("kind", SURGEONS)
 def test_edits_of_one_place_are_judged_together(kind: type[TorchSurgeon | NNsightSurgeon]) -> None:
     """Two additions that cancel are a no-op; a value put back in a layer above a change is not, as it holds it."""
-    surgeon, prompts = surgeon_of(kind, "llama"), tokens("llama", length=LENGTH)
+    surgeon, prompts = make_surgeon(kind, "llama"), tokens("llama", length=LENGTH)
     recording, last = surgeon.record(prompts, keep={"z"}), [Read("logits", positions=[LENGTH - 1])]
     shift = torch.randn(10, generator=torch.Generator().manual_seed(2))
     shift_edit = Edit("z", 1, shift, heads=[1], positions=[POSITION], mode="add")
@@ -106,12 +106,12 @@ def test_edits_of_one_place_are_judged_together(kind: type[TorchSurgeon | NNsigh
         surgeon.run(recording, [shift_edit], last),
         surgeon.run(recording, [shift_edit, restoring_edit], last),
     )
-    assert felt(direct, total)
+    assert is_changed(direct, total)
 
 
 def test_a_small_addition_is_an_edit() -> None:
     """`add` counts as soon as a bit differs, however small; less than a bit is a no-op."""
-    surgeon, prompts = surgeon_of(TorchSurgeon, "llama"), tokens("llama", length=LENGTH)
+    surgeon, prompts = make_surgeon(TorchSurgeon, "llama"), tokens("llama", length=LENGTH)
     recording, last = surgeon.record(prompts), [Read("logits", positions=[LENGTH - 1])]
     size = float(recording.sites["resid"][1][:, POSITION].abs().max())
     surgeon.run(recording, [Edit("resid", 1, torch.tensor([size * 1e-6]), positions=[POSITION], mode="add")], last)
@@ -119,7 +119,7 @@ def test_a_small_addition_is_an_edit() -> None:
         surgeon.run(recording, [Edit("resid", 1, torch.tensor([1e-30]), positions=[POSITION], mode="add")], last)
 
 
-def every_read() -> list[Read]:
+def list_reads() -> list[Read]:
     """One head at one position, of every site and layer: before, at and after the edit, in its KV group and outside."""
     reads = [
         Read(site, layer, positions=[position], heads=heads)
@@ -139,7 +139,7 @@ def every_read() -> list[Read]:
         *((site, None, "frozen") for site in ("resid", "z", "mlp_out", "logits")),
     ],
 )
-def test_what_a_read_can_see_is_what_changes_in_a_full_forward(
+def test_visible_reads_are_those_that_a_full_forward_changes(
     site: Site, scope: Scope | None, attention: Attention
 ) -> None:
     """Reach is derived, and held against full forwards in which nothing is skipped; with both surgeons in agreement."""
@@ -148,9 +148,9 @@ def test_what_a_read_can_see_is_what_changes_in_a_full_forward(
     value = torch.randn(width(site), generator=torch.Generator().manual_seed(3)) * 2
     if site == "pattern":
         value = value.softmax(0)
-    heads, layer = heads_of(site, scope), 4 if site == "logits" else LAYER
+    heads, layer = choose_heads(site, scope), 4 if site == "logits" else LAYER
     edit = Edit(site, layer, value, positions=[POSITION], heads=heads, scope=scope)
-    reads = every_read()
+    reads = list_reads()
     answers = {}
     for kind in SURGEONS:
         surgeon = kind(model, anatomy)

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from rebinding.surgery import TorchSurgeon, derive
 from rebinding.surgery.recorder import common_beginning, record
-from tests.close import agree, allowance, felt
-from tests.surgery.edited import KEPT
+from tests.close import agree, allowance, is_changed
 from tests.surgery.models import FAMILIES, Family, tiny, tokens
+from tests.surgery.small_edits import RECORDED_SITES
 
 COMMON = 6
 """Tokens in common; more than most windows of the tiny models, and less than half of a prompt."""
@@ -31,53 +31,53 @@ def test_a_common_beginning_changes_nothing(family: Family) -> None:
     """Against recordings of one prompt each, which have nothing to share; two batches, so that both continue it."""
     model, prompts = tiny(family), prompts_with_common_start(family)
     TorchSurgeon(model, derive(model))
-    together = record(model, derive(model), prompts, keep=KEPT, rows=3)
-    alone = [record(model, derive(model), prompt[None], keep=KEPT) for prompt in prompts]
-    assert set(together.sites) == set(alone[0].sites)
-    for site, layers in together.sites.items():
+    batch = record(model, derive(model), prompts, keep=RECORDED_SITES, rows=3)
+    single = [record(model, derive(model), prompt[None], keep=RECORDED_SITES) for prompt in prompts]
+    assert set(batch.sites) == set(single[0].sites)
+    for site, layers in batch.sites.items():
         for layer, value in enumerate(layers):
-            expected = torch.cat([recording.sites[site][layer] for recording in alone])
+            expected = torch.cat([recording.sites[site][layer] for recording in single])
             assert value.shape == expected.shape
-            seen = expected > torch.finfo(expected.dtype).min / 2  # a masked score is the same number everywhere
-            assert torch.equal(seen, value > torch.finfo(expected.dtype).min / 2)
-            value, expected = value.where(seen, 0.0), expected.where(seen, 0.0)
+            is_visible = expected > torch.finfo(expected.dtype).min / 2  # a masked score is the same number everywhere
+            assert torch.equal(is_visible, value > torch.finfo(expected.dtype).min / 2)
+            value, expected = value.where(is_visible, 0.0), expected.where(is_visible, 0.0)
             # as large as the residual, from which a site is computed: scores are sums that cancel
-            slack = allowance(expected, together.sites["resid"][layer])
+            slack = allowance(expected, batch.sites["resid"][layer])
             assert (value - expected).abs().max() <= slack, (site, layer)
-            assert felt(value[:1].expand_as(value), expected), "the prompts would all be the first one"
-    for actual, expected in zip(together.calls, alone[0].calls, strict=True):
+            assert is_changed(value[:1].expand_as(value), expected), "the prompts would all be the first one"
+    for actual, expected in zip(batch.calls, single[0].calls, strict=True):
         tensors = [key for key, value in expected.items() if isinstance(value, Tensor)]
         assert "attention_mask" in tensors
         assert all(torch.equal(actual[key], expected[key]) for key in tensors)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_held_runs_hold_the_tokens_after_it(family: Family) -> None:
+def test_mean_ablated_runs_fix_later_tokens(family: Family) -> None:
     """Held values differ from token to token, so a window that took the wrong ones would show."""
     model, prompts = tiny(family), prompts_with_common_start(family)
     surgeon = TorchSurgeon(model, derive(model))
     anatomy = surgeon.anatomy
     shape = (anatomy.n_heads, prompts.shape[1], anatomy.head_dim)
     fixed_z = [torch.randn(shape, generator=torch.Generator().manual_seed(n)) for n in range(anatomy.n_layers)]
-    together = surgeon.record_mean_ablated(prompts, fixed_z)
+    batch = surgeon.record_mean_ablated(prompts, fixed_z)
     for number, prompt in enumerate(prompts):
-        alone = surgeon.record_mean_ablated(prompt[None], fixed_z)
-        assert agree(together.sites["resid"][-1][number], alone.sites["resid"][-1][0])
-        assert torch.equal(together.sites["z"][2][number], fixed_z[2])
+        single = surgeon.record_mean_ablated(prompt[None], fixed_z)
+        assert agree(batch.sites["resid"][-1][number], single.sites["resid"][-1][0])
+        assert torch.equal(batch.sites["z"][2][number], fixed_z[2])
 
 
 def test_only_the_first_prompt_is_computed_from_its_beginning() -> None:
     model, prompts = tiny("llama"), prompts_with_common_start("llama")
-    anatomy, seen = derive(model), []
+    anatomy, calls = derive(model), []
 
     def count(module: Any, args: tuple[Tensor, ...]) -> None:
-        seen.append(tuple(args[0].shape[:2]))
+        calls.append(tuple(args[0].shape[:2]))
 
     TorchSurgeon(model, anatomy)
     handle = anatomy.layer_modules(model)[1].get_submodule(anatomy.mlp).register_forward_pre_hook(count)
     record(model, anatomy, prompts)
     handle.remove()
-    assert seen == [(1, 13), (4, 13 - COMMON)]
+    assert calls == [(1, 13), (4, 13 - COMMON)]
 
 
 def test_the_beginning_ends_where_two_prompts_differ() -> None:

@@ -28,8 +28,8 @@ from rebinding.surgery.anatomy import derive
 from rebinding.surgery.checks import NothingEdited, SurgeryError
 from rebinding.surgery.nnsight_surgeon import NNsightSurgeon
 from rebinding.surgery.sites import Edit, Read
-from tests.close import agree, felt
-from tests.surgery.cases import CELLS, LENGTH, SOURCE, Cell, edits_of, reads_of
+from tests.close import agree, is_changed
+from tests.surgery.cases import CELLS, LENGTH, SOURCE, Cell, make_edits, make_reads
 from tests.surgery.models import VOCABULARY, Family, tiny, tokens
 
 FAMILIES: tuple[Family, ...] = ("gemma2", "gemma3", "qwen3")
@@ -72,7 +72,7 @@ def other_interpreter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[subp
         process.kill()
 
 
-def some_tokenizer() -> PreTrainedTokenizerFast:
+def make_tokenizer() -> PreTrainedTokenizerFast:
     """A tokenizer, because a pipeline wants one; nothing is tokenized."""
     words = {f"word{number}": number for number in range(VOCABULARY)}
     return PreTrainedTokenizerFast(
@@ -82,7 +82,7 @@ def some_tokenizer() -> PreTrainedTokenizerFast:
 
 def client(folder: Path, **options: Any) -> TransformersModel:
     """The model without weights, as a client of a server holds it."""
-    return TransformersModel(str(folder), task="text-generation", tokenizer=some_tokenizer(), **options)
+    return TransformersModel(str(folder), task="text-generation", tokenizer=make_tokenizer(), **options)
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +92,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[Family, Path]:
     for family in FAMILIES:
         places[family] = tmp_path_factory.mktemp(family)
         tiny(family).save_pretrained(places[family])
-        some_tokenizer().save_pretrained(places[family])
+        make_tokenizer().save_pretrained(places[family])
     return places
 
 
@@ -121,12 +121,12 @@ def test_a_serialised_trace_gives_the_same_numbers_remotely(
     local, remote = surgeons[family]
     prompts = tokens(family, length=LENGTH)
     recording = local.record(prompts, keep={"z"})
-    edits, reads = edits_of(cell, "set"), reads_of(cell)
+    edits, reads = make_edits(cell, "set"), make_reads(cell)
     actual = remote.run(recording, edits, reads, source=SOURCE, attention=cell.attention)
     expected = local.run(recording, edits, reads, source=SOURCE, attention=cell.attention)
     clean = local.run(recording, [], reads, source=SOURCE, attention=cell.attention)
     assert all(agree(a, b) for a, b in zip(actual, expected, strict=True))
-    assert felt(actual[-1], clean[-1])
+    assert is_changed(actual[-1], clean[-1])
 
 
 def test_a_remote_no_op_is_refused(surgeons: dict[Family, tuple[NNsightSurgeon, NNsightSurgeon]]) -> None:
@@ -152,24 +152,24 @@ def test_a_remote_recording_equals_a_local_one(
 def test_reduce_runs_locally(surgeons: dict[Family, tuple[NNsightSurgeon, NNsightSurgeon]]) -> None:
     """`reduce` may use objects that cannot be serialised, and may keep state."""
     local, remote = surgeons["qwen3"]
-    lock, seen = threading.Lock(), []
+    lock, names = threading.Lock(), []
 
     def reduce(values: Tensor, rows: Tensor) -> Tensor:
         with lock:
-            seen.append(rows)
+            names.append(rows)
         return values.amax(dim=-1)
 
     recording = local.record(tokens("qwen3"))
     read = Read("logits", positions=[12], reduce=reduce)
     assert agree(remote.run(recording, [], [read])[0], local.run(recording, [], [read])[0])
-    assert len(seen) == 2
+    assert len(names) == 2
 
 
 def test_a_remote_failure_is_raised_here(folders: dict[Family, Path], other_interpreter: subprocess.Popen[str]) -> None:
     """The server's message is in the error."""
     remote = client(folders["gemma2"], attn_implementation="eager")
-    mistaken = replace(derive(remote._module), n_heads=12, n_kv_heads=4)
-    surgeon = NNsightSurgeon(remote, mistaken, remote=OtherMachine(other_interpreter, folders["gemma2"]))
+    wrong = replace(derive(remote._module), n_heads=12, n_kv_heads=4)
+    surgeon = NNsightSurgeon(remote, wrong, remote=OtherMachine(other_interpreter, folders["gemma2"]))
     with pytest.raises(RuntimeError, match="spread over devices"):
         surgeon.run(surgeon.record(tokens("gemma2")), [], [Read("pattern", 1, heads=[0], positions=[12])])
 
@@ -182,7 +182,7 @@ def test_a_trace_serialised_locally_gives_the_same_numbers(folders: dict[Family,
     for remote in ("local", False):
         surgeon = NNsightSurgeon(loaded, derive(loaded._module), remote=remote)
         recording = surgeon.record(prompts)
-        answers.append(surgeon.run(recording, edits_of(cell, "set"), reads_of(cell), source=SOURCE))
+        answers.append(surgeon.run(recording, make_edits(cell, "set"), make_reads(cell), source=SOURCE))
     assert all(torch.equal(a, b) for a, b in zip(*answers, strict=True))
 
 

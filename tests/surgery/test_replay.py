@@ -9,45 +9,45 @@ import torch
 from torch import Tensor
 
 from rebinding.surgery import Edit, Read, TorchSurgeon, replay
-from tests.close import agree, felt
+from tests.close import agree, is_changed
 from tests.surgery.models import FAMILIES, Family, tokens
-from tests.surgery.test_invariants import edit_at, surgeon_of
+from tests.surgery.small_edits import edit_at, make_surgeon
 
 LENGTH = 13
 LAST = 3
 """The tiny models' last layer."""
 
 
-def widths(surgeon: TorchSurgeon, edits: list[Edit], reads: list[Read], **more: Any) -> tuple[list[int], list[Tensor]]:
+def widths(
+    surgeon: TorchSurgeon, edits: list[Edit], reads: list[Read], **options: Any
+) -> tuple[list[int], list[Tensor]]:
     """Tokens that the last layer's MLP is given, and what is read."""
     prompts = tokens("llama")
-    recording, seen = surgeon.record(prompts, keep={"z"}), []
+    recording, widths_seen = surgeon.record(prompts, keep={"z"}), []
     mlp: Any = surgeon.anatomy.layer_modules(surgeon.model)[LAST].get_submodule(surgeon.anatomy.mlp)
-    handle = mlp.down_proj.register_forward_pre_hook(lambda _, args: seen.append(args[0].shape[1]))
+    handle = mlp.down_proj.register_forward_pre_hook(lambda _, args: widths_seen.append(args[0].shape[1]))
     try:
-        return seen, surgeon.run(recording, edits, reads, **more)
+        return widths_seen, surgeon.run(recording, edits, reads, **options)
     finally:
         handle.remove()
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("readout", [[12], [10, 12]])
-def test_what_is_read_is_what_the_whole_layer_gives(
-    family: Family, readout: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    surgeon = surgeon_of(family)
+def test_reads_equal_the_full_layer(family: Family, readout: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    surgeon = make_surgeon(family)
     edits, reads = [edit_at(surgeon, "resid", 1, 4, LENGTH)], [Read("logits", positions=readout)]
-    seen, (narrow,) = widths(surgeon, edits, reads)
+    widths_seen, (narrow,) = widths(surgeon, edits, reads)
     monkeypatch.setattr(replay, "count_unread_queries", lambda *_: 0)
-    whole, (full,) = widths(surgeon, edits, reads)
-    assert (seen[-1], whole[-1]) == (LENGTH - readout[0], LENGTH - 4)
+    full_widths, (full,) = widths(surgeon, edits, reads)
+    assert (widths_seen[-1], full_widths[-1]) == (LENGTH - readout[0], LENGTH - 4)
     assert agree(narrow, full)
     (clean,) = surgeon.run(surgeon.record(tokens("llama")), [], reads)
-    assert felt(full, clean), "this edit would not tell a wrong layer from a right one"
+    assert is_changed(full, clean), "this edit would not tell a wrong layer from a right one"
 
 
 @pytest.mark.parametrize(
-    ("site", "layer", "read", "more"),
+    ("site", "layer", "read", "options"),
     [
         ("q", LAST, Read("logits", positions=[12]), {}),
         ("z", LAST, Read("logits", positions=[12]), {}),
@@ -57,16 +57,16 @@ def test_what_is_read_is_what_the_whole_layer_gives(
     ],
     ids=["q edited", "z edited", "z read", "mlp read", "first token read"],
 )
-def test_a_layer_that_is_looked_into_runs_in_full(site: Any, layer: int, read: Read, more: dict[str, Any]) -> None:
-    surgeon = surgeon_of("llama")
+def test_layer_with_reads_runs_in_full(site: Any, layer: int, read: Read, options: dict[str, Any]) -> None:
+    surgeon = make_surgeon("llama")
     reads = [read, Read("logits", positions=[12])]
     edits = [edit_at(surgeon, site, layer, position, LENGTH) for position in (4, 12)]  # the second is seen by a read
-    seen, _ = widths(surgeon, edits, reads, **more)
-    assert seen[-1] == LENGTH - 4
+    widths_seen, _ = widths(surgeon, edits, reads, **options)
+    assert widths_seen[-1] == LENGTH - 4
 
 
 def test_a_read_of_the_residual_below_the_top_is_narrow_too() -> None:
-    surgeon = surgeon_of("llama")
+    surgeon = make_surgeon("llama")
     edit, read = edit_at(surgeon, "resid", 1, 4, LENGTH), Read("resid", LAST, positions=[12])
     (actual,) = surgeon.run(surgeon.record(tokens("llama")), [edit], [read])
     (all_tokens,) = surgeon.run(

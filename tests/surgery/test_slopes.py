@@ -48,7 +48,7 @@ def test_equals_a_small_edit(family: Family) -> None:
         assert (slope - measured).abs().max() <= ROUNDED + CUBIC * measured.abs().max()
 
 
-def test_nothing_is_left_behind() -> None:
+def test_slopes_leave_no_hooks_behind() -> None:
     """No hook, no gradient in the weights: what is run afterwards is what was run before."""
     model = tiny("llama")
     prompts = tokens("llama", n=2)

@@ -14,29 +14,29 @@ from rebinding.task.words import LABELS, OBJECTS
 
 
 @st.composite
-def contents(draw: st.DrawFn, most: int = 26) -> tuple[Contains, ...]:
-    count = draw(st.integers(2, most))
+def contents(draw: st.DrawFn, maximum: int = 26) -> tuple[Contains, ...]:
+    count = draw(st.integers(2, maximum))
     labels = draw(st.permutations(LABELS))[:count]
     objects = draw(st.permutations(OBJECTS))[:count]
-    return tuple(Contains(label, thing) for label, thing in zip(labels, objects, strict=True))
+    return tuple(Contains(label, object) for label, object in zip(labels, objects, strict=True))
 
 
 @st.composite
-def swaps(draw: st.DrawFn, boxes: tuple[str, ...], most: int = 6) -> tuple[Swap, ...]:
+def swaps(draw: st.DrawFn, boxes: tuple[str, ...], maximum: int = 6) -> tuple[Swap, ...]:
     pairs = st.lists(st.sampled_from(boxes), min_size=2, max_size=2, unique=True)
-    return tuple(Swap(*draw(pairs)) for _ in range(draw(st.integers(0, most))))
+    return tuple(Swap(*draw(pairs)) for _ in range(draw(st.integers(0, maximum))))
 
 
 @st.composite
-def swap_stories(draw: st.DrawFn, most: int = 26) -> Story:
-    start = draw(contents(most))
+def swap_stories(draw: st.DrawFn, maximum: int = 26) -> Story:
+    start = draw(contents(maximum))
     return Story(start, draw(swaps(tuple(statement.box for statement in start))))
 
 
 @st.composite
-def any_stories(draw: st.DrawFn, most: int = 26) -> Story:
+def any_stories(draw: st.DrawFn, maximum: int = 26) -> Story:
     """Stories with every kind of operation, each possible when its turn comes."""
-    start = draw(contents(most))
+    start = draw(contents(maximum))
     state: dict[str, str | None] = {statement.box: statement.object for statement in start}
     spare = [word for word in OBJECTS if word not in state.values()]
     operations: list[Operation] = []
@@ -49,8 +49,8 @@ def any_stories(draw: st.DrawFn, most: int = 26) -> Story:
 
 
 @st.composite
-def prompts(draw: st.DrawFn, most: int = 8) -> Prompt:
-    story = draw(any_stories(most))
+def prompts(draw: st.DrawFn, maximum: int = 8) -> Prompt:
+    story = draw(any_stories(maximum))
     focus = draw(st.integers(0, max(len(story.operations) - 1, 0)))
     return Prompt(story, draw(st.sampled_from(story.boxes)), focus)
 
@@ -94,7 +94,7 @@ def follow(state: dict[str, str | None], operation: Any) -> None:
 
 
 def _possible(state: dict[str, str | None], spare: list[str]) -> list[Operation]:
-    full = [box for box, thing in state.items() if thing is not None]
+    full = [box for box, item in state.items() if item is not None]
     empty = [box for box in state if box not in full]
     boxes = list(state)
     operations: list[Operation] = [swap for a, b in pairwise(boxes) for swap in (Swap(a, b), Swap(b, a))]

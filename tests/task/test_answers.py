@@ -32,20 +32,20 @@ def test_all_published_objects_have_answer_tokens_of_their_own(encoder: Encoder)
 def test_the_published_rules_differ_in_the_blank() -> None:
     """Bytes: ` shell` and `shell` are two tokens. The spaced one is ours and experiment 1's."""
     encoder = Encoder(byte_level())
-    spaced, bare = (encoder.tokenizer.convert_tokens_to_ids(token) for token in ("Ġshell", "shell"))
+    spaced, unspaced = (encoder.tokenizer.convert_tokens_to_ids(token) for token in ("Ġshell", "shell"))
     assert encoder.answer_token("shell") == encoder.answer_token("shell", "exp1_spaced") == spaced
-    assert encoder.answer_token("shell", "exp34_unspaced") == bare
-    assert encoder.alias_tokens("shell") == {spaced, bare}
+    assert encoder.answer_token("shell", "exp34_unspaced") == unspaced
+    assert encoder.alias_tokens("shell") == {spaced, unspaced}
 
 
-def test_where_the_colon_merges_with_the_word_the_spaced_form_stands_in() -> None:
+def test_spaced_form_is_used_where_the_colon_merges_with_the_word() -> None:
     """As Llama 3 has it for some objects: `:` and the first letter become one token, which is no continuation."""
     tokenizer = copy.deepcopy(byte_level())
     tokenizer.add_tokens([":shell"])
     encoder = Encoder(tokenizer)
-    spaced, bare = (tokenizer.convert_tokens_to_ids(token) for token in ("Ġshell", "shell"))
+    spaced, unspaced = (tokenizer.convert_tokens_to_ids(token) for token in ("Ġshell", "shell"))
     assert encoder.answer_token("shell", "exp34_unspaced") == encoder.answer_token("shell") == spaced
-    assert encoder.alias_tokens("shell") == {spaced, bare}
+    assert encoder.alias_tokens("shell") == {spaced, unspaced}
 
 
 def test_published_rules_take_first_pieces_and_may_confuse_words() -> None:

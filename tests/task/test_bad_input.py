@@ -14,37 +14,37 @@ from rebinding.task.prompts import Encoder, Prompt, PromptError
 from .tokenizers import byte_level, sentence_pieces
 
 
-def asking(*pairs: tuple[str, str]) -> Prompt:
+def make_prompt(*pairs: tuple[str, str]) -> Prompt:
     return Prompt(Story(tuple(Contains(*pair) for pair in pairs)), pairs[0][0])
 
 
 BAD_WORDS: dict[str, tuple[Any, Prompt, str]] = {
     "object of two tokens": (
         byte_level(),
-        asking(("A", "egg"), ("B", "shellfish")),
+        make_prompt(("A", "egg"), ("B", "shellfish")),
         r"'shellfish' \(context_object\[1\]\) is 2 tokens: 'Ġshell', 'fish'; every role has to be one token",
     ),
     "label of several tokens": (
         sentence_pieces(),
-        asking(("AB", "egg"), ("B", "fan")),
+        make_prompt(("AB", "egg"), ("B", "fan")),
         r"'AB' \(context_box\[0\]\) is \d tokens",
     ),
     "a character that falls back to bytes": (
         sentence_pieces(),
-        asking(("Ä", "egg"), ("B", "fan")),
+        make_prompt(("Ä", "egg"), ("B", "fan")),
         r"'Ä' \(context_box\[0\]\) is \d tokens: .*<0xC3>",
     ),
     "a word that is not known": (
         build_tokenizer(),
-        asking(("A", "egg"), ("B", "hammock")),
+        make_prompt(("A", "egg"), ("B", "hammock")),
         r"does not know 'hammock' \(context_object\[1\]\)",
     ),
 }
 
 
-@pytest.mark.parametrize(("tokenizer", "prompt", "says"), BAD_WORDS.values(), ids=BAD_WORDS)
-def test_words_that_are_not_one_known_token_are_refused(tokenizer: Any, prompt: Prompt, says: str) -> None:
-    with pytest.raises(PromptError, match=says):
+@pytest.mark.parametrize(("tokenizer", "prompt", "message"), BAD_WORDS.values(), ids=BAD_WORDS)
+def test_words_that_are_not_one_known_token_are_refused(tokenizer: Any, prompt: Prompt, message: str) -> None:
+    with pytest.raises(PromptError, match=message):
         Encoder(tokenizer).encode([prompt])
 
 
@@ -52,7 +52,7 @@ def test_a_label_that_merges_with_its_neighbours_is_refused() -> None:
     tokenizer = build_tokenizer()
     tokenizer.add_tokens(["Box A"])
     with pytest.raises(PromptError, match=r"'A' \(context_box\[0\]\) shares its token 'Box A' with its neighbours"):
-        Encoder(tokenizer).encode([asking(("A", "egg"), ("B", "fan"))])
+        Encoder(tokenizer).encode([make_prompt(("A", "egg"), ("B", "fan"))])
 
 
 def test_a_dropped_word_is_refused() -> None:
@@ -64,7 +64,7 @@ def test_a_dropped_word_is_refused() -> None:
         ]
     )
     with pytest.raises(PromptError, match=r"the tokenizer drops 'Z' \(context_box\[0\]\)"):
-        Encoder(tokenizer).encode([asking(("Z", "egg"), ("B", "fan"))])
+        Encoder(tokenizer).encode([make_prompt(("Z", "egg"), ("B", "fan"))])
 
 
 def test_a_slow_tokenizer_is_refused() -> None:
@@ -80,7 +80,7 @@ def test_tokens_behind_the_readout_are_refused() -> None:
     encoder = Encoder(tokenizer)
     encoder.tokenizer = Closing(tokenizer)
     with pytest.raises(PromptError, match=r"it must be the last one. The tokenizer puts 1 more behind the final ':'"):
-        encoder.encode([asking(("A", "egg"), ("B", "fan"))])
+        encoder.encode([make_prompt(("A", "egg"), ("B", "fan"))])
 
 
 class Closing:

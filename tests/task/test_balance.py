@@ -81,7 +81,7 @@ def test_short_runs_are_spread_over_the_slots() -> None:
         assert len(pairs) == 9
 
 
-def test_without_operations_every_slot_is_asked_equally_often() -> None:
+def test_slots_are_asked_equally_often_without_operations() -> None:
     stories = design("counterbalanced", operations=0, boxes=4)
     slots = Counter(prompt.asked_slot for prompt in map(stories.prompt, range(3, 3 + stories.block)))
     assert slots == dict.fromkeys(range(4), 1)

@@ -26,8 +26,8 @@ def test_simulation_and_readout_permutation_give_the_same_answers(story: Story) 
 @given(swap_stories(), st.data())
 def test_a_swap_undoes_itself(story: Story, data: st.DataObject) -> None:
     first, second = data.draw(st.permutations(story.boxes))[:2]
-    twice = replace(story, operations=(*story.operations, Swap(first, second), Swap(second, first)))
-    assert twice.state() == story.state()
+    doubled = replace(story, operations=(*story.operations, Swap(first, second), Swap(second, first)))
+    assert doubled.state() == story.state()
 
 
 @given(swap_stories(), st.data())
@@ -42,13 +42,13 @@ def test_a_swap_exchanges_two_objects_and_touches_no_bystander(story: Story, dat
 @given(swap_stories(), st.data())
 def test_swaps_compose_as_permutations(story: Story, data: st.DataObject) -> None:
     """Doing A and then B reads a slot through B's permutation and then through A's."""
-    more = data.draw(swaps(story.boxes))
-    both = replace(story, operations=story.operations + more)
-    later = replace(story, operations=more)
+    extra = data.draw(swaps(story.boxes))
+    combined = replace(story, operations=story.operations + extra)
+    second = replace(story, operations=extra)
     for box in story.boxes:
-        between = story.boxes[retrieved_slot(later, box)]
-        assert retrieved_slot(both, box) == retrieved_slot(story, between)
-    assert sorted(map(str, both.state().values())) == sorted(story.objects)
+        between = story.boxes[retrieved_slot(second, box)]
+        assert retrieved_slot(combined, box) == retrieved_slot(story, between)
+    assert sorted(map(str, combined.state().values())) == sorted(story.objects)
 
 
 @given(any_stories())
@@ -57,8 +57,8 @@ def test_every_kind_of_operation_does_what_its_sentence_says(story: Story) -> No
     for operation in story.operations:
         follow(contents, operation)
     assert story.state() == contents
-    things = [thing for thing in contents.values() if thing is not None]
-    assert len(set(things)) == len(things)
+    items = [content for content in contents.values() if content is not None]
+    assert len(set(items)) == len(items)
 
 
 def test_the_papers_example() -> None:
@@ -89,9 +89,9 @@ IMPOSSIBLE: dict[str, tuple[tuple[Operation, ...], str]] = {
 }
 
 
-@pytest.mark.parametrize(("operations", "says"), IMPOSSIBLE.values(), ids=IMPOSSIBLE)
-def test_impossible_operations_are_refused(operations: tuple[Operation, ...], says: str) -> None:
-    with pytest.raises(StoryError, match=says):
+@pytest.mark.parametrize(("operations", "message"), IMPOSSIBLE.values(), ids=IMPOSSIBLE)
+def test_impossible_operations_are_refused(operations: tuple[Operation, ...], message: str) -> None:
+    with pytest.raises(StoryError, match=message):
         Story(RABBIT, operations)
 
 
@@ -105,9 +105,9 @@ BAD_CONTENTS: dict[str, tuple[tuple[Contains, ...], str]] = {
 }
 
 
-@pytest.mark.parametrize(("statements", "says"), BAD_CONTENTS.values(), ids=BAD_CONTENTS)
-def test_contents_that_cannot_be_are_refused(statements: tuple[Contains, ...], says: str) -> None:
-    with pytest.raises(StoryError, match=says):
+@pytest.mark.parametrize(("statements", "message"), BAD_CONTENTS.values(), ids=BAD_CONTENTS)
+def test_contents_that_cannot_be_are_refused(statements: tuple[Contains, ...], message: str) -> None:
+    with pytest.raises(StoryError, match=message):
         Story(statements)
 
 

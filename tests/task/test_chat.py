@@ -110,9 +110,9 @@ BAD_TEMPLATES = {
 }
 
 
-@pytest.mark.parametrize(("template", "says"), BAD_TEMPLATES.values(), ids=BAD_TEMPLATES)
-def test_a_template_that_cannot_hold_the_prompt_is_refused(template: str, says: str) -> None:
-    with pytest.raises(PromptError, match=f"(?s){says}"):
+@pytest.mark.parametrize(("template", "message"), BAD_TEMPLATES.values(), ids=BAD_TEMPLATES)
+def test_a_template_that_cannot_hold_the_prompt_is_refused(template: str, message: str) -> None:
+    with pytest.raises(PromptError, match=f"(?s){message}"):
         Encoder(_with_template(template))
 
 

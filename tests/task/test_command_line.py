@@ -21,7 +21,7 @@ def table(text: str) -> dict[str, list[str]]:
     return {row.split()[0]: row.split()[1:] for row in rows}
 
 
-def test_without_a_model_the_projects_own_tokenizer_is_used(capsys: pytest.CaptureFixture[str]) -> None:
+def test_default_tokenizer_is_the_projects_own(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["prompt"]) == 0
     output = capsys.readouterr().out
     assert "Box [B] contains the [chemical]. Box [K] contains the [shell]." in output
@@ -62,7 +62,7 @@ def test_colour_marks_roles_and_changes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         (["prompt", "--id", "-1"], "python -m rebinding prompt: a prompt id is a whole number from 0 on; got -1"),
         (["prompt", "--boxes", "27"], "27 boxes given; a story has 2 to 26"),
@@ -72,10 +72,10 @@ def test_colour_marks_roles_and_changes() -> None:
         ([], "usage: python -m rebinding COMMAND"),
     ],
 )
-def test_bad_input_ends_with_a_message(arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_input_ends_with_a_message(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(arguments) == 2
     output = capsys.readouterr()
-    assert says in output.err
+    assert message in output.err
     assert output.out == ""
 
 
@@ -88,7 +88,7 @@ def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
 def test_commands_are_imported_when_they_run() -> None:
     """Asking for help imports neither torch nor transformers, and no command."""
     code = "import sys; from rebinding.cli.commands import main; main(['--help']); print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    loaded = set(done.stdout.splitlines()[-1].split())
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = set(result.stdout.splitlines()[-1].split())
     assert "rebinding.cli.commands" in loaded
     assert loaded.isdisjoint({"torch", "transformers", *(subcommand.module for subcommand in SUBCOMMANDS.values())})

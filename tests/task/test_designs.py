@@ -140,7 +140,7 @@ def test_objects_dealt_anew_leave_every_box_and_no_object_where_it_was(
 def test_objects_are_dealt_in_every_way_in_turn() -> None:
     pairs = [design(boxes=4).noise(number, "objects") for number in range(3)]
     shifts = [
-        [pair.original.story.objects.index(thing) for thing in pair.counterfactual.story.objects] for pair in pairs
+        [pair.original.story.objects.index(object) for object in pair.counterfactual.story.objects] for pair in pairs
     ]
     assert len(set(map(tuple, shifts))) == 3
 
@@ -174,12 +174,12 @@ def test_independent_noise_moves_all_slots_that_matter_and_shares_no_object(
 
 
 def test_independent_noise_covers_all_slots() -> None:
-    seen = Counter(slots(design().noise(prompt_id, "independent").counterfactual) for prompt_id in range(300))
-    assert set(seen) == {(1, 0, 0), (1, 2, 2), (2, 0, 0)}
-    assert min(seen.values()) > 75  # 100 expected of each; five standard deviations are 41
+    counts = Counter(slots(design().noise(prompt_id, "independent").counterfactual) for prompt_id in range(300))
+    assert set(counts) == {(1, 0, 0), (1, 2, 2), (2, 0, 0)}
+    assert min(counts.values()) > 75  # 100 expected of each; five standard deviations are 41
     crossed = design("counterbalanced")
     noise = [slots(crossed.noise(prompt_id, "independent").counterfactual) for prompt_id in range(360)]
-    assert {asked for asked, _, _ in noise} == {answer for _, _, answer in noise} == {0, 1, 2}
+    assert {query for query, _, _ in noise} == {answer for _, _, answer in noise} == {0, 1, 2}
 
 
 def test_the_published_head_role_pairs() -> None:
@@ -209,9 +209,9 @@ def test_role_pairs_change_what_they_say(prompt_id: int, name: DesignName, mirro
     assert slots(control.counterfactual) == slots(original)
     assert control.counterfactual.story.operations == original.story.operations
     assert control.counterfactual.answer not in original.story.objects
-    asked, partner, answer = slots(original)
+    query, partner, answer = slots(original)
     for pair in (pointer, structure):
-        assert slots(pair.counterfactual) == (partner, asked, asked)
+        assert slots(pair.counterfactual) == (partner, query, query)
         assert pair.counterfactual.story.boxes != original.story.boxes
     assert pointer.counterfactual.answer not in original.story.objects
     assert answer == partner
@@ -270,9 +270,9 @@ IMPOSSIBLE: dict[str, tuple[Callable[[], Any], str]] = {
 }
 
 
-@pytest.mark.parametrize(("make", "says"), IMPOSSIBLE.values(), ids=IMPOSSIBLE)
-def test_designs_that_cannot_be_are_refused(make: Callable[[], Any], says: str) -> None:
-    with pytest.raises((DesignError, StoryError), match=says):
+@pytest.mark.parametrize(("make", "message"), IMPOSSIBLE.values(), ids=IMPOSSIBLE)
+def test_designs_that_cannot_be_are_refused(make: Callable[[], Any], message: str) -> None:
+    with pytest.raises((DesignError, StoryError), match=message):
         make()
 
 

@@ -56,7 +56,7 @@ def test_a_role_is_the_token_of_its_word(encoder: Encoder, prompt: Prompt) -> No
 
 
 @given(prompt=prompts(), data=st.data())
-def test_another_word_in_one_role_changes_its_token_only(encoder: Encoder, prompt: Prompt, data: st.DataObject) -> None:
+def test_changed_word_changes_only_the_token_of_its_role(encoder: Encoder, prompt: Prompt, data: st.DataObject) -> None:
     """The edited story may be an impossible one: what counts is what is written."""
     edited, role = data.draw(edits(prompt))
     original, changed = encoder.encode([prompt, edited])
@@ -66,7 +66,7 @@ def test_another_word_in_one_role_changes_its_token_only(encoder: Encoder, promp
     }
 
 
-@given(prompt=prompts(most=5))
+@given(prompt=prompts(maximum=5))
 def test_padding_with_the_end_of_turn_token_makes_no_difference(prompt: Prompt) -> None:
     plain, reused = (Encoder(byte_level(pad=pad)).encode([prompt])[0] for pad in ("<|pad|>", "<|eot_id|>"))
     assert (plain.ids, plain.roles) == (reused.ids, reused.roles)

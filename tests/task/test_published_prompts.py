@@ -77,8 +77,8 @@ binding direction 2 | 10003 | EBL | camera brain plant | BE | L | plant | 480ac6
 
 @pytest.mark.parametrize("row", RECORD.splitlines())
 def test_a_published_prompt_is_regenerated(row: str) -> None:
-    what, prompt_id, boxes, objects, swap, question, answer, digest = row.split(" | ")
-    prompt = MAKERS[what](int(prompt_id))
+    design_name, prompt_id, boxes, objects, swap, question, answer, digest = row.split(" | ")
+    prompt = MAKERS[design_name](int(prompt_id))
     assert prompt.story.boxes == tuple(boxes)
     assert prompt.story.objects == tuple(objects.split())
     operation = prompt.operation

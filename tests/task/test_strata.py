@@ -23,7 +23,7 @@ def test_a_balanced_block_meets_every_stratum_equally_often() -> None:
 def test_coarser_where_there_are_few() -> None:
     """At most half of the degrees of freedom: the asked box's slot goes first, the order of naming last."""
     fine = [
-        (place, answer, asked) for place in range(2) for answer in range(3) for asked in range(3) if answer != asked
+        (place, answer, query) for place in range(2) for answer in range(3) for query in range(3) if answer != query
     ]
     assert len(set(numbered(fine * 2))) == 12
     assert len(set(numbered(fine))) == 6
@@ -32,7 +32,7 @@ def test_coarser_where_there_are_few() -> None:
     assert numbered([]) == []
 
 
-def test_one_stratum_is_the_usual_standard_error() -> None:
+def test_single_stratum_gives_the_usual_standard_error() -> None:
     values = DICE.normal(size=(20, 3))
     actual = spread(values, [0] * 20)
     assert actual.error == pytest.approx(stats.sem(values), rel=1e-12)  # sums of 20 numbers in float64

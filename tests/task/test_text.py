@@ -42,16 +42,16 @@ def read(text: str) -> tuple[Story, str]:
     return Story(tuple(contents), tuple(operations)), match[2]
 
 
-@given(prompts(most=26))
+@given(prompts(maximum=26))
 def test_the_story_can_be_read_back_from_its_text(prompt: Prompt) -> None:
     assert read(render_raw(prompt).text) == (prompt.story, prompt.question)
 
 
-@given(prompts(most=26))
+@given(prompts(maximum=26))
 def test_every_role_marks_its_own_word(prompt: Prompt) -> None:
     rendered = render_raw(prompt)
     expected = {f"context_box[{slot}]": box for slot, box in enumerate(prompt.story.boxes)}
-    expected |= {f"context_object[{slot}]": thing for slot, thing in enumerate(prompt.story.objects)}
+    expected |= {f"context_object[{slot}]": object for slot, object in enumerate(prompt.story.objects)}
     expected |= {"question_box": prompt.question, "readout": ":"}
     if prompt.operation is not None:
         expected["swap_period"] = "."
@@ -85,14 +85,14 @@ def test_focus_chooses_the_operation_that_the_roles_refer_to() -> None:
 
 def test_roles_by_function_follow_the_story() -> None:
     places = {role: index for index, role in enumerate(render_raw(Prompt(SWAPPED, "B")).spans)}
-    named = {
+    positions = {
         question: {
             function: next(role for role, at in places.items() if at == place)
             for function, place in roles_by_function(Prompt(SWAPPED, question), places).items()
         }
         for question in "BJ"
     }
-    assert named["B"] == {
+    assert positions["B"] == {
         "context_asked": "context_box[0]",
         "context_asked_object": "context_object[0]",
         "context_partner": "context_box[1]",
@@ -101,7 +101,7 @@ def test_roles_by_function_follow_the_story() -> None:
         "swap_partner": "swap_first",
         "context_answer_object": "context_object[1]",
     }
-    assert named["J"] == {
+    assert positions["J"] == {
         "context_asked": "context_box[2]",
         "context_asked_object": "context_object[2]",
         "context_answer_object": "context_object[2]",

@@ -26,9 +26,9 @@ def test_no_word_of_any_prompt_is_unknown(verb: str) -> None:
 def test_every_label_and_object_is_one_token_with_and_without_a_blank() -> None:
     tokenizer = build_tokenizer()
     for word in (*LABELS, *OBJECTS):
-        bare, spaced = (tokenizer(text, add_special_tokens=False)["input_ids"] for text in (word, f"  {word}"))
-        assert bare == spaced == [tokenizer.convert_tokens_to_ids(word)]
-        assert tokenizer.decode(bare) == word
+        unspaced, spaced = (tokenizer(text, add_special_tokens=False)["input_ids"] for text in (word, f"  {word}"))
+        assert unspaced == spaced == [tokenizer.convert_tokens_to_ids(word)]
+        assert tokenizer.decode(unspaced) == word
     assert form_of(tokenizer) == "template"
 
 
@@ -46,13 +46,13 @@ def test_turns_are_single_tokens_and_the_prompt_stays_short() -> None:
     assert len(encoded) == 79
 
 
-def test_it_is_the_same_every_time_and_after_saving(tmp_path: Path) -> None:
+def test_tokenizer_is_reproducible_and_survives_saving(tmp_path: Path) -> None:
     tokenizer = build_tokenizer()
     tokenizer.save_pretrained(tmp_path)
-    again = AutoTokenizer.from_pretrained(tmp_path)
-    assert again.get_vocab() == tokenizer.get_vocab() == build_tokenizer().get_vocab()
-    assert again.backend_tokenizer.to_str() == tokenizer.backend_tokenizer.to_str()
+    second = AutoTokenizer.from_pretrained(tmp_path)
+    assert second.get_vocab() == tokenizer.get_vocab() == build_tokenizer().get_vocab()
+    assert second.backend_tokenizer.to_str() == tokenizer.backend_tokenizer.to_str()
     prompts = [design().prompt(prompt_id) for prompt_id in range(5)]
-    assert Encoder(again).encode(prompts) == Encoder(tokenizer).encode(prompts)
+    assert Encoder(second).encode(prompts) == Encoder(tokenizer).encode(prompts)
     for name in ("bos", "eos", "pad", "unk"):
-        assert getattr(again, f"{name}_token_id") == getattr(tokenizer, f"{name}_token_id")
+        assert getattr(second, f"{name}_token_id") == getattr(tokenizer, f"{name}_token_id")

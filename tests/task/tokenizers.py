@@ -135,6 +135,6 @@ def _corpus() -> list[str]:
     )
     text = f"{SYSTEM}\n\n{render_raw(Prompt(story, first)).text}"
     dates = "Cut ting\n\nCut Knowledge Date: December 2023\nToday Date: 26 Jul 2024\n\n system user assistant model\n"
-    bare = "\n".join((*LABELS, *OBJECTS, "system", "user", "assistant", "model", "ting"))
+    words = "\n".join((*LABELS, *OBJECTS, "system", "user", "assistant", "model", "ting"))
     spaced = "".join(f" {word}" for word in (*LABELS, *OBJECTS))
-    return [text, text.replace(".", ".\n\n"), dates, bare, spaced]
+    return [text, text.replace(".", ".\n\n"), dates, words, spaced]

@@ -43,16 +43,16 @@ class Refusing(importlib.abc.MetaPathFinder):
         raise ModuleNotFoundError(f"{importer} must not import {name}", name=name)
 
 
-def modules_of(package: str) -> Iterator[str]:
+def list_modules(package: str) -> Iterator[str]:
     """Import a package and every module in it, each by its name."""
     module = importlib.import_module(package)
     yield package
-    for one in pkgutil.iter_modules(module.__path__, f"{package}."):
-        if one.ispkg:
-            yield from modules_of(one.name)
+    for module_info in pkgutil.iter_modules(module.__path__, f"{package}."):
+        if module_info.ispkg:
+            yield from list_modules(module_info.name)
         else:
-            importlib.import_module(one.name)
-            yield one.name
+            importlib.import_module(module_info.name)
+            yield module_info.name
 
 
 def helps() -> dict[str, str]:
@@ -89,7 +89,7 @@ def main(package: str) -> None:
     names: list[str] = []
     error = ""
     try:
-        names += modules_of(package)
+        names += list_modules(package)
     except ImportError as raised:
         error = str(raised)
     printed = helps() if package == "rebinding" and not error else {}

@@ -39,22 +39,22 @@ class Profiler:
 
     def files(self) -> dict[str, list[str]]:
         """Functions called in each file of the project, both in call order."""
-        found: dict[str, list[str]] = {}
+        files: dict[str, list[str]] = {}
         for code in self.called:
             path = Path(code.co_filename)
             if not path.is_relative_to(ROOT):
                 continue
             name = path.relative_to(ROOT).as_posix()
             if name.startswith(FOLDERS) and not name.startswith(LEFT_OUT):
-                found.setdefault(name, []).append(code.co_qualname)
-        return found
+                files.setdefault(name, []).append(code.co_qualname)
+        return files
 
 
-def files_of(claim: str, model: str) -> dict[str, list[str]]:
+def find_files(claim: str, model: str) -> dict[str, list[str]]:
     """The files that one claim passes through on a model that is loaded for it, with the functions called there."""
     profiler = Profiler()
-    chosen = ["claims", "-k", f"{claim}]", "--model", model, "--no-store", "-q", "-p", "no:cacheprovider"]
-    code = pytest.main(chosen, plugins=[profiler])
+    arguments = ["claims", "-k", f"{claim}]", "--model", model, "--no-store", "-q", "-p", "no:cacheprovider"]
+    code = pytest.main(arguments, plugins=[profiler])
     if code:
         raise SystemExit(f"pytest ended with {code} on {claim} and {model}")
     return profiler.files()
@@ -62,7 +62,7 @@ def files_of(claim: str, model: str) -> dict[str, list[str]]:
 
 def main() -> None:
     claim, model = [*sys.argv[1:], "binding.q_redirects", "planted:pointer"][:2]
-    files = files_of(claim, model)
+    files = find_files(claim, model)
     sizes = {name: len((ROOT / name).read_text("utf-8").splitlines()) for name in files}
     for name, functions in files.items():
         print(f"{sizes[name]:5} {name}: {', '.join(dict.fromkeys(functions))[:150]}")

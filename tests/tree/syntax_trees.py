@@ -29,4 +29,4 @@ def imported(name: str) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom):
             assert not node.level, f"{name}: imports name their modules in full"
             modules = [f"{node.module}.{alias.name}" for alias in node.names]
-            yield from [one for one in modules if one in trees()] or [str(node.module)]
+            yield from [module for module in modules if module in trees()] or [str(node.module)]

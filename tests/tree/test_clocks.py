@@ -18,9 +18,9 @@ TOOLS = {
 def reads_a_clock(tree: ast.Module) -> bool:
     """Whether a module uses `time.monotonic` or one of its like, or imports from `time`."""
     nodes = list(ast.walk(tree))
-    named = [node for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)]
+    attributes = [node for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)]
     return any(isinstance(node, ast.ImportFrom) and node.module == "time" for node in nodes) or any(
-        ast.unparse(node.value) == "time" and node.attr.removesuffix("_ns") in CLOCKS for node in named
+        ast.unparse(node.value) == "time" and node.attr.removesuffix("_ns") in CLOCKS for node in attributes
     )
 
 

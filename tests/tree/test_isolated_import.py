@@ -34,10 +34,10 @@ BY_A_VARIABLE: Mapping[tuple[str, str], str] = {
 """Module and argument of calls whose name is no literal, and what the name can be."""
 
 
-def alone(package: str, *folders: Path) -> dict[str, Any]:
+def import_alone(package: str, *folders: Path) -> dict[str, Any]:
     """What comes of importing a package where the claims, the plugin and pytest cannot be imported."""
     path = os.pathsep.join(map(str, (*folders, ROOT)))
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-m", "tests.tree.isolated_import", package],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": path},
@@ -45,13 +45,13 @@ def alone(package: str, *folders: Path) -> dict[str, Any]:
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stderr[-3000:]
-    outcome: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    assert result.returncode == 0, result.stderr[-3000:]
+    outcome: dict[str, Any] = json.loads(result.stdout.splitlines()[-1])
     return outcome
 
 
 def test_every_module_and_subcommand_works_without_claims_and_pytest() -> None:
-    outcome = alone("rebinding")
+    outcome = import_alone("rebinding")
     assert (outcome["attempts"], outcome["error"]) == ([], "")
     assert set(outcome["modules"]) == {name for name in trees() if name.partition(".")[0] == "rebinding"}
     assert set(outcome["helps"]) == {"", *SUBCOMMANDS}
@@ -70,13 +70,13 @@ PLANTED = {
 }
 
 
-@pytest.mark.parametrize("how", PLANTED)
-def test_a_violation_is_noticed(how: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("statement", PLANTED)
+def test_a_violation_is_noticed(statement: str, tmp_path: Path) -> None:
     package = tmp_path / "planted_package"
     package.mkdir()
     (package / "__init__.py").touch()
-    (package / "inner.py").write_text(PLANTED[how])
-    ((importer, name),) = alone(package.name, tmp_path)["attempts"]
+    (package / "inner.py").write_text(PLANTED[statement])
+    ((importer, name),) = import_alone(package.name, tmp_path)["attempts"]
     assert importer == "planted_package.inner"
     assert name.partition(".")[0] in FORBIDDEN
 
@@ -87,11 +87,11 @@ def test_a_library_may_look_for_pytest(tmp_path: Path) -> None:
     package = tmp_path / "planted_package"
     package.mkdir()
     (package / "__init__.py").write_text("import library")
-    outcome = alone(package.name, tmp_path)
+    outcome = import_alone(package.name, tmp_path)
     assert (outcome["attempts"], outcome["error"]) == ([], "")
 
 
-def named_imports(tree: ast.Module) -> Iterator[ast.expr]:
+def find_import_names(tree: ast.Module) -> Iterator[ast.expr]:
     """The names with which modules are imported by a call."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
@@ -100,14 +100,17 @@ def named_imports(tree: ast.Module) -> Iterator[ast.expr]:
                 yield from (node.args or [word.value for word in node.keywords])[:1]
 
 
-def test_no_call_imports_them_by_name() -> None:
+def test_import_calls_use_literal_names() -> None:
     """A name that is no literal is in the list above, with what it can be."""
-    inside = [
-        (name, call) for name, tree in trees().items() if name.startswith("rebinding") for call in named_imports(tree)
+    violations = [
+        (name, call)
+        for name, tree in trees().items()
+        if name.startswith("rebinding")
+        for call in find_import_names(tree)
     ]
-    literals = [(name, call.value) for name, call in inside if isinstance(call, ast.Constant)]
+    literals = [(name, call.value) for name, call in violations if isinstance(call, ast.Constant)]
     assert not [(name, value) for name, value in literals if str(value).partition(".")[0] in (*FORBIDDEN, "tests")]
-    variables = {(name, ast.unparse(call)) for name, call in inside if not isinstance(call, ast.Constant)}
+    variables = {(name, ast.unparse(call)) for name, call in violations if not isinstance(call, ast.Constant)}
     assert variables == set(BY_A_VARIABLE)
     assert all(subcommand.module.startswith("rebinding.cli.") for subcommand in SUBCOMMANDS.values())
     assert not {base.package for base in BASES.values()} & set(FORBIDDEN)
@@ -116,5 +119,5 @@ def test_no_call_imports_them_by_name() -> None:
 @pytest.mark.parametrize(
     "text", ['importlib.import_module("claims.rows")', "import_module(name)", '__import__(name="fixtures")']
 )
-def test_such_a_call_is_seen(text: str) -> None:
-    assert len(list(named_imports(ast.parse(text)))) == 1
+def test_import_call_by_name_is_detected(text: str) -> None:
+    assert len(list(find_import_names(ast.parse(text)))) == 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.tree.syntax_trees import ROOT
 
-MOST = 300
+MAXIMUM = 300
 FOLDERS = ("rebinding", "claims", "fixtures", "tests", "benchmarks", "browser", "cluster", "peers")
 
 
@@ -12,4 +12,4 @@ def test_no_file_is_too_long() -> None:
     paths = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")]
     assert len(paths) > 100
     lengths = {str(path.relative_to(ROOT)): len(path.read_text("utf-8").splitlines()) for path in paths}
-    assert not {name: count for name, count in lengths.items() if count > MOST}
+    assert not {name: count for name, count in lengths.items() if count > MAXIMUM}

@@ -18,7 +18,7 @@ def attributes(name: str) -> set[str]:
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_no_experiment_sets_a_hook(name: str) -> None:
-    assert not [one for one in attributes(name) if one.startswith(HOOKS)]
+    assert not [attribute for attribute in attributes(name) if attribute.startswith(HOOKS)]
 
 
 def test_only_the_search_and_the_replays_read_the_model() -> None:

@@ -43,7 +43,7 @@ STATED: Mapping[str, Mapping[int, float]] = {
 
 def stated(sampler: str, n: int) -> float:
     """The largest share of wrong decisions that the docs own to."""
-    return next((rate for least, rate in STATED.get(sampler, {}).items() if n >= least), LEVEL)
+    return next((rate for threshold, rate in STATED.get(sampler, {}).items() if n >= threshold), LEVEL)
 
 
 @dataclass(frozen=True)
@@ -77,8 +77,8 @@ def samples(name: str, n: int, repetitions: int) -> Samples:
 Judge: TypeAlias = Callable[[Samples, float, float], Outcomes]
 
 
-def _shift_mean(data: Samples, by: float) -> Estimate:
-    return replace(data.measurement, mean=data.measurement.mean + by)
+def _shift_mean(data: Samples, shift: float) -> Estimate:
+    return replace(data.measurement, mean=data.measurement.mean + shift)
 
 
 JUDGES: Mapping[str, Judge] = {
@@ -93,8 +93,8 @@ JUDGES: Mapping[str, Judge] = {
 
 def holds(rule: str, truth: float) -> tuple[bool, bool]:
     """Whether the sentence may be REPLICATED, and whether it may be NOT REPLICATED; on the boundary, neither."""
-    beyond = truth - 1 if rule == "effect" else 1 - abs(truth)
-    return beyond > 0, beyond < 0
+    excess = truth - 1 if rule == "effect" else 1 - abs(truth)
+    return excess > 0, excess < 0
 
 
 @dataclass(frozen=True)
@@ -112,14 +112,14 @@ class Cell:
     @property
     def wrong(self) -> float:
         """The share of decisions that the truth does not allow."""
-        yes, no = holds(self.rule, self.truth)
-        return max(0.0 if yes else self.replicated, 0.0 if no else self.rejected)
+        positive, negative = holds(self.rule, self.truth)
+        return max(0.0 if positive else self.replicated, 0.0 if negative else self.rejected)
 
     @property
     def right(self) -> float:
         """The share of decisions that the truth asks for."""
-        yes, no = holds(self.rule, self.truth)
-        return self.replicated if yes else self.rejected if no else 0.0
+        positive, negative = holds(self.rule, self.truth)
+        return self.replicated if positive else self.rejected if negative else 0.0
 
 
 def cells(
@@ -130,8 +130,8 @@ def cells(
     for (rule, judge), truth, spread in product(JUDGES.items(), truths, spreads):
         margin = 1 / spread
         outcomes: npt.NDArray[np.str_] = judge(data, truth * margin, margin)
-        yes, no = (float((outcomes == outcome).mean()) for outcome in ("REPLICATED", "NOT REPLICATED"))
-        yield Cell(rule, sampler, n, truth, spread, yes, no)
+        positive, negative = (float((outcomes == outcome).mean()) for outcome in ("REPLICATED", "NOT REPLICATED"))
+        yield Cell(rule, sampler, n, truth, spread, positive, negative)
 
 
 SIZES = (5, 10, 30, 100, 300, 1000, 3000)

@@ -14,11 +14,11 @@ def share(outcomes: npt.NDArray[np.str_], outcome: str) -> float:
     return float((outcomes == outcome).mean())
 
 
-def at_most(rate: float, repetitions: int = REPETITIONS) -> float:
+def rate_is_at_most(rate: float, repetitions: int = REPETITIONS) -> float:
     """The share that a rule with error `rate` exceeds with probability `FALSE_ALARM` only (binomial quantile)."""
     return float(stats.binom.ppf(1 - FALSE_ALARM, repetitions, rate)) / repetitions
 
 
-def at_least(rate: float, repetitions: int = REPETITIONS) -> float:
+def rate_is_at_least(rate: float, repetitions: int = REPETITIONS) -> float:
     """The share that a rule with power `rate` falls short of with probability `FALSE_ALARM` only."""
     return float(stats.binom.ppf(FALSE_ALARM, repetitions, rate)) / repetitions

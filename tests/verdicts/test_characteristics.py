@@ -14,7 +14,7 @@ from scipy import stats
 from rebinding.verdicts.effects import effect_outcomes, no_effect_outcomes
 from rebinding.verdicts.estimates import estimate
 from tests.verdicts.characteristics import LEVEL, SAMPLERS, SIZES, SPREADS, TRUTHS, Cell, cells, stated
-from tests.verdicts.simulation import FALSE_ALARM, at_least, at_most, share
+from tests.verdicts.simulation import FALSE_ALARM, rate_is_at_least, rate_is_at_most, share
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ def simulated(sampler: str, size: Size) -> Sequence[Cell]:
 def test_wrong_decisions_stay_below_what_is_stated(sampler: str, size: Size) -> None:
     """5 %, but for the long tails, whose price is stated. Nothing else can turn REPLICATED into NOT REPLICATED."""
     for cell in simulated(sampler, size):
-        assert cell.wrong <= at_most(stated(sampler, cell.n), size.repetitions), cell
+        assert cell.wrong <= rate_is_at_most(stated(sampler, cell.n), size.repetitions), cell
 
 
 @SIZED
@@ -55,9 +55,9 @@ def test_more_data_decide_more_often_and_in_the_same_sense(sampler: str, size: S
         ladders.setdefault((cell.rule, cell.truth, cell.spread), []).append(cell)
     for ladder in ladders.values():
         right = [cell.right for cell in ladder]
-        assert all(later >= earlier - luck for earlier, later in pairwise(right)), ladder
+        assert all(second >= earlier - luck for earlier, second in pairwise(right)), ladder
         clear = ladder[-1].truth not in (-1.0, 1.0) and ladder[-1].spread <= 1
-        assert not clear or right[-1] >= at_least(0.95, size.repetitions), ladder[-1]
+        assert not clear or right[-1] >= rate_is_at_least(0.95, size.repetitions), ladder[-1]
 
 
 @pytest.mark.parametrize("n", [*range(5, 60), 300, 1000])
@@ -69,12 +69,12 @@ def test_proportions_exactly(n: int) -> None:
         effect = effect_outcomes(measurement, margin, above=chance)
         none = no_effect_outcomes(measurement, margin, about=chance)
         for truth in chance + margin * np.arange(-3, 3.5, 0.5):
-            seen = stats.binom.pmf(counts, n, truth)
-            beyond, distance = round((truth - chance) / margin, 6), round(abs(truth - chance) / margin, 6)
-            assert beyond > 1 or seen[effect == "REPLICATED"].sum() <= LEVEL
-            assert beyond < 1 or seen[effect == "NOT REPLICATED"].sum() <= LEVEL
-            assert distance < 1 or seen[none == "REPLICATED"].sum() <= LEVEL
-            assert distance > 1 or seen[none == "NOT REPLICATED"].sum() <= LEVEL
+            probabilities = stats.binom.pmf(counts, n, truth)
+            excess, distance = round((truth - chance) / margin, 6), round(abs(truth - chance) / margin, 6)
+            assert excess > 1 or probabilities[effect == "REPLICATED"].sum() <= LEVEL
+            assert excess < 1 or probabilities[effect == "NOT REPLICATED"].sum() <= LEVEL
+            assert distance < 1 or probabilities[none == "REPLICATED"].sum() <= LEVEL
+            assert distance > 1 or probabilities[none == "NOT REPLICATED"].sum() <= LEVEL
 
 
 @pytest.mark.parametrize("n", [5, 10, 30, 300])
@@ -86,7 +86,7 @@ def test_shares_of_a_whole(n: int, mean: float) -> None:
     measurement = estimate(values, unit="prompts", support=(0.0, 1.0))
     for margin in (0.02, 0.10):
         at_edge = effect_outcomes(measurement, margin, above=mean - margin)
-        below, above = (no_effect_outcomes(measurement, margin, about=mean + side * margin) for side in (-1, 1))
-        for outcomes in (at_edge, below, above):
+        lower, upper = (no_effect_outcomes(measurement, margin, about=mean + side * margin) for side in (-1, 1))
+        for outcomes in (at_edge, lower, upper):
             for outcome in ("REPLICATED", "NOT REPLICATED"):
-                assert share(outcomes, outcome) <= at_most(LEVEL, repetitions)
+                assert share(outcomes, outcome) <= rate_is_at_most(LEVEL, repetitions)

@@ -37,9 +37,9 @@ def test_booleans_get_wilson_and_the_safe_interval_contains_the_exact_one():
 @pytest.mark.parametrize(("hits", "paper"), [(267, 260), (300, 290), (3, 10), (300, 300)])
 def test_difference_of_proportions_is_newcombes(hits, paper):
     reference = Reference(paper / 300, half_width=0.0, n=300, draws=1, binomial=True)
-    got = difference(estimate(np.arange(300) < hits, unit="prompts"), reference, 0.9)
+    actual = difference(estimate(np.arange(300) < hits, unit="prompts"), reference, 0.9)
     expected = confint_proportions_2indep(hits, 300, paper, 300, method="newcomb", compare="diff", alpha=0.1)
-    assert [float(bound) for bound in got] == pytest.approx(expected, abs=1e-12)
+    assert [float(bound) for bound in actual] == pytest.approx(expected, abs=1e-12)
 
 
 def test_difference_of_means_adds_both_errors_and_the_rounding():
@@ -70,7 +70,7 @@ def test_fresh_prompts_per_draw_reduce_to_the_spread_of_the_draw_means():
     assert measurement.df == pytest.approx(49)
 
 
-def test_one_example_has_no_interval():
+def test_single_example_has_no_interval():
     low, high = estimate([1.0], unit="prompts").bounds(0.9)
     assert (low, high) == (-np.inf, np.inf)
 

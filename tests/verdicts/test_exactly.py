@@ -84,11 +84,11 @@ def test_a_verdict_is_frozen() -> None:
         change(result, "outcome", "REPLICATED")
 
 
-def test_at_another_n_there_are_as_many_degrees_of_freedom() -> None:
+def test_degrees_of_freedom_follow_n() -> None:
     assert estimate(VALUES, unit="prompts").with_n(np.array([20.0, 50.0])).df.tolist() == [19, 49]
 
 
-def test_one_run_is_compared_with_many_draws_from_either_side() -> None:
+def test_single_run_is_compared_with_draws_on_both_sides() -> None:
     draws = np.array([VALUES, VALUES + 0.1, VALUES - 0.2])
     result: list[Any] = [
         ordering(*samples, margin=0.1, unit="nested") for samples in ((VALUES, draws), (draws, VALUES))
@@ -100,7 +100,7 @@ def test_one_run_is_compared_with_many_draws_from_either_side() -> None:
 
 def test_the_nearest_candidate_is_the_least_surprising() -> None:
     paper = number("binding.q.dR@gemma2-9b")
-    result = {str(off): value(paper.value + off + VALUES - VALUES.mean(), paper) for off in (5.0, 2.0, 9.0)}
+    result = {str(offset): value(paper.value + offset + VALUES - VALUES.mean(), paper) for offset in (5.0, 2.0, 9.0)}
     assert [verdict.outcome for verdict in result.values()] == ["NOT REPLICATED"] * 3
     assert value_unidentified(result).measured == pytest.approx(paper.value + 2.0)
 
@@ -108,10 +108,10 @@ def test_the_nearest_candidate_is_the_least_surprising() -> None:
 def test_a_printed_share_is_binomial_where_prompts_are_drawn() -> None:
     """Its own spread is that of so many coins; that of a mean over draws is as ours."""
     share = number("accuracy.circuit@gemma2-9b")
-    ours = estimate(np.array([0.8, 0.9, 0.7, 0.85, 0.95]), unit="circuit draws")
+    sample = estimate(np.array([0.8, 0.9, 0.7, 0.85, 0.95]), unit="circuit draws")
     coins, draws = (_reference(share, unit, 300, 10) for unit in UNITS)
     assert (coins.binomial, draws.binomial) == (True, False)
-    assert np.allclose(coins.bounds(ours, 0.9), wilson(share.value, 300, 0.9))
+    assert np.allclose(coins.bounds(sample, 0.9), wilson(share.value, 300, 0.9))
 
 
 def test_a_share_of_prompts_cannot_leave_its_range() -> None:
@@ -166,6 +166,6 @@ def test_larger_sizes_decide_too(rule: Callable[..., Any], seed: int) -> None:
     pilot = estimate(chance.normal(chance.uniform(-1, 1), chance.uniform(0.1, 4), 9), unit="prompts")
     reach = float(stats.norm.ppf((1 + POWER) / 2))
     sizes = np.geomspace(10, MOST_UNITS, len(SIZES)).round()
-    below, above = (rule(pilot.with_n(sizes, shift), 0.5, LEVEL, 0.0) for shift in (-reach, reach))
-    settled = (below == above) & (below != "INCONCLUSIVE")
+    lower, upper = (rule(pilot.with_n(sizes, shift), 0.5, LEVEL, 0.0) for shift in (-reach, reach))
+    settled = (lower == upper) & (lower != "INCONCLUSIVE")
     assert (np.diff(settled.astype(int)) >= 0).all()

@@ -24,7 +24,7 @@ from rebinding.verdicts import (
     requirement,
     slot_mass,
 )
-from tests.verdicts.simulation import at_most
+from tests.verdicts.simulation import rate_is_at_most
 
 SLOT = np.arange(20) % 3 > 0
 """Where one would be right who always names the same slot."""
@@ -60,16 +60,16 @@ def test_each_gate_passes_and_fails(good, bad):
 
 
 def test_a_failed_gate_stops_the_rule_and_is_named():
-    def never():
+    def refuse_call():
         raise AssertionError("judged behind a shut gate")
 
     gates = [Gate("first", False, "one"), Gate("second", False, "two")]
-    assert guarded("value", gates, never).gate == "first"
+    assert guarded("value", gates, refuse_call).gate == "first"
 
 
 def test_a_model_at_chance_rarely_passes_the_ability_gate():
     hits = np.random.default_rng(50).random((2000, 300)) < 1 / 3
-    assert np.mean([above_chance(row, 1 / 3).passed for row in hits]) <= at_most(0.001, 2000)
+    assert np.mean([above_chance(row, 1 / 3).passed for row in hits]) <= rate_is_at_most(0.001, 2000)
     with pytest.raises(ValueError, match="one boolean per prompt"):
         above_chance([1.0, 0.0], 1 / 3)
 
@@ -80,7 +80,7 @@ def test_a_mixture_of_guesses_does_not_pass():
     right = {"a": np.arange(60) % 2 == 0, "b": np.arange(60) % 3 == 0, "c": np.arange(60) % 3 == 1}
     table = np.stack(list(right.values()))
     hits = table[rng.integers(3, size=(runs, 60)), np.arange(60)]
-    assert np.mean([above_guessing(row, right).passed for row in hits]) <= at_most(0.001, runs)
+    assert np.mean([above_guessing(row, right).passed for row in hits]) <= rate_is_at_most(0.001, runs)
 
 
 def rejected(p_value):

@@ -8,7 +8,7 @@ from rebinding.verdicts.headline import HeadlineVerdict, headline_verdicts, verd
 from rebinding.verdicts.judgement import Judgement
 from tests.report.folders import make_row
 
-R, N, OPEN, INVALID, AWAY = "REPLICATED", "NOT REPLICATED", "INCONCLUSIVE", "INVALID", "NOT APPLICABLE"
+R, N, OPEN, INVALID, NOT_APPLICABLE = "REPLICATED", "NOT REPLICATED", "INCONCLUSIVE", "INVALID", "NOT APPLICABLE"
 
 
 def rows(verdicts: dict[str, str], *, headline: int | None = 2, **fields: object) -> list[Judgement]:
@@ -19,33 +19,33 @@ def rows(verdicts: dict[str, str], *, headline: int | None = 2, **fields: object
     ]
 
 
-def only(judgements: list[Judgement]) -> HeadlineVerdict:
+def judge_single(judgements: list[Judgement]) -> HeadlineVerdict:
     (verdict,) = headline_verdicts(judgements)
     return verdict
 
 
 @pytest.mark.parametrize(
-    ("verdicts", "together"),
+    ("verdicts", "expected"),
     [
         ((R,), R),
         ((R, R, R), R),
         ((R, N), N),
         ((N, INVALID), N),
-        ((N, OPEN, AWAY), N),
+        ((N, OPEN, NOT_APPLICABLE), N),
         ((R, OPEN), OPEN),
         ((R, INVALID), INVALID),
         ((OPEN, INVALID), INVALID),
-        ((R, AWAY), R),
+        ((R, NOT_APPLICABLE), R),
         ((R, "REPORTED"), R),
-        ((AWAY, AWAY), AWAY),
-        ((AWAY, "REPORTED"), AWAY),
+        ((NOT_APPLICABLE, NOT_APPLICABLE), NOT_APPLICABLE),
+        ((NOT_APPLICABLE, "REPORTED"), NOT_APPLICABLE),
         (("REPORTED",), None),
         ((), None),
     ],
 )
-def test_the_verdict_of_several_rows(verdicts: tuple[str, ...], together: str | None) -> None:
+def test_the_verdict_of_several_rows(verdicts: tuple[str, ...], expected: str | None) -> None:
     """In whatever order they stand."""
-    assert verdict_of_all(verdicts) == verdict_of_all(reversed(verdicts)) == together
+    assert verdict_of_all(verdicts) == verdict_of_all(reversed(verdicts)) == expected
 
 
 def test_rows_of_other_headlines_and_of_none_are_left_out() -> None:
@@ -55,7 +55,7 @@ def test_rows_of_other_headlines_and_of_none_are_left_out() -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "together"),
+    ("number", "expected"),
     [
         ({"expected": R, "because": None}, N),
         ({"expected": None, "because": None}, R),
@@ -63,41 +63,44 @@ def test_rows_of_other_headlines_and_of_none_are_left_out() -> None:
     ],
     ids=["asserted", "another model", "a plant"],
 )
-def test_printed_numbers_count_on_the_model_that_they_are_of(number: dict[str, object], together: str) -> None:
+def test_printed_numbers_count_on_the_model_that_they_are_of(number: dict[str, object], expected: str) -> None:
     printed = rows({"a": N}, kind="value", **number)
-    assert only([*printed, *rows({"b": R}, kind="effect")]).published == together
-    assert only(printed).published == N, "where there is nothing else, the number is all"
+    assert judge_single([*printed, *rows({"b": R}, kind="effect")]).published == expected
+    assert judge_single(printed).published == N, "where there is nothing else, the number is all"
 
 
-def test_both_procedures_stand_beside_each_other() -> None:
-    verdict = only(rows({"a": R, "b": R, "a.controlled": R, "b.controlled": N}))
+def test_both_procedures_are_listed() -> None:
+    verdict = judge_single(rows({"a": R, "b": R, "a.controlled": R, "b.controlled": N}))
     assert (verdict.published, verdict.controlled, verdict.standing) == (R, N, "artifact")
-    assert only(rows({"a": R, "a.controlled": OPEN})).standing is None
-    alone = only(rows({"a": R}))
-    assert (alone.published, alone.controlled, alone.standing) == (R, None, None)
+    assert judge_single(rows({"a": R, "a.controlled": OPEN})).standing is None
+    single = judge_single(rows({"a": R}))
+    assert (single.published, single.controlled, single.standing) == (R, None, None)
 
 
-def test_what_the_paper_asserts_of_a_model_counts_there_alone() -> None:
+def test_assertion_about_a_model_counts_for_that_model_only() -> None:
     """The controlled row of what it does not assert is left out as well."""
     asserted = rows({"a": R, "a.controlled": R}, expected="REPLICATED")
     other_rows = rows({"b": N, "b.controlled": N}, expected=None)
-    assert (only([*asserted, *other_rows]).published, only([*asserted, *other_rows]).controlled) == (R, R)
-    assert (only(other_rows).published, only(other_rows).controlled) == (N, N)
+    assert (judge_single([*asserted, *other_rows]).published, judge_single([*asserted, *other_rows]).controlled) == (
+        R,
+        R,
+    )
+    assert (judge_single(other_rows).published, judge_single(other_rows).controlled) == (N, N)
 
 
 def test_the_decisive_row_is_the_first_with_the_verdict_and_a_number() -> None:
     numberless = rows({"b": N}, measured=None)
-    verdict = only([*rows({"a": R}), *numberless, *rows({"c": N, "c.controlled": R})])
+    verdict = judge_single([*rows({"a": R}), *numberless, *rows({"c": N, "c.controlled": R})])
     assert verdict.decisive is not None
     assert verdict.decisive.id == "c"
-    stopped = only([*rows({"a": R}), *numberless])
+    stopped = judge_single([*rows({"a": R}), *numberless])
     assert stopped.decisive is not None
     assert stopped.decisive.id == "b"
-    controlled = only(rows({"a.controlled": R}, procedure="controlled"))
+    controlled = judge_single(rows({"a.controlled": R}, procedure="controlled"))
     assert controlled.decisive is not None
     assert controlled.decisive.id == "a.controlled"
 
 
 def test_rows_that_are_not_as_expected_are_named() -> None:
-    assert only(rows({"a": R, "b": R})).differing == ()
-    assert [row.id for row in only([*rows({"a": R}), *rows({"b.controlled": N})]).differing] == ["b.controlled"]
+    assert judge_single(rows({"a": R, "b": R})).differing == ()
+    assert [row.id for row in judge_single([*rows({"a": R}), *rows({"b.controlled": N})]).differing] == ["b.controlled"]

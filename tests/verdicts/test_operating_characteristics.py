@@ -12,7 +12,7 @@ from rebinding.verdicts.effects import effect_outcomes, no_effect_outcomes
 from rebinding.verdicts.estimates import estimate
 from rebinding.verdicts.power import needed_units
 from rebinding.verdicts.values import Reference, value_outcomes
-from tests.verdicts.simulation import REPETITIONS, at_least, at_most, share
+from tests.verdicts.simulation import REPETITIONS, rate_is_at_least, rate_is_at_most, share
 
 MARGIN = 0.2
 
@@ -32,10 +32,14 @@ def test_power_of_the_value_rule_is_what_normal_theory_says():
     outcomes = value_outcomes(estimate(normal(300, 0, 5), unit="prompts"), paper_mean(300, 6), MARGIN)
     error = np.sqrt(2 / 300)
     expected = 2 * stats.norm.cdf((MARGIN - 0.005) / error - stats.norm.ppf(0.95)) - 1
-    assert at_least(expected - 0.02) <= share(outcomes, "REPLICATED") <= at_most(expected + 0.02)
-    far = value_outcomes(estimate(normal(300, 0.5, 7), unit="prompts"), paper_mean(300, 8), MARGIN)
-    beyond = stats.norm.cdf((0.5 - MARGIN - 0.005) / error - stats.norm.ppf(0.95))  # 0.975
-    assert at_least(beyond - 0.01) <= share(far, "NOT REPLICATED") <= at_most(beyond + 0.01)
+    assert rate_is_at_least(expected - 0.02) <= share(outcomes, "REPLICATED") <= rate_is_at_most(expected + 0.02)
+    far_outcomes = value_outcomes(estimate(normal(300, 0.5, 7), unit="prompts"), paper_mean(300, 8), MARGIN)
+    expected_share = stats.norm.cdf((0.5 - MARGIN - 0.005) / error - stats.norm.ppf(0.95))  # 0.975
+    assert (
+        rate_is_at_least(expected_share - 0.01)
+        <= share(far_outcomes, "NOT REPLICATED")
+        <= rate_is_at_most(expected_share + 0.01)
+    )
 
 
 @pytest.mark.parametrize("truth", [0.05, 0.34, 0.71, 0.89, 1.0])
@@ -62,9 +66,9 @@ def test_proportions_exactly_over_every_pair_of_counts(truth, ours_n):
 
 
 def test_noise_around_nothing_is_decided_both_ways():
-    nothing = estimate(normal(600, 0, 12), unit="prompts")
-    assert share(effect_outcomes(nothing, MARGIN), "NOT REPLICATED") >= at_least(0.90)
-    assert share(no_effect_outcomes(nothing, MARGIN), "REPLICATED") >= at_least(0.90)
+    empty = estimate(normal(600, 0, 12), unit="prompts")
+    assert share(effect_outcomes(empty, MARGIN), "NOT REPLICATED") >= rate_is_at_least(0.90)
+    assert share(no_effect_outcomes(empty, MARGIN), "REPLICATED") >= rate_is_at_least(0.90)
 
 
 @pytest.mark.parametrize(("n", "allowed"), [(30, 0.08), (300, 0.06)])
@@ -73,8 +77,8 @@ def test_long_tails_cost_little(n, allowed, tail):
     """Exponential values, skewness 2: without the correction one side errs in 9 % (N = 30) and 6.4 % (N = 300)."""
     values = tail * (np.random.default_rng(13).exponential(1, (REPETITIONS, n)) - 1)
     edge = no_effect_outcomes(estimate(values + MARGIN, unit="prompts"), MARGIN)
-    assert share(edge, "REPLICATED") <= at_most(allowed)
-    assert share(effect_outcomes(estimate(values, unit="prompts"), MARGIN), "REPLICATED") <= at_most(allowed)
+    assert share(edge, "REPLICATED") <= rate_is_at_most(allowed)
+    assert share(effect_outcomes(estimate(values, unit="prompts"), MARGIN), "REPLICATED") <= rate_is_at_most(allowed)
 
 
 @pytest.mark.parametrize("n", [*range(5, 60), 300])
@@ -95,8 +99,8 @@ def test_a_circuit_beside_others_that_never_answer_keeps_the_error_rate(n):
     hits = np.repeat(np.tri(n + 1, n, -1)[:, None, :], 10, axis=1)  # row k, whatever the draw, has k hits
     a_tenth = stats.binom.pmf(counts, n, 0.10)
     for sample, rejected in ((hits, "NOT REPLICATED"), (hits, "REPLICATED"), (-hits, "REPLICATED")):
-        above = -0.2 if sample is not hits else 0.0
-        outcomes = effect_outcomes(estimate(sample, unit="nested", support=(-1.0, 1.0)), 0.10, above=above)
+        bound = -0.2 if sample is not hits else 0.0
+        outcomes = effect_outcomes(estimate(sample, unit="nested", support=(-1.0, 1.0)), 0.10, above=bound)
         assert a_tenth[outcomes == rejected].sum() <= 0.05
 
 
@@ -105,7 +109,7 @@ def test_rare_differences_between_hits_are_not_overlooked(n):
     """One prompt in ten differs: at N = 10 a third of the samples show no spread at all, and none may decide."""
     differs = (np.random.default_rng(14).random((REPETITIONS, n)) < 0.10).astype(float)
     outcomes = no_effect_outcomes(estimate(differs, unit="prompts", support=(-1.0, 1.0)), 0.10)
-    assert share(outcomes, "REPLICATED") <= at_most(0.05)
+    assert share(outcomes, "REPLICATED") <= rate_is_at_most(0.05)
 
 
 @pytest.mark.parametrize(("draw_spread", "prompt_spread"), [(1.0, 0.0), (0.0, 1.0), (0.5, 0.5), (0.0, 0.0)])
@@ -114,10 +118,10 @@ def test_nested_samples_keep_the_error_rate_whatever_varies(draw_spread, prompt_
     by_draw = rng.normal(0, draw_spread, (REPETITIONS, 10, 1))
     by_prompt = rng.normal(0, prompt_spread, (REPETITIONS, 1, 40))
     measurement = estimate(by_draw + by_prompt + rng.normal(0, 1, (REPETITIONS, 10, 40)), unit="nested")
-    assert share(effect_outcomes(measurement, 0.0), "REPLICATED") <= at_most(0.05)
+    assert share(effect_outcomes(measurement, 0.0), "REPLICATED") <= rate_is_at_most(0.05)
     if draw_spread or prompt_spread:  # treating the 400 values as independent would err far more often
         pooled = estimate(rng.permutation(by_draw + by_prompt + np.zeros((1, 10, 40))).reshape(-1, 400), unit="prompts")
-        assert share(effect_outcomes(pooled, 0.0), "REPLICATED") > at_most(0.05)
+        assert share(effect_outcomes(pooled, 0.0), "REPLICATED") > rate_is_at_most(0.05)
 
 
 @pytest.mark.parametrize("truth", [0.0, 0.05, 0.35])
@@ -130,8 +134,8 @@ def test_the_needed_n_decides_with_the_power_it_promises(truth):
         return no_effect_outcomes(measurement, MARGIN)
 
     assert rule(pilot).item() == "INCONCLUSIVE"
-    needed = needed_units(rule, pilot)
-    again = rule(estimate(normal(needed, truth, 17, spread=float(np.sqrt(pilot.unit_var))), unit="prompts"))
-    assert 1 - share(again, "INCONCLUSIVE") >= at_least(0.80)
-    fewer = rule(estimate(normal(max(needed // 3, 6), truth, 18), unit="prompts"))
+    needed_n = needed_units(rule, pilot)
+    second = rule(estimate(normal(needed_n, truth, 17, spread=float(np.sqrt(pilot.unit_var))), unit="prompts"))
+    assert 1 - share(second, "INCONCLUSIVE") >= rate_is_at_least(0.80)
+    fewer = rule(estimate(normal(max(needed_n // 3, 6), truth, 18), unit="prompts"))
     assert 1 - share(fewer, "INCONCLUSIVE") < 0.80

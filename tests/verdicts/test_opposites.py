@@ -68,44 +68,44 @@ def test_a_sentence_and_its_contrary_are_never_both_replicated(kind: str, sample
 @QUICK
 @given(table=TABLES, margin=MARGINS)
 def test_nowhere_is_the_mirror_of_somewhere(table: Array, margin: float) -> None:
-    somewhere, none = effect_somewhere(table, margin=margin).outcome, nowhere(table, margin=margin).outcome
-    assert none == MIRROR.get(somewhere, somewhere)
+    effect_verdict, none = effect_somewhere(table, margin=margin).outcome, nowhere(table, margin=margin).outcome
+    assert none == MIRROR.get(effect_verdict, effect_verdict)
 
 
 @given(
-    ours=st.sets(st.integers(0, 9), max_size=3),
+    groups=st.sets(st.integers(0, 9), max_size=3),
     repetitions=st.lists(st.sets(st.integers(0, 9), max_size=3), max_size=30),
 )
-def test_empty_is_the_mirror_of_not_empty(ours: set[int], repetitions: list[set[int]]) -> None:
-    empty, full = (emptiness(ours, empty=stated, selections=repetitions).outcome for stated in (True, False))
+def test_empty_is_the_mirror_of_not_empty(groups: set[int], repetitions: list[set[int]]) -> None:
+    empty, full = (emptiness(groups, empty=stated, selections=repetitions).outcome for stated in (True, False))
     assert full == MIRROR.get(empty, empty)
 
 
 def opposite(part: Part) -> Part:
     """The same data, and a sentence that holds exactly where the other does not."""
 
-    def turned(*, level: float) -> Verdict:
+    def reverse_part(*, level: float) -> Verdict:
         verdict = part(level=level)
         return Verdict(
             verdict.kind, MIRROR.get(verdict.outcome, verdict.outcome), verdict.reason, p_value=verdict.p_value
         )
 
-    return turned
+    return reverse_part
 
 
 RULES: Mapping[str, Callable[..., Verdict]] = {
     "effect": effect,
     "no-effect": no_effect,
-    "value": lambda x, **more: value(x, printed(0.25), **more),
-    "ordering": lambda x, **more: ordering(x, 0 * x, **more),
-    "somewhere": lambda x, **more: effect_somewhere(np.stack([x, x[::-1] - 1]), **more),
-    "nowhere": lambda x, **more: nowhere(np.stack([x, x[::-1] - 1]), **more),
-    "nested": lambda x, **more: effect(x[: len(x) // 5 * 5].reshape(5, -1), unit="nested", **more),
+    "value": lambda x, **options: value(x, printed(0.25), **options),
+    "ordering": lambda x, **options: ordering(x, 0 * x, **options),
+    "somewhere": lambda x, **options: effect_somewhere(np.stack([x, x[::-1] - 1]), **options),
+    "nowhere": lambda x, **options: nowhere(np.stack([x, x[::-1] - 1]), **options),
+    "nested": lambda x, **options: effect(x[: len(x) // 5 * 5].reshape(5, -1), unit="nested", **options),
 }
 PARTS = st.lists(st.tuples(st.sampled_from(sorted(RULES)), SAMPLES, MARGINS), min_size=1, max_size=4)
 
 
-def named(parts: list[tuple[str, Array, float]]) -> dict[str, Part]:
+def name_parts(parts: list[tuple[str, Array, float]]) -> dict[str, Part]:
     return {f"{number}": partial(RULES[rule], x, margin=margin) for number, (rule, x, margin) in enumerate(parts)}
 
 
@@ -113,11 +113,11 @@ def named(parts: list[tuple[str, Array, float]]) -> dict[str, Part]:
 @given(parts=PARTS)
 def test_a_sentence_of_parts(parts: list[tuple[str, Array, float]]) -> None:
     """It holds if all its parts hold, whatever their order; what it denies, its mirror affirms."""
-    sentence_parts = named(parts)
+    sentence_parts = name_parts(parts)
     verdict = all_of("effect", sentence_parts)
-    alone = {part(level=0.05).outcome for part in sentence_parts.values()}
-    assert (verdict.outcome == "REPLICATED") == (alone == {"REPLICATED"})
-    assert verdict.outcome != "NOT REPLICATED" or "NOT REPLICATED" in alone
+    single = {part(level=0.05).outcome for part in sentence_parts.values()}
+    assert (verdict.outcome == "REPLICATED") == (single == {"REPLICATED"})
+    assert verdict.outcome != "NOT REPLICATED" or "NOT REPLICATED" in single
     reversed_verdict = all_of("effect", dict(reversed(sentence_parts.items())))
     assert (reversed_verdict.outcome, reversed_verdict.reason, reversed_verdict.p_value) == (
         verdict.outcome,
@@ -157,9 +157,9 @@ def test_scaling_values_and_margin_together_changes_nothing(
 )
 def test_names_and_order_of_heads_do_not_matter(sample: list[set[int]], turn: list[int], random: Any) -> None:
     """A set has no scale; other names for the heads, and the repetitions in another order, are the same evidence."""
-    ours, published, *repetitions = sample
-    verdict = overlap(ours, published, universe=40, selections=repetitions)
+    groups, published, *repetitions = sample
+    verdict = overlap(groups, published, universe=40, selections=repetitions)
     renamed = [{turn[head] for head in selection} for selection in repetitions]
     random.shuffle(renamed)
-    second = overlap({turn[h] for h in ours}, {turn[h] for h in published}, universe=40, selections=renamed)
+    second = overlap({turn[h] for h in groups}, {turn[h] for h in published}, universe=40, selections=renamed)
     assert (second.outcome, second.p_value, second.measured) == (verdict.outcome, verdict.p_value, verdict.measured)

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from rebinding.verdicts import Outcome, Verdict, effect, guarded, invalid, not_applicable, value_unidentified
 from rebinding.verdicts.gates import requirement
 from rebinding.verdicts.sentences import Part, all_of, any_of, most_of, under_conventions
-from tests.verdicts.simulation import at_most
+from tests.verdicts.simulation import rate_is_at_most
 
 Wrap = Literal["all", "any", "most", "candidates"]
 WRAPS: tuple[Wrap, ...] = ("all", "any", "most", "candidates")
@@ -30,9 +30,9 @@ def fixed(outcome: Outcome, p_value: float | None = None) -> Part:
     return lambda *, level: Verdict("effect", outcome, "as given", p_value=p_value)
 
 
-YES, NO, OPEN = fixed("REPLICATED", 0.9), fixed("NOT REPLICATED", 0.001), fixed("INCONCLUSIVE", 0.4)
+POSITIVE, NEGATIVE, OPEN = fixed("REPLICATED", 0.9), fixed("NOT REPLICATED", 0.001), fixed("INCONCLUSIVE", 0.4)
 BROKEN: Part = lambda *, level: invalid("effect", "finite", "1 of 3 values are not finite")  # noqa: E731 - as above
-AWAY: Part = lambda *, level: not_applicable("effect", "no such group")  # noqa: E731
+MISSING: Part = lambda *, level: not_applicable("effect", "no such group")  # noqa: E731
 
 
 def judge(wrap: Wrap, parts: Mapping[str, Part], *, level: float = 0.05) -> Verdict:
@@ -50,23 +50,29 @@ def sentence(wrap: Wrap, **parts: Part) -> Part:
 @pytest.mark.parametrize(
     ("part", "outcome", "path"),
     [
-        (YES, "REPLICATED", ()),
-        (sentence("all", a=YES, b=OPEN, c=NO), "NOT REPLICATED", ("c",)),
-        (sentence("all", a=YES, b=OPEN), "INCONCLUSIVE", ("b",)),
-        (sentence("any", a=NO, b=OPEN, c=YES), "REPLICATED", ("c",)),
-        (sentence("any", a=NO, b=OPEN), "INCONCLUSIVE", ("b",)),
+        (POSITIVE, "REPLICATED", ()),
+        (sentence("all", a=POSITIVE, b=OPEN, c=NEGATIVE), "NOT REPLICATED", ("c",)),
+        (sentence("all", a=POSITIVE, b=OPEN), "INCONCLUSIVE", ("b",)),
+        (sentence("any", a=NEGATIVE, b=OPEN, c=POSITIVE), "REPLICATED", ("c",)),
+        (sentence("any", a=NEGATIVE, b=OPEN), "INCONCLUSIVE", ("b",)),
         # one part holds and two must, one fails and two would have to: open, and c is nearest to being rejected
-        (sentence("most", a=YES, b=OPEN, c=NO), "INCONCLUSIVE", ("c",)),
+        (sentence("most", a=POSITIVE, b=OPEN, c=NEGATIVE), "INCONCLUSIVE", ("c",)),
         # no part of "any" holds, and only y does not fail; of "all" only B does not hold
         (
-            sentence("all", A=YES, B=sentence("any", x=NO, y=sentence("most", a=YES, b=OPEN, c=NO))),
+            sentence(
+                "all", A=POSITIVE, B=sentence("any", x=NEGATIVE, y=sentence("most", a=POSITIVE, b=OPEN, c=NEGATIVE))
+            ),
             "INCONCLUSIVE",
             ("B", "y", "c"),
         ),
-        (sentence("most", a=YES, b=sentence("all", x=YES, y=NO), c=YES), "REPLICATED", ("b", "y")),
-        (sentence("all", a=YES, b=sentence("any", x=BROKEN, y=YES)), "INVALID", ("b", "x")),
-        (sentence("candidates", Q=sentence("all", a=NO), K=sentence("all", a=YES, b=YES)), "REPLICATED", ("K", "a")),
-        (sentence("candidates", Q=NO, K=OPEN), "INCONCLUSIVE", ("K",)),
+        (sentence("most", a=POSITIVE, b=sentence("all", x=POSITIVE, y=NEGATIVE), c=POSITIVE), "REPLICATED", ("b", "y")),
+        (sentence("all", a=POSITIVE, b=sentence("any", x=BROKEN, y=POSITIVE)), "INVALID", ("b", "x")),
+        (
+            sentence("candidates", Q=sentence("all", a=NEGATIVE), K=sentence("all", a=POSITIVE, b=POSITIVE)),
+            "REPLICATED",
+            ("K", "a"),
+        ),
+        (sentence("candidates", Q=NEGATIVE, K=OPEN), "INCONCLUSIVE", ("K",)),
     ],
 )
 def test_the_deciding_part(part: Part, outcome: Outcome, path: tuple[str, ...]) -> None:
@@ -74,8 +80,8 @@ def test_the_deciding_part(part: Part, outcome: Outcome, path: tuple[str, ...]) 
     assert (verdict.outcome, verdict.part) == (outcome, path)
 
 
-UNIDENTIFIED = sentence("candidates", Q=NO, K=OPEN)
-IDENTIFIED = sentence("candidates", Q=NO, K=YES)
+UNIDENTIFIED = sentence("candidates", Q=NEGATIVE, K=OPEN)
+IDENTIFIED = sentence("candidates", Q=NEGATIVE, K=POSITIVE)
 
 
 @pytest.mark.parametrize(
@@ -85,13 +91,13 @@ IDENTIFIED = sentence("candidates", Q=NO, K=YES)
         (IDENTIFIED, False),
         (UNIDENTIFIED, True),
         (sentence("candidates", Q=BROKEN, K=OPEN), True),
-        (sentence("candidates", Q=BROKEN, K=AWAY), False),
+        (sentence("candidates", Q=BROKEN, K=MISSING), False),
         (sentence("candidates", here=UNIDENTIFIED, there=IDENTIFIED), False),
-        (sentence("all", a=YES, b=UNIDENTIFIED), True),
-        (sentence("all", a=NO, b=UNIDENTIFIED), False),
+        (sentence("all", a=POSITIVE, b=UNIDENTIFIED), True),
+        (sentence("all", a=NEGATIVE, b=UNIDENTIFIED), False),
         (sentence("all", a=OPEN, b=UNIDENTIFIED), False),  # open whatever the convention
-        (sentence("any", a=NO, b=UNIDENTIFIED), True),
-        (sentence("any", a=YES, b=UNIDENTIFIED), False),
+        (sentence("any", a=NEGATIVE, b=UNIDENTIFIED), True),
+        (sentence("any", a=POSITIVE, b=UNIDENTIFIED), False),
         (sentence("most", a=UNIDENTIFIED, b=UNIDENTIFIED, c=fixed("REPLICATED")), True),
         (sentence("most", a=UNIDENTIFIED, b=fixed("REPLICATED"), c=fixed("REPLICATED")), False),
     ],
@@ -106,7 +112,7 @@ def test_an_invalid_verdict_has_its_gate_however_deep(outer: Wrap, inner: Wrap) 
     verdict = judge(outer, {"a": sentence(inner, x=BROKEN)})
     assert (verdict.outcome, verdict.gate) == ("INVALID", "finite")
     closed = requirement("answer_changes", False, "the answers are equal")
-    stopped = judge(outer, {"a": lambda *, level: guarded("effect", [closed], lambda: YES(level=level))})
+    stopped = judge(outer, {"a": lambda *, level: guarded("effect", [closed], lambda: POSITIVE(level=level))})
     assert (stopped.outcome, stopped.gate) == ("INVALID", "answer_changes")
 
 
@@ -120,7 +126,7 @@ class Leaf:
 
     def __call__(self, *, level: float) -> Verdict:
         if self.fails is not None:
-            return BROKEN(level=level) if self.fails == "gate" else AWAY(level=level)
+            return BROKEN(level=level) if self.fails == "gate" else MISSING(level=level)
         outcome: Outcome = "NOT REPLICATED" if self.p_value < level else "INCONCLUSIVE"
         if 1 - self.p_value < level:
             outcome = "REPLICATED"
@@ -171,12 +177,12 @@ def test_fields_hold_for_every_tree(tree: Tree) -> None:
 @pytest.mark.parametrize(
     ("conventions", "outcome", "path", "unidentified"),
     [
-        ({"a": NO, "b": YES, "c": OPEN}, "REPLICATED", ("b",), False),
-        ({"a": NO, "b": NO}, "NOT REPLICATED", ("a",), False),
-        ({"a": NO, "b": BROKEN}, "NOT REPLICATED", ("a",), False),
-        ({"a": NO, "b": OPEN}, "INCONCLUSIVE", ("b",), True),
+        ({"a": NEGATIVE, "b": POSITIVE, "c": OPEN}, "REPLICATED", ("b",), False),
+        ({"a": NEGATIVE, "b": NEGATIVE}, "NOT REPLICATED", ("a",), False),
+        ({"a": NEGATIVE, "b": BROKEN}, "NOT REPLICATED", ("a",), False),
+        ({"a": NEGATIVE, "b": OPEN}, "INCONCLUSIVE", ("b",), True),
         ({"a": OPEN, "b": OPEN}, "INCONCLUSIVE", ("a",), False),
-        ({"a": BROKEN, "b": AWAY}, "INVALID", ("a",), False),
+        ({"a": BROKEN, "b": MISSING}, "INVALID", ("a",), False),
     ],
 )
 def test_a_sentence_under_several_conventions(
@@ -195,5 +201,5 @@ def test_conventions_keep_the_level() -> None:
         ).outcome
         for _ in range(runs)
     ]
-    assert 0 < outcomes.count("REPLICATED") / runs <= at_most(0.05, runs)
-    assert outcomes.count("NOT REPLICATED") / runs <= at_most(0.05, runs)
+    assert 0 < outcomes.count("REPLICATED") / runs <= rate_is_at_most(0.05, runs)
+    assert outcomes.count("NOT REPLICATED") / runs <= rate_is_at_most(0.05, runs)

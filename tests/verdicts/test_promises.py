@@ -1,4 +1,4 @@
-"""Properties that earlier rules violated: a sentence against its parts, one boundary, p-values, what prompts share."""
+"""Properties that earlier rules violated: a sentence against its parts, a single boundary, p-values, shared prompts."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from rebinding.verdicts.effects import effect_outcomes
 from rebinding.verdicts.estimates import estimate
 from rebinding.verdicts.sentences import Part, all_of
 from rebinding.verdicts.values import Reference, value_outcomes
-from tests.verdicts.simulation import at_most, share
+from tests.verdicts.simulation import rate_is_at_most, share
 
 RUNS = 1500
 
 
 def spread_like(n: int, spread: float) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     """`n` numbers of mean 0 and exactly this standard deviation."""
-    even = np.linspace(-1, 1, n)
-    return even * spread / even.std(ddof=1)
+    values = np.linspace(-1, 1, n)
+    return values * spread / values.std(ddof=1)
 
 
 def test_a_sentence_holds_if_all_its_parts_do() -> None:
@@ -39,7 +39,7 @@ def test_a_difference_that_does_not_count_is_never_a_refutation() -> None:
         measurement = estimate(np.random.default_rng(n).normal(0.75, 2.0, (RUNS, n)), unit="prompts")
         papers = np.random.default_rng(n + 1).normal(0, 2.0 / np.sqrt(n), RUNS).round(2)
         outcomes = value_outcomes(measurement, Reference(papers, 0.005, n, 1, False), 1.0)
-        assert share(outcomes, "NOT REPLICATED") <= at_most(0.05, RUNS)
+        assert share(outcomes, "NOT REPLICATED") <= rate_is_at_most(0.05, RUNS)
     assert share(outcomes, "REPLICATED") >= 0.9
 
 
@@ -47,7 +47,7 @@ def test_an_effect_that_does_not_count_is_no_replication() -> None:
     """Four tenths of a margin are positive, and surely so with a thousand prompts; they are not what is claimed."""
     for n in (10, 100, 1000):
         measurement = estimate(np.random.default_rng(n).normal(0.4, 2.0, (RUNS, n)), unit="prompts")
-        assert share(effect_outcomes(measurement, 1.0), "REPLICATED") <= at_most(0.05, RUNS)
+        assert share(effect_outcomes(measurement, 1.0), "REPLICATED") <= rate_is_at_most(0.05, RUNS)
 
 
 def test_the_p_value_of_nowhere_is_that_of_the_test_that_rejects_it() -> None:
@@ -71,10 +71,10 @@ def test_the_p_value_of_nowhere_is_that_of_the_test_that_rejects_it() -> None:
 
 def test_the_p_value_of_a_sentence_counts_its_parts() -> None:
     """Each of twenty parts is another chance to be refuted by luck."""
-    up: Part = partial(effect, np.ones(30), margin=0.1)
-    barely: Part = partial(effect, spread_like(60, 1.0) - 0.6, margin=0.1)
-    single = barely(level=0.05).p_value
-    joint = all_of("effect", {"barely": barely} | {str(number): up for number in range(19)}).p_value
+    rise: Part = partial(effect, np.ones(30), margin=0.1)
+    weak: Part = partial(effect, spread_like(60, 1.0) - 0.6, margin=0.1)
+    single = weak(level=0.05).p_value
+    joint = all_of("effect", {"barely": weak} | {str(number): rise for number in range(19)}).p_value
     assert single is not None
     assert joint is not None
     assert joint == pytest.approx(20 * single, rel=1e-6)  # both read off Student's t, one off the bound at 5 % / 20
@@ -97,10 +97,10 @@ def test_draws_that_prompts_share_are_random(data: str, prompts: int, spreads: t
     table = sum((spread * draw(shape) for spread, shape in zip(spreads, shapes, strict=True)), np.zeros(shapes[2]))
     outcomes = effect_outcomes(estimate(table, unit="nested"), 0.0)
     for outcome in ("REPLICATED", "NOT REPLICATED"):
-        assert share(outcomes, outcome) <= at_most(SHARED[data], RUNS)
+        assert share(outcomes, outcome) <= rate_is_at_most(SHARED[data], RUNS)
     if data == "normal" and spreads[0] >= 0.3:  # as if the draws were known: one number a prompt
         without_draws = effect_outcomes(estimate(table.mean(axis=1), unit="prompts"), 0.0)
-        assert share(without_draws, "REPLICATED") > at_most(0.05, RUNS)
+        assert share(without_draws, "REPLICATED") > rate_is_at_most(0.05, RUNS)
 
 
 def test_five_draws_with_a_long_tail_are_corrected_for_it() -> None:
@@ -109,4 +109,4 @@ def test_five_draws_with_a_long_tail_are_corrected_for_it() -> None:
     rng = np.random.default_rng(5)
     table = rng.standard_exponential((runs, 5, 1)) - 1 + 0.01 * rng.standard_normal((runs, 5, 5))
     outcomes = effect_outcomes(estimate(table, unit="nested"), 0.0)
-    assert share(outcomes, "NOT REPLICATED") <= at_most(SHARED["skewed"], runs)
+    assert share(outcomes, "NOT REPLICATED") <= rate_is_at_most(SHARED["skewed"], runs)

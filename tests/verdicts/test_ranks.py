@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from rebinding.verdicts import rank_overlap
 from rebinding.verdicts.ranks import rank_sums
-from tests.verdicts.simulation import at_most
+from tests.verdicts.simulation import rate_is_at_most
 
 LAYERS, WIDTH = 12, 16
 HEADS = [(layer, head) for layer in range(LAYERS) for head in range(WIDTH)]
@@ -28,8 +28,8 @@ def stated_chance(verdict):
 @given(st.integers(1, 9).flatmap(lambda n: st.tuples(st.just(n), st.integers(1, n))))
 def test_sums_of_ranks_are_counted_as_by_hand(sizes):
     n, k = sizes
-    every = [sum(chosen) for chosen in combinations(range(1, n + 1), k)]
-    by_hand = np.bincount(every, minlength=k * n + 1) / len(every)
+    sums = [sum(ranks) for ranks in combinations(range(1, n + 1), k)]
+    by_hand = np.bincount(sums, minlength=k * n + 1) / len(sums)
     assert np.allclose(rank_sums(n, k), by_hand, atol=1e-12)  # counts below 2^53 are exact, one quotient rounds
 
 
@@ -80,7 +80,7 @@ def test_a_head_among_many_that_do_nothing_has_the_last_rank():
     assert stated_chance(verdict) == 1.0
 
 
-def test_one_head_of_a_small_layer_is_likely_by_chance():
+def test_head_of_a_small_layer_ranks_high_by_chance():
     """The first of sixteen: 6 %. Two firsts of two layers: 0.4 %."""
     scores, repetitions = falling(HEADS), [HEADS[:1]] * 19
     verdict = rank_overlap(HEADS[:1], HEADS[:1], scores=scores, selections=repetitions, null="layers")
@@ -98,7 +98,7 @@ def test_blind_scores_seldom_replicate(k, null):
         order = [HEADS[i] for i in rng.permutation(len(HEADS))]
         verdict = rank_overlap(HEADS, published, scores=falling(order), selections=[], null=null)
         lucky += verdict.outcome == "REPLICATED"
-    assert lucky / runs <= at_most(0.05, runs)
+    assert lucky / runs <= rate_is_at_most(0.05, runs)
 
 
 def test_no_evidence_is_for_and_against():
@@ -120,6 +120,6 @@ def test_no_evidence_is_for_and_against():
         (HEADS[:1], [(99, 0)], r"head \(99, 0\) has no score"),
     ],
 )
-def test_what_cannot_be_ranked(selected, published, message):
+def test_unrankable_input_is_refused(selected, published, message):
     with pytest.raises(ValueError, match=message):
         rank_overlap(selected, published, scores=falling(HEADS), selections=[])

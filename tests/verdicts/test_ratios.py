@@ -18,9 +18,9 @@ def test_an_end_errs_as_often_as_it_says() -> None:
     for _ in range(RUNS):
         denominator = generator.random(N) < 0.9
         ends.append(ratio(generator.random(N) < 0.72, denominator))
-    beyond = [sum(end.low > 0.8 for end in ends), sum(end.high is not None and end.high < 0.8 for end in ends)]
-    assert max(beyond) <= RUNS * 0.05 + 4 * (RUNS * 0.05 * 0.95) ** 0.5
-    assert min(beyond) > 0
+    counts = [sum(end.low > 0.8 for end in ends), sum(end.high is not None and end.high < 0.8 for end in ends)]
+    assert max(counts) <= RUNS * 0.05 + 4 * (RUNS * 0.05 * 0.95) ** 0.5
+    assert min(counts) > 0
 
 
 def test_equal_hits_leave_room_for_prompts_that_were_not_met() -> None:

@@ -57,9 +57,9 @@ def test_a_common_shift_cancels(sample, shift, margin):
     assert (
         ordering(sample + shift, base + shift, margin=margin).outcome == ordering(sample, base, margin=margin).outcome
     )
-    moved = effect(sample + shift, margin=margin, above=shift)
-    assert moved.low - shift == np.float64(moved.low) - shift
-    assert abs((moved.low - shift) - effect(sample, margin=margin).low) < 1e-9
+    changed = effect(sample + shift, margin=margin, above=shift)
+    assert changed.low - shift == np.float64(changed.low) - shift
+    assert abs((changed.low - shift) - effect(sample, margin=margin).low) < 1e-9
 
 
 @settings(max_examples=60, deadline=None)

@@ -18,7 +18,7 @@ from rebinding.verdicts import (
     value,
     value_unidentified,
 )
-from tests.verdicts.simulation import at_most
+from tests.verdicts.simulation import rate_is_at_most
 
 SPREAD = np.linspace(-1, 1, 101)
 SHIFT = printed_number("plant.q.dR", "2.66", kind="dR", source="plant", n=100)
@@ -42,9 +42,9 @@ def test_value_reports_an_interval_that_can_be_held_against_paper_and_margin():
 
 def test_the_needed_n_is_enough_and_a_quarter_of_it_is_not():
     open_ = value(2.66 + 2 * SPREAD[::5], SHIFT)
-    enough = 2.66 + 2 * np.linspace(-1, 1, open_.needed_n) * 1.05
-    assert value(enough, SHIFT).outcome == "REPLICATED"
-    assert value(enough[:: open_.needed_n // 12], SHIFT).outcome == "INCONCLUSIVE"
+    sample = 2.66 + 2 * np.linspace(-1, 1, open_.needed_n) * 1.05
+    assert value(sample, SHIFT).outcome == "REPLICATED"
+    assert value(sample[:: open_.needed_n // 12], SHIFT).outcome == "INCONCLUSIVE"
 
 
 def test_a_paper_with_few_prompts_leaves_it_open_for_any_n():
@@ -153,10 +153,10 @@ def test_the_strongest_of_many_places():
     assert effect_somewhere(quiet, margin=0.1).outcome == "NOT REPLICATED"
     loud = quiet.copy()
     loud[17] += 0.5
-    somewhere, anywhere = effect_somewhere(loud, margin=0.1), nowhere(loud, margin=0.1)
-    assert (somewhere.outcome, anywhere.outcome) == ("REPLICATED", "NOT REPLICATED")
-    assert somewhere.measured == anywhere.measured == pytest.approx(0.5)
-    assert "place 17 of 40" in somewhere.reason
+    effect_verdict, anywhere = effect_somewhere(loud, margin=0.1), nowhere(loud, margin=0.1)
+    assert (effect_verdict.outcome, anywhere.outcome) == ("REPLICATED", "NOT REPLICATED")
+    assert effect_verdict.measured == anywhere.measured == pytest.approx(0.5)
+    assert "place 17 of 40" in effect_verdict.reason
     assert nowhere(quiet - 1, margin=0.1).p_value == 1.0  # times the places it would be more
     with pytest.raises(ValueError, match=r"expected \(places, prompts\)"):
         effect_somewhere(SPREAD, margin=0.1)
@@ -166,16 +166,16 @@ def test_the_best_of_many_noisy_places_is_no_effect():
     """Among 40 places of pure noise the largest is mostly 'significant' by itself; guarded, once in twenty runs."""
     rng = np.random.default_rng(32)
     runs = [effect_somewhere(rng.normal(0, 1, (40, 50)), margin=0.01).outcome for _ in range(100)]
-    assert runs.count("REPLICATED") / len(runs) <= at_most(0.05, len(runs))
+    assert runs.count("REPLICATED") / len(runs) <= rate_is_at_most(0.05, len(runs))
 
 
 def test_an_unidentified_number_never_fails():
     level = 0.05 / 2
-    yes, no = value(2.66 + SPREAD, SHIFT, level=level), value(9 + SPREAD, SHIFT, level=level)
-    agrees = value_unidentified({"Q": no, "K": yes})
+    positive, negative = value(2.66 + SPREAD, SHIFT, level=level), value(9 + SPREAD, SHIFT, level=level)
+    agrees = value_unidentified({"Q": negative, "K": positive})
     assert agrees.outcome == "REPLICATED"
     assert "agrees with K" in agrees.reason
-    differs = value_unidentified({"Q": no, "K": no})
+    differs = value_unidentified({"Q": negative, "K": negative})
     assert (differs.outcome, differs.p_value) == ("INCONCLUSIVE", None)
     assert value_unidentified({"Q": not_applicable("value", "no such control")}).outcome == "NOT APPLICABLE"
 
@@ -208,7 +208,7 @@ def test_impossible_margins_are_refused(margin):
 
 
 @pytest.mark.parametrize("origin", [np.nan, np.inf, -np.inf])
-def test_nothing_is_compared_with_what_is_not_finite(origin):
+def test_non_finite_references_are_refused(origin):
     with pytest.raises(ValueError, match=f"about {origin}; give the finite number"):
         effect(SPREAD, margin=0.1, above=origin)
     with pytest.raises(ValueError, match=f"about {origin}; give the finite number"):
@@ -231,18 +231,18 @@ def test_p_values_fall_below_the_level_exactly_with_the_rejection():
     for shift in np.linspace(0, 0.8, 81):
         verdict = value(2.66 + shift + SPREAD, SHIFT, margin=1e-6)
         assert (verdict.p_value < 0.05) == (verdict.outcome == "NOT REPLICATED")
-        gone = effect(shift + 3 * SPREAD, margin=0.4)
-        assert (gone.p_value < 0.05) == (gone.outcome == "NOT REPLICATED")
+        difference = effect(shift + 3 * SPREAD, margin=0.4)
+        assert (difference.p_value < 0.05) == (difference.outcome == "NOT REPLICATED")
 
 
-def test_what_is_open_says_what_would_decide_it():
+def test_open_verdict_states_what_would_decide_it():
     open_ = effect(SPREAD[::10] + 0.3, margin=0.1)
     assert open_.outcome == "INCONCLUSIVE"
     assert open_.needed_n is not None
     assert f"about N = {open_.needed_n} would decide" in open_.reason
 
 
-def test_above_a_printed_number_is_as_surprising_as_below_it():
+def test_deviations_above_and_below_a_printed_number_count_equally():
     """The same distance on either side, a printed number's rounding included."""
     sides = [value(SPREAD + side * 0.4, replace(SHIFT, value=0.0), margin=0.25).p_value for side in (-1, 1)]
     assert sides[0] == pytest.approx(sides[1], rel=1e-9)

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from rebinding.verdicts import emptiness, overlap
-from tests.verdicts.simulation import at_most
+from tests.verdicts.simulation import rate_is_at_most
 
 HEADS = [(layer, head) for layer in range(10) for head in range(10)]
 GROUP = HEADS[20:30]
@@ -37,8 +37,8 @@ def test_an_unstable_selection_decides_nothing():
     verdict = overlap(GROUP, HEADS[50:60], universe=100, selections=unstable)
     assert (verdict.outcome, verdict.n) == ("INCONCLUSIVE", 50)
     assert verdict.low == 0.0
-    enough = overlap(GROUP, HEADS[50:60], universe=100, selections=unstable[:19])
-    assert (enough.outcome, enough.needed_n) == ("INCONCLUSIVE", None)  # more of the same would not help
+    result = overlap(GROUP, HEADS[50:60], universe=100, selections=unstable[:19])
+    assert (result.outcome, result.needed_n) == ("INCONCLUSIVE", None)  # more of the same would not help
 
 
 def test_too_few_repetitions_say_how_many_are_needed():
@@ -63,17 +63,17 @@ def test_blind_selection_is_seldom_a_replication_and_a_true_one_seldom_rejected(
 
     runs = 1000
     lucky = sum(overlap(GROUP, blind(), universe=100, selections=[]).outcome == "REPLICATED" for _ in range(runs))
-    assert lucky / runs <= at_most(0.05, runs)
+    assert lucky / runs <= rate_is_at_most(0.05, runs)
     rejected = 0
     for _ in range(runs):
-        again = [noisy() for _ in range(19)]
-        rejected += overlap(noisy(), noisy(), universe=100, selections=again).outcome == "NOT REPLICATED"
-    assert rejected / runs <= at_most(0.05, runs)
+        second = [noisy() for _ in range(19)]
+        rejected += overlap(noisy(), noisy(), universe=100, selections=second).outcome == "NOT REPLICATED"
+    assert rejected / runs <= rate_is_at_most(0.05, runs)
 
 
-def near(published, rng, around=2):
+def overlap_near(published, rng, spread=2):
     """As many heads as published, drawn blindly from the layers of the published ones and two on either side."""
-    layers = sorted({layer + step for layer, _ in published for step in range(-around, around + 1)})
+    layers = sorted({layer + step for layer, _ in published for step in range(-spread, spread + 1)})
     heads = [(layer, head) for layer in layers for head in range(16)]
     return [heads[i] for i in rng.choice(len(heads), len(published), replace=False)]
 
@@ -82,13 +82,13 @@ def test_knowing_the_layers_does_not_pass_the_null_of_layers():
     """Twenty published heads in four neighbouring layers of 26 with 16 heads: knowing where they lie is no finding."""
     rng, runs = np.random.default_rng(42), 500
     published = [(layer, head) for layer in (20, 21, 22, 23) for head in range(5)]
-    draws = [near(published, rng) for _ in range(runs)]
+    draws = [overlap_near(published, rng) for _ in range(runs)]
 
     def passed(**null):
         verdicts = (overlap(draw, published, universe=26 * 16, selections=[], **null) for draw in draws)
         return sum(verdict.outcome == "REPLICATED" for verdict in verdicts) / runs
 
-    assert passed(null="layers", layers=26) <= at_most(0.05, runs)
+    assert passed(null="layers", layers=26) <= rate_is_at_most(0.05, runs)
     assert passed() > 0.25, "the null of all heads alike takes it for a finding"
 
 
@@ -109,8 +109,8 @@ def test_the_null_of_layers_is_that_of_drawing():
 
 
 def test_our_own_heads_pass_the_null_of_layers():
-    same = overlap(GROUP, GROUP, universe=100, selections=[GROUP] * 19, null="layers", layers=10)
-    assert same.outcome == "INCONCLUSIVE", "a whole layer: within it there was nothing to choose"
+    result = overlap(GROUP, GROUP, universe=100, selections=[GROUP] * 19, null="layers", layers=10)
+    assert result.outcome == "INCONCLUSIVE", "a whole layer: within it there was nothing to choose"
     selected = [(2, 1), (2, 5), (3, 4)]
     assert (
         overlap(selected, selected, universe=100, selections=[selected] * 19, null="layers", layers=10).outcome

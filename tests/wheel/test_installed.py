@@ -82,13 +82,17 @@ def test_judge_in_an_empty_folder(environment: Path, tmp_path: Path) -> None:
     assert len(lines) == 5, printed
     assert "REPLICATED" in lines[0]
     assert "refuted" in lines[3]
-    assert call([command, "compare", "report", "report"], tmp_path).startswith("13 rows in both: 0 with another verdict")
+    assert call([command, "compare", "report", "report"], tmp_path).startswith(
+        "13 rows in both: 0 with another verdict"
+    )
     content = json.loads((tmp_path / "report" / "claims.json").read_text("utf-8"))
     words = content["claims"][0]["command"].split()
     assert words[:4] == ["rebinding", "judge", "planted:pointer@llama", "--test"]
     again = json.loads(call([command, *words[1:3], "--test", " ".join(words[4:]).strip("'"), "--json"], tmp_path))
     assert [row["id"] for row in again["claims"]] == [content["claims"][0]["id"]]
-    verdicts = "import rebinding; v = rebinding.judge('planted:pointer'); print(v.as_expected, len(v.claims), len(v.headline))"
+    verdicts = (
+        "import rebinding; v = rebinding.judge('planted:pointer'); print(v.as_expected, len(v.claims), len(v.headline))"
+    )
     assert call([environment / "python", "-c", verdicts], tmp_path).strip() == "True 13 1"
 
 

@@ -32,12 +32,16 @@ from rebinding import (
 
 def use(folder: Path, report: Callable[[str], None]) -> tuple[Verdicts, pd.DataFrame, pd.DataFrame]:
     model: Model = load(str(folder), dtype="bfloat16", device="cuda:0")
-    clean: Prompts = model.prompts(["a b", "b a"], positions={"first": 0, "own": [0, 1]}, answers=[["a", "b"], ["b", "a"]])
+    clean: Prompts = model.prompts(
+        ["a b", "b a"], positions={"first": 0, "own": [0, 1]}, answers=[["a", "b"], ["b", "a"]]
+    )
     noise: Prompts = model.fill("{one} {two}", [{"one": "a", "two": "b"}], answers=("{one}", "{two}"))
     pairs = Pairs(clean, noise)
     stories: Pairs = model.story_pairs(design("published", model, boxes=5), 8, first=4)
     recording: Recording = model.record(clean, keep=("z", "pattern"))
-    values: list[Tensor] = recording.read(Read("z", head=[(0, 1), (2, 3)], at="own"), Read("resid", layer=2, at=[0, -1]))
+    values: list[Tensor] = recording.read(
+        Read("z", head=[(0, 1), (2, 3)], at="own"), Read("resid", layer=2, at=[0, -1])
+    )
     edits = [Edit("z", recording, at="first", head=(0, 1)), Edit("k", values[0], at=0, head=(0, 0), scope="group")]
     try:
         recording.run(edits, Read("logits"), attention="frozen")
@@ -48,6 +52,8 @@ def use(folder: Path, report: Callable[[str], None]) -> tuple[Verdicts, pd.DataF
     circuit: Circuit = graph.circuit()
     evaluation: Evaluation = evaluate(model, circuit, clean.having("own"), means=stories.clean, draws=3)
     assert evaluation.circuit <= 1
-    table = patch_paths(model, stories, at=-1, receivers=[(3, 1)], component="kv", receivers_at="question_box", freeze=False)
+    table = patch_paths(
+        model, stories, at=-1, receivers=[(3, 1)], component="kv", receivers_at="question_box", freeze=False
+    )
     verdicts = judge("planted:pointer", every_row=True, report=folder, options=["--samples", "24"])
     return verdicts, table, trace(model, pairs[:2], layers=[0], at=["first", 1])

@@ -43,7 +43,7 @@ def test_prompts_that_differ_in_their_roles_are_refused() -> None:
     lacking = replace(second, roles={name: at for name, at in second.roles.items() if name != "swap_period"})
     with pytest.raises(PromptError, match="prompt 1 has other roles than prompt 0"):
         measure_heads(bench.surgeon, [first, lacking], [0, 1], HEADS, "readout")
-    contents = tuple(Contains(box, thing) for box, thing in zip("ABCD", ("egg", "fan", "boot", "shell"), strict=True))
+    contents = tuple(Contains(box, object) for box, object in zip("ABCD", ("egg", "fan", "boot", "shell"), strict=True))
     (wide,) = bench.encoder.encode([Prompt(Story(contents, (Swap("A", "B"),)), "B")])
     with pytest.raises(PromptError, match="would have one name"):
         names_before(wide, "readout")

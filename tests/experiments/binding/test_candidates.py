@@ -19,16 +19,16 @@ from tests.experiments.binding.setup import random_model
 from tests.experiments.binding.test_measures import evidence, rows
 
 PUBLISHED, CONTROLLED = (given(name).binding for name in ("published", "controlled"))
-ALONE, BOTH = CHOICES["source"][0], CHOICES["both"][0]
+SOURCE_CHOICE, BOTH_CHOICE = CHOICES["source"][0], CHOICES["both"][0]
 
 
 @pytest.mark.parametrize(
     ("read", "expected"),
     [
         (("q", "k_both"), {RELEASED: ()}),
-        (("qk",), {RELEASED: (), ALONE: SOURCE}),
-        (("k_box",), {RELEASED: (), BOTH: POOLED}),
-        (("k_object", "qk"), {RELEASED: (), ALONE: SOURCE, BOTH: POOLED}),
+        (("qk",), {RELEASED: (), SOURCE_CHOICE: SOURCE}),
+        (("k_box",), {RELEASED: (), BOTH_CHOICE: POOLED}),
+        (("k_object", "qk"), {RELEASED: (), SOURCE_CHOICE: SOURCE, BOTH_CHOICE: POOLED}),
     ],
 )
 def test_a_candidate_differs_in_one_convention_about_the_rows_that_are_read(read: Any, expected: Any) -> None:
@@ -41,16 +41,16 @@ def test_the_first_choices_of_a_procedure_are_the_first_candidate() -> None:
     assert candidates(text_first, ("qk", "k_box")) == {
         GIVEN: SOURCE,
         CHOICES["exchanged"][0]: (),
-        BOTH: SOURCE + POOLED,
+        BOTH_CHOICE: SOURCE + POOLED,
     }
     assert candidates(replace(PUBLISHED, qk_keys=("source",)), ("qk",)) == {GIVEN: SOURCE}
 
 
 def test_rows_are_filled_from_the_conditions_of_a_candidate() -> None:
-    other = rows("qk_source")
-    for row in other:
+    rows_of_source = rows("qk_source")
+    for row in rows_of_source:
         row["after_logit_0"] = 13.0
-    full = evidence(rows("qk"), other, rows("k_both"))
+    full = evidence(rows("qk"), rows_of_source, rows("k_both"))
     kinds = {"qk": {"kinds": ["box"]}, "qk_source": {"kinds": ["object"]}, "k_both": {"kinds": ["box", "object"]}}
     full = replace(full, settings={**full.settings, "conditions": kinds})
     candidate = under(full, SOURCE)
@@ -65,9 +65,9 @@ def test_rows_are_filled_from_the_conditions_of_a_candidate() -> None:
 def test_the_conditions_of_the_text_are_run_with_the_table() -> None:
     """Only in the variations for the two procedures; the others keep the released table."""
     prompts, heads = Prompts(random_model("llama").encoder), Circuit((CircuitHead("B", 1, 0, "readout"),))
-    more = {QK_SOURCE, *POOLED_KEYS}
+    read = {QK_SOURCE, *POOLED_KEYS}
     for name, variation in VARIATIONS.items():
         counts = {"n": 2, "directions": 2, "draws": 1}
         request = request_shifts(prompts, heads, "published", name, PUBLISHED, **counts)
-        assert set(request.conditions) - set(variation.conditions) == (more if variation.candidates else set())
+        assert set(request.conditions) - set(variation.conditions) == (read if variation.candidates else set())
     assert [name for name, variation in VARIATIONS.items() if variation.candidates] == ["published", "controlled"]

@@ -41,17 +41,17 @@ DICE = torch.Generator().manual_seed(5)
 DIRECTIONS = Directions(
     HEADS, "raw", torch.randn(3, 3, 10, generator=DICE), torch.randn(len(KINDS), 3, 3, 10, generator=DICE)
 )
-FROM, TO = torch.tensor([1, 0, 2]), torch.tensor([0, 2, 1])
+FROM, TARGET = torch.tensor([1, 0, 2]), torch.tensor([0, 2, 1])
 
 
 def shift(condition: Condition, scope: str = "head", draws: int = 4) -> Shift:
-    return shift_of(condition, DIRECTIONS, ANATOMY, FROM, TO, scope=scope, draws=draws, seed=3)
+    return shift_of(condition, DIRECTIONS, ANATOMY, FROM, TARGET, scope=scope, draws=draws, seed=3)
 
 
 def test_real_shifts_go_from_i_to_j() -> None:
     """Queries gain what slot j has more than i; keys of j become like those of i, and the other way round."""
     result = shift(QK)
-    for case, (i, j) in enumerate(zip(FROM.tolist(), TO.tolist(), strict=True)):
+    for case, (i, j) in enumerate(zip(FROM.tolist(), TARGET.tolist(), strict=True)):
         torch.testing.assert_close(result.q[0, case], DIRECTIONS.q[j] - DIRECTIONS.q[i])
         keys = DIRECTIONS.k.mean(0)
         torch.testing.assert_close(result.at_j[0, case], keys[i] - keys[j])
@@ -78,8 +78,8 @@ def test_published_noise_has_each_heads_norm() -> None:
 
 def test_published_noise_is_drawn_in_the_order_of_layer_and_head() -> None:
     """The order in which heads are listed does not matter: the draws follow (layer, head)."""
-    listed = published_noise([(2, 4), (1, 2), (1, 0)], 10, 1006)
-    torch.testing.assert_close(listed.flip(0), published_noise(HEADS, 10, 1006))
+    noise = published_noise([(2, 4), (1, 2), (1, 0)], 10, 1006)
+    torch.testing.assert_close(noise.flip(0), published_noise(HEADS, 10, 1006))
 
 
 @pytest.mark.parametrize("scope", ["group", "head"])
@@ -107,9 +107,9 @@ def test_relative_change_is_the_largest_added_number(slot: str) -> None:
     vectors = torch.zeros(2, 3, len(HEADS), 10)  # (draw, case, head, head_dim)
     vectors[0, 1, 0, 4], vectors[0, 1, 1, 4] = 0.6, -0.6
     vectors[1, 2, 1, 7] = -0.8
-    added = replace(Shift(None, None, None), **{slot: vectors})
+    shifted = replace(Shift(None, None, None), **{slot: vectors})
     largest = float(DIRECTIONS.k.abs().max())
-    by_head, by_group = (added.relative_change(DIRECTIONS, ANATOMY, HEADS, scope) * largest for scope in SCOPES)
+    by_head, by_group = (shifted.relative_change(DIRECTIONS, ANATOMY, HEADS, scope) * largest for scope in SCOPES)
     torch.testing.assert_close(by_head, torch.tensor([[0.0, 0.6, 0.0], [0.0, 0.0, 0.8]]))
     torch.testing.assert_close(by_group, torch.tensor([[0.0, 0.0, 0.0], [0.0, 0.0, 0.4]]))
     query = Shift(vectors, None, None).relative_change(DIRECTIONS, ANATOMY, HEADS, "group") * float(

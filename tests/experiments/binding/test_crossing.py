@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rebinding.verdicts.estimates import Array, estimate
-from tests.verdicts.simulation import REPETITIONS, at_most
+from tests.verdicts.simulation import REPETITIONS, rate_is_at_most
 
 SETS, PROMPTS = 5, 12
 """Fewer than any row has: ten sets of directions, and twelve units on plants."""
@@ -31,11 +31,11 @@ def experiments(spread: tuple[float, float, float]) -> Array:
 @pytest.mark.parametrize("spread", SPREADS.values(), ids=SPREADS)
 def test_either_bound_misses_at_most_one_time_in_twenty(spread: tuple[float, float, float]) -> None:
     low, high = estimate(experiments(spread), unit="nested").safe_bounds(0.9)
-    assert (low > 0).mean() <= at_most(0.05)
-    assert (high < 0).mean() <= at_most(0.05)
+    assert (low > 0).mean() <= rate_is_at_most(0.05)
+    assert (high < 0).mean() <= rate_is_at_most(0.05)
 
 
 def test_prompts_that_share_directions_are_not_independent() -> None:
     """What the crossing is for: with directions taken as known the error is more than twice what is allowed."""
     low, _ = estimate(experiments(SPREADS["all"]).mean(axis=1), unit="prompts").safe_bounds(0.9)
-    assert (low > 0).mean() > at_most(2 * 0.05)
+    assert (low > 0).mean() > rate_is_at_most(2 * 0.05)

@@ -17,12 +17,12 @@ from tests.experiments.binding.setup import SLOTS, Bench, planted
 STORIES = design("counterbalanced", split="evaluation")
 
 
-def donors_of(bench: Bench, n: int) -> list[list[Encoded]]:
+def draw_donors(bench: Bench, n: int) -> list[list[Encoded]]:
     return [bench.encoder.encode(STORIES.direction(number, slot) for number in range(n)) for slot in range(SLOTS)]
 
 
 def exchange(bench: Bench, n: int, **options: Any) -> Evidence:
-    settings: dict[str, Any] = {"donors": donors_of(bench, n), "heads": bench.heads, "ids": range(n)} | options
+    settings: dict[str, Any] = {"donors": draw_donors(bench, n), "heads": bench.heads, "ids": range(n)} | options
     return run_exchange(
         bench.surgeon,
         bench.prompts("counterbalanced", n),
@@ -40,4 +40,4 @@ def test_donors_are_the_same_story() -> None:
     with pytest.raises(SurgeryError, match="a donor for slot 0 is the prompt's own story"):
         exchange(bench, 2, donors=other_stories)
     with pytest.raises(SurgeryError, match="a donor for slot 0"):
-        exchange(bench, 2, donors=donors_of(bench, 2)[::-1])
+        exchange(bench, 2, donors=draw_donors(bench, 2)[::-1])

@@ -27,10 +27,10 @@ def rows(condition: str, *, id: int = 7, correct: bool = True, draw: int = 0) ->
     for head in HEADS:
         row = {"prompt": id, "i": 1, "j": 0, "correct": correct, "condition": condition, "draw": draw}
         row |= {"layer": 2, "head": head}
-        for (when, kind), by_head in MASS.items():
-            row |= {f"{when}_{kind}_{slot}": by_head[head][slot] for slot in range(SLOTS)}
-        for when, logits in LOGITS.items():
-            row |= {f"{when}_logit_{slot}": logits[slot] for slot in range(SLOTS)}
+        for (moment, kind), by_head in MASS.items():
+            row |= {f"{moment}_{kind}_{slot}": by_head[head][slot] for slot in range(SLOTS)}
+        for moment, logits in LOGITS.items():
+            row |= {f"{moment}_logit_{slot}": logits[slot] for slot in range(SLOTS)}
         result.append(row)
     return result
 
@@ -41,21 +41,21 @@ def evidence(*tables: list[dict[str, object]]) -> Evidence:
     return Evidence("binding", table, {"slots": SLOTS, "conditions": conditions})
 
 
-ONE = evidence(rows("k_both"))
+EVIDENCE = evidence(rows("k_both"))
 FIRST = log(0.8 / 0.2) - log(0.2 / 0.6)
 SECOND = log(0.04 / 0.02) - log(0.01 / 0.02)
 
 
 def test_per_head() -> None:
     """dR and switch of each head; the second one's top slot is the third, before and after."""
-    table = per_head(ONE)
+    table = per_head(EVIDENCE)
     assert table["dR"].tolist() == pytest.approx([FIRST, SECOND], abs=1e-6)
     assert table["switch"].tolist() == [True, False]
 
 
 def test_per_example() -> None:
     """Averages over heads, attention summed before taking logs, and the margin of the two objects."""
-    (row,) = per_example(ONE).to_dict("records")
+    (row,) = per_example(EVIDENCE).to_dict("records")
     assert row["dR"] == pytest.approx((FIRST + SECOND) / 2, abs=1e-6)
     assert row["dR_summed"] == pytest.approx(log(0.84 / 0.22) - log(0.21 / 0.62), abs=1e-6)
     assert row["switch"] == 0.5
@@ -66,7 +66,7 @@ def test_per_example() -> None:
 def test_readout_sets() -> None:
     """Fixed to one kind, or tied to the tokens that each condition shifts."""
     box = log(0.4 / 0.1) - log(0.1 / 0.2)
-    assert per_head(ONE, readout=("box",))["dR"].iloc[0] == pytest.approx(box, abs=1e-6)
+    assert per_head(EVIDENCE, readout=("box",))["dR"].iloc[0] == pytest.approx(box, abs=1e-6)
     tied = per_head(evidence(rows("k_box"), rows("k_both")), readout="tied").set_index(["condition", "head"])["dR"]
     assert tied["k_box", 0] == pytest.approx(box, abs=1e-6)
     assert tied["k_both", 0] == pytest.approx(FIRST, abs=1e-6)
@@ -74,8 +74,8 @@ def test_readout_sets() -> None:
 
 def test_empty_attention_counts_as_eps() -> None:
     """A head without attention on labels has the ratio of two eps: zero, not a missing value."""
-    assert per_head(ONE, readout=("box",))["dR"].iloc[1] == 0
-    louder = per_head(ONE, readout=("box",), eps=0.1)["dR"].iloc[0]
+    assert per_head(EVIDENCE, readout=("box",))["dR"].iloc[1] == 0
+    louder = per_head(EVIDENCE, readout=("box",), eps=0.1)["dR"].iloc[0]
     assert louder == pytest.approx(log(0.5 / 0.2) - log(0.2 / 0.3))
 
 
@@ -92,9 +92,9 @@ def test_summary_keeps_only_correct_examples_on_request() -> None:
     wrong = rows("k_both", id=8, correct=False)
     for row in wrong:
         row["after_logit_0"] = 13.0
-    both = evidence(rows("k_both"), wrong)
-    assert summary(both)["dlogit"].iloc[0] == pytest.approx((3.5 + 13.5) / 2)
-    correct_only = summary(both, only_correct=True)
+    combined = evidence(rows("k_both"), wrong)
+    assert summary(combined)["dlogit"].iloc[0] == pytest.approx((3.5 + 13.5) / 2)
+    correct_only = summary(combined, only_correct=True)
     assert correct_only["dlogit"].iloc[0] == pytest.approx(3.5)
     assert correct_only["n"].iloc[0] == 1
     with pytest.raises(EvidenceError, match="no example was answered correctly"):
@@ -103,10 +103,10 @@ def test_summary_keeps_only_correct_examples_on_request() -> None:
 
 def test_summary_reports_the_spread_of_draws() -> None:
     """Two draws of one condition: their mean, and the standard deviation of their means."""
-    other = rows("k_both", draw=1)
-    for row in other:
+    second_draw = rows("k_both", draw=1)
+    for row in second_draw:
         row["after_logit_0"] = 5.0
-    (row,) = summary(evidence(rows("k_both"), other)).to_dict("records")
+    (row,) = summary(evidence(rows("k_both"), second_draw)).to_dict("records")
     assert row["dlogit"] == pytest.approx(4.5)
     assert row["sd_dlogit"] == pytest.approx(2**0.5)
     assert (row["draws"], row["n"]) == (2, 1)

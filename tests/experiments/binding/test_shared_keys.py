@@ -9,7 +9,7 @@ import torch
 
 from rebinding.experiments.binding.conditions import TABLE
 from rebinding.experiments.binding.directions import Directions
-from tests.close import FELT, allowance
+from tests.close import MIN_CHANGE_SHARE, allowance
 from tests.experiments.binding.setup import random_model
 
 LAYER = 1
@@ -21,17 +21,17 @@ def test_a_group_is_shifted_as_its_heads_would_be_one_by_one_by_their_mean(share
     bench = random_model("gemma3")
     size = bench.surgeon.anatomy.group
     readers = tuple((LAYER, shared * size + member) for member in range(size))
-    own = replace(bench, heads=readers).directions("published", 4, point="rope")
-    for_two = own.of(readers[:2])
+    directions = replace(bench, heads=readers).directions("published", 4, point="rope")
+    for_two = directions.of(readers[:2])
     mean = for_two.k.mean(2, keepdim=True).expand(-1, -1, size, -1)  # (kind, slot, head, head_dim)
-    meant = Directions(readers, "rope", torch.zeros_like(own.q), mean)
+    expected = Directions(readers, "rope", torch.zeros_like(directions.q), mean)
     keys = [condition for condition in TABLE if condition.name.startswith("k_")]
     as_group = replace(bench, heads=readers[:2]).binding("published", keys, n=2, scope="group", directions=for_two)
-    by_head = replace(bench, heads=readers).binding("published", keys, n=2, scope="head", directions=meant)
+    by_head = replace(bench, heads=readers).binding("published", keys, n=2, scope="head", directions=expected)
 
     read = by_head.rows[by_head.rows["head"].isin([head for _, head in readers[:2]])].reset_index(drop=True)
     after = [name for name in read if name.startswith("after_")]
-    close = allowance(read[after].to_numpy(), least=1.0)  # attention is of size one, logits of a few
+    close = allowance(read[after].to_numpy(), floor=1.0)  # attention is of size one, logits of a few
     assert abs(as_group.rows[after].to_numpy() - read[after].to_numpy()).max() <= close
     clean = read[[name.replace("after", "before") for name in after]].to_numpy()
-    assert abs(read[after].to_numpy() - clean).max() > FELT * close
+    assert abs(read[after].to_numpy() - clean).max() > MIN_CHANGE_SHARE * close

@@ -42,7 +42,7 @@ def test_a_controlled_row_leaves_out_heads_without_attention_there() -> None:
     assert shift(heads_that_count(full, CONTROLLED), "k_both", "dR") == pytest.approx((FIRST + SECOND) / 2, abs=1e-6)
 
 
-def test_without_any_head_a_gate_fails() -> None:
+def test_gate_fails_without_heads() -> None:
     faint = with_heads(evidence(rows("k_both")), frozenset({(2, 5)}))
     for slot in (0, 1):
         faint.rows.loc[0, f"before_object_{slot}"] *= 0.3

@@ -48,20 +48,20 @@ class Naive:
 
     @torch.no_grad()
     def look(
-        self, encoded: Encoded, what: dict[str, tuple[nn.Module, str]], hooks: Sequence[Hook] = ()
+        self, encoded: Encoded, modules: dict[str, tuple[nn.Module, str]], hooks: Sequence[Hook] = ()
     ) -> dict[str, Tensor]:
         """The inputs or outputs of some modules."""
-        seen: dict[str, Tensor] = {}
+        values: dict[str, Tensor] = {}
 
         def keep(name: str, side: str) -> Callable[..., None]:
             def act(module: nn.Module, args: Any, out: Any = None) -> None:
-                seen[name] = (args[0] if side == "in" else out).clone()
+                values[name] = (args[0] if side == "in" else out).clone()
 
             return act
 
-        with hooked([*hooks, *((module, side, keep(name, side)) for name, (module, side) in what.items())]):
+        with hooked([*hooks, *((module, side, keep(name, side)) for name, (module, side) in modules.items())]):
             self.model(torch.tensor([encoded.ids]), use_cache=False)
-        return seen
+        return values
 
     def all_z(self, encoded: Encoded) -> dict[str, Tensor]:
         """The inputs of all output projections."""

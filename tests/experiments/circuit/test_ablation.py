@@ -15,13 +15,13 @@ from rebinding.experiments.circuit.pruning import over_orders
 from rebinding.experiments.circuit.random_circuits import draw_circuits
 from rebinding.paper.circuit import Circuit, CircuitError, CircuitHead
 from rebinding.surgery import TorchSurgeon, derive
-from tests.close import FELT, allowance
+from tests.close import MIN_CHANGE_SHARE, allowance
 from tests.experiments.circuit.test_paths import ROLES, fake_prompts
 from tests.surgery.models import Family, tiny, tokens
 
 ANSWERS = Answers(torch.tensor([[[5, 6], [7, 7], [8, 9]]]).repeat(3, 1, 1), torch.tensor([0, 1, 2]))
 IDS = (10, 11, 12)
-SOME = Circuit(
+CIRCUIT = Circuit(
     (
         CircuitHead("A", 3, 2, "readout"),
         CircuitHead("B", 2, 5, "readout"),
@@ -72,16 +72,18 @@ def test_the_circuit_of_all_heads_is_the_model_and_the_empty_one_is_ablated() ->
     )
     clean = full_model(surgeon, prompts, ANSWERS, IDS).rows
     complete = evaluate(surgeon, prompts, ANSWERS, IDS, {"all": every_head}, means, mean_set="test").rows
-    bound = allowance(clean["label_logit"], least=1.0)
+    bound = allowance(clean["label_logit"], floor=1.0)
     for measure in ("label_logit", "margin", "probability"):
         assert complete[measure].to_numpy() == pytest.approx(clean[measure].to_numpy(), abs=bound)
     assert clean["margin"].abs().min() > 2 * bound, "a hit would be a matter of rounding"
     assert (complete["hit"] == clean["hit"]).all()
-    circuits = {"empty": Circuit(()), "some": SOME} | {name: SOME.without(SOME.groups[name]) for name in "ABCDE"}
+    circuits = {"empty": Circuit(()), "some": CIRCUIT} | {
+        name: CIRCUIT.without(CIRCUIT.groups[name]) for name in "ABCDE"
+    }
     rows = evaluate(surgeon, prompts, ANSWERS, IDS, circuits, means, mean_set="test").rows
     logits = rows.pivot(index="circuit", columns="prompt", values="label_logit")
-    for first, other in combinations(logits.to_numpy(), 2):
-        assert abs(first - other).max() > FELT * bound
+    for first, second in combinations(logits.to_numpy(), 2):
+        assert abs(first - second).max() > MIN_CHANGE_SHARE * bound
 
 
 def test_measures_by_hand() -> None:
@@ -104,22 +106,24 @@ def additive(weights: dict[CircuitHead, float], base: float = 0.0) -> Any:
 
 def test_pruning_by_hand() -> None:
     """The published walk removes what adds less than the step."""
-    weights = dict(zip(SOME.heads, (1.0, 0.005, -2.0, 0.02, 0.0), strict=True))
-    (walk,) = over_orders(SOME, additive(weights), orders=1)
+    weights = dict(zip(CIRCUIT.heads, (1.0, 0.005, -2.0, 0.02, 0.0), strict=True))
+    (walk,) = over_orders(CIRCUIT, additive(weights), orders=1)
     assert [head.group for head in walk.circuit.heads] == ["A", "D"]
     assert [round(trial.drop, 6) for trial in walk.trials] == [1.0, 0.005, -2.0, 0.02, 0.0]
     assert [trial.removed for trial in walk.trials] == [False, True, True, False, True]
     (emptied,) = over_orders(
-        SOME, lambda circuits: [float(len(c.heads) == 5) for c in circuits], orders=1, relative=True
+        CIRCUIT, lambda circuits: [float(len(c.heads) == 5) for c in circuits], orders=1, relative=True
     )
     assert emptied.trials[0].drop == float("inf")
-    assert SOME.heads[0] in emptied.circuit.heads
+    assert CIRCUIT.heads[0] in emptied.circuit.heads
 
 
 def test_redundant_heads_depend_on_the_order() -> None:
     """Of two heads that do the same, the walk keeps the later one: the outcome differs over orders."""
-    twins = SOME.heads[:2]
-    result = over_orders(SOME, lambda circuits: [float(bool(set(twins) & set(c.heads))) for c in circuits], orders=12)
+    twins = CIRCUIT.heads[:2]
+    result = over_orders(
+        CIRCUIT, lambda circuits: [float(bool(set(twins) & set(c.heads))) for c in circuits], orders=12
+    )
     groups = [{head.group for head in circuit.circuit.heads} for circuit in result]
     assert groups[0] == {"B"}
     assert {"A"} in groups
@@ -127,16 +131,16 @@ def test_redundant_heads_depend_on_the_order() -> None:
 
 def test_random_circuits_match_roles_and_layers() -> None:
     """As many heads per role; per layer if asked; the circuit's own left out if asked; reproducible."""
-    random_circuits = draw_circuits(SOME, 4, 6, draws=200)
-    roles = sorted(head.role for head in SOME.heads)
+    random_circuits = draw_circuits(CIRCUIT, 4, 6, draws=200)
+    roles = sorted(head.role for head in CIRCUIT.heads)
     assert all(sorted(head.role for head in circuit.heads) == roles for circuit in random_circuits)
-    assert random_circuits == draw_circuits(SOME, 4, 6, draws=200)
-    own = {(head.layer, head.head) for head in SOME.heads}
-    hits = sum((head.layer, head.head) in own for circuit in random_circuits for head in circuit.heads)
+    assert random_circuits == draw_circuits(CIRCUIT, 4, 6, draws=200)
+    heads = {(head.layer, head.head) for head in CIRCUIT.heads}
+    hits = sum((head.layer, head.head) in heads for circuit in random_circuits for head in circuit.heads)
     assert 140 <= hits <= 280, "expected 1000 x 5 / 24 = 208, eight standard deviations wide"
-    exclusive = draw_circuits(SOME, 4, 6, draws=50, exclude=True, match="role_and_layer")
-    assert all((head.layer, head.head) not in own for circuit in exclusive for head in circuit.heads)
-    places = sorted((head.role, head.layer) for head in SOME.heads)
+    exclusive = draw_circuits(CIRCUIT, 4, 6, draws=50, exclude=True, match="role_and_layer")
+    assert all((head.layer, head.head) not in heads for circuit in exclusive for head in circuit.heads)
+    places = sorted((head.role, head.layer) for head in CIRCUIT.heads)
     assert all(sorted((head.role, head.layer) for head in circuit.heads) == places for circuit in exclusive)
     crowded = Circuit(tuple(CircuitHead("A", 0, head, "readout") for head in range(4)))
     with pytest.raises(CircuitError, match="only 2 are left"):

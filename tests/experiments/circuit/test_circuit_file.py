@@ -22,13 +22,13 @@ CIRCUIT = Circuit((CircuitHead("A", 11, 2, "readout"), CircuitHead("C", 9, 7, "q
 def test_round_trip(tmp_path: Path) -> None:
     """Heads, roles and settings come back; pairs and distinct heads are counted apart."""
     path = tmp_path / "circuit.json"
-    twice = Circuit((*CIRCUIT.heads, CircuitHead("D", 9, 7, "swap_partner")), CIRCUIT.settings)
-    save(twice, OWNER, path)
-    again = load(path, OWNER)
-    assert again == twice
-    assert again.settings == twice.settings
-    assert (again.pairs, again.unique) == (3, 2)
-    assert "C  at question_box" in "\n".join(again.lines())
+    circuit = Circuit((*CIRCUIT.heads, CircuitHead("D", 9, 7, "swap_partner")), CIRCUIT.settings)
+    save(circuit, OWNER, path)
+    loaded = load(path, OWNER)
+    assert loaded == circuit
+    assert loaded.settings == circuit.settings
+    assert (loaded.pairs, loaded.unique) == (3, 2)
+    assert "C  at question_box" in "\n".join(loaded.lines())
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from rebinding.experiments.circuit.summary import contribution
 from rebinding.paper.circuit import Circuit, CircuitHead
 from rebinding.planted.variants.circuits import THREAD
 from tests.close import allowance
-from tests.experiments.circuit.test_ablation import ANSWERS, IDS, SOME, setting
+from tests.experiments.circuit.test_ablation import ANSWERS, CIRCUIT, IDS, setting
 from tests.planted.runs import encoded, margins, plant
 
 A, B, C = (CircuitHead("A", 2, 0, "readout"), CircuitHead("A", 2, 1, "readout"), CircuitHead("B", 1, 0, "readout"))
@@ -26,7 +26,7 @@ TWINS = Circuit((A, B, C))
 PROMPTS = range(40)
 
 
-def by_hand(circuits: Sequence[Circuit]) -> torch.Tensor:
+def contributions_by_hand(circuits: Sequence[Circuit]) -> torch.Tensor:
     """C and one of the twins answer every prompt; anything less answers the first of four."""
     works = torch.tensor([C in circuit.heads and bool({A, B} & set(circuit.heads)) for circuit in circuits])
     lucky = torch.arange(len(PROMPTS)) % 4 == 0
@@ -40,8 +40,8 @@ def evidence(rows: pd.DataFrame) -> Evidence:
 def test_twins_count_beside_each_other() -> None:
     """A twin contributes nothing to the full circuit, and everything if the other twin is removed."""
     sets = {NOTHING: (), "group A": (A, B), "group B": (C,)}
-    result = contribution(evidence(contributions(TWINS, by_hand, sets, PROMPTS)), 0.01)
-    means = {head: {name: float(values.mean()) for name, values in by.items()} for head, by in result.items()}
+    result = contribution(evidence(contributions(TWINS, contributions_by_hand, sets, PROMPTS)), 0.01)
+    means = {head: {name: float(values.mean()) for name, values in by_name.items()} for head, by_name in result.items()}
     assert means == {
         "A 2.0": {NOTHING: pytest.approx(-0.01), "group A": pytest.approx(1 - 1.01 * 0.25)},
         "A 2.1": {NOTHING: pytest.approx(-0.01), "group A": pytest.approx(1 - 1.01 * 0.25)},
@@ -68,7 +68,7 @@ def test_no_circuit_is_run_twice() -> None:
 
     def counting(circuits: Sequence[Circuit]) -> torch.Tensor:
         requested.extend(circuits)
-        return by_hand(circuits)
+        return contributions_by_hand(circuits)
 
     rows = contributions(TWINS, counting, removed_sets(TWINS, 8), PROMPTS)
     assert len(requested) == len(set(requested))
@@ -78,23 +78,23 @@ def test_no_circuit_is_run_twice() -> None:
 def test_every_pair_is_what_two_evaluations_say() -> None:
     """On a model: with and without each head, beside every set, against circuits that are written down one by one."""
     surgeon, prompts, means = setting("gemma2")
-    removed = removed_sets(SOME, 3)
+    removed = removed_sets(CIRCUIT, 3)
     column = MEASURES.index("label_logit")  # hits would hardly tell circuits apart here
     run = measurer(surgeon, prompts, ANSWERS, means)
-    rows = contributions(SOME, lambda circuits: run(circuits)[..., column], removed, IDS)
+    rows = contributions(CIRCUIT, lambda circuits: run(circuits)[..., column], removed, IDS)
     plain: dict[str, Circuit] = {}
     for name, set_heads in removed.items():
-        for head in SOME.heads:
-            rest = [other for other in SOME.heads if other not in set_heads and other != head]
+        for head in CIRCUIT.heads:
+            rest = [member for member in CIRCUIT.heads if member not in set_heads and member != head]
             plain[f"{name} {head.group} before"] = Circuit((*rest, head))
             plain[f"{name} {head.group} without"] = Circuit(tuple(rest))
     table = evaluate(surgeon, prompts, ANSWERS, IDS, plain, means, mean_set="test").rows
     expected = table.pivot(index="prompt", columns="circuit", values="label_logit")
-    assert len(rows) == len(removed) * len(SOME.heads) * len(IDS)
+    assert len(rows) == len(removed) * len(CIRCUIT.heads) * len(IDS)
     for (name, group), part in rows.groupby(["gone", "group"]):
-        for when in ("before", "without"):
-            want = expected.loc[part["prompt"], f"{name} {group} {when}"].to_numpy()
-            assert abs(part[when].to_numpy() - want).max() <= allowance(want, least=1.0)
+        for moment in ("before", "without"):
+            means_by_hand = expected.loc[part["prompt"], f"{name} {group} {moment}"].to_numpy()
+            assert abs(part[moment].to_numpy() - means_by_hand).max() <= allowance(means_by_hand, floor=1.0)
 
 
 def test_a_declared_thread() -> None:

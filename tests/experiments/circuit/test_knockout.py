@@ -13,14 +13,14 @@ from rebinding.experiments.circuit.random_circuits import draw_circuits, has_hea
 from rebinding.experiments.tokens import token_batch
 from rebinding.paper.circuit import Circuit, CircuitHead
 from rebinding.surgery.nnsight_surgeon import NNsightSurgeon
-from tests.close import FELT, allowance
-from tests.experiments.circuit.test_ablation import ANSWERS, IDS, SOME, setting
+from tests.close import MIN_CHANGE_SHARE, allowance
+from tests.experiments.circuit.test_ablation import ANSWERS, CIRCUIT, IDS, setting
 
-OTHER = Circuit((CircuitHead("A", 1, 1, "readout"), CircuitHead("A", 1, 3, "question_box")))
+SMALL_CIRCUIT = Circuit((CircuitHead("A", 1, 1, "readout"), CircuitHead("A", 1, 3, "question_box")))
 """Two heads of one layer at two tokens: neither head is touched at the other's token."""
 
 
-def without(surgeon: Any, prompts: list, means: list, circuits: dict[str, Circuit]) -> torch.Tensor:
+def run_without(surgeon: Any, prompts: list, means: list, circuits: dict[str, Circuit]) -> torch.Tensor:
     """The answer's logit: (circuit, prompt)."""
     rows = knock_out(surgeon, prompts, ANSWERS, IDS, circuits, means, block=2).rows
     return torch.stack([torch.tensor(rows[rows["circuit"] == name]["label_logit"].to_numpy()) for name in circuits])
@@ -29,21 +29,23 @@ def without(surgeon: Any, prompts: list, means: list, circuits: dict[str, Circui
 def test_relative_change_from_heads_to_their_means() -> None:
     """At means that are the first prompt's own values nothing moves there; elsewhere the farthest head counts."""
     surgeon, prompts, _ = setting("llama")
-    own = surgeon.record(token_batch(prompts), keep={"z"}).sites["z"]  # layer: (prompt, head, token, head_dim)
-    means = [layer[0] for layer in own]
+    recorded = surgeon.record(token_batch(prompts), keep={"z"}).sites["z"]  # layer: (prompt, head, token, head_dim)
+    means = [layer[0] for layer in recorded]
     for implementation in (surgeon, NNsightSurgeon(surgeon.model, surgeon.anatomy)):
-        rows = knock_out(implementation, prompts, ANSWERS, IDS, {"some": SOME, "other": OTHER}, means, block=2).rows
+        rows = knock_out(
+            implementation, prompts, ANSWERS, IDS, {"some": CIRCUIT, "other": SMALL_CIRCUIT}, means, block=2
+        ).rows
         table = rows.set_index(["circuit", "prompt"])["moved"]
-        rounded = allowance(table, least=1.0)
-        for name, circuit in (("some", SOME), ("other", OTHER)):
+        rounded = allowance(table, floor=1.0)
+        for name, circuit in (("some", CIRCUIT), ("other", SMALL_CIRCUIT)):
             for place, number in enumerate(IDS):
                 shares = []
                 for head in circuit.heads:
                     at = prompts[place].roles[head.role]
-                    value, mean = own[head.layer][place, head.head, at], means[head.layer][head.head, at]
+                    value, mean = recorded[head.layer][place, head.head, at], means[head.layer][head.head, at]
                     shares.append(float((value - mean).abs().max() / torch.maximum(value.abs(), mean.abs()).max()))
                 assert table[name, number] == pytest.approx(max(shares), abs=rounded)
-                assert (table[name, number] > FELT * rounded) == (place > 0)
+                assert (table[name, number] > MIN_CHANGE_SHARE * rounded) == (place > 0)
 
 
 def test_knockout_is_the_circuit_of_all_other_heads() -> None:
@@ -53,25 +55,25 @@ def test_knockout_is_the_circuit_of_all_other_heads() -> None:
         encoded.roles.update({f"token {place}": place for place in range(len(encoded))})
     end = prompts[0].roles["readout"]
     places = [(layer, head) for layer in range(surgeon.anatomy.n_layers) for head in range(surgeon.anatomy.n_heads)]
-    removed = Circuit(tuple(CircuitHead("gone", *where, f"token {end}") for where in places))
-    rest = Circuit(tuple(CircuitHead("rest", *where, f"token {at}") for where in places for at in range(end)))
-    (knocked_out,) = without(surgeon, prompts, means, {"gone": removed})
+    removed = Circuit(tuple(CircuitHead("gone", *place, f"token {end}") for place in places))
+    rest = Circuit(tuple(CircuitHead("rest", *place, f"token {at}") for place in places for at in range(end)))
+    (knocked_out,) = run_without(surgeon, prompts, means, {"gone": removed})
     kept_logits = evaluate(surgeon, prompts, ANSWERS, IDS, {"rest": rest}, means, mean_set="test").rows["label_logit"]
     assert float((knocked_out - torch.tensor(kept_logits.to_numpy().copy())).abs().max()) <= allowance(
-        knocked_out, least=1.0
+        knocked_out, floor=1.0
     )
 
 
 def test_random_sets_are_of_other_heads() -> None:
     """As many at each role in each layer, none of them the circuit's; and it is known when there are not enough."""
-    for circuit in draw_circuits(SOME, 4, 6, draws=20, match="role_and_layer", exclude=True):
+    for circuit in draw_circuits(CIRCUIT, 4, 6, draws=20, match="role_and_layer", exclude=True):
         assert sorted((head.layer, head.role) for head in circuit.heads) == sorted(
-            (head.layer, head.role) for head in SOME.heads
+            (head.layer, head.role) for head in CIRCUIT.heads
         )
         assert not {(head.layer, head.head) for head in circuit.heads} & {
-            (head.layer, head.head) for head in SOME.heads
+            (head.layer, head.head) for head in CIRCUIT.heads
         }
-    assert has_heads_to_spare(SOME, 4, 6)
+    assert has_heads_to_spare(CIRCUIT, 4, 6)
     crowded = Circuit(tuple(CircuitHead("A", 0, head, "readout") for head in range(4)))
     assert not has_heads_to_spare(crowded, 4, 6)
     assert has_heads_to_spare(crowded, 4, 8)

@@ -43,7 +43,7 @@ def fake_prompts(prompts: Tensor, roles: dict[str, int]) -> list[Encoded]:
     return [Encoded("", tuple(row.tolist()), dict(roles), prompt=Prompt(story, "A")) for row in prompts]
 
 
-def scene_of(family: Family, noise_roles: dict[str, int] = ROLES) -> NoisePairs:
+def make_pairs(family: Family, noise_roles: dict[str, int] = ROLES) -> NoisePairs:
     """Two prompts and their noise."""
     ids = tokens(family, n=4)
     clean, noise = fake_prompts(ids[:2], ROLES), fake_prompts(ids[2:], noise_roles)
@@ -73,7 +73,7 @@ def test_block_size_does_not_matter() -> None:
     """One prompt at a time or all at once."""
     model = tiny("gemma2").double()
     surgeon = TorchSurgeon(model, derive(model))
-    scene = scene_of("gemma2")
+    scene = make_pairs("gemma2")
     runs = [score_stage(surgeon, scene, PAPER[2], RECEIVERS["C"], settings=PathSettings(block=size)) for size in (1, 2)]
     results = [table(run, "p_patch") for run in runs]
     assert torch.allclose(results[0], results[1], rtol=RELATIVE, atol=0)
@@ -83,21 +83,21 @@ def test_a_stage_without_receivers_to_send_to_is_refused() -> None:
     """An empty group upstream is an error here; discovery turns it into an empty group."""
     model = tiny("llama")
     with pytest.raises(ValueError, match="group A, which is empty"):
-        score_stage(TorchSurgeon(model, derive(model)), scene_of("llama"), PAPER[1], [])
+        score_stage(TorchSurgeon(model, derive(model)), make_pairs("llama"), PAPER[1], [])
     with pytest.raises(ValueError, match="go together"):
         Stage("X", "readout", "A", None, "readout", 1)
 
 
-def evidence_of(changes: list[float], p_orig: float = 0.5) -> Evidence:
+def make_evidence(changes: list[float], p_orig: float = 0.5) -> Evidence:
     """Evidence of one prompt and one layer with given relative changes."""
     rows = pd.DataFrame({"prompt": 0, "stratum": "1.1.0", "layer": 0, "head": range(len(changes)), "p_orig": p_orig})
     rows = rows.assign(p_patch=[p_orig * (1 + change) for change in changes])
     return Evidence("paths", rows, {})
 
 
-def test_selection() -> None:
+def test_selection_by_hand() -> None:
     """The most negative first, ties by place, gains and rounding never; as published they fill up the list."""
-    result = scores(evidence_of([-1e-6, -0.25, 0.5, -0.5, -0.25]))
+    result = scores(make_evidence([-1e-6, -0.25, 0.5, -0.5, -0.25]))
     assert select(result, 2, min_effect=1e-3) == [(0, 3), (0, 1)]
     assert select(result, 9, min_effect=1e-3) == [(0, 3), (0, 1), (0, 4)]
     assert select(result, 4, rule="published", min_effect=1e-3) == [(0, 3), (0, 1), (0, 4), (0, 0)]
@@ -114,9 +114,9 @@ def test_a_head_that_serves_one_order_of_naming_is_selected() -> None:
     noise[:, 0] -= 1.0 * place
     noise[:, 1] -= 1.0 * dice.permutation(place)
     change = pd.DataFrame(noise, columns=pd.MultiIndex.from_product([range(30), range(9)], names=["layer", "head"]))
-    within = estimate_heads(change, place.tolist())
-    assert within["freedom"].unique().tolist() == [n - 2]
-    assert select(within, 9, rule="sure", min_effect=0.05) == [(0, 0)]
+    heads = estimate_heads(change, place.tolist())
+    assert heads["freedom"].unique().tolist() == [n - 2]
+    assert select(heads, 9, rule="sure", min_effect=0.05) == [(0, 0)]
     assert select(estimate_heads(change, [0] * n), 9, rule="sure", min_effect=0.05) == []
 
 
@@ -132,7 +132,7 @@ def test_strata_are_those_of_the_prompts() -> None:
     assert (
         strata[5] == f"{place}.{prompt.story.objects.index(prompt.answer)}.{prompt.story.boxes.index(prompt.question)}"
     )
-    scene = scene_of("llama")
+    scene = make_pairs("llama")
     model = tiny("llama")
     rows = score_stage(TorchSurgeon(model, derive(model)), scene, PAPER[0]).rows
     for number, stratum in rows.groupby("prompt")["stratum"].unique().items():
@@ -142,4 +142,4 @@ def test_strata_are_those_of_the_prompts() -> None:
 def test_tiny_probabilities_give_a_warning() -> None:
     """A relative change of almost nothing is almost meaningless."""
     with pytest.warns(TinyProbabilities, match="1 of 1 prompts"):
-        scores(evidence_of([-0.5], p_orig=1e-6))
+        scores(make_evidence([-0.5], p_orig=1e-6))

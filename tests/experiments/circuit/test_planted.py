@@ -50,7 +50,7 @@ def noise_pairs(name: str, noise: str, n: int) -> NoisePairs:
     return to_noise_pairs(prompts.encoder, prompts.encode(prompts.draw(design(name), range(n), ("noise", noise))))
 
 
-def found_groups(
+def find_groups(
     name: str, noise: str, stages: Sequence[Stage] = PAPER, *, frozen: str = "all", n: int = 36
 ) -> dict[str, list[tuple[int, int]]]:
     """Group -> heads, as discovered with the plant's own k."""
@@ -64,23 +64,23 @@ def found_groups(
 def test_published_noise_is_blind_to_some_groups() -> None:
     """Rotation keeps the answer, so no head can be seen to lose it; fresh words keep the slots, and so do objects dealt
     anew, the paper's own sentence: only A is seen."""
-    assert found_groups("partner_second", "rotation") == {}
-    assert found_groups("published", "rotation") == {}
+    assert find_groups("partner_second", "rotation") == {}
+    assert find_groups("published", "rotation") == {}
     for kind in ("fresh", "objects"):
-        assert found_groups("published", kind) == {"A": planted_groups()["A"]}
+        assert find_groups("published", kind) == {"A": planted_groups()["A"]}
 
 
 @pytest.mark.slow
 def test_published_order_leaves_d_empty() -> None:
     """A partner named first cannot know whom it is swapped with: nothing is sent from there, and D and E are empty."""
-    result = found_groups("published", "independent")
+    result = find_groups("published", "independent")
     assert {name: result[name] for name in "ABC"} == {name: planted_groups()[name] for name in "ABC"}
     assert set(result) == {"A", "B", "C"}
 
 
 def test_literal_d_is_null_when_frozen() -> None:
     """C's query at the question box cannot hear the swap label while every other head is frozen."""
-    result = found_groups("partner_second", "independent", PAPER_LITERAL)
+    result = find_groups("partner_second", "independent", PAPER_LITERAL)
     assert "D" not in result
     assert result["C"] == planted_groups()["C"]
 
@@ -113,13 +113,13 @@ def answers(prompts: Sequence[Encoded]) -> Answers:
 
 def pruned(mean_set: str, name: str) -> set[str]:
     """The groups that the published walk keeps."""
-    own, circuit = surgeon(), Circuit(plant().circuit)
-    means = mean_z(own, encoded(mean_set, 0, 96)[1])
+    own_surgeon, circuit = surgeon(), Circuit(plant().circuit)
+    means = mean_z(own_surgeon, encoded(mean_set, 0, 96)[1])
     ids, prompts = encoded(name, 300, 18)
 
     def score(circuits: Sequence[Circuit]) -> list[float]:
         rows = evaluate(
-            own,
+            own_surgeon,
             prompts,
             answers(prompts),
             ids,

@@ -36,9 +36,9 @@ def walk(circuit: float, full: float) -> Evidence:
     return Evidence("pruning", pd.DataFrame(rows), {})
 
 
-@pytest.mark.parametrize(("alone", "stands"), [(9.0, True), (5.0, True), (4.9, False), (0.0, False), (-3.0, False)])
-def test_half_of_the_models_measure(alone: float, stands: bool) -> None:
-    result = walk(alone, full=10.0)
+@pytest.mark.parametrize(("value", "stands"), [(9.0, True), (5.0, True), (4.9, False), (0.0, False), (-3.0, False)])
+def test_half_of_the_models_measure(value: float, stands: bool) -> None:
+    result = walk(value, full=10.0)
     assert circuit_works_alone(result) is stands
     assert circuit_after_walk(result).heads == (HEADS[0], HEADS[2])
     assert circuit_after_pruning(result).heads == ((HEADS[0], HEADS[2]) if stands else HEADS)
@@ -51,8 +51,8 @@ def test_a_plant_with_and_without_group_c() -> None:
     half = full.without(full.groups["C"])
     conventions = conventions_of_plant(given("controlled").circuit, "controlled")
     result = {
-        name: bench.get(request_pruning(bench.prompts, chosen, conventions, n=12))
-        for name, chosen in (("whole", full), ("half", half))
+        name: bench.get(request_pruning(bench.prompts, heads, conventions, n=12))
+        for name, heads in (("whole", full), ("half", half))
     }
     assert circuit_works_alone(result["whole"])
     assert circuit_after_pruning(result["whole"]) == circuit_after_walk(result["whole"])

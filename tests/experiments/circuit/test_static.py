@@ -25,7 +25,7 @@ def heads() -> Circuit:
     return Circuit(build("pointer").circuit)
 
 
-def request_of(make: Callable[..., OtherStories], bench: Workbench, heads: Circuit) -> tuple[OtherStories, list]:
+def make_request(make: Callable[..., OtherStories], bench: Workbench, heads: Circuit) -> tuple[OtherStories, list]:
     request = make(bench.prompts, bench.prompts.design("published"), heads, N)
     return request, [encoded.prompt for encoded in bench.prompts.encode(request.prompts).prompts]
 
@@ -33,7 +33,7 @@ def request_of(make: Callable[..., OtherStories], bench: Workbench, heads: Circu
 def test_no_question_is_about_a_swapped_box(bench: Workbench, heads: Circuit) -> None:
     """Every slot is asked about equally often; with a swap, the two others are swapped."""
     for make, swaps in ((without_swap, 0), (about_bystander, 1)):
-        request, prompts = request_of(make, bench, heads)
+        request, prompts = make_request(make, bench, heads)
         assert len(prompts) == request.n == N
         assert all(len(prompt.story.operations) == swaps and prompt.partner is None for prompt in prompts)
         slots = [prompt.answer_slot for prompt in prompts]
@@ -43,8 +43,8 @@ def test_no_question_is_about_a_swapped_box(bench: Workbench, heads: Circuit) ->
 
 def test_heads_without_their_token_are_ablated(bench: Workbench, heads: Circuit) -> None:
     """Without a swap neither its labels (D) nor a partner (E) are there; a bystander's story has the labels."""
-    makes = (without_swap, about_bystander)
-    groups = {make: {head.group for head in request_of(make, bench, heads)[0].circuit} for make in makes}
+    makers = (without_swap, about_bystander)
+    groups = {make: {head.group for head in make_request(make, bench, heads)[0].circuit} for make in makers}
     assert groups == {without_swap: set("ABC"), about_bystander: set("ABCD")}
 
 
@@ -53,11 +53,11 @@ def test_the_planted_circuit_answers_by_its_own_slot(
     make: Callable[..., OtherStories], bench: Workbench, heads: Circuit
 ) -> None:
     """The means are those of such prompts, and no prompt is judged that they were taken from."""
-    request, _ = request_of(make, bench, heads)
+    request, _ = make_request(make, bench, heads)
     assert not set(request.means.prompts.ids) & set(request.prompts.ids)
     assert request.means.prompts.operations == request.prompts.operations
     rows = bench.get(request).rows
-    for which, right in (("full", True), ("circuit", True), ("random", False)):
-        chosen = rows[rows["which"] == which]
-        assert (chosen["hit"].mean() == 1) == right
+    for variant, right in (("full", True), ("circuit", True), ("random", False)):
+        part = rows[rows["which"] == variant]
+        assert (part["hit"].mean() == 1) == right
     assert rows["draw"].nunique() == 11  # ten, and none

@@ -12,35 +12,35 @@ from rebinding.models import load
 from rebinding.paper.circuit import Circuit
 from rebinding.paper.procedure import given
 from rebinding.planted import build
-from tests.close import FELT, allowance
-from tests.experiments.circuit.test_ablation import ANSWERS, IDS, SOME, setting
+from tests.close import MIN_CHANGE_SHARE, allowance
+from tests.experiments.circuit.test_ablation import ANSWERS, CIRCUIT, IDS, setting
 from tests.experiments.circuit.test_paths import ROLES, fake_prompts
 
-BARE = SOME.without(SOME.groups["E"])
-WHERE, LAYERS = "context_partner", (1, 2)
-ELSEWHERE = ROLES | {WHERE: 2}
+WITHOUT_E = CIRCUIT.without(CIRCUIT.groups["E"])
+TOKEN, LAYERS = "context_partner", (1, 2)
+MOVED_ROLES = ROLES | {TOKEN: 2}
 """In the noise the word stands at another token."""
 
 
 def exchanged(surgeon: Any, prompts: list, noise: list, means: list, layers: tuple[int, ...] = LAYERS) -> Any:
-    options = {"role": WHERE, "layers": layers, "block": 2}
-    return exchange_stream(surgeon, prompts, noise, ANSWERS, IDS, BARE, means, **options).rows
+    options = {"role": TOKEN, "layers": layers, "block": 2}
+    return exchange_stream(surgeon, prompts, noise, ANSWERS, IDS, WITHOUT_E, means, **options).rows
 
 
-def test_its_own_stream_changes_nothing() -> None:
+def test_own_stream_changes_nothing() -> None:
     surgeon, prompts, means = setting("llama")
     rows = exchanged(surgeon, prompts, prompts, means)
-    assert (rows["moved"] <= allowance(rows["moved"], least=1.0)).all()
-    assert (rows["before"] - rows["after"]).abs().max() <= allowance(rows["before"], least=1.0)
+    assert (rows["moved"] <= allowance(rows["moved"], floor=1.0)).all()
+    assert (rows["before"] - rows["after"]).abs().max() <= allowance(rows["before"], floor=1.0)
 
 
-def test_in_front_of_the_first_layer_the_stream_is_the_word() -> None:
+def test_stream_before_the_first_layer_is_the_word() -> None:
     """Noise that has the same words there says nothing new, wherever it stands and whatever is around it."""
     surgeon, prompts, means = setting("llama")
-    noise = fake_prompts(token_batch(prompts).roll(-2, dims=1), ELSEWHERE)  # the word at 4 stands at 2
+    noise = fake_prompts(token_batch(prompts).roll(-2, dims=1), MOVED_ROLES)  # the word at 4 stands at 2
     first, second = (exchanged(surgeon, prompts, noise, means, layers) for layers in ((0,), (1,)))
-    assert (first["moved"] <= allowance(first["moved"], least=1.0)).all()
-    assert (second["moved"] > FELT * allowance(second["moved"], least=1.0)).all()
+    assert (first["moved"] <= allowance(first["moved"], floor=1.0)).all()
+    assert (second["moved"] > MIN_CHANGE_SHARE * allowance(second["moved"], floor=1.0)).all()
 
 
 def test_the_request_has_the_circuit_without_e() -> None:
@@ -51,7 +51,7 @@ def test_the_request_has_the_circuit_without_e() -> None:
     assert set(request.circuit) == {head for head in heads.heads if head.group != "E"} != set(heads.heads)
     assert request.layers == tuple(sorted({layer for layer, _ in heads.group("D")}))
     encoded = prompts.encode(request.prompts)
-    own, other = encoded.prompts[0], encoded.counterfactuals[0]
-    at, noise_at = own.roles[request.role], other.roles[request.role]
-    assert own.ids[at] == other.ids[noise_at]
+    clean, noise = encoded.prompts[0], encoded.counterfactuals[0]
+    at, noise_at = clean.roles[request.role], noise.roles[request.role]
+    assert clean.ids[at] == noise.ids[noise_at]
     assert at != noise_at

@@ -37,14 +37,14 @@ def circuit() -> Circuit:
     return Circuit(build("pointer").circuit)
 
 
-def request_of(
+def make_request(
     prompts: Prompts, circuit: Circuit, conventions: RolesConventions, n: int = 4, kind: Any = "pointer"
 ) -> Any:
     return request_interchange(prompts, circuit, roles_stories(prompts, conventions, "published"), kind, n, conventions)
 
 
 def test_published_is_what_was_released(prompts: Prompts, circuit: Circuit) -> None:
-    request = request_of(prompts, circuit, PUBLISHED)
+    request = make_request(prompts, circuit, PUBLISHED)
     assert (request.mode, request.future, request.answers) == ("published", "keep", "exp34_unspaced")
     assert (request.prompts.design, request.prompts.split) == ("published", "train")
     assert request.prompts.ids == (0, 1, 2, 3)
@@ -57,9 +57,9 @@ def test_the_text_is_the_second_candidate(prompts: Prompts, circuit: Circuit) ->
     code, text = candidate_conventions(PUBLISHED)
     assert code == PUBLISHED
     assert (text.places, text.direction, text.pointer) == ("paper", "text", "structure")
-    assert request_of(prompts, circuit, text).key != request_of(prompts, circuit, code).key
+    assert make_request(prompts, circuit, text).key != make_request(prompts, circuit, code).key
     pairs = [design("published").structure_only_pointer(number, mirror=True) for number in range(4)]
-    assert list(prompts.encode(request_of(prompts, circuit, text).prompts).items) == pairs
+    assert list(prompts.encode(make_request(prompts, circuit, text).prompts).items) == pairs
     assert candidate_conventions(CONTROLLED) == (CONTROLLED,)
     assert candidate_conventions(text) == (text,)
 
@@ -67,7 +67,7 @@ def test_the_text_is_the_second_candidate(prompts: Prompts, circuit: Circuit) ->
 def test_controlled_pairs_are_balanced_and_held_out(prompts: Prompts, circuit: Circuit) -> None:
     """Over a block every slot of the answer comes equally often, each id goes both ways, and only statements move."""
     assert BALANCED % BLOCK == 0
-    request = request_of(prompts, circuit, CONTROLLED, BLOCK)
+    request = make_request(prompts, circuit, CONTROLLED, BLOCK)
     assert request.prompts.ids == tuple(range(EVALUATION_ID, EVALUATION_ID + BLOCK))
     assert (request.prompts.design, request.prompts.split) == ("counterbalanced", "evaluation")
     moves: Counter[tuple[int, int]] = Counter()
@@ -106,8 +106,8 @@ def test_each_convention_changes_the_request(prompts: Prompts, circuit: Circuit)
         "ids": "held_out", "answers": "continuation", "future": "mask",
     }  # fmt: skip
     assert set(changes) | {"candidates", "readout"} == set(vars(PUBLISHED))
-    keys = [request_of(prompts, circuit, replace(PUBLISHED, **{name: value})).key for name, value in changes.items()]
-    assert len({request_of(prompts, circuit, PUBLISHED).key, *keys}) == len(changes) + 1
+    keys = [make_request(prompts, circuit, replace(PUBLISHED, **{name: value})).key for name, value in changes.items()]
+    assert len({make_request(prompts, circuit, PUBLISHED).key, *keys}) == len(changes) + 1
 
 
 def test_another_design_replaces_only_the_published_one(prompts: Prompts) -> None:

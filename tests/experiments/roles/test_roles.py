@@ -12,7 +12,7 @@ from rebinding.experiments.roles.request import WHOLE_GROUP, RolePair
 from rebinding.experiments.roles.summary import effects
 from rebinding.surgery import SurgeryError
 from rebinding.task.designs import design
-from tests.close import FELT, allowance
+from tests.close import MIN_CHANGE_SHARE, allowance
 from tests.experiments.binding.setup import Bench, random_model
 
 GROUPS: Any = {"A": [(2, 1), (3, 4)], "B": [(1, 0), (1, 2)], "D": [(1, 5)], "E": [(1, 3)]}
@@ -37,12 +37,12 @@ def run(bench: Bench, kind: str = "pointer", *, n: int = 2, mirror: bool = False
 def test_words_are_those_of_the_story() -> None:
     """Published pairs move the answer from the first slot to the second; mirrored ones, as in the figure, back."""
     bench = random_model("llama")
-    for mirror, (answer, other) in ((False, (0, 1)), (True, (1, 0))):
+    for mirror, (answer, rival) in ((False, (0, 1)), (True, (1, 0))):
         for pair in pairs(bench, "pointer", mirror=mirror):
             objects = pair.original.prompt.story.objects
             assert pair.words()[0] == objects[answer]
-            assert pair.words()[2] == objects[other]
-            assert pair.words()[1] == pair.counterfactual.prompt.story.objects[other]
+            assert pair.words()[2] == objects[rival]
+            assert pair.words()[1] == pair.counterfactual.prompt.story.objects[rival]
             assert pair.words()[1] not in objects
     rows = run(bench, single_heads=False).rows
     assert rows["token"].tolist() == [bench.encoder.answer_token(text) for text in rows["text"]]
@@ -51,12 +51,12 @@ def test_words_are_those_of_the_story() -> None:
 def test_future_attention_is_kept_removed_or_refused() -> None:
     """In published pointer pairs the tokens of D and E stand later in the counterfactual; nowhere else do they."""
     bench = random_model("llama")
-    kept, masked = run(bench, n=8, future="keep"), run(bench, n=8, future="mask")
-    future = kept.rows.groupby("group")["future_mass"].max()
+    full, masked = run(bench, n=8, future="keep"), run(bench, n=8, future="mask")
+    future = full.rows.groupby("group")["future_mass"].max()
     assert min(future["D"], future["E"]) > 1e-6, "masked, it is zero to the bit"
     assert future["A"] == future["B"] == 0
-    difference = (kept.rows["after"] - masked.rows["after"]).abs().groupby(kept.rows["group"]).max()
-    assert difference[["D", "E"]].min() > FELT * close(kept)
+    difference = (full.rows["after"] - masked.rows["after"]).abs().groupby(full.rows["group"]).max()
+    assert difference[["D", "E"]].min() > MIN_CHANGE_SHARE * close(full)
     assert difference[["A", "B"]].max() == 0
     with pytest.raises(SurgeryError, match="group D: swap_partner stands later"):
         run(bench, future="refuse")
@@ -72,14 +72,14 @@ def test_a_group_is_patched_as_one() -> None:
     for group, heads in GROUPS.items():
         for _, head in heads:
             difference = (table[group, head] - table[group, WHOLE_GROUP]).abs().max()
-            assert difference <= close(evidence) if len(heads) == 1 else difference > FELT * close(evidence)
+            assert difference <= close(evidence) if len(heads) == 1 else difference > MIN_CHANGE_SHARE * close(evidence)
 
 
 def test_a_patch_of_the_same_prompt_changes_nothing() -> None:
     """The identity: own patterns and outputs written back leave every logit as it was, and count as no-ops."""
     bench = random_model("gemma2")
-    same = [RolePair(pair.id, pair.original, pair.original) for pair in pairs(bench, "pointer")]
-    evidence = run_roles(bench.surgeon, same, GROUPS, kind="identity", token=bench.encoder.answer_token)
+    same_pairs = [RolePair(pair.id, pair.original, pair.original) for pair in pairs(bench, "pointer")]
+    evidence = run_roles(bench.surgeon, same_pairs, GROUPS, kind="identity", token=bench.encoder.answer_token)
     assert evidence.rows["moved"].max() == 0
     assert (evidence.rows["after"] - evidence.rows["before"]).abs().max() < close(evidence)
 

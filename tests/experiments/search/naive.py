@@ -27,19 +27,19 @@ def score_after(
     part: str,
 ) -> float:
     """The answer's logit less the others' mean, when receivers hear this sender's z as in the noise prompt."""
-    every, at = naive.all_z(clean), clean.roles[sender.token]
+    all_z, at = naive.all_z(clean), clean.roles[sender.token]
     span = slice(sender.head * naive.dim, (sender.head + 1) * naive.dim)
-    vector = every[str(sender.layer)][0, at].clone()
+    vector = all_z[str(sender.layer)][0, at].clone()
     vector[span] = noise_z
-    send = naive.hold(every, (sender.layer, sender.head, at), vector, True)
+    send = naive.hold(all_z, (sender.layer, sender.head, at), vector, True)
     if part == "direct":
         return score(naive, clean, answers, send)
     write: list[Hook] = []
     for receiver in receivers:
         if receiver.layer > sender.layer:
-            z = every[str(receiver.layer)][0, clean.roles[receiver.token]].view(naive.n_heads, naive.dim)
-            own = z[receiver.head]
-            change = _received_z(naive, clean, at, receiver, send, part) - own
+            z = all_z[str(receiver.layer)][0, clean.roles[receiver.token]].view(naive.n_heads, naive.dim)
+            clean_z = z[receiver.head]
+            change = _received_z(naive, clean, at, receiver, send, part) - clean_z
             write.append(_add_to_z(naive, receiver, clean.roles[receiver.token], change))
     return score(naive, clean, answers, write)
 
@@ -47,13 +47,13 @@ def score_after(
 def _received_z(naive: Naive, clean: Encoded, at: int, receiver: Node, send: Sequence[Hook], part: str) -> Tensor:
     """z of a receiver with the sender's output at the sender's token (for its query: at its own token)."""
     module = naive.layers[receiver.layer].get_submodule(f"self_attn.{part}_proj")
-    arrived = naive.look(clean, {"it": (module, "out")}, send)["it"]
-    where = clean.roles[receiver.token] if part == "q" else at
+    received = naive.look(clean, {"it": (module, "out")}, send)["it"]
+    token = clean.roles[receiver.token] if part == "q" else at
     span = slice(receiver.head * naive.dim, (receiver.head + 1) * naive.dim)
 
     def read(_: nn.Module, args: Any, out: Tensor) -> Tensor:
         out = out.clone()
-        out[0, where, span] = arrived[0, where, span]
+        out[0, token, span] = received[0, token, span]
         return out
 
     output = naive.layers[receiver.layer].get_submodule("self_attn.o_proj")

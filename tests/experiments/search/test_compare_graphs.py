@@ -26,7 +26,7 @@ def arrow(sender: Node, receiver: Node | None, component: str, effect: float) ->
     return Edge(sender, receiver, component, effect, effect - 0.1, effect + 0.1)
 
 
-HERE = Graph(
+FIRST_GRAPH = Graph(
     (COPY, MATCH, PAIR),
     (
         arrow(COPY, None, "direct", 4.0),
@@ -36,7 +36,7 @@ HERE = Graph(
     ),
     {"design": "counterbalanced", "skip_prompts": 0, "prompts": 36},
 )
-THERE = Graph(
+SECOND_GRAPH = Graph(
     (COPY, MATCH, FULL, PAIR),
     (
         arrow(COPY, None, "direct", 4.2),
@@ -48,10 +48,10 @@ THERE = Graph(
 )
 
 
-def test_counted_weighed_and_compared() -> None:
+def test_graphs_are_compared_by_edges_and_weights() -> None:
     """By hand: 9 of 10 logits here are in arrows of both, 9.1 of 10 there; another component is another arrow; of the
     three differences 0.2, 0.1 and 0 the one in the middle is 0.1. Correlation: 21.0 / sqrt(20.667 x 21.38)."""
-    assert list(compare(HERE, THERE, "other.json")) == [
+    assert list(compare(FIRST_GRAPH, SECOND_GRAPH, "other.json")) == [
         "compared with other.json: found on 36 prompts, of which 0 are among the 36 here",
         "  nodes: 3 in both, of 3 here and 4 there",
         "    there alone: 3.3 at swap_period",
@@ -72,21 +72,21 @@ def test_counted_weighed_and_compared() -> None:
 )
 def test_shared_prompts_are_counted(settings: dict[str, Any], line: str) -> None:
     """The same ids under another design are other prompts."""
-    assert line in next(compare(HERE, replace(THERE, settings=settings), "it"))
+    assert line in next(compare(FIRST_GRAPH, replace(SECOND_GRAPH, settings=settings), "it"))
 
 
 def test_a_graph_beside_itself_and_beside_nothing() -> None:
-    lines = "\n".join(compare(HERE, HERE, "it"))
+    lines = "\n".join(compare(FIRST_GRAPH, FIRST_GRAPH, "it"))
     assert "alone" not in lines
     assert "the rest" not in lines
     assert "1.00 of the effects there" in lines
-    nothing = list(compare(HERE, Graph((), (), {}), "it"))
-    assert "    0.00 of the effects here is in those; the rest begins" in "\n".join(nothing)
-    assert "nan" not in "\n".join(nothing)
+    empty = list(compare(FIRST_GRAPH, Graph((), (), {}), "it"))
+    assert "    0.00 of the effects here is in those; the rest begins" in "\n".join(empty)
+    assert "nan" not in "\n".join(empty)
 
 
 @pytest.mark.slow
-def test_from_the_command_line(tmp_path: Path, capsys: Any) -> None:
+def test_compare_command_prints_the_differences(tmp_path: Path, capsys: Any) -> None:
     """A plant's graph on other prompts is the same one; another model's is refused before anything is searched."""
     loaded_model, name = load("planted:lexical@llama"), "planted:lexical@llama"
     command = [
@@ -107,6 +107,6 @@ def test_from_the_command_line(tmp_path: Path, capsys: Any) -> None:
     output = capsys.readouterr().out
     assert "compared with g.json: found on 36 prompts, of which 0 are among the 36 here" in output
     assert "1.00 of the effects here is in those\n" in output
-    graph.save(HERE, replace(owner_of(loaded_model), fingerprint="0" * 64), tmp_path / "other.json")
+    graph.save(FIRST_GRAPH, replace(owner_of(loaded_model), fingerprint="0" * 64), tmp_path / "other.json")
     assert main([*command, "--minutes", "0", "--compare", str(tmp_path / "other.json")]) == 2
     assert "belongs to" in capsys.readouterr().err

@@ -60,10 +60,10 @@ def test_senders_stand_in_one_part_and_receivers_in_later_ones() -> None:
 def test_no_step_is_run_without_a_sender_below_a_receiver() -> None:
     """The losses of that part are then 0 at every token."""
     search = RecordingSearch()
-    late = crossings(search, [Node(5, 0, "swap_second"), QUESTION])
+    later_nodes = crossings(search, [Node(5, 0, "swap_second"), QUESTION])
     assert search.steps == []
-    assert (late.rows[["expected", "elsewhere"]] == 0).all(axis=None)
-    assert len(late.rows) == len(CROSSED) * len(RecordingSearch.pairs.ids)
+    assert (later_nodes.rows[["expected", "elsewhere"]] == 0).all(axis=None)
+    assert len(later_nodes.rows) == len(CROSSED) * len(RecordingSearch.pairs.ids)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from rebinding.experiments.search.request import Settings
 from rebinding.experiments.search.scene import scene
 from rebinding.paper.graph import Node
 from rebinding.surgery import TorchSurgeon, derive
-from tests.close import FELT, allowance
+from tests.close import MIN_CHANGE_SHARE, allowance
 from tests.everyday import sampled
 from tests.experiments.circuit.naive import Naive
 from tests.experiments.circuit.test_paths import fake_prompts, with_repeated_keys
@@ -26,7 +26,7 @@ RECEIVERS = [Node(3, 2, "readout"), Node(2, 5, "token 9"), Node(3, 0, "token 9")
 ALL = Settings(min_attention=0.0, exhaustive=True)
 
 
-def pairs_of(family: Family) -> Pairs:
+def make_pairs(family: Family) -> Pairs:
     """Two pairs of random prompts that begin alike."""
     ids = tokens(family, n=4)
     ids[2:, :2] = ids[:2, :2]
@@ -41,7 +41,7 @@ def pairs_of(family: Family) -> Pairs:
 def test_equals_full_forwards(family: Family) -> None:
     """Three receivers in two layers and at two tokens; senders of three layers at tokens in and out of windows."""
     model = tiny(family)
-    anatomy, pairs = derive(model), pairs_of(family)
+    anatomy, pairs = derive(model), make_pairs(family)
     plain = with_repeated_keys(model, family, anatomy)
     naive = Naive(plain, anatomy.layer_modules(plain), anatomy.n_heads, anatomy.head_dim)
     recorded = scene(TorchSurgeon(model, anatomy), pairs)
@@ -54,49 +54,53 @@ def test_equals_full_forwards(family: Family) -> None:
         for number, clean in enumerate(pairs.clean):
             sender, answers = Node(layer, 1, PLACES[at]), pairs.answers[number].tolist()
             value = recorded.noise_z[layer][number, 1, at]
-            want = score_after(naive, clean, value, answers, sender, RECEIVERS, part)
+            expected = score_after(naive, clean, value, answers, sender, RECEIVERS, part)
             before = score(naive, clean, answers)
-            got = _after(rows_of[part], pairs.ids[number], layer, at)
-            bound = allowance([want, before], least=1.0)
-            assert (before if got is None else got) == pytest.approx(want, abs=bound), (part, layer, at)
-            effective += abs(want - before) > FELT * bound
+            actual = _after(rows_of[part], pairs.ids[number], layer, at)
+            bound = allowance([expected, before], floor=1.0)
+            assert (before if actual is None else actual) == pytest.approx(expected, abs=bound), (part, layer, at)
+            effective += abs(expected - before) > MIN_CHANGE_SHARE * bound
     assert effective > len(cases) / 2
 
 
 def _after(rows: Any, prompt: int, layer: int, at: int) -> float | None:
-    mine = rows[(rows["prompt"] == prompt) & (rows["layer"] == layer) & (rows["head"] == 1) & (rows["token"] == at)]
-    assert len(mine) <= 1
-    return float(mine["after"].iloc[0]) if len(mine) else None
+    part = rows[(rows["prompt"] == prompt) & (rows["layer"] == layer) & (rows["head"] == 1) & (rows["token"] == at)]
+    assert len(part) <= 1
+    return float(part["after"].iloc[0]) if len(part) else None
 
 
-def test_what_is_not_run() -> None:
+def test_pairs_that_cannot_act_are_not_run() -> None:
     """No sender at or above every receiver, before the first difference, behind the receivers, or, for a query, at
     another token than the receiver's; allowed senders only, if some are named."""
     model = tiny("llama")
-    recorded = scene(TorchSurgeon(model, derive(model)), pairs_of("llama"))
+    recorded = scene(TorchSurgeon(model, derive(model)), make_pairs("llama"))
     rows = effect_via_receivers(recorded, [Node(2, 5, "token 9")], ALL)
     assert set(rows["layer"]) == {0, 1}
     assert set(rows["token"]) == set(range(2, 10))
     assert set(rows.loc[rows["component"] == "q", "token"]) == {9}
-    few = effect_via_receivers(recorded, [Node(2, 5, "token 9")], ALL, [Node(1, 3, "token 4"), Node(0, 2, "token 11")])
-    assert set(zip(few["layer"], few["head"], few["token"], strict=True)) == {(1, 3, 4)}
+    two_senders = effect_via_receivers(
+        recorded, [Node(2, 5, "token 9")], ALL, [Node(1, 3, "token 4"), Node(0, 2, "token 11")]
+    )
+    assert set(zip(two_senders["layer"], two_senders["head"], two_senders["token"], strict=True)) == {(1, 3, 4)}
 
 
-def test_what_the_slope_leaves_out_is_small() -> None:
+def test_slope_error_is_small() -> None:
     """Rows that are not run move their receivers little, and would have done less than is asked for; those that are run
     have the same effects. With slopes of 0 the rows that move much are left."""
     model = tiny("llama")
-    recorded = scene(TorchSurgeon(model, derive(model)), pairs_of("llama"))
+    recorded = scene(TorchSurgeon(model, derive(model)), make_pairs("llama"))
     key = ["component", "prompt", "layer", "head", "token"]
-    every = effect_via_receivers(recorded, RECEIVERS, ALL).set_index(key)
-    few = Settings(share=0.99, min_attention=0.0)
-    some = effect_via_receivers(recorded, RECEIVERS, few).set_index(key)
-    assert set(some.index) < set(every.index)
-    same = every.loc[some.index]
-    assert same["after"].to_numpy() == pytest.approx(some["after"].to_numpy(), abs=allowance(every["after"], least=1.0))
-    skipped = every.loc[every.index.difference(some.index)]
+    full = effect_via_receivers(recorded, RECEIVERS, ALL).set_index(key)
+    settings = Settings(share=0.99, min_attention=0.0)
+    screened = effect_via_receivers(recorded, RECEIVERS, settings).set_index(key)
+    assert set(screened.index) < set(full.index)
+    matching = full.loc[screened.index]
+    assert matching["after"].to_numpy() == pytest.approx(
+        screened["after"].to_numpy(), abs=allowance(full["after"], floor=1.0)
+    )
+    skipped = full.loc[full.index.difference(screened.index)]
     assert skipped["moved"].max() < SMALL
-    assert (skipped["after"] - skipped["before"]).abs().max() < FEW * few.share * abs(recorded.total)
-    recorded.__dict__["slopes"] = [torch.zeros_like(one) for one in recorded.slopes]
-    blind = effect_via_receivers(recorded, RECEIVERS, few).set_index(key)
-    assert set(blind.index) == set(every.index[every["moved"] >= SMALL])
+    assert (skipped["after"] - skipped["before"]).abs().max() < FEW * settings.share * abs(recorded.total)
+    recorded.__dict__["slopes"] = [torch.zeros_like(slope) for slope in recorded.slopes]
+    blind = effect_via_receivers(recorded, RECEIVERS, settings).set_index(key)
+    assert set(blind.index) == set(full.index[full["moved"] >= SMALL])

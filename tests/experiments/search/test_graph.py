@@ -27,13 +27,13 @@ GRAPH = Graph(
 )
 
 
-def test_json_and_back(tmp_path: Path) -> None:
+def test_graph_survives_json(tmp_path: Path) -> None:
     """Nodes, edges and settings; another model's graph, and what is none, are refused."""
     path = tmp_path / "graph.json"
     graph.save(GRAPH, OWNER, path)
-    again = graph.load(path, OWNER)
-    assert again == GRAPH
-    assert again.settings == GRAPH.settings
+    second = graph.load(path, OWNER)
+    assert second == GRAPH
+    assert second.settings == GRAPH.settings
     with pytest.raises(CircuitError, match="belongs to planted:pointer"):
         graph.load(path, Owner("other", "b" * 64, 12, 8))
     path.write_text("{}")
@@ -48,19 +48,20 @@ def test_graphml(tmp_path: Path) -> None:
     graph.save(Graph((*GRAPH.nodes, odd), GRAPH.edges), OWNER, path)
     space = "{http://graphml.graphdrawing.org/xmlns}"
     root = ElementTree.parse(path).getroot()
-    nodes = {one.attrib["id"]: [part.text for part in one] for one in root.iter(f"{space}node")}
+    nodes = {element.attrib["id"]: [part.text for part in element] for element in root.iter(f"{space}node")}
     assert nodes.pop("logits") == []
     assert nodes == {str(node): [str(node.layer), str(node.head), node.token] for node in (*GRAPH.nodes, odd)}
     edges = [
-        (one.attrib["source"], one.attrib["target"], one[0].text, one[1].text) for one in root.iter(f"{space}edge")
+        (element.attrib["source"], element.attrib["target"], element[0].text, element[1].text)
+        for element in root.iter(f"{space}edge")
     ]
     assert edges == [(str(e.sender), str(e.receiver or "logits"), e.component, str(e.effect)) for e in GRAPH.edges]
 
 
-def test_circuit(tmp_path: Path) -> None:
+def test_graph_gives_a_circuit(tmp_path: Path) -> None:
     """Groups by what a node does and where, a letter at as many tokens as there are; and the file keeps them."""
-    found = GRAPH.circuit()
-    assert {place: [(one.layer, one.head) for one in heads] for place, heads in found.places.items()} == {
+    circuit_of_graph = GRAPH.circuit()
+    assert {place: [(head.layer, head.head) for head in heads] for place, heads in circuit_of_graph.places.items()} == {
         ("A", "readout"): [COPY[:2]],
         ("B", "readout"): [MATCH[:2]],
         ("C", "question_box"): [PAIR[:2]],
@@ -68,16 +69,16 @@ def test_circuit(tmp_path: Path) -> None:
         ("E", "context_asked"): [LABEL[:2]],
         ("E", "contains@context_asked+1"): [WORD[:2]],
     }
-    assert found.group("E") == (LABEL[:2],)
-    circuit.save(found, OWNER, tmp_path / "circuit.json")
-    assert circuit.load(tmp_path / "circuit.json", OWNER) == found
+    assert circuit_of_graph.group("E") == (LABEL[:2],)
+    circuit.save(circuit_of_graph, OWNER, tmp_path / "circuit.json")
+    assert circuit.load(tmp_path / "circuit.json", OWNER) == circuit_of_graph
 
 
-def test_drawn() -> None:
+def test_figure_shows_every_edge() -> None:
     """A row a token, from the context to the readout; an arrow an edge, dashed where it works against."""
     axes = draw_graph(GRAPH, 12, "it").axes[0]
     labels = [label.get_text() for label in axes.get_yticklabels()]
     assert labels[0].startswith("context")
     assert labels[-3:] == ["swap period", "question box", "readout"]
-    arrows = [one.arrow_patch for one in axes.texts if getattr(one, "arrow_patch", None) is not None]
+    arrows = [text.arrow_patch for text in axes.texts if getattr(text, "arrow_patch", None) is not None]
     assert sorted(arrow.get_linestyle() for arrow in arrows) == ["-", "-", "-", "--"]

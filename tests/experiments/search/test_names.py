@@ -62,10 +62,13 @@ def test_noise_statements_stand_for_those_of_the_same_part() -> None:
     what stands before the first difference is the same text."""
     pairs = noise_pairs(encoder(), range(12))
     for clean, noise, match, first in zip(pairs.clean, pairs.noise, pairs.match.tolist(), pairs.first, strict=True):
-        operation, other = clean.prompt.operation, noise.prompt.operation
+        operation, counterfactual = clean.prompt.operation, noise.prompt.operation
         for slot, label in enumerate(clean.prompt.story.boxes):
             at = match[clean.roles[f"context_box[{slot}]"]]
-            for clean_label, noise_label in ((operation.first, other.first), (operation.second, other.second)):
+            for clean_label, noise_label in (
+                (operation.first, counterfactual.first),
+                (operation.second, counterfactual.second),
+            ):
                 assert (noise.pieces[at] == noise_label) == (label == clean_label)
         assert match[clean.roles["swap_first"] - 3 :] == list(range(clean.roles["swap_first"] - 3, len(clean)))
         assert clean.ids[:first] == noise.ids[:first]

@@ -10,7 +10,7 @@ from rebinding.experiments.search.search import Search
 from rebinding.planted import Plant
 from tests.planted.runs import plant
 
-FIRST, OTHER = 0, 36
+FIRST, SECOND = 0, 36
 """Balanced blocks of 36 that share no prompt."""
 
 
@@ -20,22 +20,22 @@ def loaded_model() -> Plant:
 
 
 @pytest.fixture(scope="module")
-def found(loaded_model: Plant) -> tuple[frozenset[Link], Search]:
+def first_search(loaded_model: Plant) -> tuple[frozenset[Link], Search]:
     return searched(loaded_model, FIRST)
 
 
 @pytest.mark.slow
-def test_every_edge_is_found_again(loaded_model: Plant, found: tuple[frozenset[Link], Search]) -> None:
-    again, other = searched(loaded_model, OTHER)
-    assert not set(other.pairs.ids) & set(found[1].pairs.ids)
-    assert again == found[0] != frozenset()
+def test_every_edge_is_found_again(loaded_model: Plant, first_search: tuple[frozenset[Link], Search]) -> None:
+    second, second_search = searched(loaded_model, SECOND)
+    assert not set(second_search.pairs.ids) & set(first_search[1].pairs.ids)
+    assert second == first_search[0] != frozenset()
 
 
 @pytest.mark.slow
-def test_gradients_tell_the_same_edges(loaded_model: Plant, found: tuple[frozenset[Link], Search]) -> None:
+def test_gradients_tell_the_same_edges(loaded_model: Plant, first_search: tuple[frozenset[Link], Search]) -> None:
     """A plant is nearly linear: at its best threshold the approximation has them all, and nothing else. With the search
     it shares the recorded prompts only."""
-    edges, search = found
+    edges, search = first_search
     sizes = approximated(loaded_model, search)
     assert len(sizes) > 100 * len(edges)  # of so many
     assert rates(best(sizes, edges), edges) == (1.0, 1.0)

@@ -30,37 +30,42 @@ SHARE = 0.002
 PROMPTS = 72
 """Two balanced blocks, eight of each pair of slots: with one, the weakest planted link is not surely there."""
 SETTINGS = Settings(SHARE, block=36)
-HARDLY = 1e-3
+NEGLIGIBLE = 1e-3
 """Of attention. At softness 0.5 links that are heard with 0.06 move 0.009 of the whole; so those that are heard with
 less than 0.001 move less than 0.00015 of it, and an edge needs 0.0002."""
 PLANTS = ("pointer@llama", "lexical@gemma3", "pointer+at_stop@llama")
-OTHERS = tuple(f"{one}@{how}" for one in MECHANISMS for how in ARCHITECTURES if f"{one}@{how}" not in PLANTS)
-TURNED = ("decoys=0", "decoys=10", "softness=0.5", "softness=1")
+OTHER_PLANTS = tuple(
+    f"{mechanism}@{architecture}"
+    for mechanism in MECHANISMS
+    for architecture in ARCHITECTURES
+    if f"{mechanism}@{architecture}" not in PLANTS
+)
+VARIED_SETTINGS = ("decoys=0", "decoys=10", "softness=0.5", "softness=1")
 """Options of a plant: how many heads have random weights (all that fit, unless it is said), how soft softmaxes are."""
 
 
 @cache
-def pairs_for(name: str) -> Pairs:
+def make_pairs(name: str) -> Pairs:
     return noise_pairs(Encoder(plant(name).tokenizer), range(PROMPTS))
 
 
 @cache
-def found(name: str, settings: Settings = SETTINGS) -> Graph:
-    model, pairs = plant(name).model, pairs_for(name)
+def find_graph(name: str, settings: Settings = SETTINGS) -> Graph:
+    model, pairs = plant(name).model, make_pairs(name)
     steps = MeasuredSteps(TorchSurgeon(model, derive(model)), pairs, settings.block)
     return Search(pairs, settings, steps).graph()
 
 
-def by_place(name: str, graph: Graph) -> Wired:
+def merge_by_place(name: str, graph: Graph) -> Wired:
     """What was found, every node at all the places where its token stands."""
-    pairs = pairs_for(name)
+    pairs = make_pairs(name)
 
     def places(node: Node | None) -> set[Node | None]:
         if node is None:
             return {None}
         return {node._replace(token=pairs.places[at]) for at in pairs.at(node.token).tolist() if at >= 0}
 
-    nodes = {one for node in graph.nodes for one in places(node)}
+    nodes = {place for node in graph.nodes for place in places(node)}
     links = {(s, r, e.component) for e in graph.edges for s in places(e.sender) for r in places(e.receiver)}
     return Wired(frozenset(nodes), frozenset(links))  # type: ignore[arg-type]  # no None among nodes
 
@@ -77,28 +82,28 @@ def kinds(graph: Wired) -> set[tuple[object, ...]]:
 @pytest.mark.parametrize(
     "name",
     [
-        *sampled((*PLANTS, *OTHERS, *(f"pointer@llama?{option}" for option in TURNED))),
+        *sampled((*PLANTS, *OTHER_PLANTS, *(f"pointer@llama?{option}" for option in VARIED_SETTINGS))),
     ],
 )
 def test_the_planted_graph_is_found(name: str) -> None:
     """The same nodes, at the same tokens; the same links, component by component; nothing else, of 35 to 44 decoys."""
-    true, graph = wired(plant(name), pairs_for(name).clean[0]), by_place(name, found(name))
+    true, graph = wired(plant(name), make_pairs(name).clean[0]), merge_by_place(name, find_graph(name))
     assert graph.nodes == true.nodes
     assert kinds(graph) == kinds(true)
 
 
 @pytest.mark.slow
-def test_without_softness_next_to_nothing_passes_where_hardly_anybody_looks() -> None:
+def test_negligible_attention_passes_nothing_without_softness() -> None:
     """Lines that read a token with little attention read it with next to none where softmaxes are hard: such links are
     planted, and too weak to be kept. All others are found, and nothing else."""
     name = "pointer@llama?softness=0"
-    true, graph = wired(plant(name), pairs_for(name).clean[0]), by_place(name, found(name))
+    true, graph = wired(plant(name), make_pairs(name).clean[0]), merge_by_place(name, find_graph(name))
     assert graph.nodes == true.nodes
-    heard = attention(name)
+    sources = attention(name)
     unheard = {
         (sender, receiver, component)
         for sender, receiver, component in true.links
-        if receiver and component != "q" and heard(receiver, sender.token) < HARDLY
+        if receiver and component != "q" and sources(receiver, sender.token) < NEGLIGIBLE
     }
     assert unheard
     assert kinds(graph) == kinds(Wired(true.nodes, true.links - unheard))
@@ -106,31 +111,34 @@ def test_without_softness_next_to_nothing_passes_where_hardly_anybody_looks() ->
 
 def attention(name: str) -> Callable[[Node, str], float]:
     """The most that a head at a token gives to a place in any prompt, as the library's eager model has it."""
-    pairs, model = pairs_for(name), copy.deepcopy(plant(name).model)
+    pairs, model = make_pairs(name), copy.deepcopy(plant(name).model)
     model.set_attn_implementation("eager")
     with torch.no_grad():
         maps = [
             [
-                layer[0] for layer in model(torch.tensor([one.ids]), output_attentions=True).attentions
+                layer[0] for layer in model(torch.tensor([prompt.ids]), output_attentions=True).attentions
             ]  # (head, to, from)
-            for one in pairs.clean
+            for prompt in pairs.clean
         ]
 
-    def most(receiver: Node, place: str) -> float:
-        to, of = pairs.at(receiver.token).tolist(), pairs.at(place).tolist()
-        given = [float(one[receiver.layer][receiver.head, t, f]) for one, t, f in zip(maps, to, of, strict=True)]
-        return max(given)
+    def max_attention(receiver: Node, place: str) -> float:
+        targets, sources = pairs.at(receiver.token).tolist(), pairs.at(place).tolist()
+        attention = [
+            float(maps_of_prompt[receiver.layer][receiver.head, t, f])
+            for maps_of_prompt, t, f in zip(maps, targets, sources, strict=True)
+        ]
+        return max(attention)
 
-    return most
+    return max_attention
 
 
 @pytest.mark.slow
-def test_nothing_is_lost_by_what_is_left_out() -> None:
+def test_screening_loses_nothing() -> None:
     """Every token, attended or not, every row, whatever it moves: the same nodes and links."""
-    everything = found("lexical@gemma3", Settings(SHARE, min_attention=0.0, exhaustive=True, block=36))
-    few = found("lexical@gemma3")
-    assert everything.nodes == few.nodes
-    assert [edge[:3] for edge in everything.edges] == [edge[:3] for edge in few.edges]
+    exhaustive = find_graph("lexical@gemma3", Settings(SHARE, min_attention=0.0, exhaustive=True, block=36))
+    screened = find_graph("lexical@gemma3")
+    assert exhaustive.nodes == screened.nodes
+    assert [edge[:3] for edge in exhaustive.edges] == [edge[:3] for edge in screened.edges]
 
 
 @pytest.mark.slow
@@ -144,4 +152,4 @@ def test_the_stages_find_no_d_at_the_full_stop() -> None:
     assert set(discover(surgeon, pairs).circuit.groups) == {"A", "B", "C"}
     names = ("first label", "last label", "last slot", "first slot")
     planted = {Node(*loaded_model.heads[name], "swap_period") for name in names}
-    assert planted == {node for node in found("pointer+at_stop@llama").nodes if node.token.startswith("swap")}
+    assert planted == {node for node in find_graph("pointer+at_stop@llama").nodes if node.token.startswith("swap")}

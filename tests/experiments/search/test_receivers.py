@@ -9,7 +9,7 @@ import torch
 
 from rebinding.surgery import Edit, Read, SurgeryError, TorchSurgeon, derive
 from rebinding.surgery.receivers import receiver_head
-from tests.close import agree, felt
+from tests.close import agree, is_changed
 from tests.surgery.models import FAMILIES, Family, tiny, tokens
 
 AT = torch.tensor([9, 11, 12])
@@ -29,13 +29,13 @@ def test_equals_a_replay(family: Family, component: Any) -> None:
     for layer, head in ((0, 4), (1, 0), (2, 5), (3, 3)):
         token = AT[SOURCE] if component == "q" else TOKEN
         raw = 2 * torch.randn(len(SOURCE), surgeon.anatomy.head_dim, generator=dice)  # (row, head_dim)
-        got = receiver_head(surgeon, recording, layer, head, AT).changed_z(component, raw, SOURCE, token)
+        actual = receiver_head(surgeon, recording, layer, head, AT).changed_z(component, raw, SOURCE, token)
         scope = None if component == "q" else "head"
         edit = Edit(component, layer, raw[:, None, None], positions=token[:, None], heads=(head,), scope=scope)
         read = Read("z", layer, positions=AT[SOURCE][:, None], heads=(head,))
-        want = surgeon.run(recording, [edit], [read], source=SOURCE, allow_noop=True)[0][:, 0, 0]
-        assert agree(got, want)
-        assert felt(want, recording.sites["z"][layer][SOURCE, head, AT[SOURCE]])
+        expected = surgeon.run(recording, [edit], [read], source=SOURCE, allow_noop=True)[0][:, 0, 0]
+        assert agree(actual, expected)
+        assert is_changed(expected, recording.sites["z"][layer][SOURCE, head, AT[SOURCE]])
 
 
 def test_a_recorded_z_that_does_not_follow_is_refused() -> None:

@@ -18,7 +18,7 @@ SHARE = 0.0005
 KEY = ["component", "layer", "head", "family"]
 
 
-def by_sender(rows: pd.DataFrame, prompts: int) -> pd.Series:
+def sum_by_sender(rows: pd.DataFrame, prompts: int) -> pd.Series:
     """The effect of each head at the places of a family, mean over prompts."""
     effect = (rows["before"] - rows["after"]).to_numpy()
     table = rows.assign(effect=effect, family=rows["place"].map(family))
@@ -34,14 +34,14 @@ def test_skipped_senders_have_almost_no_effect() -> None:
     settings = Settings(share=SHARE, block=12)
     surgeon = TorchSurgeon(loaded_model.model, derive(loaded_model.model))
     search = Search(pairs, settings, MeasuredSteps(surgeon, pairs, settings.block))
-    front = sorted({one.node for one in search._select(search.step([]))}, reverse=True)
-    few = search.step(front).rows
-    every = search._blocks(search._numbers, front, None, settings).rows
-    assert set(few["prompt"]) == set(pairs.ids)
-    senders = few.groupby("prompt").size()
+    front = sorted({row.node for row in search._select(search.step([]))}, reverse=True)
+    screened_rows = search.step(front).rows
+    full_rows = search._blocks(search._numbers, front, None, settings).rows
+    assert set(screened_rows["prompt"]) == set(pairs.ids)
+    senders = screened_rows.groupby("prompt").size()
     assert senders[list(pairs.ids[12:])].mean() < senders[list(pairs.ids[:12])].mean()
-    full, screened = by_sender(every, 36), by_sender(few, 36)
-    off = (full - screened.reindex(full.index, fill_value=0.0)).abs()
+    full, screened = sum_by_sender(full_rows, 36), sum_by_sender(screened_rows, 36)
+    difference = (full - screened.reindex(full.index, fill_value=0.0)).abs()
     min_effect = EDGE_SHARE * settings.share * abs(search.total_loss)
     assert full.abs().max() > 50 * min_effect
-    assert off.max() <= min_effect
+    assert difference.max() <= min_effect

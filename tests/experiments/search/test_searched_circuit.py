@@ -30,23 +30,23 @@ def request_(bench: Workbench) -> SearchedCircuit:
 
 
 def test_the_search_saw_neither_the_prompts_nor_their_words(bench: Workbench, request_: SearchedCircuit) -> None:
-    seen, judged = (
-        {word for one in bench.prompts.encode(asked).prompts for word in one.prompt.story.objects}
-        for asked in (request_.searched, request_.prompts)
+    searched_words, judged = (
+        {word for prompt in bench.prompts.encode(prompt_set).prompts for word in prompt.prompt.story.objects}
+        for prompt_set in (request_.searched, request_.prompts)
     )
-    assert seen
+    assert searched_words
     assert judged
-    assert not seen & judged
+    assert not searched_words & judged
     assert not set(request_.searched.ids) & set(request_.prompts.ids)
 
 
 def test_the_nodes_are_ablated_like_any_circuit(bench: Workbench, request_: SearchedCircuit) -> None:
-    found = bench.get(request_)
-    heads = Graph(tuple(Node(*one) for one in found.settings["nodes"]), ()).circuit().heads
-    asked = Ablation(request_.prompts, request_.means, heads, "random", request_.draws, "role_and_layer")
-    again = bench.get(asked)
-    pd.testing.assert_frame_equal(found.rows[list(again.rows.columns)], again.rows)
-    assert found.rows[found.rows["which"] == "circuit"]["hit"].all()
+    evidence = bench.get(request_)
+    heads = Graph(tuple(Node(*node) for node in evidence.settings["nodes"]), ()).circuit().heads
+    ablation = Ablation(request_.prompts, request_.means, heads, "random", request_.draws, "role_and_layer")
+    second = bench.get(ablation)
+    pd.testing.assert_frame_equal(evidence.rows[list(second.rows.columns)], second.rows)
+    assert evidence.rows[evidence.rows["which"] == "circuit"]["hit"].all()
 
 
 def test_a_search_that_finds_nothing_has_no_circuit(

@@ -20,7 +20,7 @@ DICE = np.random.default_rng(0)
 def rows(effect: Callable[[int, int], float], head: int = 0) -> pd.DataFrame:
     """A head at three labels of 18 prompts, with an effect by prompt and slot, and a little chance."""
     cells = [(number, slot) for number in range(N) for slot in range(3)]
-    told = [
+    rows = [
         {
             "prompt": number, "component": "v", "layer": 1, "head": head, "token": slot,
             "place": f"context_box[{slot}]",
@@ -29,14 +29,14 @@ def rows(effect: Callable[[int, int], float], head: int = 0) -> pd.DataFrame:
         }
         for number, slot in cells
     ]  # fmt: skip
-    return pd.DataFrame(told)
+    return pd.DataFrame(rows)
 
 
 def names(table: pd.DataFrame, min_effect: float = 0.1) -> list[str]:
-    return [one.node.token for one in select_senders(table, STRATA, FUNCTIONS, min_effect=min_effect, alpha=0.01)]
+    return [sender.node.token for sender in select_senders(table, STRATA, FUNCTIONS, min_effect=min_effect, alpha=0.01)]
 
 
-def test_by_function_if_that_tells_more() -> None:
+def test_summary_groups_by_function_where_that_explains_more() -> None:
     """What follows the question has the question's name, what stays in its slot the slot's."""
     assert names(rows(lambda number, slot: 1.0 * (slot == number % 3))) == ["context_asked"]
     assert names(rows(lambda number, slot: 1.0 * (slot == 1))) == ["context_box[1]"]
@@ -44,15 +44,15 @@ def test_by_function_if_that_tells_more() -> None:
     assert everywhere == ["context_box[0]", "context_box[1]", "context_box[2]"]
 
 
-def test_by_place_where_the_function_does_nothing_elsewhere() -> None:
+def test_summary_groups_by_place_where_the_function_acts_there_only() -> None:
     """At one slot, where that is the asked one: the function tells more of the effects, the head is at the slot."""
     assert names(rows(lambda number, slot: 1.0 * (slot == number % 3 == 1))) == ["context_box[1]"]
 
 
-def test_by_place_where_most_is_done_by_what_has_no_function() -> None:
+def test_summary_groups_by_place_where_unnamed_tokens_do_most() -> None:
     """At the labels of the others: a name of the asked one would tell least of it."""
-    found = names(rows(lambda number, slot: 0.2 if slot == number % 3 else 1.0))
-    assert found == ["context_box[0]", "context_box[1]", "context_box[2]"]
+    tokens = names(rows(lambda number, slot: 0.2 if slot == number % 3 else 1.0))
+    assert tokens == ["context_box[0]", "context_box[1]", "context_box[2]"]
 
 
 def test_small_and_unsure_ones_are_left_out() -> None:
@@ -65,11 +65,11 @@ def test_small_and_unsure_ones_are_left_out() -> None:
 
 def test_against_as_well_as_for() -> None:
     """A head without which the answer gains is kept, with a negative effect."""
-    (one,) = select_senders(
+    (sender,) = select_senders(
         rows(lambda number, slot: -1.0 * (slot == 2)), STRATA, FUNCTIONS, min_effect=0.1, alpha=0.01
     )
-    assert one.node.token == "context_box[2]"
-    assert one.low < one.effect < one.high < 0
+    assert sender.node.token == "context_box[2]"
+    assert sender.low < sender.effect < sender.high < 0
 
 
 def test_family() -> None:
@@ -93,12 +93,12 @@ def test_a_name_is_had_at_every_place_that_bears_it() -> None:
 def test_nodes_that_are_asked_about_are_told_by_their_own_names() -> None:
     """By what the token is for or by where it stands, with what the head does there; others, and other heads, not."""
     table = rows(lambda number, slot: 2.0 * (slot == number % 3) + 1.0 * (slot == 1))
-    asked = [
+    nodes = [
         Node(1, 0, "context_asked"),
         Node(1, 0, "context_box[1]"),
         Node(1, 0, "readout"),
         Node(1, 3, "context_asked"),
     ]
-    found = select_senders(table, STRATA, asked, min_effect=0.0, alpha=0.01)
-    assert [one.node for one in found] == asked[:2]
-    assert [round(one.effect, 1) for one in found] == [2.3, 1.7]
+    senders = select_senders(table, STRATA, nodes, min_effect=0.0, alpha=0.01)
+    assert [sender.node for sender in senders] == nodes[:2]
+    assert [round(sender.effect, 1) for sender in senders] == [2.3, 1.7]

@@ -27,9 +27,11 @@ def test_sets_of_directions_are_disjoint_and_name_every_slot_alike() -> None:
     assert len(request.batches) == conventions.batches
     assert set(ids.values()) == {1}
     for batch in request.batches:
-        named = Counter(slot for encoded in prompts.encode(batch.prompts).prompts for slot in named_slots(encoded))
-        assert sum(named.values()) == 2 * PROMPTS_OF_LABELS
-        assert max(named.values()) - min(named.values()) <= 4
+        slot_counts = Counter(
+            slot for encoded in prompts.encode(batch.prompts).prompts for slot in named_slots(encoded)
+        )
+        assert sum(slot_counts.values()) == 2 * PROMPTS_OF_LABELS
+        assert max(slot_counts.values()) - min(slot_counts.values()) <= 4
 
 
 def test_every_ordered_pair_of_slots_is_asked() -> None:
@@ -44,6 +46,6 @@ def test_every_ordered_pair_of_slots_is_asked() -> None:
 
 
 def test_a_story_without_a_swap_is_refused() -> None:
-    (still,) = ENCODER.encode([design("counterbalanced", operations=0).prompt(0)])
+    (prompt,) = ENCODER.encode([design("counterbalanced", operations=0).prompt(0)])
     with pytest.raises(SurgeryError, match="give stories with one swap"):
-        named_slots(still)
+        named_slots(prompt)

@@ -18,7 +18,7 @@ from rebinding.task.prompts import Encoded, Prompt
 def residuals(model: PreTrainedModel, tokens: Tensor) -> list[Tensor]:
     """The input of every decoder layer."""
     inputs: list[Tensor] = []
-    hooks = [layer.register_forward_pre_hook(_keep(inputs), with_kwargs=True) for layer in layers_of(model)]
+    hooks = [layer.register_forward_pre_hook(_keep(inputs), with_kwargs=True) for layer in get_layers(model)]
     final_logits(model, tokens)
     for hook in hooks:
         hook.remove()
@@ -28,7 +28,7 @@ def residuals(model: PreTrainedModel, tokens: Tensor) -> list[Tensor]:
 def patched(model: PreTrainedModel, tokens: Tensor, writes: Iterable[tuple[int, int, Tensor]]) -> Tensor:
     """Logits at the last token while `writes` (layer, token, value) are written into layers' inputs."""
     hooks = [
-        layers_of(model)[layer].register_forward_pre_hook(_write(token, value), with_kwargs=True)
+        get_layers(model)[layer].register_forward_pre_hook(_write(token, value), with_kwargs=True)
         for layer, token, value in writes
     ]
     logits = final_logits(model, tokens)
@@ -44,7 +44,7 @@ def final_logits(model: PreTrainedModel, tokens: Tensor) -> Tensor:
     return logits
 
 
-def layers_of(model: PreTrainedModel) -> Any:
+def get_layers(model: PreTrainedModel) -> Any:
     """The decoder layers."""
     return derive(model).layer_modules(model)
 

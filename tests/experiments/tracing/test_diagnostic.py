@@ -39,9 +39,11 @@ def test_equals_hooked_forward_passes(family: Family) -> None:
 def test_patching_the_readouts_embedding_is_a_noop() -> None:
     """It is ':' in both prompts, so patching the first layer's input alone changes nothing."""
     rows = diagnose(surgeon(), encoder(), plan(), ids=range(3)).rows
-    early = rows[(rows["place"] == "readout") & (rows["last"] == 0)]
-    assert len(early) == 9
-    assert early["change"].abs().max() < 4 * allowance(early["base_margin"], least=5.0)  # four logits, of size 5
+    first_layer = rows[(rows["place"] == "readout") & (rows["last"] == 0)]
+    assert len(first_layer) == 9
+    assert first_layer["change"].abs().max() < 4 * allowance(
+        first_layer["base_margin"], floor=5.0
+    )  # four logits, of size 5
 
 
 def test_every_question_has_another_answer() -> None:

@@ -24,7 +24,7 @@ def test_running_noop_cells_changes_nothing() -> None:
     sparse, full = (trace(surgeon, pairs, mode="test", run_no_ops=run).rows for run in (False, True))
     assert full["ran"].all()
     assert not sparse["ran"].all()
-    rounding = 2 * allowance(full["answer_logit"], least=1.0)  # a margin is a difference of two
+    rounding = 2 * allowance(full["answer_logit"], floor=1.0)  # a margin is a difference of two
     for name in ("hit", "hit_with_counterfactual", "margin", "counterfactual_margin", "answer_logit"):
         np.testing.assert_allclose(sparse[name].astype(float), full[name].astype(float), rtol=0, atol=rounding)
 
@@ -36,7 +36,7 @@ def test_the_cells_that_run() -> None:
     assert torch.equal(cells[0], cells[1])
 
 
-def test_some_layers_and_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_selected_layers_and_tokens_equal_full_forwards(monkeypatch: pytest.MonkeyPatch) -> None:
     """A map of some layers and tokens equals the same cells of the full map, in any order, and in blocks."""
     model = tiny("gemma2")
     pairs = random_pairs(tokens("gemma2", n=5), differing=(3,))

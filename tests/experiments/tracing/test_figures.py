@@ -53,7 +53,7 @@ def test_a_cell_is_divided_among_the_roles_that_act() -> None:
     assert np.allclose(image[3], [1, 0.5, 0.5])
 
 
-def test_combined_map() -> None:
+def test_combined_map_has_every_panel() -> None:
     acts = {"reference_box": {(3, FIRST)}, "swap_target_box": {(3, 50)}, "object": {(41, READOUT)}}
     figure = combined_map({panel: evidence(panel, cells) for panel, cells in acts.items()})
     axes = figure.axes[0]

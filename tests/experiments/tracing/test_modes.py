@@ -40,7 +40,7 @@ def test_candidates_are_the_originals_objects_after_the_swap() -> None:
 
 
 @pytest.mark.parametrize(("mode", "changes"), [("swap_only", True), ("query_box", False), ("context_and_swap", True)])
-def test_whether_the_answer_changes(mode: str, changes: bool) -> None:
+def test_mode_declares_whether_the_answer_changes(mode: str, changes: bool) -> None:
     assert pair(mode).changes_answer is changes
 
 
@@ -96,7 +96,7 @@ def test_every_mode_of_equal_length_can_be_traced() -> None:
             assert rows["ran"].sum() == len(pair(name).differing)
 
 
-def test_refusals() -> None:
+def test_unusable_modes_are_refused() -> None:
     with pytest.raises(DesignError, match="shorter than the original"):
         counterfactual(plan(), 0, "no_swap")
     with pytest.raises(DesignError, match="no panel 'table'"):
@@ -111,9 +111,9 @@ def test_refusals() -> None:
 
 
 def test_panels_name_modes_that_change_the_answer() -> None:
-    for panel, about in PANELS.items():
-        assert panel_mode(panel) == about.mode
-        for mode in (about.mode, *about.alternatives):
+    for panel, panel_settings in PANELS.items():
+        assert panel_mode(panel) == panel_settings.mode
+        for mode in (panel_settings.mode, *panel_settings.alternatives):
             assert TRACING_MODES[mode].changes_answer
             assert panel_mode(panel, mode) == mode
 

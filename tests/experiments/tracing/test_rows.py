@@ -49,24 +49,24 @@ def score(logits: list[float], *, answer: int, rival: int | None = 13) -> dict[s
         ([3.0, 3.0, 2.0, 0.0], 1, False, False, 0.0, 3.0),
     ],
 )
-def test_scores(
+def test_scores_by_hand(
     logits: list[float], answer: int, hit: bool, with_rival: bool, margin: float, rival_margin: float
 ) -> None:
-    got = score(logits, answer=answer)
-    assert got["hit"] is hit
-    assert got["hit_with_counterfactual"] is with_rival
-    assert (got["margin"], got["counterfactual_margin"]) == (margin, rival_margin)
-    assert got["answer_logit"] == logits[answer]
+    actual = score(logits, answer=answer)
+    assert actual["hit"] is hit
+    assert actual["hit_with_counterfactual"] is with_rival
+    assert (actual["margin"], actual["counterfactual_margin"]) == (margin, rival_margin)
+    assert actual["answer_logit"] == logits[answer]
 
 
-def test_without_a_counterfactual_answer() -> None:
+def test_score_without_a_counterfactual_answer() -> None:
     """The rival's column repeats the answer: it wins nothing, and there is no margin over it."""
-    got = score([3.0, 1.0, 2.0, 3.0], answer=0, rival=None)
-    assert got["hit_with_counterfactual"] is True
-    assert math.isnan(float(str(got["counterfactual_margin"])))
+    actual = score([3.0, 1.0, 2.0, 3.0], answer=0, rival=None)
+    assert actual["hit_with_counterfactual"] is True
+    assert math.isnan(float(str(actual["counterfactual_margin"])))
 
 
-def test_names_of_tokens() -> None:
+def test_token_names_follow_the_roles() -> None:
     roles = {
         "context_box[0]": 1,
         "context_object[0]": 2,
@@ -141,8 +141,8 @@ def cells(leads: dict[str, list[list[int]]], base: tuple[int, int] = (0, 0)) -> 
             "counterfactual_margin": 2.0 * hit - 1.6,
             "base_counterfactual_margin": 2.0 * base[prompt] - 1.6,
         }
-        for token, (role, both) in enumerate(leads.items())
-        for prompt, line in enumerate(both)
+        for token, (role, values) in enumerate(leads.items())
+        for prompt, line in enumerate(values)
         for layer, hit in enumerate(line)
     ]
     return Evidence("tracing", pd.DataFrame(rows), {"mode": "m"})
@@ -164,12 +164,12 @@ def test_gains_skip_the_first_layer_and_subtract_the_base() -> None:
 
 def test_gains_are_zero_if_nothing_can_be_restored() -> None:
     """A counterfactual that always gives the original's answer leaves no room: gains are 0, not 0 of 0."""
-    result, chosen = cells({"readout": [[1, 1, 1], [1, 1, 1]]}, base=(1, 1)), conventions(scale="normalised")
-    assert gains(result, "readout", chosen).to_numpy().tolist() == [[0, 0], [0, 0]]
-    assert support(result, chosen) == (-1, 1)
+    result, options = cells({"readout": [[1, 1, 1], [1, 1, 1]]}, base=(1, 1)), conventions(scale="normalised")
+    assert gains(result, "readout", options).to_numpy().tolist() == [[0, 0], [0, 0]]
+    assert support(result, options) == (-1, 1)
 
 
-def test_what_leads_depends_on_the_procedure() -> None:
+def test_leading_answer_depends_on_the_procedure() -> None:
     """A lead of 0.4 over the counterfactual's answer is a lead, and not a clear one."""
     result = cells({"readout": [[1, 1], [1, 1]]})
     for changes, expected in (
@@ -193,7 +193,7 @@ def test_first_and_last_layers_by_prompt() -> None:
     assert last_layer(result, conventions(), "own").tolist() == [3, 0]
 
 
-def test_what_the_context_adds() -> None:
+def test_context_contribution_by_hand() -> None:
     """By prompt; where gains are normalised, in shares of the prompts that have something to restore, here half."""
     rows = cells({name: [[0, 1, 0], [0, 1, 1]] for name in ("context", "swap", "both")}, base=(1, 0)).rows
     rows.loc[(rows["role"] == "swap") & (rows["prompt"] == 1), ["hit", "margin"]] = [False, -1.0]

@@ -1,1 +1,1 @@
-"""Verdicts computed again by hand: one full forward of the library's eager model after another, and lines of numpy."""
+"""Recompute verdicts by hand: full forwards of the library's eager model, and lines of numpy."""

@@ -1,4 +1,4 @@
-"""What the rows of section 5 weigh, from the attention and logits of the evidence."""
+"""Estimates by hand of the rows of section 5, from the attention and logits of the evidence."""
 
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ def examples(request: Any, rows: pd.DataFrame, condition: str) -> pd.DataFrame:
     epsilon, and of all heads' attention together."""
     read: tuple[str, ...] = ("box", "object")
     if getattr(request, "read", "both") == "shifted":
-        read = next(one.kinds for one in request.conditions if one.name == condition)
-    found = []
+        read = next(entry.kinds for entry in request.conditions if entry.name == condition)
+    parts = []
     for case, heads in rows[rows["condition"] == condition].groupby(["draw", "prompt", "i", "j"]):
-        i, j = (int(str(one)) for one in case[2:])
-        told: dict[str, float] = {}
+        i, j = (int(str(name)) for name in case[2:])
+        measures: dict[str, float] = {}
         mass = {w: np.sum([_three(heads, f"{w}_{kind}") for kind in read], axis=0) for w in ("before", "after")}
         ratio = {w: np.log(m[:, j] + 1e-9) - np.log(m[:, i] + 1e-9) for w, m in mass.items()}
         logit = {w: _three(heads, f"{w}_logit")[0] for w in mass}
-        told["dR"] = float((ratio["after"] - ratio["before"]).mean())
+        measures["dR"] = float((ratio["after"] - ratio["before"]).mean())
         for eps in (1e-6, 1e-3):
-            turned = [np.log((m[:, j] + eps) / (m[:, i] + eps)).mean() for m in mass.values()]
-            told[f"dR {eps}"] = float(turned[1] - turned[0])
+            log_ratios = [np.log((m[:, j] + eps) / (m[:, i] + eps)).mean() for m in mass.values()]
+            measures[f"dR {eps}"] = float(log_ratios[1] - log_ratios[0])
         sums = [m.sum(0) + 1e-9 for m in mass.values()]
-        told["dR summed"] = float(np.log(sums[1][j] / sums[1][i] / (sums[0][j] / sums[0][i])))
-        told["dlogit"] = logit["after"][j] - logit["after"][i] - logit["before"][j] + logit["before"][i]
-        told["switch"] = ((mass["before"].argmax(1) == i) & (mass["after"].argmax(1) == j)).mean()
-        together = {w: m.sum(0).argmax() for w, m in mass.items()}
-        told["switch_example"] = float(together["before"] == i and together["after"] == j)
-        told["correct"] = float(heads["correct"].iloc[0])
-        found.append(dict(zip(("draw", "prompt", "i", "j"), case, strict=True)) | told)
-    return pd.DataFrame(found)
+        measures["dR summed"] = float(np.log(sums[1][j] / sums[1][i] / (sums[0][j] / sums[0][i])))
+        measures["dlogit"] = logit["after"][j] - logit["after"][i] - logit["before"][j] + logit["before"][i]
+        measures["switch"] = ((mass["before"].argmax(1) == i) & (mass["after"].argmax(1) == j)).mean()
+        largest = {w: m.sum(0).argmax() for w, m in mass.items()}
+        measures["switch_example"] = float(largest["before"] == i and largest["after"] == j)
+        measures["correct"] = float(heads["correct"].iloc[0])
+        parts.append(dict(zip(("draw", "prompt", "i", "j"), case, strict=True)) | measures)
+    return pd.DataFrame(parts)
 
 
 def _three(heads: pd.DataFrame, name: str) -> Array:
@@ -53,39 +53,39 @@ def _three(heads: pd.DataFrame, name: str) -> Array:
     return heads[[f"{name}_{slot}" for slot in range(3)]].to_numpy(float)
 
 
-def of(asked: tuple[Any, pd.DataFrame], condition: str, measure: str) -> Array:
+def select_values(request_and_rows: tuple[Any, pd.DataFrame], condition: str, measure: str) -> Array:
     """One measure of a condition (draw, unit); a unit is one example of every ordered pair of slots."""
-    table = examples(*asked, condition)
-    by_pair = [one.pivot(index="draw", columns="prompt", values=measure) for _, one in table.groupby(["i", "j"])]
-    pairs = [one.to_numpy() for one in by_pair]
-    least = min(one.shape[1] for one in pairs)
-    found: Array = np.mean([one[:, :least] for one in pairs], axis=0)
-    return found
+    table = examples(*request_and_rows, condition)
+    by_pair = [table.pivot(index="draw", columns="prompt", values=measure) for _, table in table.groupby(["i", "j"])]
+    pairs = [table.to_numpy() for table in by_pair]
+    minimum = min(pair_values.shape[1] for pair_values in pairs)
+    averages: Array = np.mean([pair_values[:, :minimum] for pair_values in pairs], axis=0)
+    return averages
 
 
 def size(values: Array) -> Array:
-    found: Array = values * np.sign(values.mean(axis=-1, keepdims=True))
-    return found
+    aligned: Array = values * np.sign(values.mean(axis=-1, keepdims=True))
+    return aligned
 
 
 def main(g: Grounds) -> tuple[Any, pd.DataFrame]:
     """The shifts of the row's own procedure, of the heads that count."""
-    return on_slots(g, g.one(Shifts, variation=g.conventions.like))
+    return select_slots(g, g.single(Shifts, variation=g.conventions.like))
 
 
-def on_slots(g: Grounds, asked: tuple[Any, pd.DataFrame]) -> tuple[Any, pd.DataFrame]:
+def select_slots(g: Grounds, request_and_rows: tuple[Any, pd.DataFrame]) -> tuple[Any, pd.DataFrame]:
     """Controlled, without the heads that give the two slots less than a hundredth of their attention."""
-    request, rows = asked
+    request, rows = request_and_rows
     if g.conventions.like == "published":
-        return asked
-    share = on_two_slots(rows).groupby([rows["layer"], rows["head"]]).mean()
+        return request_and_rows
+    share = select_two_slots(rows).groupby([rows["layer"], rows["head"]]).mean()
     return request, rows[[share[head] >= 0.01 for head in zip(rows["layer"], rows["head"], strict=True)]]
 
 
-def on_two_slots(rows: pd.DataFrame) -> pd.Series:
+def select_two_slots(rows: pd.DataFrame) -> pd.Series:
     """How much attention a head had on box and object of slots i and j, line by line."""
-    whole, lines = _three(rows, "before_box") + _three(rows, "before_object"), np.arange(len(rows))
-    return pd.Series(whole[lines, rows["i"]] + whole[lines, rows["j"]], rows.index)
+    full, lines = _three(rows, "before_box") + _three(rows, "before_object"), np.arange(len(rows))
+    return pd.Series(full[lines, rows["i"]] + full[lines, rows["j"]], rows.index)
 
 
 RELEASED = "as released"
@@ -97,134 +97,152 @@ Mean: TypeAlias = Callable[[str, str], Any]
 """A measure of a row of the table (draw, unit), under some convention."""
 
 
-def in_candidates(g: Grounds, estimate: Callable[[Mean], Mapping[str, float]], *read: str) -> Mapping[str, float]:
+def estimate_candidates(g: Grounds, estimate: Callable[[Mean], Mapping[str, float]], *read: str) -> Mapping[str, float]:
     """As released, and as published also as the text has it, where that is another condition for what is read."""
-    asked = main(g)
+    request_and_rows = main(g)
 
     def under(names: Mapping[str, str]) -> Mapping[str, float]:
-        return estimate(lambda condition, measure: of(asked, names.get(condition, condition), measure))
+        return estimate(
+            lambda condition, measure: select_values(request_and_rows, names.get(condition, condition), measure)
+        )
 
-    told = {name: names for name, names in TEXT.items() if set(names) & set(read) and g.conventions.like == "published"}
-    if not told:
+    variants = {
+        name: names for name, names in TEXT.items() if set(names) & set(read) and g.conventions.like == "published"
+    }
+    if not variants:
         return under({})
-    found = {name: under(names) for name, names in {RELEASED: {}, **told}.items()}
-    return {f"{name}: {part}" if part else name: one for name, parts in found.items() for part, one in parts.items()}
+    estimates = {name: under(names) for name, names in {RELEASED: {}, **variants}.items()}
+    return {
+        f"{name}: {part}" if part else name: value for name, parts in estimates.items() for part, value in parts.items()
+    }
 
 
-def random_of(asked: tuple[Any, pd.DataFrame]) -> list[str]:
-    return [one.name for one in asked[0].conditions if one.vectors != "binding"]
+def random_conditions(request_and_rows: tuple[Any, pd.DataFrame]) -> list[str]:
+    return [condition.name for condition in request_and_rows[0].conditions if condition.vectors != "binding"]
 
 
 def table(g: Grounds) -> Mapping[str, float]:
     condition, (measure,) = str(g.claim.condition), g.claim.metrics
-    conditions = random_of(main(g)) if condition == "random" else [condition]
+    conditions = random_conditions(main(g)) if condition == "random" else [condition]
     measures = SWITCHES if measure == "switch" else (measure,)
 
     def means(mean: Mean) -> Mapping[str, float]:
-        found = {f"{one} {how}": float(mean(one, how).mean()) for one in conditions for how in measures}
-        return found if len(found) > 1 else {"": next(iter(found.values()))}
+        means = {
+            f"{condition} {measure}": float(mean(condition, measure).mean())
+            for condition in conditions
+            for measure in measures
+        }
+        return means if len(means) > 1 else {"": next(iter(means.values()))}
 
-    return in_candidates(g, means, condition)
+    return estimate_candidates(g, means, condition)
 
 
 def q_redirects(g: Grounds) -> Mapping[str, float]:
-    return {name: of(main(g), "q", name).mean() for name in g.claim.metrics}
+    return {name: select_values(main(g), "q", name).mean() for name in g.claim.metrics}
 
 
 def k_redirects(g: Grounds) -> Mapping[str, float]:
-    return {"": of(main(g), "k_both", "dR").mean()}
+    return {"": select_values(main(g), "k_both", "dR").mean()}
 
 
 def box_keys(g: Grounds) -> Mapping[str, float]:
-    return in_candidates(g, lambda mean: {name: mean("k_box", name).mean() for name in ("dR", "dlogit")}, "k_box")
+    return estimate_candidates(g, lambda mean: {name: mean("k_box", name).mean() for name in ("dR", "dlogit")}, "k_box")
 
 
 def object_keys(g: Grounds) -> Mapping[str, float]:
-    def more(mean: Mean) -> Mapping[str, float]:
-        most = mean("k_object", "dlogit").mean()
-        return {f"over {one}": most - mean(one, "dlogit").mean() for one in ("k_box", "k_both")}
+    def estimate_object_over_others(mean: Mean) -> Mapping[str, float]:
+        object_mean = mean("k_object", "dlogit").mean()
+        return {
+            f"over {condition}": object_mean - mean(condition, "dlogit").mean() for condition in ("k_box", "k_both")
+        }
 
-    return in_candidates(g, more, "k_object", "k_box")
+    return estimate_candidates(g, estimate_object_over_others, "k_object", "k_box")
 
 
 def cancels(g: Grounds) -> Mapping[str, float]:
     def parts(mean: Mean) -> Mapping[str, float]:
         q, k, qk = (mean(name, "dR").mean() for name in ("q", "k_both", "qk"))
-        found = {"less attention than q": q - qk, "less attention than k_both": k - qk}
-        return found | {"attention by q": q, "attention by k_both": k, "attention by both": -qk}
+        differences = {"less attention than q": q - qk, "less attention than k_both": k - qk}
+        return differences | {"attention by q": q, "attention by k_both": k, "attention by both": -qk}
 
-    return in_candidates(g, parts, "qk")
+    return estimate_candidates(g, parts, "qk")
 
 
 def dominance(g: Grounds) -> Mapping[str, float]:
     def parts(mean: Mean) -> Mapping[str, float]:
         query = size(mean("q", "dR")).mean()
-        found = {f"keys over query: {keys}": mean(keys, "dR").mean() - query for keys in KEYS}
-        return found | {"both together": mean("qk", "dR").mean()}
+        differences = {f"keys over query: {keys}": mean(keys, "dR").mean() - query for keys in KEYS}
+        return differences | {"both together": mean("qk", "dR").mean()}
 
-    return in_candidates(g, parts, *KEYS, "qk")
+    return estimate_candidates(g, parts, *KEYS, "qk")
 
 
 def cancels_logit(g: Grounds) -> Mapping[str, float]:
-    return {"": of(main(g), "qk", "dlogit").mean()}
+    return {"": select_values(main(g), "qk", "dlogit").mean()}
 
 
-def below_half(g: Grounds) -> Mapping[str, float]:
-    query = size(of(main(g), "q", "dR")).mean()
-    halves = {name: of(main(g), name, "dR").mean() / 2 - query for name in KEYS}
+def estimate_below_half(g: Grounds) -> Mapping[str, float]:
+    query = size(select_values(main(g), "q", "dR")).mean()
+    halves = {name: select_values(main(g), name, "dR").mean() / 2 - query for name in KEYS}
     return {**halves, "": max(halves.values())}
 
 
 def attended(g: Grounds) -> Mapping[str, float]:
     _, rows = main(g)
-    some = rows[(rows["condition"] == "q") & (rows["draw"] == 0)]
-    whole = _three(some, "before_box") + _three(some, "before_object")
-    return {"": (whole.argmax(axis=1) == some["i"]).mean()}
+    query_rows = rows[(rows["condition"] == "q") & (rows["draw"] == 0)]
+    full = _three(query_rows, "before_box") + _three(query_rows, "before_object")
+    return {"": (full.argmax(axis=1) == query_rows["i"]).mean()}
 
 
 def q_strongest(g: Grounds) -> Mapping[str, float]:
-    def over(mean: Mean) -> Mapping[str, float]:
+    def compare_means(mean: Mean) -> Mapping[str, float]:
         return {
             f"{name} over {keys}": mean("q", name).mean() - mean(keys, name).mean()
             for name in g.claim.metrics
             for keys in KEYS
         }
 
-    return in_candidates(g, over, *KEYS)
+    return estimate_candidates(g, compare_means, *KEYS)
 
 
-def both_most(g: Grounds) -> Mapping[str, float]:
-    def over(mean: Mean) -> Mapping[str, float]:
+def estimate_both_largest(g: Grounds) -> Mapping[str, float]:
+    def compare_means(mean: Mean) -> Mapping[str, float]:
         return {"": mean("k_both", "dR").mean() - mean("k_object", "dR").mean()}
 
-    return in_candidates(g, over, "k_object")
+    return estimate_candidates(g, compare_means, "k_object")
 
 
 def signature(g: Grounds) -> Mapping[str, float]:
-    return {"": of(main(g), "k_both", "dR").mean() - of(main(g), "q", "dR").mean()}
+    return {"": select_values(main(g), "k_both", "dR").mean() - select_values(main(g), "q", "dR").mean()}
 
 
 def similar(g: Grounds) -> Mapping[str, float]:
-    right = of(main(g), "q", "correct")[0] == 1
+    right = select_values(main(g), "q", "correct")[0] == 1
 
     def parts(mean: Mean) -> Mapping[str, float]:
-        values = {f"{one} {name}": mean(one, name)[0] for one in CORRECT for name in g.claim.metrics}
-        return {name: one[right].mean() - one.mean() for name, one in values.items()}
+        values = {f"{group} {name}": mean(group, name)[0] for group in CORRECT for name in g.claim.metrics}
+        return {name: value[right].mean() - value.mean() for name, value in values.items()}
 
-    return in_candidates(g, parts, *CORRECT)
+    return estimate_candidates(g, parts, *CORRECT)
 
 
-def of_correct(g: Grounds) -> Mapping[str, float]:
+def estimate_correct_prompts(g: Grounds) -> Mapping[str, float]:
     condition, measure = g.claim.condition or "qk", g.claim.metrics[0]
-    right = of(main(g), "q", "correct")[0] == 1
-    return in_candidates(g, lambda mean: {"": mean(condition, measure)[0][right].mean()}, condition)
+    right = select_values(main(g), "q", "correct")[0] == 1
+    return estimate_candidates(g, lambda mean: {"": mean(condition, measure)[0][right].mean()}, condition)
 
 
 def dr_robust(g: Grounds) -> Mapping[str, float]:
-    asked = main(g)
-    others = ("dR 1e-06", "dR 0.001", "dR summed")
-    means = [(of(asked, name, "dR").mean(), [of(asked, name, one).mean() for one in others]) for name in SHIFTS]
-    return {"": max(abs(other - own) for own, some in means for other in some)}
+    request_and_rows = main(g)
+    variants = ("dR 1e-06", "dR 0.001", "dR summed")
+    means = [
+        (
+            select_values(request_and_rows, name, "dR").mean(),
+            [select_values(request_and_rows, name, variant).mean() for variant in variants],
+        )
+        for name in SHIFTS
+    ]
+    return {"": max(abs(alternative - mean) for mean, alternatives in means for alternative in alternatives)}
 
 
 ROWS: Mapping[str, Estimates] = {
@@ -235,13 +253,13 @@ ROWS: Mapping[str, Estimates] = {
     "binding.qk_cancels": cancels,
     "binding.key_dominance": dominance,
     "binding.q_strongest": q_strongest,
-    "binding.both_keys_most": both_most,
+    "binding.both_keys_most": estimate_both_largest,
     "binding.signature": signature,
     "binding.qk_cancels_logit": cancels_logit,
-    "binding.query_below_half": below_half,
+    "binding.query_below_half": estimate_below_half,
     "binding.slot_attended": attended,
     "binding.correct_only.similar": similar,
-    "binding.correct_only": of_correct,
+    "binding.correct_only": estimate_correct_prompts,
     "binding.dr_robust": dr_robust,
     "binding.table": table,
 }

@@ -1,4 +1,4 @@
-"""What the rows of section 4.1 weigh, and those that ask more of a circuit."""
+"""Estimates by hand of the rows of section 4.1, and of further rows about circuits."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from tests.oracles.by_hand.grounds import Grounds
 PER_CENT = 0.01
 
 
-def mean(rows: pd.DataFrame, which: str, measure: str) -> float:
-    return float(rows[rows["which"] == which][measure].astype(float).mean())
+def mean(rows: pd.DataFrame, variant: str, measure: str) -> float:
+    return float(rows[rows["which"] == variant][measure].astype(float).mean())
 
 
 def first(g: Grounds, rows: pd.DataFrame) -> pd.DataFrame:
@@ -30,17 +30,17 @@ def ablated(g: Grounds) -> pd.DataFrame:
     return first(g, g.rows(Ablation))
 
 
-def of(which: str, measure: str) -> Estimates:
-    return lambda g: {"": mean(ablated(g), which, measure)}
+def estimate_mean(variant: str, measure: str) -> Estimates:
+    return lambda g: {"": mean(ablated(g), variant, measure)}
 
 
-def near(g: Grounds) -> Mapping[str, float]:
+def estimate_distance_to_full(g: Grounds) -> Mapping[str, float]:
     return {"": mean(ablated(g), "circuit", "hit") / mean(ablated(g), "full", "hit")}
 
 
-def most(g: Grounds) -> Mapping[str, float]:
+def estimate_distance_recovered(g: Grounds) -> Mapping[str, float]:
     """What the circuit has over random ones, less half of what the full model has over these."""
-    circuit, full, random = (mean(ablated(g), which, "hit") for which in ("circuit", "full", "random"))
+    circuit, full, random = (mean(ablated(g), variant, "hit") for variant in ("circuit", "full", "random"))
     return {"": (circuit - random) - (full - random) / 2}
 
 
@@ -57,30 +57,32 @@ def printed(measure: str) -> Estimates:
     return lambda g: {"": mean(ablated(g), str(g.claim.condition), measure)}
 
 
-def without_e(g: Grounds) -> Mapping[str, float]:
+def estimate_without_e(g: Grounds) -> Mapping[str, float]:
     rows = ablated(g)
-    less = rows[(rows["which"] == "less") & (rows["group"] == "E") & (rows["layer"] < 0)]
+    reduced = rows[(rows["which"] == "less") & (rows["group"] == "E") & (rows["layer"] < 0)]
     stream = g.rows(Stream)
     return {
-        "answers without E": mean(rows, "circuit", "hit") if less.empty else float(less["hit"].mean()),
+        "answers without E": mean(rows, "circuit", "hit") if reduced.empty else float(reduced["hit"].mean()),
         "another stream": float((stream["before"] - stream["after"]).mean()),
     }
 
 
-def left(rows: pd.DataFrame) -> list[pd.DataFrame]:
+def split_walks(rows: pd.DataFrame) -> list[pd.DataFrame]:
     """What each walk leaves, the published order first."""
-    return [one[~one["removed"].astype(bool)] for _, one in rows.groupby("order")]
+    return [walk[~walk["removed"].astype(bool)] for _, walk in rows.groupby("order")]
 
 
 def share(g: Grounds) -> Mapping[str, float]:
     """Of all heads, by what the discovery may have been; a head counts once at every token where it acts."""
-    found = [rows for _, rows in g.all(Pruning)]
-    counts = [[len(one[["layer", "head", "role"]].drop_duplicates()) for one in left(rows)] for rows in found]
-    shares = [float(np.mean(some)) / g.judged.study.all_heads for some in counts]
-    return by_discovery(g, shares)
+    tables = [rows for _, rows in g.all(Pruning)]
+    counts = [
+        [len(table[["layer", "head", "role"]].drop_duplicates()) for table in split_walks(rows)] for rows in tables
+    ]
+    shares = [float(np.mean(count)) / g.judged.study.all_heads for count in counts]
+    return name_by_discovery(g, shares)
 
 
-def by_discovery(g: Grounds, values: list[float]) -> Mapping[str, float]:
+def name_by_discovery(g: Grounds, values: list[float]) -> Mapping[str, float]:
     """In the order of what the discovery may have been, where that is more than one."""
     kinds = g.judged.study.conventions(g.claim).candidates
     return dict(zip(kinds, values, strict=True)) if len(kinds) > 1 else {"": values[0]}
@@ -89,22 +91,26 @@ def by_discovery(g: Grounds, values: list[float]) -> Mapping[str, float]:
 def group_e(g: Grounds) -> Mapping[str, float]:
     """How many of the shuffled walks say what is stated of E."""
     empty = g.claim.condition == "empty"
-    found = [[("E" not in set(one["group"])) == empty for one in left(rows)[1:]] for _, rows in g.all(Pruning)]
-    return by_discovery(g, [float(np.mean(some)) for some in found])
+    matches = [
+        [("E" not in set(table["group"])) == empty for table in split_walks(rows)[1:]] for _, rows in g.all(Pruning)
+    ]
+    return name_by_discovery(g, [float(np.mean(flags)) for flags in matches])
 
 
 def minimal(g: Grounds) -> Mapping[str, float]:
-    _, rows = g.one(Ablation, beside="heads")
-    whole, less = mean(rows, "circuit", "margin"), rows[rows["which"] == "less"].groupby(["group", "layer", "head"])
-    return {f"{group} {at}.{head}": whole - one["margin"].mean() for (group, at, head), one in less}
+    _, rows = g.single(Ablation, beside="heads")
+    full, reduced = mean(rows, "circuit", "margin"), rows[rows["which"] == "less"].groupby(["group", "layer", "head"])
+    return {f"{group} {at}.{head}": full - part["margin"].mean() for (group, at, head), part in reduced}
 
 
 def contributed(g: Grounds) -> Mapping[str, float]:
     rows = g.rows(Contributions)
-    worth = rows["before"] - (1 + PER_CENT) * rows["without"]
-    by = [rows["group"], rows["layer"], rows["head"], rows["gone"]]
-    means = {case: float(some.mean()) for case, some in worth.groupby(by)}
-    return {f"{name} {at}.{head}: beside {gone}": found for (name, at, head, gone), found in means.items()}
+    contributions = rows["before"] - (1 + PER_CENT) * rows["without"]
+    keys = [rows["group"], rows["layer"], rows["head"], rows["gone"]]
+    means = {case: float(values.mean()) for case, values in contributions.groupby(keys)}
+    return {
+        f"{name} {at}.{head}: beside {removed_set}": value for (name, at, head, removed_set), value in means.items()
+    }
 
 
 def link(g: Grounds) -> Mapping[str, float]:
@@ -115,21 +121,23 @@ def link(g: Grounds) -> Mapping[str, float]:
 
 
 def fresh(g: Grounds) -> Mapping[str, float]:
-    named = {"test": "test half", "evaluation": "evaluation third"}
-    found = {}
-    for asked, rows in g.all(Ablation):
-        prompts = g.judged.case.session.prompts.encode(asked.prompts).prompts
-        word = {number: one.prompt.answer for number, one in zip(asked.prompts.ids, prompts, strict=True)}
-        each = [beats(some) for _, some in rows.groupby(rows["prompt"].map(word))]
-        found[named[str(asked.prompts.split)]] = float(np.mean(each))
-    return found
+    names = {"test": "test half", "evaluation": "evaluation third"}
+    accuracies = {}
+    for request, rows in g.all(Ablation):
+        prompts = g.judged.case.session.prompts.encode(request.prompts).prompts
+        word = {number: prompt.prompt.answer for number, prompt in zip(request.prompts.ids, prompts, strict=True)}
+        by_word = [beats(part) for _, part in rows.groupby(rows["prompt"].map(word))]
+        accuracies[names[str(request.prompts.split)]] = float(np.mean(by_word))
+    return accuracies
 
 
-def more(g: Grounds) -> Mapping[str, float]:
-    return {"a move" if one.prompts.verb == "move" else "two swaps": beats(rows) for one, rows in g.all(Ablation)}
+def estimate_operations(g: Grounds) -> Mapping[str, float]:
+    return {
+        "a move" if request.prompts.verb == "move" else "two swaps": beats(rows) for request, rows in g.all(Ablation)
+    }
 
 
-def alone(g: Grounds) -> Mapping[str, float]:
+def estimate_circuit_alone(g: Grounds) -> Mapping[str, float]:
     return {"": beats(g.rows(Ablation))}
 
 
@@ -138,27 +146,30 @@ def necessary(g: Grounds) -> Mapping[str, float]:
     return {"": mean(rows, "random", "hit") - mean(rows, "circuit", "hit")}
 
 
-def elsewhere(g: Grounds) -> Mapping[str, float]:
-    found = {}
-    for asked, rows in g.all(OtherStories):
-        where = "about a bystander" if asked.prompts.operations else "without a swap"
-        found[f"{where}, margin"] = beats(rows, "margin")
-        found[f"{where}, answers"] = mean(rows, "circuit", "hit")
-    return found
+def estimate_other_stories(g: Grounds) -> Mapping[str, float]:
+    estimates = {}
+    for request, rows in g.all(OtherStories):
+        name = "about a bystander" if request.prompts.operations else "without a swap"
+        estimates[f"{name}, margin"] = beats(rows, "margin")
+        estimates[f"{name}, answers"] = mean(rows, "circuit", "hit")
+    return estimates
 
 
-def again(g: Grounds) -> Mapping[str, float]:
+def estimate_overlap(g: Grounds) -> Mapping[str, float]:
     """The share of the smaller of two groups that is in both, where ours are the k heads with the lowest scores."""
     group, conventions = str(g.claim.group), g.judged.study.conventions(g.claim)
-    theirs, found = set(g.judged.study.circuit.group(group)), []
+    published, overlaps = set(g.judged.study.circuit.group(group)), []
     for noise in conventions.noise if conventions.select != "sure" else ():
-        asked = [one for one in g.all(Paths) if one[0].prompts.pairing[-1] == noise]
-        stages = {one.stage.group: set(lowest(one, rows, conventions.select == "negative")) for one, rows in asked}
-        taken = stages["B"] if group == "A" else set()
-        ours = stages.get(group, set()) - taken  # without receivers a stage is not run
-        least = min(len(ours), len(theirs))
-        found.append(len(ours & theirs) / least if least else 0.0)
-    return by_discovery(g, found) if found else {}
+        requests = [pair for pair in g.all(Paths) if pair[0].prompts.pairing[-1] == noise]
+        stages = {
+            request.stage.group: set(lowest(request, rows, conventions.select == "negative"))
+            for request, rows in requests
+        }
+        used_heads = stages["B"] if group == "A" else set()
+        selected = stages.get(group, set()) - used_heads  # without receivers a stage is not run
+        smaller = min(len(selected), len(published))
+        overlaps.append(len(selected & published) / smaller if smaller else 0.0)
+    return name_by_discovery(g, overlaps) if overlaps else {}
 
 
 def lowest(request: Any, rows: pd.DataFrame, negative: bool) -> list[tuple[int, int]]:
@@ -168,17 +179,17 @@ def lowest(request: Any, rows: pd.DataFrame, negative: bool) -> list[tuple[int, 
 
 
 ROWS: Mapping[str, Estimates] = {
-    "circuit.full_model_accuracy": of("full", "hit"),
-    "circuit.recovers_accuracy": of("circuit", "hit"),
-    "circuit.random_baseline": of("random", "hit"),
-    "circuit.near_full": near,
-    "circuit.recovers_most": most,
+    "circuit.full_model_accuracy": estimate_mean("full", "hit"),
+    "circuit.recovers_accuracy": estimate_mean("circuit", "hit"),
+    "circuit.random_baseline": estimate_mean("random", "hit"),
+    "circuit.near_full": estimate_distance_to_full,
+    "circuit.recovers_most": estimate_distance_recovered,
     "circuit.beats_random": lambda g: {"": beats(ablated(g))},
     "robust.counterbalanced_mean": lambda g: {"": beats(ablated(g))},
     "circuit.not_a_floor": floor,
     "circuit.margins": printed("margin"),
     "circuit.label_logits": printed("label_logit"),
-    "circuit.e_prime": without_e,
+    "circuit.e_prime": estimate_without_e,
     "circuit.compact": share,
     "circuit.three_to_ten_percent": share,
     "circuit.group_e_empty": group_e,
@@ -186,11 +197,11 @@ ROWS: Mapping[str, Estimates] = {
     "circuit.minimal": minimal,
     "circuit.pruned_as_stated": contributed,
     "circuit.chain": link,
-    "circuit.heads_found_again": again,
+    "circuit.heads_found_again": estimate_overlap,
     "robust.fresh_prompts": fresh,
-    "robust.more_operations": more,
-    "beyond.many_boxes": alone,
-    "beyond.narrative": alone,
+    "robust.more_operations": estimate_operations,
+    "beyond.many_boxes": estimate_circuit_alone,
+    "beyond.narrative": estimate_circuit_alone,
     "beyond.necessary": necessary,
-    "beyond.static_and_bystander": elsewhere,
+    "beyond.static_and_bystander": estimate_other_stories,
 }

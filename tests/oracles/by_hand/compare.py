@@ -1,4 +1,4 @@
-"""Rows of evidence beside what full forwards give, and how far the two may lie apart."""
+"""Compare rows of evidence with full forwards, within a tolerance."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.oracles.by_hand.plain_model import Plain
 
 
 @dataclass(frozen=True)
-class Again:
+class Recomputation:
     """A row's numbers, computed again. `size` is the largest number on the way (logits; scores, where attention is
     read or edited), of which rounding is a share. None stands for a truth that hangs on less than rounding."""
 
@@ -34,13 +34,13 @@ def numbered(rows: pd.DataFrame) -> Iterator[tuple[int, Any]]:
         yield int(str(index)), row
 
 
-def prompt_of(prompts: Prompts, request: Any, row: Any) -> Encoded:
+def find_prompt(prompts: Prompts, request: Any, row: Any) -> Encoded:
     """The prompt that a row is about."""
-    found: Encoded = prompts.encode(request.prompts).prompts[request.prompts.ids.index(int(row["prompt"]))]
-    return found
+    prompt: Encoded = prompts.encode(request.prompts).prompts[request.prompts.ids.index(int(row["prompt"]))]
+    return prompt
 
 
-Recompute: TypeAlias = Callable[[Plain, Prompts, Any, pd.DataFrame], Iterable[Again]]
+Recompute: TypeAlias = Callable[[Plain, Prompts, Any, pd.DataFrame], Iterable[Recomputation]]
 """From a model, its prompts, a request and some rows of its evidence to these rows again."""
 UNMEASURED = ("ran",)
 """What says how a number was come by: a cell that was not run is held against one that is."""
@@ -56,37 +56,39 @@ class Compared:
     wrong: tuple[str, ...]
 
 
-def compared(rows: pd.DataFrame, again: Iterable[Again]) -> Compared:
+def compared(rows: pd.DataFrame, recomputations: Iterable[Recomputation]) -> Compared:
     """Every number and every truth of these rows beside its own."""
     measured = [name for name in rows.columns if rows[name].dtype.kind in "fb" and name not in UNMEASURED]
     worst, count, undecided, wrong = 0.0, 0, 0, []
-    for one in again:
-        lacking = set(measured) - set(one.values)
+    for recomputation in recomputations:
+        lacking = set(measured) - set(recomputation.values)
         assert not lacking, f"nothing is computed again for {', '.join(sorted(lacking))}"
         count += 1
         for name in measured:
-            got: Any = rows.at[one.row, name]
-            want = one.values[name]
-            if want is None:
+            actual: Any = rows.at[recomputation.row, name]
+            expected = recomputation.values[name]
+            if expected is None:
                 undecided += 1
                 continue
-            share = abs(float(got) - float(want)) / (ROUNDING * one.size)
-            share = 0.0 if pd.isna(got) and pd.isna(want) else share
+            share = abs(float(actual) - float(expected)) / (ROUNDING * recomputation.size)
+            share = 0.0 if pd.isna(actual) and pd.isna(expected) else share
             worst = max(worst, share)
             if not share <= 1:
-                wrong.append(f"{name} of {rows.loc[one.row].to_dict()}: {want} by hand, {share:.1f} times too far")
+                wrong.append(
+                    f"{name} of {rows.loc[recomputation.row].to_dict()}: {expected} by hand, {share:.1f} times too far"
+                )
     return Compared(count, worst, undecided, tuple(wrong))
 
 
-def drawn(rows: pd.DataFrame, count: int, request: Request) -> pd.DataFrame:
+def sample_rows(rows: pd.DataFrame, count: int, request: Request) -> pd.DataFrame:
     """Some rows, the same in every run and others for every request."""
-    chosen = random.Random(request.key).sample(range(len(rows)), min(count, len(rows)))
-    return rows.iloc[sorted(chosen)]
+    selection = random.Random(request.key).sample(range(len(rows)), min(count, len(rows)))
+    return rows.iloc[sorted(selection)]
 
 
-def sized(*logits: Tensor, least: float = 1.0) -> float:
+def sized(*logits: Tensor, minimum: float = 1.0) -> float:
     """The largest number among logits, or `least`."""
-    return max(least, *(float(one.abs().max()) for one in logits))
+    return max(minimum, *(float(logit.abs().max()) for logit in logits))
 
 
 TORN = 6 * torch.finfo(torch.float32).eps / ROUNDING
@@ -100,7 +102,7 @@ def torn(size: float, scores: float) -> float:
     return size * (1 + TORN * scores)
 
 
-def moved(new: Tensor, old: Tensor) -> float:
+def relative_difference(new: Tensor, old: Tensor) -> float:
     """The largest change of a vector, as a share of the largest number in either."""
     return float((new - old).abs().max() / torch.maximum(new.abs().max(), old.abs().max()).clamp_min(1e-38))
 

@@ -1,4 +1,4 @@
-"""Every row's estimate from its evidence, beside the one that the judge gives; and which rows are left out."""
+"""Compare every row's estimate by hand with the judge's; list the rows without an estimate by hand."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.oracles.by_hand import (
     tracing_estimates,
 )
 from tests.oracles.by_hand.binding_estimates import Estimates
-from tests.oracles.by_hand.grounds import Grounds, part_told
+from tests.oracles.by_hand.grounds import Grounds, find_part
 from tests.oracles.by_hand.judgements import Judged, Row
 
 ROWS: Mapping[str, Estimates] = {
@@ -35,45 +35,49 @@ SAME_SUMS = 1e-6
 
 
 @dataclass(frozen=True)
-class Held:
+class EstimateComparison:
     """An estimate of a row, or of a part of its sentence, and ours; None where there is none by hand."""
 
     id: str
-    told: float
+    reported: float
     by_hand: float | None
     part: str | None
     verdict: bool = True
     """Whether it is the one that the verdict tells."""
 
     @property
-    def off(self) -> float:
+    def difference(self) -> float:
         """How far they are apart, as a share of their size where that is above 1."""
         assert self.by_hand is not None
-        return abs(self.told - self.by_hand) / max(1.0, abs(self.told))
+        return abs(self.reported - self.by_hand) / max(1.0, abs(self.reported))
 
 
-def held(judged: Judged) -> list[Held]:
+def compare_estimates(judged: Judged) -> list[EstimateComparison]:
     """Of every row whose verdict has an estimate that one, and those of all parts that have a name by hand. (A part of
     a part has its own name alone, and is held under the name of the whole.)"""
-    found = []
+    comparisons = []
     for row in judged.rows:
-        if row.told.measured is None:
+        if row.judgement.measured is None:
             continue
         estimates = _estimates(row.claim.sentence)
         parts = estimates(Grounds(row, judged)) if estimates else {}
-        found.append(_beside(row, row.told, parts))
-        named = {(one.part, one.reason, one.measured): one for one in row.parts if one.measured is not None}
-        others = (_beside(row, one, parts) for one in named.values())
-        found += [one for one in others if one.part]
-    return found
+        comparisons.append(_compare_with_parts(row, row.judgement, parts))
+        parts_by_key = {
+            (part.part, part.reason, part.measured): part for part in row.parts if part.measured is not None
+        }
+        part_comparisons = (_compare_with_parts(row, part, parts) for part in parts_by_key.values())
+        comparisons += [comparison for comparison in part_comparisons if comparison.part]
+    return comparisons
 
 
-def _beside(row: Row, told: Verdict | Judgement, parts: Mapping[str, float]) -> Held:
-    part, measured = part_told(told, parts), float(told.measured or 0)
-    return Held(row.claim.id, measured, None if part is None else float(parts[part]), part, told is row.told)
+def _compare_with_parts(row: Row, verdict: Verdict | Judgement, parts: Mapping[str, float]) -> EstimateComparison:
+    part, measured = find_part(verdict, parts), float(verdict.measured or 0)
+    return EstimateComparison(
+        row.claim.id, measured, None if part is None else float(parts[part]), part, verdict is row.judgement
+    )
 
 
-def left_out(id: str) -> bool:
+def is_left_out(id: str) -> bool:
     """Whether a row may go without an estimate by hand."""
     return any(id.startswith(name) for name in LEFT_OUT)
 
@@ -81,4 +85,4 @@ def left_out(id: str) -> bool:
 def _estimates(sentence: str) -> Estimates | None:
     if sentence in ROWS:
         return ROWS[sentence]
-    return next((one for name, one in ROWS.items() if sentence.startswith(f"{name}.")), None)
+    return next((estimate for name, estimate in ROWS.items() if sentence.startswith(f"{name}.")), None)

@@ -1,4 +1,4 @@
-"""What a row rests on, and the part of its sentence whose number a verdict gives."""
+"""The evidence of a row, and the part of its sentence whose number a verdict gives."""
 
 from __future__ import annotations
 
@@ -38,31 +38,31 @@ class Grounds:
         """What counts, of the row's first quantity."""
         return self.claim.margin()
 
-    def all(self, kind: type[Request], **told: Any) -> list[tuple[Any, pd.DataFrame]]:
+    def all(self, kind: type[Request], **options: Any) -> list[tuple[Any, pd.DataFrame]]:
         """Every request of a kind with these fields, and its evidence."""
         return [
-            (one, self.judged.known[one].rows)
-            for one in dict.fromkeys(self.row.grounds)
-            if type(one) is kind and all(getattr(one, name) == value for name, value in told.items())
+            (request, self.judged.evidence_by_request[request].rows)
+            for request in dict.fromkeys(self.row.grounds)
+            if type(request) is kind and all(getattr(request, name) == value for name, value in options.items())
         ]
 
-    def one(self, kind: type[Request], **told: Any) -> tuple[Any, pd.DataFrame]:
+    def single(self, kind: type[Request], **options: Any) -> tuple[Any, pd.DataFrame]:
         """The only one."""
-        (found,) = self.all(kind, **told)
-        return found
+        (pair,) = self.all(kind, **options)
+        return pair
 
-    def rows(self, kind: type[Request], **told: Any) -> pd.DataFrame:
+    def rows(self, kind: type[Request], **options: Any) -> pd.DataFrame:
         """Its evidence."""
-        return self.one(kind, **told)[1]
+        return self.single(kind, **options)[1]
 
 
-def part_told(verdict: Verdict | Judgement, parts: Mapping[str, float]) -> str | None:
+def find_part(verdict: Verdict | Judgement, parts: Mapping[str, float]) -> str | None:
     """Which part a verdict's numbers are of: the longest name with which its path begins. Of many places its reason
     tells the number (`name@place`). A whole sentence has no name."""
     path, place = "".join(f"{name}: " for name in verdict.part), re.search(r" at place (\d+) of ", verdict.reason)
     end = f"@{place[1]}" if place else ""
     plain = {name: name.removesuffix(end) if end else name for name in parts if not end or name.endswith(end)}
-    named = [name for name, begin in plain.items() if begin and path.startswith(f"{begin}: ")]
-    if named:
-        return max(named, key=len)
+    names = [name for name, begin in plain.items() if begin and path.startswith(f"{begin}: ")]
+    if names:
+        return max(names, key=len)
     return next((name for name, begin in plain.items() if not begin), None)

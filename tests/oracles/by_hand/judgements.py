@@ -1,4 +1,4 @@
-"""The claims' own code in this process, on a model and a few prompts: verdicts, and the evidence that they rest on."""
+"""Run the claims' own code in this process, on a model and a few prompts: verdicts and their evidence."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from rebinding.study.study import Study
 from rebinding.verdicts import Verdict, sentences
 from rebinding.verdicts.judgement import Judgement
 
-FEW, FEWER, ABLE = 3, 1, 9
+SMALL_N, FEWER, ABLE = 3, 1, 9
 """Prompts of a row; of what is run at every layer or with every head, which takes most of the time in thirty layers;
 and of what a gate looks at that wants the task done surely: 3 ** -7 is the first power below 0.1 %."""
 SEARCHING = (
@@ -59,16 +59,16 @@ class SmallSizes:
     def of_claim(self, claim: Claim) -> int:
         if not self.is_plant and claim.id.startswith("tracing."):
             return FEWER
-        return ABLE if claim.id in NEEDS_ABLE else FEW
+        return ABLE if claim.id in NEEDS_ABLE else SMALL_N
 
-    def of(self, what: str) -> int:
-        return ABLE if what.startswith("able") else FEWER if what == "paths" else FEW
+    def of(self, name: str) -> int:
+        return ABLE if name.startswith("able") else FEWER if name == "paths" else SMALL_N
 
-    def sets(self, most: int) -> int:
-        return most
+    def sets(self, maximum: int) -> int:
+        return maximum
 
     def directions(self, sets: int) -> int:
-        return FEW
+        return SMALL_N
 
 
 AS_MEASURED = ("ability", "answered", "replays", "floors")
@@ -91,8 +91,8 @@ class Shaken:
             return evidence
         chance = np.random.default_rng([int(request.key[:8], 16), self.seed])
         numbers = (name for name in map(str, evidence.rows) if _is_measured(name, evidence.rows[name].dtype))
-        made = {name: _moved(evidence.rows[name], chance) for name in numbers}
-        return request.KIND.evidence(evidence.rows.assign(**made), evidence.settings)
+        values = {name: _shuffle_numbers(evidence.rows[name], chance) for name in numbers}
+        return request.KIND.evidence(evidence.rows.assign(**values), evidence.settings)
 
 
 class ShakingEngine(InProcessEngine):
@@ -106,20 +106,20 @@ class ShakingEngine(InProcessEngine):
         return replace(session, source=Shaken(session.source, self.seed))
 
 
-def _is_measured(name: str, of: Any) -> bool:
+def _is_measured(name: str, column: Any) -> bool:
     """What stands in every row of a prompt alike (`base`), and what tells whether edits moved anything, stays."""
-    return (of.kind == "f" or "hit" in name) and not name.startswith(("base", "moved"))
+    return (column.kind == "f" or "hit" in name) and not name.startswith(("base", "moved"))
 
 
-def _moved(numbers: pd.Series, chance: np.random.Generator) -> pd.Series:
-    there = numbers.dropna()
-    if there.isin((0.0, 1.0)).all():
-        made = chance.integers(0, 2, len(numbers)).astype(float)
-    elif there.between(0.0, 1.0).all():
-        made = (numbers * chance.uniform(0.0, 1.0, len(numbers))).to_numpy()
+def _shuffle_numbers(numbers: pd.Series, chance: np.random.Generator) -> pd.Series:
+    present = numbers.dropna()
+    if present.isin((0.0, 1.0)).all():
+        flags = chance.integers(0, 2, len(numbers)).astype(float)
+    elif present.between(0.0, 1.0).all():
+        flags = (numbers * chance.uniform(0.0, 1.0, len(numbers))).to_numpy()
     else:
-        made = (numbers + chance.normal(0.0, SHAKEN, len(numbers))).to_numpy()
-    return pd.Series(made, numbers.index).where(numbers.notna()).astype(numbers.dtype)
+        flags = (numbers + chance.normal(0.0, SHAKEN, len(numbers))).to_numpy()
+    return pd.Series(flags, numbers.index).where(numbers.notna()).astype(numbers.dtype)
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ class Row:
     """What the judge says of a row, and what it asked for."""
 
     claim: Claim
-    told: Judgement
+    judgement: Judgement
     grounds: tuple[Request, ...]
     parts: tuple[Verdict, ...] = ()
     """What its sentence says one by one, each with its name in `part`; the verdict tells one of them."""
@@ -142,7 +142,7 @@ class Judged:
     rows: tuple[Row, ...]
 
     @property
-    def known(self) -> dict[Request, Evidence]:
+    def evidence_by_request(self) -> dict[Request, Evidence]:
         """Every piece of evidence that some row asked for."""
         return self.study.log.evidence
 
@@ -157,65 +157,70 @@ def judged(
 ) -> Judged:
     """Every row of the claims judged on a model, but those on a search. Sizes that no setting changes are made small
     as well: what is compared is arithmetic, for which any number of prompts will do."""
-    asked = parse_model(name)
-    told = None if circuit_file is None else str(circuit_file)
+    spec = parse_model(name)
+    circuit_text = None if circuit_file is None else str(circuit_file)
     settings = Settings(
-        (asked,),
+        (spec,),
         device="cpu",
         dtype="float32",
-        circuit=told,
-        procedures=ways or few_ways(),
+        circuit=circuit_text,
+        procedures=ways or choose_few_procedures(),
         engine=engine or InProcessEngine(),
     )
-    small = ModelUnderTest(asked, settings, SmallSizes(is_plant=asked.plant is not None))
+    small = ModelUnderTest(spec, settings, SmallSizes(is_plant=spec.plant is not None))
     study = Study.of(small, gates=gates)
     with pytest.MonkeyPatch.context() as patch:
         for module, constant, value in SMALLER:
             patch.setattr(module, constant, value)
-        parts = _noted(patch)
-        asked_for = (one for one in catalogue() if one.claim.id not in SEARCHING)
-        found = tuple(_row(one.claim, small, study, one.test, parts) for one in asked_for)
-    return Judged(small, study, found)
+        parts = _record_parts(patch)
+        asked_for = (row for row in catalogue() if row.claim.id not in SEARCHING)
+        rows = tuple(_row(row.claim, small, study, row.test, parts) for row in asked_for)
+    return Judged(small, study, rows)
 
 
-def _noted(patch: pytest.MonkeyPatch) -> list[Verdict]:
+def _record_parts(patch: pytest.MonkeyPatch) -> list[Verdict]:
     """Where the parts of sentences are left, as they are put together; under several conventions each with its name."""
     parts: list[Verdict] = []
     conventions: list[str] = []
 
-    def judge_one(judge: Callable[[str, float], Verdict], name: str, *, level: float) -> Verdict:
+    def record_single(judge: Callable[[str, float], Verdict], name: str, *, level: float) -> Verdict:
         conventions.append(name)
         verdict = judge(name, level)
         conventions.pop()
         return verdict
 
-    def noting(whole: Callable[..., Any]) -> Callable[..., Any]:
-        def noted(verdicts: Mapping[str, Verdict], *others: Any) -> Any:
-            parts.extend(replace(one, part=(*conventions, name, *one.part)) for name, one in verdicts.items())
-            return whole(verdicts, *others)
+    def noting(combine: Callable[..., Any]) -> Callable[..., Any]:
+        def record_family(verdicts: Mapping[str, Verdict], *arguments: Any) -> Any:
+            parts.extend(
+                replace(verdict, part=(*conventions, name, *verdict.part)) for name, verdict in verdicts.items()
+            )
+            return combine(verdicts, *arguments)
 
-        return noted
+        return record_family
 
     for put_together in ("_p_value", "_most_rejected"):
         patch.setattr(sentences, put_together, noting(getattr(sentences, put_together)))
-    patch.setattr(candidates, "_at_level", judge_one)
+    patch.setattr(candidates, "_at_level", record_single)
     return parts
 
 
-def few_ways() -> tuple[Procedure, ...]:
+def choose_few_procedures() -> tuple[Procedure, ...]:
     """The two procedures, with few sets of directions and one of the published discoveries that it may have been."""
-    return tuple(replace(one, circuit=next(iter(one.circuit.candidates.values()))) for one in few_batches())
+    return tuple(
+        replace(procedure, circuit=next(iter(procedure.circuit.candidates.values()))) for procedure in limit_batches()
+    )
 
 
-def few_batches() -> tuple[Procedure, ...]:
+def limit_batches() -> tuple[Procedure, ...]:
     """The two procedures, with two sets of directions at the most."""
     return tuple(
-        replace(one, binding=replace(one.binding, batches=min(2, one.binding.batches))) for one in map(given, GIVEN)
+        replace(procedure, binding=replace(procedure.binding, batches=min(2, procedure.binding.batches)))
+        for procedure in map(given, GIVEN)
     )
 
 
 SMALLER: tuple[tuple[Any, str, Any], ...] = (
-    (circuit_requests, "PROMPTS_OF_MEANS", dict.fromkeys(PROMPTS_OF_MEANS, FEW)),
+    (circuit_requests, "PROMPTS_OF_MEANS", dict.fromkeys(PROMPTS_OF_MEANS, SMALL_N)),
     (circuit_requests, "DRAWS", 2),
     (static_requests, "DRAWS", 2),
     (label_requests, "PROMPTS_OF_LABELS", ABLE),
@@ -229,5 +234,5 @@ def _row(claim: Claim, small: ModelUnderTest, study: Study, test: Any, parts: li
     """Of so few prompts a head's score may have no spread at all, and is then surely what it is: t is infinite."""
     parts.clear()
     with np.errstate(over="ignore"):
-        told = judge(claim, small, study, partial(test, claim, study))
-    return Row(claim, told, tuple(use.request for use in study.log.used if use.ground), tuple(parts))
+        verdict = judge(claim, small, study, partial(test, claim, study))
+    return Row(claim, verdict, tuple(use.request for use in study.log.used if use.ground), tuple(parts))

@@ -1,4 +1,4 @@
-"""A model as its library runs it, eagerly and whole, with hooks that put things in; nothing of ours.
+"""A model as its library runs it, eagerly, with hooks that set values; it uses no code of the package.
 
 Query heads that share keys and values are taken apart beforehand by repeating the projections' rows, so that "the key
 as one head sees it" is an ordinary slice of an output.
@@ -38,7 +38,7 @@ class Put:
 
 
 @dataclass(frozen=True, eq=False)
-class Seen:
+class ForwardPass:
     """What full forwards gave, a line a run: logits after the last token, inputs or outputs by site and layer, and
     attention by layer, where it was asked for."""
 
@@ -53,23 +53,23 @@ class Plain:
     def __init__(self, model: Any) -> None:
         self.model = copy.deepcopy(model).float().eval()
         self.model.set_attn_implementation("eager")
-        told = self.model.config
-        self.heads, self.group = told.num_attention_heads, told.num_attention_heads // told.num_key_value_heads
+        config = self.model.config
+        self.heads, self.group = config.num_attention_heads, config.num_attention_heads // config.num_key_value_heads
         self.layers: Sequence[Any] = list(self.model.model.layers)
         self.dim: int = self.layers[0].self_attn.head_dim
         for layer in self.layers:
             layer.self_attn.num_key_value_groups = 1
             for name in ("k_proj", "v_proj"):
-                setattr(layer.self_attn, name, self._apart(getattr(layer.self_attn, name)))
+                setattr(layer.self_attn, name, self._separate(getattr(layer.self_attn, name)))
         self.clean = lru_cache(maxsize=12)(self._clean)
         self.answer = lru_cache(maxsize=400)(self._answer)
 
-    def _apart(self, shared: Any) -> nn.Linear:
+    def _separate(self, shared: Any) -> nn.Linear:
         assert shared.bias is None
-        own = nn.Linear(shared.in_features, self.heads * self.dim, bias=False)
+        separate = nn.Linear(shared.in_features, self.heads * self.dim, bias=False)
         rows = shared.weight.detach().unflatten(0, (-1, self.dim)).repeat_interleave(self.group, 0)
-        own.weight = nn.Parameter(rows.flatten(0, 1))  # (head x head_dim, hidden)
-        return own
+        separate.weight = nn.Parameter(rows.flatten(0, 1))  # (head x head_dim, hidden)
+        return separate
 
     def span(self, head: int | None) -> slice:
         """The cells of a head."""
@@ -80,7 +80,7 @@ class Plain:
         first = head - head % self.group
         return range(first, first + self.group)
 
-    def _clean(self, ids: Tokens) -> Seen:
+    def _clean(self, ids: Tokens) -> ForwardPass:
         """All of an unedited run."""
         return self.run([(ids, ())], [(site, layer) for site in SITES for layer in range(len(self.layers))], True)
 
@@ -94,32 +94,32 @@ class Plain:
         runs: Sequence[tuple[Tokens, Sequence[Put]]],
         look: Sequence[tuple[Site, int]] = (),
         attention: bool = False,
-    ) -> Seen:
+    ) -> ForwardPass:
         """Full forwards of prompts of one length, each with what is put into it; `look` says what is kept as it was
         when everything had been put in."""
-        seen: dict[tuple[Site, int], Tensor] = {}
-        puts = [list(more) for _, more in runs]
-        touched = {(put.site, put.layer) for more in puts for put in more}
+        values_by_site: dict[tuple[Site, int], Tensor] = {}
+        puts = [list(puts_of_run) for _, puts_of_run in runs]
+        touched = {(put.site, put.layer) for puts_of_run in puts for put in puts_of_run}
         values = {("v", layer) for site, layer in touched if site == "pattern"}
         sites = {(("z" if site == "pattern" else site), layer) for site, layer in touched} | {*look} | values
         with ExitStack() as stack:
             for site, layer in sorted(sites):
-                handle = self._hook(site, layer, puts, seen)
+                handle = self._hook(site, layer, puts, values_by_site)
                 stack.callback(handle.remove)
-            ids = torch.tensor([list(one) for one, _ in runs])  # (run, token)
+            ids = torch.tensor([list(tokens) for tokens, _ in runs])  # (run, token)
             out = self.model(input_ids=ids, use_cache=False, logits_to_keep=1, output_attentions=attention)
-        return Seen(out.logits[:, -1].float(), seen, tuple(out.attentions) if attention else ())
+        return ForwardPass(out.logits[:, -1].float(), values_by_site, tuple(out.attentions) if attention else ())
 
-    def _hook(self, site: Any, layer: int, puts: list[list[Put]], seen: dict[Any, Tensor]) -> Any:
+    def _hook(self, site: Any, layer: int, puts: list[list[Put]], values: dict[Any, Tensor]) -> Any:
         attention = self.layers[layer].self_attn
 
         def changed(value: Tensor) -> Tensor:
             value = value.clone()  # (run, token, width)
-            for line, more in enumerate(puts):
-                for put in more:
+            for line, puts_of_run in enumerate(puts):
+                for put in puts_of_run:
                     if put.layer == layer and (put.site == site or (put.site == "pattern" and site == "z")):
-                        self._put(value[line], put, seen[("v", layer)][line] if put.site == "pattern" else None)
-            seen[(site, layer)] = value
+                        self._put(value[line], put, values[("v", layer)][line] if put.site == "pattern" else None)
+            values[(site, layer)] = value
             return value
 
         if site in ("resid", "z"):
@@ -132,16 +132,16 @@ class Plain:
         """Into one run (token, width)."""
         span = self.span(put.head)
         new = put.value if keys is None else put.value.to(keys) @ keys[:, span]
-        kept = [(at, head, value[at, self.span(head)].clone()) for at, head in put.spare]
+        spared = [(at, head, value[at, self.span(head)].clone()) for at, head in put.spare]
         value[put.at, span] = value[put.at, span] + new if put.add else new
-        for at, head, own in kept:
-            value[at, self.span(head)] = own
+        for at, head, spared_value in spared:
+            value[at, self.span(head)] = spared_value
 
     def scores(self, ids: Tokens, layers: Sequence[int]) -> float:
         """What no score of attention in these layers exceeds: the longest query times the longest key."""
-        seen = self.clean(ids).values
+        values = self.clean(ids).values
 
         def longest(site: Site, layer: int) -> float:
-            return float(seen[site, layer][0].unflatten(-1, (self.heads, self.dim)).norm(dim=-1).max())
+            return float(values[site, layer][0].unflatten(-1, (self.heads, self.dim)).norm(dim=-1).max())
 
         return max(longest("q", layer) * longest("k", layer) for layer in layers) / math.sqrt(self.dim)

@@ -1,4 +1,4 @@
-"""Which kind of request is computed again by what; and all of it, on a sample."""
+"""The function that recomputes each kind of request, and its comparison on a sample of rows."""
 
 from __future__ import annotations
 
@@ -22,44 +22,50 @@ from rebinding.experiments.tracing.request import WIDE, Answered, FirstMention, 
 from rebinding.experiments.unedited.request import Ability, Floors, Replays
 from rebinding.experiments.workbench import Workbench, tensor_requests
 from tests.close import ROUNDING
-from tests.oracles.by_hand.binding_evidence import of_exchange, of_shifts, vectors_of
+from tests.oracles.by_hand.binding_evidence import recompute_exchange, recompute_shifts, recompute_vectors
 from tests.oracles.by_hand.circuit_evidence import (
-    means_of,
-    of_ability,
-    of_ablation,
-    of_contributions,
-    of_knockout,
-    of_pruning,
-    of_stream,
+    recompute_ability,
+    recompute_ablation,
+    recompute_contributions,
+    recompute_knockout,
+    recompute_means,
+    recompute_pruning,
+    recompute_stream,
 )
-from tests.oracles.by_hand.compare import Compared, Recompute, compared, drawn
+from tests.oracles.by_hand.compare import Compared, Recompute, compared, sample_rows
 from tests.oracles.by_hand.judgements import Judged
-from tests.oracles.by_hand.label_evidence import label_vectors_of, of_label_exchange
-from tests.oracles.by_hand.path_evidence import of_paths
+from tests.oracles.by_hand.label_evidence import recompute_label_exchange, recompute_label_vectors
+from tests.oracles.by_hand.path_evidence import recompute_paths
 from tests.oracles.by_hand.plain_model import Plain
-from tests.oracles.by_hand.role_evidence import of_interchange, of_looks, of_random_groups
-from tests.oracles.by_hand.tracing_evidence import of_answered, of_diagnostic, of_map, of_mention, right_ids
+from tests.oracles.by_hand.role_evidence import recompute_attention, recompute_interchange, recompute_random_groups
+from tests.oracles.by_hand.tracing_evidence import (
+    recompute_answered,
+    recompute_diagnostic,
+    recompute_map,
+    recompute_mention,
+    right_ids,
+)
 
 BY_HAND: Mapping[type[Request], Recompute] = MappingProxyType(
     {
-        Answered: of_answered,
-        TracingMap: of_map,
-        FirstMention: of_mention,
-        ReadoutDiagnostic: of_diagnostic,
-        Paths: of_paths,
-        Ability: of_ability,
-        Ablation: of_ablation,
-        OtherStories: of_ablation,
-        Knockout: of_knockout,
-        Contributions: of_contributions,
-        Pruning: of_pruning,
-        Stream: of_stream,
-        AttentionToRoles: of_looks,
-        Interchange: of_interchange,
-        RandomInterchange: of_random_groups,
-        Shifts: of_shifts,
-        Exchange: of_exchange,
-        LabelExchange: of_label_exchange,
+        Answered: recompute_answered,
+        TracingMap: recompute_map,
+        FirstMention: recompute_mention,
+        ReadoutDiagnostic: recompute_diagnostic,
+        Paths: recompute_paths,
+        Ability: recompute_ability,
+        Ablation: recompute_ablation,
+        OtherStories: recompute_ablation,
+        Knockout: recompute_knockout,
+        Contributions: recompute_contributions,
+        Pruning: recompute_pruning,
+        Stream: recompute_stream,
+        AttentionToRoles: recompute_attention,
+        Interchange: recompute_interchange,
+        RandomInterchange: recompute_random_groups,
+        Shifts: recompute_shifts,
+        Exchange: recompute_exchange,
+        LabelExchange: recompute_label_exchange,
     }
 )
 
@@ -94,33 +100,40 @@ class ByHand:
 
 def recomputed(by_hand: ByHand, kind: type[Request], rows: int) -> Compared:
     """So many rows of a kind, shared out among its requests: at least one of each."""
-    asked = [one for one in by_hand.judged.known if type(one) is kind]
-    each = max(1, rows // max(1, len(asked)))
-    parts = [_of_request(by_hand, one, each) for one in asked]
-    wrong = tuple(text for one in parts for text in one.wrong)
+    requests = [request for request in by_hand.judged.evidence_by_request if type(request) is kind]
+    rows_per_request = max(1, rows // max(1, len(requests)))
+    parts = [_compare_request(by_hand, request, rows_per_request) for request in requests]
+    wrong = tuple(text for part in parts for text in part.wrong)
     return Compared(
-        sum(one.rows for one in parts),
-        max((one.worst for one in parts), default=0.0),
-        sum(one.undecided for one in parts),
+        sum(part.rows for part in parts),
+        max((part.worst for part in parts), default=0.0),
+        sum(part.undecided for part in parts),
         wrong,
     )
 
 
-def _of_request(by_hand: ByHand, request: Request, count: int) -> Compared:
-    evidence, (plain, prompts) = by_hand.judged.known[request].rows.reset_index(drop=True), by_hand.of(request)
-    some = drawn(evidence, count, request)
-    some.attrs["all"] = evidence
-    found = compared(some, BY_HAND[type(request)](plain, prompts, request, some))
+def _compare_request(by_hand: ByHand, request: Request, count: int) -> Compared:
+    evidence, (plain, prompts) = (
+        by_hand.judged.evidence_by_request[request].rows.reset_index(drop=True),
+        by_hand.of(request),
+    )
+    sample = sample_rows(evidence, count, request)
+    sample.attrs["all"] = evidence
+    comparison = compared(sample, BY_HAND[type(request)](plain, prompts, request, sample))
     if isinstance(request, OfMode):
         right = right_ids(plain, prompts, request, _candidates(by_hand.judged, request))
         assert sorted(evidence["prompt"].unique()) == right, "other prompts than the right ones"
-    return found
+    return comparison
 
 
 def _candidates(judged: Judged, request: OfMode) -> list[int]:
     """The ids among which the prompts of a request were chosen, in order: one after the other from the first on."""
-    pools = [one for one in judged.known if isinstance(one, Answered) and _is_pool(one, request)]
-    ids = sorted({number for one in pools for number in one.prompts.ids})
+    pools = [
+        pool_request
+        for pool_request in judged.evidence_by_request
+        if isinstance(pool_request, Answered) and _is_pool(pool_request, request)
+    ]
+    ids = sorted({number for pool in pools for number in pool.prompts.ids})
     assert ids == list(range(START[request.rule], START[request.rule] + len(ids)))
     return ids
 
@@ -133,24 +146,26 @@ def _is_pool(pool: Answered, request: OfMode) -> bool:
 
 def averages(by_hand: ByHand) -> dict[str, float]:
     """The largest difference of every mean, as a share of what rounding allows of its largest entry."""
-    found: dict[str, float] = {}
+    differences: dict[str, float] = {}
     plain, session = by_hand.plain, by_hand.judged.case.session
     assert isinstance(session.source, Workbench)
-    for request in dict.fromkeys(inner for outer in by_hand.judged.known for inner in tensor_requests(outer)):
+    for request in dict.fromkeys(
+        inner for outer in by_hand.judged.evidence_by_request for inner in tensor_requests(outer)
+    ):
         means_here = session.source.tensors(request)
         if isinstance(request, MeanVectors):
-            want = vars(vectors_of(plain, session.prompts, request))
+            expected = vars(recompute_vectors(plain, session.prompts, request))
         elif isinstance(request, LabelVectors):
-            want = {"k": label_vectors_of(plain, session.prompts, request)}
+            expected = {"k": recompute_label_vectors(plain, session.prompts, request)}
         elif isinstance(request, Means):
-            means = means_of(plain, session.prompts, request)
-            split = [one.unflatten(-1, (plain.heads, plain.dim)).transpose(0, 1) for one in means]
-            want = {str(layer): one for layer, one in enumerate(split)}  # (head, token, head_dim)
+            means = recompute_means(plain, session.prompts, request)
+            split = [mean.unflatten(-1, (plain.heads, plain.dim)).transpose(0, 1) for mean in means]
+            expected = {str(layer): layer_means for layer, layer_means in enumerate(split)}  # (head, token, head_dim)
         else:
             continue
-        pairs = [(means_here[name], value) for name, value in want.items()]
+        pairs = [(means_here[name], value) for name, value in expected.items()]
         largest = max(float(value.abs().max()) for _, value in pairs)
-        worst = max(float((got.float() - value).abs().max()) for got, value in pairs)
-        found[request.label] = worst / (ROUNDING * largest)
-    assert torch.tensor([*found.values()]).isfinite().all()
-    return found
+        worst = max(float((actual.float() - value).abs().max()) for actual, value in pairs)
+        differences[request.label] = worst / (ROUNDING * largest)
+    assert torch.tensor([*differences.values()]).isfinite().all()
+    return differences

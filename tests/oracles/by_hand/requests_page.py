@@ -29,15 +29,15 @@ from rebinding.study.gates import Gates
 from rebinding.study.model_under_test import owner_of
 from rebinding.task.designs import Design
 from rebinding.verdicts import Gate
-from tests.claims.runs import folder_of
-from tests.oracles.by_hand.judgements import Judged, Row, few_batches, judged
+from tests.claims.run_claims import save_model
+from tests.oracles.by_hand.judgements import Judged, Row, judged, limit_batches
 
 PAGE = Path(__file__).parents[3] / "docs" / "asked.md"
 LIST = re.compile(r"(?<=<!-- list -->\n```\n).*?(?=```)", re.DOTALL)
 STANDS_FOR, E_HEADS = "gemma2-9b", 2
 LEFT_OUT = ("tokens", "form", "draws", "orders", "random_sets", "block")
 """What another tokenizer changes, and what is small in a test."""
-USUAL = {"split": "train", "boxes": 3, "operations": 1, "verb": "swap", "distractor": None, "pairing": [],
+DEFAULT = {"split": "train", "boxes": 3, "operations": 1, "verb": "swap", "distractor": None, "pairing": [],
          "narrative": False, "cut": 0}  # fmt: skip
 """What is not said of prompts."""
 IDS = 4
@@ -70,61 +70,72 @@ class BelievingGates(Gates):
         return replace(super().above_chance(session, stories, n, cut), passed=True)
 
 
-def of_the_paper(there: Path) -> Judged:
+def judge_paper_claims(model_folder: Path) -> Judged:
     """The rows on a folder that stands in for a model of the paper: under the paper's own conventions, with every
     discovery that the published one may have been. Two batches of directions stand for ten; and of E two heads are
     enough, so that its layer has others to draw from."""
     plant = build("pointer", "gemma2", boxes=5)
-    folder = folder_of(plant.model, plant.tokenizer, there / "model")
+    folder = save_model(plant.model, plant.tokenizer, model_folder / "model")
     heads = Circuit(plant.circuit)
-    heads = heads.without([one for one in heads.heads if one.group == "E"][E_HEADS:])
-    save(heads, owner_of(load(str(folder))), there / "circuit.json")
-    return judged(f"{STANDS_FOR}={folder}", there / "circuit.json", ways=few_batches(), gates=BelievingGates)
+    heads = heads.without([head for head in heads.heads if head.group == "E"][E_HEADS:])
+    save(heads, owner_of(load(str(folder))), model_folder / "circuit.json")
+    return judged(f"{STANDS_FOR}={folder}", model_folder / "circuit.json", ways=limit_batches(), gates=BelievingGates)
 
 
-def lists(found: Judged) -> tuple[str, str, str, str, str]:
+def lists(run: Judged) -> tuple[str, str, str, str, str]:
     """Every request with a number, the numbers of each row, what gates ask for, what each sentence says, and how many
     of everything."""
-    rows, grounds = found.rows, {one for row in found.rows for one in row.grounds}
-    lines = {line: None for row in rows for line in map(line_of, row.grounds)}
+    rows, grounds = run.rows, {ground for row in run.rows for ground in row.grounds}
+    lines = {line: None for row in rows for line in map(describe_request, row.grounds)}
     number = {line: at for at, line in enumerate(lines, start=1)}
-    gates = "".join(f"{_wrapped(line_of(one))}\n" for one in found.known if one not in grounds)
-    asked = "".join(f"{at:3}  {_wrapped(line)}\n" for line, at in number.items())
+    gates = "".join(
+        f"{_wrapped(describe_request(request))}\n" for request in run.evidence_by_request if request not in grounds
+    )
+    requests_text = "".join(f"{at:3}  {_wrapped(line)}\n" for line, at in number.items())
     width = max(len(row.claim.id) for row in rows)
-    wanted = "".join(
-        f"{row.claim.id:{width}}  N {row.claim.n:3}  {spans(number[line_of(one)] for one in row.grounds)}\n"
+    rows_text = "".join(
+        f"{row.claim.id:{width}}  N {row.claim.n:3}  "
+        f"{spans(number[describe_request(ground)] for ground in row.grounds)}\n"
         for row in rows
     )
-    said = "".join(f"{_wrapped(f'{row.claim.id}: {told}')}\n" for row in rows if (told := "; ".join(said_by(row))))
-    return asked, wanted, gates, said, "".join(f"{what:36} {_many(number)}\n" for what, number in SIZES.items())
+    parts_text = "".join(
+        f"{_wrapped(f'{row.claim.id}: {names}')}\n" for row in rows if (names := "; ".join(part_names(row)))
+    )
+    return (
+        requests_text,
+        rows_text,
+        gates,
+        parts_text,
+        "".join(f"{name:36} {_format_size(number)}\n" for name, number in SIZES.items()),
+    )
 
 
-def _many(number: int | Mapping[Any, int]) -> str:
-    return str(number) if isinstance(number, int) else ", ".join(f"{of} {value}" for of, value in number.items())
+def _format_size(number: int | Mapping[Any, int]) -> str:
+    return str(number) if isinstance(number, int) else ", ".join(f"{key} {value}" for key, value in number.items())
 
 
-def said_by(row: Row) -> list[str]:
+def part_names(row: Row) -> list[str]:
     """The names of the parts of a sentence."""
-    return list(dict.fromkeys(one.part[0] for one in row.parts))
+    return list(dict.fromkeys(part.part[0] for part in row.parts))
 
 
-def line_of(request: Request) -> str:
+def describe_request(request: Request) -> str:
     """The kind, and every field that says what is measured."""
-    found = dict(request.plain)
+    fields = dict(request.plain)
     if isinstance(request, Pruning) or (isinstance(request, Paths) and request.senders is None):
-        found.pop("circuit", None)  # heads that were found a moment ago
-        found.pop("receivers", None)
-    return f"{type(request).__name__}: {', '.join(_fields(found))}"
+        fields.pop("circuit", None)  # heads that were found a moment ago
+        fields.pop("receivers", None)
+    return f"{type(request).__name__}: {', '.join(_fields(fields))}"
 
 
 def spans(numbers: Iterable[int]) -> str:
     """Numbers in ascending order, runs of them by their ends."""
     runs: list[list[int]] = []
-    for one in sorted(set(numbers)):
-        if runs and one == runs[-1][-1] + 1:
-            runs[-1].append(one)
+    for number in sorted(set(numbers)):
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
         else:
-            runs.append([one])
+            runs.append([number])
     return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs) or "nothing"
 
 
@@ -132,8 +143,8 @@ def _wrapped(line: str) -> str:
     return textwrap.fill(line, WIDTH, subsequent_indent=" " * 7, break_on_hyphens=False)
 
 
-def _fields(told: Mapping[str, Any]) -> Iterator[str]:
-    for name, value in told.items():
+def _fields(fields: Mapping[str, Any]) -> Iterator[str]:
+    for name, value in fields.items():
         if name not in LEFT_OUT and value is not None:
             yield f"{name} {PLAINLY.get(name, _value)(value)}"
 
@@ -144,23 +155,23 @@ def _value(value: Any) -> str:
     return (" ".join(map(_value, value)) or "none") if isinstance(value, list) else str(value)
 
 
-def _heads(told: str | Iterable[tuple[int, int]]) -> str:
+def _heads(heads: str | Iterable[tuple[int, int]]) -> str:
     """Layer and head; of a stage, the letter of the group that receives."""
-    return told if isinstance(told, str) else " ".join(f"{layer}.{head}" for layer, head in told)
+    return heads if isinstance(heads, str) else " ".join(f"{layer}.{head}" for layer, head in heads)
 
 
-def _groups(told: Iterable[tuple[str, Iterable[tuple[int, int]]]]) -> str:
-    return "; ".join(f"{group} {_heads(heads)}" for group, heads in told)
+def _groups(groups: Iterable[tuple[str, Iterable[tuple[int, int]]]]) -> str:
+    return "; ".join(f"{group} {_heads(heads)}" for group, heads in groups)
 
 
-def _circuit(told: Iterable[tuple[str, int, int, str]]) -> str:
+def _circuit(heads: Iterable[tuple[str, int, int, str]]) -> str:
     """How many heads of each group."""
-    return " ".join(f"{n} {group}" for group, n in Counter(group for group, *_ in told).items())
+    return " ".join(f"{n} {group}" for group, n in Counter(group for group, *_ in heads).items())
 
 
-def _slots(told: Iterable[Any]) -> str:
+def _slots(slots: Iterable[Any]) -> str:
     """Ordered pairs of slots; or what directions are measured between, which are prompts."""
-    return " ".join(_value(one) if isinstance(one, Mapping) else "-".join(map(str, one)) for one in told)
+    return " ".join(_value(slot) if isinstance(slot, Mapping) else "-".join(map(str, slot)) for slot in slots)
 
 
 PLAINLY: Mapping[str, Callable[[Any], str]] = {
@@ -169,14 +180,14 @@ PLAINLY: Mapping[str, Callable[[Any], str]] = {
 """Fields that are more than words."""
 
 
-def _prompts(told: Mapping[str, Any]) -> str:
-    ids = [str(one) for one in told["ids"]]
-    shown = " ".join(ids[:IDS]) + (f" ... ({len(ids)})" if len(ids) > IDS else "")
-    unusual = [f"{name} {_value(told[name])}" for name, usual in USUAL.items() if told[name] != usual]
-    return ", ".join([str(told["design"]), *unusual, f"ids {shown}"])
+def _prompts(prompts: Mapping[str, Any]) -> str:
+    ids = [str(number) for number in prompts["ids"]]
+    printed = " ".join(ids[:IDS]) + (f" ... ({len(ids)})" if len(ids) > IDS else "")
+    unusual = [f"{name} {_value(prompts[name])}" for name, default in DEFAULT.items() if prompts[name] != default]
+    return ", ".join([str(prompts["design"]), *unusual, f"ids {printed}"])
 
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
-        new = iter(lists(of_the_paper(Path(folder))))
+        new = iter(lists(judge_paper_claims(Path(folder))))
     PAGE.write_text(LIST.sub(lambda _: next(new), PAGE.read_text("utf-8")), "utf-8")

@@ -1,4 +1,4 @@
-"""What the rows about attention and about the roles of groups weigh."""
+"""Estimates by hand of the rows about attention and about the roles of groups."""
 
 from __future__ import annotations
 
@@ -20,22 +20,24 @@ def looks(g: Grounds) -> Mapping[str, float]:
     rows = g.rows(AttentionToRoles)
     at = ["context_partner_object"] if ".a_" in g.claim.id else ["swap_asked", "swap_partner", "context_partner"]
     by_token, uniform = rows.groupby("token")["attention"].mean(), rows.groupby("prompt")["uniform"].first().mean()
-    others = dict(by_token) | {"an even share": uniform}
-    over = {own: {name: by_token[own] - less for name, less in others.items() if name != own} for own in at}
-    parts = {f"{own} over {name}": less for own, found in over.items() for name, less in found.items()}
-    return parts | {f"{part.partition(' ')[0]}: {part}": less for part, less in parts.items()}
+    rivals = dict(by_token) | {"an even share": uniform}
+    differences = {
+        token: {name: by_token[token] - rival for name, rival in rivals.items() if name != token} for token in at
+    }
+    parts = {f"{token} over {name}": value for token, margins in differences.items() for name, value in margins.items()}
+    return parts | {f"{part.partition(' ')[0]}: {part}": value for part, value in parts.items()}
 
 
 def looks_at_box(g: Grounds) -> Mapping[str, float]:
     rows = g.rows(AttentionToRoles)
-    box, even = rows[rows["token"] == "question_box"], rows.groupby("prompt")["uniform"].first()
-    return {"": float(box["attention"].mean() - even.mean())}
+    box, even_share = rows[rows["token"] == "question_box"], rows.groupby("prompt")["uniform"].first()
+    return {"": float(box["attention"].mean() - even_share.mean())}
 
 
 def change(rows: pd.DataFrame, group: str, word: str) -> float:
     """What a group's patch does to a word, mean over an id's pairs and then over ids."""
-    mine = rows[(rows["group"] == group) & (rows["word"] == word) & (rows["head"] < 0)]
-    return float((mine["after"] - mine["before"]).groupby(mine["prompt"]).mean().mean())
+    selected = rows[(rows["group"] == group) & (rows["word"] == word) & (rows["head"] < 0)]
+    return float((selected["after"] - selected["before"]).groupby(selected["prompt"]).mean().mean())
 
 
 Changes: TypeAlias = Callable[[str], Mapping[str, float]]
@@ -44,28 +46,32 @@ Changes: TypeAlias = Callable[[str], Mapping[str, float]]
 
 def candidates(g: Grounds) -> Mapping[str, Changes]:
     """The row's own conventions, and the text's where the paper may have had these; by name, if there are two."""
-    requests = {(one.mode, one.direction): None for one, _ in g.all(Interchange)}
-    named = len(requests) > 1
+    requests = {(request.mode, request.direction): None for request, _ in g.all(Interchange)}
+    has_many = len(requests) > 1
     return {
-        f"{mode} places, {direction} direction" if named else "": partial(changes, g, mode, direction)
+        f"{mode} places, {direction} direction" if has_many else "": partial(changes, g, mode, direction)
         for mode, direction in requests
     }
 
 
 def changes(g: Grounds, mode: str, direction: str, group: str) -> Mapping[str, float]:
     """By target, under some conventions."""
-    found = {}
+    values = {}
     for target, (pairs, word) in MEASURED.items():
         for _, rows in g.all(Interchange, counterfactual=pairs, mode=mode, direction=direction):
-            found[target] = change(rows, group, word)
-    return found
+            values[target] = change(rows, group, word)
+    return values
 
 
-def in_candidates(parts: Callable[[Changes], Mapping[str, float]]) -> Estimates:
+def estimate_candidates(parts: Callable[[Changes], Mapping[str, float]]) -> Estimates:
     """The parts of a sentence under every convention."""
 
     def estimates(g: Grounds) -> Mapping[str, float]:
-        return {joined(name, part): value for name, of in candidates(g).items() for part, value in parts(of).items()}
+        return {
+            joined(name, part): value
+            for name, changes in candidates(g).items()
+            for part, value in parts(changes).items()
+        }
 
     return estimates
 
@@ -75,36 +81,36 @@ def joined(name: str, part: str) -> str:
     return f"{name}{part}" if not name or not part or part.startswith("@") else f"{name}: {part}"
 
 
-def is_pointer(of: Changes) -> Mapping[str, float]:
-    b = of("B")["pointer"]
-    return {f"B over {group}": b - of(group)["pointer"] for group in "ACD"}
+def is_pointer(changes: Changes) -> Mapping[str, float]:
+    b = changes("B")["pointer"]
+    return {f"B over {group}": b - changes(group)["pointer"] for group in "ACD"}
 
 
-def raises(of: Changes) -> Mapping[str, float]:
-    up, content = of("B")["pointer"], of("B")["content"]
-    return {"pointer up": up, "content up by less": up - content, "content down by less": up + content}
+def raises(changes: Changes) -> Mapping[str, float]:
+    pointer, content = changes("B")["pointer"], changes("B")["content"]
+    return {"pointer up": pointer, "content up by less": pointer - content, "content down by less": pointer + content}
 
 
-def small(of: Changes) -> Mapping[str, float]:
-    half, content = of("B")["pointer"] / 2, of("B")["content"]
+def small(changes: Changes) -> Mapping[str, float]:
+    half, content = changes("B")["pointer"] / 2, changes("B")["content"]
     return {"content up by less than half": half - content, "content down by less than half": half + content}
 
 
-def over_random_groups(g: Grounds) -> Mapping[str, float]:
+def estimate_over_random_groups(g: Grounds) -> Mapping[str, float]:
     rows = g.rows(RandomInterchange)
     random = rows[rows["word"] == "pointed_object"]
-    moved = (random["after"] - random["before"]).groupby([random["draw"], random["prompt"]]).mean().mean()
-    (of,) = candidates(g).values()
-    return {"": of("B")["pointer"] - float(moved)}
+    change = (random["after"] - random["before"]).groupby([random["draw"], random["prompt"]]).mean().mean()
+    (changes,) = candidates(g).values()
+    return {"": changes("B")["pointer"] - float(change)}
 
 
-def weaker(of: Changes) -> Mapping[str, float]:
-    moved = {group: of(group)["pointer"] for group in "ABC"}
-    return {group: moved[group] for group in "AC"} | {f"B over {one}": moved["B"] - moved[one] for one in "AC"}
+def weaker(changes: Changes) -> Mapping[str, float]:
+    change = {group: changes(group)["pointer"] for group in "ABC"}
+    return {group: change[group] for group in "AC"} | {f"B over {group}": change["B"] - change[group] for group in "AC"}
 
 
-def carries(of: Changes) -> Mapping[str, float]:
-    a, b = of("A"), of("B")
+def carries(changes: Changes) -> Mapping[str, float]:
+    a, b = changes("A"), changes("B")
     content = a["content"]
     return {"content up": content, "content up by more than B's": content - b["content"], "pointer down": -a["pointer"]}
 
@@ -113,15 +119,15 @@ ROWS: Mapping[str, Estimates] = {
     "circuit.a_attends_to_object": looks,
     "circuit.b_attends_to_question_box": looks_at_box,
     "circuit.c_attends_to_earlier_box": looks,
-    "roles.b_is_the_pointer": in_candidates(is_pointer),
-    "roles.b_raises_pointer": in_candidates(raises),
-    "roles.b_small_on_content": in_candidates(small),
-    "roles.b_over_random_groups": over_random_groups,
-    "roles.a_and_c_weaker": in_candidates(weaker),
-    "roles.a_lowers_content": in_candidates(lambda of: {"": -of("A")["content"]}),
-    "roles.a_carries_content": in_candidates(carries),
-    "roles.llama3b_exception": in_candidates(lambda of: {"@0": of("B")["pointer"]}),
-    "roles.b_moves_pointer": in_candidates(lambda of: {"pointer": of("B")["pointer"]}),
-    "roles.b_leaves_content": in_candidates(lambda of: {"content": of("B")["content"]}),
-    "roles.a_on_g9": in_candidates(lambda of: of("A")),
+    "roles.b_is_the_pointer": estimate_candidates(is_pointer),
+    "roles.b_raises_pointer": estimate_candidates(raises),
+    "roles.b_small_on_content": estimate_candidates(small),
+    "roles.b_over_random_groups": estimate_over_random_groups,
+    "roles.a_and_c_weaker": estimate_candidates(weaker),
+    "roles.a_lowers_content": estimate_candidates(lambda changes: {"": -changes("A")["content"]}),
+    "roles.a_carries_content": estimate_candidates(carries),
+    "roles.llama3b_exception": estimate_candidates(lambda changes: {"@0": changes("B")["pointer"]}),
+    "roles.b_moves_pointer": estimate_candidates(lambda changes: {"pointer": changes("B")["pointer"]}),
+    "roles.b_leaves_content": estimate_candidates(lambda changes: {"content": changes("B")["content"]}),
+    "roles.a_on_g9": estimate_candidates(lambda changes: changes("A")),
 }

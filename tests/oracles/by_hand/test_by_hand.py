@@ -14,7 +14,7 @@ import pytest
 
 from rebinding.evidence import OnPrompts, Request
 from tests.everyday import sampled
-from tests.oracles.by_hand.estimates import SAME_SUMS, held, left_out
+from tests.oracles.by_hand.estimates import SAME_SUMS, compare_estimates, is_left_out
 from tests.oracles.by_hand.judgements import Row, ShakingEngine, judged
 from tests.oracles.by_hand.recompute import BY_HAND, ByHand, averages, recomputed
 
@@ -24,7 +24,7 @@ NAME, SHAKEN = "planted:pointer@llama", "planted:pointer+murmur@gemma3"
 evidence is shaken (`judgements.Shaken`), so that what plants leave far apart lies close together."""
 FEWEST, PARTS = 100, 200
 """Rows with an estimate by hand, and parts of their sentences; other rows are not applicable to a plant, or invalid."""
-HELD_AGAINST: Mapping[tuple[str, str], float] = {
+BOUNDARIES: Mapping[tuple[str, str], float] = {
     ("beyond.static_and_bystander", "answers"): 1 / 3,
     ("beyond.mass", ""): 1 / 4,
     ("circuit.e_prime", "answers without E"): 1 / 3,
@@ -51,9 +51,9 @@ def by_hand() -> ByHand:
 
 @pytest.mark.parametrize("kind", BY_HAND, ids=lambda kind: kind.__name__)
 def test_evidence_is_what_full_forwards_give(by_hand: ByHand, kind: type[Request]) -> None:
-    found = recomputed(by_hand, kind, rows=12)
-    assert found.rows
-    assert not found.wrong
+    comparison = recomputed(by_hand, kind, rows=12)
+    assert comparison.rows
+    assert not comparison.wrong
 
 
 def test_means_are_means_of_full_forwards(by_hand: ByHand) -> None:
@@ -63,27 +63,31 @@ def test_means_are_means_of_full_forwards(by_hand: ByHand) -> None:
 @pytest.mark.parametrize("seed", sampled([None, 0]), ids=["measured", "shaken"])
 def test_estimates_are_what_the_evidence_says(by_hand: ByHand, seed: int | None) -> None:
     """Every part of a sentence, and not the one alone that the verdict tells."""
-    found = held(by_hand.judged if seed is None else judged(SHAKEN, engine=ShakingEngine(seed)))
-    assert [one.id for one in found if one.by_hand is None and not left_out(one.id)] == []
-    assert [one for one in found if one.by_hand is not None and one.off > SAME_SUMS] == []
-    rows = sum(one.verdict and one.by_hand is not None for one in found)
+    comparisons = compare_estimates(by_hand.judged if seed is None else judged(SHAKEN, engine=ShakingEngine(seed)))
+    assert [
+        comparison.id for comparison in comparisons if comparison.by_hand is None and not is_left_out(comparison.id)
+    ] == []
+    assert [
+        comparison for comparison in comparisons if comparison.by_hand is not None and comparison.difference > SAME_SUMS
+    ] == []
+    rows = sum(comparison.verdict and comparison.by_hand is not None for comparison in comparisons)
     assert rows >= FEWEST
-    assert len(found) - rows >= PARTS
+    assert len(comparisons) - rows >= PARTS
 
 
-def test_what_estimates_are_held_against(by_hand: ByHand) -> None:
-    for (sentence, words), number in HELD_AGAINST.items():
+def test_estimates_are_compared_with_the_declared_margins(by_hand: ByHand) -> None:
+    for (sentence, words), number in BOUNDARIES.items():
         rows = [row for row in by_hand.judged.rows if row.claim.sentence == sentence]
-        found = [one for row in rows for one in row.parts if words in one.part[0]] if words else rows
-        against = [one.told.against if isinstance(one, Row) else one.against for one in found]
-        assert against == pytest.approx([number] * len(found)), sentence
-        assert found, sentence
+        parts = [part for row in rows for part in row.parts if words in part.part[0]] if words else rows
+        against = [part.judgement.against if isinstance(part, Row) else part.against for part in parts]
+        assert against == pytest.approx([number] * len(parts)), sentence
+        assert parts, sentence
 
 
 def test_stories_have_as_many_boxes_as_rows_say(by_hand: ByHand) -> None:
     """Three, but for the rows that say five, or seven."""
-    asked = [one.prompts.boxes for one in by_hand.judged.known if isinstance(one, OnPrompts)]
-    assert set(asked) == {3, 5, 7}
+    boxes = [request.prompts.boxes for request in by_hand.judged.evidence_by_request if isinstance(request, OnPrompts)]
+    assert set(boxes) == {3, 5, 7}
 
 
 def test_margins_are_those_on_the_page(by_hand: ByHand) -> None:
@@ -92,11 +96,11 @@ def test_margins_are_those_on_the_page(by_hand: ByHand) -> None:
     _, table, _ = re.split(r"^(?:```|planted:)", page[page.index(f"{NAME}\n") :], maxsplit=2, flags=re.MULTILINE)
     _, head, *lines = table.splitlines()
     first, end = head.index("margin"), head.index(" N ")
-    shown = {line.split()[0]: line[first:end].strip() for line in lines if line.startswith("  ")}
+    printed = {line.split()[0]: line[first:end].strip() for line in lines if line.startswith("  ")}
     margins = {
-        row.claim.id: {f"{one.margin:.3g}" for one in (row.told, *row.parts) if one.margin is not None}
+        row.claim.id: {f"{verdict.margin:.3g}" for verdict in (row.judgement, *row.parts) if verdict.margin is not None}
         for row in by_hand.judged.rows
     }
-    compared = {id: (shown[id], of) for id, of in margins.items() if shown[id] and id not in FEW_DECIDE}
+    compared = {id: (printed[id], margin) for id, margin in margins.items() if printed[id] and id not in FEW_DECIDE}
     assert len(compared) > FEWEST
-    assert {id: told for id, told in compared.items() if told[0] not in told[1]} == {}
+    assert {id: pair for id, pair in compared.items() if pair[0] not in pair[1]} == {}

@@ -1,4 +1,4 @@
-"""What the rows of section 3 weigh: which answer leads after a patch, by layer and prompt."""
+"""Estimates by hand of the rows of section 3: which answer leads after a patch, by layer and prompt."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ CLEAR = 0.5
 
 def leads(rows: pd.DataFrame, conventions: Any, prefix: str = "", clear: bool = False) -> pd.Series:
     """1 where the original's answer comes out, under the row's conventions."""
-    others = ["margin"] if conventions.candidates == "original" else ["margin", "counterfactual_margin"]
+    columns = ["margin"] if conventions.candidates == "original" else ["margin", "counterfactual_margin"]
     if clear or conventions.lead == "clear" or rows["counterfactual_margin"].isna().any():
-        return (rows[[f"{prefix}{one}" for one in others]].min(axis=1) >= CLEAR).astype(float)
+        return (rows[[f"{prefix}{column}" for column in columns]].min(axis=1) >= CLEAR).astype(float)
     hit = "hit" if conventions.candidates == "original" else "hit_with_counterfactual"
     return rows[f"{prefix}{hit}"].astype(float)
 
@@ -36,14 +36,14 @@ def room(rows: pd.DataFrame, conventions: Any) -> float:
 def gains(g: Grounds, rows: pd.DataFrame, role: str) -> pd.DataFrame:
     """(layer, prompt) of a role, from the second layer on."""
     conventions = g.conventions.tracing
-    more = (leads(rows, conventions) - leads(rows, conventions, "base_")) / room(rows, conventions)
-    here = (rows["layer"] > 0) & ((rows["role"] == role) | (rows["place"] == role))
-    return rows[here].assign(gain=more[here]).pivot(index="layer", columns="prompt", values="gain")
+    gain = (leads(rows, conventions) - leads(rows, conventions, "base_")) / room(rows, conventions)
+    mask = (rows["layer"] > 0) & ((rows["role"] == role) | (rows["place"] == role))
+    return rows[mask].assign(gain=gain[mask]).pivot(index="layer", columns="prompt", values="gain")
 
 
 def places(name: str, *tables: pd.DataFrame) -> dict[str, float]:
     """The mean at every place; a verdict says which place it speaks of."""
-    means = np.concatenate([one.mean(axis=1).to_numpy() for one in tables])
+    means = np.concatenate([table.mean(axis=1).to_numpy() for table in tables])
     return {f"{name}@{number}": float(mean) for number, mean in enumerate(means)}
 
 
@@ -53,113 +53,113 @@ def traced(g: Grounds, mode: str) -> pd.DataFrame:
 
 def first(tables: list[pd.DataFrame], layers: int) -> pd.Series:
     """By prompt the first layer at which one of these restores anything; one behind the last, where none does."""
-    found = np.logical_or.reduce([one.to_numpy() > 0 for one in tables])
-    at = np.where(found.any(0), tables[0].index.to_numpy()[found.argmax(0)], layers)
+    positive = np.logical_or.reduce([table.to_numpy() > 0 for table in tables])
+    at = np.where(positive.any(0), tables[0].index.to_numpy()[positive.argmax(0)], layers)
     return pd.Series(at, tables[0].columns)
 
 
 def last(table: pd.DataFrame) -> pd.Series:
     """By prompt the last such layer; the first of all, where there is none."""
-    found = table.to_numpy() > 0
-    at = np.where(found.any(0), table.index.to_numpy()[::-1][found[::-1].argmax(0)], 0)
+    positive = table.to_numpy() > 0
+    at = np.where(positive.any(0), table.index.to_numpy()[::-1][positive[::-1].argmax(0)], 0)
     return pd.Series(at, table.columns)
 
 
-def most(g: Grounds, holds: pd.Series, *maps: pd.DataFrame) -> float:
+def largest_share(g: Grounds, holds: pd.Series, *maps: pd.DataFrame) -> float:
     """The share of prompts in which it holds, of those in which there is something to restore in every map."""
     conventions = g.conventions.tracing
-    lost = [
+    drops = [
         (leads(rows, conventions, "base_").groupby(rows["prompt"]).first() == 0)[holds.index].to_numpy()
         for rows in maps
     ]
-    there = np.logical_and.reduce(lost)
-    return float(holds.to_numpy()[there].mean()) if there.any() else 0.0
+    all_drops = np.logical_and.reduce(drops)
+    return float(holds.to_numpy()[all_drops].mean()) if all_drops.any() else 0.0
 
 
 def mention(g: Grounds) -> Mapping[str, float]:
     """What the context's label adds to the swap's; the answer has to lead clearly."""
     rows, conventions = g.rows(FirstMention), g.conventions.tracing
     lead = rows.assign(lead=leads(rows, conventions, clear=True))
-    both, alone = (
+    joint, single = (
         lead[lead["patched"] == name].pivot(index="layer", columns="prompt", values="lead") for name in ("both", "swap")
     )
-    return places("", (both - alone) / room(rows, conventions))
+    return places("", (joint - single) / room(rows, conventions))
 
 
-def passing(g: Grounds, mode: str, edited: str, other: str) -> dict[str, float]:
-    rows, things = traced(g, mode), traced(g, OBJECT)
-    behind = int(rows["layer"].max()) + 1
+def passing(g: Grounds, mode: str, edited: str, other_role: str) -> dict[str, float]:
+    rows, objects = traced(g, mode), traced(g, OBJECT)
+    end_layer = int(rows["layer"].max()) + 1
     readout = gains(g, rows, "readout")
-    arrived = readout.mask(gains(g, things, "readout") > 0, 0.0)
-    between = [gains(g, rows, role) for role in (other, "swap_period", "question_box")]
-    label, arrives = last(gains(g, rows, edited)), first([readout], behind)
+    arrival = readout.mask(gains(g, objects, "readout") > 0, 0.0)
+    between = [gains(g, rows, role) for role in (other_role, "swap_period", "question_box")]
+    label, arrives = last(gains(g, rows, edited)), first([readout], end_layer)
     return {
         **places(f"{mode}, in between", *between),
-        **places(f"{mode}, at the readout", arrived),
-        f"{mode}, readout after the tokens in between": most(g, first(between, behind) < arrives, rows),
-        f"{mode}, readout after the label": most(g, label < arrives, rows),
+        **places(f"{mode}, at the readout", arrival),
+        f"{mode}, readout after the tokens in between": largest_share(g, first(between, end_layer) < arrives, rows),
+        f"{mode}, readout after the label": largest_share(g, label < arrives, rows),
     }
 
 
 def emerge(g: Grounds) -> Mapping[str, float]:
-    asked = passing(g, SWAP_ASKED, "swap_asked", "swap_partner")
-    return asked | passing(g, PARTNER_TO_REMAINING, "swap_partner", "swap_asked")
+    passed = passing(g, SWAP_ASKED, "swap_asked", "swap_partner")
+    return passed | passing(g, PARTNER_TO_REMAINING, "swap_partner", "swap_asked")
 
 
 def direct(g: Grounds) -> Mapping[str, float]:
     rows = traced(g, OBJECT)
-    own = gains(g, rows, "context_partner_object")
+    own_gains = gains(g, rows, "context_partner_object")
     readout = first([gains(g, rows, "readout")], int(rows["layer"].max()) + 1)
     return {
-        **places("its own token", own),
+        **places("its own token", own_gains),
         **places("in between", *(gains(g, rows, role) for role in BETWEEN)),
-        "the readout in later layers": most(g, last(own) < readout, rows),
+        "the readout in later layers": largest_share(g, last(own_gains) < readout, rows),
     }
 
 
 def labels(g: Grounds) -> Mapping[str, float]:
     rows = traced(g, OBJECT)
-    named = [f"context_box[{slot}]" for slot in range(g.claim.boxes)] + ["swap_first", "swap_second", "question_box"]
-    return places("", *(gains(g, rows, role) for role in named))
+    tokens = [f"context_box[{slot}]" for slot in range(g.claim.boxes)] + ["swap_first", "swap_second", "question_box"]
+    return places("", *(gains(g, rows, role) for role in tokens))
 
 
 def payload(g: Grounds) -> Mapping[str, float]:
     maps = [traced(g, mode) for mode in (PARTNER_TO_REMAINING, OBJECT)]
-    boxes, things = (first([gains(g, one, "readout")], int(one["layer"].max()) + 1) for one in maps)
-    return {"": most(g, boxes < things, *maps)}
+    boxes, objects = (first([gains(g, table, "readout")], int(table["layer"].max()) + 1) for table in maps)
+    return {"": largest_share(g, boxes < objects, *maps)}
 
 
-def moved(g: Grounds, place: str, until: int) -> dict[str, pd.Series]:
+def changes_at_place(g: Grounds, place: str, last_layer: int) -> dict[str, pd.Series]:
     """By question, the change by prompt when a token is patched in all layers up to one."""
     rows = g.rows(ReadoutDiagnostic)
-    whole = rows[(rows["first"] == 0) & (rows["last"] == until) & (rows["place"] == place)]
-    return {str(name): one.set_index("prompt")["change"] for name, one in whole.groupby("question")}
+    full = rows[(rows["first"] == 0) & (rows["last"] == last_layer) & (rows["place"] == place)]
+    return {str(name): part.set_index("prompt")["change"] for name, part in full.groupby("question")}
 
 
-def both(g: Grounds) -> tuple[dict[str, float], dict[str, float]]:
+def means_at_stop_and_readout(g: Grounds) -> tuple[dict[str, float], dict[str, float]]:
     """Mean changes by the swap's end in all layers, and by the readout in all, or in all but the last sixth."""
     layers = int(g.rows(ReadoutDiagnostic)["last"].max()) + 1
-    until = layers - 1 - (0 if g.conventions.tracing.readout == "every_layer" else max(1, layers // 6))
-    told = moved(g, "swap_period", layers - 1), moved(g, "readout", until)
-    stop, readout = ({name: float(one.mean()) for name, one in some.items()} for some in told)
+    last_layer = layers - 1 - (0 if g.conventions.tracing.readout == "every_layer" else max(1, layers // 6))
+    tables = changes_at_place(g, "swap_period", layers - 1), changes_at_place(g, "readout", last_layer)
+    stop, readout = ({name: float(change.mean()) for name, change in changes.items()} for changes in tables)
     return stop, readout
 
 
-def over_period(g: Grounds) -> Mapping[str, float]:
-    stop, readout = both(g)
+def estimate_over_period(g: Grounds) -> Mapping[str, float]:
+    stop, readout = means_at_stop_and_readout(g)
     return {name: readout[name] - stop[name] for name in stop}
 
 
-def much_over_period(g: Grounds) -> Mapping[str, float]:
-    stop, readout = both(g)
+def estimate_ratio_over_period(g: Grounds) -> Mapping[str, float]:
+    stop, readout = means_at_stop_and_readout(g)
     return {name: readout[name] / 2 - stop[name] for name in stop}
 
 
 def local(g: Grounds) -> Mapping[str, float]:
-    stop, readout = both(g)
-    found = {f"full stop, {name}": value for name, value in stop.items()}
-    found |= {f"readout, {name}": value for name, value in readout.items()}
-    return found | {f"more, {name}": readout[name] - stop[name] for name in stop}
+    stop, readout = means_at_stop_and_readout(g)
+    estimates = {f"full stop, {name}": value for name, value in stop.items()}
+    estimates |= {f"readout, {name}": value for name, value in readout.items()}
+    return estimates | {f"more, {name}": readout[name] - stop[name] for name in stop}
 
 
 THREE: Mapping[str, Estimates] = {
@@ -169,10 +169,10 @@ THREE: Mapping[str, Estimates] = {
     "object_direct": direct,
     "object_not_through_labels": labels,
     "pointer_before_payload": payload,
-    "readout_over_swap_period": over_period,
-    "readout_much_over_swap_period": much_over_period,
+    "readout_over_swap_period": estimate_over_period,
+    "readout_much_over_swap_period": estimate_ratio_over_period,
     "prefix_effect_local": local,
 }
-ROWS: Mapping[str, Estimates] = {f"tracing.{name}": one for name, one in THREE.items()} | {
-    f"tracing.{'five' if WIDE == 5 else WIDE}_boxes.{name}": one for name, one in THREE.items()
+ROWS: Mapping[str, Estimates] = {f"tracing.{name}": estimate for name, estimate in THREE.items()} | {
+    f"tracing.{'five' if WIDE == 5 else WIDE}_boxes.{name}": estimate for name, estimate in THREE.items()
 }

@@ -13,7 +13,7 @@ from torch import Tensor
 from rebinding.experiments.prompts import Prompts
 from rebinding.task.designs import ModeName, Pair
 from rebinding.task.prompts import Encoded
-from tests.oracles.by_hand.compare import Again, moved, numbered, sized, sure, torn
+from tests.oracles.by_hand.compare import Recomputation, numbered, relative_difference, sized, sure, torn
 from tests.oracles.by_hand.plain_model import Plain, Put
 
 QUESTIONS = "swap_target_box_to_remaining_context_box"
@@ -23,119 +23,136 @@ QUESTIONS = "swap_target_box_to_remaining_context_box"
 class Sides:
     """A pair as tokens: the answer's token, those of the other objects, and that of the counterfactual's answer."""
 
-    own: Encoded
-    other: Encoded
+    clean: Encoded
+    counterfactual: Encoded
     answer: int
     rivals: tuple[int, ...]
-    theirs: int | None
+    counterfactual_answer: int | None
 
     def scores(self, logits: Tensor, size: float, prefix: str = "") -> dict[str, float | bool | None]:
         """What tracing tells of logits (vocabulary,), and of their size."""
-        own = float(logits[self.answer])
-        margin = own - max(float(logits[one]) for one in self.rivals)
-        over = float("nan") if self.theirs is None else own - float(logits[self.theirs])
+        answer_logit = float(logits[self.answer])
+        margin = answer_logit - max(float(logits[rival]) for rival in self.rivals)
+        counterfactual_margin = (
+            float("nan")
+            if self.counterfactual_answer is None
+            else answer_logit - float(logits[self.counterfactual_answer])
+        )
         # where the counterfactual has no answer of its own nothing is added to the candidates
-        least = margin if self.theirs in (None, self.answer) else min(margin, over)
-        found = {"hit": sure(margin, size), "hit_with_counterfactual": sure(least, size), "margin": margin}
-        return {f"{prefix}{n}": v for n, v in (found | {"counterfactual_margin": over, "answer_logit": own}).items()}
+        smallest = margin if self.counterfactual_answer in (None, self.answer) else min(margin, counterfactual_margin)
+        values = {"hit": sure(margin, size), "hit_with_counterfactual": sure(smallest, size), "margin": margin}
+        return {
+            f"{prefix}{n}": v
+            for n, v in (
+                values | {"counterfactual_margin": counterfactual_margin, "answer_logit": answer_logit}
+            ).items()
+        }
 
 
 def sides(prompts: Prompts, pair: Pair, rule: Any) -> Sides:
     """Objects are those in the boxes of the original at its end."""
-    own, other = prompts.encoder.encode([pair.original, pair.counterfactual])
-    held = [word for word in pair.original.story.state().values() if word is not None]
+    clean, counterfactual = prompts.encoder.encode([pair.original, pair.counterfactual])
+    objects = [word for word in pair.original.story.state().values() if word is not None]
     answer = pair.original.answer
-    rivals = tuple(prompts.encoder.answer_token(word, rule) for word in held if word != answer)
-    said = pair.counterfactual.answer if pair.counterfactual.answerable else None
-    theirs = None if said is None else prompts.encoder.answer_token(said, rule)
-    return Sides(own, other, prompts.encoder.answer_token(answer, rule), rivals, theirs)
+    rivals = tuple(prompts.encoder.answer_token(word, rule) for word in objects if word != answer)
+    counterfactual_word = pair.counterfactual.answer if pair.counterfactual.answerable else None
+    counterfactual_answer = (
+        None if counterfactual_word is None else prompts.encoder.answer_token(counterfactual_word, rule)
+    )
+    return Sides(clean, counterfactual, prompts.encoder.answer_token(answer, rule), rivals, counterfactual_answer)
 
 
 def patched(
-    plain: Plain, given: Encoded, into: Encoded, places: Sequence[tuple[int, int]]
+    plain: Plain, source: Encoded, target: Encoded, places: Sequence[tuple[int, int]]
 ) -> tuple[Tensor, float, float]:
     """Logits (vocabulary,) with the residuals of one prompt in another at (layer, token), how far they were, and the
     scores of the layers after."""
-    theirs, own = plain.clean(given.ids).values, plain.clean(into.ids).values
-    new = {(layer, at): theirs["resid", layer][0, at] for layer, at in places}
-    far = max(moved(value, own["resid", layer][0, at]) for (layer, at), value in new.items())
+    source_values, target_values = plain.clean(source.ids).values, plain.clean(target.ids).values
+    new = {(layer, at): source_values["resid", layer][0, at] for layer, at in places}
+    change = max(relative_difference(value, target_values["resid", layer][0, at]) for (layer, at), value in new.items())
     puts = [Put("resid", layer, at, value) for (layer, at), value in new.items()]
-    scores = plain.scores(into.ids, range(min(layer for layer, _ in places), len(plain.layers)))
-    return plain.run([(into.ids, puts)]).logits[0], far, scores
+    scores = plain.scores(target.ids, range(min(layer for layer, _ in places), len(plain.layers)))
+    return plain.run([(target.ids, puts)]).logits[0], change, scores
 
 
-def of_map(plain: Plain, prompts: Prompts, request: Any, rows: pd.DataFrame) -> Iterator[Again]:
+def recompute_map(plain: Plain, prompts: Prompts, request: Any, rows: pd.DataFrame) -> Iterator[Recomputation]:
     """One cell of a map."""
     for index, row in numbered(rows):
         pair = prompts.plan(request.prompts).tracing(int(row["prompt"]), request.mode)
         yield _cell(plain, sides(prompts, pair, request.rule), index, [(int(row["layer"]), int(row["token"]))])
 
 
-def of_mention(plain: Plain, prompts: Prompts, request: Any, rows: pd.DataFrame) -> Iterator[Again]:
+def recompute_mention(plain: Plain, prompts: Prompts, request: Any, rows: pd.DataFrame) -> Iterator[Recomputation]:
     """A label in the swap, or it and one in the context."""
     for index, row in numbered(rows):
-        both = sides(prompts, prompts.plan(request.prompts).tracing(int(row["prompt"]), request.mode), request.rule)
+        side_pair = sides(
+            prompts, prompts.plan(request.prompts).tracing(int(row["prompt"]), request.mode), request.rule
+        )
         roles = {"swap": [request.swap], "both": [request.context, request.swap]}
-        at = [both.own.roles[role] for role in roles[row["patched"]]]
-        yield _cell(plain, both, index, [(int(row["layer"]), one) for one in at])
+        at = [side_pair.clean.roles[role] for role in roles[row["patched"]]]
+        yield _cell(plain, side_pair, index, [(int(row["layer"]), token) for token in at])
 
 
-def _cell(plain: Plain, both: Sides, row: int, places: list[tuple[int, int]]) -> Again:
-    base = plain.answer(both.other.ids)
-    logits, far, scores = patched(plain, both.own, both.other, places)
+def _cell(plain: Plain, side_pair: Sides, row: int, places: list[tuple[int, int]]) -> Recomputation:
+    base = plain.answer(side_pair.counterfactual.ids)
+    logits, change, scores = patched(plain, side_pair.clean, side_pair.counterfactual, places)
     at = places[0][1]
     size = torn(sized(logits, base), scores)
-    found = {**both.scores(logits, size), **both.scores(base, sized(base), "base_")}
-    return Again(row, found | {"moved": far, "differs": both.own.ids[at] != both.other.ids[at]}, size)
+    values = {**side_pair.scores(logits, size), **side_pair.scores(base, sized(base), "base_")}
+    return Recomputation(
+        row, values | {"moved": change, "differs": side_pair.clean.ids[at] != side_pair.counterfactual.ids[at]}, size
+    )
 
 
-def of_diagnostic(plain: Plain, prompts: Prompts, request: Any, rows: pd.DataFrame) -> Iterator[Again]:
+def recompute_diagnostic(plain: Plain, prompts: Prompts, request: Any, rows: pd.DataFrame) -> Iterator[Recomputation]:
     """The counterfactual put into the original over a window of layers, asked about one of three boxes."""
     for index, row in numbered(rows):
-        both = sides(prompts, _asking(prompts, request, row), request.rule)
-        assert both.theirs is not None
-        at = both.own.roles[row["place"]]
+        side_pair = sides(prompts, _diagnostic_pair(prompts, request, row), request.rule)
+        assert side_pair.counterfactual_answer is not None
+        at = side_pair.clean.roles[row["place"]]
         places = [(layer, at) for layer in range(int(row["first"]), int(row["last"]) + 1)]
-        logits, far, scores = patched(plain, both.other, both.own, places)
-        base, elsewhere = plain.answer(both.own.ids), plain.answer(both.other.ids)
-        size = torn(sized(logits, base, elsewhere), scores)
+        logits, change, scores = patched(plain, side_pair.counterfactual, side_pair.clean, places)
+        base, counterfactual_logits = plain.answer(side_pair.clean.ids), plain.answer(side_pair.counterfactual.ids)
+        size = torn(sized(logits, base, counterfactual_logits), scores)
 
-        def leads(logits: Tensor, token: int, both: Sides = both, size: float = size) -> bool | None:
-            others = [one for one in (both.answer, *both.rivals) if one != token]
-            return sure(float(logits[token] - max(logits[one] for one in others)), size)
+        def leads(logits: Tensor, token: int, side_pair: Sides = side_pair, size: float = size) -> bool | None:
+            rivals = [candidate for candidate in (side_pair.answer, *side_pair.rivals) if candidate != token]
+            return sure(float(logits[token] - max(logits[candidate] for candidate in rivals)), size)
 
-        margin, before = (float(one[both.theirs] - one[both.answer]) for one in (logits, base))
-        told: dict[str, float | bool | None] = {
+        margin, before = (
+            float(values[side_pair.counterfactual_answer] - values[side_pair.answer]) for values in (logits, base)
+        )
+        row_values: dict[str, float | bool | None] = {
             "margin": margin,
             "base_margin": before,
             "change": margin - before,
-            "moved": far,
+            "moved": change,
         }
-        told |= {
-            "hit": leads(logits, both.theirs),
-            "original_correct": leads(base, both.answer),
-            "counterfactual_correct": leads(elsewhere, both.theirs),
+        row_values |= {
+            "hit": leads(logits, side_pair.counterfactual_answer),
+            "original_correct": leads(base, side_pair.answer),
+            "counterfactual_correct": leads(counterfactual_logits, side_pair.counterfactual_answer),
         }
-        yield Again(index, told, size)
+        yield Recomputation(index, row_values, size)
 
 
-def _asking(prompts: Prompts, request: Any, row: Any) -> Pair:
+def _diagnostic_pair(prompts: Prompts, request: Any, row: Any) -> Pair:
     """The pair with the question of a row: the box that the original asks about, its partner, or another."""
     pair = prompts.plan(request.prompts).tracing(int(row["prompt"]), QUESTIONS)
-    asked, partner = pair.original.question, pair.original.partner
-    named = {"asked": asked, "partner": partner}
-    if row["question"] in named:
-        return pair.asking(str(named[row["question"]]))
-    others = [box for box in pair.original.story.boxes if box not in (asked, partner)]
-    return next(one for one in map(pair.asking, others) if one.changes_answer)
+    query, partner = pair.original.question, pair.original.partner
+    boxes = {"asked": query, "partner": partner}
+    if row["question"] in boxes:
+        return pair.asking(str(boxes[row["question"]]))
+    other_boxes = [box for box in pair.original.story.boxes if box not in (query, partner)]
+    return next(pair_of_box for pair_of_box in map(pair.asking, other_boxes) if pair_of_box.changes_answer)
 
 
-def of_answered(plain: Plain, prompts: Prompts, request: Any, rows: pd.DataFrame) -> Iterator[Again]:
+def recompute_answered(plain: Plain, prompts: Prompts, request: Any, rows: pd.DataFrame) -> Iterator[Recomputation]:
     """Whether the original of a pair is answered correctly."""
     _, mode = request.prompts.pairing
     for index, row in numbered(rows):
         is_right, size = _is_right(plain, prompts, int(row["prompt"]), request, mode)
-        yield Again(index, {"right": is_right}, size)
+        yield Recomputation(index, {"right": is_right}, size)
 
 
 def right_ids(plain: Plain, prompts: Prompts, request: Any, candidates: Sequence[int]) -> list[int]:
@@ -149,6 +166,6 @@ def _is_right(
     plain: Plain, prompts: Prompts, number: int, request: Any, mode: ModeName
 ) -> tuple[float | bool | None, float]:
     """Whether an original is answered correctly, if that hangs on more than rounding; and the size of its logits."""
-    both = sides(prompts, prompts.plan(request.prompts).tracing(number, mode), request.rule)
-    logits = plain.answer(both.own.ids)
-    return both.scores(logits, sized(logits))["hit"], sized(logits)
+    side_pair = sides(prompts, prompts.plan(request.prompts).tracing(number, mode), request.rule)
+    logits = plain.answer(side_pair.clean.ids)
+    return side_pair.scores(logits, sized(logits))["hit"], sized(logits)

@@ -1,4 +1,4 @@
-"""What can happen to the files of a store. Each damage says which shards it has hit: each must be reported once."""
+"""Kinds of damage to the files of a store. Each returns the shards it has hit: each must be reported once."""
 
 from __future__ import annotations
 
@@ -64,10 +64,10 @@ def folder(dice: Random, path: Path) -> None:
 
 def link(dice: Random, path: Path) -> None:
     """What it leads to is the very same file, outside of the store."""
-    outside = path.parents[1].with_name("outside") / path.name
-    outside.parent.mkdir(exist_ok=True)
-    path.rename(outside)
-    path.symlink_to(outside)
+    outside_file = path.parents[1].with_name("outside") / path.name
+    outside_file.parent.mkdir(exist_ok=True)
+    path.rename(outside_file)
+    path.symlink_to(outside_file)
 
 
 def broken_link(dice: Random, path: Path) -> None:
@@ -75,7 +75,7 @@ def broken_link(dice: Random, path: Path) -> None:
     path.symlink_to(path.parents[2] / "nowhere")
 
 
-def of_a_shard(harm: Callable[[Random, Path], None]) -> Inflict:
+def damage_shard(harm: Callable[[Random, Path], None]) -> Inflict:
     def inflict(dice: Random, root: Path) -> list[Path]:
         path = dice.choice(shards(root))
         harm(dice, path)
@@ -84,7 +84,7 @@ def of_a_shard(harm: Callable[[Random, Path], None]) -> Inflict:
     return inflict
 
 
-def of_a_note(harm: Callable[[Random, Path], None]) -> Inflict:
+def damage_note(harm: Callable[[Random, Path], None]) -> Inflict:
     def inflict(dice: Random, root: Path) -> list[Path]:
         path = dice.choice(shards(root))
         harm(dice, note(path))
@@ -99,10 +99,10 @@ def exchanged(with_note: bool) -> Inflict:
     def inflict(dice: Random, root: Path) -> list[Path]:
         first, second = dice.sample(shards(root, ".parquet"), 2)
         pairs = [(first, second), (note(first), note(second))][: 2 if with_note else 1]
-        for one, other in pairs:
-            content = one.read_bytes(), other.read_bytes()
-            one.write_bytes(content[1])
-            other.write_bytes(content[0])
+        for kept_name, lost_name in pairs:
+            content = kept_name.read_bytes(), lost_name.read_bytes()
+            kept_name.write_bytes(content[1])
+            lost_name.write_bytes(content[0])
         return [first, second]
 
     return inflict
@@ -143,7 +143,7 @@ def bomb(make: Callable[[bytes], bytes]) -> Inflict:
     return inflict
 
 
-def other_table(dice: Random, root: Path) -> list[Path]:
+def replace_table(dice: Random, root: Path) -> list[Path]:
     """A Parquet file of somebody else's, and one that is no Parquet file at all."""
     path = dice.choice(shards(root, ".parquet"))
     if dice.random() < 0.5:
@@ -160,21 +160,21 @@ def pipe(dice: Random, path: Path) -> None:
 
 
 DAMAGES: Mapping[str, Inflict] = {
-    "shard: bits flipped": of_a_shard(flipped),
-    "shard: cut short": of_a_shard(cut),
-    "shard: emptied": of_a_shard(emptied),
-    "shard: may not be read": of_a_shard(locked),
-    "shard: a folder instead": of_a_shard(folder),
-    "shard: a link out of the store": of_a_shard(link),
-    "shard: a link to nowhere": of_a_shard(broken_link),
-    "shard: a pipe instead": of_a_shard(pipe),
-    "note: bits flipped": of_a_note(flipped),
-    "note: cut short": of_a_note(cut),
-    "note: emptied": of_a_note(emptied),
-    "note: removed": of_a_note(removed),
-    "note: may not be read": of_a_note(locked),
-    "note: a folder instead": of_a_note(folder),
-    "note: a link out of the store": of_a_note(link),
+    "shard: bits flipped": damage_shard(flipped),
+    "shard: cut short": damage_shard(cut),
+    "shard: emptied": damage_shard(emptied),
+    "shard: may not be read": damage_shard(locked),
+    "shard: a folder instead": damage_shard(folder),
+    "shard: a link out of the store": damage_shard(link),
+    "shard: a link to nowhere": damage_shard(broken_link),
+    "shard: a pipe instead": damage_shard(pipe),
+    "note: bits flipped": damage_note(flipped),
+    "note: cut short": damage_note(cut),
+    "note: emptied": damage_note(emptied),
+    "note: removed": damage_note(removed),
+    "note: may not be read": damage_note(locked),
+    "note: a folder instead": damage_note(folder),
+    "note: a link out of the store": damage_note(link),
     "two shards exchanged": exchanged(with_note=False),
     "two shards exchanged with their notes": exchanged(with_note=True),
     "sealed: another schema": rewritten(lambda fields: {**fields, "schema": 99}),
@@ -182,14 +182,14 @@ DAMAGES: Mapping[str, Inflict] = {
     "sealed: no address": rewritten(lambda fields: {name: fields[name] for name in fields if name != "address"}),
     "sealed: no address (tensors, notes)": unnamed,
     "sealed: settings that are none": rewritten(lambda fields: {**fields, "settings": [1]}),
-    "sealed: not ours": other_table,
+    "sealed: not ours": replace_table,
     "sealed: claims a billion rows": bomb(claiming),
     "sealed: 100 GB of text": bomb(unfolding),
 }
 
 
-def copied(undisturbed: Path, to: Path) -> Path:
+def copied(source: Path, target: Path) -> Path:
     """A store to be damaged."""
-    shutil.rmtree(to, ignore_errors=True)
-    shutil.copytree(undisturbed, to)
-    return to
+    shutil.rmtree(target, ignore_errors=True)
+    shutil.copytree(source, target)
+    return target

@@ -1,4 +1,4 @@
-"""What fuzzing tries, and what may come out of it: the errors that this project raises, and nothing else.
+"""Inputs for fuzzing; the only errors allowed are those that this project raises.
 
 Every day a few hundred cases, the same in every run; `HYPOTHESIS_PROFILE=nightly` a million, drawn anew.
 """
@@ -26,8 +26,8 @@ def cases(sort: str) -> settings:
     """How many cases a property tries."""
     if os.environ.get("HYPOTHESIS_PROFILE") != "nightly":
         return settings(max_examples=PAGES if sort == "pages" else 200, deadline=None, derandomize=True, database=None)
-    whole = sum(SHARES[name] * PROPERTIES[name] for name in SHARES)
-    share = -(-NIGHTLY_TOTAL * SHARES[sort] // whole)
+    full = sum(SHARES[name] * PROPERTIES[name] for name in SHARES)
+    share = -(-NIGHTLY_TOTAL * SHARES[sort] // full)
     unhurried = [HealthCheck.too_slow, HealthCheck.data_too_large]
     return settings(max_examples=share, deadline=None, derandomize=False, suppress_health_check=unhurried)
 
@@ -39,13 +39,13 @@ def refused(attempt: Callable[[], Any], *kinds: type[Exception]) -> str | None:
     except pytest.UsageError as error:
         return str(error)
     except ValueError as error:
-        if not (isinstance(error, kinds) if kinds else raised_by_us(error)):
+        if not (isinstance(error, kinds) if kinds else is_package_error(error)):
             raise
         return str(error)
     return None
 
 
-def raised_by_us(error: Exception) -> bool:
+def is_package_error(error: Exception) -> bool:
     """Whether an error is of a class of this project, or was raised by a line of it that says so."""
     if type(error).__module__.startswith("rebinding."):
         return True
@@ -59,8 +59,8 @@ def raised_by_us(error: Exception) -> bool:
 
 def typed(*alphabet: str) -> st.SearchStrategy[str]:
     """What somebody may type: pieces that mean something, in any order, among anything that a terminal can send."""
-    anything = st.text(st.characters(exclude_characters="\0", exclude_categories=()), max_size=8)
-    pieces = st.lists(st.one_of(st.sampled_from(alphabet), anything), max_size=9)
+    any_text = st.text(st.characters(exclude_characters="\0", exclude_categories=()), max_size=8)
+    pieces = st.lists(st.one_of(st.sampled_from(alphabet), any_text), max_size=9)
     return pieces.map("".join)
 
 
@@ -72,31 +72,31 @@ PLAIN = st.recursive(
 """Any JSON, with the numbers that are none."""
 
 
-def places(whole: Any) -> list[tuple[Any, ...]]:
+def places(content: Any) -> list[tuple[Any, ...]]:
     """The way to everything inside some JSON, the whole first."""
-    inner = whole.items() if isinstance(whole, dict) else enumerate(whole) if isinstance(whole, list) else ()
+    inner = content.items() if isinstance(content, dict) else enumerate(content) if isinstance(content, list) else ()
     return [(), *((key, *way) for key, value in inner for way in places(value))]
 
 
 @st.composite
-def mutated(draw: st.DrawFn, whole: Any) -> Any:
+def mutated(draw: st.DrawFn, content: Any) -> Any:
     """The JSON with one to three of its parts exchanged, missing, or there under another name."""
-    found = whole
+    part = content
     for _ in range(draw(st.integers(1, 3))):
-        way = draw(st.sampled_from(places(found)))
-        found = _changed(found, way, draw(st.sampled_from(("exchanged", "missing", "renamed"))), draw(PLAIN))
-    return found
+        way = draw(st.sampled_from(places(part)))
+        part = _changed(part, way, draw(st.sampled_from(("exchanged", "missing", "renamed"))), draw(PLAIN))
+    return part
 
 
-def _changed(whole: Any, way: Sequence[Any], how: str, value: Any) -> Any:
+def _changed(content: Any, way: Sequence[Any], kind: str, value: Any) -> Any:
     """A copy with another value at a place."""
     if not way:
         return value
     first, rest = way[0], way[1:]
-    if isinstance(whole, list):
-        inner = [] if how == "missing" and not rest else [_changed(whole[first], rest, how, value)]
-        return [*whole[:first], *inner, *whole[first + 1 :]]
-    if rest or how == "exchanged":
-        return {**whole, first: _changed(whole[first], rest, how, value)}
-    others = {name: one for name, one in whole.items() if name != first}
-    return others if how == "missing" else {**others, str(value): whole[first]}
+    if isinstance(content, list):
+        inner = [] if kind == "missing" and not rest else [_changed(content[first], rest, kind, value)]
+        return [*content[:first], *inner, *content[first + 1 :]]
+    if rest or kind == "exchanged":
+        return {**content, first: _changed(content[first], rest, kind, value)}
+    remaining = {name: item for name, item in content.items() if name != first}
+    return remaining if kind == "missing" else {**remaining, str(value): content[first]}

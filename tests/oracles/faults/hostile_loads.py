@@ -1,4 +1,4 @@
-"""Run by tests: folders of models that mean harm, each loaded in a fork of its own with little time and memory.
+"""Run by tests: load each hostile model folder in its own fork with little time and memory.
 
     python -m tests.oracles.faults.hostile_loads FOLDER [NAME ...]
 
@@ -34,33 +34,33 @@ def outcome(folder: Path) -> dict[str, Any]:
     return {"error": None, "says": ""}
 
 
-def apart(folder: Path) -> dict[str, Any]:
+def load_in_child(folder: Path) -> dict[str, Any]:
     """The same in a process that the kernel ends where it takes too much."""
-    out, into = os.pipe()
+    out, write_end = os.pipe()
     child = os.fork()
     if child == 0:
         limit(SECONDS)
-        with os.fdopen(into, "w") as file:
+        with os.fdopen(write_end, "w") as file:
             json.dump(outcome(folder), file)
         os._exit(0)
-    os.close(into)
+    os.close(write_end)
     with os.fdopen(out) as file:
-        told = file.read()
+        text = file.read()
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    return {"code": code, "error": "", "says": "", **(json.loads(told) if told else {})}
+    return {"code": code, "error": "", "says": "", **(json.loads(text) if text else {})}
 
 
 def main(root: Path, names: Sequence[str]) -> None:
-    whole, canary = specimen(root / "whole"), root / "canary"
-    found = {"as it is": apart(whole)}
+    model, canary = specimen(root / "whole"), root / "canary"
+    outcomes = {"as it is": load_in_child(model)}
     for name in names or HOSTILE_MODELS:
         folder = root / "model"
-        shutil.copytree(whole, folder)
+        shutil.copytree(model, folder)
         HOSTILE_MODELS[name].harm(folder, canary)
-        found[name] = {**apart(folder), "ran": canary.exists()}
+        outcomes[name] = {**load_in_child(folder), "ran": canary.exists()}
         shutil.rmtree(folder)
         canary.unlink(missing_ok=True)
-    print(json.dumps(found))
+    print(json.dumps(outcomes))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Models that mean harm, or lie: how each folder is made of a good one, and what it must be refused with."""
+"""Hostile models: how each folder is made from a good one, and the message that must refuse it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class HostileModel:
 
     harm: Harm
     error: str
-    says: str
+    message: str
 
 
 def specimen(folder: Path) -> Path:
@@ -36,7 +36,7 @@ def specimen(folder: Path) -> Path:
     return save_tiny(folder, vocab_size=WORDS)
 
 
-def says(**changes: Any) -> Harm:
+def change_config_values(**changes: Any) -> Harm:
     """A configuration that says something else."""
     return lambda folder, canary: change_config(folder, **changes)
 
@@ -68,26 +68,26 @@ def header(change: Callable[[dict[str, Any], str, str], None]) -> Harm:
 
     def harm(folder: Path, canary: Path) -> None:
         path = folder / "model.safetensors"
-        whole = path.read_bytes()
-        size = int.from_bytes(whole[:8], "little")
-        about = json.loads(whole[8 : 8 + size])
-        change(about, "model.layers.0.mlp.up_proj.weight", "model.layers.1.mlp.up_proj.weight")
-        changed = json.dumps(about).encode()
-        path.write_bytes(len(changed).to_bytes(8, "little") + changed + whole[8 + size :])
+        content = path.read_bytes()
+        size = int.from_bytes(content[:8], "little")
+        header = json.loads(content[8 : 8 + size])
+        change(header, "model.layers.0.mlp.up_proj.weight", "model.layers.1.mlp.up_proj.weight")
+        changed = json.dumps(header).encode()
+        path.write_bytes(len(changed).to_bytes(8, "little") + changed + content[8 + size :])
 
     return harm
 
 
-def overlapping(about: dict[str, Any], one: str, other: str) -> None:
-    about[one]["data_offsets"] = about[other]["data_offsets"]
+def overlapping(header: dict[str, Any], first: str, second: str) -> None:
+    header[first]["data_offsets"] = header[second]["data_offsets"]
 
 
-def gigantic(about: dict[str, Any], one: str, other: str) -> None:
-    about[one]["shape"] = [10**12, 10**6]
+def gigantic(header: dict[str, Any], first: str, second: str) -> None:
+    header[first]["shape"] = [10**12, 10**6]
 
 
-def beyond(about: dict[str, Any], one: str, other: str) -> None:
-    about[one]["data_offsets"] = [0, 10**15]
+def point_past_end(header: dict[str, Any], first: str, second: str) -> None:
+    header[first]["data_offsets"] = [0, 10**15]
 
 
 class Touch:
@@ -115,7 +115,7 @@ def code(name: str, key: str) -> Harm:
     return harm
 
 
-def added(number: int, text: str) -> Harm:
+def add_config(number: int, text: str) -> Harm:
     """A tokenizer with one more token."""
 
     def harm(folder: Path, canary: Path) -> None:
@@ -129,23 +129,49 @@ def added(number: int, text: str) -> Harm:
 
 STRIPS = ("single_word", "lstrip", "rstrip", "normalized")
 HOSTILE_MODELS: Mapping[str, HostileModel] = {
-    "heads that do not divide": HostileModel(says(num_attention_heads=7), "UnsupportedArchitecture", "not a multiple"),
-    "heads without keys": HostileModel(says(num_key_value_heads=0), "DamagedWeights", "ZeroDivisionError"),
-    "wider": HostileModel(says(hidden_size=48), "DamagedWeights", "do not fit"),
-    "more layers": HostileModel(says(num_hidden_layers=9), "DamagedWeights", "= 9, its weights have 4 of model.layers"),
-    "fewer layers": HostileModel(says(num_hidden_layers=2), "DamagedWeights", "= 2, its weights have 4"),
-    "a billion layers": HostileModel(says(num_hidden_layers=10**9), "DamagedWeights", "its weights have 4"),
-    "layers below nothing": HostileModel(says(num_hidden_layers=-1), "DamagedWeights", "its weights have 4"),
-    "layers in words": HostileModel(says(num_hidden_layers="four"), "DamagedWeights", "= four, its weights have 4"),
-    "a billion words": HostileModel(says(vocab_size=10**12), "DamagedWeights", "do not fit"),
-    "no words": HostileModel(says(vocab_size=0), "DamagedWeights", "do not fit"),
-    "another family": HostileModel(says(model_type="mistral"), "DamagedWeights", "hold, against config.json"),
-    "a family that is a number": HostileModel(says(model_type=5), "UnsupportedArchitecture", "cannot read"),
-    "a dtype of its own": HostileModel(says(dtype="float8_x"), "UnsupportedArchitecture", "float8_x"),
-    "an activation of its own": HostileModel(says(hidden_act="__import__"), "DamagedWeights", "__import__"),
-    "positions of its own": HostileModel(says(rope_parameters={"rope_type": "x"}), "DamagedWeights", "'x'"),
-    "a beginning that is no number": HostileModel(says(bos_token_id="x"), "UnsupportedArchitecture", "bos_token_id"),
-    "quantised in a list": HostileModel(says(quantization_config=[1]), "QuantisedModel", "holds quantised weights"),
+    "heads that do not divide": HostileModel(
+        change_config_values(num_attention_heads=7), "UnsupportedArchitecture", "not a multiple"
+    ),
+    "heads without keys": HostileModel(
+        change_config_values(num_key_value_heads=0), "DamagedWeights", "ZeroDivisionError"
+    ),
+    "wider": HostileModel(change_config_values(hidden_size=48), "DamagedWeights", "do not fit"),
+    "more layers": HostileModel(
+        change_config_values(num_hidden_layers=9), "DamagedWeights", "= 9, its weights have 4 of model.layers"
+    ),
+    "fewer layers": HostileModel(
+        change_config_values(num_hidden_layers=2), "DamagedWeights", "= 2, its weights have 4"
+    ),
+    "a billion layers": HostileModel(
+        change_config_values(num_hidden_layers=10**9), "DamagedWeights", "its weights have 4"
+    ),
+    "layers below nothing": HostileModel(
+        change_config_values(num_hidden_layers=-1), "DamagedWeights", "its weights have 4"
+    ),
+    "layers in words": HostileModel(
+        change_config_values(num_hidden_layers="four"), "DamagedWeights", "= four, its weights have 4"
+    ),
+    "a billion words": HostileModel(change_config_values(vocab_size=10**12), "DamagedWeights", "do not fit"),
+    "no words": HostileModel(change_config_values(vocab_size=0), "DamagedWeights", "do not fit"),
+    "another family": HostileModel(
+        change_config_values(model_type="mistral"), "DamagedWeights", "hold, against config.json"
+    ),
+    "a family that is a number": HostileModel(
+        change_config_values(model_type=5), "UnsupportedArchitecture", "cannot read"
+    ),
+    "a dtype of its own": HostileModel(change_config_values(dtype="float8_x"), "UnsupportedArchitecture", "float8_x"),
+    "an activation of its own": HostileModel(
+        change_config_values(hidden_act="__import__"), "DamagedWeights", "__import__"
+    ),
+    "positions of its own": HostileModel(
+        change_config_values(rope_parameters={"rope_type": "x"}), "DamagedWeights", "'x'"
+    ),
+    "a beginning that is no number": HostileModel(
+        change_config_values(bos_token_id="x"), "UnsupportedArchitecture", "bos_token_id"
+    ),
+    "quantised in a list": HostileModel(
+        change_config_values(quantization_config=[1]), "QuantisedModel", "holds quantised weights"
+    ),
     "an adapter": HostileModel(file("adapter_config.json", b"{}"), "AdapterNextToModel", "Merge it"),
     "nested configuration": HostileModel(file("config.json", b'{"a":' * DEEP), "NoSuchFolder", "recursion"),
     "nested tokenizer settings": HostileModel(
@@ -168,7 +194,7 @@ HOSTILE_MODELS: Mapping[str, HostileModel] = {
     ),
     "overlapping tensors": HostileModel(header(overlapping), "DamagedWeights", "truncated or damaged"),
     "gigantic tensor": HostileModel(header(gigantic), "DamagedWeights", "truncated or damaged"),
-    "tensor beyond the file": HostileModel(header(beyond), "DamagedWeights", "truncated or damaged"),
+    "tensor beyond the file": HostileModel(header(point_past_end), "DamagedWeights", "truncated or damaged"),
     "gigantic header": HostileModel(
         file("model.safetensors", (1 << 62).to_bytes(8, "little") + b"{}"), "DamagedWeights", "header too large"
     ),
@@ -186,7 +212,7 @@ HOSTILE_MODELS: Mapping[str, HostileModel] = {
     "tokenizer of its own": HostileModel(
         code("tokenizer_config.json", "AutoTokenizer"), "CustomCode", "never run here"
     ),
-    "token below nothing": HostileModel(added(-5, "<x>"), "MissingTokenizer", "-5"),
+    "token below nothing": HostileModel(add_config(-5, "<x>"), "MissingTokenizer", "-5"),
     "template without end": HostileModel(template(FOR_EVER), "NoChatForm", "was stopped"),
     "template that doubles": HostileModel(template(DOUBLED), "NoChatForm", "was stopped"),
     "template of ten billion letters": HostileModel(template("{{ 'a' * 10**10 }}"), "NoChatForm", "was stopped"),

@@ -28,7 +28,7 @@ import torch
 from rebinding.cli import commands
 from rebinding.planted import build
 from tests.oracles.faults import moments
-from tests.oracles.faults.killed_runs import ended
+from tests.oracles.faults.killed_runs import wait_for_child
 from tests.oracles.faults.moments import Moment
 from tests.oracles.faults.stores import content
 
@@ -49,15 +49,15 @@ class Command:
 
 def claims(store: Path, out: Path) -> int:
     """One claim on a planted model, with its report."""
-    given = ["claims/test_binding.py", "-k", "q_redirects and not controlled", "--model", "planted:pointer"]
+    arguments = ["claims/test_binding.py", "-k", "q_redirects and not controlled", "--model", "planted:pointer"]
     quiet = ["-q", "-p", "no:cacheprovider", "--assert=plain"]
-    return int(pytest.main([*given, "--samples", "12", "--store", str(store), "--report", str(out), *quiet]))
+    return int(pytest.main([*arguments, "--samples", "12", "--store", str(store), "--report", str(out), *quiet]))
 
 
 def discover(store: Path, out: Path) -> int:
     """A circuit found on a few prompts, with its picture."""
-    given = ["discover", "--model", "planted:pointer", "--samples", "4", "--block", "2", "--store", str(store)]
-    return commands.main([*given, "--save", str(out / "circuit.json"), "--figure", str(out / "circuit.svg")])
+    arguments = ["discover", "--model", "planted:pointer", "--samples", "4", "--block", "2", "--store", str(store)]
+    return commands.main([*arguments, "--save", str(out / "circuit.json"), "--figure", str(out / "circuit.svg")])
 
 
 COMMANDS = {
@@ -68,11 +68,11 @@ COMMANDS = {
 
 def run(command: Command, folder: Path, before: Callable[[], object] = lambda: None) -> dict[str, Any]:
     """In a process of its own; what it says comes through a pipe, which no limit on files concerns."""
-    out, into = os.pipe()
+    out, write_end = os.pipe()
     child = os.fork()
     if child == 0:
-        os.dup2(into, 1)
-        os.dup2(into, 2)
+        os.dup2(write_end, 1)
+        os.dup2(write_end, 2)
         try:
             before()
             code = command.start(folder / "store", folder / "out")
@@ -82,10 +82,10 @@ def run(command: Command, folder: Path, before: Callable[[], object] = lambda: N
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
-    os.close(into)
+    os.close(write_end)
     with os.fdopen(out, encoding="utf-8") as file:
-        said = file.read()
-    return {"code": ended(child), "said": said}
+        text = file.read()
+    return {"code": wait_for_child(child), "said": text}
 
 
 def laid(command: Command, folder: Path) -> Path:
@@ -101,38 +101,40 @@ def replaced(command: Command, folder: Path) -> list[str]:
     return [name for name in command.results if (folder / "out" / name).read_bytes() != OLD.encode()]
 
 
-def tried(command: Command, folder: Path, at: Moment, act: Callable[[Path], object], whole: Path) -> dict[str, Any]:
+def run_interrupted(
+    command: Command, folder: Path, at: Moment, act: Callable[[Path], object], complete: Path
+) -> dict[str, Any]:
     """Something happens at a moment; afterwards the same command again."""
-    first = run(command, laid(command, folder), lambda: at.then(partial(act, folder)))
-    kept, expected = content(folder / "store"), content(whole / "store")
+    first = run(command, laid(command, folder), lambda: at.run_before_call(partial(act, folder)))
+    stored, expected = content(folder / "store"), content(complete / "store")
     new, parts = replaced(command, folder), [str(path) for path in folder.rglob("*.part")]
     (folder / moments.FILLER).unlink(missing_ok=True)
-    again = run(command, folder)
+    second = run(command, folder)
     return {
         **first,
-        "kept": sorted({Path(name).parts[0] for name in kept}),
-        "other": sorted(name for name, bytes in kept.items() if expected.get(name) != bytes),
+        "kept": sorted({Path(name).parts[0] for name in stored}),
+        "other": sorted(name for name, bytes in stored.items() if expected.get(name) != bytes),
         "old": [name for name in command.results if name not in new],
         "parts": parts,
-        "again": again,
+        "again": second,
         "same": content(folder / "store") == expected,
         "new": replaced(command, folder),
     }
 
 
-def main(root: Path, name: str, act: str, wanted: Sequence[str]) -> None:
+def main(root: Path, name: str, act: str, moment_names: Sequence[str]) -> None:
     command = COMMANDS[name]
     for module in HEAVY:
         import_module(module)
     torch.set_num_threads(1)
     build("pointer")
-    whole = laid(command, root / "whole")
-    found: dict[str, Any] = {"undisturbed": {**run(command, whole), "new": replaced(command, whole)}}
-    for one in wanted:
+    complete = laid(command, root / "whole")
+    outcomes: dict[str, Any] = {"undisturbed": {**run(command, complete), "new": replaced(command, complete)}}
+    for moment in moment_names:
         folder = root / "tried"
-        found[one] = tried(command, folder, command.moments[one], getattr(moments, act), whole)
+        outcomes[moment] = run_interrupted(command, folder, command.moments[moment], getattr(moments, act), complete)
         shutil.rmtree(folder)
-    print(json.dumps(found))
+    print(json.dumps(outcomes))
 
 
 if __name__ == "__main__":

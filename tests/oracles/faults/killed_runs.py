@@ -48,12 +48,12 @@ def start(run: Run, root: Path, before: Callable[[], None] = lambda: None) -> in
         os._exit(1)
 
 
-def ended(child: int) -> int:
+def wait_for_child(child: int) -> int:
     """How a process ended: 0, or the signal that ended it as a negative number."""
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def left(root: Path) -> dict[str, int]:
+def count_leftovers(root: Path) -> dict[str, int]:
     """What a killed run leaves behind."""
     shards = list(root.rglob("*.parquet"))
     return {
@@ -63,73 +63,73 @@ def left(root: Path) -> dict[str, int]:
     }
 
 
-def finished(run: Run, root: Path, whole: Mapping[str, bytes]) -> list[str]:
+def finished(run: Run, root: Path, complete: Mapping[str, bytes]) -> list[str]:
     """Take the run up again; what is wrong then."""
-    code = ended(start(run, root))
+    code = wait_for_child(start(run, root))
     faults = {
         f"finishing ended with {code}": code != 0,
-        "other bytes than an undisturbed run": content(root) != whole,
+        "other bytes than an undisturbed run": content(root) != complete,
         "temporary files are left": bool(list(root.rglob("*.part"))),
     }
     return [name for name, wrong in faults.items() if wrong]
 
 
-def at_random(run: Run, folder: Path, tries: int, seed: int) -> list[dict[str, Any]]:
+def kill_at_random(run: Run, folder: Path, n_tries: int, seed: int) -> list[dict[str, Any]]:
     """Killed at moments drawn from the time that a run takes; a run that ended sooner says that it takes less."""
-    begun, dice = time.monotonic(), Random(seed)
-    assert ended(start(run, folder / "whole")) == 0
-    takes, whole = time.monotonic() - begun, content(folder / "whole")
-    found = []
-    for number in range(tries):
+    begin, dice = time.monotonic(), Random(seed)
+    assert wait_for_child(start(run, folder / "whole")) == 0
+    duration, complete = time.monotonic() - begin, content(folder / "whole")
+    outcomes = []
+    for number in range(n_tries):
         root = folder / f"killed-{number}"
         child = start(run, root)
-        time.sleep(dice.uniform(0, takes))
+        time.sleep(dice.uniform(0, duration))
         os.kill(child, signal.SIGKILL)
-        code = ended(child)
+        code = wait_for_child(child)
         if code == 0:
-            takes *= SOONER
-        found.append({"code": code, **left(root), "wrong": finished(run, root, whole)})
+            duration *= SOONER
+        outcomes.append({"code": code, **count_leftovers(root), "wrong": finished(run, root, complete)})
         shutil.rmtree(root, ignore_errors=True)
-    return found
+    return outcomes
 
 
-def at_every_step(folder: Path) -> list[dict[str, Any]]:
+def kill_at_every_step(folder: Path) -> list[dict[str, Any]]:
     """Killed before every single thing that it does with the files of its store."""
-    assert ended(start(two, folder / "whole")) == 0
-    whole = content(folder / "whole")
-    found: list[dict[str, Any]] = []
-    while not found or found[-1]["code"] != 0:
-        root, step = folder / f"step-{len(found)}", len(found)
-        code = ended(start(two, root, lambda root=root, step=step: die_at(root, step)))  # type: ignore[misc]
-        found.append({"code": code, **left(root), "wrong": finished(two, root, whole)})
-    return found
+    assert wait_for_child(start(two, folder / "whole")) == 0
+    complete = content(folder / "whole")
+    outcomes: list[dict[str, Any]] = []
+    while not outcomes or outcomes[-1]["code"] != 0:
+        root, step = folder / f"step-{len(outcomes)}", len(outcomes)
+        code = wait_for_child(start(two, root, lambda root=root, step=step: die_at(root, step)))  # type: ignore[misc]
+        outcomes.append({"code": code, **count_leftovers(root), "wrong": finished(two, root, complete)})
+    return outcomes
 
 
 def die_at(root: Path, step: int) -> None:
     """From now on the process kills itself before its operation number `step` on something in a folder."""
-    seen = 0
+    count = 0
 
     def watch(event: str, arguments: tuple[Any, ...]) -> None:
-        nonlocal seen
+        nonlocal count
         if event in ("open", "os.mkdir", "os.rename", "os.remove") and str(root) in str(arguments[:2]):
-            if seen == step:
+            if count == step:
                 os.kill(os.getpid(), signal.SIGKILL)
-            seen += 1
+            count += 1
 
     sys.addaudithook(watch)
 
 
-def main(folder: Path, work: str, tries: int, seed: int) -> None:
+def main(folder: Path, work: str, n_tries: int, seed: int) -> None:
     if work == "steps":
-        found = at_every_step(folder)
+        outcomes = kill_at_every_step(folder)
     elif work == "blocks":
-        found = at_random(blocks, folder, tries, seed)
+        outcomes = kill_at_random(blocks, folder, n_tries, seed)
     else:
         from tests.oracles.faults import small_run  # with torch's models, which the others do not need
 
         small_run.plan()
-        found = at_random(small_run.run, folder, tries, seed)
-    print(json.dumps(found))
+        outcomes = kill_at_random(small_run.run, folder, n_tries, seed)
+    print(json.dumps(outcomes))
 
 
 if __name__ == "__main__":

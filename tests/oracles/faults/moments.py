@@ -1,4 +1,4 @@
-"""Moments of a run that need no clock: the nth call of a function that is named, before which something happens."""
+"""Moments of a run without a clock: an action before the nth call of a named function."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 FILLER = "filler"
-MOST = 1 << 26
+MAXIMUM = 1 << 26
 """Bytes of a file system that is filled at the most."""
 
 
@@ -25,22 +25,22 @@ class Moment:
     place: str
     call: int = 1
 
-    def then(self, act: Callable[[], object]) -> None:
+    def run_before_call(self, act: Callable[[], object]) -> None:
         """From now on `act` is done at this moment."""
         module, _, names = self.place.partition(":")
         *owners, name = names.split(".")
-        there, seen = reduce(getattr, owners, import_module(module)), 0
-        original = getattr(there, name)
+        owner, count = reduce(getattr, owners, import_module(module)), 0
+        original = getattr(owner, name)
 
         @wraps(original)
-        def watched(*given: Any, **named: Any) -> Any:
-            nonlocal seen
-            seen += 1
-            if seen == self.call:
+        def watched(*arguments: Any, **options: Any) -> Any:
+            nonlocal count
+            count += 1
+            if count == self.call:
                 act()
-            return original(*given, **named)
+            return original(*arguments, **options)
 
-        setattr(there, name, watched)
+        setattr(owner, name, watched)
 
 
 def interrupt(folder: Path) -> None:
@@ -49,7 +49,7 @@ def interrupt(folder: Path) -> None:
     os.kill(os.getpid(), signal.SIGINT)
 
 
-def no_room(folder: Path) -> None:
+def fill_disk(folder: Path) -> None:
     """From now on the kernel refuses to write more than a few bytes of a file, whoever writes: Python, Arrow,
     safetensors. The error has another number than that of a full disk. To pretend one in Python would miss what
     libraries write, and a small file system takes rights that not everybody has."""
@@ -58,8 +58,10 @@ def no_room(folder: Path) -> None:
 
 def full(folder: Path) -> None:
     """Fill the file system; it has to be a small one, made for this."""
-    about = os.statvfs(folder)
-    assert about.f_bavail * about.f_frsize < MOST, f"{folder} has too much room to be filled: mount a small tmpfs there"
+    status = os.statvfs(folder)
+    assert status.f_bavail * status.f_frsize < MAXIMUM, (
+        f"{folder} has too much room to be filled: mount a small tmpfs there"
+    )
     with (folder / FILLER).open("wb", buffering=0) as file, suppress(OSError):
         while file.write(bytes(1024)):
             pass

@@ -1,4 +1,4 @@
-"""Parquet files of a few kilobytes that stand for more than a machine holds."""
+"""Parquet files of a few kilobytes that expand beyond a machine's memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ROWS = 1_000_003
 """Rows that a forged file has in truth: a number that stands nowhere else in its footer."""
 
 
-def written(column: pa.Array, note: bytes) -> bytes:
+def write_column(column: pa.Array, note: bytes) -> bytes:
     """A table of one column with the settings of a shard."""
     file = io.BytesIO()
     table = pa.table({"prompt": column}).replace_schema_metadata({KEY: note})
@@ -24,22 +24,22 @@ def written(column: pa.Array, note: bytes) -> bytes:
 
 def claiming(note: bytes) -> bytes:
     """A thousand times as many rows by its footer as there are."""
-    whole = written(pa.nulls(ROWS), note)
-    size = int.from_bytes(whole[-8:-4], "little")
-    footer = whole[-8 - size : -8].replace(_varint(ROWS), _varint(BILLION))
-    return b"".join((whole[: -8 - size], footer, len(footer).to_bytes(4, "little"), whole[-4:]))
+    full = write_column(pa.nulls(ROWS), note)
+    size = int.from_bytes(full[-8:-4], "little")
+    footer = full[-8 - size : -8].replace(_varint(ROWS), _varint(BILLION))
+    return b"".join((full[: -8 - size], footer, len(footer).to_bytes(4, "little"), full[-4:]))
 
 
 def unfolding(note: bytes) -> bytes:
     """A text of a megabyte, a hundred thousand times."""
     index, text = pa.array([0] * 100_000, pa.int32()), pa.array(["a" * 1_000_000])
-    return written(pa.DictionaryArray.from_arrays(index, text), note)
+    return write_column(pa.DictionaryArray.from_arrays(index, text), note)
 
 
 def _varint(number: int) -> bytes:
     """As Thrift's compact protocol writes a whole number: zigzag, seven bits a byte."""
-    left, found = number << 1, bytearray()
-    while left > 127:
-        found.append(left & 127 | 128)
-        left >>= 7
-    return bytes([*found, left])
+    remaining, encoded = number << 1, bytearray()
+    while remaining > 127:
+        encoded.append(remaining & 127 | 128)
+        remaining >>= 7
+    return bytes([*encoded, remaining])

@@ -1,4 +1,4 @@
-"""A small run on a planted model, with every kind of shard: what is damaged, killed and finished in these tests."""
+"""A small run on a planted model with every kind of shard, for tests that damage, kill and finish it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NAME = "planted:pointer"
 
 
 @dataclass(frozen=True)
-class Found:
+class RunOutput:
     """What a run comes to."""
 
     evidence: Mapping[str, Evidence]
@@ -36,12 +36,16 @@ class Found:
     plant: Mapping[str, float]
     verdict: Verdict
 
-    def same(self, other: Found) -> bool:
+    def equals(self, expected: RunOutput) -> bool:
         """To the bit: what is computed again is the very same computation, and what is read was written by one."""
-        if (self.evidence.keys(), self.plant, self.verdict) != (other.evidence.keys(), other.plant, other.verdict):
+        if (self.evidence.keys(), self.plant, self.verdict) != (
+            expected.evidence.keys(),
+            expected.plant,
+            expected.verdict,
+        ):
             return False
-        pairs = [(self.evidence[name], other.evidence[name]) for name in self.evidence]
-        tensors = [(self.tensors[name], other.tensors[name]) for name in self.tensors]
+        pairs = [(self.evidence[name], expected.evidence[name]) for name in self.evidence]
+        tensors = [(self.tensors[name], expected.tensors[name]) for name in self.tensors]
         return all(a.settings == b.settings and a.rows.equals(b.rows) for a, b in pairs) and all(
             equal(a, b) for a, b in tensors
         )
@@ -58,26 +62,26 @@ def plan() -> tuple[Workbench, tuple[*tuple[Request, ...], Shifts]]:
     """A bench that keeps nothing, and what is asked of it."""
     bench = Workbench(loaded_model())
     prompts, heads, ways = bench.prompts, Circuit(build("pointer").circuit), given("published")
-    drawn, conventions = prompts.design("published"), conventions_of_plant(ways.circuit, "published")
+    design, conventions = prompts.design("published"), conventions_of_plant(ways.circuit, "published")
     pairs = draw_noise_pairs(prompts, conventions, 2)
     return bench, (
-        request_interchange(prompts, heads, drawn, "pointer", 4, ways.roles),
-        request_ability(prompts, drawn, 4),
+        request_interchange(prompts, heads, design, "pointer", 4, ways.roles),
+        request_ability(prompts, design, 4),
         request_paths(pairs, STAGE_BY_NAME["B"], heads.group("A"), conventions),
         request_shifts(prompts, heads, "published", "isolated", ways.binding, n=2, directions=2, draws=1),
     )
 
 
-def run(root: Path) -> Found:
+def run(root: Path) -> RunOutput:
     """Ask a new bench on the store there, which has nothing in memory but the prompts and the model."""
-    told, requests = plan()
+    settings, requests = plan()
     store = Store(root)
     bench = Workbench(
-        loaded_model(), store.shelf(loaded_model=loaded_model().fingerprint, dtype="float32"), prompts=told.prompts
+        loaded_model(), store.shelf(loaded_model=loaded_model().fingerprint, dtype="float32"), prompts=settings.prompts
     )
-    bench.__dict__["surgeon"] = told.surgeon
-    found = {one.label: bench.get(one) for one in requests}
+    bench.__dict__["surgeon"] = settings.surgeon
+    evidence = {request.label: bench.get(request) for request in requests}
     tensors = bench.tensors(requests[-1].batches[0])
     plant = declared(parse("pointer"), store)
-    changes = of_group(found[requests[0].label], "B", "pointed_object")
-    return Found(found, tensors, dict(plant.printed), effect(changes, margin=0.2))
+    changes = of_group(evidence[requests[0].label], "B", "pointed_object")
+    return RunOutput(evidence, tensors, dict(plant.printed), effect(changes, margin=0.2))

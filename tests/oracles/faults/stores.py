@@ -1,4 +1,4 @@
-"""What lies in a store."""
+"""List the files of a store."""
 
 from __future__ import annotations
 
@@ -14,6 +14,6 @@ def shards(root: Path, *suffixes: str) -> list[Path]:
 
 def content(root: Path) -> dict[str, bytes]:
     """Every file of a store, but for locks, which are empty and stay, and for what had to make room."""
-    found = (path for path in root.rglob("*") if path.is_file() and path.suffix != ".lock")
-    paths = (path for path in found if not any(part.endswith(".aside") for part in path.parts))
+    files = (path for path in root.rglob("*") if path.is_file() and path.suffix != ".lock")
+    paths = (path for path in files if not any(part.endswith(".aside") for part in path.parts))
     return {str(path.relative_to(root)): path.read_bytes() for path in paths}

@@ -1,4 +1,4 @@
-"""What was tried, counted: the table of docs/faults.md."""
+"""Count attempts and outcomes for the table of docs/faults.md."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from dataclasses import dataclass, field
 class Tally:
     """Tries by fault, and what came of them."""
 
-    tries: Counter[str] = field(default_factory=Counter)
+    attempts: Counter[str] = field(default_factory=Counter)
     reports: Counter[str] = field(default_factory=Counter)
     wrong: dict[str, list[str]] = field(default_factory=dict)
 
     def add(self, fault: str, reported: int, faults: list[str]) -> None:
         """One try; `faults` says what should not have happened."""
-        self.tries[fault] += 1
+        self.attempts[fault] += 1
         self.reports[fault] += reported
         self.wrong.setdefault(fault, []).extend(faults)
 
     @property
     def lines(self) -> list[str]:
         """A line a fault, and one for all."""
-        width = max(map(len, self.tries))
+        width = max(map(len, self.attempts))
         rows = [f"{'fault':{width}}  tries  reports  wrong"]
         rows += [
-            f"{name:{width}}  {self.tries[name]:5}  {self.reports[name]:7}  {len(self.wrong[name]):5}"
-            for name in self.tries
+            f"{name:{width}}  {self.attempts[name]:5}  {self.reports[name]:7}  {len(self.wrong[name]):5}"
+            for name in self.attempts
         ]
-        total = sum(self.tries.values()), sum(self.reports.values()), sum(map(len, self.wrong.values()))
+        total = sum(self.attempts.values()), sum(self.reports.values()), sum(map(len, self.wrong.values()))
         return [*rows, f"{'all':{width}}  {total[0]:5}  {total[1]:7}  {total[2]:5}"]

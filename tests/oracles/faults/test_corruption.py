@@ -1,4 +1,4 @@
-"""Whatever happens to the files of a store: the same evidence and verdict, every damage said once, nothing lost."""
+"""Damaged files of a store: evidence and verdict stay equal, every damage is reported once, nothing is lost."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from rebinding.evidence.store import StoreWarning
 from tests.oracles.faults.damages import DAMAGES, copied
-from tests.oracles.faults.small_run import Found, run
+from tests.oracles.faults.small_run import RunOutput, run
 from tests.oracles.faults.stores import content
 from tests.oracles.faults.tally import Tally
 from tests.oracles.faults.users import ordinary_user
@@ -22,7 +22,7 @@ ALL = 200
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Found]:
+def baseline(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, RunOutput]:
     """A store that nothing happened to, and what was found when it was made."""
     folder = tmp_path_factory.mktemp("corruption")
     return folder, run(folder / "whole")
@@ -32,40 +32,41 @@ def peak() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def tried(fault: str, dice: Random, folder: Path, expected: Found) -> tuple[int, list[str]]:
+def run_damaged(fault: str, dice: Random, folder: Path, expected: RunOutput) -> tuple[int, list[str]]:
     """Damage a copy and run again: how many reports there were, and what is wrong."""
     root, before = copied(folder / "whole", folder / "damaged"), peak()
     hit = DAMAGES[fault](dice, root)
-    outside = content(folder / "outside")
-    with ordinary_user(), warnings.catch_warnings(record=True) as caught:
+    outside_content = content(folder / "outside")
+    with ordinary_user(), warnings.catch_warnings(record=True) as excinfo:
         warnings.simplefilter("always")
-        found = run(root)
-    told = [str(one.message) for one in caught if one.category is StoreWarning]
+        result = run(root)
+    messages = [str(warning.message) for warning in excinfo if warning.category is StoreWarning]
     faults = {
-        "other evidence, or another verdict": not found.same(expected),
-        "not each damage once": len(told) != len(hit) or not all(any(str(one) in line for line in told) for one in hit),
+        "other evidence, or another verdict": not result.equals(expected),
+        "not each damage once": len(messages) != len(hit)
+        or not all(any(str(path) in line for line in messages) for path in hit),
         "the store is not as it was": content(root) != content(folder / "whole"),
-        "something outside was changed": content(folder / "outside") != outside,
+        "something outside was changed": content(folder / "outside") != outside_content,
         "a folder was thrown away": "folder" in fault and not list(root.rglob("thesis.txt")),
         "memory": peak() - before > MEMORY,
     }
-    return len(told), [name for name, wrong in faults.items() if wrong]
+    return len(messages), [name for name, wrong in faults.items() if wrong]
 
 
 @pytest.mark.parametrize("fault", DAMAGES)
-def test_every_sort_of_damage(fault: str, undisturbed: tuple[Path, Found]) -> None:
-    _, wrong = tried(fault, Random(fault), *undisturbed)
+def test_every_sort_of_damage(fault: str, baseline: tuple[Path, RunOutput]) -> None:
+    _, wrong = run_damaged(fault, Random(fault), *baseline)
     assert not wrong
 
 
 @pytest.mark.slow
-def test_two_hundred_damages(undisturbed: tuple[Path, Found], capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_hundred_damages(baseline: tuple[Path, RunOutput], capsys: pytest.CaptureFixture[str]) -> None:
     """Each sort in turn, everything else drawn."""
     tally, names = Tally(), list(DAMAGES)
     for number in range(ALL):
         fault = names[number % len(names)]
-        tally.add(fault, *tried(fault, Random(number), *undisturbed))
+        tally.add(fault, *run_damaged(fault, Random(number), *baseline))
     with capsys.disabled():
         print("", *tally.lines, sep="\n")
     assert not {name: wrong for name, wrong in tally.wrong.items() if wrong}
-    assert sum(tally.tries.values()) == ALL
+    assert sum(tally.attempts.values()) == ALL

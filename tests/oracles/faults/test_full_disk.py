@@ -1,4 +1,4 @@
-"""No room on the disk, from some moment on: verdicts all the same, one line that says where, nothing half written.
+"""A full disk, from some moment on: verdicts are unchanged, one line names the place, no file is half written.
 
 `python -m tests.oracles.faults.interrupted_commands` fills a real file system; see docs/faults.md.
 """
@@ -10,44 +10,44 @@ from typing import Any
 
 import pytest
 
-from tests.oracles.faults.commands import tried
+from tests.oracles.faults.commands import run_at_moments
 
-WHEN = {"claims": ("keeping", "the last of its tables", "the page"), "discover": ("keeping",)}
+MOMENTS_BY_COMMAND = {"claims": ("keeping", "the last of its tables", "the page"), "discover": ("keeping",)}
 CODES = {"claims": pytest.ExitCode.USAGE_ERROR, "discover": 2}
 
 
-def check(name: str, moment: str, found: dict[str, Any], undisturbed: dict[str, Any], folder: Path) -> None:
-    said, out, store = found["said"], folder / "tried" / "out", folder / "tried" / "store"
-    assert found["code"] == CODES[name], said
-    told = {
+def check(name: str, moment: str, outcome: dict[str, Any], baseline: dict[str, Any], folder: Path) -> None:
+    output, out, store = outcome["said"], folder / "tried" / "out", folder / "tried" / "store"
+    assert outcome["code"] == CODES[name], output
+    expected_output = {
         "claims": f"Exit: no report in {out}: ",
         "discover": f"python -m rebinding discover: {out}/circuit.json: File too large",
     }[name]
-    assert said.count(told) == 1, said
-    assert "Traceback" not in said
-    assert "INTERNALERROR" not in said
-    assert (f"evidence cannot be stored in {store}" in said) == (moment == "keeping")
-    assert not found["parts"]
-    assert not found["other"]
-    assert found["kept"]
-    assert len(found["old"]) == len(undisturbed["new"]) or moment == "the page"
-    assert found["again"]["code"] == 0, found["again"]["said"]
-    assert found["same"]
-    assert found["new"] == undisturbed["new"]
+    assert output.count(expected_output) == 1, output
+    assert "Traceback" not in output
+    assert "INTERNALERROR" not in output
+    assert (f"evidence cannot be stored in {store}" in output) == (moment == "keeping")
+    assert not outcome["parts"]
+    assert not outcome["other"]
+    assert outcome["kept"]
+    assert len(outcome["old"]) == len(baseline["new"]) or moment == "the page"
+    assert outcome["again"]["code"] == 0, outcome["again"]["said"]
+    assert outcome["same"]
+    assert outcome["new"] == baseline["new"]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", WHEN)
-def test_no_room(name: str, tmp_path: Path) -> None:
-    everyday = WHEN[name][:1]
-    found = tried(tmp_path, name, "no_room", everyday)
+@pytest.mark.parametrize("name", MOMENTS_BY_COMMAND)
+def test_full_disk_is_reported(name: str, tmp_path: Path) -> None:
+    everyday = MOMENTS_BY_COMMAND[name][:1]
+    outcomes = run_at_moments(tmp_path, name, "no_room", everyday)
     for moment in everyday:
-        check(name, moment, found[moment], found["undisturbed"], tmp_path)
+        check(name, moment, outcomes[moment], outcomes["undisturbed"], tmp_path)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", WHEN)
-def test_no_room_from_any_moment(name: str, tmp_path: Path) -> None:
-    found = tried(tmp_path, name, "no_room", WHEN[name])
-    for moment in WHEN[name]:
-        check(name, moment, found[moment], found["undisturbed"], tmp_path)
+@pytest.mark.parametrize("name", MOMENTS_BY_COMMAND)
+def test_full_disk_is_reported_at_every_moment(name: str, tmp_path: Path) -> None:
+    outcomes = run_at_moments(tmp_path, name, "no_room", MOMENTS_BY_COMMAND[name])
+    for moment in MOMENTS_BY_COMMAND[name]:
+        check(name, moment, outcomes[moment], outcomes["undisturbed"], tmp_path)

@@ -1,4 +1,4 @@
-"""Whatever stands in a file that somebody hands us: it is read as what it says, or refused with an error of ours."""
+"""Fuzzed files are read correctly, or refused with an error of the package."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ HEADS = tuple(CircuitHead(group, 1, head, "readout") for head, group in enumerat
 NODES = (Node(1, 2, "readout"), Node(0, 1, "swap_partner"))
 
 
-def whole(save: Callable[[Path], None]) -> Any:
+def saved_content(save: Callable[[Path], None]) -> Any:
     """What one of our own writers puts into a JSON file."""
     with TemporaryDirectory() as folder:
         save(Path(folder) / "whole.json")
         return json.loads((Path(folder) / "whole.json").read_text())
 
 
-CIRCUIT = whole(lambda path: circuit.save(Circuit(HEADS), OWNER, path))
+CIRCUIT = saved_content(lambda path: circuit.save(Circuit(HEADS), OWNER, path))
 EDGES = (Edge(NODES[1], NODES[0], "z", 1.0, 0.5, 1.5), Edge(NODES[0], None, "z", 1.0, 0.5, 1.5))
-GRAPH = whole(lambda path: graph.save(Graph(NODES, EDGES, {}), OWNER, path))
+GRAPH = saved_content(lambda path: graph.save(Graph(NODES, EDGES, {}), OWNER, path))
 NOTE = {"schema": 1, "experiment": "toy", "settings": {"n": 1}, "address": "toy/key"}
 TOML = files("rebinding.paper").joinpath("procedures", "controlled.toml").read_text().splitlines()
 
@@ -58,26 +58,26 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("fuzz")
 
 
-def bytes_of(content: Any) -> bytes:
+def encode_content(content: Any) -> bytes:
     """As JSON, with numbers that no JSON has, and what is no text."""
     return json.dumps(content).encode("utf-8", "surrogatepass")
 
 
 @cases("files")
 @given(mutated(CIRCUIT), st.integers(0, 60))
-def test_circuits(folder: Path, content: Any, short: int) -> None:
+def test_fuzzed_circuits_are_read_or_refused(folder: Path, content: Any, short: int) -> None:
     """A circuit whose heads exist, or an error; also where the file is cut short."""
     path = folder / "circuit.json"
-    path.write_bytes(bytes_of(content)[: -short if 0 < short < 30 else None])
+    path.write_bytes(encode_content(content)[: -short if 0 < short < 30 else None])
     refused(lambda: circuit.load(path, OWNER).lines(), CircuitError)
 
 
 @cases("files")
 @given(mutated(GRAPH))
-def test_graphs(folder: Path, content: Any) -> None:
+def test_fuzzed_graphs_are_read_or_refused(folder: Path, content: Any) -> None:
     """The same of what the search has found."""
     path = folder / "graph.json"
-    path.write_bytes(bytes_of(content))
+    path.write_bytes(encode_content(content))
     refused(lambda: graph.load(path, OWNER).lines(), CircuitError)
 
 
@@ -89,10 +89,10 @@ def test_procedures(folder: Path, data: st.DataObject) -> None:
     for _ in range(data.draw(st.integers(0, 3))):
         at = data.draw(st.integers(0, len(lines) - 1))
         name = lines[at].partition("=")[0]
-        other = st.sampled_from(
+        wrong_type = st.sampled_from(
             ("[]", "nan", "inf", "-1", "''", "['x']", "{}", "[[1]]", "1979-05-27", "true", "9" * 5000)
         )
-        new = st.lists(st.text(max_size=9) | other.map(lambda value, name=name: f"{name}= {value}"), max_size=2)
+        new = st.lists(st.text(max_size=9) | wrong_type.map(lambda value, name=name: f"{name}= {value}"), max_size=2)
         lines[at : at + 1] = data.draw(new)
     path = folder / "mine.toml"
     path.write_bytes("\n".join(lines).encode("utf-8", "replace"))
@@ -101,11 +101,11 @@ def test_procedures(folder: Path, data: st.DataObject) -> None:
 
 @cases("files")
 @given(mutated(NOTE), st.sampled_from((pa.array([1, 2]), pa.array(["a", None]), pa.array([[1], []]), pa.nulls(2))))
-def test_evidence(folder: Path, note: Any, column: pa.Array) -> None:
+def test_fuzzed_evidence_is_read_or_refused(folder: Path, note: Any, column: pa.Array) -> None:
     """Parquet files that are whole, with any settings and columns; one made against its reader is that reader's."""
-    path, told = folder / "toy" / "key.parquet", bytes_of(note)
+    path, content = folder / "toy" / "key.parquet", encode_content(note)
     path.parent.mkdir(exist_ok=True)
-    pq.write_table(pa.table({"item": column}).replace_schema_metadata({KEY: told, b"pandas": told}), path)
+    pq.write_table(pa.table({"item": column}).replace_schema_metadata({KEY: content, b"pandas": content}), path)
     for attempt in (Evidence.load, Evidence.address):
         refused(lambda attempt=attempt: attempt(path), EvidenceError)
 
@@ -131,16 +131,16 @@ def report(folder: Path) -> Path:
     return make(folder / "report", [make_row(), make_row("binding.k_redirects", "planted:global@llama")], bare=True)
 
 
-REPORT = whole(
+REPORT = saved_content(
     lambda path: shutil.copy(make(path.parent / "r", [make_row(), make_row(model="b")], bare=True) / CLAIMS, path)
 )
 
 
 @cases("files")
 @given(mutated(REPORT))
-def test_claims(folder: Path, report: Path, content: Any) -> None:
+def test_fuzzed_claims_are_read_or_refused(folder: Path, report: Path, content: Any) -> None:
     """A `claims.json` that says anything: a run that can be held against another, or an error."""
-    (report / CLAIMS).write_bytes(bytes_of(content))
+    (report / CLAIMS).write_bytes(encode_content(content))
 
     def compared() -> None:
         run = read(report)
@@ -153,5 +153,5 @@ def test_claims(folder: Path, report: Path, content: Any) -> None:
 @given(mutated(REPORT))
 def test_pages(report: Path, content: Any) -> None:
     """The same on the page, which what is read goes onto."""
-    (report / CLAIMS).write_bytes(bytes_of(content))
+    (report / CLAIMS).write_bytes(encode_content(content))
     refused(lambda: html(read(report)), ReportError)

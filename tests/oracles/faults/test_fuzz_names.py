@@ -1,4 +1,4 @@
-"""Whatever is typed as a name or an option: it means something, or is refused with an error of ours."""
+"""Fuzzed names and options are understood, or refused with an error of the package."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ CONFIG = {"num_hidden_layers": 2, "num_attention_heads": 4, "dtype": "float32", 
 
 
 @pytest.fixture(scope="module", autouse=True)
-def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def fuzz_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A folder with a model's folder in it, from which names are read."""
     before, folder = Path.cwd(), tmp_path_factory.mktemp("fuzz")
     (folder / "here").mkdir()
@@ -56,14 +56,14 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @cases("names")
 @given(NAMES)
-def test_names(name: str) -> None:
+def test_fuzzed_names_are_loaded_or_refused(name: str) -> None:
     """A name, a specification, an adapter; and what a terminal is told steers nothing."""
     for read in (parse_model, parse_learned, lambda name: parse_model(name).fixed_dtype):
         why = refused(lambda read=read: read(name))
         assert why is None or readable(why).replace("\n", "").isprintable()
 
 
-class Given:
+class FuzzedNames:
     """The options of a run, as pytest would give them."""
 
     def __init__(self, **options: Any) -> None:
@@ -117,7 +117,7 @@ OPTIONS = st.fixed_dictionaries(
 @given(OPTIONS)
 def test_options(options: dict[str, Any]) -> None:
     """Read and checked, or a usage error; each option alone as well, since one that is wrong hides the others."""
-    refused(lambda: settings_of(Given(**options)), type(None))  # type: ignore[arg-type]
+    refused(lambda: settings_of(FuzzedNames(**options)), type(None))  # type: ignore[arg-type]
     plain = {"model": ["planted:pointer"], "planted": None, "learned": None, "samples": None, "design": "published"}
     plain |= {"procedure": "both", "circuit": None, "dtype": None, "device": "cpu", "remote": False, "store": None}
     plain |= {"no_store": False, "report": None, "strict_verdicts": False, "skip_unavailable": False, "skip_prompts": 0}
@@ -125,7 +125,7 @@ def test_options(options: dict[str, Any]) -> None:
     plain |= {"simulate": [], "runs": None, "seed": None, "spread": [], "cost": False, "gpu": "80GB"}
     plain |= {"gpus": 1, "tflops": 400.0, "bandwidth": 3.0, "tokens": None}
     for name, value in options.items():
-        refused(lambda name=name, value=value: settings_of(Given(**{**plain, name: value})), type(None))
+        refused(lambda name=name, value=value: settings_of(FuzzedNames(**{**plain, name: value})), type(None))
 
 
 @cases("models")
@@ -137,10 +137,10 @@ def test_folders_with_any_configuration(config: Any, alias: str) -> None:
     if config is not None:
         path.write_text(json.dumps(config))
 
-    def asked() -> None:
+    def load_name() -> None:
         models = (parse_model(f"{alias}./here"),)
         assert models[0].dtype in DTYPES
         _check_dtype("float16", models)
         _check_circuit("published", models)
 
-    refused(asked)
+    refused(load_name)

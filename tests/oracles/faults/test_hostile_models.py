@@ -1,4 +1,4 @@
-"""Models of strangers: each is refused with its own message, in bounded time and memory, and nothing of theirs runs."""
+"""Hostile models are refused, each with its own message, in bounded time and memory; none of their code runs."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ Outcome: TypeAlias = dict[str, Any]
 def load_all(folder: Path, *names: str) -> dict[str, Outcome]:
     """What became of each, in a process of its own that has as much memory as it needs and a gigabyte."""
     command = [sys.executable, "-m", "tests.oracles.faults.hostile_loads", str(folder), *names]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    found: dict[str, Outcome] = json.loads(done.stdout)
-    return found
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    outcomes: dict[str, Outcome] = json.loads(result.stdout)
+    return outcomes
 
 
-def test_there_are_many() -> None:
+def test_there_are_many_hostile_models() -> None:
     assert len(HOSTILE_MODELS) >= 40
     assert len(EVERYDAY) >= 9
 
@@ -45,25 +45,25 @@ def test_a_model_for_every_error_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_all_are_refused(tmp_path: Path, subtests: pytest.Subtests) -> None:
+def test_hostile_models_are_refused(tmp_path: Path, subtests: pytest.Subtests) -> None:
     outcomes = load_all(tmp_path)
     for name in HOSTILE_MODELS:
         with subtests.test(name):
             assert_refused(name, outcomes[name])
 
 
-def assert_refused(name: str, found: Outcome) -> None:
+def assert_refused(name: str, outcome: Outcome) -> None:
     expected = HOSTILE_MODELS[name]
-    assert found["code"] == 0, "the kernel ended it: it took more time or memory than there was"
-    assert (found["error"], found["module"]) == (expected.error, "rebinding.models.errors"), found["says"]
-    assert expected.says in found["says"]
-    assert not found["ran"]
+    assert outcome["code"] == 0, "the kernel ended it: it took more time or memory than there was"
+    assert (outcome["error"], outcome["module"]) == (expected.error, "rebinding.models.errors"), outcome["says"]
+    assert expected.message in outcome["says"]
+    assert not outcome["ran"]
 
 
 @pytest.mark.parametrize("name", ["a\nb", "\x1b[31mred", "x/\ry", "./\x07bell", "owner/\u202eeman", "a\u200bb"])
 def test_names_that_steer_a_terminal(name: str) -> None:
     """Whether there is such a folder or not; the message shows what cannot be seen."""
-    with pytest.raises(UnknownName, match="cannot be seen") as caught:
+    with pytest.raises(UnknownName, match="cannot be seen") as excinfo:
         origin(name)
-    assert str(caught.value).isascii()
-    assert str(caught.value).isprintable()
+    assert str(excinfo.value).isascii()
+    assert str(excinfo.value).isprintable()

@@ -1,4 +1,4 @@
-"""Reports of strangers: every field is checked, nothing outside the folder is read or written, names stay names."""
+"""Hostile reports: every field is checked, nothing outside the folder is read or written, names stay text."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ SECRET = "somebody's only copy"
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def report_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make(tmp_path_factory.mktemp("whole") / "r", [make_row()])
 
 
 @pytest.fixture
-def folder(whole: Path, tmp_path: Path) -> Path:
+def folder(full: Path, tmp_path: Path) -> Path:
     (tmp_path / "outside").write_text(SECRET)
-    return Path(shutil.copytree(whole, tmp_path / "r"))
+    return Path(shutil.copytree(full, tmp_path / "r"))
 
 
 def model(**fields: Any) -> Change:
@@ -48,16 +48,16 @@ def file(name: Any) -> Change:
     return lambda content: next(iter(content["models"][0]["evidence"].values())).update(file=name)
 
 
-def put(name: str, value: Any) -> Change:
+def set_value(name: str, value: Any) -> Change:
     return lambda content: content.update({name: value})
 
 
 LIES: dict[str, tuple[Change, str]] = {
-    "models are an object": (put("models", {}), "models is {}: it should be a valid list"),
-    "claims are text": (put("claims", "x"), "claims is 'x': it should be a valid list"),
-    "settings are a list": (put("settings", [1]), "settings is [1]: it should be a valid dictionary"),
-    "a model is a number": (put("models", [3]), "models[0] is 3: it should be a valid dictionary"),
-    "a claim is a list": (put("claims", [[]]), "claims[0] is []: it should be a valid dictionary"),
+    "models are an object": (set_value("models", {}), "models is {}: it should be a valid list"),
+    "claims are text": (set_value("claims", "x"), "claims is 'x': it should be a valid list"),
+    "settings are a list": (set_value("settings", [1]), "settings is [1]: it should be a valid dictionary"),
+    "a model is a number": (set_value("models", [3]), "models[0] is 3: it should be a valid dictionary"),
+    "a claim is a list": (set_value("claims", [[]]), "claims[0] is []: it should be a valid dictionary"),
     "a name that is none": (model(name=["x"]), "models[0].name is ['x']: it should be a valid string"),
     "a billion layers": (
         model(layers=10**9),
@@ -84,21 +84,21 @@ LIES: dict[str, tuple[Change, str]] = {
 def refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
     """The one message with which the verb ends; it shows nothing that steers a terminal."""
     assert main(["report", str(folder)]) == 2
-    out, said = capsys.readouterr()
+    out, output = capsys.readouterr()
     assert out == ""
-    assert said.startswith("python -m rebinding report: ")
-    assert said.replace("\n", "").isprintable()
+    assert output.startswith("python -m rebinding report: ")
+    assert output.replace("\n", "").isprintable()
     assert not (folder / "index.html").exists()
-    return said
+    return output
 
 
 @pytest.mark.parametrize("lie", LIES)
 def test_every_field_is_checked(lie: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    change, says = LIES[lie]
+    change, message = LIES[lie]
     content = json.loads((folder / CLAIMS).read_text("utf-8"))
     change(content)
     (folder / CLAIMS).write_text(json.dumps(content))
-    assert says in refused(folder, capsys)
+    assert message in refused(folder, capsys)
 
 
 def test_a_million_brackets(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -107,13 +107,13 @@ def test_a_million_brackets(folder: Path, capsys: pytest.CaptureFixture[str]) ->
 
 
 @pytest.mark.parametrize("bomb", [claiming, unfolding])
-@pytest.mark.parametrize("where", [SAMPLES, EVIDENCE])
+@pytest.mark.parametrize("place", [SAMPLES, EVIDENCE])
 def test_tables_that_are_larger_than_memory(
-    bomb: Callable[[bytes], bytes], where: str, folder: Path, capsys: pytest.CaptureFixture[str]
+    bomb: Callable[[bytes], bytes], place: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = folder / SAMPLES if where == SAMPLES else sorted((folder / EVIDENCE).iterdir())[0]
+    path = folder / SAMPLES if place == SAMPLES else sorted((folder / EVIDENCE).iterdir())[0]
     path.write_bytes(bomb(pq.read_schema(path).metadata.get(b"rebinding", b"{}")))
-    assert "the largest size of evidence" in (said := refused(folder, capsys)) or "evidence has at most" in said
+    assert "the largest size of evidence" in (output := refused(folder, capsys)) or "evidence has at most" in output
 
 
 def test_tables_of_something_else(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -124,13 +124,13 @@ def test_tables_of_something_else(folder: Path, capsys: pytest.CaptureFixture[st
     assert "no page can be made of the evidence" in refused(folder, capsys)
 
 
-@pytest.mark.parametrize("which", [EVIDENCE, SAMPLES])
+@pytest.mark.parametrize("file", [EVIDENCE, SAMPLES])
 def test_links_out_of_the_folder_are_not_followed(
-    which: str, folder: Path, whole: Path, capsys: pytest.CaptureFixture[str]
+    file: str, folder: Path, full: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = folder / SAMPLES if which == SAMPLES else sorted((folder / EVIDENCE).iterdir())[0]
+    path = folder / SAMPLES if file == SAMPLES else sorted((folder / EVIDENCE).iterdir())[0]
     path.unlink()
-    path.symlink_to(whole / path.relative_to(folder))
+    path.symlink_to(full / path.relative_to(folder))
     assert "leads out of" in refused(folder, capsys)
 
 
@@ -153,7 +153,7 @@ def test_no_cell_is_a_formula(tmp_path: Path) -> None:
     assert [row["model"] for row in rows] == [f"'{name}" for name in FORMULAS]
     assert {row["measured"] for row in rows} == {"-1.5"}
     cells = [value for row in rows for name, value in row.items() if name != "measured"]
-    assert not [one for one in cells if one.startswith(tuple("=+-@\t\r\n"))]
+    assert not [cell for cell in cells if cell.startswith(tuple("=+-@\t\r\n"))]
 
 
 def test_the_page_may_fetch_and_send_nothing(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Killed without a chance to clean up, then finished: the bytes of a run that nobody disturbed, and nothing left."""
+"""Runs killed without cleaning up and then finished have the bytes of an undisturbed run, and leave no other file."""
 
 from __future__ import annotations
 
@@ -16,42 +16,44 @@ from tests.oracles.faults.toy_run import BLOCKS
 ROOT = Path(__file__).parents[3]
 
 
-def killed(folder: Path, work: str, tries: int) -> list[dict[str, Any]]:
+def killed(folder: Path, work: str, n_tries: int) -> list[dict[str, Any]]:
     """What a process of its own saw when it killed runs and finished them."""
-    command = [sys.executable, "-m", "tests.oracles.faults.killed_runs", str(folder), work, str(tries), "1"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    found: list[dict[str, Any]] = json.loads(done.stdout)
-    return found
+    command = [sys.executable, "-m", "tests.oracles.faults.killed_runs", str(folder), work, str(n_tries), "1"]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    outcomes: list[dict[str, Any]] = json.loads(result.stdout)
+    return outcomes
 
 
-def well(found: list[dict[str, Any]]) -> None:
+def well(outcomes: list[dict[str, Any]]) -> None:
     """Every one was finished, and many were killed before they had come to their end: how many, a clock decides."""
-    assert not [one for one in found if one["wrong"]]
-    assert {one["code"] for one in found} <= {-signal.SIGKILL, 0}
-    assert sum(one["code"] == -signal.SIGKILL for one in found) >= len(found) / 4
+    assert not [outcome for outcome in outcomes if outcome["wrong"]]
+    assert {outcome["code"] for outcome in outcomes} <= {-signal.SIGKILL, 0}
+    assert sum(outcome["code"] == -signal.SIGKILL for outcome in outcomes) >= len(outcomes) / 4
 
 
-def test_at_every_step_of_a_write(tmp_path: Path) -> None:
-    found = killed(tmp_path, "steps", 0)
-    well(found)
-    assert found[-1]["code"] == 0
-    assert any(one["parts"] for one in found)
-    assert any(one["without note"] for one in found)
+def test_kill_at_every_step_of_a_write_loses_nothing(tmp_path: Path) -> None:
+    outcomes = killed(tmp_path, "steps", 0)
+    well(outcomes)
+    assert outcomes[-1]["code"] == 0
+    assert any(outcome["parts"] for outcome in outcomes)
+    assert any(outcome["without note"] for outcome in outcomes)
 
 
-def test_while_shards_are_written(tmp_path: Path) -> None:
-    found = killed(tmp_path, "blocks", 8)
-    well(found)
-    assert any(0 < one["shards"] < BLOCKS for one in found)
+def test_kill_while_shards_are_written_loses_nothing(tmp_path: Path) -> None:
+    outcomes = killed(tmp_path, "blocks", 8)
+    well(outcomes)
+    assert any(0 < outcome["shards"] < BLOCKS for outcome in outcomes)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("work", "tries"), [("blocks", 50), ("planted", 50)])
-def test_at_fifty_moments(work: str, tries: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = killed(tmp_path, work, tries)
-    well(found)
+@pytest.mark.parametrize(("work", "n_tries"), [("blocks", 50), ("planted", 50)])
+def test_kill_at_fifty_moments_loses_nothing(
+    work: str, n_tries: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    outcomes = killed(tmp_path, work, n_tries)
+    well(outcomes)
     with capsys.disabled():
-        amid = sum(one["parts"] + one["without note"] > 0 for one in found)
-        ended = sum(one["code"] == 0 for one in found)
-        print(f"\n{work}: {tries} kills, {amid} amid a write, {ended} after the end; 0 other bytes, 0 files left")
+        n_amid = sum(outcome["parts"] + outcome["without note"] > 0 for outcome in outcomes)
+        n_ended = sum(outcome["code"] == 0 for outcome in outcomes)
+        print(f"\n{work}: {n_tries} kills, {n_amid} amid a write, {n_ended} after the end; 0 other bytes, 0 files left")

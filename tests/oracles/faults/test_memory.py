@@ -21,14 +21,14 @@ from tests.close import allowance
 from tests.oracles.faults import small_run
 
 
-def found() -> dict[str, Evidence]:
+def run_small() -> dict[str, Evidence]:
     """Roles, paths, binding, ability and ablations, of a model that remembers nothing of the time before."""
-    told, requests = small_run.plan()
-    prompts = told.prompts
+    settings, requests = small_run.plan()
+    prompts = settings.prompts
     bench = Workbench(small_run.loaded_model(), None, prompts=prompts)
     heads = Circuit(build("pointer").circuit)
     ablated = request_ablation(prompts, heads, prompts.design("published"), "counterbalanced", n=2, beside="groups")
-    return {one.label: bench.get(one) for one in (*requests, ablated)}
+    return {request.label: bench.get(request) for request in (*requests, ablated)}
 
 
 @contextmanager
@@ -36,47 +36,52 @@ def tight(limit: int | None, sizes: list[int]) -> Iterator[None]:
     """A device on which more rows than `limit` do not fit; `sizes` gets those of the batches that do."""
 
     def watched(run: Callable[..., Any], rows: Callable[..., int]) -> Callable[..., Any]:
-        def tried(*given: Any, **named: Any) -> Any:
-            if limit is not None and rows(*given) > limit:
-                raise torch.OutOfMemoryError(f"pretend: {rows(*given)} rows")
-            sizes.append(rows(*given))
-            return run(*given, **named)
+        def record_attempt(*arguments: Any, **options: Any) -> Any:
+            if limit is not None and rows(*arguments) > limit:
+                raise torch.OutOfMemoryError(f"pretend: {rows(*arguments)} rows")
+            sizes.append(rows(*arguments))
+            return run(*arguments, **options)
 
-        return tried
+        return record_attempt
 
     with pytest.MonkeyPatch.context() as patch:
-        batch, held = TorchSurgeon._run_batch, torch_surgeon.run_mean_ablated
+        batch, original = TorchSurgeon._run_batch, torch_surgeon.run_mean_ablated
         patch.setattr(TorchSurgeon, "_run_batch", watched(batch, lambda surgeon, batch, *rest: batch.rows.numel()))
-        patch.setattr(torch_surgeon, "run_mean_ablated", watched(held, lambda *given: given[4].numel()))
+        patch.setattr(torch_surgeon, "run_mean_ablated", watched(original, lambda *arguments: arguments[4].numel()))
         yield
 
 
-def same(got: Evidence, want: Evidence) -> bool:
+def is_equal(actual: Evidence, expected: Evidence) -> bool:
     """The same rows: numbers up to the rounding of sums taken in another order, everything else to the letter."""
-    floats = want.rows.select_dtypes("float").columns
-    pd.testing.assert_frame_equal(got.rows.drop(columns=floats), want.rows.drop(columns=floats))
-    assert got.settings == want.settings
-    there = want.rows[floats].to_numpy()
-    away = abs(got.rows[floats].to_numpy() - there)
-    assert ((away != away) == (there != there)).all()  # what is missing, is missing
-    return bool((away[there == there] <= allowance(there[there == there])).all())
+    floats = expected.rows.select_dtypes("float").columns
+    pd.testing.assert_frame_equal(actual.rows.drop(columns=floats), expected.rows.drop(columns=floats))
+    assert actual.settings == expected.settings
+    expected_values = expected.rows[floats].to_numpy()
+    distance = abs(actual.rows[floats].to_numpy() - expected_values)
+    assert ((distance != distance) == (expected_values != expected_values)).all()  # what is missing, is missing
+    return bool(
+        (
+            distance[expected_values == expected_values]
+            <= allowance(expected_values[expected_values == expected_values])
+        ).all()
+    )
 
 
 @pytest.mark.slow
-def test_at_any_size() -> None:
+def test_results_are_equal_at_any_memory_limit() -> None:
     sizes: list[int] = []
     with tight(None, sizes):
-        whole = found()
-    most = max(sizes)
-    assert most >= 16
-    for limit in {1, 3, most - 1}:
-        tried: list[int] = []
-        with tight(limit, tried):
-            again = found()
-        assert max(tried) <= limit < most
-        assert all(same(again[label], whole[label]) for label in whole)
+        full = run_small()
+    maximum = max(sizes)
+    assert maximum >= 16
+    for limit in {1, 3, maximum - 1}:
+        attempts: list[int] = []
+        with tight(limit, attempts):
+            second = run_small()
+        assert max(attempts) <= limit < maximum
+        assert all(is_equal(second[label], full[label]) for label in full)
 
 
-def test_one_row_that_does_not_fit_is_an_error() -> None:
+def test_row_that_does_not_fit_is_an_error() -> None:
     with tight(0, []), pytest.raises(torch.OutOfMemoryError, match="1 rows"):
-        found()
+        run_small()

@@ -1,4 +1,4 @@
-"""Where a store lies, who else wants it, and what the clock says: none of it changes evidence, or loses any."""
+"""Place, other users and clock of a store change no evidence, and lose none."""
 
 from __future__ import annotations
 
@@ -20,52 +20,52 @@ from tests.oracles.faults.toy_run import BLOCKS, blocks
 from tests.oracles.faults.users import ordinary_user
 
 ROOT = Path(__file__).parents[3]
-FEW = 3
+SMALL_N = 3
 NAMES = ["with spaces  and\ttabs", "Ünïcödé 模型 🐇", "x" * 200, "-rf", "a=1", "quote'\"\\", "new\nline"]
 
 
 @pytest.fixture
-def whole(tmp_path: Path) -> Path:
+def full_store(tmp_path: Path) -> Path:
     """A store of a few shards that nothing happened to."""
-    blocks(tmp_path / "whole", FEW)
+    blocks(tmp_path / "whole", SMALL_N)
     return tmp_path / "whole"
 
 
 def silent(root: Path) -> list[int]:
     """Run without a word; which items had to be computed."""
-    seen: list[int] = []
-    blocks(root, FEW, seen)  # warnings are errors here
-    return seen
+    computed: list[int] = []
+    blocks(root, SMALL_N, computed)  # warnings are errors here
+    return computed
 
 
 @pytest.mark.parametrize("name", NAMES, ids=range(len(NAMES)))
-def test_a_store_at_an_odd_place(name: str, whole: Path, tmp_path: Path) -> None:
+def test_a_store_at_an_odd_place(name: str, full: Path, tmp_path: Path) -> None:
     root = tmp_path / name / "store"
-    assert silent(root) == list(range(FEW))
+    assert silent(root) == list(range(SMALL_N))
     assert silent(root) == []
-    assert content(root) == content(whole)
+    assert content(root) == content(full)
 
 
-@pytest.mark.parametrize("there", [FEW, 1, 0])
-def test_a_store_that_may_only_be_read(there: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", [SMALL_N, 1, 0])
+def test_a_store_that_may_only_be_read(mode: int, tmp_path: Path) -> None:
     """What is there is read without a word. The rest is computed, and that it is lost afterwards is said."""
-    root, seen = tmp_path / "store", list[int]()
+    root, computed = tmp_path / "store", list[int]()
     root.mkdir()
-    if there:
-        blocks(root, there)
+    if mode:
+        blocks(root, mode)
     before = content(root)
-    with _read_only(root), warnings.catch_warnings(record=True) as caught:
+    with _make_read_only(root), warnings.catch_warnings(record=True) as excinfo:
         warnings.simplefilter("always")
-        found = blocks(root, FEW, seen)
-    assert seen == list(range(there, FEW))
-    assert [one.category for one in caught] == [StoreWarning] * len(seen)
-    assert all(f"cannot be stored in {root} (Permission denied)" in str(one.message) for one in caught)
-    assert found.rows.equals(blocks(tmp_path / "other", FEW).rows)
+        evidence = blocks(root, SMALL_N, computed)
+    assert computed == list(range(mode, SMALL_N))
+    assert [warning.category for warning in excinfo] == [StoreWarning] * len(computed)
+    assert all(f"cannot be stored in {root} (Permission denied)" in str(warning.message) for warning in excinfo)
+    assert evidence.rows.equals(blocks(tmp_path / "other", SMALL_N).rows)
     assert content(root) == before
 
 
 @contextmanager
-def _read_only(root: Path) -> Iterator[None]:
+def _make_read_only(root: Path) -> Iterator[None]:
     folders = [path for path in (root, *root.rglob("*")) if path.is_dir()]
     for path in folders:
         path.chmod(0o555)
@@ -74,18 +74,18 @@ def _read_only(root: Path) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("room", [0, 100, 2000])
-def test_a_disk_without_room(room: int, whole: Path, tmp_path: Path) -> None:
+def test_a_disk_without_room(room: int, full: Path, tmp_path: Path) -> None:
     """The kernel refuses to write more than so many bytes of a file: the write fails in the middle."""
     root = tmp_path / "store"
-    with _room(room), warnings.catch_warnings(record=True) as caught:
+    with _room(room), warnings.catch_warnings(record=True) as excinfo:
         warnings.simplefilter("always")
-        found = blocks(root, FEW)
-    assert found.rows.equals(blocks(whole, FEW).rows)
-    assert [one.category for one in caught] == [StoreWarning] * FEW
-    assert "cannot be stored" in str(caught[0].message)
+        evidence = blocks(root, SMALL_N)
+    assert evidence.rows.equals(blocks(full, SMALL_N).rows)
+    assert [warning.category for warning in excinfo] == [StoreWarning] * SMALL_N
+    assert "cannot be stored" in str(excinfo[0].message)
     assert content(root) == {}
-    assert silent(root) == list(range(FEW))
-    assert content(root) == content(whole)
+    assert silent(root) == list(range(SMALL_N))
+    assert content(root) == content(full)
 
 
 @contextmanager
@@ -99,15 +99,15 @@ def _room(size: int) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("year", [1970, 2099])
-def test_the_clock_decides_nothing(year: int, whole: Path) -> None:
+def test_the_clock_decides_nothing(year: int, full: Path) -> None:
     """Shards and locks from the future, as after a clock that was set back, and from before there were computers."""
-    before, when = content(whole), (year - 1970) * 365.25 * 86400
-    for path in whole.rglob("*"):
-        os.utime(path, (when, when))
-    assert silent(whole) == []
-    shards(whole)[0].unlink()
-    assert len(silent(whole)) == 1
-    assert content(whole) == before
+    before, timestamp = content(full), (year - 1970) * 365.25 * 86400
+    for path in full.rglob("*"):
+        os.utime(path, (timestamp, timestamp))
+    assert silent(full) == []
+    shards(full)[0].unlink()
+    assert len(silent(full)) == 1
+    assert content(full) == before
 
 
 HOLDING = """
@@ -120,8 +120,8 @@ with FileLock(sys.argv[1]):
 """
 
 
-def test_the_lock_of_a_dead_process_holds_nobody_up(whole: Path) -> None:
-    path = shards(whole)[0]
+def test_the_lock_of_a_dead_process_holds_nobody_up(full: Path) -> None:
+    path = shards(full)[0]
     path.unlink()
     command = [sys.executable, "-c", HOLDING, str(path.with_suffix(".lock"))]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
@@ -131,24 +131,24 @@ def test_the_lock_of_a_dead_process_holds_nobody_up(whole: Path) -> None:
     path.with_suffix(".lock").write_text(str(process.pid))
     signal.alarm(60)  # a run that waits for it would wait for ever
     try:
-        assert len(silent(whole)) == 1
+        assert len(silent(full)) == 1
     finally:
         signal.alarm(0)
 
 
-def test_a_lock_that_is_none(whole: Path, tmp_path: Path) -> None:
+def test_a_lock_that_is_none(full: Path, tmp_path: Path) -> None:
     """A link in its place is not followed, a folder makes room."""
-    mine = tmp_path / "thesis.txt"
-    mine.write_text("somebody's only copy")
-    first, second, _ = (path.with_suffix(".lock") for path in shards(whole))
+    user_file = tmp_path / "thesis.txt"
+    user_file.write_text("somebody's only copy")
+    first, second, _ = (path.with_suffix(".lock") for path in shards(full))
     first.unlink()
-    first.symlink_to(mine)
+    first.symlink_to(user_file)
     second.unlink()
     second.mkdir()
-    for path in shards(whole):
+    for path in shards(full):
         path.unlink()
-    assert silent(whole) == list(range(FEW))
-    assert mine.read_text() == "somebody's only copy"
+    assert silent(full) == list(range(SMALL_N))
+    assert user_file.read_text() == "somebody's only copy"
     assert not first.is_symlink()
     assert second.is_file()
 
@@ -184,14 +184,14 @@ def test_ten_processes_want_the_same_shard(tmp_path: Path) -> None:
     """They start at one moment, one computes, and all have it."""
     forked = "ignore:This process:DeprecationWarning"  # from Python 3.12 on: torch has threads, which no child uses
     command = [sys.executable, "-W", forked, "-c", CROWD, str(tmp_path / "store"), str(tmp_path / "log")]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert (done.stdout.strip(), done.stderr) == (str([0] * 10), "")
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert (result.stdout.strip(), result.stderr) == (str([0] * 10), "")
     assert len((tmp_path / "log").read_text().split()) == 1
 
 
 def test_the_bytes_do_not_depend_on_what_is_there_already(tmp_path: Path) -> None:
     """From the front, or the other way round: a shard is itself, in whatever company."""
-    blocks(tmp_path / "bit by bit", FEW)
+    blocks(tmp_path / "bit by bit", SMALL_N)
     blocks(tmp_path / "bit by bit", BLOCKS)
     blocks(tmp_path / "at once", BLOCKS)
     assert content(tmp_path / "bit by bit") == content(tmp_path / "at once")

@@ -20,7 +20,7 @@ from tests.oracles.faults.stores import content
 from tests.oracles.faults.toy_run import BLOCKS, blocks
 
 ROOT = Path(__file__).parents[3]
-FEW = 3
+SMALL_N = 3
 
 
 def other_torch(name: str) -> str:
@@ -29,20 +29,20 @@ def other_torch(name: str) -> str:
 
 def test_each_version_has_shards_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither reads what the other wrote, neither disturbs it, and none is told of damage (warnings are errors)."""
-    mine, yours, both = (tmp_path / name for name in ("mine", "yours", "both"))
-    blocks(mine, FEW)
-    blocks(both, FEW)
-    with monkeypatch.context() as other:
-        other.setattr(metadata, "version", other_torch)
-        seen: list[int] = []
-        blocks(both, FEW, seen)
-        blocks(yours, FEW)
-        assert seen == list(range(FEW))
-    assert not content(mine).keys() & content(yours).keys()
-    assert content(both) == content(mine) | content(yours)
-    seen = []
-    blocks(both, FEW, seen)
-    assert seen == []
+    first, yours, shared = (tmp_path / name for name in ("mine", "yours", "both"))
+    blocks(first, SMALL_N)
+    blocks(shared, SMALL_N)
+    with monkeypatch.context() as patch:
+        patch.setattr(metadata, "version", other_torch)
+        computed: list[int] = []
+        blocks(shared, SMALL_N, computed)
+        blocks(yours, SMALL_N)
+        assert computed == list(range(SMALL_N))
+    assert not content(first).keys() & content(yours).keys()
+    assert content(shared) == content(first) | content(yours)
+    computed = []
+    blocks(shared, SMALL_N, computed)
+    assert computed == []
 
 
 RUN = """
@@ -66,44 +66,44 @@ def test_two_versions_at_once(tmp_path: Path) -> None:
     versions = ("1.0", "2.0")
 
     def run(places: Callable[[str], Path]) -> list[str]:
-        started = [
+        processes = [
             subprocess.Popen(
                 [sys.executable, "-c", RUN, str(places(version)), version],
                 cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
             )
             for version in versions
         ]  # fmt: skip
-        for one in started:
-            assert one.stdin is not None
-            one.stdin.write("\n")
-            one.stdin.flush()
-        return [one.communicate()[0].strip() for one in started]
+        for process in processes:
+            assert process.stdin is not None
+            process.stdin.write("\n")
+            process.stdin.flush()
+        return [process.communicate()[0].strip() for process in processes]
 
     assert run(lambda version: tmp_path / "both") == [str(BLOCKS)] * 2
     assert run(lambda version: tmp_path / version) == [str(BLOCKS)] * 2
     assert content(tmp_path / "both") == content(tmp_path / "1.0") | content(tmp_path / "2.0")
 
 
-def in_blocks(root: Path) -> None:
+def run_in_blocks(root: Path) -> None:
     """A request of a planted model in three blocks, each a shard."""
-    told, _ = small_run.plan()
-    loaded_model, prompts = small_run.loaded_model(), told.prompts
-    here = Workbench(
+    settings, _ = small_run.plan()
+    loaded_model, prompts = small_run.loaded_model(), settings.prompts
+    bench = Workbench(
         loaded_model, Store(root).shelf(loaded_model=loaded_model.fingerprint, dtype="float32"), prompts=prompts
     )
-    shown = prompts.draw(prompts.design("published"), range(45), ("tracing", "swap_only"))
-    here.get(Answered(shown, "continuation"))
+    prompt_set = prompts.draw(prompts.design("published"), range(45), ("tracing", "swap_only"))
+    bench.get(Answered(prompt_set, "continuation"))
     assert len(list(Store(root).entries())) == 3
 
 
 def test_a_clock_that_is_set_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An hour back at every look, with the bar that tells the remaining time: the bytes of any other run."""
-    in_blocks(tmp_path / "whole")
+    run_in_blocks(tmp_path / "whole")
     looks, bar = count(4_000_000_000, -3600), workbench.tqdm
     for name in ("time.time", "tqdm.std.time"):
         monkeypatch.setattr(name, lambda: float(next(looks)))
-    monkeypatch.setattr(workbench, "tqdm", lambda **named: bar(**{**named, "disable": False}))
-    in_blocks(tmp_path / "store")
+    monkeypatch.setattr(workbench, "tqdm", lambda **options: bar(**{**options, "disable": False}))
+    run_in_blocks(tmp_path / "store")
     assert next(looks) <= 4_000_000_000 - 2 * 3600, "nobody has looked at the clock twice"
     assert content(tmp_path / "store") == content(tmp_path / "whole")
     assert all(entry.written > 0 for entry in Store(tmp_path / "store").entries())

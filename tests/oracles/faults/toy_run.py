@@ -13,12 +13,12 @@ from rebinding.evidence.store import Store
 BLOCKS = 40
 
 
-def blocks(root: Path, count: int = BLOCKS, seen: list[int] | None = None) -> Evidence:
+def blocks(root: Path, count: int = BLOCKS, computed: list[int] | None = None) -> Evidence:
     """Roots of numbers, a shard each; `seen` gets those that were computed."""
 
     def compute(item: int) -> Evidence:
-        if seen is not None:
-            seen.append(item)
+        if computed is not None:
+            computed.append(item)
         return Evidence("toy", pd.DataFrame({"item": [item], "root": [item**0.5]}), {})
 
     shelf = Store(root).shelf(loaded_model="toy", dtype="float32")

@@ -1,4 +1,4 @@
-"""An ordinary user: to the administrator permissions mean nothing, and tests in a container are often run as one."""
+"""Switch to an ordinary user: permissions do not stop an administrator, and tests in containers often run as one."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ def ordinary_user() -> Iterator[None]:
         yield
         return
     libc = ctypes.CDLL(None, use_errno=True)
-    header, held = Header(VERSION, 0), (Half * 2)()
-    _done(libc.capget(ctypes.byref(header), held))
-    effective = held[0].effective
-    held[0].effective = effective & ~OVERRIDE
-    _done(libc.capset(ctypes.byref(header), held))
+    header, data = Header(VERSION, 0), (Half * 2)()
+    _exit_with(libc.capget(ctypes.byref(header), data))
+    effective = data[0].effective
+    data[0].effective = effective & ~OVERRIDE
+    _exit_with(libc.capset(ctypes.byref(header), data))
     try:
         yield
     finally:
-        held[0].effective = effective
-        _done(libc.capset(ctypes.byref(header), held))
+        data[0].effective = effective
+        _exit_with(libc.capset(ctypes.byref(header), data))
 
 
-def _done(status: int) -> None:
+def _exit_with(status: int) -> None:
     if status:
         raise OSError(ctypes.get_errno(), "the capabilities of this thread cannot be read or changed")

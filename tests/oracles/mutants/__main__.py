@@ -7,21 +7,21 @@ import tempfile
 from pathlib import Path
 
 from tests.oracles.mutants.mutants import MUTANTS
-from tests.oracles.mutants.tree_copy import apply, copy_of_the_tree, run
+from tests.oracles.mutants.tree_copy import apply, copy_tree, run
 
 
 def main(names: list[str]) -> int:
     """Print one line per cell; the exit code is the number of mutants that somebody missed."""
-    missed = 0
-    for mutant in (one for one in MUTANTS if not names or one.name in names):
+    n_missed = 0
+    for mutant in (mutant for mutant in MUTANTS if not names or mutant.name in names):
         with tempfile.TemporaryDirectory() as folder:
-            tree = copy_of_the_tree(Path(folder))
+            tree = copy_tree(Path(folder))
             apply(mutant, tree)
-            found = run(tree, mutant.cells, mutant.before)
-        missed += None in found.values()
-        for (claim, model), wrong in found.items():
+            result = run(tree, mutant.cells, mutant.before)
+        n_missed += None in result.values()
+        for (claim, model), wrong in result.items():
             print(f"{mutant.name:45} {claim:40} {model:24} {wrong or 'NOT NOTICED'}", flush=True)
-    return missed
+    return n_missed
 
 
 if __name__ == "__main__":

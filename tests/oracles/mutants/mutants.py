@@ -1,4 +1,4 @@
-"""Faults of the kind that this field knows, each with the cells of the truth table that must notice it."""
+"""Mutants: faults known in this field, each with the cells of the truth table that must catch it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Mutant:
     before: tuple[str, ...] = ()
 
 
-def on(model: str, *claims: str) -> tuple[tuple[str, str], ...]:
+def make_cells(model: str, *claims: str) -> tuple[tuple[str, str], ...]:
     """Cells of one model."""
     return tuple((claim, model) for claim in claims)
 
@@ -35,35 +35,35 @@ MUTANTS = (
         f"{EXPERIMENTS}/binding/conditions.py",
         "q, at_j = directions.query_shift(i, j),",
         "q, at_j = -directions.query_shift(i, j),",
-        on(POINTER, "binding.q_redirects", "binding.qk_cancels"),
+        make_cells(POINTER, "binding.q_redirects", "binding.qk_cancels"),
     ),
     Mutant(
         "swap i and j",
         f"{EXPERIMENTS}/binding/summary.py",
         "values[lines, j] - values[lines, i]",
         "values[lines, i] - values[lines, j]",
-        on(POINTER, "binding.k_redirects", "binding.table.q.dR"),
+        make_cells(POINTER, "binding.k_redirects", "binding.table.q.dR"),
     ),
     Mutant(
         "skip an edit",
         f"{EXPERIMENTS}/binding/shifts.py",
         "if shift.q is not None:",
         "if shift.q is not None and values is not None:",
-        on(POINTER, "binding.q_redirects", "binding.table.q.switch"),
+        make_cells(POINTER, "binding.q_redirects", "binding.table.q.switch"),
     ),
     Mutant(
         "give the clean run back",
         f"{EXPERIMENTS}/tracing/maps.py",
         "logits[source, layer, column] = patched[:, 0].cpu()",
         "logits[source, layer, column] = base[source]",
-        on(POINTER, "tracing.boxes_emerge_after_swap", "tracing.object_direct.controlled"),
+        make_cells(POINTER, "tracing.boxes_emerge_after_swap", "tracing.object_direct.controlled"),
     ),
     Mutant(
         "patch a prompt with itself",
         f"{EXPERIMENTS}/roles/measure.py",
         "new = _read(block.surgeon, block.counterfactual, block.counterfactuals, heads, place)",
         "new = _read(block.surgeon, block.original, block.originals, heads, place)",
-        on(POINTER, "roles.b_moves_pointer", "roles.b_raises_pointer"),
+        make_cells(POINTER, "roles.b_moves_pointer", "roles.b_raises_pointer"),
     ),
     Mutant(
         "score the full model in place of the circuit",
@@ -73,42 +73,45 @@ MUTANTS = (
         '        values = torch.tensor(whole[["label_logit", "margin", "hit", "probability"]].to_numpy(float))\n'
         "        values = values[None].expand(len(circuits), -1, -1)\n"
         "        parts.append(CIRCUITS",
-        (*on(POINTER, "circuit.random_baseline"), *on("planted:pointer+missing", "circuit.recovers_accuracy")),
+        (
+            *make_cells(POINTER, "circuit.random_baseline"),
+            *make_cells("planted:pointer+missing", "circuit.recovers_accuracy"),
+        ),
     ),
     Mutant(
         "read the wrong position",
         f"{EXPERIMENTS}/binding/observations.py",
         'readout = positions(cases.prompts, "readout")[cases.source].repeat(copies)[:, None]',
         'readout = positions(cases.prompts, "readout")[cases.source].repeat(copies)[:, None] - 1',
-        on(POINTER, "binding.q_redirects", "binding.table.k_both.dR"),
+        make_cells(POINTER, "binding.q_redirects", "binding.table.k_both.dR"),
     ),
     Mutant(
         "leak to the KV group",
         f"{EXPERIMENTS}/binding/request.py",
         'Variation(TABLE, scope="head")',
         "Variation(TABLE)",
-        on("planted:recency+leak", "robust.no_kv_leak"),
+        make_cells("planted:recency+leak", "robust.no_kv_leak"),
     ),
     Mutant(
         "drop the baseline",
         f"{EXPERIMENTS}/tracing/summary.py",
         'gain=(here["lead"] - here["base"]) / room(evidence, conventions)',
         'gain=here["lead"]',
-        on(POINTER, "tracing.object_not_through_labels"),
+        make_cells(POINTER, "tracing.object_not_through_labels"),
     ),
     Mutant(
         "count slots from one",
         f"{EXPERIMENTS}/binding/observations.py",
         'roles = [f"context_{kind}[{slot}]"',
         'roles = [f"context_{kind}[{(slot + 1) % slots}]"',
-        on(POINTER, "binding.q_redirects", "binding.table.q.dR"),
+        make_cells(POINTER, "binding.q_redirects", "binding.table.q.dR"),
     ),
     Mutant(
         "find a stale shard",
         "rebinding/evidence/store.py",
         'return digest({**self.about, "content": content})',
         'return digest({**self.about, "content": None})',
-        on("planted:recency", "binding.key_dominance.controlled"),
+        make_cells("planted:recency", "binding.key_dominance.controlled"),
         before=("binding.key_dominance",),
     ),
     Mutant(
@@ -116,34 +119,34 @@ MUTANTS = (
         "rebinding/paper/circuit.py",
         "return tuple(dict.fromkeys((head.layer, head.head) for head in self.heads if head.group == name))",
         "return tuple(dict.fromkeys((head.head, head.layer) for head in self.heads if head.group == name))",
-        on(POINTER, "roles.b_moves_pointer", "circuit.chain.A_logits"),
+        make_cells(POINTER, "roles.b_moves_pointer", "circuit.chain.A_logits"),
     ),
     Mutant(
         "ablate to zero",
         f"{EXPERIMENTS}/circuit/measure.py",
         "return {str(layer): mean for",
         "return {str(layer): 0 * mean for",
-        on(POINTER, "circuit.recovers_accuracy", "circuit.e_prime"),
+        make_cells(POINTER, "circuit.recovers_accuracy", "circuit.e_prime"),
     ),
     Mutant(
         "call the circuit random",
         f"{EXPERIMENTS}/circuit/measure.py",
         'random = {Ablated("random", draw=number): variant for',
         'random = {Ablated("random", draw=number): circuit for',
-        on(POINTER, "circuit.beats_random", "circuit.random_baseline"),
+        make_cells(POINTER, "circuit.beats_random", "circuit.random_baseline"),
     ),
     Mutant(
         "widen every margin tenfold",
         "rebinding/verdicts/values.py",
         "    return chosen\n",
         "    return 10 * chosen\n",
-        on("planted:pointer+misprint", "binding.table.q.dR", "circuit.random_baseline"),
+        make_cells("planted:pointer+misprint", "binding.table.q.dR", "circuit.random_baseline"),
     ),
     Mutant(
         "judge what a model cannot do",
         f"{STUDY}/gates.py",
         "return above_chance(evidence.rows",
         "return above_chance(1 + 0 * evidence.rows",
-        on(POINTER, "robust.more_operations"),
+        make_cells(POINTER, "robust.more_operations"),
     ),
 )

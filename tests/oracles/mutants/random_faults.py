@@ -1,4 +1,6 @@
-"""How much of a blind draw of changes the tests notice: `tox -e mutation -- ROOM [--draw N] [--seed N] [--found FILE]`.
+"""Mutation testing: the share of randomly drawn changes that the tests catch.
+
+    tox -e mutation -- ROOM [--draw N] [--seed N] [--found FILE]
 
 The faults of `mutants.py` were thought up together with the cells that catch them. Here cosmic-ray makes the faults:
 another comparison, another sign, a constant off by one, a loop of no turns, a condition turned round. One fault is
@@ -38,11 +40,11 @@ OPERATORS = {
     "core/ReplaceContinueWithBreak", "core/ReplaceTrueWithFalse", "core/ReplaceFalseWithTrue",
     "core/ReplaceAndWithOr", "core/ReplaceOrWithAnd", "core/ReplaceUnaryOperator_Delete_Not",
     "core/ReplaceUnaryOperator_Delete_USub",
-    *(f"core/ReplaceBinaryOperator_{one}" for one in (
+    *(f"core/ReplaceBinaryOperator_{operator}" for operator in (
         "Add_Sub", "Sub_Add", "Mul_Div", "Div_Mul", "Pow_Mul", "FloorDiv_Mul", "Mod_Add", "BitOr_BitAnd",
         "BitAnd_BitOr",
     )),
-    *(f"core/ReplaceComparisonOperator_{one}" for one in (
+    *(f"core/ReplaceComparisonOperator_{operator}" for operator in (
         "Eq_NotEq", "NotEq_Eq", "Lt_LtE", "Lt_Gt", "LtE_Lt", "LtE_GtE", "Gt_GtE", "Gt_Lt", "GtE_Gt", "GtE_LtE",
         "Is_IsNot", "IsNot_Is",
     )),
@@ -81,15 +83,15 @@ ROOMS: Mapping[str, Room] = MappingProxyType(
             after=(BREAKING, BY_HAND),
         ),
         "designs": Room(("rebinding/task",), ("tests/task",), measures=True),
-        "summaries": Room(tuple(f"rebinding/experiments/{one}/summary.py" for one in (
+        "summaries": Room(tuple(f"rebinding/experiments/{experiment}/summary.py" for experiment in (
             "attention", "binding", "circuit", "paths", "roles", "search", "tracing", "unedited",
-        )), tuple(f"tests/experiments/{one}" for one in (
+        )), tuple(f"tests/experiments/{experiment}" for experiment in (
             "attention", "binding", "roles", "tracing", "circuit/test_pruning.py", "search/test_summary.py",
         )),
         after=(BY_HAND,)),
-        "measuring": Room(tuple(f"rebinding/experiments/{one}" for one in (
+        "measuring": Room(tuple(f"rebinding/experiments/{experiment}" for experiment in (
             "attention", "binding", "circuit", "paths", "roles", "static", "tracing", "unedited",
-        )), tuple(f"tests/experiments/{one}" for one in (
+        )), tuple(f"tests/experiments/{experiment}" for experiment in (
             "attention", "binding", "roles", "tracing", "circuit",
         )), measures=True,
         after=(BY_HAND,)),
@@ -107,28 +109,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--store", type=Path, metavar="DIR", help="evidence that is there already; a copy is taken")
     options = parser.parse_args(arguments)
     store = options.store.absolute() if options.store else None
-    found = (options.found or Path(f"mutation-{options.room}-{options.seed}.jsonl")).absolute()
-    room, known = ROOMS[options.room], {one["fault"] for one in told(found)}
+    results_file = (options.found or Path(f"mutation-{options.room}-{options.seed}.jsonl")).absolute()
+    room, known_faults = ROOMS[options.room], {line["fault"] for line in read_results(results_file)}
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         _copy(Path.cwd())
         if store is not None:
             shutil.copytree(store, "store")
         limit = SLOWER * _baseline(bash(room, room.code[0]))
-        faults = drawn(room, options.draw, options.seed)
-        for fault in tqdm([one for one in faults if name_of(one) not in known], desc=options.room):
-            line = {"fault": name_of(fault), **_tried(fault, bash(room, str(fault.module_path)), limit)}
-            with found.open("a") as written:
-                written.write(json.dumps(line) + "\n")
-    print("\n".join(report(options.room, told(found))))
+        faults = sample_faults(room, options.draw, options.seed)
+        for fault in tqdm(
+            [candidate for candidate in faults if name_of(candidate) not in known_faults], desc=options.room
+        ):
+            line = {"fault": name_of(fault), **_try_fault(fault, bash(room, str(fault.module_path)), limit)}
+            with results_file.open("a") as file:
+                file.write(json.dumps(line) + "\n")
+    print("\n".join(report(options.room, read_results(results_file))))
     return 0
 
 
-def drawn(room: Room, n: int, seed: int) -> list[Any]:
+def sample_faults(room: Room, n: int, seed: int) -> list[Any]:
     """One fault at each of `n` places of the code below this folder, blindly."""
     from cosmic_ray.commands.init import _all_work_items
 
     files = [path for part in room.code for path in _files(Path(part))]
-    unread = {path: unread_in(path) for path in files}
+    unread = {path: find_unread_spans(path) for path in files}
     places: dict[tuple[str, Any], list[Any]] = {}
     for item in _all_work_items(files, {}):
         (fault,) = item.mutations
@@ -139,71 +143,71 @@ def drawn(room: Room, n: int, seed: int) -> list[Any]:
         ):
             places.setdefault((str(fault.module_path), fault.start_pos), []).append(fault)
     chance = random.Random(seed)
-    where = sorted(places)
-    return [chance.choice(places[one]) for one in chance.sample(where, min(n, len(where)))]
+    positions = sorted(places)
+    return [chance.choice(places[position]) for position in chance.sample(positions, min(n, len(positions)))]
 
 
 def _star(fault: Any) -> bool:
     """The star before arguments that are given by name alone, which the engine takes for a product."""
     line, column = fault.start_pos
-    there: str = Path(fault.module_path).read_text().splitlines()[line - 1][column:]
-    return there.startswith("*,")
+    line_text: str = Path(fault.module_path).read_text().splitlines()[line - 1][column:]
+    return line_text.startswith("*,")
 
 
 def name_of(fault: Any) -> str:
     """File, line, column, what is changed."""
-    (line, column), what = fault.start_pos, fault.operator_name.removeprefix("core/")
-    return f"{fault.module_path}:{line}:{column} {what} {fault.occurrence}"
+    (line, column), operator = fault.start_pos, fault.operator_name.removeprefix("core/")
+    return f"{fault.module_path}:{line}:{column} {operator} {fault.occurrence}"
 
 
 def bash(room: Room, changed: str) -> str:
     """The room's tests, those of the changed folder first, then the cells, then what takes longer, until something
     fails; of a changed file of claims, the cells that it judges."""
     pytest = f"{shlex.quote(sys.executable)} -m pytest -x -q -n 0 -p no:cacheprovider"
-    tests = sorted(room.tests, key=lambda one: Path(one).parts[2:3] != Path(changed).parts[2:3])
+    tests = sorted(room.tests, key=lambda path: Path(path).parts[2:3] != Path(changed).parts[2:3])
     parts = [f"{pytest} {' '.join(tests)}"] if tests else []
     models = [name for name in planted_models() if name.endswith(f"@{CELLS_ON}")]
-    asked = " ".join(f"--model {name}" for name in (MEASURED if room.measures else models))
+    model_options = " ".join(f"--model {name}" for name in (MEASURED if room.measures else models))
     judged = changed if Path(changed).name.startswith("test_") else "claims"
-    parts.append(f"{pytest} {judged} {asked} {'--no-store' if room.measures else '--store store'}")
+    parts.append(f"{pytest} {judged} {model_options} {'--no-store' if room.measures else '--store store'}")
     parts += [f"{pytest} {' '.join(room.after)}"] if room.after else []
     return f"bash -c {shlex.quote(' && '.join(parts))}"
 
 
 def report(room: str, lines: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     """How many of each outcome, and every survivor as a difference."""
-    every = list(lines)
-    count = {outcome: sum(one["outcome"] == outcome for one in every) for outcome in ("killed", "late", "survived")}
-    yield f"{room}: {len(every)} drawn, " + ", ".join(f"{n} {outcome}" for outcome, n in count.items())
-    for one in every:
-        if one["outcome"] == "survived":
-            yield f"\n{one['fault']}\n{one['diff']}"
+    rows = list(lines)
+    count = {outcome: sum(row["outcome"] == outcome for row in rows) for outcome in ("killed", "late", "survived")}
+    yield f"{room}: {len(rows)} drawn, " + ", ".join(f"{n} {outcome}" for outcome, n in count.items())
+    for row in rows:
+        if row["outcome"] == "survived":
+            yield f"\n{row['fault']}\n{row['diff']}"
 
 
-def told(found: Path) -> list[dict[str, Any]]:
+def read_results(file: Path) -> list[dict[str, Any]]:
     """What is on record already."""
-    return [json.loads(line) for line in found.read_text().splitlines()] if found.exists() else []
+    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
 
-def _tried(fault: Any, command: str, limit: float) -> dict[str, Any]:
+def _try_fault(fault: Any, command: str, limit: float) -> dict[str, Any]:
     from cosmic_ray.mutating import mutate_and_test
 
-    started = time.monotonic()
-    done = mutate_and_test([fault], command, limit)
-    seconds = time.monotonic() - started
-    outcome = "late" if seconds >= limit else "killed" if done.is_killed else "survived"
-    return {"outcome": outcome, "seconds": round(seconds, 1), "diff": done.diff}
+    start = time.monotonic()
+    result = mutate_and_test([fault], command, limit)
+    seconds = time.monotonic() - start
+    outcome = "late" if seconds >= limit else "killed" if result.is_killed else "survived"
+    return {"outcome": outcome, "seconds": round(seconds, 1), "diff": result.diff}
 
 
 def _baseline(command: str) -> float:
     """Seconds of the tests without a fault, from a store that is filled already; they must pass."""
     seconds = 0.0
     for _ in range(2):
-        started = time.monotonic()
-        done = subprocess.run(shlex.split(command), capture_output=True, text=True, check=False)
-        seconds = time.monotonic() - started
-        if done.returncode:
-            raise RuntimeError(f"the tests fail without a fault:\n{done.stdout[-4000:]}\n{done.stderr[-2000:]}")
+        start = time.monotonic()
+        result = subprocess.run(shlex.split(command), capture_output=True, text=True, check=False)
+        seconds = time.monotonic() - start
+        if result.returncode:
+            raise RuntimeError(f"the tests fail without a fault:\n{result.stdout[-4000:]}\n{result.stderr[-2000:]}")
     return seconds
 
 
@@ -223,7 +227,7 @@ def _files(part: Path) -> list[Path]:
     return [part] if part.suffix else sorted(part.glob("**/*.py"))
 
 
-def unread_in(path: Path) -> list[tuple[tuple[int, int], tuple[int, int]]]:
+def find_unread_spans(path: Path) -> list[tuple[tuple[int, int], tuple[int, int]]]:
     """Where annotations begin and end: nothing evaluates them."""
     notes: list[ast.expr | None] = []
     for node in ast.walk(ast.parse(path.read_text())):
@@ -232,9 +236,9 @@ def unread_in(path: Path) -> list[tuple[tuple[int, int], tuple[int, int]]]:
         elif isinstance(node, ast.FunctionDef):
             notes.append(node.returns)
     return [
-        ((one.lineno, one.col_offset), (one.end_lineno or one.lineno, one.end_col_offset or 0))
-        for one in notes
-        if one is not None
+        ((note.lineno, note.col_offset), (note.end_lineno or note.lineno, note.end_col_offset or 0))
+        for note in notes
+        if note is not None
     ]
 
 

@@ -1,4 +1,4 @@
-"""A judge that has been tampered with is found out by the cells that should find it out."""
+"""Each mutant is caught by the cells of the truth table that should catch it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from rebinding.planted import parse
 from rebinding.planted.truth import truth_of
 from tests.oracles.mutants.mutants import MUTANTS, Mutant
-from tests.oracles.mutants.tree_copy import ROOT, apply, copy_of_the_tree, run
+from tests.oracles.mutants.tree_copy import ROOT, apply, copy_tree, run
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
@@ -17,27 +17,27 @@ def test_a_mutant_changes_one_place(mutant: Mutant) -> None:
     assert (ROOT / mutant.file).read_text().count(mutant.right) == 1
     assert mutant.right != mutant.wrong
     for claim, model in mutant.cells:
-        what = parse(model)
-        assert claim in truth_of(what.mechanism, what.variant)
+        spec = parse(model)
+        assert claim in truth_of(spec.mechanism, spec.variant)
 
 
 @pytest.mark.slow
-def test_without_a_mutant_every_cell_is_as_planted(tmp_path: Path) -> None:
+def test_unmutated_cells_are_as_planted(tmp_path: Path) -> None:
     cells = list(dict.fromkeys(cell for mutant in MUTANTS for cell in mutant.cells))
     judged = {(claim, model) for claim, model in cells if claim in _rows(model)}
-    found = run(copy_of_the_tree(tmp_path), sorted(judged))
-    assert set(found.values()) == {None}
+    result = run(copy_tree(tmp_path), sorted(judged))
+    assert set(result.values()) == {None}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_a_mutant_is_caught(mutant: Mutant, tmp_path: Path) -> None:
-    tree = copy_of_the_tree(tmp_path)
+    tree = copy_tree(tmp_path)
     apply(mutant, tree)
-    found = run(tree, mutant.cells, mutant.before)
-    assert all(found.values()), f"not noticed by {[cell for cell, wrong in found.items() if wrong is None]}"
+    result = run(tree, mutant.cells, mutant.before)
+    assert all(result.values()), f"not noticed by {[cell for cell, wrong in result.items() if wrong is None]}"
 
 
 def _rows(model: str) -> set[str]:
-    what = parse(model)
-    return set(truth_of(what.mechanism, what.variant))
+    spec = parse(model)
+    return set(truth_of(spec.mechanism, spec.variant))

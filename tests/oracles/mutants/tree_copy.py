@@ -1,4 +1,4 @@
-"""Runs cells of the truth table on a copy of the tree, with a fault in it or without."""
+"""Run cells of the truth table on a copy of the tree, with or without a mutant."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ PARTS = ("rebinding", "claims", "fixtures", "conftest.py", "pytest.ini", "tests/
 Cell = tuple[str, str]
 
 
-def copy_of_the_tree(there: Path) -> Path:
+def copy_tree(folder: Path) -> Path:
     """What claims need, apart from the original; `tests/arithmetic` for runs under `--rounding`."""
-    (there / "tests").mkdir()
+    (folder / "tests").mkdir()
     for part in PARTS:
         if (ROOT / part).is_dir():
-            shutil.copytree(ROOT / part, there / part, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(ROOT / part, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
         else:
-            shutil.copy(ROOT / part, there / part)
-    return there
+            shutil.copy(ROOT / part, folder / part)
+    return folder
 
 
 def apply(mutant: Mutant, tree: Path) -> None:
@@ -43,17 +43,17 @@ def run(tree: Path, cells: Sequence[Cell], before: Sequence[str] = ()) -> Mappin
     """What is wrong with each cell, in a line; None where it came out as planted."""
     claims = [*before, *dict.fromkeys(claim for claim, _ in cells)]
     models = dict.fromkeys(model for _, model in cells)
-    named = [part for model in models for part in ("--model", model)]
+    model_options = [part for model in models for part in ("--model", model)]
     words = ["-k", " or ".join(claims), "--store", str(tree / "store"), "--junitxml", str(tree / "found.xml")]
-    given = [sys.executable, "-m", "pytest", "claims", *named, *words, "-q", "-p", "no:cacheprovider"]
-    done = subprocess.run(given, cwd=tree, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-m", "pytest", "claims", *model_options, *words, "-q", "-p", "no:cacheprovider"]
+    result = subprocess.run(command, cwd=tree, capture_output=True, text=True, check=False)
     if not (tree / "found.xml").is_file():
-        raise RuntimeError(f"pytest judged nothing:\n{done.stdout}\n{done.stderr}")
-    found = dict(_told(case) for case in ET.parse(tree / "found.xml").iter("testcase"))
-    return {(claim, model): found[claim, model] for claim, model in cells}
+        raise RuntimeError(f"pytest judged nothing:\n{result.stdout}\n{result.stderr}")
+    outcomes = dict(_outcome_of_case(case) for case in ET.parse(tree / "found.xml").iter("testcase"))
+    return {(claim, model): outcomes[claim, model] for claim, model in cells}
 
 
-def _told(case: ET.Element) -> tuple[Cell, str | None]:
+def _outcome_of_case(case: ET.Element) -> tuple[Cell, str | None]:
     """A cell by the names that the mutants use, and the first line of its failure."""
     model, _, claim = case.attrib["name"].partition("[")[2].removesuffix("]").partition("@llama-")
     wrong = next((child for child in case if child.tag in ("failure", "error")), None)
@@ -61,5 +61,5 @@ def _told(case: ET.Element) -> tuple[Cell, str | None]:
 
 
 def _line(wrong: ET.Element) -> str:
-    said = (wrong.attrib.get("message") or wrong.text or "failed").splitlines()[0]
-    return said.rpartition(": ")[2] if ", expected " in said else said
+    message = (wrong.attrib.get("message") or wrong.text or "failed").splitlines()[0]
+    return message.rpartition(": ")[2] if ", expected " in message else message

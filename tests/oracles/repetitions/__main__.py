@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 
 from rebinding.evidence.store import Store
 from rebinding.study.study import Study
-from tests.oracles.repetitions.repetitions import case_of, counts, headline_rows, read, verdicts_of
+from tests.oracles.repetitions.repetitions import counts, headline_rows, judge_rows, make_case, read
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -23,14 +23,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     rows = headline_rows()
     with TemporaryDirectory() as folder, options.file.open("a", encoding="utf-8") as lines:
         for name in options.models:
-            known = {one["repetition"] for one in read(options.file) if str(one["model"]).startswith(name)}
-            for number in sorted(set(range(options.repetitions)) - known):
-                case = case_of(name, number, Store(Path(folder)))
-                verdicts = list(verdicts_of(case, Study.of(case), rows))
-                lines.writelines(f"{json.dumps(one)}\n" for one in verdicts)
+            finished = {row["repetition"] for row in read(options.file) if str(row["model"]).startswith(name)}
+            for number in sorted(set(range(options.repetitions)) - finished):
+                case = make_case(name, number, Store(Path(folder)))
+                verdicts = list(judge_rows(case, Study.of(case), rows))
+                lines.writelines(f"{json.dumps(verdict)}\n" for verdict in verdicts)
                 lines.flush()
-    for (model, id), found in counts(read(options.file)).items():
-        print(f"{model:24} {id:45} {dict(found)}")
+    for (model, id), count in counts(read(options.file)).items():
+        print(f"{model:24} {id:45} {dict(count)}")
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ def headline_rows() -> tuple[Row, ...]:
     return tuple(row for row in catalogue() if row.claim.headline is not None)
 
 
-def case_of(name: str, number: int, store: Store | None = None) -> ModelUnderTest:
+def make_case(name: str, number: int, store: Store | None = None) -> ModelUnderTest:
     """A planted model with the prompts of one repetition."""
     model = parse_model(name)
     return ModelUnderTest(
@@ -41,16 +41,16 @@ def case_of(name: str, number: int, store: Store | None = None) -> ModelUnderTes
     )
 
 
-def verdicts_of(case: ModelUnderTest, study: Study, rows: Iterable[Row]) -> Iterator[dict[str, object]]:
+def judge_rows(case: ModelUnderTest, study: Study, rows: Iterable[Row]) -> Iterator[dict[str, object]]:
     """The verdict of every row, beside the planted one."""
     for row in rows:
-        found = judge(row.claim, case, study, partial(row.test, row.claim, study))
+        verdict = judge(row.claim, case, study, partial(row.test, row.claim, study))
         yield {
             "model": case.name,
             "repetition": case.settings.skip_prompts // STRIDE,
-            "id": found.id,
-            "verdict": found.verdict,
-            "planted": found.expected,
+            "id": verdict.id,
+            "verdict": verdict.verdict,
+            "planted": verdict.expected,
         }
 
 
@@ -61,10 +61,10 @@ def read(path: Path) -> list[dict[str, object]]:
 
 def counts(verdicts: Iterable[Mapping[str, object]]) -> dict[tuple[str, str], Counter[str]]:
     """By model and row how many verdicts are as planted, how many stay open, and how many are false."""
-    found: dict[tuple[str, str], Counter[str]] = {}
-    for one in verdicts:
-        found.setdefault((str(one["model"]), str(one["id"])), Counter())[outcome(one)] += 1
-    return found
+    tallies: dict[tuple[str, str], Counter[str]] = {}
+    for verdict in verdicts:
+        tallies.setdefault((str(verdict["model"]), str(verdict["id"])), Counter())[outcome(verdict)] += 1
+    return tallies
 
 
 def outcome(verdict: Mapping[str, object]) -> str:

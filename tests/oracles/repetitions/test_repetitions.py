@@ -9,7 +9,7 @@ import pytest
 from rebinding.evidence import OnPrompts
 from rebinding.evidence.store import Store
 from rebinding.study.study import Study
-from tests.oracles.repetitions.repetitions import case_of, counts, headline_rows, outcome, verdicts_of
+from tests.oracles.repetitions.repetitions import counts, headline_rows, judge_rows, make_case, outcome
 
 DOMINANCE = tuple(row for row in headline_rows() if row.claim.id == "binding.key_dominance")
 
@@ -27,15 +27,17 @@ DOMINANCE = tuple(row for row in headline_rows() if row.claim.id == "binding.key
         ("REPLICATED", None, "reported"),
     ],
 )
-def test_what_a_verdict_counts_as(verdict: str, planted: str | None, expected: str) -> None:
+def test_verdicts_are_counted_by_outcome(verdict: str, planted: str | None, expected: str) -> None:
     assert outcome({"verdict": verdict, "planted": planted}) == expected
 
 
 @pytest.mark.slow
 def test_repetitions_share_no_prompt(tmp_path: Path) -> None:
-    cases = [case_of("planted:recency", number, Store(tmp_path)) for number in (0, 1)]
+    cases = [make_case("planted:recency", number, Store(tmp_path)) for number in (0, 1)]
     studies = [Study.of(case) for case in cases]
-    verdicts = [one for case, study in zip(cases, studies, strict=True) for one in verdicts_of(case, study, DOMINANCE)]
+    verdicts = [
+        verdict for case, study in zip(cases, studies, strict=True) for verdict in judge_rows(case, study, DOMINANCE)
+    ]
     judged = [
         {
             number
@@ -47,6 +49,6 @@ def test_repetitions_share_no_prompt(tmp_path: Path) -> None:
     ]
     assert [bool(ids) for ids in judged] == [True, True]
     assert not judged[0] & judged[1]
-    assert {key: dict(found) for key, found in counts(verdicts).items()} == {
+    assert {key: dict(count) for key, count in counts(verdicts).items()} == {
         ("planted:recency@llama", "binding.key_dominance"): {"as planted": 2}
     }

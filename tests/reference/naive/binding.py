@@ -46,7 +46,7 @@ class Shifts:
         }
         seeds = zip(real.items(), SEEDS.values(), strict=True)
         random = {name: _noise(vectors, seed) for (name, vectors), seed in seeds}
-        self.added: dict[str, dict[str, Vectors]] = {"real": real, "random": random}
+        self.added_vectors: dict[str, dict[str, Vectors]] = {"real": real, "random": random}
 
     def _means(self, site: str, slot: int) -> Vectors:
         records = self.naive.records[f"{DIRECTION}{slot}"].values()
@@ -70,11 +70,13 @@ class Shifts:
         puts = []
         for source, site in (name.split() for name in CONDITIONS[condition]):
             if site == "q":
-                puts += _puts("q", self.added[source]["q"], [record["roles"]["colon"]])
+                puts += _puts("q", self.added_vectors[source]["q"], [record["roles"]["colon"]])
                 continue
             for name, slot in (("j", self.j), ("i", self.i)):
-                own = self.added[source][name]
-                puts += _puts("k", own if scope == "isolated_heads" else self._shared(own), self.keys(record, slot))
+                vectors = self.added_vectors[source][name]
+                puts += _puts(
+                    "k", vectors if scope == "isolated_heads" else self._shared(vectors), self.keys(record, slot)
+                )
         return puts
 
     def _shared(self, vectors: Vectors) -> Vectors:
@@ -106,20 +108,20 @@ def shifted(naive: Naive, heads: Sequence[Head], kinds: str, i: int, j: int) -> 
     for scope in SCOPES:
         for condition in CONDITIONS:
             name = f"qk_intervention/{kinds}/{scope}/{condition}"
-            about = {**settings, "condition": condition, "key_scope": scope}
-            yield entry(name, about, naive.records[EVALUATION], _measured(shifts, condition, scope))
+            fields = {**settings, "condition": condition, "key_scope": scope}
+            yield entry(name, fields, naive.records[EVALUATION], _measured(shifts, condition, scope))
 
 
 def _vectors(shifts: Shifts) -> dict[str, Any]:
-    random = shifts.added["random"]
+    random = shifts.added_vectors["random"]
     return {
-        "muQ": {str(slot): _named(means) for slot, means in shifts.q.items()},
-        "muK": {str(slot): _named(means) for slot, means in shifts.k.items()},
-        **{field: _named(random[name]) for field, name in zip(SEEDS, ("q", "j", "i"), strict=True)},
+        "muQ": {str(slot): _name_by_head(means) for slot, means in shifts.q.items()},
+        "muK": {str(slot): _name_by_head(means) for slot, means in shifts.k.items()},
+        **{field: _name_by_head(random[name]) for field, name in zip(SEEDS, ("q", "j", "i"), strict=True)},
     }
 
 
-def _named(values: Mapping[Head, Tensor]) -> dict[str, Any]:
+def _name_by_head(values: Mapping[Head, Tensor]) -> dict[str, Any]:
     return {f"{layer},{head}": value.tolist() for (layer, head), value in values.items()}
 
 
@@ -131,8 +133,8 @@ def _measured(shifts: Shifts, condition: str, scope: str) -> dict[str, Any]:
     def ratio(mass: Sequence[float]) -> float:
         return math.log(mass[j] + EPS) - math.log(mass[i] + EPS)
 
-    def lead(row: dict[str, Any], when: str, form: str) -> float:
-        logits = row[f"object_logits_{when}"][form]
+    def lead(row: dict[str, Any], moment: str, form: str) -> float:
+        logits = row[f"object_logits_{moment}"][form]
         return float(logits[j] - logits[i])
 
     switched = [before.index(max(before)) == i and after.index(max(after)) == j for before, after in masses]
@@ -143,7 +145,9 @@ def _measured(shifts: Shifts, condition: str, scope: str) -> dict[str, Any]:
             form: sum(lead(row, "after", form) - lead(row, "before", form) for row in rows) / len(rows)
             for form in FORMS
         },
-        "smallest_relative_gap_of_the_largest_M": min(_gap(mass) for both in masses for mass in both),
+        "smallest_relative_gap_of_the_largest_M": min(
+            _gap(mass) for masses_of_prompt in masses for mass in masses_of_prompt
+        ),
         "per_prompt": rows,
     }
 
@@ -162,13 +166,13 @@ def _rows(shifts: Shifts, condition: str, scope: str) -> list[dict[str, Any]]:
     rows = []
     for line, record in enumerate(records):
         row: dict[str, Any] = {"id": record["id"]}
-        for when, seen, at in (("before", naive.clean(record), 0), ("after", edited, line)):
-            row[f"M_{when}"] = {
-                f"{layer},{head}": _masses(shifts, record, seen.attention[layer][at, head])
+        for moment, run, at in (("before", naive.clean(record), 0), ("after", edited, line)):
+            row[f"M_{moment}"] = {
+                f"{layer},{head}": _masses(shifts, record, run.attention[layer][at, head])
                 for layer, head in shifts.heads
             }
-            row[f"object_logits_{when}"] = {
-                form: [float(seen.logits[at, record[field][word]]) for word in record["objects"]]
+            row[f"object_logits_{moment}"] = {
+                form: [float(run.logits[at, record[field][word]]) for word in record["objects"]]
                 for form, field in FORMS.items()
             }
         rows.append(row)

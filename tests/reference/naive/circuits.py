@@ -65,7 +65,7 @@ class Evaluation:
 def _measured(logits: Tensor, record: Record, form: str) -> dict[str, float]:
     words = record["state_after_swap"].values()
     tokens = {word: [record[field][word] for field in FORMS[form]] for word in words}
-    best = {word: float(logits[own].max()) for word, own in tokens.items()}
+    best = {word: float(logits[ids].max()) for word, ids in tokens.items()}
     label = best.pop(record["answer"])
     lead = label - max(best.values())
     prob = float(logits.softmax(-1)[sorted(set(tokens[record["answer"]]))].sum())
@@ -74,16 +74,16 @@ def _measured(logits: Tensor, record: Record, form: str) -> dict[str, float]:
 
 def selected(scores: Mapping[str, Entry], k: Mapping[str, int], roles: Mapping[str, str], ids: Sequence[int]) -> Entry:
     """Per group the k most negative scores of its matrix; heads in both A and B are B's."""
-    chosen: dict[str, list[tuple[float, int, int]]] = {}
+    groups: dict[str, list[tuple[float, int, int]]] = {}
     for group, matrix in scores.items():
         lines = matrix["value"]["score"]
-        listed = [(score, layer, head) for layer, line in enumerate(lines) for head, score in enumerate(line)]
-        chosen[group] = sorted(listed)[: k[group]]
-    both = {head[1:] for head in chosen["B"]}
-    chosen["A"] = [head for head in chosen["A"] if head[1:] not in both]
+        ranked = [(score, layer, head) for layer, line in enumerate(lines) for head, score in enumerate(line)]
+        groups[group] = sorted(ranked)[: k[group]]
+    heads_of_b = {head[1:] for head in groups["B"]}
+    groups["A"] = [head for head in groups["A"] if head[1:] not in heads_of_b]
     value = [
         {"group": group, "role": roles[group], "layer": layer, "head": head, "score": score}
-        for group, heads in chosen.items()
+        for group, heads in groups.items()
         for score, layer, head in heads
     ]
     settings = {"k": dict(k), "score_matrices": {group: matrix["name"] for group, matrix in scores.items()}}
@@ -122,19 +122,24 @@ def evaluated(
 def pruned(evaluation: Evaluation, form: str, circuit: Sequence[Component], metric: str, ids: Sequence[int]) -> Entry:
     """One walk through the list, front to back: a component goes if the measure falls by less than the threshold."""
     records = [evaluation.naive.records["circuit/selection"][number] for number in ids]
-    kept, trials = list(circuit), []
-    before = first = evaluation.averages(records, form, kept)[metric]
+    remaining, trials = list(circuit), []
+    before = first = evaluation.averages(records, form, remaining)[metric]
     for component in circuit:
-        shorter = [other for other in kept if other != component]
-        without = evaluation.averages(records, form, shorter)[metric]
-        drop = before - without
+        shorter = [member for member in remaining if member != component]
+        score = evaluation.averages(records, form, shorter)[metric]
+        drop = before - score
         if metric == "candidate_accuracy":
-            drop = before / without - 1 if without else float("inf")
+            drop = before / score - 1 if score else float("inf")
         removed = drop < THRESHOLD
-        scores = {"score_before": before, "score_without": without, "drop": drop, "removed": removed}
+        scores = {"score_before": before, "score_without": score, "drop": drop, "removed": removed}
         trials.append({"component": list(component), **scores})
-        kept, before = (shorter, without) if removed else (kept, before)
+        remaining, before = (shorter, score) if removed else (remaining, before)
     settings = {"design": "circuit/selection", "metric": metric, "threshold": THRESHOLD}
-    gone = [list(component) for component in circuit if component not in kept]
-    value = {"initial_score": first, "kept": [list(member) for member in kept], "removed": gone, "trials": trials}
+    removed_members = [list(component) for component in circuit if component not in remaining]
+    value = {
+        "initial_score": first,
+        "kept": [list(member) for member in remaining],
+        "removed": removed_members,
+        "trials": trials,
+    }
     return entry(f"circuit/{form}/pruning_by_{metric}", settings, ids, value)

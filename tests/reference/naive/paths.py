@@ -73,8 +73,8 @@ class Pair:
     """A clean and a corrupt prompt, and whether other heads keep their clean outputs in the sender run."""
 
     naive: Naive
-    own: Record
-    other: Record
+    clean: Record
+    noise: Record
     frozen: bool
 
     def probabilities(self, settings: Settings) -> Tensor:
@@ -82,28 +82,28 @@ class Pair:
         naive, parts = self.naive, settings["receiver_components"]
         heads = [tuple(head) for head in settings["receivers"]] if parts else []
         sites = [(part, layer) for part in parts for layer in sorted({layer for layer, _ in heads})]
-        logits, seen = naive.logits(
-            [(self.own, self._sent(settings["sender_role"], head)) for head in naive.heads], sites
+        logits, values = naive.logits(
+            [(self.clean, self._sent(settings["sender_role"], head)) for head in naive.heads], sites
         )
         if parts:
-            place = self.own["roles"][settings["receiver_role"]]
+            place = self.clean["roles"][settings["receiver_role"]]
             hearing = [(part, head) for part in parts for head in self._hearing(part, heads, settings)]
             received = [
                 [
-                    Put(part, head[0], place, seen[part, head[0]][line, place, naive.plain.span(head[1])], head[1])
+                    Put(part, head[0], place, values[part, head[0]][line, place, naive.plain.span(head[1])], head[1])
                     for part, head in hearing
                 ]
                 for line in range(len(naive.heads))
             ]
-            logits, _ = naive.logits([(self.own, puts) for puts in received])
-        return logits.softmax(-1)[:, label(self.own)]
+            logits, _ = naive.logits([(self.clean, puts) for puts in received])
+        return logits.softmax(-1)[:, label(self.clean)]
 
     def _sent(self, role: str, head: Head) -> list[Put]:
         """The sender's output is the corrupt run's; frozen: that of all other heads the clean run's, at every token."""
         naive = self.naive
-        held = [Put("z", layer, slice(None), naive.clean(self.own).values["z", layer][0]) for layer in naive.layers]
-        value = naive.at(self.other, "z", head, self.other["roles"][role])
-        return [*(held if self.frozen else ()), Put("z", head[0], self.own["roles"][role], value, head[1])]
+        fixed = [Put("z", layer, slice(None), naive.clean(self.clean).values["z", layer][0]) for layer in naive.layers]
+        value = naive.at(self.noise, "z", head, self.noise["roles"][role])
+        return [*(fixed if self.frozen else ()), Put("z", head[0], self.clean["roles"][role], value, head[1])]
 
     def _hearing(self, part: str, heads: Sequence[Any], settings: Settings) -> list[Head]:
         """The query heads that see the replaced vector: with a shared key or value, all that share it."""

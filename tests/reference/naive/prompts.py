@@ -18,8 +18,8 @@ Records: TypeAlias = dict[str, dict[int, Record]]
 Half: TypeAlias = Literal["train", "test"]
 
 SWAP_PAIR = (0, 2)
-ASKED, PARTNER, THIRD = 0, 2, 1
-STATEMENTS, FIRST_NAMED_FIRST, EXCHANGED = (0, 1, 2), (ASKED, PARTNER, THIRD), (PARTNER, ASKED, THIRD)
+QUERY, PARTNER, THIRD = 0, 2, 1
+STATEMENTS, FIRST_NAMED_FIRST, EXCHANGED = (0, 1, 2), (QUERY, PARTNER, THIRD), (PARTNER, QUERY, THIRD)
 """Entities by slot: as they are numbered, and in the two orders of head roles."""
 NEW = 3
 """Words of a draw from here on are in no original prompt."""
@@ -59,7 +59,7 @@ def story(
     words: Draw,
     order: Sequence[int] = STATEMENTS,
     swap: tuple[int, int] = SWAP_PAIR,
-    asked: int = ASKED,
+    query: int = QUERY,
     *,
     labels: Mapping[int, int] = MappingProxyType({}),
     objects: Mapping[int, int] = MappingProxyType({}),
@@ -67,8 +67,8 @@ def story(
     """A prompt; `labels` and `objects` give entities of the statements other words of the draw, while `swap` and
     `asked` are places in the draw's labels."""
     contents = tuple(Contains(words.label(labels.get(n, n)), words.object(objects.get(n, n))) for n in order)
-    named = Swap(words.label(swap[0]), words.label(swap[1]))
-    return Prompt(Story(contents, (named,), impossible="ignore"), words.label(asked))
+    swap_labels = Swap(words.label(swap[0]), words.label(swap[1]))
+    return Prompt(Story(contents, (swap_labels,), impossible="ignore"), words.label(query))
 
 
 def tracing_counterfactual(words: Draw, mode: str) -> Prompt:
@@ -79,9 +79,9 @@ def tracing_counterfactual(words: Draw, mode: str) -> Prompt:
         case "swap_only":
             return story(words, swap=(NEW, PARTNER))
         case "context_and_swap":
-            return story(words, swap=(NEW, PARTNER), labels={ASKED: NEW})
+            return story(words, swap=(NEW, PARTNER), labels={QUERY: NEW})
         case _:
-            return story(words, swap=(ASKED, THIRD))
+            return story(words, swap=(QUERY, THIRD))
 
 
 def designs() -> Iterator[tuple[str, Half, int, Prompt]]:
@@ -90,10 +90,10 @@ def designs() -> Iterator[tuple[str, Half, int, Prompt]]:
         yield "exp1/original", "test", number, story(words)
         for mode in MODES:
             yield f"exp1/counterfactual/{mode.split('/')[1]}", "test", number, tracing_counterfactual(words, mode)
-    fresh = {ASKED: NEW, PARTNER: NEW + 1}
+    fresh = {QUERY: NEW, PARTNER: NEW + 1}
     for number, words in draws("path_patching", "train"):
         yield "path_patching/clean", "train", number, story(words)
-        corrupt = story(words, swap=(NEW, NEW + 1), asked=NEW, labels=fresh, objects=fresh)
+        corrupt = story(words, swap=(NEW, NEW + 1), query=NEW, labels=fresh, objects=fresh)
         yield "path_patching/corrupt", "train", number, corrupt
     for design in ("circuit/selection", "circuit/held_out", "qk_intervention/evaluation"):
         for number, words in draws(design, "train"):
@@ -101,11 +101,11 @@ def designs() -> Iterator[tuple[str, Half, int, Prompt]]:
     for number, words in draws("head_roles", "train"):
         yield "head_roles/original", "train", number, story(words, FIRST_NAMED_FIRST)
         yield "head_roles/payload_prompt", "train", number, story(words, FIRST_NAMED_FIRST, objects=fresh)
-        exchanged = story(words, EXCHANGED, SWAP_PAIR[::-1], objects={PARTNER: NEW, ASKED: NEW + 1})
+        exchanged = story(words, EXCHANGED, SWAP_PAIR[::-1], objects={PARTNER: NEW, QUERY: NEW + 1})
         yield "head_roles/pointer_prompt", "train", number, exchanged
     for number, words in draws("qk_intervention/direction", "train"):
-        for slot, asked in enumerate((PARTNER, THIRD, ASKED)):  # whose object stands in the slot before the swap
-            yield f"qk_intervention/direction/slot{slot}", "train", number, story(words, asked=asked)
+        for slot, query in enumerate((PARTNER, THIRD, QUERY)):  # whose object stands in the slot before the swap
+            yield f"qk_intervention/direction/slot{slot}", "train", number, story(words, query=query)
 
 
 def draws(design: str, half: Half) -> Iterator[tuple[int, Draw]]:
@@ -115,10 +115,10 @@ def draws(design: str, half: Half) -> Iterator[tuple[int, Draw]]:
 
 def records(encoder: Encoder) -> Records:
     """Every prompt as `prompts.json` holds it, by design and id."""
-    listed = list(designs())
+    all_designs = list(designs())
     by_design: Records = {}
-    encoded = encoder.encode(prompt for *_, prompt in listed)
-    for (design, half, number, _), prompt in zip(listed, encoded, strict=True):
+    encoded = encoder.encode(prompt for *_, prompt in all_designs)
+    for (design, half, number, _), prompt in zip(all_designs, encoded, strict=True):
         names = {"key": f"{design}/{number}", "id": number, "design": design, "split": half}
         by_design.setdefault(design, {})[number] = {**names, **_content(encoder, prompt)}
     return by_design

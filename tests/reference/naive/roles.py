@@ -23,8 +23,8 @@ def interchanged(naive: Naive, group: str, kind: str, heads: Sequence[Head], ids
     """Logits of both words in the original, the patched and the counterfactual run."""
     own_design, other_design, site = "head_roles/original", DESIGNS[kind], SITES[group]
     pairs = [(naive.records[own_design][number], naive.records[other_design][number]) for number in ids]
-    puts = [_puts(naive, group, site, heads, own, other) for own, other in pairs]
-    patched, _ = naive.logits([(own, edits) for (own, _), edits in zip(pairs, puts, strict=True)])
+    puts = [_puts(naive, group, site, heads, original, counterfactual) for original, counterfactual in pairs]
+    patched, _ = naive.logits([(original, edits) for (original, _), edits in zip(pairs, puts, strict=True)])
     value: dict[str, Any] = {form: {} for form in FORMS}
     for form, field in FORMS.items():
         for suffix, word in zip(("", "_of_the_other_word"), _words(kind), strict=True):
@@ -36,8 +36,8 @@ def interchanged(naive: Naive, group: str, kind: str, heads: Sequence[Head], ids
             value[form][f"per_prompt{suffix}"] = rows
     if group != "A":
         value["attention_mass_on_later_keys"] = [
-            [float(put.value[own["roles"][site] + 1 :].sum()) for put in rows]
-            for (own, _), rows in zip(pairs, puts, strict=True)
+            [float(put.value[original["roles"][site] + 1 :].sum()) for put in rows]
+            for (original, _), rows in zip(pairs, puts, strict=True)
         ]
     settings = {"group": group, "heads": [list(head) for head in heads], "site": site}
     settings |= {"original": f"design {own_design}", "counterfactual": f"design {other_design}"}
@@ -45,31 +45,36 @@ def interchanged(naive: Naive, group: str, kind: str, heads: Sequence[Head], ids
     return entry(f"head_roles/{group}/{kind}", settings, ids, value)
 
 
-def _puts(naive: Naive, group: str, site: str, heads: Sequence[Head], own: Record, other: Record) -> list[Put]:
+def _puts(
+    naive: Naive, group: str, site: str, heads: Sequence[Head], original: Record, counterfactual: Record
+) -> list[Put]:
     """For A the heads' outputs; for the others their rows of attention, which weigh the original's values."""
-    here, there = own["roles"][site], other["roles"][site]
+    token, source_token = original["roles"][site], counterfactual["roles"][site]
     if group == "A":
-        return [Put("z", layer, here, naive.at(other, "z", (layer, head), there), head) for layer, head in heads]
-    rows = naive.clean(other).attention
-    return [Put("pattern", layer, here, rows[layer][0, head, there], head) for layer, head in heads]
+        return [
+            Put("z", layer, token, naive.at(counterfactual, "z", (layer, head), source_token), head)
+            for layer, head in heads
+        ]
+    rows = naive.clean(counterfactual).attention
+    return [Put("pattern", layer, token, rows[layer][0, head, source_token], head) for layer, head in heads]
 
 
 def _words(kind: str) -> tuple[Any, Any]:
     """The measured word and the other one: the counterfactual's answer, and what the asked box of the original holds
     before the swap."""
 
-    def pointed(own: Record, other: Record) -> str:
-        return str(own["objects"][own["boxes"].index(own["question"])])
+    def pointed(original: Record, counterfactual: Record) -> str:
+        return str(original["objects"][original["boxes"].index(original["question"])])
 
-    def new(own: Record, other: Record) -> str:
-        return str(other["answer"])
+    def new(original: Record, counterfactual: Record) -> str:
+        return str(counterfactual["answer"])
 
     return (new, pointed) if kind == "content_control" else (pointed, new)
 
 
 def _row(naive: Naive, number: int, pair: tuple[Record, Record], after: Any, word: Any, field: str) -> dict[str, Any]:
-    own, other = pair
-    token = {**other[field], **own[field]}[word(own, other)]
+    original, swapped = pair
+    token = {**swapped[field], **original[field]}[word(original, swapped)]
     before, counterfactual = (naive.clean(record).logits[0] for record in pair)
     logits = {"original": before, "patched": after, "counterfactual_run": counterfactual}
     return {"id": number, "token": token, **{name: float(line[token]) for name, line in logits.items()}}

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-from tests.oracles.by_hand.plain_model import Plain, Put, Seen
+from tests.oracles.by_hand.plain_model import ForwardPass, Plain, Put
 from tests.reference.naive.prompts import Record, Records
 
 Head: TypeAlias = tuple[int, int]
@@ -37,7 +37,7 @@ class Naive:
         """All query heads, as (layer, head)."""
         return [(layer, head) for layer in self.layers for head in range(self.plain.heads)]
 
-    def clean(self, record: Record) -> Seen:
+    def clean(self, record: Record) -> ForwardPass:
         """Everything about an unedited run."""
         return self.plain.clean(tuple(record["token_ids"]))
 
@@ -51,15 +51,15 @@ class Naive:
             self.plain.run([(tuple(record["token_ids"]), puts) for record, puts in runs[start : start + BATCH]], look)
             for start in range(0, len(runs), BATCH)
         ]
-        seen = {name: torch.cat([part.values[name] for part in parts]) for name in look}
-        return torch.cat([part.logits for part in parts]), seen
+        values = {name: torch.cat([part.values[name] for part in parts]) for name in look}
+        return torch.cat([part.logits for part in parts]), values
 
 
 def entry(name: str, settings: Mapping[str, Any], ids: Iterable[int], value: Any) -> Entry:
     """One entry of `expected.json`."""
     numbers = list(ids)
-    about = {"computed_with": "naive hooks", "settings": dict(settings), "n": len(numbers), "ids": numbers}
-    return {"name": name, "experiment": name.split("/")[0], **about, "formula": "see the shown pack", "value": value}
+    fields = {"computed_with": "naive hooks", "settings": dict(settings), "n": len(numbers), "ids": numbers}
+    return {"name": name, "experiment": name.split("/")[0], **fields, "formula": "see the shown pack", "value": value}
 
 
 def grid(values: Tensor, naive: Naive) -> Any:

@@ -24,17 +24,24 @@ def margins(logits: Tensor, record: Record) -> Tensor:
     """By how much the answer leads over the other objects of an original (run,)."""
     tokens, answer = candidates(record)
     lead = logits[:, tokens]
-    others = [lead[:, place] for place in range(len(tokens)) if place != answer]
-    return lead[:, answer] - torch.stack(others).amax(0)
+    rivals = [lead[:, place] for place in range(len(tokens)) if place != answer]
+    return lead[:, answer] - torch.stack(rivals).amax(0)
 
 
 def filtered(naive: Naive, keep: int) -> Entry:
     """Which originals are answered correctly, and the first `keep` of them."""
     records = naive.records[ORIGINALS]
     lead = [float(margins(naive.clean(record).logits, record)) for record in records.values()]
-    kept = [number for number, margin in zip(records, lead, strict=True) if margin > 0][:keep]
-    assert len(kept) == keep, f"{len(kept)} originals are answered correctly, and {keep} are wanted; take more ids"
-    value = {"candidate_ids": list(records), "correct": [int(m > 0) for m in lead], "margin": lead, "kept_ids": kept}
+    selected = [number for number, margin in zip(records, lead, strict=True) if margin > 0][:keep]
+    assert len(selected) == keep, (
+        f"{len(selected)} originals are answered correctly, and {keep} are wanted; take more ids"
+    )
+    value = {
+        "candidate_ids": list(records),
+        "correct": [int(m > 0) for m in lead],
+        "margin": lead,
+        "kept_ids": selected,
+    }
     return entry("exp1/filter", {"split": "test"}, records, value)
 
 
@@ -47,7 +54,7 @@ def traced(naive: Naive, mode: str, ids: Sequence[int], description: str = "") -
     maps = [_maps(naive, *pair) for pair in pairs]
     lead = torch.stack([margin for margin, _ in maps])  # (prompt, layer, token)
     answer = torch.stack([logit for _, logit in maps])
-    base = [float(margins(naive.clean(other).logits, own)) for own, other in pairs]
+    base = [float(margins(naive.clean(counterfactual).logits, original)) for original, counterfactual in pairs]
     hits = (lead > 0).int()
     value = {
         "per_prompt_hits": [["".join(map(str, cell)) for cell in line] for line in hits.permute(1, 2, 0).tolist()],
@@ -63,15 +70,15 @@ def traced(naive: Naive, mode: str, ids: Sequence[int], description: str = "") -
     yield entry(f"exp1/{mode}/per_prompt", settings, ids, value)
 
 
-def _maps(naive: Naive, own: Record, other: Record) -> tuple[Tensor, Tensor]:
+def _maps(naive: Naive, original: Record, counterfactual: Record) -> tuple[Tensor, Tensor]:
     """Lead and logit of the original's answer in every patched run (layer, token)."""
-    values = naive.clean(own).values
+    values = naive.clean(original).values
     runs = [
-        (other, [Put("resid", layer, token, values["resid", layer][0, token])])
+        (counterfactual, [Put("resid", layer, token, values["resid", layer][0, token])])
         for layer in naive.layers
-        for token in range(own["length"])
+        for token in range(original["length"])
     ]
     logits, _ = naive.logits(runs)
-    tokens, answer = candidates(own)
-    shape = (len(naive.layers), own["length"])
-    return margins(logits, own).view(shape), logits[:, tokens[answer]].view(shape)
+    tokens, answer = candidates(original)
+    shape = (len(naive.layers), original["length"])
+    return margins(logits, original).view(shape), logits[:, tokens[answer]].view(shape)

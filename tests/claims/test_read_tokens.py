@@ -1,4 +1,4 @@
-"""Rows on what may have been read at one of two tokens: judged at both, and refuted where they fail at both."""
+"""Rows whose readout token may be one of two are judged at both, and refuted where they fail at both."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from rebinding.verdicts.gates import requirement
 SIGNATURE = claim("binding.signature")
 LOWERS = claim("roles.a_lowers_content")
 MOVES = claim("roles.b_moves_pointer")
-FEW = 6
-WHERE: tuple[Row, ...] = tuple(row for row in catalogue() if row.claim.section in ("roles", "binding"))
+N_PROMPTS = 6
+PLACE_ROWS: tuple[Row, ...] = tuple(row for row in catalogue() if row.claim.section in ("roles", "binding"))
 
 
 def study_at(**places: Any) -> Any:
@@ -36,7 +36,7 @@ def study_at(**places: Any) -> Any:
 
 def judged(claim: Claim, study: Any) -> Verdict:
     require(requirement("there", study.knows is not None, "nothing is known here"))
-    return effect(study.knows + np.linspace(-0.1, 0.1, FEW), margin=1.0, level=claim.level)
+    return effect(study.knows + np.linspace(-0.1, 0.1, N_PROMPTS), margin=1.0, level=claim.level)
 
 
 @pytest.mark.parametrize(
@@ -56,11 +56,11 @@ def judged(claim: Claim, study: Any) -> Verdict:
     ],
 )
 def test_a_row_that_may_be_about_either(knows: Mapping[str, float], outcome: Outcome, reason: str) -> None:
-    found = of_studies(LOWERS, judged, study_at(**knows))
-    assert (found.outcome, reason in found.reason) == (outcome, True)
-    assert found.gate == ("there" if outcome == "INVALID" else None)
+    result = of_studies(LOWERS, judged, study_at(**knows))
+    assert (result.outcome, reason in result.reason) == (outcome, True)
+    assert result.gate == ("there" if outcome == "INVALID" else None)
     refuted_in_part = len({value for value in knows.values() if value is not None}) > 1 and outcome == "INCONCLUSIVE"
-    assert found.unidentified == refuted_in_part
+    assert result.unidentified == refuted_in_part
 
 
 def test_places_share_the_level() -> None:
@@ -69,66 +69,68 @@ def test_places_share_the_level() -> None:
 
     def noting(claim: Claim, study: Any) -> Verdict:
         levels.add(claim.level)
-        return effect(np.linspace(0.9, 1.1, FEW), margin=1.0, level=claim.level)
+        return effect(np.linspace(0.9, 1.1, N_PROMPTS), margin=1.0, level=claim.level)
 
-    for level, places, asked in ((LEVEL, ("here",), {LEVEL}), (LEVEL, ("here", "there"), {LEVEL, LEVEL / 2}),
+    for level, places, expected in ((LEVEL, ("here",), {LEVEL}), (LEVEL, ("here", "there"), {LEVEL, LEVEL / 2}),
                                  (0.02, ("here", "there"), {0.02, 0.01})):  # fmt: skip
         levels.clear()
         of_studies(replace(LOWERS, level=level), noting, study_at(**dict.fromkeys(places, 0.0)))
-        assert levels == asked
+        assert levels == expected
 
 
-def test_what_is_not_known_besides_shares_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_conventions_share_the_remaining_level(monkeypatch: pytest.MonkeyPatch) -> None:
     """Which random direction was printed, and whether heads or examples switch, at either token."""
     levels: list[float] = []
 
     def noting(*_: Any, level: float, **options: Any) -> Verdict:
         levels.append(level)
-        return effect(np.linspace(0.9, 1.1, FEW), margin=1.0, level=level)
+        return effect(np.linspace(0.9, 1.1, N_PROMPTS), margin=1.0, level=level)
 
     study = SimpleNamespace(procedure=lambda claim: given(claim.procedure), printed=lambda _: 1.0, binding=lambda _: 0)
     study.at_readouts = lambda conventions: {"here": study, "there": study}
     monkeypatch.setattr(of_binding, "value", noting)
     monkeypatch.setattr(of_binding, "controls", lambda _: ("one", "two", "three"))
-    monkeypatch.setattr(of_binding, "shift", lambda *_: np.zeros(FEW))
+    monkeypatch.setattr(of_binding, "shift", lambda *_: np.zeros(N_PROMPTS))
     monkeypatch.setattr(conventions, "attention_by_head", lambda _: "some")
     of_binding.test_the_printed_table(claim("binding.table.random.switch"), study)
     assert levels == pytest.approx([LEVEL / 12] * 12)
     levels.clear()
     monkeypatch.setattr(of_roles, "value", noting)
-    monkeypatch.setattr(of_roles, "change", lambda *_: np.zeros(FEW))
+    monkeypatch.setattr(of_roles, "change", lambda *_: np.zeros(N_PROMPTS))
     monkeypatch.setattr(conventions, "replace", lambda study, **_: study)
     of_roles.test_b_moves_the_pointer_target(MOVES, study)
     assert min(levels) == pytest.approx(LEVEL / 3), "either token as released, and the text's version at one of them"
 
 
-@pytest.mark.parametrize("row", WHERE, ids=lambda row: row.claim.id)
+@pytest.mark.parametrize("row", PLACE_ROWS, ids=lambda row: row.claim.id)
 def test_every_row_of_both_sections_asks_where(row: Row) -> None:
     """Each for its own section's convention, and every part of its sentence at the level that is left to it."""
-    asked: list[Any] = []
+    requests: list[Any] = []
 
     def at_readouts(conventions: Any) -> Any:
-        asked.append(conventions)
+        requests.append(conventions)
         raise LookupError
 
     study: Any = SimpleNamespace(procedure=lambda claim: given(claim.procedure), at_readouts=at_readouts)
     with pytest.raises(LookupError):
         row.test(row.claim, study)
-    assert [type(one) for one in asked] == [RolesConventions if row.claim.section == "roles" else BindingConventions]
+    assert [type(entry) for entry in requests] == [
+        RolesConventions if row.claim.section == "roles" else BindingConventions
+    ]
 
 
 def test_signatures_are_told_of_every_place(monkeypatch: pytest.MonkeyPatch) -> None:
     def shift(study: Any, condition: str, measure: str) -> Any:
-        return {"q": study.knows, "qk": study.both}.get(condition, 3.0) + np.linspace(-0.1, 0.1, FEW)
+        return {"q": study.knows, "qk": study.both}.get(condition, 3.0) + np.linspace(-0.1, 0.1, N_PROMPTS)
 
     monkeypatch.setattr(of_signatures, "shift", shift)
     monkeypatch.setattr(conventions, "attention_by_head", lambda study: f"{study.knows:.0f} of each head")
     keys, matching = SimpleNamespace(knows=0.0, both=3.0), SimpleNamespace(knows=3.0, both=0.0)
-    for one in (keys, matching):
-        one.binding = partial(lambda of, claim: of, one)
+    for case in (keys, matching):
+        case.binding = partial(lambda value, claim: value, case)
     keys.procedure = lambda claim: given(claim.procedure)
     keys.at_readouts = lambda conventions: {"here": keys, "there": matching}
-    found = of_signatures.test_the_signature(SIGNATURE, keys)
-    assert found.finding == "key-dominated here, matching there"
-    assert found.reason.endswith("; here, 0 of each head; there, 3 of each head")
-    assert found.measured == pytest.approx(3.0)
+    verdict = of_signatures.test_the_signature(SIGNATURE, keys)
+    assert verdict.finding == "key-dominated here, matching there"
+    assert verdict.reason.endswith("; here, 0 of each head; there, 3 of each head")
+    assert verdict.measured == pytest.approx(3.0)

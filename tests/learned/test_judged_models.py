@@ -15,7 +15,7 @@ NAMES = [learned.name for learned in shipped()]
 ROWS = sorted(claim.id for claim in claims() if not claim.long)
 
 
-def run_of(verdicts: dict[tuple[str, str], str]) -> Run:
+def make_run(verdicts: dict[tuple[str, str], str]) -> Run:
     """Every row REPLICATED on every model, except those in `verdicts`; a row with "" is missing."""
     outcomes = {(name, row): "REPLICATED" for name in NAMES for row in ROWS} | verdicts
     claims = tuple(make_row(row, name, verdict=verdict) for (name, row), verdict in outcomes.items() if verdict)
@@ -23,17 +23,17 @@ def run_of(verdicts: dict[tuple[str, str], str]) -> Run:
 
 
 def test_a_whole_run_lacks_nothing() -> None:
-    assert lacking(run_of({})) == []
+    assert lacking(make_run({})) == []
 
 
 def test_a_row_that_was_not_judged_is_named() -> None:
-    assert lacking(run_of({(NAMES[1], ROWS[3]): ""})) == [f"{NAMES[1]}: no verdict of 1 rows, such as {ROWS[3]}"]
+    assert lacking(make_run({(NAMES[1], ROWS[3]): ""})) == [f"{NAMES[1]}: no verdict of 1 rows, such as {ROWS[3]}"]
 
 
 def test_a_model_on_which_next_to_nothing_is_decided_is_named() -> None:
-    few = (len(ROWS) - 1) // 3
-    faults = lacking(run_of({(NAMES[0], row): "INVALID" for row in ROWS[few:]}))
-    assert faults == [f"{NAMES[0]}: {few} of {len(ROWS)} rows are decided, less than a third"]
+    small = (len(ROWS) - 1) // 3
+    faults = lacking(make_run({(NAMES[0], row): "INVALID" for row in ROWS[small:]}))
+    assert faults == [f"{NAMES[0]}: {small} of {len(ROWS)} rows are decided, less than a third"]
 
 
 def test_the_command_runs_every_row_that_is_wanted() -> None:

@@ -124,13 +124,13 @@ def peculiar(model: type[LlamaModel] = LlamaModel, layer: type[nn.Module] = Llam
 
 
 class Shuffled(LlamaAttention):
-    """Heads in another order between projection and attention (`asking`), or attention and projection (`giving`).
+    """Heads in another order before attention (`query_order`), or between attention and projection (`value_order`).
 
     With `tiled`, its own eager attention gives query head h the KV head h % n, and no longer h // group.
     """
 
-    asking: Sequence[int]
-    giving: Sequence[int]
+    query_order: Sequence[int]
+    value_order: Sequence[int]
     tiled: bool
 
     def forward(  # type: ignore[override]  # nothing is cached here
@@ -138,7 +138,7 @@ class Shuffled(LlamaAttention):
     ) -> Any:
         shape = (*hidden_states.shape[:-1], -1, self.head_dim)
         norms: Any = [getattr(self, f"{letter}_norm", nn.Identity()) for letter in "qk"]
-        query = norms[0](self.q_proj(hidden_states).view(shape)).transpose(1, 2)[:, self.asking]
+        query = norms[0](self.q_proj(hidden_states).view(shape)).transpose(1, 2)[:, self.query_order]
         key = norms[1](self.k_proj(hidden_states).view(shape)).transpose(1, 2)
         value = self.v_proj(hidden_states).view(shape).transpose(1, 2)
         query, key = apply_rotary_pos_emb(query, key, *position_embeddings)
@@ -146,23 +146,23 @@ class Shuffled(LlamaAttention):
         attend: Any = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, eager)
         kwargs |= {"dropout": 0.0, "scaling": self.scaling}
         z, pattern = attend(self, query, key, value, attention_mask, **kwargs)
-        return self.o_proj(z[:, :, self.giving].reshape(*shape[:-2], -1)), pattern
+        return self.o_proj(z[:, :, self.value_order].reshape(*shape[:-2], -1)), pattern
 
 
 def _tiled(module: Any, query: Tensor, *rest: Any, **kwargs: Any) -> Any:
     order = torch.arange(query.shape[1]).view(-1, query.shape[1] // module.num_key_value_groups).T.flatten()
     z, pattern = eager_attention_forward(module, query[:, order], *rest, **kwargs)
-    back = torch.argsort(order)
-    return z[:, :, back], pattern[:, back]
+    inverse = torch.argsort(order)
+    return z[:, :, inverse], pattern[:, inverse]
 
 
 def shuffled(
-    family: Family, *, asking: Sequence[int] = range(6), giving: Sequence[int] = range(6), tiled: bool = False
+    family: Family, *, query_order: Sequence[int] = range(6), value_order: Sequence[int] = range(6), tiled: bool = False
 ) -> PreTrainedModel:
     """A tiny model of a family whose attention takes its heads in another order."""
     model = tiny(family)
     for layer in model.model.layers:
         layer.self_attn.__class__ = Shuffled
-        layer.self_attn.asking, layer.self_attn.giving = list(asking), list(giving)
+        layer.self_attn.query_order, layer.self_attn.value_order = list(query_order), list(value_order)
         layer.self_attn.tiled = tiled
     return model

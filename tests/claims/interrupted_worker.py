@@ -1,4 +1,4 @@
-"""A plugin for tests: workers of pytest-xdist are interrupted while they end.
+"""A pytest plugin that interrupts workers of pytest-xdist while they end.
 
 pytest-xdist ends its workers when all of them have said that they are finished, and execnet sends SIGINT to one that
 still runs five seconds later. Here the signal comes at once, at the same place: behind everything that pytest and its

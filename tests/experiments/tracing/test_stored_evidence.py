@@ -21,7 +21,7 @@ from tests.experiments.tracing.small_model import loaded_model, plan
 CONVENTIONS = given("published").tracing
 MENTIONED = "context_target_box_and_swap_query_box"
 Make = Callable[[Prompts, Sequence[int]], InBlocks]
-MAKES: dict[str, tuple[Make, str]] = {
+MAKERS: dict[str, tuple[Make, str]] = {
     "answered": (
         lambda prompts, ids: Answered(prompts.draw(plan(), ids, ("tracing", "target_box")), CONVENTIONS.rule),
         "are_right",
@@ -45,7 +45,7 @@ MAKES: dict[str, tuple[Make, str]] = {
 
 
 @pytest.fixture(autouse=True)
-def blocks_of_two(monkeypatch: pytest.MonkeyPatch) -> None:
+def use_blocks_of_two(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(requests, "BLOCK", 2)
 
 
@@ -58,10 +58,10 @@ def stored(root: Path) -> set[tuple[str, str]]:
     return {(entry.experiment, entry.key) for entry in Store(root).entries()}
 
 
-@pytest.mark.parametrize("kind", MAKES)
+@pytest.mark.parametrize("kind", MAKERS)
 def test_blocks_are_stored_once_and_read_back(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The store has only the blocks; evidence of all prompts, or of a part, is read from them."""
-    make, measuring = MAKES[kind]
+    make, measuring = MAKERS[kind]
     bench = bench_at(tmp_path)
     request = make(bench.prompts, range(5))
     evidence = bench.get(request)
@@ -70,9 +70,9 @@ def test_blocks_are_stored_once_and_read_back(kind: str, tmp_path: Path, monkeyp
     assert stored(tmp_path) == {bench.address(block) for block in blocks}
     monkeypatch.setattr(tracing_measure, measuring, lambda *args, **kwargs: pytest.fail("a block was measured again"))
     bench = bench_at(tmp_path)
-    again = bench.get(make(bench.prompts, range(5)))
-    pd.testing.assert_frame_equal(again.rows, evidence.rows)
-    assert again.settings == evidence.settings
+    second = bench.get(make(bench.prompts, range(5)))
+    pd.testing.assert_frame_equal(second.rows, evidence.rows)
+    assert second.settings == evidence.settings
     part = request.on(make(bench.prompts, range(2, 4)).prompts)
     assert part == blocks[1]
     rows = bench.get(part).rows
@@ -81,28 +81,28 @@ def test_blocks_are_stored_once_and_read_back(kind: str, tmp_path: Path, monkeyp
     assert len(stored(tmp_path)) == 3
 
 
-@pytest.mark.parametrize("kind", MAKES)
+@pytest.mark.parametrize("kind", MAKERS)
 def test_more_prompts_measure_those_that_are_missing(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    make, measuring = MAKES[kind]
+    make, measuring = MAKERS[kind]
     bench = bench_at(tmp_path)
     first = bench.get(make(bench.prompts, range(4)))
     measure, sizes = vars(tracing_measure)[measuring], []
     monkeypatch.setattr(
         tracing_measure,
         measuring,
-        lambda surgeon, items, **named: sizes.append(len(items)) or measure(surgeon, items, **named),
+        lambda surgeon, items, **options: sizes.append(len(items)) or measure(surgeon, items, **options),
     )
-    more = bench.get(make(bench.prompts, range(5)))
+    longer = bench.get(make(bench.prompts, range(5)))
     assert sizes == [3 if kind == "readout-diagnostic" else 1]  # a question about each of three boxes
-    pd.testing.assert_frame_equal(more.rows[: len(first.rows)], first.rows)
+    pd.testing.assert_frame_equal(longer.rows[: len(first.rows)], first.rows)
 
 
-@pytest.mark.parametrize("kind", MAKES)
+@pytest.mark.parametrize("kind", MAKERS)
 def test_evidence_says_what_was_requested(kind: str, tmp_path: Path) -> None:
     """The rule for answers, the prompts, and all other fields of the request."""
-    make, _ = MAKES[kind]
+    make, _ = MAKERS[kind]
     bench = bench_at(tmp_path)
     request = make(bench.prompts, range(5))
     evidence = bench.get(request)

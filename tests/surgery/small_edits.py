@@ -10,16 +10,28 @@ from rebinding.surgery import Edit, Read, TorchSurgeon, derive
 from rebinding.surgery.sites import Mode, Site
 from tests.surgery.models import Family, tiny
 
-KEPT: tuple[Site, ...] = ("resid", "q", "k", "v", "q_rot", "k_rot", "v_seen", "scores", "pattern", "z", "mlp_out")
+RECORDED_SITES: tuple[Site, ...] = (
+    "resid",
+    "q",
+    "k",
+    "v",
+    "q_rot",
+    "k_rot",
+    "v_seen",
+    "scores",
+    "pattern",
+    "z",
+    "mlp_out",
+)
 
 
-def surgeon_of(family: Family, **options: Any) -> TorchSurgeon:
+def make_surgeon(family: Family, **options: Any) -> TorchSurgeon:
     """A surgeon on a tiny model."""
     model = tiny(family)
     return TorchSurgeon(model, derive(model), **options)
 
 
-def edit_at(surgeon: TorchSurgeon, site: Any, layer: int, position: int, length: int, **more: Any) -> Edit:
+def edit_at(surgeon: TorchSurgeon, site: Any, layer: int, position: int, length: int, **options: Any) -> Edit:
     """An edit with an effect, at one head (or none) and one position."""
     anatomy = surgeon.anatomy
     dice = torch.Generator().manual_seed(layer * 100 + position)
@@ -35,9 +47,9 @@ def edit_at(surgeon: TorchSurgeon, site: Any, layer: int, position: int, length:
     scope = "group" if site in ("k", "v") else None
     heads = None if site in ("resid", "mlp_out") else [1]
     mode: Mode = "set" if site == "pattern" else "add"
-    return Edit(site, layer, value, positions=[position], heads=heads, mode=mode, **({"scope": scope} | more))
+    return Edit(site, layer, value, positions=[position], heads=heads, mode=mode, **({"scope": scope} | options))
 
 
-def logits(surgeon: TorchSurgeon, recording: Any, edits: list[Edit], positions: Any, **more: Any) -> torch.Tensor:
+def logits(surgeon: TorchSurgeon, recording: Any, edits: list[Edit], positions: Any, **options: Any) -> torch.Tensor:
     """Logits at some positions."""
-    return surgeon.run(recording, edits, [Read("logits", positions=positions)], **more)[0]
+    return surgeon.run(recording, edits, [Read("logits", positions=positions)], **options)[0]

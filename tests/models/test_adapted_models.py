@@ -31,17 +31,17 @@ RANK, ALPHA = 4, 6.0
 def write(folder: Path, base: str, loaded_model: LoadedModel) -> dict[str, Tensor]:
     """An adapter for a model in a folder; its addition to each weight, summed here rank by rank."""
     dice = torch.Generator().manual_seed(5)
-    pairs, added = {}, {}
+    pairs, deltas = {}, {}
     for name, module in lora.targets(loaded_model.model).items():
-        down, up = (
+        lora_a, lora_b = (
             (0.1 * torch.randn(*shape, generator=dice)).bfloat16()
             for shape in ((RANK, module.in_features), (module.out_features, RANK))
         )
-        pairs[name] = Pair(down, up)
-        terms = [torch.outer(up[:, rank].double(), down[rank].double()) for rank in range(RANK)]
-        added[f"{name}.weight"] = ALPHA / RANK * torch.stack(terms).sum(dim=0)  # (out, in)
+        pairs[name] = Pair(lora_a, lora_b)
+        terms = [torch.outer(lora_b[:, rank].double(), lora_a[rank].double()) for rank in range(RANK)]
+        deltas[f"{name}.weight"] = ALPHA / RANK * torch.stack(terms).sum(dim=0)  # (out, in)
     files.write(folder, Adapter(pairs, RANK, ALPHA, base))
-    return added
+    return deltas
 
 
 @pytest.fixture
@@ -58,14 +58,14 @@ def adapter(base: Path, tmp_path: Path) -> Path:
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_weights_are_the_bases_and_what_the_adapter_adds(dtype: str, base: Path, tmp_path: Path) -> None:
     plain = load(str(base), dtype=dtype)
-    added = write(tmp_path / "adapter", str(base), plain)
+    deltas = write(tmp_path / "adapter", str(base), plain)
     adapted = load(str(tmp_path / "adapter"), dtype=dtype)
     for name, weight in adapted.model.named_parameters():
         before = plain.model.get_parameter(name)
-        expected = before if name not in added else (before.double() + added[name].to(before.device)).to(before.dtype)
+        expected = before if name not in deltas else (before.double() + deltas[name].to(before.device)).to(before.dtype)
         # rounded once from float64; two orders of a sum of four there may fall on either side of a tie
         assert torch.allclose(weight, expected, rtol=torch.finfo(weight.dtype).eps, atol=0), name
-        assert (name in added) != torch.equal(weight, before), name
+        assert (name in deltas) != torch.equal(weight, before), name
     assert adapted.weights == f"{base}, with the adapter adapter"
     assert adapted.tokenizer.get_vocab() == plain.tokenizer.get_vocab()
     assert adapted.form == plain.form
@@ -88,16 +88,16 @@ def test_in_16_bits_positions_are_as_exact_as_in_any_model(kind: str, base: Path
         assert not torch.equal(buffer, buffer.bfloat16().float())
 
 
-def test_it_is_the_model_that_the_sum_saved_is(adapter: Path, tmp_path: Path) -> None:
+def test_adapted_model_equals_the_merged_model(adapter: Path, tmp_path: Path) -> None:
     """One fingerprint, so that evidence of one is evidence of the other."""
     loaded_model = load(str(adapter))
-    again = load(str(save(loaded_model.model, tmp_path / "merged")))
-    assert again.fingerprint == loaded_model.fingerprint
-    assert again.weights is None
+    second = load(str(save(loaded_model.model, tmp_path / "merged")))
+    assert second.fingerprint == loaded_model.fingerprint
+    assert second.weights is None
     assert loaded_model.fingerprint != load(str(tmp_path / "base")).fingerprint
 
 
-def test_what_it_is_asked_and_in_which_precision_is_its_bases(
+def test_chat_form_and_dtype_are_those_of_the_base(
     adapter: Path, base: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert parse_model(str(adapter)).dtype == "float32"
@@ -118,7 +118,7 @@ def test_a_revision_is_one_of_a_base_on_the_hub(adapter: Path, base: Path) -> No
     assert of_base(origin(str(adapter))) == Origin("hub", "own/er", None, "v1")
 
 
-def test_where_the_base_is_not_said_loading_says_so(adapter: Path) -> None:
+def test_missing_base_is_reported(adapter: Path) -> None:
     change_config(adapter, files.CONFIG, base_model_name_or_path=None)
     assert parse_model(str(adapter)).dtype == "float32"
     with pytest.raises(errors.NoBase, match="has no base_model_name_or_path"):
@@ -129,7 +129,7 @@ def changed_config(**changes: object) -> Callable[[Path], None]:
     return lambda folder: change_config(folder, files.CONFIG, **changes)
 
 
-def gone(folder: Path) -> None:
+def remove_folder(folder: Path) -> None:
     (folder / files.WEIGHTS).unlink()
 
 
@@ -172,13 +172,13 @@ def a_list(folder: Path) -> None:
         (changed_config(target_parameters=["mlp.experts"]), errors.NoBase, "asks for target_parameters"),
         (changed_config(lora_bias=True), errors.NoBase, "asks for lora_bias"),
         (changed_config(trainable_token_indices=[3]), errors.NoBase, "asks for trainable_token_indices"),
-        (gone, errors.UnfitAdapter, "has no adapter_model.safetensors.*pickles are not opened"),
+        (remove_folder, errors.UnfitAdapter, "has no adapter_model.safetensors.*pickles are not opened"),
         (cut, errors.UnfitAdapter, "is truncated or damaged"),
         (not_json, errors.NoBase, "is not JSON"),
         (a_list, errors.NoBase, "holds no object but a list"),
     ],
 )
-def test_what_cannot_be_added_is_refused(
+def test_unsupported_adapters_are_refused(
     damage: Callable[[Path], None], error: type[Exception], message: str, adapter: Path
 ) -> None:
     damage(adapter)
@@ -192,12 +192,12 @@ def test_an_adapter_of_another_model_is_refused(adapter: Path, tmp_path: Path) -
         load(str(adapter))
 
 
-def test_it_is_no_model_of_the_paper(adapter: Path) -> None:
+def test_adapted_model_is_not_a_paper_model(adapter: Path) -> None:
     with pytest.raises(errors.UnknownName, match="leave gemma2-9b= out"):
         load(f"gemma2-9b={adapter}")
 
 
-def test_beside_a_model_it_is_refused_as_before(adapter: Path, base: Path) -> None:
+def test_folder_with_a_model_refuses_the_adapter(adapter: Path, base: Path) -> None:
     (base / files.CONFIG).write_text(json.dumps({"peft_type": "LORA"}))
     with pytest.raises(errors.AdapterNextToModel):
         load(str(base))

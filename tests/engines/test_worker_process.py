@@ -28,17 +28,17 @@ sys.stdout.buffer.write(pack(Worker().do(task, {})))
 
 
 @pytest.mark.slow
-def test_it_computes_in_a_fresh_process() -> None:
+def test_worker_computes_in_a_fresh_process() -> None:
     """A kind whose measure is another kind's, registered in a second file; the means that it needs and did not get are
     returned too."""
     request = make_request("elsewhere", Prompts(load(NAME, device="cpu").encoder()))
     module = measure_of(type(request)).__module__
     assert module == "rebinding.experiments.circuit.measure"
     task = Computing(Loading(NAME, "float32", "cpu"), request, module, (request.KIND.name, "any"))
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", WORKER], input=pickle.dumps(task), cwd=ROOT, capture_output=True, check=True
     )
-    outcome = pickle.loads(done.stdout)
+    outcome = pickle.loads(result.stdout)
     assert isinstance(outcome, Shards), outcome
     contents = {address[0]: content for address, content in outcome.contents.items()}
     assert {name: type(content) for name, content in contents.items()} == {

@@ -50,11 +50,11 @@ def test_finds_the_first_correct_ids_and_tests_no_more_than_needed(n: int, right
     """Tests `n` ids at a time, until there are enough, or four times as many were tested."""
     bench, requests = Workbench(loaded_model()), []
 
-    def ask(request: Answered) -> Evidence:
+    def get_evidence(request: Answered) -> Evidence:
         requests.append(request)
         return bench.get(request)
 
-    ids = answered_ids(bench.prompts, plan(), MODE, n, CONVENTIONS, ask)
+    ids = answered_ids(bench.prompts, plan(), MODE, n, CONVENTIONS, get_evidence)
     reachable = [number for number in right_ids if number < OVERSAMPLING * n]
     assert ids == reachable[:n]
     last = ids[-1] if len(ids) == n else OVERSAMPLING * n - 1
@@ -87,14 +87,14 @@ class Answering(InProcessEngine):
         return replace(session, source=Answers(session.source, self.is_right))
 
 
-def study_of(is_right: Callable[[int], bool]) -> Study:
+def make_study(is_right: Callable[[int], bool]) -> Study:
     model = parse_model("planted:pointer")
     return Study.of(ModelUnderTest(model, Settings((model,), samples=N, device="cpu", engine=Answering(is_right))))
 
 
 def test_traced_prompts_are_answered() -> None:
     """Every second prompt: each experiment is on those."""
-    study = study_of(lambda number: number % 2 == 1)
+    study = make_study(lambda number: number % 2 == 1)
     for evidence in (
         study.traced(EMERGE, MODE, "readout"),
         study.mentioned(
@@ -112,7 +112,7 @@ def test_traced_prompts_are_answered() -> None:
 
 def test_too_few_make_a_claim_invalid() -> None:
     """Two right ones among twelve: nothing is traced."""
-    study = study_of(lambda number: number in (1, 7))
+    study = make_study(lambda number: number in (1, 7))
     with pytest.raises(GateFailed) as failed:
         study.traced(EMERGE, MODE, "readout")
     assert failed.value.gate.name == "declared_n"

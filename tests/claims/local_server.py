@@ -21,4 +21,4 @@ def pytest_configure() -> None:
     client = nnsight.TransformersModel(str(folder), task="text-generation", attn_implementation=EAGER, dispatch=True)
     exchange = pytest.MonkeyPatch()
     exchange.setattr(checkpoint, "fetch", lambda repository, revision: folder)
-    exchange.setattr(remote, "connect", lambda found: (client, "local"))
+    exchange.setattr(remote, "connect", lambda spec: (client, "local"))
