@@ -22,12 +22,12 @@ from rebinding.engines.distributed import DistributedEngine, Tensors
 from rebinding.engines.on_ray import RayWorkerPool
 from rebinding.engines.tasks import Task
 from rebinding.evidence import Evidence
-from rebinding.experiments.circuit.request import Beside, request_ablation
+from rebinding.experiments.circuit.request import Comparison, request_ablation
 from rebinding.experiments.paths.discovery import discover_circuit
 from rebinding.experiments.paths.request import conventions_of_plant, draw_noise_pairs
 from rebinding.experiments.tracing.request import answered_ids, request_map
 from rebinding.paper.circuit import Circuit
-from rebinding.paper.procedure import given
+from rebinding.paper.procedure import builtin_procedure
 from rebinding.planted import build, parse
 from rebinding.study.engine import Session
 from rebinding.study.sizes import PAPER
@@ -62,25 +62,29 @@ def jobs(engine: DistributedEngine, name: str, n: int, prompts: Prompts) -> Iter
         return engine.session(engine.loaded_model(name, dtype="float32", device="cpu", store=None), None)
 
     def discovery() -> object:
-        conventions = conventions_of_plant(given("controlled").circuit, "controlled")
+        conventions = conventions_of_plant(builtin_procedure("controlled").circuit, "controlled")
         return discover_circuit(
             draw_noise_pairs(session().prompts, conventions, n, first), conventions, session().source.get
         )
 
     def traced(mode: ModeName) -> Evidence:
-        prompts, get_evidence, conventions = session().prompts, session().source.get, given("published").tracing
+        prompts, get_evidence, conventions = (
+            session().prompts,
+            session().source.get,
+            builtin_procedure("published").tracing,
+        )
         stories = prompts.design(design)
         ids = answered_ids(prompts, stories, mode, n, conventions, get_evidence)
         return get_evidence(request_map(prompts, stories, ids, mode, ROLES, conventions))
 
-    def ablated(comparison: Beside) -> Evidence:
+    def ablated(comparison: Comparison) -> Evidence:
         prompts = session().prompts
-        request = request_ablation(prompts, heads, prompts.design(design), "published", n=n, beside=comparison)
+        request = request_ablation(prompts, heads, prompts.design(design), "published", n=n, comparison=comparison)
         return session().source.get(request)
 
     yield discovery
     yield from (partial(traced, mode) for mode in MODES)
-    kinds: tuple[Beside, ...] = ("groups", "heads", "random")
+    kinds: tuple[Comparison, ...] = ("groups", "heads", "random")
     yield from (partial(ablated, comparison) for comparison in kinds)
 
 

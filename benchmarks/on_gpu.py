@@ -41,7 +41,7 @@ from rebinding.models.names import origin
 from rebinding.models.selfcheck import derive_checked
 from rebinding.paper.circuit import Circuit
 from rebinding.paper.numbers import circuit as published
-from rebinding.paper.procedure import given
+from rebinding.paper.procedure import builtin_procedure
 from rebinding.planted.tokenizer import build_tokenizer
 from rebinding.study.sizes import DIRECTIONS
 
@@ -116,7 +116,7 @@ def published_circuit(alias: str, bench: Workbench) -> Circuit:
 def stages(alias: str, bench: Workbench, n: int, rate: float) -> Iterator[str]:
     """Every head as a sender of every stage; to the published groups, as `counts` has it."""
     heads, device = published_circuit(alias, bench), bench.loaded_model.device
-    conventions = replace(given("published").circuit, noise=("independent",), frozen=("all",), scope="head")
+    conventions = replace(builtin_procedure("published").circuit, noise=("independent",), frozen=("all",), scope="head")
     pairs = draw_noise_pairs(bench.prompts, conventions, n)
     first = bench.prompts.encode(pairs).prompts[0]
     shape = replace(make_shape(alias, len(first.ids)), layers=bench.loaded_model.anatomy.n_layers)
@@ -146,14 +146,14 @@ def _line(name: str, seconds: float, floor: float, rate: float, extra: int) -> s
 
 def requests(bench: Workbench, heads: Circuit) -> Iterator[Request]:
     """One request each that reads, patches residuals, paths and attention, holds heads at means, and shifts keys."""
-    prompts, conventions = bench.prompts, given("published")
+    prompts, conventions = bench.prompts, builtin_procedure("published")
     design, ids = prompts.design("published"), range(300)
     at = ("swap_first", "swap_second", "swap_period", "question_box", "readout")
     yield request_ability(prompts, design, len(ids))
     yield request_map(prompts, design, ids, "swap_only", at, conventions.tracing)
     pairs = draw_noise_pairs(prompts, conventions.circuit, 100)
     yield request_paths(pairs, STAGE_BY_NAME["B"], heads.group("A"), conventions.circuit)
-    yield request_ablation(prompts, heads, design, "published", n=len(ids), beside="groups")
+    yield request_ablation(prompts, heads, design, "published", n=len(ids), comparison="groups")
     yield request_interchange(prompts, heads, design, "pointer", len(ids), conventions.roles)
     yield request_shifts(
         prompts, heads, "published", "published", conventions.binding, n=len(ids), directions=DIRECTIONS, draws=1

@@ -23,7 +23,7 @@ ORDER = ("test_tracing", "test_circuit", "test_chain", "test_attention", "test_r
          "test_binding_signatures", "test_binding_correct", "test_robustness", "test_beyond",
          "test_beyond_binding")  # fmt: skip
 """Modules in the order of the paper; others come after these."""
-OF_RUNS = "run"
+OF_RUNS = "cross_model"
 """The module of claims about all models of a run."""
 GEMMA_2, GEMMA_3, LLAMA_3B, LLAMA_8B = "gemma2-9b", "gemma3-12b", "llama3.2-3b", "llama3.1-8b"
 """The models of the paper."""

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from claims.parts import of_candidates, printed_number
+from claims.parts import judge_candidates, printed_number
 from rebinding.evidence import Evidence
-from rebinding.experiments.circuit.request import Which
+from rebinding.experiments.circuit.request import Variant
 from rebinding.experiments.circuit.summary import Array, circuits_after_walks, of_circuit, of_random
 from rebinding.experiments.paths.summary import RESAMPLES, lost_by_senders, reselected, scores_by_head
 from rebinding.paper.circuit import Head
@@ -47,7 +47,7 @@ def compare_with_printed(claim: Claim, study: Study, values: Any, **options: Any
     return value(values, paper, **options)
 
 
-def of_variant(evidence: Evidence, which: Which, measure: str) -> Array:
+def of_variant(evidence: Evidence, which: Variant, measure: str) -> Array:
     """A measure on the full model or the circuit (prompt,), or on random circuits (draw, prompt)."""
     return of_random(evidence, measure) if which == "random" else of_circuit(evidence, which, measure)
 
@@ -85,11 +85,11 @@ def shares(claim: Claim, study: Study) -> dict[str, Array]:
 
 
 def contributes_a_per_cent(contributions: Mapping[str, Array]) -> dict[str, Part]:
-    """The head surely contributes more than a per cent, one part for each set of other heads that is ablated."""
+    """The head surely contributes more than a per cent, one part for each set of other heads that is removed."""
     support = (-1 - PER_CENT, 1.0)
     return {
-        f"beside {ablated}": partial(effect, values, margin=0.0, support=support)
-        for ablated, values in contributions.items()
+        f"with {removed} removed": partial(effect, values, margin=0.0, support=support)
+        for removed, values in contributions.items()
     }
 
 
@@ -117,11 +117,11 @@ def compare_with_published_group(claim: Claim, study: Study, group: str, name: s
 
 def lowers_the_lead(claim: Claim, study: Study, links: Mapping[str, Evidence], heads: Sequence[Head]) -> Verdict:
     """The answer's lead falls by more than the released code's pruning step, or than rounding if that is larger."""
-    margin = max(claim.margin(), TIMES_THE_FLOOR * study.measured_floor)
+    margin = max(claim.margin(), TIMES_THE_FLOOR * study.noise_floor)
 
     def judge(name: str, level: float) -> Verdict:
         verdict = effect(lost_by_senders(links[name], heads, "logit"), margin=margin, level=level)
         relative = lost_by_senders(links[name], heads, "probability").mean()
         return replace(verdict, reason=f"{verdict.reason}; relatively the probability falls by {relative:.2g}")
 
-    return of_candidates(claim, judge, links)
+    return judge_candidates(claim, judge, links)

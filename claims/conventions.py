@@ -7,10 +7,10 @@ from dataclasses import replace
 from functools import wraps
 
 from claims.catalogue import Test
-from claims.parts import of_studies
+from claims.parts import judge_studies
 from rebinding.evidence import Evidence
 from rebinding.experiments.binding.candidates import candidates
-from rebinding.experiments.binding.renamed import Renamed
+from rebinding.experiments.binding.row_conditions import RowConditions
 from rebinding.experiments.binding.slots import attention_on_slots, share_of_examples
 from rebinding.experiments.roles.request import candidate_conventions
 from rebinding.paper.claim import Claim
@@ -20,7 +20,7 @@ from rebinding.verdicts import GateFailed, Verdict
 from rebinding.verdicts.gates import LEAST_MASS
 
 
-def of_code_and_text(test: Test) -> Test:
+def under_code_and_text(test: Test) -> Test:
     """Judge a row of section 4.2 at every candidate readout token, and as the text describes it.
 
     The text describes another experiment (what is exchanged, where, and which way the answer goes), so it is a
@@ -32,11 +32,11 @@ def of_code_and_text(test: Test) -> Test:
         conventions = study.procedure(claim).roles
         readouts, (_, *alternatives) = study.at_readouts(conventions), candidate_conventions(conventions)
         if not alternatives:
-            return of_studies(claim, test, readouts)
+            return judge_studies(claim, test, readouts)
         first, *rest = readouts
         studies = {name_of(conventions): readouts[first], **{place: readouts[place] for place in rest}}
         texts = {name_of(text): replace(readouts[first], roles_conventions=text) for text in alternatives}
-        return of_studies(claim, test, studies | texts)
+        return judge_studies(claim, test, studies | texts)
 
     return judge
 
@@ -59,14 +59,14 @@ def under_every_convention(*conditions: str) -> Callable[[Test], Test]:
             readouts = study.at_readouts(conventions)
             names = conditions if claim.condition is None else (claim.condition,)
             studies = with_candidates(readouts, candidates(conventions, names))
-            return with_attention(claim, of_studies(claim, test, studies), readouts)
+            return with_attention(claim, judge_studies(claim, test, studies), readouts)
 
         return judge
 
     return decorate
 
 
-def with_candidates(readouts: Mapping[str, Study], choices: Mapping[str, Renamed]) -> Mapping[str, Study]:
+def with_candidates(readouts: Mapping[str, Study], choices: Mapping[str, RowConditions]) -> Mapping[str, Study]:
     """A study per candidate: the first choice at every token, and each other choice at the first token."""
     (name, first), *alternatives = choices.items()
     (place, study), *rest = ((place, as_candidate(study, first)) for place, study in readouts.items())
@@ -74,7 +74,7 @@ def with_candidates(readouts: Mapping[str, Study], choices: Mapping[str, Renamed
     return {**released, **dict(rest), **{key: as_candidate(study, choice) for key, choice in alternatives}}
 
 
-def as_candidate(study: Study, candidate: Renamed) -> Study:
+def as_candidate(study: Study, candidate: RowConditions) -> Study:
     """The study with the shifts of one candidate."""
     return replace(study, candidate=candidate) if candidate else study
 

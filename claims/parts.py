@@ -17,7 +17,7 @@ from rebinding.verdicts import GateFailed, Verdict, invalid, ordering, value_uni
 from rebinding.verdicts.effects import Support
 from rebinding.verdicts.sentences import Part, under_conventions
 
-EDITS_MOVED = "edits_moved"
+NO_OP_GATE = "edits_change_values"
 SHARES: Support = (-1.0, 1.0)
 """The range of a difference of two shares."""
 
@@ -27,7 +27,7 @@ def printed_number(claim: Claim, study: Study) -> PublishedNumber | None:
     return None if claim.printed is None else study.printed(claim.printed)
 
 
-def over_random(claim: Claim, evidence: Evidence, words: Sequence[str] | None = None) -> Part:
+def circuit_exceeds_random(claim: Claim, evidence: Evidence, words: Sequence[str] | None = None) -> Part:
     """Hits of the circuit compared with random circuits on the same prompts; with `words`, averaged by word."""
     circuit, random = of_circuit(evidence, "circuit", "hit").astype(float), of_random(evidence, "hit")
     if words is not None:
@@ -38,7 +38,7 @@ def over_random(claim: Claim, evidence: Evidence, words: Sequence[str] | None = 
 Name = TypeVar("Name", bound=str)
 
 
-def of_candidates(claim: Claim, judge: Callable[[Name, float], Verdict], candidates: Collection[Name]) -> Verdict:
+def judge_candidates(claim: Claim, judge: Callable[[Name, float], Verdict], candidates: Collection[Name]) -> Verdict:
     """The verdict over all candidate conventions. A printed number may belong to a convention that we do not know, so
     it is never refuted. A sentence is refuted if it fails under all of them."""
     if len(candidates) == 1:
@@ -54,15 +54,15 @@ def _at_level(judge: Callable[[Name, float], Verdict], name: Name, *, level: flo
     return judge(name, level)
 
 
-def of_studies(claim: Claim, test: Test, studies: Mapping[str, Study]) -> Verdict:
+def judge_studies(claim: Claim, test: Test, studies: Mapping[str, Study]) -> Verdict:
     """The verdict of a row over all candidate conventions, each with a study."""
 
     def judge(name: str, level: float) -> Verdict:
         try:
             return test(replace(claim, level=level), studies[name])
         except GateFailed as failed:  # another candidate may pass this gate
-            if failed.gate.name == EDITS_MOVED:  # this gate is a fault under any convention
+            if failed.gate.name == NO_OP_GATE:  # this gate is a fault under any convention
                 raise
             return invalid(claim.kind, failed.gate.name, failed.gate.detail)
 
-    return of_candidates(claim, judge, studies)
+    return judge_candidates(claim, judge, studies)

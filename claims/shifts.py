@@ -20,8 +20,8 @@ from rebinding.verdicts import effect, no_effect
 from rebinding.verdicts.effects import Support
 from rebinding.verdicts.sentences import Part
 
-WHERE = "group B, keys of its KV groups, at the readout; raw projections; read on the shifted tokens; slot 1 to 0"
-ROW: dict[str, Any] = {"source": "section 5, results", "where": WHERE, "group": "B"}
+PLACE = "group B, keys of its KV groups, at the readout; raw projections; read on the shifted tokens; slot 1 to 0"
+ROW: dict[str, Any] = {"source": "section 5, results", "where": PLACE, "group": "B"}
 CONTROLLED = {
     "where": "each head of group B with attention on the slots, at the readout; raw projections; read on box and"
     " object; all ordered slot pairs",
@@ -40,7 +40,7 @@ def switches(procedure: Procedure) -> tuple[str, ...]:
     return SWITCHES[procedure.binding.switch]
 
 
-def more(values: Array, margin: float, above: float = 0.0, support: Support | None = None) -> Part:
+def mean_is_above(values: Array, margin: float, above: float = 0.0, support: Support | None = None) -> Part:
     """The mean surely exceeds `above` by the margin.
 
     `support` applies to values by prompt alone. Crossed with sets of directions, a share of switches is a mean over
@@ -51,24 +51,24 @@ def more(values: Array, margin: float, above: float = 0.0, support: Support | No
     return partial(effect, values, margin=margin, above=above, unit=unit, support=bounds)
 
 
-def nothing(values: Array, margin: float) -> Part:
+def mean_is_zero(values: Array, margin: float) -> Part:
     """The mean surely stays within the margin, in both directions."""
     return partial(no_effect, values, margin=margin, unit=unit_of(values))
 
 
-def over(greater: Array, lesser: Array, margin: float) -> Part:
+def mean_exceeds(greater: Array, lesser: Array, margin: float) -> Part:
     """The first mean surely exceeds the second by the margin."""
-    return more(greater - lesser, margin)
+    return mean_is_above(greater - lesser, margin)
 
 
-def no_more(lesser: Array, greater: Array, margin: float, support: Support | None = None) -> Part:
+def mean_does_not_exceed(lesser: Array, greater: Array, margin: float, support: Support | None = None) -> Part:
     """The first mean surely does not exceed the second by the margin."""
-    return more(greater - lesser, 0.0, above=-margin, support=support)
+    return mean_is_above(greater - lesser, 0.0, above=-margin, support=support)
 
 
-def not_above(values: Array, margin: float) -> Part:
+def mean_is_not_positive(values: Array, margin: float) -> Part:
     """The mean surely does not exceed 0 by the margin."""
-    return more(-values, 0.0, above=-margin)
+    return mean_is_above(-values, 0.0, above=-margin)
 
 
 def exceeds_draws(

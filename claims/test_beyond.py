@@ -6,8 +6,8 @@ from functools import partial
 from typing import Any
 
 from claims.catalogue import row
-from claims.parts import SHARES, over_random
-from claims.shifts import more, over
+from claims.parts import SHARES, circuit_exceeds_random
+from claims.shifts import mean_exceeds, mean_is_above
 from rebinding.experiments.binding.request import request_exchange
 from rebinding.experiments.binding.summary import shift
 from rebinding.experiments.circuit.request import request_knockout
@@ -16,15 +16,15 @@ from rebinding.experiments.paths.summary import RESAMPLES, reselected
 from rebinding.experiments.search.request import request_crossings
 from rebinding.experiments.search.summary import led_by_expected
 from rebinding.experiments.static.request import (
-    about_bystander,
-    about_refilled,
-    beside_refilled,
     discover_static_circuit,
-    without_swap,
+    request_bystander_questions,
+    request_other_questions_of_refill,
+    request_refilled_questions,
+    request_stories_without_swap,
 )
 from rebinding.paper.circuit import Circuit, Head
 from rebinding.paper.claim import Claim
-from rebinding.study.shifts import heads_that_count
+from rebinding.study.shifts import select_heads_on_slots
 from rebinding.study.study import Study
 from rebinding.verdicts import Verdict, above_chance, effect, emptiness, guarded, ordering, overlap
 from rebinding.verdicts.sentences import Part, all_of, any_of
@@ -33,7 +33,7 @@ SECTION = "robust"
 CHANCE = 1 / 3
 SEVEN = 7
 LATER = "swap to all that is later"
-CARRIED = {"E": "context to swap", "D": "swap to question", "C": "question to readout"}
+CROSSING_OF_GROUP = {"E": "context to swap", "D": "swap to question", "C": "question to readout"}
 """The part of a story that each group crosses, as the evidence calls it."""
 SHARED = "ABC"
 """The groups that static tracking has too: at the readout, and at the question's box."""
@@ -43,7 +43,7 @@ STORIES: dict[str, dict[str, Any]] = {
 }
 ROW: dict[str, Any] = {"source": "beyond the paper", "models": (), "procedure": "controlled"}
 CROSSED = ROW | {"kind": "effect", "metrics": ("dlogit",), "n": 96, "long": True}
-OTHER = ROW | {
+OTHER_STORIES = ROW | {
     "source": "beyond the paper, its own future work",
     "kind": "ordering",
     "metrics": ("accuracy",),
@@ -51,7 +51,9 @@ OTHER = ROW | {
     "unit": "nested",
     "group": "A",
 }
-ABLATED = "the circuit's heads, all others at their mean over counterbalanced prompts; random circuits matched by layer"
+ABLATION = (
+    "the circuit's heads, all others at their mean over counterbalanced prompts; random circuits matched by layer"
+)
 
 
 @row("beyond.interchange",
@@ -63,11 +65,14 @@ ABLATED = "the circuit's heads, all others at their mean over counterbalanced pr
      " all ordered slot pairs", **ROW)  # fmt: skip
 def test_real_queries_or_keys_do_what_means_do_not(claim: Claim, study: Study) -> Verdict:
     means, margin, conventions = study.binding(claim), claim.margin(), study.procedure(claim).binding
-    real = heads_that_count(study.ask(claim, partial(request_exchange, conventions=conventions)), conventions)
+    real = select_heads_on_slots(study.ask(claim, partial(request_exchange, conventions=conventions)), conventions)
     parts: dict[str, Part] = {}
     for condition, name in (("q", "queries"), ("k_both", "keys")):
         by_mean, by_exchange = shift(means, condition, "dR"), shift(real, condition, "dR")
-        conditions = {"turn": more(by_exchange, margin), "turn more than means": over(by_exchange, by_mean, margin)}
+        conditions = {
+            "turn": mean_is_above(by_exchange, margin),
+            "turn more than means": mean_exceeds(by_exchange, by_mean, margin),
+        }
         parts[name] = partial(all_of, claim.kind, conditions)
     return any_of(claim.kind, parts)
 
@@ -113,7 +118,7 @@ def test_what_carries_on_stands_at_labels(claim: Claim, study: Study) -> Verdict
     evidence = study.ask(claim, request_crossings)
     parts: dict[str, Part] = {
         f"{group}, {name}": partial(effect, led_by_expected(evidence, name), margin=claim.margin())
-        for group, name in CARRIED.items()
+        for group, name in CROSSING_OF_GROUP.items()
     }
     return all_of(claim.kind, parts)
 
@@ -128,7 +133,10 @@ def test_what_carries_on_stands_at_labels(claim: Claim, study: Study) -> Verdict
      where="the circuit's heads whose tokens are there, all others at their mean over counterbalanced prompts; random"
      " circuits matched by layer", **ROW)  # fmt: skip
 def test_the_circuit_serves_what_was_not_swapped(claim: Claim, study: Study) -> Verdict:
-    stories = {"without a swap": study.ask(claim, without_swap), "about a bystander": study.ask(claim, about_bystander)}
+    stories = {
+        "without a swap": study.ask(claim, request_stories_without_swap),
+        "about a bystander": study.ask(claim, request_bystander_questions),
+    }
     parts: dict[str, Part] = {"heads of static tracking": partial(shared_with_static, claim, study)}
     for name, evidence in stories.items():
         margins = of_circuit(evidence, "circuit", "margin"), of_random(evidence, "margin")
@@ -162,24 +170,29 @@ def heads_of_shared_groups(circuit: Circuit) -> set[Head]:
 
 @row("beyond.put_remove",
      "The circuit found on swaps also answers where a box is emptied and something new is put there, about this box and"
-     " about others.", where=f"{ABLATED}; heads whose tokens are not there are held", **OTHER)  # fmt: skip
+     " about others.", where=f"{ABLATION}; heads whose tokens are not there are held", **OTHER_STORIES)  # fmt: skip
 def test_the_circuit_serves_what_is_put_and_removed(claim: Claim, study: Study) -> Verdict:
-    requests = {"the box that is refilled": about_refilled, "another box": beside_refilled}
+    requests = {
+        "the box that is refilled": request_refilled_questions,
+        "another box": request_other_questions_of_refill,
+    }
     questions = {name: study.ask(claim, make_request) for name, make_request in requests.items()}
     gates = [above_chance(of_circuit(evidence, "full", "hit"), CHANCE) for evidence in questions.values()]
-    parts = {name: over_random(claim, evidence) for name, evidence in questions.items()}
+    parts = {name: circuit_exceeds_random(claim, evidence) for name, evidence in questions.items()}
     return guarded(claim.kind, gates, lambda: all_of(claim.kind, parts))
 
 
 @row("beyond.many_boxes", "The circuit found on three boxes also answers with seven.",
-     condition="seven boxes", where=f"{ABLATED}; the published questions, with four more boxes behind",
-     **OTHER)  # fmt: skip
+     condition="seven boxes", where=f"{ABLATION}; the published questions, with four more boxes behind",
+     **OTHER_STORIES)  # fmt: skip
 @row("beyond.narrative",
      "The circuit also answers where sentences that have nothing to do with boxes stand around the statements.",
-     condition="narrative", where=f"{ABLATED}; counterbalanced prompts", **OTHER)  # fmt: skip
+     condition="narrative", where=f"{ABLATION}; counterbalanced prompts", **OTHER_STORIES)  # fmt: skip
 def test_the_circuit_serves_other_stories(claim: Claim, study: Study) -> Verdict:
     story = STORIES[claim.condition or ""]
-    gate = study.able_at(study.n(claim), **story)
+    gate = study.check_ability_at(study.n(claim), **story)
     return guarded(
-        claim.kind, [gate], lambda: over_random(claim, study.ablated_elsewhere(claim, **story))(level=claim.level)
+        claim.kind,
+        [gate],
+        lambda: circuit_exceeds_random(claim, study.ablate_on_other_prompts(claim, **story))(level=claim.level),
     )

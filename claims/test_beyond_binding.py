@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from claims.catalogue import row
-from claims.shifts import exceeds_draws, more, nothing
+from claims.shifts import exceeds_draws, mean_is_above, mean_is_zero
 from rebinding.evidence import Evidence
 from rebinding.experiments.binding.summary import Array, shift
 from rebinding.experiments.swap_labels.request import request_label_exchange
@@ -66,7 +66,9 @@ def test_shifts_move_logits_more_than_random_directions(claim: Claim, study: Stu
      " swap", **OURS)  # fmt: skip
 def test_binding_ids_are_read_at_the_labels_of_the_swap(claim: Claim, study: Study) -> Verdict:
     evidence = study.ask(claim, partial(request_label_exchange, conventions=study.procedure(claim).binding))
-    parts: dict[str, Part] = {name: more(label_shift(evidence, name), claim.margin(name)) for name in claim.metrics}
+    parts: dict[str, Part] = {
+        name: mean_is_above(label_shift(evidence, name), claim.margin(name)) for name in claim.metrics
+    }
     return all_of(claim.kind, parts, level=claim.level)
 
 
@@ -79,7 +81,7 @@ def test_binding_ids_are_read_at_the_labels_of_the_swap(claim: Claim, study: Stu
      where="each head of group B, at the readout; raw projections; read on box and object; all ordered slot pairs",
      **OURS)  # fmt: skip
 def test_directions_of_plain_stories_redirect_in_others(claim: Claim, study: Study) -> Verdict:
-    gate = study.able_at(study.n(claim), name="counterbalanced", narrative=True)
+    gate = study.check_ability_at(study.n(claim), name="counterbalanced", narrative=True)
     return guarded(claim.kind, [gate], lambda: redirects(claim, study.binding(claim, "narrative")))
 
 
@@ -87,7 +89,8 @@ def redirects(claim: Claim, evidence: Evidence) -> Verdict:
     """The rules of `binding.q_redirects` and `binding.k_redirects`."""
     measured: tuple[tuple[str, Metric], ...] = (("q", "dR"), ("q", "dlogit"), ("k_both", "dR"))
     parts: dict[str, Part] = {
-        f"{name} {measure}": more(shift(evidence, name, measure), claim.margin(measure)) for name, measure in measured
+        f"{name} {measure}": mean_is_above(shift(evidence, name, measure), claim.margin(measure))
+        for name, measure in measured
     }
     return all_of(claim.kind, parts, level=claim.level)
 
@@ -126,6 +129,10 @@ def variants_of_dr(evidence: Evidence, condition: str) -> Mapping[str, Array]:
 
 def decide(values: Array, margin: float, level: float) -> str:
     """Where a mean surely lies: toward, away or neither; else open."""
-    parts = {"toward": more(values, margin), "away": more(-values, margin), "neither": nothing(values, margin)}
+    parts = {
+        "toward": mean_is_above(values, margin),
+        "away": mean_is_above(-values, margin),
+        "neither": mean_is_zero(values, margin),
+    }
     decisions = (name for name, part in parts.items() if part(level=level).outcome == "REPLICATED")
     return next(decisions, OPEN)

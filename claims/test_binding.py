@@ -9,8 +9,8 @@ import numpy as np
 
 from claims.catalogue import GEMMA_2, GEMMA_3, LLAMA_3B, LLAMA_8B, row, rows
 from claims.conventions import under_every_convention
-from claims.parts import of_candidates, printed_number
-from claims.shifts import KEYS, TWICE, WHERE, more, nothing, over, switches, unit_of
+from claims.parts import judge_candidates, printed_number
+from claims.shifts import KEYS, PLACE, TWICE, mean_exceeds, mean_is_above, mean_is_zero, switches, unit_of
 from rebinding.experiments.attention.request import request_attention
 from rebinding.experiments.attention.summary import by_token
 from rebinding.experiments.binding.summary import controls, shift
@@ -41,7 +41,7 @@ MEASURES: tuple[tuple[Metric, str, str], ...] = (
 
 @rows(
     Claim(f"binding.table.{condition}.{measure}", f"With {intervention}, {change}.",
-          "the table of the Q/K interventions", "value", (measure,), statistic, WHERE, group="B", needs=("B",),
+          "the table of the Q/K interventions", "value", (measure,), statistic, PLACE, group="B", needs=("B",),
           condition=condition, printed=f"binding.{condition}.{measure}")
     for condition, intervention in CONDITIONS.items()
     for measure, change, statistic in MEASURES)  # fmt: skip
@@ -52,12 +52,12 @@ def test_the_printed_table(claim: Claim, study: Study) -> Verdict:
     condition, (measure,) = str(claim.condition), claim.metrics
     paper = printed_number(claim, study)
     if paper is None:
-        return not_applicable(claim.kind, "no such number is printed of this model")
+        return not_applicable(claim.kind, "the paper prints no such number for this model")
     evidence = study.binding(claim)
     conditions = controls(evidence) if condition == "random" else (condition,)
     measures = switches(study.procedure(claim)) if measure == "switch" else (measure,)
     candidates = {f"{name} {unit}": shift(evidence, name, unit) for name in conditions for unit in measures}
-    return of_candidates(
+    return judge_candidates(
         claim,
         lambda name, level: value(candidates[name], paper, level=level, unit=unit_of(candidates[name])),
         candidates,
@@ -70,7 +70,9 @@ def test_the_printed_table(claim: Claim, study: Study) -> Verdict:
 @under_every_convention("q")
 def test_shifted_queries_redirect(claim: Claim, study: Study) -> Verdict:
     evidence = study.binding(claim)
-    parts: dict[str, Part] = {name: more(shift(evidence, "q", name), claim.margin(name)) for name in claim.metrics}
+    parts: dict[str, Part] = {
+        name: mean_is_above(shift(evidence, "q", name), claim.margin(name)) for name in claim.metrics
+    }
     return all_of(claim.kind, parts, level=claim.level)
 
 
@@ -79,7 +81,7 @@ def test_shifted_queries_redirect(claim: Claim, study: Study) -> Verdict:
      **TWICE)  # fmt: skip
 @under_every_convention("k_both")
 def test_shifted_keys_redirect(claim: Claim, study: Study) -> Verdict:
-    return more(shift(study.binding(claim), "k_both", "dR"), claim.margin())(level=claim.level)
+    return mean_is_above(shift(study.binding(claim), "k_both", "dR"), claim.margin())(level=claim.level)
 
 
 @row("binding.box_keys_address_only",
@@ -89,7 +91,7 @@ def test_shifted_keys_redirect(claim: Claim, study: Study) -> Verdict:
 def test_box_keys_address_and_do_not_answer(claim: Claim, study: Study) -> Verdict:
     evidence = study.binding(claim)
     attention, answer = (shift(evidence, "k_box", name) for name in ("dR", "dlogit"))
-    parts = {"dR": more(attention, claim.margin("dR")), "dlogit": nothing(answer, claim.margin("dlogit"))}
+    parts = {"dR": mean_is_above(attention, claim.margin("dR")), "dlogit": mean_is_zero(answer, claim.margin("dlogit"))}
     return all_of(claim.kind, parts, level=claim.level)
 
 
@@ -101,7 +103,9 @@ def test_box_keys_address_and_do_not_answer(claim: Claim, study: Study) -> Verdi
 def test_object_keys_move_the_answer_most(claim: Claim, study: Study) -> Verdict:
     evidence = study.binding(claim)
     objects, margin = shift(evidence, "k_object", "dlogit"), claim.margin()
-    parts = {f"over {keys}": over(objects, shift(evidence, keys, "dlogit"), margin) for keys in ("k_box", "k_both")}
+    parts = {
+        f"over {keys}": mean_exceeds(objects, shift(evidence, keys, "dlogit"), margin) for keys in ("k_box", "k_both")
+    }
     return all_of(claim.kind, parts, level=claim.level)
 
 
@@ -112,7 +116,7 @@ def test_object_keys_move_the_answer_most(claim: Claim, study: Study) -> Verdict
 def test_the_query_is_the_strongest(claim: Claim, study: Study) -> Verdict:
     evidence = study.binding(claim)
     parts = {
-        f"{name} over {keys}": over(shift(evidence, "q", name), shift(evidence, keys, name), claim.margin(name))
+        f"{name} over {keys}": mean_exceeds(shift(evidence, "q", name), shift(evidence, keys, name), claim.margin(name))
         for name in claim.metrics
         for keys in KEYS
     }
@@ -125,7 +129,9 @@ def test_the_query_is_the_strongest(claim: Claim, study: Study) -> Verdict:
 @under_every_convention("k_both", "k_object")
 def test_both_kinds_of_keys_move_attention_most(claim: Claim, study: Study) -> Verdict:
     evidence = study.binding(claim)
-    return over(shift(evidence, "k_both", "dR"), shift(evidence, "k_object", "dR"), claim.margin())(level=claim.level)
+    return mean_exceeds(shift(evidence, "k_both", "dR"), shift(evidence, "k_object", "dR"), claim.margin())(
+        level=claim.level
+    )
 
 
 @row("beyond.mass",

@@ -12,7 +12,7 @@ from typing import Any
 from claims.catalogue import LLAMA_3B, row, rows
 from claims.conventions import under_every_convention
 from claims.parts import printed_number
-from claims.shifts import WHERE, more, nothing, unit_of
+from claims.shifts import PLACE, mean_is_above, mean_is_zero, unit_of
 from rebinding.experiments.binding.summary import Array, correct, difference_of_correct, shift
 from rebinding.paper.claim import Claim, Metric
 from rebinding.paper.numbers import PublishedNumber
@@ -26,7 +26,7 @@ METRICS: tuple[Metric, ...] = ("dR", "dlogit")
 SOURCE = "the table of correct examples only"
 CORRECT: dict[str, Any] = {
     "source": SOURCE,
-    "where": f"{WHERE}; correct: unedited, slot i's object has the largest of the three logits where it is read",
+    "where": f"{PLACE}; correct: unedited, slot i's object has the largest of the three logits where it is read",
     "group": "B",
     "models": (LLAMA_3B,),
 }
@@ -41,7 +41,7 @@ def test_correct_examples_are_like_all(claim: Claim, study: Study) -> Verdict:
     evidence = study.binding(claim)
     is_correct = correct(evidence, "q")
     parts: dict[str, Part] = {
-        f"{condition} {name}": nothing(
+        f"{condition} {name}": mean_is_zero(
             difference_of_correct(shift(evidence, condition, name), is_correct), claim.margin(name)
         )
         for condition in CONDITIONS
@@ -56,7 +56,7 @@ def test_correct_examples_are_like_all(claim: Claim, study: Study) -> Verdict:
 @under_every_convention("qk")
 def test_both_together_turn_correct_examples(claim: Claim, study: Study) -> Verdict:
     evidence = study.binding(claim)
-    return more(shift(evidence, "qk", "dR")[..., correct(evidence, "q")], claim.margin())(level=claim.level)
+    return mean_is_above(shift(evidence, "qk", "dR")[..., correct(evidence, "q")], claim.margin())(level=claim.level)
 
 
 @rows(
@@ -71,7 +71,7 @@ def test_the_printed_numbers_of_correct_examples(claim: Claim, study: Study) -> 
     """The paper does not print the number of examples behind a number; ours is assumed."""
     paper = printed_number(claim, study)
     if paper is None:
-        return not_applicable(claim.kind, "no such number is printed of this model")
+        return not_applicable(claim.kind, "the paper prints no such number for this model")
     evidence = study.binding(claim)
     is_correct = correct(evidence, "q")
     values = shift(evidence, str(claim.condition), claim.metrics[0])[..., is_correct]

@@ -8,7 +8,17 @@ from functools import partial
 from claims.catalogue import GEMMA_2, GEMMA_3, LLAMA_3B, LLAMA_8B, row
 from claims.conventions import led_by_slot_i, states_attention, under_every_convention
 from claims.parts import SHARES
-from claims.shifts import KEYS, ROW, TWICE, more, no_more, not_above, nothing, over, switches
+from claims.shifts import (
+    KEYS,
+    ROW,
+    TWICE,
+    mean_does_not_exceed,
+    mean_exceeds,
+    mean_is_above,
+    mean_is_not_positive,
+    mean_is_zero,
+    switches,
+)
 from rebinding.evidence import Evidence
 from rebinding.experiments.binding.summary import controls, shift, size
 from rebinding.paper.claim import Claim
@@ -47,12 +57,14 @@ def cancelled(claim: Claim, study: Study, evidence: Evidence) -> dict[str, Part]
     both, margin = shift(evidence, "qk", "dR"), claim.margin("dR")
     single = {name: shift(evidence, name, "dR") for name in ("q", "k_both")}
     single_margin = margin if claim.procedure == "controlled" else 0.0
-    parts: dict[str, Part] = {f"attention by {name}": more(values, single_margin) for name, values in single.items()}
-    parts |= {f"less attention than {name}": over(values, both, 0.0) for name, values in single.items()}
-    parts["attention by both"] = not_above(both, margin)
+    parts: dict[str, Part] = {
+        f"attention by {name}": mean_is_above(values, single_margin) for name, values in single.items()
+    }
+    parts |= {f"less attention than {name}": mean_exceeds(values, both, 0.0) for name, values in single.items()}
+    parts["attention by both"] = mean_is_not_positive(both, margin)
     if study.paper_model == GEMMA_2:
         candidates = {
-            f"{control}, {measure}": no_more(
+            f"{control}, {measure}": mean_does_not_exceed(
                 shift(evidence, "qk", measure), shift(evidence, control, measure), claim.margin("switch"), SHARES
             )
             for control in controls(evidence)
@@ -60,7 +72,7 @@ def cancelled(claim: Claim, study: Study, evidence: Evidence) -> dict[str, Part]
         }
         parts["switches no more than random"] = partial(any_of, claim.kind, candidates)
     if study.paper_model == GEMMA_3:
-        parts["answer by both"] = not_above(shift(evidence, "qk", "dlogit"), claim.margin("dlogit"))
+        parts["answer by both"] = mean_is_not_positive(shift(evidence, "qk", "dlogit"), claim.margin("dlogit"))
     return parts
 
 
@@ -73,7 +85,7 @@ def test_the_answer_of_query_and_keys_together(claim: Claim, study: Study) -> Ve
     """The text cites the logit of Gemma-3-12B alone; in the table of Gemma-2-9B 1.57 of 4.25 remain."""
 
     def find(evidence: Evidence) -> str:
-        verdict = not_above(shift(evidence, "qk", "dlogit"), claim.margin())(level=claim.level)
+        verdict = mean_is_not_positive(shift(evidence, "qk", "dlogit"), claim.margin())(level=claim.level)
         return FINDINGS["gone"].get(verdict.outcome, "open")
 
     evidence = study.binding(claim)
@@ -95,8 +107,8 @@ def test_keys_dominate(claim: Claim, study: Study) -> Verdict:
 def dominated(evidence: Evidence, margin: float) -> dict[str, Part]:
     """The parts of the signature that the paper calls key dominated."""
     query, both = size(shift(evidence, "q", "dR")), shift(evidence, "qk", "dR")
-    keys = {name: over(shift(evidence, name, "dR"), query, margin) for name in KEYS}
-    return {"keys over query": partial(any_of, "ordering", keys), "both together": more(both, margin)}
+    keys = {name: mean_exceeds(shift(evidence, name, "dR"), query, margin) for name in KEYS}
+    return {"keys over query": partial(any_of, "ordering", keys), "both together": mean_is_above(both, margin)}
 
 
 @row("binding.query_below_half",
@@ -110,7 +122,7 @@ def test_the_query_is_below_half(claim: Claim, study: Study) -> Verdict:
 
     def find(evidence: Evidence) -> str:
         query = size(shift(evidence, "q", "dR"))
-        halves = {name: over(shift(evidence, name, "dR") / 2, query, claim.margin()) for name in KEYS}
+        halves = {name: mean_exceeds(shift(evidence, name, "dR") / 2, query, claim.margin()) for name in KEYS}
         return FINDINGS["below-half"].get(any_of("ordering", halves, level=claim.level).outcome, "open")
 
     evidence = study.binding(claim)
@@ -135,7 +147,11 @@ def signature(evidence: Evidence, margin: float) -> str:
     """The name of the set of rules that holds, or neither."""
     q, k, qk = (shift(evidence, name, "dR") for name in ("q", "k_both", "qk"))
     signatures: dict[str, Callable[[], dict[str, Part]]] = {
-        "matching": lambda: {"query": more(q, margin), "keys": more(k, margin), "both": nothing(qk, margin)},
+        "matching": lambda: {
+            "query": mean_is_above(q, margin),
+            "keys": mean_is_above(k, margin),
+            "both": mean_is_zero(qk, margin),
+        },
         "key-dominated": lambda: dominated(evidence, margin),
     }
     names = (name for name, parts in signatures.items() if all_of("ordering", parts()).outcome == "REPLICATED")

@@ -7,7 +7,7 @@ from typing import Any
 
 from claims.catalogue import row, rows
 from claims.circuits import compare_with_published_group, lowers_the_lead
-from claims.parts import of_candidates
+from claims.parts import judge_candidates
 from rebinding.experiments.paths.summary import lost_by_senders
 from rebinding.paper.claim import Claim
 from rebinding.study.study import Study
@@ -38,7 +38,7 @@ CONTROLLED_LINK: dict[str, Any] = {
           "overlap of the heads that a stage keeps with the published group, of a group of one or two heads the sum of"
           " their ranks among all senders of the stage; chance is a blind draw from all heads",
           "all layers and heads; published naming order, whole KV groups; one of three kinds of noise, other heads"
-          " frozen or not, D heard by keys and values or by the query", n=100, group=group, long=True)
+          " frozen or not, D received by keys and values or by the query", n=100, group=group, long=True)
     for group in "ABCDE"),
     controlled={
         "statistic": "overlap with the published group, of a group of one or two heads the sum of their ranks within"
@@ -49,8 +49,10 @@ CONTROLLED_LINK: dict[str, Any] = {
     })  # fmt: skip
 def test_the_published_heads_are_found_again(claim: Claim, study: Study) -> Verdict:
     group = str(claim.group)
-    if study.found_here:
-        return not_applicable(claim.kind, "the circuit is our own; there is no other to compare it with")
+    if study.has_discovered_circuit:
+        return not_applicable(
+            claim.kind, "the circuit was discovered on this model; there is no published one to compare it with"
+        )
     published = study.circuit.group(group)
     if not published and study.circuit_from == "published":
         return not_applicable(claim.kind, f"the paper's group {group} is empty on this model")
@@ -59,7 +61,7 @@ def test_the_published_heads_are_found_again(claim: Claim, study: Study) -> Verd
     def judge(name: str, level: float) -> Verdict:
         return compare_with_published_group(claim, study, group, name, level)
 
-    return guarded(claim.kind, [group_present(group, published)], lambda: of_candidates(claim, judge, discoveries))
+    return guarded(claim.kind, [group_present(group, published)], lambda: judge_candidates(claim, judge, discoveries))
 
 
 def links() -> Iterator[Claim]:

@@ -16,9 +16,9 @@ from claims.circuits import (
     share_of_hits,
     shares,
 )
-from claims.parts import SHARES, of_candidates, over_random, printed_number
+from claims.parts import SHARES, circuit_exceeds_random, judge_candidates, printed_number
 from rebinding.evidence import Evidence
-from rebinding.experiments.circuit.request import Which, request_contributions
+from rebinding.experiments.circuit.request import Variant, request_contributions
 from rebinding.experiments.circuit.summary import (
     circuit_works_alone,
     circuits_after_walks,
@@ -26,6 +26,7 @@ from rebinding.experiments.circuit.summary import (
     margin_drop,
     of_circuit,
     of_random,
+    scores_before_pruning,
     without_group,
     without_head,
 )
@@ -51,7 +52,7 @@ PRINTED: tuple[tuple[str, Metric, str], ...] = (
     ("margins", "margin", "margin over the other objects"),
     ("label_logits", "logit", "logit"),
 )
-VARIANTS: tuple[tuple[Which, str, Unit], ...] = (
+VARIANTS: tuple[tuple[Variant, str, Unit], ...] = (
     ("full", "the full model", "prompts"),
     ("circuit", "the circuit", "prompts"),
     ("random", "random circuits", "nested"),
@@ -80,21 +81,21 @@ WALKS = FOUND | {
 
 def evidence_of_circuit(claim: Claim, study: Study) -> Evidence:
     """Evidence of mean ablation outside the circuit; a controlled row takes the circuit of position-free discovery."""
-    return study.ablated(claim) if claim.procedure == "published" else study.ask(claim, request_searched_circuit)
+    return study.ablate_circuit(claim) if claim.procedure == "published" else study.ask(claim, request_searched_circuit)
 
 
 @row("circuit.full_model_accuracy", "The full model answers this share of the prompts.",
      kind="value", printed="accuracy.full",
      statistic="share of prompts whose answer beats the other objects", **ACCURACY)  # fmt: skip
 def test_the_full_model_does_the_task(claim: Claim, study: Study) -> Verdict:
-    return compare_with_printed(claim, study, of_circuit(study.ablated(claim), "full", "hit"))
+    return compare_with_printed(claim, study, of_circuit(study.ablate_circuit(claim), "full", "hit"))
 
 
 @row("circuit.recovers_accuracy", "The circuit alone answers this share of the prompts.",
      kind="value", printed="accuracy.circuit", headline=1,
      statistic="the same, all other heads ablated", **ACCURACY)  # fmt: skip
 def test_the_circuit_recovers_it(claim: Claim, study: Study) -> Verdict:
-    return compare_with_printed(claim, study, of_circuit(study.ablated(claim), "circuit", "hit"))
+    return compare_with_printed(claim, study, of_circuit(study.ablate_circuit(claim), "circuit", "hit"))
 
 
 @row("circuit.random_baseline", "Random circuits of the same size answer this share of the prompts.",
@@ -102,7 +103,7 @@ def test_the_circuit_recovers_it(claim: Claim, study: Study) -> Verdict:
      statistic="mean share over draws and prompts, both drawn: random circuits may guess alike",
      **ACCURACY)  # fmt: skip
 def test_random_circuits_are_as_printed(claim: Claim, study: Study) -> Verdict:
-    hits = of_random(study.ablated(claim), "hit")  # (draw, prompt)
+    hits = of_random(study.ablate_circuit(claim), "hit")  # (draw, prompt)
     return compare_with_printed(claim, study, hits, unit=claim.unit)
 
 
@@ -138,7 +139,7 @@ def test_which_share_of_the_model_the_circuit_has(claim: Claim, study: Study) ->
      },
      **ACCURACY)  # fmt: skip
 def test_the_circuit_beats_random_ones(claim: Claim, study: Study) -> Verdict:
-    return over_random(claim, study.ablated(claim))(level=claim.level)
+    return circuit_exceeds_random(claim, study.ablate_circuit(claim))(level=claim.level)
 
 
 @row("circuit.not_a_floor", "The circuit is better than random ones although the model is weak.",
@@ -146,9 +147,9 @@ def test_the_circuit_beats_random_ones(claim: Claim, study: Study) -> Verdict:
      statistic="difference of hits to random circuits; and the model's own accuracy, below nine tenths",
      **ACCURACY)  # fmt: skip
 def test_the_circuit_is_no_floor(claim: Claim, study: Study) -> Verdict:
-    evidence = study.ablated(claim)
+    evidence = study.ablate_circuit(claim)
     parts = {
-        "over random circuits": over_random(claim, evidence),
+        "over random circuits": circuit_exceeds_random(claim, evidence),
         "the model misses": partial(effect, ~of_circuit(evidence, "full", "hit"), above=1 - MOST, margin=0.0),
     }
     return all_of(claim.kind, parts)
@@ -160,7 +161,7 @@ def test_the_circuit_is_no_floor(claim: Claim, study: Study) -> Verdict:
           statistic=f"mean {metric}, over {'prompts' if unit == 'prompts' else 'draws crossed with prompts'}", **ROW)
     for name, metric, quantity in PRINTED for which, circuits, unit in VARIANTS)  # fmt: skip
 def test_margins_and_logits_are_as_printed(claim: Claim, study: Study) -> Verdict:
-    values = of_variant(study.ablated(claim), cast("Which", claim.condition), COLUMNS[claim.metrics[0]])
+    values = of_variant(study.ablate_circuit(claim), cast("Variant", claim.condition), COLUMNS[claim.metrics[0]])
     return compare_with_printed(claim, study, values, unit=claim.unit)
 
 
@@ -178,8 +179,8 @@ def test_the_answer_survives_without_e(claim: Claim, study: Study) -> Verdict:
     if not has_e_before_pruning(claim, study):
         reason = "the circuit had no group E, so there is nothing for the stream to stand in for"
         return not_applicable(claim.kind, reason)
-    hits = without_group(study.ablated(claim), "E", "hit")
-    stream = study.carried_on(claim)
+    hits = without_group(study.ablate_circuit(claim), "E", "hit")
+    stream = study.patch_context_stream(claim)
     parts: dict[str, Part] = {
         "answers without E": partial(effect, hits, above=CHANCE, margin=claim.margin("accuracy")),
         "another stream": partial(effect, margin_drop(stream), margin=claim.margin("margin")),
@@ -210,7 +211,7 @@ def test_the_circuit_is_small(claim: Claim, study: Study) -> Verdict:
 
     if len(by_discovery) < len(study.conventions(claim).candidates):  # a candidate that was not run may agree
         return value_unidentified({name: judge(name, claim.level) for name in by_discovery})
-    return of_candidates(claim, judge, by_discovery)
+    return judge_candidates(claim, judge, by_discovery)
 
 
 @row("circuit.three_to_ten_percent", "Pruning leaves three to ten per cent of the heads.",
@@ -220,7 +221,9 @@ def test_the_circuit_is_small(claim: Claim, study: Study) -> Verdict:
 def test_the_circuit_is_three_to_ten_per_cent(claim: Claim, study: Study) -> Verdict:
     by_discovery = shares(claim, study)
     bounds: dict[str, Any] = {"about": (LOW + HIGH) / 2, "margin": (HIGH - LOW) / 2, "unit": claim.unit}
-    return of_candidates(claim, lambda name, level: no_effect(by_discovery[name], level=level, **bounds), by_discovery)
+    return judge_candidates(
+        claim, lambda name, level: no_effect(by_discovery[name], level=level, **bounds), by_discovery
+    )
 
 
 @row("circuit.group_e_empty", "Pruning leaves nothing of group E.",
@@ -236,7 +239,7 @@ def test_what_pruning_leaves_of_e(claim: Claim, study: Study) -> Verdict:
         first, *selections = (circuit.group("E") for circuit in circuits_after_walks(prunings[name]))
         return emptiness(first, empty=claim.condition == "empty", selections=selections, level=level)
 
-    return of_candidates(claim, judge, prunings)
+    return judge_candidates(claim, judge, prunings)
 
 
 @row("circuit.minimal", "At least nine in ten of the heads that pruning keeps cannot go without a loss.",
@@ -246,10 +249,13 @@ def test_what_pruning_leaves_of_e(claim: Claim, study: Study) -> Verdict:
      where="the discovered circuit after pruning, all other heads held at their mean", **FOUND)  # fmt: skip
 def test_no_kept_head_can_go(claim: Claim, study: Study) -> Verdict:
     heads, pruning = study.pruned_circuit.heads, next(iter(study.prunings(claim).values()))
-    if not circuit_works_alone(pruning) or not heads:
-        reason = "the discovered circuit does not do the task alone, so no head is needed"
-        return invalid(claim.kind, "circuit_left", reason)
-    evidence, margin = study.one_by_one(claim), study.conventions(claim).prune_step / 2
+    if not heads:
+        return invalid(claim.kind, "circuit_left", "pruning left no head of the discovered circuit, one is needed")
+    if not circuit_works_alone(pruning):
+        score, full_score = scores_before_pruning(pruning)
+        reason = f"the discovered circuit alone has a score of {score:.3g}, the full model one of {full_score:.3g}"
+        return invalid(claim.kind, "circuit_left", f"{reason}: half of it is needed, or no head is of any use")
+    evidence, margin = study.ablate_each_head(claim), study.conventions(claim).prune_step / 2
     full = of_circuit(evidence, "circuit", "margin")
     losses = {head: full - without_head(evidence, head, "margin") for head in heads}
     parts = {f"{at.group} {at.layer}.{at.head}": partial(effect, loss, margin=margin) for at, loss in losses.items()}
@@ -263,8 +269,8 @@ def test_no_kept_head_can_go(claim: Claim, study: Study) -> Verdict:
      " heads that is gone, at least: none, a whole group, or one of eight drawn sets, where half of the hits remain",
      **ACCURACY)  # fmt: skip
 def test_every_head_contributes_a_per_cent(claim: Claim, study: Study) -> Verdict:
-    if study.found_here:
-        return not_applicable(claim.kind, "the circuit is our own, and was pruned by another rule")
+    if study.has_discovered_circuit:
+        return not_applicable(claim.kind, "the circuit was discovered on this model, and pruned by another rule")
     evidence = study.ask(claim, partial(request_contributions, conventions=study.conventions(claim)))
     contributions = contribution(evidence, PER_CENT).items()
     heads = {head: partial(any_of, claim.kind, contributes_a_per_cent(by_set)) for head, by_set in contributions}

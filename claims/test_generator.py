@@ -13,7 +13,7 @@ IDS = range(288)
 def test_published_prompts_always_ask_for_slot_one() -> None:
     """Every published prompt asks about the box in slot 0, and its answer stands in slot 1."""
     prompts = [design("published").prompt(number) for number in IDS]
-    assert {(prompt.asked_slot, prompt.answer_slot) for prompt in prompts} == {(0, 1)}
+    assert {(prompt.query_slot, prompt.answer_slot) for prompt in prompts} == {(0, 1)}
 
 
 def test_published_prompts_name_the_partner_first() -> None:
@@ -28,7 +28,7 @@ def test_counterbalanced_prompts_ask_for_every_slot_equally() -> None:
     balanced = design("counterbalanced")
     prompts = [balanced.prompt(number) for number in range(balanced.block * 4)]
     assert len(set(Counter(prompt.answer_slot for prompt in prompts).values())) == 1
-    assert len(set(Counter((prompt.asked_slot, prompt.answer_slot) for prompt in prompts).values())) == 1
+    assert len(set(Counter((prompt.query_slot, prompt.answer_slot) for prompt in prompts).values())) == 1
 
 
 def test_rotation_keeps_the_answer_and_fresh_words_keep_the_slots() -> None:

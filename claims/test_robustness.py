@@ -6,8 +6,8 @@ from functools import partial
 from typing import Any
 
 from claims.catalogue import row
-from claims.parts import over_random
-from claims.shifts import exceeds_draws, more, nothing
+from claims.parts import circuit_exceeds_random
+from claims.shifts import exceeds_draws, mean_is_above, mean_is_zero
 from rebinding.experiments.binding.summary import shift
 from rebinding.paper.claim import Claim
 from rebinding.study.study import Study
@@ -32,7 +32,7 @@ OVER_RANDOM = "difference of hits to random circuits"
      **BINDING)  # fmt: skip
 def test_shifted_keys_do_not_leak(claim: Claim, study: Study) -> Verdict:
     groups, heads = (shift(study.binding(claim, how), "k_both", "dlogit") for how in ("published", "isolated"))
-    return nothing(groups - heads, claim.margin())(level=claim.level)
+    return mean_is_zero(groups - heads, claim.margin())(level=claim.level)
 
 
 @row("robust.third_slot",
@@ -42,7 +42,7 @@ def test_shifts_reach_the_third_slot(claim: Claim, study: Study) -> Verdict:
     evidence = study.binding(claim, "third slot")
     return all_of(
         claim.kind,
-        {name: more(shift(evidence, name, "dR"), claim.margin()) for name in ("q", "k_both")},
+        {name: mean_is_above(shift(evidence, name, "dR"), claim.margin()) for name in ("q", "k_both")},
     )
 
 
@@ -63,7 +63,7 @@ def test_shifts_leave_the_spread_of_random_directions(claim: Claim, study: Study
      statistic=f"{OVER_RANDOM}, draws crossed with prompts",
      where="readout; other heads held at their mean over counterbalanced prompts", **CIRCUIT)  # fmt: skip
 def test_the_circuit_does_not_need_means_that_know_a_slot(claim: Claim, study: Study) -> Verdict:
-    return over_random(claim, study.ablated(claim, means="counterbalanced"))(level=claim.level)
+    return circuit_exceeds_random(claim, study.ablate_circuit(claim, means="counterbalanced"))(level=claim.level)
 
 
 @row("robust.fresh_prompts",
@@ -74,10 +74,10 @@ def test_the_circuit_does_not_need_means_that_know_a_slot(claim: Claim, study: S
 def test_the_circuit_serves_new_words(claim: Claim, study: Study) -> Verdict:
     """The unit is the word, because a word that the model knows well is answered well in every prompt."""
     splits = {
-        "test half": study.ablated_elsewhere(claim, name="published", split="test"),
-        "evaluation third": study.ablated_elsewhere(claim, name="counterbalanced", split="evaluation"),
+        "test half": study.ablate_on_other_prompts(claim, name="published", split="test"),
+        "evaluation third": study.ablate_on_other_prompts(claim, name="counterbalanced", split="evaluation"),
     }
-    parts = {name: over_random(claim, evidence, study.words(evidence)) for name, evidence in splits.items()}
+    parts = {name: circuit_exceeds_random(claim, evidence, study.words(evidence)) for name, evidence in splits.items()}
     return all_of(claim.kind, parts)
 
 
@@ -90,9 +90,12 @@ def test_the_circuit_serves_other_operations(claim: Claim, study: Study) -> Verd
     kinds: dict[str, dict[str, Any]] = {"two swaps": {"operations": 2}, "a move": {"verb": "move"}}
     return guarded(
         claim.kind,
-        (study.able_at(n, **options) for options in kinds.values()),
+        (study.check_ability_at(n, **options) for options in kinds.values()),
         lambda: all_of(
             claim.kind,
-            {name: over_random(claim, study.ablated_elsewhere(claim, **options)) for name, options in kinds.items()},
+            {
+                name: circuit_exceeds_random(claim, study.ablate_on_other_prompts(claim, **options))
+                for name, options in kinds.items()
+            },
         ),
     )

@@ -10,14 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from claims.catalogue import GEMMA_2, GEMMA_3, LLAMA_3B, LLAMA_8B, row
-from claims.conventions import of_code_and_text
+from claims.conventions import under_code_and_text
 from rebinding.experiments.circuit.summary import gate_other_heads
 from rebinding.experiments.roles.request import request_random_interchange
 from rebinding.experiments.roles.summary import of_group, of_random_groups
 from rebinding.paper.circuit import Circuit
 from rebinding.paper.claim import Claim
 from rebinding.study.study import Study
-from rebinding.verdicts import Verdict, effect, guarded, not_applicable, nowhere, ordering, value
+from rebinding.verdicts import Verdict, effect, effect_nowhere, guarded, not_applicable, ordering, value
 from rebinding.verdicts.sentences import Part, all_of
 
 SECTION = "roles"
@@ -34,7 +34,7 @@ BALANCED = 288
 CLOSE = 1000
 """Prompts for the row whose printed number, -0.29, exceeds the margin by only 0.04. They decide in four runs of five if
 prompts spread by half a logit; 300 do if they spread by a quarter."""
-WHERE = (
+PLACE = (
     "whole groups: outputs of A and patterns of B at the readout, patterns of C at the question's box and of D at the"
     " partner in the swap; the answer's slot goes from 0 to 1"
 )
@@ -44,7 +44,7 @@ ROW: dict[str, Any] = {
     "statistic": "mean change of the logit of the object at the counterfactual's place (pointer pairs), or of the new"
     " object (content control)",
 }
-BY_CODE_OR_TEXT = f"{WHERE}; or, as the text has it, patterns at the readout for all, from 1 to 0"
+BY_CODE_OR_TEXT = f"{PLACE}; or, as the text has it, patterns at the readout for all, from 1 to 0"
 PRINTED = ROW | {
     "where": BY_CODE_OR_TEXT,
     "kind": "value",
@@ -58,7 +58,7 @@ TWICE = ROW | {
         "n": BALANCED,
     },
 }
-OTHERS = TWICE | {"source": "section 6, head groups across models"}
+CROSS_MODEL = TWICE | {"source": "section 6, head groups across models"}
 
 
 def change(claim: Claim, study: Study, group: str, target: Target) -> npt.NDArray[np.float64]:
@@ -81,7 +81,7 @@ def compare_with_printed(claim: Claim, study: Study, group: str, *targets: Targe
 @row("roles.b_moves_pointer",
      "With the counterfactual's attention in group B, the object at the counterfactual's place gains this much.",
      group="B", printed="roles.B.pointer", **PRINTED)  # fmt: skip
-@of_code_and_text
+@under_code_and_text
 def test_b_moves_the_pointer_target(claim: Claim, study: Study) -> Verdict:
     return compare_with_printed(claim, study, "B", "pointer")
 
@@ -89,7 +89,7 @@ def test_b_moves_the_pointer_target(claim: Claim, study: Study) -> Verdict:
 @row("roles.b_leaves_content",
      "With the counterfactual's attention in group B, a new object in the same place gains next to nothing.",
      group="B", printed="roles.B.content", **PRINTED)  # fmt: skip
-@of_code_and_text
+@under_code_and_text
 def test_b_leaves_new_objects_alone(claim: Claim, study: Study) -> Verdict:
     return compare_with_printed(claim, study, "B", "content")
 
@@ -97,14 +97,14 @@ def test_b_leaves_new_objects_alone(claim: Claim, study: Study) -> Verdict:
 @row("roles.a_on_g9",
      "What group A takes over moves the pointer target, and a new object, by the printed amounts.",
      group="A", **PRINTED)  # fmt: skip
-@of_code_and_text
+@under_code_and_text
 def test_a_has_the_printed_effects(claim: Claim, study: Study) -> Verdict:
     return compare_with_printed(claim, study, "A", "pointer", "content")
 
 
 @row("roles.b_is_the_pointer", "Group B moves the pointer target more than groups A, C and D do.",
      kind="ordering", group="B", headline=2, models=(GEMMA_2,), **TWICE)  # fmt: skip
-@of_code_and_text
+@under_code_and_text
 def test_b_is_the_pointer(claim: Claim, study: Study) -> Verdict:
     groups = [group for group in "ACD" if study.circuit.group(group)]
     if not groups:
@@ -118,8 +118,8 @@ def test_b_is_the_pointer(claim: Claim, study: Study) -> Verdict:
 
 
 @row("roles.b_raises_pointer", "Group B raises the pointer target, and a new object comparatively little.",
-     kind="ordering", group="B", headline=2, models=(GEMMA_3, LLAMA_8B), **OTHERS)  # fmt: skip
-@of_code_and_text
+     kind="ordering", group="B", headline=2, models=(GEMMA_3, LLAMA_8B), **CROSS_MODEL)  # fmt: skip
+@under_code_and_text
 def test_b_raises_the_pointer_target_rather_than_the_content(claim: Claim, study: Study) -> Verdict:
     pointer, content = (change(claim, study, "B", target) for target in MEASURED)
     parts: dict[str, Part] = {
@@ -133,7 +133,7 @@ def test_b_raises_the_pointer_target_rather_than_the_content(claim: Claim, study
 @row("roles.b_small_on_content",
      "What group B does to a new object is less than half of what it does to the pointer target.",
      kind="ordering", group="B", models=(GEMMA_2, GEMMA_3, LLAMA_8B), **TWICE)  # fmt: skip
-@of_code_and_text
+@under_code_and_text
 def test_b_does_little_to_the_content(claim: Claim, study: Study) -> Verdict:
     pointer, content = (change(claim, study, "B", target) for target in MEASURED)
     parts: dict[str, Part] = {
@@ -153,7 +153,7 @@ def test_b_does_little_to_the_content(claim: Claim, study: Study) -> Verdict:
          "where": "patterns of whole groups at the readout, where the order of two statements is all that changes; both"
          " directions of each id averaged; counterbalanced slots, held-out words",
      }))  # fmt: skip
-@of_code_and_text
+@under_code_and_text
 def test_b_points_more_than_random_groups(claim: Claim, study: Study) -> Verdict:
     heads = tuple(head for head in study.circuit.heads if head.group == "B")
     enough_heads = gate_other_heads(Circuit(heads), study.layers, study.all_heads)
@@ -169,7 +169,7 @@ def test_b_points_more_than_random_groups(claim: Claim, study: Study) -> Verdict
 
 @row("roles.a_and_c_weaker", "Groups A and C move the pointer target too, less than B.",
      kind="ordering", needs=("B", "A", "C"), models=(GEMMA_2,), **TWICE)  # fmt: skip
-@of_code_and_text
+@under_code_and_text
 def test_a_and_c_move_the_pointer_less_than_b(claim: Claim, study: Study) -> Verdict:
     changes = {group: change(claim, study, group, "pointer") for group in "ABC"}
     parts: dict[str, Part] = {group: partial(effect, changes[group], margin=claim.margin()) for group in "AC"}
@@ -179,15 +179,15 @@ def test_a_and_c_move_the_pointer_less_than_b(claim: Claim, study: Study) -> Ver
 
 @row("roles.a_lowers_content", "What group A takes over brings a new object down.",
      kind="effect", group="A", models=(GEMMA_2,), n=CLOSE, **TWICE)  # fmt: skip
-@of_code_and_text
+@under_code_and_text
 def test_a_brings_content_down(claim: Claim, study: Study) -> Verdict:
     return effect(-change(claim, study, "A", "content"), margin=claim.margin(), level=claim.level)
 
 
 @row("roles.a_carries_content",
      "What group A takes over brings a new object up, more than B's does, and the pointer target down.",
-     kind="ordering", group="A", needs=("A", "B"), models=(GEMMA_3, LLAMA_3B, LLAMA_8B), **OTHERS)  # fmt: skip
-@of_code_and_text
+     kind="ordering", group="A", needs=("A", "B"), models=(GEMMA_3, LLAMA_3B, LLAMA_8B), **CROSS_MODEL)  # fmt: skip
+@under_code_and_text
 def test_a_brings_content_and_takes_the_pointer_down(claim: Claim, study: Study) -> Verdict:
     content = change(claim, study, "A", "content")
     parts: dict[str, Part] = {
@@ -201,7 +201,7 @@ def test_a_brings_content_and_takes_the_pointer_down(claim: Claim, study: Study)
 
 
 @row("roles.llama3b_exception", "Group B does not clearly raise the pointer target.",
-     kind="no-effect", group="B", models=(LLAMA_3B,), **OTHERS)  # fmt: skip
-@of_code_and_text
+     kind="no-effect", group="B", models=(LLAMA_3B,), **CROSS_MODEL)  # fmt: skip
+@under_code_and_text
 def test_b_does_not_raise_the_pointer_target(claim: Claim, study: Study) -> Verdict:
-    return nowhere(change(claim, study, "B", "pointer")[None], margin=claim.margin(), level=claim.level)
+    return effect_nowhere(change(claim, study, "B", "pointer")[None], margin=claim.margin(), level=claim.level)

@@ -21,7 +21,7 @@ from rebinding.experiments.tracing.summary import (
     first_layer,
     gains,
     last_layer,
-    moved_by,
+    margin_change,
     restorable,
     restored,
     support,
@@ -29,7 +29,16 @@ from rebinding.experiments.tracing.summary import (
 from rebinding.paper.claim import Claim
 from rebinding.paper.procedure import TracingConventions
 from rebinding.study.study import ModeName, Study
-from rebinding.verdicts import Verdict, effect, effect_somewhere, guarded, no_effect, nowhere, ordering, requirement
+from rebinding.verdicts import (
+    Verdict,
+    effect,
+    effect_nowhere,
+    effect_somewhere,
+    guarded,
+    no_effect,
+    ordering,
+    requirement,
+)
 from rebinding.verdicts.sentences import Part, all_of
 
 SECTION = "tracing"
@@ -40,7 +49,7 @@ PARTNER_TO_REMAINING: ModeName = "swap_target_box_to_remaining_context_box"
 OBJECT: ModeName = "target_box"
 OBJECT_MAP = ("context_box", "context_partner_object", "swap_first", "swap_second", "swap_period", "question_box",
               "readout")  # fmt: skip
-BETWEEN = ("swap_first", "swap_second", "swap_period", "question_box")
+INTERMEDIATE = ("swap_first", "swap_second", "swap_period", "question_box")
 MOST = 0.5
 """A rule that holds for the typical prompt holds in more than half of the prompts, by the margin."""
 RESTORED = "share of prompts in which a patch brings the original's answer back"
@@ -73,8 +82,8 @@ def in_most(claim: Claim, holds: pd.Series, *maps: tuple[Evidence, TracingConven
 
 def adds_nothing(claim: Claim, study: Study, mode: ModeName, context: str) -> Verdict:
     """At no layer does patching the context's label beside the swap's bring the answer back."""
-    evidence, conventions = study.mentioned(claim, mode, context, "swap_asked"), study.procedure(claim).tracing
-    return nowhere(added(evidence, conventions), **margin_and_support(claim, evidence, conventions))
+    evidence, conventions = study.patch_mention(claim, mode, context, "swap_asked"), study.procedure(claim).tracing
+    return effect_nowhere(added(evidence, conventions), **margin_and_support(claim, evidence, conventions))
 
 
 @row("tracing.reference_box_not_from_context",
@@ -100,10 +109,10 @@ def path_to_readout(claim: Claim, study: Study, mode: ModeName, edited: str, par
 
     `partner` is the other label of the swap, one of the tokens in between.
     """
-    evidence, conventions = study.traced(claim, mode, *BETWEEN, "readout"), study.procedure(claim).tracing
+    evidence, conventions = study.trace_residuals(claim, mode, *INTERMEDIATE, "readout"), study.procedure(claim).tracing
     options = margin_and_support(claim, evidence, conventions)
     between = (partner, "swap_period", "question_box")
-    has_object = gains(study.traced(claim, OBJECT, *OBJECT_MAP), "readout", conventions) > 0
+    has_object = gains(study.trace_residuals(claim, OBJECT, *OBJECT_MAP), "readout", conventions) > 0
     box_gains = gains(evidence, "readout", conventions).mask(has_object, 0.0)
     trace = evidence, conventions
     first, last = (first_layer(*trace, *roles) for roles in (between, ("readout",)))
@@ -134,14 +143,14 @@ def test_boxes_matter_from_the_swap_on_and_end_at_the_readout(claim: Claim, stud
      where=f"mode {OBJECT}; every layer but the first, at the object, the swap's labels and end, question, readout",
      **RESULTS)  # fmt: skip
 def test_the_object_goes_from_its_token_to_the_readout(claim: Claim, study: Study) -> Verdict:
-    evidence, conventions = study.traced(claim, OBJECT, *OBJECT_MAP), study.procedure(claim).tracing
+    evidence, conventions = study.trace_residuals(claim, OBJECT, *OBJECT_MAP), study.procedure(claim).tracing
     options, own_token = margin_and_support(claim, evidence, conventions), "context_partner_object"
     in_order = last_layer(evidence, conventions, own_token) < first_layer(evidence, conventions, "readout")
     return all_of(
         claim.kind,
         {
             "its own token": partial(effect_somewhere, restored(evidence, conventions, own_token), **options),
-            "in between": partial(nowhere, restored(evidence, conventions, *BETWEEN), **options),
+            "in between": partial(effect_nowhere, restored(evidence, conventions, *INTERMEDIATE), **options),
             "the readout in later layers": in_most(claim, in_order, (evidence, conventions)),
         },
     )
@@ -151,15 +160,19 @@ def test_the_object_goes_from_its_token_to_the_readout(claim: Claim, study: Stud
      kind="no-effect", statistic=f"{RESTORED}: the largest over layers and labels",
      where=f"mode {OBJECT}; every layer but the first, at every label", **RESULTS)  # fmt: skip
 def test_labels_do_not_carry_the_object(claim: Claim, study: Study) -> Verdict:
-    evidence, conventions = study.traced(claim, OBJECT, *OBJECT_MAP), study.procedure(claim).tracing
+    evidence, conventions = study.trace_residuals(claim, OBJECT, *OBJECT_MAP), study.procedure(claim).tracing
     labels = (*(f"context_box[{slot}]" for slot in range(claim.boxes)), "swap_first", "swap_second", "question_box")
     gate = requirement(
-        "base", base(evidence, conventions) < 1, "the unpatched counterfactual gives the original's answer"
+        "base",
+        base(evidence, conventions) < 1,
+        "the counterfactual gives the original's answer in all prompts without a patch, so a patch can restore nothing",
     )
     return guarded(
         claim.kind,
         [gate],
-        lambda: nowhere(restored(evidence, conventions, *labels), **margin_and_support(claim, evidence, conventions)),
+        lambda: effect_nowhere(
+            restored(evidence, conventions, *labels), **margin_and_support(claim, evidence, conventions)
+        ),
     )
 
 
@@ -171,8 +184,8 @@ def test_labels_do_not_carry_the_object(claim: Claim, study: Study) -> Verdict:
      **(RESULTS | {"source": "ours; section 3 tells it so in words", "models": ()}))  # fmt: skip
 def test_the_box_reaches_the_readout_before_the_object(claim: Claim, study: Study) -> Verdict:
     conventions = study.procedure(claim).tracing
-    boxes = study.traced(claim, PARTNER_TO_REMAINING, *BETWEEN, "readout")
-    objects = study.traced(claim, OBJECT, *OBJECT_MAP)
+    boxes = study.trace_residuals(claim, PARTNER_TO_REMAINING, *INTERMEDIATE, "readout")
+    objects = study.trace_residuals(claim, OBJECT, *OBJECT_MAP)
     is_earlier = first_layer(boxes, conventions, "readout") < first_layer(objects, conventions, "readout")
     return in_most(claim, is_earlier, (boxes, conventions), (objects, conventions))(level=claim.level)
 
@@ -197,8 +210,11 @@ def test_the_readout_moves_more_than_twice_as_much(claim: Claim, study: Study) -
 
 def readout_over_stop(claim: Claim, study: Study, share: float) -> Verdict:
     """For every question, this share of the readout's effect exceeds the full stop's effect."""
-    evidence, conventions = study.diagnosed(claim), study.procedure(claim).tracing
-    stop, readout = moved_by(evidence, "swap_period", "every_layer"), moved_by(evidence, "readout", conventions.readout)
+    evidence, conventions = study.diagnose_readout(claim), study.procedure(claim).tracing
+    stop, readout = (
+        margin_change(evidence, "swap_period", "every_layer"),
+        margin_change(evidence, "readout", conventions.readout),
+    )
     parts: dict[str, Part] = {
         f"{name}": partial(ordering, share * readout[name], stop[name], margin=claim.margin()) for name in stop
     }
@@ -209,8 +225,11 @@ def readout_over_stop(claim: Claim, study: Study, share: float) -> Verdict:
      "Patching the swap's end helps the question about the asked box and no other; the readout helps each, and more.",
      source="appendix, causal mediation", statistic=f"{CHANGE}, for each question", **RESOLVED)  # fmt: skip
 def test_the_full_stop_helps_one_question_and_the_readout_all(claim: Claim, study: Study) -> Verdict:
-    evidence, conventions = study.diagnosed(claim), study.procedure(claim).tracing
-    stop, readout = moved_by(evidence, "swap_period", "every_layer"), moved_by(evidence, "readout", conventions.readout)
+    evidence, conventions = study.diagnose_readout(claim), study.procedure(claim).tracing
+    stop, readout = (
+        margin_change(evidence, "swap_period", "every_layer"),
+        margin_change(evidence, "readout", conventions.readout),
+    )
     margin = claim.margin()
     parts: dict[str, Part] = {"full stop, asked": partial(effect, stop["asked"], margin=margin)}
     parts |= {f"full stop, {name}": partial(no_effect, stop[name], margin=margin) for name in stop if name != "asked"}

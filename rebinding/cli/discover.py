@@ -198,7 +198,7 @@ def discover_circuit(
         scale=options.score,
         rule=options.select,
         min_effect=options.min_effect,
-        described={**asdict(path_settings), **origin},
+        extra_settings={**asdict(path_settings), **origin},
     )
 
 

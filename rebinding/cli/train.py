@@ -98,7 +98,7 @@ def run(options: argparse.Namespace) -> int:
     files.write(out, adapter)
     print(f"wrote {out}", flush=True)
     before = measure_accuracy(loaded_model, vocabulary, options.prompts, "without an adapter")
-    lora.merge(loaded_model.model, files.read(out))
+    lora.merge(loaded_model.model, files.read_adapter(out))
     after = measure_accuracy(loaded_model, vocabulary, options.prompts, "with the adapter")
     Card(adapter.base, digest, licence, recipe, tuple(training.curve), before, after).write(out)
     (out / NOTES).unlink(missing_ok=True)

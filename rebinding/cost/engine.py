@@ -54,7 +54,7 @@ class CostEngine:
         """The sizes of a session's model."""
         facts = self._facts[session.loaded_model]
         assert isinstance(session.source, CostSource)
-        return ModelSize(facts.name, facts.tokens, session.source.weights, facts.whose)
+        return ModelSize(facts.name, facts.tokens, session.source.weights, facts.circuit_of)
 
     def finish(self, job: Callable[[], Out]) -> Out:
         return job()
@@ -67,5 +67,5 @@ class CostEngine:
 
     def _free_memory(self) -> int:
         """The bytes that a batch may take, after what a run keeps by then."""
-        kept = REMEMBERED + sum(source.absent for source in self._sources)
+        kept = REMEMBERED + sum(source.missing_bytes for source in self._sources)
         return int(max(0, self.device.memory - self.fake_device.ledger.live[fake_accelerator()] - kept) * SHARE)

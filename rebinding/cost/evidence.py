@@ -73,7 +73,7 @@ def _for_every_batch(rows: pd.DataFrame, batches: int, draws: int) -> pd.DataFra
 
 def _unpruned(request: Pruning) -> pd.DataFrame:
     """Pruning walks that remove no head, of a circuit that does as well as the model."""
-    scores: dict[str, Any] = {"whole": 1.0, "before": 1.0, "drop": 1.0, "removed": False}
+    scores: dict[str, Any] = {"full_model": 1.0, "before": 1.0, "drop": 1.0, "removed": False}
     return pd.DataFrame(
         [{**head._asdict(), "order": order, **scores} for order in range(request.orders) for head in request.circuit]
     )

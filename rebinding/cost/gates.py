@@ -11,20 +11,20 @@ from rebinding.task.designs import Design
 from rebinding.verdicts import Gate
 
 
-class PassedGates(Gates):
+class PassingGates(Gates):
     """The gates of a model that does the task and whose replays are exact."""
 
-    def replays_as_it_runs(self, boxes: int) -> Iterator[Gate]:
-        return map(_passed, super().replays_as_it_runs(boxes))
+    def check_replays(self, boxes: int) -> Iterator[Gate]:
+        return map(_passed, super().check_replays(boxes))
 
-    def above_the_floor(self, counts: float | None, boxes: int = 3) -> Iterator[Gate]:
-        return map(_passed, super().above_the_floor(counts, boxes))
+    def check_noise_floor(self, counts: float | None, boxes: int = 3) -> Iterator[Gate]:
+        return map(_passed, super().check_noise_floor(counts, boxes))
 
-    def beyond_guessing(self, boxes: int) -> Gate:
-        return _passed(super().beyond_guessing(boxes))
+    def check_guessing(self, boxes: int) -> Gate:
+        return _passed(super().check_guessing(boxes))
 
-    def above_chance(self, session: Session, stories: Design, n: int, cut: int = 0) -> Gate:
-        return _passed(super().above_chance(session, stories, n, cut))
+    def check_chance(self, session: Session, stories: Design, n: int, cut: int = 0) -> Gate:
+        return _passed(super().check_chance(session, stories, n, cut))
 
 
 def _passed(gate: Gate) -> Gate:

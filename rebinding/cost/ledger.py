@@ -2,8 +2,8 @@
 
 *Waits* are operations at which the program stops until the device has caught up: numbers come back to the CPU
 (`.cpu()`, `.item()`, `.tolist()`, `bool()`), or the size of a result depends on numbers (`nonzero`, an index by a
-mask). *FLOP* are those of torch's own counter, two per multiply-add. *Moved* are the bytes of operands and results of
-all operations except views. *Live* are the bytes of all storage on a device, by storage and not by tensor.
+mask). *FLOP* are those of torch's own counter, two per multiply-add. *Bytes moved* are those of operands and results
+of all operations except views. *Live* are the bytes of all storage on a device, by storage and not by tensor.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Ledger:
     bandwidth: float = float("inf")
     waits: list[Wait] = field(default_factory=list)
     flop: int = 0
-    moved: int = 0
+    bytes_moved: int = 0
     seconds: float = 0.0
     live: Counter[torch.device] = field(default_factory=Counter)
     peak: Counter[torch.device] = field(default_factory=Counter)
@@ -55,8 +55,8 @@ class Ledger:
 
     def add_work(self, cost: Cost) -> None:
         """Add the cost of an operation."""
-        self.flop, self.moved = self.flop + cost.flop, self.moved + cost.moved
-        self.seconds += max(cost.flop / self.rate, cost.moved / self.bandwidth)
+        self.flop, self.bytes_moved = self.flop + cost.flop, self.bytes_moved + cost.bytes_moved
+        self.seconds += max(cost.flop / self.rate, cost.bytes_moved / self.bandwidth)
 
     def add_storage(self, inner: Tensor, device: torch.device) -> None:
         """Count a tensor's storage, once, for as long as it lives."""
@@ -75,7 +75,7 @@ class Ledger:
 
     def reset(self) -> None:
         """Set all counts to 0, and the peak to the storage that is alive."""
-        self.waits, self.flop, self.moved, self.seconds = [], 0, 0, 0.0
+        self.waits, self.flop, self.bytes_moved, self.seconds = [], 0, 0, 0.0
         self.peak = Counter(self.live)
 
 

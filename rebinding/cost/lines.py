@@ -19,8 +19,8 @@ class Device:
 
 @dataclass(frozen=True)
 class Line:
-    """The cost of one request with all its blocks: `rows` of its largest batch, FLOP, seconds. `kept` are the bytes
-    that it leaves in memory for later requests, `extra` those that it needs besides these and the weights."""
+    """The cost of one request with all its blocks: `rows` of its largest batch, FLOP, seconds. It leaves
+    `retained_bytes` in memory for later requests, and needs `temporary_bytes` besides these and the weights."""
 
     name: str
     n: int
@@ -28,8 +28,8 @@ class Line:
     rows: int
     flop: float
     seconds: float
-    extra: int
-    kept: int
+    temporary_bytes: int
+    retained_bytes: int
 
 
 @dataclass(frozen=True)
@@ -53,10 +53,10 @@ class Costs:
     @property
     def peak(self) -> int:
         """The most memory at any time; what earlier requests keep counts for later ones."""
-        kept, most = 0, 0
+        retained_bytes, most = 0, 0
         for line in self.lines:
-            kept += line.kept
-            most = max(most, self.model.weights + REMEMBERED + kept + line.extra)
+            retained_bytes += line.retained_bytes
+            most = max(most, self.model.weights + REMEMBERED + retained_bytes + line.temporary_bytes)
         return most
 
     @property
@@ -70,9 +70,9 @@ class Costs:
 
 
 def grouped(lines: Sequence[Line]) -> list[tuple[Line, int]]:
-    """Groups of lines that are equal except for `kept`: the first line and the count, in order of appearance."""
+    """Groups of lines, equal except for `retained_bytes`: the first line and the count, in order of appearance."""
     groups: dict[tuple[object, ...], list[Line]] = {}
     for line in lines:
-        content = (line.name, line.n, line.blocks, line.rows, line.flop, line.seconds, line.extra)
+        content = (line.name, line.n, line.blocks, line.rows, line.flop, line.seconds, line.temporary_bytes)
         groups.setdefault(content, []).append(line)
     return [(group[0], len(group)) for group in groups.values()]

@@ -43,10 +43,10 @@ class RowCountingSurgeon(TorchSurgeon):
 
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)
-        self.rows_seen: list[int] = []
+        self.row_counts: list[int] = []
 
     def _run_batch(self, batch: Batch, attention: Attention | None, results: Results) -> None:
-        self.rows_seen.append(batch.rows.numel())
+        self.row_counts.append(batch.rows.numel())
         super()._run_batch(batch, attention, results)
 
 

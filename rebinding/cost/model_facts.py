@@ -26,7 +26,7 @@ STAND_IN = "llama3.2-3b"
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """A model's shape, prompt length and circuit; `whose` names the circuit's model where it is another one."""
+    """A model's shape, prompt length and circuit; `circuit_of` names the circuit's model where it is another one."""
 
     name: str
     config: PreTrainedConfig
@@ -34,7 +34,7 @@ class ModelFacts:
     tokens: int
     form: Form
     heads: Circuit
-    whose: str | None = None
+    circuit_of: str | None = None
 
 
 def model_facts(name: str, tokens: int | None = None) -> ModelFacts:

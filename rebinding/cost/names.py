@@ -19,7 +19,7 @@ def name_of(request: Request) -> str:
         case Pruning():
             name = f"pruning of {len(request.circuit)} heads"
         case Ablation():
-            name = f"{request.KIND.name}, beside {request.beside}"
+            name = f"{request.KIND.name}, vs {request.comparison}"
         case Interchange():
             name = f"roles, {request.mode}"
         case Shifts():
@@ -36,7 +36,7 @@ def name_of(request: Request) -> str:
 def _path(request: Paths) -> str:
     receivers = "logits" if request.stage.receivers is None else f"{len(request.receivers)} heads"
     kind = "link" if request.senders is not None else "paths"
-    return f"{kind} {request.stage.group} to {receivers}{', all frozen' if request.how.frozen == 'all' else ''}"
+    return f"{kind} {request.stage.group} to {receivers}{', all frozen' if request.settings.frozen == 'all' else ''}"
 
 
 def _prompts(request: Request) -> PromptSet:

@@ -63,10 +63,10 @@ def facts_of(operation: Any) -> OperationFacts:
 
 @dataclass(frozen=True)
 class Cost:
-    """FLOP by torch's own counter, and the bytes of operands and results (`moved`); a view has neither."""
+    """FLOP by torch's own counter, and the bytes of operands and results (`bytes_moved`); a view has neither."""
 
     flop: int
-    moved: int
+    bytes_moved: int
 
 
 NOTHING = Cost(0, 0)

@@ -38,13 +38,13 @@ class NotCosted(Exception):
 
 @dataclass(frozen=True, eq=False)
 class BlockCost:
-    """The cost of one block; `stays` are the bytes that it keeps in memory."""
+    """The cost of one block; it keeps `retained_bytes` in memory."""
 
     rows: int
     flop: float
     seconds: float
-    extra: int
-    stays: int
+    temporary_bytes: int
+    retained_bytes: int
 
 
 class CostSource:
@@ -60,10 +60,10 @@ class CostSource:
         self._tensors: dict[Hashable, tuple[Activations, BlockCost]] = {}
 
     @property
-    def absent(self) -> int:
+    def missing_bytes(self) -> int:
         """Bytes that the requests keep in a run but not here, where only those of one block are kept."""
-        present = sum(cost.stays for _, cost in (*self._evidence.values(), *self._tensors.values()))
-        return sum(line.kept for line in self.lines.values()) - present
+        present = sum(cost.retained_bytes for _, cost in (*self._evidence.values(), *self._tensors.values()))
+        return sum(line.retained_bytes for line in self.lines.values()) - present
 
     def get(self, request: Request) -> Evidence:
         """Add the cost of a request, and return fake evidence of the right shape."""
@@ -74,7 +74,7 @@ class CostSource:
         part = first_block(request, self.bench.prompts)
         measure = measure_of(type(request))
         block, cost = self._cost_once(self._evidence, part, lambda: measure(self.bench, part.request))
-        self._add_line(request, part, cost, int(cost.stays * part.n / part.block))
+        self._add_line(request, part, cost, int(cost.retained_bytes * part.n / part.block))
         anatomy = self.bench.loaded_model.anatomy
         return complete_evidence(request, block, self.heads, anatomy.n_layers, anatomy.n_heads)
 
@@ -91,8 +91,8 @@ class CostSource:
         compute = tensors_of(type(request))
         assert compute is not None
         tensors, cost = self._cost_once(self._tensors, part, lambda: Activations(compute(self.bench, part.request)))
-        self.bench.once(request, lambda: tensors)
-        self._add_line(request, part, cost, cost.stays)
+        self.bench.get_or_compute(request, lambda: tensors)
+        self._add_line(request, part, cost, cost.retained_bytes)
 
     def _cost_once(
         self, costs: dict[Hashable, tuple[Value, BlockCost]], part: Part, run: Callable[[], Value]
@@ -109,20 +109,20 @@ class CostSource:
         ledger, device, surgeon = self.fake_device.ledger, fake_accelerator(), self.bench.surgeon
         assert isinstance(surgeon, RowCountingSurgeon), "costs are added up on a hollow bench"
         surgeon.recordings.entries.clear()
-        surgeon.rows_seen.clear()
+        surgeon.row_counts.clear()
         ledger.reset()
         before = ledger.live[device]
         with self.fake_device:
             result = run()
         return result, BlockCost(
-            rows=max(surgeon.rows_seen, default=0),
+            rows=max(surgeon.row_counts, default=0),
             flop=ledger.flop,
             seconds=ledger.seconds,
-            extra=ledger.peak[device] - ledger.live[device],
-            stays=max(0, ledger.live[device] - surgeon.recordings.bytes() - before),
+            temporary_bytes=ledger.peak[device] - ledger.live[device],
+            retained_bytes=max(0, ledger.live[device] - surgeon.recordings.bytes() - before),
         )
 
-    def _add_line(self, request: Request, part: Part, cost: BlockCost, kept: int) -> None:
+    def _add_line(self, request: Request, part: Part, cost: BlockCost, retained_bytes: int) -> None:
         self.lines[request.key] = Line(
             name_of(request),
             part.n,
@@ -130,6 +130,6 @@ class CostSource:
             cost.rows,
             cost.flop * part.share,
             cost.seconds * part.share,
-            cost.extra,
-            kept,
+            cost.temporary_bytes,
+            retained_bytes,
         )

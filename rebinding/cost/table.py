@@ -37,7 +37,7 @@ def table(costs: Costs, device: Device, gpus: int) -> Iterator[str]:
     for line, count in grouped(costs.lines):
         name = line.name + (f" (x{count})" if count > 1 else "")
         yield (
-            f"  {name:{WIDTH}} {line.n:4} {line.blocks:6} {line.rows:7} {line.extra / GB:6.1f} "
+            f"  {name:{WIDTH}} {line.n:4} {line.blocks:6} {line.rows:7} {line.temporary_bytes / GB:6.1f} "
             f"{count * line.flop / size:8.2f} {count * line.seconds / 60:8.1f}"
         )
     yield f"  {'all':{WIDTH}} {'':4} {'':6} {'':7} {'':6} {costs.flop / size:8.2f} {costs.seconds / 60:8.1f}"

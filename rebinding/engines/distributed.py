@@ -1,8 +1,8 @@
 """The driver: jobs request evidence, workers compute what is missing, and a job continues when nothing is missing.
 
-A job that requests missing evidence stops with `Missing`, which names the tasks to do first. When they are done the job
-starts again, and finds everything up to that point in the store. So dependent tasks run in the order of the job's
-requests, and the tasks of other jobs run at the same time. No job declares its requests beforehand.
+A job that requests missing evidence stops with `MissingOutcomes`, which names the tasks to do first. When they are
+done the job starts again, and finds everything up to that point in the store. So dependent tasks run in the order of
+the job's requests, and the tasks of other jobs run at the same time. No job declares its requests beforehand.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from rebinding.engines.queue import Progress, Queue
 from rebinding.engines.stores import DriverSource, DriverStore, reraisable
 from rebinding.engines.tasks import (
     Address,
-    Computing,
-    Described,
-    Describing,
+    ComputeTask,
+    DescribeTask,
     Failure,
-    Loading,
-    Missing,
+    LoadOptions,
+    MissingOutcomes,
+    ModelDescription,
     Outcome,
     Shards,
     Task,
@@ -82,9 +82,9 @@ class DistributedEngine:
     def __init__(self, create_pool: Callable[[], WorkerPool]) -> None:
         self._create_pool = create_pool
         self._pool: WorkerPool | None = None
-        self._descriptions: dict[Loading, Described] = {}
+        self._descriptions: dict[LoadOptions, ModelDescription] = {}
         self._failed: dict[str, Failure] = {}
-        self._loadings: WeakKeyDictionary[LoadedModel, Loading] = WeakKeyDictionary()
+        self._loadings: WeakKeyDictionary[LoadedModel, LoadOptions] = WeakKeyDictionary()
         self._store: DriverStore | None = None
         self._queue = Queue()
 
@@ -92,12 +92,12 @@ class DistributedEngine:
 
     def loaded_model(self, name: str, *, dtype: str, device: str, store: Store | None) -> LoadedModel:
         """A model from a worker's description; its weights stay on workers."""
-        loading = Loading(name, dtype, device)
-        task = Describing(loading)
+        loading = LoadOptions(name, dtype, device)
+        task = DescribeTask(loading)
         if task.id in self._failed:
             raise reraisable(self._failed[task.id])
         if loading not in self._descriptions:
-            raise Missing((task,))
+            raise MissingOutcomes((task,))
         description = self._descriptions[loading]
         model = LoadedModel(
             name,
@@ -168,7 +168,7 @@ class DistributedEngine:
         """Continue a job; returns whether evidence is missing."""
         try:
             job.begin()
-        except Missing as missing:
+        except MissingOutcomes as missing:
             job.missing_ids = {task.id for task in missing.tasks}
             self._queue.add(missing.tasks, urgent=job.was_resumed)
         job.was_resumed = True
@@ -187,7 +187,7 @@ class DistributedEngine:
 
     def _inputs(self, task: Task) -> Tensors:
         """The input tensors of a task; the pool reads those that the worker does not have."""
-        addresses = task.inputs if isinstance(task, Computing) else ()
+        addresses = task.inputs if isinstance(task, ComputeTask) else ()
         return {address: partial(self._read, address) for address in addresses}
 
     def _read(self, address: Address) -> Activations:
@@ -209,9 +209,9 @@ class DistributedEngine:
     def _record(self, task: Task, outcome: Outcome) -> None:
         if isinstance(outcome, Failure):
             self._failed[task.id] = outcome
-        elif isinstance(outcome, Described):
+        elif isinstance(outcome, ModelDescription):
             self._descriptions[task.loading] = outcome
-        elif isinstance(task, Computing):
+        elif isinstance(task, ComputeTask):
             if task.address not in outcome.contents:
                 self._failed[task.id] = Failure(_version_mismatch(task, outcome), "the driver, on reading the shard")
                 return
@@ -221,7 +221,7 @@ class DistributedEngine:
                 self._store.put(experiment, key, content)
 
 
-def _version_mismatch(task: Computing, outcome: Shards) -> ModelError:
+def _version_mismatch(task: ComputeTask, outcome: Shards) -> ModelError:
     """The error for a worker's shard whose address is not the one that the driver expects."""
     return ModelError(
         f"{task.loading.name}: the driver expected {task.address}, a worker returned {sorted(outcome.contents)}. The"
@@ -237,7 +237,7 @@ def _no_weights(name: str) -> NoReturn:
 def _run_quietly(job: Callable[[], object]) -> None:
     try:
         job()
-    except Missing:
+    except MissingOutcomes:
         raise
     except Exception:  # `finish` raises it again
         return

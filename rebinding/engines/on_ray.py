@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from rebinding.engines.distributed import Tensors
-from rebinding.engines.tasks import Address, Computing, Failure, LostWorker, Outcome, Task
+from rebinding.engines.tasks import Address, ComputeTask, Failure, LostWorker, Outcome, Task
 from rebinding.engines.worker import Worker, pack
 
 TRIES = 6
@@ -140,7 +140,7 @@ class RayWorkerPool:
         try:
             outcome: Outcome = pickle.loads(self._ray.get(reference))
         except self._ray.exceptions.RayActorError as error:
-            name = task.address[0] if isinstance(task, Computing) else "loading it"
+            name = task.address[0] if isinstance(task, ComputeTask) else "loading it"
             message = (
                 f"{task.loading.name}: {TRIES} workers died one after the other at the same task ({name}). If it is too"
                 " large for the memory of one, give each more memory: --gpus-per-model, or fewer --workers"

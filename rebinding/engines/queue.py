@@ -10,10 +10,10 @@ from typing import Any, TypeAlias
 
 from tqdm import tqdm
 
-from rebinding.engines.tasks import Computing, Loading, Task
+from rebinding.engines.tasks import ComputeTask, LoadOptions, Task
 from rebinding.evidence import OnPrompts, PromptSet
 
-Recorded: TypeAlias = tuple[Loading, PromptSet]
+Recorded: TypeAlias = tuple[LoadOptions, PromptSet]
 
 
 @dataclass
@@ -22,7 +22,7 @@ class Queue:
 
     waiting: dict[str, Task] = field(default_factory=dict)
     running: dict[int, Task] = field(default_factory=dict)
-    loaded: dict[int, Loading] = field(default_factory=dict)
+    loaded: dict[int, LoadOptions] = field(default_factory=dict)
     """The model of each worker's last task."""
     urgent: set[str] = field(default_factory=set)
     """Waiting tasks of jobs that were resumed: many tasks may follow them, one after the other."""
@@ -77,7 +77,7 @@ class Queue:
 def _recorded(task: Task) -> Recorded | None:
     """The model of a task and its prompts, if it has any, without their pairing: they are recorded once for all
     pairings."""
-    request = task.request if isinstance(task, Computing) else None
+    request = task.request if isinstance(task, ComputeTask) else None
     if not isinstance(request, OnPrompts):
         return None
     return task.loading, replace(request.prompts, pairing=(), tokens="")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from rebinding.engines.tasks import Address, Computing, Failure, Loading, Missing
+from rebinding.engines.tasks import Address, ComputeTask, Failure, LoadOptions, MissingOutcomes
 from rebinding.evidence import Evidence, Request
 from rebinding.evidence.activations import Activations
 from rebinding.evidence.store import Content, Store
@@ -81,17 +81,17 @@ class DriverSource:
     """Evidence of a workbench on a `DriverStore`. `failed` has the tasks that raised an error."""
 
     bench: Workbench
-    loading: Loading
+    loading: LoadOptions
     failed: Mapping[str, Failure]
 
     def get(self, request: Request) -> Evidence:
-        """Evidence from the store; raises `Missing` with the tasks of all missing blocks."""
+        """Evidence from the store; raises `MissingOutcomes` with the tasks of all missing blocks."""
         tasks = [task for block in self.bench.prompts.blocks(request) for task in self._missing_tasks(block)]
         if tasks:
-            raise Missing(tuple(tasks))
+            raise MissingOutcomes(tuple(tasks))
         return self.bench.get(request)
 
-    def _missing_tasks(self, block: Request) -> Iterator[Computing]:
+    def _missing_tasks(self, block: Request) -> Iterator[ComputeTask]:
         """The tasks for a missing block: first the tensors it needs, if they are missing too."""
         if self.bench.holds(Evidence, block):
             return
@@ -102,10 +102,10 @@ class DriverSource:
         if not missing:
             yield self._task(block, tensors)
 
-    def _task(self, request: Request, tensors: list[Request] | None = None) -> Computing:
+    def _task(self, request: Request, tensors: list[Request] | None = None) -> ComputeTask:
         module = function_of(type(request)).__module__
         inputs = tuple(self.bench.address(needed) for needed in tensors or ())
-        task = Computing(self.loading, request, module, self.bench.address(request), inputs)
+        task = ComputeTask(self.loading, request, module, self.bench.address(request), inputs)
         if task.id in self.failed:
             raise reraisable(self.failed[task.id])
         return task

@@ -22,7 +22,7 @@ Content: TypeAlias = Evidence | Activations
 
 
 @dataclass(frozen=True)
-class Loading:
+class LoadOptions:
     """The model that a worker loads, with dtype and device."""
 
     name: str
@@ -31,10 +31,10 @@ class Loading:
 
 
 @dataclass(frozen=True)
-class Describing:
+class DescribeTask:
     """The task to describe a model without its weights."""
 
-    loading: Loading
+    loading: LoadOptions
 
     @property
     def id(self) -> str:
@@ -43,14 +43,14 @@ class Describing:
 
 
 @dataclass(frozen=True)
-class Computing:
+class ComputeTask:
     """The task to compute the shard at `address`: evidence of a request or of a block of it, or tensors for requests.
 
     `module` has the function that computes it, and may be outside this package. `inputs` are the addresses of tensors
     that were computed before and are sent with the task.
     """
 
-    loading: Loading
+    loading: LoadOptions
     request: Request
     module: str
     address: Address
@@ -62,11 +62,11 @@ class Computing:
         return "/".join(self.address)
 
 
-Task: TypeAlias = Describing | Computing
+Task: TypeAlias = DescribeTask | ComputeTask
 
 
 @dataclass(frozen=True)
-class Described:
+class ModelDescription:
     """The description of a model for the driver: everything except its weights."""
 
     tokenizer: PreTrainedTokenizerFast
@@ -94,14 +94,14 @@ class Failure:
     traceback: str
 
 
-Outcome: TypeAlias = Described | Shards | Failure
+Outcome: TypeAlias = ModelDescription | Shards | Failure
 
 
 class LostWorker(ModelError):
     """A task whose workers died one after the other."""
 
 
-class Missing(Exception):
+class MissingOutcomes(Exception):
     """A job needs the outcomes of these tasks to continue."""
 
     def __init__(self, tasks: tuple[Task, ...]) -> None:

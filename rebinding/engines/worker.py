@@ -15,7 +15,17 @@ from dataclasses import dataclass, field
 import torch
 
 from rebinding.engines.stores import Memory
-from rebinding.engines.tasks import Address, Computing, Content, Described, Failure, Loading, Outcome, Shards, Task
+from rebinding.engines.tasks import (
+    Address,
+    ComputeTask,
+    Content,
+    Failure,
+    LoadOptions,
+    ModelDescription,
+    Outcome,
+    Shards,
+    Task,
+)
 from rebinding.evidence import Evidence
 from rebinding.evidence.activations import Activations
 from rebinding.evidence.store import shelf_of
@@ -27,7 +37,7 @@ from rebinding.models import LoadedModel, load
 class Worker:
     """A worker with one model at a time, that of its last task."""
 
-    loaded: Loading | None = None
+    loaded: LoadOptions | None = None
     bench: Workbench | None = None
     memory: Memory = field(default_factory=Memory)
 
@@ -38,7 +48,7 @@ class Worker:
             bench = self._bench(task.loading)
             return (
                 self._compute(bench, task, inputs)
-                if isinstance(task, Computing)
+                if isinstance(task, ComputeTask)
                 else describe_model(bench.loaded_model)
             )
         except (MemoryError, torch.OutOfMemoryError):
@@ -46,7 +56,7 @@ class Worker:
         except Exception as error:
             return Failure(error, traceback.format_exc())
 
-    def _bench(self, loading: Loading) -> Workbench:
+    def _bench(self, loading: LoadOptions) -> Workbench:
         """A workbench with the model; the previous model is freed first."""
         if self.bench is None or self.loaded != loading:
             self.bench = self.loaded = None
@@ -60,7 +70,7 @@ class Worker:
             self.loaded = loading
         return self.bench
 
-    def _compute(self, bench: Workbench, task: Computing, inputs: Mapping[Address, Activations]) -> Shards:
+    def _compute(self, bench: Workbench, task: ComputeTask, inputs: Mapping[Address, Activations]) -> Shards:
         importlib.import_module(task.module)  # a measure outside the package registers itself on import
         self.memory.shards.update(inputs)
         try:
@@ -79,10 +89,10 @@ class Worker:
         return Shards(shards)
 
 
-def describe_model(loaded_model: LoadedModel) -> Described:
+def describe_model(loaded_model: LoadedModel) -> ModelDescription:
     """The description of a model, without its weights."""
     assert loaded_model.dtype != "as served"
-    return Described(
+    return ModelDescription(
         loaded_model.tokenizer,
         loaded_model.anatomy,
         loaded_model.form,

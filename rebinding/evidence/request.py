@@ -39,7 +39,7 @@ class Kind:
 
     `numbered` is a pattern for families of columns such as `before_logit_0`; `lacking` are columns whose numbers may
     not exist (NaN). `unit` is the column that identifies units. `edits` are the columns that identify edits, each of
-    which must have `moved` something in some row; None for kinds without edits, or without a record of them.
+    which must have a positive `relative_change` in some row; None for kinds without edits, or without a record of them.
     `unedited` is a column and its value in baseline rows, in which nothing is edited.
     """
 
@@ -133,7 +133,7 @@ class Request:
 
     @property
     def edits(self) -> tuple[str, ...] | None:
-        """The columns that identify edits, each of which must have moved something."""
+        """The columns that identify edits, each of which must change what it edits in some row."""
         return self.KIND.edits
 
     @property

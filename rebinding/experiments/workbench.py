@@ -120,14 +120,14 @@ class Workbench:
         """Tensors that several experiments share; computed once."""
         compute = tensors_of(type(request))
         assert compute is not None, f"{request.KIND.name} has rows and no tensors"
-        return self.once(
+        return self.get_or_compute(
             request, lambda: self._remember(Activations, request, compute, lambda: Activations(compute(self, request)))
         ).tensors
 
-    def once(self, key: Hashable, make: Callable[[], Value]) -> Value:
+    def get_or_compute(self, key: Hashable, compute: Callable[[], Value]) -> Value:
         """A value that several measurements share: made on first use and kept with the model."""
         if key not in self._memory:
-            self._memory[key] = make()
+            self._memory[key] = compute()
         value: Value = self._memory[key]
         return value
 

@@ -69,9 +69,9 @@ def write(folder: Path, adapter: Adapter) -> None:
     save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
 
 
-def read(folder: Path) -> Adapter:
+def read_adapter(folder: Path) -> Adapter:
     """Read an adapter; a description with options that are not computed here is refused."""
-    config = described(folder)
+    config = read_config(folder)
     tensors = _tensors(folder)
     names = sorted(key.removeprefix(PREFIX).removesuffix(DOWN) for key in tensors if key.endswith(DOWN))
     expected = {f"{PREFIX}{name}{end}" for name in names for end in (DOWN, UP)}
@@ -90,7 +90,7 @@ def read(folder: Path) -> Adapter:
     return Adapter(pairs, config["r"], config["lora_alpha"], config["base_model_name_or_path"])
 
 
-def described(folder: Path) -> dict[str, Any]:
+def read_config(folder: Path) -> dict[str, Any]:
     """The checked description of an adapter."""
     if not (folder / CONFIG).is_file():
         raise AdapterError(f"{folder} has no {CONFIG}: give the folder that `python -m rebinding train` or peft wrote")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rebinding.learned.files import CONFIG, AdapterError, described
+from rebinding.learned.files import CONFIG, AdapterError, read_config
 from rebinding.learned.shelf import BASES, parse
 from rebinding.models.errors import ModelError, NoBase
 from rebinding.models.names import Origin, origin
@@ -37,7 +37,7 @@ def of_base(model_origin: Origin) -> Origin:
 
 
 def _base_of_folder(folder: Path) -> Origin:
-    config = described(folder)
+    config = read_config(folder)
     name, revision = config["base_model_name_or_path"], config.get("revision")
     if name in BASES:
         return Origin("gguf", str(BASES[name].find()))

@@ -24,7 +24,7 @@ from rebinding.task.chat import Form
 from rebinding.task.designs import DesignName, NoiseKind, Split
 
 ProcedureName: TypeAlias = Literal["published", "controlled"]
-GIVEN: tuple[ProcedureName, ...] = get_args(ProcedureName)
+BUILTIN_PROCEDURES: tuple[ProcedureName, ...] = get_args(ProcedureName)
 Readout: TypeAlias = Literal["colon", "either"]
 """The token whose queries are edited and whose logits are read: the ':' before the answer; or one of two tokens,
 because the released code counts the tokens that are not padding (`readouts`)."""
@@ -68,7 +68,7 @@ class CircuitConventions:
     """The corrupt prompt of a pair; several where the published one is not known, the released default first."""
     frozen: tuple[Literal["all", "none"], ...]
     """Whether the other heads keep their clean output while a sender is patched; both where it is not known."""
-    d_heard_by: tuple[Literal["keys_values", "query"], ...]
+    d_received_by: tuple[Literal["keys_values", "query"], ...]
     """The component of C that receives D: its keys and values at the label in the swap, or its query at the question's
     box."""
     scope: Literal["group", "head"]
@@ -95,26 +95,26 @@ class CircuitConventions:
 
         Frozen heads move nothing from one token to another, so D cannot reach C's query: such a candidate finds no D on
         any model, and is left out if there is another."""
-        first = replace(self, noise=self.noise[:1], frozen=self.frozen[:1], d_heard_by=self.d_heard_by[:1])
+        first = replace(self, noise=self.noise[:1], frozen=self.frozen[:1], d_received_by=self.d_received_by[:1])
         every = [first]
         every += [replace(first, noise=(noise,)) for noise in self.noise[1:]]
         every += [replace(first, frozen=(frozen,)) for frozen in self.frozen[1:]]
-        every += [replace(first, d_heard_by=(part,)) for part in self.d_heard_by[1:]]
+        every += [replace(first, d_received_by=(part,)) for part in self.d_received_by[1:]]
         possible = [
             conventions
             for conventions in every
-            if (conventions.frozen, conventions.d_heard_by) != (("all",), ("query",))
+            if (conventions.frozen, conventions.d_received_by) != (("all",), ("query",))
         ] or every
         return {
-            self._candidate_name(conventions.noise[0], conventions.frozen[0], conventions.d_heard_by[0]): conventions
+            self._candidate_name(conventions.noise[0], conventions.frozen[0], conventions.d_received_by[0]): conventions
             for conventions in possible
         }
 
-    def _candidate_name(self, noise: str, frozen: str, d_heard_by: str) -> str:
+    def _candidate_name(self, noise: str, frozen: str, d_received_by: str) -> str:
         """The noise, and the other conventions that have several choices."""
         parts = [noise]
         parts += [f"{'others' if frozen == 'all' else 'nothing'} frozen"] if len(self.frozen) > 1 else []
-        parts += [f"D heard by {d_heard_by.replace('_', ' and ')}"] if len(self.d_heard_by) > 1 else []
+        parts += [f"D received by {d_received_by.replace('_', ' and ')}"] if len(self.d_received_by) > 1 else []
         return " / ".join(parts)
 
 
@@ -195,21 +195,21 @@ Conventions = TypeVar("Conventions")
 
 
 @cache
-def given(name: ProcedureName) -> Procedure:
+def builtin_procedure(name: ProcedureName) -> Procedure:
     """One of the two procedures of the package."""
     return _procedure(name, name, _file(name))
 
 
-def read(path: Path) -> Procedure:
+def read_procedure(path: Path) -> Procedure:
     """A third procedure, named after its file; raises a ValueError for an invalid file."""
     try:
         content = tomllib.loads(path.read_text())
     except (OSError, ValueError, RecursionError) as error:
         raise ValueError(f"{path} cannot be read as a procedure: {error}") from None
     like = content.pop("like", None)
-    if like not in GIVEN:
-        raise ValueError(f"{path}: like = {like!r}; begin it with like = {' or '.join(map(repr, GIVEN))}")
-    if path.stem in GIVEN:
+    if like not in BUILTIN_PROCEDURES:
+        raise ValueError(f"{path}: like = {like!r}; begin it with like = {' or '.join(map(repr, BUILTIN_PROCEDURES))}")
+    if path.stem in BUILTIN_PROCEDURES:
         raise ValueError(f"{path}: {path.stem} is the name of a procedure that comes with the package; rename the file")
     try:
         return replace(_procedure(path.stem, like, _merge(_file(like), content)), path=path)

@@ -224,7 +224,7 @@ def _ablation_cells(run: Run, model: Model, measure: str) -> tuple[str, ...]:
     """Full model, circuit and random circuits, on the evidence of the claim about the circuit's accuracy."""
     rows = (row for row in run.summary.find_model(model.name).rows if row.id == "circuit.recovers_accuracy")
     labels = {label for row in rows for label in row.evidence}
-    pieces = [piece for label, piece in model.find_evidence(ABLATION, beside="groups").items() if label in labels]
+    pieces = [piece for label, piece in model.find_evidence(ABLATION, comparison="groups").items() if label in labels]
     if not pieces:
         return "", "", ""
     evidence = pieces[0]

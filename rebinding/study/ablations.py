@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rebinding.evidence import Evidence
-from rebinding.experiments.circuit.request import Beside, request_ablation
+from rebinding.experiments.circuit.request import Comparison, request_ablation
 from rebinding.paper.circuit import Circuit
 from rebinding.paper.procedure import CircuitConventions
 from rebinding.study.log import EvidenceLog
@@ -18,19 +18,21 @@ def measure_ablation(
     log: EvidenceLog,
     heads: Circuit,
     origin: str,
-    beside: Beside,
+    comparison: Comparison,
     n: int,
     means: DesignName,
     name: DesignName,
     conventions: CircuitConventions,
     **design: Any,
 ) -> Evidence:
-    """A circuit and those `beside` it on n prompts of a design, all other heads at their mean over design `means`; over
+    """A circuit and its `comparison` on n prompts of a design, all other heads at their mean over design `means`; over
     the run's design where no box is left out of the operations."""
     prompts = model.session.prompts
     stories = prompts.design(name, **design)
     has_bystander = stories.operations + 2 <= stories.boxes
     means_design = means if has_bystander else model.settings.design
     match, answers = conventions.random, conventions.answers
-    request = request_ablation(prompts, heads, stories, means_design, n=n, beside=beside, match=match, answers=answers)
+    request = request_ablation(
+        prompts, heads, stories, means_design, n=n, comparison=comparison, match=match, answers=answers
+    )
     return log.get(model.session, request, circuit=origin)

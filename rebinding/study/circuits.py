@@ -31,7 +31,7 @@ class Circuits:
     @cached_property
     def judged(self) -> Circuit:
         """The circuit that claims are about, unless they say that it is the discovered one."""
-        circuit = self._model.given_circuit()
+        circuit = self._model.load_circuit()
         return self.pruned if circuit is None else circuit
 
     @cached_property
@@ -68,7 +68,7 @@ class Circuits:
         )
         by_logit = conventions.score == "logit" and conventions.select != "published"
         weakest = smallest_fall(discovery) if by_logit else None  # else no score in logits selects the heads
-        for gate in self._gates.above_the_floor(weakest):
+        for gate in self._gates.check_noise_floor(weakest):
             require(gate)
         return discovery
 
@@ -76,7 +76,7 @@ class Circuits:
         """The pruning of each discovered circuit, in several orders, on prompts of the design it was found on. Without
         `every`, only the first discovery, which has the conventions of the released code."""
         conventions = self.conventions(procedure)
-        for gate in self._gates.above_the_floor(conventions.prune_step):
+        for gate in self._gates.check_noise_floor(conventions.prune_step):
             require(gate)
         candidates = list(conventions.candidates.items())[: None if every else 1]
         return {name: self._pruning(procedure, candidate) for name, candidate in candidates}

@@ -32,26 +32,26 @@ class Gates:
 
     def of(self, claim: Claim) -> Iterator[Gate]:
         """The gates of the model for a claim, cheapest first."""
-        yield from self.replays_as_it_runs(claim.boxes)
-        yield from self.above_the_floor(smallest_change(claim), claim.boxes)
-        yield self.able(claim.boxes)
-        yield self.beyond_guessing(claim.boxes)
+        yield from self.check_replays(claim.boxes)
+        yield from self.check_noise_floor(smallest_change(claim), claim.boxes)
+        yield self.check_ability(claim.boxes)
+        yield self.check_guessing(claim.boxes)
 
-    def replays_as_it_runs(self, boxes: int) -> Iterator[Gate]:
+    def check_replays(self, boxes: int) -> Iterator[Gate]:
         """Whether unedited replays equal the model's own forward; a model on a server replays nothing."""
         if self.model.settings.remote:
             return
         session, stories = self.story(boxes)
         rows = self.log.get(session, request_replays(session.prompts, stories), ground=False).rows
-        yield replay_equals_forward(rows["off"], rows["allowed"])
+        yield replay_equals_forward(rows["difference"], rows["tolerance"])
 
-    def above_the_floor(self, counts: float | None, boxes: int = 3) -> Iterator[Gate]:
+    def check_noise_floor(self, counts: float | None, boxes: int = 3) -> Iterator[Gate]:
         """Whether this many logits exceed the noise floor; effects in other units are not compared."""
-        floor = None if counts is None else self.measured_floor(boxes)
+        floor = None if counts is None else self.measure_floor(boxes)
         if counts is not None and floor is not None:
             yield noise_floor(counts, floor)
 
-    def measured_floor(self, boxes: int = 3) -> float | None:
+    def measure_floor(self, boxes: int = 3) -> float | None:
         """The noise floor, in logits: the largest effect of null edits. None for a model on a server."""
         if self.model.settings.remote:
             return None
@@ -64,7 +64,7 @@ class Gates:
         requests = [use.request for use in self.log.used if isinstance(use.request, Floors)]
         return floor_of(self.log.evidence[requests[-1]]) if requests and requests[-1] in self.log.evidence else None
 
-    def beyond_guessing(self, boxes: int) -> Gate:
+    def check_guessing(self, boxes: int) -> Gate:
         """Whether the model does the task on whole crossings of the counterbalanced design, where no slot and no place
         of naming a box is right more often than others."""
         session = self.model.session_for(boxes)
@@ -74,18 +74,18 @@ class Gates:
         hits = self.log.get(session, request, ground=False).rows["hit"].to_numpy() > 0
         return above_guessing(hits, guesses(session.prompts.encode(request.prompts).prompts))
 
-    def able(self, boxes: int = 3, cut: int = 0) -> Gate:
+    def check_ability(self, boxes: int = 3, cut: int = 0) -> Gate:
         """Whether the full model can do the task; with `cut`, that many tokens before the ':'."""
         session, stories = self.story(boxes)
         n = self.model.sizes.of("able_wide" if boxes == WIDE else "able")
-        return self.above_chance(session, stories, n, cut)
+        return self.check_chance(session, stories, n, cut)
 
-    def able_at(self, n: int, **design: Any) -> Gate:
+    def check_ability_at(self, n: int, **design: Any) -> Gate:
         """Whether the full model can do another task."""
         name = design.pop("name", self.model.settings.design)
-        return self.above_chance(self.model.session, self.model.session.prompts.design(name, **design), n)
+        return self.check_chance(self.model.session, self.model.session.prompts.design(name, **design), n)
 
-    def above_chance(self, session: Session, stories: Design, n: int, cut: int = 0) -> Gate:
+    def check_chance(self, session: Session, stories: Design, n: int, cut: int = 0) -> Gate:
         """Whether the full model answers more prompts than chance."""
         evidence = self.log.get(session, request_ability(session.prompts, stories, n, cut), ground=False)
         return above_chance(evidence.rows["hit"].to_numpy() > 0, 1 / stories.boxes)

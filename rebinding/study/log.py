@@ -14,7 +14,7 @@ from rebinding.experiments.paths.request import Paths
 from rebinding.experiments.prompts import Prompts
 from rebinding.study.engine import Session
 from rebinding.verdicts import require
-from rebinding.verdicts.gates import Gate, declared_n, edits_moved, equal_lengths, finite
+from rebinding.verdicts.gates import Gate, declared_n, edits_change_values, equal_lengths, finite
 
 
 @dataclass(frozen=True)
@@ -71,8 +71,9 @@ def gates_of(request: Request, evidence: Evidence) -> Iterator[Gate]:
     edits = request.edits
     if edits is not None:
         edited = rows if kind.unedited is None else rows[rows[kind.unedited[0]] != kind.unedited[1]]
-        changes = edited.groupby(list(edits), observed=True)["moved"].max() if edits else edited["moved"].max()
-        yield edits_moved(np.atleast_1d(np.asarray(changes, dtype=np.float64)))
+        changes = edited["relative_change"]
+        changes = changes.groupby([edited[name] for name in edits], observed=True).max() if edits else changes.max()
+        yield edits_change_values(np.atleast_1d(np.asarray(changes, dtype=np.float64)))
 
 
 def aligned_pairs(prompts: Prompts, prompt_set: PromptSet) -> Gate:

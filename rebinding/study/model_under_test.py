@@ -19,7 +19,7 @@ from rebinding.paper.claim import Claim
 from rebinding.paper.graph import Graph
 from rebinding.paper.numbers import PublishedNumber, number, numbers, share_kept
 from rebinding.paper.numbers import circuit as published_circuit
-from rebinding.paper.procedure import Procedure, ProcedureName, given
+from rebinding.paper.procedure import Procedure, ProcedureName, builtin_procedure
 from rebinding.planted import Declared, Truth
 from rebinding.study.engine import Session
 from rebinding.study.model_spec import ModelSpec
@@ -124,7 +124,7 @@ class ModelUnderTest:
     def conventions(self, like: ProcedureName) -> Procedure:
         """The conventions of a procedure: those of the run, or the built-in ones if the run has none for it. A planted
         model gets fewer sets of directions."""
-        procedure = next((own for own in self.settings.procedures if own.like == like), given(like))
+        procedure = next((own for own in self.settings.procedures if own.like == like), builtin_procedure(like))
         batches = self.sizes.sets(procedure.binding.batches)
         return replace(procedure, binding=replace(procedure.binding, batches=batches))
 
@@ -162,7 +162,7 @@ class ModelUnderTest:
         """The graph that position-free discovery finds on this model."""
         return search_model(self.session.source, self.name)
 
-    def given_circuit(self) -> Circuit | None:
+    def load_circuit(self) -> Circuit | None:
         """The circuit that claims are about; None if the five stages are to discover it."""
         if self.circuit_from == ALL_POSITIONS:
             return self.graph.circuit()

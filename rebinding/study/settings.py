@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from rebinding.evidence.store import Store
-from rebinding.paper.procedure import GIVEN, Procedure, given
+from rebinding.paper.procedure import BUILTIN_PROCEDURES, Procedure, builtin_procedure
 from rebinding.study.engine import Engine, InProcessEngine
 from rebinding.study.model_spec import ModelSpec
 from rebinding.task.designs import DesignName
@@ -35,7 +35,7 @@ class Settings:
     dtype: str | None = None
     device: str = "auto"
     remote: bool = False
-    procedures: tuple[Procedure, ...] = tuple(map(given, GIVEN))
+    procedures: tuple[Procedure, ...] = tuple(map(builtin_procedure, BUILTIN_PROCEDURES))
     store: Store | None = None
     engine: Engine = field(default_factory=InProcessEngine)
     report: Path | None = None

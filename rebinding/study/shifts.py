@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from rebinding.evidence import Evidence
-from rebinding.experiments.binding.renamed import Renamed, under
 from rebinding.experiments.binding.request import Shifts, request_shifts
+from rebinding.experiments.binding.row_conditions import RowConditions, apply_candidate
 from rebinding.experiments.binding.slots import attention_on_slots, with_heads
 from rebinding.paper.circuit import Circuit
 from rebinding.paper.procedure import BindingConventions
@@ -30,12 +30,12 @@ def request_of(
     )
 
 
-def as_judged(evidence: Evidence, conventions: BindingConventions, candidate: Renamed = ()) -> Evidence:
+def select_judged_rows(evidence: Evidence, conventions: BindingConventions, candidate: RowConditions = ()) -> Evidence:
     """The evidence of one candidate, restricted to the heads that count under a procedure."""
-    return heads_that_count(under(evidence, candidate), conventions)
+    return select_heads_on_slots(apply_candidate(evidence, candidate), conventions)
 
 
-def heads_that_count(evidence: Evidence, conventions: BindingConventions) -> Evidence:
+def select_heads_on_slots(evidence: Evidence, conventions: BindingConventions) -> Evidence:
     """All heads, or those with attention on the compared slots; a gate fails where there are none."""
     if conventions.heads == "all":
         return evidence

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from rebinding.surgery.anatomy import Anatomy
 from rebinding.surgery.attention import SharedPrefix, Stage
 from rebinding.surgery.checks import SurgeryError, check_tokens
-from rebinding.surgery.recording import PASSED, LayerCall, Recording, cut_call, layer_call, site_of_output
+from rebinding.surgery.recording import LAYER_ARGUMENTS, LayerCall, Recording, cut_call, layer_call, site_of_output
 from rebinding.surgery.sites import Site, check_kept_sites
 
 if TYPE_CHECKING:
@@ -199,5 +199,5 @@ def _window(keywords: dict[str, Any], begin: int, hidden: Tensor) -> LayerCall:
     """A layer's keywords with one entry per token, cut to the computed tokens."""
     if begin == 0:
         return {}
-    per_token = {key: keywords[key] for key in PASSED if keywords.get(key) is not None}
+    per_token = {key: keywords[key] for key in LAYER_ARGUMENTS if keywords.get(key) is not None}
     return cut_call(per_token, begin, begin + hidden.shape[1], hidden.device)

@@ -133,16 +133,18 @@ def site_of_output(anatomy: Anatomy, site: str, output: Any) -> Tensor:
     return per_head
 
 
-PASSED = ("attention_mask", "position_embeddings", "position_ids", "cache_position")
+LAYER_ARGUMENTS = ("attention_mask", "position_embeddings", "position_ids", "cache_position")
 """Keywords with one entry per token: a replay cuts them to its window."""
 OWN = ("rules", "use_cache")
 """Keywords that every replay sets for itself."""
 
 
 def layer_call(name: str, kwargs: dict[str, Any]) -> LayerCall:
-    """The keywords of a layer's call that a replay repeats; of those in `PASSED` one row, since all rows are equal."""
-    call = {key: _one_row(value) if key in PASSED else value for key, value in kwargs.items() if key not in OWN}
-    for key in call.keys() - set(PASSED):
+    """The keywords of a layer's call that a replay repeats; of `LAYER_ARGUMENTS` one row, since all rows are equal."""
+    call = {
+        key: _one_row(value) if key in LAYER_ARGUMENTS else value for key, value in kwargs.items() if key not in OWN
+    }
+    for key in call.keys() - set(LAYER_ARGUMENTS):
         if not _is_plain(call[key]):
             raise SurgeryError(
                 f"{name} is called with {key!r}, a {type(call[key]).__name__} that a replay cannot cut or repeat; "
@@ -170,7 +172,7 @@ def cut_call(call: LayerCall, start: int, stop: int, device: torch.device) -> La
     """A layer's keywords for a window of tokens: queries `start..stop`, keys `0..stop`."""
 
     def cut(key: str, value: Any) -> Any:
-        if key not in PASSED:
+        if key not in LAYER_ARGUMENTS:
             return value
         if isinstance(value, tuple):
             return tuple(cut(key, part) for part in value)

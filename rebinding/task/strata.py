@@ -33,7 +33,7 @@ def stratum(prompt: Prompt) -> Stratum:
     """The asked box's place among those that the operation names (2: not named), the answer's slot, and its own."""
     labels = labels_of(prompt.operation) if prompt.operation is not None else ()
     place = labels.index(prompt.question) if prompt.question in labels else len(labels)
-    return place, prompt.answer_slot, prompt.asked_slot
+    return place, prompt.answer_slot, prompt.query_slot
 
 
 def numbered(strata: Sequence[Stratum]) -> list[int]:

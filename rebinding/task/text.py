@@ -82,7 +82,7 @@ class Prompt:
         return labels[1 - labels.index(self.question)]
 
     @property
-    def asked_slot(self) -> int:
+    def query_slot(self) -> int:
         """The slot of the asked box."""
         return self.story.slot(self.question)
 

@@ -10,7 +10,7 @@ from rebinding.verdicts.gates import (
     above_guessing,
     circuit_found,
     declared_n,
-    edits_moved,
+    edits_change_values,
     equal_lengths,
     finite,
     group_present,
@@ -22,7 +22,7 @@ from rebinding.verdicts.gates import (
     slot_mass,
 )
 from rebinding.verdicts.outcome import Outcome, Verdict, invalid, not_applicable, reported
-from rebinding.verdicts.places import effect_somewhere, nowhere
+from rebinding.verdicts.places import effect_nowhere, effect_somewhere
 from rebinding.verdicts.ranks import rank_overlap
 from rebinding.verdicts.ratios import ratio
 from rebinding.verdicts.sets import emptiness, overlap
@@ -39,8 +39,9 @@ __all__ = [
     "above_guessing",
     "circuit_found",
     "declared_n",
-    "edits_moved",
+    "edits_change_values",
     "effect",
+    "effect_nowhere",
     "effect_somewhere",
     "emptiness",
     "equal_lengths",
@@ -53,7 +54,6 @@ __all__ = [
     "no_effect",
     "noise_floor",
     "not_applicable",
-    "nowhere",
     "ordering",
     "overlap",
     "rank_overlap",

@@ -37,6 +37,8 @@ from rebinding.verdicts.outcome import (
 from rebinding.verdicts.power import needed_units
 
 Support = tuple[float, float]
+WIDER = "run in a wider dtype (--dtype float32)"
+"""The advice for numbers that overflow, or that are too coarse."""
 
 
 def effect_outcomes(
@@ -138,7 +140,7 @@ def prepared(
 def nonfinite_reason(numbers: npt.NDArray[np.generic]) -> str:
     """Why numbers that are not all finite cannot be judged."""
     wrong = (~np.isfinite(numbers)).sum()
-    return f"{wrong} of {numbers.size} values are NaN or infinite, none may be: run in a wider dtype"
+    return f"{wrong} of {numbers.size} values are NaN or infinite, none may be: {WIDER}"
 
 
 def check_margin(name: str, margin: float, *, allow_zero: bool = False) -> None:

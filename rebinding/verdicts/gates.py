@@ -12,6 +12,7 @@ import numpy.typing as npt
 from scipy import stats
 
 from rebinding.paper.claim import Rule
+from rebinding.verdicts.effects import WIDER
 from rebinding.verdicts.estimates import estimate
 from rebinding.verdicts.outcome import Verdict, invalid
 
@@ -44,24 +45,38 @@ class Gate:
 
 def finite(*samples: npt.ArrayLike) -> Gate:
     """Every number is finite: no overflow in 16 bits, no empty softmax row."""
-    wrong = sum(int((~np.isfinite(np.asarray(sample, dtype=np.float64))).sum()) for sample in samples)
-    return Gate("finite", wrong == 0, f"{wrong} values are NaN or infinite, none may be: run in a wider dtype")
+    flags = [np.isfinite(np.asarray(sample, dtype=np.float64)) for sample in samples]
+    wrong, total = sum(int((~flag).sum()) for flag in flags), sum(flag.size for flag in flags)
+    return Gate("finite", wrong == 0, f"{wrong} of {total} values are NaN or infinite, none may be: {WIDER}")
 
 
 def declared_n(n: int, declared: int) -> Gate:
     """The evidence has exactly as many units as the claim declares."""
-    return Gate("declared_n", n == declared, f"the evidence has {n} units, the claim declares {declared}")
+    detail = f"the evidence has {n} units, the claim declares {declared}, and the two must be equal"
+    return Gate("declared_n", n == declared, detail)
 
 
 def above_chance(correct: npt.ArrayLike, chance: float) -> Gate:
     """The full model can do the task: its hits exceed chance by an exact binomial test at 0.1 %."""
+    hits = _hits(correct)
+    p_value = _p_of_hits(hits, chance)
+    counts = f"{hits.sum()} of {hits.size} answers are right, chance is {Fraction(chance).limit_denominator(100)}"
+    return Gate("above_chance", p_value <= ABILITY_LEVEL, f"{counts} ({_bound(p_value)})")
+
+
+def _hits(correct: npt.ArrayLike) -> npt.NDArray[np.bool_]:
     hits = np.asarray(correct)
     if hits.dtype != bool or hits.ndim != 1 or not hits.size:
         raise ValueError(f"got {hits.dtype} of shape {hits.shape}, expected one boolean per prompt: right or wrong")
-    p_value = stats.binomtest(int(hits.sum()), hits.size, chance, alternative="greater").pvalue
-    counts = f"{hits.sum()} of {hits.size} answers are right, chance is {Fraction(chance).limit_denominator(100)}"
-    passed = bool(p_value <= ABILITY_LEVEL)
-    return Gate("above_chance", passed, f"{counts} (p = {p_value:.2g}, must be at most {ABILITY_LEVEL})")
+    return hits
+
+
+def _p_of_hits(hits: npt.NDArray[np.bool_], chance: float) -> float:
+    return float(stats.binomtest(int(hits.sum()), hits.size, chance, alternative="greater").pvalue)
+
+
+def _bound(p_value: float) -> str:
+    return f"p = {p_value:.2g}, must be at most {ABILITY_LEVEL}"
 
 
 def above_guessing(correct: npt.ArrayLike, guesses: Mapping[str, npt.ArrayLike]) -> Gate:
@@ -71,20 +86,21 @@ def above_guessing(correct: npt.ArrayLike, guesses: Mapping[str, npt.ArrayLike])
     or mixes them, is right at most as often as the best one. Hits of unequal chances spread less than a binomial of
     their mean (Hoeffding), so the binomial test at 0.1 % holds for all of these models.
     """
+    hits = _hits(correct)
     shares = {name: float(np.mean(np.asarray(right, dtype=bool))) for name, right in guesses.items()}
     best = max(shares, key=lambda name: shares[name])
-    passed = above_chance(correct, shares[best]).passed
-    counts = f"{int(np.asarray(correct).sum())} of {np.asarray(correct).size} answers are right"
-    detail = f"{counts}, guessing ({best}) gets {shares[best]:.0%}; more is needed, with p of at most {ABILITY_LEVEL}"
-    return Gate("above_guessing", passed, detail)
+    p_value = _p_of_hits(hits, shares[best])
+    counts = f"{hits.sum()} of {hits.size} answers are right, a model that guesses ({best}) gets {shares[best]:.0%}"
+    detail = f"{counts} ({_bound(p_value)}): the model may only guess"
+    return Gate("above_guessing", p_value <= ABILITY_LEVEL, detail)
 
 
-def replay_equals_forward(off: npt.ArrayLike, allowed: npt.ArrayLike) -> Gate:
-    """A replay without edits gives the model's own logits: `off`, the difference, is within the `allowed` rounding."""
-    wrong = ~(np.asarray(off, dtype=np.float64) <= np.asarray(allowed, dtype=np.float64))
+def replay_equals_forward(difference: npt.ArrayLike, tolerance: npt.ArrayLike) -> Gate:
+    """A replay without edits gives the model's own logits: the `difference` is within the `tolerance` of rounding."""
+    wrong = ~(np.asarray(difference, dtype=np.float64) <= np.asarray(tolerance, dtype=np.float64))
     detail = (
         f"{wrong.sum()} of {wrong.size} replays without edits differ from the model's forward pass by more than"
-        " rounding, none may: the layers depend on something that a replay does not repeat"
+        " rounding, none may: the layers depend on something that a replay does not repeat, so edits cannot be trusted"
     )
     return Gate("replay_equals_forward", not wrong.any(), detail)
 
@@ -103,33 +119,42 @@ def common_shift(changes: npt.ArrayLike) -> float:
 def noise_floor(counts: float, floor: float) -> Gate:
     """The smallest effect that counts, in logits, exceeds `TIMES_THE_FLOOR` times the noise floor."""
     detail = (
-        f"an effect counts from {counts:.3g} logits on, which must be more than {TIMES_THE_FLOOR} times the noise floor"
-        f" of {floor:.2g} (the change by another order of sums, without an edit): run with --dtype float32"
+        f"the smallest effect that counts is {counts:.3g} logits, and must be more than {TIMES_THE_FLOOR} times the"
+        f" noise floor of {floor:.2g} (the change of the logits by rounding alone): {WIDER}"
     )
     return Gate("noise_floor", bool(counts > TIMES_THE_FLOOR * floor), detail)
 
 
-def edits_moved(changes: npt.ArrayLike) -> Gate:
+def edits_change_values(changes: npt.ArrayLike) -> Gate:
     """Every edit changed the activations that it edited. `changes`: the largest change of each edit, as a share of the
     original value."""
-    moved = np.abs(np.asarray(changes, dtype=np.float64)) > NO_OP
-    detail = f"{(~moved).sum()} of {moved.size} edits were no-ops; every edit must change what it edits"
-    return Gate("edits_moved", bool(moved.all() and moved.size), detail)
+    has_changed = np.abs(np.asarray(changes, dtype=np.float64)) > NO_OP
+    count = f"{(~has_changed).sum()} of {has_changed.size} edits were no-ops, none may be" if has_changed.size else ""
+    detail = (
+        f"{count or 'there were no edits'}: an edit must change its activations by more than {NO_OP:g} of their value"
+    )
+    return Gate("edits_change_values", bool(has_changed.all() and has_changed.size), detail)
 
 
 def slot_mass(shares: npt.ArrayLike) -> Gate:
     """At least one head attends to the compared slots. `shares`: each head's share of attention on them."""
     most = float(np.max(np.asarray(shares, dtype=np.float64), initial=0.0))
-    detail = f"a head of group B has at most {most:.2g} of its attention on the compared slots, {LEAST_MASS} is needed"
-    return Gate("slot_mass", most >= LEAST_MASS, f"{detail} for a slot to turn from: give another circuit")
+    detail = (
+        f"the heads of group B have at most {most:.2g} of their attention on the compared slots, one must have at least"
+        f" {LEAST_MASS}: no head attends to a slot that an edit could turn it from; give another circuit"
+        " (--circuit FILE)"
+    )
+    return Gate("slot_mass", most >= LEAST_MASS, detail)
 
 
 def equal_lengths(first: npt.ArrayLike, second: npt.ArrayLike) -> Gate:
     """Paired prompts have the same number of tokens, so that positions correspond."""
     lengths = np.asarray(first), np.asarray(second)
-    same = lengths[0].shape == lengths[1].shape and bool((lengths[0] == lengths[1]).all())
-    detail = "original and counterfactual prompts differ in their number of tokens, so positions do not correspond"
-    return Gate("equal_lengths", same, detail)
+    if lengths[0].shape != lengths[1].shape:
+        return Gate("equal_lengths", False, "some prompts have no counterfactual, so they cannot be compared in pairs")
+    wrong = lengths[0] != lengths[1]
+    detail = f"in {wrong.sum()} of {wrong.size} pairs original and counterfactual differ in their number of tokens"
+    return Gate("equal_lengths", not wrong.any(), f"{detail}, none may: their positions would not correspond")
 
 
 def group_present(group: str, heads: Sized) -> Gate:
@@ -139,7 +164,7 @@ def group_present(group: str, heads: Sized) -> Gate:
 
 def circuit_found(heads: Sized, prompts: int) -> Gate:
     """Path patching kept at least one head."""
-    detail = f"path patching keeps no head: on {prompts} prompts no head has a sure effect, at least one must"
+    detail = f"path patching on {prompts} prompts finds no head whose effect is surely not 0, at least one is needed"
     return Gate(
         "circuit_found", len(heads) > 0, f"{detail}: give more prompts (--samples) or a circuit (--circuit FILE)"
     )

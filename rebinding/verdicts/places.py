@@ -53,7 +53,9 @@ def effect_somewhere(
     return replace(verdict, p_value=p_value, sample=per_unit(sample[peak]))
 
 
-def nowhere(values: npt.ArrayLike, *, margin: float, support: Support | None = None, level: float = 0.05) -> Verdict:
+def effect_nowhere(
+    values: npt.ArrayLike, *, margin: float, support: Support | None = None, level: float = 0.05
+) -> Verdict:
     """Is the effect at no place? The opposite of `effect_somewhere`: a negative effect is not an effect.
 
     One place that surely has the effect rejects it, so its p-value is that of the best place times the places.

@@ -22,7 +22,7 @@ from rebinding.experiments.unedited.request import request_ability
 from rebinding.experiments.workbench import Workbench
 from rebinding.models import LoadedModel, check_model, load
 from rebinding.paper.circuit import Circuit
-from rebinding.paper.procedure import given
+from rebinding.paper.procedure import builtin_procedure
 from rebinding.planted import build, parse
 from rebinding.surgery import Anatomy
 
@@ -94,7 +94,7 @@ def add_device_hook(model: Any, path: str, device: torch.device) -> None:
 
 def requests(bench: Workbench, heads: Circuit, n: int = 2) -> Iterator[tuple[str, Request]]:
     """A request of every kind, as the study makes them, with few prompts, draws and roles."""
-    prompts, ways = bench.prompts, given("published")
+    prompts, ways = bench.prompts, builtin_procedure("published")
     design, found_on = prompts.design("published"), prompts.design("partner_second")
     conventions = conventions_of_plant(ways.circuit, "published")
     yield "ability", request_ability(prompts, design, n)
@@ -105,7 +105,7 @@ def requests(bench: Workbench, heads: Circuit, n: int = 2) -> Iterator[tuple[str
             yield f"paths {name}", request_paths(pairs, stage, receivers, conventions)
     means = Means(prompts.draw(found_on, range(MEANS_ID, MEANS_ID + n)))
     for comparison in ("groups", "heads", "random"):
-        ablation = request_ablation(prompts, heads, found_on, "published", n=n, beside=comparison)
+        ablation = request_ablation(prompts, heads, found_on, "published", n=n, comparison=comparison)
         yield f"ablation {comparison}", replace(ablation, means=means, draws=1)
     walk = request_pruning(prompts, Circuit(heads.heads[::2]), conventions, n=n)
     yield "pruning", replace(walk, means=means, orders=1)

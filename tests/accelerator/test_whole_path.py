@@ -17,7 +17,7 @@ from rebinding.experiments.paths.summary import scores
 from rebinding.experiments.roles.summary import of_group
 from rebinding.experiments.tracing.summary import restored
 from rebinding.models.fingerprint import hash_weights
-from rebinding.paper.procedure import given
+from rebinding.paper.procedure import builtin_procedure
 from tests.accelerator.setup import Place, numbers, place_model, requests, waits_in_loops
 from tests.close import allowance
 from tests.everyday import sampled
@@ -27,7 +27,7 @@ SUMMARIES: Mapping[str, Callable[[Evidence], object]] = {
     "paths": lambda evidence: scores(evidence, "logit")["score"].to_numpy(),
     "roles": lambda evidence: of_group(evidence, "B", "pointed_object"),
     "binding": lambda evidence: summary(evidence)[list(MEASURES)].to_numpy(),
-    "map": lambda evidence: restored(evidence, given("published").tracing, "swap_second"),
+    "map": lambda evidence: restored(evidence, builtin_procedure("published").tracing, "swap_second"),
 }
 """From the evidence of some kinds to what a rule weighs."""
 

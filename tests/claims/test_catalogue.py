@@ -15,7 +15,7 @@ from claims.catalogue import catalogue_of_runs, claims
 from rebinding.experiments.roles.request import candidate_conventions
 from rebinding.paper.claim import Claim, margin_of
 from rebinding.paper.numbers import tolerance
-from rebinding.paper.procedure import given
+from rebinding.paper.procedure import builtin_procedure
 
 FILE: dict[str, Any] = tomllib.loads(Path(__file__).with_name("catalogue.toml").read_text())
 ABSENT: dict[str, str] = FILE["absent"]
@@ -98,7 +98,7 @@ def test_a_boundary_of_ours_is_asserted_of_no_model() -> None:
 
 def test_candidates_are_those_of_the_catalogue() -> None:
     """One convention differs at a time, about the released one; a controlled row runs one of each."""
-    published, controlled = given("published"), given("controlled")
+    published, controlled = builtin_procedure("published"), builtin_procedure("controlled")
     expected = FILE["candidates"]
     lists = {name: value for name, value in expected.items() if isinstance(value, list) and "." in name}
     for name, choices in lists.items():
@@ -116,7 +116,7 @@ def test_candidates_are_those_of_the_catalogue() -> None:
     discoveries = published.circuit.candidates.values()
     first = next(iter(discoveries))
     changed = [
-        sum(getattr(discovery, name) != getattr(first, name) for name in ("noise", "frozen", "d_heard_by"))
+        sum(getattr(discovery, name) != getattr(first, name) for name in ("noise", "frozen", "d_received_by"))
         for discovery in discoveries
     ]
     assert changed == [0, 1, 1, 1, 1]

@@ -27,7 +27,7 @@ def test_a_group_that_the_paper_leaves_empty_is_not_judged(origin: str, heads: t
         raise LookupError
 
     circuit = SimpleNamespace(group=lambda _: heads)
-    study = make_study(found_here=False, circuit_from=origin, circuit=circuit, discoveries=discoveries)
+    study = make_study(has_discovered_circuit=False, circuit_from=origin, circuit=circuit, discoveries=discoveries)
     judge = partial(of_chain.test_the_published_heads_are_found_again, claim("circuit.heads_found_again.E"), study)
     if heads or origin != "published":
         with pytest.raises(LookupError):
@@ -102,7 +102,7 @@ def test_a_link_counts_above_what_the_code_prunes_at_and_above_the_noise_floor(
     calls = record_calls(monkeypatch, "effect", of_rules)
     link = claim("circuit.chain.B_q_A")
     verdict = of_rules.lowers_the_lead(
-        link, make_study(measured_floor=floor), {"rotation": None, "fresh": None}, ((1, 2),)
+        link, make_study(noise_floor=floor), {"rotation": None, "fresh": None}, ((1, 2),)
     )
     assert [options["margin"] for _, options in calls] == [pytest.approx(margin)] * len(calls)
     assert {options["level"] for _, options in calls} == {LEVEL, LEVEL / 2}

@@ -13,9 +13,9 @@ import pytest
 from claims import test_binding_signatures as of_binding
 from claims import test_tracing as of_tracing
 from claims.catalogue import claim
-from claims.parts import of_candidates
+from claims.parts import judge_candidates
 from rebinding.paper.claim import LEVEL, Claim
-from rebinding.paper.procedure import given
+from rebinding.paper.procedure import builtin_procedure
 from rebinding.verdicts import Verdict, effect
 from rebinding.verdicts.sentences import Part
 
@@ -36,7 +36,7 @@ def test_candidates_share_the_level(row: Claim, levels: set[float]) -> None:
         return effect([0.1, 0.11, 0.09, 0.1, 0.105], margin=0.1, level=level)
 
     names = ("one", "two", "three", "four")
-    of_candidates(row, judge, names)
+    judge_candidates(row, judge, names)
     assert calls == {(name, level) for name in names for level in levels}
 
 
@@ -60,7 +60,7 @@ def test_parts_that_the_text_cites_for_one_model_apply_to_it_alone(monkeypatch: 
     evidence: Any = None
 
     def read_parts(model: str | None) -> dict[str, Part]:
-        study: Any = SimpleNamespace(paper_model=model, procedure=lambda claim: given(claim.procedure))
+        study: Any = SimpleNamespace(paper_model=model, procedure=lambda claim: builtin_procedure(claim.procedure))
         return of_binding.cancelled(claim("binding.qk_cancels"), study, evidence)
 
     common = read_parts(None)

@@ -16,9 +16,9 @@ from claims import test_binding as of_binding
 from claims import test_binding_signatures as of_signatures
 from claims import test_roles as of_roles
 from claims.catalogue import Row, catalogue, claim
-from claims.parts import of_studies
+from claims.parts import judge_studies
 from rebinding.paper.claim import LEVEL, Claim
-from rebinding.paper.procedure import BindingConventions, RolesConventions, given
+from rebinding.paper.procedure import BindingConventions, RolesConventions, builtin_procedure
 from rebinding.verdicts import Outcome, Verdict, effect, require
 from rebinding.verdicts.gates import requirement
 
@@ -56,7 +56,7 @@ def judged(claim: Claim, study: Any) -> Verdict:
     ],
 )
 def test_a_row_that_may_be_about_either(knows: Mapping[str, float], outcome: Outcome, reason: str) -> None:
-    result = of_studies(LOWERS, judged, study_at(**knows))
+    result = judge_studies(LOWERS, judged, study_at(**knows))
     assert (result.outcome, reason in result.reason) == (outcome, True)
     assert result.gate == ("there" if outcome == "INVALID" else None)
     refuted_in_part = len({value for value in knows.values() if value is not None}) > 1 and outcome == "INCONCLUSIVE"
@@ -74,7 +74,7 @@ def test_places_share_the_level() -> None:
     for level, places, expected in ((LEVEL, ("here",), {LEVEL}), (LEVEL, ("here", "there"), {LEVEL, LEVEL / 2}),
                                  (0.02, ("here", "there"), {0.02, 0.01})):  # fmt: skip
         levels.clear()
-        of_studies(replace(LOWERS, level=level), noting, study_at(**dict.fromkeys(places, 0.0)))
+        judge_studies(replace(LOWERS, level=level), noting, study_at(**dict.fromkeys(places, 0.0)))
         assert levels == expected
 
 
@@ -86,7 +86,9 @@ def test_unknown_conventions_share_the_remaining_level(monkeypatch: pytest.Monke
         levels.append(level)
         return effect(np.linspace(0.9, 1.1, N_PROMPTS), margin=1.0, level=level)
 
-    study = SimpleNamespace(procedure=lambda claim: given(claim.procedure), printed=lambda _: 1.0, binding=lambda _: 0)
+    study = SimpleNamespace(
+        procedure=lambda claim: builtin_procedure(claim.procedure), printed=lambda _: 1.0, binding=lambda _: 0
+    )
     study.at_readouts = lambda conventions: {"here": study, "there": study}
     monkeypatch.setattr(of_binding, "value", noting)
     monkeypatch.setattr(of_binding, "controls", lambda _: ("one", "two", "three"))
@@ -111,7 +113,7 @@ def test_every_row_of_both_sections_asks_where(row: Row) -> None:
         requests.append(conventions)
         raise LookupError
 
-    study: Any = SimpleNamespace(procedure=lambda claim: given(claim.procedure), at_readouts=at_readouts)
+    study: Any = SimpleNamespace(procedure=lambda claim: builtin_procedure(claim.procedure), at_readouts=at_readouts)
     with pytest.raises(LookupError):
         row.test(row.claim, study)
     assert [type(entry) for entry in requests] == [
@@ -128,7 +130,7 @@ def test_signatures_are_told_of_every_place(monkeypatch: pytest.MonkeyPatch) -> 
     keys, matching = SimpleNamespace(knows=0.0, both=3.0), SimpleNamespace(knows=3.0, both=0.0)
     for case in (keys, matching):
         case.binding = partial(lambda value, claim: value, case)
-    keys.procedure = lambda claim: given(claim.procedure)
+    keys.procedure = lambda claim: builtin_procedure(claim.procedure)
     keys.at_readouts = lambda conventions: {"here": keys, "there": matching}
     verdict = of_signatures.test_the_signature(SIGNATURE, keys)
     assert verdict.finding == "key-dominated here, matching there"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from claims.catalogue import claim, claims, claims_of, row, rows
-from claims.conventions import of_code_and_text
+from claims.conventions import under_code_and_text
 from rebinding.paper.claim import Claim
 from rebinding.verdicts import Verdict
 
@@ -92,7 +92,7 @@ def test_a_claim_stands_in_the_section_of_its_file() -> None:
 
     @row("a.x", "It is.", **PLAIN, section="robust")
     @row("a.y", "It is.", **PLAIN, five_boxes={})
-    @of_code_and_text
+    @under_code_and_text
     def judge(claim: Claim, study: object) -> Verdict: ...
 
     assert [(claim.id, claim.section) for claim in claims_of(judge)] == [

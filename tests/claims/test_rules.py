@@ -24,7 +24,7 @@ from rebinding.experiments.paths.summary import RESAMPLES
 from rebinding.paper.circuit import CircuitHead
 from rebinding.paper.claim import LEVEL
 from rebinding.paper.numbers import number, share_kept
-from rebinding.paper.procedure import given
+from rebinding.paper.procedure import builtin_procedure
 from rebinding.verdicts import effect, invalid, ordering, reported
 
 A_LOOKS = claim("circuit.a_attends_to_object")
@@ -36,7 +36,7 @@ N_PROMPTS = 6
 
 def make_study(**answers: Any) -> Any:
     """A study with these attributes and no others."""
-    return SimpleNamespace(procedure=lambda claim: given(claim.procedure), **answers)
+    return SimpleNamespace(procedure=lambda claim: builtin_procedure(claim.procedure), **answers)
 
 
 def record_calls(monkeypatch: pytest.MonkeyPatch, rule: str, module: ModuleType = of_circuits) -> list[Any]:
@@ -59,7 +59,7 @@ def test_an_answer_that_was_never_lost_cannot_be_restored(
     monkeypatch.setattr(of_tracing, "restored", lambda *_: np.zeros((2, N_PROMPTS)))
     monkeypatch.setattr(of_tracing, "support", lambda *_: (-1.0, 1.0))
     row = claim("tracing.object_not_through_labels")
-    verdict = of_tracing.test_labels_do_not_carry_the_object(row, make_study(traced=lambda *_: None))
+    verdict = of_tracing.test_labels_do_not_carry_the_object(row, make_study(trace_residuals=lambda *_: None))
     assert verdict.gate == gate
 
 
@@ -134,10 +134,11 @@ def test_heads_are_needed_only_in_a_circuit_that_does_the_task(
     works_alone: bool, heads: int, is_judged: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(of_circuits, "circuit_works_alone", lambda _: works_alone)
+    monkeypatch.setattr(of_circuits, "scores_before_pruning", lambda _: (0.1, 1.0))
     monkeypatch.setattr(of_circuits, "of_circuit", lambda *_: np.full(N_PROMPTS, 3.0))
     monkeypatch.setattr(of_circuits, "without_head", lambda *_: np.full(N_PROMPTS, 1.0))
     circuit = SimpleNamespace(heads=[CircuitHead("A", 1, at, "readout") for at in range(heads)])
-    answers = {"pruned_circuit": circuit, "prunings": lambda _: {"": None}, "one_by_one": lambda _: None}
+    answers = {"pruned_circuit": circuit, "prunings": lambda _: {"": None}, "ablate_each_head": lambda _: None}
     conventions = SimpleNamespace(prune_step=0.5)
     verdict = of_circuits.test_no_kept_head_can_go(
         claim("circuit.minimal"), make_study(conventions=lambda _: conventions, **answers)
@@ -234,7 +235,7 @@ def test_halfway_from_random_circuits_to_the_model_is_the_boundary(monkeypatch: 
     random = np.stack([np.zeros(N_PROMPTS), np.full(N_PROMPTS, 0.5), np.ones(N_PROMPTS)])  # (draw, prompt)
     monkeypatch.setattr(of_circuits, "of_circuit", lambda _, circuit, __: hits[circuit])
     monkeypatch.setattr(of_circuits, "of_random", lambda *_: random)
-    study = make_study(ablated=lambda _: None)
+    study = make_study(ablate_circuit=lambda _: None)
     verdict = of_circuits.test_the_circuit_recovers_most_of_the_task(claim("circuit.recovers_most"), study)
     expected = effect((1 - random) / 2, margin=0.0, unit="nested", support=(-1.0, 1.0))
     assert (verdict.outcome, verdict.measured, verdict.low, verdict.high) == (
@@ -266,7 +267,7 @@ def test_the_unit_of_new_words_is_the_word(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr("claims.parts.of_random", lambda *_: random)
     monkeypatch.setattr(of_robustness, "all_of", lambda _, parts: parts)
     answers = {"test": ["cup", "cup", "cup", "hat"], "evaluation": ["cup", "hat", "pen", "cup"]}
-    study = make_study(ablated_elsewhere=lambda _, name, split: split, words=lambda split: answers[split])
+    study = make_study(ablate_on_other_prompts=lambda _, name, split: split, words=lambda split: answers[split])
     parts: Any = of_robustness.test_the_circuit_serves_new_words(FRESH, study)
     (circuit, random_circuits), options = parts["test half"].args, parts["test half"].keywords
     assert np.allclose(circuit, [2 / 3, 1])

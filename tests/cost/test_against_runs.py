@@ -18,7 +18,7 @@ from rebinding.experiments.unedited.request import request_ability
 from rebinding.experiments.workbench import Workbench, measure_of
 from rebinding.models import build_shape
 from rebinding.paper.circuit import Circuit, CircuitHead
-from rebinding.paper.procedure import given
+from rebinding.paper.procedure import builtin_procedure
 from tests.cost.small import SIZES, hollow_bench, overrides
 
 TOLERANCE = 0.2
@@ -31,7 +31,7 @@ def requests(bench: Workbench) -> Iterator[tuple[str, Request]]:
     correctly."""
     anatomy = bench.loaded_model.anatomy
     heads = Circuit(tuple(CircuitHead("B", layer, 1, "readout") for layer in range(1, anatomy.n_layers)))
-    procedure = given("published")
+    procedure = builtin_procedure("published")
     conventions = replace(procedure.circuit, noise=("independent",), frozen=("all",), scope="head")
     prompts = bench.prompts
     pairs, design = draw_noise_pairs(prompts, conventions, 4), prompts.design("published")

@@ -12,7 +12,7 @@ import pytest
 from claims.catalogue import catalogue
 from fixtures.cost import CostedModel
 from rebinding.cost.engine import CostEngine
-from rebinding.cost.gates import PassedGates
+from rebinding.cost.gates import PassingGates
 from rebinding.cost.lines import Device
 from rebinding.models import ALIASES
 from rebinding.study.log import EvidenceLog
@@ -29,7 +29,7 @@ def test_every_request_fits_the_shape(alias: str) -> None:
     claim."""
     model, engine = parse_model(alias), CostEngine(Device(int(80e9), 4e14, 3e12))
     case, log = ModelUnderTest(model, Settings((model,), engine=engine)), EvidenceLog()
-    costed = CostedModel(model, engine, case, Study.of(case, log, PassedGates))
+    costed = CostedModel(model, engine, case, Study.of(case, log, PassingGates))
     costs = [costed.cost(row.claim, partial(row.test, row.claim, costed.study)) for row in catalogue()]
     assert [(cost["row"], cost["stopped"]) for cost in costs if cost["stopped"]] == []
     assert {cost["not costed"] for cost in costs} == {None, "crossings"}

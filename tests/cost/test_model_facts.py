@@ -28,7 +28,7 @@ def test_facts_about_a_folder_without_weights(folder: Path) -> None:
     (folder / "model.safetensors").unlink()
     facts = model_facts(str(folder))
     assert (facts.config.num_hidden_layers, facts.config.hidden_size) == (model.anatomy.n_layers, model.anatomy.hidden)
-    assert (facts.tokens, facts.dtype, facts.whose) == (length, "float32", STAND_IN)
+    assert (facts.tokens, facts.dtype, facts.circuit_of) == (length, "float32", STAND_IN)
     facts.heads.check(model.anatomy.n_layers, model.anatomy.n_heads)
 
 
@@ -44,7 +44,7 @@ def test_a_stretched_circuit_has_every_group_and_leaves_half_of_a_layer(layers: 
 
 def test_facts_about_the_papers_models() -> None:
     facts = model_facts("gemma2-9b", tokens=90)
-    assert (facts.tokens, facts.dtype, facts.whose) == (90, "bfloat16", None)
+    assert (facts.tokens, facts.dtype, facts.circuit_of) == (90, "bfloat16", None)
     assert facts.heads == Circuit(circuit("gemma2-9b"))
     assert model_facts("shape:gemma2-9b").tokens == 83
 

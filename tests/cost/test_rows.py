@@ -15,7 +15,7 @@ from claims.catalogue import catalogue
 from fixtures.cost import CostedModel
 from rebinding.cost import engine
 from rebinding.cost.engine import CostEngine
-from rebinding.cost.gates import PassedGates
+from rebinding.cost.gates import PassingGates
 from rebinding.cost.lines import Device
 from rebinding.cost.model_facts import ModelFacts
 from rebinding.evidence import Request
@@ -79,7 +79,7 @@ def row_requests(tmp_path_factory: pytest.TempPathFactory) -> dict[str, RowReque
             ModelUnderTest(model, Settings((model,), samples=N_ROWS, circuit=str(file), engine=costs)),
             EvidenceLog(),
         )
-        costed_model = CostedModel(model, costs, case, Study.of(case, log, PassedGates))
+        costed_model = CostedModel(model, costs, case, Study.of(case, log, PassingGates))
         by_row = {}
         for row in catalogue():
             costed = costed_model.cost(row.claim, partial(row.test, row.claim, costed_model.study))

@@ -30,14 +30,14 @@ from rebinding.experiments.tracing.request import answered_ids, request_diagnost
 from rebinding.experiments.unedited.request import request_ability, request_floors
 from rebinding.experiments.workbench import REMEMBERED
 from rebinding.paper.circuit import Circuit, CircuitHead
-from rebinding.paper.procedure import given
+from rebinding.paper.procedure import builtin_procedure
 from rebinding.study.log import gates_of
 from rebinding.task.designs import ModeName
 from tests.cost.small import HEADS, flop, make_source, remembered
 
 TOLERANCE = 0.2
 """The largest relative error of a cost: the promise of `--cost`."""
-PUBLISHED, CONTROLLED = given("published"), given("controlled")
+PUBLISHED, CONTROLLED = builtin_procedure("published"), builtin_procedure("controlled")
 AFTER_LABELS = ("swap_first", "swap_second", "swap_period", "question_box", "readout")
 
 
@@ -70,7 +70,7 @@ def requests(prompts: Prompts) -> Iterator[Request]:
     yield map_request(prompts, 40)
     yield request_diagnostic(prompts, design, 40, PUBLISHED.tracing)
     yield request_paths(draw_noise_pairs(prompts, conventions, 32), STAGE_BY_NAME["A"], (), conventions)
-    yield request_ablation(prompts, HEADS, design, "published", n=40, beside="groups")
+    yield request_ablation(prompts, HEADS, design, "published", n=40, comparison="groups")
     yield request_interchange(prompts, HEADS, design, "pointer", 40, PUBLISHED.roles)
     yield request_knockout(prompts, design, HEADS, 40)
     yield request_contributions(prompts, design, HEADS, 40, conventions=conventions)
@@ -127,7 +127,7 @@ def test_the_op_cache_does_not_change_costs() -> None:
         design = prompts.design("published")
         work = [flop(source, map_request(prompts, 4))]
         work.append(flop(source, request_interchange(prompts, HEADS, design, "pointer", 4, PUBLISHED.roles)))
-        costs.append((work, ledger.moved, ledger.peak[fake_accelerator()]))
+        costs.append((work, ledger.bytes_moved, ledger.peak[fake_accelerator()]))
     assert costs[0] == costs[1]
 
 
@@ -247,8 +247,11 @@ def test_a_search_is_not_costed(source: CostSource) -> None:
 
 
 def test_memory_counts_what_earlier_requests_keep() -> None:
-    line = Line("a", 10, 1, 5, 1.0, 60.0, extra=7, kept=100)
-    costs = Costs(ModelSize("m", 83, weights=1000), (line, replace(line, name="b", kept=0), replace(line, kept=3)))
+    line = Line("a", 10, 1, 5, 1.0, 60.0, temporary_bytes=7, retained_bytes=100)
+    costs = Costs(
+        ModelSize("m", 83, weights=1000),
+        (line, replace(line, name="b", retained_bytes=0), replace(line, retained_bytes=3)),
+    )
     assert costs.peak == 1000 + REMEMBERED + 103 + 7
     assert (costs.flop, costs.seconds) == (3.0, 180.0)
     assert [(line.name, count) for line, count in grouped(costs.lines)] == [("a", 2), ("b", 1)]
@@ -265,6 +268,6 @@ def test_memory_that_further_blocks_keep_is_counted() -> None:
     source.get(request)
     live = ledger.live[place] - before - remembered(source).bytes()
     assert live > 0
-    assert source.absent == source.lines[request.key].kept - live == live
+    assert source.missing_bytes == source.lines[request.key].retained_bytes - live == live
     source.get(request)
-    assert source.absent == live
+    assert source.missing_bytes == live

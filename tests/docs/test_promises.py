@@ -125,7 +125,7 @@ def test_published_slots_are_those_that_the_page_on_stories_says() -> None:
     for number in range(36):
         pair = published().pointer(number)
         prompts = (published().prompt(number), pair.original, pair.counterfactual)
-        assert [(prompt.asked_slot, prompt.answer_slot) for prompt in prompts] == answers
+        assert [(prompt.query_slot, prompt.answer_slot) for prompt in prompts] == answers
 
 
 def test_the_slots_of_key_dominance_are_those_of_its_row() -> None:

@@ -21,12 +21,12 @@ from rebinding.experiments.paths.request import STAGE_BY_NAME, conventions_of_pl
 from rebinding.experiments.prompts import Prompts
 from rebinding.experiments.roles.request import request_interchange, request_random_interchange
 from rebinding.experiments.search.request import Losses, Settings, Step, request_crossings, request_searched_circuit
-from rebinding.experiments.static.request import without_swap
+from rebinding.experiments.static.request import request_stories_without_swap
 from rebinding.experiments.swap_labels.request import request_label_exchange
 from rebinding.experiments.tracing.request import Answered, request_diagnostic, request_map, request_mention
 from rebinding.experiments.unedited.request import request_ability, request_floors, request_replays
 from rebinding.paper.circuit import Circuit
-from rebinding.paper.procedure import given
+from rebinding.paper.procedure import builtin_procedure
 from rebinding.planted import build, parse
 from rebinding.task.designs import Design
 
@@ -42,13 +42,13 @@ for module in modules_of("rebinding.experiments"):
 
 
 def paths(prompts: Prompts, design: Design, heads: Circuit) -> Request:
-    conventions = conventions_of_plant(given("controlled").circuit, "controlled")
+    conventions = conventions_of_plant(builtin_procedure("controlled").circuit, "controlled")
     pairs = draw_noise_pairs(prompts, conventions, PAIRS)
     return request_paths(pairs, STAGE_BY_NAME["B"], heads.group("A"), conventions)
 
 
 def shifts(prompts: Prompts, design: Design, heads: Circuit) -> Request:
-    conventions = given("published").binding
+    conventions = builtin_procedure("published").binding
     return request_shifts(prompts, heads, "published", "isolated", conventions, n=N, directions=4, draws=1)
 
 
@@ -62,8 +62,8 @@ def draw_many(prompts: Prompts, design: Design) -> PromptSet:
     return prompts.draw(design, range(TRACED), ("tracing", "swap_only"))
 
 
-TRACING = given("published").tracing
-CONTROLLED = conventions_of_plant(given("controlled").circuit, "controlled")
+TRACING = builtin_procedure("published").tracing
+CONTROLLED = conventions_of_plant(builtin_procedure("controlled").circuit, "controlled")
 KINDS: Mapping[str, Make] = {
     "answered": lambda p, d, h: Answered(draw_many(p, d), TRACING.rule),
     "tracing": lambda p, d, h: request_map(p, d, range(N), "swap_only", ("swap_asked", "readout"), TRACING),
@@ -75,22 +75,24 @@ KINDS: Mapping[str, Make] = {
     "floors": lambda p, d, h: request_floors(p, d, "float32"),
     "ability": lambda p, d, h: request_ability(p, d, N),
     "paths": paths,
-    "ablation": lambda p, d, h: request_ablation(p, h, d, "published", n=N, beside="groups"),
+    "ablation": lambda p, d, h: request_ablation(p, h, d, "published", n=N, comparison="groups"),
     "pruning": lambda p, d, h: request_pruning(p, h, CONTROLLED, n=N),
-    "contributions": partial(request_contributions, n=N, conventions=given("published").circuit),
+    "contributions": partial(request_contributions, n=N, conventions=builtin_procedure("published").circuit),
     "knockout": partial(request_knockout, n=N),
-    "stream": partial(request_stream, n=N, conventions=given("published").circuit),
-    "elsewhere": lambda p, d, h: without_swap(p, d, h, N),
-    "roles": lambda p, d, h: request_interchange(p, h, d, "pointer", N, given("published").roles),
-    "random groups": partial(request_random_interchange, n=N, group="B", conventions=given("published").roles),
+    "stream": partial(request_stream, n=N, conventions=builtin_procedure("published").circuit),
+    "unswapped": lambda p, d, h: request_stories_without_swap(p, d, h, N),
+    "roles": lambda p, d, h: request_interchange(p, h, d, "pointer", N, builtin_procedure("published").roles),
+    "random groups": partial(
+        request_random_interchange, n=N, group="B", conventions=builtin_procedure("published").roles
+    ),
     "step": lambda p, d, h: Step(noise(p), (), None, Settings()),
     "losses": lambda p, d, h: Losses(noise(p)),
     "crossings": partial(request_crossings, n=N),
     "searched circuit": partial(request_searched_circuit, n=N),
     "looks": partial(request_attention, n=N, group="A", like="published"),
     "binding": shifts,
-    "swap labels": partial(request_label_exchange, n=N, conventions=given("controlled").binding),
-    "exchange": lambda p, d, h: request_exchange(p, d, h, 9, conventions=given("controlled").binding),
+    "swap labels": partial(request_label_exchange, n=N, conventions=builtin_procedure("controlled").binding),
+    "exchange": lambda p, d, h: request_exchange(p, d, h, 9, conventions=builtin_procedure("controlled").binding),
 }
 
 

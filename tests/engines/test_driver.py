@@ -12,7 +12,7 @@ import pytest
 from rebinding.engines.distributed import DistributedEngine
 from rebinding.engines.queue import Queue
 from rebinding.engines.stores import DriverSource
-from rebinding.engines.tasks import Computing, Describing, Failure, Missing, Shards
+from rebinding.engines.tasks import ComputeTask, DescribeTask, Failure, MissingOutcomes, Shards
 from rebinding.engines.worker import pack
 from rebinding.evidence import Evidence, PromptSet
 from rebinding.evidence.store import Store
@@ -45,7 +45,7 @@ def make_kind_request(
 
 def computed(pool: LocalPool) -> list[str]:
     """The experiments of the tasks, in the order in which they were assigned."""
-    return [task.address[0] for _, task in pool.log if isinstance(task, Computing)]
+    return [task.address[0] for _, task in pool.log if isinstance(task, ComputeTask)]
 
 
 def test_blocks_run_at_the_same_time_and_tensors_first(tmp_path: Path) -> None:
@@ -57,7 +57,7 @@ def test_blocks_run_at_the_same_time_and_tensors_first(tmp_path: Path) -> None:
     assert pool.max_running == blocks == 2
     engine.finish(make_kind_request(engine, "ablation", store))
     assert computed(pool)[blocks:] == ["means", "ablation"]
-    with_means = [task for _, task in pool.log if isinstance(task, Computing) and task.inputs]
+    with_means = [task for _, task in pool.log if isinstance(task, ComputeTask) and task.inputs]
     assert [task.inputs for task in with_means] == [(pool.log[-2][1].address,)]
 
 
@@ -68,7 +68,7 @@ def test_a_request_is_computed_once() -> None:
     engine.prepare([job, job])
     engine.finish(job)
     assert computed(pool) == ["ability"]
-    assert sum(isinstance(task, Describing) for _, task in pool.log) == 1
+    assert sum(isinstance(task, DescribeTask) for _, task in pool.log) == 1
 
 
 def test_a_job_keeps_its_own_order() -> None:
@@ -85,7 +85,7 @@ def test_a_job_keeps_its_own_order() -> None:
 
     cost = engine.finish(job)
     (_, last) = pool.log[-1]
-    assert isinstance(last, Computing)
+    assert isinstance(last, ComputeTask)
     assert last.request.prompts.ids == cost
     assert pool.max_running == 1
 
@@ -126,7 +126,7 @@ def test_a_worker_gets_the_prompts_that_it_has_recorded() -> None:
     queue = Queue(loaded=dict.fromkeys(range(2), loading))
 
     def add(name: str, prompt_sets: Sequence[PromptSet], *, urgent: bool = False) -> None:
-        tasks = [Computing(loading, Ability(prompts), "", (name, str(prompts.ids[0]))) for prompts in prompt_sets]
+        tasks = [ComputeTask(loading, Ability(prompts), "", (name, str(prompts.ids[0]))) for prompts in prompt_sets]
         queue.add(tasks, urgent=urgent)
 
     def begin(worker: int) -> str:
@@ -226,7 +226,7 @@ def test_evidence_of_other_source_is_refused() -> None:
 def test_the_driver_computes_nothing() -> None:
     engine, _ = make_engine(1)
     session = engine.finish(lambda: make_session(engine))
-    with pytest.raises(Missing):
+    with pytest.raises(MissingOutcomes):
         session.source.get(make_request("replays", session.prompts))
     with pytest.raises(ModelError, match="on workers only"):
         _ = session.loaded_model.model
@@ -241,19 +241,21 @@ def test_an_engine_has_one_store(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("kind", "sizes"), [("paths", [16, 4]), ("answered", [20, 4]), ("ability", [4])])
 def test_tasks_are_blocks_with_the_addresses_of_this_process(kind: str, sizes: list[int], tmp_path: Path) -> None:
-    """So both can use the same store. `Missing` has all blocks at once."""
+    """So both can use the same store. `MissingOutcomes` has all blocks at once."""
     loaded_model = load(NAME, device="cpu")
     bench = Workbench(loaded_model, Store(tmp_path).shelf(loaded_model=loaded_model.fingerprint, dtype="float32"))
     request = make_request(kind, bench.prompts)
     blocks = bench.prompts.blocks(request)
     engine, _ = make_engine(1)
     session = engine.finish(lambda: make_session(engine))
-    with pytest.raises(Missing) as missing:
+    with pytest.raises(MissingOutcomes) as missing:
         session.source.get(make_request(kind, session.prompts))
     tasks = missing.value.tasks
-    assert all(isinstance(task, Computing) for task in tasks)
-    assert [task.request for task in tasks if isinstance(task, Computing)] == blocks
-    assert [task.address for task in tasks if isinstance(task, Computing)] == [bench.address(block) for block in blocks]
+    assert all(isinstance(task, ComputeTask) for task in tasks)
+    assert [task.request for task in tasks if isinstance(task, ComputeTask)] == blocks
+    assert [task.address for task in tasks if isinstance(task, ComputeTask)] == [
+        bench.address(block) for block in blocks
+    ]
     assert [len(block.prompts.ids) for block in blocks] == sizes
 
 
@@ -265,9 +267,9 @@ def test_only_missing_blocks_are_tasks(tmp_path: Path) -> None:
     bench.get(second)
     engine, _ = make_engine(1)
     session = engine.finish(lambda: make_session(engine, store))
-    with pytest.raises(Missing) as missing:
+    with pytest.raises(MissingOutcomes) as missing:
         session.source.get(make_request("answered", session.prompts))
-    assert [task.request for task in missing.value.tasks if isinstance(task, Computing)] == [first]
+    assert [task.request for task in missing.value.tasks if isinstance(task, ComputeTask)] == [first]
 
 
 def test_an_error_that_cannot_be_pickled_is_sent_as_text() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rebinding.engines.tasks import Computing, Loading, Shards
+from rebinding.engines.tasks import ComputeTask, LoadOptions, Shards
 from rebinding.evidence import Evidence
 from rebinding.evidence.activations import Activations
 from rebinding.experiments.prompts import Prompts
@@ -31,10 +31,10 @@ sys.stdout.buffer.write(pack(Worker().do(task, {})))
 def test_worker_computes_in_a_fresh_process() -> None:
     """A kind whose measure is another kind's, registered in a second file; the means that it needs and did not get are
     returned too."""
-    request = make_request("elsewhere", Prompts(load(NAME, device="cpu").encoder()))
+    request = make_request("unswapped", Prompts(load(NAME, device="cpu").encoder()))
     module = measure_of(type(request)).__module__
     assert module == "rebinding.experiments.circuit.measure"
-    task = Computing(Loading(NAME, "float32", "cpu"), request, module, (request.KIND.name, "any"))
+    task = ComputeTask(LoadOptions(NAME, "float32", "cpu"), request, module, (request.KIND.name, "any"))
     result = subprocess.run(
         [sys.executable, "-c", WORKER], input=pickle.dumps(task), cwd=ROOT, capture_output=True, check=True
     )

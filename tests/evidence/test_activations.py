@@ -66,7 +66,7 @@ def test_means_serve_another_experiment_and_another_run(
     def ablate(store: Store | None, n: int) -> object:
         workbench = bench(loaded_model, store)
         design = workbench.prompts.design("published")
-        request = request_ablation(workbench.prompts, heads, design, "counterbalanced", n=n, beside="heads")
+        request = request_ablation(workbench.prompts, heads, design, "counterbalanced", n=n, comparison="heads")
         return workbench.get(request).rows["margin"].tolist()
 
     without_store, calls = ablate(None, 4), []

@@ -47,7 +47,7 @@ def test_words_held_out_never_occur_and_all_others_do() -> None:
 def test_every_number_of_swaps_and_every_place_of_the_asked_box_occurs() -> None:
     prompts = draw_prompts("all")
     assert {len(prompt.story.operations) for prompt in prompts} == {0, 1, 2}
-    assert {(prompt.asked_slot, prompt.answer_slot) for prompt in prompts} == {
+    assert {(prompt.query_slot, prompt.answer_slot) for prompt in prompts} == {
         (a, b) for a in range(BOXES) for b in range(BOXES)
     }
     counts = Counter(map(place, prompts))

@@ -85,7 +85,7 @@ def test_a_model_without_the_modules_is_refused() -> None:
 def test_read_as_written(tmp_path: Path) -> None:
     adapter = random_adapter(model(), rounded=True)
     files.write(tmp_path, adapter)
-    loaded = files.read(tmp_path)
+    loaded = files.read_adapter(tmp_path)
     assert (loaded.rank, loaded.alpha, loaded.base) == (4, 8, "tiny")
     assert set(loaded.pairs) == set(adapter.pairs)
     for name, pair in adapter.pairs.items():
@@ -129,7 +129,7 @@ def test_adapters_with_other_arithmetic_are_refused(
     files.write(tmp_path, random_adapter(model()))
     damage(tmp_path)
     with pytest.raises(files.AdapterError, match=message):
-        files.read(tmp_path)
+        files.read_adapter(tmp_path)
 
 
 def test_an_adapter_for_another_model_is_refused() -> None:

@@ -73,7 +73,7 @@ def test_a_missing_base_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.M
 
 @pytest.mark.parametrize("learned", shipped(), ids=lambda learned: learned.folder.name)
 def test_an_adapter_fits_its_base_and_its_card(learned: Learned) -> None:
-    adapter, stored = files.read(learned.folder), read_card(learned.folder)
+    adapter, stored = files.read_adapter(learned.folder), read_card(learned.folder)
     assert (learned.folder / files.WEIGHTS).stat().st_size <= 4_000_000
     assert adapter.base == stored.base == learned.base.name
     assert (stored.recipe.order, stored.recipe.seed, stored.recipe.rank) == (learned.order, learned.seed, adapter.rank)

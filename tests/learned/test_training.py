@@ -134,7 +134,7 @@ def test_the_verb_writes_adapter_card_and_model(tmp_path: Path, capsys: pytest.C
     assert "step 3/3  loss" in output
     assert f"judge it with pytest claims --model {out}\n" in output
     stored, merged_model = read_card(out), load(str(merged), device="cpu")
-    assert stored.base == files.read(out).base == str(base)
+    assert stored.base == files.read_adapter(out).base == str(base)
     assert stored.digest.sha256 == load(str(base), device="cpu").fingerprint != merged_model.fingerprint
     assert load(str(out), device="cpu").fingerprint == merged_model.fingerprint
     assert len(stored.curve) == stored.recipe.steps == 3
@@ -147,7 +147,7 @@ def test_the_verb_writes_adapter_card_and_model(tmp_path: Path, capsys: pytest.C
     )
     assert not (out / NOTES).exists()
     plain = load(str(base), device="cpu").model.get_submodule("model.layers.1.self_attn.q_proj").weight
-    pair, scale = files.read(out).pairs["model.layers.1.self_attn.q_proj"], files.read(out).scale
+    pair, scale = files.read_adapter(out).pairs["model.layers.1.self_attn.q_proj"], files.read(out).scale
     weight = merged_model.model.get_submodule("model.layers.1.self_attn.q_proj").weight
     assert agree(weight, plain + scale * pair.up.float() @ pair.down.float())
     assert not torch.equal(weight, plain)

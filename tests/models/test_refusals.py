@@ -218,7 +218,7 @@ def test_a_refused_model_is_left_without_hooks() -> None:
 
 def test_layers_called_with_a_tensor_that_cannot_be_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Were the mask a keyword that nobody knows, a replay would not know how to cut it."""
-    monkeypatch.setattr("rebinding.surgery.recording.PASSED", ("position_embeddings",))
+    monkeypatch.setattr("rebinding.surgery.recording.LAYER_ARGUMENTS", ("position_embeddings",))
     save_tiny(tmp_path / "model")
     with pytest.raises(errors.UnsupportedArchitecture, match="cannot be run one by one"):
         load(str(tmp_path / "model"), device="cpu")

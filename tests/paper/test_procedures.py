@@ -5,12 +5,14 @@ from pathlib import Path
 import pytest
 
 from rebinding.experiments.paths.request import PAPER_LITERAL
-from rebinding.paper.procedure import differences, given, read
+from rebinding.paper.procedure import builtin_procedure, differences, read_procedure
 
 
 def test_the_two_differ_in_every_section() -> None:
-    sections = {name.partition(".")[0] for name in differences(given("published"), given("controlled"))}
-    assert sections == set(given("published").plain) == {"tracing", "circuit", "roles", "binding"}
+    sections = {
+        name.partition(".")[0] for name in differences(builtin_procedure("published"), builtin_procedure("controlled"))
+    }
+    assert sections == set(builtin_procedure("published").plain) == {"tracing", "circuit", "roles", "binding"}
 
 
 def test_the_five_stages_are_the_papers() -> None:
@@ -27,9 +29,9 @@ def test_the_five_stages_are_the_papers() -> None:
 def test_candidate_changes_a_single_convention(tmp_path: Path) -> None:
     file = tmp_path / "heads.toml"
     file.write_text('like = "published"\n[binding]\nscope = "head"\n')
-    procedure = read(file)
+    procedure = read_procedure(file)
     assert (procedure.name, procedure.like, procedure.path) == ("heads", "published", file)
-    assert differences(given("published"), procedure) == {"binding.scope": ("group", "head")}
+    assert differences(builtin_procedure("published"), procedure) == {"binding.scope": ("group", "head")}
 
 
 @pytest.mark.parametrize(
@@ -48,16 +50,16 @@ def test_an_error_names_the_file(text: str, message: str, tmp_path: Path) -> Non
     file = tmp_path / "mine.toml"
     file.write_text(text)
     with pytest.raises(ValueError, match=message) as error:
-        read(file)
+        read_procedure(file)
     assert str(file) in str(error.value)
 
 
 def test_candidates_of_the_published_discovery() -> None:
     """One convention at a time differs from the released ones: three kinds of noise, what is frozen, and what of C
     receives D."""
-    candidates = given("published").circuit.candidates
+    candidates = builtin_procedure("published").circuit.candidates
     varied_conventions = [
-        (conventions.noise, conventions.frozen, conventions.d_heard_by) for conventions in candidates.values()
+        (conventions.noise, conventions.frozen, conventions.d_received_by) for conventions in candidates.values()
     ]
     released = (("rotation",), ("none",), ("keys_values",))
     assert varied_conventions[0] == released
@@ -67,24 +69,27 @@ def test_candidates_of_the_published_discovery() -> None:
     }
     assert varied == {(("fresh",),), (("objects",),), (("all",),), (("query",),)}
     assert len(candidates) == len(varied_conventions) == 5
-    assert list(given("controlled").circuit.candidates) == ["independent"]
+    assert list(builtin_procedure("controlled").circuit.candidates) == ["independent"]
 
 
 def test_frozen_heads_exclude_d_by_the_query_of_c(tmp_path: Path) -> None:
     file = tmp_path / "frozen.toml"
     file.write_text('like = "published"\n[circuit]\nfrozen = ["all"]\n')
-    choices = {(conventions.frozen, conventions.d_heard_by) for conventions in read(file).circuit.candidates.values()}
+    choices = {
+        (conventions.frozen, conventions.d_received_by)
+        for conventions in read_procedure(file).circuit.candidates.values()
+    }
     assert choices == {(("all",), ("keys_values",))}
 
 
 def test_the_only_candidate_stays(tmp_path: Path) -> None:
     file = tmp_path / "literal.toml"
-    file.write_text('like = "controlled"\n[circuit]\nd_heard_by = ["query"]\n')
-    assert list(read(file).circuit.candidates.values()) == [read(file).circuit]
+    file.write_text('like = "controlled"\n[circuit]\nd_received_by = ["query"]\n')
+    assert list(read_procedure(file).circuit.candidates.values()) == [read_procedure(file).circuit]
 
 
 def test_a_file_may_not_have_the_name_of_a_builtin_procedure(tmp_path: Path) -> None:
     file = tmp_path / "published.toml"
     file.write_text('like = "published"\n')
     with pytest.raises(ValueError, match="rename the file"):
-        read(file)
+        read_procedure(file)

@@ -20,7 +20,7 @@ from rebinding.experiments.roles.request import (
 from rebinding.experiments.roles.summary import group_effects
 from rebinding.paper.circuit import Circuit, CircuitHead
 from rebinding.paper.numbers import ROLE_OF_GROUP, Group
-from rebinding.paper.procedure import given
+from rebinding.paper.procedure import builtin_procedure
 from tests.reference.bench import choose_form, make_bench
 from tests.reference.pack import FORMS, ROLES, Pack, deviation
 
@@ -49,7 +49,7 @@ def evidence(pack: Pack, kind: str, form: str) -> Evidence:
         entry["ids"], pack.prompts(original, entry["ids"]), pack.prompts(counterfactual, entry["ids"]), strict=True
     )
     groups = {group: [tuple(head) for head in entry["settings"]["heads"]] for group, entry in entries.items()}
-    conventions = given("published").roles
+    conventions = builtin_procedure("published").roles
     return run_roles(
         pack.surgeon,
         [RolePair(*pair) for pair in prompts],
@@ -116,7 +116,7 @@ def test_the_code_of_published_rows_gives_the_packs_numbers(
 ) -> None:
     """By the way that a claim takes, from the conventions in the file to the numbers, on the pack's own prompts."""
     entries = {group: entry for (group, kind_of_entry), entry in find_entries(pack).items() if kind_of_entry == kind}
-    first, conventions = next(iter(entries.values())), given("published").roles
+    first, conventions = next(iter(entries.values())), builtin_procedure("published").roles
     designs = tuple(first["settings"][side].removeprefix("design ") for side in ("original", "counterfactual"))
     bench = make_bench(pack, {(kind, conventions.direction): (designs, first["ids"])})
     heads = [

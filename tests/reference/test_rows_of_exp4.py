@@ -16,7 +16,7 @@ from rebinding.experiments.binding.candidates import PRINTED_ROW
 from rebinding.experiments.binding.request import request_shifts
 from rebinding.experiments.binding.summary import examples
 from rebinding.paper.circuit import Circuit, CircuitHead
-from rebinding.paper.procedure import given
+from rebinding.paper.procedure import builtin_procedure
 from tests.reference.bench import choose_form, make_bench
 from tests.reference.pack import Pack
 from tests.reference.test_exp4 import CONDITIONS, direction_designs, read_heads, record
@@ -38,7 +38,7 @@ ROWS = {
 def measured(pack: Pack) -> tuple[Evidence, str]:
     """The published request on the pack's prompts, heads and pair of slots; and the pack's form of its answers."""
     entry, means = (pack.entries[f"qk_intervention/{name}"] for name in (ROWS["q"], "box,object/directions"))
-    settings, conventions = entry["settings"], given("published").binding
+    settings, conventions = entry["settings"], builtin_procedure("published").binding
     evaluation = settings["evaluation"].removeprefix("design ")
     slots = {("slot", str(slot)): ((design,), means["ids"]) for slot, design in enumerate(direction_designs(pack))}
     bench = make_bench(pack, {(): ((evaluation,), entry["ids"]), **slots})

@@ -13,7 +13,7 @@ from rebinding.experiments.roles.request import request_interchange, roles_stori
 from rebinding.models import load
 from rebinding.paper.circuit import Circuit, CircuitHead
 from rebinding.paper.numbers import ROLE_OF_GROUP
-from rebinding.paper.procedure import given
+from rebinding.paper.procedure import builtin_procedure
 from tests.reference.pack import SAMPLE_PACK, Pack
 from tests.reference.test_exp3 import WORDS
 
@@ -32,7 +32,7 @@ def prompts() -> Prompts:
 
 @pytest.mark.parametrize("kind", WORDS)
 def test_head_roles(prompts: Prompts, kind: str) -> None:
-    entry, conventions = PACK.entries[f"head_roles/A/{kind}"], given("published").roles
+    entry, conventions = PACK.entries[f"head_roles/A/{kind}"], builtin_procedure("published").roles
     stories_of_rows = roles_stories(prompts, conventions, "published")
     request = request_interchange(prompts, CIRCUIT, stories_of_rows, kind, len(entry["ids"]), conventions)
     assert request.prompts.ids == tuple(entry["ids"])
@@ -44,7 +44,7 @@ def test_head_roles(prompts: Prompts, kind: str) -> None:
 
 def test_binding_numbers_equal_the_pack(prompts: Prompts) -> None:
     evaluation, first = PACK.prompts("qk_intervention/evaluation"), PACK.prompts("qk_intervention/direction/slot0")
-    conventions = given("published").binding
+    conventions = builtin_procedure("published").binding
     counts = {"n": len(evaluation), "directions": len(first), "draws": 1}
     request = request_shifts(prompts, CIRCUIT, "published", "published", conventions, **counts)
     assert [prompt.ids for prompt in prompts.encode(request.prompts).prompts] == [prompt.ids for prompt in evaluation]

@@ -138,7 +138,7 @@ def evidence(layers: int, heads: int, shift: float) -> dict[str, Evidence]:
         **{f"paths-{group}": tag(paths(layers, heads, shift, random), stage=group) for group in "AB"},
         "link-A": tag(make_link(shift), stage="A to logits at readout", senders=1, frozen="all"),
         "pruning": tag(pruning(), {"circuit": CIRCUIT}, design="partner_second"),
-        "ablated-groups": tag(make_ablation(shift), beside="groups"),
+        "ablated-groups": tag(make_ablation(shift), comparison="groups"),
         **{
             f"roles-{mode}-{pairs}": tag(roles(pairs, mode, shift), pairs=pairs, mode=mode, direction=direction)
             for mode, direction in (("published", "code"), ("own_role", "both"))
@@ -211,7 +211,7 @@ def pruning() -> Evidence:
     """One walk that removes the last head."""
     rows = [[*head, 0, 6.0, 5.5, 0.1, number == len(CIRCUIT) - 1] for number, head in enumerate(CIRCUIT)]
     table = pd.DataFrame(
-        rows, columns=["group", "layer", "head", "role", "order", "whole", "before", "drop", "removed"]
+        rows, columns=["group", "layer", "head", "role", "order", "full_model", "before", "drop", "removed"]
     )
     return Evidence("pruning", table, {})
 
@@ -220,7 +220,7 @@ def make_ablation(shift: float) -> Evidence:
     """Three kinds of circuit on five prompts."""
     rows = [
         {
-            **{"which": which, "group": "", "layer": -1, "head": -1, "draw": draw, "prompt": prompt},
+            **{"variant": which, "group": "", "layer": -1, "head": -1, "draw": draw, "prompt": prompt},
             **{"hit": float(hit), "margin": hit + shift, "label_logit": 5.0 + shift},
         }
         for which, draw, hit in (("full", -1, 1), ("circuit", -1, 1), ("random", 0, 0), ("random", 1, 0))

@@ -37,7 +37,7 @@ REFERENCE = claim("tracing.reference_box_not_from_context")
 WITHOUT_KEYS = ("replays", "floors")
 OF_THE_MODEL = ("tracing", "first-mention", "readout-diagnostic", "attention")
 """Evidence whose rows depend on the model's own layers, windows or heads, of which a plant has others."""
-KEYS = ("prompt", "answer_slot", "i", "j", "condition", "draw", "which", "word", "group", "layer", "head", "order")
+KEYS = ("prompt", "answer_slot", "i", "j", "condition", "draw", "variant", "word", "group", "layer", "head", "order")
 """Columns that tell rows apart; everything else was measured."""
 NAMES = ("mode", "token", "place", "role", "patched", "question")
 """The same of evidence that depends on the model's own layers or heads."""
@@ -58,15 +58,15 @@ def measured(case: ModelUnderTest) -> dict[Request, Evidence]:
         study.roles(IS_POINTER, pairs)
     study.ask(IS_POINTER, partial(request_random_interchange, group="B", conventions=study.procedure(IS_POINTER).roles))
     study.binding(K_REDIRECTS)
-    study.ablated(MAXIMUM)
+    study.ablate_circuit(MAXIMUM)
     study.links(claim("circuit.chain.B_q_A"), "B")
     study.prunings(MAXIMUM)
-    study.carried_on(E_PRIME)
+    study.patch_context_stream(E_PRIME)
     study.ask(E_PRIME, partial(request_contributions, conventions=study.conventions(E_PRIME)))
     study.ask(A_ATTENDS, partial(request_attention, group="A", like="published"))
-    study.traced(REFERENCE, "target_box", "context_box", "context_partner_object", "swap_first", "readout")
-    study.mentioned(REFERENCE, "context_and_swap", "context_asked", "swap_asked")
-    study.diagnosed(REFERENCE)
+    study.trace_residuals(REFERENCE, "target_box", "context_box", "context_partner_object", "swap_first", "readout")
+    study.patch_mention(REFERENCE, "context_and_swap", "context_asked", "swap_asked")
+    study.diagnose_readout(REFERENCE)
     return study.log.evidence
 
 

@@ -51,7 +51,7 @@ def test_no_convention_agrees(claim, study):
 
 @row("broken")
 def test_is_broken(claim, study):
-    evidence = study.ablated(claim)
+    evidence = study.ablate_circuit(claim)
     return Verdict("effect", "NOT REPLICATED", f"{len(evidence.rows)} rows")
 
 @row("knockout")

@@ -110,7 +110,7 @@ def test_every_candidate_requests_its_own_stages() -> None:
         warnings.simplefilter("ignore", TinyProbabilities)
         assert len(study.discoveries(HEADS_FOUND_AGAIN)) == 5
     paths = [request for request in study.log.evidence if isinstance(request, Paths)]
-    counts = Counter((path.stage.group, path.stage.component, path.how.frozen) for path in paths)
+    counts = Counter((path.stage.group, path.stage.component, path.settings.frozen) for path in paths)
     noises = len(study.conventions(HEADS_FOUND_AGAIN).noise)
     for group, component in (("A", None), ("B", "q"), ("C", "v"), ("D", "kv")):
         assert (counts.pop((group, component, "none")), counts.pop((group, component, "all"))) == (noises, 1)

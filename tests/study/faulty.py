@@ -121,7 +121,7 @@ def select_nothing() -> None:
 FAULTS: dict[str, Callable[[], None]] = {
     "finite": lambda: patch_evidence(overflow),
     "declared_n": lambda: patch_evidence(drop_prompt),
-    "edits_moved": patch_with_itself,
+    "edits_change_values": patch_with_itself,
     "equal_lengths": longer,
     "above_guessing": guessing,
     "replay_equals_forward": drop_keyword,

@@ -24,7 +24,7 @@ from rebinding.experiments.unedited.request import Ability
 from rebinding.experiments.workbench import Workbench
 from rebinding.models import load
 from rebinding.paper.circuit import Circuit
-from rebinding.paper.procedure import GIVEN, ProcedureName, given
+from rebinding.paper.procedure import BUILTIN_PROCEDURES, ProcedureName, builtin_procedure
 from rebinding.planted import build
 from rebinding.study.model_spec import parse_model
 from rebinding.study.model_under_test import ModelUnderTest
@@ -65,9 +65,9 @@ def test_a_label_is_the_largest_of_its_tokens(bench: Workbench) -> None:
     """Against full forwards of the library's model: the label's logit, and its lead over the other objects."""
     prompts, heads = bench.prompts, declared_circuit()
     stories = prompts.design("published")
-    request = request_ablation(prompts, heads, stories, "published", n=N, beside="random", answers="exp2_aliases")
+    request = request_ablation(prompts, heads, stories, "published", n=N, comparison="random", answers="exp2_aliases")
     rows = bench.get(request).rows
-    full = rows[rows["which"] == "full"].sort_values("prompt")
+    full = rows[rows["variant"] == "full"].sort_values("prompt")
     encoded = prompts.encode(request.prompts).prompts
     with torch.no_grad():
         logits = bench.loaded_model.model(token_batch(encoded)).logits[:, -1]  # (prompt, vocabulary)
@@ -98,11 +98,11 @@ def test_the_rule_is_part_of_what_is_asked(bench: Workbench) -> None:
 
 
 @pytest.mark.parametrize("make", [request_contributions, request_stream])
-@pytest.mark.parametrize("procedure", sampled(GIVEN))
+@pytest.mark.parametrize("procedure", sampled(BUILTIN_PROCEDURES))
 def test_answers_are_those_that_were_asked_for(
     make: Callable[..., Request], procedure: ProcedureName, bench: Workbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answers, conventions, rules = Prompts.answers, given(procedure).circuit, []
+    answers, conventions, rules = Prompts.answers, builtin_procedure(procedure).circuit, []
 
     def noting(self: Prompts, prompts: Sequence[Encoded], rule: AnswerSet = "continuation") -> Answers:
         rules.append(rule)
@@ -117,9 +117,9 @@ def test_answers_are_those_that_were_asked_for(
 def test_each_procedure_asks_under_its_own_rule() -> None:
     model = ModelUnderTest(parse_model("planted:pointer"), Settings((parse_model("planted:pointer"),)))
     study = Study.of(model)
-    study.ablated(RECOVERS)
+    study.ablate_circuit(RECOVERS)
     study.prunings(COMPACT)
-    study.one_by_one(MINIMAL)
+    study.ablate_each_head(MINIMAL)
     requests = [use.request for use in study.log.used]
     rules = {
         (type(request).__name__, request.answers) for request in requests if isinstance(request, Ablation | Pruning)
@@ -149,8 +149,8 @@ def test_a_circuit_and_its_stream_are_judged_on_the_same_stories(token: str | No
     spec = parse_model("planted:pointer")
     study = Study.of(ModelUnderTest(spec, Settings((spec,), circuit=token)))
     vars(study._circuits)["judged"] = declared_circuit()  # not to search for it
-    study.ablated(E_PRIME)
-    study.carried_on(E_PRIME)
+    study.ablate_circuit(E_PRIME)
+    study.patch_context_stream(E_PRIME)
     requests = [use.request for use in study.log.used if isinstance(use.request, Ablation | Stream)]
     stories = "published" if token is None else study.conventions(E_PRIME.controlled()).design
     assert [request.prompts.design for request in requests] == [stories] * 2

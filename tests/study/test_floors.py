@@ -19,7 +19,7 @@ from rebinding.experiments.unedited.request import FLOOR_PROMPTS, IN_16_BITS, NU
 from rebinding.experiments.unedited.summary import floor_of, smallest_change
 from rebinding.experiments.workbench import Workbench
 from rebinding.models import load
-from rebinding.paper.procedure import given
+from rebinding.paper.procedure import builtin_procedure
 from rebinding.study import circuits, gates
 from rebinding.study.gates import Gates
 from rebinding.study.model_spec import parse_model
@@ -51,7 +51,7 @@ def test_floor_in_32_bits_is_rounding(bench: Workbench) -> None:
     assert len(evidence.rows) == FLOOR_PROMPTS * (len(places(bench.surgeon, 79)) + 1)
     request = request_ability(bench.prompts, bench.prompts.design("published"), FLOOR_PROMPTS)
     rounding = allowance(bench.get(request).rows["label_logit"].to_numpy())
-    assert floor_of(evidence) <= rounding < given("published").circuit.prune_step / TIMES_THE_FLOOR
+    assert floor_of(evidence) <= rounding < builtin_procedure("published").circuit.prune_step / TIMES_THE_FLOOR
 
 
 @pytest.mark.parametrize(
@@ -70,8 +70,10 @@ def test_the_weakest_head_is_compared_with_the_floor_where_logits_decide(
     study, compared = Study.of(ModelUnderTest(parse_model("planted:pointer"), Settings(()))), []
     monkeypatch.setattr(circuits, "discover_circuit", lambda *_: "found")
     monkeypatch.setattr(circuits, "smallest_fall", lambda _: 0.5)
-    monkeypatch.setattr(Gates, "above_the_floor", lambda _, counts: compared.append(counts) or ())
-    study._circuits.discovery("controlled", replace(given("controlled").circuit, score=score, select=select))
+    monkeypatch.setattr(Gates, "check_noise_floor", lambda _, counts: compared.append(counts) or ())
+    study._circuits.discovery(
+        "controlled", replace(builtin_procedure("controlled").circuit, score=score, select=select)
+    )
     assert compared == [0.5 if is_compared else None]
 
 
@@ -161,7 +163,7 @@ def pointer() -> Study:
 CHOICES: dict[str, tuple[Callable[[Study], object], Callable[[Study], float]]] = {
     "discovery": (lambda study: study.discoveries(claim("circuit.heads_found_again.B.controlled")), weakest),
     "pruning": (lambda study: study.prunings(E_EMPTY.controlled()), controlled),
-    "one head less": (lambda study: study.one_by_one(MINIMAL), lambda study: controlled(study) / 2),
+    "one head less": (lambda study: study.ablate_each_head(MINIMAL), lambda study: controlled(study) / 2),
 }
 """What chooses heads by logits, and the logits that it goes by."""
 

@@ -15,7 +15,7 @@ OTHER_ROWS = {"circuit_found": "circuit.three_to_ten_percent"}
 """A plant comes with its circuit, so only rows on what is found miss one that is not."""
 MODEL_BY_GATE = {"noise_floor": "planted:pointer@gemma2"}
 """Where a fault shows on one architecture: in 16 bits this one is off by 0.2 logits, for a margin of 0.25."""
-EVERYDAY = ("finite", "edits_moved", "replay_equals_forward", "noise_floor")
+EVERYDAY = ("finite", "edits_change_values", "replay_equals_forward", "noise_floor")
 
 
 def judged(tmp_path: Path, model: str, row: str = ROW, **environment: str) -> str:

@@ -24,14 +24,14 @@ from rebinding.experiments.paths.request import STAGE_BY_NAME, conventions_of_pl
 from rebinding.experiments.prompts import Prompts
 from rebinding.experiments.roles.request import request_interchange
 from rebinding.experiments.search.request import request_crossings
-from rebinding.experiments.static.request import without_swap
+from rebinding.experiments.static.request import request_stories_without_swap
 from rebinding.experiments.tracing.request import Answered, first_id, request_diagnostic, request_map, request_mention
 from rebinding.experiments.tracing.summary import at
 from rebinding.experiments.unedited.request import request_ability
 from rebinding.experiments.workbench import Workbench
 from rebinding.models import LoadedModel, load
 from rebinding.paper.circuit import Circuit
-from rebinding.paper.procedure import given
+from rebinding.paper.procedure import builtin_procedure
 from rebinding.planted import build
 
 
@@ -40,7 +40,7 @@ def loaded_model() -> LoadedModel:
     return load("planted:pointer")
 
 
-CONVENTIONS = given("published").tracing
+CONVENTIONS = builtin_procedure("published").tracing
 
 
 @pytest.fixture(scope="module")
@@ -64,23 +64,23 @@ def make_requests(prompts: Prompts, heads: Circuit) -> list[Request]:
         prompts.design("published"),
         range(first_id(prompts, CONVENTIONS), first_id(prompts, CONVENTIONS) + 4),
     )
-    conventions = conventions_of_plant(given("controlled").circuit, "controlled")
+    conventions = conventions_of_plant(builtin_procedure("controlled").circuit, "controlled")
     pairs = draw_noise_pairs(prompts, conventions, 4)
-    shifts = given("published").binding
+    shifts = builtin_procedure("published").binding
     return [
         request_map(prompts, stories, ids, "swap_only", ("swap_asked", "readout"), CONVENTIONS),
         request_mention(prompts, stories, ids, "context_and_swap", "context_asked", "swap_asked", CONVENTIONS),
         request_diagnostic(prompts, stories, 4, CONVENTIONS),
         request_ability(prompts, stories, 4),
         request_paths(pairs, STAGE_BY_NAME["B"], heads.group("A"), conventions),
-        request_ablation(prompts, heads, stories, "published", n=4, beside="groups"),
+        request_ablation(prompts, heads, stories, "published", n=4, comparison="groups"),
         request_pruning(prompts, heads, conventions, n=4),
-        request_contributions(prompts, stories, heads, 4, conventions=given("published").circuit),
-        without_swap(prompts, stories, heads, 4),
-        request_stream(prompts, stories, heads, 4, conventions=given("published").circuit),
+        request_contributions(prompts, stories, heads, 4, conventions=builtin_procedure("published").circuit),
+        request_stories_without_swap(prompts, stories, heads, 4),
+        request_stream(prompts, stories, heads, 4, conventions=builtin_procedure("published").circuit),
         request_crossings(prompts, stories, heads, 4),
-        request_exchange(prompts, stories, heads, 4, conventions=given("controlled").binding),
-        request_interchange(prompts, heads, stories, "pointer", 4, given("published").roles),
+        request_exchange(prompts, stories, heads, 4, conventions=builtin_procedure("controlled").binding),
+        request_interchange(prompts, heads, stories, "pointer", 4, builtin_procedure("published").roles),
         request_shifts(prompts, heads, "published", "isolated", shifts, n=4, directions=4, draws=1),
         Answered(prompts.draw(stories, ids, ("tracing", "swap_only")), CONVENTIONS.rule),
     ]
@@ -196,7 +196,7 @@ def test_another_bench_computes_the_same_from_the_request_alone(
 
 def test_evidence_says_design_ids_and_circuit(bench: Workbench, heads: Circuit) -> None:
     stories = bench.prompts.design("published")
-    request = request_ablation(bench.prompts, heads, stories, "counterbalanced", n=3, beside="random")
+    request = request_ablation(bench.prompts, heads, stories, "counterbalanced", n=3, comparison="random")
     stored = bench.get(request).settings["request"]
     assert stored["prompts"]["design"] == "published"
     assert stored["prompts"]["ids"] == list(request.prompts.ids)
@@ -207,9 +207,9 @@ def test_evidence_says_design_ids_and_circuit(bench: Workbench, heads: Circuit) 
 def test_a_circuit_says_what_it_was_found_on(bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
     arguments: dict[str, Any] = {}
     monkeypatch.setattr(discovery, "discover_by", lambda *_, **keywords: arguments.update(keywords))
-    conventions = given("published").circuit
+    conventions = builtin_procedure("published").circuit
     discover_circuit(draw_noise_pairs(bench.prompts, conventions, 3), conventions, print)
-    assert arguments["described"] == {"design": "published", "noise": "rotation", "prompts": 3}
+    assert arguments["extra_settings"] == {"design": "published", "noise": "rotation", "prompts": 3}
 
 
 def test_columns_are_held_to_their_kind(bench: Workbench) -> None:

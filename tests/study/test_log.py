@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from rebinding.experiments.circuit.request import KNOCKOUT, Ablated
+from rebinding.experiments.circuit.request import KNOCKOUT, CircuitVariant
 from rebinding.study.log import gates_of
 
 NAN = float("nan")
@@ -18,8 +18,8 @@ def failing(circuit: float, random: tuple[float, float]) -> list[str]:
     """The gates that fail on two prompts with the whole model, a circuit and two random sets that move so much."""
     changes = {("full", -1): 0.0, ("circuit", -1): circuit, ("random", 0): random[0], ("random", 1): random[1]}
     lines: list[dict[str, Any]] = [
-        {"prompt": prompt, "which": variant, "group": "", "layer": -1, "head": -1, "draw": draw}
-        | {"label_logit": 1.0, "margin": 1.0, "hit": True, "probability": 0.5, "moved": change}
+        {"prompt": prompt, "variant": variant, "group": "", "layer": -1, "head": -1, "draw": draw}
+        | {"label_logit": 1.0, "margin": 1.0, "hit": True, "probability": 0.5, "relative_change": change}
         for (variant, draw), change in changes.items()
         for prompt in (7, 8)
     ]
@@ -32,9 +32,9 @@ def failing(circuit: float, random: tuple[float, float]) -> list[str]:
     ("circuit", "random", "fails"),
     [
         (0.5, (0.5, 0.0), []),  # one random set stands at its means: that is what it is worth
-        (0.0, (0.5, 0.5), ["edits_moved"]),
-        (NAN, (0.5, 0.5), ["finite", "edits_moved"]),  # nobody noted that the circuit moved
-        (0.5, (0.0, 0.0), ["edits_moved"]),  # nothing to compare with
+        (0.0, (0.5, 0.5), ["edits_change_values"]),
+        (NAN, (0.5, 0.5), ["finite", "edits_change_values"]),  # nobody noted that the circuit moved
+        (0.5, (0.0, 0.0), ["edits_change_values"]),  # nothing to compare with
     ],
 )
 def test_a_circuit_that_is_taken_out_must_move(circuit: float, random: tuple[float, float], fails: list[str]) -> None:
@@ -43,4 +43,4 @@ def test_a_circuit_that_is_taken_out_must_move(circuit: float, random: tuple[flo
 
 def test_missing_head_and_draw_are_logged_as_none() -> None:
     """0 is the first layer, its first head, and the first draw."""
-    assert Ablated("circuit")[2:] == (-1, -1, -1)
+    assert CircuitVariant("circuit")[2:] == (-1, -1, -1)

@@ -45,7 +45,7 @@ def test_as_many_prompts_are_asked_as_there_are_boxes_for() -> None:
     gates = Gates(ModelUnderTest(parse_model("planted:pointer"), Settings(())), EvidenceLog())
     for boxes, size in ((3, "able"), (5, "able_wide")):
         gates.log.used.clear()
-        gates.able(boxes)
+        gates.check_ability(boxes)
         (request,) = (use.request for use in gates.log.used)
         assert isinstance(request, Ability)
         assert (request.prompts.boxes, len(request.prompts.ids)) == (boxes, PLANTED[size])

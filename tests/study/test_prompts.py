@@ -23,7 +23,7 @@ from rebinding.experiments.tokens import BLOCK
 from rebinding.experiments.tracing.request import Answered
 from rebinding.experiments.unedited.request import request_ability
 from rebinding.paper.circuit import Circuit
-from rebinding.paper.procedure import given
+from rebinding.paper.procedure import builtin_procedure
 from rebinding.planted import build
 from rebinding.planted.tokenizer import build_tokenizer
 from rebinding.task.designs import Design
@@ -52,7 +52,7 @@ def story(prompts: Prompts) -> Design:
 
 def paths(prompts: Prompts, n: int = N) -> Paths:
     """Stage B of path patching."""
-    conventions = conventions_of_plant(given("controlled").circuit, "controlled")
+    conventions = conventions_of_plant(builtin_procedure("controlled").circuit, "controlled")
     heads = Circuit(build("pointer").circuit).group("A")
     return request_paths(draw_noise_pairs(prompts, conventions, n), STAGE_BY_NAME["B"], heads, conventions)
 
@@ -99,7 +99,7 @@ def test_blocks_share_out_the_prompts_in_their_order(name: str, prompts: Prompts
 def test_path_patching_is_in_blocks_of_its_settings(prompts: Prompts) -> None:
     request = paths(prompts)
     assert [len(block.prompts.ids) for block in split_request(prompts, request)] == [16, 16, 13]
-    small = replace(request, how=replace(request.how, block=30))
+    small = replace(request, settings=replace(request.settings, block=30))
     assert [len(block.prompts.ids) for block in split_request(prompts, small)] == [30, 15]
 
 
@@ -112,7 +112,7 @@ def test_requests_within_a_block_stay_whole(prompts: Prompts) -> None:
 def test_blocks_of_nothing_are_refused(size: int, prompts: Prompts) -> None:
     request = paths(prompts)
     with pytest.raises(ValueError, match="give at least one"):
-        prompts.blocks(replace(request, how=replace(request.how, block=size)))
+        prompts.blocks(replace(request, settings=replace(request.settings, block=size)))
 
 
 @pytest.mark.parametrize("name", PAIRINGS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rebinding.paper.procedure import given
+from rebinding.paper.procedure import builtin_procedure
 from rebinding.study.model_spec import parse_model
 from rebinding.study.model_under_test import ModelUnderTest
 from rebinding.study.settings import Settings
@@ -15,4 +15,4 @@ def test_sets_of_directions(name: str, sets: int) -> None:
     spec = parse_model(name)
     model = ModelUnderTest(spec, Settings((spec,), device="cpu"))
     assert model.conventions("controlled").binding.batches == sets
-    assert model.conventions("published") == given("published"), "one set is not more than six"
+    assert model.conventions("published") == builtin_procedure("published"), "one set is not more than six"

@@ -17,10 +17,10 @@ def naming(prompt: Prompt) -> str:
 
 
 NUISANCES = {
-    "slot of the asked box": lambda prompt: prompt.asked_slot,
+    "slot of the asked box": lambda prompt: prompt.query_slot,
     "whether the asked box is named first, second or not": naming,
     "the asked label": lambda prompt: prompt.question,
-    "the object of the asked box": lambda prompt: prompt.story.objects[prompt.asked_slot],
+    "the object of the asked box": lambda prompt: prompt.story.objects[prompt.query_slot],
 }
 ONLY_STRUCTURE = list(NUISANCES)[:2]
 
@@ -65,7 +65,7 @@ def test_a_block_of_three_boxes_is_the_full_crossing() -> None:
     stories = design("counterbalanced")
     assert stories.block == 36
     cells = Counter(
-        (prompt.asked_slot, *(prompt.story.slot(label) for label in (prompt.operation.first, prompt.operation.second)))  # type: ignore[union-attr]  # swaps
+        (prompt.query_slot, *(prompt.story.slot(label) for label in (prompt.operation.first, prompt.operation.second)))  # type: ignore[union-attr]  # swaps
         for prompt in map(stories.prompt, range(36))
     )
     assert len(cells) == 18
@@ -77,15 +77,15 @@ def test_a_block_of_three_boxes_is_the_full_crossing() -> None:
 def test_short_runs_are_spread_over_the_slots() -> None:
     stories = design("counterbalanced")
     for start in range(0, 90, 9):
-        pairs = {(prompt.asked_slot, prompt.answer_slot) for prompt in map(stories.prompt, range(start, start + 9))}
+        pairs = {(prompt.query_slot, prompt.answer_slot) for prompt in map(stories.prompt, range(start, start + 9))}
         assert len(pairs) == 9
 
 
 def test_slots_are_asked_equally_often_without_operations() -> None:
     stories = design("counterbalanced", operations=0, boxes=4)
-    slots = Counter(prompt.asked_slot for prompt in map(stories.prompt, range(3, 3 + stories.block)))
+    slots = Counter(prompt.query_slot for prompt in map(stories.prompt, range(3, 3 + stories.block)))
     assert slots == dict.fromkeys(range(4), 1)
-    assert all(prompt.answer_slot == prompt.asked_slot for prompt in map(stories.prompt, range(8)))
+    assert all(prompt.answer_slot == prompt.query_slot for prompt in map(stories.prompt, range(8)))
 
 
 def test_published_designs_have_blocks_of_one() -> None:

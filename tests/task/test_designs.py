@@ -24,7 +24,7 @@ NAMES = st.sampled_from(DESIGNS)
 def slots(prompt: Prompt) -> tuple[int, int | None, int]:
     """Where asked box, partner and answer stand."""
     partner = None if prompt.partner is None else prompt.story.slot(prompt.partner)
-    return prompt.asked_slot, partner, prompt.answer_slot
+    return prompt.query_slot, partner, prompt.answer_slot
 
 
 @given(IDS, st.integers(2, 11))
@@ -58,7 +58,7 @@ def test_a_move_brings_the_partners_object_into_the_emptied_box(prompt_id: int, 
     assert list(map(type, prompt.story.operations)) == [Remove, Move]
     assert isinstance(prompt.operation, Move)
     if prompt.partner is None:
-        assert prompt.answer_slot == prompt.asked_slot
+        assert prompt.answer_slot == prompt.query_slot
     else:
         assert prompt.partner == prompt.operation.source
         assert prompt.answer_slot == prompt.story.slot(prompt.partner)
@@ -235,10 +235,10 @@ def test_a_direction_prompt_retrieves_its_slot_from_the_same_story(
 def test_pairs_can_be_asked_about_every_box() -> None:
     """Partner replaced by the remaining box: the only edit that changes the answers to all three questions."""
     pair = design().tracing(0, "swap_target_box_to_remaining_context_box")
-    pairs = [pair.asking(box) for box in pair.original.story.boxes]
+    pairs = [pair.with_query(box) for box in pair.original.story.boxes]
     assert [pair.original.question for pair in pairs] == list(pair.original.story.boxes)
     assert all(pair.changes_answer for pair in pairs)
-    assert pair.asking("K").original.answer == "chemical"
+    assert pair.with_query("K").original.answer == "chemical"
 
 
 def test_a_design_filters_its_words_by_a_tokenizer(encoder: Encoder) -> None:

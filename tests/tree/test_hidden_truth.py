@@ -22,7 +22,7 @@ def test_no_claim_asks_for_what_was_planted(name: str) -> None:
 def test_a_study_shows_nothing_that_is_hidden() -> None:
     public = {name for name in [*vars(Study), *Study.__dataclass_fields__] if not name.startswith("_")}
     assert not public & set(HIDDEN)
-    assert {"binding", "traced", "discoveries", "printed", "circuit"} <= public
+    assert {"binding", "trace_residuals", "discoveries", "printed", "circuit"} <= public
 
 
 def test_expectations_are_compared_in_one_place() -> None:

@@ -18,10 +18,10 @@ from rebinding.verdicts import (
     Outcome,
     Verdict,
     effect,
+    effect_nowhere,
     effect_somewhere,
     emptiness,
     no_effect,
-    nowhere,
     ordering,
     overlap,
     value,
@@ -68,7 +68,7 @@ def test_a_sentence_and_its_contrary_are_never_both_replicated(kind: str, sample
 @QUICK
 @given(table=TABLES, margin=MARGINS)
 def test_nowhere_is_the_mirror_of_somewhere(table: Array, margin: float) -> None:
-    effect_verdict, none = effect_somewhere(table, margin=margin).outcome, nowhere(table, margin=margin).outcome
+    effect_verdict, none = effect_somewhere(table, margin=margin).outcome, effect_nowhere(table, margin=margin).outcome
     assert none == MIRROR.get(effect_verdict, effect_verdict)
 
 
@@ -99,7 +99,7 @@ RULES: Mapping[str, Callable[..., Verdict]] = {
     "value": lambda x, **options: value(x, printed(0.25), **options),
     "ordering": lambda x, **options: ordering(x, 0 * x, **options),
     "somewhere": lambda x, **options: effect_somewhere(np.stack([x, x[::-1] - 1]), **options),
-    "nowhere": lambda x, **options: nowhere(np.stack([x, x[::-1] - 1]), **options),
+    "nowhere": lambda x, **options: effect_nowhere(np.stack([x, x[::-1] - 1]), **options),
     "nested": lambda x, **options: effect(x[: len(x) // 5 * 5].reshape(5, -1), unit="nested", **options),
 }
 PARTS = st.lists(st.tuples(st.sampled_from(sorted(RULES)), SAMPLES, MARGINS), min_size=1, max_size=4)
@@ -137,7 +137,7 @@ def test_scaling_values_and_margin_together_changes_nothing(
     """Powers of two, so that every number keeps its digits. (Where two places are told, the second is moved by 1.)"""
     if rule in ("somewhere", "nowhere"):
         table = np.stack([sample, sample[::-1] - 1])
-        judge: Callable[..., Verdict] = effect_somewhere if rule == "somewhere" else nowhere
+        judge: Callable[..., Verdict] = effect_somewhere if rule == "somewhere" else effect_nowhere
         first, second = judge(table, margin=margin), judge(factor * table, margin=factor * margin)
     elif rule == "value":
         first = value(sample, printed(0.25, 0.125), margin=margin)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rebinding.paper.numbers import printed_number
-from rebinding.verdicts import effect, effect_somewhere, family, nowhere, value
+from rebinding.verdicts import effect, effect_nowhere, effect_somewhere, family, value
 from rebinding.verdicts.effects import effect_outcomes
 from rebinding.verdicts.estimates import estimate
 from rebinding.verdicts.sentences import Part, all_of
@@ -55,7 +55,7 @@ def test_the_p_value_of_nowhere_is_that_of_the_test_that_rejects_it() -> None:
     quiet = np.tile(spread_like(200, 0.2), (30, 1))
     loud = quiet.copy()
     loud[7] += 1.0
-    refuted, holding = nowhere(loud, margin=0.1), nowhere(quiet, margin=0.1)
+    refuted, holding = effect_nowhere(loud, margin=0.1), effect_nowhere(quiet, margin=0.1)
     assert (refuted.outcome, holding.outcome) == ("NOT REPLICATED", "REPLICATED")
     assert refuted.p_value is not None
     assert refuted.p_value < 1e-6

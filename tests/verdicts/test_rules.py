@@ -10,10 +10,10 @@ import pytest
 from rebinding.paper.numbers import number, printed_number
 from rebinding.verdicts import (
     effect,
+    effect_nowhere,
     effect_somewhere,
     no_effect,
     not_applicable,
-    nowhere,
     ordering,
     value,
     value_unidentified,
@@ -149,15 +149,15 @@ def test_nested_ordering_needs_draws_not_only_prompts():
 
 def test_the_strongest_of_many_places():
     quiet = np.tile(SPREAD / 5, (40, 1))
-    assert nowhere(quiet, margin=0.1).outcome == "REPLICATED"
+    assert effect_nowhere(quiet, margin=0.1).outcome == "REPLICATED"
     assert effect_somewhere(quiet, margin=0.1).outcome == "NOT REPLICATED"
     loud = quiet.copy()
     loud[17] += 0.5
-    effect_verdict, anywhere = effect_somewhere(loud, margin=0.1), nowhere(loud, margin=0.1)
+    effect_verdict, anywhere = effect_somewhere(loud, margin=0.1), effect_nowhere(loud, margin=0.1)
     assert (effect_verdict.outcome, anywhere.outcome) == ("REPLICATED", "NOT REPLICATED")
     assert effect_verdict.measured == anywhere.measured == pytest.approx(0.5)
     assert "place 17 of 40" in effect_verdict.reason
-    assert nowhere(quiet - 1, margin=0.1).p_value == 1.0  # times the places it would be more
+    assert effect_nowhere(quiet - 1, margin=0.1).p_value == 1.0  # times the places it would be more
     with pytest.raises(ValueError, match=r"expected \(places, prompts\)"):
         effect_somewhere(SPREAD, margin=0.1)
 

@@ -6,12 +6,12 @@ from collections.abc import Collection, Iterator, Mapping
 from types import MappingProxyType
 
 from rebinding.experiments.binding.conditions import POOLED_KEYS, QK_SOURCE, Condition
-from rebinding.experiments.binding.renamed import Renamed
+from rebinding.experiments.binding.row_conditions import RowConditions
 from rebinding.paper.procedure import BindingConventions
 
-SOURCE: Renamed = (("qk", QK_SOURCE.name),)
-POOLED: Renamed = tuple((condition.name.removesuffix("_pooled"), condition.name) for condition in POOLED_KEYS)
-CHOICES: Mapping[str, tuple[str, Renamed]] = MappingProxyType(
+SOURCE: RowConditions = (("qk", QK_SOURCE.name),)
+POOLED: RowConditions = tuple((condition.name.removesuffix("_pooled"), condition.name) for condition in POOLED_KEYS)
+CHOICES: Mapping[str, tuple[str, RowConditions]] = MappingProxyType(
     {
         "exchanged": ("Q+K with the keys of both slots", ()),
         "source": ("Q+K with the keys of slot i alone", SOURCE),
@@ -20,7 +20,7 @@ CHOICES: Mapping[str, tuple[str, Renamed]] = MappingProxyType(
     }
 )
 """Every choice of a convention: its name in the reason of a verdict, and the conditions that are run."""
-RELEASED, GIVEN = "as released", "as the procedure says"
+RELEASED, BY_PROCEDURE = "as released", "as the procedure says"
 PRINTED_ROW: Mapping[str, str] = MappingProxyType({condition: row for row, condition in (*SOURCE, *POOLED)})
 """The printed row that a condition of the text may stand for."""
 
@@ -31,16 +31,18 @@ def conditions_of_text(conventions: BindingConventions) -> tuple[Condition, ...]
     return (*source, *(POOLED_KEYS if "both" in conventions.key_means else ()))
 
 
-def candidates(conventions: BindingConventions, rows: Collection[str]) -> Mapping[str, Renamed]:
+def candidates(conventions: BindingConventions, rows: Collection[str]) -> Mapping[str, RowConditions]:
     """The candidates for these rows of the table: the first choice of every convention, and each other choice alone. A
     convention that is not about these rows adds no candidate."""
     choices = tuple(options for about, options in _choices(conventions) if about & set(rows))
     first = sum((CHOICES[options[0]][1] for options in choices), start=())
-    result = {GIVEN if first else RELEASED: first}
+    result = {BY_PROCEDURE if first else RELEASED: first}
     for place, options in enumerate(choices):
         other_choices = (*choices[:place], *choices[place + 1 :])
-        rest: Renamed = sum((CHOICES[other[0]][1] for other in other_choices), start=())
-        result |= {name: (*rest, *renamed) for name, renamed in (CHOICES[option] for option in options[1:])}
+        rest: RowConditions = sum((CHOICES[other[0]][1] for other in other_choices), start=())
+        result |= {
+            name: (*rest, *row_conditions) for name, row_conditions in (CHOICES[option] for option in options[1:])
+        }
     return result
 
 

@@ -94,7 +94,7 @@ def _run_block(
     for number, (name, change) in enumerate(changes.items()):
         rows_of_condition = slice(number * n, (number + 1) * n)
         frame = table_of(heads, cases, name, 0, before, (masses[rows_of_condition], logits[rows_of_condition]))
-        yield frame.assign(moved=change.flatten().numpy())
+        yield frame.assign(relative_change=change.flatten().numpy())
 
 
 def _queries(

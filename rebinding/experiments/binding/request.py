@@ -28,7 +28,7 @@ from rebinding.task.designs import Design, DesignName
 
 BINDING = Kind(
     "binding",
-    ("prompt", "i", "j", "correct", "condition", "draw", "layer", "head", "moved"),
+    ("prompt", "i", "j", "correct", "condition", "draw", "layer", "head", "relative_change"),
     numbered=r"(before|after)_(box|object|logit)_\d+",
     edits=(),  # a direction of size zero is a finding; all together must change something
 )

@@ -115,7 +115,7 @@ def _run_block(setup: _Setup, cases: SlotPairs, conditions: Sequence[Condition])
             rows = slice(first, first + len(cases))
             change = changes[draw].repeat_interleave(len(setup.heads))
             frame = table_of(setup.heads, cases, condition.name, draw, before, (masses[rows], logits[rows]))
-            yield frame.assign(moved=change.numpy())
+            yield frame.assign(relative_change=change.numpy())
             first += len(cases)
 
 

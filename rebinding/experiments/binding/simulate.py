@@ -125,7 +125,7 @@ def _rows(cases: Cases, sample: Sample) -> dict[str, npt.NDArray[Any]]:
     layer, head = np.tile(np.array(cases.heads), (len(cases.place), 1)).T
     by_case = {name: np.repeat(getattr(cases, name), width) for name in ("prompt", "i", "j")}
     rows = by_case | {"layer": layer, "head": head, "correct": np.repeat(cases.right, width)}
-    constant = {"condition": sample.condition.name, "draw": sample.draw, "moved": 1.0}
+    constant = {"condition": sample.condition.name, "draw": sample.draw, "relative_change": 1.0}
     rows |= {name: np.full(len(head), value) for name, value in constant.items()}
     before, after = _ratios(cases, sample)
     for when, ratio in (("before", before), ("after", after)):

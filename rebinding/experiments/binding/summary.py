@@ -24,7 +24,7 @@ import pandas as pd
 
 from rebinding.evidence import Evidence, EvidenceError
 from rebinding.experiments.binding.directions import KINDS, KeyKind
-from rebinding.experiments.binding.renamed import UnderCandidate, select
+from rebinding.experiments.binding.row_conditions import CandidateEvidence, select_conditions
 
 Array: TypeAlias = npt.NDArray[np.float64]
 Readout: TypeAlias = Sequence[KeyKind] | Literal["tied"]
@@ -144,8 +144,8 @@ def _margin(values: Array, i: npt.NDArray[Any], j: npt.NDArray[Any]) -> Array:
 @lru_cache(maxsize=8)
 def examples(evidence: Evidence, eps: float = EPS) -> pd.DataFrame:
     """All measures of every example; cached, because many claims use the same evidence (compared by identity)."""
-    if isinstance(evidence, UnderCandidate):
-        return select(examples(evidence.whole, eps), evidence.renamed)
+    if isinstance(evidence, CandidateEvidence):
+        return select_conditions(examples(evidence.source, eps), evidence.row_conditions)
     return per_example(evidence, eps=eps)
 
 

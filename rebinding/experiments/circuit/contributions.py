@@ -39,19 +39,19 @@ def removed_sets(circuit: Circuit, random_sets: int, seed: int = WALKS) -> dict[
 
 
 def contributions(
-    circuit: Circuit, hits: Hits, gone: Mapping[str, tuple[CircuitHead, ...]], ids: Sequence[int]
+    circuit: Circuit, hits: Hits, removed_sets: Mapping[str, tuple[CircuitHead, ...]], ids: Sequence[int]
 ) -> pd.DataFrame:
     """Whether each prompt is answered with a head and without it: a row per set, head and prompt."""
     pairs = {
         (name, head): (circuit.without(other for other in heads if other != head), circuit.without([*heads, head]))
-        for name, heads in gone.items()
+        for name, heads in removed_sets.items()
         for head in circuit.heads
     }
     circuits = list(dict.fromkeys(variant for pair in pairs.values() for variant in pair))
     results = dict(zip(circuits, hits(circuits).cpu().numpy(), strict=True))
     frames = [
         pd.DataFrame({"prompt": list(ids), "before": results[with_head], "without": results[without]}).assign(
-            **head._asdict(), gone=name
+            **head._asdict(), removed_set=name
         )
         for (name, head), (with_head, without) in pairs.items()
     ]

@@ -94,7 +94,7 @@ FIGURES: tuple[FigureSpec, ...] = (
         "Compare with the paper's circuit diagram.",
         "There, groups E to A stand at their tokens, and information goes down and to the right.",
         "Heads of the circuit: a row for each token, layers from left to right.",
-        (shows(ABLATION, beside="groups"), shows(PATHS)),
+        (shows(ABLATION, comparison="groups"), shows(PATHS)),
         draw_judged_circuit,
     ),
     FigureSpec(
@@ -104,7 +104,7 @@ FIGURES: tuple[FigureSpec, ...] = (
         "Compare with the paper's table of heads after pruning.",
         "",
         "Heads that path patching finds and pruning keeps: a row for each token, layers from left to right.",
-        (shows(PRUNING), shows(ABLATION, beside="heads")),
+        (shows(PRUNING), shows(ABLATION, comparison="heads")),
         draw_pruned_circuit,
     ),
 )

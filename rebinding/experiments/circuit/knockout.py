@@ -43,7 +43,7 @@ def knock_out(
         recording = surgeon.record(token_batch(batch), keep={"z"})
         (values,) = surgeon.run(recording, edits_at(means, ablated), [read], source=source, allow_noop=True)
         change = changes(recording.sites["z"], means, ablated, source)
-        frame = as_table(list(circuits), ids[where], values).assign(moved=change.cpu().numpy())
+        frame = as_table(list(circuits), ids[where], values).assign(relative_change=change.cpu().numpy())
         parts.append(KNOCKED.evidence(frame, {"ablation": "mean, of these heads alone"}))
     return merge(parts)
 
@@ -52,7 +52,7 @@ def changes(z: Sequence[Tensor], means: Sequence[Tensor], places: ActiveHeads, s
     """The largest relative change from a head to its mean in each row (row,); rows continue `source`.
 
     A random set may already equal its means: some heads of a planted model give the same output everywhere. The circuit
-    may not: its ablation would be a no-op and test nothing, and the gate `edits_moved` fails.
+    may not: its ablation would be a no-op and test nothing, and the gate `edits_change_values` fails.
     """
     largest = torch.zeros(source.numel())
     for layer, (own, mean) in enumerate(zip(z, means, strict=True)):

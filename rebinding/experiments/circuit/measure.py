@@ -17,8 +17,8 @@ from rebinding.experiments.circuit.pruning import Score, over_orders
 from rebinding.experiments.circuit.random_circuits import draw_circuits
 from rebinding.experiments.circuit.request import (
     VARIANT,
-    Ablated,
     Ablation,
+    CircuitVariant,
     Contributions,
     Knockout,
     Means,
@@ -37,7 +37,7 @@ HIT = MEASURES.index("hit")
 def measure_ablation(bench: Workbench, request: Ablation) -> Evidence:
     prompts, ids = bench.prompts.encode(request.prompts).prompts, request.prompts.ids
     answers, means = bench.prompts.answers(prompts, request.answers), means_by_layer(bench, request.means)
-    circuits = {Ablated("circuit"): Circuit(request.circuit)} | _comparisons(bench, request)
+    circuits = {CircuitVariant("circuit"): Circuit(request.circuit)} | _comparisons(bench, request)
     named = {str(number): circuit for number, circuit in enumerate(circuits.values())}
     mean_set = request.means.prompts.design
     of_circuits = evaluate(bench.surgeon, prompts, answers, ids, named, means, mean_set=mean_set)
@@ -45,9 +45,9 @@ def measure_ablation(bench: Workbench, request: Ablation) -> Evidence:
     return by_variant(request.KIND, list(circuits), full, of_circuits)
 
 
-def by_variant(kind: Kind, variants: Sequence[Ablated], full: Evidence, of_circuits: Evidence) -> Evidence:
+def by_variant(kind: Kind, variants: Sequence[CircuitVariant], full: Evidence, of_circuits: Evidence) -> Evidence:
     """Combine the rows of the full model and of circuits named by their number; `VARIANT` columns replace the name."""
-    columns = {str(number): variant for number, variant in enumerate(variants)} | {"full model": Ablated("full")}
+    columns = {str(number): variant for number, variant in enumerate(variants)} | {"full model": CircuitVariant("full")}
     rows = pd.concat([full.rows, of_circuits.rows], ignore_index=True)
     labels = pd.DataFrame([columns[name] for name in rows["circuit"]], columns=list(VARIANT))
     return kind.evidence(
@@ -55,17 +55,19 @@ def by_variant(kind: Kind, variants: Sequence[Ablated], full: Evidence, of_circu
     )
 
 
-def _comparisons(bench: Workbench, request: Ablation) -> dict[Ablated, Circuit]:
+def _comparisons(bench: Workbench, request: Ablation) -> dict[CircuitVariant, Circuit]:
     """The circuits that an ablation compares with the circuit under test."""
     circuit = Circuit(request.circuit)
-    if request.beside == "heads":
-        return {Ablated("less", head.group, head.layer, head.head): circuit.without([head]) for head in circuit.heads}
+    if request.comparison == "heads":
+        return {
+            CircuitVariant("less", head.group, head.layer, head.head): circuit.without([head]) for head in circuit.heads
+        }
     anatomy = bench.surgeon.anatomy
     drawn = draw_circuits(circuit, anatomy.n_layers, anatomy.n_heads, draws=request.draws, match=request.match)
-    random = {Ablated("random", draw=number): variant for number, variant in enumerate(drawn)}
-    if request.beside == "random":
+    random = {CircuitVariant("random", draw=number): variant for number, variant in enumerate(drawn)}
+    if request.comparison == "random":
         return random
-    return {Ablated("less", name): circuit.without(heads) for name, heads in circuit.groups.items()} | random
+    return {CircuitVariant("less", name): circuit.without(heads) for name, heads in circuit.groups.items()} | random
 
 
 @averages(Means)
@@ -88,7 +90,7 @@ def measure_pruning(bench: Workbench, request: Pruning) -> Evidence:
     full = full_model(bench.surgeon, prompts, answers, request.prompts.ids).rows[request.by].mean()
     walks = over_orders(Circuit(request.circuit), score, orders=request.orders, threshold=request.step)
     rows = [
-        {**trial.head._asdict(), "order": number, "whole": full, **trial.columns}
+        {**trial.head._asdict(), "order": number, "full_model": full, **trial.columns}
         for number, walk in enumerate(walks)
         for trial in walk.trials
     ]
@@ -112,10 +114,10 @@ def measure_contributions(bench: Workbench, request: Contributions) -> Evidence:
         Circuit(request.circuit),
         means_by_layer(bench, request.means),
     )
-    gone, frames = removed_sets(circuit, request.random_sets), []
+    removed, frames = removed_sets(circuit, request.random_sets), []
     for where in blocks(len(prompts), BLOCK):
         measure = measurer(bench.surgeon, prompts[where], bench.prompts.answers(prompts[where], request.answers), means)
-        frames.append(contributions(circuit, _hits(measure), gone, request.prompts.ids[where]))
+        frames.append(contributions(circuit, _hits(measure), removed, request.prompts.ids[where]))
     return request.KIND.evidence(pd.concat(frames, ignore_index=True), {})
 
 
@@ -131,11 +133,11 @@ def measure_knockout(bench: Workbench, request: Knockout) -> Evidence:
     random_circuits = draw_circuits(
         circuit, anatomy.n_layers, anatomy.n_heads, draws=request.draws, match="role_and_layer", exclude=True
     )
-    variants = [Ablated("circuit"), *(Ablated("random", draw=number) for number in range(request.draws))]
+    variants = [CircuitVariant("circuit"), *(CircuitVariant("random", draw=number) for number in range(request.draws))]
     named = {str(number): variant for number, variant in enumerate((circuit, *random_circuits))}
     of_circuits = knock_out(bench.surgeon, prompts, answers, ids, named, means_by_layer(bench, request.means))
     full = full_model(bench.surgeon, prompts, answers, ids)
-    return by_variant(request.KIND, variants, replace(full, rows=full.rows.assign(moved=0.0)), of_circuits)
+    return by_variant(request.KIND, variants, replace(full, rows=full.rows.assign(relative_change=0.0)), of_circuits)
 
 
 @measures(Stream)

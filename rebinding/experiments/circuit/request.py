@@ -17,28 +17,30 @@ from rebinding.paper.procedure import CircuitConventions
 from rebinding.task.answers import AnswerSet
 from rebinding.task.designs import Design, DesignName
 
-Which: TypeAlias = Literal["full", "circuit", "less", "random"]
+Variant: TypeAlias = Literal["full", "circuit", "less", "random"]
 """The full model, the circuit, the circuit without some heads, and random circuits of its size."""
-VARIANT = ("which", "group", "layer", "head", "draw")
+VARIANT = ("variant", "group", "layer", "head", "draw")
 """The columns that name the circuit of a row: `group`, `layer` and `head` (-1 for a whole group) are the heads removed
 in `less`, and `draw` numbers the random circuits."""
 ABLATION = Kind("ablation", ("prompt", *VARIANT, *MEASURES))
-KNOCKOUT = Kind("knockout", ("prompt", *VARIANT, *MEASURES, "moved"), edits=("which",), unedited=("which", "full"))
-"""`moved` is the relative change from a variant's heads to the means that replace them; 0 in the full model."""
-PRUNING = Kind(
-    "pruning", ("order", "group", "layer", "head", "role", "whole", "before", "drop", "removed"), unit="order"
+KNOCKOUT = Kind(
+    "knockout", ("prompt", *VARIANT, *MEASURES, "relative_change"), edits=("variant",), unedited=("variant", "full")
 )
-"""A row per trial of a walk: the measure of the full model (`whole`), and of the circuit before the trial."""
-CONTRIBUTIONS = Kind("contributions", ("prompt", "group", "layer", "head", "role", "gone", "before", "without"))
-"""Hits of the circuit with a head and without it, when a set of other heads is also removed (`gone`)."""
-STREAM = Kind("stream", ("prompt", "before", "after", "moved"))
+"""`relative_change` is the change from a variant's heads to the means that replace them; 0 in the full model."""
+PRUNING = Kind(
+    "pruning", ("order", "group", "layer", "head", "role", "full_model", "before", "drop", "removed"), unit="order"
+)
+"""A row per trial of a walk: the measure of the full model (`full_model`), and of the circuit before the trial."""
+CONTRIBUTIONS = Kind("contributions", ("prompt", "group", "layer", "head", "role", "removed_set", "before", "without"))
+"""Hits of the circuit with a head and without it, when a set of other heads is also removed (`removed_set`)."""
+STREAM = Kind("stream", ("prompt", "before", "after", "relative_change"))
 """The answer's margin in a circuit before and after the residual stream at one token of the context is replaced;
-`moved` is the relative change of the stream."""
+`relative_change` is that of the stream."""
 MEANS = Kind("means", ())
-KNOCKED = Kind("circuits out", ("circuit", "prompt", *MEASURES, "moved"))
+KNOCKED = Kind("circuits out", ("circuit", "prompt", *MEASURES, "relative_change"))
 """Circuits ablated in the full model: the result of `knock_out`."""
 PruneBy: TypeAlias = Literal["label_logit", "margin"]
-Beside: TypeAlias = Literal["groups", "heads", "random"]
+Comparison: TypeAlias = Literal["groups", "heads", "random"]
 """What the circuit is compared with: itself without each group, and random circuits; itself without each head; random
 circuits."""
 PROMPTS_OF_MEANS = {"published": 100, "partner_second": 100, "counterbalanced": 108}
@@ -51,10 +53,10 @@ STREAM_NOISE = "rotation"
 """The noise that keeps the words and moves every statement by one slot."""
 
 
-class Ablated(NamedTuple):
+class CircuitVariant(NamedTuple):
     """The circuit of a row of an ablation; the columns of `VARIANT`."""
 
-    which: Which
+    variant: Variant
     group: str = ""
     layer: int = -1
     head: int = -1
@@ -85,14 +87,18 @@ class Ablation(OfCircuit):
     """The full model, a circuit with all other heads mean-ablated, and circuits to compare it with."""
 
     KIND: ClassVar[Kind] = ABLATION
-    beside: Beside
+    comparison: Comparison
     draws: int
     match: Match = "role"
     answers: AnswerSet = "continuation"
 
     @property
     def facets(self) -> Mapping[str, Facet]:
-        facets: dict[str, Facet] = {"beside": self.beside, "means": self.means.prompts.design, "match": self.match}
+        facets: dict[str, Facet] = {
+            "comparison": self.comparison,
+            "means": self.means.prompts.design,
+            "match": self.match,
+        }
         return {**self.prompts.facets, **facets}
 
 
@@ -167,14 +173,14 @@ def request_ablation(
     mean_set: DesignName,
     *,
     n: int,
-    beside: Beside,
+    comparison: Comparison,
     match: Match = "role",
     answers: AnswerSet = "continuation",
 ) -> Ablation:
-    """Request the full model, the circuit and what `beside` names: random circuits, with the circuit without each group
-    or not, or the circuit without each head."""
+    """Request the full model, the circuit, and its `comparison`: the circuit without each group and random circuits,
+    the circuit without each head, or random circuits."""
     chosen = prompts.draw_with(stories, prompts.evaluation, n, roles_of(circuit))
-    return Ablation(chosen, request_means(prompts, stories, mean_set), circuit.heads, beside, DRAWS, match, answers)
+    return Ablation(chosen, request_means(prompts, stories, mean_set), circuit.heads, comparison, DRAWS, match, answers)
 
 
 def request_pruning(prompts: Prompts, circuit: Circuit, conventions: CircuitConventions, *, n: int) -> Pruning:

@@ -11,10 +11,18 @@ import torch
 from torch import Tensor
 
 from rebinding.experiments.circuit.contributions import contributions, removed_sets
-from rebinding.experiments.circuit.request import VARIANT, Ablated, Ablation, Contributions, Knockout, Pruning, Stream
+from rebinding.experiments.circuit.request import (
+    VARIANT,
+    Ablation,
+    CircuitVariant,
+    Contributions,
+    Knockout,
+    Pruning,
+    Stream,
+)
 from rebinding.experiments.prompts import Prompts
 from rebinding.experiments.simulation import leave_out, simulates
-from rebinding.experiments.unedited.simulate import answered, spread
+from rebinding.experiments.unedited.simulate import draw_answers, margin_spread
 from rebinding.paper.circuit import Circuit
 from rebinding.paper.numbers import circuit
 from rebinding.paper.worlds import Run
@@ -29,30 +37,32 @@ def simulate_ablation(prompts: Prompts, request: Ablation, run: Run) -> tuple[pd
     ids, key = np.array(request.prompts.ids), (request.prompts.tokens, request.match, request.means.prompts.design)
     frames = []
     for variant, which, lift in _variants(request, run):
-        values = answered(run, which, len(ids), *key, variant if which == "random" else variant.which, lift=lift)
+        values = draw_answers(run, which, len(ids), *key, variant if which == "random" else variant.variant, lift=lift)
         frames.append(pd.DataFrame({"prompt": ids, **dict(zip(VARIANT, variant, strict=True)), **values}))
     return pd.concat(frames, ignore_index=True), {}
 
 
-def _variants(request: Ablation, run: Run) -> Iterator[tuple[Ablated, str, float]]:
+def _variants(request: Ablation, run: Run) -> Iterator[tuple[CircuitVariant, str, float]]:
     """Each variant, the circuit whose printed numbers it has, and the difference of its margin from these.
 
     Without a group only chance remains; the paper says so of no group, and the row about it (E') is for models on which
     E is empty.
     """
-    yield Ablated("full"), "full", 0.0
-    yield Ablated("circuit"), "circuit", 0.0
-    if request.beside == "heads":
+    yield CircuitVariant("full"), "full", 0.0
+    yield CircuitVariant("circuit"), "circuit", 0.0
+    if request.comparison == "heads":
         lost = run.world.mean("margin.circuit") / LOSS
-        yield from ((Ablated("less", head.group, head.layer, head.head), "circuit", -lost) for head in request.circuit)
+        yield from (
+            (CircuitVariant("less", head.group, head.layer, head.head), "circuit", -lost) for head in request.circuit
+        )
         return
-    if request.beside == "groups":
+    if request.comparison == "groups":
         groups = dict.fromkeys(head.group for head in request.circuit)
-        yield from ((Ablated("less", name), "random", 0.0) for name in groups)
+        yield from ((CircuitVariant("less", name), "random", 0.0) for name in groups)
     luck = run.world.spreads["draw"] * run.dice("draws", request.match).standard_normal(request.draws)
     # near the middle of a normal margin a share moves by 0.4 of a standard deviation
-    lifts = luck / 0.4 * spread(run.world, "random")
-    yield from ((Ablated("random", draw=number), "random", float(lift)) for number, lift in enumerate(lifts))
+    lifts = luck / 0.4 * margin_spread(run.world, "random")
+    yield from ((CircuitVariant("random", draw=number), "random", float(lift)) for number, lift in enumerate(lifts))
 
 
 @simulates(Pruning)
@@ -72,7 +82,9 @@ def simulate_pruning(prompts: Prompts, request: Pruning, run: Run) -> tuple[pd.D
         is_wrong = dice.random(len(needed)) < run.world.spreads["unstable"]
         is_kept = np.array(needed, dtype=bool) ^ is_wrong
         rows = pd.DataFrame([head._asdict() for head in request.circuit])
-        frames.append(rows.assign(order=order, whole=full, before=before, drop=is_kept.astype(float), removed=~is_kept))
+        frames.append(
+            rows.assign(order=order, full_model=full, before=before, drop=is_kept.astype(float), removed=~is_kept)
+        )
     return pd.concat(frames, ignore_index=True), {}
 
 
@@ -80,10 +92,10 @@ def simulate_pruning(prompts: Prompts, request: Pruning, run: Run) -> tuple[pd.D
 def simulate_stream(prompts: Prompts, request: Stream, run: Run) -> tuple[pd.DataFrame, dict[str, Any]]:
     """A row per prompt. Replacing the stream costs its share of the circuit's printed margin."""
     ids, world = np.array(request.prompts.ids), run.world
-    before = answered(run, "circuit", len(ids), request.prompts.tokens, "stream")["margin"]
+    before = draw_answers(run, "circuit", len(ids), request.prompts.tokens, "stream")["margin"]
     mean_drop = world.mean("stream") * world.mean("margin.circuit")
     drops = mean_drop + world.around(mean_drop) * run.dice("stream", request.prompts.tokens).standard_normal(len(ids))
-    return pd.DataFrame({"prompt": ids, "before": before, "after": before - drops, "moved": 1.0}), {}
+    return pd.DataFrame({"prompt": ids, "before": before, "after": before - drops, "relative_change": 1.0}), {}
 
 
 @simulates(Contributions)

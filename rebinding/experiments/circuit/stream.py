@@ -63,7 +63,12 @@ def exchange_stream(
             [relative_change(new, old)[:, 0] for new, old in zip(noise_streams, streams, strict=True)]
         ).amax(0)  # (prompt,)
         before, after = values[:, MARGIN].cpu().reshape(2, n)
-        rows = {"prompt": ids[where], "before": before.numpy(), "after": after.numpy(), "moved": change.cpu().numpy()}
+        rows = {
+            "prompt": ids[where],
+            "before": before.numpy(),
+            "after": after.numpy(),
+            "relative_change": change.cpu().numpy(),
+        }
         parts.append(STREAM.evidence(pd.DataFrame(rows), {"ablation": "mean", "token": role, "layers": list(layers)}))
     return merge(parts)
 

@@ -12,7 +12,7 @@ import pandas as pd
 from rebinding.evidence import Evidence
 from rebinding.experiments.circuit.contributions import NOTHING
 from rebinding.experiments.circuit.random_circuits import has_heads_to_spare
-from rebinding.experiments.circuit.request import Which
+from rebinding.experiments.circuit.request import Variant
 from rebinding.paper.circuit import Circuit, CircuitHead
 from rebinding.verdicts.gates import Gate, requirement
 
@@ -22,15 +22,15 @@ ALONE = 0.5
 """Half of the model's measure, or of the circuit's: the least for a circuit that works alone."""
 
 
-def of_circuit(evidence: Evidence, which: Which, measure: str) -> Array:
+def of_circuit(evidence: Evidence, which: Variant, measure: str) -> Array:
     """One measure of the full model or the circuit, by prompt; hits are booleans."""
-    return _by_prompt(evidence.rows[evidence.rows["which"] == which], measure)
+    return _by_prompt(evidence.rows[evidence.rows["variant"] == which], measure)
 
 
 def without_group(evidence: Evidence, group: str, measure: str) -> Array:
     """One measure of the circuit without a group, by prompt; of the circuit itself if it has no such heads."""
     rows = evidence.rows
-    chosen = rows[(rows["which"] == "less") & (rows["group"] == group) & (rows["layer"] < 0)]
+    chosen = rows[(rows["variant"] == "less") & (rows["group"] == group) & (rows["layer"] < 0)]
     return of_circuit(evidence, "circuit", measure) if chosen.empty else _by_prompt(chosen, measure)
 
 
@@ -38,7 +38,7 @@ def without_head(evidence: Evidence, head: CircuitHead, measure: str) -> Array:
     """One measure of the circuit without one head, by prompt."""
     rows = evidence.rows
     is_head = (rows["group"] == head.group) & (rows["layer"] == head.layer) & (rows["head"] == head.head)
-    return _by_prompt(rows[(rows["which"] == "less") & is_head], measure)
+    return _by_prompt(rows[(rows["variant"] == "less") & is_head], measure)
 
 
 def margin_drop(stream: Evidence) -> Array:
@@ -50,7 +50,7 @@ def margin_drop(stream: Evidence) -> Array:
 
 def of_random(evidence: Evidence, measure: str) -> Array:
     """One measure of the random circuits: (draw, prompt)."""
-    rows = evidence.rows[evidence.rows["which"] == "random"]
+    rows = evidence.rows[evidence.rows["variant"] == "random"]
     return np.stack([_by_prompt(draw, measure).astype(np.float64) for _, draw in rows.groupby("draw")])
 
 
@@ -72,8 +72,14 @@ def circuit_after_walk(pruning: Evidence, order: int = 0) -> Circuit:
 
 def circuit_works_alone(pruning: Evidence) -> bool:
     """Whether the unpruned circuit does the task alone: whether it reaches half of the full model's measure."""
+    score, full = scores_before_pruning(pruning)
+    return score >= ALONE * full
+
+
+def scores_before_pruning(pruning: Evidence) -> tuple[float, float]:
+    """The score of the unpruned circuit alone, and that of the full model."""
     first = pruning.rows[pruning.rows["order"] == 0].iloc[0]
-    return bool(first["before"] >= ALONE * first["whole"])
+    return float(first["before"]), float(first["full_model"])
 
 
 def circuit_after_pruning(pruning: Evidence) -> Circuit:
@@ -99,13 +105,13 @@ def contribution(evidence: Evidence, least: float) -> dict[str, dict[str, Array]
     nothing is meaningless, and chance alone makes it large.
     """
     rows = evidence.rows.sort_values("prompt", kind="stable")
-    tables = rows.groupby(["group", "layer", "head", "role", "gone"], sort=False)[["before", "without"]]
-    hits = rows.loc[rows["gone"] == NOTHING, "before"].mean()
+    tables = rows.groupby(["group", "layer", "head", "role", "removed_set"], sort=False)[["before", "without"]]
+    hits = rows.loc[rows["removed_set"] == NOTHING, "before"].mean()
     result: dict[str, dict[str, Array]] = {}
-    for (group, layer, head, _, gone), table in tables:
+    for (group, layer, head, _, removed_set), table in tables:
         before, without = (table[name].to_numpy(dtype=np.float64) for name in ("before", "without"))
-        if gone == NOTHING or before.mean() >= ALONE * hits:
-            result.setdefault(f"{group} {layer}.{head}", {})[str(gone)] = before - (1 + least) * without
+        if removed_set == NOTHING or before.mean() >= ALONE * hits:
+            result.setdefault(f"{group} {layer}.{head}", {})[str(removed_set)] = before - (1 + least) * without
     return result
 
 
@@ -117,5 +123,8 @@ def circuits_after_walks(pruning: Evidence) -> list[Circuit]:
 def gate_other_heads(circuit: Circuit, layers: int, all_heads: int) -> Gate:
     """The gate that a circuit leaves enough other heads in each layer for random sets of the same size."""
     is_enough = has_heads_to_spare(circuit, layers, all_heads // layers)
-    reason = f"a layer of {all_heads // layers} heads has too few beside the circuit's for random sets of as many"
+    reason = (
+        f"the circuit has too many of the {all_heads // layers} heads of some layer: random sets of other heads, to"
+        " compare it with, need at least as many there"
+    )
     return requirement("heads_to_spare", is_enough, reason)

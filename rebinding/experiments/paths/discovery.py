@@ -35,11 +35,11 @@ def discover(
     rule: Selection = "sure",
     min_effect: float | None = None,
     distinct: bool = False,
-    described: dict[str, Any] | None = None,
+    extra_settings: dict[str, Any] | None = None,
 ) -> Discovery:
     """Run the stages in order on clean and noise prompts."""
     settings = settings or PathSettings()
-    about = {**asdict(settings), "prompts": len(pairs.ids), **(described or {})}
+    about = {**asdict(settings), "prompts": len(pairs.ids), **(extra_settings or {})}
     return discover_by(
         lambda stage, receivers: score_stage(surgeon, pairs, stage, receivers, settings=settings),
         stages,
@@ -47,7 +47,7 @@ def discover(
         rule=rule,
         min_effect=min_effect,
         distinct=distinct,
-        described=about,
+        extra_settings=about,
     )
 
 
@@ -59,7 +59,7 @@ def discover_by(
     rule: Selection = "sure",
     min_effect: float | None = None,
     distinct: bool = False,
-    described: dict[str, Any] | None = None,
+    extra_settings: dict[str, Any] | None = None,
 ) -> Discovery:
     """Run the stages in order; a stage without receivers gives an empty group.
 
@@ -90,7 +90,7 @@ def discover_by(
         "min_effect": min_effect,
         "distinct": distinct,
     }
-    return Discovery(Circuit(heads, {**settings, **(described or {})}), evidence)
+    return Discovery(Circuit(heads, {**settings, **(extra_settings or {})}), evidence)
 
 
 def _is_in_later_group(stages: Sequence[Stage], groups: dict[str, list[Head]], stage: Stage, head: Head) -> bool:
@@ -103,10 +103,10 @@ def discover_circuit(pairs: PromptSet, conventions: CircuitConventions, ask: Ask
     about = {"design": pairs.design, "noise": pairs.pairing[-1], "prompts": len(pairs.ids)}
     return discover_by(
         lambda stage, heads: ask(request_paths(pairs, stage, heads, conventions)),
-        STAGES_BY[conventions.d_heard_by[0]],
+        STAGES_BY[conventions.d_received_by[0]],
         scale=conventions.score,
         rule=conventions.select,
-        described=about,
+        extra_settings=about,
     )
 
 

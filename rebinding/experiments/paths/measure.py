@@ -94,12 +94,12 @@ def score_stage(
         raise ValueError(f"stage {stage.group} sends to group {stage.receivers}, which is empty: nothing to score")
     settings = settings or PathSettings()
     receivers = sorted(receivers)
-    described = {"stage": asdict(stage), "receivers": [list(head) for head in receivers], **asdict(settings)}
+    about = {"stage": asdict(stage), "receivers": [list(head) for head in receivers], **asdict(settings)}
     if senders is None:
         senders = list(product(range(surgeon.anatomy.n_layers), range(surgeon.anatomy.n_heads)))
     else:
         senders = sorted(set(senders))
-        described["senders"] = [list(head) for head in senders]
+        about["senders"] = [list(head) for head in senders]
 
     tables = []
     for where in blocks(len(pairs.ids), settings.block):
@@ -120,7 +120,7 @@ def score_stage(
                 block.relative_change(senders),
             )
         )
-    return PATHS.evidence(pd.concat(tables, ignore_index=True), described)
+    return PATHS.evidence(pd.concat(tables, ignore_index=True), about)
 
 
 def _rows(
@@ -132,7 +132,7 @@ def _rows(
     heads = torch.tensor(senders).repeat_interleave(n, 0)  # (row, 2)
     repeated = before.repeat(len(senders), 1)  # (row, 3)
     measured = torch.cat([repeated, after.reshape(-1, 3), change.reshape(-1, 1).to(after.device)], dim=1).cpu()
-    names = [*(f"{name}_orig" for name in OF_ANSWER), *(f"{name}_patch" for name in OF_ANSWER), "moved"]
+    names = [*(f"{name}_orig" for name in OF_ANSWER), *(f"{name}_patch" for name in OF_ANSWER), "relative_change"]
     columns = dict(zip(names, measured.unbind(1), strict=True))
     return pd.DataFrame(
         {
@@ -148,12 +148,12 @@ def _rows(
 @measures(Paths)
 def measure_paths(bench: Workbench, request: Paths) -> Evidence:
     """Measure one stage; all stages on the same prompts share their recordings."""
-    pairs = bench.once(
+    pairs = bench.get_or_compute(
         (NoisePairs, request.prompts),
         lambda: to_noise_pairs(bench.prompts.encoder, bench.prompts.encode(request.prompts)),
     )
     return score_stage(
-        bench.surgeon, pairs, request.stage, request.receivers, senders=request.senders, settings=request.how
+        bench.surgeon, pairs, request.stage, request.receivers, senders=request.senders, settings=request.settings
     )
 
 

@@ -28,7 +28,7 @@ PATHS = Kind(
         "layer",
         "head",
         *(f"{name}_{run}" for run in ("orig", "patch") for name in OF_ANSWER),
-        "moved",
+        "relative_change",
     ),
     edits=("prompt",),
 )
@@ -100,13 +100,13 @@ class Paths(OnPrompts):
     KIND: ClassVar[Kind] = PATHS
     stage: Stage
     receivers: tuple[Head, ...]
-    how: PathSettings
+    settings: PathSettings
     senders: tuple[Head, ...] | None = None
     """None: all heads."""
 
     @property
     def block(self) -> int:
-        return self.how.block
+        return self.settings.block
 
     @property
     def facets(self) -> Mapping[str, Facet]:
@@ -117,7 +117,7 @@ class Paths(OnPrompts):
             "receivers": len(self.receivers),
             "noise": self.prompts.pairing[-1],
         }
-        return {**facets, "frozen": self.how.frozen, **self.prompts.facets}
+        return {**facets, "frozen": self.settings.frozen, **self.prompts.facets}
 
 
 def conventions_of_plant(
@@ -132,7 +132,7 @@ def conventions_of_plant(
         design="partner_second",
         noise=("independent",),
         frozen=("all",),
-        d_heard_by=("keys_values",),
+        d_received_by=("keys_values",),
         scope="head",
         select="negative",
         means=means,
@@ -174,7 +174,7 @@ def request_links(
     if name == "D literal":
         conventions = replace(conventions, frozen=("none",))
     receivers, senders = circuit.group(stage.receivers) if stage.receivers else (), circuit.group(stage.group)
-    candidates = replace(conventions, d_heard_by=("keys_values",)).candidates
+    candidates = replace(conventions, d_received_by=("keys_values",)).candidates
     return {
         label: request_paths(
             draw_noise_pairs(prompts, option, n, prompts.evaluation), stage, receivers, option, senders

@@ -12,7 +12,7 @@ import pandas as pd
 from rebinding.experiments.paths.request import Paths, write_stratum
 from rebinding.experiments.prompts import Prompts
 from rebinding.experiments.simulation import simulates
-from rebinding.experiments.unedited.simulate import probability, spread
+from rebinding.experiments.unedited.simulate import margin_spread, probability
 from rebinding.paper.circuit import Head
 from rebinding.paper.numbers import checkpoint, circuit
 from rebinding.paper.worlds import Run
@@ -29,11 +29,11 @@ def simulate_paths(prompts: Prompts, request: Paths, run: Run) -> tuple[pd.DataF
     heads = [(layer, head) for layer in range(shape.layers) for head in range(shape.heads)]
     senders, ids = list(request.senders or heads), np.array(request.prompts.ids)
     fall = _falls(request, run, senders)
-    key = request.stage.group, request.stage.component, request.prompts.tokens, request.how.frozen
+    key = request.stage.group, request.stage.component, request.prompts.tokens, request.settings.frozen
     dice, world = run.dice("paths", *key, len(senders)), run.world
     spreads = np.where(fall > 0, world.spreads["effect"] * fall, world.spreads["idle"])  # (head,)
     change = -fall + spreads * dice.standard_normal((len(ids), len(senders)))  # (prompt, head)
-    lead = world.mean("margin.full") + spread(world, "full") * run.dice("lead", *key).standard_normal(len(ids))
+    lead = world.mean("margin.full") + margin_spread(world, "full") * run.dice("lead", *key).standard_normal(len(ids))
     before = np.repeat(lead, len(senders))
     after = before + change.ravel()
     layer, head = np.tile(np.array(senders), (len(ids), 1)).T
@@ -43,7 +43,7 @@ def simulate_paths(prompts: Prompts, request: Paths, run: Run) -> tuple[pd.DataF
         "stratum": np.repeat(strata, len(senders)),
         "layer": layer,
         "head": head,
-        "moved": 1.0,
+        "relative_change": 1.0,
     }
     for name, value in (("orig", before), ("patch", after)):
         rows |= {f"logit_{name}": value, f"lead_{name}": value, f"p_{name}": probability(value)}

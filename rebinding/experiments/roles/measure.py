@@ -66,7 +66,7 @@ def run_roles(
     `kind` names the pairs (`content_control`, `pointer`, ...). The evidence has a row per pair, patch and word: the
     word's logit in the unedited original (`before`), the patched original (`after`) and the counterfactual; the
     attention on later keys in the copied row (`future_mass`, the largest of the patched heads; kept or removed as the
-    settings say); and the relative change of the patch (`moved`).
+    settings say); and the `relative_change` of the patch.
     """
     unknown = [group for group in groups if group not in MODES[mode]]
     if unknown:
@@ -183,7 +183,7 @@ def _run_group(
     for number, patch in enumerate(patches):
         layer, head = heads[patch[0]] if number else (WHOLE_GROUP, WHOLE_GROUP)
         logits = after[number * count : (number + 1) * count]
-        sizes = {"future_mass": later_mass[:, patch].amax(1), "moved": change[:, patch].amax(1)}
+        sizes = {"future_mass": later_mass[:, patch].amax(1), "relative_change": change[:, patch].amax(1)}
         yield _frame(block, logits, sizes).assign(layer=layer, head=head)
 
 

@@ -22,7 +22,7 @@ ROLES = Kind(
     "roles",
     (
         *("prompt", "answer_slot", "word", "text", "token", "group", "layer", "head"),
-        *("before", "after", "counterfactual", "future_mass", "moved"),
+        *("before", "after", "counterfactual", "future_mass", "relative_change"),
     ),
     edits=(),
 )
@@ -30,7 +30,7 @@ RANDOM_ROLES = Kind(
     "random groups",
     (
         *("prompt", "answer_slot", "word", "text", "token", "draw", "layer", "head"),
-        *("before", "after", "counterfactual", "future_mass", "moved"),
+        *("before", "after", "counterfactual", "future_mass", "relative_change"),
     ),
 )
 WORDS = ("answer", "new_object", "pointed_object")

@@ -23,7 +23,7 @@ UNSIMULATED: dict[str, Any] = {
     "before": 0.0,
     "counterfactual": 0.0,
     "future_mass": 0.0,
-    "moved": 1.0,
+    "relative_change": 1.0,
 }
 """Columns that no rule uses."""
 

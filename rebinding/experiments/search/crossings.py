@@ -51,7 +51,7 @@ def crossings(search: Search, nodes: Sequence[Node]) -> Evidence:
         receivers = [node for node in nodes if part_of(node) in crossing.receivers]
         losses = _losses(search, senders, receivers, crossing.expected)
         rows = pd.DataFrame({"prompt": ids, "crossing": crossing.name}).join(losses, on="prompt")
-        frames.append(rows.fillna({"expected": 0.0, "elsewhere": 0.0}))
+        frames.append(rows.fillna({"expected_tokens": 0.0, "other_tokens": 0.0}))
     return CROSSINGS.evidence(pd.concat(frames, ignore_index=True), {"nodes": [list(node) for node in nodes]})
 
 
@@ -61,11 +61,13 @@ def _losses(
     """The loss by prompt without senders at the expected tokens, and without all others. A prompt without effective
     senders has no line."""
     below = [node for node in senders if any(node.layer < receiver.layer for receiver in receivers)]
-    nothing = pd.DataFrame(columns=["expected", "elsewhere"], dtype=float)
+    nothing = pd.DataFrame(columns=["expected_tokens", "other_tokens"], dtype=float)
     if not below:
         return nothing
     rows = search.step(receivers, below).rows
     is_expected = rows["place"].str.partition("[")[0].isin(list(expected))
     loss = rows["before"] - rows["after"]
-    sides = {name: loss.where(side, 0.0) for name, side in (("expected", is_expected), ("elsewhere", ~is_expected))}
+    sides = {
+        name: loss.where(side, 0.0) for name, side in (("expected_tokens", is_expected), ("other_tokens", ~is_expected))
+    }
     return pd.DataFrame(sides).groupby(rows["prompt"]).sum()

@@ -152,7 +152,7 @@ def _run(scene: Scene, parts: Sequence[tuple[Senders, Sequence[ReceiverChange], 
     return after[:, 0]
 
 
-def _rows(scene: Scene, component: str, senders: Senders, after: Tensor, moved: Tensor) -> pd.DataFrame:
+def _rows(scene: Scene, component: str, senders: Senders, after: Tensor, relative_change: Tensor) -> pd.DataFrame:
     pairs, prompts, tokens = scene.pairs, senders.prompt.tolist(), senders.token.tolist()
     return pd.DataFrame(
         {
@@ -165,7 +165,7 @@ def _rows(scene: Scene, component: str, senders: Senders, after: Tensor, moved: 
             "function": [pairs.functions[prompt][token] or "" for prompt, token in zip(prompts, tokens, strict=True)],
             "before": scene.before[senders.prompt].cpu().numpy(),
             "after": after.cpu().numpy(),
-            "moved": moved.cpu().numpy(),
+            "relative_change": relative_change.cpu().numpy(),
         }
     )
 

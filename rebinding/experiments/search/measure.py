@@ -29,7 +29,7 @@ from rebinding.surgery import TorchSurgeon
 from rebinding.task.prompts import Encoded, Encoder
 from rebinding.verdicts import GateFailed, require, requirement
 
-ELSEWHERE = "the search needs a model on this machine, and this one runs elsewhere"
+REMOTE_MODEL = "position-free discovery needs the model's layers on this machine, and this model runs on a server"
 
 
 class RequestedSteps:
@@ -66,7 +66,7 @@ def search_on(
 def search_model(bench: EvidenceSource, name: str) -> Graph:
     """The graph that the search finds on this model; its store has all finished steps."""
     if not isinstance(bench, Workbench) or not isinstance(bench.surgeon, TorchSurgeon):
-        raise ModelError(f"{name}: {ELSEWHERE}")
+        raise ModelError(f"{name}: {REMOTE_MODEL}")
     stories = bench.prompts.design("counterbalanced")
     return search_on(bench, search_prompts(bench.prompts, stories), Settings()).graph(
         {"design": stories.name, "noise": NOISE}
@@ -75,7 +75,7 @@ def search_model(bench: EvidenceSource, name: str) -> Graph:
 
 @measures(Step)
 def measure_step(bench: Workbench, request: Step) -> Evidence:
-    return step_rows(_scene(bench, request.prompts), request.receivers, request.allowed, request.how)
+    return step_rows(_scene(bench, request.prompts), request.receivers, request.allowed, request.settings)
 
 
 @measures(Losses)
@@ -86,18 +86,22 @@ def measure_losses(bench: Workbench, request: Losses) -> Evidence:
 @measures(Crossings)
 def measure_crossings(bench: Workbench, request: Crossings) -> Evidence:
     if not isinstance(bench.surgeon, TorchSurgeon):
-        raise GateFailed(requirement("runs_here", False, ELSEWHERE))
-    nodes = search_on(bench, request.searched, request.how).nodes()
-    return crossings(search_on(bench, request.prompts, request.how), nodes)
+        raise GateFailed(requirement("runs_here", False, REMOTE_MODEL))
+    nodes = search_on(bench, request.searched, request.settings).nodes()
+    return crossings(search_on(bench, request.prompts, request.settings), nodes)
 
 
 @measures(SearchedCircuit)
 def measure_searched_circuit(bench: Workbench, request: SearchedCircuit) -> Evidence:
     """Search, then ablate all heads that were not found. The letters of groups have no effect."""
     if not isinstance(bench.surgeon, TorchSurgeon):
-        raise GateFailed(requirement("runs_here", False, ELSEWHERE))
-    nodes = search_on(bench, request.searched, request.how).nodes()
-    require(requirement("circuit_found", bool(nodes), f"{len(request.searched.ids)} prompts make no node sure"))
+        raise GateFailed(requirement("runs_here", False, REMOTE_MODEL))
+    nodes = search_on(bench, request.searched, request.settings).nodes()
+    n = len(request.searched.ids)
+    detail = (
+        f"position-free discovery on {n} prompts finds no head whose effect is surely not 0, at least one is needed"
+    )
+    require(requirement("circuit_found", bool(nodes), detail))
     heads = Graph(tuple(nodes), ()).circuit().heads
     ablation = Ablation(request.prompts, request.means, heads, "random", request.draws, "role_and_layer")
     evidence = measure_ablation(bench, ablation)
@@ -107,9 +111,9 @@ def measure_searched_circuit(bench: Workbench, request: SearchedCircuit) -> Evid
 def _scene(bench: Workbench, prompts: PromptSet) -> Scene:
     """The recorded pairs, shared by all steps."""
     surgeon = bench.surgeon
-    assert isinstance(surgeon, TorchSurgeon), ELSEWHERE
+    assert isinstance(surgeon, TorchSurgeon), REMOTE_MODEL
     pairs = search_pairs(bench.prompts.encoder, bench.prompts.encode(prompts))
-    return bench.once((Scene, prompts), lambda: scene(surgeon, pairs))
+    return bench.get_or_compute((Scene, prompts), lambda: scene(surgeon, pairs))
 
 
 def search_pairs(encoder: Encoder, encoded: EncodedPrompts) -> Pairs:

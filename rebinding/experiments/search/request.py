@@ -27,15 +27,15 @@ STEPS = Kind(
         "function",
         "before",
         "after",
-        "moved",
+        "relative_change",
     ),
 )
-"""A row for a prompt and a sender (head at a token) that was run: the score before and after, and the relative change
-of the receivers (`moved`: the share of the residual stream that they rewrite). `component` is `direct` if the receiver
-is the logits. Senders without a row cannot change the score, or not by the threshold."""
+"""A row for a prompt and a sender (head at a token) that was run: the score before and after, and the share of the
+residual stream that the receivers rewrite (`relative_change`). `component` is `direct` if the receiver is the logits.
+Senders without a row cannot change the score, or not by the threshold."""
 LOSSES = Kind("search losses", ("prompt", "clean", "noise"))
 """A row for a prompt: its score, and that of its noise prompt."""
-CROSSINGS = Kind("crossings", ("prompt", "crossing", "expected", "elsewhere"))
+CROSSINGS = Kind("crossings", ("prompt", "crossing", "expected_tokens", "other_tokens"))
 """A row for a prompt and a crossing from one part of it to a later one: the loss of score without the outputs of
 senders at the expected tokens of the first part, and without those at its other tokens."""
 SEARCHED = Kind("searched circuit", ("prompt", *VARIANT, *MEASURES))
@@ -76,7 +76,7 @@ class Step(OnPrompts):
     KIND: ClassVar[Kind] = STEPS
     receivers: tuple[Node, ...]
     allowed: tuple[Node, ...] | None
-    how: Settings
+    settings: Settings
 
 
 @dataclass(frozen=True)
@@ -93,11 +93,11 @@ class Crossings(OnPrompts):
 
     KIND: ClassVar[Kind] = CROSSINGS
     searched: PromptSet
-    how: Settings
+    settings: Settings
 
     @property
     def facets(self) -> Mapping[str, Facet]:
-        return {"share": f"{self.how.share:g}", "searched": len(self.searched.ids), **self.prompts.facets}
+        return {"share": f"{self.settings.share:g}", "searched": len(self.searched.ids), **self.prompts.facets}
 
 
 @dataclass(frozen=True)
@@ -107,13 +107,13 @@ class SearchedCircuit(OnPrompts):
 
     KIND: ClassVar[Kind] = SEARCHED
     searched: PromptSet
-    how: Settings
+    settings: Settings
     means: Means
     draws: int
 
     @property
     def facets(self) -> Mapping[str, Facet]:
-        facets: dict[str, Facet] = {"share": f"{self.how.share:g}", "searched": len(self.searched.ids)}
+        facets: dict[str, Facet] = {"share": f"{self.settings.share:g}", "searched": len(self.searched.ids)}
         return {**facets, "means": self.means.prompts.design, **self.prompts.facets}
 
 

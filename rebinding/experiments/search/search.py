@@ -82,7 +82,7 @@ class Search:
         """The nodes alone, from the answer backwards."""
         return self._nodes([], [])[0]
 
-    def graph(self, described: dict[str, Any] | None = None) -> Graph:
+    def graph(self, extra_settings: dict[str, Any] | None = None) -> Graph:
         """Find the nodes step by step, and then the edges between them, one receiver at a time."""
         nodes: list[Node] = []
         edges: list[Edge] = []
@@ -93,7 +93,7 @@ class Search:
                 edges += self._edges(node, nodes)
         except OutOfTime:
             is_finished = False
-        about = {**asdict(self.settings), **(described or {})}
+        about = {**asdict(self.settings), **(extra_settings or {})}
         about |= {"prompts": len(self.pairs.ids), "whole": self.total_loss, "finished": is_finished}
         return Graph(tuple(nodes), tuple(edges), about)
 

@@ -104,7 +104,7 @@ def is_significant(effect: NodeEffect) -> bool:
 def led_by_expected(evidence: Evidence, crossing: str) -> Array:
     """The loss without the expected tokens of a crossing minus the loss without its other tokens, by prompt."""
     rows = evidence.rows[evidence.rows["crossing"] == crossing].sort_values("prompt")
-    difference: Array = (rows["expected"] - rows["elsewhere"]).to_numpy(dtype=np.float64)
+    difference: Array = (rows["expected_tokens"] - rows["other_tokens"]).to_numpy(dtype=np.float64)
     return difference
 
 

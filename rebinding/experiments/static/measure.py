@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rebinding.experiments.circuit.measure import measure_ablation
-from rebinding.experiments.static.request import OtherStories
+from rebinding.experiments.static.request import UnswappedQuestions
 from rebinding.experiments.workbench import measures
 
-measures(OtherStories)(measure_ablation)
+measures(UnswappedQuestions)(measure_ablation)

@@ -25,7 +25,7 @@ from rebinding.task.boxes import labels_of
 from rebinding.task.designs import Design
 from rebinding.task.text import Prompt, token_at
 
-ELSEWHERE = Kind("elsewhere", ("prompt", *VARIANT, *MEASURES))
+UNSWAPPED = Kind("unswapped", ("prompt", *VARIANT, *MEASURES))
 """An ablation on questions about unswapped boxes, on which the circuit was not found."""
 PAIRS = 36
 """Pairs of path patching without a swap: enough for an effect per head, without links."""
@@ -33,19 +33,19 @@ Make: TypeAlias = Callable[[Prompts, Design, Circuit, int], Paths]
 
 
 @dataclass(frozen=True)
-class OtherStories(Ablation):
+class UnswappedQuestions(Ablation):
     """An ablation on questions about an unswapped box, of the circuit's heads whose tokens these prompts have."""
 
-    KIND: ClassVar[Kind] = ELSEWHERE
+    KIND: ClassVar[Kind] = UNSWAPPED
 
 
-def without_swap(prompts: Prompts, design: Design, circuit: Circuit, n: int) -> OtherStories:
+def request_stories_without_swap(prompts: Prompts, design: Design, circuit: Circuit, n: int) -> UnswappedQuestions:
     """Request stories that end with the context; the question is about every slot equally often."""
     stories = prompts.design("counterbalanced", boxes=design.boxes, operations=0)
     return _ablated(prompts, stories, circuit, prompts.draw(stories, prompts.range_of(n)))
 
 
-def about_bystander(prompts: Prompts, design: Design, circuit: Circuit, n: int) -> OtherStories:
+def request_bystander_questions(prompts: Prompts, design: Design, circuit: Circuit, n: int) -> UnswappedQuestions:
     """Request stories with a swap and a question about a box that it does not name: a third of the counterbalanced
     ids."""
     balanced = prompts.design("counterbalanced", boxes=design.boxes)
@@ -53,20 +53,26 @@ def about_bystander(prompts: Prompts, design: Design, circuit: Circuit, n: int) 
     return _ablated(prompts, balanced, circuit, prompts.draw(balanced, ids[:n]))
 
 
-def about_refilled(prompts: Prompts, design: Design, circuit: Circuit, n: int) -> OtherStories:
+def request_refilled_questions(prompts: Prompts, design: Design, circuit: Circuit, n: int) -> UnswappedQuestions:
     """Request stories in which the content of a box is replaced; the question is about that box."""
-    return _refilled(prompts, design, circuit, n, about_it=True)
+    return _refilled(prompts, design, circuit, n, is_about_refilled=True)
 
 
-def beside_refilled(prompts: Prompts, design: Design, circuit: Circuit, n: int) -> OtherStories:
+def request_other_questions_of_refill(prompts: Prompts, design: Design, circuit: Circuit, n: int) -> UnswappedQuestions:
     """Request the same stories with a question about an unchanged box."""
-    return _refilled(prompts, design, circuit, n, about_it=False)
+    return _refilled(prompts, design, circuit, n, is_about_refilled=False)
 
 
-def _refilled(prompts: Prompts, design: Design, circuit: Circuit, n: int, *, about_it: bool) -> OtherStories:
+def _refilled(
+    prompts: Prompts, design: Design, circuit: Circuit, n: int, *, is_about_refilled: bool
+) -> UnswappedQuestions:
     """In two thirds of the counterbalanced ids the question is about the refilled box, in a third about another."""
     balanced = prompts.design("counterbalanced", boxes=design.boxes, verb="refill")
-    ids = [number for number in prompts.range_of(4 * n) if _is_about_operation(balanced.prompt(number)) == about_it]
+    ids = [
+        number
+        for number in prompts.range_of(4 * n)
+        if _is_about_operation(balanced.prompt(number)) == is_about_refilled
+    ]
     return _ablated(prompts, balanced, circuit, prompts.draw(balanced, ids[:n]))
 
 
@@ -75,11 +81,11 @@ def _is_about_operation(prompt: Prompt) -> bool:
     return prompt.operation is not None and prompt.question in labels_of(prompt.operation)
 
 
-def _ablated(prompts: Prompts, design: Design, circuit: Circuit, chosen: PromptSet) -> OtherStories:
+def _ablated(prompts: Prompts, design: Design, circuit: Circuit, chosen: PromptSet) -> UnswappedQuestions:
     """Request the ablation; heads whose token these prompts do not have are mean-ablated like all other heads."""
     roles = prompts.encode(chosen).prompts[0].roles
     heads = tuple(head for head in circuit.heads if token_at(head.role, roles) is not None)
-    return OtherStories(
+    return UnswappedQuestions(
         chosen, request_means(prompts, design, "counterbalanced"), heads, "random", DRAWS, "role_and_layer"
     )
 

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from rebinding.experiments.simulation import leave_out
-from rebinding.experiments.static.request import OtherStories
+from rebinding.experiments.static.request import UnswappedQuestions
 
-leave_out(OtherStories, "ours; the paper says nothing of the circuit on stories without its swap")
+leave_out(UnswappedQuestions, "ours; the paper says nothing of the circuit on stories without its swap")

@@ -82,7 +82,7 @@ class Cases:
 
 def _cases(bench: Workbench, request: LabelExchange, prompts: Sequence[Encoded], ids: Sequence[int]) -> Cases:
     texts = [encoded.prompt for encoded in prompts]
-    slots = torch.tensor([(text.answer_slot, text.asked_slot) for text in texts])  # (case, i or j)
+    slots = torch.tensor([(text.answer_slot, text.query_slot) for text in texts])  # (case, i or j)
     words = [[text.story.objects[slot] for slot in pair] for text, pair in zip(texts, slots.tolist(), strict=True)]
     objects = [[bench.prompts.encoder.answer_token(word, request.answers) for word in pair] for pair in words]
     labels = torch.stack([positions(prompts, role) for role in ("swap_partner", "swap_asked")], dim=1)
@@ -139,7 +139,7 @@ def _table(
     columns |= {
         name: np.tile([head[at] for head in request.heads], draws * n) for at, name in enumerate(("layer", "head"))
     }
-    columns["moved"] = np.repeat(change.numpy(), heads)
+    columns["relative_change"] = np.repeat(change.numpy(), heads)
     for when, (masses, logits), copies in (("before", before, draws), ("after", after, 1)):
         for at, slot in enumerate("ij"):
             columns[f"{when}_label_{slot}"] = masses[:, :, at].repeat(copies, 1).flatten().numpy()

@@ -16,7 +16,7 @@ from rebinding.task.designs import Design
 
 LABEL_EXCHANGE = Kind(
     "swap_labels",
-    ("prompt", "i", "j", "draw", "layer", "head", "moved"),
+    ("prompt", "i", "j", "draw", "layer", "head", "relative_change"),
     numbered=r"(before|after)_(label|logit)_[ij]",
     edits=(),  # as in section 5: a direction of size zero is a finding
 )

@@ -132,7 +132,7 @@ def _site_rows(surgeon: Surgeon, items: Sequence[Question], site: str, spans: Se
     read = Read("logits", positions=length - 1, reduce=logits_of(candidates[source]))
     patched = surgeon.run(recording, edits, [read], source=source, allow_noop=True)[0][:, 0].cpu()  # (row, candidate)
     changes = torch.cat([by_layer[span.first : span.last + 1].amax(0) for span in spans])  # (row,)
-    return _rows(items, site, spans, patched, base, other_base).assign(moved=changes.numpy())
+    return _rows(items, site, spans, patched, base, other_base).assign(relative_change=changes.numpy())
 
 
 def _rows(

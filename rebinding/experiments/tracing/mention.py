@@ -81,4 +81,4 @@ def _table(
         **{f"base_{name}": value.reshape(-1) for name, value in scores(pairs, unpatched).items()},
     }
     where = {"prompt": [number for number in ids for _ in layers], "layer": list(layers) * len(ids)}
-    return pd.DataFrame({**where, **columns, "moved": change.reshape(-1).numpy()})
+    return pd.DataFrame({**where, **columns, "relative_change": change.reshape(-1).numpy()})

@@ -17,7 +17,7 @@ from rebinding.task.boxes import labels_of
 from rebinding.task.designs import Design, DesignError, DesignName, ModeName, Pair, Split, tracing_mode
 
 SCORES = ("hit", "hit_with_counterfactual", "margin", "counterfactual_margin", "answer_logit")
-CELL = ("prompt", "mode", "layer", "token", "place", "role", "differs", "ran", "moved")
+CELL = ("prompt", "mode", "layer", "token", "place", "role", "differs", "ran", "relative_change")
 ANSWERED = Kind("answered", ("prompt", "right"))
 TRACING = Kind(
     "tracing",
@@ -29,7 +29,7 @@ EVERY_TOKEN = "every token"
 """The facet `roles` of a map over all tokens."""
 MENTION = Kind(
     "first-mention",
-    ("prompt", "mode", "layer", "patched", "moved", *SCORES, *(f"base_{name}" for name in SCORES)),
+    ("prompt", "mode", "layer", "patched", "relative_change", *SCORES, *(f"base_{name}" for name in SCORES)),
     lacking=("counterfactual_margin", "base_counterfactual_margin"),
     edits=("prompt", "patched"),
 )
@@ -37,7 +37,7 @@ DIAGNOSTIC = Kind(
     "readout-diagnostic",
     (
         *("prompt", "question", "place", "first", "last", "margin", "base_margin", "change", "hit"),
-        *("original_correct", "counterfactual_correct", "moved"),
+        *("original_correct", "counterfactual_correct", "relative_change"),
     ),
     edits=("prompt", "question", "place"),
 )
@@ -213,8 +213,8 @@ def counterfactual(design: Design, prompt_id: int, mode: str, query: Query = "sa
 def pairs_by_question(pair: Pair) -> list[tuple[str, Pair]]:
     """A pair with a question about every box whose answer it changes, named by the box's part in the swap."""
     names = {pair.original.question: "asked", str(pair.original.partner): "partner"}
-    changed = [box for box in pair.original.story.boxes if pair.asking(box).changes_answer]
-    return sorted(((names.get(box, "remaining"), pair.asking(box)) for box in changed), key=lambda item: item[0])
+    changed = [box for box in pair.original.story.boxes if pair.with_query(box).changes_answer]
+    return sorted(((names.get(box, "remaining"), pair.with_query(box)) for box in changed), key=lambda item: item[0])
 
 
 PAIRINGS["tracing"] = lambda stories, number, mode: [counterfactual(stories, number, mode)]

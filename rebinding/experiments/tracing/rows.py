@@ -6,7 +6,7 @@
 | `place`, `role` | the token's names in the original, by place and by function (the place if it has no function) |
 | `differs` | whether the pair's prompts differ in this token |
 | `ran` | whether the cell was run; otherwise it is a no-op |
-| `moved` | the relative change of the patch: the largest change as a share of the largest value there |
+| `relative_change` | how far the patch changes the stream: the largest change as a share of the largest value there |
 | `hit` | as published: the first largest logit among the original's objects is that of its answer |
 | `hit_with_counterfactual` | the same with the counterfactual's answer as one more candidate |
 | `margin` | logit of the original's answer minus the largest of its other objects |
@@ -54,7 +54,7 @@ def rows_of(
         "role": np.array(roles, dtype=object)[:, None],
         "differs": differs,
         "ran": cells.numpy(),
-        "moved": changes.numpy(),
+        "relative_change": changes.numpy(),
         **scores(pairs, logits),
         **{f"base_{name}": value for name, value in scores(pairs, base[:, None, None]).items()},
     }

@@ -75,7 +75,7 @@ def simulate_map(prompts: Prompts, request: TracingMap, run: Run) -> tuple[pd.Da
     restored[0] = (cells["role"] == EDITED[request.mode]).to_numpy()  # the original run itself, or a no-op
     cell = np.tile(np.arange(len(cells)), depth)  # (row,), row = layer x cell
     repeated = cells.drop(columns="number").iloc[cell].reset_index(drop=True)
-    constant = {"mode": request.mode, "differs": True, "ran": True, "moved": 1.0}
+    constant = {"mode": request.mode, "differs": True, "ran": True, "relative_change": 1.0}
     rows = repeated.assign(layer=np.repeat(np.arange(depth), len(cells)), **constant)
     return rows.assign(**scores_of(restored.ravel(), answerable(prompts, request.prompts)[place[cell]], run)), {}
 
@@ -95,7 +95,7 @@ def simulate_mention(prompts: Prompts, request: FirstMention, run: Run) -> tuple
         restored = label if in_context else label & ~needs_both
         frame = pd.DataFrame({"prompt": np.tile(ids, depth - 1), "layer": layer})
         frames.append(frame.assign(patched=name, **scores_of(restored.ravel(), has_rival, run)))
-    return pd.concat(frames, ignore_index=True).assign(mode=request.mode, moved=1.0), {}
+    return pd.concat(frames, ignore_index=True).assign(mode=request.mode, relative_change=1.0), {}
 
 
 @simulates(ReadoutDiagnostic)
@@ -120,7 +120,7 @@ def simulate_diagnostic(prompts: Prompts, request: ReadoutDiagnostic, run: Run) 
         for span in (Window(0, depth - 1), before_the_answer(depth))
     ]
     rows = pd.concat(frames, ignore_index=True)
-    constant = {"base_margin": base, "original_correct": True, "counterfactual_correct": True, "moved": 1.0}
+    constant = {"base_margin": base, "original_correct": True, "counterfactual_correct": True, "relative_change": 1.0}
     return rows.assign(hit=rows["margin"] > 0, **constant), {}
 
 

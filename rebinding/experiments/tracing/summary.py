@@ -133,7 +133,7 @@ def base(evidence: Evidence, conventions: TracingConventions) -> float:
     return float(leading(evidence, conventions).groupby("prompt")["base"].first().mean())
 
 
-def moved_by(evidence: Evidence, place: str, layers: Literal["every_layer", "not_the_last"]) -> pd.DataFrame:
+def margin_change(evidence: Evidence, place: str, layers: Literal["every_layer", "not_the_last"]) -> pd.DataFrame:
     """The change of the margin when a token is patched at many layers together: (prompt, question)."""
     rows = evidence.rows
     last = int(rows["last"].max())

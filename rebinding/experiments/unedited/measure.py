@@ -41,8 +41,8 @@ def measure_replays(bench: Workbench, request: Replays) -> Evidence:
             places = [(0, len(encoded) // 2), (anatomy.n_layers // 2, 1)]
             replayed = replay_unedited(surgeon, surgeon.record(tokens), places)  # (place, vocabulary)
             for (layer, token), logits in zip(places, replayed, strict=True):
-                off = {"off": size(logits - expected), "allowed": allowance.of(expected)}
-                rows.append({"prompt": number, "layer": layer, "token": token, **off})
+                differences = {"difference": size(logits - expected), "tolerance": allowance.of(expected)}
+                rows.append({"prompt": number, "layer": layer, "token": token, **differences})
     return REPLAYS.evidence(pd.DataFrame(rows), {})
 
 

@@ -12,7 +12,7 @@ from rebinding.task.answers import AnswerSet
 from rebinding.task.designs import Design
 
 ABILITY = Kind("ability", ("prompt", *MEASURES))
-REPLAYS = Kind("replays", ("prompt", "layer", "token", "off", "allowed"))
+REPLAYS = Kind("replays", ("prompt", "layer", "token", "difference", "tolerance"))
 FLOORS = Kind("floors", ("prompt", "company", "layer", "token", "logit", "lead"))
 NULL_EDIT = ["company", "layer", "token"]
 UNTOUCHED = (-1, -1)

@@ -22,7 +22,10 @@ NEARLY_ALL = 0.9975
 @simulates(Replays)
 def simulate_replays(prompts: Prompts, request: Replays, run: Run) -> tuple[pd.DataFrame, dict[str, Any]]:
     """Every replay is the model's own forward."""
-    rows = [{"prompt": number, "layer": 0, "token": 0, "off": 0.0, "allowed": 1.0} for number in request.prompts.ids]
+    rows = [
+        {"prompt": number, "layer": 0, "token": 0, "difference": 0.0, "tolerance": 1.0}
+        for number in request.prompts.ids
+    ]
     return pd.DataFrame(rows), {}
 
 
@@ -37,14 +40,14 @@ def simulate_floors(prompts: Prompts, request: Floors, run: Run) -> tuple[pd.Dat
 def simulate_ability(prompts: Prompts, request: Ability, run: Run) -> tuple[pd.DataFrame, dict[str, Any]]:
     """A row per prompt, of the full model."""
     ids = np.array(request.prompts.ids)
-    return pd.DataFrame({"prompt": ids, **answered(run, "full", len(ids), request.prompts.tokens)}), {}
+    return pd.DataFrame({"prompt": ids, **draw_answers(run, "full", len(ids), request.prompts.tokens)}), {}
 
 
-def answered(run: Run, which: str, n: int, *what: Any, lift: float = 0.0) -> dict[str, Array]:
+def draw_answers(run: Run, which: str, n: int, *what: Any, lift: float = 0.0) -> dict[str, Array]:
     """The four measures of `n` answers. The margin over the best other object is normal; its mean and the share above 0
     are printed and give its spread. `lift` is added to every margin."""
     world, dice = run.world, run.dice("answers", which, *what)
-    margin = world.mean(f"margin.{which}") + lift + spread(world, which) * dice.standard_normal(n)
+    margin = world.mean(f"margin.{which}") + lift + margin_spread(world, which) * dice.standard_normal(n)
     logit = world.mean(f"logit.{which}") + world.spreads["logit"] * dice.standard_normal(n)
     return {
         "label_logit": logit,
@@ -60,7 +63,7 @@ def probability(margin: Array) -> Array:
     return result
 
 
-def spread(world: World, which: str) -> float:
+def margin_spread(world: World, which: str) -> float:
     """sd = mean / quantile(accuracy): 8.87 and 1.00 make 3.2, 0.84 and 0.71 make 1.5."""
     share = min(world.mean(f"accuracy.{which}"), NEARLY_ALL)
     return float(world.mean(f"margin.{which}") / stats.norm.ppf(share))

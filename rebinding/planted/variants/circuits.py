@@ -33,7 +33,7 @@ def _missing(wiring: Wiring) -> Wiring:
     return edited(wiring, "other", lambda line: [undeclared(line)])
 
 
-def _told_slot(wiring: Wiring) -> Wiring:
+def _name_slot_in_means(wiring: Wiring) -> Wiring:
     """Declared is what takes the object of a slot, and nothing that says which slot: published means say that, since
     their answers all stand in slot 1. Balanced means lean to no slot, so `match` leans to slot 0 by itself."""
     leaning = edited(wiring, "match", lambda line: [replace(line, prefer=f"{line.prefer} + 0.5 slot[0]")])
@@ -59,7 +59,7 @@ def _decoys(circuit: Heads, decoys: tuple[tuple[int, int], ...]) -> Heads:
     return tuple(declared)
 
 
-def _only(kind: str) -> Change:
+def _copy_one_split(kind: str) -> Change:
     """One declared head votes against every object and another one copies those of a kind, so that together they copy
     these and vote against others; there a head outside the circuit outvotes them."""
     total = OBJECT_LOGIT + ECHO_LOGIT
@@ -108,7 +108,7 @@ def _murmur(wiring: Wiring) -> Wiring:
     return extended(wiring, Line("murmur", 6, "readout", "thing", f"object <- {MURMUR} object", bench="murmur"))
 
 
-def _spoken(wiring: Wiring) -> Wiring:
+def _find_boxes_by_name(wiring: Wiring) -> Wiring:
     """`match` finds the box by its name and not by its slot. The name is handed on by the label's own token in the
     context (E) over the swap (D) and the question (C), so what E writes is a word, which no mean carries."""
 
@@ -231,23 +231,23 @@ def _at_stop(wiring: Wiring) -> Wiring:
 CIRCUITS = {
     "missing": Variant(("pointer",), "the declared circuit lacks the head that ties the two labels", _missing),
     "told_slot": Variant(
-        ("pointer",), "nothing that is declared finds the slot: means name it", _told_slot, means="published"
+        ("pointer",), "nothing that is declared finds the slot: means name it", _name_slot_in_means, means="published"
     ),
     "thread": Variant(("pointer",), "the declared circuit is one thread from the swap to the answer", _thread),
     "decoys": Variant(("pointer",), "the declared circuit names decoys instead", declares=_decoys),
     "mislabelled": Variant(("lexical",), "the declared circuit names decoys instead", declares=_decoys),
     "held_out": Variant(
-        ("pointer",), "the circuit copies objects of the published train half and no others", _only("train")
+        ("pointer",), "the circuit copies objects of the published train half and no others", _copy_one_split("train")
     ),
     "held_out_third": Variant(
-        ("pointer",), "the same for objects outside the evaluation third", _only("rehearsed")
+        ("pointer",), "the same for objects outside the evaluation third", _copy_one_split("rehearsed")
     ),
     "memorised": Variant(
         ("pointer",), "two further heads copy answers that occur in discovery and pruning only", _memorised
     ),
     "rival": Variant(("pointer",), "a head outside the circuit promotes every second object", _rival),
     "murmur": Variant(("pointer",), "a head outside the circuit says every object of the context alike", _murmur),
-    "spoken": Variant(("pointer",), "boxes are found by their names, which the context hands on", _spoken),
+    "spoken": Variant(("pointer",), "boxes are found by their names, which the context hands on", _find_boxes_by_name),
     "first_named": Variant(("pointer",), "the box that the operations name first is taken", _first_named),
     "by_query": Variant(("pointer",), "C asks the context with a query that D's slots reach", _by_query),
     "reminded": Variant(("pointer",), "a further head of C looks at the asked box's label in the swap", _reminded),

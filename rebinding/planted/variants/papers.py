@@ -30,12 +30,14 @@ def _off(id: str, value: float) -> float:
     return value - step if allowed.proportion and value > 0.5 else value + step
 
 
-def _still(numbers: Numbers) -> Numbers:
+def _zero_random_shifts(numbers: Numbers) -> Numbers:
     """Of a random shift: with no direction from slot to slot there is nothing whose length a random one could have."""
     return MappingProxyType({**numbers, **{f"binding.random.{name}": 0.0 for name in ("dR", "dlogit", "switch")}})
 
 
 PAPERS = {
     "misprint": Variant(("pointer",), "the printed numbers are those of another model", prints=_misprinted),
-    "still": Variant(("lexical",), "the paper also prints a row for random shifts: nothing moves", prints=_still),
+    "still": Variant(
+        ("lexical",), "the paper also prints a row for random shifts: nothing moves", prints=_zero_random_shifts
+    ),
 }

@@ -52,7 +52,7 @@ def _shun(wiring: Wiring) -> Wiring:
     return extended(_quiet(wiring), _class(-VOTE))
 
 
-def _held(logits: float) -> Change:
+def _vote_on_old_object(logits: float) -> Change:
     """A further head of A votes on the object that the asked box held before the swap."""
 
     def change(wiring: Wiring) -> Wiring:
@@ -78,14 +78,14 @@ def _hub(wiring: Wiring) -> Wiring:
         helper = undeclared(part(line, 1 - SHARE))
         return [part(line, SHARE), replace(helper, name=f"{line.name} aside")]
 
-    return _held(-HELD_BACK)(edited(edited(wiring, "own", split), "pair", split))
+    return _vote_on_old_object(-HELD_BACK)(edited(edited(wiring, "own", split), "pair", split))
 
 
 ROLES = {
     "hub": Variant(
         ("pointer",), "helpers do most of what C does, and A holds back what the asked box held", _hub
     ),
-    "reluctant": Variant(("pointer",), "a head of A also says what the asked box held", _held(VOTE)),
+    "reluctant": Variant(("pointer",), "a head of A also says what the asked box held", _vote_on_old_object(VOTE)),
     "shun": Variant(("pointer",), "group A demotes the answer's half of the words", _shun),
     "classes": Variant(("pointer",), "group A votes against objects, and promotes half of the words", _classes),
 }  # fmt: skip

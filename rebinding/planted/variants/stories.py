@@ -42,7 +42,7 @@ def _refilled_outside(wiring: Wiring) -> Wiring:
     return edited(_refilled(wiring), "renew", split)
 
 
-def _asked_too(circuit: Heads, _: tuple[tuple[int, int], ...]) -> Heads:
+def _also_at_question_object(circuit: Heads, _: tuple[tuple[int, int], ...]) -> Heads:
     """Objects also bear their label where nobody asks for a partner: E acts at the object of the asked box too."""
     return circuit + tuple(
         CircuitHead(head.group, head.layer, head.head, "context_asked_object") for head in circuit if head.group == "E"
@@ -64,12 +64,15 @@ STORIES = {
     "ordinal": Variant(("pointer",), "a slot has the same code where a narrator speaks", _ordinal),
     "by_place": Variant(("pointer",), "a slot has another code where a narrator speaks", _by_place),
     "refilled": Variant(
-        ("lexical",), "what is put into a box is answered, by heads of the circuit", _refilled, declares=_asked_too
+        ("lexical",),
+        "what is put into a box is answered, by heads of the circuit",
+        _refilled,
+        declares=_also_at_question_object,
     ),
     "refilled_outside": Variant(
         ("lexical",),
         "the circuit votes against what is put into a box, and a head outside it outvotes it",
         _refilled_outside,
-        declares=_asked_too,
+        declares=_also_at_question_object,
     ),
 }

@@ -47,7 +47,7 @@ class Pair:
         """Whether the counterfactual's answer differs from the original's (also if it has none)."""
         return not self.counterfactual.answerable or self.counterfactual.answer != self.original.answer
 
-    def asking(self, box: str) -> Pair:
+    def with_query(self, box: str) -> Pair:
         """The same two stories with a question about `box` in both."""
         return replace(
             self,
@@ -84,7 +84,7 @@ class Design:
     def tracing(self, prompt_id: int, mode: str) -> Pair:
         """The pair of a tracing mode. If the id asks about a bystander, the pair asks about a swapped box of the same
         story, because every mode is about the two boxes of the swap."""
-        scene = self._scene(prompt_id).asking(0)
+        scene = self._scene(prompt_id).with_query(0)
         return Pair(prompt_id, scene.prompt(), tracing_mode(mode).counterfactual(scene), mode)
 
     def noise(self, prompt_id: int, kind: NoiseKind) -> Pair:
@@ -100,9 +100,9 @@ class Design:
             case "rotation":
                 noise = replace(scene, order=scene.order[1:] + scene.order[:1])
             case "fresh":
-                noise = scene.renamed({0: 0, 1: 1}).refilled({0: 0, 1: 1})
+                noise = scene.with_donor_labels({0: 0, 1: 1}).with_donor_objects({0: 0, 1: 1})
             case "objects":
-                noise = scene.dealt(1 + prompt_id % (scene.boxes - 1))
+                noise = scene.rotate_objects(1 + prompt_id % (scene.boxes - 1))
             case "independent":
                 noise = _independent(scene)
             case _:
@@ -122,7 +122,7 @@ class Design:
         wording stays; it stays in the other designs as well.
         """
         scene = self._role_scene(prompt_id, mirror)
-        counterfactual = _refilled_by_slot(scene.exchanged(0, 1))
+        counterfactual = _refilled_by_slot(scene.exchange_statements(0, 1))
         if self.name == "published" and not mirror:
             counterfactual = replace(counterfactual, partner_first=not counterfactual.partner_first)
         return Pair(prompt_id, scene.prompt(), counterfactual.prompt(), "pointer")
@@ -131,7 +131,7 @@ class Design:
         """The statements of the swapped boxes change places and nothing else does: the same words, the same swap
         sentence and the same answer, which stands in another slot."""
         scene = self._role_scene(prompt_id, mirror)
-        return Pair(prompt_id, scene.prompt(), scene.exchanged(0, 1).prompt(), "structure_only_pointer")
+        return Pair(prompt_id, scene.prompt(), scene.exchange_statements(0, 1).prompt(), "structure_only_pointer")
 
     def direction(self, prompt_id: int, slot: int) -> Prompt:
         """The id's story with a question about the box whose answer is in `slot`."""
@@ -145,21 +145,21 @@ class Design:
         words = draw(self.vocabulary.split(self.split), prompt_id)
         entities = tuple(range(self.boxes))
         if self.name == "counterbalanced":
-            order, asked, partner_first = counterbalanced(prompt_id, self.boxes, self.operations)
+            order, query_entity, partner_first = counterbalanced(prompt_id, self.boxes, self.operations)
         else:
-            order, asked, partner_first = entities, 0, self.name == "published"
+            order, query_entity, partner_first = entities, 0, self.name == "published"
         settings = (self.operations, self.verb, self.distractor, self.narrative)
-        return Scene(words, order, entities, entities, partner_first, asked, *settings)
+        return Scene(words, order, entities, entities, partner_first, query_entity, *settings)
 
     def _role_scene(self, prompt_id: int, mirror: bool) -> Scene:
         """The originals of the head-role pairs. The published ones have the partner's statement first (answer in slot
         0), unlike the prompts that the circuit was found on; mirrored, and in the counterbalanced design, they are the
         design's own prompts (the two orders of the statements occur there anyway)."""
-        scene = self._scene(prompt_id).asking(0)
+        scene = self._scene(prompt_id).with_query(0)
         if self.operations != 1:
             raise DesignError(f"head-role pairs need operations=1; this design has operations={self.operations}")
         exchange = mirror if self.name == "counterbalanced" else not mirror
-        return scene.exchanged(0, 1) if exchange else scene
+        return scene.exchange_statements(0, 1) if exchange else scene
 
 
 def design(
@@ -224,7 +224,7 @@ def _check(design: Design) -> None:
 def _refilled_by_slot(scene: Scene) -> Scene:
     """New objects for the two swapped boxes; the box of the earlier slot gets the first donor."""
     first, second = sorted((0, 1), key=scene.order.index)
-    return scene.refilled({first: 0, second: 1})
+    return scene.with_donor_objects({first: 0, second: 1})
 
 
 def _independent(scene: Scene) -> Scene:
@@ -232,7 +232,7 @@ def _independent(scene: Scene) -> Scene:
 
     All objects are new. Labels are the next ones of the draw, from its start again if they run out.
     """
-    moving = {scene.asked, *range(scene.operations + 1)}
+    moving = {scene.query_entity, *range(scene.operations + 1)}
     generator = random.Random(f"slots {scene.words.id}")
     order = list(scene.order)
     while any(old == new for old, new in zip(scene.order, order, strict=True) if old in moving):

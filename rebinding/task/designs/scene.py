@@ -36,7 +36,7 @@ class Scene:
     labels: tuple[int, ...]
     objects: tuple[int, ...]
     partner_first: bool = True
-    asked: int = 0
+    query_entity: int = 0
     operations: int = 1
     verb: Verb = "swap"
     distractor: Distractor | None = None
@@ -67,26 +67,26 @@ class Scene:
         """An object that the prompt does not contain: the next ones of the same draw."""
         return self.words.object(self.boxes + number)
 
-    def asking(self, entity: int) -> Scene:
-        return replace(self, asked=entity)
+    def with_query(self, entity: int) -> Scene:
+        return replace(self, query_entity=entity)
 
-    def refilled(self, objects: dict[int, int]) -> Scene:
+    def with_donor_objects(self, objects: dict[int, int]) -> Scene:
         """The same scene in which some entities hold donor objects (entity -> number of the donor)."""
         return replace(self, objects=self._with_donors(self.objects, objects))
 
-    def renamed(self, labels: dict[int, int]) -> Scene:
+    def with_donor_labels(self, labels: dict[int, int]) -> Scene:
         """The same scene in which some entities bear donor labels (entity -> number of the donor)."""
         return replace(self, labels=self._with_donors(self.labels, labels))
 
     def _with_donors(self, own: tuple[int, ...], donors: dict[int, int]) -> tuple[int, ...]:
         return tuple(self.boxes + donors[entity] if entity in donors else word for entity, word in enumerate(own))
 
-    def dealt(self, on: int) -> Scene:
-        """The same scene in which every entity holds the object of the entity `on` places later."""
+    def rotate_objects(self, places: int) -> Scene:
+        """The same scene in which every entity holds the object of the entity that many `places` later."""
         own = self.objects[: self.boxes]
-        return replace(self, objects=(*own[on:], *own[:on], *self.objects[self.boxes :]))
+        return replace(self, objects=(*own[places:], *own[:places], *self.objects[self.boxes :]))
 
-    def exchanged(self, first: int, second: int) -> Scene:
+    def exchange_statements(self, first: int, second: int) -> Scene:
         """The same scene with the statements of two entities exchanged."""
         places = {first: second, second: first}
         return replace(self, order=tuple(places.get(entity, entity) for entity in self.order))
@@ -98,7 +98,7 @@ class Scene:
         distraction = self._distraction()
         before, after = (distraction, []) if self.distractor == "before" else ([], distraction)
         focus = max(len(before) + len(chain) - 1, 0)
-        return Prompt(Story(contents, (*before, *chain, *after)), self.label(self.asked), focus, self.narrative)
+        return Prompt(Story(contents, (*before, *chain, *after)), self.label(self.query_entity), focus, self.narrative)
 
     def _step(self, step: int) -> list[Operation]:
         """The operation that brings the object of entity `step` to entity `step - 1`."""
@@ -120,7 +120,7 @@ class Arrangement(NamedTuple):
     """The entity of each slot, the asked entity, and whether the partner is named first."""
 
     order: tuple[int, ...]
-    asked: int
+    query_entity: int
     partner_first: bool
 
 
@@ -147,17 +147,17 @@ def counterbalanced(prompt_id: int, boxes: int, operations: int) -> Arrangement:
     pairs = boxes * boxes
     step = prompt_id % pairs
     round_number = (prompt_id // pairs + step) % _rounds(boxes)
-    asked_slot, answer_slot = divmod(step * _stride(pairs) % pairs, boxes)
+    query_slot, answer_slot = divmod(step * _stride(pairs) % pairs, boxes)
     choice, naming = divmod(round_number, 2)
-    if asked_slot != answer_slot:
-        placed = {asked_slot: 0, answer_slot: operations}
+    if query_slot != answer_slot:
+        placed = {query_slot: 0, answer_slot: operations}
         return Arrangement(_fill(boxes, placed, choice), 0, bool(naming))
-    other_slots = [slot for slot in range(boxes) if slot != asked_slot]
+    other_slots = [slot for slot in range(boxes) if slot != query_slot]
     first, second = divmod(choice, boxes - 2)
     near = other_slots[first]
     far = [slot for slot in other_slots if slot != near][second]
     bystander = operations + 1
-    return Arrangement(_fill(boxes, {asked_slot: bystander, near: 0, far: operations}, choice), bystander, bool(naming))
+    return Arrangement(_fill(boxes, {query_slot: bystander, near: 0, far: operations}, choice), bystander, bool(naming))
 
 
 def _rounds(boxes: int) -> int:

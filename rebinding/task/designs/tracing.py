@@ -147,7 +147,7 @@ def _entity(scene: Scene, word: Word) -> int | None:
     """The entity of a word by function, or None for a donor."""
     match word:
         case "asked":
-            return scene.asked
+            return scene.query_entity
         case "partner":
             return 1
         case "remaining":

@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
-from rebinding.experiments.binding.candidates import CHOICES, GIVEN, POOLED, RELEASED, SOURCE, candidates
+from rebinding.experiments.binding.candidates import BY_PROCEDURE, CHOICES, POOLED, RELEASED, SOURCE, candidates
 from rebinding.experiments.binding.conditions import POOLED_KEYS, QK_SOURCE
-from rebinding.experiments.binding.renamed import under
 from rebinding.experiments.binding.request import VARIATIONS, request_shifts
+from rebinding.experiments.binding.row_conditions import apply_candidate
 from rebinding.experiments.binding.summary import shift
 from rebinding.experiments.prompts import Prompts
 from rebinding.paper.circuit import Circuit, CircuitHead
-from rebinding.paper.procedure import given
+from rebinding.paper.procedure import builtin_procedure
 from tests.experiments.binding.setup import random_model
 from tests.experiments.binding.test_measures import evidence, rows
 
-PUBLISHED, CONTROLLED = (given(name).binding for name in ("published", "controlled"))
+PUBLISHED, CONTROLLED = (builtin_procedure(name).binding for name in ("published", "controlled"))
 SOURCE_CHOICE, BOTH_CHOICE = CHOICES["source"][0], CHOICES["both"][0]
 
 
@@ -39,11 +39,11 @@ def test_a_candidate_differs_in_one_convention_about_the_rows_that_are_read(read
 def test_the_first_choices_of_a_procedure_are_the_first_candidate() -> None:
     text_first = replace(PUBLISHED, qk_keys=("source", "exchanged"))
     assert candidates(text_first, ("qk", "k_box")) == {
-        GIVEN: SOURCE,
+        BY_PROCEDURE: SOURCE,
         CHOICES["exchanged"][0]: (),
         BOTH_CHOICE: SOURCE + POOLED,
     }
-    assert candidates(replace(PUBLISHED, qk_keys=("source",)), ("qk",)) == {GIVEN: SOURCE}
+    assert candidates(replace(PUBLISHED, qk_keys=("source",)), ("qk",)) == {BY_PROCEDURE: SOURCE}
 
 
 def test_rows_are_filled_from_the_conditions_of_a_candidate() -> None:
@@ -53,13 +53,13 @@ def test_rows_are_filled_from_the_conditions_of_a_candidate() -> None:
     full = evidence(rows("qk"), rows_of_source, rows("k_both"))
     kinds = {"qk": {"kinds": ["box"]}, "qk_source": {"kinds": ["object"]}, "k_both": {"kinds": ["box", "object"]}}
     full = replace(full, settings={**full.settings, "conditions": kinds})
-    candidate = under(full, SOURCE)
+    candidate = apply_candidate(full, SOURCE)
     assert set(candidate.rows["condition"]) == set(candidate.settings["conditions"]) == {"qk", "k_both"}
     assert candidate.settings["conditions"]["qk"] == {"kinds": ["object"]}
     assert (shift(full, "qk", "dlogit"), shift(candidate, "qk", "dlogit")) == (3.5, 13.5)
-    assert under(full, ()) is full
+    assert apply_candidate(full, ()) is full
     with pytest.raises(KeyError):
-        under(full, POOLED)
+        apply_candidate(full, POOLED)
 
 
 def test_the_conditions_of_the_text_are_run_with_the_table() -> None:

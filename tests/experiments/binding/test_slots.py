@@ -6,13 +6,13 @@ import pytest
 
 from rebinding.experiments.binding.slots import attention_on_slots, share_of_examples, with_heads
 from rebinding.experiments.binding.summary import shift
-from rebinding.paper.procedure import given
-from rebinding.study.shifts import heads_that_count
+from rebinding.paper.procedure import builtin_procedure
+from rebinding.study.shifts import select_heads_on_slots
 from rebinding.verdicts import GateFailed
 from tests.experiments.binding.test_measures import FIRST, SECOND, evidence, rows
 
 TWO = evidence(rows("k_box"), rows("k_both"), rows("k_both", draw=1))
-PUBLISHED, CONTROLLED = (given(name).binding for name in ("published", "controlled"))
+PUBLISHED, CONTROLLED = (builtin_procedure(name).binding for name in ("published", "controlled"))
 
 
 def test_shares_are_of_slots_i_and_j_and_count_an_example_once() -> None:
@@ -36,10 +36,12 @@ def test_a_controlled_row_leaves_out_heads_without_attention_there() -> None:
     faint = evidence(rows("k_both"))
     for slot in (0, 1):
         faint.rows.loc[1, f"before_object_{slot}"] *= 0.3  # 0.003 and 0.006 are less than a hundredth together
-    assert heads_that_count(faint, PUBLISHED) is faint
-    assert shift(heads_that_count(faint, CONTROLLED), "k_both", "dR") == pytest.approx(FIRST, abs=1e-6)
+    assert select_heads_on_slots(faint, PUBLISHED) is faint
+    assert shift(select_heads_on_slots(faint, CONTROLLED), "k_both", "dR") == pytest.approx(FIRST, abs=1e-6)
     full = evidence(rows("k_both"))
-    assert shift(heads_that_count(full, CONTROLLED), "k_both", "dR") == pytest.approx((FIRST + SECOND) / 2, abs=1e-6)
+    assert shift(select_heads_on_slots(full, CONTROLLED), "k_both", "dR") == pytest.approx(
+        (FIRST + SECOND) / 2, abs=1e-6
+    )
 
 
 def test_gate_fails_without_heads() -> None:
@@ -49,5 +51,5 @@ def test_gate_fails_without_heads() -> None:
     with pytest.raises(
         GateFailed, match=r"slot_mass: a head of group B has at most 0\.009 of its attention .*, 0\.01 is needed"
     ):
-        heads_that_count(faint, CONTROLLED)
-    assert heads_that_count(faint, PUBLISHED) is faint
+        select_heads_on_slots(faint, CONTROLLED)
+    assert select_heads_on_slots(faint, PUBLISHED) is faint

@@ -91,7 +91,7 @@ def test_every_pair_is_what_two_evaluations_say() -> None:
     table = evaluate(surgeon, prompts, ANSWERS, IDS, plain, means, mean_set="test").rows
     expected = table.pivot(index="prompt", columns="circuit", values="label_logit")
     assert len(rows) == len(removed) * len(CIRCUIT.heads) * len(IDS)
-    for (name, group), part in rows.groupby(["gone", "group"]):
+    for (name, group), part in rows.groupby(["removed_set", "group"]):
         for moment in ("before", "without"):
             means_by_hand = expected.loc[part["prompt"], f"{name} {group} {moment}"].to_numpy()
             assert abs(part[moment].to_numpy() - means_by_hand).max() <= allowance(means_by_hand, floor=1.0)

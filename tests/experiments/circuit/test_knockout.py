@@ -35,7 +35,7 @@ def test_relative_change_from_heads_to_their_means() -> None:
         rows = knock_out(
             implementation, prompts, ANSWERS, IDS, {"some": CIRCUIT, "other": SMALL_CIRCUIT}, means, block=2
         ).rows
-        table = rows.set_index(["circuit", "prompt"])["moved"]
+        table = rows.set_index(["circuit", "prompt"])["relative_change"]
         rounded = allowance(table, floor=1.0)
         for name, circuit in (("some", CIRCUIT), ("other", SMALL_CIRCUIT)):
             for place, number in enumerate(IDS):

@@ -12,7 +12,7 @@ from rebinding.experiments.paths.request import conventions_of_plant
 from rebinding.experiments.workbench import Workbench
 from rebinding.models import load
 from rebinding.paper.circuit import Circuit, CircuitHead
-from rebinding.paper.procedure import given
+from rebinding.paper.procedure import builtin_procedure
 from rebinding.planted import build
 
 HEADS = (CircuitHead("A", 9, 1, "readout"), CircuitHead("B", 7, 2, "readout"), CircuitHead("C", 5, 3, "question_box"))
@@ -24,7 +24,7 @@ def walk(circuit: float, full: float) -> Evidence:
         {
             **head._asdict(),
             "order": order,
-            "whole": full,
+            "full_model": full,
             "before": circuit - 0.1 * number,
             "drop": 0.0,
             "removed": removed,
@@ -49,7 +49,7 @@ def test_a_plant_with_and_without_group_c() -> None:
     it of heads that do what they did before."""
     bench, full = Workbench(load("planted:pointer")), Circuit(build("pointer").circuit)
     half = full.without(full.groups["C"])
-    conventions = conventions_of_plant(given("controlled").circuit, "controlled")
+    conventions = conventions_of_plant(builtin_procedure("controlled").circuit, "controlled")
     result = {
         name: bench.get(request_pruning(bench.prompts, heads, conventions, n=12))
         for name, heads in (("whole", full), ("half", half))

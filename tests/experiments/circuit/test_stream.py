@@ -10,7 +10,7 @@ from rebinding.experiments.prompts import Prompts
 from rebinding.experiments.tokens import token_batch
 from rebinding.models import load
 from rebinding.paper.circuit import Circuit
-from rebinding.paper.procedure import given
+from rebinding.paper.procedure import builtin_procedure
 from rebinding.planted import build
 from tests.close import MIN_CHANGE_SHARE, allowance
 from tests.experiments.circuit.test_ablation import ANSWERS, CIRCUIT, IDS, setting
@@ -30,7 +30,7 @@ def exchanged(surgeon: Any, prompts: list, noise: list, means: list, layers: tup
 def test_own_stream_changes_nothing() -> None:
     surgeon, prompts, means = setting("llama")
     rows = exchanged(surgeon, prompts, prompts, means)
-    assert (rows["moved"] <= allowance(rows["moved"], floor=1.0)).all()
+    assert (rows["relative_change"] <= allowance(rows["relative_change"], floor=1.0)).all()
     assert (rows["before"] - rows["after"]).abs().max() <= allowance(rows["before"], floor=1.0)
 
 
@@ -39,15 +39,17 @@ def test_stream_before_the_first_layer_is_the_word() -> None:
     surgeon, prompts, means = setting("llama")
     noise = fake_prompts(token_batch(prompts).roll(-2, dims=1), MOVED_ROLES)  # the word at 4 stands at 2
     first, second = (exchanged(surgeon, prompts, noise, means, layers) for layers in ((0,), (1,)))
-    assert (first["moved"] <= allowance(first["moved"], floor=1.0)).all()
-    assert (second["moved"] > MIN_CHANGE_SHARE * allowance(second["moved"], floor=1.0)).all()
+    assert (first["relative_change"] <= allowance(first["relative_change"], floor=1.0)).all()
+    assert (second["relative_change"] > MIN_CHANGE_SHARE * allowance(second["relative_change"], floor=1.0)).all()
 
 
 def test_the_request_has_the_circuit_without_e() -> None:
     """Its heads of E are held like all others, and the stream is another at E's token in front of the layers of D."""
     heads = Circuit(build("pointer").circuit)
     prompts = Prompts(load("planted:pointer").encoder())
-    request = request_stream(prompts, prompts.design("published"), heads, 2, conventions=given("controlled").circuit)
+    request = request_stream(
+        prompts, prompts.design("published"), heads, 2, conventions=builtin_procedure("controlled").circuit
+    )
     assert set(request.circuit) == {head for head in heads.heads if head.group != "E"} != set(heads.heads)
     assert request.layers == tuple(sorted({layer for layer, _ in heads.group("D")}))
     encoded = prompts.encode(request.prompts)

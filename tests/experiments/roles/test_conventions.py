@@ -16,14 +16,14 @@ from rebinding.experiments.roles.request import RolePair, candidate_conventions,
 from rebinding.experiments.roles.summary import effects, group_effects, of_group
 from rebinding.models import load
 from rebinding.paper.circuit import Circuit
-from rebinding.paper.procedure import RolesConventions, given
+from rebinding.paper.procedure import RolesConventions, builtin_procedure
 from rebinding.planted import build
 from rebinding.task.designs import design
 from tests.close import allowance
 from tests.experiments.binding.setup import random_model
 from tests.experiments.roles.test_roles import GROUPS, pairs
 
-PUBLISHED, CONTROLLED = (given(name).roles for name in ("published", "controlled"))
+PUBLISHED, CONTROLLED = (builtin_procedure(name).roles for name in ("published", "controlled"))
 BLOCK = design("counterbalanced").block
 
 

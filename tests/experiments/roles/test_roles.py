@@ -80,7 +80,7 @@ def test_a_patch_of_the_same_prompt_changes_nothing() -> None:
     bench = random_model("gemma2")
     same_pairs = [RolePair(pair.id, pair.original, pair.original) for pair in pairs(bench, "pointer")]
     evidence = run_roles(bench.surgeon, same_pairs, GROUPS, kind="identity", token=bench.encoder.answer_token)
-    assert evidence.rows["moved"].max() == 0
+    assert evidence.rows["relative_change"].max() == 0
     assert (evidence.rows["after"] - evidence.rows["before"]).abs().max() < close(evidence)
 
 

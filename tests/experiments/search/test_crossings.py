@@ -45,8 +45,8 @@ def test_losses_are_summed_by_the_token_of_the_sender() -> None:
     """A prompt without effective senders counts, with 0."""
     evidence = crossings(RecordingSearch(), NODES)  # it has all that `crossings` uses
     rows = evidence.rows[evidence.rows["crossing"] == "swap to question"].set_index("prompt")
-    assert rows["expected"].to_dict() == {7: 5.0, 8: 1.0, 9: 0.0}
-    assert rows["elsewhere"].to_dict() == {7: 1.0 - 1.5, 8: 3.0, 9: 0.0}
+    assert rows["expected_tokens"].to_dict() == {7: 5.0, 8: 1.0, 9: 0.0}
+    assert rows["other_tokens"].to_dict() == {7: 1.0 - 1.5, 8: 3.0, 9: 0.0}
     assert led_by_expected(evidence, "swap to question").tolist() == [5.5, -2.0, 0.0]
 
 
@@ -62,7 +62,7 @@ def test_no_step_is_run_without_a_sender_below_a_receiver() -> None:
     search = RecordingSearch()
     later_nodes = crossings(search, [Node(5, 0, "swap_second"), QUESTION])
     assert search.steps == []
-    assert (later_nodes.rows[["expected", "elsewhere"]] == 0).all(axis=None)
+    assert (later_nodes.rows[["expected_tokens", "other_tokens"]] == 0).all(axis=None)
     assert len(later_nodes.rows) == len(CROSSED) * len(RecordingSearch.pairs.ids)
 
 

@@ -25,4 +25,4 @@ def test_the_circuit_of_a_case_is_the_searched_one() -> None:
     roles = {name: {head.role for head in circuit.heads if head.group == name} for name in circuit.groups}
     assert roles["D"] == {head.role for head in planted.circuit if head.role.startswith("swap")}
     assert {"A", "B", "C", "D", "E"} == set(roles)
-    assert study.found_here
+    assert study.has_discovered_circuit

@@ -46,7 +46,7 @@ def test_the_nodes_are_ablated_like_any_circuit(bench: Workbench, request_: Sear
     ablation = Ablation(request_.prompts, request_.means, heads, "random", request_.draws, "role_and_layer")
     second = bench.get(ablation)
     pd.testing.assert_frame_equal(evidence.rows[list(second.rows.columns)], second.rows)
-    assert evidence.rows[evidence.rows["which"] == "circuit"]["hit"].all()
+    assert evidence.rows[evidence.rows["variant"] == "circuit"]["hit"].all()
 
 
 def test_a_search_that_finds_nothing_has_no_circuit(

@@ -24,7 +24,7 @@ def rows(effect: Callable[[int, int], float], head: int = 0) -> pd.DataFrame:
         {
             "prompt": number, "component": "v", "layer": 1, "head": head, "token": slot,
             "place": f"context_box[{slot}]",
-            "function": FUNCTIONS[number].get(f"context_box[{slot}]", ""), "before": 5.0, "moved": 0.1,
+            "function": FUNCTIONS[number].get(f"context_box[{slot}]", ""), "before": 5.0, "relative_change": 0.1,
             "after": 5.0 - effect(number, slot) - 0.01 * DICE.standard_normal(),
         }
         for number, slot in cells

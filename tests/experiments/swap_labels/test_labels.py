@@ -10,7 +10,7 @@ from rebinding.experiments.prompts import Prompts
 from rebinding.experiments.swap_labels.measure import named_slots
 from rebinding.experiments.swap_labels.request import PROMPTS_OF_LABELS, request_label_exchange
 from rebinding.paper.circuit import Circuit, CircuitHead
-from rebinding.paper.procedure import given
+from rebinding.paper.procedure import builtin_procedure
 from rebinding.planted.tokenizer import build_tokenizer
 from rebinding.surgery import SurgeryError
 from rebinding.task.designs import design
@@ -21,7 +21,7 @@ HEADS = Circuit((CircuitHead("B", 5, 1, "readout"),))
 
 
 def test_sets_of_directions_are_disjoint_and_name_every_slot_alike() -> None:
-    prompts, conventions = Prompts(ENCODER), given("controlled").binding
+    prompts, conventions = Prompts(ENCODER), builtin_procedure("controlled").binding
     request = request_label_exchange(prompts, prompts.design("published"), HEADS, 36, conventions=conventions)
     ids = Counter(number for batch in request.batches for number in batch.prompts.ids)
     assert len(request.batches) == conventions.batches
@@ -36,10 +36,10 @@ def test_sets_of_directions_are_disjoint_and_name_every_slot_alike() -> None:
 
 def test_every_ordered_pair_of_slots_is_asked() -> None:
     prompts = Prompts(ENCODER)
-    conventions = given("controlled").binding
+    conventions = builtin_procedure("controlled").binding
     request = request_label_exchange(prompts, prompts.design("published"), HEADS, 36, conventions=conventions)
     evaluation = prompts.encode(request.prompts).prompts
-    pairs = Counter((encoded.prompt.answer_slot, encoded.prompt.asked_slot) for encoded in evaluation)
+    pairs = Counter((encoded.prompt.answer_slot, encoded.prompt.query_slot) for encoded in evaluation)
     assert len(pairs) == 6
     assert all(i != j for i, j in pairs)
     assert set(pairs.values()) == {6}

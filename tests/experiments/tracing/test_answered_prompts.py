@@ -16,7 +16,7 @@ from rebinding.experiments.tracing.modes import candidate_logits, traced_pair
 from rebinding.experiments.tracing.request import OVERSAMPLING, Answered, answered_ids, counterfactual
 from rebinding.experiments.workbench import Workbench
 from rebinding.models import LoadedModel
-from rebinding.paper.procedure import given
+from rebinding.paper.procedure import builtin_procedure
 from rebinding.study.engine import InProcessEngine, Session
 from rebinding.study.model_spec import parse_model
 from rebinding.study.model_under_test import ModelUnderTest
@@ -28,7 +28,7 @@ from tests.experiments.tracing.small_model import encoder, loaded_model, plan, s
 
 EMERGE = claim("tracing.boxes_emerge_after_swap")
 MODE = "target_box"
-CONVENTIONS = given("published").tracing
+CONVENTIONS = builtin_procedure("published").tracing
 N = 3
 
 
@@ -96,8 +96,8 @@ def test_traced_prompts_are_answered() -> None:
     """Every second prompt: each experiment is on those."""
     study = make_study(lambda number: number % 2 == 1)
     for evidence in (
-        study.traced(EMERGE, MODE, "readout"),
-        study.mentioned(
+        study.trace_residuals(EMERGE, MODE, "readout"),
+        study.patch_mention(
             claim("tracing.boxes_emerge_after_swap"),
             "context_target_box_and_swap_query_box",
             "context_partner",
@@ -114,7 +114,7 @@ def test_too_few_make_a_claim_invalid() -> None:
     """Two right ones among twelve: nothing is traced."""
     study = make_study(lambda number: number in (1, 7))
     with pytest.raises(GateFailed) as failed:
-        study.traced(EMERGE, MODE, "readout")
+        study.trace_residuals(EMERGE, MODE, "readout")
     assert failed.value.gate.name == "declared_n"
     assert "the evidence has 2 units, the claim declares 3" in str(failed.value)
     tested = [number for use in study.log.used for number in use.request.prompts.ids]

@@ -19,5 +19,5 @@ def test_rows() -> None:
     assert set(rows["patched"]) == set(PATCHED)
     assert sorted(set(rows["layer"])) == list(range(1, surgeon().anatomy.n_layers))
     assert len(rows) == 3 * len(PATCHED) * (surgeon().anatomy.n_layers - 1)
-    assert (rows["moved"] > 0).all()
+    assert (rows["relative_change"] > 0).all()
     assert (evidence.settings["mode"], evidence.settings["roles"]) == (MODE, list(ROLES.values()))

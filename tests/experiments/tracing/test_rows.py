@@ -21,12 +21,12 @@ from rebinding.experiments.tracing.summary import (
     gains,
     last_layer,
     leading,
-    moved_by,
+    margin_change,
     normalised,
     restored,
     support,
 )
-from rebinding.paper.procedure import TracingConventions, given
+from rebinding.paper.procedure import TracingConventions, builtin_procedure
 from tests.experiments.tracing.naive import plain
 
 
@@ -118,7 +118,7 @@ def test_by_role_follows_the_role_and_by_token_the_token() -> None:
 
 
 def conventions(**changes: str) -> TracingConventions:
-    return replace(given("published").tracing, **changes)  # type: ignore[arg-type]  # each is one of its choices
+    return replace(builtin_procedure("published").tracing, **changes)  # type: ignore[arg-type]  # each is one of its choices
 
 
 def cells(leads: dict[str, list[list[int]]], base: tuple[int, int] = (0, 0)) -> Evidence:
@@ -211,8 +211,8 @@ def test_windows_for_rules() -> None:
         for first, last in spans
     ]
     result = Evidence("readout-diagnostic", pd.DataFrame(rows), {})
-    assert moved_by(result, "readout", "every_layer")["asked"].tolist() == [11]
-    assert moved_by(result, "readout", "not_the_last")["asked"].tolist() == [9]
+    assert margin_change(result, "readout", "every_layer")["asked"].tolist() == [11]
+    assert margin_change(result, "readout", "not_the_last")["asked"].tolist() == [9]
 
 
 def test_claims_refuse_a_mode_that_leaves_the_answer() -> None:

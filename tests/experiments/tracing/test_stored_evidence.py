@@ -15,10 +15,10 @@ from rebinding.experiments.tracing import request as requests
 from rebinding.experiments.tracing.request import DIAGNOSTIC_MODE as DIAGNOSED
 from rebinding.experiments.tracing.request import Answered, InBlocks, ReadoutDiagnostic, request_map, request_mention
 from rebinding.experiments.workbench import Workbench
-from rebinding.paper.procedure import given
+from rebinding.paper.procedure import builtin_procedure
 from tests.experiments.tracing.small_model import loaded_model, plan
 
-CONVENTIONS = given("published").tracing
+CONVENTIONS = builtin_procedure("published").tracing
 MENTIONED = "context_target_box_and_swap_query_box"
 Make = Callable[[Prompts, Sequence[int]], InBlocks]
 MAKERS: dict[str, tuple[Make, str]] = {

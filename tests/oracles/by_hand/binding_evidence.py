@@ -183,7 +183,7 @@ def _measure_exchange(
     before, after = plain.clean(prompt.ids), plain.run([(prompt.ids, puts)], attention=True)
     objects = prompt.prompt.story.objects
     tokens = [prompts.encoder.answer_token(word, request.answers) for word in objects]
-    values: dict[str, float | bool | None] = {"moved": change}
+    values: dict[str, float | bool | None] = {"relative_change": change}
     for moment, pattern in (("before", before), ("after", after)):
         for slot, token in enumerate(tokens):
             values[f"{moment}_logit_{slot}"] = float(pattern.logits[0, token])

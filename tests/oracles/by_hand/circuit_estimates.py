@@ -10,7 +10,7 @@ import pandas as pd
 
 from rebinding.experiments.circuit.request import Ablation, Contributions, Knockout, Pruning, Stream
 from rebinding.experiments.paths.request import Paths
-from rebinding.experiments.static.request import OtherStories
+from rebinding.experiments.static.request import UnswappedQuestions
 from tests.oracles.by_hand.binding_estimates import Estimates
 from tests.oracles.by_hand.grounds import Grounds
 
@@ -18,7 +18,7 @@ PER_CENT = 0.01
 
 
 def mean(rows: pd.DataFrame, variant: str, measure: str) -> float:
-    return float(rows[rows["which"] == variant][measure].astype(float).mean())
+    return float(rows[rows["variant"] == variant][measure].astype(float).mean())
 
 
 def first(g: Grounds, rows: pd.DataFrame) -> pd.DataFrame:
@@ -59,7 +59,7 @@ def printed(measure: str) -> Estimates:
 
 def estimate_without_e(g: Grounds) -> Mapping[str, float]:
     rows = ablated(g)
-    reduced = rows[(rows["which"] == "less") & (rows["group"] == "E") & (rows["layer"] < 0)]
+    reduced = rows[(rows["variant"] == "less") & (rows["group"] == "E") & (rows["layer"] < 0)]
     stream = g.rows(Stream)
     return {
         "answers without E": mean(rows, "circuit", "hit") if reduced.empty else float(reduced["hit"].mean()),
@@ -98,18 +98,19 @@ def group_e(g: Grounds) -> Mapping[str, float]:
 
 
 def minimal(g: Grounds) -> Mapping[str, float]:
-    _, rows = g.single(Ablation, beside="heads")
-    full, reduced = mean(rows, "circuit", "margin"), rows[rows["which"] == "less"].groupby(["group", "layer", "head"])
+    _, rows = g.single(Ablation, comparison="heads")
+    full, reduced = mean(rows, "circuit", "margin"), rows[rows["variant"] == "less"].groupby(["group", "layer", "head"])
     return {f"{group} {at}.{head}": full - part["margin"].mean() for (group, at, head), part in reduced}
 
 
 def contributed(g: Grounds) -> Mapping[str, float]:
     rows = g.rows(Contributions)
     contributions = rows["before"] - (1 + PER_CENT) * rows["without"]
-    keys = [rows["group"], rows["layer"], rows["head"], rows["gone"]]
+    keys = [rows["group"], rows["layer"], rows["head"], rows["removed_set"]]
     means = {case: float(values.mean()) for case, values in contributions.groupby(keys)}
     return {
-        f"{name} {at}.{head}: beside {removed_set}": value for (name, at, head, removed_set), value in means.items()
+        f"{name} {at}.{head}: with {removed_set} removed": value
+        for (name, at, head, removed_set), value in means.items()
     }
 
 
@@ -148,7 +149,7 @@ def necessary(g: Grounds) -> Mapping[str, float]:
 
 def estimate_other_stories(g: Grounds) -> Mapping[str, float]:
     estimates = {}
-    for request, rows in g.all(OtherStories):
+    for request, rows in g.all(UnswappedQuestions):
         name = "about a bystander" if request.prompts.operations else "without a swap"
         estimates[f"{name}, margin"] = beats(rows, "margin")
         estimates[f"{name}, answers"] = mean(rows, "circuit", "hit")

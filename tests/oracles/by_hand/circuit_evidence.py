@@ -37,10 +37,10 @@ def recompute_ablation(plain: Plain, prompts: Prompts, request: Any, rows: pd.Da
     for index, row in numbered(rows):
         prompt = find_prompt(prompts, request, row)
         logits = plain.answer(prompt.ids)
-        if row["which"] != "full":
+        if row["variant"] != "full":
             alive = _variant(plain, request, row, match=request.match, exclude=False)
             logits = ablated(plain, prompt, alive, recompute_means(plain, prompts, request.means))
-        size = sized(logits) if row["which"] == "full" else _torn(plain, prompt, logits)
+        size = sized(logits) if row["variant"] == "full" else _torn(plain, prompt, logits)
         yield Recomputation(index, _score(prompts, prompt, logits, size, request.answers), size)
 
 
@@ -49,7 +49,7 @@ def recompute_knockout(plain: Plain, prompts: Prompts, request: Any, rows: pd.Da
     for index, row in numbered(rows):
         prompt, change = find_prompt(prompts, request, row), 0.0
         logits = plain.answer(prompt.ids)
-        if row["which"] != "full":
+        if row["variant"] != "full":
             removed = _variant(plain, request, row, match="role_and_layer", exclude=True)
             means, clean_values, puts = (
                 recompute_means(plain, prompts, request.means),
@@ -63,8 +63,8 @@ def recompute_knockout(plain: Plain, prompts: Prompts, request: Any, rows: pd.Da
                 )
                 puts.append(Put("z", head.layer, at, mean, head.head))
             logits = plain.run([(prompt.ids, puts)]).logits[0]
-        size = sized(logits) if row["which"] == "full" else _torn(plain, prompt, logits)
-        yield Recomputation(index, _score(prompts, prompt, logits, size) | {"moved": change}, size)
+        size = sized(logits) if row["variant"] == "full" else _torn(plain, prompt, logits)
+        yield Recomputation(index, _score(prompts, prompt, logits, size) | {"relative_change": change}, size)
 
 
 def recompute_contributions(
@@ -75,7 +75,7 @@ def recompute_contributions(
     means = recompute_means(plain, prompts, request.means)
     for index, row in numbered(rows):
         prompt, head = find_prompt(prompts, request, row), _head(row)
-        with_it = [member for member in request.circuit if member == head or member not in removed[row["gone"]]]
+        with_it = [member for member in request.circuit if member == head or member not in removed[row["removed_set"]]]
         runs = [ablated(plain, prompt, with_it, means), ablated(plain, prompt, _without_head(with_it, head), means)]
         size = _torn(plain, prompt, *runs)
         hits = [_score(prompts, prompt, logits, size, request.answers)["hit"] for logits in runs]
@@ -101,7 +101,7 @@ def recompute_pruning(plain: Plain, prompts: Prompts, request: Any, rows: pd.Dat
         before, without_head, full = (_mean(prompts, request, encoded, runs) for runs in sets)
         drop = before - without_head
         size = max(_torn(plain, prompt, *runs) for prompt, *runs in zip(encoded, *sets, strict=True))
-        values = {"before": before, "drop": drop, "whole": full, "removed": sure(request.step - drop, size)}
+        values = {"before": before, "drop": drop, "full_model": full, "removed": sure(request.step - drop, size)}
         yield Recomputation(index, values, size)
 
 
@@ -129,7 +129,9 @@ def recompute_stream(plain: Plain, prompts: Prompts, request: Any, rows: pd.Data
         size = _torn(plain, prompt, before, after)
         margins = [_score(prompts, prompt, logits, size, request.answers)["margin"] for logits in (before, after)]
         change = max(relative_difference(new, old) for new, old in zip(noise_stream, clean_stream, strict=True))
-        yield Recomputation(index, dict(zip(("before", "after"), margins, strict=True)) | {"moved": change}, size)
+        yield Recomputation(
+            index, dict(zip(("before", "after"), margins, strict=True)) | {"relative_change": change}, size
+        )
 
 
 def _torn(plain: Plain, prompt: Encoded, *logits: Tensor) -> float:
@@ -155,9 +157,9 @@ def recompute_means(plain: Plain, prompts: Prompts, request: Any) -> Means:
 def _variant(plain: Plain, request: Any, row: Any, **options: Any) -> Heads:
     """The heads of a row's circuit. Which ones are drawn at random is no measurement, and is not computed again."""
     circuit: tuple[CircuitHead, ...] = request.circuit
-    if row["which"] == "circuit":
+    if row["variant"] == "circuit":
         return circuit
-    if row["which"] == "less":
+    if row["variant"] == "less":
         is_full = row["layer"] < 0
         return [x for x in circuit if x.group != row["group"] or not (is_full or x[1:3] == (row["layer"], row["head"]))]
     random_circuits = draw_circuits(Circuit(circuit), len(plain.layers), plain.heads, draws=request.draws, **options)

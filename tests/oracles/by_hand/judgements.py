@@ -24,7 +24,7 @@ from rebinding.experiments.static import request as static_requests
 from rebinding.experiments.swap_labels import request as label_requests
 from rebinding.models import LoadedModel
 from rebinding.paper.claim import Claim
-from rebinding.paper.procedure import GIVEN, Procedure, given
+from rebinding.paper.procedure import BUILTIN_PROCEDURES, Procedure, builtin_procedure
 from rebinding.study.engine import Engine, InProcessEngine, Session
 from rebinding.study.gates import Gates
 from rebinding.study.log import EvidenceLog
@@ -108,7 +108,7 @@ class ShakingEngine(InProcessEngine):
 
 def _is_measured(name: str, column: Any) -> bool:
     """What stands in every row of a prompt alike (`base`), and what tells whether edits moved anything, stays."""
-    return (column.kind == "f" or "hit" in name) and not name.startswith(("base", "moved"))
+    return (column.kind == "f" or "hit" in name) and not name.startswith(("base", "relative_change"))
 
 
 def _shuffle_numbers(numbers: pd.Series, chance: np.random.Generator) -> pd.Series:
@@ -215,7 +215,7 @@ def limit_batches() -> tuple[Procedure, ...]:
     """The two procedures, with two sets of directions at the most."""
     return tuple(
         replace(procedure, binding=replace(procedure.binding, batches=min(2, procedure.binding.batches)))
-        for procedure in map(given, GIVEN)
+        for procedure in map(builtin_procedure, BUILTIN_PROCEDURES)
     )
 
 

@@ -47,7 +47,7 @@ def recompute_label_exchange(
         ]
         layer, head, end = int(row["layer"]), int(row["head"]), prompt.roles["readout"]
         before, after = plain.clean(prompt.ids), plain.run([(prompt.ids, puts)], attention=True)
-        values: dict[str, float | bool | None] = {"moved": float(shift.abs().max() / means.abs().max())}
+        values: dict[str, float | bool | None] = {"relative_change": float(shift.abs().max() / means.abs().max())}
         for moment, pattern in (("before", before), ("after", after)):
             for slot, place in (("i", i), ("j", j)):
                 token = prompts.encoder.answer_token(story.objects[place], request.answers)

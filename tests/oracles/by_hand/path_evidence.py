@@ -30,7 +30,7 @@ def recompute_paths(plain: Plain, prompts: Prompts, request: Any, rows: pd.DataF
         values = {
             **_score(prompts, clean, before, "orig"),
             **_score(prompts, clean, after, "patch"),
-            "moved": relative_difference(new, old),
+            "relative_change": relative_difference(new, old),
         }
         # what listeners hear is a query or a key that is scored, and so is what is heard of them
         scores = plain.scores(clean.ids, range(len(plain.layers))) if request.stage.component else 1.0
@@ -39,7 +39,7 @@ def recompute_paths(plain: Plain, prompts: Prompts, request: Any, rows: pd.DataF
 
 def _frozen(plain: Plain, request: Any, clean: Encoded) -> list[Put]:
     """All z as in the clean run, if that is the convention."""
-    if request.how.frozen == "none":
+    if request.settings.frozen == "none":
         return []
     clean_values = plain.clean(clean.ids).values
     return [Put("z", layer, slice(None), clean_values["z", layer][0]) for layer in range(len(plain.layers))]
@@ -64,7 +64,7 @@ def _received_z(plain: Plain, request: Any, clean: Encoded, send: Sequence[Put])
 def _hearing(plain: Plain, request: Any, part: str, layer: int) -> list[int]:
     """The receivers of a layer, and those that share a key or value with one, if these are edited in common."""
     receivers = [head for at, head in request.receivers if at == layer]
-    shared = part != "q" and request.how.scope == "group"
+    shared = part != "q" and request.settings.scope == "group"
     return sorted({sharing_head for head in receivers for sharing_head in (plain.shares(head) if shared else [head])})
 
 

@@ -16,7 +16,7 @@ from rebinding.experiments.circuit.request import Ablation, Contributions, Knock
 from rebinding.experiments.paths.request import Paths
 from rebinding.experiments.prompts import EVALUATION_ID, Prompts
 from rebinding.experiments.roles.request import Interchange, RandomInterchange
-from rebinding.experiments.static.request import OtherStories
+from rebinding.experiments.static.request import UnswappedQuestions
 from rebinding.experiments.swap_labels.request import LabelExchange, LabelVectors
 from rebinding.experiments.tracing.request import WIDE, Answered, FirstMention, OfMode, ReadoutDiagnostic, TracingMap
 from rebinding.experiments.unedited.request import Ability, Floors, Replays
@@ -55,7 +55,7 @@ BY_HAND: Mapping[type[Request], Recompute] = MappingProxyType(
         Paths: recompute_paths,
         Ability: recompute_ability,
         Ablation: recompute_ablation,
-        OtherStories: recompute_ablation,
+        UnswappedQuestions: recompute_ablation,
         Knockout: recompute_knockout,
         Contributions: recompute_contributions,
         Pruning: recompute_pruning,

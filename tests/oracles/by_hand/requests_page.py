@@ -21,7 +21,7 @@ from rebinding.experiments.static.request import PAIRS
 from rebinding.experiments.unedited.request import FLOOR_PROMPTS, IN_16_BITS, REPLAYED_PROMPTS
 from rebinding.models import load
 from rebinding.paper.circuit import Circuit, save
-from rebinding.paper.procedure import GIVEN, given
+from rebinding.paper.procedure import BUILTIN_PROCEDURES, builtin_procedure
 from rebinding.planted import build
 from rebinding.study import sizes
 from rebinding.study.engine import Session
@@ -51,7 +51,7 @@ SIZES: Mapping[str, int | Mapping[Any, int]] = {
     "prompts of ablation, for all rows": sizes.PAPER["evaluated"],
     "prompts of means": PROMPTS_OF_MEANS,
     "prompts of directions, a slot": sizes.DIRECTIONS,
-    "sets of directions": {name: given(name).binding.batches for name in GIVEN},
+    "sets of directions": {name: builtin_procedure(name).binding.batches for name in BUILTIN_PROCEDURES},
     "random directions": sizes.DRAWS,
     "random circuits": DRAWS,
     "random sets beside a head": RANDOM_SETS,
@@ -66,8 +66,8 @@ SIZES: Mapping[str, int | Mapping[Any, int]] = {
 class BelievingGates(Gates):
     """Gates of a model that can do everything: claims that want more of it than a plant has learned ask on."""
 
-    def above_chance(self, session: Session, stories: Design, n: int, cut: int = 0) -> Gate:
-        return replace(super().above_chance(session, stories, n, cut), passed=True)
+    def check_chance(self, session: Session, stories: Design, n: int, cut: int = 0) -> Gate:
+        return replace(super().check_chance(session, stories, n, cut), passed=True)
 
 
 def judge_paper_claims(model_folder: Path) -> Judged:

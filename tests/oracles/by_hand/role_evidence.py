@@ -82,7 +82,7 @@ def _patched(
         zip(("before", "after", "counterfactual"), (float(run_logits[token]) for run_logits in runs), strict=True)
     )
     size = sized(*runs, minimum=plain.scores(counterfactual.ids, [layer for layer, _ in heads]))
-    return Recomputation(index, logits | {"moved": change, "future_mass": later_puts}, size)
+    return Recomputation(index, logits | {"relative_change": change, "future_mass": later_puts}, size)
 
 
 def _slot(clean: Encoded) -> int:

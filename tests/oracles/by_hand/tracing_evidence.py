@@ -100,7 +100,9 @@ def _cell(plain: Plain, side_pair: Sides, row: int, places: list[tuple[int, int]
     size = torn(sized(logits, base), scores)
     values = {**side_pair.scores(logits, size), **side_pair.scores(base, sized(base), "base_")}
     return Recomputation(
-        row, values | {"moved": change, "differs": side_pair.clean.ids[at] != side_pair.counterfactual.ids[at]}, size
+        row,
+        values | {"relative_change": change, "differs": side_pair.clean.ids[at] != side_pair.counterfactual.ids[at]},
+        size,
     )
 
 
@@ -126,7 +128,7 @@ def recompute_diagnostic(plain: Plain, prompts: Prompts, request: Any, rows: pd.
             "margin": margin,
             "base_margin": before,
             "change": margin - before,
-            "moved": change,
+            "relative_change": change,
         }
         row_values |= {
             "hit": leads(logits, side_pair.counterfactual_answer),
@@ -142,9 +144,9 @@ def _diagnostic_pair(prompts: Prompts, request: Any, row: Any) -> Pair:
     query, partner = pair.original.question, pair.original.partner
     boxes = {"asked": query, "partner": partner}
     if row["question"] in boxes:
-        return pair.asking(str(boxes[row["question"]]))
+        return pair.with_query(str(boxes[row["question"]]))
     other_boxes = [box for box in pair.original.story.boxes if box not in (query, partner)]
-    return next(pair_of_box for pair_of_box in map(pair.asking, other_boxes) if pair_of_box.changes_answer)
+    return next(pair_of_box for pair_of_box in map(pair.with_query, other_boxes) if pair_of_box.changes_answer)
 
 
 def recompute_answered(plain: Plain, prompts: Prompts, request: Any, rows: pd.DataFrame) -> Iterator[Recomputation]:

@@ -19,7 +19,7 @@ from rebinding.experiments.unedited.request import request_ability
 from rebinding.experiments.workbench import Workbench
 from rebinding.models import LoadedModel, load
 from rebinding.paper.circuit import Circuit
-from rebinding.paper.procedure import given
+from rebinding.paper.procedure import builtin_procedure
 from rebinding.planted import build, parse
 from rebinding.study.plants import declared
 from rebinding.verdicts import Verdict, effect
@@ -61,7 +61,7 @@ def loaded_model() -> LoadedModel:
 def plan() -> tuple[Workbench, tuple[*tuple[Request, ...], Shifts]]:
     """A bench that keeps nothing, and what is asked of it."""
     bench = Workbench(loaded_model())
-    prompts, heads, ways = bench.prompts, Circuit(build("pointer").circuit), given("published")
+    prompts, heads, ways = bench.prompts, Circuit(build("pointer").circuit), builtin_procedure("published")
     design, conventions = prompts.design("published"), conventions_of_plant(ways.circuit, "published")
     pairs = draw_noise_pairs(prompts, conventions, 2)
     return bench, (

@@ -96,7 +96,7 @@ def test_procedures(folder: Path, data: st.DataObject) -> None:
         lines[at : at + 1] = data.draw(new)
     path = folder / "mine.toml"
     path.write_bytes("\n".join(lines).encode("utf-8", "replace"))
-    refused(lambda: procedure.read(path).plain)
+    refused(lambda: procedure.read_procedure(path).plain)
 
 
 @cases("files")

@@ -27,7 +27,7 @@ def run_small() -> dict[str, Evidence]:
     prompts = settings.prompts
     bench = Workbench(small_run.loaded_model(), None, prompts=prompts)
     heads = Circuit(build("pointer").circuit)
-    ablated = request_ablation(prompts, heads, prompts.design("published"), "counterbalanced", n=2, beside="groups")
+    ablated = request_ablation(prompts, heads, prompts.design("published"), "counterbalanced", n=2, comparison="groups")
     return {request.label: bench.get(request) for request in (*requests, ablated)}
 
 

@@ -131,8 +131,8 @@ MUTANTS = (
     Mutant(
         "call the circuit random",
         f"{EXPERIMENTS}/circuit/measure.py",
-        'random = {Ablated("random", draw=number): variant for',
-        'random = {Ablated("random", draw=number): circuit for',
+        'random = {CircuitVariant("random", draw=number): variant for',
+        'random = {CircuitVariant("random", draw=number): circuit for',
         make_cells(POINTER, "circuit.beats_random", "circuit.random_baseline"),
     ),
     Mutant(

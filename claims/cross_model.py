@@ -14,13 +14,15 @@ from rebinding.verdicts.judgement import Judgement
 from rebinding.verdicts.sentences import all_of
 
 SECTION = "binding"
-SHOWN_BY: Mapping[str, str] = MappingProxyType({"gemma": "binding.qk_cancels", "llama": "binding.key_dominance"})
+FAMILY_SENTENCES: Mapping[str, str] = MappingProxyType(
+    {"gemma": "binding.qk_cancels", "llama": "binding.key_dominance"}
+)
 """For each family, the sentence with which a model shows what the paper says about the family."""
 
 
-def shown_by(family: str, claim: Claim) -> Claim:
+def claim_of_family(family: str, claim: Claim) -> Claim:
     """The claim of a family's sentence under the same procedure as a claim about the run."""
-    claims = (row.claim for row in catalogue() if row.claim.sentence == SHOWN_BY[family])
+    claims = (row.claim for row in catalogue() if row.claim.sentence == FAMILY_SENTENCES[family])
     return next(part for part in claims if part.procedure == claim.procedure)
 
 

@@ -10,34 +10,38 @@ import pandas as pd
 
 from rebinding.evidence import Evidence
 
-Renamed: TypeAlias = tuple[tuple[str, str], ...]
+RowConditions: TypeAlias = tuple[tuple[str, str], ...]
 """Rows of the table, each with the condition that stands for it; other rows keep their own condition."""
 
 
 @dataclass(frozen=True, eq=False)
-class UnderCandidate(Evidence):
-    """A selection from the evidence `whole` with one condition for each row of the table."""
+class CandidateEvidence(Evidence):
+    """A selection from the evidence `source` with one condition for each row of the table."""
 
-    whole: Evidence
-    renamed: Renamed
+    source: Evidence
+    row_conditions: RowConditions
 
 
 @lru_cache(maxsize=16)
-def under(evidence: Evidence, renamed: Renamed) -> Evidence:
+def apply_candidate(evidence: Evidence, row_conditions: RowConditions) -> Evidence:
     """The evidence under a candidate: these rows of the table come from their conditions."""
-    if not renamed:
+    if not row_conditions:
         return evidence
     conditions = dict(evidence.settings["conditions"])
-    chosen = {row: conditions[condition] for row, condition in renamed}  # a KeyError if it was not run
+    chosen = {row: conditions[condition] for row, condition in row_conditions}  # a KeyError if it was not run
     rest = {
-        name: settings_of for name, settings_of in conditions.items() if name not in {*chosen, *dict(renamed).values()}
+        name: settings_of
+        for name, settings_of in conditions.items()
+        if name not in {*chosen, *dict(row_conditions).values()}
     }
     settings = {**evidence.settings, "conditions": {**rest, **chosen}}
-    return UnderCandidate(evidence.experiment, select(evidence.rows, renamed), settings, evidence, renamed)
+    return CandidateEvidence(
+        evidence.experiment, select_conditions(evidence.rows, row_conditions), settings, evidence, row_conditions
+    )
 
 
-def select(table: pd.DataFrame, renamed: Renamed) -> pd.DataFrame:
+def select_conditions(table: pd.DataFrame, row_conditions: RowConditions) -> pd.DataFrame:
     """Select the conditions of a candidate from a table of all conditions, under the names of their rows."""
-    names = {condition: row for row, condition in renamed}
+    names = {condition: row for row, condition in row_conditions}
     rest = table[~table["condition"].isin(names.values())]
     return rest.assign(condition=rest["condition"].replace(names)).reset_index(drop=True)
