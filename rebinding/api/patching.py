@@ -56,7 +56,7 @@ def patch_paths(
     names = [_name(at), None if receivers_at is None else _name(receivers_at)]
     stage = Stage(
         GROUPS[receivers is not None], cast(str, names[0]), None if receivers is None else "A", component, names[1],
-        keep=len(model.heads),
+        top_k=len(model.heads),
     )  # fmt: skip
     noise_pairs = _noise_pairs(pairs, [at, *([] if receivers_at is None else [receivers_at])])
     evidence = score_stage(

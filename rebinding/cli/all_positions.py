@@ -1,10 +1,12 @@
-"""`python -m rebinding discover --positions all`: position-free discovery."""
+"""`rebinding discover --positions all`: position-free discovery."""
 
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -86,20 +88,24 @@ def run(options: argparse.Namespace, bench: Workbench) -> int:
     loaded_model = bench.loaded_model
     if not isinstance(bench.surgeon, TorchSurgeon):
         raise ValueError(f"{loaded_model.name} runs on a server; --positions all needs a model on this machine")
+    show = partial(print, file=sys.stderr if options.json else None)
     compared = [(path, graphs.load(path, owner_of(loaded_model))) for path in options.compare]
     stories = bench.prompts.design("counterbalanced", boxes=options.boxes)
     ids = range(options.skip_prompts, options.skip_prompts + options.samples)
     settings = Settings(options.share, min_attention=options.min_attention, block=options.block)
     deadline = float("inf") if options.minutes is None else time.monotonic() + 60 * options.minutes
     prompts = bench.prompts.draw(stories, ids, ("noise", NOISE))
-    graph = search_on(bench, prompts, settings, deadline, print).graph(
+    graph = search_on(bench, prompts, settings, deadline, show).graph(
         {"design": stories.name, "noise": NOISE, "skip_prompts": options.skip_prompts}
     )
-    print("\n".join(graph.lines()))
+    if options.json:
+        print(graphs.to_json(graph, owner_of(loaded_model)), end="")
+    else:
+        print("\n".join(graph.lines()))
     for path, peer in compared:
-        print("\n".join(graphs.compare(graph, peer, path.name)))
+        show("\n".join(graphs.compare(graph, peer, path.name)))
     if not graph.settings["finished"]:
-        print(f"the {options.minutes:g} minutes are up: this is a part; run the same command again to continue")
+        show(f"the {options.minutes:g} minutes are up: this is a part; run the same command again to continue")
     if options.circuit:
         put_in_place({options.circuit: lambda path: save(graph.circuit(), owner_of(loaded_model), path)})
     if options.graph:

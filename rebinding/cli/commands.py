@@ -1,8 +1,7 @@
 """The command `rebinding`, also as `python -m rebinding`.
 
 A subcommand is a module with `arguments(parser)` and `run(options)`. It is imported only when it runs. With `PASSES_ON`
-it gets the words that its parser does not know as `options.rest`. To add one,
-add a line to `SUBCOMMANDS`.
+it gets the words that its parser does not know, as `options.rest`. To add one, add a line to `SUBCOMMANDS`.
 """
 
 from __future__ import annotations

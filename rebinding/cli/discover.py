@@ -1,4 +1,4 @@
-"""`python -m rebinding discover`: find a model's circuit by path patching, print it by group, save it, draw it.
+"""`rebinding discover`: find a model's circuit by path patching, print it by group, save it, draw it.
 
 By the paper's five stages, or, with `--positions all`, by position-free discovery (`rebinding.cli.all_positions`).
 """
@@ -27,7 +27,7 @@ from rebinding.experiments.search.request import PROMPTS as BLOCK
 from rebinding.experiments.workbench import Workbench
 from rebinding.models import load
 from rebinding.models.devices import DTYPES
-from rebinding.paper.circuit import save
+from rebinding.paper.circuit import save, to_json
 from rebinding.planted.plant import MAX_BOXES as MOST_PLANTED
 from rebinding.study.engine import Engine, InProcessEngine, Session
 from rebinding.study.model_spec import parse_model
@@ -83,6 +83,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--figure", type=Path, metavar="FILE", help="draw groups at their tokens over layers (default: not drawn)"
     )
+    parser.add_argument("--json", action="store_true", help="print the circuit (--positions all: the graph) as JSON")
     engines.arguments(parser.add_argument)
     _add_stage_options(parser.add_argument_group("the five stages (--positions roles)"))
     all_positions.arguments(parser)
@@ -142,10 +143,12 @@ def run(options: argparse.Namespace) -> int:
     with closing(engine):
         session, discovery = engine.finish(lambda: discover_circuit(options, stages, engine, store))
     loaded_model = session.loaded_model
-    print("\n".join(discovery.circuit.lines()))
-    for stage in stages:
-        if stage.group not in discovery.circuit.groups:
-            print(f"{stage.group}  at {stage.sender:18} (none)")
+    if options.json:
+        print(to_json(discovery.circuit, owner_of(loaded_model)), end="")
+    else:
+        empty = [stage for stage in stages if stage.group not in discovery.circuit.groups]
+        print("\n".join(discovery.circuit.lines()))
+        print("".join(f"{stage.group}  at {stage.sender:18} (none)\n" for stage in empty), end="")
     if options.circuit:
         put_in_place({options.circuit: lambda path: save(discovery.circuit, owner_of(loaded_model), path)})
     if options.figure:

@@ -12,6 +12,7 @@ HELP: Mapping[str, str] = MappingProxyType(
         "--boxes": "boxes of a story (default 3; e.g. --boxes 5)",
         "--device": "auto (all GPUs, or the CPU if there is none), cpu, cuda, cuda:N or mps (default auto)",
         "--dtype": "number format of the model (default: as on record for the paper's models, else as saved)",
+        "--json": "print JSON and nothing else (default: text)",
         "--no-store": "save no evidence; an interrupted run starts again",
         "--skip-prompts": "skip the first N prompts, to repeat a run on new ones (default 0; e.g. --skip-prompts 400)",
         "--store": "folder of the evidence (default: REBINDING_STORE, else .rebinding)",

@@ -1,4 +1,4 @@
-"""`python -m rebinding prompt`: print a pair of prompts with marked roles and their token positions.
+"""`rebinding prompt`: print a pair of prompts with marked roles and their token positions.
 
 Without `--model`, the tokenizer that comes with the project is used, so nothing has to be downloaded.
 """
@@ -6,6 +6,7 @@ Without `--model`, the tokenizer that comes with the project is used, so nothing
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 from pathlib import Path
@@ -60,6 +61,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         choices=("before", "after"),
         help="also swap two boxes that do not matter (default: no such swap)",
     )
+    parser.add_argument("--json", action="store_true", help=HELP["--json"])
 
 
 def run(options: argparse.Namespace) -> int:
@@ -79,6 +81,11 @@ def run(options: argparse.Namespace) -> int:
         tokenizer=encoder.tokenizer,
     )
     pair = pair_of(stories, options.id, options.pair)
+    if options.json:
+        if options.answer:
+            raise ValueError("--json prints prompts and --answer runs a model; leave one of them out")
+        print(json.dumps(plain(stories, pair, encoder), indent=1))
+        return 0
     lines = [describe(stories, pair, encoder, colour=_colour(sys.stdout))]
     if options.answer or (options.model or "").strip().startswith("planted:"):
         lines += ["", *_answer(options, pair.original)]
@@ -114,6 +121,27 @@ def pair_of(stories: Design, prompt_id: int, kind: str) -> Pair:
         case "structure_only_pointer":
             return stories.structure_only_pointer(prompt_id)
     raise DesignError(f"there is no pair {kind!r}; the kinds are {', '.join(PAIRS)}")
+
+
+def plain(stories: Design, pair: Pair, encoder: Encoder) -> dict[str, Any]:
+    """Both prompts for programs: text, token ids, positions of roles, and answer."""
+    sides = zip(("original", "counterfactual"), encoder.encode((pair.original, pair.counterfactual)), strict=True)
+    return {
+        "design": stories.name,
+        "split": stories.split,
+        "id": pair.id,
+        "pair": pair.mode,
+        "form": encoder.form,
+        **{
+            side: {
+                "text": encoded.text,
+                "ids": list(encoded.ids),
+                "roles": encoded.roles,
+                "answer": encoded.prompt.answer if encoded.prompt.answerable else None,
+            }
+            for side, encoded in sides
+        },
+    }
 
 
 def describe(stories: Design, pair: Pair, encoder: Encoder, *, colour: bool = False) -> str:

@@ -1,8 +1,9 @@
-"""`python -m rebinding store`: list and clear the evidence on disk."""
+"""`rebinding store`: list and clear the evidence on disk."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 from collections import defaultdict
 from pathlib import Path
@@ -22,6 +23,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="only the shards of this experiment (default: all; e.g. --experiment paths)",
     )
+    parser.add_argument("--json", action="store_true", help=HELP["--json"])
 
 
 def run(options: argparse.Namespace) -> int:
@@ -32,12 +34,20 @@ def run(options: argparse.Namespace) -> int:
     check_experiment(store, options.experiment)
     if options.action == "clear":
         count = store.clear(options.experiment)
-        print(f"{count} shards removed from {store.root}")
+        removed = {"root": str(store.root), "removed": count}
+        print(json.dumps(removed) if options.json else f"{count} shards removed from {store.root}")
         return 0
     by_experiment: dict[str, list[Entry]] = defaultdict(list)
     for entry in store.entries():
         if options.experiment in (None, entry.experiment):
             by_experiment[entry.experiment].append(entry)
+    if options.json:
+        sizes = {
+            name: {"shards": len(entries), "bytes": sum(entry.bytes for entry in entries)}
+            for name, entries in by_experiment.items()
+        }
+        print(json.dumps({"root": str(store.root), "experiments": sizes}, indent=1))
+        return 0
     print(f"{store.root}: {sum(map(len, by_experiment.values()))} shards")
     for name, entries in by_experiment.items():
         print(f"  {name:24} {len(entries):6} shards {sum(entry.bytes for entry in entries) / 1e6:10.2f} MB")

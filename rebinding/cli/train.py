@@ -1,4 +1,4 @@
-"""`python -m rebinding train BASE --out FOLDER`: train an adapter with which a language model does the task.
+"""`rebinding train BASE --out FOLDER`: train an adapter with which a language model does the task.
 
 BASE is a folder, a GGUF file or a model on the Hub. An interrupted run resumes where it stopped. The adapter's card
 names its base, by digest, and its licence: the one that the base states, or that of `--license`.

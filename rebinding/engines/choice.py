@@ -1,4 +1,4 @@
-"""The engine options of a command line, the same for `pytest claims` and `python -m rebinding discover`."""
+"""The engine options of a command line, the same for `pytest claims` and `rebinding discover`."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ def read_adapter(folder: Path) -> Adapter:
 def read_config(folder: Path) -> dict[str, Any]:
     """The checked description of an adapter."""
     if not (folder / CONFIG).is_file():
-        raise AdapterError(f"{folder} has no {CONFIG}: give the folder that `python -m rebinding train` or peft wrote")
+        raise AdapterError(f"{folder} has no {CONFIG}: give the folder that `rebinding train` or peft wrote")
     try:
         config = json.loads((folder / CONFIG).read_text("utf-8"))
     except (ValueError, RecursionError) as error:
@@ -107,7 +107,7 @@ def read_config(folder: Path) -> dict[str, Any]:
 def _tensors(folder: Path) -> dict[str, Tensor]:
     if not (folder / WEIGHTS).is_file():
         raise AdapterError(
-            f"{folder} has no {WEIGHTS}: give the folder that `python -m rebinding train` or peft wrote (weights in"
+            f"{folder} has no {WEIGHTS}: give the folder that `rebinding train` or peft wrote (weights in"
             " pickles are not opened)"
         )
     try:

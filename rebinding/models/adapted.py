@@ -1,6 +1,6 @@
 """Adapters: find the base model that an adapter's description names.
 
-An adapter trained with peft, or with `python -m rebinding train`, is a folder with two files and no model. The base is
+An adapter trained with peft, or with `rebinding train`, is a folder with two files and no model. The base is
 found by `base_model_name_or_path`, which may be any model name: a folder, FILE.gguf, a Hub id (at the adapter's
 `revision`), or the name of a base that adapters of this project are for. Configuration and
 tokenizer are the base's; weights are the base's with the adapter added.

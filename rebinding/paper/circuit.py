@@ -113,7 +113,12 @@ class Owner:
 
 
 def save(circuit: Circuit, owner: Owner, path: Path) -> None:
-    """Write a circuit and its model to a file. A group at several tokens has an entry for each."""
+    """Write a circuit and its model to a file."""
+    path.write_text(to_json(circuit, owner))
+
+
+def to_json(circuit: Circuit, owner: Owner) -> str:
+    """A circuit and its model as JSON (`schemas/circuit.json`). A group at several tokens has an entry for each."""
     roles = Counter(name for name, _ in circuit.places)
     groups = {
         name if roles[name] == 1 else f"{name}{AT}{role}": {
@@ -124,7 +129,7 @@ def save(circuit: Circuit, owner: Owner, path: Path) -> None:
     }
     content = {"schema": SCHEMA, "order": ORDER, "model": asdict(owner), "groups": groups}
     content["settings"] = dict(circuit.settings)
-    path.write_text(json.dumps(content, indent=1, sort_keys=True) + "\n")
+    return json.dumps(content, indent=1, sort_keys=True) + "\n"
 
 
 def load(path: Path, owner: Owner) -> Circuit:
@@ -140,7 +145,7 @@ def load(path: Path, owner: Owner) -> Circuit:
         )
         settings = dict(content.get("settings", {}))
     except FileNotFoundError:
-        raise CircuitError(f"{path}: no such file; make one with: python -m rebinding discover --save {path}") from None
+        raise CircuitError(f"{path}: no such file; make one with: rebinding discover --save {path}") from None
     except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise CircuitError(f"{path} is not a circuit file of this project: {error!r}") from None
     if schema != SCHEMA:

@@ -91,10 +91,11 @@ class Graph:
 
 def save(graph: Graph, owner: Owner, path: Path) -> None:
     """Write a graph and its model: GraphML for the suffix .graphml, else JSON."""
-    path.write_text(_graphml(graph) if path.suffix == ".graphml" else _json(graph, owner))
+    path.write_text(_graphml(graph) if path.suffix == ".graphml" else to_json(graph, owner))
 
 
-def _json(graph: Graph, owner: Owner) -> str:
+def to_json(graph: Graph, owner: Owner) -> str:
+    """A graph and its model as JSON (`schemas/graph.json`)."""
     model = {"name": owner.name, "fingerprint": owner.fingerprint}
     content = {"schema": SCHEMA, "model": model, **plain(graph), "settings": dict(graph.settings)}
     return json.dumps(content, indent=1, sort_keys=True) + "\n"

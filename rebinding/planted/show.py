@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator
 from itertools import groupby
+from typing import Any
 
 from rebinding.planted.language.wiring import Line
 from rebinding.planted.plant import Plant, build, parse
@@ -16,6 +17,18 @@ def table(name: str) -> str:
     """The plant of a name as text."""
     plant = build(parse(name))
     return "\n".join([*_heading(plant), "", *_heads(plant), "", *_circuit(plant), "", *_truth(plant)])
+
+
+def plain(name: str) -> dict[str, Any]:
+    """The plant of a name for programs: its circuit, and the verdict that each row has on it."""
+    plant = build(parse(name))
+    return {
+        "name": plant.specification.name,
+        "circuit": [head._asdict() for head in plant.circuit],
+        "truth": {
+            row: {"verdict": str(truth), "n": truth.n, "reason": truth.reason} for row, truth in plant.truth.items()
+        },
+    }
 
 
 def sentence_of(line: Line) -> str:

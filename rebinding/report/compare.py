@@ -110,6 +110,29 @@ class Comparison:
             f" another estimate; {same_requests} rest on the same requests, {len(self.pairs) - same_requests} on others"
         )
 
+    def plain(self) -> dict[str, Any]:
+        """The comparison for programs: what differs, and every row in both reports whose verdict or estimate does."""
+
+        def side(row: Judgement) -> dict[str, Any]:
+            fields = ("verdict", "gate", "finding", "measured", "low", "high", "n")
+            return {name: getattr(row, name) for name in fields}
+
+        def rows(pairs: list[Pair]) -> list[dict[str, Any]]:
+            return [
+                {"id": pair.after.id, "model": pair.after.model, "first": side(pair.before), "second": side(pair.after)}
+                for pair in pairs
+            ]
+
+        return {
+            "options": _differences(self.first.settings, self.second.settings),
+            "software": _differences(self.first.software, self.second.software),
+            "models": self._models(),
+            "unpaired": self._unpaired_rows(),
+            "rows_in_both": len(self.pairs),
+            "verdicts": rows(self.verdicts),
+            "estimates": rows(self.estimates),
+        }
+
     def _models(self) -> list[str]:
         before, after = ({model.name: model for model in run.models} for run in (self.first, self.second))
         lines = [f"{name}: in the first report only" for name in before if name not in after]

@@ -15,11 +15,9 @@ MAX_NAMED = 4
 ADVICE = {
     "above_chance": (
         "what may help: a larger model, another --design, another chat form (ALIAS=FOLDER), more --samples",
-        "its prompt and its answer: python -m rebinding prompt --model {model} --answer",
+        "its prompt and its answer: rebinding prompt --model {model} --answer",
     ),
-    "group_present": (
-        "what may help: another circuit (--circuit discovered, or a file saved by python -m rebinding discover)",
-    ),
+    "group_present": ("what may help: another circuit (--circuit discovered, or a file saved by rebinding discover)",),
 }
 """Advice by failed gate."""
 

@@ -102,6 +102,6 @@ def _check_fingerprint(name: str, store: Store, loaded_model: LoadedModel, finge
     if loaded_model.fingerprint != fingerprint:
         raise ChangedModel(
             f"{name} has other weights than those on record in {store.root}: another machine has written "
-            "there. Clear the record (python -m rebinding store clear --experiment models), or use another --store."
+            "there. Clear the record (rebinding store clear --experiment models), or use another --store."
         )
     return loaded_model.model

@@ -101,5 +101,5 @@ def test_an_answer_that_cannot_be_had_is_refused_before_the_prompt(
     monkeypatch.setattr("rebinding.cli.answer.load", refuse)
     assert main(["prompt", "--model", "planted:pointer", "--answer"]) == 2
     output = capsys.readouterr()
-    assert output.err == "python -m rebinding prompt: its weights are missing\n"
+    assert output.err == "rebinding prompt: its weights are missing\n"
     assert output.out == ""

@@ -28,7 +28,7 @@ PAGE_FILES = [*ROOT.glob("*.md"), *(path for folder in FOLDERS for path in (ROOT
 PAGES = sorted(path for path in PAGE_FILES if BUILT not in path.parents)
 TEXTS = {page: page.read_text("utf-8") for page in PAGES} | {page: prose(page) for page in TUTORIALS}
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
-COMMAND = re.compile(r"^(?:\$ |    )python -m rebinding (.+?)(?:\s+#.*)?$", re.MULTILINE)
+COMMAND = re.compile(r"^(?:\$ |    )rebinding (.+?)(?:\s+#.*)?$", re.MULTILINE)
 COMMANDS = sorted({command for text in TEXTS.values() for command in COMMAND.findall(text)})
 RUNS = sorted(
     {

@@ -148,7 +148,7 @@ def test_the_heads_that_a_page_finds_are_the_planted_ones() -> None:
     assert "These are exactly the heads that were planted" in text
     lines = Circuit(build("pointer", "gemma2").circuit).lines()
     expected = [line.replace("swap_second ", "swap_partner") for line in lines]
-    match = re.search(r"^\$ python -m rebinding discover .*?\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    match = re.search(r"^\$ rebinding discover .*?\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     assert match is not None
     assert match[1].splitlines() == expected
 

@@ -1,4 +1,4 @@
-"""`python -m rebinding report DIR`."""
+"""`rebinding report DIR`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m rebinding report FIRST SECOND` lists what changed, and nothing else."""
+"""`rebinding compare FIRST SECOND` lists what changed, and nothing else."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROW = "binding.q_redirects"
 def compare(tmp_path: Path, capsys: pytest.CaptureFixture[str], first: Any, second: Any) -> tuple[int, str]:
     """Exit code and output for two reports, each a list of judgements."""
     folders = [str(make(tmp_path / name, claims, bare=True)) for name, claims in (("a", first), ("b", second))]
-    code = main(["report", *folders])
+    code = main(["compare", *folders])
     return code, capsys.readouterr().out
 
 
@@ -68,7 +68,7 @@ def test_a_reason_names_no_part(tmp_path: Path, capsys: pytest.CaptureFixture[st
     content = json.loads(path.read_text())
     del content["claims"][0]["part"], content["claims"][0]["unidentified"]
     path.write_text(json.dumps(content))
-    assert main(["report", *map(str, folders)]) == 0
+    assert main(["compare", *map(str, folders)]) == 0
     assert "0 with another estimate" in capsys.readouterr().out
 
 
@@ -85,7 +85,7 @@ def test_requests_options_versions_and_weights_are_compared(tmp_path: Path, caps
     content["settings"]["samples"] = 24
     content["models"][0]["fingerprint"] = "f" * 64
     path.write_text(json.dumps(content))
-    assert main(["report", str(first), str(second)]) == 1
+    assert main(["compare", str(first), str(second)]) == 1
     out = capsys.readouterr().out
     for line in (
         "samples: None -> 24",
@@ -101,5 +101,5 @@ def test_requests_options_versions_and_weights_are_compared(tmp_path: Path, caps
 
 
 def test_a_folder_that_is_no_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["report", str(make(tmp_path / "a", [make_row()], bare=True)), str(tmp_path)]) == 2
+    assert main(["compare", str(make(tmp_path / "a", [make_row()], bare=True)), str(tmp_path)]) == 2
     assert "holds no claims.json" in capsys.readouterr().err

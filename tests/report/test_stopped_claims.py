@@ -41,7 +41,7 @@ def test_a_model_that_cannot_do_the_task() -> None:
     assert group.lines[0] == STATEMENT
     assert group.other_reasons == (f"for 1 of the claims: {REASONS[5]}",)
     assert "--design" in group.advice[0]
-    assert group.advice[1].endswith("python -m rebinding prompt --model 'a folder' --answer")
+    assert group.advice[1].endswith("rebinding prompt --model 'a folder' --answer")
     assert group.lines[-1] == f"{len(IDS)} claims: INVALID (above_chance)"
 
 

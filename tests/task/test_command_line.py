@@ -1,4 +1,4 @@
-"""`python -m rebinding`: a pair with its roles, under any tokenizer, and errors without a traceback."""
+"""`rebinding`: a pair with its roles, under any tokenizer, and errors without a traceback."""
 
 from __future__ import annotations
 
@@ -64,12 +64,12 @@ def test_colour_marks_roles_and_changes() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["prompt", "--id", "-1"], "python -m rebinding prompt: a prompt id is a whole number from 0 on; got -1"),
+        (["prompt", "--id", "-1"], "rebinding prompt: a prompt id is a whole number from 0 on; got -1"),
         (["prompt", "--boxes", "27"], "27 boxes given; a story has 2 to 26"),
         (["prompt", "--model", "./nowhere"], "nowhere"),
         (["prompt", "--split", "evaluation"], "published has no split 'evaluation'; it has train, test, none"),
         (["prompts"], "unknown command 'prompts'"),
-        ([], "usage: python -m rebinding COMMAND"),
+        ([], "usage: rebinding COMMAND"),
     ],
 )
 def test_bad_input_ends_with_a_message(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:

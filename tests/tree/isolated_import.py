@@ -56,7 +56,7 @@ def list_modules(package: str) -> Iterator[str]:
 
 
 def helps() -> dict[str, str]:
-    """What `python -m rebinding COMMAND --help` prints, by command; `` is the help of the whole."""
+    """What `rebinding COMMAND --help` prints, by command; `` is the help of the whole."""
     from rebinding.cli.commands import SUBCOMMANDS, main
 
     printed = {}

@@ -25,7 +25,10 @@ TABLE: Mapping[str, tuple[str, ...]] = {
     # it makes up what a study would be given, so it knows what the study knows, and what gates and verdicts are called
     "simulate": ("task", "surgery", "paper", "evidence", "verdicts", "experiments", "planted", "models", "study"),
     "report": ("evidence", "verdicts", "paper", "experiments"),
+    # the public interface: everything but engines, cost, simulation and the page
+    "api": ("task", "surgery", "paper", "evidence", "verdicts", "experiments", "models"),
     "cli": (
+        "api",
         "task",
         "surgery",
         "paper",

@@ -56,7 +56,7 @@ def test_every_module_and_subcommand_works_without_claims_and_pytest() -> None:
     assert set(outcome["modules"]) == {name for name in trees() if name.partition(".")[0] == "rebinding"}
     assert set(outcome["helps"]) == {"", *SUBCOMMANDS}
     for subcommand, printed in outcome["helps"].items():
-        assert printed.startswith(f"usage: python -m rebinding {subcommand or 'COMMAND'}"), subcommand
+        assert printed.startswith(f"usage: rebinding {subcommand or 'COMMAND'}"), subcommand
 
 
 PLANTED = {

@@ -18,6 +18,7 @@ from tests.docs.examples import examples
 ROOT = Path(__file__).parents[2]
 CONSTRAINTS = ROOT / "constraints.txt"
 CLEAN = ("PYTHONPATH", "PYTEST_ADDOPTS", "REBINDING_STORE")
+NAMES = ("claims", "fixtures", "tests", "rebinding.suite")
 LARGEST = 30e6
 """Bytes of a wheel. The adapters of learned models are 13 million."""
 
@@ -66,8 +67,8 @@ def test_wheel_holds_claims_under_its_own_name(built: Path, environment: Path) -
     """Nothing named claims, fixtures or tests lands beside the package."""
     (wheel,), (sdist,) = built.glob("*.whl"), built.glob("*.tar.gz")
     assert max(wheel.stat().st_size, sdist.stat().st_size) < LARGEST
-    places = "import importlib.util as u; print([u.find_spec(n) for n in ('claims', 'fixtures', 'tests', 'rebinding.suite')])"
-    printed = call([environment / "python", "-c", places], environment)
+    code = f"import importlib.util; print([importlib.util.find_spec(name) for name in {NAMES}])"
+    printed = call([environment / "python", "-c", code], environment)
     assert printed.startswith("[None, None, None, ModuleSpec")
 
 
@@ -105,8 +106,5 @@ def test_example_of_the_readme(environment: Path, tmp_path: Path) -> None:
 def test_public_names_are_typed(environment: Path, tmp_path: Path) -> None:
     """`mypy --strict` from outside, against the installed package."""
     shutil.copy(Path(__file__).with_name("typed_use.py"), tmp_path / "use.py")
-    call(
-        [sys.executable, "-m", "mypy", "--strict", "--python-executable", environment / "python", "--cache-dir", ".mypy",
-         "use.py"],
-        tmp_path,
-    )  # fmt: skip
+    options = ("--strict", "--python-executable", environment / "python", "--cache-dir", ".mypy")
+    call([sys.executable, "-m", "mypy", *options, "use.py"], tmp_path)

@@ -21,7 +21,7 @@ def check(name: str, moment: str, outcome: dict[str, Any], baseline: dict[str, A
     assert outcome["code"] == CODES[name], output
     expected_output = {
         "claims": f"Exit: no report in {out}: ",
-        "discover": f"python -m rebinding discover: {out}/circuit.json: File too large",
+        "discover": f"rebinding discover: {out}/circuit.json: File too large",
     }[name]
     assert output.count(expected_output) == 1, output
     assert "Traceback" not in output

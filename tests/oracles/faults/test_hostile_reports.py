@@ -86,7 +86,7 @@ def refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
     assert main(["report", str(folder)]) == 2
     out, output = capsys.readouterr()
     assert out == ""
-    assert output.startswith("python -m rebinding report: ")
+    assert output.startswith("rebinding report: ")
     assert output.replace("\n", "").isprintable()
     assert not (folder / "index.html").exists()
     return output

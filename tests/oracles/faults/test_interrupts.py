@@ -19,7 +19,7 @@ LAST_MOMENTS = ("the picture", "the page")
 """Moments at which results are there already."""
 MESSAGES = {
     "claims": "interrupted; finished evidence is in {store}: the same command goes on from there and writes the report",
-    "discover": "python -m rebinding discover: interrupted; finished evidence is in the store (unless --no-store). Run"
+    "discover": "rebinding discover: interrupted; finished evidence is in the store (unless --no-store). Run"
     " the same command again to continue",
 }
 
