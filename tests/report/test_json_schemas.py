@@ -15,7 +15,7 @@ from rebinding.paper import circuit as circuits
 from rebinding.paper import graph as graphs
 from rebinding.paper.circuit import Circuit, CircuitError, Owner
 from rebinding.report.schema import ReportError, parse
-from tests.report.folders import judged, make
+from tests.report.folders import make_row, make
 from tests.report.schemas import FOLDER, text
 
 OWNER = Owner("planted:pointer", "0" * 64, 7, 8)
@@ -42,7 +42,7 @@ def changed(content: Any, change: Callable[[Any], Any]) -> Any:
 @pytest.fixture
 def claims(tmp_path: Path) -> Path:
     return (
-        make(tmp_path / "report", [judged(), judged("circuit.compact", headline=1, sentence="circuit.compact")])
+        make(tmp_path / "report", [make_row(), make_row("circuit.compact", headline=1, sentence="circuit.compact")])
         / "claims.json"
     )
 
