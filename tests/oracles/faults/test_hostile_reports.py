@@ -30,9 +30,9 @@ def report_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def folder(full: Path, tmp_path: Path) -> Path:
+def folder(report_folder: Path, tmp_path: Path) -> Path:
     (tmp_path / "outside").write_text(SECRET)
-    return Path(shutil.copytree(full, tmp_path / "r"))
+    return Path(shutil.copytree(report_folder, tmp_path / "r"))
 
 
 def model(**fields: Any) -> Change:
@@ -126,11 +126,11 @@ def test_tables_of_something_else(folder: Path, capsys: pytest.CaptureFixture[st
 
 @pytest.mark.parametrize("file", [EVIDENCE, SAMPLES])
 def test_links_out_of_the_folder_are_not_followed(
-    file: str, folder: Path, full: Path, capsys: pytest.CaptureFixture[str]
+    file: str, folder: Path, report_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = folder / SAMPLES if file == SAMPLES else sorted((folder / EVIDENCE).iterdir())[0]
     path.unlink()
-    path.symlink_to(full / path.relative_to(folder))
+    path.symlink_to(report_folder / path.relative_to(folder))
     assert "leads out of" in refused(folder, capsys)
 
 

@@ -39,11 +39,11 @@ def silent(root: Path) -> list[int]:
 
 
 @pytest.mark.parametrize("name", NAMES, ids=range(len(NAMES)))
-def test_a_store_at_an_odd_place(name: str, full: Path, tmp_path: Path) -> None:
+def test_a_store_at_an_odd_place(name: str, full_store: Path, tmp_path: Path) -> None:
     root = tmp_path / name / "store"
     assert silent(root) == list(range(SMALL_N))
     assert silent(root) == []
-    assert content(root) == content(full)
+    assert content(root) == content(full_store)
 
 
 @pytest.mark.parametrize("mode", [SMALL_N, 1, 0])
@@ -74,18 +74,18 @@ def _make_read_only(root: Path) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("room", [0, 100, 2000])
-def test_a_disk_without_room(room: int, full: Path, tmp_path: Path) -> None:
+def test_a_disk_without_room(room: int, full_store: Path, tmp_path: Path) -> None:
     """The kernel refuses to write more than so many bytes of a file: the write fails in the middle."""
     root = tmp_path / "store"
     with _room(room), warnings.catch_warnings(record=True) as excinfo:
         warnings.simplefilter("always")
         evidence = blocks(root, SMALL_N)
-    assert evidence.rows.equals(blocks(full, SMALL_N).rows)
+    assert evidence.rows.equals(blocks(full_store, SMALL_N).rows)
     assert [warning.category for warning in excinfo] == [StoreWarning] * SMALL_N
     assert "cannot be stored" in str(excinfo[0].message)
     assert content(root) == {}
     assert silent(root) == list(range(SMALL_N))
-    assert content(root) == content(full)
+    assert content(root) == content(full_store)
 
 
 @contextmanager
@@ -99,15 +99,15 @@ def _room(size: int) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("year", [1970, 2099])
-def test_the_clock_decides_nothing(year: int, full: Path) -> None:
+def test_the_clock_decides_nothing(year: int, full_store: Path) -> None:
     """Shards and locks from the future, as after a clock that was set back, and from before there were computers."""
-    before, timestamp = content(full), (year - 1970) * 365.25 * 86400
-    for path in full.rglob("*"):
+    before, timestamp = content(full_store), (year - 1970) * 365.25 * 86400
+    for path in full_store.rglob("*"):
         os.utime(path, (timestamp, timestamp))
-    assert silent(full) == []
-    shards(full)[0].unlink()
-    assert len(silent(full)) == 1
-    assert content(full) == before
+    assert silent(full_store) == []
+    shards(full_store)[0].unlink()
+    assert len(silent(full_store)) == 1
+    assert content(full_store) == before
 
 
 HOLDING = """
@@ -120,8 +120,8 @@ with FileLock(sys.argv[1]):
 """
 
 
-def test_the_lock_of_a_dead_process_holds_nobody_up(full: Path) -> None:
-    path = shards(full)[0]
+def test_the_lock_of_a_dead_process_holds_nobody_up(full_store: Path) -> None:
+    path = shards(full_store)[0]
     path.unlink()
     command = [sys.executable, "-c", HOLDING, str(path.with_suffix(".lock"))]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
@@ -131,23 +131,23 @@ def test_the_lock_of_a_dead_process_holds_nobody_up(full: Path) -> None:
     path.with_suffix(".lock").write_text(str(process.pid))
     signal.alarm(60)  # a run that waits for it would wait for ever
     try:
-        assert len(silent(full)) == 1
+        assert len(silent(full_store)) == 1
     finally:
         signal.alarm(0)
 
 
-def test_a_lock_that_is_none(full: Path, tmp_path: Path) -> None:
+def test_a_lock_that_is_none(full_store: Path, tmp_path: Path) -> None:
     """A link in its place is not followed, a folder makes room."""
     user_file = tmp_path / "thesis.txt"
     user_file.write_text("somebody's only copy")
-    first, second, _ = (path.with_suffix(".lock") for path in shards(full))
+    first, second, _ = (path.with_suffix(".lock") for path in shards(full_store))
     first.unlink()
     first.symlink_to(user_file)
     second.unlink()
     second.mkdir()
-    for path in shards(full):
+    for path in shards(full_store):
         path.unlink()
-    assert silent(full) == list(range(SMALL_N))
+    assert silent(full_store) == list(range(SMALL_N))
     assert user_file.read_text() == "somebody's only copy"
     assert not first.is_symlink()
     assert second.is_file()
