@@ -29,6 +29,7 @@ BY_A_VARIABLE: Mapping[tuple[str, str], str] = {
     ("rebinding.experiments.simulation", "f'{folder}.simulate'"): "the same",
     ("rebinding.report.figures", "name"): "modules `figures` of the sections, found in the package",
     ("rebinding.learned.shelf", "self.package"): "the package that a learned model's base lies in, from `BASES`",
+    ("rebinding", "f'rebinding.{_MODULES[name]}'"): "the module of a public name, from the table above the call",
     ("rebinding.cli.commands", "subcommand.module"): "a subcommand's own module, from the table above it",
 }
 """Module and argument of calls whose name is no literal, and what the name can be."""
