@@ -14,7 +14,6 @@ SHARE, LAST_DIGIT = 2e-2, 2e-2
 """Of numbers printed with two decimals, on another processor: Q4 weights, thirty layers in float32."""
 
 
-@pytest.mark.slow
 def test_notebook_prints_what_is_stored(smollm2_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REBINDING_SMOLLM2", str(smollm2_file))
     notebook = read(NOTEBOOK)

@@ -15,7 +15,7 @@ from rebinding.paper import circuit as circuits
 from rebinding.paper import graph as graphs
 from rebinding.paper.circuit import Circuit, CircuitError, Owner
 from rebinding.report.schema import ReportError, parse
-from tests.report.folders import make_row, make
+from tests.report.folders import make, make_row
 from tests.report.schemas import FOLDER, text
 
 OWNER = Owner("planted:pointer", "0" * 64, 7, 8)
