@@ -24,7 +24,8 @@ Every option of every command, from the parsers themselves. `pytest claims --hel
 `rebinding COMMAND --help` print the same texts. The options of pytest itself, such as `-k`, `-m` and
 `-n`, work too.
 """
-NAME = re.compile(r"--[a-z][a-z-]*")
+NAME = re.compile(r"(?<=e\.g\. )--[a-z][a-z-]* [^\s;)]+|--[a-z][a-z-]*")
+"""An example, or the name of an option."""
 CLAIMS, TESTS = "pytest claims", "pytest"
 
 
