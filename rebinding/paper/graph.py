@@ -188,7 +188,7 @@ def compare(first: Graph, second: Graph, name: str) -> Iterator[str]:
     yield f"  edges: {len(shared_edges)} in both, of {len(first_edges)} here and {len(second_edges)} there"
     for where, edges in (("here", first_edges), ("there", second_edges)):
         share = _share(edges, shared_edges)
-        yield f"    {share:.2f} of the effects {where} is in those{_describe_strongest(edges, shared_edges)}"
+        yield f"    {share:.2f} of all effects {where} is on shared edges{_describe_strongest(edges, shared_edges)}"
     if len(shared_edges) > 2:
         pairs = np.array([(first_edges[ends], second_edges[ends]) for ends in shared_edges])  # (edge, graph)
         difference = float(np.median(np.abs(pairs[:, 0] - pairs[:, 1])))
@@ -207,7 +207,7 @@ def _prompts(first: Graph, second: Graph) -> str:
     except KeyError:
         return "found on prompts that its file does not name"
     same = set(ids) & set(second_ids) if design == second_design else set()
-    return f"found on {len(second_ids)} prompts, of which {len(same)} are among the {len(ids)} here"
+    return f"found on {len(second_ids)} prompts, {len(same)} of them among the {len(ids)} of this run"
 
 
 def _design_and_ids(settings: Mapping[str, Any]) -> tuple[str, range]:

@@ -84,8 +84,8 @@ def precision(runs: int) -> str:
     after = ", ".join(map(str, looks(runs)))
     return (
         f"A row gets at most {runs} runs in each world, and one that discovers a circuit at most"
-        f" {min(runs, MOST_OF_LONG)}.\nIt is looked at after {after}, and ends when the interval of its share has left"
-        " its target:\n90 % for headline rows, 80 % for all others. Intervals are those of Clopper and Pearson at"
+        f" {min(runs, MOST_OF_LONG)}.\nIts share is checked after {after} runs; the row ends when the interval excludes"
+        " the target:\n90 % for headline rows, 80 % for all others. Intervals are those of Clopper and Pearson at"
         " 1 - 5 % / (number of looks):\n95 % whichever look ended the row."
     )
 

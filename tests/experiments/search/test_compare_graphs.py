@@ -52,12 +52,12 @@ def test_graphs_are_compared_by_edges_and_weights() -> None:
     """By hand: 9 of 10 logits here are in arrows of both, 9.1 of 10 there; another component is another arrow; of the
     three differences 0.2, 0.1 and 0 the one in the middle is 0.1. Correlation: 21.0 / sqrt(20.667 x 21.38)."""
     assert list(compare(FIRST_GRAPH, SECOND_GRAPH, "other.json")) == [
-        "compared with other.json: found on 36 prompts, of which 0 are among the 36 here",
+        "compared with other.json: found on 36 prompts, 0 of them among the 36 of this run",
         "  nodes: 3 in both, of 3 here and 4 there",
         "    there alone: 3.3 at swap_period",
         "  edges: 3 in both, of 4 here and 4 there",
-        "    0.90 of the effects here is in those; the rest begins with 5.0 at question_box to 7.2 at readout k +1.00",
-        "    0.91 of the effects there is in those; the rest begins with 3.3 at swap_period to 9.1 at readout v +0.90",
+        "    0.90 of all effects here is on shared edges; the rest begins with 5.0 at question_box to 7.2 at readout k +1.00",
+        "    0.91 of all effects there is on shared edges; the rest begins with 3.3 at swap_period to 9.1 at readout v +0.90",
         "    their effects, here against there: correlation 0.999, half within 0.10",
     ]
 
@@ -65,7 +65,7 @@ def test_graphs_are_compared_by_edges_and_weights() -> None:
 @pytest.mark.parametrize(
     ("settings", "line"),
     [
-        ({"design": "counterbalanced", "skip_prompts": 24, "prompts": 24}, "of which 12 are among the 36 here"),
+        ({"design": "counterbalanced", "skip_prompts": 24, "prompts": 24}, "12 of them among the 36 of this run"),
         ({"design": "published", "skip_prompts": 0, "prompts": 36}, "of which 0 are among"),
         ({}, "found on prompts that its file does not name"),
     ],
@@ -79,9 +79,9 @@ def test_a_graph_beside_itself_and_beside_nothing() -> None:
     lines = "\n".join(compare(FIRST_GRAPH, FIRST_GRAPH, "it"))
     assert "alone" not in lines
     assert "the rest" not in lines
-    assert "1.00 of the effects there" in lines
+    assert "1.00 of all effects there" in lines
     empty = list(compare(FIRST_GRAPH, Graph((), (), {}), "it"))
-    assert "    0.00 of the effects here is in those; the rest begins" in "\n".join(empty)
+    assert "    0.00 of all effects here is on shared edges; the rest begins" in "\n".join(empty)
     assert "nan" not in "\n".join(empty)
 
 
@@ -105,8 +105,8 @@ def test_compare_command_prints_the_differences(tmp_path: Path, capsys: Any) -> 
     assert main([*command, "--graph", str(tmp_path / "g.json")]) == 0
     assert main([*command, "--skip-prompts", "36", "--compare", str(tmp_path / "g.json")]) == 0
     output = capsys.readouterr().out
-    assert "compared with g.json: found on 36 prompts, of which 0 are among the 36 here" in output
-    assert "1.00 of the effects here is in those\n" in output
+    assert "compared with g.json: found on 36 prompts, 0 of them among the 36 of this run" in output
+    assert "1.00 of all effects here is on shared edges\n" in output
     graph.save(FIRST_GRAPH, replace(owner_of(loaded_model), fingerprint="0" * 64), tmp_path / "other.json")
     assert main([*command, "--minutes", "0", "--compare", str(tmp_path / "other.json")]) == 2
     assert "belongs to" in capsys.readouterr().err
