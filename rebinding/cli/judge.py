@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rebinding.api.judging import FINISHED, run_claims
 from rebinding.cli.checks import check_output_folder
+from rebinding.cli.options import MODEL
 
 PASSES_ON = True
 """Options that this command does not know are those of pytest and of the claims."""
@@ -19,7 +20,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "models",
         nargs="+",
         metavar="MODEL",
-        help="an alias, a Hub id, a folder or planted:MECHANISM, before all options of the claims",
+        help=f"{MODEL}; before all options of the claims",
     )
     parser.add_argument("--all", action="store_true", help="judge every row (default: the rows of the headline claims)")
     parser.add_argument(
@@ -27,12 +28,15 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NODE",
-        help="judge this row only, as a report's command names it",
+        help="judge this row only, as a report's command names it; repeatable (default: the headline rows)",
     )
     parser.add_argument(
-        "--report", type=Path, metavar="DIR", help="write the page, claims.json and the evidence to this folder"
+        "--report",
+        type=Path,
+        metavar="DIR",
+        help="write the page, claims.json and the evidence to this folder (default: no report)",
     )
-    parser.add_argument("--json", action="store_true", help="print claims.json and nothing else")
+    parser.add_argument("--json", action="store_true", help="print claims.json and nothing else (default: text)")
     parser.epilog = (
         "All other options are those of `pytest claims` and of pytest, such as --samples 24, --device cpu or -n 2:"
         " see the page Options of the documentation. The exit code is 1 if a row does not come out as expected."

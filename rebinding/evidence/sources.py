@@ -1,7 +1,7 @@
 """The source files of this package that a module's results can depend on: all that it imports, directly or not.
 
-Imports are read from the syntax tree, inside functions too, and no code runs. A parent package counts with its
-`__init__.py`.
+Imports are read from the syntax tree, inside functions too, and no code runs. Imports for a type checker alone
+(`if TYPE_CHECKING:`) do not count. A parent package counts with its `__init__.py`.
 """
 
 from __future__ import annotations
@@ -87,9 +87,21 @@ def _read(name: str, path: Path, state: tuple[int, int]) -> tuple[str, tuple[str
     return hashlib.sha256(content).hexdigest(), tuple(_imported(name, path, content))
 
 
+def _executed(tree: ast.AST) -> Iterator[ast.AST]:
+    """The nodes of a tree without the bodies of `if TYPE_CHECKING:`."""
+    queue = [tree]
+    while queue:
+        node = queue.pop()
+        yield node
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            queue += node.orelse
+        else:
+            queue += ast.iter_child_nodes(node)
+
+
 def _imported(name: str, path: Path, content: bytes) -> Iterator[str]:
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
-    for node in ast.walk(ast.parse(content)):
+    for node in _executed(ast.parse(content)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):

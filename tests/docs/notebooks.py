@@ -17,7 +17,8 @@ from matplotlib.figure import Figure
 
 from tests.docs.handlers import check_errors_shown, run_with_handlers
 
-TUTORIALS = sorted((Path(__file__).parents[2] / "docs" / "tutorials").glob("*.ipynb"))
+FOLDER = Path(__file__).parents[2] / "docs" / "tutorials"
+TUTORIALS = sorted(FOLDER.glob("*.ipynb"))
 DPI = 80
 Output: TypeAlias = dict[str, Any]
 """An output as notebook files have it."""

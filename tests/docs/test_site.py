@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from claims.catalogue import catalogue_of_runs, claims
-from tests.docs.notebooks import TUTORIALS
+from tests.docs.notebooks import FOLDER
 from tests.docs.test_pages import PAGES, ROOT
 
 sys.path.insert(0, str(ROOT / "docs" / "site"))
@@ -26,7 +26,7 @@ TOP_PAGES = ("README", LIST)
 def test_every_page_is_listed_once() -> None:
     """A page that is listed nowhere, or twice, fails the build; here it is said sooner."""
     listing = [page for _, pages in sections((ROOT / f"{LIST}.md").read_text("utf-8")) for _, page in pages]
-    shown_pages = [page.relative_to(ROOT) for page in (*PAGES, *TUTORIALS) if ".github" not in page.parts]
+    shown_pages = [page.relative_to(ROOT) for page in (*PAGES, *FOLDER.rglob("*.ipynb")) if ".github" not in page.parts]
     expected = {
         str(page.with_suffix("")) for page in shown_pages if "adapters" not in page.parts
     }  # cards of adapters lie there

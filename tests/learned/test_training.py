@@ -147,7 +147,7 @@ def test_the_verb_writes_adapter_card_and_model(tmp_path: Path, capsys: pytest.C
     )
     assert not (out / NOTES).exists()
     plain = load(str(base), device="cpu").model.get_submodule("model.layers.1.self_attn.q_proj").weight
-    pair, scale = files.read_adapter(out).pairs["model.layers.1.self_attn.q_proj"], files.read(out).scale
+    pair, scale = files.read_adapter(out).pairs["model.layers.1.self_attn.q_proj"], files.read_adapter(out).scale
     weight = merged_model.model.get_submodule("model.layers.1.self_attn.q_proj").weight
     assert agree(weight, plain + scale * pair.up.float() @ pair.down.float())
     assert not torch.equal(weight, plain)

@@ -49,7 +49,7 @@ def test_gate_fails_without_heads() -> None:
     for slot in (0, 1):
         faint.rows.loc[0, f"before_object_{slot}"] *= 0.3
     with pytest.raises(
-        GateFailed, match=r"slot_mass: a head of group B has at most 0\.009 of its attention .*, 0\.01 is needed"
+        GateFailed, match=r"slot_mass: the heads of group B have at most 0\.009 of .*, one must have at least 0\.01"
     ):
         select_heads_on_slots(faint, CONTROLLED)
     assert select_heads_on_slots(faint, PUBLISHED) is faint

@@ -28,6 +28,7 @@ RELATIVE = 2e-5
 """Of a probability. In float64 only norms, softmaxes and the last step to a probability are float32: a few units of
 1.2e-7 each, in four layers (seen under `--rounding`: 1.2e-5)."""
 ROLES = {"context_partner": 4, "swap_partner": 7, "question_box": 9, "readout": 12}
+STRATA = ("1.1.0", "0.2.1")
 RECEIVERS = {
     "A": [],
     "B": [(1, 0), (2, 5), (3, 2), (3, 3)],
@@ -47,7 +48,8 @@ def make_pairs(family: Family, noise_roles: dict[str, int] = ROLES) -> NoisePair
     """Two prompts and their noise."""
     ids = tokens(family, n=4)
     clean, noise = fake_prompts(ids[:2], ROLES), fake_prompts(ids[2:], noise_roles)
-    return NoisePairs((7, 8), tuple(clean), tuple(noise), torch.tensor([11, 50]), torch.tensor([[3, 4], [5, 6]]))
+    labels, rivals = torch.tensor([11, 50]), torch.tensor([[3, 4], [5, 6]])
+    return NoisePairs((7, 8), tuple(clean), tuple(noise), labels, rivals, STRATA)
 
 
 def with_repeated_keys(model: PreTrainedModel, family: Family, anatomy: Anatomy, **shape: Any) -> PreTrainedModel:
@@ -136,7 +138,7 @@ def test_strata_are_those_of_the_prompts() -> None:
     model = tiny("llama")
     rows = score_stage(TorchSurgeon(model, derive(model)), scene, PAPER[0]).rows
     for number, stratum in rows.groupby("prompt")["stratum"].unique().items():
-        assert stratum.tolist() == [write_stratum(scene.clean[scene.ids.index(number)].prompt)]
+        assert stratum.tolist() == [STRATA[scene.ids.index(number)]]
 
 
 def test_tiny_probabilities_give_a_warning() -> None:

@@ -8,7 +8,7 @@ from functools import cache
 import pytest
 import torch
 
-from rebinding.cli.discover import with_kept_heads
+from rebinding.cli.discover import with_top_k
 from rebinding.experiments.answers import Answers
 from rebinding.experiments.circuit.ablation import evaluate, mean_z
 from rebinding.experiments.circuit.pruning import over_orders
@@ -57,7 +57,7 @@ def find_groups(
     sizes = ",".join(str(len(planted_groups()[stage.group])) for stage in stages)
     scene = noise_pairs(name, noise, n)
     settings = PathSettings(frozen, "head")  # type: ignore[arg-type]  # a test parameter
-    result = discover(surgeon(), scene, with_kept_heads(tuple(stages), sizes), settings=settings)
+    result = discover(surgeon(), scene, with_top_k(tuple(stages), sizes), settings=settings)
     return {name: sorted(result.circuit.group(name)) for name in result.circuit.groups}
 
 

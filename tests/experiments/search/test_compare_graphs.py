@@ -56,8 +56,10 @@ def test_graphs_are_compared_by_edges_and_weights() -> None:
         "  nodes: 3 in both, of 3 here and 4 there",
         "    there alone: 3.3 at swap_period",
         "  edges: 3 in both, of 4 here and 4 there",
-        "    0.90 of all effects here is on shared edges; the rest begins with 5.0 at question_box to 7.2 at readout k +1.00",
-        "    0.91 of all effects there is on shared edges; the rest begins with 3.3 at swap_period to 9.1 at readout v +0.90",
+        "    0.90 of all effects here is on shared edges; the rest begins with 5.0 at question_box to 7.2 at readout k"
+        " +1.00",
+        "    0.91 of all effects there is on shared edges; the rest begins with 3.3 at swap_period to 9.1 at readout v"
+        " +0.90",
         "    their effects, here against there: correlation 0.999, half within 0.10",
     ]
 
