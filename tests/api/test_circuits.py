@@ -11,7 +11,7 @@ from torch import Tensor
 import rebinding
 from rebinding import Circuit, Edit, Pairs, Read
 from rebinding.experiments.paths.measure import score_stage, to_noise_pairs
-from rebinding.experiments.paths.request import PAPER
+from rebinding.experiments.paths.request import PAPER, write_stratum
 from rebinding.experiments.paths.summary import scores
 from rebinding.experiments.prompts import Prompts as StoryPrompts
 from rebinding.experiments.search.measure import search_on
@@ -66,12 +66,10 @@ def test_paths_of_stories_are_those_of_the_stages(planted: rebinding.Model) -> N
     """The same prompts by the paper's own stage B: the same table."""
     stories = StoryPrompts(planted.loaded.encoder())
     drawn = stories.draw(rebinding.design("published", planted), range(12), ("noise", "independent"))
-    by_stage = scores(
-        score_stage(
-            planted.surgeon, to_noise_pairs(stories.encoder, stories.encode(drawn)), PAPER[1], [(6, 0), (6, 3)]
-        ),
-        "logit",
-    )
+    encoded = stories.encode(drawn)
+    noise_pairs = to_noise_pairs(stories.encoder, encoded)
+    assert noise_pairs.strata == tuple(write_stratum(prompt.prompt) for prompt in encoded.prompts)
+    by_stage = scores(score_stage(planted.surgeon, noise_pairs, PAPER[1], [(6, 0), (6, 3)]), "logit")
     own = rebinding.patch_paths(
         planted,
         planted.story_pairs(rebinding.design("published", planted), 12),
