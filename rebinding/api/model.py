@@ -12,13 +12,14 @@ from torch import Tensor
 
 from rebinding.api.prompts import Pairs, Prompts, fill, tokenize
 from rebinding.api.recording import Recording
+from rebinding.experiments.search.request import NOISE
 from rebinding.models.devices import Device
 from rebinding.models.loaded_model import LoadedModel
 from rebinding.models.loaded_model import load as load_model
 from rebinding.surgery import Anatomy, SurgeryError, TorchSurgeon
 from rebinding.surgery.sites import Site
 from rebinding.task.chat import Form
-from rebinding.task.designs import Design, DesignName
+from rebinding.task.designs import Design, DesignName, pair_of
 from rebinding.task.designs import design as make_design
 from rebinding.task.prompts import Encoded
 from rebinding.task.strata import stratum
@@ -95,14 +96,20 @@ class Model:
         encoder = self.loaded.encoder()
         return self._of_stories(encoder.encode(design.prompt(number) for number in range(first, first + n)))
 
-    def story_pairs(self, design: Design, n: int, *, first: int = 0) -> Pairs:
-        """Stories and their noise prompts: other words in other slots.
+    def story_pairs(self, design: Design, n: int, *, first: int = 0, kind: str = NOISE) -> Pairs:
+        """Stories, each with a counterfactual of a kind.
 
-        A statement of the noise prompt replaces that of the box with the same part in the swap.
+        `independent` noise has other words in other slots; its statements replace those of the box with the same part in
+        the swap. `rebinding prompt --pair KIND` shows the other kinds, such as `pointer` and `rotation`, which replace
+        token by token.
         """
+        if kind != NOISE:
+            encoder = self.loaded.encoder()
+            pairs = [pair_of(design, number, kind) for number in range(first, first + n)]
+            originals, others = [pair.original for pair in pairs], [pair.counterfactual for pair in pairs]
+            return Pairs(self._of_stories(encoder.encode(originals)), self._of_stories(encoder.encode(others)))
         from rebinding.experiments.prompts import Prompts as StoryPrompts
         from rebinding.experiments.search.measure import search_pairs
-        from rebinding.experiments.search.request import NOISE
 
         stories = StoryPrompts(self.loaded.encoder())
         encoded = stories.encode(stories.draw(design, range(first, first + n), ("noise", NOISE)))

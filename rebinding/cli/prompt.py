@@ -15,13 +15,11 @@ from typing import Any, TextIO, get_args
 from rebinding.cli.checks import check_number
 from rebinding.cli.options import HELP, MODEL, design_help
 from rebinding.task.chat import FORMS
-from rebinding.task.designs import DESIGNS, NOISE_KINDS, TRACING_MODES, Design, DesignError, Pair, Verb, design
+from rebinding.task.designs import DESIGNS, PAIRS, Design, Pair, Verb, design, pair_of
 from rebinding.task.prompts import Encoded, Encoder, Prompt, aligned, render
 from rebinding.task.words import HALVES, THIRDS
 
-ROLE_PAIRS = ("content_control", "pointer", "structure_only_pointer")
 PAIR = "swap_target_box_to_remaining_context_box"
-PAIRS = (*TRACING_MODES, *NOISE_KINDS, *ROLE_PAIRS)
 NO_ANSWER = "none: the asked box holds nothing that is known"
 MARK, CHANGED, PLAIN = "\x1b[36m", "\x1b[1;33m", "\x1b[0m"
 
@@ -104,23 +102,6 @@ def _answer(options: argparse.Namespace, prompt: Prompt) -> list[str]:
         if options.answer:
             raise
         return [f"{options.model} is not asked: {error}"]
-
-
-def pair_of(stories: Design, prompt_id: int, kind: str) -> Pair:
-    """The pair of a kind."""
-    if kind in TRACING_MODES:
-        return stories.tracing(prompt_id, kind)
-    for noise in NOISE_KINDS:
-        if kind == noise:
-            return stories.noise(prompt_id, noise)
-    match kind:
-        case "content_control":
-            return stories.content_control(prompt_id)
-        case "pointer":
-            return stories.pointer(prompt_id)
-        case "structure_only_pointer":
-            return stories.structure_only_pointer(prompt_id)
-    raise DesignError(f"there is no pair {kind!r}; the kinds are {', '.join(PAIRS)}")
 
 
 def plain(stories: Design, pair: Pair, encoder: Encoder) -> dict[str, Any]:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from rebinding.cli.commands import SUBCOMMANDS, main
-from rebinding.cli.prompt import PAIRS, describe, pair_of
-from rebinding.task.designs import design
+from rebinding.cli.prompt import describe
+from rebinding.task.designs import PAIRS, design, pair_of
 from rebinding.task.prompts import Encoder
 
 from .tokenizers import byte_level, word_level

@@ -1,6 +1,7 @@
 """Designs: stories, and the counterfactual that each is paired with."""
 
 from rebinding.task.designs.design import DESIGNS, NOISE_KINDS, Design, DesignName, NoiseKind, Pair, design
+from rebinding.task.designs.pairs import PAIRS, pair_of
 from rebinding.task.designs.scene import Distractor, Verb
 from rebinding.task.designs.tracing import TRACING_MODES, ModeName, TracingMode, mode_name, tracing_mode
 from rebinding.task.words import DesignError, Split, Vocabulary
@@ -8,6 +9,7 @@ from rebinding.task.words import DesignError, Split, Vocabulary
 __all__ = [
     "DESIGNS",
     "NOISE_KINDS",
+    "PAIRS",
     "TRACING_MODES",
     "Design",
     "DesignError",
@@ -22,5 +24,6 @@ __all__ = [
     "Vocabulary",
     "design",
     "mode_name",
+    "pair_of",
     "tracing_mode",
 ]
