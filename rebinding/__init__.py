@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rebinding.api.discovery import evaluate as evaluate
     from rebinding.api.edits import Edit as Edit
     from rebinding.api.edits import Read as Read
+    from rebinding.api.judging import JudgeError as JudgeError
     from rebinding.api.judging import Verdicts as Verdicts
     from rebinding.api.judging import judge as judge
     from rebinding.api.model import Model as Model
@@ -24,23 +25,32 @@ if TYPE_CHECKING:
     from rebinding.api.prompts import Pairs as Pairs
     from rebinding.api.prompts import Prompts as Prompts
     from rebinding.api.recording import Recording as Recording
+    from rebinding.models.errors import ModelError as ModelError
     from rebinding.paper.circuit import Circuit as Circuit
+    from rebinding.paper.circuit import CircuitError as CircuitError
     from rebinding.paper.graph import Graph as Graph
     from rebinding.surgery.checks import NothingEdited as NothingEdited
+    from rebinding.surgery.checks import SurgeryError as SurgeryError
+    from rebinding.task.chat import PromptError as PromptError
 
 __version__ = "0.2.0.dev0"
 
 _MODULES = {
     "Circuit": "paper.circuit",
+    "CircuitError": "paper.circuit",
     "Edit": "api.edits",
     "Evaluation": "api.discovery",
     "Graph": "paper.graph",
+    "JudgeError": "api.judging",
     "Model": "api.model",
+    "ModelError": "models.errors",
     "NothingEdited": "surgery.checks",
     "Pairs": "api.prompts",
+    "PromptError": "task.chat",
     "Prompts": "api.prompts",
     "Read": "api.edits",
     "Recording": "api.recording",
+    "SurgeryError": "surgery.checks",
     "Verdicts": "api.judging",
     "design": "api.model",
     "discover": "api.discovery",
@@ -52,15 +62,20 @@ _MODULES = {
 }
 __all__ = [
     "Circuit",
+    "CircuitError",
     "Edit",
     "Evaluation",
     "Graph",
+    "JudgeError",
     "Model",
+    "ModelError",
     "NothingEdited",
     "Pairs",
+    "PromptError",
     "Prompts",
     "Read",
     "Recording",
+    "SurgeryError",
     "Verdicts",
     "design",
     "discover",

@@ -21,8 +21,11 @@ from rebinding.experiments.search.request import Settings
 from rebinding.experiments.search.search import MeasuredSteps, Search
 from rebinding.paper.circuit import Circuit
 from rebinding.paper.graph import Graph
+from rebinding.task.prompts import PromptError
 from rebinding.task.text import ANSWER_ROLE, FUNCTIONS, names_by_function, names_by_place
 
+FEWEST = 4
+"""Pairs of a search; with fewer no effect is significant."""
 DRAWS = 20
 """Random circuits that an evaluation compares with."""
 
@@ -60,6 +63,10 @@ def discover(
     at least `share` of what the noise prompts lose. `report` gets a line after each step. After `minutes` the search
     ends with what it has (`graph.settings["finished"]` is then false). `graph.circuit()` is the circuit.
     """
+    if len(pairs) < FEWEST:
+        raise PromptError(
+            f"{len(pairs)} pairs: no effect is significant on so few; give {FEWEST} or more (36 are usual)"
+        )
     settings = Settings(share, alpha, block=block)
     searched = search_pairs(pairs)
     deadline = float("inf") if minutes is None else time.monotonic() + 60 * minutes
@@ -68,17 +75,25 @@ def discover(
 
 
 def evaluate(
-    model: Model, circuit: Circuit, prompts: Prompts, *, means: Prompts | None = None, draws: int = DRAWS
+    model: Model, circuit: Circuit | Graph, prompts: Prompts, *, means: Prompts | None = None, draws: int = DRAWS
 ) -> Evaluation:
     """Evaluate a circuit alone: every other head, at every token, gets its mean over the prompts `means`.
 
     Means are token by token, so both sets of prompts have one length. By default they are over `prompts` themselves;
     take prompts whose answers are balanced over positions, or the means carry a part of the answer.
     """
+    circuit = circuit.circuit() if isinstance(circuit, Graph) else circuit
+    averaged = prompts if means is None else means
+    if averaged.length != prompts.length:
+        raise PromptError(f"means are token by token: over prompts of {averaged.length} tokens, for {prompts.length}")
+    if len(averaged.tokens.unique(dim=0)) < 2:
+        raise PromptError(
+            "the means would be the values of one prompt, not an ablation; give means over several prompts"
+        )
     circuit.check(model.anatomy.n_layers, model.anatomy.n_heads)
     for role in dict.fromkeys(head.role for head in circuit.heads):
         prompts.at(role)  # raises where a prompt lacks it
-    table = prompts.candidates()
+    table = prompts.candidates(2)
     answers = Answers(table[:, :, None], torch.zeros(len(prompts), dtype=torch.long))
     ids, tokenized = range(len(prompts)), list(prompts.tokenized)
     sets = {"circuit": circuit}
@@ -86,7 +101,7 @@ def evaluate(
         size = model.anatomy.n_layers, model.anatomy.n_heads
         drawn = draw_circuits(circuit, *size, draws=draws, match="role_and_layer", exclude=True)
         sets |= {f"random {number}": other for number, other in enumerate(drawn)}
-    averages = mean_z(model.surgeon, list((means or prompts).tokenized))
+    averages = mean_z(model.surgeon, list(averaged.tokenized))
     ablated = evaluate_circuits(model.surgeon, tokenized, answers, ids, sets, averages, mean_set="own").rows
     rows = pd.concat([full_model(model.surgeon, tokenized, answers, ids).rows, ablated], ignore_index=True)
     hits = rows.groupby("circuit", sort=False)["hit"].mean()
@@ -107,7 +122,7 @@ def search_pairs(pairs: Pairs) -> SearchPairs:
     fixed = {name: clean[0].roles[name] for name in own if len({prompt.roles[name] for prompt in clean}) == 1}
     places = names_by_place(fixed, _shared_pieces(pairs.clean))
     return SearchPairs(
-        tuple(range(len(pairs))), clean, noise, pairs.clean.candidates(), match,
+        tuple(range(len(pairs))), clean, noise, pairs.clean.candidates(2), match,
         first_changes(clean, noise, match.tolist()), tuple(places),
         tuple(_functions(prompt.roles, places, [name for name in own if name not in fixed]) for prompt in clean),
         pairs.clean.strata,

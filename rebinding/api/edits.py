@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
+import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 import torch
 from torch import Tensor
@@ -13,7 +15,7 @@ from rebinding.api.prompts import Position, Prompts
 from rebinding.surgery import sites as surgery
 from rebinding.surgery.anatomy import Anatomy
 from rebinding.surgery.checks import SurgeryError
-from rebinding.surgery.sites import HEADLESS, Mode, Scope, Site, check_site
+from rebinding.surgery.sites import HEADLESS, SITES, Mode, Scope, Site, check_scope
 
 if TYPE_CHECKING:
     from rebinding.api.recording import Recording
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 Head: TypeAlias = tuple[int, int]
 """(layer, head), both from 0."""
 ReadSite: TypeAlias = Site | Literal["answers"]
+AFTER_LAYERS = ("logits", "answers")
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,11 +31,13 @@ class Edit:
     """Set a site to a value, or add it, in every prompt of a run.
 
     `site` is one of `resid`, `q`, `k`, `v`, `q_rot`, `k_rot`, `v_seen`, `scores`, `pattern`, `z`, `mlp_out`. A site
-    with heads needs `head`, a (layer, head) or a list of them; any other site needs `layer`. `at` is a position by name
-    or index, or a list of them. `value` is a number, a tensor that broadcasts to (prompt, head, position, width), with
-    no axis head where the site has none, or a `Recording`: then each prompt gets the value that this site has there in
-    the recorded prompt of the same number. `scope` is needed at `k` and `v`: `"head"` changes what one query head sees
-    (`head` counts query heads), `"group"` the whole KV group (`head` counts KV heads).
+    with heads needs `head`, a (layer, head) or a list of them; `resid` and `mlp_out` need `layer`. `resid` of layer L
+    is the input of layer L; `n_layers` is the input of the final norm. `at` is a position by name or index, or a list.
+
+    `value` is a number, a tensor in the shape that `Read` returns for the same `head` and `at` (or one that broadcasts
+    to it), or a `Recording`: then each prompt gets what this site has there in the recorded prompt of the same number.
+    `scope` is needed at `k` and `v`: `"head"` changes what one query head sees (`head` counts query heads), `"group"`
+    the whole KV group (`head` counts KV heads).
     """
 
     site: Site
@@ -44,7 +49,17 @@ class Edit:
     scope: Scope | None = None
 
     def __post_init__(self) -> None:
+        if self.site in AFTER_LAYERS:
+            raise SurgeryError(f"{self.site} can be read and not edited; edit 'resid' at the last layers instead")
         _check_place(self.site, self.head, self.layer)
+        check_scope(self.site, self.scope)
+        if isinstance(self.value, Tensor) and bool(torch.isnan(self.value).any()):
+            raise SurgeryError("the value has NaN; every number after the edit would be NaN")
+
+    def __repr__(self) -> str:
+        value = f"tensor {tuple(self.value.shape)}" if isinstance(self.value, Tensor) else repr(self.value)
+        place = f"layer={self.layer}" if self.head is None else f"head={self.head}"
+        return f"Edit({self.site!r}, {value}, at={self.at!r}, {place}, mode={self.mode!r}, scope={self.scope!r})"
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,35 +68,56 @@ class Read:
 
     The result is (prompt, head, position, width). The axis head or position is there only if `head` or `at` is a list.
     Besides the sites of `Edit`, `logits` are those of the whole vocabulary, and `answers` those of the prompts' answer
-    candidates, the right one first; both take neither `head` nor `layer`.
+    candidates, the right one first; both take neither `head` nor `layer`. `scope` is needed at `k` and `v`, as in
+    `Edit`: it says whether `head` counts query heads or KV heads.
     """
 
     site: ReadSite
     at: Position | Sequence[Position] = "readout"
     head: Head | Sequence[Head] | None = None
     layer: int | None = None
+    scope: Scope | None = None
 
     def __post_init__(self) -> None:
-        if self.site in ("logits", "answers"):
-            if self.head is not None or self.layer is not None:
-                raise SurgeryError(f"{self.site} come after the last layer; leave head and layer out")
-        else:
+        if self.site not in AFTER_LAYERS:
             _check_place(self.site, self.head, self.layer)
+            check_scope(cast(Site, self.site), self.scope)
+        elif self.head is not None or self.layer is not None:
+            raise SurgeryError(f"{self.site} come after the last layer; leave head and layer out")
 
 
 def _check_place(site: str, head: Head | Sequence[Head] | None, layer: int | None) -> None:
-    if site == "logits":
-        raise SurgeryError("logits can be read and not edited; edit 'resid' at the last layers instead")
+    if site not in SITES:
+        names = ", ".join(name for name in SITES if name != "logits")
+        raise SurgeryError(f"unknown site {site!r}; the sites are {names}, and to read, logits and answers")
     if site in HEADLESS and (layer is None or head is not None):
         raise SurgeryError(f"{site!r} has no heads: give layer=..., and no head")
-    check_site(site, None if head is None else 0)
-    if site not in HEADLESS and layer is not None:
-        raise SurgeryError(f"{site!r} is per head: give head=(layer, head), and no layer")
+    if site not in HEADLESS and (head is None or layer is not None):
+        raise SurgeryError(f"{site!r} is per head: give head=(layer, head) or a list of such pairs, and no layer")
 
 
-def heads_by_layer(heads: Sequence[Head], anatomy: Anatomy, site: str, scope: Scope | None) -> dict[int, list[int]]:
-    """Heads by layer, in order; a head that does not exist is refused."""
-    of_group = scope == "group" or (scope is None and site in ("k", "v"))
+def is_one_head(head: Any) -> bool:
+    """Whether this is one (layer, head) and no list of them."""
+    return isinstance(head, (tuple, list)) and len(head) == 2 and not isinstance(head[0], (tuple, list))
+
+
+def head_list(head: Head | Sequence[Head]) -> list[Head]:
+    """One head or several as a list of plain integers."""
+    pairs = [head] if is_one_head(head) else head
+    try:
+        return [
+            (operator.index(layer), operator.index(number)) for layer, number in cast("list[Head]", pairs)
+        ] or _none()
+    except (TypeError, ValueError):
+        raise SurgeryError(f"head must be (layer, head), or a list of such pairs; got {head!r}") from None
+
+
+def _none() -> list[Head]:
+    raise ValueError
+
+
+def heads_by_layer(heads: Sequence[Head], anatomy: Anatomy, *, of_group: bool = False) -> dict[int, list[int]]:
+    """Heads by layer, in order; a head that does not exist is refused. `of_group`: they are KV heads."""
     count, kind = (anatomy.n_kv_heads, "KV heads") if of_group else (anatomy.n_heads, "heads")
     by_layer: dict[int, list[int]] = {}
     for layer, head in heads:
@@ -94,68 +130,98 @@ def heads_by_layer(heads: Sequence[Head], anatomy: Anatomy, site: str, scope: Sc
     return by_layer
 
 
-def head_list(head: Head | Sequence[Head]) -> list[Head]:
-    """One head or several as a list."""
-    if not isinstance(head, (tuple, list)) or not head:
-        raise SurgeryError(f"head must be (layer, head), or a list of such pairs; got {head!r}")
-    pairs = [head] if isinstance(head[0], int) else list(head)
-    if not all(isinstance(pair, (tuple, list)) and len(pair) == 2 for pair in pairs):
-        raise SurgeryError(f"head must be (layer, head), or a list of such pairs; got {head!r}")
-    return cast("list[Head]", pairs)
-
-
-def position_list(at: Position | Sequence[Position]) -> list[Position]:
-    """One position or several as a list."""
-    return [at] if isinstance(at, (str, int)) else list(at)
+def is_one_position(at: Any) -> bool:
+    """Whether this is one position and no list of them."""
+    return isinstance(at, str) or hasattr(at, "__index__")
 
 
 def table_of(prompts: Prompts, at: Position | Sequence[Position]) -> Tensor:
     """Positions as indices (prompt, position)."""
-    return torch.stack([prompts.at(position) for position in position_list(at)], dim=1)
+    is_list = isinstance(at, Sequence) and not isinstance(at, str)
+    positions = list(at) if is_list else [cast(Position, at)]
+    if not positions:
+        raise SurgeryError("at is an empty list; give a position by name or index")
+    return torch.stack([prompts.at(position) for position in positions], dim=1)
+
+
+def layer_of(edit: Edit | Read, anatomy: Anatomy) -> int:
+    """The layer of a site without heads. The residual stream has one more: the input of the final norm."""
+    last = anatomy.n_layers - (edit.site != "resid")
+    try:
+        layer = operator.index(cast(int, edit.layer))
+    except TypeError:
+        raise SurgeryError(f"layer must be an integer; got {edit.layer!r}") from None
+    if not 0 <= layer <= last:
+        raise SurgeryError(f"there is no layer {layer}: {edit.site!r} has layers 0 to {last} in this model")
+    return layer
 
 
 def surgery_edits(edit: Edit, recording: Recording, rows: Tensor) -> Iterator[surgery.Edit]:
     """The edit, layer by layer, in rows (prompt,) of a batch."""
-    positions = table_of(recording.prompts, edit.at)
+    positions, anatomy = table_of(recording.prompts, edit.at), recording.model.anatomy
+    value = _value(edit, recording)  # (prompt, head, position, width), or what broadcasts to it
     if edit.site in HEADLESS:
-        assert edit.layer is not None
-        check_layer(edit.layer, recording.model.anatomy, edit.site)
-        value = _value(edit, edit.layer, None, recording)
-        yield surgery.Edit(edit.site, edit.layer, value, positions=positions, rows=rows, mode=edit.mode)
+        layer = layer_of(edit, anatomy)
+        yield surgery.Edit(edit.site, layer, value, positions=positions, rows=rows, mode=edit.mode)
         return
-    assert edit.head is not None
-    heads = head_list(edit.head)
-    for layer, numbers in heads_by_layer(heads, recording.model.anatomy, edit.site, edit.scope).items():
-        places = [place for place, (at, _) in enumerate(heads) if at == layer]
-        value = _value(edit, layer, numbers, recording, places, len(heads))
+    heads = head_list(cast(Head, edit.head))
+    for layer, numbers in heads_by_layer(heads, anatomy, of_group=edit.scope == "group").items():
+        places = [place for place, (own, _) in enumerate(heads) if own == layer]
+        part = value[:, places] if value.ndim == 4 and value.shape[1] > 1 else value
         yield surgery.Edit(
-            edit.site, layer, value, positions=positions, heads=numbers, rows=rows, mode=edit.mode, scope=edit.scope
+            edit.site, layer, part, positions=positions, heads=numbers, rows=rows, mode=edit.mode, scope=edit.scope
         )
 
 
-def check_layer(layer: int, anatomy: Anatomy, site: str) -> None:
-    """Refuse a layer that does not exist. The residual stream has one more: the input of the final norm."""
-    last = anatomy.n_layers - (site != "resid")
-    if not 0 <= layer <= last:
-        raise SurgeryError(f"there is no layer {layer}: {site!r} has layers 0 to {last} in this model")
-
-
-def _value(
-    edit: Edit,
-    layer: int,
-    heads: list[int] | None,
-    recording: Recording,
-    places: list[int] | None = None,
-    count: int = 0,
-) -> Tensor:
-    """The value of an edit in one layer, (prompt, head, position, width)."""
+def _value(edit: Edit, recording: Recording) -> Tensor:
+    """The value of an edit, with all axes."""
     from rebinding.api.recording import Recording
 
-    if isinstance(edit.value, Recording):
-        return edit.value.value_for(edit, layer, heads, recording)
-    if not isinstance(edit.value, Tensor):
-        return torch.tensor(float(edit.value))
     value = edit.value
-    if heads is not None and value.ndim >= 3 and value.shape[-3] == count > 1:
-        return value[..., places, :, :]
-    return value
+    if isinstance(value, Recording):
+        return value.value_for(edit, recording)
+    if not isinstance(value, Tensor):
+        try:
+            value = torch.as_tensor(value, dtype=torch.float32)
+        except (TypeError, ValueError, RuntimeError):
+            raise SurgeryError(
+                f"value must be a number, a tensor or a Recording; got a {type(edit.value).__name__}"
+            ) from None
+        if value.ndim == 0 and math.isnan(float(value)):
+            raise SurgeryError("the value is NaN; every number after the edit would be NaN")
+    return with_all_axes(value, edit)
+
+
+def with_all_axes(value: Tensor, edit: Edit) -> Tensor:
+    """A value in the shape that a read returns, with the axes of a single head and a single position put in."""
+    names = ["prompt"]
+    names += [] if edit.site in HEADLESS or is_one_head(edit.head) else ["head"]
+    names += [] if is_one_position(edit.at) else ["position"]
+    names += ["width"]
+    if value.ndim > len(names):
+        raise SurgeryError(
+            f"the value has shape {tuple(value.shape)}; this edit takes ({', '.join(names)}), as a Read with the"
+            " same head and at returns it, or what broadcasts to it"
+        )
+    if value.ndim == 0:
+        return value
+    value = value.reshape((1,) * (len(names) - value.ndim) + tuple(value.shape))
+    if is_one_position(edit.at):
+        value = value.unsqueeze(-2)
+    return value.unsqueeze(1) if edit.site not in HEADLESS and is_one_head(edit.head) else value
+
+
+def check_distinct(edits: Sequence[Edit], recording: Recording) -> None:
+    """Refuse two edits of one run that write one place: the outcome would depend on their order."""
+    written: dict[tuple[object, ...], Edit] = {}
+    for edit in edits:
+        heads = [(edit.layer, None)] if edit.head is None else head_list(edit.head)
+        for column in table_of(recording.prompts, edit.at).T.tolist():
+            for head in heads:
+                place = (edit.site, edit.scope, *head, tuple(column))
+                if place in written:
+                    raise SurgeryError(
+                        f"two edits of one run write {edit.site!r} of {head} at {edit.at!r}: the outcome would"
+                        " depend on their order. Merge them, or run them as two entries of run_each"
+                    )
+                written[place] = edit

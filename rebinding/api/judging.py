@@ -14,7 +14,10 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rebinding.api.model import Model
 
 PACKAGE = Path(__file__).parents[1]
 SETTINGS = Path(__file__).with_name("judge.ini")
@@ -43,7 +46,7 @@ class Verdicts:
 
 
 def judge(
-    *models: str,
+    *models: str | Model,
     every_row: bool = False,
     report: Path | str | None = None,
     options: Sequence[str] = (),
@@ -55,9 +58,10 @@ def judge(
     those of `pytest claims`, such as `["--samples", "24", "--device", "cpu"]`. Without `quiet` the output of pytest is
     shown. Finished evidence is stored, so the same call goes on where an interrupted one stopped.
     """
+    names = [model if isinstance(model, str) else model.name for model in models]
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder, "report") if report is None else Path(report)
-        code, text = run_claims(models, [*options, "--report", str(out)], every_row=every_row, capture=quiet)
+        code, text = run_claims(names, [*options, "--report", str(out)], every_row=every_row, capture=quiet)
         if code not in FINISHED:
             raise JudgeError(f"the claims were not judged (pytest ended with {code}):\n{text}".rstrip())
         return read_verdicts(out / "claims.json", as_expected=code == 0)

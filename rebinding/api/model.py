@@ -5,38 +5,45 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from rebinding.api.prompts import Pairs, Prompts, fill, tokenize
+from rebinding.api.prompts import Pairs, Prompts
 from rebinding.api.recording import Recording
+from rebinding.api.tokenizing import fill, tokenize
 from rebinding.experiments.search.request import NOISE
 from rebinding.models.devices import Device
 from rebinding.models.loaded_model import LoadedModel
 from rebinding.models.loaded_model import load as load_model
+from rebinding.paper import circuit as circuits
+from rebinding.paper import graph as graphs
+from rebinding.paper.circuit import Circuit, Owner
+from rebinding.paper.graph import Graph
 from rebinding.surgery import Anatomy, SurgeryError, TorchSurgeon
 from rebinding.surgery.sites import Site
 from rebinding.task.chat import Form
 from rebinding.task.designs import Design, DesignName, pair_of
 from rebinding.task.designs import design as make_design
-from rebinding.task.prompts import Encoded
+from rebinding.task.prompts import Encoded, PromptError
 from rebinding.task.strata import stratum
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
 KEPT: tuple[Site, ...] = ("z",)
-RECORDINGS = 1 << 31
-"""Bytes of recordings that a model caches, so that the same prompts are recorded once."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Model:
     """A causal language model that passed the self-check. Made by `load`."""
 
     loaded: LoadedModel
+
+    def __repr__(self) -> str:
+        return f"Model({self.name!r}, {self.anatomy.n_layers} layers of {self.anatomy.n_heads} heads)"
 
     @property
     def name(self) -> str:
@@ -61,7 +68,7 @@ class Model:
     @cached_property
     def surgeon(self) -> TorchSurgeon:
         """The surgeon that runs it."""
-        surgeon = self.loaded.surgeon(remember=RECORDINGS)
+        surgeon = self.loaded.surgeon()
         if not isinstance(surgeon, TorchSurgeon):
             raise SurgeryError(f"{self.name} runs on a server; this needs a model on this machine")
         return surgeon
@@ -93,16 +100,18 @@ class Model:
 
     def stories(self, design: Design, n: int, *, first: int = 0) -> Prompts:
         """The prompts `first` to `first + n` of a design of the box task, in this model's chat form."""
+        check_stories(design, n)
         encoder = self.loaded.encoder()
         return self._of_stories(encoder.encode(design.prompt(number) for number in range(first, first + n)))
 
     def story_pairs(self, design: Design, n: int, *, first: int = 0, kind: str = NOISE) -> Pairs:
         """Stories, each with a counterfactual of a kind.
 
-        `independent` noise has other words in other slots; its statements replace those of the box with the same part in
-        the swap. `rebinding prompt --pair KIND` shows the other kinds, such as `pointer` and `rotation`, which replace
-        token by token.
+        `independent` noise has other words in other slots; its statements replace those of the box with the same part
+        in the swap. `rebinding prompt --pair KIND` shows the other kinds, such as `pointer` and `rotation`, which
+        replace token by token.
         """
+        check_stories(design, n)
         if kind != NOISE:
             encoder = self.loaded.encoder()
             pairs = [pair_of(design, number, kind) for number in range(first, first + n)]
@@ -119,7 +128,24 @@ class Model:
     def record(self, prompts: Prompts, *, keep: Collection[Site] = KEPT) -> Recording:
         """Run prompts unedited and record what edited runs start from. `keep` are sites whose values are kept as well;
         `attention="frozen"` needs `z`."""
+        if not isinstance(prompts, Prompts):
+            raise PromptError("record takes Prompts; make them with model.prompts(texts) or model.fill(template, rows)")
         return Recording(self, prompts, self.surgeon.record(prompts.tokens, keep=keep))
+
+    def save(self, found: Circuit | Graph, path: Path | str) -> None:
+        """Write a circuit, or a graph, of this model as JSON (`rebinding/schemas`)."""
+        text = (
+            circuits.to_json(found, self._owner) if isinstance(found, Circuit) else graphs.to_json(found, self._owner)
+        )
+        Path(path).write_text(text, "utf-8")
+
+    def load_circuit(self, path: Path | str) -> Circuit:
+        """Read a circuit of this model from a file; that of another model is refused."""
+        return circuits.load(Path(path), self._owner)
+
+    @property
+    def _owner(self) -> Owner:
+        return Owner(self.name, self.loaded.fingerprint, self.anatomy.n_layers, self.anatomy.n_heads)
 
     def _of_stories(self, encoded: Sequence[Encoded]) -> Prompts:
         encoder = self.loaded.encoder()
@@ -132,8 +158,8 @@ class Model:
 def load(
     name: str,
     *,
-    dtype: str = "float32",
-    device: Device = "auto",
+    dtype: str | torch.dtype = "float32",
+    device: Device | torch.device = "auto",
     form: Form | None = None,
     revision: str | None = None,
 ) -> Model:
@@ -142,7 +168,16 @@ def load(
     `device="auto"` uses the GPUs that are there. `form` is how stories are put into a chat. A model that cannot be
     loaded, or that the surgeon would not run exactly, raises a `ModelError` that says what to do.
     """
-    return Model(load_model(name, dtype=dtype, device=device, form=form, revision=revision))
+    precision, place = str(dtype).removeprefix("torch."), str(device) if isinstance(device, torch.device) else device
+    return Model(load_model(name, dtype=precision, device=place, form=form, revision=revision))
+
+
+def check_stories(design: Design, n: int) -> None:
+    """Refuse what is no design, and an empty set of stories."""
+    if not isinstance(design, Design):
+        raise PromptError(f"give a design, such as rebinding.design('published', model); got {design!r:.60}")
+    if n < 1:
+        raise PromptError(f"{n} stories: give 1 or more")
 
 
 def design(name: DesignName, model: Model, *, boxes: int = 3, operations: int = 1) -> Design:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
-from typing import Literal, TypeAlias, cast
+from typing import Literal, TypeAlias, cast, get_args
 
 import pandas as pd
 import torch
 
-from rebinding.api.edits import Head, head_list, heads_by_layer, position_list
+from rebinding.api.edits import Head, head_list, heads_by_layer, table_of
 from rebinding.api.model import Model
 from rebinding.api.prompts import Pairs, Position
 from rebinding.experiments.paths.measure import NoisePairs, score_stage
@@ -17,8 +18,8 @@ from rebinding.experiments.paths.request import PathSettings, Stage
 from rebinding.experiments.paths.summary import scores
 from rebinding.experiments.tracing.maps import TracedPair
 from rebinding.experiments.tracing.maps import trace as trace_pairs
-from rebinding.surgery.checks import SurgeryError
-from rebinding.surgery.sites import Scope
+from rebinding.surgery.checks import SurgeryError, check_word
+from rebinding.surgery.sites import SCOPES, Scope
 from rebinding.task.prompts import PromptError, TokenizedPrompt
 
 GROUPS: tuple[Literal["A"], Literal["B"]] = ("A", "B")
@@ -41,18 +42,25 @@ def patch_paths(
 
     A sender's output (z) at `at` becomes that of the noise prompt. Without `receivers` its path leads to the logits;
     with receivers, heads whose `component` (`q`, `k`, `v` or `kv`) at `receivers_at` receives its change.
-    With `freeze` all other heads keep their outputs on the way, the textbook form; MLPs and norms are recomputed.
+    With `freeze` all other heads keep their outputs on the way, the textbook form; MLPs and norms are recomputed. Then
+    nothing passes from one token to another, so `at` and `receivers_at` must be the same token. `scope="group"` writes
+    the keys or values of the receivers' whole KV groups; receivers are query heads in any case.
 
-    Columns: `layer`, `head`, `score` (the mean change of the right answer's logit minus the mean of the other
-    candidates'), its standard error `se`, and degrees of freedom.
+    A row for each sender below the last receiver (all heads without receivers): `layer`, `head`, `score` (the mean
+    change of the right answer's logit minus the mean of the other candidates'), its standard error `se` over pairs (NaN
+    for one pair), and its degrees of freedom.
     """
-    given = [receivers is not None, component is not None, receivers_at is not None]
-    if any(given) and not all(given):
+    parts = (receivers is not None, component is not None, receivers_at is not None)
+    if any(parts) and not all(parts):
         raise SurgeryError("receivers, component and receivers_at go together; leave all three out to reach the logits")
-    anatomy = model.anatomy
-    for heads in (senders, receivers):
-        if heads is not None:
-            heads_by_layer(head_list(heads), anatomy, "z", None)
+    senders = model.heads if senders is None else head_list(senders)
+    heads_by_layer(senders, model.anatomy)
+    if receivers is not None:
+        receivers = head_list(receivers)
+        check_word("scope", scope, SCOPES)
+        check_word("component", str(component), get_args(Component))
+        senders = _below(senders, receivers, model)
+        _check_order(pairs, at, cast(Position, receivers_at), freeze=freeze)
     names = [_name(at), None if receivers_at is None else _name(receivers_at)]
     stage = Stage(
         GROUPS[receivers is not None], cast(str, names[0]), None if receivers is None else "A", component, names[1],
@@ -60,10 +68,12 @@ def patch_paths(
     )  # fmt: skip
     noise_pairs = _noise_pairs(pairs, [at, *([] if receivers_at is None else [receivers_at])])
     evidence = score_stage(
-        model.surgeon, noise_pairs, stage, list(receivers or ()), senders=senders,
+        model.surgeon, noise_pairs, stage, [] if receivers is None else list(receivers), senders=senders,
         settings=PathSettings("all" if freeze else "none", scope),
     )  # fmt: skip
-    return scores(evidence, "logit").sort_values("score", ignore_index=True)
+    table = scores(evidence, "logit").sort_values("score", ignore_index=True)
+    table.loc[table["freedom"] == 0, "se"] = float("nan")
+    return table
 
 
 def trace(
@@ -75,10 +85,12 @@ def trace(
 ) -> Map:
     """The tracing map: the residual stream of a clean prompt, at one layer and token, in the run of its noise prompt.
 
-    A row per pair, layer and token. `margin` is the logit of the clean prompt's answer minus the largest of the other
-    candidates; `base_margin` is the same without a patch. Cells that cannot change anything are not run (`ran`).
+    `at` are positions that are one token in all prompts, clean and noise. A row per pair, layer and token. `margin` is
+    the logit of the clean prompt's answer minus the largest of the other candidates; `base_margin` is the same without
+    a patch. Cells that cannot change anything are not run (`ran`).
     """
-    answers, rivals = pairs.clean.candidates(), pairs.noise.answers
+    answers, rivals = pairs.clean.candidates(2), pairs.noise.answers
+    layers = None if layers is None else [operator.index(layer) for layer in layers]
     for layer in layers or ():
         if not 0 <= layer < model.anatomy.n_layers:
             raise SurgeryError(f"there is no layer {layer}: the model has layers 0 to {model.anatomy.n_layers - 1}")
@@ -93,16 +105,36 @@ def trace(
 
 
 def _tokens(pairs: Pairs, at: Sequence[Position]) -> list[int]:
-    places = [pairs.clean.at(position).unique() for position in position_list(at)]
-    if any(len(place) > 1 for place in places):
-        raise PromptError(
-            "a tracing map has one column per token; these positions differ between prompts. Give indices"
+    places = torch.cat([table_of(side, at) for side in (pairs.clean, pairs.noise)])  # (prompt, position)
+    if bool((places != places[:1]).any()):
+        raise PromptError("a tracing map has a column per token; these positions differ between prompts. Give indices")
+    return sorted(set(places[0].tolist()))
+
+
+def _below(senders: list[Head], receivers: Sequence[Head], model: Model) -> list[Head]:
+    """The senders that a receiver can read from; an error if there are none."""
+    heads_by_layer(receivers, model.anatomy)
+    last = max(layer for layer, _ in receivers)
+    below = [sender for sender in senders if sender[0] < last]
+    if not below:
+        raise SurgeryError(f"no sender is below the last receiver (layer {last}): nothing passes from one to the other")
+    return below
+
+
+def _check_order(pairs: Pairs, at: Position, receivers_at: Position, *, freeze: bool) -> None:
+    """Refuse positions between which nothing can pass: every score would be zero."""
+    sent, received = pairs.clean.at(at), pairs.clean.at(receivers_at)
+    if freeze and bool((sent != received).any()):
+        raise SurgeryError(
+            f"with freeze=True nothing passes from {at!r} to another token, {receivers_at!r}, so every score would be"
+            " zero; give the same position, or freeze=False"
         )
-    return sorted({int(place[0]) for place in places})
+    if bool((received < sent).any()):
+        raise SurgeryError(f"{receivers_at!r} is before {at!r}: a token receives nothing from a later one")
 
 
 def _name(position: Position) -> str:
-    return position if isinstance(position, str) else f"token {position}"
+    return position if isinstance(position, str) else f"token {operator.index(position)}"
 
 
 def _noise_pairs(pairs: Pairs, positions: Sequence[Position]) -> NoisePairs:

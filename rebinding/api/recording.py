@@ -4,38 +4,49 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor
 
 from rebinding.api.edits import (
     Edit,
+    Head,
     Read,
-    check_layer,
+    check_distinct,
     head_list,
     heads_by_layer,
+    is_one_head,
+    is_one_position,
+    layer_of,
     surgery_edits,
     table_of,
 )
 from rebinding.api.prompts import Prompts
 from rebinding.experiments.tokens import logits_of
-from rebinding.surgery import Recording as SurgeryRecording
+from rebinding.surgery import NothingEdited
 from rebinding.surgery import sites as surgery
 from rebinding.surgery.checks import SurgeryError
 from rebinding.surgery.sites import HEADLESS, Attention
 
 if TYPE_CHECKING:
     from rebinding.api.model import Model
+    from rebinding.surgery import Recording as SurgeryRecording
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Recording:
-    """An unedited run of a model over prompts; edited runs continue it and compute only what the edits change."""
+    """An unedited run of a model over prompts; edited runs continue it and compute only what the edits change.
+
+    It is that of the model as it was: after a change of weights or hooks, record again.
+    """
 
     model: Model
     prompts: Prompts
     recorded: SurgeryRecording
+
+    def __repr__(self) -> str:
+        return f"Recording({self.model!r}, {self.prompts!r})"
 
     def read(self, *reads: Read) -> list[Tensor]:
         """The values of the unedited run, one tensor for each read."""
@@ -63,28 +74,35 @@ class Recording:
 
         An entry is an edit, or a list of edits that act together.
         """
-        if not edits:
-            raise SurgeryError("no edits given; run_each needs at least one entry")
+        if isinstance(edits, Edit) or not edits:
+            raise SurgeryError("run_each takes a list of entries, each an edit or a list of edits; run takes one edit")
         entries = [[entry] if isinstance(entry, Edit) else list(entry) for entry in edits]
         return self._run(entries, reads, attention, allow_noop)
 
     def _run(
         self, entries: Sequence[Sequence[Edit]], reads: Sequence[Read], attention: Attention, allow_noop: bool
     ) -> list[Tensor]:
+        for item, kind in [*((edit, Edit) for entry in entries for edit in entry), *((read, Read) for read in reads)]:
+            if not isinstance(item, kind):
+                raise SurgeryError(f"expected {kind.__name__}(...); got {item!r:.60}")
+        if attention == "frozen" and not self.recorded.has("z"):
+            raise SurgeryError("attention='frozen' needs recorded head outputs: model.record(prompts, keep=('z',))")
         n = len(self.prompts)
         every = torch.arange(n)
         source = every.repeat(len(entries))  # (row,): entries one after the other, each with all prompts
-        orders = [
-            edit
-            for number, entry in enumerate(entries)
-            for own in entry
-            for edit in surgery_edits(own, self, every + number * n)
-        ]
-        requests = [surgery_read(read, self, source) for read in reads]
-        values = self.model.surgeon.run(
-            self.recorded, orders, [request for parts in requests for request in parts],
-            source=source, attention=attention, allow_noop=allow_noop or not orders,
-        )  # fmt: skip
+        orders = []
+        for number, entry in enumerate(entries):
+            check_distinct(entry, self)
+            orders += [order for edit in entry for order in surgery_edits(edit, self, every + number * n)]
+        requests = [surgery_reads(read, self, source) for read in reads]
+        try:
+            values = self.model.surgeon.run(
+                self.recorded, orders, [request for parts in requests for request in parts],
+                source=source, attention=attention, allow_noop=allow_noop or not orders,
+            )  # fmt: skip
+        except NothingEdited as error:
+            rows = f" Row r is prompt r % {n} of entry r // {n}." if len(entries) > 1 else ""
+            raise NothingEdited(f"{error}{rows}") from None
         remaining = iter(values)
         results = []
         for read, parts in zip(reads, requests, strict=True):
@@ -92,52 +110,48 @@ class Recording:
             results.append(_in_order(read, columns).unflatten(0, (len(entries), n)))
         return results
 
-    def value_for(self, edit: Edit, layer: int, heads: list[int] | None, target: Recording) -> Tensor:
-        """What this recording has at the site of an edit of another recording."""
+    def value_for(self, edit: Edit, target: Recording) -> Tensor:
+        """What this recording has at the site of an edit of another recording: (prompt, head, position, width)."""
         if self.model is not target.model:
+            same = "another loaded copy of " if self.model.name == target.model.name else ""
             raise SurgeryError(
-                f"the value comes from a recording of {self.model.name}, and the run is of {target.model.name}; the"
-                " values of one model mean nothing in another. Record the prompts with the same model object"
+                f"the value comes from a recording of {same}{self.model.name}, and the run is of {target.model.name};"
+                " the values of one model mean nothing in another. Record the prompts with the same model object"
             )
         if len(self.prompts) != len(target.prompts):
             raise SurgeryError(
                 f"the value comes from a recording of {len(self.prompts)} prompts, and the run has"
                 f" {len(target.prompts)}; prompt by prompt, both need equally many"
             )
-        if edit.scope == "head" and heads is not None:
-            heads = [self.model.anatomy.kv_head(head) for head in heads]
-        if heads is not None and len(set(heads)) < len(heads):  # two query heads of one KV head see the same keys
-            return torch.cat([self._site(edit, layer, [head]) for head in heads], dim=1)
-        return self._site(edit, layer, heads)
-
-    def _site(self, edit: Edit, layer: int, heads: list[int] | None) -> Tensor:
-        positions = table_of(self.prompts, edit.at)
-        (value,) = self.model.surgeon.run(
-            self.recorded, [], [surgery.Read(edit.site, layer, positions=positions, heads=heads)]
-        )
-        return value
+        positions = [edit.at] if is_one_position(edit.at) else edit.at
+        heads = None if edit.head is None else head_list(edit.head)
+        read = Read(edit.site, cast("list[str]", positions), heads, edit.layer, edit.scope)
+        return self.read(read)[0]
 
 
-def surgery_read(read: Read, recording: Recording, source: Tensor) -> list[surgery.Read]:
+def surgery_reads(read: Read, recording: Recording, source: Tensor) -> list[surgery.Read]:
     """A read, layer by layer, of rows that continue recorded prompts (row,)."""
-    positions = table_of(recording.prompts, read.at)[source]  # (row, position)
+    positions, anatomy = table_of(recording.prompts, read.at)[source], recording.model.anatomy  # (row, position)
     if read.site == "answers":
         answers = recording.prompts.candidates()
         return [surgery.Read("logits", positions=positions, reduce=logits_of(answers[source]))]
     if read.site == "logits":
         return [surgery.Read("logits", positions=positions)]
     if read.site in HEADLESS:
-        assert read.layer is not None
-        check_layer(read.layer, recording.model.anatomy, read.site)
-        return [surgery.Read(read.site, read.layer, positions=positions)]
-    assert read.head is not None
-    by_layer = heads_by_layer(head_list(read.head), recording.model.anatomy, read.site, None)
-    return [surgery.Read(read.site, layer, positions=positions, heads=heads) for layer, heads in by_layer.items()]
+        return [surgery.Read(read.site, layer_of(read, anatomy), positions=positions)]
+    by_layer = heads_by_layer(head_list(cast(Head, read.head)), anatomy, of_group=read.scope == "group")
+    if read.scope != "head":
+        return [surgery.Read(read.site, layer, positions=positions, heads=heads) for layer, heads in by_layer.items()]
+    return [  # two query heads may have one KV head, which one read would name twice
+        surgery.Read(read.site, layer, positions=positions, heads=[anatomy.kv_head(head)])
+        for layer, heads in by_layer.items()
+        for head in heads
+    ]
 
 
 def _in_order(read: Read, columns: Sequence[Tensor]) -> Tensor:
-    """The parts of a read as one tensor, heads in the order in which they were given, without axes of length 1 for a
-    single head or position."""
+    """The parts of a read as one tensor, heads in the order in which they were given, without the axis of a single head
+    or position."""
     if read.head is None:
         value = columns[0]  # (row, position, width)
     else:
@@ -146,8 +160,6 @@ def _in_order(read: Read, columns: Sequence[Tensor]) -> Tensor:
         order = sorted(range(len(heads)), key=lambda place: layers.index(heads[place][0]))
         joined = torch.cat([column.to(columns[0].device) for column in columns], dim=1)
         value = joined[:, torch.argsort(torch.tensor(order))]  # (row, head, position, width)
-    if isinstance(read.at, (str, int)):
+    if is_one_position(read.at):
         value = value.squeeze(-2)
-    if read.head is not None and isinstance(read.head[0], int):
-        value = value.squeeze(1)
-    return value
+    return value.squeeze(1) if read.head is not None and is_one_head(read.head) else value

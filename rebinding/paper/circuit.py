@@ -44,11 +44,21 @@ class Circuit:
             raise CircuitError("a circuit lists a head twice in one group")
 
     @classmethod
-    def at(cls, heads: Mapping[str, Iterable[Head]]) -> Circuit:
-        """A circuit from (layer, head) pairs by position; each position is a group."""
-        return cls(
-            tuple(CircuitHead(role, layer, head, role) for role, pairs in heads.items() for layer, head in pairs)
-        )
+    def of(cls, heads: Mapping[str, Iterable[Head]]) -> Circuit:
+        """A circuit from (layer, head) pairs by the name of their token (`readout`, `giver`, `contains@giver+1`); each
+        token is a group."""
+        try:
+            return cls(
+                tuple(
+                    CircuitHead(str(role), int(layer), int(head), str(role))
+                    for role, pairs in heads.items()
+                    for layer, head in pairs
+                )
+            )
+        except (AttributeError, TypeError, ValueError):
+            raise CircuitError(
+                f"give (layer, head) pairs by token, such as {{'readout': [(6, 3), (6, 0)]}}; got {heads!r:.60}"
+            ) from None
 
     @property
     def groups(self) -> dict[str, tuple[CircuitHead, ...]]:
@@ -76,10 +86,14 @@ class Circuit:
         """The number of distinct heads, at any positions."""
         return len({(head.layer, head.head) for head in self.heads})
 
-    def without(self, removed: Iterable[CircuitHead]) -> Circuit:
-        """The circuit without some heads."""
+    def without(self, removed: Iterable[CircuitHead | Head]) -> Circuit:
+        """The circuit without some heads; a (layer, head) pair is removed at every token."""
         excluded = set(removed)
-        return Circuit(tuple(head for head in self.heads if head not in excluded), self.settings)
+        absent = {item for item in excluded if len(item) == 2} - {(head.layer, head.head) for head in self.heads}
+        if absent:
+            raise CircuitError(f"the circuit has no head {min(absent)}")
+        kept = (head for head in self.heads if not {head, (head.layer, head.head)} & excluded)
+        return Circuit(tuple(kept), self.settings)
 
     def check(self, n_layers: int, n_heads: int) -> Circuit:
         """Return the circuit; raise if one of its heads does not exist in a model of that size."""

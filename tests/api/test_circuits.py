@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
@@ -77,7 +78,7 @@ def test_paths_of_stories_are_those_of_the_stages(planted: rebinding.Model) -> N
         component="q",
         receivers_at="readout",
     )
-    expected = by_stage.set_index(["layer", "head"])[["score", "se"]]
+    expected = by_stage[by_stage["layer"] < 6].set_index(["layer", "head"])[["score", "se"]]
     assert own.set_index(["layer", "head"])[["score", "se"]].sort_index().equals(expected.sort_index())
     assert (own["score"].diff().dropna() >= 0).all()
     assert float(own["score"].iloc[0]) < -1
@@ -134,18 +135,24 @@ def test_an_evaluation_tells_a_circuit_from_a_part_of_it(planted: rebinding.Mode
     prompts = pairs.clean.having("context_partner_object")
     circuit = rebinding.discover(planted, pairs).circuit()
     full = rebinding.evaluate(planted, circuit, prompts, means=pairs.noise, draws=3)
-    part = rebinding.evaluate(planted, Circuit.at({"readout": [(6, 3)]}), prompts, means=pairs.noise, draws=0)
+    part = rebinding.evaluate(planted, Circuit.of({"readout": [(6, 3)]}), prompts, means=pairs.noise, draws=0)
     assert full.model == full.circuit == 1.0
     assert max(full.random) < 0.8
     assert part.circuit < 0.8
     assert part.random == ()
     assert len(full.rows) == len(prompts) * 5
+    for means, message in (
+        (pairs.noise[:1], "not an ablation"),
+        (planted.prompts([[5, 6], [6, 5]]), "of 2 tokens, for"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            rebinding.evaluate(planted, circuit, prompts, means=means)
     for bad, message in (
         ({"readout": [(9, 0)]}, "do not exist in a model of 7 layers x 8 heads"),
         ({"nowhere": [(1, 0)]}, "no position 'nowhere'"),
     ):
         with pytest.raises((CircuitError, ValueError), match=message):
-            rebinding.evaluate(planted, Circuit.at(bad), prompts)
+            rebinding.evaluate(planted, Circuit.of(bad), prompts)
 
 
 def test_errors_of_path_patching_say_what_to_do(planted: rebinding.Model, pairs: Pairs) -> None:
@@ -153,7 +160,51 @@ def test_errors_of_path_patching_say_what_to_do(planted: rebinding.Model, pairs:
         rebinding.patch_paths(planted, pairs, receivers=[(1, 1)])
     with pytest.raises(SurgeryError, match=r"no head \(1, 9\)"):
         rebinding.patch_paths(planted, pairs, receivers=[(1, 9)], component="q", receivers_at="readout")
+    for arguments, message in (
+        ({"receivers": (2, 3), "component": "q", "receivers_at": "readout", "senders": [(5, 5)]}, "no sender is below"),
+        ({"receivers": [(0, 3)], "component": "q", "receivers_at": "readout"}, "no sender is below"),
+        ({"receivers": [(6, 0)], "component": "z", "receivers_at": "readout"}, "unknown component 'z'"),
+        ({"receivers": [(6, 0)], "component": "q", "receivers_at": "readout", "scope": "all"}, "unknown scope 'all'"),
+        ({"receivers": [(6, 0)], "component": "k", "receivers_at": "question_box"}, "every score would be zero"),
+        (
+            {"receivers": [(6, 0)], "component": "k", "receivers_at": "question_box", "freeze": False},
+            "'question_box' is before 'readout'",
+        ),
+    ):
+        with pytest.raises(SurgeryError, match=message):
+            rebinding.patch_paths(planted, pairs, **arguments)
     with pytest.raises(SurgeryError, match="there is no layer 7"):
         rebinding.trace(planted, pairs, layers=[7])
     with pytest.raises(ValueError, match="differ between prompts"):
         rebinding.trace(planted, pairs[:4], at=["context_asked"])
+    with pytest.raises(ValueError, match="no effect is significant on so few; give 4"):
+        rebinding.discover(planted, pairs[:3])
+    one = planted.prompts(pairs.clean.tokens, answers=pairs.clean.candidates()[:, :1].tolist())
+    with pytest.raises(ValueError, match="this needs 2 answers for each prompt"):
+        rebinding.trace(planted, Pairs(one, pairs.noise))
+
+
+def test_one_pair_has_no_standard_error(planted: rebinding.Model, pairs: Pairs) -> None:
+    table = rebinding.patch_paths(planted, pairs[0])
+    assert table["se"].isna().all()
+    assert (table["freedom"] == 0).all()
+
+
+def test_positions_of_a_map_are_one_token_on_both_sides(planted: rebinding.Model, pairs: Pairs) -> None:
+    """A name that is another token in the noise prompts would be patched across tokens."""
+    clean = planted.prompts(pairs.clean.tokens, positions={"x": 60}, answers=pairs.clean.candidates().tolist())
+    noise = planted.prompts(pairs.noise.tokens, positions={"x": 70})
+    with pytest.raises(ValueError, match="differ between prompts"):
+        rebinding.trace(planted, Pairs(clean, noise)[:2], layers=[1], at=["x"])
+
+
+def test_circuits_are_saved_with_their_model(planted: rebinding.Model, tmp_path: Path) -> None:
+    circuit = Circuit.of({"readout": [(6, 3), (6, 0)], "question_box": [(3, 3)]})
+    planted.save(circuit, tmp_path / "circuit.json")
+    assert set(planted.load_circuit(tmp_path / "circuit.json").heads) == set(circuit.heads)
+    with pytest.raises(CircuitError, match="heads of one model mean nothing in another"):
+        rebinding.load("planted:recency").load_circuit(tmp_path / "circuit.json")
+    assert circuit.without([(6, 3)]).heads == (circuit.heads[1], circuit.heads[2])
+    for make in (lambda: circuit.without([(1, 1)]), lambda: Circuit.of([(6, 3)]), lambda: Circuit.of({"a": (6, 3)})):
+        with pytest.raises(CircuitError):
+            make()

@@ -38,6 +38,15 @@ def test_positions_count_from_both_ends() -> None:
     assert prompts.at(-1).tolist() == prompts.at("readout").tolist() == [3, 3]
 
 
+def test_texts_can_be_read_back() -> None:
+    """The text of a story begins with a special token, which is not added twice."""
+    model = rebinding.load("planted:pointer")
+    stories = model.stories(rebinding.design("published", model), 3)
+    assert torch.equal(model.prompts(stories.texts).tokens, stories.tokens)
+    assert [len(prompt) for prompt in stories] == [1, 1, 1]
+    assert torch.equal(stories[-1].tokens, stories.tokens[2:])
+
+
 def test_stories_have_their_roles_and_strata() -> None:
     model = rebinding.load("planted:pointer")
     pairs = model.story_pairs(rebinding.design("counterbalanced", model), 12, first=24)
@@ -60,13 +69,25 @@ def test_errors_say_what_was_given_and_what_to_do() -> None:
     for make, message in (
         (lambda: model.prompts([]), "no prompts given"),
         (lambda: model.prompts("Box K"), r"Write \['Box K'\]"),
-        (lambda: model.prompts([[5, 6, 7], [5, 6]]), "two prompts have 3 and 2 tokens"),
+        (lambda: model.prompts([[5, 6, 7], [5, 6]]), "prompts 0 and 1 have 3 and 2 tokens"),
         (lambda: model.prompts([[5, 6]], positions={"readout": 0}), "give another name"),
         (lambda: model.prompts([[5, 6]], positions={"at": 2}), "token 2 of prompt 0, which has tokens 0 to 1"),
         (lambda: model.prompts([[5, 6]], positions={"at": [0, 1]}), "one for each of 1 prompts; got 2"),
         (lambda: model.prompts([[5, 6]], answers=[["boot rock"]]), "is 2 tokens; an answer is one token"),
         (lambda: model.prompts([[5, 6]], answers=[["boot", "boot"]]), "not different tokens"),
         (lambda: model.prompts([[5, 6]], answers=[["boot"], ["rock"]]), "for 1 prompts"),
+        (lambda: model.prompts([[5, 6], [6, 5]], answers=["KD", "DK"]), "a row for each prompt"),
+        (lambda: model.prompts([[5, 6], [6, 5]], answers=["boot", "rock"]), "a row for each prompt"),
+        (lambda: model.prompts([[5, 6]], answers=[[5, 10**6]]), "1000000 is no token"),
+        (lambda: model.prompts([[5, 6]], answers=[["quux", "rock"]]), "'quux' is no token"),
+        (lambda: model.prompts(["Box quux"]), "does not know every word"),
+        (lambda: model.prompts([5, 6]), "a table of token ids"),
+        (lambda: model.fill("Box {a:.4} contains", [{"a": "K"}]), "without a format"),
+        (lambda: model.fill("Box {a}", [{"a": ""}]), "not empty"),
+        (lambda: model.fill("Box {a}", [{"a": "K"}], answers="{a}"), "a list of templates"),
+        (lambda: same.having("early"), "no prompt has"),
+        (lambda: same.at(1.5), "a name or an index"),
+        (lambda: Pairs([[5]], [[6]]), "two Prompts"),
         (lambda: model.fill("Box {a} {a}", [{"a": "K"}]), "a name of its own"),
         (lambda: model.fill("Box {a}", [{"b": "K"}]), "has no word for the field 'a'"),
         (lambda: Pairs(same, same), "one prompt twice"),

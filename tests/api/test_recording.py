@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -65,16 +66,16 @@ def test_reads_keep_the_order_of_heads_and_positions() -> None:
 
 
 def test_a_value_with_heads_follows_their_order() -> None:
-    """A tensor (prompt, head, position, width) is given in the order of the heads, whatever their layers."""
+    """A tensor in the shape of a read is in the order of the heads, whatever their layers."""
     model = model_of()
     prompts = prompts_of(model)
     heads = [(2, 4), (0, 3), (2, 1)]
-    value = torch.randn(2, 3, 1, HEAD_DIM, generator=torch.Generator().manual_seed(0)).double()
+    value = torch.randn(2, 3, HEAD_DIM, generator=torch.Generator().manual_seed(0)).double()
     recording = model.record(prompts)
     reads = [Read("z", head=head, at="early") for head in heads]
     together = recording.run(Edit("z", value, at="early", head=heads), *reads)
     for place, result in enumerate(together):
-        assert close(result, value[:, place, 0])
+        assert close(result, value[:, place])
 
 
 def test_a_batch_equals_single_runs() -> None:
@@ -152,11 +153,17 @@ def test_errors_say_what_to_do() -> None:
     for edit, message in (
         (Edit("z", 0.0, at="early", head=(4, 0)), "no head \\(4, 0\\): the model has layers 0 to 3 and heads 0 to 5"),
         (Edit("k", 0.0, at="early", head=(0, 2), scope="group"), "KV heads 0 to 1"),
+        (Edit("z", torch.zeros(2, 3, 1, HEAD_DIM), at="early", head=(0, 0)), r"takes \(prompt, width\)"),
+        (Edit("z", "0", at="early", head=(0, 0)), "a number, a tensor or a Recording; got a str"),
+        (Edit("z", float("nan"), at="early", head=(0, 0)), "the value is NaN"),
+        (Edit("z", 0.0, at=[], head=(0, 0)), "at is an empty list"),
+        (Edit("z", 0.0, at=1.5, head=(0, 0)), "a position is a name or an index; got 1.5"),
+        (Edit("resid", 0.0, at=1, layer="2"), "layer must be an integer"),
         (Edit("z", 0.0, at="late", head=(0, 0)), "no position 'late'. Every prompt has early, middle, readout"),
         (Edit("z", 0.0, at=13, head=(0, 0)), "position 13: these prompts have tokens 0 to 12"),
         (Edit("resid", 0.0, at=1, layer=5), "no layer 5: 'resid' has layers 0 to 4"),
         (Edit("mlp_out", 0.0, at=1, layer=4), "no layer 4: 'mlp_out' has layers 0 to 3"),
-        (Edit("z", other.record(prompts_of(other)), at=1, head=(0, 0)), "values of one model mean nothing in another"),
+        (Edit("z", other.record(prompts_of(other)), at=1, head=(0, 0)), "another loaded copy of tiny llama"),
         (Edit("z", model.record(prompts_of(model, n=1)), at=1, head=(0, 0)), "1 prompts, and the run has 2"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -165,13 +172,81 @@ def test_errors_say_what_to_do() -> None:
         ("z", {"layer": 1}, "per head"),
         ("resid", {"head": (1, 1)}, "has no heads: give layer"),
         ("logits", {}, "can be read and not edited"),
+        ("k", {"head": (0, 0)}, "scope='group' or scope='head'"),
         ("zz", {"head": (0, 0)}, "unknown site 'zz'"),
     ):
         with pytest.raises(SurgeryError, match=message):
             Edit(site, 0.0, at=1, **place)
     with pytest.raises(SurgeryError, match="leave head and layer out"):
         Read("answers", layer=3)
-    with pytest.raises(SurgeryError, match="must be \\(layer, head\\)"):
-        recording.read(Read("z", head=3))
+    for head in (3, [], "ab", [(1, 2, 3)], (1.5, 2)):
+        with pytest.raises(SurgeryError, match="must be \\(layer, head\\)"):
+            recording.read(Read("z", head=head))
+    for call, message in (
+        (lambda: recording.run_each(Edit("z", 0.0, at=1, head=(0, 0)), reads), "run takes one edit"),
+        (lambda: recording.read("answers"), r"expected Read\("),
+        (lambda: model.record(model.prompts([[5, 6, 7]]).tokens), "record takes Prompts"),
+        (
+            lambda: model.record(prompts_of(model), keep=()).run(
+                Edit("z", 0.0, at=1, head=(0, 0)), reads, attention="frozen"
+            ),
+            "keep=\\('z',\\)",
+        ),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call()
     with pytest.raises(ValueError, match="have no answers"):
         model.record(model.prompts([[5, 6, 7]])).read(Read("answers"))
+
+
+def test_two_edits_of_one_place_are_refused() -> None:
+    """The outcome would depend on their order; in two entries, or at two positions, they are fine."""
+    model = model_of()
+    recording = model.record(prompts_of(model))
+    first, second = (Edit("z", value, at=at, head=(0, 1)) for value, at in ((1.0, "early"), (2.0, [3, "readout"])))
+    with pytest.raises(SurgeryError, match="depend on"):
+        recording.run([first, second], Read("logits"))
+    recording.run_each([first, second], Read("logits"))
+    recording.run([first, Edit("z", 2.0, at="readout", head=(0, 1))], Read("logits"))
+
+
+def test_a_read_can_be_written_back() -> None:
+    """What a read returns is a value of an edit with the same head and position: a no-op, at every kind of site."""
+    model = model_of()
+    recording = model.record(prompts_of(model))
+    for site, place in (
+        ("z", {"head": (1, 4)}),
+        ("z", {"head": [(1, 4), (0, 2)]}),
+        ("k", {"head": (1, 4), "scope": "head"}),
+        ("k", {"head": [(1, 4), (1, 3)], "scope": "head"}),
+        ("v", {"head": (1, 1), "scope": "group"}),
+        ("resid", {"layer": 2}),
+    ):
+        for at in ("middle", ["middle", 2]):
+            (value,) = recording.read(Read(site, at=at, **place))
+            with pytest.raises(NothingEdited):
+                recording.run(Edit(site, value, at=at, **place), Read("logits"))
+            recording.run(Edit(site, value + 1, at=at, **place), Read("logits"))
+
+
+def test_integers_of_other_libraries_are_integers() -> None:
+    model = model_of()
+    recording = model.record(prompts_of(model))
+    plain = recording.read(Read("z", head=(1, 4), at=-1))[0]
+    (other,) = recording.read(Read("z", head=(np.int64(1), torch.tensor(4)), at=np.int64(-1)))
+    assert torch.equal(plain, other)
+    assert recording.read(Read("resid", layer=np.int64(2), at=torch.tensor(3)))[0].shape == (2, 24)
+
+
+def test_a_recording_is_of_the_model_as_it_is() -> None:
+    """No recording is served from before a change of weights."""
+    model = model_of()
+    prompts = prompts_of(model)
+    (before,) = model.record(prompts).read(Read("logits"))
+    model.loaded.model.get_submodule("model.layers.1.self_attn.o_proj").weight.data.zero_()
+    recording = model.record(prompts)
+    (after,) = recording.read(Read("logits"))
+    assert not close(before, after)
+    assert close(after, logits_of(model.loaded.model, prompts.tokens))
+    assert len(repr(recording)) < 300
+    assert len(repr(Edit("z", recording, at=1, head=(0, 0)))) < 400

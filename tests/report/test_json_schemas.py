@@ -71,7 +71,7 @@ def test_written_claims_fit(claims: Path) -> None:
 
 def test_written_circuits_fit(tmp_path: Path) -> None:
     path = tmp_path / "circuit.json"
-    circuits.save(Circuit.at({"readout": [(6, 3), (5, 5)], "question_box": [(3, 3)]}), OWNER, path)
+    circuits.save(Circuit.of({"readout": [(6, 3), (5, 5)], "question_box": [(3, 3)]}), OWNER, path)
     content = json.loads(path.read_text("utf-8"))
     assert fits("circuit", content)
     for change in (

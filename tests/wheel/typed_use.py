@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-import pandas as pd
 from torch import Tensor
 
 from rebinding import (
@@ -30,7 +29,7 @@ from rebinding import (
 )
 
 
-def use(folder: Path, report: Callable[[str], None]) -> tuple[Verdicts, pd.DataFrame, pd.DataFrame]:
+def use(folder: Path, report: Callable[[str], None]) -> tuple[Verdicts, object, object]:
     model: Model = load(str(folder), dtype="bfloat16", device="cuda:0")
     clean: Prompts = model.prompts(
         ["a b", "b a"], positions={"first": 0, "own": [0, 1]}, answers=[["a", "b"], ["b", "a"]]
