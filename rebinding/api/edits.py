@@ -137,8 +137,7 @@ def is_one_position(at: Any) -> bool:
 
 def table_of(prompts: Prompts, at: Position | Sequence[Position]) -> Tensor:
     """Positions as indices (prompt, position)."""
-    is_list = isinstance(at, Sequence) and not isinstance(at, str)
-    positions = list(at) if is_list else [cast(Position, at)]
+    positions = list(at) if isinstance(at, Sequence) and not isinstance(at, str) else [at]
     if not positions:
         raise SurgeryError("at is an empty list; give a position by name or index")
     return torch.stack([prompts.at(position) for position in positions], dim=1)
