@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.examples import same_words
+from tests.docs.examples import check_words
 from tests.docs.notebooks import code, read, run
 
 NOTEBOOK = Path(__file__).parents[2] / "docs" / "tutorials" / "real" / "indirect-objects.ipynb"
@@ -24,5 +24,5 @@ def test_notebook_prints_what_is_stored(smollm2_file: Path, monkeypatch: pytest.
         assert [output["output_type"] for output in actual] == [output["output_type"] for output in stored]
         for own, other in zip(actual, stored, strict=True):
             n_figures += "image/png" in own.get("data", {})
-            same_words("".join(own.get("text", "")), "".join(other.get("text", "")), SHARE, LAST_DIGIT)
+            check_words("".join(own.get("text", "")), "".join(other.get("text", "")), SHARE, LAST_DIGIT)
     assert n_figures == 3
