@@ -21,8 +21,8 @@ from rebinding.experiments.prompts import Prompts
 from rebinding.experiments.search.effects import EDGE_SHARE
 from rebinding.experiments.search.measure import search_pairs
 from rebinding.experiments.search.pairs import Pairs
+from rebinding.experiments.search.recorded_pairs import record_pairs
 from rebinding.experiments.search.request import Settings
-from rebinding.experiments.search.scene import scene
 from rebinding.experiments.search.search import MeasuredSteps, Search
 from rebinding.paper.graph import Node
 from rebinding.planted import build, parse
@@ -97,7 +97,9 @@ def searched(plant: Any, first: int) -> tuple[frozenset[Link], Search]:
 
 def approximated(plant: Any, search: Search) -> Mapping[Link, float]:
     """Every edge by a gradient, on the same prompts; recording them is part of it."""
-    return attributed(separate_keys(plant.model), scene(TorchSurgeon(plant.model, derive(plant.model)), search.pairs))
+    return attributed(
+        separate_keys(plant.model), record_pairs(TorchSurgeon(plant.model, derive(plant.model)), search.pairs)
+    )
 
 
 def main(names: Iterable[str]) -> None:

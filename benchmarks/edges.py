@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from transformers import LlamaForCausalLM
 
-from rebinding.experiments.search.scene import Scene
+from rebinding.experiments.search.recorded_pairs import RecordedPairs
 
 Link: TypeAlias = tuple[tuple[int, int, str], tuple[int, int] | None, str]
 """Sender with its kind of token, receiver (None: the logits), and component."""
@@ -43,7 +43,7 @@ def separate_keys(model: Any) -> Any:
     return single.eval().requires_grad_(False)
 
 
-def slopes(model: Any, scene: Scene) -> tuple[list[list[Tensor]], list[Tensor], Tensor]:
+def slopes(model: Any, recorded_pairs: RecordedPairs) -> tuple[list[list[Tensor]], list[Tensor], Tensor]:
     """d score / d every component (prompt, token, head x dim), layer by layer; every layer's input, and d score / d the
     last residual stream (prompt, token, hidden)."""
     values: dict[tuple[int, str], Tensor] = {}
@@ -58,13 +58,13 @@ def slopes(model: Any, scene: Scene) -> tuple[list[list[Tensor]], list[Tensor], 
                 module.register_forward_hook(lambda _, args, out, at=(number, part): values.update({at: out}))
             )
     handles.append(model.model.norm.register_forward_pre_hook(lambda _, args: values.update({(-1, "input"): args[0]})))
-    tokens, answers = scene.recording.tokens, scene.pairs.answers
+    tokens, answers = recorded_pairs.recording.tokens, recorded_pairs.pairs.answers
     try:
         logits = model(inputs_embeds=model.get_input_embeddings()(tokens).requires_grad_(), use_cache=False).logits
     finally:
         for handle in handles:
             handle.remove()
-    words = logits[torch.arange(len(tokens)), scene.pairs.at("readout")].gather(1, answers)  # (prompt, object)
+    words = logits[torch.arange(len(tokens)), recorded_pairs.pairs.at("readout")].gather(1, answers)  # (prompt, object)
     score = (words[:, 0] - words[:, 1:].mean(1)).sum()
     parts = [[values[number, part] for part in COMPONENTS] for number in range(len(model.model.layers))]
     grads = torch.autograd.grad(score, [*(tensor for line in parts for tensor in line), values[-1, "input"]])
@@ -72,9 +72,9 @@ def slopes(model: Any, scene: Scene) -> tuple[list[list[Tensor]], list[Tensor], 
     return lines, [values[n, "input"].detach() for n in range(len(parts))], grads[-1]
 
 
-def attributed(model: Any, scene: Scene) -> Mapping[Link, float]:
+def attributed(model: Any, recorded_pairs: RecordedPairs) -> Mapping[Link, float]:
     """Every edge with its size: the mean over prompts, at the statement where it is largest."""
-    grads, inputs, last = slopes(model, scene)
+    grads, inputs, last = slopes(model, recorded_pairs)
     width = model.config.head_dim
     sizes: dict[Link, float] = {}
     head_changes: list[Tensor] = []  # what each head's noise adds to the stream, a layer: (prompt, head, token, hidden)
@@ -87,11 +87,13 @@ def attributed(model: Any, scene: Scene) -> Mapping[Link, float]:
                 "pthd,hdx->hptx", grad.unflatten(-1, (-1, width)), weight
             )  # (head, prompt, token, x)
             for head, slope in enumerate(_before_norm(layer.input_layernorm, inputs[number], arrives)):
-                sizes.update(_links(scene, head_changes, slope, (number, head), part))
-        change = scene.noise_z[number] - scene.recording.sites["z"][number]  # (prompt, head, token, dim)
+                sizes.update(_links(recorded_pairs, head_changes, slope, (number, head), part))
+        change = (
+            recorded_pairs.noise_z[number] - recorded_pairs.recording.sites["z"][number]
+        )  # (prompt, head, token, dim)
         output = layer.self_attn.o_proj.weight.unflatten(1, (-1, width))  # (hidden, head, dim)
         head_changes.append(torch.einsum("phtd,xhd->phtx", change, output))
-    sizes.update(_links(scene, head_changes, last, None, "direct"))
+    sizes.update(_links(recorded_pairs, head_changes, last, None, "direct"))
     return sizes
 
 
@@ -105,13 +107,17 @@ def _before_norm(norm: Any, value: Tensor, arrives: Tensor) -> Iterator[Tensor]:
 
 
 def _links(
-    scene: Scene, head_changes: list[Tensor], slope: Tensor, receiver: tuple[int, int] | None, part: str
+    recorded_pairs: RecordedPairs,
+    head_changes: list[Tensor],
+    slope: Tensor,
+    receiver: tuple[int, int] | None,
+    part: str,
 ) -> Iterator[tuple[Link, float]]:
     """All edges into one place, from every head below it."""
     for layer, change in enumerate(head_changes):
-        effect = torch.einsum("phtx,ptx->ht", change, slope).abs() / scene.n  # (head, token)
+        effect = torch.einsum("phtx,ptx->ht", change, slope).abs() / recorded_pairs.n  # (head, token)
         for head, line in enumerate(effect.tolist()):
             largest: dict[str, float] = {}
-            for place, size in zip(scene.pairs.places, line, strict=True):
+            for place, size in zip(recorded_pairs.pairs.places, line, strict=True):
                 largest[classify_place(place)] = max(size, largest.get(classify_place(place), 0.0))
             yield from (((((layer, head, kind)), receiver, part), size) for kind, size in largest.items())

@@ -2,7 +2,7 @@
 the converse.
 
 Layers count from the second on: at the input of the first, a patch of the only edited token is the original run. At the
-readout a layer counts for a box only before the object arrives: from then on a patch is the answer.
+readout a layer counts for a box only before the object arrives: from then on the patch carries the answer itself.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ import pandas as pd
 from claims.catalogue import GEMMA_2, row
 from rebinding.evidence import Evidence
 from rebinding.experiments.tracing.summary import (
-    added,
-    base,
+    context_contribution,
     first_layer,
     gains,
+    gains_by_place,
     last_layer,
     margin_change,
     restorable,
-    restored,
     support,
+    unpatched_hit_rate,
 )
 from rebinding.paper.claim import Claim
 from rebinding.paper.procedure import TracingConventions
@@ -42,15 +42,15 @@ from rebinding.verdicts import (
 from rebinding.verdicts.sentences import Part, all_of
 
 SECTION = "tracing"
-SWAP_ASKED: ModeName = "swap_only"
-BOTH_ASKED: ModeName = "context_and_swap"
-PARTNER_AND_ASKED: ModeName = "context_target_box_and_swap_query_box"
+ASKED_LABEL_IN_SWAP: ModeName = "swap_only"
+ASKED_LABEL_IN_BOTH: ModeName = "context_and_swap"
+PARTNER_IN_CONTEXT_ASKED_IN_SWAP: ModeName = "context_target_box_and_swap_query_box"
 PARTNER_TO_REMAINING: ModeName = "swap_target_box_to_remaining_context_box"
-OBJECT: ModeName = "target_box"
-OBJECT_MAP = ("context_box", "context_partner_object", "swap_first", "swap_second", "swap_period", "question_box",
+OBJECT_MODE: ModeName = "target_box"
+OBJECT_ROLES = ("context_box", "context_partner_object", "swap_first", "swap_second", "swap_period", "question_box",
               "readout")  # fmt: skip
 INTERMEDIATE = ("swap_first", "swap_second", "swap_period", "question_box")
-MOST = 0.5
+MAJORITY = 0.5
 """A rule that holds for the typical prompt holds in more than half of the prompts, by the margin."""
 RESTORED = "share of prompts in which a patch brings the original's answer back"
 ADDED = f"{RESTORED}: context and swap patched, less swap alone"
@@ -61,7 +61,7 @@ ROW: dict[str, Any] = {
     "five_boxes": {},
 }
 RESULTS = ROW | {"source": "section 3, results", "metrics": ("iia",)}
-RESOLVED = ROW | {
+READOUT_VS_STOP_ROW = ROW | {
     "kind": "ordering",
     "metrics": ("margin",),
     "where": f"mode {PARTNER_TO_REMAINING}, counterfactual into original; the swap's full stop and the readout",
@@ -75,33 +75,37 @@ def margin_and_support(claim: Claim, evidence: Evidence, conventions: TracingCon
 
 def in_most(claim: Claim, holds: pd.Series, *maps: tuple[Evidence, TracingConventions]) -> Part:
     """An order of layers, by prompt, holds in most prompts in which a patch has something to restore."""
-    counts = np.logical_and.reduce([restorable(evidence, conventions)[holds.index] for evidence, conventions in maps])
-    order = holds[counts] if counts.any() else holds & False
-    return partial(effect, order.to_numpy(), above=MOST, margin=claim.margin())
+    restorable_prompts = np.logical_and.reduce(
+        [restorable(evidence, conventions)[holds.index] for evidence, conventions in maps]
+    )
+    order = holds[restorable_prompts] if restorable_prompts.any() else holds & False
+    return partial(effect, order.to_numpy(), above=MAJORITY, margin=claim.margin())
 
 
 def adds_nothing(claim: Claim, study: Study, mode: ModeName, context: str) -> Verdict:
-    """At no layer does patching the context's label beside the swap's bring the answer back."""
+    """Patching the context label besides the swap label restores no more answers, at any layer."""
     evidence, conventions = study.patch_mention(claim, mode, context, "swap_asked"), study.procedure(claim).tracing
-    return effect_nowhere(added(evidence, conventions), **margin_and_support(claim, evidence, conventions))
+    return effect_nowhere(
+        context_contribution(evidence, conventions), **margin_and_support(claim, evidence, conventions)
+    )
 
 
 @row("tracing.reference_box_not_from_context",
-     "What the answer needs of the asked box does not come from where the box is first mentioned.",
+     "The first mention of the asked box adds nothing to the answer.",
      kind="no-effect", statistic=f"{ADDED}; the largest over layers",
-     where=f"mode {BOTH_ASKED}; every layer but the first, at the asked box's first mention and in the swap",
+     where=f"mode {ASKED_LABEL_IN_BOTH}; every layer but the first, at the asked box's first mention and in the swap",
      **RESULTS)  # fmt: skip
 def test_the_asked_box_is_not_looked_up_in_the_context(claim: Claim, study: Study) -> Verdict:
-    return adds_nothing(claim, study, BOTH_ASKED, "context_asked")
+    return adds_nothing(claim, study, ASKED_LABEL_IN_BOTH, "context_asked")
 
 
 @row("tracing.swap_box_not_from_context",
-     "What the answer needs of the partner does not come from where the partner is first mentioned.",
+     "The first mention of the partner adds nothing to the answer.",
      kind="no-effect", statistic=f"{ADDED}; the largest over layers",
-     where=f"mode {PARTNER_AND_ASKED}; every layer but the first, the partner's first mention and the asked in the"
-     " swap", **RESULTS)  # fmt: skip
+     where=f"mode {PARTNER_IN_CONTEXT_ASKED_IN_SWAP}; every layer but the first, the partner's first mention and"
+     " the asked in the swap", **RESULTS)  # fmt: skip
 def test_the_partner_is_not_looked_up_in_the_context(claim: Claim, study: Study) -> Verdict:
-    return adds_nothing(claim, study, PARTNER_AND_ASKED, "context_partner")
+    return adds_nothing(claim, study, PARTNER_IN_CONTEXT_ASKED_IN_SWAP, "context_partner")
 
 
 def path_to_readout(claim: Claim, study: Study, mode: ModeName, edited: str, partner: str) -> dict[str, Part]:
@@ -112,12 +116,12 @@ def path_to_readout(claim: Claim, study: Study, mode: ModeName, edited: str, par
     evidence, conventions = study.trace_residuals(claim, mode, *INTERMEDIATE, "readout"), study.procedure(claim).tracing
     options = margin_and_support(claim, evidence, conventions)
     between = (partner, "swap_period", "question_box")
-    has_object = gains(study.trace_residuals(claim, OBJECT, *OBJECT_MAP), "readout", conventions) > 0
+    has_object = gains(study.trace_residuals(claim, OBJECT_MODE, *OBJECT_ROLES), "readout", conventions) > 0
     box_gains = gains(evidence, "readout", conventions).mask(has_object, 0.0)
     trace = evidence, conventions
     first, last = (first_layer(*trace, *roles) for roles in (between, ("readout",)))
     return {
-        f"{mode}, in between": partial(effect_somewhere, restored(evidence, conventions, *between), **options),
+        f"{mode}, in between": partial(effect_somewhere, gains_by_place(evidence, conventions, *between), **options),
         f"{mode}, at the readout": partial(effect_somewhere, box_gains.to_numpy(), **options),
         f"{mode}, readout after the tokens in between": in_most(claim, first < last, trace),
         f"{mode}, readout after the label": in_most(claim, last_layer(*trace, edited) < last, trace),
@@ -125,13 +129,13 @@ def path_to_readout(claim: Claim, study: Study, mode: ModeName, edited: str, par
 
 
 @row("tracing.boxes_emerge_after_swap",
-     "Which box is meant passes, after the swap has named it, through tokens in between, and ends at the readout.",
+     "After the swap names a box, its identity moves through the tokens in between and ends at the readout.",
      kind="effect",
      statistic=f"{RESTORED}: the largest over layers and tokens in between; first and last such layers, by prompt",
-     where=f"modes {SWAP_ASKED} and {PARTNER_TO_REMAINING}; the edited label, tokens with a role behind it, and the"
-     " readout while the object is not there", **RESULTS)  # fmt: skip
+     where=f"modes {ASKED_LABEL_IN_SWAP} and {PARTNER_TO_REMAINING}; the edited label, tokens with a role behind it,"
+     " and the readout while the object is not there", **RESULTS)  # fmt: skip
 def test_boxes_matter_from_the_swap_on_and_end_at_the_readout(claim: Claim, study: Study) -> Verdict:
-    asked_box = path_to_readout(claim, study, SWAP_ASKED, "swap_asked", "swap_partner")
+    asked_box = path_to_readout(claim, study, ASKED_LABEL_IN_SWAP, "swap_asked", "swap_partner")
     partner = path_to_readout(claim, study, PARTNER_TO_REMAINING, "swap_partner", "swap_asked")
     return all_of(claim.kind, asked_box | partner)
 
@@ -140,17 +144,17 @@ def test_boxes_matter_from_the_swap_on_and_end_at_the_readout(claim: Claim, stud
      "The object's identity sits on its own token, then in later layers at the readout, and nowhere in between.",
      kind="effect",
      statistic=f"{RESTORED}: the largest over layers and tokens; last layer of its own token, first of the readout",
-     where=f"mode {OBJECT}; every layer but the first, at the object, the swap's labels and end, question, readout",
-     **RESULTS)  # fmt: skip
+     where=f"mode {OBJECT_MODE}; every layer but the first, at the object, the swap's labels and full stop, question,"
+     " readout", **RESULTS)  # fmt: skip
 def test_the_object_goes_from_its_token_to_the_readout(claim: Claim, study: Study) -> Verdict:
-    evidence, conventions = study.trace_residuals(claim, OBJECT, *OBJECT_MAP), study.procedure(claim).tracing
+    evidence, conventions = study.trace_residuals(claim, OBJECT_MODE, *OBJECT_ROLES), study.procedure(claim).tracing
     options, own_token = margin_and_support(claim, evidence, conventions), "context_partner_object"
     in_order = last_layer(evidence, conventions, own_token) < first_layer(evidence, conventions, "readout")
     return all_of(
         claim.kind,
         {
-            "its own token": partial(effect_somewhere, restored(evidence, conventions, own_token), **options),
-            "in between": partial(effect_nowhere, restored(evidence, conventions, *INTERMEDIATE), **options),
+            "its own token": partial(effect_somewhere, gains_by_place(evidence, conventions, own_token), **options),
+            "in between": partial(effect_nowhere, gains_by_place(evidence, conventions, *INTERMEDIATE), **options),
             "the readout in later layers": in_most(claim, in_order, (evidence, conventions)),
         },
     )
@@ -158,20 +162,20 @@ def test_the_object_goes_from_its_token_to_the_readout(claim: Claim, study: Stud
 
 @row("tracing.object_not_through_labels", "No token of a box's label carries the identity of the object.",
      kind="no-effect", statistic=f"{RESTORED}: the largest over layers and labels",
-     where=f"mode {OBJECT}; every layer but the first, at every label", **RESULTS)  # fmt: skip
+     where=f"mode {OBJECT_MODE}; every layer but the first, at every label", **RESULTS)  # fmt: skip
 def test_labels_do_not_carry_the_object(claim: Claim, study: Study) -> Verdict:
-    evidence, conventions = study.trace_residuals(claim, OBJECT, *OBJECT_MAP), study.procedure(claim).tracing
+    evidence, conventions = study.trace_residuals(claim, OBJECT_MODE, *OBJECT_ROLES), study.procedure(claim).tracing
     labels = (*(f"context_box[{slot}]" for slot in range(claim.boxes)), "swap_first", "swap_second", "question_box")
     gate = requirement(
         "base",
-        base(evidence, conventions) < 1,
+        unpatched_hit_rate(evidence, conventions) < 1,
         "the counterfactual gives the original's answer in all prompts without a patch, so a patch can restore nothing",
     )
     return guarded(
         claim.kind,
         [gate],
         lambda: effect_nowhere(
-            restored(evidence, conventions, *labels), **margin_and_support(claim, evidence, conventions)
+            gains_by_place(evidence, conventions, *labels), **margin_and_support(claim, evidence, conventions)
         ),
     )
 
@@ -180,30 +184,30 @@ def test_labels_do_not_carry_the_object(claim: Claim, study: Study) -> Verdict:
      "Which box is meant reaches the readout at an earlier layer than the object does.",
      kind="effect",
      statistic="share of prompts in which the readout restores the box from an earlier layer on than the object",
-     where=f"modes {PARTNER_TO_REMAINING} and {OBJECT}; every layer but the first, at the readout",
-     **(RESULTS | {"source": "ours; section 3 tells it so in words", "models": ()}))  # fmt: skip
+     where=f"modes {PARTNER_TO_REMAINING} and {OBJECT_MODE}; every layer but the first, at the readout",
+     **(RESULTS | {"source": "our wording; section 3 says it without numbers", "models": ()}))  # fmt: skip
 def test_the_box_reaches_the_readout_before_the_object(claim: Claim, study: Study) -> Verdict:
     conventions = study.procedure(claim).tracing
     boxes = study.trace_residuals(claim, PARTNER_TO_REMAINING, *INTERMEDIATE, "readout")
-    objects = study.trace_residuals(claim, OBJECT, *OBJECT_MAP)
+    objects = study.trace_residuals(claim, OBJECT_MODE, *OBJECT_ROLES)
     is_earlier = first_layer(boxes, conventions, "readout") < first_layer(objects, conventions, "readout")
     return in_most(claim, is_earlier, (boxes, conventions), (objects, conventions))(level=claim.level)
 
 
 @row("tracing.readout_over_swap_period",
-     "For every question, patching the readout moves the answer more than patching the swap's end.",
+     "For every question, patching the readout moves the answer more than patching the full stop.",
      source="section 3, results; appendix, causal mediation", headline=5,
-     statistic=f"{CHANGE}: the readout's less the full stop's, for each question", **RESOLVED)  # fmt: skip
+     statistic=f"{CHANGE}: the readout's less the full stop's, for each question", **READOUT_VS_STOP_ROW)  # fmt: skip
 def test_the_readout_moves_more_than_the_full_stop(claim: Claim, study: Study) -> Verdict:
     return readout_over_stop(claim, study, share=1.0)
 
 
 @row("tracing.readout_much_over_swap_period",
-     "For every question, patching the swap's end moves the answer by less than half of what patching the readout"
+     "For every question, patching the full stop moves the answer by less than half of what patching the readout"
      " does.",
      source="section 3, results (\"much stronger\"; that less than half is much less is ours)",
      statistic=f"{CHANGE}: half of the readout's less the full stop's, for each question",
-     **(RESOLVED | {"models": ()}))  # fmt: skip
+     **(READOUT_VS_STOP_ROW | {"models": ()}))  # fmt: skip
 def test_the_readout_moves_more_than_twice_as_much(claim: Claim, study: Study) -> Verdict:
     return readout_over_stop(claim, study, share=0.5)
 
@@ -222,8 +226,8 @@ def readout_over_stop(claim: Claim, study: Study, share: float) -> Verdict:
 
 
 @row("tracing.prefix_effect_local",
-     "Patching the swap's end helps the question about the asked box and no other; the readout helps each, and more.",
-     source="appendix, causal mediation", statistic=f"{CHANGE}, for each question", **RESOLVED)  # fmt: skip
+     "Patching the full stop helps the question about the asked box and no other; the readout helps each, and more.",
+     source="appendix, causal mediation", statistic=f"{CHANGE}, for each question", **READOUT_VS_STOP_ROW)  # fmt: skip
 def test_the_full_stop_helps_one_question_and_the_readout_all(claim: Claim, study: Study) -> Verdict:
     evidence, conventions = study.diagnose_readout(claim), study.procedure(claim).tracing
     stop, readout = (

@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from rebinding.cost.hollow import expand_masks, fake_numbers
 from rebinding.cost.ledger import Ledger
-from rebinding.cost.op_cache import SHAPES, Outcome, cache_key, cacheable_outcome, hollow_like, tensor_signature
+from rebinding.cost.op_cache import META, CachedResult, cache_key, cacheable_result, hollow_like, tensor_signature
 from rebinding.cost.operations import OperationFacts, cost_of, facts_of, leaves, map_tensors
 
 CPU = torch.device("cpu")
@@ -38,7 +38,7 @@ def fake_accelerator(index: int = 0) -> torch.device:
 
 
 class FakeTensor(torch.Tensor):
-    """A tensor on a fake device. Its `inner_tensor` is on the CPU, or has no numbers."""
+    """A tensor on a fake device. Its `inner_tensor` is on the CPU, or hollow (`rebinding.cost.op_cache`)."""
 
     inner_tensor: Tensor
     fake_device: FakeDevice
@@ -104,20 +104,20 @@ class FakeDevice(TorchDispatchMode):
     def __init__(self, *, hollow: bool = False) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # of torch
         self.hollow, self.ledger = hollow, Ledger()
-        self.op_cache: dict[Hashable, Outcome] = {}
+        self.op_cache: dict[Hashable, CachedResult] = {}
 
     def __torch_dispatch__(self, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        named = dict(kwargs or {})
-        if not types and named.get("device") is None:  # the CPU's own
-            return operation(*args, **named)
-        key = cache_key(operation, args, named) if self.hollow else None
+        kwargs = dict(kwargs or {})
+        if not types and kwargs.get("device") is None:  # the CPU's own
+            return operation(*args, **kwargs)
+        key = cache_key(operation, args, kwargs) if self.hollow else None
         if key in self.op_cache:
-            return self._run_cached(self.op_cache[key], operation, args, named)
-        target = None if named.get("device") is None else torch.device(named["device"])
-        tensors = leaves((args, tuple(named.values())))
+            return self._run_cached(self.op_cache[key], operation, args, kwargs)
+        target = None if kwargs.get("device") is None else torch.device(kwargs["device"])
+        tensors = leaves((args, tuple(kwargs.values())))
         fake_devices = [tensor.device for tensor in tensors if isinstance(tensor, FakeTensor)]
         if not fake_devices and (target is None or target.type != "meta" or target.index is None):
-            return operation(*args, **named)
+            return operation(*args, **kwargs)
         facts = facts_of(operation)
         if not facts.copies:
             _refuse_mixed(operation, facts, args, tensors)
@@ -125,45 +125,50 @@ class FakeDevice(TorchDispatchMode):
             self.ledger.add_wait(operation, args, target)
         device = target or args[0].device if facts.copies else target or fake_devices[0]
         if device == CPU or not facts.gives_tensors:
-            return self._run_to_cpu(operation, args, named)
-        out, outcome = self._run_on_device(operation, facts, args, named, device)
-        if self.hollow and outcome is not None and not facts.waits and not (facts.indexed and _has_masks(args[1])):
-            self.op_cache[key] = outcome
+            return self._run_to_cpu(operation, args, kwargs)
+        out, cached_result = self._run_on_device(operation, facts, args, kwargs, device)
+        if (
+            self.hollow
+            and cached_result is not None
+            and not facts.waits
+            and not (facts.indexed and _has_masks(args[1]))
+        ):
+            self.op_cache[key] = cached_result
         return out
 
-    def _run_to_cpu(self, operation: Any, args: Any, named: dict[str, Any]) -> Any:
+    def _run_to_cpu(self, operation: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """Run an operation whose result is on the CPU, or no tensor."""
         if self.hollow:
-            return fake_numbers(operation, args, named)
-        return operation(*map_tensors(self._inner, args), **map_values(self._inner, named))
+            return fake_numbers(operation, args, kwargs)
+        return operation(*map_tensors(self._inner, args), **map_values(self._inner, kwargs))
 
     def _run_on_device(
-        self, operation: Any, facts: OperationFacts, args: Any, named: dict[str, Any], device: torch.device
-    ) -> tuple[Any, Outcome | None]:
+        self, operation: Any, facts: OperationFacts, args: Any, kwargs: dict[str, Any], device: torch.device
+    ) -> tuple[Any, CachedResult | None]:
         """Run an operation whose result is on a fake device."""
         if facts.indexed and self.hollow:
             args = (args[0], expand_masks(args[1]), *args[2:])
-        fake_args, args, named = args, map_tensors(self._inner, args), map_values(self._inner, named)
-        if named.get("device") is not None:
-            named["device"] = SHAPES if self.hollow else CPU
-        out = operation(*args, **named)
+        fake_args, args, kwargs = args, map_tensors(self._inner, args), map_values(self._inner, kwargs)
+        if kwargs.get("device") is not None:
+            kwargs["device"] = META if self.hollow else CPU
+        out = operation(*args, **kwargs)
         if facts.empty and not self.hollow:
             out.fill_(float("nan") if out.is_floating_point() else UNWRITTEN)
-        cost = cost_of(operation, args, named, out)
+        cost = cost_of(operation, args, kwargs, out)
         self.ledger.add_work(cost)
-        outcome = cacheable_outcome(operation, args, out, device, cost)
+        cached_result = cacheable_result(operation, args, out, device, cost)
         result = fake_args[0] if facts.in_place else map_tensors(lambda tensor: self.put(tensor, device), out)
-        return result, outcome
+        return result, cached_result
 
-    def _run_cached(self, outcome: Outcome, operation: Any, args: Any, named: dict[str, Any]) -> Any:
+    def _run_cached(self, cached_result: CachedResult, operation: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """Repeat a cached operation on hollow tensors of the same signature."""
-        self.ledger.add_work(outcome.cost)
-        if outcome.kind == "in_place":
+        self.ledger.add_work(cached_result.cost)
+        if cached_result.kind == "in_place":
             return args[0]
-        if outcome.kind == "view":
-            out = operation(args[0].inner_tensor, *args[1:], **named)
-            return map_tensors(lambda tensor: FakeTensor(tensor, outcome.device, self), out)
-        return map_tensors(lambda tensor: self.put(hollow_like(tensor), outcome.device), outcome.example)
+        if cached_result.kind == "view":
+            out = operation(args[0].inner_tensor, *args[1:], **kwargs)
+            return map_tensors(lambda tensor: FakeTensor(tensor, cached_result.device, self), out)
+        return map_tensors(lambda tensor: self.put(hollow_like(tensor), cached_result.device), cached_result.example)
 
     def _inner(self, tensor: Tensor) -> Tensor:
         if isinstance(tensor, FakeTensor):
@@ -171,14 +176,14 @@ class FakeDevice(TorchDispatchMode):
         return hollow_like(tensor) if self.hollow and tensor.ndim else tensor
 
     def put(self, inner_tensor: Tensor, device: torch.device) -> FakeTensor:
-        """Put a tensor of the CPU, or one without numbers, on a fake device."""
+        """Put a tensor of the CPU, or a hollow one, on a fake device."""
         self.ledger.add_storage(inner_tensor, device)
         return FakeTensor(inner_tensor, device, self)
 
 
-def map_values(function: Any, named: dict[str, Any]) -> dict[str, Any]:
+def map_values(function: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
     """The same keywords with every tensor exchanged."""
-    return {name: map_tensors(function, value) for name, value in named.items()}
+    return {name: map_tensors(function, value) for name, value in kwargs.items()}
 
 
 def _has_masks(indices: Any) -> bool:
@@ -218,5 +223,5 @@ def _contains(outer: str, path: str) -> bool:
     return outer in ("", path) or path.startswith(f"{outer}.")
 
 
-def _present(named: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    return iter([(name, value) for name, value in named.items() if value is not None])
+def _present(entries: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    return iter([(name, value) for name, value in entries.items() if value is not None])

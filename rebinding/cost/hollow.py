@@ -27,12 +27,12 @@ def numbers(like: Tensor, dtype: torch.dtype) -> Tensor:
     return torch.zeros(shape, dtype=dtype)
 
 
-def fake_numbers(operation: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+def fake_numbers(operation: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The result of an operation that copies numbers of a hollow tensor to the CPU."""
     if operation is ATEN.copy_.default:
         return args[0].copy_(numbers(args[1], args[0].dtype))
     if operation is ATEN._to_copy.default:
-        return numbers(args[0], named.get("dtype") or args[0].dtype)
+        return numbers(args[0], kwargs.get("dtype") or args[0].dtype)
     if operation is ATEN._local_scalar_dense.default:
         return numbers(args[0], args[0].dtype).item()
     if operation is ATEN.equal.default:

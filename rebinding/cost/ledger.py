@@ -58,9 +58,9 @@ class Ledger:
         self.flop, self.bytes_moved = self.flop + cost.flop, self.bytes_moved + cost.bytes_moved
         self.seconds += max(cost.flop / self.rate, cost.bytes_moved / self.bandwidth)
 
-    def add_storage(self, inner: Tensor, device: torch.device) -> None:
+    def add_storage(self, inner_tensor: Tensor, device: torch.device) -> None:
         """Count a tensor's storage, once, for as long as it lives."""
-        storage = inner.untyped_storage()
+        storage = inner_tensor.untyped_storage()
         key, size = storage._cdata, storage.nbytes()
         if key in self._storages:
             return

@@ -41,8 +41,8 @@ class PaddedEncoder(Encoder):
 class RowCountingSurgeon(TorchSurgeon):
     """The torch surgeon; it records the number of rows of its batches."""
 
-    def __init__(self, *args: Any, **named: Any) -> None:
-        super().__init__(*args, **named)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
         self.row_counts: list[int] = []
 
     def _run_batch(self, batch: Batch, attention: Attention | None, results: Results) -> None:

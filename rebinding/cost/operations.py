@@ -72,12 +72,12 @@ class Cost:
 NOTHING = Cost(0, 0)
 
 
-def cost_of(operation: Any, args: Any, named: dict[str, Any], out: Any) -> Cost:
+def cost_of(operation: Any, args: Any, kwargs: dict[str, Any], out: Any) -> Cost:
     """The cost of an operation with these arguments and this result."""
     facts = facts_of(operation)
     if facts.view:
         return NOTHING
-    flop = int(facts.flop(*args, **named, out_val=out)) if facts.flop else 0
+    flop = int(facts.flop(*args, **kwargs, out_val=out)) if facts.flop else 0
     return Cost(flop, sum(tensor.nbytes for tensor in leaves((args, out))))
 
 

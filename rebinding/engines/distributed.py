@@ -84,7 +84,7 @@ class DistributedEngine:
         self._pool: WorkerPool | None = None
         self._descriptions: dict[LoadOptions, ModelDescription] = {}
         self._failed: dict[str, Failure] = {}
-        self._loadings: WeakKeyDictionary[LoadedModel, LoadOptions] = WeakKeyDictionary()
+        self._load_options: WeakKeyDictionary[LoadedModel, LoadOptions] = WeakKeyDictionary()
         self._store: DriverStore | None = None
         self._queue = Queue()
 
@@ -92,13 +92,13 @@ class DistributedEngine:
 
     def loaded_model(self, name: str, *, dtype: str, device: str, store: Store | None) -> LoadedModel:
         """A model from a worker's description; its weights stay on workers."""
-        loading = LoadOptions(name, dtype, device)
-        task = DescribeTask(loading)
+        load_options = LoadOptions(name, dtype, device)
+        task = DescribeTask(load_options)
         if task.id in self._failed:
             raise reraisable(self._failed[task.id])
-        if loading not in self._descriptions:
+        if load_options not in self._descriptions:
             raise MissingOutcomes((task,))
-        description = self._descriptions[loading]
+        description = self._descriptions[load_options]
         model = LoadedModel(
             name,
             lambda: _no_weights(name),
@@ -111,7 +111,7 @@ class DistributedEngine:
             known_fingerprint=description.fingerprint,
             weights=description.weights,
         )
-        self._loadings[model] = loading
+        self._load_options[model] = load_options
         return model
 
     def session(self, loaded_model: LoadedModel, store: Store | None, *, skip_prompts: int = 0) -> Session:
@@ -121,7 +121,7 @@ class DistributedEngine:
             raise ValueError(f"this engine keeps evidence in {self._store.folder}; make another engine for {store}")
         shelf = shelf_of(self._store, loaded_model=loaded_model.fingerprint, dtype=loaded_model.dtype)
         bench = Workbench(loaded_model, shelf, skip_prompts=skip_prompts)
-        return Session(loaded_model, bench.prompts, DriverSource(bench, self._loadings[loaded_model], self._failed))
+        return Session(loaded_model, bench.prompts, DriverSource(bench, self._load_options[loaded_model], self._failed))
 
     def finish(self, job: Callable[[], Out]) -> Out:
         results: list[Out] = []
@@ -210,7 +210,7 @@ class DistributedEngine:
         if isinstance(outcome, Failure):
             self._failed[task.id] = outcome
         elif isinstance(outcome, ModelDescription):
-            self._descriptions[task.loading] = outcome
+            self._descriptions[task.load_options] = outcome
         elif isinstance(task, ComputeTask):
             if task.address not in outcome.contents:
                 self._failed[task.id] = Failure(_version_mismatch(task, outcome), "the driver, on reading the shard")
@@ -224,9 +224,10 @@ class DistributedEngine:
 def _version_mismatch(task: ComputeTask, outcome: Shards) -> ModelError:
     """The error for a worker's shard whose address is not the one that the driver expects."""
     return ModelError(
-        f"{task.loading.name}: the driver expected {task.address}, a worker returned {sorted(outcome.contents)}. The"
-        " worker's version of rebinding, torch or transformers is not the driver's, or its processor rounds the weights"
-        " of a planted model differently. Install the same versions on all machines, and use machines of one kind."
+        f"{task.load_options.name}: the driver expected {task.address}, a worker returned {sorted(outcome.contents)}."
+        " The worker's version of rebinding, torch or transformers is not the driver's, or its processor rounds the"
+        " weights of a planted model differently. Install the same versions on all machines, and use machines of one"
+        " kind."
     )
 
 

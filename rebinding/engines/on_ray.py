@@ -84,10 +84,10 @@ class Actor:
         """The id of its process; an answer means that the actor is ready."""
         return os.getpid()
 
-    def do(self, task: bytes, names: list[Address], *tensors: Any) -> bytes:
+    def run_task(self, task: bytes, names: list[Address], *tensors: Any) -> bytes:
         """The outcome of a task. Where memory runs out, the process ends, and Ray starts another one."""
         try:
-            return pack(self.worker.do(pickle.loads(task), dict(zip(names, tensors, strict=True))))
+            return pack(self.worker.run_task(pickle.loads(task), dict(zip(names, tensors, strict=True))))
         except (MemoryError, torch.OutOfMemoryError):
             os._exit(1)
 
@@ -124,7 +124,7 @@ class RayWorkerPool:
                 self._placed[address] = self._ray.put(read())
         tensors = [self._placed[address] for address in inputs]
         self._tasks[worker] = task
-        self._running[self._actors[worker].do.remote(pickle.dumps(task), list(inputs), *tensors)] = worker
+        self._running[self._actors[worker].run_task.remote(pickle.dumps(task), list(inputs), *tensors)] = worker
 
     def take(self) -> Iterator[tuple[int, Outcome]]:
         done, _ = self._ray.wait([*self._starting, *self._running], num_returns=1)
@@ -142,8 +142,8 @@ class RayWorkerPool:
         except self._ray.exceptions.RayActorError as error:
             name = task.address[0] if isinstance(task, ComputeTask) else "loading it"
             message = (
-                f"{task.loading.name}: {TRIES} workers died one after the other at the same task ({name}). If it is too"
-                " large for the memory of one, give each more memory: --gpus-per-model, or fewer --workers"
+                f"{task.load_options.name}: {TRIES} workers died one after the other at the same task ({name}). If it"
+                " is too large for the memory of one, give each more memory: --gpus-per-model, or fewer --workers"
             )
             return Failure(LostWorker(message), str(error))
         return outcome

@@ -22,7 +22,7 @@ class Queue:
 
     waiting: dict[str, Task] = field(default_factory=dict)
     running: dict[int, Task] = field(default_factory=dict)
-    loaded: dict[int, LoadOptions] = field(default_factory=dict)
+    loaded_options: dict[int, LoadOptions] = field(default_factory=dict)
     """The model of each worker's last task."""
     urgent: set[str] = field(default_factory=set)
     """Waiting tasks of jobs that were resumed: many tasks may follow them, one after the other."""
@@ -45,7 +45,7 @@ class Queue:
             self.urgent.discard(task.id)
             if (recorded := _recorded(task)) is not None:
                 self.recorded_by.setdefault(recorded, set()).add(worker)
-            self.running[worker], self.loaded[worker] = task, task.loading
+            self.running[worker], self.loaded_options[worker] = task, task.load_options
         return task
 
     def end(self, worker: int) -> Task:
@@ -55,15 +55,15 @@ class Queue:
     def _next(self, worker: int) -> Task | None:
         """A task on the worker's own model; none while other workers use that model, as more may follow. Else a task on
         a model that no worker has, else the oldest."""
-        own_model = self.loaded.get(worker)
+        own_model = self.loaded_options.get(worker)
         tasks = list(self.waiting.values())
-        same_model = [task for task in tasks if task.loading == own_model]
+        same_model = [task for task in tasks if task.load_options == own_model]
         if same_model:
             return min(same_model, key=partial(self._sort_key, worker))
-        if any(task.loading == own_model for task in self.running.values()):
+        if any(task.load_options == own_model for task in self.running.values()):
             return None
-        loaded = set(self.loaded.values())
-        unloaded = [task for task in tasks if task.loading not in loaded]
+        loaded_options = set(self.loaded_options.values())
+        unloaded = [task for task in tasks if task.load_options not in loaded_options]
         return next(iter([*unloaded, *tasks]), None)
 
     def _sort_key(self, worker: int, task: Task) -> tuple[bool, bool, bool]:
@@ -80,7 +80,7 @@ def _recorded(task: Task) -> Recorded | None:
     request = task.request if isinstance(task, ComputeTask) else None
     if not isinstance(request, OnPrompts):
         return None
-    return task.loading, replace(request.prompts, pairing=(), tokens="")
+    return task.load_options, replace(request.prompts, pairing=(), tokens="")
 
 
 class Progress:

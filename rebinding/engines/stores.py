@@ -81,7 +81,7 @@ class DriverSource:
     """Evidence of a workbench on a `DriverStore`. `failed` has the tasks that raised an error."""
 
     bench: Workbench
-    loading: LoadOptions
+    load_options: LoadOptions
     failed: Mapping[str, Failure]
 
     def get(self, request: Request) -> Evidence:
@@ -105,7 +105,7 @@ class DriverSource:
     def _task(self, request: Request, tensors: list[Request] | None = None) -> ComputeTask:
         module = function_of(type(request)).__module__
         inputs = tuple(self.bench.address(needed) for needed in tensors or ())
-        task = ComputeTask(self.loading, request, module, self.bench.address(request), inputs)
+        task = ComputeTask(self.load_options, request, module, self.bench.address(request), inputs)
         if task.id in self.failed:
             raise reraisable(self.failed[task.id])
         return task

@@ -34,12 +34,12 @@ class LoadOptions:
 class DescribeTask:
     """The task to describe a model without its weights."""
 
-    loading: LoadOptions
+    load_options: LoadOptions
 
     @property
     def id(self) -> str:
         """The key that distinguishes it from other tasks."""
-        return digest(["describe", self.loading.name, self.loading.dtype, self.loading.device])
+        return digest(["describe", self.load_options.name, self.load_options.dtype, self.load_options.device])
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class ComputeTask:
     that were computed before and are sent with the task.
     """
 
-    loading: LoadOptions
+    load_options: LoadOptions
     request: Request
     module: str
     address: Address

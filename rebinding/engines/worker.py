@@ -37,15 +37,15 @@ from rebinding.models import LoadedModel, load
 class Worker:
     """A worker with one model at a time, that of its last task."""
 
-    loaded: LoadOptions | None = None
+    loaded_options: LoadOptions | None = None
     bench: Workbench | None = None
     memory: Memory = field(default_factory=Memory)
 
-    def do(self, task: Task, inputs: Mapping[Address, Activations]) -> Outcome:
+    def run_task(self, task: Task, inputs: Mapping[Address, Activations]) -> Outcome:
         """The outcome of a task. An error of the computation is an outcome too; a lack of memory is raised, since
         another process may have more."""
         try:
-            bench = self._bench(task.loading)
+            bench = self._bench(task.load_options)
             return (
                 self._compute(bench, task, inputs)
                 if isinstance(task, ComputeTask)
@@ -56,18 +56,18 @@ class Worker:
         except Exception as error:
             return Failure(error, traceback.format_exc())
 
-    def _bench(self, loading: LoadOptions) -> Workbench:
+    def _bench(self, load_options: LoadOptions) -> Workbench:
         """A workbench with the model; the previous model is freed first."""
-        if self.bench is None or self.loaded != loading:
-            self.bench = self.loaded = None
+        if self.bench is None or self.loaded_options != load_options:
+            self.bench = self.loaded_options = None
             gc.collect()
             if torch.cuda.is_available():
                 torch.cuda.empty_cache()
-            loaded_model = load(loading.name, dtype=loading.dtype, device=loading.device)
+            loaded_model = load(load_options.name, dtype=load_options.dtype, device=load_options.device)
             self.bench = Workbench(
                 loaded_model, shelf_of(self.memory, loaded_model=loaded_model.fingerprint, dtype=loaded_model.dtype)
             )
-            self.loaded = loading
+            self.loaded_options = load_options
         return self.bench
 
     def _compute(self, bench: Workbench, task: ComputeTask, inputs: Mapping[Address, Activations]) -> Shards:
@@ -91,7 +91,7 @@ class Worker:
 
 def describe_model(loaded_model: LoadedModel) -> ModelDescription:
     """The description of a model, without its weights."""
-    assert loaded_model.dtype != "as served"
+    assert loaded_model.dtype != "as served", "a worker cannot describe a remote model"
     return ModelDescription(
         loaded_model.tokenizer,
         loaded_model.anatomy,

@@ -37,18 +37,18 @@ class Kind:
     """One kind of evidence, declared once, in its experiment. It checks the columns of new evidence, so a column that
     is missing, misspelt or new is an error at once.
 
-    `numbered` is a pattern for families of columns such as `before_logit_0`; `lacking` are columns whose numbers may
-    not exist (NaN). `unit` is the column that identifies units. `edits` are the columns that identify edits, each of
-    which must have a positive `relative_change` in some row; None for kinds without edits, or without a record of them.
-    `unedited` is a column and its value in baseline rows, in which nothing is edited.
+    `numbered` is a pattern for families of columns such as `before_logit_0`; `nullable` are columns whose numbers may
+    not exist (NaN). `unit` is the column that identifies units. `edit_columns` identify edits, each of which must have
+    a positive `relative_change` in some row; None for kinds without edits, or without a record of them. `unedited`
+    is a column and its value in baseline rows, in which nothing is edited.
     """
 
     name: str
     columns: tuple[str, ...]
     numbered: str = "(?!)"
-    lacking: tuple[str, ...] = ()
+    nullable: tuple[str, ...] = ()
     unit: str = "prompt"
-    edits: tuple[str, ...] | None = None
+    edit_columns: tuple[str, ...] | None = None
     unedited: tuple[str, str] | None = None
 
     def evidence(self, rows: pd.DataFrame, settings: Mapping[str, Any]) -> Evidence:
@@ -132,9 +132,9 @@ class Request:
         return None
 
     @property
-    def edits(self) -> tuple[str, ...] | None:
+    def edit_columns(self) -> tuple[str, ...] | None:
         """The columns that identify edits, each of which must change what it edits in some row."""
-        return self.KIND.edits
+        return self.KIND.edit_columns
 
     @property
     def label(self) -> str:

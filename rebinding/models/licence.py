@@ -13,9 +13,9 @@ from rebinding.models.names import Origin
 README = "README.md"
 GGUF_KEY = "general.license"
 FENCE = "---"
-MOST = 100_000
+MAX_README_CHARACTERS = 100_000
 """Characters of a README.md that are read; the front matter comes first."""
-LONGEST = 200
+MAX_NAME_LENGTH = 200
 """Characters of a licence's name."""
 UNSTATED = ("", "other", "unknown", "null", "~")
 """Values of `license:` that name no licence."""
@@ -26,24 +26,24 @@ def stated_licence(base: Origin) -> str | None:
     of the README.md of a folder or of a model on the Hub (nothing else is fetched)."""
     if base.kind == "gguf":
         value = header(Path(base.target)).facts.get(GGUF_KEY)
-        return _stated(value) if isinstance(value, str) else None
+        return _single_licence(value) if isinstance(value, str) else None
     if base.kind not in ("folder", "hub"):
         return None
     folder = Path(base.target) if base.kind == "folder" else fetch(base.target, base.revision, [README])
     if not (folder / README).is_file():
         return None
     with (folder / README).open(encoding="utf-8", errors="replace") as file:
-        return licence_of_page(file.read(MOST))
+        return licence_of_page(file.read(MAX_README_CHARACTERS))
 
 
 def licence_of_page(page: str) -> str | None:
     """`license:` in the front matter of a README.md; where that is `other`, `license_name:`."""
     lines = list(_front_matter(page))
-    return _stated(_value(lines, "license")) or _stated(_value(lines, "license_name"))
+    return _single_licence(_value(lines, "license")) or _single_licence(_value(lines, "license_name"))
 
 
 def _front_matter(page: str) -> Iterator[str]:
-    """The lines between the first two fences; none where the page does not begin with one, or it is not closed."""
+    """The lines between the first two fences; none if the page does not begin with a fence or has no second one."""
     first, *rest = page.removeprefix("\ufeff").splitlines() or [""]
     lines = [line.rstrip() for line in rest]
     if first.rstrip() == FENCE and FENCE in lines:
@@ -60,9 +60,9 @@ def _value(lines: Sequence[str], key: str) -> str:
     return ""
 
 
-def _stated(value: str) -> str | None:
+def _single_licence(value: str) -> str | None:
     """The value without quotes or brackets, if it names one licence and is printable. Several licences count as none:
     it is unknown which one holds."""
     plain = value.strip().removeprefix("[").removesuffix("]").strip().strip("\"'").strip()
-    fits = plain.isprintable() and len(plain) <= LONGEST and "," not in plain
+    fits = plain.isprintable() and len(plain) <= MAX_NAME_LENGTH and "," not in plain
     return plain if fits and plain.lower() not in UNSTATED else None

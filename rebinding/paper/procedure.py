@@ -54,7 +54,7 @@ class TracingConventions:
     scale: Literal["raw", "normalised"]
     """Hits less those of the unpatched run, as they are, or as a share of the hits that patching can restore."""
     readout: Literal["every_layer", "not_the_last"]
-    """Layers that are patched at the readout when it is compared with the end of the swap; in the last sixth of the
+    """Layers that are patched at the readout when it is compared with the swap's full stop; in the last sixth of the
     layers the readout already has the answer."""
 
 

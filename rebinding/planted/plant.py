@@ -11,7 +11,7 @@ from typing import Any
 
 from rebinding.paper.circuit import CircuitHead
 from rebinding.planted.compiler.architectures import ARCHITECTURES
-from rebinding.planted.compiler.compile import Compiled, compile_wiring
+from rebinding.planted.compiler.compile import CompiledModel, compile_wiring
 from rebinding.planted.compiler.linter import lint
 from rebinding.planted.compiler.packing import Seat
 from rebinding.planted.language.template import check_prompt, check_tokenizer
@@ -182,7 +182,7 @@ WORKING = ("copy", "echo", "fetch", "match", "pair", "own", "other", "its slot",
 """The pointer's heads that do more than encode a place in the prompt; they stay after pruning."""
 
 
-def _printed(specification: Specification, compiled: Compiled, variant: Variant | None) -> Mapping[str, float]:
+def _printed(specification: Specification, compiled: CompiledModel, variant: Variant | None) -> Mapping[str, float]:
     """The numbers that a paper about `pointer` on this architecture would have printed, changed by the variant."""
     heads = compiled.model.config.num_hidden_layers * compiled.model.config.num_attention_heads
     share = {"heads.kept": float(len(WORKING)), "heads.total": float(heads), "heads.share": len(WORKING) / heads}

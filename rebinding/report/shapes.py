@@ -20,14 +20,14 @@ BINS = 24
 
 @dataclass(frozen=True)
 class Strip:
-    """An interval on an axis, in the units of the picture. `against` is the reference value, `band` its margin."""
+    """An interval on an axis, in the units of the picture; `band` is the reference value's margin."""
 
     mean: float
-    line: tuple[float, float]
+    interval: tuple[float, float]
     band: tuple[float, float] | None
-    against: float | None
-    left: str
-    right: str
+    reference: float | None
+    left_label: str
+    right_label: str
 
 
 @dataclass(frozen=True)
@@ -36,9 +36,9 @@ class Histogram:
 
     path: str
     mean: float
-    left: str
-    right: str
-    tallest: int
+    left_label: str
+    right_label: str
+    largest_count: int
     units: int
 
 
@@ -52,9 +52,9 @@ def strip(row: Judgement) -> Strip | None:
     if row.measured is None:
         return None
     low, high = (row.measured if end is None else end for end in (row.low, row.high))
-    against = row.against if row.against is not None else row.paper
-    band = None if against is None or row.margin is None else (against - row.margin, against + row.margin)
-    values = [low, high, row.measured, *(band or ()), *(() if against is None else (against,))]
+    reference = row.against if row.against is not None else row.paper
+    band = None if reference is None or row.margin is None else (reference - row.margin, reference + row.margin)
+    values = [low, high, row.measured, *(band or ()), *(() if reference is None else (reference,))]
     first, last = min(values), max(values)
     last = last if last > first else first + 1.0
 
@@ -65,7 +65,7 @@ def strip(row: Judgement) -> Strip | None:
         to_x(row.measured),
         (to_x(low), to_x(high)),
         None if band is None else (to_x(band[0]), to_x(band[1])),
-        None if against is None else to_x(against),
+        None if reference is None else to_x(reference),
         format_number(first),
         format_number(last),
     )
@@ -78,13 +78,18 @@ def histogram(sample: Sequence[float]) -> Histogram | None:
     if not values.size or np.ptp(values) == 0:
         return None
     counts, edges = np.histogram(values, bins=BINS)
-    step, tallest = WIDTH / BINS, int(counts.max())
+    step, largest_count = WIDTH / BINS, int(counts.max())
     bars = [
-        f"M{place * step:.1f} {HEIGHT:g}v{-count / tallest * (HEIGHT - 4):.1f}h{step - 0.8:.1f}V{HEIGHT:g}z"
-        for place, count in enumerate(counts)
+        f"M{bin_number * step:.1f} {HEIGHT:g}v{-count / largest_count * (HEIGHT - 4):.1f}h{step - 0.8:.1f}V{HEIGHT:g}z"
+        for bin_number, count in enumerate(counts)
         if count
     ]
     mean = WIDTH * (values.mean() - edges[0]) / (edges[-1] - edges[0])
     return Histogram(
-        "".join(bars), round(float(mean), 1), format_number(edges[0]), format_number(edges[-1]), tallest, values.size
+        "".join(bars),
+        round(float(mean), 1),
+        format_number(edges[0]),
+        format_number(edges[-1]),
+        largest_count,
+        values.size,
     )

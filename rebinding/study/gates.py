@@ -42,7 +42,7 @@ class Gates:
         if self.model.settings.remote:
             return
         session, stories = self.story(boxes)
-        rows = self.log.get(session, request_replays(session.prompts, stories), ground=False).rows
+        rows = self.log.get(session, request_replays(session.prompts, stories), supports_verdict=False).rows
         yield replay_equals_forward(rows["difference"], rows["tolerance"])
 
     def check_noise_floor(self, counts: float | None, boxes: int = 3) -> Iterator[Gate]:
@@ -57,7 +57,7 @@ class Gates:
             return None
         session, stories = self.story(boxes)
         request = request_floors(session.prompts, stories, session.loaded_model.dtype)
-        return floor_of(self.log.get(session, request, ground=False))
+        return floor_of(self.log.get(session, request, supports_verdict=False))
 
     def floor(self) -> float | None:
         """The noise floor that the last claim was compared with; None where none was."""
@@ -71,7 +71,7 @@ class Gates:
         crossing = boxes * boxes
         n = crossing * max(2, ceil(self.model.sizes.of("able_wide" if boxes == WIDE else "able") / crossing))
         request = request_ability(session.prompts, story(session.prompts, "counterbalanced", boxes), n)
-        hits = self.log.get(session, request, ground=False).rows["hit"].to_numpy() > 0
+        hits = self.log.get(session, request, supports_verdict=False).rows["hit"].to_numpy() > 0
         return above_guessing(hits, guesses(session.prompts.encode(request.prompts).prompts))
 
     def check_ability(self, boxes: int = 3, cut: int = 0) -> Gate:
@@ -87,7 +87,7 @@ class Gates:
 
     def check_chance(self, session: Session, stories: Design, n: int, cut: int = 0) -> Gate:
         """Whether the full model answers more prompts than chance."""
-        evidence = self.log.get(session, request_ability(session.prompts, stories, n, cut), ground=False)
+        evidence = self.log.get(session, request_ability(session.prompts, stories, n, cut), supports_verdict=False)
         return above_chance(evidence.rows["hit"].to_numpy() > 0, 1 / stories.boxes)
 
     def story(self, boxes: int) -> tuple[Session, Design]:

@@ -86,7 +86,7 @@ class Judgement:
         return f"{self.verdict} ({detail})" if detail else self.verdict
 
     @property
-    def open(self) -> bool:
+    def is_open(self) -> bool:
         """Neither for nor against: more examples, or better ones, are needed."""
         return self.verdict == "INCONCLUSIVE"
 

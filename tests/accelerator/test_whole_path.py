@@ -15,7 +15,7 @@ from rebinding.evidence import Evidence
 from rebinding.experiments.binding.summary import MEASURES, summary
 from rebinding.experiments.paths.summary import scores
 from rebinding.experiments.roles.summary import of_group
-from rebinding.experiments.tracing.summary import restored
+from rebinding.experiments.tracing.summary import gains_by_place
 from rebinding.models.fingerprint import hash_weights
 from rebinding.paper.procedure import builtin_procedure
 from tests.accelerator.setup import Place, numbers, place_model, requests, waits_in_loops
@@ -27,7 +27,7 @@ SUMMARIES: Mapping[str, Callable[[Evidence], object]] = {
     "paths": lambda evidence: scores(evidence, "logit")["score"].to_numpy(),
     "roles": lambda evidence: of_group(evidence, "B", "pointed_object"),
     "binding": lambda evidence: summary(evidence)[list(MEASURES)].to_numpy(),
-    "map": lambda evidence: restored(evidence, builtin_procedure("published").tracing, "swap_second"),
+    "map": lambda evidence: gains_by_place(evidence, builtin_procedure("published").tracing, "swap_second"),
 }
 """From the evidence of some kinds to what a rule weighs."""
 

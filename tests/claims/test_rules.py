@@ -55,8 +55,8 @@ def record_calls(monkeypatch: pytest.MonkeyPatch, rule: str, module: ModuleType 
 def test_an_answer_that_was_never_lost_cannot_be_restored(
     base: float, gate: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(of_tracing, "base", lambda *_: base)
-    monkeypatch.setattr(of_tracing, "restored", lambda *_: np.zeros((2, N_PROMPTS)))
+    monkeypatch.setattr(of_tracing, "unpatched_hit_rate", lambda *_: base)
+    monkeypatch.setattr(of_tracing, "gains_by_place", lambda *_: np.zeros((2, N_PROMPTS)))
     monkeypatch.setattr(of_tracing, "support", lambda *_: (-1.0, 1.0))
     row = claim("tracing.object_not_through_labels")
     verdict = of_tracing.test_labels_do_not_carry_the_object(row, make_study(trace_residuals=lambda *_: None))

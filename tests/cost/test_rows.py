@@ -1,4 +1,4 @@
-"""Every claim asks a model without numbers for what it asks a model that runs: what docs/asked.md lists."""
+"""Every claim asks a model without numbers for what it asks a model that runs: what docs/requests.md lists."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from rebinding.study.study import Study
 
 pytestmark = pytest.mark.slow
 LISTS = re.compile(r"(?<=<!-- list -->\n```\n).*?(?=```)", re.DOTALL)
-PAGE = Path(__file__).parents[2] / "docs" / "asked.md"
+PAGE = Path(__file__).parents[2] / "docs" / "requests.md"
 ROLES = {"A": "readout", "B": "readout", "C": "question_box", "D": "swap_partner", "E": "context_partner"}
 LAYERS = {"A": 3, "B": 3, "C": 2, "D": 1, "E": 0}
 HEADS = Circuit(tuple(CircuitHead(group, LAYERS[group], 1, role) for group, role in ROLES.items()))
@@ -83,7 +83,7 @@ def row_requests(tmp_path_factory: pytest.TempPathFactory) -> dict[str, RowReque
         by_row = {}
         for row in catalogue():
             costed = costed_model.cost(row.claim, partial(row.test, row.claim, costed_model.study))
-            by_row[row.claim.id] = RowRequests(tuple(use.request for use in log.used if use.ground), costed)
+            by_row[row.claim.id] = RowRequests(tuple(use.request for use in log.used if use.supports_verdict), costed)
     return by_row
 
 

@@ -36,7 +36,7 @@ class LocalPool:
     def take(self) -> Iterator[tuple[int, Outcome]]:
         worker = self.order.choice(sorted(self.running))
         task, tensors = pickle.loads(self.running.pop(worker))
-        yield worker, pickle.loads(pack(self.workers[worker].do(task, tensors)))
+        yield worker, pickle.loads(pack(self.workers[worker].run_task(task, tensors)))
 
     def close(self) -> None:
         self.running.clear()

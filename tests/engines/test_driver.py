@@ -119,14 +119,16 @@ def test_a_worker_gets_the_prompts_that_it_has_recorded() -> None:
     engine.finish(make_kind_request(engine, "ability"))
     session = make_session(engine)
     assert isinstance(session.source, DriverSource)
-    prompts, loading = session.prompts, session.source.loading
+    prompts, load_options = session.prompts, session.source.load_options
     design = prompts.design("published")
     sets = [prompts.draw(design, range(start, start + 2)) for start in (0, 2, 4, 6)]
     paired = prompts.draw(design, range(2), ("noise", "independent"))
-    queue = Queue(loaded=dict.fromkeys(range(2), loading))
+    queue = Queue(loaded_options=dict.fromkeys(range(2), load_options))
 
     def add(name: str, prompt_sets: Sequence[PromptSet], *, urgent: bool = False) -> None:
-        tasks = [ComputeTask(loading, Ability(prompts), "", (name, str(prompts.ids[0]))) for prompts in prompt_sets]
+        tasks = [
+            ComputeTask(load_options, Ability(prompts), "", (name, str(prompts.ids[0]))) for prompts in prompt_sets
+        ]
         queue.add(tasks, urgent=urgent)
 
     def begin(worker: int) -> str:
@@ -159,9 +161,9 @@ def test_each_worker_stays_with_its_model() -> None:
         ]
     )
     assert pool.max_running == 2
-    models = [[task.loading for worker, task in pool.log if worker == number] for number in range(2)]
+    models = [[task.load_options for worker, task in pool.log if worker == number] for number in range(2)]
     changes = [pair for loadings in models for pair in pairwise(loadings) if pair[0] != pair[1]]
-    assert {task.loading.name for _, task in pool.log} == {NAME, SECOND_MODEL}
+    assert {task.load_options.name for _, task in pool.log} == {NAME, SECOND_MODEL}
     assert len(pool.log) == 8
     assert len(changes) <= 1  # a worker without tasks on its own model may take one on the other
 
@@ -209,16 +211,16 @@ def test_an_error_of_a_worker_is_raised_for_every_request() -> None:
 def test_evidence_of_other_source_is_refused() -> None:
     """A shard with another address than the driver's was computed by other source."""
     engine, pool = make_engine(1)
-    do = pool.workers[0].do
+    run_task = pool.workers[0].run_task
 
-    def do_at_another_address(task: object, inputs: object) -> object:
-        outcome = do(task, inputs)
+    def run_task_at_another_address(task: object, inputs: object) -> object:
+        outcome = run_task(task, inputs)
         if not isinstance(outcome, Shards):
             return outcome
         (content,) = outcome.contents.values()
         return Shards({("ability", "f" * 64): content})
 
-    pool.workers[0].do = do_at_another_address
+    pool.workers[0].run_task = run_task_at_another_address
     with pytest.raises(ModelError, match="not the driver's"):
         engine.finish(make_kind_request(engine, "ability"))
 

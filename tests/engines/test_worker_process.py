@@ -23,7 +23,7 @@ import pickle, sys
 from rebinding.engines.worker import Worker, pack
 
 task = pickle.load(sys.stdin.buffer)
-sys.stdout.buffer.write(pack(Worker().do(task, {})))
+sys.stdout.buffer.write(pack(Worker().run_task(task, {})))
 """
 
 

@@ -225,11 +225,11 @@ def test_an_interval_stands_where_it_is() -> None:
     near, far = strip(make_row(measured=0.1, low=0.05, high=0.15)), strip(make_row(measured=-3.0, low=-4.0, high=-2.0))
     assert near
     assert near.band
-    assert near.band[0] < near.line[0] < near.mean < near.line[1] < near.band[1]
+    assert near.band[0] < near.interval[0] < near.mean < near.interval[1] < near.band[1]
     assert far
     assert far.band
-    assert far.against is not None
-    assert far.line[1] < far.band[0] < far.against
+    assert far.reference is not None
+    assert far.interval[1] < far.band[0] < far.reference
     assert strip(make_row(measured=None, low=None, high=None)) is None
 
 
@@ -237,7 +237,7 @@ def test_a_distribution_has_all_its_numbers() -> None:
     shape = histogram([0.0, 0.0, 0.0, 1.0])
     assert shape
     assert shape.path.count("M") == 2
-    assert (shape.units, shape.tallest, shape.left, shape.right) == (4, 3, "0", "1")
+    assert (shape.units, shape.largest_count, shape.left_label, shape.right_label) == (4, 3, "0", "1")
     assert shape.mean == pytest.approx(50)  # a quarter of the width of 200
     assert histogram([2.0, 2.0]) is None
     assert histogram([]) is None

@@ -24,7 +24,7 @@ def failing(circuit: float, random: tuple[float, float]) -> list[str]:
         for prompt in (7, 8)
     ]
     evidence = KNOCKOUT.evidence(pd.DataFrame(lines), {})
-    request: Any = SimpleNamespace(KIND=KNOCKOUT, n=2, edits=KNOCKOUT.edits)
+    request: Any = SimpleNamespace(KIND=KNOCKOUT, n=2, edit_columns=KNOCKOUT.edit_columns)
     return [gate.name for gate in gates_of(request, evidence) if not gate.passed]
 
 

@@ -82,7 +82,7 @@ def test_every_prompt_ends_two_tokens_earlier(llama: Study, claim: Claim) -> Non
     for study in places(llama, claim).values():
         llama.log.used.clear()
         study.roles(claim, "pointer") if claim is IS_POINTER else study.binding(claim)
-        (request,) = (use.request for use in llama.log.used if use.ground)
+        (request,) = (use.request for use in llama.log.used if use.supports_verdict)
         assert isinstance(request, Interchange | Shifts)
         slots = [slot for batch in request.batches for slot in batch.slots] if isinstance(request, Shifts) else []
         sets.append([request.prompts, *slots])

@@ -28,6 +28,6 @@ def test_only_the_search_and_the_replays_read_the_model() -> None:
     reading = {name for name in EXPERIMENTS if "model" in attributes(name) and not name.endswith(".simulate")}
     assert reading == {
         "rebinding.experiments.search.receivers",
-        "rebinding.experiments.search.scene",
+        "rebinding.experiments.search.recorded_pairs",
         "rebinding.experiments.unedited.measure",
     }

@@ -30,9 +30,9 @@ BINDING = Kind(
     "binding",
     ("prompt", "i", "j", "correct", "condition", "draw", "layer", "head", "relative_change"),
     numbered=r"(before|after)_(box|object|logit)_\d+",
-    edits=(),  # a direction of size zero is a finding; all together must change something
+    edit_columns=(),  # a direction of size zero is a finding; all together must change something
 )
-EXCHANGE = Kind("exchange", BINDING.columns, numbered=BINDING.numbered, edits=())
+EXCHANGE = Kind("exchange", BINDING.columns, numbered=BINDING.numbered, edit_columns=())
 """The same with real queries and keys instead of shifted ones."""
 DIRECTION_VECTORS = Kind("directions", ())
 SLOTS = 3

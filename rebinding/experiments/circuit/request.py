@@ -24,7 +24,10 @@ VARIANT = ("variant", "group", "layer", "head", "draw")
 in `less`, and `draw` numbers the random circuits."""
 ABLATION = Kind("ablation", ("prompt", *VARIANT, *MEASURES))
 KNOCKOUT = Kind(
-    "knockout", ("prompt", *VARIANT, *MEASURES, "relative_change"), edits=("variant",), unedited=("variant", "full")
+    "knockout",
+    ("prompt", *VARIANT, *MEASURES, "relative_change"),
+    edit_columns=("variant",),
+    unedited=("variant", "full"),
 )
 """`relative_change` is the change from a variant's heads to the means that replace them; 0 in the full model."""
 PRUNING = Kind(

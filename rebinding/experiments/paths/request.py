@@ -30,7 +30,7 @@ PATHS = Kind(
         *(f"{name}_{run}" for run in ("orig", "patch") for name in OF_ANSWER),
         "relative_change",
     ),
-    edits=("prompt",),
+    edit_columns=("prompt",),
 )
 """`stratum` is the prompt's stratum (`rebinding.task.strata`), its numbers joined by points."""
 Frozen: TypeAlias = Literal["all", "none"]

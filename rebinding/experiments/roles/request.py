@@ -24,7 +24,7 @@ ROLES = Kind(
         *("prompt", "answer_slot", "word", "text", "token", "group", "layer", "head"),
         *("before", "after", "counterfactual", "future_mass", "relative_change"),
     ),
-    edits=(),
+    edit_columns=(),
 )
 RANDOM_ROLES = Kind(
     "random groups",
@@ -85,11 +85,11 @@ class Interchange(OnPrompts):
     groups: tuple[tuple[Group, tuple[Head, ...]], ...]
 
     @property
-    def edits(self) -> tuple[str, ...] | None:
+    def edit_columns(self) -> tuple[str, ...] | None:
         """In a pointer pair, outputs, or patterns at a group's own token, must change. In a content control the pattern
         of a pointing head need not change. With patterns at the readout no change is a finding and not a no-op edit:
         the heads of a model may attend to the same place whatever the question."""
-        return None if self.counterfactual == "content_control" or self.mode == "paper" else self.KIND.edits
+        return None if self.counterfactual == "content_control" or self.mode == "paper" else self.KIND.edit_columns
 
     @property
     def direction(self) -> str:

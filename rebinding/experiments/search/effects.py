@@ -33,8 +33,8 @@ from rebinding.experiments.search.receivers import (
     sender_output,
     sender_tokens,
 )
+from rebinding.experiments.search.recorded_pairs import RecordedPairs, Senders
 from rebinding.experiments.search.request import STEPS, Settings
-from rebinding.experiments.search.scene import Scene, Senders
 from rebinding.paper.graph import Node
 from rebinding.surgery import Edit
 from rebinding.surgery.receivers import Component
@@ -53,55 +53,64 @@ Allowed: TypeAlias = Sequence[Node] | None
 """Senders to run; all if None."""
 
 
-def direct_effect(scene: Scene, allowed: Allowed = None) -> pd.DataFrame:
+def direct_effect(recorded_pairs: RecordedPairs, allowed: Allowed = None) -> pd.DataFrame:
     """The first step: the effect of senders at the readout on the logits."""
-    tokens = torch.zeros(scene.n, scene.pairs.length, dtype=torch.bool)
-    tokens[torch.arange(scene.n), scene.readout] = True
+    tokens = torch.zeros(recorded_pairs.n, recorded_pairs.pairs.length, dtype=torch.bool)
+    tokens[torch.arange(recorded_pairs.n), recorded_pairs.readout] = True
     parts = []
-    for layer in range(scene.surgeon.anatomy.n_layers):
-        senders = _allowed(scene, scene.senders(layer, tokens), allowed)
+    for layer in range(recorded_pairs.surgeon.anatomy.n_layers):
+        senders = _allowed(recorded_pairs, recorded_pairs.senders(layer, tokens), allowed)
         if senders.n:
-            reads = [scene.read(senders.prompt)]
-            edits = [senders.noise_edit(scene.noise_z)]
-            (after,) = scene.surgeon.run(
-                scene.recording, edits, reads, source=senders.prompt, attention="frozen", allow_noop=True
+            reads = [recorded_pairs.read(senders.prompt)]
+            edits = [senders.noise_edit(recorded_pairs.noise_z)]
+            (after,) = recorded_pairs.surgeon.run(
+                recorded_pairs.recording, edits, reads, source=senders.prompt, attention="frozen", allow_noop=True
             )
-            parts.append(_rows(scene, "direct", senders, after[:, 0], torch.ones(senders.n)))
+            parts.append(_rows(recorded_pairs, "direct", senders, after[:, 0], torch.ones(senders.n)))
     return _concat(parts)
 
 
 def effect_via_receivers(
-    scene: Scene, nodes: Sequence[Node], settings: Settings, allowed: Allowed = None
+    recorded_pairs: RecordedPairs, nodes: Sequence[Node], settings: Settings, allowed: Allowed = None
 ) -> pd.DataFrame:
     """A later step: the effect of senders below the receivers, at every token that some receiver can attend to."""
-    receivers = [recorded_receiver(scene, node) for node in nodes]
+    receivers = [recorded_receiver(recorded_pairs, node) for node in nodes]
     changes: dict[Component, list[tuple[Senders, list[ReceiverChange]]]] = {component: [] for component in COMPONENTS}
     for layer in range(max(node.layer for node in nodes)):
         above = [receiver for receiver in receivers if receiver.node.layer > layer]
-        senders = _allowed(scene, scene.senders(layer, sender_tokens(scene, above, settings)), allowed)
-        for batch in sender_batches(scene, senders, above):
-            output = sender_output(scene, batch, above)
+        senders = _allowed(
+            recorded_pairs, recorded_pairs.senders(layer, sender_tokens(recorded_pairs, above, settings)), allowed
+        )
+        for batch in sender_batches(recorded_pairs, senders, above):
+            output = sender_output(recorded_pairs, batch, above)
             for component in COMPONENTS:
-                of_batch = [receiver_change(scene, receiver, component, batch, output) for receiver in above]
+                of_batch = [receiver_change(recorded_pairs, receiver, component, batch, output) for receiver in above]
                 changes[component].append((batch, of_batch))
-    floor = 0.0 if settings.exhaustive else FEW / SLACK * settings.share * abs(scene.total)
-    return _concat([_receiver_runs(scene, component, parts, floor) for component, parts in changes.items() if parts])
+    floor = 0.0 if settings.exhaustive else FEW / SLACK * settings.share * abs(recorded_pairs.total)
+    return _concat(
+        [_receiver_runs(recorded_pairs, component, parts, floor) for component, parts in changes.items() if parts]
+    )
 
 
-def _allowed(scene: Scene, senders: Senders, allowed: Allowed) -> Senders:
+def _allowed(recorded_pairs: RecordedPairs, senders: Senders, allowed: Allowed) -> Senders:
     """The senders that are among the allowed nodes."""
     if allowed is None:
         return senders
-    table = torch.zeros(scene.surgeon.anatomy.n_heads, scene.n, scene.pairs.length, dtype=torch.bool)
+    table = torch.zeros(
+        recorded_pairs.surgeon.anatomy.n_heads, recorded_pairs.n, recorded_pairs.pairs.length, dtype=torch.bool
+    )
     for node in allowed:
         if node.layer == senders.layer:
-            at = scene.pairs.at(node.token)
+            at = recorded_pairs.pairs.at(node.token)
             table[node.head, torch.nonzero(at >= 0).reshape(-1), at[at >= 0]] = True
     return senders.take(torch.nonzero(table[senders.head, senders.prompt, senders.token]).reshape(-1))
 
 
 def _receiver_runs(
-    scene: Scene, component: Component, parts: Sequence[tuple[Senders, list[ReceiverChange]]], floor: float
+    recorded_pairs: RecordedPairs,
+    component: Component,
+    parts: Sequence[tuple[Senders, list[ReceiverChange]]],
+    floor: float,
 ) -> pd.DataFrame:
     """The receiver runs of one component, for rows with a large change of a receiver or an estimate of at least
     `floor`."""
@@ -120,13 +129,13 @@ def _receiver_runs(
     frames = []
     for chunk in chosen.split(AT_ONCE) if chosen.numel() else ():
         batch = [(place, chunk[number[chunk] == place]) for place in number[chunk].unique().tolist()]
-        after = _run(scene, [(*parts[place], row[rows]) for place, rows in batch])
+        after = _run(recorded_pairs, [(*parts[place], row[rows]) for place, rows in batch])
         for (place, rows), value in zip(batch, after.split([rows.numel() for _, rows in batch]), strict=True):
-            frames.append(_rows(scene, component, parts[place][0].take(row[rows]), value, change_size[rows]))
+            frames.append(_rows(recorded_pairs, component, parts[place][0].take(row[rows]), value, change_size[rows]))
     return _concat(frames)
 
 
-def _run(scene: Scene, parts: Sequence[tuple[Senders, Sequence[ReceiverChange], Tensor]]) -> Tensor:
+def _run(recorded_pairs: RecordedPairs, parts: Sequence[tuple[Senders, Sequence[ReceiverChange], Tensor]]) -> Tensor:
     """The score (row,) of clean prompts in which the z of every receiver has the change due to the senders: the named
     rows of each part, one part after the other."""
     source = torch.cat([senders.prompt[rows] for senders, _, rows in parts])  # (row,)
@@ -148,12 +157,16 @@ def _run(scene: Scene, parts: Sequence[tuple[Senders, Sequence[ReceiverChange], 
             edits.append(
                 Edit("z", node.layer, value, positions=at[:, None], heads=(node.head,), rows=edited, mode="add")
             )
-    (after,) = scene.surgeon.run(scene.recording, edits, [scene.read(source)], source=source, allow_noop=True)
+    (after,) = recorded_pairs.surgeon.run(
+        recorded_pairs.recording, edits, [recorded_pairs.read(source)], source=source, allow_noop=True
+    )
     return after[:, 0]
 
 
-def _rows(scene: Scene, component: str, senders: Senders, after: Tensor, relative_change: Tensor) -> pd.DataFrame:
-    pairs, prompts, tokens = scene.pairs, senders.prompt.tolist(), senders.token.tolist()
+def _rows(
+    recorded_pairs: RecordedPairs, component: str, senders: Senders, after: Tensor, relative_change: Tensor
+) -> pd.DataFrame:
+    pairs, prompts, tokens = recorded_pairs.pairs, senders.prompt.tolist(), senders.token.tolist()
     return pd.DataFrame(
         {
             "prompt": [pairs.ids[prompt] for prompt in prompts],
@@ -163,7 +176,7 @@ def _rows(scene: Scene, component: str, senders: Senders, after: Tensor, relativ
             "token": tokens,
             "place": [pairs.places[token] for token in tokens],
             "function": [pairs.functions[prompt][token] or "" for prompt, token in zip(prompts, tokens, strict=True)],
-            "before": scene.before[senders.prompt].cpu().numpy(),
+            "before": recorded_pairs.before[senders.prompt].cpu().numpy(),
             "after": after.cpu().numpy(),
             "relative_change": relative_change.cpu().numpy(),
         }

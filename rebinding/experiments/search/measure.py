@@ -1,4 +1,5 @@
-"""Position-free discovery on a workbench: each step is a request, so that the store has all finished steps."""
+"""Position-free discovery on a workbench: each step is a request, and the workbench's store has all finished
+steps."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from rebinding.experiments.circuit.request import Ablation
 from rebinding.experiments.prompts import EncodedPrompts
 from rebinding.experiments.search.crossings import crossings
 from rebinding.experiments.search.pairs import Pairs, pairs_of
+from rebinding.experiments.search.recorded_pairs import RecordedPairs, record_pairs
 from rebinding.experiments.search.request import (
     NOISE,
     Crossings,
@@ -20,7 +22,6 @@ from rebinding.experiments.search.request import (
     Step,
     search_prompts,
 )
-from rebinding.experiments.search.scene import Scene, scene
 from rebinding.experiments.search.search import Search, step_rows
 from rebinding.experiments.workbench import Workbench, measures
 from rebinding.models import ModelError
@@ -33,7 +34,7 @@ REMOTE_MODEL = "position-free discovery needs the model's layers on this machine
 
 
 class RequestedSteps:
-    """Steps of a search as requests to a workbench, so that its store has all finished steps."""
+    """Steps of a search as requests to a workbench, whose store has all finished steps."""
 
     def __init__(self, bench: Workbench, prompts: PromptSet, size: int) -> None:
         pairs = bench.prompts.encode(prompts)
@@ -64,7 +65,7 @@ def search_on(
 
 
 def search_model(bench: EvidenceSource, name: str) -> Graph:
-    """The graph that the search finds on this model; its store has all finished steps."""
+    """The graph that the search finds on this model; the workbench's store has all finished steps."""
     if not isinstance(bench, Workbench) or not isinstance(bench.surgeon, TorchSurgeon):
         raise ModelError(f"{name}: {REMOTE_MODEL}")
     stories = bench.prompts.design("counterbalanced")
@@ -75,16 +76,17 @@ def search_model(bench: EvidenceSource, name: str) -> Graph:
 
 @measures(Step)
 def measure_step(bench: Workbench, request: Step) -> Evidence:
-    return step_rows(_scene(bench, request.prompts), request.receivers, request.allowed, request.settings)
+    return step_rows(_recorded_pairs(bench, request.prompts), request.receivers, request.allowed, request.settings)
 
 
 @measures(Losses)
 def measure_losses(bench: Workbench, request: Losses) -> Evidence:
-    return _scene(bench, request.prompts).losses()
+    return _recorded_pairs(bench, request.prompts).losses()
 
 
 @measures(Crossings)
 def measure_crossings(bench: Workbench, request: Crossings) -> Evidence:
+    """Measure by which tokens information passes between parts of the prompt."""
     if not isinstance(bench.surgeon, TorchSurgeon):
         raise GateFailed(requirement("runs_here", False, REMOTE_MODEL))
     nodes = search_on(bench, request.searched, request.settings).nodes()
@@ -93,13 +95,15 @@ def measure_crossings(bench: Workbench, request: Crossings) -> Evidence:
 
 @measures(SearchedCircuit)
 def measure_searched_circuit(bench: Workbench, request: SearchedCircuit) -> Evidence:
-    """Search, then ablate all heads that were not found. The letters of groups have no effect."""
+    """Search, then ablate all heads that were not found. All nodes are one circuit; their group letters do not
+    matter."""
     if not isinstance(bench.surgeon, TorchSurgeon):
         raise GateFailed(requirement("runs_here", False, REMOTE_MODEL))
     nodes = search_on(bench, request.searched, request.settings).nodes()
     n = len(request.searched.ids)
     detail = (
-        f"position-free discovery on {n} prompts finds no head whose effect is surely not 0, at least one is needed"
+        f"position-free discovery on {n} prompts found no head with a sure effect; at least one is needed (try more"
+        " --samples)"
     )
     require(requirement("circuit_found", bool(nodes), detail))
     heads = Graph(tuple(nodes), ()).circuit().heads
@@ -108,12 +112,12 @@ def measure_searched_circuit(bench: Workbench, request: SearchedCircuit) -> Evid
     return request.KIND.evidence(evidence.rows, {**evidence.settings, "nodes": [list(node) for node in nodes]})
 
 
-def _scene(bench: Workbench, prompts: PromptSet) -> Scene:
+def _recorded_pairs(bench: Workbench, prompts: PromptSet) -> RecordedPairs:
     """The recorded pairs, shared by all steps."""
     surgeon = bench.surgeon
     assert isinstance(surgeon, TorchSurgeon), REMOTE_MODEL
     pairs = search_pairs(bench.prompts.encoder, bench.prompts.encode(prompts))
-    return bench.get_or_compute((Scene, prompts), lambda: scene(surgeon, pairs))
+    return bench.get_or_compute((RecordedPairs, prompts), lambda: record_pairs(surgeon, pairs))
 
 
 def search_pairs(encoder: Encoder, encoded: EncodedPrompts) -> Pairs:

@@ -9,8 +9,8 @@ from typing import TypeAlias, cast
 import torch
 from torch import Tensor, nn
 
+from rebinding.experiments.search.recorded_pairs import RecordedPairs, Senders
 from rebinding.experiments.search.request import Settings
-from rebinding.experiments.search.scene import Scene, Senders
 from rebinding.paper.graph import Node
 from rebinding.surgery import Read
 from rebinding.surgery.receivers import Component, ReceiverHead, receiver_head
@@ -56,12 +56,16 @@ class ReceiverChange:
     estimate: Tensor
 
 
-def recorded_receiver(scene: Scene, node: Node) -> RecordedReceiver:
+def recorded_receiver(recorded_pairs: RecordedPairs, node: Node) -> RecordedReceiver:
     """A node as recorded in the clean prompts."""
-    anatomy, recording, prompts = scene.surgeon.anatomy, scene.recording, torch.arange(scene.n)
-    at = scene.pairs.at(node.token)
+    anatomy, recording, prompts = (
+        recorded_pairs.surgeon.anatomy,
+        recorded_pairs.recording,
+        torch.arange(recorded_pairs.n),
+    )
+    at = recorded_pairs.pairs.at(node.token)
     place = at.clamp(min=0)
-    layer = anatomy.layer_modules(scene.surgeon.model)[node.layer]
+    layer = anatomy.layer_modules(recorded_pairs.surgeon.model)[node.layer]
     span = slice(node.head * anatomy.head_dim, (node.head + 1) * anatomy.head_dim)
     output = recording.sites["attention_output"][node.layer][prompts, place]  # (prompt, hidden)
     resid = recording.sites["resid"][node.layer][prompts, place]  # (prompt, hidden)
@@ -71,17 +75,17 @@ def recorded_receiver(scene: Scene, node: Node) -> RecordedReceiver:
     return RecordedReceiver(
         node,
         at,
-        receiver_head(scene.surgeon, recording, node.layer, node.head, place),
+        receiver_head(recorded_pairs.surgeon, recording, node.layer, node.head, place),
         weight,
         resid.norm(dim=-1) / shrink,
     )
 
 
-def sender_tokens(scene: Scene, receivers: Sequence[RecordedReceiver], settings: Settings) -> Tensor:
+def sender_tokens(recorded_pairs: RecordedPairs, receivers: Sequence[RecordedReceiver], settings: Settings) -> Tensor:
     """Where senders may be: up to the receivers, from the first token that differs; (prompt, token)."""
-    token = torch.arange(scene.pairs.length)
+    token = torch.arange(recorded_pairs.pairs.length)
     last = torch.stack([receiver.at for receiver in receivers]).amax(0)  # (prompt,)
-    allowed = (token[None] >= scene.pairs.first[:, None]) & (token[None] <= last[:, None])
+    allowed = (token[None] >= recorded_pairs.pairs.first[:, None]) & (token[None] <= last[:, None])
     if settings.min_attention:
         is_attended = torch.stack(  # (receiver, prompt, token)
             [
@@ -94,20 +98,26 @@ def sender_tokens(scene: Scene, receivers: Sequence[RecordedReceiver], settings:
     return allowed
 
 
-def sender_batches(scene: Scene, senders: Senders, receivers: Sequence[RecordedReceiver]) -> Iterator[Senders]:
+def sender_batches(
+    recorded_pairs: RecordedPairs, senders: Senders, receivers: Sequence[RecordedReceiver]
+) -> Iterator[Senders]:
     """Batches of senders whose outputs fit into `MESSAGES` bytes."""
-    heads = 3 * len({receiver.node.layer for receiver in receivers}) * scene.surgeon.anatomy.n_heads
-    size = max(1, MESSAGES // (heads * scene.surgeon.anatomy.head_dim * scene.noise_z[0].element_size()))
+    heads = 3 * len({receiver.node.layer for receiver in receivers}) * recorded_pairs.surgeon.anatomy.n_heads
+    size = max(
+        1, MESSAGES // (heads * recorded_pairs.surgeon.anatomy.head_dim * recorded_pairs.noise_z[0].element_size())
+    )
     for start in range(0, senders.n, size):
         yield senders.take(torch.arange(start, min(start + size, senders.n)))
 
 
-def sender_output(scene: Scene, senders: Senders, receivers: Sequence[RecordedReceiver]) -> SenderOutput:
+def sender_output(
+    recorded_pairs: RecordedPairs, senders: Senders, receivers: Sequence[RecordedReceiver]
+) -> SenderOutput:
     """Run the senders with the z and attention of every other head frozen, and read the projections above.
 
     Returns them at each sender's token, by component and layer: (row, head, head_dim).
     """
-    group = scene.surgeon.anatomy.group
+    group = recorded_pairs.surgeon.anatomy.group
     keys, reads = [], []
     for layer in sorted({receiver.node.layer for receiver in receivers}):
         heads = sorted({receiver.node.head for receiver in receivers if receiver.node.layer == layer})
@@ -115,11 +125,11 @@ def sender_output(scene: Scene, senders: Senders, receivers: Sequence[RecordedRe
             read_heads = heads if site == "q" else sorted({head // group for head in heads})
             reads.append(Read(site, layer, positions=senders.token[:, None], heads=read_heads))
             keys.append((site, layer))
-    edits = [senders.noise_edit(scene.noise_z)]
-    values = scene.surgeon.run(
-        scene.recording, edits, reads, source=senders.prompt, attention="frozen", allow_noop=True
+    edits = [senders.noise_edit(recorded_pairs.noise_z)]
+    values = recorded_pairs.surgeon.run(
+        recorded_pairs.recording, edits, reads, source=senders.prompt, attention="frozen", allow_noop=True
     )
-    n_heads = scene.surgeon.anatomy.n_heads
+    n_heads = recorded_pairs.surgeon.anatomy.n_heads
     output: SenderOutput = {}
     for (site, layer), read, value in zip(keys, reads, values, strict=True):
         assert read.heads is not None
@@ -130,19 +140,25 @@ def sender_output(scene: Scene, senders: Senders, receivers: Sequence[RecordedRe
 
 
 def receiver_change(
-    scene: Scene, receiver: RecordedReceiver, component: Component, senders: Senders, output: SenderOutput
+    recorded_pairs: RecordedPairs,
+    receiver: RecordedReceiver,
+    component: Component,
+    senders: Senders,
+    output: SenderOutput,
 ) -> ReceiverChange:
     """The change of one receiver's z, without rows whose change is rounded away when it is added to the residual."""
     at = receiver.at[senders.prompt]  # (row,)
     can_attend = senders.token == at if component == "q" else senders.token <= at
     rows = torch.nonzero(can_attend & (at >= 0)).reshape(-1)
-    head = receiver.node.head if component == "q" else scene.surgeon.anatomy.kv_head(receiver.node.head)
+    head = receiver.node.head if component == "q" else recorded_pairs.surgeon.anatomy.kv_head(receiver.node.head)
     source = senders.prompt[rows]
     projection = output[component, receiver.node.layer][rows, head]  # (row, head_dim)
     z = receiver.head.changed_z(component, projection, source, senders.token[rows])
     change = z - receiver.head.z[source]  # (row, head_dim)
     relative_change = receiver.relative_change(change, source)  # (row,)
     changed = torch.nonzero(relative_change > ROUNDED_AWAY * torch.finfo(change.dtype).eps).reshape(-1).cpu()
-    slope = scene.slopes[receiver.node.layer][source, receiver.node.head, at[rows]].to(change)  # (row, head_dim)
+    slope = recorded_pairs.slopes[receiver.node.layer][source, receiver.node.head, at[rows]].to(
+        change
+    )  # (row, head_dim)
     estimate = (change * slope).sum(-1)  # (row,)
     return ReceiverChange(receiver, rows[changed], change[changed], relative_change[changed], estimate[changed])

@@ -13,8 +13,8 @@ import pandas as pd
 from rebinding.evidence import Evidence
 from rebinding.experiments.search.effects import EDGE_SHARE, direct_effect, effect_via_receivers
 from rebinding.experiments.search.pairs import Pairs
+from rebinding.experiments.search.recorded_pairs import RecordedPairs, record_pairs
 from rebinding.experiments.search.request import STEPS, Settings
-from rebinding.experiments.search.scene import Scene, scene
 from rebinding.experiments.search.summary import Functions, NodeEffect, family, select_senders
 from rebinding.paper.graph import Edge, Graph, Node
 from rebinding.surgery import TorchSurgeon
@@ -45,26 +45,32 @@ class MeasuredSteps:
     surgeon: TorchSurgeon
     pairs: Pairs
     size: int
-    _scenes: dict[int, Scene] = field(default_factory=dict)
+    _recorded_blocks: dict[int, RecordedPairs] = field(default_factory=dict)
 
     def step(
         self, block: int, receivers: Sequence[Node], allowed: Sequence[Node] | None, settings: Settings
     ) -> Evidence:
-        return step_rows(self._scene(block), receivers, allowed, settings)
+        return step_rows(self._record_block(block), receivers, allowed, settings)
 
     def losses(self, block: int) -> Evidence:
-        return self._scene(block).losses()
+        return self._record_block(block).losses()
 
-    def _scene(self, block: int) -> Scene:
-        if block not in self._scenes:
+    def _record_block(self, block: int) -> RecordedPairs:
+        if block not in self._recorded_blocks:
             part = slice(block * self.size, min((block + 1) * self.size, len(self.pairs.ids)))
-            self._scenes[block] = scene(self.surgeon, self.pairs.of(part))
-        return self._scenes[block]
+            self._recorded_blocks[block] = record_pairs(self.surgeon, self.pairs.of(part))
+        return self._recorded_blocks[block]
 
 
-def step_rows(pairs: Scene, receivers: Sequence[Node], allowed: Sequence[Node] | None, settings: Settings) -> Evidence:
+def step_rows(
+    recorded_pairs: RecordedPairs, receivers: Sequence[Node], allowed: Sequence[Node] | None, settings: Settings
+) -> Evidence:
     """One step on one block."""
-    rows = effect_via_receivers(pairs, receivers, settings, allowed) if receivers else direct_effect(pairs, allowed)
+    rows = (
+        effect_via_receivers(recorded_pairs, receivers, settings, allowed)
+        if receivers
+        else direct_effect(recorded_pairs, allowed)
+    )
     return STEPS.evidence(rows, {})
 
 

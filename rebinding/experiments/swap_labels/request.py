@@ -18,7 +18,7 @@ LABEL_EXCHANGE = Kind(
     "swap_labels",
     ("prompt", "i", "j", "draw", "layer", "head", "relative_change"),
     numbered=r"(before|after)_(label|logit)_[ij]",
-    edits=(),  # as in section 5: a direction of size zero is a finding
+    edit_columns=(),  # as in section 5: a direction of size zero is a finding
 )
 LABEL_VECTORS = Kind("swap_label_directions", ())
 NAMED = ("swap_asked", "swap_partner")

@@ -3,7 +3,7 @@
 The direction is opposite to tracing: residuals of the *counterfactual* are written into the run of the *original*, at
 the token that ends the swap sentence or at the readout, with a question about every box in turn. In the pair the swap
 names the remaining box instead of the partner; of all published edits only this one changes the answers of all three
-boxes. If the swap's end held the state, a patch there would change the answer to every question as a patch at the
+boxes. If the swap's full stop held the state, a patch there would change the answer to every question as a patch at the
 readout does.
 
 A patch of one layer is at its input. A patch of a window is at the input of each of its layers, so that everything that

@@ -75,8 +75,8 @@ def tracing_figures(boxes: int, section: str, suffix: str, note: str) -> tuple[F
             section,
             "Readout diagnostic: where the swap is resolved",
             f"Compare with the appendix's readout diagnostic{note}.",
-            "There, patching the end of the swap helps the question about the asked box, and patching the readout helps"
-            " every question.",
+            "There, patching the swap's full stop helps the question about the asked box, and patching the readout"
+            " helps every question.",
             "Change of the logit margin by layer, for each question and both patched tokens.",
             (shows(DIAGNOSTIC, boxes=boxes),),
             draw_diagnostic(boxes),

@@ -22,16 +22,16 @@ ANSWERED = Kind("answered", ("prompt", "right"))
 TRACING = Kind(
     "tracing",
     (*CELL, *SCORES, *(f"base_{name}" for name in SCORES)),
-    lacking=("counterfactual_margin", "base_counterfactual_margin"),
-    edits=("prompt",),
+    nullable=("counterfactual_margin", "base_counterfactual_margin"),
+    edit_columns=("prompt",),
 )
 EVERY_TOKEN = "every token"
 """The facet `roles` of a map over all tokens."""
 MENTION = Kind(
     "first-mention",
     ("prompt", "mode", "layer", "patched", "relative_change", *SCORES, *(f"base_{name}" for name in SCORES)),
-    lacking=("counterfactual_margin", "base_counterfactual_margin"),
-    edits=("prompt", "patched"),
+    nullable=("counterfactual_margin", "base_counterfactual_margin"),
+    edit_columns=("prompt", "patched"),
 )
 DIAGNOSTIC = Kind(
     "readout-diagnostic",
@@ -39,7 +39,7 @@ DIAGNOSTIC = Kind(
         *("prompt", "question", "place", "first", "last", "margin", "base_margin", "change", "hit"),
         *("original_correct", "counterfactual_correct", "relative_change"),
     ),
-    edits=("prompt", "question", "place"),
+    edit_columns=("prompt", "question", "place"),
 )
 Query: TypeAlias = Literal["same", "partner"]
 """Which box the counterfactual asks about: the original's, or the original's partner in the swap."""
@@ -103,7 +103,7 @@ class FirstMention(OfMode):
 
 @dataclass(frozen=True)
 class ReadoutDiagnostic(InBlocks):
-    """Patch windows of layers at the end of the swap and at the readout, for every question."""
+    """Patch windows of layers at the swap's full stop and at the readout, for every question."""
 
     KIND: ClassVar[Kind] = DIAGNOSTIC
 
@@ -151,9 +151,9 @@ def request_mention(
 def request_diagnostic(prompts: Prompts, design: Design, n: int, conventions: TracingConventions) -> ReadoutDiagnostic:
     """Request the readout diagnostic, on prompts whose swap names the asked box last.
 
-    The swap's end is before the question and cannot depend on it. If a patch there helps the question about one box,
-    the box is identified by its place in the swap. So where the design crosses the order of naming, use the ids whose
-    asked box is named last, as in every published prompt.
+    The swap's full stop is before the question and cannot depend on it. If a patch there helps the question about one
+    box, the box is identified by its place in the swap. So where the design crosses the order of naming, use the ids
+    whose asked box is named last, as in every published prompt.
     """
     ids = islice((number for number in count(first_id(prompts, conventions)) if _asked_last(design, number)), n)
     return ReadoutDiagnostic(prompts.draw(design, tuple(ids), ("questions", DIAGNOSTIC_MODE)), conventions.rule)

@@ -3,7 +3,7 @@
 The figures of this section have no numbers, so `rebinding/paper/worlds.toml` declares every size, only for the model in
 the figures. In the paper's world a label restores the answer until other tokens have read it, tokens in between do so
 from then on, and the readout last: it has the box before it has the object, which comes from the object's own token. In
-the rival's world the swap's end holds the updated state: labels and the swap's end carry the object, and nothing
+the rival's world the swap's full stop holds the updated state: labels and the full stop carry the object, and nothing
 reaches the readout before it.
 """
 
@@ -47,8 +47,8 @@ EDITED = {"swap_only": "swap_asked", DIAGNOSTIC_MODE: "swap_partner", OBJECT_MOD
 """The token in which the prompts of a mode differ."""
 LABEL_SPAN, STOP_SPAN, QUESTION_SPAN = (0.0, 0.45), (0.3, 0.5), (0.4, 0.6)
 OBJECT_SPAN, BOX_AT_READOUT, OBJECT_AT_READOUT = (0.0, 0.65), (0.55, 1.0), (0.75, 1.0)
-"""The depths at which labels, the swap's end, the question's label and the object restore the answer; and from which
-the readout has the box, and the object."""
+"""The depths at which labels, the swap's full stop, the question's label and the object restore the answer; and from
+which the readout has the box, and the object."""
 
 
 @simulates(Answered)
@@ -101,7 +101,7 @@ def simulate_mention(prompts: Prompts, request: FirstMention, run: Run) -> tuple
 @simulates(ReadoutDiagnostic)
 def simulate_diagnostic(prompts: Prompts, request: ReadoutDiagnostic, run: Run) -> tuple[pd.DataFrame, dict[str, Any]]:
     """A row per question, place and window: the two windows of many layers that rules use. A patch of the readout does
-    all that a patch of the swap's end does, and prompts spread in the same way in both."""
+    all that a patch of the swap's full stop does, and prompts spread in the same way in both."""
     world, depth = run.world, checkpoint(run.world.model).layers
     questions = questions_of(prompts, request.prompts)
     dice = run.dice("diagnostic", request.prompts.design)

@@ -74,16 +74,16 @@ def gains(evidence: Evidence, role: str, conventions: TracingConventions) -> pd.
     """
     rows = leading(evidence, conventions)
     here = at(rows[rows["layer"] > 0], role)
-    restored = here.assign(gain=(here["lead"] - here["base"]) / room(evidence, conventions))
-    return restored.pivot(index="layer", columns="prompt", values="gain")
+    with_gain = here.assign(gain=(here["lead"] - here["base"]) / room(evidence, conventions))
+    return with_gain.pivot(index="layer", columns="prompt", values="gain")
 
 
-def restored(evidence: Evidence, conventions: TracingConventions, *roles: str) -> Array:
+def gains_by_place(evidence: Evidence, conventions: TracingConventions, *roles: str) -> Array:
     """The effect of patching the tokens of some roles: (place, prompt); a place is a role and a layer."""
     return np.concatenate([gains(evidence, role, conventions).to_numpy() for role in roles])
 
 
-def added(evidence: Evidence, conventions: TracingConventions) -> Array:
+def context_contribution(evidence: Evidence, conventions: TracingConventions) -> Array:
     """What the context label adds to the swap label: (layer, prompt); the lead with both patched minus that with one.
 
     If a run has a box neither from the context nor from the swap, no object has a substantial logit, and noise decides
@@ -119,7 +119,7 @@ def restorable(evidence: Evidence, conventions: TracingConventions) -> pd.Series
 def room(evidence: Evidence, conventions: TracingConventions) -> float:
     """The share of prompts in which there is something to restore; 1 if gains are not normalised, or if the share is
     0."""
-    return 1.0 if conventions.scale == "raw" else 1.0 - base(evidence, conventions) or 1.0
+    return 1.0 if conventions.scale == "raw" else 1.0 - unpatched_hit_rate(evidence, conventions) or 1.0
 
 
 def support(evidence: Evidence, conventions: TracingConventions) -> tuple[float, float]:
@@ -128,8 +128,8 @@ def support(evidence: Evidence, conventions: TracingConventions) -> tuple[float,
 
 
 @cache_by_evidence
-def base(evidence: Evidence, conventions: TracingConventions) -> float:
-    """How often the unpatched counterfactual gives the original's answer."""
+def unpatched_hit_rate(evidence: Evidence, conventions: TracingConventions) -> float:
+    """The share of prompts in which the unpatched counterfactual gives the original's answer."""
     return float(leading(evidence, conventions).groupby("prompt")["base"].first().mean())
 
 

@@ -64,7 +64,7 @@ def family(name: str, head_dim: int) -> Family:
     raise ValueError(f"there is no architecture {name!r}; the planted models come as {', '.join(ARCHITECTURES)}")
 
 
-def empty_model(this: Family, shape: Shape) -> Any:
+def empty_model(model_family: Family, shape: Shape) -> Any:
     """A model of the family with the shape's sizes: eager attention, float32, on the CPU.
 
     Norms are neutral. Matrices are allocated and not filled; the caller writes every one.
@@ -93,12 +93,12 @@ def empty_model(this: Family, shape: Shape) -> Any:
         "dtype": torch.float32,
         **shape.specials,
     }
-    windowed: dict[str, Any] = {"sliding_window": WINDOW, "query_pre_attn_scalar": this.scaling}
+    windowed: dict[str, Any] = {"sliding_window": WINDOW, "query_pre_attn_scalar": model_family.scaling}
     default = {"rope_type": "default", "rope_theta": 5e5}
     with no_init_weights(), torch.device("cpu"):
-        if this.name == "llama":
+        if model_family.name == "llama":
             model: Any = LlamaForCausalLM(LlamaConfig(**common, rope_parameters=default))
-        elif this.name == "gemma2":
+        elif model_family.name == "gemma2":
             model = Gemma2ForCausalLM(Gemma2Config(**common, **windowed, rope_parameters=default))
         else:
             local, far = {"rope_type": "default", "rope_theta": 3e5}, {"rope_type": "default", "rope_theta": 1e6}

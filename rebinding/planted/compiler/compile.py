@@ -1,4 +1,4 @@
-"""A wiring as a model of one of the three families."""
+"""Compile a wiring (the heads of a mechanism) into the weights of a Llama, Gemma 2 or Gemma 3 model."""
 
 from __future__ import annotations
 
@@ -24,14 +24,15 @@ SIZES = ((8, 4), (12, 6), (16, 8))
 """Numbers of heads and KV heads to try, smallest first."""
 BALLAST_SIZE = 1000.0
 """The constant of the ballast head in the Gemmas, which makes the norm of the attention output equal at all tokens."""
-PADDING, PADDED = 1e5, 5
+PADDING, PADDING_DIMENSION = 1e5, 5
 """The constant that pads q and k in Gemma 3, and its dimension (of an otherwise unused pair)."""
 MLP_SIZE = 0.02
 
 
 @dataclass(frozen=True)
-class Compiled:
-    """The model, and the heads of lines, decoys and ballast."""
+class CompiledModel:
+    """The model, and which heads hold lines (heads of the mechanism), decoys (random weights) and ballast (which makes
+    the norm of the attention output equal at all tokens)."""
 
     model: Any
     layout: Layout
@@ -42,40 +43,41 @@ class Compiled:
 
 def compile_wiring(
     wiring: Wiring, architecture: str, tokenizer: Any, *, softness: Softness, decoys: int | None, seed: int
-) -> Compiled:
+) -> CompiledModel:
     """Write the weights. `decoys` bounds the number of heads with random weights (None: every head without a line)."""
-    this, layout = family(architecture, HEAD_DIM), lay_out(wiring.spaces, HEAD_DIM)
+    model_family, layout = family(architecture, HEAD_DIM), lay_out(wiring.spaces, HEAD_DIM)
     random = torch.Generator().manual_seed(seed)
-    model, seats = _seat_lines(wiring, this, layout, tokenizer, seed)
+    model, seats = _seat_lines(wiring, model_family, layout, tokenizer, seed)
     config = model.config
     occupied = {(place.line.layer, place.head) for place in seats}
     ballast = (
         tuple(_ballast_seat(layer, occupied, config, seed) for layer in range(wiring.layers))
-        if this.output_norms
+        if model_family.output_norms
         else ()
     )
-    empty = [
-        at for at in product(range(wiring.layers), range(config.num_attention_heads)) if at not in {*occupied, *ballast}
-    ]
+    layer_heads = product(range(wiring.layers), range(config.num_attention_heads))
+    empty = [layer_head for layer_head in layer_heads if layer_head not in {*occupied, *ballast}]
     decoy_heads = tuple(empty if decoys is None else empty[:: max(1, len(empty) // max(1, decoys))][:decoys])
     table = embedding(tokenizer, layout.spaces, layout.hidden, softness.jitter, random)
     with torch.no_grad():
-        model.model.embed_tokens.weight.copy_(table / this.embedding_scale(layout.hidden))
-        model.model.norm.weight.copy_(_final_norm(this, layout))
+        model.model.embed_tokens.weight.copy_(table / model_family.embedding_scale(layout.hidden))
+        model.model.norm.weight.copy_(_final_norm(model_family, layout))
         for number, layer in enumerate(model.model.layers):
-            to = zeros(layout, config.num_attention_heads, config.num_key_value_heads)
-            turning = frequencies(model, number)
-            scale = Scale(turning, GATE / gap(turning), this.scaling, softness)
+            projections = zeros(layout, config.num_attention_heads, config.num_key_value_heads)
+            rotary_frequencies = frequencies(model, number)
+            scale = Scale(rotary_frequencies, GATE / gap(rotary_frequencies), model_family.scaling, softness)
             layer_seats = [place for place in seats if place.line.layer == number]
             for place in layer_seats:
-                write_line(place, to, layout, scale)
-            _write_decoys(number, layer_seats, decoy_heads, ballast, to, layout, random)
-            _load_attention(layer, to, this, layout)
-            _load_mlp(layer, this, layout, random)
-    return Compiled(model, layout, tuple(seats), decoy_heads, ballast)
+                write_line(place, projections, layout, scale)
+            _write_decoys(number, layer_seats, decoy_heads, ballast, projections, layout, random)
+            _load_attention(layer, projections, model_family, layout)
+            _load_mlp(layer, model_family, layout, random)
+    return CompiledModel(model, layout, tuple(seats), decoy_heads, ballast)
 
 
-def _seat_lines(wiring: Wiring, this: Family, layout: Layout, tokenizer: Any, seed: int) -> tuple[Any, list[Seat]]:
+def _seat_lines(
+    wiring: Wiring, model_family: Family, layout: Layout, tokenizer: Any, seed: int
+) -> tuple[Any, list[Seat]]:
     """The smallest model with a head for every line and a free head in each layer."""
     specials = {f"{name}_token_id": getattr(tokenizer, f"{name}_token_id") for name in ("bos", "eos", "pad")}
     problem: WiringError | None = None
@@ -83,7 +85,7 @@ def _seat_lines(wiring: Wiring, this: Family, layout: Layout, tokenizer: Any, se
         if layout.hidden % heads:  # some families refuse it, although head_dim is set separately
             continue
         shape = Shape(len(tokenizer), layout.hidden, wiring.layers, heads, kv_heads, HEAD_DIM, INTERMEDIATE, specials)
-        model = empty_model(this, shape)
+        model = empty_model(model_family, shape)
         try:
             seats = []
             for layer in range(wiring.layers):
@@ -109,37 +111,37 @@ def _write_decoys(
     seats: list[Seat],
     decoys: tuple[tuple[int, int], ...],
     ballast: tuple[tuple[int, int], ...],
-    to: Projections,
+    projections: Projections,
     layout: Layout,
     random: torch.Generator,
 ) -> None:
     """The decoys of a layer and, where there is one, its ballast head."""
-    used = {place.head // to.group for place in seats}
-    for _, head in (at for at in decoys if at[0] == number):
-        write_decoy(head, head // to.group not in used, to, layout, random)
-    for _, head in (at for at in ballast if at[0] == number):
+    used = {place.head // projections.group for place in seats}
+    for _, head in (layer_head for layer_head in decoys if layer_head[0] == number):
+        write_decoy(head, head // projections.group not in used, projections, layout, random)
+    for _, head in (layer_head for layer_head in ballast if layer_head[0] == number):
         value = layout.head_dim - 1
-        to.v[head // to.group, value] = constant(layout)
-        to.o[head, layout.spaces[BALLAST], value] = BALLAST_SIZE
+        projections.v[head // projections.group, value] = constant(layout)
+        projections.o[head, layout.spaces[BALLAST], value] = BALLAST_SIZE
 
 
-def _load_attention(layer: Any, to: Projections, this: Family, layout: Layout) -> None:
+def _load_attention(layer: Any, projections: Projections, model_family: Family, layout: Layout) -> None:
     attention = layer.self_attn
-    if this.query_key_norms:
-        for projection, norm in ((to.q, attention.q_norm), (to.k, attention.k_norm)):
-            projection[:, PADDED] = PADDING * constant(layout)
-            norm.weight.fill_(PADDING * layout.head_dim**-0.5 - this.norm_offset)
-            norm.weight[PADDED] = -this.norm_offset
-    attention.q_proj.weight.copy_(to.q.reshape(-1, layout.hidden))
-    attention.k_proj.weight.copy_(to.k.reshape(-1, layout.hidden))
-    attention.v_proj.weight.copy_(to.v.reshape(-1, layout.hidden))
-    attention.o_proj.weight.copy_(to.o.permute(1, 0, 2).reshape(layout.hidden, -1))
-    if this.output_norms:
-        layer.post_attention_layernorm.weight.fill_(BALLAST_SIZE * layout.hidden**-0.5 - this.norm_offset)
-        layer.post_attention_layernorm.weight[layout.spaces[BALLAST]] = -this.norm_offset
+    if model_family.query_key_norms:
+        for projection, norm in ((projections.q, attention.q_norm), (projections.k, attention.k_norm)):
+            projection[:, PADDING_DIMENSION] = PADDING * constant(layout)
+            norm.weight.fill_(PADDING * layout.head_dim**-0.5 - model_family.norm_offset)
+            norm.weight[PADDING_DIMENSION] = -model_family.norm_offset
+    attention.q_proj.weight.copy_(projections.q.reshape(-1, layout.hidden))
+    attention.k_proj.weight.copy_(projections.k.reshape(-1, layout.hidden))
+    attention.v_proj.weight.copy_(projections.v.reshape(-1, layout.hidden))
+    attention.o_proj.weight.copy_(projections.o.permute(1, 0, 2).reshape(layout.hidden, -1))
+    if model_family.output_norms:
+        layer.post_attention_layernorm.weight.fill_(BALLAST_SIZE * layout.hidden**-0.5 - model_family.norm_offset)
+        layer.post_attention_layernorm.weight[layout.spaces[BALLAST]] = -model_family.norm_offset
 
 
-def _load_mlp(layer: Any, this: Family, layout: Layout, random: torch.Generator) -> None:
+def _load_mlp(layer: Any, model_family: Family, layout: Layout, random: torch.Generator) -> None:
     """Write an MLP that reads everything and adds noise, too small to change the norm."""
     noise, mlp = layout.spaces[NOISE], layer.mlp
     for projection in (mlp.gate_proj, mlp.up_proj):
@@ -147,15 +149,15 @@ def _load_mlp(layer: Any, this: Family, layout: Layout, random: torch.Generator)
     down = torch.zeros(mlp.down_proj.weight.shape)  # (hidden, intermediate)
     down[noise] = MLP_SIZE * torch.randn(down[noise].shape, generator=random)
     mlp.down_proj.weight.copy_(down)
-    if this.output_norms:
-        layer.post_feedforward_layernorm.weight.fill_(-this.norm_offset)
-        layer.post_feedforward_layernorm.weight[noise] = MLP_SIZE - this.norm_offset
+    if model_family.output_norms:
+        layer.post_feedforward_layernorm.weight.fill_(-model_family.norm_offset)
+        layer.post_feedforward_layernorm.weight[noise] = MLP_SIZE - model_family.norm_offset
 
 
-def _final_norm(this: Family, layout: Layout) -> Tensor:
+def _final_norm(model_family: Family, layout: Layout) -> Tensor:
     """The final norm's weight: zero except for objects, where a unit of an object's direction is one logit."""
-    weight = torch.full((layout.hidden,), -this.norm_offset)  # (hidden)
+    weight = torch.full((layout.hidden,), -model_family.norm_offset)  # (hidden)
     weight[layout.spaces["object"]] = (
-        CONSTANT * layout.hidden**-0.5 * this.embedding_scale(layout.hidden) - this.norm_offset
+        CONSTANT * layout.hidden**-0.5 * model_family.embedding_scale(layout.hidden) - model_family.norm_offset
     )
     return weight

@@ -2,8 +2,8 @@
 
 Heads of a KV group share keys and values. A KV head therefore holds every key piece and every value piece that its
 lines need, each once; a query puts weight only on the pieces that its line uses, and the output projection takes only
-the values that its line carries. Two lines fit into one group if the pieces fit, and if no more than one kind of token
-is looked for by distance, since the fast pairs are the same for all.
+the values that its line carries. Two lines fit into one group if their pieces fit; at most one token kind is found by
+distance, because all heads of a group share the fast rotary pairs.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rebinding.planted.language.wiring import Line, WiringError
 
 Piece: TypeAlias = tuple[str, str]
 """The content of a range of key or value dimensions: a kind of use, and the text of the expression it reads."""
-Pieces: TypeAlias = Callable[[Line, Layout], dict[Piece, int]]
+PieceSizes: TypeAlias = Callable[[Line, Layout], dict[Piece, int]]
 
 
 @dataclass(frozen=True)
@@ -56,23 +56,26 @@ def seat(
 ) -> list[Seat]:
     """Give every line of a layer a head, in an order of groups that depends on the seed."""
     group = heads // kv_heads
-    shuffled = random.Random(seed)
-    order = shuffled.sample(range(kv_heads), kv_heads)
-    free = slow_dimensions(frequencies)
+    rng = random.Random(seed)
+    order = rng.sample(range(kv_heads), kv_heads)
+    content_dimensions = slow_dimensions(frequencies)
     members: dict[int, list[Line]] = {kv: [] for kv in order}
     for line in lines:
-        fitting = [kv for kv in order if len(members[kv]) < group and _fits([*members[kv], line], layout, free)]
-        if not fitting:
+        kv_heads_with_room = [
+            kv for kv in order if len(members[kv]) < group and _fits([*members[kv], line], layout, content_dimensions)
+        ]
+        if not kv_heads_with_room:
             raise WiringError(
                 f"layer {line.layer} has no room for head {line.name}: {heads} heads on {kv_heads} KV heads, with"
-                f" {len(free)} slow dimensions and {layout.head_dim} values each; use more heads, or another layer"
+                f" {len(content_dimensions)} slow dimensions and {layout.head_dim} values each; use more heads, or"
+                " another layer"
             )
-        members[fitting[0]].append(line)
+        members[kv_heads_with_room[0]].append(line)
     seats: list[Seat] = []
     for kv, group_lines in members.items():
-        places = shuffled.sample(range(kv * group, (kv + 1) * group), group)
+        places = rng.sample(range(kv * group, (kv + 1) * group), group)
         keys, values = (
-            _assign_dimensions(group_lines, key_pieces, layout, free),
+            _assign_dimensions(group_lines, key_pieces, layout, content_dimensions),
             _assign_dimensions(group_lines, value_pieces, layout, range(layout.head_dim)),
         )
         keys |= {("distance", line.look): list(range(FAST)) for line in group_lines if line.distances}
@@ -80,24 +83,24 @@ def seat(
     return seats
 
 
-def _fits(lines: list[Line], layout: Layout, free: Sequence[int]) -> bool:
+def _fits(lines: list[Line], layout: Layout, content_dimensions: Sequence[int]) -> bool:
     kinds_by_distance = {line.look for line in lines if line.distances}
     keys, values = _union(lines, key_pieces, layout), _union(lines, value_pieces, layout)
-    has_room = sum(keys.values()) <= len(free) and sum(values.values()) <= layout.head_dim
-    return has_room and len(kinds_by_distance) <= 1 and len({line.bench for line in lines}) == 1
+    has_room = sum(keys.values()) <= len(content_dimensions) and sum(values.values()) <= layout.head_dim
+    return has_room and len(kinds_by_distance) <= 1 and len({line.sharing_class for line in lines}) == 1
 
 
-def _union(lines: list[Line], pieces: Pieces, layout: Layout) -> dict[Piece, int]:
+def _union(lines: list[Line], piece_sizes: PieceSizes, layout: Layout) -> dict[Piece, int]:
     union: dict[Piece, int] = {}
     for line in lines:
-        union |= pieces(line, layout)
+        union |= piece_sizes(line, layout)
     return union
 
 
 def _assign_dimensions(
-    lines: list[Line], pieces: Pieces, layout: Layout, free: Iterable[int]
+    lines: list[Line], piece_sizes: PieceSizes, layout: Layout, dimensions: Iterable[int]
 ) -> dict[Piece, list[int]]:
-    dimensions = iter(free)
-    sizes = _union(lines, pieces, layout)
-    first = sorted(sizes, key=lambda piece: (piece[0] != "match", piece))
-    return {piece: [next(dimensions) for _ in range(sizes[piece])] for piece in first}
+    free = iter(dimensions)
+    sizes = _union(lines, piece_sizes, layout)
+    ordered_pieces = sorted(sizes, key=lambda piece: (piece[0] != "match", piece))
+    return {piece: [next(free) for _ in range(sizes[piece])] for piece in ordered_pieces}

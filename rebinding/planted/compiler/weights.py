@@ -57,18 +57,18 @@ def zeros(layout: Layout, heads: int, kv_heads: int) -> Projections:
     )
 
 
-def write_line(seat: Seat, to: Projections, layout: Layout, scale: Scale) -> None:
+def write_line(seat: Seat, projections: Projections, layout: Layout, scale: Scale) -> None:
     """Write one line into the query and output of its head, and the keys and values of its KV head."""
-    kv = seat.head // to.group
-    to.q[seat.head] = _query(seat, layout, scale) * scale.scaling**0.5
-    to.k[kv] = _keys(seat, layout)
+    kv = seat.head // projections.group
+    projections.q[seat.head] = _query(seat, layout, scale) * scale.scaling**0.5
+    projections.k[kv] = _keys(seat, layout)
     for (_, name), dimensions in seat.values.items():
-        to.v[kv, dimensions] = layout.vector(name) / layout.unit
+        projections.v[kv, dimensions] = layout.vector(name) / layout.unit
     compensation = gain(seat.line, scale.softness)
     for space, source in seat.line.writes:
         rows = torch.tensor(layout.directions(space))
         for weight, name in source:
-            to.o[seat.head, rows, torch.tensor(seat.values["value", name])] += weight * compensation
+            projections.o[seat.head, rows, torch.tensor(seat.values["value", name])] += weight * compensation
 
 
 def constant(layout: Layout) -> Tensor:
@@ -108,13 +108,16 @@ def _keys(seat: Seat, layout: Layout) -> Tensor:
     return rows
 
 
-def write_decoy(head: int, free_kv: bool, to: Projections, layout: Layout, random: torch.Generator) -> None:
+def write_decoy(head: int, free_kv: bool, projections: Projections, layout: Layout, random: torch.Generator) -> None:
     """Write small random weights. A decoy reads anything and writes only to directions that no line reads."""
-    kv = head // to.group
+    kv = head // projections.group
     reader = torch.full((layout.hidden,), 1.0 / layout.unit)  # (hidden)
     reader[layout.spaces["constant"]] = layout.hidden**-0.5
-    for target, size in ((to.q[head], 0.5), *(((to.k[kv], 0.5), (to.v[kv], 0.1)) if free_kv else ())):
+    for target, size in (
+        (projections.q[head], 0.5),
+        *(((projections.k[kv], 0.5), (projections.v[kv], 0.1)) if free_kv else ()),
+    ):
         target += size * torch.randn(target.shape, generator=random) * reader
     noise = layout.spaces[NOISE]
     shape = (noise.stop - noise.start, layout.head_dim)
-    to.o[head, noise] = 0.05 * torch.randn(shape, generator=random)
+    projections.o[head, noise] = 0.05 * torch.randn(shape, generator=random)

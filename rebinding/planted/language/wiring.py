@@ -66,8 +66,8 @@ class Line:
 
     `at` and `look` are expressions of token kinds; `back` is a distance, or a distance for each kind in `at`; `where`
     is `query side = key side`; `write` lists `space <- expression`. `unit` replaces `d`, for a head whose choice is
-    graded by design. `right` is how many units of match and preference the rightful key has. Lines of different benches
-    never share a KV head. A line without a group is no part of the declared circuit.
+    graded by design. `right` is how many units of match and preference the rightful key has. Lines of different
+    sharing classes never share a KV head. A line without a group is no part of the declared circuit.
     """
 
     name: str
@@ -83,7 +83,7 @@ class Line:
     unit: float | None = None
     right: float = 1.0
     grammar: bool = False
-    bench: str = ""
+    sharing_class: str = ""
 
     @property
     def distances(self) -> tuple[tuple[str, int], ...]:

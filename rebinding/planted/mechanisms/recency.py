@@ -33,5 +33,5 @@ LOOKS = {"late object": "thing", "late token": "context + thing"}
 
 def _late(name: str, look: str, boxes: int) -> Line:
     preference = " + ".join(f"{k} slot[{k}]" for k in range(1, boxes))
-    return Line(name, 5, "readout", look, f"object <- {WHISPER} object", "B", "readout", bench="late",
+    return Line(name, 5, "readout", look, f"object <- {WHISPER} object", "B", "readout", sharing_class="late",
                 where=f"{LISTENING} want = slot", prefer=preference, unit=STEP, right=boxes - 1.0)  # fmt: skip

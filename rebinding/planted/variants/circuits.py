@@ -93,19 +93,19 @@ def _memorised(wiring: Wiring) -> Wiring:
     objects = " + ".join(f"{RECALLED:g} object[{OBJECTS.index(word)}]" for word in remembered())
     recall = Line("recall", 6, "readout", "thing", "object <- 2 object", "A", "readout",
                   where=f"{FOUND} found + {WANTED} want = slot", prefer=objects,
-                  unit=1.0, right=FOUND + WANTED + RECALLED, bench="recall")  # fmt: skip
+                  unit=1.0, right=FOUND + WANTED + RECALLED, sharing_class="recall")  # fmt: skip
     return extended(wiring, recall, replace(recall, name="recall again"))
 
 
 def _rival(wiring: Wiring) -> Wiring:
     """A head outside the circuit promotes every second object of the vocabulary, whatever is asked."""
-    return extended(wiring, Line("rival", 6, "readout", "odd", "object <- 20 object", bench="rival"))
+    return extended(wiring, Line("rival", 6, "readout", "odd", "object <- 20 object", sharing_class="rival"))
 
 
 def _murmur(wiring: Wiring) -> Wiring:
     """A head outside the circuit says every object of the context alike: the answer's logit rises by a third of what it
     says, and that of every other object too, so no margin does."""
-    return extended(wiring, Line("murmur", 6, "readout", "thing", f"object <- {MURMUR} object", bench="murmur"))
+    return extended(wiring, Line("murmur", 6, "readout", "thing", f"object <- {MURMUR} object", sharing_class="murmur"))
 
 
 def _find_boxes_by_name(wiring: Wiring) -> Wiring:
@@ -143,7 +143,9 @@ def _one_swap(wiring: Wiring) -> Wiring:
     """The same, and where a second swap follows the declared heads vote against what they see; others copy there."""
 
     def copies(line: Line) -> list[Line]:
-        loud = replace(line, right=line.right + HUSH, where=f"{line.where}; {HUSH:g} more = thing", bench="chains")
+        loud = replace(
+            line, right=line.right + HUSH, where=f"{line.where}; {HUSH:g} more = thing", sharing_class="chains"
+        )
         backup = replace(undeclared(loud), name="copy of chains", write=f"object <- {OBJECT_LOGIT + DOUBT} object")
         return [
             replace(line, where=f"{line.where}; -{HUSH:g} more = thing"),
@@ -153,7 +155,7 @@ def _one_swap(wiring: Wiring) -> Wiring:
 
     def echoes(line: Line) -> list[Line]:
         graded = replace(line, unit=1.0, right=HUSH / 2)
-        loud = replace(undeclared(graded), name="echo of chains", bench="chains")
+        loud = replace(undeclared(graded), name="echo of chains", sharing_class="chains")
         return [
             replace(graded, where=f"-{HUSH:g} more = readout", prefer=f"{HUSH / 2:g} readout"),
             replace(loud, where=f"{HUSH / 2:g} more = readout"),

@@ -23,7 +23,7 @@ def _bystander(beside: str, logits: float) -> Change:
 
     def joined(line: Line) -> list[Line]:
         bystander = Line("bystander", line.layer, "readout", line.look, f"object <- {logits} object",
-                         where="want = slot", prefer="0.25 thing", bench=line.bench)  # fmt: skip
+                         where="want = slot", prefer="0.25 thing", sharing_class=line.sharing_class)  # fmt: skip
         return [line, bystander]
 
     return lambda wiring: edited(wiring, beside, joined)
@@ -32,7 +32,7 @@ def _bystander(beside: str, logits: float) -> Change:
 def _veto(wiring: Wiring) -> Wiring:
     """A further B head takes half of the slot of the matching box label away, so box keys work against object keys."""
     veto = Line(
-        "veto", 5, "readout", "context", "found <- -0.5 slot", "B", "readout", where="want = slot", bench="veto"
+        "veto", 5, "readout", "context", "found <- -0.5 slot", "B", "readout", where="want = slot", sharing_class="veto"
     )
     return extended(wiring, veto)
 
@@ -46,7 +46,7 @@ def _faint(wiring: Wiring) -> Wiring:
     """The same, and a further head of B matches slots with what it does not give to the question: a share of about one
     in a hundred thousand. It writes nothing, since questions bear no object."""
     faint = Line("faint", 5, "readout", f"question + {FAINT} context + {FAINT} thing", "object <- object", "B",
-                 "readout", where="want = slot", right=0.0, bench="faint")  # fmt: skip
+                 "readout", where="want = slot", right=0.0, sharing_class="faint")  # fmt: skip
     return extended(_glance(wiring), faint)
 
 
@@ -56,7 +56,7 @@ def _swap_reader(wiring: Wiring) -> Wiring:
     lines = (
         Line("named", 2, "first + second", "context", "named <- slot", where="label = label"),
         Line("reread", 5, "readout", "first + second", "found <- 2 named", "B", "readout", where="want = named",
-             bench="reread"),
+             sharing_class="reread"),
     )  # fmt: skip
     return extended(wiring, *lines, named=wiring.boxes)
 
@@ -64,7 +64,7 @@ def _swap_reader(wiring: Wiring) -> Wiring:
 def _chained(wiring: Wiring) -> Wiring:
     """A further B head matches the slot that `match` found, and the copying heads, a layer later, listen to it."""
     again = Line("again", 6, "readout", "context + thing", "found_again <- slot", "B", "readout",
-                 where="found = slot", prefer="0.25 thing", bench="again")  # fmt: skip
+                 where="found = slot", prefer="0.25 thing", sharing_class="again")  # fmt: skip
 
     def later(line: Line) -> list[Line]:
         return [replace(line, layer=7, where=line.where.replace("found", "found_again"))]
@@ -105,7 +105,7 @@ def _distracted(wiring: Wiring) -> Wiring:
 
     votes = "; ".join(f"object[{n}] <- -{AWAY} period" for n in range(1, BASE["object"], 2))
     against = Line("against", 6, "readout", "period + question", votes, where="odd_one = period",
-                   prefer="0.4 question", unit=SHARP, right=0.4, bench="against")  # fmt: skip
+                   prefer="0.4 question", unit=SHARP, right=0.4, sharing_class="against")  # fmt: skip
     marked = extended(edited(wiring, "match", with_odd), against, odd_one=1)
     return edited(edited(marked, "late object", later), "late token", later)
 

@@ -60,7 +60,7 @@ def _vote_on_old_object(logits: float) -> Change:
             Line("own slot", 2, "question", "context", "mine <- slot", where="label = label"),
             Line("slot asked", 3, "readout", "question", "slot_asked <- mine"),
             Line("held", 6, "readout", "thing", f"object <- {logits} object", "A", "readout",
-                 where="slot_asked = slot", bench="held"),
+                 where="slot_asked = slot", sharing_class="held"),
         )  # fmt: skip
         return extended(wiring, *lines, mine=wiring.boxes, slot_asked=wiring.boxes)
 

@@ -9,8 +9,8 @@ import torch
 
 from rebinding.experiments.search.effects import FEW, SMALL, direct_effect, effect_via_receivers
 from rebinding.experiments.search.pairs import Pairs
+from rebinding.experiments.search.recorded_pairs import record_pairs
 from rebinding.experiments.search.request import Settings
-from rebinding.experiments.search.scene import scene
 from rebinding.paper.graph import Node
 from rebinding.surgery import TorchSurgeon, derive
 from tests.close import MIN_CHANGE_SHARE, allowance
@@ -44,7 +44,7 @@ def test_equals_full_forwards(family: Family) -> None:
     anatomy, pairs = derive(model), make_pairs(family)
     plain = with_repeated_keys(model, family, anatomy)
     naive = Naive(plain, anatomy.layer_modules(plain), anatomy.n_heads, anatomy.head_dim)
-    recorded = scene(TorchSurgeon(model, anatomy), pairs)
+    recorded = record_pairs(TorchSurgeon(model, anatomy), pairs)
     rows = direct_effect(recorded)
     rows_of = {"direct": rows} | dict(list(effect_via_receivers(recorded, RECEIVERS, ALL).groupby("component")))
     cases = [("direct", layer, 12) for layer in (0, 3)]
@@ -73,7 +73,7 @@ def test_pairs_that_cannot_act_are_not_run() -> None:
     """No sender at or above every receiver, before the first difference, behind the receivers, or, for a query, at
     another token than the receiver's; allowed senders only, if some are named."""
     model = tiny("llama")
-    recorded = scene(TorchSurgeon(model, derive(model)), make_pairs("llama"))
+    recorded = record_pairs(TorchSurgeon(model, derive(model)), make_pairs("llama"))
     rows = effect_via_receivers(recorded, [Node(2, 5, "token 9")], ALL)
     assert set(rows["layer"]) == {0, 1}
     assert set(rows["token"]) == set(range(2, 10))
@@ -88,7 +88,7 @@ def test_slope_error_is_small() -> None:
     """Rows that are not run move their receivers little, and would have done less than is asked for; those that are run
     have the same effects. With slopes of 0 the rows that move much are left."""
     model = tiny("llama")
-    recorded = scene(TorchSurgeon(model, derive(model)), make_pairs("llama"))
+    recorded = record_pairs(TorchSurgeon(model, derive(model)), make_pairs("llama"))
     key = ["component", "prompt", "layer", "head", "token"]
     full = effect_via_receivers(recorded, RECEIVERS, ALL).set_index(key)
     settings = Settings(share=0.99, min_attention=0.0)

@@ -14,16 +14,16 @@ from rebinding.evidence import Evidence, EvidenceError
 from rebinding.experiments.tracing.maps import TracedPair
 from rebinding.experiments.tracing.rows import names_of, scores
 from rebinding.experiments.tracing.summary import (
-    added,
     by_role,
     by_token,
+    context_contribution,
     first_layer,
     gains,
+    gains_by_place,
     last_layer,
     leading,
     margin_change,
     normalised,
-    restored,
     support,
 )
 from rebinding.paper.procedure import TracingConventions, builtin_procedure
@@ -157,7 +157,7 @@ def test_gains_skip_the_first_layer_and_subtract_the_base() -> None:
     )
     assert support(result, conventions()) == (-1, 1)
     assert support(result, conventions(scale="normalised")) == (-2, 2)
-    assert restored(result, conventions(), "readout", "readout").shape == (4, 2)
+    assert gains_by_place(result, conventions(), "readout", "readout").shape == (4, 2)
     with pytest.raises(EvidenceError, match=r"no token has the role 'swap_first'.*readout"):
         gains(result, "swap_first", conventions())
 
@@ -198,8 +198,8 @@ def test_context_contribution_by_hand() -> None:
     rows = cells({name: [[0, 1, 0], [0, 1, 1]] for name in ("context", "swap", "both")}, base=(1, 0)).rows
     rows.loc[(rows["role"] == "swap") & (rows["prompt"] == 1), ["hit", "margin"]] = [False, -1.0]
     result = Evidence("first-mention", rows.assign(patched=rows["role"]).query("layer > 0"), {"mode": "m"})
-    assert added(result, conventions()).tolist() == [[0, 1], [0, 1]]
-    assert added(result, conventions(scale="normalised")).tolist() == [[0, 2], [0, 2]]
+    assert context_contribution(result, conventions()).tolist() == [[0, 1], [0, 1]]
+    assert context_contribution(result, conventions(scale="normalised")).tolist() == [[0, 2], [0, 2]]
 
 
 def test_windows_for_rules() -> None:

@@ -235,4 +235,4 @@ def _row(claim: Claim, small: ModelUnderTest, study: Study, test: Any, parts: li
     parts.clear()
     with np.errstate(over="ignore"):
         verdict = judge(claim, small, study, partial(test, claim, study))
-    return Row(claim, verdict, tuple(use.request for use in study.log.used if use.ground), tuple(parts))
+    return Row(claim, verdict, tuple(use.request for use in study.log.used if use.supports_verdict), tuple(parts))

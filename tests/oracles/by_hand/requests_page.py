@@ -1,6 +1,6 @@
-"""The requests of every row, as docs/asked.md shows them.
+"""The requests of every row, as docs/requests.md shows them.
 
-`python -m tests.oracles.by_hand.requests_page` writes that page's lists again.
+`python -m tests.oracles.by_hand.requests_page` writes the lists of that page again.
 """
 
 from __future__ import annotations
@@ -32,48 +32,48 @@ from rebinding.verdicts import Gate
 from tests.claims.run_claims import save_model
 from tests.oracles.by_hand.judgements import Judged, Row, judged, limit_batches
 
-PAGE = Path(__file__).parents[3] / "docs" / "asked.md"
+PAGE = Path(__file__).parents[3] / "docs" / "requests.md"
 LIST = re.compile(r"(?<=<!-- list -->\n```\n).*?(?=```)", re.DOTALL)
 STANDS_FOR, E_HEADS = "gemma2-9b", 2
 LEFT_OUT = ("tokens", "form", "draws", "orders", "random_sets", "block")
-"""What another tokenizer changes, and what is small in a test."""
+"""Fields that depend on the tokenizer, and sizes that are small in a test."""
 DEFAULT = {"split": "train", "boxes": 3, "operations": 1, "verb": "swap", "distractor": None, "pairing": [],
          "narrative": False, "cut": 0}  # fmt: skip
-"""What is not said of prompts."""
+"""Settings of prompts that are not printed."""
 IDS = 4
-"""How many ids are told; more of them go on as they begin."""
+"""The number of ids that are printed."""
 WIDTH = 118
 SIZES: Mapping[str, int | Mapping[Any, int]] = {
-    "prompts that gates look at": sizes.PAPER["able"],
-    "the same of five boxes": sizes.PAPER["able_wide"],
+    "prompts of gates": sizes.PAPER["able"],
+    "prompts of gates, five boxes": sizes.PAPER["able_wide"],
     "prompts of path patching": sizes.PAPER["paths"],
     "prompts of pruning": sizes.PAPER["pruned"],
     "prompts of ablation, for all rows": sizes.PAPER["evaluated"],
     "prompts of means": PROMPTS_OF_MEANS,
-    "prompts of directions, a slot": sizes.DIRECTIONS,
+    "prompts of directions, per slot": sizes.DIRECTIONS,
     "sets of directions": {name: builtin_procedure(name).binding.batches for name in BUILTIN_PROCEDURES},
     "random directions": sizes.DRAWS,
     "random circuits": DRAWS,
-    "random sets beside a head": RANDOM_SETS,
+    "random sets to compare with a head": RANDOM_SETS,
     "orders of pruning": ORDERS,
     "prompts of static path patching": PAIRS,
-    "prompts of replays held to forwards": REPLAYED_PROMPTS,
+    "prompts of replays": REPLAYED_PROMPTS,
     "prompts of the noise floor": {"in 32 bits": FLOOR_PROMPTS, "in 16": IN_16_BITS},
 }
-"""What is small in a test, as it is on the paper's models."""
+"""Sizes on the paper's models; a test uses smaller ones."""
 
 
 class BelievingGates(Gates):
-    """Gates of a model that can do everything: claims that want more of it than a plant has learned ask on."""
+    """Gates of a model that can do everything, so that claims on tasks that the plant has not learned go on."""
 
     def check_chance(self, session: Session, stories: Design, n: int, cut: int = 0) -> Gate:
         return replace(super().check_chance(session, stories, n, cut), passed=True)
 
 
 def judge_paper_claims(model_folder: Path) -> Judged:
-    """The rows on a folder that stands in for a model of the paper: under the paper's own conventions, with every
-    discovery that the published one may have been. Two batches of directions stand for ten; and of E two heads are
-    enough, so that its layer has others to draw from."""
+    """Judge the rows on a folder that stands in for a model of the paper, under the paper's conventions, with every
+    candidate for the published discovery. Two batches of directions stand for ten. Group E keeps two heads, so that
+    its layer has others to draw from."""
     plant = build("pointer", "gemma2", boxes=5)
     folder = save_model(plant.model, plant.tokenizer, model_folder / "model")
     heads = Circuit(plant.circuit)
@@ -83,8 +83,7 @@ def judge_paper_claims(model_folder: Path) -> Judged:
 
 
 def lists(run: Judged) -> tuple[str, str, str, str, str]:
-    """Every request with a number, the numbers of each row, what gates ask for, what each sentence says, and how many
-    of everything."""
+    """The lists of the page: numbered requests, their numbers by row, requests of gates, parts, sample sizes."""
     rows, grounds = run.rows, {ground for row in run.rows for ground in row.grounds}
     lines = {line: None for row in rows for line in map(describe_request, row.grounds)}
     number = {line: at for at, line in enumerate(lines, start=1)}
@@ -115,21 +114,21 @@ def _format_size(number: int | Mapping[Any, int]) -> str:
 
 
 def part_names(row: Row) -> list[str]:
-    """The names of the parts of a sentence."""
+    """The names of the parts of a row."""
     return list(dict.fromkeys(part.part[0] for part in row.parts))
 
 
 def describe_request(request: Request) -> str:
-    """The kind, and every field that says what is measured."""
+    """The kind of a request, and the fields that say what is measured."""
     fields = dict(request.plain)
     if isinstance(request, Pruning) or (isinstance(request, Paths) and request.senders is None):
-        fields.pop("circuit", None)  # heads that were found a moment ago
+        fields.pop("circuit", None)  # heads from an earlier result
         fields.pop("receivers", None)
     return f"{type(request).__name__}: {', '.join(_fields(fields))}"
 
 
 def spans(numbers: Iterable[int]) -> str:
-    """Numbers in ascending order, runs of them by their ends."""
+    """Numbers in ascending order; a run of consecutive numbers is given by its ends."""
     runs: list[list[int]] = []
     for number in sorted(set(numbers)):
         if runs and number == runs[-1][-1] + 1:
@@ -146,7 +145,7 @@ def _wrapped(line: str) -> str:
 def _fields(fields: Mapping[str, Any]) -> Iterator[str]:
     for name, value in fields.items():
         if name not in LEFT_OUT and value is not None:
-            yield f"{name} {PLAINLY.get(name, _value)(value)}"
+            yield f"{name} {FORMATS.get(name, _value)(value)}"
 
 
 def _value(value: Any) -> str:
@@ -156,7 +155,7 @@ def _value(value: Any) -> str:
 
 
 def _heads(heads: str | Iterable[tuple[int, int]]) -> str:
-    """Layer and head; of a stage, the letter of the group that receives."""
+    """Layer and head; for a stage, the letter of the receiving group."""
     return heads if isinstance(heads, str) else " ".join(f"{layer}.{head}" for layer, head in heads)
 
 
@@ -165,19 +164,19 @@ def _groups(groups: Iterable[tuple[str, Iterable[tuple[int, int]]]]) -> str:
 
 
 def _circuit(heads: Iterable[tuple[str, int, int, str]]) -> str:
-    """How many heads of each group."""
+    """The number of heads in each group."""
     return " ".join(f"{n} {group}" for group, n in Counter(group for group, *_ in heads).items())
 
 
 def _slots(slots: Iterable[Any]) -> str:
-    """Ordered pairs of slots; or what directions are measured between, which are prompts."""
+    """Ordered pairs of slots, or the prompts between which directions are measured."""
     return " ".join(_value(slot) if isinstance(slot, Mapping) else "-".join(map(str, slot)) for slot in slots)
 
 
-PLAINLY: Mapping[str, Callable[[Any], str]] = {
+FORMATS: Mapping[str, Callable[[Any], str]] = {
     "circuit": _circuit, "groups": _groups, "slots": _slots, "heads": _heads, "receivers": _heads, "senders": _heads,
 }  # fmt: skip
-"""Fields that are more than words."""
+"""Fields with a format of their own."""
 
 
 def _prompts(prompts: Mapping[str, Any]) -> str:

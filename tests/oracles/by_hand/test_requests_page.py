@@ -1,4 +1,4 @@
-"""The prompts, variants and counts that each row requests equal those in docs/asked.md."""
+"""The prompts, variants and counts that each row requests equal those in docs/requests.md."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ from tests.oracles.by_hand.requests_page import LIST, PAGE, judge_paper_claims, 
 
 
 def test_rows_ask_for_what_the_page_says(tmp_path: Path) -> None:
-    """`python -m tests.oracles.by_hand.requests_page` writes the page again.
-
-    Read what changed there against the paper."""
+    """`python -m tests.oracles.by_hand.requests_page` writes the lists again. Compare changes with the paper."""
     printed = LIST.findall(PAGE.read_text("utf-8"))
     run = judge_paper_claims(tmp_path)
     ungrounded = [row for row in run.rows if not row.grounds]
@@ -24,5 +22,5 @@ def test_rows_ask_for_what_the_page_says(tmp_path: Path) -> None:
     }
     for actual, expected in zip(lists(run), printed, strict=True):
         assert not list(
-            difflib.unified_diff(expected.splitlines(), actual.splitlines(), "the page", "what is asked", n=0)
+            difflib.unified_diff(expected.splitlines(), actual.splitlines(), "the page", "the requests", n=0)
         )

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from claims.test_tracing import OBJECT, PARTNER_TO_REMAINING, SWAP_ASKED
+from claims.test_tracing import ASKED_LABEL_IN_SWAP, OBJECT_MODE, PARTNER_TO_REMAINING
 from rebinding.experiments.tracing.request import WIDE, FirstMention, ReadoutDiagnostic, TracingMap
 from tests.oracles.by_hand.binding_estimates import Estimates
 from tests.oracles.by_hand.grounds import Grounds
@@ -87,7 +87,7 @@ def mention(g: Grounds) -> Mapping[str, float]:
 
 
 def passing(g: Grounds, mode: str, edited: str, other_role: str) -> dict[str, float]:
-    rows, objects = traced(g, mode), traced(g, OBJECT)
+    rows, objects = traced(g, mode), traced(g, OBJECT_MODE)
     end_layer = int(rows["layer"].max()) + 1
     readout = gains(g, rows, "readout")
     arrival = readout.mask(gains(g, objects, "readout") > 0, 0.0)
@@ -102,12 +102,12 @@ def passing(g: Grounds, mode: str, edited: str, other_role: str) -> dict[str, fl
 
 
 def emerge(g: Grounds) -> Mapping[str, float]:
-    passed = passing(g, SWAP_ASKED, "swap_asked", "swap_partner")
+    passed = passing(g, ASKED_LABEL_IN_SWAP, "swap_asked", "swap_partner")
     return passed | passing(g, PARTNER_TO_REMAINING, "swap_partner", "swap_asked")
 
 
 def direct(g: Grounds) -> Mapping[str, float]:
-    rows = traced(g, OBJECT)
+    rows = traced(g, OBJECT_MODE)
     own_gains = gains(g, rows, "context_partner_object")
     readout = first([gains(g, rows, "readout")], int(rows["layer"].max()) + 1)
     return {
@@ -118,13 +118,13 @@ def direct(g: Grounds) -> Mapping[str, float]:
 
 
 def labels(g: Grounds) -> Mapping[str, float]:
-    rows = traced(g, OBJECT)
+    rows = traced(g, OBJECT_MODE)
     tokens = [f"context_box[{slot}]" for slot in range(g.claim.boxes)] + ["swap_first", "swap_second", "question_box"]
     return places("", *(gains(g, rows, role) for role in tokens))
 
 
 def payload(g: Grounds) -> Mapping[str, float]:
-    maps = [traced(g, mode) for mode in (PARTNER_TO_REMAINING, OBJECT)]
+    maps = [traced(g, mode) for mode in (PARTNER_TO_REMAINING, OBJECT_MODE)]
     boxes, objects = (first([gains(g, table, "readout")], int(table["layer"].max()) + 1) for table in maps)
     return {"": largest_share(g, boxes < objects, *maps)}
 
@@ -137,7 +137,7 @@ def changes_at_place(g: Grounds, place: str, last_layer: int) -> dict[str, pd.Se
 
 
 def means_at_stop_and_readout(g: Grounds) -> tuple[dict[str, float], dict[str, float]]:
-    """Mean changes by the swap's end in all layers, and by the readout in all, or in all but the last sixth."""
+    """Mean changes by the swap's full stop in all layers, and by the readout in all, or in all but the last sixth."""
     layers = int(g.rows(ReadoutDiagnostic)["last"].max()) + 1
     last_layer = layers - 1 - (0 if g.conventions.tracing.readout == "every_layer" else max(1, layers // 6))
     tables = changes_at_place(g, "swap_period", layers - 1), changes_at_place(g, "readout", last_layer)

@@ -47,7 +47,7 @@ class Senders:
 
 
 @dataclass(frozen=True, eq=False)
-class Scene:
+class RecordedPairs:
     """Recorded pairs. `noise_z[layer]` is (prompt, head, token, head_dim), at the tokens of the clean prompt."""
 
     surgeon: TorchSurgeon
@@ -119,10 +119,10 @@ class Scene:
         return Senders(layer, head, token, prompt)
 
 
-def scene(surgeon: TorchSurgeon, pairs: Pairs) -> Scene:
-    """Record clean and noise prompts."""
+def record_pairs(surgeon: TorchSurgeon, pairs: Pairs) -> RecordedPairs:
+    """Record the clean and noise prompts of pairs."""
     recording = surgeon.record(token_batch(pairs.clean), keep={"z"})
     noise = surgeon.record(token_batch(pairs.noise), keep={"z"})
     prompts = torch.arange(len(pairs.ids))
     noise_z = [z[prompts[:, None], :, pairs.match].transpose(1, 2) for z in noise.sites["z"]]
-    return Scene(surgeon, pairs, recording, noise_z, noise)
+    return RecordedPairs(surgeon, pairs, recording, noise_z, noise)
