@@ -22,7 +22,7 @@ import rebinding
 project = "rebinding"
 version = release = rebinding.__version__
 extensions = ["sphinx.ext.autodoc", "myst_nb"]
-include_patterns = ["*.md", "docs/**.md", "docs/tutorials/*.ipynb", "benchmarks/*.md", "rebinding/planted/*.md"]
+include_patterns = ["*.md", "docs/**.md", "docs/tutorials/**.ipynb", "benchmarks/*.md", "rebinding/planted/*.md"]
 exclude_patterns = [".*"]  # environments and stores, which need not be walked through
 root_doc = "README"
 
