@@ -46,7 +46,7 @@ COLOURS = {"published": OKABE_ITO["orange"], "counterbalanced": OKABE_ITO["blue"
 CONDITIONS = {"q": "Q", "k_both": "K", "qk": "Q+K"}
 
 
-def main(given: Sequence[str] | None = None) -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Draw the pictures, write them, and print where."""
     parser = argparse.ArgumentParser(description="draw the figures of the docs")
     parser.add_argument(
@@ -58,7 +58,7 @@ def main(given: Sequence[str] | None = None) -> None:
     parser.add_argument("--samples", type=int, metavar="N", help=f"prompts (20 to trace, {BLOCK} for key-dominance)")
     parser.add_argument("--design", choices=DESIGNS, default="published", help="tracing: which stories")
     parser.add_argument("--mode", action="append", default=[], metavar="PANEL=MODE", help="another mode for a panel")
-    options = parser.parse_args(given)
+    options = parser.parse_args(arguments)
     try:
         check_number("--samples", options.samples, minimum=1, maximum=MOST_PROMPTS)
         check_output_folder("the folder", options.folder)
@@ -112,15 +112,17 @@ def planted_evidence(mechanism: str, design_name: str, *, n: int, architecture: 
     """Q, K and Q+K on the heads that a plant calls group B, as published or over all ordered pairs of slots."""
     plant = build(mechanism, architecture)
     surgeon, encoder = TorchSurgeon(plant.model, derive(plant.model)), Encoder(plant.tokenizer)
-    heads = [(one.layer, one.head) for one in plant.circuit if one.group == "B"]
+    heads = [(head.layer, head.head) for head in plant.circuit if head.group == "B"]
     balanced = design_name == "counterbalanced"
-    shown = design("counterbalanced", split="evaluation") if balanced else design("published")
-    asked = design("counterbalanced", split="directions") if balanced else design("published")
+    evaluation_stories = design("counterbalanced", split="evaluation") if balanced else design("published")
+    direction_stories = design("counterbalanced", split="directions") if balanced else design("published")
     numbers = range(DIRECTIONS, DIRECTIONS + n)
-    prompts = {slot: encoder.encode(asked.direction(number, slot) for number in numbers) for slot in range(3)}
+    prompts = {
+        slot: encoder.encode(direction_stories.direction(number, slot) for number in numbers) for slot in range(3)
+    }
     return run_binding(
         surgeon,
-        encoder.encode(shown.prompt(number) for number in range(n)),
+        encoder.encode(evaluation_stories.prompt(number) for number in range(n)),
         measure_directions(surgeon, prompts, heads),
         heads,
         ids=range(n),
@@ -141,8 +143,8 @@ def key_dominance_figure(evidence: Mapping[tuple[str, str], Evidence]) -> Figure
         for place, (stories, colour) in enumerate(COLOURS.items()):
             examples = per_example(evidence[mechanism, stories])
             for line, condition in enumerate(CONDITIONS):
-                one = examples[examples["condition"] == condition]
-                dot(left, one, "dR", line + 0.2 * (place - 0.5), colour, label=None if line else stories)
+                of_condition = examples[examples["condition"] == condition]
+                dot(left, of_condition, "dR", line + 0.2 * (place - 0.5), colour, label=None if line else stories)
         left.set_yticks(range(len(CONDITIONS)), CONDITIONS.values())
         left.set_ylim(2.5, -0.5)
         left.axvline(0, color=OKABE_ITO["black"], linewidth=0.8)
@@ -157,10 +159,16 @@ def _by_pair(axes: Axes, examples: pd.DataFrame) -> None:
     pairs = sorted({(int(i), int(j)) for i, j in zip(examples["i"], examples["j"], strict=True)})
     keys = examples[examples["condition"] == "k_both"]
     for place, (i, j) in enumerate(pairs):
-        one = keys[(keys["i"] == i) & (keys["j"] == j)]
-        found = over_prompts(one, "dR")
+        of_pair = keys[(keys["i"] == i) & (keys["j"] == j)]
+        estimate = over_prompts(of_pair, "dR")
         colour = COLOURS["published" if (i, j) == (1, 0) else "counterbalanced"]
-        axes.errorbar(place, found.mean, [[found.mean - found.low], [found.high - found.mean]], fmt="o", color=colour)
+        axes.errorbar(
+            place,
+            estimate.mean,
+            [[estimate.mean - estimate.low], [estimate.high - estimate.mean]],
+            fmt="o",
+            color=colour,
+        )
     axes.axhline(0, color=OKABE_ITO["black"], linewidth=0.8)
     axes.set_xticks(range(len(pairs)), [f"{i}→{j}" for i, j in pairs])
 

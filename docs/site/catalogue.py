@@ -30,7 +30,7 @@ COLUMNS = ("procedure", "rule", "what is measured, and where", "N", *MECHANISMS)
 Truths: TypeAlias = Mapping[str, Mapping[str, Truth]]
 
 
-def write_catalogue(made: Path) -> None:
+def write_catalogue(folder: Path) -> None:
     """The page."""
     sentences: dict[str, list[Claim]] = defaultdict(list)
     for row in (*catalogue(), *catalogue_of_runs()):
@@ -38,24 +38,24 @@ def write_catalogue(made: Path) -> None:
     truths = {mechanism: truth_of(mechanism) for mechanism in MECHANISMS}
     parts = [HEAD.format(sentences=len(sentences), count=sum(map(len, sentences.values())))]
     for section in SECTIONS:
-        parts += told_of(section, [rows for rows in sentences.values() if rows[0].section == section.key], truths)
-    write(made / "catalogue.md", "\n".join(parts))
+        parts += section_lines(section, [rows for rows in sentences.values() if rows[0].section == section.key], truths)
+    write(folder / "catalogue.md", "\n".join(parts))
 
 
-def told_of(section: Section, sentences: list[list[Claim]], truths: Truths) -> Iterator[str]:
+def section_lines(section: Section, sentences: list[list[Claim]], truths: Truths) -> Iterator[str]:
     """A section's heading and its sentences; nothing where it has none."""
     if sentences:
         yield f"## {section.title}\n\n{section.description}\n"
     for rows in sentences:
         yield f"### {rows[0].sentence}\n"
-        yield from dict.fromkeys(said(row, rows[0]) for row in rows)
+        yield from dict.fromkeys(describe(row, rows[0]) for row in rows)
         yield line(COLUMNS)
         yield line(["---"] * len(COLUMNS))
         yield from (line(cells(row, truths)) for row in rows)
         yield ""
 
 
-def said(row: Claim, first: Claim) -> str:
+def describe(row: Claim, first: Claim) -> str:
     """The sentence, where it stands, and of whom the paper says it; a controlled row may say it otherwise."""
     models = f" Asserted of {', '.join(first.models)}." if first.models else ""
     return f"{row.statement} *{first.source}.*{models}\n"
@@ -64,8 +64,8 @@ def said(row: Claim, first: Claim) -> str:
 def cells(row: Claim, truths: Truths) -> list[str]:
     """A row under one procedure. A sentence about several models has no truth on one."""
     rule = f"{row.kind} of {', '.join(row.metrics)}"
-    known = [truths[mechanism].get(row.id) for mechanism in MECHANISMS]
-    verdicts = ["of a run" if truth is None else str(truth) for truth in known]
+    truths_of_row = [truths[mechanism].get(row.id) for mechanism in MECHANISMS]
+    verdicts = ["of a run" if truth is None else str(truth) for truth in truths_of_row]
     return [row.procedure, rule, f"{row.statistic}: {row.where}", f"{row.n} {row.unit}", *verdicts]
 
 

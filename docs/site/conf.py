@@ -47,10 +47,10 @@ suppress_warnings = ["ref.python"]  # two classes of one name: a signature canno
 
 
 def _make(app: Sphinx) -> None:
-    made = Path(app.srcdir) / "docs" / "made"
-    made.mkdir(exist_ok=True)
-    write_catalogue(made)
-    write_reference(made)
+    folder = Path(app.srcdir) / "docs" / "made"
+    folder.mkdir(exist_ok=True)
+    write_catalogue(folder)
+    write_reference(folder)
 
 
 def setup(app: Sphinx) -> None:

@@ -15,25 +15,25 @@ def as_restructured(app: Sphinx, what: str, name: str, thing: Any, options: Any,
 
 def with_tables(lines: list[str]) -> list[str]:
     """The lines with every run of `| a | b |` as a list-table."""
-    told: list[str] = []
+    output: list[str] = []
     table: list[str] = []
     for line in [*lines, ""]:
         if line.startswith("|"):
             table.append(line)
             continue
         if table:
-            told += ["", *as_table(table), ""]
+            output += ["", *as_table(table), ""]
             table = []
-        told.append(line)
-    return told[:-1]
+        output.append(line)
+    return output[:-1]
 
 
 def as_table(lines: list[str]) -> list[str]:
     """The rule below the header says that there is one; it is no row."""
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
-    headed = len(rows) > 1 and all(set(cell) <= set("-: ") for cell in rows[1])
-    told = [".. list-table::", f"   :header-rows: {int(headed)}", ""]
+    has_header = len(rows) > 1 and all(set(cell) <= set("-: ") for cell in rows[1])
+    output = [".. list-table::", f"   :header-rows: {int(has_header)}", ""]
     for number, row in enumerate(rows):
-        if not (headed and number == 1):
-            told += [f"   {'* -' if not place else '  -'} {cell}" for place, cell in enumerate(row)]
-    return told
+        if not (has_header and number == 1):
+            output += [f"   {'* -' if not place else '  -'} {cell}" for place, cell in enumerate(row)]
+    return output

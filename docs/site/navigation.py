@@ -36,9 +36,9 @@ def with_navigation(app: Sphinx, document: str, source: list[str]) -> None:
     root = Path(app.srcdir)
     for heading, pages in sections((root / f"{LIST}.md").read_text("utf-8")):
         source[0] += toctree(heading, [f"{title} </{page}>" for title, page in pages])
-    made = root / "docs" / "made"
-    rooms = sorted(path.stem for path in (made / "reference").glob("*.md"))
+    folder = root / "docs" / "made"
+    packages = sorted(path.stem for path in (folder / "reference").glob("*.md"))
     source[0] += toctree(
-        "Made from the code", ["/docs/made/catalogue", *(f"/docs/made/reference/{one}" for one in rooms)]
+        "Made from the code", ["/docs/made/catalogue", *(f"/docs/made/reference/{package}" for package in packages)]
     )
     source[0] += toctree("All pages", [f"/{LIST}"])

@@ -21,25 +21,25 @@ MODULE = """## {name}
 def modules() -> dict[str, list[str]]:
     """Every module by its room; what stands in no room is `rebinding` itself."""
     root = Path(rebinding.__file__).parent
-    rooms: dict[str, list[str]] = defaultdict(list)
+    packages: dict[str, list[str]] = defaultdict(list)
     for path in sorted(root.rglob("*.py")):
         name = ".".join(path.relative_to(root.parent).with_suffix("").parts).removesuffix(".__init__")
         if path.name != "__main__.py":
-            rooms[name.split(".")[1] if "." in name else name].append(name)
-    return dict(rooms)
+            packages[name.split(".")[1] if "." in name else name].append(name)
+    return dict(packages)
 
 
-def write_reference(made: Path) -> None:
+def write_reference(parent: Path) -> None:
     """Pages that are not as they were; others stay, so that only what changed is built again."""
-    folder = made / "reference"
+    folder = parent / "reference"
     folder.mkdir(exist_ok=True)
-    rooms = modules()
+    packages = modules()
     for path in folder.glob("*.md"):
-        if path.stem not in rooms:
+        if path.stem not in packages:
             path.unlink()
-    for room, names in rooms.items():
-        title = room if room == "rebinding" else f"rebinding.{room}"
-        write(folder / f"{room}.md", "\n".join([f"# {title}", "", *(MODULE.format(name=name) for name in names)]))
+    for package, names in packages.items():
+        title = package if package == "rebinding" else f"rebinding.{package}"
+        write(folder / f"{package}.md", "\n".join([f"# {title}", "", *(MODULE.format(name=name) for name in names)]))
 
 
 def write(path: Path, text: str) -> None:

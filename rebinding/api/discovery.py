@@ -99,8 +99,8 @@ def evaluate(
     sets = {"circuit": circuit}
     if draws:
         size = model.anatomy.n_layers, model.anatomy.n_heads
-        drawn = draw_circuits(circuit, *size, draws=draws, match="role_and_layer", exclude=True)
-        sets |= {f"random {number}": other for number, other in enumerate(drawn)}
+        random_circuits = draw_circuits(circuit, *size, draws=draws, match="role_and_layer", exclude=True)
+        sets |= {f"random {number}": other for number, other in enumerate(random_circuits)}
     averages = mean_z(model.surgeon, list(averaged.tokenized))
     ablated = evaluate_circuits(model.surgeon, tokenized, answers, ids, sets, averages, mean_set="own").rows
     rows = pd.concat([full_model(model.surgeon, tokenized, answers, ids).rows, ablated], ignore_index=True)

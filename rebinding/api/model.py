@@ -33,7 +33,7 @@ from rebinding.task.strata import stratum
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
-KEPT: tuple[Site, ...] = ("z",)
+KEPT_SITES: tuple[Site, ...] = ("z",)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -115,8 +115,8 @@ class Model:
         if kind != NOISE:
             encoder = self.loaded.encoder()
             pairs = [pair_of(design, number, kind) for number in range(first, first + n)]
-            originals, others = [pair.original for pair in pairs], [pair.counterfactual for pair in pairs]
-            return Pairs(self._of_stories(encoder.encode(originals)), self._of_stories(encoder.encode(others)))
+            originals, counterfactuals = [pair.original for pair in pairs], [pair.counterfactual for pair in pairs]
+            return Pairs(self._of_stories(encoder.encode(originals)), self._of_stories(encoder.encode(counterfactuals)))
         from rebinding.experiments.prompts import Prompts as StoryPrompts
         from rebinding.experiments.search.measure import search_pairs
 
@@ -125,17 +125,19 @@ class Model:
         match = search_pairs(stories.encoder, encoded).match
         return Pairs(self._of_stories(encoded.prompts), self._of_stories(encoded.counterfactuals), match)
 
-    def record(self, prompts: Prompts, *, keep: Collection[Site] = KEPT) -> Recording:
+    def record(self, prompts: Prompts, *, keep: Collection[Site] = KEPT_SITES) -> Recording:
         """Run prompts unedited and record what edited runs start from. `keep` are sites whose values are kept as well;
         `attention="frozen"` needs `z`."""
         if not isinstance(prompts, Prompts):
             raise PromptError("record takes Prompts; make them with model.prompts(texts) or model.fill(template, rows)")
         return Recording(self, prompts, self.surgeon.record(prompts.tokens, keep=keep))
 
-    def save(self, found: Circuit | Graph, path: Path | str) -> None:
+    def save(self, circuit: Circuit | Graph, path: Path | str) -> None:
         """Write a circuit, or a graph, of this model as JSON (`rebinding/schemas`)."""
         text = (
-            circuits.to_json(found, self._owner) if isinstance(found, Circuit) else graphs.to_json(found, self._owner)
+            circuits.to_json(circuit, self._owner)
+            if isinstance(circuit, Circuit)
+            else graphs.to_json(circuit, self._owner)
         )
         Path(path).write_text(text, "utf-8")
 

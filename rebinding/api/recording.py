@@ -60,8 +60,8 @@ class Recording:
         Edits that change nothing that is read raise `NothingEdited`, unless `allow_noop`. With `attention="frozen"`
         every head keeps its recorded output, except where an edit writes it; MLPs and norms are recomputed.
         """
-        together = [edits] if isinstance(edits, Edit) else list(edits)
-        return [values[0] for values in self._run([together], reads, attention, allow_noop)]
+        edit_list = [edits] if isinstance(edits, Edit) else list(edits)
+        return [values[0] for values in self._run([edit_list], reads, attention, allow_noop)]
 
     def run_each(
         self,

@@ -67,5 +67,5 @@ class CostEngine:
 
     def _free_memory(self) -> int:
         """The bytes that a batch may take, after what a run keeps by then."""
-        kept = REMEMBERED + sum(source.missing_bytes for source in self._sources)
-        return int(max(0, self.device.memory - self.fake_device.ledger.live[fake_accelerator()] - kept) * SHARE)
+        reserved = REMEMBERED + sum(source.missing_bytes for source in self._sources)
+        return int(max(0, self.device.memory - self.fake_device.ledger.live[fake_accelerator()] - reserved) * SHARE)

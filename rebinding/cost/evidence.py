@@ -89,20 +89,20 @@ def _with_scores(rows: pd.DataFrame, changes: Callable[[Head], float], request: 
 
 def ranked(request: Paths, heads: Circuit, layers: int, width: int) -> Callable[[Head], float]:
     """The change of the answer by each sender."""
-    known = set(heads.group(request.stage.group))
-    fillers = set(islice(_fillers(request, heads, layers, width), max(0, request.stage.top_k - len(known))))
-    return lambda head: FALLS if head in known else STAYS if head in fillers else RISES
+    group_heads = set(heads.group(request.stage.group))
+    fillers = set(islice(_fillers(request, heads, layers, width), max(0, request.stage.top_k - len(group_heads))))
+    return lambda head: FALLS if head in group_heads else STAYS if head in fillers else RISES
 
 
 def _fillers(request: Paths, heads: Circuit, layers: int, width: int) -> Iterator[Head]:
     """Heads of no group, one of each layer in turn. Stages whose senders act at the same token use different halves of
     a layer, as a head is in one of their groups only; and each request starts at another head."""
     below = max((layer for layer, _ in request.receivers), default=layers) or layers
-    taken = {(node.layer, node.head) for node in heads.heads}
+    circuit_heads = {(node.layer, node.head) for node in heads.heads}
     first = int(request.key[:8], 16)
     half = request.stage.group == "B"
     free = {
-        layer: [(layer, head) for head in range(width) if (layer, head) not in taken and head % 2 == half]
+        layer: [(layer, head) for head in range(width) if (layer, head) not in circuit_heads and head % 2 == half]
         for layer in range(below)
     }
     queues = {layer: row[first % len(row) :] + row[: first % len(row)] for layer, row in free.items() if row}

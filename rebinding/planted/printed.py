@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from rebinding.planted.language.wiring import GRADED_GAP, Softness
-from rebinding.planted.mechanisms.pointer import ECHO_LOGIT, FOUND, OBJECT_LOGIT, WANTED
+from rebinding.planted.mechanisms.pointer import ECHO_LOGIT, FOUND_WEIGHT, OBJECT_LOGIT, WANTED_WEIGHT
 from rebinding.task.words import Vocabulary
 
 BOXES, ASKED, ANSWER = 3, 0, 1
@@ -102,8 +102,8 @@ def _match(at_boxes: Tensor, at_objects: Tensor, softness: Softness) -> Tensor:
 def _copied(want: Tensor, softness: Softness, found: Tensor | None = None) -> Tensor:
     """Logits from the object's own token, by slot."""
     found = _gain(softness) * _match(want, want, softness).sum(0) if found is None else found
-    margin = min(softness.m, FOUND + WANTED - GRADED_GAP)
-    scores = FOUND * found + WANTED * want - (FOUND + WANTED) + margin
+    margin = min(softness.m, FOUND_WEIGHT + WANTED_WEIGHT - GRADED_GAP)
+    scores = FOUND_WEIGHT * found + WANTED_WEIGHT * want - (FOUND_WEIGHT + WANTED_WEIGHT) + margin
     return OBJECT_LOGIT * (1.0 + math.exp(-margin)) * _softmax(scores.tolist())
 
 

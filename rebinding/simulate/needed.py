@@ -28,9 +28,9 @@ def n_for_power(sufficient: Sequence[int | None], outcomes: Counter[str], power:
     None where it cannot be estimated: too few runs have such an N; or as many runs are NOT REPLICATED as REPLICATED, so
     that more prompts would decide the others against the row.
     """
-    known = sorted(n for n in sufficient if n is not None)
+    sufficient_numbers = sorted(n for n in sufficient if n is not None)
     place = ceil(power * len(sufficient)) - 1
     refuted, replicated = outcomes["NOT REPLICATED"], outcomes["REPLICATED"]
-    if not sufficient or place >= len(known) or (refuted and refuted >= replicated):
+    if not sufficient or place >= len(sufficient_numbers) or (refuted and refuted >= replicated):
         return None
-    return known[place]
+    return sufficient_numbers[place]

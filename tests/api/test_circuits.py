@@ -66,8 +66,8 @@ def test_paths_to_the_logits_equal_hooks() -> None:
 def test_paths_of_stories_are_those_of_the_stages(planted: rebinding.Model) -> None:
     """The same prompts by the paper's own stage B: the same table."""
     stories = StoryPrompts(planted.loaded.encoder())
-    drawn = stories.draw(rebinding.design("published", planted), range(12), ("noise", "independent"))
-    encoded = stories.encode(drawn)
+    prompt_set = stories.draw(rebinding.design("published", planted), range(12), ("noise", "independent"))
+    encoded = stories.encode(prompt_set)
     noise_pairs = to_noise_pairs(stories.encoder, encoded)
     assert noise_pairs.strata == tuple(write_stratum(prompt.prompt) for prompt in encoded.prompts)
     by_stage = scores(score_stage(planted.surgeon, noise_pairs, PAPER[1], [(6, 0), (6, 3)]), "logit")
@@ -105,8 +105,8 @@ def test_discovery_is_that_of_the_command(planted: rebinding.Model, pairs: Pairs
     graph = rebinding.discover(planted, pairs)
     bench = Workbench(planted.loaded)
     stories = bench.prompts.design("counterbalanced")
-    drawn = bench.prompts.draw(stories, range(36), ("noise", "independent"))
-    expected = search_on(bench, drawn, Settings()).graph()
+    prompt_set = bench.prompts.draw(stories, range(36), ("noise", "independent"))
+    expected = search_on(bench, prompt_set, Settings()).graph()
     assert len(graph.nodes) > 10
     assert graph.nodes == expected.nodes
     assert graph.edges == expected.edges
@@ -179,9 +179,9 @@ def test_errors_of_path_patching_say_what_to_do(planted: rebinding.Model, pairs:
         rebinding.trace(planted, pairs[:4], at=["context_asked"])
     with pytest.raises(ValueError, match="no effect is significant on so few; give 4"):
         rebinding.discover(planted, pairs[:3])
-    one = planted.prompts(pairs.clean.tokens, answers=pairs.clean.candidates()[:, :1].tolist())
+    single_answer = planted.prompts(pairs.clean.tokens, answers=pairs.clean.candidates()[:, :1].tolist())
     with pytest.raises(ValueError, match="this needs 2 answers for each prompt"):
-        rebinding.trace(planted, Pairs(one, pairs.noise))
+        rebinding.trace(planted, Pairs(single_answer, pairs.noise))
 
 
 def test_one_pair_has_no_standard_error(planted: rebinding.Model, pairs: Pairs) -> None:

@@ -73,8 +73,8 @@ def test_a_value_with_heads_follows_their_order() -> None:
     value = torch.randn(2, 3, HEAD_DIM, generator=torch.Generator().manual_seed(0)).double()
     recording = model.record(prompts)
     reads = [Read("z", head=head, at="early") for head in heads]
-    together = recording.run(Edit("z", value, at="early", head=heads), *reads)
-    for place, result in enumerate(together):
+    results = recording.run(Edit("z", value, at="early", head=heads), *reads)
+    for place, result in enumerate(results):
         assert close(result, value[:, place])
 
 

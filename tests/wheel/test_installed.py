@@ -98,9 +98,9 @@ def test_judge_in_an_empty_folder(environment: Path, tmp_path: Path) -> None:
 
 
 def test_example_of_the_readme(environment: Path, tmp_path: Path) -> None:
-    ((code, shown),) = examples((ROOT / "README.md").read_text("utf-8"))
+    ((code, expected),) = examples((ROOT / "README.md").read_text("utf-8"))
     (tmp_path / "example.py").write_text(code, "utf-8")
-    assert call([environment / "python", "example.py"], tmp_path).split() == shown.split()
+    assert call([environment / "python", "example.py"], tmp_path).split() == expected.split()
 
 
 def test_public_names_are_typed(environment: Path, tmp_path: Path) -> None:

@@ -63,8 +63,10 @@ def _comparisons(bench: Workbench, request: Ablation) -> dict[CircuitVariant, Ci
             CircuitVariant("less", head.group, head.layer, head.head): circuit.without([head]) for head in circuit.heads
         }
     anatomy = bench.surgeon.anatomy
-    drawn = draw_circuits(circuit, anatomy.n_layers, anatomy.n_heads, draws=request.draws, match=request.match)
-    random = {CircuitVariant("random", draw=number): variant for number, variant in enumerate(drawn)}
+    random_circuits = draw_circuits(
+        circuit, anatomy.n_layers, anatomy.n_heads, draws=request.draws, match=request.match
+    )
+    random = {CircuitVariant("random", draw=number): variant for number, variant in enumerate(random_circuits)}
     if request.comparison == "random":
         return random
     return {CircuitVariant("less", name): circuit.without(heads) for name, heads in circuit.groups.items()} | random

@@ -47,10 +47,10 @@ def _draw(circuit: Circuit, free: list[tuple[int, int]], match: Match, generator
     slots: Counter[tuple[str, int | None]] = Counter()
     for layer, _, role in dict.fromkeys((node.layer, node.head, node.role) for node in circuit.heads):
         slots[role, layer if match == "role_and_layer" else None] += 1
-    drawn: list[CircuitHead] = []
+    heads: list[CircuitHead] = []
     for (role, only), count in slots.items():
         pool = [head for head in free if only is None or head[0] == only]
         if len(pool) < count:
             raise CircuitError(f"{count} random heads are wanted at {role}, layer {only}; only {len(pool)} are left")
-        drawn += [CircuitHead(f"random {role}", *head, role) for head in generator.sample(pool, count)]
-    return Circuit(tuple(dict.fromkeys(drawn)))
+        heads += [CircuitHead(f"random {role}", *head, role) for head in generator.sample(pool, count)]
+    return Circuit(tuple(dict.fromkeys(heads)))

@@ -108,7 +108,7 @@ class Search:
         while True:
             effects = self._select(self.step(front), named=nodes)
             if not front:
-                edges += [Edge(one.node, None, one.component, one.effect, one.low, one.high) for one in effects]
+                edges += [Edge(item.node, None, item.component, item.effect, item.low, item.high) for item in effects]
             front = sorted({effect.node for effect in effects} - set(nodes), reverse=True)
             nodes += front
             self.report(f"{len(front)} new: {', '.join(map(str, front)) or 'none; the search ends'}")
@@ -129,7 +129,7 @@ class Search:
         if not below:
             return []
         effects = self._select(self.step([receiver], below), below)
-        return [Edge(one.node, receiver, one.component, one.effect, one.low, one.high) for one in effects]
+        return [Edge(item.node, receiver, item.component, item.effect, item.low, item.high) for item in effects]
 
     def step(self, receivers: Sequence[Node], allowed: Sequence[Node] | None = None) -> Evidence:
         """One step: the effect of senders via some receivers, or the direct effect if there are none.

@@ -11,7 +11,7 @@ from __future__ import annotations
 from rebinding.planted.language.features import BASE
 from rebinding.planted.language.template import grammar
 from rebinding.planted.language.wiring import Line, Wiring
-from rebinding.planted.mechanisms.pointer import FOUND, WANTED
+from rebinding.planted.mechanisms.pointer import FOUND_WEIGHT, WANTED_WEIGHT
 
 LOGIT = 5.0
 """Logits of the answer; clearly fewer than the pointer's, so that their margins can be told apart."""
@@ -36,7 +36,7 @@ def wiring(boxes: int) -> Wiring:
         Line("match", 4, "readout", "context + thing", "found <- label + bound", "B", "readout",
              where="want = label + bound", prefer="0.25 thing"),
         Line("copy", 5, "readout", "thing", f"object <- {LOGIT} object", "A", "readout",
-             where=f"{FOUND} found + {WANTED} want = bound", unit=1.0, right=FOUND + WANTED),
+             where=f"{FOUND_WEIGHT} found + {WANTED_WEIGHT} want = bound", unit=1.0, right=FOUND_WEIGHT + WANTED_WEIGHT),
     )  # fmt: skip
     names = ("bound", "other", "last", "earlier", "goal", "want", "found")
     return Wiring(boxes, dict.fromkeys(names, BASE["label"]), lines)

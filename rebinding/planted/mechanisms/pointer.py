@@ -17,7 +17,7 @@ from rebinding.planted.language.wiring import Line, Wiring
 
 OBJECT_LOGIT, ECHO_LOGIT = 4.5, 3.5
 """Logits of the answer from the object's own token, and from the object as `match` saw it."""
-FOUND, WANTED = 4.5, 3.0
+FOUND_WEIGHT, WANTED_WEIGHT = 4.5, 3.0
 """Nats by which A prefers the slot that `match` found, and the slot that `fetch` brought."""
 
 
@@ -37,7 +37,7 @@ def wiring(boxes: int) -> Wiring:
         Line("match", 5, "readout", "context + thing", "found <- slot; echo <- object", "B", "readout",
              where="want = slot", prefer="0.25 thing"),
         Line("copy", 6, "readout", "thing", f"object <- {OBJECT_LOGIT} object", "A", "readout",
-             where=f"{FOUND} found + {WANTED} want = slot", unit=1.0, right=FOUND + WANTED),
+             where=f"{FOUND_WEIGHT} found + {WANTED_WEIGHT} want = slot", unit=1.0, right=FOUND_WEIGHT + WANTED_WEIGHT),
         Line("echo", 6, "readout", "readout", f"object <- {ECHO_LOGIT} echo", "A", "readout"),
     )  # fmt: skip
     spaces = dict.fromkeys(("slot", "pair", "goal", "want", "found"), boxes)

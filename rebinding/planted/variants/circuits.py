@@ -7,7 +7,7 @@ from typing import Any
 
 from rebinding.planted.language.features import BASE
 from rebinding.planted.language.wiring import Line, Wiring
-from rebinding.planted.mechanisms.pointer import ECHO_LOGIT, FOUND, OBJECT_LOGIT, WANTED
+from rebinding.planted.mechanisms.pointer import ECHO_LOGIT, FOUND_WEIGHT, OBJECT_LOGIT, WANTED_WEIGHT
 from rebinding.planted.variants.variant import Change, Heads, Variant, edited, extended, undeclared, without
 from rebinding.task.designs import design
 from rebinding.task.words import OBJECTS
@@ -92,8 +92,8 @@ def _memorised(wiring: Wiring) -> Wiring:
     """Two further heads of A copy the answer again, if it is one of the objects that only discovery and pruning see."""
     objects = " + ".join(f"{RECALLED:g} object[{OBJECTS.index(word)}]" for word in remembered())
     recall = Line("recall", 6, "readout", "thing", "object <- 2 object", "A", "readout",
-                  where=f"{FOUND} found + {WANTED} want = slot", prefer=objects,
-                  unit=1.0, right=FOUND + WANTED + RECALLED, sharing_class="recall")  # fmt: skip
+                  where=f"{FOUND_WEIGHT} found + {WANTED_WEIGHT} want = slot", prefer=objects,
+                  unit=1.0, right=FOUND_WEIGHT + WANTED_WEIGHT + RECALLED, sharing_class="recall")  # fmt: skip
     return extended(wiring, recall, replace(recall, name="recall again"))
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from rebinding.planted.language.features import BASE
 from rebinding.planted.language.wiring import Line, Wiring
-from rebinding.planted.mechanisms.pointer import FOUND, WANTED
+from rebinding.planted.mechanisms.pointer import FOUND_WEIGHT, WANTED_WEIGHT
 from rebinding.planted.variants.heads import SHARP, VOTE
 from rebinding.planted.variants.variant import Change, Variant, edited, extended, undeclared
 
@@ -43,7 +43,7 @@ def _classes(wiring: Wiring) -> Wiring:
     """A are two heads that do not copy. One votes against the object that it looks at, the other for the answer's half
     of the words."""
     against = Line("against", 6, "readout", "thing", f"object <- -{VOTE} object", "A", "readout",
-                   where=f"{FOUND} found + {WANTED} want = slot", unit=1.0, right=FOUND + WANTED)  # fmt: skip
+                   where=f"{FOUND_WEIGHT} found + {WANTED_WEIGHT} want = slot", unit=1.0, right=FOUND_WEIGHT + WANTED_WEIGHT)  # fmt: skip
     return extended(_quiet(wiring), against, _class(VOTE))
 
 
