@@ -36,7 +36,8 @@ def wiring(boxes: int) -> Wiring:
         Line("match", 4, "readout", "context + thing", "found <- label + bound", "B", "readout",
              where="want = label + bound", prefer="0.25 thing"),
         Line("copy", 5, "readout", "thing", f"object <- {LOGIT} object", "A", "readout",
-             where=f"{FOUND_WEIGHT} found + {WANTED_WEIGHT} want = bound", unit=1.0, right=FOUND_WEIGHT + WANTED_WEIGHT),
+             where=f"{FOUND_WEIGHT} found + {WANTED_WEIGHT} want = bound", unit=1.0,
+             right=FOUND_WEIGHT + WANTED_WEIGHT),
     )  # fmt: skip
     names = ("bound", "other", "last", "earlier", "goal", "want", "found")
     return Wiring(boxes, dict.fromkeys(names, BASE["label"]), lines)

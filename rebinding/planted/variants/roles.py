@@ -43,7 +43,8 @@ def _classes(wiring: Wiring) -> Wiring:
     """A are two heads that do not copy. One votes against the object that it looks at, the other for the answer's half
     of the words."""
     against = Line("against", 6, "readout", "thing", f"object <- -{VOTE} object", "A", "readout",
-                   where=f"{FOUND_WEIGHT} found + {WANTED_WEIGHT} want = slot", unit=1.0, right=FOUND_WEIGHT + WANTED_WEIGHT)  # fmt: skip
+                   where=f"{FOUND_WEIGHT} found + {WANTED_WEIGHT} want = slot", unit=1.0,
+                   right=FOUND_WEIGHT + WANTED_WEIGHT)  # fmt: skip
     return extended(_quiet(wiring), against, _class(VOTE))
 
 
