@@ -47,4 +47,4 @@ def check_errors_shown(errors: dict[int, list[Exception]], printed: str, filenam
 def handled_names(code: str) -> list[str]:
     """The names of the errors that some code handles."""
     handlers = [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.ExceptHandler)]
-    return [ast.unparse(node.type) for node in handlers if node.type is not None]
+    return [ast.unparse(node.type).rpartition(".")[2] for node in handlers if node.type is not None]
