@@ -2,7 +2,7 @@
 
     python -m tests.oracles.faults.interrupted_commands FOLDER COMMAND EVENT MOMENT [MOMENT ...]
 
-COMMAND is `claims` or `discover`; EVENT is `interrupt`, `no_room` or `full`.
+COMMAND is `claims` or `discover`; EVENT is `interrupt`, `fill_disk` or `full`.
 
 `full` needs a small file system, such as one that `unshare -Urm` and `mount -t tmpfs -o size=16m` make.
 What was said, the status, and what lay in the store and beside it before and after are printed as JSON.

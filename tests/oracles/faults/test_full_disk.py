@@ -40,7 +40,7 @@ def check(name: str, moment: str, outcome: dict[str, Any], baseline: dict[str, A
 @pytest.mark.parametrize("name", MOMENTS_BY_COMMAND)
 def test_full_disk_is_reported(name: str, tmp_path: Path) -> None:
     everyday = MOMENTS_BY_COMMAND[name][:1]
-    outcomes = run_at_moments(tmp_path, name, "no_room", everyday)
+    outcomes = run_at_moments(tmp_path, name, "fill_disk", everyday)
     for moment in everyday:
         check(name, moment, outcomes[moment], outcomes["undisturbed"], tmp_path)
 
@@ -48,6 +48,6 @@ def test_full_disk_is_reported(name: str, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MOMENTS_BY_COMMAND)
 def test_full_disk_is_reported_at_every_moment(name: str, tmp_path: Path) -> None:
-    outcomes = run_at_moments(tmp_path, name, "no_room", MOMENTS_BY_COMMAND[name])
+    outcomes = run_at_moments(tmp_path, name, "fill_disk", MOMENTS_BY_COMMAND[name])
     for moment in MOMENTS_BY_COMMAND[name]:
         check(name, moment, outcomes[moment], outcomes["undisturbed"], tmp_path)
