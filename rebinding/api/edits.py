@@ -103,17 +103,14 @@ def is_one_head(head: Any) -> bool:
 
 def head_list(head: Head | Sequence[Head]) -> list[Head]:
     """One head or several as a list of plain integers."""
-    pairs = [head] if is_one_head(head) else head
+    pairs = cast("list[Head]", [head] if is_one_head(head) else head)
     try:
-        return [
-            (operator.index(layer), operator.index(number)) for layer, number in cast("list[Head]", pairs)
-        ] or _none()
+        heads = [(operator.index(layer), operator.index(number)) for layer, number in pairs]
     except (TypeError, ValueError):
-        raise SurgeryError(f"head must be (layer, head), or a list of such pairs; got {head!r}") from None
-
-
-def _none() -> list[Head]:
-    raise ValueError
+        heads = []
+    if not heads:
+        raise SurgeryError(f"head must be (layer, head), or a list of such pairs; got {head!r}")
+    return heads
 
 
 def heads_by_layer(heads: Sequence[Head], anatomy: Anatomy, *, of_group: bool = False) -> dict[int, list[int]]:
@@ -212,15 +209,18 @@ def with_all_axes(value: Tensor, edit: Edit) -> Tensor:
 
 def check_distinct(edits: Sequence[Edit], recording: Recording) -> None:
     """Refuse two edits of one run that write one place: the outcome would depend on their order."""
-    written: dict[tuple[object, ...], Edit] = {}
-    for edit in edits:
-        heads = [(edit.layer, None)] if edit.head is None else head_list(edit.head)
-        for column in table_of(recording.prompts, edit.at).T.tolist():
-            for head in heads:
-                place = (edit.site, edit.scope, *head, tuple(column))
-                if place in written:
-                    raise SurgeryError(
-                        f"two edits of one run write {edit.site!r} of {head} at {edit.at!r}: the outcome would"
-                        " depend on their order. Merge them, or run them as two entries of run_each"
-                    )
-                written[place] = edit
+    written: set[tuple[object, ...]] = set()
+    for edit in edits if len(edits) > 1 else ():
+        heads = [(cast(int, edit.layer), 0)] if edit.head is None else head_list(edit.head)
+        if edit.scope == "group":  # as the query heads that see it
+            group = recording.model.anatomy.group
+            heads = [(layer, number * group + query) for layer, number in heads for query in range(group)]
+        positions = enumerate(table_of(recording.prompts, edit.at).tolist())
+        at = [(prompt, position) for prompt, line in positions for position in line]
+        places = {(edit.site, *head, *spot) for head in heads for spot in at}
+        if places & written:
+            raise SurgeryError(
+                f"two edits of one run write {edit.site!r} at {edit.at!r}: the outcome would depend on their order."
+                " Merge them, or run them as two entries of run_each"
+            )
+        written |= places

@@ -27,7 +27,7 @@ FINISHED = (0, 1)
 """Exit codes of pytest after which there are verdicts: all as expected, or some not."""
 
 
-class JudgeError(RuntimeError):
+class JudgeError(ValueError):
     """No verdicts: the claims could not be run."""
 
 
@@ -62,8 +62,7 @@ def judge(
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder, "report") if report is None else Path(report)
         code, text = run_claims(names, [*options, "--report", str(out)], every_row=every_row, capture=quiet)
-        if code not in FINISHED:
-            raise JudgeError(f"the claims were not judged (pytest ended with {code}):\n{text}".rstrip())
+        check_finished(code, text)
         return read_verdicts(out / "claims.json", as_expected=code == 0)
 
 
@@ -103,6 +102,12 @@ def run_claims(
         stdout=subprocess.PIPE if capture else None, stderr=subprocess.STDOUT if capture else None,
     )  # fmt: skip
     return done.returncode, done.stdout or ""
+
+
+def check_finished(code: int, text: str) -> None:
+    """Raise if pytest ended without verdicts."""
+    if code not in FINISHED:
+        raise JudgeError(f"the claims were not judged (pytest ended with {code}):\n{text}".rstrip())
 
 
 def suite_root() -> Path:

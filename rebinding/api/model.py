@@ -14,13 +14,15 @@ from torch import Tensor
 from rebinding.api.prompts import Pairs, Prompts
 from rebinding.api.recording import Recording
 from rebinding.api.tokenizing import fill, tokenize
+from rebinding.experiments.prompts import Prompts as StoryPrompts
+from rebinding.experiments.search.measure import search_pairs, story_answers
 from rebinding.experiments.search.request import NOISE
 from rebinding.models.devices import Device
-from rebinding.models.loaded_model import LoadedModel
+from rebinding.models.loaded_model import LoadedModel, owner_of
 from rebinding.models.loaded_model import load as load_model
 from rebinding.paper import circuit as circuits
 from rebinding.paper import graph as graphs
-from rebinding.paper.circuit import Circuit, Owner
+from rebinding.paper.circuit import Circuit
 from rebinding.paper.graph import Graph
 from rebinding.surgery import Anatomy, SurgeryError, TorchSurgeon
 from rebinding.surgery.sites import Site
@@ -117,9 +119,6 @@ class Model:
             pairs = [pair_of(design, number, kind) for number in range(first, first + n)]
             originals, counterfactuals = [pair.original for pair in pairs], [pair.counterfactual for pair in pairs]
             return Pairs(self._of_stories(encoder.encode(originals)), self._of_stories(encoder.encode(counterfactuals)))
-        from rebinding.experiments.prompts import Prompts as StoryPrompts
-        from rebinding.experiments.search.measure import search_pairs
-
         stories = StoryPrompts(self.loaded.encoder())
         encoded = stories.encode(stories.draw(design, range(first, first + n), ("noise", NOISE)))
         match = search_pairs(stories.encoder, encoded).match
@@ -134,27 +133,18 @@ class Model:
 
     def save(self, circuit: Circuit | Graph, path: Path | str) -> None:
         """Write a circuit, or a graph, of this model as JSON (`rebinding/schemas`)."""
-        text = (
-            circuits.to_json(circuit, self._owner)
-            if isinstance(circuit, Circuit)
-            else graphs.to_json(circuit, self._owner)
-        )
+        owner = owner_of(self.loaded)
+        text = circuits.to_json(circuit, owner) if isinstance(circuit, Circuit) else graphs.to_json(circuit, owner)
         Path(path).write_text(text, "utf-8")
 
     def load_circuit(self, path: Path | str) -> Circuit:
         """Read a circuit of this model from a file; that of another model is refused."""
-        return circuits.load(Path(path), self._owner)
-
-    @property
-    def _owner(self) -> Owner:
-        return Owner(self.name, self.loaded.fingerprint, self.anatomy.n_layers, self.anatomy.n_heads)
+        return circuits.load(Path(path), owner_of(self.loaded))
 
     def _of_stories(self, encoded: Sequence[Encoded]) -> Prompts:
         encoder = self.loaded.encoder()
-        stories = [prompt.prompt for prompt in encoded]
-        words = [[story.answer, *(word for word in story.story.objects if word != story.answer)] for story in stories]
-        answers = torch.tensor([encoder.answer_tokens(line) for line in words])
-        return Prompts(tuple(encoded), answers, tuple(map(stratum, stories)))
+        answers = torch.tensor([story_answers(encoder, prompt) for prompt in encoded])
+        return Prompts(tuple(encoded), answers, tuple(stratum(prompt.prompt) for prompt in encoded))
 
 
 def load(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from typing import Literal, TypeAlias, cast, get_args
+from typing import Literal, cast, get_args
 
 import pandas as pd
 import torch
@@ -14,7 +14,7 @@ from rebinding.api.model import Model
 from rebinding.api.prompts import Pairs, Position
 from rebinding.experiments.paths.measure import NoisePairs, score_stage
 from rebinding.experiments.paths.patching import Component
-from rebinding.experiments.paths.request import PathSettings, Stage
+from rebinding.experiments.paths.request import PathSettings, Stage, join_stratum
 from rebinding.experiments.paths.summary import scores
 from rebinding.experiments.tracing.maps import TracedPair
 from rebinding.experiments.tracing.maps import trace as trace_pairs
@@ -23,7 +23,6 @@ from rebinding.surgery.sites import SCOPES, Scope
 from rebinding.task.prompts import PromptError, TokenizedPrompt
 
 GROUPS: tuple[Literal["A"], Literal["B"]] = ("A", "B")
-Map: TypeAlias = pd.DataFrame
 
 
 def patch_paths(
@@ -82,7 +81,7 @@ def trace(
     *,
     layers: Sequence[int] | None = None,
     at: Sequence[Position] | None = None,
-) -> Map:
+) -> pd.DataFrame:
     """The tracing map: the residual stream of a clean prompt, at one layer and token, in the run of its noise prompt.
 
     `at` are positions that are one token in all prompts, clean and noise. A row per pair, layer and token. `margin` is
@@ -158,5 +157,5 @@ def _noise_pairs(pairs: Pairs, positions: Sequence[Position]) -> NoisePairs:
         named(pairs.noise.tokenized, at_noise),
         answers[:, 0],
         answers[:, 1:],
-        tuple(".".join(map(str, stratum)) for stratum in pairs.clean.strata),
+        tuple(map(join_stratum, pairs.clean.strata)),
     )

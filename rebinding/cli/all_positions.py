@@ -16,9 +16,9 @@ from rebinding.evidence.shards import put_in_place
 from rebinding.experiments.search.measure import search_on
 from rebinding.experiments.search.request import NOISE, Settings
 from rebinding.experiments.workbench import Workbench
+from rebinding.models.loaded_model import owner_of
 from rebinding.paper import graph as graphs
 from rebinding.paper.circuit import save
-from rebinding.study.model_under_test import owner_of
 from rebinding.surgery import TorchSurgeon
 
 OF_SEARCH: Mapping[str, Any] = MappingProxyType(

@@ -27,11 +27,11 @@ from rebinding.experiments.search.request import PROMPTS as BLOCK
 from rebinding.experiments.workbench import Workbench
 from rebinding.models import load
 from rebinding.models.devices import DTYPES
+from rebinding.models.loaded_model import owner_of
 from rebinding.paper.circuit import save, to_json
 from rebinding.planted.plant import MAX_BOXES as MOST_PLANTED
 from rebinding.study.engine import Engine, InProcessEngine, Session
 from rebinding.study.model_spec import parse_model
-from rebinding.study.model_under_test import owner_of
 from rebinding.surgery.sites import Scope
 from rebinding.task.boxes import MAX_BOXES, MIN_BOXES
 from rebinding.task.designs import DESIGNS, NOISE_KINDS

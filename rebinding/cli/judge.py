@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import json
 import tempfile
 from pathlib import Path
 
-from rebinding.api.judging import FINISHED, run_claims
+from rebinding.api.judging import check_finished, run_claims
 from rebinding.cli.checks import check_output_folder
 from rebinding.cli.options import MODEL
 
@@ -56,8 +55,7 @@ def run(options: argparse.Namespace) -> int:
             capture=options.json,
         )
         if options.json:
-            if code not in FINISHED:
-                raise ValueError(f"the claims were not judged (pytest ended with {code}):\n{text}".rstrip())
+            check_finished(code, text)
             assert out is not None
-            print(json.dumps(json.loads((out / "claims.json").read_text("utf-8")), indent=1))
+            print((out / "claims.json").read_text("utf-8"), end="")
     return code

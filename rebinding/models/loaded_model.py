@@ -19,6 +19,7 @@ from rebinding.models.fingerprint import fingerprint
 from rebinding.models.names import Origin, origin
 from rebinding.models.probe import token_device
 from rebinding.models.selfcheck import as_model_error, check_model
+from rebinding.paper.circuit import Owner
 from rebinding.surgery import Anatomy, Surgeon, TorchSurgeon
 from rebinding.task.chat import FORMS, Form, PromptError, form_of, wrapping
 from rebinding.task.words import LABELS, OBJECTS
@@ -68,6 +69,13 @@ class LoadedModel:
         from rebinding.task.prompts import Encoder
 
         return Encoder(self.tokenizer, self.form)
+
+
+def owner_of(loaded_model: LoadedModel) -> Owner:
+    """The model as a circuit file names it."""
+    return Owner(
+        loaded_model.name, loaded_model.fingerprint, loaded_model.anatomy.n_layers, loaded_model.anatomy.n_heads
+    )
 
 
 def load(

@@ -13,8 +13,9 @@ from typing import Any
 from rebinding.experiments.search.measure import search_model
 from rebinding.experiments.tracing.request import WIDE
 from rebinding.models import LoadedModel, ModelError
+from rebinding.models.loaded_model import owner_of
 from rebinding.paper import circuit as circuit_files
-from rebinding.paper.circuit import Circuit, CircuitError, Owner
+from rebinding.paper.circuit import Circuit, CircuitError
 from rebinding.paper.claim import Claim
 from rebinding.paper.graph import Graph
 from rebinding.paper.numbers import PublishedNumber, number, numbers, share_kept
@@ -31,13 +32,6 @@ from rebinding.task.designs import DesignName
 
 QUANTITIES = {"accuracy": "accuracy", "margin": "margin", "logit": "logit", "heads": "share", "roles": "dlogit"}
 """The kind of a plant's printed number, by the first part of its name; other names end with the kind."""
-
-
-def owner_of(loaded_model: LoadedModel) -> Owner:
-    """The model as a circuit file names it."""
-    return Owner(
-        loaded_model.name, loaded_model.fingerprint, loaded_model.anatomy.n_layers, loaded_model.anatomy.n_heads
-    )
 
 
 class ModelUnderTest:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -24,6 +25,8 @@ from tests.api.small import changed_z, logits_of, model_of, prompts_of, z_of
 
 TOLERANCE = 1e-5
 """As in test_recording."""
+FLOAT32 = 1e-4
+"""Logits of a planted model are below 10: some tens of units of 1.2e-7 of them, after seven layers."""
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +82,9 @@ def test_paths_of_stories_are_those_of_the_stages(planted: rebinding.Model) -> N
         receivers_at="readout",
     )
     expected = by_stage[by_stage["layer"] < 6].set_index(["layer", "head"])[["score", "se"]]
-    assert own.set_index(["layer", "head"])[["score", "se"]].sort_index().equals(expected.sort_index())
+    actual = own.set_index(["layer", "head"])[["score", "se"]].sort_index()
+    assert actual.index.equals(expected.sort_index().index)
+    assert np.allclose(actual, expected.sort_index(), rtol=0, atol=FLOAT32)
     assert (own["score"].diff().dropna() >= 0).all()
     assert float(own["score"].iloc[0]) < -1
 
@@ -101,7 +106,7 @@ def test_a_tracing_map_equals_single_patches() -> None:
 
 
 def test_discovery_is_that_of_the_command(planted: rebinding.Model, pairs: Pairs) -> None:
-    """The same prompts by the command's own way: the same nodes and edges, to the last digit."""
+    """The same prompts by the command's own way: the same nodes and edges, and effects to rounding."""
     graph = rebinding.discover(planted, pairs)
     bench = Workbench(planted.loaded)
     stories = bench.prompts.design("counterbalanced")
@@ -109,7 +114,9 @@ def test_discovery_is_that_of_the_command(planted: rebinding.Model, pairs: Pairs
     expected = search_on(bench, prompt_set, Settings()).graph()
     assert len(graph.nodes) > 10
     assert graph.nodes == expected.nodes
-    assert graph.edges == expected.edges
+    assert [edge[:3] for edge in graph.edges] == [edge[:3] for edge in expected.edges]
+    effects, expected_effects = ([edge[3:] for edge in side.edges] for side in (graph, expected))
+    assert np.allclose(effects, expected_effects, rtol=0, atol=FLOAT32)
 
 
 def test_prompts_without_a_design_are_searched_as_well(planted: rebinding.Model, pairs: Pairs) -> None:

@@ -43,7 +43,7 @@ def test_edit_at_named_positions_equals_a_hook(family: str) -> None:
     assert close(actual, expected)
     assert not close(actual, logits_of(raw, clean.tokens))
     (answers,) = recording.run(edit, Read("answers"))
-    assert torch.equal(answers.double(), actual.gather(1, clean.answers).float().double())
+    assert close(answers, actual.gather(1, clean.answers))
 
 
 def test_reads_keep_the_order_of_heads_and_positions() -> None:
@@ -206,6 +206,12 @@ def test_two_edits_of_one_place_are_refused() -> None:
     first, second = (Edit("z", value, at=at, head=(0, 1)) for value, at in ((1.0, "early"), (2.0, [3, "readout"])))
     with pytest.raises(SurgeryError, match="depend on"):
         recording.run([first, second], Read("logits"))
+    group, head = (
+        Edit("k", 1.0, at="middle", head=(0, place), scope=scope) for place, scope in ((1, "group"), (4, "head"))
+    )
+    with pytest.raises(SurgeryError, match="depend on"):
+        recording.run([group, head], Read("logits"))  # query head 4 sees KV head 1
+    recording.run([group, Edit("k", 2.0, at="middle", head=(0, 2), scope="head")], Read("logits"))
     recording.run_each([first, second], Read("logits"))
     recording.run([first, Edit("z", 2.0, at="readout", head=(0, 1))], Read("logits"))
 

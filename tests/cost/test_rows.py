@@ -20,11 +20,12 @@ from rebinding.cost.lines import Device
 from rebinding.cost.model_facts import ModelFacts
 from rebinding.evidence import Request
 from rebinding.experiments.paths.request import Paths
+from rebinding.models.loaded_model import owner_of
 from rebinding.models.shapes import shape_config
 from rebinding.paper.circuit import Circuit, CircuitHead, save
 from rebinding.study.log import EvidenceLog
 from rebinding.study.model_spec import parse_model
-from rebinding.study.model_under_test import ModelUnderTest, owner_of
+from rebinding.study.model_under_test import ModelUnderTest
 from rebinding.study.settings import Settings
 from rebinding.study.study import Study
 

@@ -13,8 +13,8 @@ from peft import PeftModel
 from rebinding.learned.evaluation import accuracy, evaluation_designs
 from rebinding.learned.shelf import Learned, parse, shipped
 from rebinding.models import LoadedModel, load
+from rebinding.models.loaded_model import owner_of
 from rebinding.paper.circuit import load as load_circuit
-from rebinding.study.model_under_test import owner_of
 from rebinding.task.words import Vocabulary
 from tests.close import agree, is_changed
 from tests.learned.cards import read_card

@@ -18,13 +18,14 @@ from rebinding.experiments.binding.request import Shifts
 from rebinding.experiments.roles.request import Interchange
 from rebinding.experiments.unedited.request import Ability
 from rebinding.models import load
+from rebinding.models.loaded_model import owner_of
 from rebinding.paper.circuit import Circuit, save
 from rebinding.paper.claim import Claim
 from rebinding.paper.procedure import EARLY
 from rebinding.planted import build
 from rebinding.study.gates import Gates
 from rebinding.study.model_spec import parse_model
-from rebinding.study.model_under_test import ModelUnderTest, owner_of
+from rebinding.study.model_under_test import ModelUnderTest
 from rebinding.study.settings import Settings
 from rebinding.study.study import Study
 from rebinding.verdicts import GateFailed

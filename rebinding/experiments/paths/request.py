@@ -15,7 +15,7 @@ from rebinding.paper.numbers import Group
 from rebinding.paper.procedure import CircuitConventions, ProcedureName
 from rebinding.surgery.sites import Scope
 from rebinding.task.designs import DesignName
-from rebinding.task.strata import stratum
+from rebinding.task.strata import Stratum, stratum
 from rebinding.task.text import Prompt
 
 OF_ANSWER = ("logit", "p", "lead")
@@ -185,4 +185,9 @@ def request_links(
 
 def write_stratum(prompt: Prompt) -> str:
     """The prompt's stratum as text for a table."""
-    return ".".join(map(str, stratum(prompt)))
+    return join_stratum(stratum(prompt))
+
+
+def join_stratum(numbers: Stratum) -> str:
+    """A stratum as text."""
+    return ".".join(map(str, numbers))

@@ -122,11 +122,11 @@ def _recorded_pairs(bench: Workbench, prompts: PromptSet) -> RecordedPairs:
 
 def search_pairs(encoder: Encoder, encoded: EncodedPrompts) -> Pairs:
     """Encoded clean and noise prompts as pairs of a search, with the answer tokens of the clean ones."""
-    objects = [_objects(encoder, prompt) for prompt in encoded.prompts]
+    objects = [story_answers(encoder, prompt) for prompt in encoded.prompts]
     return pairs_of(encoded.request.ids, encoded.prompts, encoded.counterfactuals, objects)
 
 
-def _objects(encoder: Encoder, encoded: Encoded) -> tuple[int, ...]:
+def story_answers(encoder: Encoder, encoded: Encoded) -> tuple[int, ...]:
     """The answer tokens of a story's objects, the right one first."""
     answer = encoded.prompt.answer
     others = [word for word in encoded.prompt.story.objects if word != answer]

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from rebinding.models import load as load_subject
+from rebinding.models.loaded_model import owner_of
 from rebinding.paper.circuit import Circuit, CircuitError, CircuitHead, Owner, load, save
 from rebinding.paper.numbers import checkpoint
 from rebinding.paper.numbers import circuit as published
-from rebinding.study.model_under_test import owner_of
 from tests.models.folders import save_tiny
 
 OWNER = Owner("planted:pointer", "a" * 64, 12, 8)

@@ -10,9 +10,9 @@ import pytest
 
 from rebinding.cli.commands import main
 from rebinding.models import load
+from rebinding.models.loaded_model import owner_of
 from rebinding.paper import graph
 from rebinding.paper.graph import Edge, Graph, Node, compare
-from rebinding.study.model_under_test import owner_of
 
 COPY, MATCH, PAIR, FULL = (
     Node(9, 1, "readout"),

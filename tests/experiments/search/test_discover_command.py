@@ -15,8 +15,8 @@ from rebinding.experiments.search import search
 from rebinding.experiments.tokens import positions
 from rebinding.experiments.workbench import Workbench
 from rebinding.models import load
+from rebinding.models.loaded_model import owner_of
 from rebinding.paper import circuit, graph
-from rebinding.study.model_under_test import owner_of
 
 NAME = "planted:lexical@llama"
 OPTIONS = ("discover", "--positions", "all", "--model", NAME, "--samples", "36", "--share", "0.002", "--block", "36")

@@ -20,13 +20,13 @@ from rebinding.experiments.paths.request import Paths
 from rebinding.experiments.static.request import PAIRS
 from rebinding.experiments.unedited.request import FLOOR_PROMPTS, IN_16_BITS, REPLAYED_PROMPTS
 from rebinding.models import load
+from rebinding.models.loaded_model import owner_of
 from rebinding.paper.circuit import Circuit, save
 from rebinding.paper.procedure import BUILTIN_PROCEDURES, builtin_procedure
 from rebinding.planted import build
 from rebinding.study import sizes
 from rebinding.study.engine import Session
 from rebinding.study.gates import Gates
-from rebinding.study.model_under_test import owner_of
 from rebinding.task.designs import Design
 from rebinding.verdicts import Gate
 from tests.claims.run_claims import save_model
