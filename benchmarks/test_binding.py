@@ -118,7 +118,7 @@ def _hooks(model: LlamaForCausalLM, attention: Any, condition: Condition, shift:
         yield _adding(attention.q_proj, [ROLES["readout"]], heads, shift.q[0, 0, at])
     for slot, vectors in ((0, shift.at_j), (1, shift.at_i)):
         if vectors is not None:
-            owners, means = averaged_in_groups(derive(model), heads, vectors[0][:, at])
+            owners, means = averaged_in_groups(derive(model).parts[0], heads, vectors[0][:, at])
             yield _adding(attention.k_proj, [SLOTS[kind][slot] for kind in condition.kinds], owners, means[0])
 
 

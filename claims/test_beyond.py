@@ -85,7 +85,7 @@ def test_real_queries_or_keys_do_what_means_do_not(claim: Claim, study: Study) -
      where="the circuit's heads at their tokens, held at their mean over counterbalanced prompts; all other heads as"
      " they are", **ROW)  # fmt: skip
 def test_the_model_needs_the_circuit(claim: Claim, study: Study) -> Verdict:
-    enough_heads = gate_other_heads(study.circuit, study.layers, study.all_heads)
+    enough_heads = gate_other_heads(study.circuit, study.heads)
     return guarded(claim.kind, [enough_heads], lambda: circuit_costs_more_than_random_heads(claim, study))
 
 

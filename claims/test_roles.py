@@ -156,7 +156,7 @@ def test_b_does_little_to_the_content(claim: Claim, study: Study) -> Verdict:
 @under_code_and_text
 def test_b_points_more_than_random_groups(claim: Claim, study: Study) -> Verdict:
     heads = tuple(head for head in study.circuit.heads if head.group == "B")
-    enough_heads = gate_other_heads(Circuit(heads), study.layers, study.all_heads)
+    enough_heads = gate_other_heads(Circuit(heads), study.heads)
     request = partial(request_random_interchange, group="B", conventions=study.procedure(claim).roles, cut=study.cut)
 
     def judge() -> Verdict:

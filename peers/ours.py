@@ -39,7 +39,9 @@ def make_pairs(surgeon: TorchSurgeon, *, prompts: int, tokens: int, vocabulary: 
 def make_task(surgeon: TorchSurgeon, scene: NoisePairs) -> Task:
     """The same for other libraries, which are given the noise prompts' values as we recorded them."""
     block = scene.block(surgeon, STAGES["A"], slice(0, len(scene.ids)))
-    return Task(torch.tensor([prompt.ids for prompt in scene.clean]), [z[:, :, 0] for z in block.noise_z], scene.labels)
+    return Task(
+        torch.tensor([prompt.ids for prompt in scene.clean]), [z[:, :, 0] for z in block.noise_z.values()], scene.labels
+    )
 
 
 def measure_effects(

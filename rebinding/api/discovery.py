@@ -98,8 +98,7 @@ def evaluate(
     ids, tokenized = range(len(prompts)), list(prompts.tokenized)
     sets = {"circuit": circuit}
     if draws:
-        size = model.anatomy.n_layers, model.anatomy.n_heads
-        random_circuits = draw_circuits(circuit, *size, draws=draws, match="role_and_layer", exclude=True)
+        random_circuits = draw_circuits(circuit, model.anatomy.heads, draws=draws, match="role_and_layer", exclude=True)
         sets |= {f"random {number}": other for number, other in enumerate(random_circuits)}
     averages = mean_z(model.surgeon, list(averaged.tokenized))
     ablated = evaluate_circuits(model.surgeon, tokenized, answers, ids, sets, averages, mean_set="own").rows

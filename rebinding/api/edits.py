@@ -115,16 +115,25 @@ def head_list(head: Head | Sequence[Head]) -> list[Head]:
 
 def heads_by_layer(heads: Sequence[Head], anatomy: Anatomy, *, of_group: bool = False) -> dict[int, list[int]]:
     """Heads by layer, in order; a head that does not exist is refused. `of_group`: they are KV heads."""
-    count, kind = (anatomy.n_kv_heads, "KV heads") if of_group else (anatomy.n_heads, "heads")
+    counts, kind = (
+        [part.n_kv_heads if of_group else part.n_heads for part in anatomy.parts],
+        "KV heads" if of_group else "heads",
+    )
     by_layer: dict[int, list[int]] = {}
     for layer, head in heads:
-        if not (0 <= layer < anatomy.n_layers and 0 <= head < count):
+        if not (0 <= layer < anatomy.n_layers and 0 <= head < counts[layer]):
             raise SurgeryError(
                 f"there is no head ({layer}, {head}): the model has layers 0 to {anatomy.n_layers - 1} and {kind} 0 to"
-                f" {count - 1} in each; a head is (layer, head)"
+                f" {max(counts) - 1} in each{_exceptions(counts)}; a head is (layer, head)"
             )
         by_layer.setdefault(layer, []).append(head)
     return by_layer
+
+
+def _exceptions(counts: Sequence[int]) -> str:
+    """The layers without heads, in words."""
+    without = [str(layer) for layer, count in enumerate(counts) if count == 0]
+    return f" but none in layers {', '.join(without)}" if without else ""
 
 
 def is_one_position(at: Any) -> bool:
@@ -213,8 +222,12 @@ def check_distinct(edits: Sequence[Edit], recording: Recording) -> None:
     for edit in edits if len(edits) > 1 else ():
         heads = [(cast(int, edit.layer), 0)] if edit.head is None else head_list(edit.head)
         if edit.scope == "group":  # as the query heads that see it
-            group = recording.model.anatomy.group
-            heads = [(layer, number * group + query) for layer, number in heads for query in range(group)]
+            parts = recording.model.anatomy.parts
+            heads = [
+                (layer, number * parts[layer].group + query)
+                for layer, number in heads
+                for query in range(parts[layer].group)
+            ]
         positions = enumerate(table_of(recording.prompts, edit.at).tolist())
         at = [(prompt, position) for prompt, line in positions for position in line]
         places = {(edit.site, *head, *spot) for head in heads for spot in at}

@@ -65,7 +65,7 @@ class Model:
     @property
     def heads(self) -> list[tuple[int, int]]:
         """Every head as (layer, head)."""
-        return [(layer, head) for layer in range(self.anatomy.n_layers) for head in range(self.anatomy.n_heads)]
+        return list(self.anatomy.heads)
 
     @cached_property
     def surgeon(self) -> TorchSurgeon:

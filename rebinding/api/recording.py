@@ -143,7 +143,7 @@ def surgery_reads(read: Read, recording: Recording, source: Tensor) -> list[surg
     if read.scope != "head":
         return [surgery.Read(read.site, layer, positions=positions, heads=heads) for layer, heads in by_layer.items()]
     return [  # two query heads may have one KV head, which one read would name twice
-        surgery.Read(read.site, layer, positions=positions, heads=[anatomy.kv_head(head)])
+        surgery.Read(read.site, layer, positions=positions, heads=[anatomy.parts[layer].kv_head(head)])
         for layer, heads in by_layer.items()
         for head in heads
     ]

@@ -30,7 +30,9 @@ from rebinding.models.probe import Activations
 from rebinding.models.rounding import Allowance, Difference, farthest_token, replace_weights
 from rebinding.surgery import Anatomy
 from rebinding.surgery.attention import SharedPrefix, Stage
+from rebinding.surgery.calling import Keys, MixerRun, call_layer, watch_module
 from rebinding.surgery.recording import Recording, cut_call
+from rebinding.surgery.replay import complete_keys
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -84,9 +86,9 @@ def check_mixing(
     for number, layer in enumerate(layers):
         half = _draw_half(layer_input(recording, number).shape[1], seed=number)  # (token,), other ones in every layer
         for poisoned in (half, ~half):
-            _check_token_mixing(model, recording, number, layer, poisoned)
+            _check_token_mixing(model, anatomy, recording, number, layer, poisoned)
     for number in reversed(range(anatomy.n_layers)):
-        actual = run_alone(layers[number], recording, number, layer_input(recording, number))
+        actual = run_alone(layers[number], anatomy, recording, number, layer_input(recording, number))
         written = seen.modules[number, "written"][:, :N_TOKENS].to(actual.device)
         where = f"{_name(model, layers[number], number)}, run alone on its recorded input,"
         check_same(where, farthest_token(actual, written, allowance.one_layer), "its recorded output")
@@ -98,7 +100,7 @@ def check_windows(model: PreTrainedModel, anatomy: Anatomy, recording: Recording
     for number, layer in enumerate(anatomy.layer_modules(model)):
         begin = 1 + 37 * number % (layer_input(recording, number).shape[1] - 1)  # another one in every layer
         with redraw_weights(layer, seed=number):
-            full, window = _run_full_and_window(layer, recording, number, begin)
+            full, window = _run_full_and_window(layer, anatomy, recording, number, begin)
         where = f"{_name(model, layer, number)}, with random weights and run from token {begin} on,"
         difference = farthest_token(window, full[:, begin:], allowance.one_layer)
         check_same(where, difference, "its run over all tokens", first=begin)
@@ -110,13 +112,22 @@ def layer_input(recording: Recording, number: int) -> Tensor:
 
 
 def run_alone(
-    layer: nn.Module, recording: Recording, number: int, hidden: Tensor, rules: LayerRules | None = None, begin: int = 0
+    layer: nn.Module,
+    anatomy: Anatomy,
+    recording: Recording,
+    number: int,
+    hidden: Tensor,
+    rules: LayerRules | None = None,
+    begin: int = 0,
+    mixer: MixerRun | None = None,
 ) -> Tensor:
     """A layer's output (row, token, hidden) from token `begin` of an input on, called as in the recorded run."""
     call = cut_call(recording.calls[number], begin, hidden.shape[1], hidden.device)
-    out: Any = layer(hidden[:, begin:], **call, use_cache=False, rules=rules)
-    value: Tensor = out[0] if isinstance(out, tuple) else out
-    return value
+    shared: dict[int, Keys] | None = {} if anatomy.shares_keys else None
+    if shared is not None and not anatomy.parts[number].has_own_keys:
+        prompts, tokens = torch.arange(recording.n_prompts), slice(begin, hidden.shape[1])
+        complete_keys(shared, recording, anatomy.parts[number].key_layer, prompts, tokens)
+    return call_layer(layer, anatomy, number, hidden[:, begin:], call, rules, shared=shared, mixer=mixer)
 
 
 def check_same(where: str, difference: Difference, reference: str, first: int = 0) -> None:
@@ -129,13 +140,14 @@ def check_same(where: str, difference: Difference, reference: str, first: int = 
 
 
 def _check_token_mixing(
-    model: PreTrainedModel, recording: Recording, number: int, layer: nn.Module, poisoned: Tensor
+    model: PreTrainedModel, anatomy: Anatomy, recording: Recording, number: int, layer: nn.Module, poisoned: Tensor
 ) -> None:
-    hidden = layer_input(recording, number).clone()
+    parts, hidden = anatomy.parts[number], layer_input(recording, number).clone()
     hidden[:, poisoned] = torch.nan
-    rules = LayerRules(recording.sites["z"][number][:, :, :N_TOKENS])
-    with _first_leak(layer, poisoned) as leaks:
-        out = run_alone(layer, recording, number, hidden, rules)
+    rules = LayerRules(recording.sites["z"][number][:, :, :N_TOKENS] if parts.n_heads else None)
+    mixer = MixerRun(output=recording.sites["attention_output"][number][:, :N_TOKENS]) if parts.mixer else None
+    with _first_leak(layer, poisoned, besides=parts.mixer) as leaks:
+        out = run_alone(layer, anatomy, recording, number, hidden, rules, mixer=mixer)
     per_token = {  # (row, token, width)
         stage: value.transpose(1, 2).flatten(2) for stage, value in rules.stages.items()
     }
@@ -146,6 +158,8 @@ def _check_token_mixing(
             f"{where} mixes tokens by {by}, besides attention: what it carries on is not recorded. {CONSEQUENCE}"
         )
     for stage, value in per_token.items():
+        if stage != "q_rot" and not parts.has_own_keys:
+            continue
         if not bool(value[:, poisoned].isnan().all()):
             raise MixesTokens(f"{where}: its {stage} do not come from its own input. {CONSEQUENCE}")
 
@@ -164,8 +178,9 @@ def _leaks(value: Tensor, poisoned: Tensor) -> bool:
 
 
 @contextmanager
-def _first_leak(layer: nn.Module, poisoned: Tensor) -> Iterator[list[str]]:
-    """The modules of a layer, in order, whose input is NaN at poisoned tokens only and whose output at others too."""
+def _first_leak(layer: nn.Module, poisoned: Tensor, besides: str) -> Iterator[list[str]]:
+    """The modules of a layer, in order, whose input is NaN at poisoned tokens only and whose output at others too;
+    `besides` the mixer."""
     leaks: list[str] = []
 
     def watch(path: str, module: nn.Module) -> Any:
@@ -180,7 +195,7 @@ def _first_leak(layer: nn.Module, poisoned: Tensor) -> Iterator[list[str]]:
 
     with ExitStack() as hooks:
         for path, module in layer.named_modules():
-            if path:
+            if path and not (besides and path.startswith(besides)):
                 hooks.enter_context(watch(path, module))
         yield leaks
 
@@ -193,13 +208,22 @@ def _name(model: PreTrainedModel, layer: nn.Module, number: int) -> str:
     return f"{type(model).__name__}: layer {number} ({type(layer).__name__})"
 
 
-def _run_full_and_window(layer: nn.Module, recording: Recording, number: int, begin: int) -> tuple[Tensor, Tensor]:
+def _run_full_and_window(
+    layer: nn.Module, anatomy: Anatomy, recording: Recording, number: int, begin: int
+) -> tuple[Tensor, Tensor]:
     """A layer's output (row, token, hidden) over a prompt, and from token `begin` on as in a replay."""
-    hidden, rules = layer_input(recording, number), LayerRules()
-    full = run_alone(layer, recording, number, hidden, rules)
+    hidden, rules, mixer = layer_input(recording, number), LayerRules(), anatomy.parts[number].mixer
+    inputs: list[Tensor] = []
+    with ExitStack() as hooks:
+        if mixer:
+            watch_module(hooks, layer, mixer, "input", inputs.append)
+        full = run_alone(layer, anatomy, recording, number, hidden, rules)
+    if mixer:
+        mixer_run = MixerRun(before=inputs[0][:, :begin])
+        return full, run_alone(layer, anatomy, recording, number, hidden, begin=begin, mixer=mixer_run)
     keys, values = (rules.stages[stage][:, :, :begin] for stage in ("keys", "values"))
     window_rules = LayerRules(shared_prefix=SharedPrefix(keys, values, None, hidden.shape[0]))
-    return full, run_alone(layer, recording, number, hidden, window_rules, begin=begin)
+    return full, run_alone(layer, anatomy, recording, number, hidden, window_rules, begin=begin)
 
 
 def redraw_weights(layer: nn.Module, *, seed: int) -> AbstractContextManager[None]:

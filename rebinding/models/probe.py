@@ -25,7 +25,7 @@ LONGEST = 256
 
 def draw_tokens(model: PreTrainedModel, anatomy: Anatomy) -> Tensor:
     """Random tokens (1, token), the same every time, without special tokens."""
-    bound = [window + 2 for window in anatomy.windows if window is not None and window <= LONGEST]
+    bound = [size + 2 for size in {part.mask.size for part in anatomy.parts} if size is not None and size <= LONGEST]
     longest = getattr(model.config.get_text_config(), "max_position_embeddings", None)
     length = min(max([LENGTH, *bound]), longest or LONGEST)
     ordinary = sorted(set(range(anatomy.vocabulary)) - _special_ids(model.config.to_dict()))
@@ -57,7 +57,7 @@ def _special_ids(config: dict[str, Any]) -> set[int]:
 class Activations:
     """Inputs and outputs of modules, by (layer, name).
 
-    Layer `n_layers` holds the input of the final norm, under `resid`.
+    Layer `n_layers` holds the output of the last layer, under `resid`.
     """
 
     modules: dict[tuple[int, str], Tensor] = field(default_factory=dict)
@@ -86,13 +86,15 @@ def watch_modules(model: PreTrainedModel, anatomy: Anatomy) -> Iterator[Activati
 
     def on_input(module: nn.Module, layer: int, what: str) -> None:
         def hook(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            activations.modules[layer, what] = args[0] if args else kwargs["hidden_states"]
+            value = args[0] if args else kwargs["hidden_states"]
+            activations.modules[layer, what] = anatomy.from_layer(value) if what == "resid" else value
 
         hooks.enter_context(module.register_forward_pre_hook(hook, with_kwargs=True))
 
     def on_output(module: nn.Module, layer: int, what: str) -> None:
         def hook(_: nn.Module, args: tuple[Any, ...], output: Any) -> None:
-            activations.modules[layer, what] = output[0] if isinstance(output, tuple) else output
+            value = output[0] if isinstance(output, tuple) else output
+            activations.modules[layer, what] = anatomy.from_layer(value) if what == "written" else value
 
         hooks.enter_context(module.register_forward_hook(hook))
 
@@ -100,10 +102,14 @@ def watch_modules(model: PreTrainedModel, anatomy: Anatomy) -> Iterator[Activati
         for number, layer in enumerate(anatomy.layer_modules(model)):
             on_input(layer, number, "resid")
             on_output(layer, number, "written")
-            on_input(layer.get_submodule(anatomy.q.module), number, "read")
-            for letter, part in (("q", anatomy.q), ("k", anatomy.k), ("v", anatomy.v)):
-                on_output(layer.get_submodule(part.module), number, letter)
-            on_input(layer.get_submodule(anatomy.output), number, "z")
-            on_output(layer.get_submodule(anatomy.output), number, "attended")
-        on_input(model.get_submodule(anatomy.final_norm), anatomy.n_layers, "resid")
+            parts = anatomy.parts[number]
+            on_input(layer.get_submodule(parts.q.module if parts.n_heads else parts.mixer), number, "read")
+            on_output(layer.get_submodule(parts.output or parts.mixer), number, "attended")
+            for letter in ("q", "k", "v") if parts.n_heads else ():
+                part = parts.projection(letter)
+                if part.module:
+                    (on_output if part.end == "output" else on_input)(layer.get_submodule(part.module), number, letter)
+            if parts.n_heads:
+                on_input(layer.get_submodule(parts.output), number, "z")
         yield activations
+        activations.modules[anatomy.n_layers, "resid"] = activations.modules[anatomy.n_layers - 1, "written"]

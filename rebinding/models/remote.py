@@ -20,9 +20,10 @@ from rebinding.models.hub import commit_of
 from rebinding.models.loaded_model import LoadedModel, form_for
 from rebinding.models.names import Origin, origin
 from rebinding.models.probe import SHORT, draw_tokens
-from rebinding.models.replays import inert_sites
+from rebinding.models.replays import edited_layers, inert_sites
 from rebinding.models.rounding import Allowance
 from rebinding.models.selfcheck import derive_checked
+from rebinding.surgery import Anatomy, Site
 from rebinding.surgery.nnsight_remote import EAGER, Remote
 from rebinding.surgery.nnsight_surgeon import NNsightSurgeon
 from rebinding.task.chat import Form
@@ -92,13 +93,17 @@ def connect(model_origin: Origin) -> tuple[Any, Remote]:
 
 
 def _check(loaded_model: RemoteModel) -> None:
-    layer = loaded_model.anatomy.n_layers // 2
     tokens = draw_tokens(loaded_model.model, loaded_model.anatomy)[:, :SHORT]
     allowance = Allowance(loaded_model.anatomy.n_layers, loaded_model.anatomy.hidden)
     surgeon = loaded_model.surgeon()
-    inert = inert_sites(surgeon, surgeon.record(tokens), [layer], lambda site, layer: 1.0, allowance)
+    inert = inert_sites(surgeon, surgeon.record(tokens), lambda site, layer: 1.0, allowance, _middle_layer)
     if inert:
         raise InertSite(
-            f"{loaded_model.name}: on the server edits of {', '.join(inert)} at layer {layer} change nothing that comes"
-            " out; its modules differ from its anatomy"
+            f"{loaded_model.name}: on the server edits of {', '.join(inert)} at a middle layer change nothing that"
+            " comes out; its modules differ from its anatomy"
         )
+
+
+def _middle_layer(anatomy: Anatomy, site: Site) -> list[int]:
+    layers = edited_layers(anatomy, site)
+    return layers[len(layers) // 2 : len(layers) // 2 + 1]

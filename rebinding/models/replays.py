@@ -9,7 +9,7 @@ change the output of the last layer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -81,11 +81,12 @@ def layer_by_layer(model: PreTrainedModel) -> Iterator[None]:
 def inert_sites(
     surgeon: Surgeon,
     recording: Recording,
-    layers: Sequence[int],
     sizes: Callable[[Site, int], float],
     allowance: Allowance,
+    layers: Callable[[Anatomy, Site], list[int]] | None = None,
 ) -> list[Site]:
-    """Sites where noise at every head of these layers and the last tokens does not change the last residual.
+    """Sites where noise at every head of `layers` (by default `edited_layers`) and the last tokens does not change the
+    last residual.
 
     One batch: one row per site, and one unedited row.
     """
@@ -93,13 +94,23 @@ def inert_sites(
     edits = [
         _noise(anatomy, site, layer, row, recording.length, sizes(site, layer))
         for row, site in enumerate(sites, start=1)
-        for layer in layers
+        for layer in (layers or edited_layers)(anatomy, site)
     ]
     read = Read("resid", anatomy.n_layers, positions=_last(recording.length))
     source = torch.zeros(len(sites) + 1, dtype=torch.long)
     (resid,) = surgeon.run(recording, edits, [read], source=source)  # (row, token, hidden)
     changes = [_relative_change(row, resid[0]) for row in resid[1:]]
     return [site for site, change in zip(sites, changes, strict=True) if not change > allowance.relative]
+
+
+def edited_layers(anatomy: Anatomy, site: Site) -> list[int]:
+    """The first, the middle and the last layer that has a site."""
+    having = [
+        parts.number
+        for parts in anatomy.parts
+        if site in HEADLESS or (parts.has_own_keys if site in ("k", "v") else parts.n_heads)
+    ]
+    return sorted({having[0], having[len(having) // 2], having[-1]})
 
 
 def _relative_change(row: Tensor, reference: Tensor) -> float:
@@ -114,9 +125,9 @@ def _relative_change(row: Tensor, reference: Tensor) -> float:
 
 
 def _noise(anatomy: Anatomy, site: Site, layer: int, row: int, length: int, size: float) -> Edit:
-    grouped = site in ("k", "v")
-    heads = None if site in HEADLESS else list(range(anatomy.n_kv_heads if grouped else anatomy.n_heads))
-    width = length if site in KEYED else anatomy.hidden if heads is None else anatomy.head_dim
+    grouped, parts = site in ("k", "v"), anatomy.parts[layer]
+    heads = None if site in HEADLESS else list(range(parts.n_kv_heads if grouped else parts.n_heads))
+    width = length if site in KEYED else anatomy.width(site) if heads is None else parts.head_dim
     tokens = _last(length)
     shape = (1, len(tokens), width) if heads is None else (1, len(heads), len(tokens), width)
     dice = torch.Generator().manual_seed(row * anatomy.n_layers + layer)
@@ -136,9 +147,10 @@ def _last(length: int) -> list[int]:
     return list(range(max(0, length - TOKENS), length))
 
 
-def size_at(activations: Activations, site: Site, layer: int) -> float:
+def size_at(activations: Activations, anatomy: Anatomy, site: Site, layer: int) -> float:
     """One plus the root mean square of a site's values; 1 for scores and patterns."""
     if site in KEYED:
         return 1.0
     name = "resid" if site in HEADLESS else {"q_rot": "q", "k_rot": "k", "v_seen": "v"}.get(site, site)
+    layer = anatomy.parts[layer].key_layer if name in ("k", "v") else layer
     return 1.0 + size(activations.modules[layer, name])

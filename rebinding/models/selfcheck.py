@@ -37,7 +37,7 @@ from rebinding.models.errors import (
 )
 from rebinding.models.layers import check_mixing, check_windows
 from rebinding.models.probe import SHORT, Activations, draw_tokens, exchange_tokens, forward, watch_modules
-from rebinding.models.replays import check_replay, inert_sites, layer_by_layer, replay_from, size_at
+from rebinding.models.replays import check_replay, edited_layers, inert_sites, layer_by_layer, replay_from, size_at
 from rebinding.models.rounding import Allowance, in_float32, size
 from rebinding.models.verify import STAGES, check_anatomy
 from rebinding.surgery import Anatomy, TorchSurgeon, derive
@@ -106,7 +106,7 @@ def _install(model: PreTrainedModel) -> None:
 
 
 def derive_checked(model: PreTrainedModel) -> Anatomy:
-    """The anatomy of a model's modules, with the same parts in every layer; nothing is computed."""
+    """The anatomy of a model's modules; nothing is computed."""
     try:
         anatomy = derive(model)
     except Exception as error:  # configurations raise their own errors
@@ -114,20 +114,7 @@ def derive_checked(model: PreTrainedModel) -> Anatomy:
             f"{type(model).__name__} has an unknown structure ({error}). Its parts would have to be named in "
             "rebinding/surgery/anatomy.py."
         ) from error
-    _check_same_parts(model, anatomy)
     return anatomy
-
-
-def _check_same_parts(model: PreTrainedModel, anatomy: Anatomy) -> None:
-    """Refuse a model whose layers lack parts of layer 0, from which the anatomy was derived."""
-    paths = {anatomy.q.module, anatomy.k.module, anatomy.v.module, anatomy.output, anatomy.mlp}
-    for number, layer in enumerate(anatomy.layer_modules(model)):
-        lacking = sorted(paths - {name for name, _ in layer.named_modules()})
-        if lacking:
-            raise UnsupportedArchitecture(
-                f"{type(model).__name__} is a hybrid: layer {number} has no {', '.join(lacking)}, which layer 0 has. "
-                "Pass a model whose layers are all alike."
-            )
 
 
 @contextmanager
@@ -192,10 +179,12 @@ def _record_installed(surgeon: TorchSurgeon, tokens: Tensor) -> tuple[Activation
                 f"{type(model).__name__} does not pass keywords on to its attention ({error}): edits cannot reach it. "
                 "Pass a model that transformers runs through its AttentionInterface."
             ) from error
-    count = len(recording.sites.get("scores", ()))
-    if count < anatomy.n_layers:
+    scores = recording.sites.get("scores", [])
+    with_heads = {parts.number for parts in anatomy.parts if parts.n_heads}
+    count = sum(number < len(scores) and scores[number].numel() > 0 for number in with_heads)
+    if count < len(with_heads):
         raise FixedAttention(
-            f"{type(model).__name__}: {anatomy.n_layers - count} of {anatomy.n_layers} layers do not call the "
+            f"{type(model).__name__}: {len(with_heads) - count} of {len(with_heads)} layers do not call the "
             "attention function that was set, or do not pass their keywords on to it: edits there would do nothing. "
             "Pass a model all of whose layers use transformers' AttentionInterface."
         )
@@ -217,11 +206,11 @@ def _check_same(
 
 def _check_edits(surgeon: TorchSurgeon, recording: Recording, activations: Activations, allowance: Allowance) -> None:
     """Refuse a model with sites where noise of the site's size has no effect, at the first, middle and last layer."""
-    count = surgeon.anatomy.n_layers
-    layers = sorted({0, count // 2, count - 1})
+    sizes = partial(size_at, activations, surgeon.anatomy)
     with layer_by_layer(surgeon.model):
-        inert = inert_sites(surgeon, recording, layers, partial(size_at, activations), allowance)
+        inert = inert_sites(surgeon, recording, sizes, allowance)
     if inert:
+        layers = sorted({layer for site in inert for layer in edited_layers(surgeon.anatomy, site)})
         raise InertSite(
             f"{type(surgeon.model).__name__}: edits of {', '.join(inert)} at layers {', '.join(map(str, layers))} "
             "change nothing that comes out. Either these parts of the model are not connected, or its modules differ "

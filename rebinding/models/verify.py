@@ -8,7 +8,8 @@
 | `z` | the output projection reads what attention returns |
 | head | the logits are `anatomy.logits` of the input of the final norm |
 | layers | each layer reads the output of the one before, and the final norm that of the last |
-| norms | `attention_input`, `attention_write` and `mlp_write` rebuild every layer's output |
+| shared keys | a layer that reuses keys and values attends to those of its `key_layer` |
+| norms | one of the known layouts rebuilds every layer's output |
 """
 
 from __future__ import annotations
@@ -17,12 +18,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from rebinding.models.errors import UnsupportedArchitecture
 from rebinding.models.probe import Activations
 from rebinding.models.rounding import Allowance, raise_weights
-from rebinding.surgery.anatomy import Anatomy, Projection
+from rebinding.surgery.anatomy import Anatomy
+from rebinding.surgery.keys import normed
+from rebinding.surgery.layouts import layouts
+from rebinding.surgery.parts import LayerParts
 from rebinding.surgery.recording import Recording
 from rebinding.surgery.sites import Site
 
@@ -43,20 +47,29 @@ def check_anatomy(
     recording: Recording,
     allowance: Allowance,
 ) -> Anatomy:
-    """The anatomy, with `norms` set to unknown if they do not rebuild the layers; an error for any other false claim.
+    """The anatomy, with the layout of norms that rebuilds every layer, or none; an error for any other false claim.
 
     `own` is a run on the model's own attention, `activations` the recorded one. Copies of the same memory must be equal
     to the bit, recomputed values up to rounding.
     """
     one_layer = allowance.one_layer
-    for layer in range(anatomy.n_layers):
-        stages = {site: values[layer] for site, values in recording.sites.items() if site != "resid"}
-        _check_mask(model, anatomy, stages, layer)
-        _check_slices(model, anatomy, activations, stages, layer, one_layer)
-        _check_z(model, activations, stages, layer)
+    layers = anatomy.layer_modules(model)
+    for parts in anatomy.parts:
+        if parts.n_heads:
+            stages = {site: values[parts.number] for site, values in recording.sites.items() if site != "resid"}
+            _check_mask(model, parts, stages)
+            _check_projections(model, layers[parts.number], parts, activations, stages, one_layer)
+            _check_z(model, parts, activations, stages)
+    _check_shared_keys(model, anatomy, recording)
     _check_head(model, anatomy, own, one_layer)
     _check_chain(model, anatomy, activations)
-    return anatomy if norms_hold(model, anatomy, activations, one_layer) else replace(anatomy, norms="unknown")
+    candidates = [anatomy.branches] if anatomy.branches is not None else []
+    candidates += [] if anatomy.streams > 1 else list(layouts(layers[0], model.config.get_text_config()))
+    for layout in candidates:
+        variant = replace(anatomy, branches=layout)
+        if norms_hold(model, variant, activations, one_layer):
+            return variant
+    return replace(anatomy, branches=None)
 
 
 def _refuse(model: PreTrainedModel, what: str) -> UnsupportedArchitecture:
@@ -65,52 +78,64 @@ def _refuse(model: PreTrainedModel, what: str) -> UnsupportedArchitecture:
     )
 
 
-def _check_mask(model: PreTrainedModel, anatomy: Anatomy, stages: Stages, layer: int) -> None:
+def _check_mask(model: PreTrainedModel, parts: LayerParts, stages: Stages) -> None:
     scores = stages["scores"]  # (prompt, head, query, key)
     visible = scores > torch.finfo(model.dtype).min / 2
-    back = torch.arange(scores.shape[2])[:, None] - torch.arange(scores.shape[3])[None]  # (query, key)
-    window = anatomy.windows[layer]
-    expected = (back >= 0) & (back < (window if window is not None else scores.shape[3]))
-    if not bool((visible.cpu() == expected).all()):
-        raise _refuse(
-            model, f"layer {layer} does not attend to all earlier tokens within a window of {window}, and only them"
-        )
+    if not bool((visible.cpu() == parts.mask.visible(*scores.shape[2:])).all()):
+        within = "all earlier tokens" if parts.mask.size is None else f"a {parts.mask.kind} window of {parts.mask.size}"
+        raise _refuse(model, f"layer {parts.number} does not attend to {within}, and only them")
 
 
-def _check_slices(
-    model: PreTrainedModel, anatomy: Anatomy, activations: Activations, stages: Stages, layer: int, allowance: Allowance
+def _check_projections(
+    model: PreTrainedModel,
+    layer: nn.Module,
+    parts: LayerParts,
+    activations: Activations,
+    stages: Stages,
+    allowance: Allowance,
 ) -> None:
-    parts: dict[str, Projection] = {"q": anatomy.q, "k": anatomy.k, "v": anatomy.v}
-    for letter, part in parts.items():
-        output = activations.modules[layer, letter]
-        width = sum(peer.stop - peer.start for peer in parts.values() if peer.module == part.module)
-        if output.shape[-1] != width:
-            raise _refuse(
-                model, f"{part.module} of layer {layer} puts out {output.shape[-1]} numbers a token, not {width}"
-            )
-    slices = {letter: _heads(activations.modules[layer, letter], part, anatomy) for letter, part in parts.items()}
-    if not torch.equal(slices["v"], stages["values"]):
+    """Refuse wrong slices of queries, keys and values."""
+    letters = ("q", "k", "v") if parts.has_own_keys else ("q",)
+    raw = {letter: _slice(model, parts, letter, activations) for letter in letters}
+    attention: Any = layer.get_submodule(parts.attention)
+    first = {letter: value[:, :, :1] for letter, value in raw.items()}  # RoPE only scales the first token
+    with raise_weights(attention):
+        for letter, actual in (("q", stages["q_rot"]), ("k", stages["keys"])):
+            if letter in letters and not _proportional(
+                _normed(attention, parts, letter, first[letter]), actual[:, :, :1], allowance
+            ):
+                module = parts.projection(letter).module
+                raise _refuse(
+                    model, f"at the first token the {letter} of layer {parts.number} is not the slice of {module}"
+                )
+        if "v" in letters:
+            values, is_same = _normed(attention, parts, "v", raw["v"]), torch.equal
+            if not (allowance.near(values, stages["values"]) if parts.v_norm else is_same(values, stages["values"])):
+                part = parts.v
+                raise _refuse(
+                    model,
+                    f"the values in layer {parts.number} are not the {part.start}:{part.stop} of {part.module}",
+                )
+
+
+def _slice(model: PreTrainedModel, parts: LayerParts, letter: str, activations: Activations) -> Tensor:
+    """Queries, keys or values of a layer before their norm: (prompt, head, token, head_dim)."""
+    part, value = parts.projection(letter), activations.modules[parts.number, letter].flatten(2)
+    heads = parts.n_heads if letter == "q" else parts.n_kv_heads
+    blocks, rest = divmod(value.shape[-1], part.width)
+    if rest or blocks * (part.stop - part.start) != heads * parts.head_dim:
         raise _refuse(
-            model, f"the values in layer {layer} are not the {anatomy.v.start}:{anatomy.v.stop} of {anatomy.v.module}"
+            model,
+            f"{part.module} of layer {parts.number} puts out {value.shape[-1]} numbers a token, not "
+            f"{part.width * heads * parts.head_dim // max(1, part.stop - part.start)}",
         )
-    attention = anatomy.layer_modules(model)[layer].get_submodule(anatomy.attention)
-    for letter, actual in (("q", stages["q_rot"]), ("k", stages["keys"])):
-        with raise_weights(attention):
-            expected = _normed(getattr(attention, f"{letter}_norm", None), slices[letter][:, :, 0])
-        if not _proportional(expected, actual[:, :, 0], allowance):
-            raise _refuse(
-                model, f"at the first token the {letter} of layer {layer} is not the slice of {parts[letter].module}"
-            )
+    return part.heads(value, parts.head_dim)
 
 
 @torch.no_grad()
-def _normed(norm: Any, heads: Tensor) -> Tensor:
-    """Queries or keys (prompt, head, head_dim) after their norm, of each head or of all of them together."""
-    if norm is None:
-        return heads
-    is_per_head = norm.weight.shape[-1] == heads.shape[-1]
-    out: Tensor = norm(heads if is_per_head else heads.flatten(1))
-    return out if is_per_head else out.view_as(heads)
+def _normed(attention: Any, parts: LayerParts, letter: str, heads: Tensor) -> Tensor:
+    name = {"q": parts.q_norm, "k": parts.k_norm, "v": parts.v_norm}[letter]
+    return normed(getattr(attention, name), heads) if name else heads
 
 
 def _proportional(a: Tensor, b: Tensor, allowance: Allowance) -> bool:
@@ -119,18 +144,23 @@ def _proportional(a: Tensor, b: Tensor, allowance: Allowance) -> bool:
     return allowance.near(a * factor, b)
 
 
-def _heads(output: Tensor, part: Projection, anatomy: Anatomy) -> Tensor:
-    heads: Tensor = output[..., part.start : part.stop].unflatten(-1, (-1, anatomy.head_dim)).transpose(1, 2)
-    return heads
-
-
-def _check_z(model: PreTrainedModel, activations: Activations, stages: Stages, layer: int) -> None:
+def _check_z(model: PreTrainedModel, parts: LayerParts, activations: Activations, stages: Stages) -> None:
     z = stages["z"].transpose(1, 2).flatten(2)  # (prompt, token, head x head_dim)
-    projection_input = activations.modules[layer, "z"]
+    projection_input = activations.modules[parts.number, "z"]
     if projection_input.shape != z.shape or not torch.equal(projection_input, z):
         raise _refuse(
-            model, f"the output projection of layer {layer} does not read what attention returns (a gate, a norm?)"
+            model,
+            f"the output projection of layer {parts.number} does not read what attention returns (a gate, a norm?)",
         )
+
+
+def _check_shared_keys(model: PreTrainedModel, anatomy: Anatomy, recording: Recording) -> None:
+    for parts in anatomy.parts:
+        if parts.n_heads and not parts.has_own_keys:
+            for site in ("keys", "values"):
+                own, source = (recording.sites[site][number] for number in (parts.number, parts.key_layer))
+                if not torch.equal(own.to(source.device), source):
+                    raise _refuse(model, f"layer {parts.number} does not attend to {site} of layer {parts.key_layer}")
 
 
 def _check_chain(model: PreTrainedModel, anatomy: Anatomy, activations: Activations) -> None:
@@ -156,7 +186,7 @@ def _check_head(model: PreTrainedModel, anatomy: Anatomy, activations: Activatio
 @torch.no_grad()
 def norms_hold(model: PreTrainedModel, anatomy: Anatomy, activations: Activations, allowance: Allowance) -> bool:
     """Whether the norm layout rebuilds every layer from its parts."""
-    if anatomy.norms == "unknown":
+    if anatomy.branches is None:
         return False
     for number, layer in enumerate(anatomy.layer_modules(model)):
         resid = activations.modules[number, "resid"].to(
@@ -165,9 +195,8 @@ def norms_hold(model: PreTrainedModel, anatomy: Anatomy, activations: Activation
         try:
             with raise_weights(layer):
                 attention_input = anatomy.attention_input(layer, resid)
-                middle = resid + anatomy.attention_write(layer, activations.modules[number, "attended"])
-                output = middle + anatomy.mlp_write(layer, middle)
-        except (AttributeError, TypeError):  # no such norm; or an MLP that returns more than its output
+                output = anatomy.layer_output(layer, number, resid, activations.modules[number, "attended"])
+        except (AttributeError, TypeError, RuntimeError):  # no such norm; or an MLP that takes or returns more
             return False
         if not allowance.near(attention_input, activations.modules[number, "read"]):
             return False

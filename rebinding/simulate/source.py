@@ -21,11 +21,11 @@ from rebinding.paper.numbers import checkpoint
 from rebinding.paper.worlds import Run, at_unmeasured_token
 from rebinding.planted.tokenizer import build_tokenizer
 from rebinding.study.engine import Session
-from rebinding.surgery.anatomy import Anatomy, Projection
+from rebinding.surgery.anatomy import Anatomy
+from rebinding.surgery.parts import NOWHERE, LayerParts, Mask
 from rebinding.task.chat import form_of
 from rebinding.task.prompts import Encoder
 
-NOWHERE = Projection("", 0, 0)
 Out = TypeVar("Out")
 
 
@@ -103,10 +103,10 @@ def _refuse_to_load() -> Any:
 def anatomy_of(model: str) -> Anatomy:
     """The sizes of a model of the paper, without module paths."""
     shape = checkpoint(model)
-    paths = dict.fromkeys(("decoder", "layers", "attention", "mlp", "output", "final_norm", "head"), "")
-    return Anatomy(
-        n_layers=shape.layers, n_heads=shape.heads, n_kv_heads=shape.kv_heads, head_dim=shape.head_dim,
-        hidden=shape.heads * shape.head_dim, vocabulary=0, q=NOWHERE, k=NOWHERE, v=NOWHERE, norms="unknown",
-        query_key_norms=False, score_softcap=None, logit_softcap=None, logit_factor=1.0,
-        windows=(None,) * shape.layers, **paths,
-    )  # fmt: skip
+    parts = tuple(
+        LayerParts(
+            number, shape.heads, shape.kv_heads, shape.head_dim, "", NOWHERE, NOWHERE, NOWHERE, "", (), Mask(), number
+        )
+        for number in range(shape.layers)
+    )
+    return Anatomy(parts, shape.heads * shape.head_dim, 0, decoder="", layers="", final_norm="", head="", branches=None)

@@ -28,7 +28,7 @@ from rebinding.paper.circuit import CircuitHead
 from rebinding.planted import Declared, Specification, build, parse
 from rebinding.planted.tokenizer import build_tokenizer
 from rebinding.surgery import Anatomy
-from rebinding.surgery.anatomy import Projection
+from rebinding.surgery.parts import Branches, LayerParts, Mask, Projection
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -94,8 +94,14 @@ def _key(name: str, **settings: str) -> str:
 
 
 def _anatomy(fields: dict[str, Any]) -> Anatomy:
-    parts = {name: Projection(**fields[name]) for name in ("q", "k", "v")}
-    return Anatomy(**{**fields, **parts, "windows": tuple(fields["windows"])})
+    parts = tuple(map(_layer_parts, fields["parts"]))
+    branches = None if fields["branches"] is None else Branches(**fields["branches"])
+    return Anatomy(**{**fields, "parts": parts, "branches": branches, "prompt_inputs": tuple(fields["prompt_inputs"])})
+
+
+def _layer_parts(fields: dict[str, Any]) -> LayerParts:
+    projections = {name: Projection(**fields[name]) for name in ("q", "k", "v")}
+    return LayerParts(**{**fields, **projections, "mask": Mask(**fields["mask"]), "mlp": tuple(fields["mlp"])})
 
 
 def _check_fingerprint(name: str, store: Store, loaded_model: LoadedModel, fingerprint: str) -> PreTrainedModel:

@@ -126,6 +126,7 @@ def attention(
     scaling: float | None = None,
     dropout: float = 0.0,
     softcap: float | None = None,
+    s_aux: Tensor | None = None,
     rules: Rules | None = None,
     **extra: Any,
 ) -> tuple[Tensor, Tensor]:
@@ -154,7 +155,7 @@ def attention(
         scores = capped * softcap if capped.requires_grad else capped.mul_(softcap)
     if attention_mask is not None:
         scores = scores.add_(attention_mask)
-    pattern = torch.softmax(see("scores", scores), dim=-1, dtype=torch.float32).to(query.dtype)
+    pattern = _softmax(see("scores", scores), s_aux, query.dtype)
     pattern = see("pattern", torch.dropout(pattern, dropout, module.training))
     n_prefix = pattern.shape[-1] - key.shape[2]
     z = _grouped(pattern[..., n_prefix:], value)  # (batch, head, query, head_dim)
@@ -164,6 +165,17 @@ def attention(
     if skip:
         z = torch.cat([z.new_zeros(z.shape[0], skip, *z.shape[2:]), z], dim=1)
     return z.contiguous(), pattern
+
+
+def _softmax(scores: Tensor, sinks: Tensor | None, dtype: torch.dtype) -> Tensor:
+    """The pattern (row, head, query, key). A head's sink takes its share of the softmax and is no key: rows of the
+    pattern sum to less than one."""
+    if sinks is None:
+        return torch.softmax(scores, dim=-1, dtype=torch.float32).to(dtype)
+    column = sinks.to(scores)[None, :, None, None].expand(*scores.shape[:3], 1)
+    with_sink = torch.cat([scores, column], dim=-1)  # (row, head, query, key + 1)
+    with_sink = with_sink - with_sink.amax(dim=-1, keepdim=True)
+    return torch.softmax(with_sink, dim=-1)[..., :-1].to(dtype)
 
 
 def _grouped(rows: Tensor, per_kv_head: Tensor) -> Tensor:

@@ -2,8 +2,7 @@
 
 With every head's output held at its recorded value, the residual at a position depends on that position alone:
 
-    r <- r + attention_write(o),   o recorded, or projected anew where an edit writes z
-    r <- r + mlp_write(r)
+    r <- layer_output(r, o),   o recorded, or projected anew where an edit writes z
 
 so a row is computed only at its edited and read tokens, and a layer costs its MLP. Rows with equally many tokens run
 together, at whatever positions.
@@ -19,7 +18,7 @@ from torch import Tensor, nn
 from rebinding.surgery.anatomy import Anatomy
 from rebinding.surgery.batch import Batch, Results
 from rebinding.surgery.plan import ORDER, Plan
-from rebinding.surgery.recording import Recording, site_of_output
+from rebinding.surgery.recording import Recording, site_of_module
 from rebinding.surgery.replay import run_layers
 from rebinding.surgery.sites import Site
 
@@ -32,7 +31,7 @@ READABLE: frozenset[Site] = frozenset({"resid", "q", "k", "v", "z", "mlp_out", "
 
 def can_run(anatomy: Anatomy, recording: Recording, plan: Plan) -> bool:
     """Whether the parts of this anatomy are known and nothing inside attention is read."""
-    is_known = anatomy.norms != "unknown" and "attention_output" in recording.sites  # recorded together with z
+    is_known = anatomy.branches is not None and "attention_output" in recording.sites  # recorded together with z
     return is_known and {read.site for read in plan.reads} <= READABLE
 
 
@@ -57,8 +56,9 @@ def _read_projections(
         return
     entry = anatomy.attention_input(layer, hidden)
     for site in sites:
-        module = layer.get_submodule(anatomy.output_of(site).module)
-        batch.read(number, site, site_of_output(anatomy, site, module(entry)), results)
+        parts = anatomy.parts[number]
+        value = layer.get_submodule(parts.projection(site).module)(entry)
+        batch.read(number, site, site_of_module(parts, site, value, hidden.shape[0]), results)
 
 
 def _layer(layer: nn.Module, anatomy: Anatomy, batch: Batch, number: int, hidden: Tensor, results: Results) -> Tensor:
@@ -72,12 +72,11 @@ def _layer(layer: nn.Module, anatomy: Anatomy, batch: Batch, number: int, hidden
         if edits:
             rows = torch.cat([placed.at for placed in edits]).unique().to(z.device)
             output = output.clone()
-            output[rows] = layer.get_submodule(anatomy.output)(z[rows].transpose(1, 2).flatten(2))
-    hidden = hidden + anatomy.attention_write(layer, output)
+            output[rows] = layer.get_submodule(anatomy.parts[number].output)(z[rows].transpose(1, 2).flatten(2))
 
     def see(value: Tensor) -> Tensor:
         value = batch.edit(number, "mlp_out", value, results)
         batch.read(number, "mlp_out", value, results)
         return value
 
-    return hidden + anatomy.mlp_write(layer, hidden, see)
+    return anatomy.layer_output(layer, number, hidden, output, see)

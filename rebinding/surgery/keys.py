@@ -1,71 +1,120 @@
-"""Edits of raw keys for ONE query head: a copy of the projection, then norm and RoPE as in the model."""
+"""Raw queries, keys and values of single heads, taken through norm and RoPE as in the model.
+
+An edit of a raw key for ONE query head changes that head's copy: a copy of the projection, then norm and RoPE.
+"""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from rebinding.surgery.anatomy import Anatomy
 from rebinding.surgery.batch import Batch, Placed, Results, places, write
+from rebinding.surgery.calling import watch_module
 from rebinding.surgery.checks import SurgeryError
-from rebinding.surgery.recording import site_of_output
+from rebinding.surgery.parts import LayerParts
+from rebinding.surgery.sites import Site
+
+WORDS = {"q": "query", "k": "key", "v": "value"}
 
 
-def rotate(attention: nn.Module, raw: Tensor, call: dict[str, Any], which: Literal["q", "k"]) -> Tensor:
-    """Raw queries or keys (row, head, token, head_dim) after the module's own norm of them and rotary embedding."""
-    what = {"q": "query", "k": "key"}[which]
-    norm = getattr(attention, f"{which}_norm", None)
-    if norm is not None:
-        if norm.weight.shape[-1] != raw.shape[-1]:
-            raise SurgeryError(
-                f"{type(attention).__name__} normalises all heads together: a raw {what} cannot be edited for one "
-                f"query head alone. Edit {which}_rot instead, or use scope='group'."
-            )
-        raw = norm(raw)
-    rotary = getattr(sys.modules[type(attention).__module__], "apply_rotary_pos_emb", None)
-    if rotary is None or "position_embeddings" not in call:
+def seen_by_attention(attention: nn.Module, parts: LayerParts, site: str, raw: Tensor, call: dict[str, Any]) -> Tensor:
+    """Raw queries, keys or values of all heads of a layer (row, head, token, head_dim) after their norm and RoPE."""
+    norm_name = {"q": parts.q_norm, "k": parts.k_norm, "v": parts.v_norm}[site]
+    norm: Any = getattr(attention, norm_name) if norm_name else None
+    if site == "v":
+        return raw if norm is None else normed(norm, raw)
+    if parts.rotation == "complex":  # the norm comes after
+        raw = _rotated(attention, parts, site, raw, call)
+        return raw if norm is None else normed(norm, raw)
+    raw = _rotated(attention, parts, site, raw if norm is None else normed(norm, raw), call)
+    return raw * parts.query_factor if site == "q" and parts.query_factor != 1.0 else raw
+
+
+def normed(norm: Any, heads: Tensor) -> Tensor:
+    """Heads (row, head, token, head_dim) after their norm: of each head alone, or of all of them together."""
+    weight = getattr(norm, "weight", None)
+    if weight is None or weight.shape[-1] == heads.shape[-1]:
+        out: Tensor = norm(heads)
+        return out
+    together = norm(heads.transpose(1, 2).flatten(2))  # (row, token, head x head_dim)
+    return together.unflatten(-1, (heads.shape[1], -1)).transpose(1, 2)  # type: ignore[no-any-return]
+
+
+def _rotated(attention: nn.Module, parts: LayerParts, site: str, raw: Tensor, call: dict[str, Any]) -> Tensor:
+    if parts.rotation == "none":
+        return raw
+    name = "apply_rotary_emb" if parts.rotation == "complex" else "apply_rotary_pos_emb"
+    function = getattr(sys.modules[type(attention).__module__], name, None)
+    angles = call.get("position_embeddings")
+    if function is None or angles is None:
         raise SurgeryError(
-            f"{type(attention).__name__} rotates in a way that is not known here: a raw {what} cannot be edited for "
-            f"one query head alone. Edit {which}_rot instead."
+            f"{type(attention).__name__} rotates in a way that is not known here: a raw {WORDS[site]} cannot be edited "
+            f"for one query head alone. Edit {site}_rot instead."
         )
-    rotated: Tensor = rotary(raw, raw, *call["position_embeddings"])[0 if which == "q" else 1]
-    return rotated
+    if parts.rotation == "complex":  # (row, token, head, head_dim)
+        by_token = raw.transpose(1, 2)
+        return function(by_token, by_token, angles)[0].transpose(1, 2)  # type: ignore[no-any-return]
+    cos, sin = angles
+    turned, rest = raw[..., : cos.shape[-1]], raw[..., cos.shape[-1] :]
+    if parts.rotation == "single":
+        out = function(turned, cos, sin)
+    else:
+        out = function(turned, turned, cos, sin)[0 if site == "q" else 1]
+    return torch.cat([out, rest], dim=-1) if rest.shape[-1] else out
 
 
-def rewritten_keys(
+def spans_heads(attention: nn.Module, parts: LayerParts, site: str) -> bool:
+    """Whether the norm of a site mixes heads, so that no head has a raw vector of its own."""
+    name = {"q": parts.q_norm, "k": parts.k_norm, "v": parts.v_norm}[site]
+    weight = getattr(getattr(attention, name), "weight", None) if name else None
+    return weight is not None and weight.shape[-1] != parts.head_dim
+
+
+def rewritten(
     hooks: ExitStack,
     layer: nn.Module,
-    anatomy: Anatomy,
+    parts: LayerParts,
+    site: Site,
     edits: list[Placed],
     batch: Batch,
     call: dict[str, Any],
     results: Results,
 ) -> Callable[[Tensor], Tensor]:
-    """A function that puts edited raw keys into the keys that single query heads see.
+    """A function that puts edited raw keys or values into those that single query heads see.
 
     It first takes the unedited raw keys along the same path and compares the result with the model's own keys: an
     architecture that does more between projection and attention is refused rather than edited inexactly. The outcome is
     checked at the end of the run, so no layer waits for it.
     """
-    attention = layer.get_submodule(anatomy.attention)
+    attention, what = layer.get_submodule(parts.attention), WORDS[site]
+    copy = {"k": "k_rot", "v": "v_seen"}[site]
+    if spans_heads(attention, parts, site):
+        raise SurgeryError(
+            f"{type(attention).__name__} normalises all heads together: a raw {what} cannot be edited for one "
+            f"query head alone. Edit {copy} instead, or use scope='group'."
+        )
     raw: list[Tensor] = []
+    path, end = parts.module_of(site)
+    watch_module(hooks, layer, path, end, lambda value: raw.append(parts.projection(site).heads(value, parts.head_dim)))
 
-    def keep(module: nn.Module, args: Any, output: Any) -> None:
-        raw.append(site_of_output(anatomy, "k", output))
-
-    hooks.callback(layer.get_submodule(anatomy.k.module).register_forward_hook(keep).remove)
+    def transform(per_head: Tensor) -> Tensor:
+        """Copies of query heads (row, head, token, head_dim) through norm and RoPE, each as its KV head's."""
+        members = per_head.unflatten(1, (-1, parts.group)).transpose(1, 2)  # (row, member, kv head, token, head_dim)
+        rows = [seen_by_attention(attention, parts, site, member, call) for member in members.unbind(1)]
+        return torch.stack(rows, dim=2).flatten(1, 2)
 
     def rewrite(seen: Tensor) -> Tensor:
-        per_head = raw.pop().repeat_interleave(anatomy.group, dim=1)  # (row, head, token, head_dim)
+        per_head = raw.pop().repeat_interleave(parts.group, dim=1)  # (row, head, token, head_dim)
         rounding = 8 * torch.finfo(seen.dtype).eps * seen.abs().max()
         results.require(
-            (rotate(attention, per_head, call, "k") - seen).abs().max() <= rounding,
-            f"{type(attention).__name__} does more to a key than norm and RoPE: edit k_rot instead of the raw key",
+            (transform(per_head) - seen).abs().max() <= rounding,
+            f"{type(attention).__name__} does more to a {what} than norm and RoPE: edit {copy} instead of the raw "
+            f"{what}",
         )
         touched = torch.zeros_like(per_head, dtype=torch.bool)
         before = (
@@ -75,6 +124,6 @@ def rewritten_keys(
             write(per_head, placed, batch.first)
             touched[places(placed, batch.first, touched.device)] = True
         batch.note_changes(edits, before, per_head, results)
-        return torch.where(touched, rotate(attention, per_head, call, "k"), seen)
+        return torch.where(touched, transform(per_head), seen)
 
     return rewrite

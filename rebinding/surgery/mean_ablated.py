@@ -12,16 +12,17 @@ tokens (`SharedPrefix`) and their own new keys; the mask hides the recorded keys
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from rebinding.surgery.anatomy import Anatomy
 from rebinding.surgery.attention import SharedPrefix, Stage
+from rebinding.surgery.calling import Keys, call_layer
 from rebinding.surgery.checks import SurgeryError
-from rebinding.surgery.recording import LayerCall, Recording
-from rebinding.surgery.replay import shared_prefix
+from rebinding.surgery.recording import LayerCall, OfPrompts, Recording
+from rebinding.surgery.replay import complete_keys, shared_prefix
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -80,13 +81,15 @@ def run_mean_ablated(
     model: PreTrainedModel, anatomy: Anatomy, recording: Recording, active: ActiveHeads, source: Tensor, readout: Tensor
 ) -> Tensor:
     """The final residual (row, hidden) at each row's `readout`, for rows that continue recorded prompts `source`."""
-    columns, column_of = _columns(active, readout, recording.length)
+    needs_all = anatomy.has_mixers or anatomy.counts_tokens  # tokens depend on those between
+    columns, column_of = _columns(active, readout, recording.length, needs_all)
     start = torch.full((source.numel(),), anatomy.n_layers)
     start.scatter_reduce_(0, active.rows, active.layers, "amin")
     order = torch.argsort(start, stable=True)
     place = torch.argsort(order)
     start, source, columns = start[order], source[order], columns[order]
     hidden: Tensor | None = None
+    sharing: dict[int, Keys] | None = {} if anatomy.shares_keys else None
     for number, layer in enumerate(anatomy.layer_modules(model)):
         n_active = int(torch.searchsorted(start, number, right=True))
         if n_active == 0:
@@ -97,20 +100,23 @@ def run_mean_ablated(
         rows, heads, positions = active.rows[here], active.heads[here], active.positions[here]
         mask[place[rows], heads, column_of[rows, positions]] = True
         rules = _MeanAblatedRules(recording, source[:n_active], columns[:n_active], mask)
-        call = _call(recording.calls[number], columns[:n_active], recording.length, hidden)
-        out: Any = layer(hidden, **call, use_cache=False, rules=rules)
-        hidden = out[0] if isinstance(out, tuple) else out
+        call = _call(recording.calls[number], columns[:n_active], source[:n_active], recording.length, hidden)
+        if sharing is not None and not anatomy.parts[number].has_own_keys:
+            key_layer = anatomy.parts[number].key_layer
+            complete_keys(sharing, recording, key_layer, source[:n_active], columns[:n_active])
+        hidden = call_layer(layer, anatomy, number, hidden, call, rules, shared=sharing)
     hidden = _admit(recording, anatomy.n_layers, hidden, source, columns)
     at = column_of[torch.arange(readout.numel()), readout][order]
     return hidden[torch.arange(at.numel()), at.to(hidden.device)][place.to(hidden.device)]
 
 
-def _columns(active: ActiveHeads, readout: Tensor, length: int) -> tuple[Tensor, Tensor]:
+def _columns(active: ActiveHeads, readout: Tensor, length: int, needs_all: bool) -> tuple[Tensor, Tensor]:
     """The tokens that each row computes, ascending, (row, column), and each token's column, (row, token).
 
-    Rows with fewer tokens than the longest row are padded with tokens whose result is not used.
+    With `needs_all`, every token. Rows with fewer tokens than the longest row are padded with tokens whose result is
+    not used.
     """
-    is_computed = torch.zeros(readout.numel(), length, dtype=torch.bool)
+    is_computed = torch.full((readout.numel(), length), needs_all)
     is_computed[active.rows, active.positions] = True
     is_computed[torch.arange(readout.numel()), readout] = True
     width = int(is_computed.sum(dim=1).max())
@@ -128,22 +134,32 @@ def _admit(recording: Recording, layer: int, hidden: Tensor | None, source: Tens
     return joining if hidden is None else torch.cat([hidden.to(resid.device), joining])
 
 
-def _call(call: LayerCall, columns: Tensor, length: int, hidden: Tensor) -> LayerCall:
+def _call(call: LayerCall, columns: Tensor, source: Tensor, length: int, hidden: Tensor) -> LayerCall:
     """A layer's keywords for scattered tokens: keys are all recorded tokens, then the columns' own."""
     columns = columns.to(hidden.device)
-    mask = call["attention_mask"].to(hidden.device)[0, 0]  # (query, key)
+    changed: LayerCall = {}
+    if call["attention_mask"] is not None:
+        changed["attention_mask"] = _mask(call["attention_mask"], columns, length, hidden)
+    for key, value in call.items():
+        if key == "position_embeddings":
+            parts = [part.to(hidden.device)[0][columns] for part in (value if isinstance(value, tuple) else (value,))]
+            changed[key] = tuple(parts) if isinstance(value, tuple) else parts[0]  # (row, column, head_dim)
+        elif isinstance(value, OfPrompts):
+            device = value.values.device
+            changed[key] = value.values[source[:, None].to(device), columns.to(device)]  # (row, column, width)
+        elif key != "attention_mask" and isinstance(value, Tensor):
+            changed[key] = value.to(hidden.device).reshape(-1)[columns]
+        elif key != "attention_mask":
+            changed[key] = value
+    return changed
+
+
+def _mask(mask: Tensor, columns: Tensor, length: int, hidden: Tensor) -> Tensor:
+    """The mask (row, 1, column, key) of scattered tokens, from that of the recorded run."""
+    mask = mask.to(hidden.device)[0, 0]  # (query, key)
     rows = mask[columns]  # (row, column, key)
     own = rows.gather(2, columns[:, None, :].expand(-1, columns.shape[1], -1))  # (row, column, column)
     replaced = torch.zeros(columns.shape[0], 1, length, dtype=torch.bool, device=hidden.device)
     replaced.scatter_(2, columns[:, None, :], torch.ones_like(columns[:, None, :], dtype=torch.bool))
     rows = rows.masked_fill(replaced, torch.finfo(mask.dtype).min)
-    changed: LayerCall = {"attention_mask": torch.cat([rows, own], dim=2)[:, None]}
-    for key, value in call.items():
-        if key == "position_embeddings":
-            changed[key] = tuple(part.to(hidden.device)[0][columns] for part in value)  # (row, column, head_dim)
-        elif key != "attention_mask" and isinstance(value, Tensor):
-            flat = value.to(hidden.device).reshape(-1)
-            changed[key] = flat[columns]
-        elif key != "attention_mask":
-            changed[key] = value
-    return changed
+    return torch.cat([rows, own], dim=2)[:, None]

@@ -39,8 +39,10 @@ def rows_that_fit(model: PreTrainedModel, anatomy: Anatomy, *, window: int, keys
     """
     text: Any = model.config.get_text_config()
     size = model.dtype.itemsize
-    inner = max(int(getattr(text, "intermediate_size", 0) or 0), 4 * anatomy.hidden)
-    heads = anatomy.n_heads * anatomy.head_dim
+    inner = getattr(text, "intermediate_size", 0) or 0  # a list where layers differ
+    inner = max(*inner, 0) if isinstance(inner, list) else inner
+    inner = max(inner, 4 * anatomy.hidden)
+    heads = max(part.n_heads * part.head_dim for part in anatomy.parts)
     layer = window * (6 * anatomy.hidden + 6 * heads + 3 * inner) * size
     patterns = anatomy.n_heads * window * keys * (2 * size + 4)
     return max(1, room // max(layer + patterns, logits * anatomy.vocabulary * 3 * size, 1))

@@ -52,19 +52,27 @@ class Write(TypedDict):
     own: bool
 
 
+class LayerShape(TypedDict):
+    """Paths and sizes of the parts of a layer.
+
+    `modules` names, by site, a module and which end of it. `slices` are start, stop and width: a module's numbers are
+    blocks of this width, and a site is start:stop of each.
+    """
+
+    attention: str
+    modules: dict[str, tuple[str, str]]
+    slices: dict[str, tuple[int, int, int]]
+    n_heads: int
+    group: int
+    head_dim: int
+    key_norm: str
+
+
 class Shape(TypedDict):
     """Paths and sizes of the parts of a model."""
 
     layers: str
-    attention: str
-    modules: dict[str, str]
-    slices: dict[str, tuple[int, int]]
-    final_norm: str
-    n_layers: int
-    n_heads: int
-    group: int
-    head_dim: int
-    key_norm: bool
+    parts: list[LayerShape]
 
 
 class Plan(TypedDict):
@@ -94,7 +102,7 @@ class Outcome(TypedDict):
 
 def carry_out(model: Any, plan: Plan) -> Outcome:
     """The body of a trace: walk through the forward pass in its own order, writing and reading where the plan says."""
-    shape, last = plan["shape"], plan["shape"]["n_layers"]
+    shape, last = plan["shape"], len(plan["shape"]["parts"])
     outcome: Outcome = {
         "reads": {},
         "changed": torch.zeros(plan["source"].numel(), dtype=torch.bool),  # (row,)
@@ -103,16 +111,17 @@ def carry_out(model: Any, plan: Plan) -> Outcome:
     layers = part(model, shape["layers"])
     for layer in range(last):
         if sites_of(plan, layer) & set(IN_ATTENTION):
-            part(layers[layer], shape["attention"]).source  # noqa: B018  # must be accessed before the module runs
+            part(layers[layer], shape["parts"][layer]["attention"]).source  # noqa: B018  # must be accessed before the module runs
     for layer in range(last):
         sites = sites_of(plan, layer)
         for site in (site for site in ORDER if site in sites):
             if site == "k_rot" and outcome["own_keys"] is not None:
-                attention = part(layers[layer], shape["attention"])
-                outcome["own_keys"] = rotate_own_keys(attention, shape, outcome["own_keys"])
+                own_shape = shape["parts"][layer]
+                attention = part(layers[layer], own_shape["attention"])
+                outcome["own_keys"] = rotate_own_keys(attention, own_shape, outcome["own_keys"])
             visit(layers[layer], plan, outcome, layer, site)
     if "resid" in sites_of(plan, last):
-        visit(part(model, shape["final_norm"]), plan, outcome, last, "resid")
+        visit(layers[last - 1], plan, outcome, last, "resid")
     if "logits" in sites_of(plan, last):
         apply_plan(plan, outcome, last, "logits", model.output.logits)
     return outcome
@@ -124,7 +133,8 @@ def sites_of(plan: Plan, layer: int) -> set[str]:
     sites |= {site for at, site, _ in plan["reads"] if at == layer}
     if any(write["own"] for write in plan["writes"].get((layer, "k"), [])):
         sites.add("k_rot")
-    return sites | ({"z"} if plan["frozen"] is not None and layer < plan["shape"]["n_layers"] else set())
+    is_frozen = plan["frozen"] is not None and layer < len(plan["shape"]["parts"])
+    return sites | ({"z"} if is_frozen else set())
 
 
 def part(parent: Any, path: str) -> Any:
@@ -136,14 +146,15 @@ def part(parent: Any, path: str) -> Any:
 
 def visit(layer: Any, plan: Plan, outcome: Outcome, number: int, site: str) -> None:
     """Pass the value at a site of a layer to `apply_plan`, and put the result back if it is a new tensor."""
-    shape = plan["shape"]
+    shape = plan["shape"]["parts"][min(number, len(plan["shape"]["parts"]) - 1)]
     if site in IN_ATTENTION:
         operation, end = IN_ATTENTION[site]
         function = getattr(part(layer, shape["attention"]).source, ATTENTION_CALL).source
         place = getattr(function, operation)
     else:
-        end = "input" if site in ("resid", "z") else "output"
-        place = layer if site == "resid" else part(layer, shape["modules"][site])
+        last = len(plan["shape"]["parts"])
+        path, end = ("", "output" if number == last else "input") if site == "resid" else shape["modules"][site]
+        place = part(layer, path) if path else layer
     raw = getattr(place, end)
     before = with_heads(raw, shape, site)
     after = apply_plan(plan, outcome, number, site, before)
@@ -151,11 +162,12 @@ def visit(layer: Any, plan: Plan, outcome: Outcome, number: int, site: str) -> N
         setattr(place, end, without_heads(after, raw, shape, site))
 
 
-def with_heads(raw: Tensor, shape: Shape, site: str) -> Tensor:
+def with_heads(raw: Tensor, shape: LayerShape, site: str) -> Tensor:
     """The model's own tensor as (row, head, position, width), or (row, position, width) without heads."""
     if site in shape["slices"]:
-        start, stop = shape["slices"][site]
-        per_head: Tensor = raw[..., start:stop].unflatten(-1, (-1, shape["head_dim"]))
+        start, stop, width = shape["slices"][site]
+        chosen = raw.flatten(2).unflatten(-1, (-1, width))[..., start:stop].flatten(2)
+        per_head: Tensor = chosen.unflatten(-1, (-1, shape["head_dim"]))
         return per_head.transpose(1, 2)
     if site in IN_ATTENTION and raw.shape[1] != shape["n_heads"]:
         raise RuntimeError(
@@ -165,12 +177,14 @@ def with_heads(raw: Tensor, shape: Shape, site: str) -> Tensor:
     return raw
 
 
-def without_heads(value: Tensor, raw: Tensor, shape: Shape, site: str) -> Tensor:
+def without_heads(value: Tensor, raw: Tensor, shape: LayerShape, site: str) -> Tensor:
     """The inverse of `with_heads`."""
     if site not in shape["slices"]:
         return value
-    start, stop = shape["slices"][site]
-    return torch.cat([raw[..., :start], value.transpose(1, 2).flatten(2), raw[..., stop:]], dim=-1)
+    start, stop, width = shape["slices"][site]
+    blocks = raw.flatten(2).unflatten(-1, (-1, width))  # (row, position, block, width)
+    chosen = value.transpose(1, 2).flatten(2).unflatten(-1, (blocks.shape[2], -1))
+    return torch.cat([blocks[..., :start], chosen, blocks[..., stop:]], dim=-1).reshape(raw.shape)
 
 
 def apply_plan(plan: Plan, outcome: Outcome, layer: int, site: str, value: Tensor) -> Tensor:
@@ -186,7 +200,7 @@ def apply_plan(plan: Plan, outcome: Outcome, layer: int, site: str, value: Tenso
     for write in writes:
         edited = edited if write["own"] else written(edited, write)
     if own:
-        size = plan["shape"]["group"]
+        size = plan["shape"]["parts"][layer]["group"]
         keys, where = own_copies(edited, own, size)
         outcome["own_keys"] = keys, where
         note_changes(plan, outcome, site, own, edited.repeat_interleave(size, dim=1), keys)
@@ -227,10 +241,10 @@ def own_copies(group: Tensor, writes: list[Write], size: int) -> tuple[Tensor, T
     return own, (own != shared).any(dim=-1)
 
 
-def rotate_own_keys(attention: Any, shape: Shape, own: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+def rotate_own_keys(attention: Any, shape: LayerShape, own: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
     """Raw keys that query heads own, after the model's own key norm and rotation, and where they are."""
     raw, where = own
-    normed = attention.k_norm(raw) if shape["key_norm"] else raw
+    normed = getattr(attention, shape["key_norm"])(raw) if shape["key_norm"] else raw
     (_, keys, *angles), options = getattr(attention.source, ROTATION_CALL).inputs
     if keys.shape[-1] != normed.shape[-1]:
         raise RuntimeError(

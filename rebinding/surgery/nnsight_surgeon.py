@@ -22,8 +22,9 @@ from rebinding.surgery.anatomy import Anatomy
 from rebinding.surgery.batch import Results, of_lines
 from rebinding.surgery.checks import SurgeryError, check_tokens
 from rebinding.surgery.nnsight_remote import Remote, library_attention, wrapped
-from rebinding.surgery.nnsight_sites import Outcome, Plan, Shape, Write, carry_out
+from rebinding.surgery.nnsight_sites import LayerShape, Outcome, Plan, Shape, Write, carry_out
 from rebinding.surgery.noops import check_changed
+from rebinding.surgery.parts import LayerParts
 from rebinding.surgery.recording import Recording, lines
 from rebinding.surgery.sites import HEADLESS, Attention, Edit, Read, Site, check_kept_sites
 
@@ -112,7 +113,8 @@ class NNsightSurgeon:
         return self.anatomy.n_layers + (site == "resid")
 
     def _read_all(self, site: Site, layer: int, length: int) -> Read:
-        heads = self.anatomy.n_kv_heads if site in ("k", "v") else self.anatomy.n_heads
+        parts = self.anatomy.parts[min(layer, self.anatomy.n_layers - 1)]
+        heads = parts.n_kv_heads if site in ("k", "v") else parts.n_heads
         return Read(site, layer, positions=range(length), heads=None if site in HEADLESS else range(heads))
 
     def _recorded_z(self, recording: Recording) -> list[Tensor]:
@@ -163,17 +165,23 @@ def writes_of(call: calls.Plan, rows: Tensor) -> dict[tuple[int, str], list[Writ
 
 def shape_of(anatomy: Anatomy) -> Shape:
     """The part of a model's anatomy that a trace needs."""
+    return {"layers": anatomy.layers, "parts": [_layer_shape(parts) for parts in anatomy.parts]}
+
+
+def _layer_shape(parts: LayerParts) -> LayerShape:
+    sites = ("q", "k", "v") if parts.has_own_keys else ("q",) if parts.n_heads else ()
+    width = parts.n_heads * parts.head_dim
+    modules: dict[str, tuple[str, str]] = {site: parts.module_of(site) for site in (*sites, "mlp_out")}
     return {
-        "layers": anatomy.layers,
-        "attention": anatomy.attention,
-        "modules": {site: anatomy.output_of(site).module for site in ("q", "k", "v", "mlp_out")}
-        | {"z": anatomy.output},
-        "slices": {site: (anatomy.output_of(site).start, anatomy.output_of(site).stop) for site in ("q", "k", "v")}
-        | {"z": (0, anatomy.n_heads * anatomy.head_dim)},
-        "final_norm": anatomy.final_norm,
-        "n_layers": anatomy.n_layers,
-        "n_heads": anatomy.n_heads,
-        "group": anatomy.group,
-        "head_dim": anatomy.head_dim,
-        "key_norm": anatomy.query_key_norms,
+        "attention": parts.attention,
+        "modules": modules | {"z": (parts.output, "input")},
+        "slices": {
+            site: (parts.projection(site).start, parts.projection(site).stop, parts.projection(site).width)
+            for site in sites
+        }
+        | {"z": (0, width, width)},
+        "n_heads": parts.n_heads,
+        "group": parts.group if parts.n_heads else 1,
+        "head_dim": parts.head_dim,
+        "key_norm": parts.k_norm,
     }

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from rebinding.surgery.anatomy import Anatomy
 from rebinding.surgery.checks import NothingEdited
+from rebinding.surgery.parts import LayerParts
 from rebinding.surgery.recording import Recording, gather, lines
 from rebinding.surgery.sites import KEYED, SITES, Attention, Edit, Read, Site
 
@@ -46,6 +47,9 @@ FEEDS: dict[Site, frozenset[Site]] = {
 SEEN_LATER: frozenset[Site] = frozenset({"resid", "k", "v", "k_rot", "v_seen"})
 """Sites whose value at one position is seen from later positions of the same layer."""
 
+FEEDS_KEYS: frozenset[Site] = frozenset({"resid", "k", "v"})
+"""Sites that change the keys and values of a layer for the layers above that reuse them."""
+
 DEVIATIONS = 64
 """Standard deviations of the rounding of a sum that do not count as a change: 5 for the largest of a million values,
 times 12 for what the norms, the softmax and the products of one layer magnify it by (the most that was seen, on random
@@ -67,7 +71,7 @@ def reaching_rows(anatomy: Anatomy, edit: Edit, reads: Sequence[Read], rows: Ten
 
 def _seen_by(anatomy: Anatomy, edit: Edit, read: Read, rows: Tensor, attention: Attention) -> Tensor:
     is_same_layer = edit.layer == read.layer
-    if not _is_above(edit, read, attention):
+    if not _is_above(edit, read, attention) or _is_from_below(anatomy, edit, read):
         return torch.zeros(rows.numel(), dtype=torch.bool)
     edited = lines(edit.positions, torch.arange(rows.numel()))  # (row, position)
     read_at = lines(read.positions, rows)  # (row, position)
@@ -76,8 +80,9 @@ def _seen_by(anatomy: Anatomy, edit: Edit, read: Read, rows: Tensor, attention: 
     else:
         seen = (edited[:, :, None] == read_at[:, None, :]).flatten(1).any(dim=1)
     if is_same_layer and edit.heads is not None and read.heads is not None:
-        own = _query_heads(anatomy, edit.heads, torch.arange(rows.numel()), edit.site, edit.scope)
-        seen = seen & (own & _query_heads(anatomy, read.heads, rows, read.site, "group")).any(dim=1)
+        parts = anatomy.parts[edit.layer]
+        own = _query_heads(parts, edit.heads, torch.arange(rows.numel()), edit.site, edit.scope)
+        seen = seen & (own & _query_heads(parts, read.heads, rows, read.site, "group")).any(dim=1)
     return seen
 
 
@@ -91,6 +96,15 @@ def _is_above(edit: Edit, read: Read, attention: Attention) -> bool:
     return not is_held or (edit.layer == read.layer and edit.site == "z")
 
 
+def _is_from_below(anatomy: Anatomy, edit: Edit, read: Read) -> bool:
+    """Whether the read is of keys or values that a layer below the edit computed."""
+    if read.site not in ("k_rot", "v_seen") or (edit.layer, edit.site) == (read.layer, read.site):
+        return False
+    key_layer = anatomy.parts[read.layer].key_layer
+    feeds = edit.site in FEEDS_KEYS and edit.scope != "head"
+    return key_layer < edit.layer or (key_layer == edit.layer < read.layer and not feeds)
+
+
 def _spreads(edit: Edit, read: Read, attention: Attention) -> bool:
     """Whether the read sees the edit from later positions too."""
     gathers = read.site in (KEYED if attention == "frozen" else _FROM_SCORES)  # z is held where attention is frozen
@@ -101,12 +115,12 @@ def _spreads(edit: Edit, read: Read, attention: Attention) -> bool:
     return gathers or edit.site in SEEN_LATER or read.layer > edit.layer + 1
 
 
-def _query_heads(anatomy: Anatomy, heads: Tensor, rows: Tensor, site: Site, scope: str | None) -> Tensor:
+def _query_heads(parts: LayerParts, heads: Tensor, rows: Tensor, site: Site, scope: str | None) -> Tensor:
     """The query heads that an edit or a read names, as flags (row, head); a KV head stands for its whole group."""
     is_grouped = site in ("k", "v") and scope == "group"
-    flags = torch.zeros(rows.numel(), anatomy.n_kv_heads if is_grouped else anatomy.n_heads, dtype=torch.bool)
+    flags = torch.zeros(rows.numel(), parts.n_kv_heads if is_grouped else parts.n_heads, dtype=torch.bool)
     flags.scatter_(1, lines(heads, rows), True)
-    return flags.repeat_interleave(anatomy.group, dim=1) if is_grouped else flags
+    return flags.repeat_interleave(parts.group, dim=1) if is_grouped else flags
 
 
 def changes_recorded(recording: Recording, edit: Edit, source: Tensor, rows: Tensor) -> Tensor:

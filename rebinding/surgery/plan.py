@@ -18,6 +18,7 @@ from rebinding.surgery.anatomy import Anatomy
 from rebinding.surgery.checks import SurgeryError, check_word, checked_source
 from rebinding.surgery.memory import to_cpu_together
 from rebinding.surgery.noops import changes_recorded, check_changed, reaching_rows, rounding_of_sums
+from rebinding.surgery.parts import LayerParts
 from rebinding.surgery.recording import Recording, lines
 from rebinding.surgery.sites import ATTENTIONS, HEADLESS, KEYED, SITES, Attention, Edit, Read, Site
 
@@ -127,7 +128,7 @@ def _checked_edit(anatomy: Anatomy, recording: Recording, edit: Edit, source: Te
         raise SurgeryError(f"an edit names row {int(rows.max())}; the batch has rows 0..{source.numel() - 1}")
     edit = _checked_place(anatomy, recording, edit, rows.numel(), grouped=edit.scope == "group")
     heads = () if edit.heads is None else (edit.heads.shape[1],)
-    shape = (rows.numel(), *heads, edit.positions.shape[1], _width(anatomy, recording, edit.site))
+    shape = (rows.numel(), *heads, edit.positions.shape[1], _width(anatomy, recording, edit.site, edit.layer))
     actual = tuple(edit.value.shape)
     if not _broadcasts(actual, shape):
         raise SurgeryError(
@@ -138,7 +139,7 @@ def _checked_edit(anatomy: Anatomy, recording: Recording, edit: Edit, source: Te
             f"the mask of an edit at {edit.site}, layer {edit.layer} has shape {tuple(edit.where.shape)}; "
             f"it must broadcast to {shape[:-1]}"
         )
-    if edit.site == "v" and edit.scope == "head":
+    if edit.site == "v" and edit.scope == "head" and not anatomy.parts[edit.layer].v_norm:
         edit = _with(edit, site="v_seen", scope=None)
     return edit
 
@@ -162,7 +163,9 @@ def _checked_place(anatomy: Anatomy, recording: Recording, target: Target, n_row
         raise SurgeryError(f"{site} exists at layers 0..{last}; got layer {layer}")
     if int(positions.max()) >= recording.length:
         raise SurgeryError(f"position {int(positions.max())} in prompts of {recording.length} tokens")
-    count = anatomy.n_kv_heads if grouped else anatomy.n_heads
+    if site not in HEADLESS:
+        _check_heads(anatomy.parts[layer], site)
+    count = 0 if heads is None else anatomy.parts[layer].n_kv_heads if grouped else anatomy.parts[layer].n_heads
     if heads is not None and int(heads.max()) >= count:
         kind = "KV heads" if grouped else "query heads"
         raise SurgeryError(f"{site} counts {kind}, 0..{count - 1}; got head {int(heads.max())}")
@@ -172,12 +175,26 @@ def _checked_place(anatomy: Anatomy, recording: Recording, target: Target, n_row
     return target
 
 
-def _width(anatomy: Anatomy, recording: Recording, site: Site) -> int:
+def _check_heads(parts: LayerParts, site: Site) -> None:
+    """Refuse a site that a layer lacks."""
+    if parts.n_heads == 0:
+        raise SurgeryError(
+            f"layer {parts.number} has no attention heads and so no {site}: its {parts.mixer} carries a state from "
+            "token to token. Layers with heads are listed by anatomy.heads"
+        )
+    if site in ("k", "v") and not parts.has_own_keys:
+        raise SurgeryError(
+            f"layer {parts.number} attends to the keys and values of layer {parts.key_layer} and has no {site} of its "
+            f"own. Use {site} of layer {parts.key_layer}, or {'k_rot' if site == 'k' else 'v_seen'} of this layer"
+        )
+
+
+def _width(anatomy: Anatomy, recording: Recording, site: Site, layer: int) -> int:
     if site in KEYED:
         return recording.length
     if site == "logits":
         return anatomy.vocabulary
-    return anatomy.hidden if site in HEADLESS else anatomy.head_dim
+    return anatomy.width(site) if site in HEADLESS else anatomy.parts[layer].head_dim
 
 
 def _starts(recording: Recording, edits: Sequence[Edit], reaches: Sequence[Tensor], source: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
@@ -20,14 +20,26 @@ from torch import Tensor, nn
 
 from rebinding.surgery.anatomy import Anatomy
 from rebinding.surgery.attention import SharedPrefix, Stage
+from rebinding.surgery.calling import rule_keywords, watch_module
 from rebinding.surgery.checks import SurgeryError, check_tokens
-from rebinding.surgery.recording import LAYER_ARGUMENTS, LayerCall, Recording, cut_call, layer_call, site_of_output
+from rebinding.surgery.parts import LayerParts
+from rebinding.surgery.recording import (
+    LAYER_ARGUMENTS,
+    LayerCall,
+    OfPrompts,
+    Recording,
+    TokensBefore,
+    cut_call,
+    join_calls,
+    layer_call,
+    site_of_module,
+)
 from rebinding.surgery.sites import Site, check_kept_sites
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-Sites = dict[str, list[Tensor]]
+Sites = dict[str, dict[int, Tensor]]
 """Recorded values of some prompts: `sites[site][layer]`, prompts first."""
 
 
@@ -35,7 +47,7 @@ Sites = dict[str, list[Tensor]]
 class Beginning:
     """The common beginning of `rows` prompts: the first `length` tokens of a fully recorded prompt."""
 
-    sites: Mapping[str, list[Tensor]]
+    sites: Mapping[str, Mapping[int, Tensor]]
     length: int
     rows: int
 
@@ -61,14 +73,14 @@ class _Recorder:
         """The first token that is computed."""
         return 0 if self.beginning is None else self.beginning.length
 
-    def keep(self, site: str, value: Tensor) -> None:
-        self.sites.setdefault(site, []).append(value.detach())
+    def keep(self, site: str, layer: int, value: Tensor) -> None:
+        self.sites.setdefault(site, {})[layer] = value.detach()
 
     def see(self, layer: int, stage: Stage, value: Tensor) -> Tensor:
         if stage == "z" and self.fixed_z is not None:
             value = self.fixed_z[layer][:, self.begin :].to(value)[None].expand_as(value)
         if stage in self.sites_to_keep:
-            self.keep(stage, value)
+            self.keep(stage, layer, value)
         return value
 
     def per_query_head(self, layer: int) -> bool:
@@ -90,28 +102,36 @@ def record(
 ) -> Recording:
     """Run the model once over `tokens` (prompt, token), `rows` prompts at a time, and keep what replays need.
 
-    With `held`, one tensor (head, token, head_dim) a layer, every head's output is fixed at these values.
+    With `fixed_z`, one tensor (head, token, head_dim) a layer, every head's output is fixed at these values.
     """
     check_tokens(anatomy, tokens)
     check_kept_sites(keep)
     sites_to_keep = frozenset(keep) | {"keys", "values"}
-    common = common_beginning(tokens)
+    common = 0 if anatomy.has_mixers else common_beginning(tokens)  # a mixer needs every token
     sizes = [1, tokens.shape[0] - 1] if common else [tokens.shape[0]]
     first, *rest = (part for group in tokens.split(sizes) for part in group.split(rows))
-    first_sites, calls = _pass(model, anatomy, first, _Recorder(sites_to_keep, fixed_z))
-    parts = [first_sites]
+    parts = [_pass(model, anatomy, first, _Recorder(sites_to_keep, fixed_z))]
     for part in rest:
-        beginning = Beginning(first_sites, common, part.shape[0]) if common else None
-        parts.append(_pass(model, anatomy, part, _Recorder(sites_to_keep, fixed_z, beginning))[0])
-    sites = {site: _join_layers([part[site] for part in parts], common) for site in first_sites}
+        beginning = Beginning(parts[0][0], common, part.shape[0]) if common else None
+        parts.append(_pass(model, anatomy, part, _Recorder(sites_to_keep, fixed_z, beginning)))
+    sites = {
+        site: _join_layers([part[site] for part, _ in parts], common, anatomy.n_layers + (site == "resid"))
+        for site in parts[0][0]
+    }
     for layer, keys in enumerate(sites.get("keys", [])):  # on its layer's device; it comes from the layer below
-        sites["resid"][layer] = sites["resid"][layer].to(keys.device)
-    return Recording(tokens, sites, calls)
+        if keys.numel():
+            sites["resid"][layer] = sites["resid"][layer].to(keys.device)
+    return Recording(tokens, sites, [join_calls(calls) for calls in zip(*(calls for _, calls in parts), strict=True)])
 
 
-def _join_layers(parts: Sequence[list[Tensor]], common: int) -> list[Tensor]:
-    """One site of all prompts, by layer; parts after the first lack the `common` first tokens."""
-    return [_join_prompts(layers, common) if common else torch.cat(layers) for layers in zip(*parts, strict=True)]
+def _join_layers(parts: Sequence[Mapping[int, Tensor]], common: int, n_layers: int) -> list[Tensor]:
+    """One site of all prompts, by layer, empty where a layer lacks it; parts after the first lack the `common` first
+    tokens."""
+    layers = [torch.empty(0) for _ in range(n_layers)]
+    for layer in parts[0]:
+        values = [part[layer] for part in parts]
+        layers[layer] = _join_prompts(values, common) if common else torch.cat(values)
+    return layers
 
 
 def _join_prompts(parts: Sequence[Tensor], common: int) -> Tensor:
@@ -139,38 +159,58 @@ def _pass(
 ) -> tuple[Sites, list[LayerCall]]:
     calls: list[LayerCall] = []
     with ExitStack() as hooks:
-        _watch(hooks, model, anatomy, recorder, calls)
+        for number, layer in enumerate(anatomy.layer_modules(model)):
+            _watch_layer(hooks, layer, anatomy, anatomy.parts[number], recorder, calls)
         embedding = next(model.get_input_embeddings().parameters())
-        model.get_submodule(anatomy.decoder)(input_ids=tokens.to(embedding.device), use_cache=False, rules=recorder)
+        with suppress(_LastLayerDone):
+            model.get_submodule(anatomy.decoder)(input_ids=tokens.to(embedding.device), use_cache=False)
     return recorder.sites, calls
 
 
-def _watch(
-    hooks: ExitStack, model: PreTrainedModel, anatomy: Anatomy, recorder: _Recorder, calls: list[LayerCall]
+class _LastLayerDone(Exception):
+    """Stops the decoder: what comes after its layers is not recorded, and some models need all tokens for it."""
+
+
+def _watch_layer(
+    hooks: ExitStack,
+    layer: nn.Module,
+    anatomy: Anatomy,
+    parts: LayerParts,
+    recorder: _Recorder,
+    calls: list[LayerCall],
 ) -> None:
-    """Record the sites outside the attention function."""
+    """Record a layer's call and its sites, and bring the rules to its attention."""
+    number, rules = parts.number, rule_keywords(hooks, layer, anatomy, parts, recorder)
 
     def before_layer(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         hidden, keywords = _by_name(module, args, kwargs)
-        calls.append(layer_call(type(module).__name__, keywords))
-        if recorder.begin and len(calls) == 1:  # later layers get the output of the first
-            hidden = hidden[:, recorder.begin :]
-        recorder.keep("resid", hidden)
-        return (hidden,), {**keywords, **_window(keywords, recorder.begin, hidden)}
+        resid = anatomy.from_layer(hidden)  # (row, token, hidden)
+        calls.append(layer_call(type(module).__name__, keywords, anatomy))
+        if recorder.begin and number == 0:  # later layers get the output of the first
+            resid = resid[:, recorder.begin :]
+        recorder.keep("resid", number, resid)
+        return (anatomy.to_layer(resid),), {**keywords, **_window(calls[-1], keywords, recorder.begin, resid), **rules}
 
-    def keep_output(site: str, module: nn.Module, args: Any, output: Any) -> None:
-        recorder.keep(site, output if site == "attention_output" else site_of_output(anatomy, site, output))
+    def after_layer(module: nn.Module, args: Any, output: Any) -> None:
+        value = anatomy.from_layer(output[0] if isinstance(output, tuple) else output)
+        recorder.keep("resid", number + 1, value)
+        raise _LastLayerDone
 
-    for layer in anatomy.layer_modules(model):
-        hooks.callback(layer.register_forward_pre_hook(before_layer, with_kwargs=True).remove)
-        for site in recorder.sites_to_keep & {"q", "k", "v", "mlp_out"}:
-            module = layer.get_submodule(anatomy.output_of(site).module)
-            hooks.callback(module.register_forward_hook(partial(keep_output, site)).remove)
-        if "z" in recorder.sites_to_keep:
-            module = layer.get_submodule(anatomy.output)
-            hooks.callback(module.register_forward_hook(partial(keep_output, "attention_output")).remove)
-    norm = model.get_submodule(anatomy.final_norm)
-    hooks.callback(norm.register_forward_pre_hook(lambda _module, args: recorder.keep("resid", args[0])).remove)
+    def keep_site(site: str, value: Any) -> None:
+        rows = recorder.sites["resid"][number].shape[0]
+        recorder.keep(site, number, site_of_module(parts, site, value, rows))
+
+    hooks.enter_context(layer.register_forward_pre_hook(before_layer, with_kwargs=True))
+    if number == anatomy.n_layers - 1:
+        hooks.enter_context(layer.register_forward_hook(after_layer))
+    for site in recorder.sites_to_keep & {"q", "k", "v", "mlp_out"}:
+        if site == "mlp_out" or (parts.n_heads if site == "q" else parts.has_own_keys):
+            watch_module(hooks, layer, *parts.module_of(site), partial(keep_site, site))
+    if parts.mixer:
+        watch_module(hooks, layer, parts.mixer, "input", partial(recorder.keep, "mixer_input", number))
+    if "z" in recorder.sites_to_keep:
+        source = parts.output or parts.mixer
+        watch_module(hooks, layer, source, "output", partial(recorder.keep, "attention_output", number))
 
 
 def _by_name(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Tensor, dict[str, Any]]:
@@ -195,9 +235,10 @@ def _signature(forward: Callable[..., Any]) -> inspect.Signature:
     return inspect.signature(forward)
 
 
-def _window(keywords: dict[str, Any], begin: int, hidden: Tensor) -> LayerCall:
-    """A layer's keywords with one entry per token, cut to the computed tokens."""
+def _window(call: LayerCall, keywords: dict[str, Any], begin: int, resid: Tensor) -> LayerCall:
+    """A layer's keywords that differ between windows, cut to the computed tokens."""
     if begin == 0:
         return {}
     per_token = {key: keywords[key] for key in LAYER_ARGUMENTS if keywords.get(key) is not None}
-    return cut_call(per_token, begin, begin + hidden.shape[1], hidden.device)
+    replaced = {key: value for key, value in call.items() if isinstance(value, (TokensBefore, OfPrompts))}
+    return cut_call(per_token | replaced, begin, begin + resid.shape[1], resid.device)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
@@ -13,6 +13,7 @@ from torch import Tensor
 
 from rebinding.surgery.anatomy import Anatomy
 from rebinding.surgery.checks import SurgeryError
+from rebinding.surgery.parts import LayerParts
 from rebinding.surgery.sites import Read, Site
 
 LayerCall = dict[str, Any]
@@ -24,8 +25,9 @@ Key: TypeAlias = tuple[tuple[int, ...], bytes, frozenset[str]]
 class Recording:
     """An unedited run over prompts of equal length.
 
-    `sites[site][layer]` is (prompt, head, token, width), without the head axis where a site has none. `resid`,
-    `keys` and `values` (after norm and RoPE, per KV head) are always recorded: a replay starts from them. `calls` are
+    `sites[site][layer]` is (prompt, head, token, width), without the head axis where a site has none, and empty at
+    layers that lack the site. `resid`, `keys` and `values` (after norm and RoPE, per KV head) are always recorded, and
+    what a layer's mixer takes in (`mixer_input`): a replay starts from them. `calls` are
     the keywords of each layer's call, so that a replay calls the layers as the model does. `spots` are reads of the
     unedited run, one line a prompt, kept for later runs with the same reads.
     """
@@ -123,27 +125,51 @@ def gather(values: Tensor, places: Tensor, read: Read, rows: Tensor, *, start: T
     return values[at[:, None, None], heads[:, :, None], positions[:, None, :]]  # (row, head, position, width)
 
 
-def site_of_output(anatomy: Anatomy, site: str, output: Any) -> Tensor:
-    """A projection's or an MLP's output as the site: (row, head, token, head_dim) or (row, token, hidden)."""
-    value: Tensor = output[0] if isinstance(output, tuple) else output
+def site_of_module(parts: LayerParts, site: str, value: Any, rows: int) -> Tensor:
+    """What a module takes or puts out, as the site: (row, head, token, head_dim) or (row, token, hidden)."""
+    tensor: Tensor = value[0] if isinstance(value, tuple) else value
     if site == "mlp_out":
-        return value
-    part = anatomy.output_of(site)
-    per_head: Tensor = value[..., part.start : part.stop].unflatten(-1, (-1, anatomy.head_dim)).transpose(1, 2)
-    return per_head
+        return tensor if tensor.ndim > 2 else tensor.view(rows, -1, tensor.shape[-1])
+    return parts.projection(site).heads(tensor, parts.head_dim)
 
 
 LAYER_ARGUMENTS = ("attention_mask", "position_embeddings", "position_ids", "cache_position")
 """Keywords with one entry per token: a replay cuts them to its window."""
-OWN = ("rules", "use_cache")
+OWN = ("rules", "use_cache", "shared_kv_states")
 """Keywords that every replay sets for itself."""
 
 
-def layer_call(name: str, kwargs: dict[str, Any]) -> LayerCall:
+@dataclass(frozen=True)
+class TokensBefore:
+    """Takes the place of a cache: it says how many tokens came before, and keeps no keys and values."""
+
+    count: int
+
+    def get_seq_length(self, layer: int = 0) -> int:
+        """How many tokens came before."""
+        return self.count
+
+    def update(self, keys: Tensor, values: Tensor, layer: int, *rest: Any) -> tuple[Tensor, Tensor]:
+        """The keys and values as they are."""
+        return keys, values
+
+
+@dataclass(frozen=True, eq=False)
+class OfPrompts:
+    """An argument of a layer's call that depends on the prompt: (prompt, token, width)."""
+
+    values: Tensor
+
+
+def layer_call(name: str, kwargs: dict[str, Any], anatomy: Anatomy) -> LayerCall:
     """The keywords of a layer's call that a replay repeats; of `LAYER_ARGUMENTS` one row, since all rows are equal."""
     call = {
         key: _one_row(value) if key in LAYER_ARGUMENTS else value for key, value in kwargs.items() if key not in OWN
     }
+    if anatomy.counts_tokens:
+        call["past_key_values"] = TokensBefore(0)
+    for key in call.keys() & set(anatomy.prompt_inputs):
+        call[key] = None if call[key] is None else OfPrompts(call[key])
     for key in call.keys() - set(LAYER_ARGUMENTS):
         if not _is_plain(call[key]):
             raise SurgeryError(
@@ -153,11 +179,22 @@ def layer_call(name: str, kwargs: dict[str, Any]) -> LayerCall:
     return call
 
 
+def join_calls(calls: Sequence[LayerCall]) -> LayerCall:
+    """The call of one layer over all prompts, from its calls over some of them."""
+    joined = dict(calls[0])
+    for key, value in joined.items():
+        if isinstance(value, OfPrompts):
+            joined[key] = OfPrompts(torch.cat([call[key].values for call in calls]))
+    return joined
+
+
 def _is_plain(value: Any) -> bool:
     """Whether a value is a number, flag, string or None, or a list of these: the same for any window of tokens."""
     if isinstance(value, (tuple, list)):
         return all(map(_is_plain, value))
-    return value is None or isinstance(value, (bool, int, float, str, torch.dtype, torch.device))
+    return value is None or isinstance(
+        value, (bool, int, float, str, torch.dtype, torch.device, TokensBefore, OfPrompts)
+    )
 
 
 def _one_row(value: Any) -> Any:
@@ -168,10 +205,18 @@ def _one_row(value: Any) -> Any:
     return value
 
 
-def cut_call(call: LayerCall, start: int, stop: int, device: torch.device) -> LayerCall:
-    """A layer's keywords for a window of tokens: queries `start..stop`, keys `0..stop`."""
+def cut_call(call: LayerCall, start: int, stop: int, device: torch.device, source: Tensor | None = None) -> LayerCall:
+    """A layer's keywords for a window of tokens: queries `start..stop`, keys `0..stop`.
+
+    Rows continue the recorded prompts `source`: all prompts in their order, if it is None.
+    """
 
     def cut(key: str, value: Any) -> Any:
+        if isinstance(value, TokensBefore):
+            return TokensBefore(start)
+        if isinstance(value, OfPrompts):
+            rows = value.values if source is None else value.values[source.to(value.values.device)]
+            return rows[:, start:stop].to(device)
         if key not in LAYER_ARGUMENTS:
             return value
         if isinstance(value, tuple):

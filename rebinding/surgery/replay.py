@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -23,9 +23,11 @@ from torch import Tensor, nn
 from rebinding.surgery.anatomy import Anatomy
 from rebinding.surgery.attention import SharedPrefix, Stage
 from rebinding.surgery.batch import Batch, Results
-from rebinding.surgery.keys import rewritten_keys
+from rebinding.surgery.calling import Keys, MixerRun, call_layer, watch_module
+from rebinding.surgery.keys import rewritten
+from rebinding.surgery.parts import LayerParts
 from rebinding.surgery.plan import ORDER
-from rebinding.surgery.recording import Recording, cut_call, lines, site_of_output
+from rebinding.surgery.recording import Recording, cut_call, lines, site_of_module
 from rebinding.surgery.sites import Attention, Site
 
 if TYPE_CHECKING:
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
 RunLayer: TypeAlias = Callable[[nn.Module, int, Tensor], Tensor]
 """Runs a layer (module, number, residual of the active rows); returns the new residual."""
 PER_QUERY_HEAD: frozenset[Site] = frozenset({"k_rot", "v_seen"})
+RAW: dict[Site, Site] = {"k": "k_rot", "v": "v_seen"}
+"""Raw keys and values, and the copies that query heads see of them."""
 INSIDE = range(ORDER["resid"] + 1, ORDER["logits"])
 """Sites for which a layer has to be run."""
 
@@ -48,11 +52,11 @@ class LayerRules:
     attention: Attention
     results: Results
     skip: int
-    rewrite: Callable[[Tensor], Tensor] | None = None
+    rewrites: dict[str, Callable[[Tensor], Tensor]] = field(default_factory=dict)
 
     def per_query_head(self, layer: int) -> bool:
         """Whether an edit or a read names one query head's copy of a key or value."""
-        return self.rewrite is not None or bool(self.batch.sites_at(layer) & PER_QUERY_HEAD)
+        return bool(self.rewrites) or bool(self.batch.sites_at(layer) & PER_QUERY_HEAD)
 
     def prefix(self, layer: int) -> SharedPrefix | None:
         if self.batch.begin == 0:
@@ -63,8 +67,8 @@ class LayerRules:
         if stage in ("keys", "values"):
             return value
         site: Any = stage
-        if stage == "k_rot" and self.rewrite is not None:
-            value = self.rewrite(value)
+        if stage in self.rewrites:
+            value = self.rewrites[stage](value)
         if stage == "z" and self.attention == "frozen":
             value = self._recorded_z(layer)
         value = self.batch.edit(layer, site, value, self.results)
@@ -99,8 +103,10 @@ def replay(
 ) -> None:
     """Compute a batch and put its reads into `results`."""
 
+    shared: dict[int, Keys] = {}
+
     def run(layer: nn.Module, number: int, hidden: Tensor) -> Tensor:
-        return run_layer(layer, anatomy, batch, number, hidden, attention, results)
+        return run_layer(layer, anatomy, batch, number, hidden, attention, results, shared)
 
     run_layers(model, anatomy, batch, results, run)
 
@@ -140,45 +146,75 @@ def run_layer(
     hidden: Tensor,
     attention: Attention,
     results: Results,
+    shared: dict[int, Keys],
 ) -> Tensor:
     """One decoder layer of the model on the active rows."""
-    call = cut_call(batch.recording.calls[number], batch.begin, batch.end, hidden.device)
+    parts, source = anatomy.parts[number], batch.source[: hidden.shape[0]]
+    call = cut_call(batch.recording.calls[number], batch.begin, batch.end, hidden.device, source)
     rules = LayerRules(
         batch, number, hidden.shape[0], attention, results, skip=count_unread_queries(batch, number, attention)
     )
+    if anatomy.shares_keys and not parts.has_own_keys:
+        complete_keys(shared, batch.recording, parts.key_layer, source, slice(batch.begin, batch.end))
     with ExitStack() as hooks:
-        _hook_outputs(hooks, layer, anatomy, rules)
-        if isolated := batch.edits_at(number, "k", scope="head"):
-            rules.rewrite = rewritten_keys(hooks, layer, anatomy, isolated, batch, call, results)
+        _hook_outputs(hooks, layer, parts, rules)
+        for site in RAW:
+            if isolated := batch.edits_at(number, site, scope="head"):
+                rules.rewrites[RAW[site]] = rewritten(hooks, layer, parts, site, isolated, batch, call, results)
         if rules.skip:
-            _skip_unread_queries(hooks, layer, anatomy, rules.skip)
-        out = layer(hidden, **call, use_cache=False, rules=rules)
-    value: Tensor = out[0] if isinstance(out, tuple) else out
-    return value
+            _skip_unread_queries(hooks, layer, parts, rules.skip, hidden.shape[0])
+        mixer = _mixer_run(parts, batch, source, attention)
+        sharing = shared if anatomy.shares_keys else None
+        return call_layer(layer, anatomy, number, hidden, call, rules, shared=sharing, mixer=mixer)
 
 
-def _hook_outputs(hooks: ExitStack, layer: nn.Module, anatomy: Anatomy, rules: LayerRules) -> None:
+def _mixer_run(parts: LayerParts, batch: Batch, source: Tensor, attention: Attention) -> MixerRun | None:
+    if not parts.mixer:
+        return None
+    if attention == "frozen":
+        return MixerRun(output=batch.window(batch.recording.sites["attention_output"][parts.number], 0, len(source)))
+    before = batch.recording.sites["mixer_input"][parts.number]  # (prompt, token, hidden)
+    return MixerRun(before=before[source.to(before.device), : batch.begin])
+
+
+def complete_keys(
+    shared: dict[int, Keys], recording: Recording, layer: int, source: Tensor, tokens: slice | Tensor
+) -> None:
+    """Add the recorded keys and values of `layer`, at `tokens`, for rows that started above it."""
+    recorded = recording.sites["keys"][layer], recording.sites["values"][layer]
+    known = shared.get(layer)
+    n_known = 0 if known is None else known[0].shape[0]
+    if n_known == len(source):
+        return
+    rows = source[n_known:].to(recorded[0].device)
+    if isinstance(tokens, slice):
+        keys, values = (value[rows, :, tokens] for value in recorded)  # (row, kv head, token, head_dim)
+    else:
+        at = tokens[n_known:].to(rows.device)  # (row, column)
+        keys, values = (value.transpose(1, 2)[rows[:, None], at].transpose(1, 2) for value in recorded)
+    if known is not None:
+        keys, values = (torch.cat([old.to(new), new]) for old, new in zip(known, (keys, values), strict=True))
+    shared[layer] = keys, values
+
+
+def _hook_outputs(hooks: ExitStack, layer: nn.Module, parts: LayerParts, rules: LayerRules) -> None:
     """Edit and read the outputs of the projections and the MLP of a layer, where something is edited or read there."""
     batch, number, results = rules.batch, rules.layer, rules.results
 
-    def hook(site: Site, module: nn.Module, args: Any, output: Any) -> Any:
-        value = site_of_output(anatomy, site, output)
+    def see(site: Site, raw: Any) -> Any:
+        value = site_of_module(parts, site, raw, rules.n_active)
         edited = batch.edit(number, site, value, results)
         batch.read(number, site, edited, results)
-        return output if edited is value else _replaced(anatomy, site, output, edited)
+        return None if edited is value else _replaced(parts, site, raw, edited)
 
     for site in batch.sites_at(number) & {"q", "k", "v", "mlp_out"}:
-        module = layer.get_submodule(anatomy.output_of(site).module)
-        hooks.callback(module.register_forward_hook(partial(hook, site)).remove)
+        watch_module(hooks, layer, *parts.module_of(site), partial(see, site))
 
 
-def _replaced(anatomy: Anatomy, site: Site, output: Any, edited: Tensor) -> Any:
-    if site == "mlp_out":
-        return (edited, *output[1:]) if isinstance(output, tuple) else edited
-    part = anatomy.output_of(site)
-    result = output.clone()
-    result[..., part.start : part.stop] = edited.transpose(1, 2).flatten(2)
-    return result
+def _replaced(parts: LayerParts, site: Site, raw: Any, edited: Tensor) -> Any:
+    value = raw[0] if isinstance(raw, tuple) else raw
+    result = edited.view_as(value) if site == "mlp_out" else parts.projection(site).replaced(value, edited)
+    return (result, *raw[1:]) if isinstance(raw, tuple) else result
 
 
 def count_unread_queries(batch: Batch, layer: int, attention: Attention) -> int:
@@ -193,22 +229,32 @@ def count_unread_queries(batch: Batch, layer: int, attention: Attention) -> int:
     return max(0, first - batch.begin)
 
 
-def _skip_unread_queries(hooks: ExitStack, layer: nn.Module, anatomy: Anatomy, skip: int) -> None:
+def _skip_unread_queries(hooks: ExitStack, layer: nn.Module, parts: LayerParts, skip: int, rows: int) -> None:
     """Let the layer's modules skip the first `skip` tokens."""
-    names = [anatomy.output, anatomy.mlp]
-    if anatomy.q.module not in (anatomy.k.module, anatomy.v.module):
-        names.append(anatomy.q.module)
-    for module in map(layer.get_submodule, names):
-        hooks.callback(module.register_forward_pre_hook(lambda _, args: (args[0][:, skip:], *args[1:])).remove)
-        hooks.callback(module.register_forward_hook(lambda _, args, output: _padded(output, skip)).remove)
+    names = [(parts.mlp[0], parts.mlp[-1])]
+    if parts.n_heads:
+        names.append((parts.output, parts.output))
+        if parts.q.module not in (parts.k.module, parts.v.module):
+            names.append((parts.q.module, parts.q.module))
+    for first, last in names:
+        watch_module(hooks, layer, first, "input", lambda value: _cut(value, rows, skip))
+        watch_module(hooks, layer, last, "output", lambda value: _padded(value, rows, skip))
 
 
-def _padded(output: Any, skip: int) -> Any:
-    """A module's output (row, token, width), or the first of several, with zeros for the skipped tokens."""
+def _cut(value: Tensor, rows: int, skip: int) -> Tensor:
+    """A module's input (row, token, width), or (row x token, width), without the skipped tokens."""
+    if value.ndim == 2:
+        return value.view(rows, -1, value.shape[-1])[:, skip:].flatten(0, 1)
+    return value[:, skip:]
+
+
+def _padded(output: Any, rows: int, skip: int) -> Any:
+    """A module's output, shaped as its input, or the first of several, with zeros for the skipped tokens."""
     if isinstance(output, tuple):
-        return (_padded(output[0], skip), *output[1:])
-    value: Tensor = output
-    return torch.cat([value.new_zeros(value.shape[0], skip, *value.shape[2:]), value], dim=1)
+        return (_padded(output[0], rows, skip), *output[1:])
+    value: Tensor = output if output.ndim > 2 else output.view(rows, -1, output.shape[-1])
+    padded = torch.cat([value.new_zeros(value.shape[0], skip, *value.shape[2:]), value], dim=1)
+    return padded if output.ndim > 2 else padded.flatten(0, 1)
 
 
 def _read_logits(model: PreTrainedModel, anatomy: Anatomy, batch: Batch, hidden: Tensor, results: Results) -> None:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from rebinding.surgery.anatomy import Anatomy
+from rebinding.surgery.calling import watch_module
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -25,30 +27,44 @@ def z_slopes(
 ) -> list[Tensor]:
     """d score / d z of prompts (prompt, token): by layer (prompt, head, token, head_dim), `rows` prompts at a time.
 
-    `score` takes the input of the final norm (row, token, hidden) and the numbers of its prompts: one number a row.
+    `score` takes the last layer's output (row, token, hidden) and the numbers of its prompts: one number a row.
     """
-    parts = []
+    by_layer = []
     for prompts in torch.arange(tokens.shape[0]).split(rows):
         resid, added = _forward(model, anatomy, tokens[prompts])
         score(resid, prompts).sum().backward()
-        parts.append([leaf.grad.unflatten(-1, (anatomy.n_heads, -1)).transpose(1, 2) for leaf in added])
-    return [torch.cat(layers) for layers in zip(*parts, strict=True)]
+        by_layer.append([_of_heads(leaf, anatomy.parts[number].n_heads) for number, leaf in enumerate(added)])
+    return [torch.cat(layers) for layers in zip(*by_layer, strict=True)]
 
 
-def _forward(model: PreTrainedModel, anatomy: Anatomy, tokens: Tensor) -> tuple[Tensor, list[Any]]:
-    """The input of the final norm, and zeros that were added to z, by layer (prompt, token, head x head_dim)."""
-    added: list[Any] = []
+def _of_heads(leaf: Tensor | None, n_heads: int) -> Tensor:
+    """The gradient of an output projection's input, by head (prompt, head, token, head_dim); empty without heads."""
+    if leaf is None:
+        return torch.empty(0)
+    assert leaf.grad is not None
+    gradient: Tensor = leaf.grad.unflatten(-1, (n_heads, -1))
+    return gradient.transpose(1, 2)
+
+
+def _forward(model: PreTrainedModel, anatomy: Anatomy, tokens: Tensor) -> tuple[Tensor, list[Tensor | None]]:
+    """The last layer's output, and zeros that were added to z, by layer (prompt, token, head x head_dim)."""
+    added: list[Tensor | None] = [None] * anatomy.n_layers
     final: list[Tensor] = []
 
-    def add_zeros(module: Any, args: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        added.append(torch.zeros_like(args[0]).requires_grad_())
-        return (args[0] + added[-1], *args[1:])
+    def add_zeros(number: int, value: Tensor) -> Tensor:
+        leaf = torch.zeros_like(value).requires_grad_()
+        added[number] = leaf
+        return value + leaf
+
+    def keep_output(output: Any) -> None:
+        final.append(anatomy.from_layer(output[0] if isinstance(output, tuple) else output))
 
     with ExitStack() as hooks:
-        for layer in anatomy.layer_modules(model):
-            hooks.callback(layer.get_submodule(anatomy.output).register_forward_pre_hook(add_zeros).remove)
-        norm = model.get_submodule(anatomy.final_norm)
-        hooks.callback(norm.register_forward_pre_hook(lambda _, args: final.append(args[0])).remove)
+        layers = anatomy.layer_modules(model)
+        for parts in anatomy.parts:
+            if parts.n_heads:
+                watch_module(hooks, layers[parts.number], parts.output, "input", partial(add_zeros, parts.number))
+        watch_module(hooks, layers[-1], "", "output", keep_output)
         embedding = next(model.get_input_embeddings().parameters())
         model.get_submodule(anatomy.decoder)(input_ids=tokens.to(embedding.device), use_cache=False)
     return final[0], added

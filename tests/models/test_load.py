@@ -37,8 +37,9 @@ def test_a_folder_gives_the_model_that_was_saved(family: Family, tmp_path: Path)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_anatomy_is_that_of_the_text_tower(family: Family, tmp_path: Path) -> None:
     anatomy = load(str(save_tiny(tmp_path, family))).anatomy
-    assert (anatomy.n_layers, anatomy.n_heads, anatomy.n_kv_heads, anatomy.head_dim) == (4, 6, 2, 10)
-    assert anatomy.norms == ("sandwich" if "gemma" in family else "pre")
+    assert (anatomy.n_layers, anatomy.n_heads, anatomy.parts[0].n_kv_heads, anatomy.parts[0].head_dim) == (4, 6, 2, 10)
+    assert anatomy.branches is not None
+    assert bool(anatomy.branches.mlp_after) == ("gemma" in family)
     prefix = "model.language_model" if family == "gemma3_multimodal" else "model"
     assert anatomy.layers == f"{prefix}.layers"
 

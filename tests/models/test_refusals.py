@@ -227,4 +227,4 @@ def test_layers_called_with_a_tensor_that_cannot_be_cut(tmp_path: Path, monkeypa
 def test_layers_called_by_position_are_not_refused(tmp_path: Path) -> None:
     """GPT-2 hands its layers the mask by position; fused projections and unknown norms are no obstacle either."""
     save_architecture("gpt2", tmp_path / "model", n_embd=24, n_head=2, n_layer=2)
-    assert load(str(tmp_path / "model"), device="cpu").anatomy.norms == "unknown"
+    assert load(str(tmp_path / "model"), device="cpu").anatomy.branches is None

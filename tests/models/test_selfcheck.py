@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 from transformers import AttentionInterface
 
-from rebinding.models import check_model, errors, selfcheck
+from rebinding.models import check_model, errors, selfcheck, verify
 from rebinding.models.probe import draw_tokens, forward
 from rebinding.surgery import Anatomy, TorchSurgeon, attention, derive
-from rebinding.surgery.anatomy import Projection
+from rebinding.surgery.parts import Branches, LayerParts, Mask, Projection
 from rebinding.surgery.sites import SITES
 from tests.surgery.models import FAMILIES, SPECIAL, Family, tiny
 
@@ -27,7 +27,7 @@ def test_models_that_we_understand_pass_with_the_derived_anatomy(family: Family,
     before = {name: weight.clone() for name, weight in model.named_parameters()}
     anatomy = check_model(model)
     assert anatomy == derive(model)
-    assert anatomy.norms != "unknown"
+    assert anatomy.branches is not None
     assert all(torch.equal(weight, before[name]) for name, weight in model.named_parameters())
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
 
@@ -43,18 +43,30 @@ def test_surgeon_matches_the_model_in_16_bits_on_a_cpu(family: Family) -> None:
     assert torch.equal(expected, forward(model, anatomy, tokens).logits)
 
 
+PRE = Branches("input_layernorm", "", "post_attention_layernorm", "")
+POST = Branches("", "post_attention_layernorm", "", "input_layernorm")
+PARALLEL = replace(PRE, is_parallel=True)
+
+
+def changed(anatomy: Anatomy, **fields: Any) -> Anatomy:
+    """An anatomy with other fields; those of layers change in every layer."""
+    of_layers = {name: value for name, value in fields.items() if name in LayerParts.__dataclass_fields__}
+    parts = tuple(replace(part, **of_layers) for part in anatomy.parts)
+    return replace(anatomy, parts=parts, **{name: fields[name] for name in fields.keys() - of_layers.keys()})
+
+
 BELIEFS: dict[str, tuple[Family, dict[str, Any], str]] = {
-    "no window": ("mistral", {"windows": (None,) * 4}, "within a window of None"),
-    "a longer window": ("gemma2", {"windows": (6, None) * 2}, "within a window of 6"),
-    "windows at other layers": ("gemma3", {"windows": (5, 5, 5, None)}, "layer 2 does not attend"),
+    "no window": ("mistral", {"mask": Mask()}, "does not attend to all earlier tokens"),
+    "a longer window": ("gemma2", {"mask": Mask("sliding", 6)}, "a sliding window of 6"),
+    "windows at other layers": ("gemma3", {"mask": Mask("sliding", 5)}, "layer 2 does not attend"),
     "other slices": (
         "llama",
-        {"k": Projection("self_attn.v_proj", 0, 20), "v": Projection("self_attn.k_proj", 0, 20)},
+        {"k": Projection("self_attn.v_proj", 0, 20, 20), "v": Projection("self_attn.k_proj", 0, 20, 20)},
         "the values in layer 0 are not",
     ),
     "a wider projection": (
         "llama",
-        {"q": Projection("self_attn.q_proj", 0, 40)},
+        {"q": Projection("self_attn.q_proj", 0, 40, 40)},
         "puts out 60 numbers a token",
     ),
     "another norm before the head": ("llama", {"final_norm": "model.layers.0.input_layernorm"}, "its logits are not"),
@@ -67,24 +79,29 @@ BELIEFS: dict[str, tuple[Family, dict[str, Any], str]] = {
 @pytest.mark.parametrize("belief", BELIEFS)
 def test_a_false_anatomy_is_noticed(belief: str, monkeypatch: pytest.MonkeyPatch) -> None:
     family, wrong, message = BELIEFS[belief]
-    monkeypatch.setattr(selfcheck, "derive", lambda model: replace(derive(model), **wrong))
+    monkeypatch.setattr(selfcheck, "derive", lambda model: changed(derive(model), **wrong))
     with pytest.raises(errors.UnsupportedArchitecture, match=message):
         check_model(tiny(family))
 
 
 def test_queries_taken_for_keys_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    swapped = {"q": Projection("self_attn.k_proj", 0, 60), "k": Projection("self_attn.q_proj", 0, 60)}
-    monkeypatch.setattr(selfcheck, "derive", lambda model: replace(derive(model), **swapped))
+    swapped = {"q": Projection("self_attn.k_proj", 0, 60, 60), "k": Projection("self_attn.q_proj", 0, 60, 60)}
+    monkeypatch.setattr(selfcheck, "derive", lambda model: changed(derive(model), **swapped))
     with pytest.raises(errors.UnsupportedArchitecture, match="the q of layer 0 is not the slice"):
         check_model(tiny("llama", num_key_value_heads=6))
 
 
 @pytest.mark.parametrize(
-    ("family", "wrong"), [("llama", "sandwich"), ("gemma2", "pre"), ("gemma2", "post"), ("qwen3", "post")]
+    ("family", "wrong"), [("llama", POST), ("llama", PARALLEL), ("gemma2", PRE), ("gemma2", POST), ("qwen3", POST)]
 )
-def test_a_false_norm_layout_is_given_up(family: Family, wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(selfcheck, "derive", lambda model: replace(derive(model), norms=wrong))
-    assert check_model(tiny(family)).norms == "unknown"
+@pytest.mark.parametrize("is_known", [True, False])
+def test_a_false_norm_layout_is_corrected_or_given_up(
+    family: Family, wrong: Branches, is_known: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(selfcheck, "derive", lambda model: replace(derive(model), branches=wrong))
+    if not is_known:
+        monkeypatch.setattr(verify, "layouts", lambda layer, text: iter(()))
+    assert check_model(tiny(family)).branches == (derive(tiny(family)).branches if is_known else None)
 
 
 def _without_softcap(*args: Any, softcap: float | None = None, **options: Any) -> tuple[Tensor, Tensor]:

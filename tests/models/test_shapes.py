@@ -7,7 +7,7 @@ import torch
 
 from rebinding.models import ALIASES, build_shape, check_model, shape_config
 from rebinding.models.shapes import skeleton
-from rebinding.surgery import derive
+from rebinding.surgery import Anatomy, derive
 
 TABLE = {
     # layers, heads, KV heads, head_dim (the paper's table); parameters (of Gemma-3-12B without its vision tower)
@@ -24,7 +24,9 @@ def test_the_exact_shape(alias: str) -> None:
     model = skeleton(shape_config(alias), torch.bfloat16, torch.device("meta"))
     anatomy = derive(model)
     count = sum(weight.numel() for weight in model.parameters())
-    assert (anatomy.n_layers, anatomy.n_heads, anatomy.n_kv_heads, anatomy.head_dim, count) == TABLE[alias]
+    assert (anatomy.n_layers, anatomy.n_heads, anatomy.parts[0].n_kv_heads, anatomy.parts[0].head_dim, count) == TABLE[
+        alias
+    ]
     assert {weight.dtype for weight in model.parameters()} == {torch.bfloat16}
 
 
@@ -32,8 +34,8 @@ def test_gemma_shapes_keep_their_special_features() -> None:
     meta = torch.device("meta")
     gemma2 = derive(skeleton(shape_config("gemma2-9b"), torch.float32, meta))
     gemma3 = derive(skeleton(shape_config("gemma3-12b"), torch.float32, meta))
-    assert (gemma2.score_softcap, gemma2.logit_softcap, gemma2.windows) == (50.0, 30.0, (4096, None) * 21)
-    assert (gemma3.score_softcap, gemma3.logit_softcap, gemma3.windows) == (None, None, ((1024,) * 5 + (None,)) * 8)
+    assert (gemma2.score_softcap, gemma2.logit_softcap, _windows(gemma2)) == (50.0, 30.0, [4096, None] * 21)
+    assert (gemma3.score_softcap, gemma3.logit_softcap, _windows(gemma3)) == (None, None, [*[1024] * 5, None] * 8)
     assert (gemma2.query_key_norms, gemma3.query_key_norms) == (False, True)
 
 
@@ -42,7 +44,7 @@ def test_gemma_shapes_keep_their_special_features() -> None:
 def test_a_cut_down_shape_passes_the_self_check(alias: str, dtype: torch.dtype) -> None:
     model = build_shape(alias, dtype=dtype, device=torch.device("cpu"), **_small(alias))
     anatomy = check_model(model)
-    assert (anatomy.n_layers, anatomy.head_dim) == (2, TABLE[alias][3])
+    assert (anatomy.n_layers, anatomy.parts[0].head_dim) == (2, TABLE[alias][3])
     assert model.get_input_embeddings().weight.dtype == dtype
 
 
@@ -63,3 +65,7 @@ def test_weights_are_random_and_rows_differ() -> None:
     assert not torch.equal(model.lm_head.weight, table)
     first, second = (layer.self_attn.q_proj.weight for layer in model.model.layers)
     assert not torch.equal(first, second)
+
+
+def _windows(anatomy: Anatomy) -> list[int | None]:
+    return [parts.mask.size for parts in anatomy.parts]

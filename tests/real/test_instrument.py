@@ -45,7 +45,7 @@ def places(loaded_model: LoadedModel, length: int) -> list[Place]:
     places = []
     for seed in range(PLACES):
         site = SITES[seed % len(SITES)]
-        heads = anatomy.n_kv_heads if site in ("k", "v") else anatomy.n_heads
+        heads = anatomy.parts[0].n_kv_heads if site in ("k", "v") else anatomy.n_heads
         places.append(
             Place(site, dice.randrange(anatomy.n_layers), dice.randrange(heads), dice.randrange(1, length), seed)
         )
@@ -99,7 +99,7 @@ def hook(
     plain: Any, loaded_model: LoadedModel, place: Place, delta: Tensor
 ) -> tuple[nn.Module, str, Callable[..., Any]]:
     """What adds the vector at a place, written against the library's modules."""
-    layer, wide = plain.model.layers[place.layer], loaded_model.anatomy.head_dim
+    layer, wide = plain.model.layers[place.layer], loaded_model.anatomy.parts[0].head_dim
     cells = slice(place.head * wide, (place.head + 1) * wide) if delta.numel() == wide else slice(None)
 
     def changed(value: Tensor) -> Tensor:
@@ -118,7 +118,7 @@ def test_two_surgeons_agree(smollm2: LoadedModel, prompts: list[Encoded]) -> Non
     """The same edits as one trace of nnsight."""
     ids, end = torch.tensor([prompt.ids for prompt in prompts[:2]]), prompts[0].roles["readout"]
     torch_surgeon, nnsight_surgeon = (kind(smollm2.model, smollm2.anatomy) for kind in (TorchSurgeon, NNsightSurgeon))
-    wide = smollm2.anatomy.head_dim
+    wide = smollm2.anatomy.parts[0].head_dim
     dice = torch.Generator().manual_seed(0)
     at = prompts[0].roles["question_box"]
     reads = [Read("logits", positions=[end]), Read("pattern", 25, positions=[end], heads=[3])]

@@ -82,4 +82,4 @@ def test_the_subject_says_what_it_is(smollm2: LoadedModel, learned: LoadedModel)
     assert learned.weights == f"dequantised from Q4_1 and Q8_0, with the adapter {SHIPPED.folder.name}"
     assert learned.fingerprint != smollm2.fingerprint
     anatomy = learned.anatomy
-    assert (anatomy.n_layers, anatomy.n_heads, anatomy.n_kv_heads) == (30, 9, 3)
+    assert (anatomy.n_layers, anatomy.n_heads, anatomy.parts[0].n_kv_heads) == (30, 9, 3)

@@ -42,7 +42,7 @@ def edit_at(surgeon: TorchSurgeon, site: Any, layer: int, position: int, length:
         value = torch.zeros(length)
         value[position - 1] = 9.0  # inside every window
     else:
-        wide = anatomy.hidden if site in ("resid", "mlp_out") else anatomy.head_dim
+        wide = anatomy.hidden if site in ("resid", "mlp_out") else anatomy.parts[0].head_dim
         value = torch.randn(wide, generator=dice) * 3
     scope = "group" if site in ("k", "v") else None
     heads = None if site in ("resid", "mlp_out") else [1]

@@ -96,7 +96,7 @@ def test_rows_batches_and_order_do_not_matter(case: Any) -> None:
     places = {layer: (4, 8) if layer < 3 else (8, length - 1) for layer in range(4)}
     rows = [(layer, head, place) for layer in range(4) for head in range(anatomy.n_heads) for place in places[layer]]
     dice = torch.Generator().manual_seed(0)
-    values = torch.randn(len(rows), 1, 1, anatomy.head_dim, generator=dice)
+    values = torch.randn(len(rows), 1, 1, anatomy.parts[0].head_dim, generator=dice)
 
     def run(order: list[int], **options: Any) -> torch.Tensor:
         edits = []
@@ -144,10 +144,10 @@ def test_all_heads_of_a_group_are_the_group(case: Any, site: Any) -> None:
     """Editing what every query head of a group sees is editing the group; fewer heads is something else."""
     surgeon, prompts, recording = case
     anatomy, length = surgeon.anatomy, prompts.shape[1]
-    value = torch.randn(anatomy.head_dim, generator=torch.Generator().manual_seed(1)) * 2
+    value = torch.randn(anatomy.parts[0].head_dim, generator=torch.Generator().manual_seed(1)) * 2
     common = {"positions": [5], "mode": "add"}
     group = logits(surgeon, recording, [Edit(site, 1, value, heads=[1], scope="group", **common)], [length - 1])
-    members = range(anatomy.group, 2 * anatomy.group)
+    members = range(anatomy.parts[0].group, 2 * anatomy.parts[0].group)
     heads = logits(surgeon, recording, [Edit(site, 1, value, heads=members, scope="head", **common)], [length - 1])
     fewer = logits(surgeon, recording, [Edit(site, 1, value, heads=members[:1], scope="head", **common)], [length - 1])
     assert agree(heads, group)
@@ -161,11 +161,16 @@ def test_grouped_heads_are_repeated_weights() -> None:
     ungrouped = tiny("llama", num_key_value_heads=anatomy.n_heads)
     state = dict(grouped.model.state_dict())
     for name in [name for name in state if "k_proj" in name or "v_proj" in name]:
-        state[name] = state[name].unflatten(0, (-1, anatomy.head_dim)).repeat_interleave(anatomy.group, 0).flatten(0, 1)
+        state[name] = (
+            state[name]
+            .unflatten(0, (-1, anatomy.parts[0].head_dim))
+            .repeat_interleave(anatomy.parts[0].group, 0)
+            .flatten(0, 1)
+        )
     ungrouped.load_state_dict(state)
     own_surgeon = TorchSurgeon(ungrouped, derive(ungrouped))
     prompts = tokens("llama")
-    value = torch.ones(anatomy.head_dim)
+    value = torch.ones(anatomy.parts[0].head_dim)
     for site in ("k", "v"):
         head_edit = Edit(site, 2, value, positions=[4], heads=[4], scope="head", mode="add")
         group_edit = Edit(site, 2, value, positions=[4], heads=[4], scope="group", mode="add")
@@ -179,7 +184,7 @@ def test_heads_add_up_only_without_post_norms(family: Family, additive: bool) ->
     """Removing two heads is the sum of removing each in Llama; Gemma's post-norm sees their sum. We rely on neither."""
     surgeon, prompts = make_surgeon(family), tokens(family)
     recording = surgeon.record(prompts)
-    last, empty = prompts.shape[1] - 1, torch.zeros(surgeon.anatomy.head_dim)
+    last, empty = prompts.shape[1] - 1, torch.zeros(surgeon.anatomy.parts[0].head_dim)
 
     def middle(heads: list[int]) -> torch.Tensor:
         edit = Edit("z", 3, empty, positions=[last], heads=heads)
@@ -218,7 +223,7 @@ def test_bfloat16_on_the_same_path(case: Any) -> None:
     the best token may differ only where its lead is smaller than that.
     """
     surgeon, prompts, _ = case
-    model = tiny("llama" if surgeon.anatomy.norms == "pre" else "gemma2").to(torch.bfloat16)
+    model = tiny("gemma2" if surgeon.anatomy.logit_softcap else "llama").to(torch.bfloat16)
     half = TorchSurgeon(model, derive(model))
     recording, length = half.record(prompts), prompts.shape[1]
     bound = 16 * torch.finfo(torch.bfloat16).eps

@@ -57,7 +57,7 @@ def test_mean_ablated_runs_fix_later_tokens(family: Family) -> None:
     model, prompts = tiny(family), prompts_with_common_start(family)
     surgeon = TorchSurgeon(model, derive(model))
     anatomy = surgeon.anatomy
-    shape = (anatomy.n_heads, prompts.shape[1], anatomy.head_dim)
+    shape = (anatomy.n_heads, prompts.shape[1], anatomy.parts[0].head_dim)
     fixed_z = [torch.randn(shape, generator=torch.Generator().manual_seed(n)) for n in range(anatomy.n_layers)]
     batch = surgeon.record_mean_ablated(prompts, fixed_z)
     for number, prompt in enumerate(prompts):
@@ -74,7 +74,7 @@ def test_only_the_first_prompt_is_computed_from_its_beginning() -> None:
         calls.append(tuple(args[0].shape[:2]))
 
     TorchSurgeon(model, anatomy)
-    handle = anatomy.layer_modules(model)[1].get_submodule(anatomy.mlp).register_forward_pre_hook(count)
+    handle = anatomy.layer_modules(model)[1].get_submodule(anatomy.parts[1].mlp[0]).register_forward_pre_hook(count)
     record(model, anatomy, prompts)
     handle.remove()
     assert calls == [(1, 13), (4, 13 - COMMON)]

@@ -168,7 +168,8 @@ def test_reduce_runs_locally(surgeons: dict[Family, tuple[NNsightSurgeon, NNsigh
 def test_a_remote_failure_is_raised_here(folders: dict[Family, Path], other_interpreter: subprocess.Popen[str]) -> None:
     """The server's message is in the error."""
     remote = client(folders["gemma2"], attn_implementation="eager")
-    wrong = replace(derive(remote._module), n_heads=12, n_kv_heads=4)
+    anatomy = derive(remote._module)
+    wrong = replace(anatomy, parts=tuple(replace(part, n_heads=12, n_kv_heads=4) for part in anatomy.parts))
     surgeon = NNsightSurgeon(remote, wrong, remote=OtherMachine(other_interpreter, folders["gemma2"]))
     with pytest.raises(RuntimeError, match="spread over devices"):
         surgeon.run(surgeon.record(tokens("gemma2")), [], [Read("pattern", 1, heads=[0], positions=[12])])

@@ -24,7 +24,7 @@ def widths(
     """Tokens that the last layer's MLP is given, and what is read."""
     prompts = tokens("llama")
     recording, widths_seen = surgeon.record(prompts, keep={"z"}), []
-    mlp: Any = surgeon.anatomy.layer_modules(surgeon.model)[LAST].get_submodule(surgeon.anatomy.mlp)
+    mlp: Any = surgeon.anatomy.layer_modules(surgeon.model)[LAST].get_submodule(surgeon.anatomy.parts[LAST].mlp[0])
     handle = mlp.down_proj.register_forward_pre_hook(lambda _, args: widths_seen.append(args[0].shape[1]))
     try:
         return widths_seen, surgeon.run(recording, edits, reads, **options)

@@ -34,7 +34,7 @@ def test_equals_a_small_edit(family: Family) -> None:
     actual = z_slopes(model, anatomy, prompts, score, rows=1)
     recording = surgeon.record(prompts, keep={"z"})
     read = Read("resid", n, positions=torch.full((1, 1), prompts.shape[1] - 1))
-    way = torch.randn(anatomy.head_dim, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    way = torch.randn(anatomy.parts[0].head_dim, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     last = prompts.shape[1] - 1
     for layer, head, token in ((0, 1, last - 3), (1, 0, last), (n - 2, anatomy.n_heads - 1, last - 1)):
         sides = []

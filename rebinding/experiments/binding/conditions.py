@@ -18,6 +18,7 @@ from rebinding.experiments.binding.directions import (
     by_layer,
     published_noise,
     unit_noise,
+    within_heads,
 )
 from rebinding.experiments.seeds import MATCHED, PUBLISHED_NOISE
 from rebinding.paper.circuit import Head
@@ -90,10 +91,11 @@ def control_heads(anatomy: Anatomy, heads: Sequence[Head], seed: int = MATCHED) 
     generator = np.random.default_rng(seed)
     controls: list[Head] = []
     for layer, at in by_layer(heads).items():
-        chosen = {heads[place][1] for place in at}
-        groups = {anatomy.kv_head(head) for head in chosen}
-        free = generator.permutation([head for head in range(anatomy.n_heads) if head not in chosen])
-        ranked = sorted(free.tolist(), key=lambda head: anatomy.kv_head(head) in groups)
+        parts, chosen = anatomy.parts[layer], {heads[place][1] for place in at}
+        groups = {parts.kv_head(head) for head in chosen}
+        free = generator.permutation([head for head in range(parts.n_heads) if head not in chosen])
+        ranked = [head for head in free.tolist() if parts.kv_head(head) not in groups]
+        ranked += [head for head in free.tolist() if parts.kv_head(head) in groups]
         controls.extend((layer, head) for head in ranked[: len(at)])
     return tuple(sorted(controls))
 
@@ -137,16 +139,20 @@ def shift_of(
     """The vectors of a condition for cases (i, j); `directions` are those of the heads to edit."""
     q, at_j = directions.query_shift(i, j), directions.key_shift(j, i, condition.means or condition.kinds)
     at_i = -at_j
+    widths = [anatomy.parts[layer].head_dim for layer, _ in directions.heads]
     match condition.vectors:
         case "binding":
             q, at_j, at_i = q[None], at_j[None], at_i[None]
         case "published_noise":
             q, at_j, at_i = (
-                _scaled(published_noise(directions.heads, q.shape[-1], PUBLISHED_NOISE[name])[None], real)
+                _scaled(
+                    within_heads(published_noise(directions.heads, q.shape[-1], PUBLISHED_NOISE[name])[None], widths),
+                    real,
+                )
                 for name, real in (("q", q), ("k_at_j", at_j), ("k_at_i", at_i))
             )
         case "matched_noise":
-            q = _scaled(unit_noise(draws, len(directions.heads), q.shape[-1], 2 * seed), q)
+            q = _scaled(within_heads(unit_noise(draws, len(directions.heads), q.shape[-1], 2 * seed), widths), q)
             at_j = _matched_keys(directions.heads, anatomy, at_j, scope, draws, 2 * seed + 1)
             at_i = -at_j
     return Shift(
@@ -159,8 +165,9 @@ def shift_of(
 def _in_groups(anatomy: Anatomy, heads: Sequence[Head], vectors: Tensor) -> Tensor:
     """Means of vectors (draw, case, head, head_dim) over the heads that share a key."""
     rows = vectors.flatten(0, 1)
-    layers = [([heads[place][1] for place in at], rows[:, at]) for at in by_layer(heads).values()]
-    keys = torch.cat([averaged_in_groups(anatomy, names, values)[1] for names, values in layers], dim=1)
+    layers = [(layer, [heads[place][1] for place in at], rows[:, at]) for layer, at in by_layer(heads).items()]
+    means = [averaged_in_groups(anatomy.parts[layer], names, values)[1] for layer, names, values in layers]
+    keys = torch.cat(means, dim=1)
     return keys.view(*vectors.shape[:2], *keys.shape[1:])  # (draw, case, key, head_dim)
 
 
@@ -172,8 +179,10 @@ def _scaled(unit: Tensor, real: Tensor) -> Tensor:
 
 def _matched_keys(heads: Sequence[Head], anatomy: Anatomy, real: Tensor, scope: Scope, draws: int, seed: int) -> Tensor:
     """One random vector for each edited key, the same for all chosen heads that share the key."""
-    keys = [(layer, anatomy.kv_head(head) if scope == "group" else head) for layer, head in heads]
+    keys = [(layer, anatomy.parts[layer].kv_head(head) if scope == "group" else head) for layer, head in heads]
     names = sorted(set(keys))
     owner = [names.index(key) for key in keys]
     means = [real[:, [place for place, key in enumerate(owner) if key == name]].mean(1) for name in range(len(names))]
-    return _scaled(unit_noise(draws, len(names), real.shape[-1], seed), torch.stack(means, dim=1))[:, :, owner]
+    noise = unit_noise(draws, len(names), real.shape[-1], seed)  # (draw, key, head_dim)
+    widths = [anatomy.parts[layer].head_dim for layer, _ in names]
+    return _scaled(within_heads(noise, widths), torch.stack(means, dim=1))[:, :, owner]

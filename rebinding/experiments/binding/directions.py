@@ -19,7 +19,8 @@ from torch import Tensor
 
 from rebinding.experiments.tokens import BLOCK, blocks, positions, token_batch
 from rebinding.paper.circuit import Head
-from rebinding.surgery import Anatomy, Read, Site, Surgeon, SurgeryError
+from rebinding.surgery import Read, Site, Surgeon, SurgeryError
+from rebinding.surgery.parts import LayerParts
 from rebinding.task.prompts import Encoded
 
 KeyKind: TypeAlias = Literal["box", "object"]
@@ -113,11 +114,11 @@ def read_vectors(
     surgeon: Surgeon, prompts: Sequence[Encoded], tokens: Tensor, heads: Sequence[Head], point: Point
 ) -> tuple[Tensor, Tensor]:
     """Queries (prompt, head, head_dim) at the readout, and keys (prompt, head, token, head_dim) at some tokens
-    (prompt, token), in float32."""
+    (prompt, token), in float32. Heads narrower than the widest one end in zeros."""
     q_site, k_site = SITES[point]
-    anatomy, layers = surgeon.anatomy, by_layer(heads)
+    parts, layers = surgeon.anatomy.parts, by_layer(heads)
     recording = surgeon.record(token_batch(prompts), keep=(k_site,))
-    owner = {layer: [_owner(anatomy, point, heads[place][1]) for place in at] for layer, at in layers.items()}
+    owner = {layer: [_owner(parts[layer], point, heads[place][1]) for place in at] for layer, at in layers.items()}
     at_readout = positions(prompts, "readout")[:, None]
     queries = surgeon.run(
         recording,
@@ -127,22 +128,24 @@ def read_vectors(
     keys = surgeon.run(
         recording, [], [Read(k_site, layer, positions=tokens, heads=sorted(set(owner[layer]))) for layer in layers]
     )
-    q = torch.empty(len(prompts), len(heads), anatomy.head_dim)
-    k = torch.empty(len(prompts), len(heads), tokens.shape[1], anatomy.head_dim)
+    head_dim = max(parts[layer].head_dim for layer in layers)
+    q = torch.zeros(len(prompts), len(heads), head_dim)
+    k = torch.zeros(len(prompts), len(heads), tokens.shape[1], head_dim)
     for (layer, at), query, key in zip(layers.items(), queries, keys, strict=True):
-        q[:, at] = query[:, :, 0].to(q)
-        k[:, at] = key[:, [sorted(set(owner[layer])).index(head) for head in owner[layer]]].to(k)
+        width = parts[layer].head_dim
+        q[:, at, :width] = query[:, :, 0].to(q)
+        k[:, at, :, :width] = key[:, [sorted(set(owner[layer])).index(head) for head in owner[layer]]].to(k)
     return q, k
 
 
-def _owner(anatomy: Anatomy, point: Point, head: int) -> int:
+def _owner(parts: LayerParts, point: Point, head: int) -> int:
     """The head whose key a query head reads, counted as its site counts heads: raw keys belong to KV heads."""
-    return anatomy.kv_head(head) if point == "raw" else head
+    return parts.kv_head(head) if point == "raw" else head
 
 
-def averaged_in_groups(anatomy: Anatomy, heads: Sequence[int], values: Tensor) -> tuple[list[int], Tensor]:
+def averaged_in_groups(parts: LayerParts, heads: Sequence[int], values: Tensor) -> tuple[list[int], Tensor]:
     """The KV heads of some query heads of a layer, and the mean of `values` (row, head, ...) for each KV head."""
-    owners = [anatomy.kv_head(head) for head in heads]
+    owners = [parts.kv_head(head) for head in heads]
     shared = sorted(set(owners))
     means = [values[:, [place for place, owner in enumerate(owners) if owner == head]].mean(1) for head in shared]
     return shared, torch.stack(means, dim=1)
@@ -159,3 +162,11 @@ def unit_noise(draws: int, heads: int, width: int, seed: int) -> Tensor:
     """Random directions of norm one: (draw, head, head_dim)."""
     generator = torch.Generator().manual_seed(seed)
     return torch.nn.functional.normalize(torch.randn(draws, heads, width, generator=generator), dim=-1)
+
+
+def within_heads(unit: Tensor, widths: Sequence[int]) -> Tensor:
+    """Unit vectors (draw, head, head_dim) without the numbers beyond each head's width, of norm one again."""
+    if min(widths) == unit.shape[-1]:
+        return unit
+    is_inside = torch.arange(unit.shape[-1]) < torch.tensor(widths)[:, None]  # (head, head_dim)
+    return torch.nn.functional.normalize(unit * is_inside, dim=-1)

@@ -141,7 +141,8 @@ def _edits(setup: _Setup, cases: SlotPairs, condition: Condition, shift: Shift, 
         names = [edited[place][1] for place in at]
         if shift.q is not None:
             places = positions(cases.prompts, condition.query_role)[cases.source].repeat(shift.draws)[:, None]
-            value = shift.q[:, :, at].flatten(0, 1)[:, :, None]  # (row, head, 1, head_dim)
+            width = setup.surgeon.anatomy.parts[layer].head_dim
+            value = shift.q[:, :, at, :width].flatten(0, 1)[:, :, None]  # (row, head, 1, head_dim)
             yield Edit(q_site, layer, value, positions=places, heads=names, rows=rows, mode="add")
         if values is not None:
             yield _edit_of_keys(setup, layer, names, values[:, at], tokens.repeat(shift.draws, 1), rows)
@@ -159,13 +160,14 @@ def _key_edit(cases: SlotPairs, condition: Condition, shift: Shift) -> tuple[Ten
 
 
 def _edit_of_keys(setup: _Setup, layer: int, heads: list[int], values: Tensor, where: Tensor, rows: Tensor) -> Edit:
-    anatomy = setup.surgeon.anatomy
+    parts = setup.surgeon.anatomy.parts[layer]
     raw = setup.directions.point == "raw"
     if setup.scope == "group":
-        heads, values = averaged_in_groups(anatomy, heads, values)
+        heads, values = averaged_in_groups(parts, heads, values)
         if not raw:  # k_rot is counted in query heads: the same for all of a group
-            values = values.repeat_interleave(anatomy.group, dim=1)
-            heads = [head * anatomy.group + member for head in heads for member in range(anatomy.group)]
+            values = values.repeat_interleave(parts.group, dim=1)
+            heads = [head * parts.group + member for head in heads for member in range(parts.group)]
+    values = values[..., : parts.head_dim]
     if raw:
         return Edit("k", layer, values, positions=where, heads=heads, rows=rows, mode="add", scope=setup.scope)
     return Edit("k_rot", layer, values, positions=where, heads=heads, rows=rows, mode="add")

@@ -117,6 +117,8 @@ def ablation_edits(means: Sequence[Tensor], active: ActiveHeads, n_rows: int) ->
     """Set z to its mean everywhere except at the active heads."""
     edits = []
     for layer, mean in enumerate(means):
+        if mean.ndim < 3:
+            continue  # no heads
         n_heads, n_tokens, _ = mean.shape
         where = torch.ones(n_rows, n_heads, n_tokens, dtype=torch.bool)  # (row, head, token)
         of_layer = active.layers == layer

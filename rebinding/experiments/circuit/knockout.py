@@ -57,6 +57,8 @@ def changes(z: Sequence[Tensor], means: Sequence[Tensor], places: ActiveHeads, s
     largest = torch.zeros(source.numel())
     for layer, (own, mean) in enumerate(zip(z, means, strict=True)):
         of_layer = places.layers == layer
+        if not bool(of_layer.any()):
+            continue
         row, heads, tokens = (part[of_layer] for part in (places.rows, places.heads, places.positions))
         change = relative_change(mean[heads, tokens].to(own.device), own[source[row], heads, tokens])  # (place,)
         largest.scatter_reduce_(0, row, change.cpu(), "amax")

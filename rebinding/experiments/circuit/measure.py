@@ -62,10 +62,7 @@ def _comparisons(bench: Workbench, request: Ablation) -> dict[CircuitVariant, Ci
         return {
             CircuitVariant("less", head.group, head.layer, head.head): circuit.without([head]) for head in circuit.heads
         }
-    anatomy = bench.surgeon.anatomy
-    random_circuits = draw_circuits(
-        circuit, anatomy.n_layers, anatomy.n_heads, draws=request.draws, match=request.match
-    )
+    random_circuits = draw_circuits(circuit, bench.surgeon.anatomy.heads, draws=request.draws, match=request.match)
     random = {CircuitVariant("random", draw=number): variant for number, variant in enumerate(random_circuits)}
     if request.comparison == "random":
         return random
@@ -132,9 +129,7 @@ def _hits(measure: Callable[[Sequence[Circuit]], Tensor]) -> Hits:
 def measure_knockout(bench: Workbench, request: Knockout) -> Evidence:
     prompts, ids, circuit = bench.prompts.encode(request.prompts).prompts, request.prompts.ids, Circuit(request.circuit)
     answers, anatomy = bench.prompts.answers(prompts), bench.surgeon.anatomy
-    random_circuits = draw_circuits(
-        circuit, anatomy.n_layers, anatomy.n_heads, draws=request.draws, match="role_and_layer", exclude=True
-    )
+    random_circuits = draw_circuits(circuit, anatomy.heads, draws=request.draws, match="role_and_layer", exclude=True)
     variants = [CircuitVariant("circuit"), *(CircuitVariant("random", draw=number) for number in range(request.draws))]
     named = {str(number): variant for number, variant in enumerate((circuit, *random_circuits))}
     of_circuits = knock_out(bench.surgeon, prompts, answers, ids, named, means_by_layer(bench, request.means))

@@ -4,40 +4,39 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Sequence
 from typing import Literal
 
 from rebinding.experiments.seeds import RANDOM_CIRCUITS
-from rebinding.paper.circuit import Circuit, CircuitError, CircuitHead
+from rebinding.paper.circuit import Circuit, CircuitError, CircuitHead, Head
 
 Match = Literal["role", "role_and_layer"]
 
 
 def draw_circuits(
     circuit: Circuit,
-    n_layers: int,
-    n_heads: int,
+    heads: Sequence[Head],
     *,
     draws: int,
     seed: int = RANDOM_CIRCUITS,
     match: Match = "role",
     exclude: bool = False,
 ) -> list[Circuit]:
-    """Draw circuits with as many heads per role (and layer, by `match`) as `circuit`; groups at one role are pooled.
+    """Draw circuits of a model's `heads`, as many per role (and layer, by `match`) as `circuit` has; groups at one role
+    are pooled.
 
     `exclude` leaves out the circuit's own heads, whatever their role; as published they may be drawn.
     """
     generator = random.Random(seed)
     own = {(head.layer, head.head) for head in circuit.heads}
-    free = [
-        (layer, head) for layer in range(n_layers) for head in range(n_heads) if not (exclude and (layer, head) in own)
-    ]
+    free = [head for head in heads if not (exclude and head in own)]
     return [_draw(circuit, free, match, generator) for _ in range(draws)]
 
 
-def has_heads_to_spare(circuit: Circuit, n_layers: int, n_heads: int) -> bool:
+def has_heads_to_spare(circuit: Circuit, heads: Sequence[Head]) -> bool:
     """Whether every layer has enough heads that are not the circuit's for such draws, role by role."""
     try:
-        draw_circuits(circuit, n_layers, n_heads, draws=1, match="role_and_layer", exclude=True)
+        draw_circuits(circuit, heads, draws=1, match="role_and_layer", exclude=True)
     except CircuitError:
         return False
     return True

@@ -13,7 +13,7 @@ from rebinding.evidence import Evidence
 from rebinding.experiments.circuit.contributions import NOTHING
 from rebinding.experiments.circuit.random_circuits import has_heads_to_spare
 from rebinding.experiments.circuit.request import Variant
-from rebinding.paper.circuit import Circuit, CircuitHead
+from rebinding.paper.circuit import Circuit, CircuitHead, Head
 from rebinding.verdicts.gates import Gate, requirement
 
 Array: TypeAlias = npt.NDArray[Any]
@@ -120,11 +120,12 @@ def circuits_after_walks(pruning: Evidence) -> list[Circuit]:
     return [circuit_after_walk(pruning, int(order)) for order in sorted(pruning.rows["order"].unique())]
 
 
-def gate_other_heads(circuit: Circuit, layers: int, all_heads: int) -> Gate:
+def gate_other_heads(circuit: Circuit, heads: Sequence[Head]) -> Gate:
     """The gate that a circuit leaves enough other heads in each layer for random sets of the same size."""
-    is_enough = has_heads_to_spare(circuit, layers, all_heads // layers)
+    is_enough = has_heads_to_spare(circuit, heads)
+    per_layer = len(heads) // len({layer for layer, _ in heads})
     reason = (
-        f"the circuit has too many of the {all_heads // layers} heads of some layer: random sets of other heads, to"
-        " compare it with, need at least as many there"
+        f"the circuit has too many of the {per_layer} heads of some layer: random sets of other heads, to compare it"
+        " with, need at least as many there"
     )
     return requirement("heads_to_spare", is_enough, reason)

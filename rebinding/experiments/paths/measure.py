@@ -20,7 +20,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from itertools import product
 
 import pandas as pd
 import torch
@@ -55,7 +54,7 @@ class NoisePairs:
     strata: tuple[str, ...] = ()
     """The stratum of each clean prompt (`write_stratum`); empty if all are in one."""
     recordings: dict[tuple[int, int], Recording] = field(default_factory=dict, repr=False)
-    noise_z: dict[tuple[int, int, str], list[Tensor]] = field(default_factory=dict, repr=False)
+    noise_z: dict[tuple[int, int, str], dict[int, Tensor]] = field(default_factory=dict, repr=False)
 
     def block(self, surgeon: Surgeon, stage: Stage, where: slice) -> Block:
         """Record a block of prompts for one stage."""
@@ -64,10 +63,11 @@ class NoisePairs:
         if span not in self.recordings:
             self.recordings[span] = surgeon.record(token_batch(clean), keep={"z"})
         if sender_key not in self.noise_z:
-            at, heads = positions(noise, stage.sender)[:, None], range(surgeon.anatomy.n_heads)
-            reads = [Read("z", layer, positions=at, heads=heads) for layer in range(surgeon.anatomy.n_layers)]
-            recorded = surgeon.record(token_batch(noise))
-            self.noise_z[sender_key] = surgeon.run(recorded, [], reads)  # (prompt, head, 1, head_dim) a layer
+            at, having = positions(noise, stage.sender)[:, None], [p for p in surgeon.anatomy.parts if p.n_heads]
+            reads = [Read("z", parts.number, positions=at, heads=range(parts.n_heads)) for parts in having]
+            values = surgeon.run(surgeon.record(token_batch(noise)), [], reads)
+            by_layer = dict(zip((parts.number for parts in having), values, strict=True))
+            self.noise_z[sender_key] = by_layer  # layer -> (prompt, head, 1, head_dim)
         return Block(
             surgeon,
             self.recordings[span],
@@ -96,7 +96,7 @@ def score_stage(
     receivers = sorted(receivers)
     about = {"stage": asdict(stage), "receivers": [list(head) for head in receivers], **asdict(settings)}
     if senders is None:
-        senders = list(product(range(surgeon.anatomy.n_layers), range(surgeon.anatomy.n_heads)))
+        senders = list(surgeon.anatomy.heads)
     else:
         senders = sorted(set(senders))
         about["senders"] = [list(head) for head in senders]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
@@ -13,9 +13,13 @@ from rebinding.experiments.tokens import answer_of, relative_change
 from rebinding.paper.circuit import Head
 from rebinding.surgery import Anatomy, Edit, Read, Recording, Site, Surgeon
 from rebinding.surgery.memory import to_cpu_together
+from rebinding.surgery.parts import LayerParts
 from rebinding.surgery.sites import Scope
 
 Component: TypeAlias = Literal["q", "k", "v", "kv"]
+RAW: Mapping[str, Site] = {"k": "k", "v": "v"}
+COPY: Mapping[str, Site] = {"k": "k_rot", "v": "v_seen"}
+"""The copies of keys and values that query heads see."""
 MESSAGES = 1 << 27
 """The most bytes of sender outputs in memory at once."""
 
@@ -29,7 +33,7 @@ class Block:
 
     surgeon: Surgeon
     recording: Recording
-    noise_z: list[Tensor]
+    noise_z: Mapping[int, Tensor]
     labels: Tensor
     rivals: Tensor
     sender_at: Tensor
@@ -52,7 +56,7 @@ class Block:
 
     def all_heads(self) -> list[Head]:
         """Every head as a sender."""
-        return [(layer, head) for layer in range(self.anatomy.n_layers) for head in range(self.anatomy.n_heads)]
+        return list(self.anatomy.heads)
 
     def before(self) -> Tensor:
         """Logit, probability and lead of the answer, unedited: (prompt, 3)."""
@@ -60,9 +64,9 @@ class Block:
 
     def relative_change(self, senders: Sequence[Head]) -> Tensor:
         """The relative change from each sender's clean z to its noise z: (sender, prompt)."""
-        heads = range(self.anatomy.n_heads)
-        layers = sorted({layer for layer, _ in senders})
-        reads = [Read("z", layer, positions=self.sender_at[:, None], heads=heads) for layer in layers]
+        layers, parts = sorted({layer for layer, _ in senders}), self.anatomy.parts
+        at = self.sender_at[:, None]
+        reads = [Read("z", layer, positions=at, heads=range(parts[layer].n_heads)) for layer in layers]
         clean = self.surgeon.run(self.recording, [], reads)  # (prompt, head, 1, head_dim) a layer
         changes = {
             layer: relative_change(self.noise_z[layer], own)[:, :, 0] for layer, own in zip(layers, clean, strict=True)
@@ -117,25 +121,33 @@ class Port:
     write_heads: tuple[int, ...]
     scope: Scope | None
 
-    def write(self, values: Tensor, rows: Tensor, at: Tensor, group: int) -> Edit:
+    def write(self, values: Tensor, rows: Tensor, at: Tensor, parts: LayerParts) -> Edit:
         """Write `values` (row, read head, 1, head_dim) at positions `at`."""
         if self.scope == "head":
-            values = values[:, [self.read_heads.index(head // group) for head in self.write_heads]]
+            values = values[:, [self.read_heads.index(parts.kv_head(head)) for head in self.write_heads]]
         return Edit(self.site, self.layer, values, positions=at, heads=self.write_heads, rows=rows, scope=self.scope)
 
 
-def ports(component: Component, receivers: Sequence[Head], scope: Scope, group: int) -> list[Port]:
-    """The ports of some receivers (layer, head)."""
+def ports(component: Component, receivers: Sequence[Head], scope: Scope, anatomy: Anatomy) -> list[Port]:
+    """The ports of some receivers (layer, head).
+
+    In a layer that reuses the keys of another one, they are the copies that its query heads see: the path to them
+    ends there, and other layers keep theirs.
+    """
     result = []
     for layer in sorted({layer for layer, _ in receivers}):
+        parts = anatomy.parts[layer]
         heads = tuple(sorted(head for at, head in receivers if at == layer))
-        kv_heads = tuple(sorted({head // group for head in heads}))
+        kv_heads = tuple(sorted({parts.kv_head(head) for head in heads}))
         if component == "q":
             result.append(Port("q", layer, heads, heads, None))
+        elif not parts.has_own_keys:
+            of_group = tuple(head for head in range(parts.n_heads) if parts.kv_head(head) in kv_heads)
+            copies = heads if scope == "head" else of_group
+            result.extend(Port(COPY[site], layer, copies, copies, None) for site in component)
         else:
             write_heads = heads if scope == "head" else kv_heads
-            sites: tuple[Site, ...] = ("k", "v") if component == "kv" else (component,)
-            result.extend(Port(site, layer, kv_heads, write_heads, scope) for site in sites)
+            result.extend(Port(RAW[site], layer, kv_heads, write_heads, scope) for site in component)
     return result
 
 
@@ -156,7 +168,7 @@ def receiver_run(
     last = max(layer for layer, _ in receivers)
     before = block.before()
     after = before.expand(len(senders), -1, -1).clone()  # (sender, prompt, 3)
-    inputs = ports(component, receivers, scope, block.anatomy.group)
+    inputs = ports(component, receivers, scope, block.anatomy)
     for part in _sender_parts(block, inputs, sum(layer < last for layer, _ in senders)):
         source = block.source(senders[part])
         rows, edits = _without_unedited_rows(_receiver_edits(block, inputs, senders[part], frozen=frozen))
@@ -170,7 +182,8 @@ def receiver_run(
 def _sender_parts(block: Block, inputs: list[Port], count: int) -> Iterator[slice]:
     """Parts of `count` senders whose outputs fit into `MESSAGES` bytes, so that memory does not grow with senders."""
     heads_read = sum(len(port.read_heads) for port in inputs)
-    message = block.n * heads_read * block.anatomy.head_dim * block.noise_z[0].element_size()
+    head_dim = max(parts.head_dim for parts in block.anatomy.parts)
+    message = block.n * heads_read * head_dim * block.recording.sites["resid"][0].element_size()
     size = max(1, MESSAGES // message)
     for start in range(0, count, size):
         yield slice(start, min(start + size, count))
@@ -195,7 +208,7 @@ def _receiver_edits(block: Block, inputs: list[Port], senders: Sequence[Head], *
         rows = torch.nonzero(flag).reshape(-1)
         if rows.numel():
             values = after[rows.to(after.device)]
-            edits.append(port.write(values, rows, at[source[rows]][:, None], block.anatomy.group))
+            edits.append(port.write(values, rows, at[source[rows]][:, None], block.anatomy.parts[port.layer]))
     return edits
 
 

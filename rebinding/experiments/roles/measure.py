@@ -269,9 +269,7 @@ def measure_interchange(bench: Workbench, request: Interchange) -> Evidence:
 def measure_random_interchange(bench: Workbench, request: RandomInterchange) -> Evidence:
     place, anatomy = MODES[request.mode][request.group], bench.surgeon.anatomy
     group = Circuit(tuple(CircuitHead(request.group, *head, place[1]) for head in request.heads))
-    random_groups = draw_circuits(
-        group, anatomy.n_layers, anatomy.n_heads, draws=request.draws, match="role_and_layer", exclude=True
-    )
+    random_groups = draw_circuits(group, anatomy.heads, draws=request.draws, match="role_and_layer", exclude=True)
     return run_random_groups(
         bench.surgeon,
         pairs_of(bench, request),

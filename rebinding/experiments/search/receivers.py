@@ -66,11 +66,12 @@ def recorded_receiver(recorded_pairs: RecordedPairs, node: Node) -> RecordedRece
     at = recorded_pairs.pairs.at(node.token)
     place = at.clamp(min=0)
     layer = anatomy.layer_modules(recorded_pairs.surgeon.model)[node.layer]
-    span = slice(node.head * anatomy.head_dim, (node.head + 1) * anatomy.head_dim)
+    parts = anatomy.parts[node.layer]
+    span = slice(node.head * parts.head_dim, (node.head + 1) * parts.head_dim)
     output = recording.sites["attention_output"][node.layer][prompts, place]  # (prompt, hidden)
     resid = recording.sites["resid"][node.layer][prompts, place]  # (prompt, hidden)
     shrink = anatomy.attention_write(layer, output).norm(dim=-1) / output.norm(dim=-1)  # (prompt,)
-    projection = cast(nn.Linear, layer.get_submodule(anatomy.output))
+    projection = cast(nn.Linear, layer.get_submodule(parts.output))
     weight = projection.weight[:, span].detach()  # (hidden, head_dim)
     return RecordedReceiver(
         node,
@@ -102,10 +103,11 @@ def sender_batches(
     recorded_pairs: RecordedPairs, senders: Senders, receivers: Sequence[RecordedReceiver]
 ) -> Iterator[Senders]:
     """Batches of senders whose outputs fit into `MESSAGES` bytes."""
-    heads = 3 * len({receiver.node.layer for receiver in receivers}) * recorded_pairs.surgeon.anatomy.n_heads
-    size = max(
-        1, MESSAGES // (heads * recorded_pairs.surgeon.anatomy.head_dim * recorded_pairs.noise_z[0].element_size())
-    )
+    anatomy = recorded_pairs.surgeon.anatomy
+    layers = {receiver.node.layer for receiver in receivers}
+    widths = (anatomy.parts[layer].n_heads * anatomy.parts[layer].head_dim for layer in layers)
+    row = 3 * sum(widths) * recorded_pairs.recording.sites["resid"][0].element_size()
+    size = max(1, MESSAGES // row)
     for start in range(0, senders.n, size):
         yield senders.take(torch.arange(start, min(start + size, senders.n)))
 
@@ -117,19 +119,21 @@ def sender_output(
 
     Returns them at each sender's token, by component and layer: (row, head, head_dim).
     """
-    group = recorded_pairs.surgeon.anatomy.group
+    anatomy = recorded_pairs.surgeon.anatomy
     keys, reads = [], []
     for layer in sorted({receiver.node.layer for receiver in receivers}):
         heads = sorted({receiver.node.head for receiver in receivers if receiver.node.layer == layer})
         for site in COMPONENTS:
-            read_heads = heads if site == "q" else sorted({head // group for head in heads})
-            reads.append(Read(site, layer, positions=senders.token[:, None], heads=read_heads))
+            parts = anatomy.parts[layer]
+            read_heads = heads if site == "q" else sorted({parts.kv_head(head) for head in heads})
+            own = layer if site == "q" else parts.key_layer
+            reads.append(Read(site, own, positions=senders.token[:, None], heads=read_heads))
             keys.append((site, layer))
     edits = [senders.noise_edit(recorded_pairs.noise_z)]
     values = recorded_pairs.surgeon.run(
         recorded_pairs.recording, edits, reads, source=senders.prompt, attention="frozen", allow_noop=True
     )
-    n_heads = recorded_pairs.surgeon.anatomy.n_heads
+    n_heads = anatomy.n_heads
     output: SenderOutput = {}
     for (site, layer), read, value in zip(keys, reads, values, strict=True):
         assert read.heads is not None
@@ -150,7 +154,7 @@ def receiver_change(
     at = receiver.at[senders.prompt]  # (row,)
     can_attend = senders.token == at if component == "q" else senders.token <= at
     rows = torch.nonzero(can_attend & (at >= 0)).reshape(-1)
-    head = receiver.node.head if component == "q" else recorded_pairs.surgeon.anatomy.kv_head(receiver.node.head)
+    head = receiver.node.head if component == "q" else receiver.head.parts.kv_head(receiver.node.head)
     source = senders.prompt[rows]
     projection = output[component, receiver.node.layer][rows, head]  # (row, head_dim)
     z = receiver.head.changed_z(component, projection, source, senders.token[rows])

@@ -113,6 +113,8 @@ class RecordedPairs:
     def senders(self, layer: int, tokens: Tensor) -> Senders:
         """All heads of a layer at some tokens (prompt, token) whose z differs in the noise prompt."""
         clean, noise = self.recording.sites["z"][layer], self.noise_z[layer]  # (prompt, head, token, head_dim)
+        if not clean.numel():
+            return Senders(layer, *(torch.empty(0, dtype=torch.long) for _ in range(3)))  # no heads
         size = clean.abs().amax(dim=(1, 2, 3))[:, None, None]  # (prompt, 1, 1)
         is_different = (clean - noise).abs().amax(dim=-1) > ROUNDING * size  # (prompt, head, token)
         prompt, head, token = torch.nonzero(is_different.cpu() & tokens[:, None], as_tuple=True)
@@ -124,5 +126,5 @@ def record_pairs(surgeon: TorchSurgeon, pairs: Pairs) -> RecordedPairs:
     recording = surgeon.record(token_batch(pairs.clean), keep={"z"})
     noise = surgeon.record(token_batch(pairs.noise), keep={"z"})
     prompts = torch.arange(len(pairs.ids))
-    noise_z = [z[prompts[:, None], :, pairs.match].transpose(1, 2) for z in noise.sites["z"]]
+    noise_z = [z[prompts[:, None], :, pairs.match].transpose(1, 2) if z.numel() else z for z in noise.sites["z"]]
     return RecordedPairs(surgeon, pairs, recording, noise_z, noise)

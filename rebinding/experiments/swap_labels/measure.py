@@ -40,7 +40,8 @@ def measure_label_vectors(bench: Workbench, request: LabelVectors) -> Mapping[st
         raise SurgeryError(
             f"{len(prompts)} prompts name slots {count.tolist()} times; give prompts that name every slot"
         )
-    total = torch.zeros(len(count), len(request.heads), bench.surgeon.anatomy.head_dim, dtype=torch.float64)
+    head_dim = max(bench.surgeon.anatomy.parts[layer].head_dim for layer, _ in request.heads)
+    total = torch.zeros(len(count), len(request.heads), head_dim, dtype=torch.float64)
     for part in blocks(len(prompts), BLOCK):
         _, keys = read_vectors(bench.surgeon, prompts[part], tokens[part], request.heads, "raw")
         by_label = keys.transpose(1, 2).flatten(0, 1).double()  # (prompt x label, head, head_dim)
@@ -105,9 +106,10 @@ def _run_block(bench: Workbench, request: LabelExchange, cases: Cases, means: Te
 
 def _edits(bench: Workbench, request: LabelExchange, where: Tensor, shifts: Tensor) -> Iterator[Edit]:
     for layer, at in by_layer(request.heads).items():
-        names, values = [request.heads[place][1] for place in at], shifts[:, at]
+        parts = bench.surgeon.anatomy.parts[layer]
+        names, values = [request.heads[place][1] for place in at], shifts[:, at, :, : parts.head_dim]
         if request.scope == "group":
-            names, values = averaged_in_groups(bench.surgeon.anatomy, names, values)
+            names, values = averaged_in_groups(parts, names, values)
         rows = torch.arange(len(where))
         yield Edit("k", layer, values, positions=where, heads=names, rows=rows, mode="add", scope=request.scope)
 

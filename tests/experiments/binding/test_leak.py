@@ -37,7 +37,7 @@ def test_bystanders_of_a_random_model(family: Family) -> None:
     """A head of the same KV group is affected if the group's keys are edited, and only then."""
     bench = random_model(family)
     layer, head = 2, 4
-    group = bench.surgeon.anatomy.group
+    group = bench.surgeon.anatomy.parts[0].group
     bystander, stranger = (layer, head // group * group), (layer, (head + group) % bench.surgeon.anatomy.n_heads)
     assert bystander != (layer, head)
     for scope, is_seen in (("group", True), ("head", False)):

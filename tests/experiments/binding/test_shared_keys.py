@@ -19,7 +19,7 @@ LAYER = 1
 def test_a_group_is_shifted_as_its_heads_would_be_one_by_one_by_their_mean(shared: int) -> None:
     """Two readers are named; as sites after RoPE count query heads, the edit has to reach the third as well."""
     bench = random_model("gemma3")
-    size = bench.surgeon.anatomy.group
+    size = bench.surgeon.anatomy.parts[0].group
     readers = tuple((LAYER, shared * size + member) for member in range(size))
     directions = replace(bench, heads=readers).directions("published", 4, point="rope")
     for_two = directions.of(readers[:2])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import combinations
+from itertools import combinations, product
 from typing import Any
 
 import pytest
@@ -19,6 +19,7 @@ from tests.close import MIN_CHANGE_SHARE, allowance
 from tests.experiments.circuit.test_paths import ROLES, fake_prompts
 from tests.surgery.models import Family, tiny, tokens
 
+HEADS = tuple(product(range(4), range(6)))
 ANSWERS = Answers(torch.tensor([[[5, 6], [7, 7], [8, 9]]]).repeat(3, 1, 1), torch.tensor([0, 1, 2]))
 IDS = (10, 11, 12)
 CIRCUIT = Circuit(
@@ -131,17 +132,17 @@ def test_redundant_heads_depend_on_the_order() -> None:
 
 def test_random_circuits_match_roles_and_layers() -> None:
     """As many heads per role; per layer if asked; the circuit's own left out if asked; reproducible."""
-    random_circuits = draw_circuits(CIRCUIT, 4, 6, draws=200)
+    random_circuits = draw_circuits(CIRCUIT, HEADS, draws=200)
     roles = sorted(head.role for head in CIRCUIT.heads)
     assert all(sorted(head.role for head in circuit.heads) == roles for circuit in random_circuits)
-    assert random_circuits == draw_circuits(CIRCUIT, 4, 6, draws=200)
+    assert random_circuits == draw_circuits(CIRCUIT, HEADS, draws=200)
     heads = {(head.layer, head.head) for head in CIRCUIT.heads}
     hits = sum((head.layer, head.head) in heads for circuit in random_circuits for head in circuit.heads)
     assert 140 <= hits <= 280, "expected 1000 x 5 / 24 = 208, eight standard deviations wide"
-    exclusive = draw_circuits(CIRCUIT, 4, 6, draws=50, exclude=True, match="role_and_layer")
+    exclusive = draw_circuits(CIRCUIT, HEADS, draws=50, exclude=True, match="role_and_layer")
     assert all((head.layer, head.head) not in heads for circuit in exclusive for head in circuit.heads)
     places = sorted((head.role, head.layer) for head in CIRCUIT.heads)
     assert all(sorted((head.role, head.layer) for head in circuit.heads) == places for circuit in exclusive)
     crowded = Circuit(tuple(CircuitHead("A", 0, head, "readout") for head in range(4)))
     with pytest.raises(CircuitError, match="only 2 are left"):
-        draw_circuits(crowded, 4, 6, draws=1, exclude=True, match="role_and_layer")
+        draw_circuits(crowded, HEADS, draws=1, exclude=True, match="role_and_layer")

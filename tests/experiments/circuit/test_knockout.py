@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from rebinding.experiments.tokens import token_batch
 from rebinding.paper.circuit import Circuit, CircuitHead
 from rebinding.surgery.nnsight_surgeon import NNsightSurgeon
 from tests.close import MIN_CHANGE_SHARE, allowance
-from tests.experiments.circuit.test_ablation import ANSWERS, CIRCUIT, IDS, setting
+from tests.experiments.circuit.test_ablation import ANSWERS, CIRCUIT, HEADS, IDS, setting
 
 SMALL_CIRCUIT = Circuit((CircuitHead("A", 1, 1, "readout"), CircuitHead("A", 1, 3, "question_box")))
 """Two heads of one layer at two tokens: neither head is touched at the other's token."""
@@ -66,14 +67,14 @@ def test_knockout_is_the_circuit_of_all_other_heads() -> None:
 
 def test_random_sets_are_of_other_heads() -> None:
     """As many at each role in each layer, none of them the circuit's; and it is known when there are not enough."""
-    for circuit in draw_circuits(CIRCUIT, 4, 6, draws=20, match="role_and_layer", exclude=True):
+    for circuit in draw_circuits(CIRCUIT, HEADS, draws=20, match="role_and_layer", exclude=True):
         assert sorted((head.layer, head.role) for head in circuit.heads) == sorted(
             (head.layer, head.role) for head in CIRCUIT.heads
         )
         assert not {(head.layer, head.head) for head in circuit.heads} & {
             (head.layer, head.head) for head in CIRCUIT.heads
         }
-    assert has_heads_to_spare(CIRCUIT, 4, 6)
+    assert has_heads_to_spare(CIRCUIT, HEADS)
     crowded = Circuit(tuple(CircuitHead("A", 0, head, "readout") for head in range(4)))
-    assert not has_heads_to_spare(crowded, 4, 6)
-    assert has_heads_to_spare(crowded, 4, 8)
+    assert not has_heads_to_spare(crowded, HEADS)
+    assert has_heads_to_spare(crowded, tuple(product(range(4), range(8))))

@@ -43,7 +43,7 @@ def test_equals_full_forwards(family: Family) -> None:
     model = tiny(family)
     anatomy, pairs = derive(model), make_pairs(family)
     plain = with_repeated_keys(model, family, anatomy)
-    naive = Naive(plain, anatomy.layer_modules(plain), anatomy.n_heads, anatomy.head_dim)
+    naive = Naive(plain, anatomy.layer_modules(plain), anatomy.n_heads, anatomy.parts[0].head_dim)
     recorded = record_pairs(TorchSurgeon(model, anatomy), pairs)
     rows = direct_effect(recorded)
     rows_of = {"direct": rows} | dict(list(effect_via_receivers(recorded, RECEIVERS, ALL).groupby("component")))

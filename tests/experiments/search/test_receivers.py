@@ -28,7 +28,7 @@ def test_equals_a_replay(family: Family, component: Any) -> None:
     dice = torch.Generator().manual_seed(1)
     for layer, head in ((0, 4), (1, 0), (2, 5), (3, 3)):
         token = AT[SOURCE] if component == "q" else TOKEN
-        raw = 2 * torch.randn(len(SOURCE), surgeon.anatomy.head_dim, generator=dice)  # (row, head_dim)
+        raw = 2 * torch.randn(len(SOURCE), surgeon.anatomy.parts[0].head_dim, generator=dice)  # (row, head_dim)
         actual = receiver_head(surgeon, recording, layer, head, AT).changed_z(component, raw, SOURCE, token)
         scope = None if component == "q" else "head"
         edit = Edit(component, layer, raw[:, None, None], positions=token[:, None], heads=(head,), scope=scope)

@@ -56,6 +56,7 @@ class Plain:
         config = self.model.config
         self.heads, self.group = config.num_attention_heads, config.num_attention_heads // config.num_key_value_heads
         self.layers: Sequence[Any] = list(self.model.model.layers)
+        self.all_heads = [(layer, head) for layer in range(len(self.layers)) for head in range(self.heads)]
         self.dim: int = self.layers[0].self_attn.head_dim
         for layer in self.layers:
             layer.self_attn.num_key_value_groups = 1

@@ -59,9 +59,7 @@ def recompute_random_groups(
         for number, clean, counterfactual in prompts.encode(request.prompts).pairs
     }
     own_group = Circuit(tuple(CircuitHead(request.group, layer, head, "readout") for layer, head in request.heads))
-    groups = draw_circuits(
-        own_group, len(plain.layers), plain.heads, draws=request.draws, match="role_and_layer", exclude=True
-    )
+    groups = draw_circuits(own_group, plain.all_heads, draws=request.draws, match="role_and_layer", exclude=True)
     for index, row in numbered(rows):
         pair = pairs[int(row["prompt"]), int(row["answer_slot"])]
         heads = [(head.layer, head.head) for head in groups[int(row["draw"])].heads]
