@@ -178,9 +178,10 @@ def derive(model: nn.Module) -> Anatomy:
     layers = getattr(decoder, name)
     masks, key_layers = _masks(text, len(layers)), _key_layers(text, len(layers))
     parts = tuple(
-        _layer_parts(layer, number, text, family, masks[number], key_layers[number])
-        for number, layer in enumerate(layers)
+        _layer_parts(layer, number, text, family, mask, key_layer)
+        for number, (layer, mask, key_layer) in enumerate(zip(layers, masks, key_layers, strict=True))
     )
+    _check_one_kind(layers, parts)
     streams = getattr(text, family.streams) if family.streams else 1
     final_norms = ("norm", "final_layernorm", "final_layer_norm", "ln_f")
     return Anatomy(
@@ -202,7 +203,26 @@ def derive(model: nn.Module) -> Anatomy:
     )
 
 
+def _check_one_kind(layers: nn.ModuleList, parts: tuple[LayerParts, ...]) -> None:
+    """Refuse layers that attend in different ways, unless the table of families names the other way."""
+    kinds = {
+        type(layers[part.number].get_submodule(part.attention)): part.number for part in reversed(parts) if part.n_heads
+    }
+    if len(kinds) > 1:
+        names = ", ".join(
+            f"{kind.__name__} in layer {number}" for kind, number in sorted(kinds.items(), key=lambda kind: kind[1])
+        )
+        raise AnatomyError(f"its layers mix tokens in different ways: {names}")
+
+
 def _layer_parts(layer: nn.Module, number: int, text: Any, family: Family, mask: Mask, key_layer: int) -> LayerParts:
+    try:
+        return _checked_parts(layer, number, text, family, mask, key_layer)
+    except AnatomyError as error:
+        raise AnatomyError(f"layer {number}: {error}") from None
+
+
+def _checked_parts(layer: nn.Module, number: int, text: Any, family: Family, mask: Mask, key_layer: int) -> LayerParts:
     mlp = family.mlp or (_child(layer, ("mlp", "feed_forward", "block_sparse_moe"), "MLP"),)
     if family.mixer and hasattr(layer, family.mixer):
         parts = (0, 0, 0, "", NOWHERE, NOWHERE, NOWHERE, "")

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal, TypeAlias
 
-Rotation: TypeAlias = Literal["pair", "single", "complex", "none"]
-"""How an attention module rotates: a function of query and key, of one of them, of complex numbers; or not at all."""
+Rotation: TypeAlias = Literal["pair", "half", "single", "complex", "none"]
+"""How an attention module rotates: a function of query and key (its angles as wide as the rotated part of a head, or
+`half` as wide), of one of them, of complex numbers; or not at all."""
 
 
 @dataclass(frozen=True)
@@ -45,9 +46,10 @@ QWEN_HYBRID = Family(has_gate=True, mixer="linear_attn")
 FAMILIES: MappingProxyType[str, Family] = MappingProxyType(
     {
         "gpt_neox": Family(fused_by_head="query_key_value"),
-        "opt": Family(mlp=("fc1", "activation_fn", "fc2"), rotation="none", scales_queries=True),
+        "opt": Family(mlp=("fc1", "activation_fn", "fc2"), scales_queries=True),
         "stablelm": Family(needs_hook=True),
         "nemotron": Family(needs_hook=True),
+        "gpt_oss": Family(rotation="half"),
         "llama4_text": Family(rotation="complex", common_norm="qk_norm", counts_tokens=True),
         "qwen3_next": QWEN_HYBRID,
         "qwen3_5_text": QWEN_HYBRID,

@@ -36,22 +36,25 @@ def seen_by_attention(attention: nn.Module, parts: LayerParts, site: str, raw: T
 
 
 def normed(norm: Any, heads: Tensor) -> Tensor:
-    """Heads (row, head, token, head_dim) after their norm: of each head alone, or of all of them together."""
+    """Heads (row, head, token, head_dim) after their norm: of each head alone, or of all of them together.
+
+    `forward` is called, not the module: its hooks see the model's own run only.
+    """
     weight = getattr(norm, "weight", None)
     if weight is None or weight.shape[-1] == heads.shape[-1]:
-        out: Tensor = norm(heads)
+        out: Tensor = norm.forward(heads)
         return out
-    together = norm(heads.transpose(1, 2).flatten(2))  # (row, token, head x head_dim)
+    together = norm.forward(heads.transpose(1, 2).flatten(2))  # (row, token, head x head_dim)
     return together.unflatten(-1, (heads.shape[1], -1)).transpose(1, 2)  # type: ignore[no-any-return]
 
 
 def _rotated(attention: nn.Module, parts: LayerParts, site: str, raw: Tensor, call: dict[str, Any]) -> Tensor:
-    if parts.rotation == "none":
+    angles = call.get("position_embeddings")
+    if parts.rotation == "none" or angles is None:
         return raw
     name = "apply_rotary_emb" if parts.rotation == "complex" else "apply_rotary_pos_emb"
     function = getattr(sys.modules[type(attention).__module__], name, None)
-    angles = call.get("position_embeddings")
-    if function is None or angles is None:
+    if function is None:
         raise SurgeryError(
             f"{type(attention).__name__} rotates in a way that is not known here: a raw {WORDS[site]} cannot be edited "
             f"for one query head alone. Edit {site}_rot instead."
@@ -60,7 +63,8 @@ def _rotated(attention: nn.Module, parts: LayerParts, site: str, raw: Tensor, ca
         by_token = raw.transpose(1, 2)
         return function(by_token, by_token, angles)[0].transpose(1, 2)  # type: ignore[no-any-return]
     cos, sin = angles
-    turned, rest = raw[..., : cos.shape[-1]], raw[..., cos.shape[-1] :]
+    width = cos.shape[-1] * (2 if parts.rotation == "half" else 1)
+    turned, rest = raw[..., :width], raw[..., width:]
     if parts.rotation == "single":
         out = function(turned, cos, sin)
     else:

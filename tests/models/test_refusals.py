@@ -16,7 +16,9 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, ByT5Tokenizer, PreTrainedModel
 
 from rebinding.models import ModelError, errors, load
+from rebinding.surgery import anatomy
 from rebinding.surgery.attention import NAME
+from tests.models import census
 from tests.models.folders import ROWS, change_config, save, save_tiny
 from tests.surgery.models import SIZES
 
@@ -118,15 +120,10 @@ CASES = {
         errors.FixedAttention,
         "Mpt.* does not let",
     ),
-    "deaf attention": Refusal(
-        lambda folder: save_architecture("stablelm", folder),
-        errors.FixedAttention,
-        "StableLm.* do not pass their keywords on",
-    ),
-    "attention sinks": Refusal(
-        lambda folder: save_architecture("gpt_oss", folder, **EXPERTS),
+    "biased attention": Refusal(
+        lambda folder: save(census.build("inkling_text"), folder),
         errors.UnknownAttentionInput,
-        "GptOssAttention hands s_aux",
+        "InklingAttention hands position_bias",
     ),
     "gemma without causal mask": Refusal(
         lambda folder: save_tiny(folder, "gemma3", use_bidirectional_attention=True),
@@ -142,16 +139,16 @@ CASES = {
         "does not read what attention returns",
     ),
     "unnamed parts": Refusal(
-        lambda folder: save_architecture("gpt_neox", folder),
+        lambda folder: save_architecture("camembert", folder, is_decoder=True),
         errors.UnsupportedArchitecture,
-        "has an unknown structure",
+        "keeps no list of layers",
     ),
     "hybrid": Refusal(
         lambda folder: save_architecture(
             "minimax", folder, **EXPERTS, layer_types=["full_attention", "linear_attention"] * 2
         ),
         errors.UnsupportedArchitecture,
-        "is a hybrid: layer 1 has no self_attn.k_proj",
+        "MiniMaxAttention in layer 0, MiniMaxLightningAttention in layer 1",
     ),
 }
 
@@ -225,6 +222,14 @@ def test_layers_called_with_a_tensor_that_cannot_be_cut(tmp_path: Path, monkeypa
 
 
 def test_layers_called_by_position_are_not_refused(tmp_path: Path) -> None:
-    """GPT-2 hands its layers the mask by position; fused projections and unknown norms are no obstacle either."""
+    """GPT-2 hands its layers the mask by position; fused projections are no obstacle either."""
     save_architecture("gpt2", tmp_path / "model", n_embd=24, n_head=2, n_layer=2)
-    assert load(str(tmp_path / "model"), device="cpu").anatomy.branches is None
+    assert load(str(tmp_path / "model"), device="cpu").anatomy.branches is not None
+
+
+def test_layers_that_drop_keywords_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """StableLM's layers do; its line in the table of families says so."""
+    monkeypatch.setattr(anatomy, "FAMILIES", {})
+    save_architecture("stablelm", tmp_path / "model")
+    with pytest.raises(errors.FixedAttention, match=r"StableLm.* do not pass their keywords on"):
+        load(str(tmp_path / "model"), device="cpu")

@@ -88,5 +88,7 @@ def test_a_site_that_moves_nothing_on_the_server_is_noticed(served: Path, monkey
         return client, carrier
 
     monkeypatch.setattr(remote, "connect", with_dead_heads)
-    with pytest.raises(errors.InertSite, match="edits of q, k, v, q_rot, k_rot, v_seen, scores, pattern, z at layer 3"):
+    with pytest.raises(
+        errors.InertSite, match="edits of q, k, v, q_rot, k_rot, v_seen, scores, pattern, z at a middle layer"
+    ):
         remote.load_remote(NAME)

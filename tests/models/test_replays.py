@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from rebinding.models import check_model, errors, verify
-from rebinding.surgery import Edit, Read, TorchSurgeon, recorder
+from rebinding.surgery import Anatomy, Edit, Read, TorchSurgeon, recorder
 from rebinding.surgery.recording import layer_call
 from tests.models.unusual_models import (
     ByKeyword,
@@ -67,8 +67,8 @@ def test_a_layer_that_scales_what_it_puts_out_has_no_known_norms() -> None:
 
 
 def test_a_keyword_that_is_dropped_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    def forgetful(name: str, kwargs: dict[str, Any]) -> dict[str, Any]:
-        return {key: value for key, value in layer_call(name, kwargs).items() if key != "gain"}
+    def forgetful(name: str, kwargs: dict[str, Any], anatomy: Anatomy) -> dict[str, Any]:
+        return {key: value for key, value in layer_call(name, kwargs, anatomy).items() if key != "gain"}
 
     monkeypatch.setattr(recorder, "layer_call", forgetful)
     with pytest.raises(errors.ReplayDiffers, match="run alone on its recorded input, is off"):

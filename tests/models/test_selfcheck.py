@@ -13,9 +13,9 @@ from transformers import AttentionInterface
 from rebinding.models import check_model, errors, selfcheck, verify
 from rebinding.models.probe import draw_tokens, forward
 from rebinding.surgery import Anatomy, TorchSurgeon, attention, derive
-from rebinding.surgery.parts import Branches, LayerParts, Mask, Projection
+from rebinding.surgery.parts import Branches, Mask, Projection
 from rebinding.surgery.sites import SITES
-from tests.surgery.models import FAMILIES, SPECIAL, Family, tiny
+from tests.surgery.models import FAMILIES, SPECIAL, Family, changed, tiny
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
@@ -48,13 +48,6 @@ POST = Branches("", "post_attention_layernorm", "", "input_layernorm")
 PARALLEL = replace(PRE, is_parallel=True)
 
 
-def changed(anatomy: Anatomy, **fields: Any) -> Anatomy:
-    """An anatomy with other fields; those of layers change in every layer."""
-    of_layers = {name: value for name, value in fields.items() if name in LayerParts.__dataclass_fields__}
-    parts = tuple(replace(part, **of_layers) for part in anatomy.parts)
-    return replace(anatomy, parts=parts, **{name: fields[name] for name in fields.keys() - of_layers.keys()})
-
-
 BELIEFS: dict[str, tuple[Family, dict[str, Any], str]] = {
     "no window": ("mistral", {"mask": Mask()}, "does not attend to all earlier tokens"),
     "a longer window": ("gemma2", {"mask": Mask("sliding", 6)}, "a sliding window of 6"),
@@ -62,7 +55,7 @@ BELIEFS: dict[str, tuple[Family, dict[str, Any], str]] = {
     "other slices": (
         "llama",
         {"k": Projection("self_attn.v_proj", 0, 20, 20), "v": Projection("self_attn.k_proj", 0, 20, 20)},
-        "the values in layer 0 are not",
+        "the k of layer 0 is not the slice of self_attn.v_proj",
     ),
     "a wider projection": (
         "llama",

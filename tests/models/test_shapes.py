@@ -36,7 +36,7 @@ def test_gemma_shapes_keep_their_special_features() -> None:
     gemma3 = derive(skeleton(shape_config("gemma3-12b"), torch.float32, meta))
     assert (gemma2.score_softcap, gemma2.logit_softcap, _windows(gemma2)) == (50.0, 30.0, [4096, None] * 21)
     assert (gemma3.score_softcap, gemma3.logit_softcap, _windows(gemma3)) == (None, None, [*[1024] * 5, None] * 8)
-    assert (gemma2.query_key_norms, gemma3.query_key_norms) == (False, True)
+    assert (gemma2.parts[0].q_norm, gemma3.parts[0].q_norm) == ("", "q_norm")
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

@@ -8,6 +8,7 @@ families that may have biases have them.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Literal, TypeAlias, get_args
 
 import torch
@@ -29,6 +30,9 @@ from transformers import (
     Qwen3ForCausalLM,
     SiglipVisionConfig,
 )
+
+from rebinding.surgery import Anatomy
+from rebinding.surgery.parts import LayerParts
 
 Family: TypeAlias = Literal["llama", "mistral", "gemma2", "gemma3", "gemma3_multimodal", "qwen3"]
 FAMILIES: tuple[Family, ...] = get_args(Family)
@@ -131,3 +135,10 @@ def tokens(family: Family, n: int = 3, length: int = 13) -> Tensor:
     """Random prompts of one length, free of special ids: (prompt, token)."""
     dice = torch.Generator().manual_seed(sum(map(ord, family)))
     return torch.randint(3, SPECIAL[0], (n, length), generator=dice)
+
+
+def changed(anatomy: Anatomy, **fields: Any) -> Anatomy:
+    """An anatomy with other fields; those of layers change in every layer."""
+    of_layers = {name: value for name, value in fields.items() if name in LayerParts.__dataclass_fields__}
+    parts = tuple(replace(part, **of_layers) for part in anatomy.parts)
+    return replace(anatomy, parts=parts, **{name: fields[name] for name in fields.keys() - of_layers.keys()})

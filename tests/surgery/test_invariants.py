@@ -207,7 +207,7 @@ def test_frozen_short_cut_is_the_long_way(case: Any) -> None:
     from dataclasses import replace
 
     surgeon, prompts, recording = case
-    long_way = TorchSurgeon(surgeon.model, replace(surgeon.anatomy, norms="unknown"))
+    long_way = TorchSurgeon(surgeon.model, replace(surgeon.anatomy, branches=None))
     for layer in range(surgeon.anatomy.n_layers):
         edits = [edit_at(surgeon, "z", layer, 6, prompts.shape[1]), edit_at(surgeon, "mlp_out", 1, 6, prompts.shape[1])]
         short = logits(surgeon, recording, edits, [6], attention="frozen")

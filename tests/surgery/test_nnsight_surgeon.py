@@ -21,7 +21,7 @@ from rebinding.surgery.sites import Attention, Edit, Mode, Read, Site
 from rebinding.surgery.torch_surgeon import TorchSurgeon
 from tests.close import MIN_CHANGE_SHARE, agree, allowance, is_changed
 from tests.surgery.cases import CELLS, LENGTH, SOURCE, Cell, make_edits, make_reads
-from tests.surgery.models import FAMILIES, SIZES, Family, make_hostile, tiny, tokens
+from tests.surgery.models import FAMILIES, SIZES, Family, changed, make_hostile, tiny, tokens
 
 LAST = Read("logits", positions=[12])
 MODES: tuple[Mode, Mode] = ("set", "add")
@@ -114,7 +114,7 @@ def test_traces_always_run_on_eager_attention(implementation: str) -> None:
     expected = surgeon.run(recording, [], reads)
     model.set_attn_implementation({"text_config": implementation})
     assert all(torch.equal(a, b) for a, b in zip(surgeon.run(recording, [], reads), expected, strict=True))
-    broken = NNsightSurgeon(model, replace(surgeon.anatomy, final_norm="model.language_model.nowhere"))
+    broken = NNsightSurgeon(model, replace(surgeon.anatomy, layers="model.language_model.nowhere"))
     with pytest.raises(AttributeError, match="nowhere"):
         broken.run(recording, [], [Read("resid", 4, positions=[12])])
     assert model.config.get_text_config()._attn_implementation == implementation
@@ -239,7 +239,7 @@ def test_frozen_attention_needs_recorded_heads_and_edits_that_can_act() -> None:
 def test_heads_spread_over_devices_are_refused() -> None:
     """A trace that meets fewer heads than the model has does not write to the wrong ones."""
     model, surgeon, recording = prepared("llama")
-    wrong = NNsightSurgeon(model, replace(surgeon.anatomy, n_heads=12, n_kv_heads=4))
+    wrong = NNsightSurgeon(model, changed(surgeon.anatomy, n_heads=12, n_kv_heads=4))
     with pytest.raises(RuntimeError, match="spread over devices"):
         wrong.run(recording, [], [Read("pattern", 1, heads=[0], positions=[12])])
 
@@ -247,7 +247,7 @@ def test_heads_spread_over_devices_are_refused() -> None:
 def test_a_key_path_that_is_not_understood_is_refused() -> None:
     """Were there more between a raw key and attention than we know of, one head's raw key would be edited wrongly."""
     model, surgeon, recording = prepared("qwen3")
-    wrong = NNsightSurgeon(model, replace(surgeon.anatomy, query_key_norms=False))
+    wrong = NNsightSurgeon(model, changed(surgeon.anatomy, k_norm=""))
     edit = Edit("k", 1, noise(10), heads=[4], positions=[6], scope="head")
     with pytest.raises(RuntimeError, match="edit k_rot instead"):
         wrong.run(recording, [edit], [LAST])

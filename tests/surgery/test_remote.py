@@ -7,7 +7,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,7 @@ from rebinding.surgery.nnsight_surgeon import NNsightSurgeon
 from rebinding.surgery.sites import Edit, Read
 from tests.close import agree, is_changed
 from tests.surgery.cases import CELLS, LENGTH, SOURCE, Cell, make_edits, make_reads
-from tests.surgery.models import VOCABULARY, Family, tiny, tokens
+from tests.surgery.models import VOCABULARY, Family, changed, tiny, tokens
 
 FAMILIES: tuple[Family, ...] = ("gemma2", "gemma3", "qwen3")
 """Soft caps; key norms on (row, head, position, head_dim); key norms on (row, position, head, head_dim)."""
@@ -168,8 +167,7 @@ def test_reduce_runs_locally(surgeons: dict[Family, tuple[NNsightSurgeon, NNsigh
 def test_a_remote_failure_is_raised_here(folders: dict[Family, Path], other_interpreter: subprocess.Popen[str]) -> None:
     """The server's message is in the error."""
     remote = client(folders["gemma2"], attn_implementation="eager")
-    anatomy = derive(remote._module)
-    wrong = replace(anatomy, parts=tuple(replace(part, n_heads=12, n_kv_heads=4) for part in anatomy.parts))
+    wrong = changed(derive(remote._module), n_heads=12, n_kv_heads=4)
     surgeon = NNsightSurgeon(remote, wrong, remote=OtherMachine(other_interpreter, folders["gemma2"]))
     with pytest.raises(RuntimeError, match="spread over devices"):
         surgeon.run(surgeon.record(tokens("gemma2")), [], [Read("pattern", 1, heads=[0], positions=[12])])

@@ -89,7 +89,7 @@ def test_matched_noise_keeps_the_norm_of_the_edit_that_acts(scope: str) -> None:
 
     def acting(vectors: torch.Tensor) -> torch.Tensor:
         heads = [head for layer, head in HEADS if layer == 1]
-        return averaged_in_groups(ANATOMY, heads, vectors.flatten(0, 1)[:, :2])[1].norm(dim=-1).flatten()
+        return averaged_in_groups(ANATOMY.parts[1], heads, vectors.flatten(0, 1)[:, :2])[1].norm(dim=-1).flatten()
 
     if scope == "group":
         torch.testing.assert_close(acting(matched.at_j), acting(real.at_j).repeat(4))
@@ -123,7 +123,7 @@ def test_control_heads_are_other_heads_of_the_same_layers() -> None:
     controls = control_heads(ANATOMY, HEADS)
     assert not set(controls) & set(HEADS)
     assert [layer for layer, _ in controls] == [layer for layer, _ in HEADS]
-    assert all(ANATOMY.kv_head(head) != 0 for layer, head in controls if layer == 1)
+    assert all(ANATOMY.parts[1].kv_head(head) != 0 for layer, head in controls if layer == 1)
 
 
 def test_invalid_conditions_are_refused() -> None:
