@@ -65,7 +65,7 @@ def as_model_error(name: str) -> Iterator[None]:
         raise UnsupportedArchitecture(
             f"{name} cannot be checked, so it cannot be studied: {type(error).__name__}: {error!s:.300}. Either it "
             "does not run with this config.json (try it with transformers alone), or its parts work in an unknown "
-            "way: support would have to be added to rebinding/surgery/anatomy.py."
+            "way: support would have to be added to rebinding/surgery/derivation.py."
         ) from error
 
 
@@ -112,7 +112,7 @@ def derive_checked(model: PreTrainedModel) -> Anatomy:
     except Exception as error:  # configurations raise their own errors
         raise UnsupportedArchitecture(
             f"{type(model).__name__} has an unknown structure ({error}). Its parts would have to be named in "
-            "rebinding/surgery/anatomy.py."
+            "rebinding/surgery/derivation.py."
         ) from error
     return anatomy
 

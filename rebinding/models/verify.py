@@ -74,7 +74,7 @@ def check_anatomy(
 
 def _refuse(model: PreTrainedModel, what: str) -> UnsupportedArchitecture:
     return UnsupportedArchitecture(
-        f"{type(model).__name__}: {what}. Its anatomy is derived wrongly: see rebinding/surgery/anatomy.py."
+        f"{type(model).__name__}: {what}. Its anatomy is derived wrongly: see rebinding/surgery/derivation.py."
     )
 
 

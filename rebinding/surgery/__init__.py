@@ -1,7 +1,8 @@
 """Reading and editing a forward pass: knows a model and its anatomy, nothing of boxes or prompts."""
 
-from rebinding.surgery.anatomy import Anatomy, derive
+from rebinding.surgery.anatomy import Anatomy
 from rebinding.surgery.checks import NothingEdited, SurgeryError
+from rebinding.surgery.derivation import derive
 from rebinding.surgery.mean_ablated import ActiveHeads
 from rebinding.surgery.protocol import Surgeon
 from rebinding.surgery.recording import Recording

@@ -42,6 +42,7 @@ class Family:
     streams: str = ""
 
 
+GEMMA4 = Family(rotation="single", prompt_inputs=("per_layer_input",))
 QWEN_HYBRID = Family(has_gate=True, mixer="linear_attn")
 FAMILIES: MappingProxyType[str, Family] = MappingProxyType(
     {
@@ -54,7 +55,8 @@ FAMILIES: MappingProxyType[str, Family] = MappingProxyType(
         "qwen3_next": QWEN_HYBRID,
         "qwen3_5_text": QWEN_HYBRID,
         "qwen3_5_moe_text": QWEN_HYBRID,
-        "gemma4_text": Family(rotation="single", prompt_inputs=("per_layer_input",)),
+        "gemma4_text": GEMMA4,
+        "gemma4_unified_text": GEMMA4,
         "gemma3n_text": Family(rotation="single", prompt_inputs=("per_layer_input",), streams="altup_num_inputs"),
     }
 )

@@ -55,7 +55,7 @@ def test_a_table_left_on_the_cpu(place: Place, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_factory_without_a_device(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    spoil(monkeypatch, mean_ablated._call, "dtype=torch.bool, device=hidden.device", "dtype=torch.bool")
+    spoil(monkeypatch, mean_ablated._mask, "dtype=torch.bool, device=hidden.device", "dtype=torch.bool")
     with pytest.raises(MixedDevices, match="mixes cpu and meta"):
         measure(place, "ablation heads")
 
@@ -69,6 +69,6 @@ def test_a_residual_left_with_the_layer_below(place: Place, monkeypatch: pytest.
 def test_waiting_in_every_layer(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     _, waits = measure(place, "binding isolated")
     assert not waits_in_loops(waits)
-    spoil(monkeypatch, keys.rewritten_keys, "* seen.abs().max()", "* float(seen.abs().max())")
+    spoil(monkeypatch, keys.rewritten, "* seen.abs().max()", "* float(seen.abs().max())")
     _, waits = measure(place, "binding isolated")
     assert {wait.operation for wait in waits_in_loops(waits)} == {"aten._local_scalar_dense.default"}

@@ -16,7 +16,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, ByT5Tokenizer, PreTrainedModel
 
 from rebinding.models import ModelError, errors, load
-from rebinding.surgery import anatomy
+from rebinding.surgery import derivation
 from rebinding.surgery.attention import NAME
 from tests.models import census
 from tests.models.folders import ROWS, change_config, save, save_tiny
@@ -229,7 +229,7 @@ def test_layers_called_by_position_are_not_refused(tmp_path: Path) -> None:
 
 def test_layers_that_drop_keywords_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """StableLM's layers do; its line in the table of families says so."""
-    monkeypatch.setattr(anatomy, "FAMILIES", {})
+    monkeypatch.setattr(derivation, "FAMILIES", {})
     save_architecture("stablelm", tmp_path / "model")
     with pytest.raises(errors.FixedAttention, match=r"StableLm.* do not pass their keywords on"):
         load(str(tmp_path / "model"), device="cpu")

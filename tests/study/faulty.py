@@ -17,7 +17,7 @@ from rebinding.experiments.roles import measure as roles_measure
 from rebinding.experiments.unedited.request import Ability
 from rebinding.experiments.workbench import Workbench
 from rebinding.study.model_spec import ModelSpec
-from rebinding.surgery import recorder
+from rebinding.surgery import Anatomy, recorder
 from tests.models.unusual_models import ByKeyword, GainedLayer
 
 PATCH = pytest.MonkeyPatch()
@@ -101,8 +101,8 @@ def drop_keyword() -> None:
             layer.__class__ = GainedLayer
         return get_evidence(self, request)
 
-    def drop_keyword_from(name: str, kwargs: dict[str, Any]) -> dict[str, Any]:
-        return {key: value for key, value in call(name, kwargs).items() if not isinstance(value, float)}
+    def drop_keyword_from(name: str, kwargs: dict[str, Any], anatomy: Anatomy) -> dict[str, Any]:
+        return {key: value for key, value in call(name, kwargs, anatomy).items() if not isinstance(value, float)}
 
     PATCH.setattr(Workbench, "get", changed)
     PATCH.setattr(recorder, "layer_call", drop_keyword_from)

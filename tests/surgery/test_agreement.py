@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from rebinding.surgery.anatomy import derive
+from rebinding.surgery.derivation import derive
 from rebinding.surgery.mean_ablated import ActiveHeads
 from rebinding.surgery.nnsight_surgeon import NNsightSurgeon
 from rebinding.surgery.sites import Edit, Read

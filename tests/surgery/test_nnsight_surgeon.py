@@ -12,8 +12,8 @@ from transformers import AttentionInterface, Phi3Config, Phi3ForCausalLM, PreTra
 
 from rebinding.surgery import attention as registered
 from rebinding.surgery import nnsight_sites
-from rebinding.surgery.anatomy import derive
 from rebinding.surgery.checks import NothingEdited, SurgeryError
+from rebinding.surgery.derivation import derive
 from rebinding.surgery.nnsight_sites import ATTENTION_CALL, IN_ATTENTION, ROTATION_CALL
 from rebinding.surgery.nnsight_surgeon import NNsightSurgeon
 from rebinding.surgery.recording import Recording

@@ -23,8 +23,8 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
 from rebinding.surgery import attention as registered
-from rebinding.surgery.anatomy import derive
 from rebinding.surgery.checks import NothingEdited, SurgeryError
+from rebinding.surgery.derivation import derive
 from rebinding.surgery.nnsight_surgeon import NNsightSurgeon
 from rebinding.surgery.sites import Edit, Read
 from tests.close import agree, is_changed
