@@ -181,9 +181,9 @@ def check_tokens(name: str, tokenizer: PreTrainedTokenizerFast, form: Form, rows
     """Refuse a tokenizer that writes the task's prompts in tokens for which the model has no embedding.
 
     A tokenizer may have more tokens than the model has rows (marks for images, say): only those of the template and of
-    the task's words count. They are checked only where the tokenizer is larger than the embedding.
+    the task's words count. They are checked only where a token of the tokenizer has no row; ids may leave gaps.
     """
-    if len(tokenizer) <= rows:
+    if max(tokenizer.get_vocab().values()) < rows:
         return
     frame, words = wrapping(form, tokenizer), (*LABELS, *OBJECTS)
     texts = [frame.prefix, frame.suffix, *(f" {word}" for word in words)]
@@ -192,7 +192,8 @@ def check_tokens(name: str, tokenizer: PreTrainedTokenizerFast, form: Form, rows
     if highest >= rows:
         raise OtherTokenizer(
             f"{name}: the tokenizer writes {text_of_token[highest].strip()[-40:]!r} with token {highest}; the model"
-            f" has embeddings for tokens 0 to {rows - 1}. It is another model's; load the folder with its own tokenizer"
+            f" has embeddings for tokens 0 to {rows - 1}. It is another model's, or was given tokens later: load the"
+            " folder with its own tokenizer, or with an embedding that has a row for each token"
         )
 
 

@@ -8,24 +8,28 @@ text, so it is computed once per tokenizer, and it does not depend on the day of
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Literal, TypeAlias, get_args
 
 from rebinding.task.bounded import Failed, Unbounded, bounded
+from rebinding.task.dates import DATE, PINNED_DAY
 from rebinding.task.text import PREFILL, Rendered
+from rebinding.task.thoughts import THINKING_OFF, beginning_of_answer
 
 Form: TypeAlias = Literal["raw", "gemma", "llama3", "template"]
 FORMS: tuple[Form, ...] = get_args(Form)
 
 SYSTEM = "Respond with a single word only. No punctuation, no explanation."
-DATE = "26 Jul 2024"
-"""The date in Llama 3's system turn. Without one, Llama 3.1 writes this date and Llama 3.2 the day of the run."""
+TURN_TOKENS: Mapping[Form, str] = MappingProxyType({"gemma": "<start_of_turn>", "llama3": "<|start_header_id|>"})
+"""The token that shows each of the forms written here."""
 
-PINNED_DAY = f"{{% macro strftime_now(format) -%}}{DATE}{{%- endmacro %}}"
-"""A macro before a template, so that a request for the day of the run returns the pinned date."""
+CHAT_TOKEN = re.compile("user|assistant|turn|header|message|im_start|inst|role|extra_id", re.IGNORECASE)
+"""Names of tokens that only a chat needs. A tokenizer with one of them and no template has lost its template."""
 
-
-_RENDERED: dict[tuple[type, str], str | Failed] = {}
+_RENDERED: dict[tuple[type, str], tuple[str, str] | Failed] = {}
 """A cache of rendered templates, by their inputs: in a large process a fork costs a tenth of a second."""
 MOST_RENDERED = 64
 
@@ -56,18 +60,33 @@ class Wrapping:
 
 
 def form_of(tokenizer: Any) -> Form:
-    """The chat form that fits a tokenizer, decided by its vocabulary and never by a model's name."""
-    vocabulary = tokenizer.get_vocab()
-    if "<start_of_turn>" in vocabulary:
-        return "gemma"
-    if "<|start_header_id|>" in vocabulary:
-        return "llama3"
-    if getattr(tokenizer, "chat_template", None):
+    """The chat form that fits a tokenizer, decided by its tokens and its template, never by a model's name.
+
+    A base model's tokenizer has neither a template nor tokens of a chat: its prompts are raw.
+    """
+    vocabulary, template = tokenizer.get_vocab(), _template_of(tokenizer)
+    for form, token in TURN_TOKENS.items():
+        if token in vocabulary and (not template or token in template):
+            return form
+    if template:
         return "template"
-    raise PromptError(
-        "this tokenizer has no chat template and none of the known turn tokens; pass form='raw' to use prompts without"
-        " a chat around them"
-    )
+    chat_tokens = sorted(filter(CHAT_TOKEN.search, tokenizer.get_added_vocab()))
+    if chat_tokens:
+        raise PromptError(
+            f"this tokenizer has no chat template, but tokens of a chat ({', '.join(chat_tokens[:3])}). For a chat"
+            " model, save its template with the tokenizer (chat_template.jinja); for a base model, pass form='raw'"
+        )
+    return "raw"
+
+
+def _template_of(tokenizer: Any) -> str:
+    """The tokenizer's default template; empty if it has none."""
+    try:
+        return str(tokenizer.get_chat_template()) if getattr(tokenizer, "chat_template", None) else ""
+    except ValueError as error:
+        raise PromptError(
+            f"none of this tokenizer's chat templates is the default; keep one of them ({error})"
+        ) from error
 
 
 def wrapping(form: Form, tokenizer: Any = None) -> Wrapping:
@@ -93,11 +112,13 @@ def _head(role: str) -> str:
 
 
 def _beginning(tokenizer: Any) -> str:
-    """The text of the token that the tokenizer itself puts before a text, so that raw prompts contain it too."""
-    if tokenizer is None or tokenizer.bos_token_id is None:
+    """The text of the tokens that the tokenizer itself puts before a text, so that raw prompts contain them too."""
+    if tokenizer is None:
         return ""
-    starts_with_it = tokenizer(PREFILL)["input_ids"][:1] == [tokenizer.bos_token_id]
-    return str(tokenizer.bos_token) if starts_with_it else ""
+    encoding = tokenizer(PREFILL, return_special_tokens_mask=True)
+    ids, is_special = encoding["input_ids"], encoding["special_tokens_mask"]
+    n_before = (*is_special, 0).index(0)
+    return "".join(tokenizer.convert_ids_to_tokens(ids[:n_before]))
 
 
 def _from_template(tokenizer: Any) -> Wrapping:
@@ -106,64 +127,78 @@ def _from_template(tokenizer: Any) -> Wrapping:
     A template that refuses or drops a system turn gets the system text at the head of the user's turn, as the published
     prompts do for Gemma 2.
     """
-    if tokenizer is None or not getattr(tokenizer, "chat_template", None):
+    if tokenizer is None or not _template_of(tokenizer):
         raise PromptError("form='template' needs a tokenizer that has a chat template; pass form='raw' otherwise")
     marker = "Here stands what the user says."
     turns = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": marker}]
     try:
-        text = _apply(tokenizer, turns)
+        generation, turn = _apply(tokenizer, turns)
     except EndlessTemplate:
         raise
     except PromptError:
-        text = ""
-    if SYSTEM not in text:
-        text = _apply(tokenizer, [{"role": "user", "content": f"{SYSTEM}\n\n{marker}"}])
-    if text.count(marker) != 1 or SYSTEM not in text:
+        generation = turn = ""
+    if SYSTEM not in turn:
+        generation, turn = _apply(tokenizer, [{"role": "user", "content": f"{SYSTEM}\n\n{marker}"}])
+    if turn.count(marker) != 1 or SYSTEM not in turn:
         raise PromptError(
             "the chat template does not show system and user text exactly once and unchanged; pass form='raw'."
-            f" It gives:\n{text[:1000]}"
+            f" It gives:\n{turn[:1000]}"
         )
-    prefix, suffix = text.split(marker)
-    if not suffix.endswith(PREFILL):
+    if not turn.endswith(PREFILL):
         raise PromptError(
-            f"the chat template closes or changes the assistant's prefilled turn: it ends with {suffix[-60:]!r} and"
+            f"the chat template closes or changes the assistant's prefilled turn: it ends with {turn[-60:]!r} and"
             f" not with {PREFILL!r}; pass form='raw', or a template that continues the final message"
         )
-    return Wrapping(prefix, suffix)
+    beginning = beginning_of_answer(generation, turn.removesuffix(PREFILL))
+    if beginning is None:
+        raise PromptError(
+            f"the chat template begins an answer in two ways: a prompt ends with {generation[-60:]!r}, a prefilled turn"
+            f" with {turn[-60:]!r}; pass form='raw', or a template in which the second continues the first"
+        )
+    prefix, suffix = beginning.split(marker)
+    return Wrapping(prefix, f"{suffix}{PREFILL}")
 
 
-def _apply(tokenizer: Any, turns: list[dict[str, str]]) -> str:
-    turns = [*turns, {"role": "assistant", "content": PREFILL}]
+def _apply(tokenizer: Any, turns: list[dict[str, str]]) -> tuple[str, str]:
+    """The prompt for generation after these turns, and the conversation that ends with the prefilled answer."""
     key = type(tokenizer), json.dumps([tokenizer.chat_template, tokenizer.special_tokens_map, turns], default=str)
     if key not in _RENDERED:
         if len(_RENDERED) >= MOST_RENDERED:
             _RENDERED.clear()
         _RENDERED[key] = _render_template(tokenizer, turns)
-    text = _RENDERED[key]
-    if isinstance(text, Failed):
+    texts = _RENDERED[key]
+    if isinstance(texts, Failed):
         raise PromptError(
-            f"the chat template refuses a conversation that ends with the prefilled {PREFILL!r} ({text});"
+            f"the chat template refuses a conversation that ends with the prefilled {PREFILL!r} ({texts});"
             " pass form='raw', or a template that continues the final message"
-        ) from text
-    return text
+        ) from texts
+    return texts
 
 
-def _render_template(tokenizer: Any, turns: list[dict[str, str]]) -> str | Failed:
-    """The conversation as rendered by the template, or the template's error."""
+def _render_template(tokenizer: Any, turns: list[dict[str, str]]) -> tuple[str, str] | Failed:
+    """Both texts as rendered by the template, in one child process, or the template's error."""
 
-    def render() -> str:
+    def render(turns: list[dict[str, str]], **options: bool) -> str:
         return str(
             tokenizer.apply_chat_template(
                 turns,
                 chat_template=f"{PINNED_DAY}{tokenizer.get_chat_template()}",
                 tokenize=False,
-                continue_final_message=True,
                 date_string=DATE,
+                **THINKING_OFF,
+                **options,
             )
         )
 
+    def render_both() -> str:
+        answer = {"role": "assistant", "content": PREFILL}
+        return json.dumps(
+            [render(turns, add_generation_prompt=True), render([*turns, answer], continue_final_message=True)]
+        )
+
     try:
-        return bounded(render)
+        generation, turn = json.loads(bounded(render_both))
+        return generation, turn
     except Failed as error:
         return Failed(str(error))  # without the original's frames, which would keep the tokenizer alive
     except Unbounded as error:

@@ -102,6 +102,6 @@ def _word(kind: str, words: tuple[str, ...], index: int) -> str:
     if index >= len(words):
         raise DesignError(
             f"this needs {index + 1} different {kind}s and the vocabulary of the design has {len(words)};"
-            " ask for fewer boxes, or use a part of the words that has more"
+            " ask for fewer boxes, use a part of the words that has more, or a tokenizer that cuts fewer words"
         )
     return words[index]

@@ -8,9 +8,10 @@ import pytest
 from transformers import PreTrainedTokenizerFast
 
 from rebinding.task.answers import AnswerRule
-from rebinding.task.chat import DATE, PINNED_DAY, PREFILL, SYSTEM
+from rebinding.task.chat import PREFILL, SYSTEM
+from rebinding.task.dates import DATE, PINNED_DAY
 from rebinding.task.designs import DESIGNS, NOISE_KINDS, TRACING_MODES, Design, DesignName, design
-from rebinding.task.prompts import Encoder, Prompt, aligned
+from rebinding.task.prompts import Encoder, aligned
 from rebinding.task.text import render_raw
 from rebinding.task.words import LABELS, OBJECTS
 
@@ -59,25 +60,27 @@ def test_a_word_has_aliases(encoder: Encoder) -> None:
 
 
 def test_the_chat_is_the_tokenizers_own(encoder: Encoder, tokenizer_name: str) -> None:
-    """Token for token what the tokenizer's template gives with the pinned date."""
+    """Token for token what the tokenizer's template gives with the pinned date. So is its prompt for generation, with
+    thinking off, up to the answer."""
     for number in range(20):
         (prompt,) = encoder.encode([design(split="none").prompt(number)])
-        text = rendered(encoder.tokenizer, prompt.prompt)
+        user = render_raw(prompt.prompt).text.removesuffix(f"\n\n{PREFILL}")
+        turns = [("system", SYSTEM), ("user", user)]
+        text = rendered(encoder.tokenizer, [*turns, ("assistant", PREFILL)], continue_final_message=True)
+        generation = rendered(encoder.tokenizer, turns, add_generation_prompt=True, enable_thinking=False)
         if tokenizer_name.startswith("llama3"):
-            text = text.replace(SYSTEM, DATES + SYSTEM)
-        assert prompt.text == text
+            text, generation = (given.replace(SYSTEM, DATES + SYSTEM) for given in (text, generation))
+        assert prompt.text == text == f"{generation}{PREFILL}"
         assert list(prompt.ids) == encoder.tokenizer(text, add_special_tokens=False)["input_ids"]
 
 
-def rendered(tokenizer: Any, prompt: Prompt) -> str:
+def rendered(tokenizer: Any, turns: list[tuple[str, str]], **options: bool) -> str:
     """The conversation by the tokenizer's own template, written without the project's chat forms."""
-    user = render_raw(prompt).text.removesuffix(f"\n\n{PREFILL}")
-    turns = [("system", SYSTEM), ("user", user), ("assistant", PREFILL)]
     text = tokenizer.apply_chat_template(
         [{"role": role, "content": content} for role, content in turns],
         chat_template=PINNED_DAY + tokenizer.chat_template,
         tokenize=False,
-        continue_final_message=True,
+        **options,
     )
     return str(text)
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tokenizers import Regex, pre_tokenizers
+from tokenizers import Regex, Tokenizer, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
 
 from rebinding.planted.tokenizer import build_tokenizer
 from rebinding.task.boxes import Contains, Story
+from rebinding.task.designs import design
 from rebinding.task.prompts import Encoder, Prompt, PromptError
+from rebinding.task.words import OBJECTS, DesignError
 
 from .tokenizers import byte_level, sentence_pieces
 
@@ -65,6 +68,13 @@ def test_a_dropped_word_is_refused() -> None:
     )
     with pytest.raises(PromptError, match=r"the tokenizer drops 'Z' \(context_box\[0\]\)"):
         Encoder(tokenizer).encode([make_prompt(("Z", "egg"), ("B", "fan"))])
+
+
+def test_a_tokenizer_that_cuts_every_word_leaves_no_object() -> None:
+    letters = {letter: number for number, letter in enumerate(sorted(set("".join(OBJECTS)) | {" "}))}
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE(letters, [])))
+    with pytest.raises(DesignError, match=r"3 different objects and .* has 0;.* a tokenizer that cuts fewer words"):
+        design(tokenizer=tokenizer).prompt(0)
 
 
 def test_a_slow_tokenizer_is_refused() -> None:

@@ -60,7 +60,7 @@ def test_a_template_that_asks_for_the_day_gets_the_pinned_one() -> None:
     tokenizer = _with_template(
         "{{ '<bos>' + strftime_now('%d %B %Y') }}{% for message in messages %}{{ message['content'] }}{% endfor %}"
     )
-    assert wrapping("template", tokenizer).prefix == f"<bos>26 Jul 2024{SYSTEM}"
+    assert wrapping("template", tokenizer).prefix == f"<bos>26 July 2024{SYSTEM}"
 
 
 def test_a_template_is_rendered_once_for_what_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
