@@ -68,9 +68,14 @@ class Anatomy:
         return any(part.mixer for part in self.parts)
 
     @cached_property
+    def key_sources(self) -> frozenset[int]:
+        """The layers whose keys and values other layers reuse."""
+        return frozenset(part.key_layer for part in self.parts if part.n_heads and not part.has_own_keys)
+
+    @cached_property
     def shares_keys(self) -> bool:
         """Whether some layer attends to the keys and values of another one."""
-        return any(part.key_layer != part.number for part in self.parts)
+        return bool(self.key_sources)
 
     def layer_modules(self, model: nn.Module) -> nn.ModuleList:
         """The decoder layers of a model."""

@@ -8,11 +8,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from rebinding.surgery.anatomy import Anatomy
 from rebinding.surgery.batch import Batch, Placed, Results, places, write
 from rebinding.surgery.calling import watch_module
 from rebinding.surgery.checks import SurgeryError
@@ -20,6 +23,8 @@ from rebinding.surgery.parts import LayerParts
 from rebinding.surgery.sites import Site
 
 WORDS = {"q": "query", "k": "key", "v": "value"}
+WRITABLE: dict[Site, Site] = {"k": "k_rot", "v": "v_seen"}
+"""Raw keys and values, and the copies that query heads see of them."""
 
 
 def seen_by_attention(attention: nn.Module, parts: LayerParts, site: str, raw: Tensor, call: dict[str, Any]) -> Tensor:
@@ -79,41 +84,78 @@ def spans_heads(attention: nn.Module, parts: LayerParts, site: str) -> bool:
     return weight is not None and weight.shape[-1] != parts.head_dim
 
 
+@dataclass(frozen=True, eq=False)
+class RawHeads:
+    """Raw keys and values in a replay, of layers whose heads' own copies are edited: there, or in a layer above that
+    reuses them. `values[layer, site]` is (row, kv head, token, head_dim)."""
+
+    anatomy: Anatomy
+    batch: Batch
+    values: dict[tuple[int, Site], Tensor] = field(default_factory=dict)
+
+    def watch(self, hooks: ExitStack, layer: nn.Module, parts: LayerParts) -> None:
+        """Keep what the layer's projections put out, where it is needed."""
+        for site in WRITABLE if parts.has_own_keys else ():
+            if any(self._is_edited(parts.number, site, placed) for placed in self.batch.placed):
+                path, end = parts.module_of(site)
+                watch_module(hooks, layer, path, end, partial(self._keep, parts, site))
+
+    def _is_edited(self, layer: int, site: Site, placed: Placed) -> bool:
+        edit = placed.edit
+        return (edit.site, edit.scope, self.anatomy.parts[min(edit.layer, self.anatomy.n_layers - 1)].key_layer) == (
+            site,
+            "head",
+            layer,
+        )
+
+    def _keep(self, parts: LayerParts, site: Site, value: Any) -> None:
+        self.values[parts.number, site] = parts.projection(site).heads(value, parts.head_dim)
+
+    def of_rows(self, layer: int, site: Site, source: Tensor) -> Tensor:
+        """Those of rows that continue prompts `source`; of rows that started above the layer, as recorded."""
+        known = self.values.get((layer, site))
+        count = 0 if known is None else known.shape[0]
+        if known is not None and count == len(source):
+            return known
+        recorded = self.batch.recording.sites[f"shared_{site}"][layer]
+        rest = recorded[source[count:].to(recorded.device), :, self.batch.begin : self.batch.end]
+        return rest if known is None else torch.cat([known.to(rest), rest])
+
+
 def rewritten(
-    hooks: ExitStack,
-    layer: nn.Module,
+    layers: nn.ModuleList,
+    raw: RawHeads,
     parts: LayerParts,
     site: Site,
-    edits: list[Placed],
-    batch: Batch,
     call: dict[str, Any],
     results: Results,
-) -> Callable[[Tensor], Tensor]:
-    """A function that puts edited raw keys or values into those that single query heads see.
+) -> Callable[[Tensor], Tensor] | None:
+    """A function that puts edited raw keys or values into those that single query heads see; None without such edits.
 
     It first takes the unedited raw keys along the same path and compares the result with the model's own keys: an
     architecture that does more between projection and attention is refused rather than edited inexactly. The outcome is
     checked at the end of the run, so no layer waits for it.
     """
-    attention, what = layer.get_submodule(parts.attention), WORDS[site]
-    copy = {"k": "k_rot", "v": "v_seen"}[site]
-    if spans_heads(attention, parts, site):
+    batch, key_parts = raw.batch, raw.anatomy.parts[parts.key_layer]
+    edits = batch.edits_at(parts.number, site, scope="head")
+    if not edits:
+        return None
+    attention, what, copy = layers[parts.key_layer].get_submodule(key_parts.attention), WORDS[site], WRITABLE[site]
+    if spans_heads(attention, key_parts, site):
         raise SurgeryError(
             f"{type(attention).__name__} normalises all heads together: a raw {what} cannot be edited for one "
             f"query head alone. Edit {copy} instead, or use scope='group'."
         )
-    raw: list[Tensor] = []
-    path, end = parts.module_of(site)
-    watch_module(hooks, layer, path, end, lambda value: raw.append(parts.projection(site).heads(value, parts.head_dim)))
 
     def transform(per_head: Tensor) -> Tensor:
         """Copies of query heads (row, head, token, head_dim) through norm and RoPE, each as its KV head's."""
         members = per_head.unflatten(1, (-1, parts.group)).transpose(1, 2)  # (row, member, kv head, token, head_dim)
-        rows = [seen_by_attention(attention, parts, site, member, call) for member in members.unbind(1)]
+        rows = [seen_by_attention(attention, key_parts, site, member, call) for member in members.unbind(1)]
         return torch.stack(rows, dim=2).flatten(1, 2)
 
     def rewrite(seen: Tensor) -> Tensor:
-        per_head = raw.pop().repeat_interleave(parts.group, dim=1)  # (row, head, token, head_dim)
+        own = raw.of_rows(parts.key_layer, site, batch.source[: seen.shape[0]])
+        per_head = own.repeat_interleave(parts.group, dim=1)  # (row, head, token, head_dim)
         rounding = 8 * torch.finfo(seen.dtype).eps * seen.abs().max()
         results.require(
             (transform(per_head) - seen).abs().max() <= rounding,

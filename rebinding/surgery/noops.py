@@ -98,7 +98,7 @@ def _is_above(edit: Edit, read: Read, attention: Attention) -> bool:
 
 def _is_from_below(anatomy: Anatomy, edit: Edit, read: Read) -> bool:
     """Whether the read is of keys or values that a layer below the edit computed."""
-    if read.site not in ("k_rot", "v_seen") or (edit.layer, edit.site) == (read.layer, read.site):
+    if read.site not in ("k_rot", "v_seen") or (edit.layer == read.layer and edit.site in ("k", "v", read.site)):
         return False
     key_layer = anatomy.parts[read.layer].key_layer
     feeds = edit.site in FEEDS_KEYS and edit.scope != "head"

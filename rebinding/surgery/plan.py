@@ -139,9 +139,26 @@ def _checked_edit(anatomy: Anatomy, recording: Recording, edit: Edit, source: Te
             f"the mask of an edit at {edit.site}, layer {edit.layer} has shape {tuple(edit.where.shape)}; "
             f"it must broadcast to {shape[:-1]}"
         )
-    if edit.site == "v" and edit.scope == "head" and not anatomy.parts[edit.layer].v_norm:
+    parts = anatomy.parts[min(edit.layer, anatomy.n_layers - 1)]
+    if edit.scope == "group" and not parts.has_own_keys:
+        edit = _of_query_heads(edit, parts)
+    if edit.site == "v" and edit.scope == "head" and not anatomy.parts[parts.key_layer].v_norm:
         edit = _with(edit, site="v_seen", scope=None)
     return edit
+
+
+def _of_query_heads(edit: Edit, parts: LayerParts) -> Edit:
+    """An edit of KV groups as one of all their query heads: the layers that share the keys keep theirs."""
+    assert edit.heads is not None
+    members = torch.arange(parts.group)
+    heads = (edit.heads[:, :, None] * parts.group + members).flatten(1)
+
+    def spread(table: Tensor | None, axis: int) -> Tensor | None:
+        if table is None or table.ndim < -axis or table.shape[axis] == 1:
+            return table
+        return table.repeat_interleave(parts.group, dim=axis)
+
+    return _with(edit, heads=heads, value=spread(edit.value, -3), where=spread(edit.where, -2), scope="head")
 
 
 def _broadcasts(actual: tuple[int, ...], shape: tuple[int, ...]) -> bool:
@@ -169,6 +186,8 @@ def _checked_place(anatomy: Anatomy, recording: Recording, target: Target, n_row
     if heads is not None and int(heads.max()) >= count:
         kind = "KV heads" if grouped else "query heads"
         raise SurgeryError(f"{site} counts {kind}, 0..{count - 1}; got head {int(heads.max())}")
+    if isinstance(target, Read) and site in ("k", "v"):  # of the layer that computes them
+        target = _with(target, layer=anatomy.parts[layer].key_layer)
     for name, table in (("positions", positions), ("heads", heads)):
         if table is not None and table.shape[0] not in (1, n_rows):
             raise SurgeryError(f"{name} has {table.shape[0]} lines for {n_rows} rows; give one line, or one a row")
@@ -181,11 +200,6 @@ def _check_heads(parts: LayerParts, site: Site) -> None:
         raise SurgeryError(
             f"layer {parts.number} has no attention heads and so no {site}: its {parts.mixer} carries a state from "
             "token to token. Layers with heads are listed by anatomy.heads"
-        )
-    if site in ("k", "v") and not parts.has_own_keys:
-        raise SurgeryError(
-            f"layer {parts.number} attends to the keys and values of layer {parts.key_layer} and has no {site} of its "
-            f"own. Use {site} of layer {parts.key_layer}, or {'k_rot' if site == 'k' else 'v_seen'} of this layer"
         )
 
 

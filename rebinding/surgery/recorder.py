@@ -196,9 +196,9 @@ def _watch_layer(
         recorder.keep("resid", number + 1, value)
         raise _LastLayerDone
 
-    def keep_site(site: str, value: Any) -> None:
+    def keep_site(site: str, value: Any, name: str = "") -> None:
         rows = recorder.sites["resid"][number].shape[0]
-        recorder.keep(site, number, site_of_module(parts, site, value, rows))
+        recorder.keep(name or site, number, site_of_module(parts, site, value, rows))
 
     hooks.enter_context(layer.register_forward_pre_hook(before_layer, with_kwargs=True))
     if number == anatomy.n_layers - 1:
@@ -206,6 +206,10 @@ def _watch_layer(
     for site in recorder.sites_to_keep & {"q", "k", "v", "mlp_out"}:
         if site == "mlp_out" or (parts.n_heads if site == "q" else parts.has_own_keys):
             watch_module(hooks, layer, *parts.module_of(site), partial(keep_site, site))
+    if number in anatomy.key_sources:
+        for site in ("k", "v"):
+            see = partial(keep_site, site, name=f"shared_{site}")
+            watch_module(hooks, layer, *parts.module_of(site), see)
     if parts.mixer:
         watch_module(hooks, layer, parts.mixer, "input", partial(recorder.keep, "mixer_input", number))
     if "z" in recorder.sites_to_keep:

@@ -27,9 +27,9 @@ class Recording:
 
     `sites[site][layer]` is (prompt, head, token, width), without the head axis where a site has none, and empty at
     layers that lack the site. `resid`, `keys` and `values` (after norm and RoPE, per KV head) are always recorded, and
-    what a layer's mixer takes in (`mixer_input`): a replay starts from them. `calls` are
-    the keywords of each layer's call, so that a replay calls the layers as the model does. `spots` are reads of the
-    unedited run, one line a prompt, kept for later runs with the same reads.
+    what a layer's mixer takes in (`mixer_input`), and raw keys and values that other layers reuse (`shared_k`,
+    `shared_v`): a replay starts from them. `calls` are the keywords of each layer's call, so that a replay calls the
+    layers as the model does. `spots` are reads of the unedited run, one line a prompt, for later runs with these reads.
     """
 
     tokens: Tensor

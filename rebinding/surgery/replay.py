@@ -24,7 +24,7 @@ from rebinding.surgery.anatomy import Anatomy
 from rebinding.surgery.attention import SharedPrefix, Stage
 from rebinding.surgery.batch import Batch, Results
 from rebinding.surgery.calling import Keys, MixerRun, call_layer, watch_module
-from rebinding.surgery.keys import rewritten
+from rebinding.surgery.keys import WRITABLE, RawHeads, rewritten
 from rebinding.surgery.parts import LayerParts
 from rebinding.surgery.plan import ORDER
 from rebinding.surgery.recording import Recording, cut_call, lines, site_of_module
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 RunLayer: TypeAlias = Callable[[nn.Module, int, Tensor], Tensor]
 """Runs a layer (module, number, residual of the active rows); returns the new residual."""
 PER_QUERY_HEAD: frozenset[Site] = frozenset({"k_rot", "v_seen"})
-RAW: dict[Site, Site] = {"k": "k_rot", "v": "v_seen"}
-"""Raw keys and values, and the copies that query heads see of them."""
 INSIDE = range(ORDER["resid"] + 1, ORDER["logits"])
 """Sites for which a layer has to be run."""
 
@@ -104,9 +102,10 @@ def replay(
     """Compute a batch and put its reads into `results`."""
 
     shared: dict[int, Keys] = {}
+    layers, raw = anatomy.layer_modules(model), RawHeads(anatomy, batch)
 
     def run(layer: nn.Module, number: int, hidden: Tensor) -> Tensor:
-        return run_layer(layer, anatomy, batch, number, hidden, attention, results, shared)
+        return run_layer(layers, anatomy, batch, number, hidden, attention, results, shared, raw)
 
     run_layers(model, anatomy, batch, results, run)
 
@@ -139,7 +138,7 @@ def _admit(batch: Batch, layer: int, hidden: Tensor | None) -> Tensor:
 
 
 def run_layer(
-    layer: nn.Module,
+    layers: nn.ModuleList,
     anatomy: Anatomy,
     batch: Batch,
     number: int,
@@ -147,9 +146,13 @@ def run_layer(
     attention: Attention,
     results: Results,
     shared: dict[int, Keys],
+    raw: RawHeads,
 ) -> Tensor:
-    """One decoder layer of the model on the active rows."""
-    parts, source = anatomy.parts[number], batch.source[: hidden.shape[0]]
+    """One decoder layer of the model on the active rows.
+
+    `shared` are the keys and values of layers from which others take theirs, `raw` those before norm and RoPE.
+    """
+    layer, parts, source = layers[number], anatomy.parts[number], batch.source[: hidden.shape[0]]
     call = cut_call(batch.recording.calls[number], batch.begin, batch.end, hidden.device, source)
     rules = LayerRules(
         batch, number, hidden.shape[0], attention, results, skip=count_unread_queries(batch, number, attention)
@@ -158,9 +161,10 @@ def run_layer(
         complete_keys(shared, batch.recording, parts.key_layer, source, slice(batch.begin, batch.end))
     with ExitStack() as hooks:
         _hook_outputs(hooks, layer, parts, rules)
-        for site in RAW:
-            if isolated := batch.edits_at(number, site, scope="head"):
-                rules.rewrites[RAW[site]] = rewritten(hooks, layer, parts, site, isolated, batch, call, results)
+        raw.watch(hooks, layer, parts)
+        for site, copy in WRITABLE.items():
+            if rewrite := rewritten(layers, raw, parts, site, call, results):
+                rules.rewrites[copy] = rewrite
         if rules.skip:
             _skip_unread_queries(hooks, layer, parts, rules.skip, hidden.shape[0])
         mixer = _mixer_run(parts, batch, source, attention)
@@ -207,7 +211,7 @@ def _hook_outputs(hooks: ExitStack, layer: nn.Module, parts: LayerParts, rules: 
         batch.read(number, site, edited, results)
         return None if edited is value else _replaced(parts, site, raw, edited)
 
-    for site in batch.sites_at(number) & {"q", "k", "v", "mlp_out"}:
+    for site in batch.sites_at(number) & ({"q", "k", "v", "mlp_out"} if parts.has_own_keys else {"q", "mlp_out"}):
         watch_module(hooks, layer, *parts.module_of(site), partial(see, site))
 
 

@@ -16,6 +16,13 @@ head in every row. Tensors are always ordered rows, heads, positions, width; sit
 | `z` | query heads | head_dim | the head's output, input of the output projection |
 | `mlp_out` | - | hidden | output of the MLP module, before any norm that follows it |
 | `logits` | - | vocabulary | after a final softcap, if the model has one |
+
+Some families differ. A layer may lack heads (linear attention) and then has `resid` and `mlp_out` only. A layer may
+reuse the keys and values of a layer below (Gemma 3n, 4): `k` and `v` are read there, and an edit of them in the upper
+layer changes the copies of its own heads only. Where key and value share a projection, each is taken where it enters
+its own norm. A gate between attention and output projection belongs to `z` (Qwen3-Next). The `pattern` of a head with
+a sink (GPT-OSS) leaves the sink out: its rows sum to less than one. With several residual streams (Gemma 3n), `resid`
+holds them side by side.
 """
 
 from __future__ import annotations

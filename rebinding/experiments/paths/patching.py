@@ -17,9 +17,6 @@ from rebinding.surgery.parts import LayerParts
 from rebinding.surgery.sites import Scope
 
 Component: TypeAlias = Literal["q", "k", "v", "kv"]
-RAW: Mapping[str, Site] = {"k": "k", "v": "v"}
-COPY: Mapping[str, Site] = {"k": "k_rot", "v": "v_seen"}
-"""The copies of keys and values that query heads see."""
 MESSAGES = 1 << 27
 """The most bytes of sender outputs in memory at once."""
 
@@ -129,25 +126,17 @@ class Port:
 
 
 def ports(component: Component, receivers: Sequence[Head], scope: Scope, anatomy: Anatomy) -> list[Port]:
-    """The ports of some receivers (layer, head).
-
-    In a layer that reuses the keys of another one, they are the copies that its query heads see: the path to them
-    ends there, and other layers keep theirs.
-    """
+    """The ports of some receivers (layer, head)."""
     result = []
     for layer in sorted({layer for layer, _ in receivers}):
-        parts = anatomy.parts[layer]
         heads = tuple(sorted(head for at, head in receivers if at == layer))
-        kv_heads = tuple(sorted({parts.kv_head(head) for head in heads}))
+        kv_heads = tuple(sorted({anatomy.parts[layer].kv_head(head) for head in heads}))
         if component == "q":
             result.append(Port("q", layer, heads, heads, None))
-        elif not parts.has_own_keys:
-            of_group = tuple(head for head in range(parts.n_heads) if parts.kv_head(head) in kv_heads)
-            copies = heads if scope == "head" else of_group
-            result.extend(Port(COPY[site], layer, copies, copies, None) for site in component)
         else:
             write_heads = heads if scope == "head" else kv_heads
-            result.extend(Port(RAW[site], layer, kv_heads, write_heads, scope) for site in component)
+            sites: tuple[Site, ...] = ("k", "v") if component == "kv" else (component,)
+            result.extend(Port(site, layer, kv_heads, write_heads, scope) for site in sites)
     return result
 
 

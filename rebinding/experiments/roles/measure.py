@@ -176,7 +176,8 @@ def _run_group(
     later_mass = _future_mass(new, at) if site == "pattern" else torch.zeros_like(change)
     new = _masked(new, at) if site == "pattern" and future == "mask" else new
     patches = [tuple(range(len(heads))), *((n,) for n in range(len(heads)) if single_heads)]
-    edits = list(_edits(heads, patches, new, site, at))
+    widths = [parts.head_dim if site == "z" else new.shape[-1] for parts in block.surgeon.anatomy.parts]
+    edits = list(_edits(heads, patches, new, site, at, widths))
     source = torch.arange(count).repeat(len(patches))
     read = _logits(block.originals, block.words, len(patches))
     after = block.surgeon.run(block.original, edits, [read], source=source, allow_noop=True)[0][:, 0].cpu()
@@ -196,11 +197,14 @@ def _logits(prompts: Sequence[Encoded], words: Tensor, copies: int) -> Read:
 def _read(
     surgeon: Surgeon, recording: Recording, prompts: Sequence[Encoded], heads: Sequence[Head], place: Place
 ) -> Tensor:
-    """Patterns or outputs of some heads at a place in unedited prompts: (pair, head, width)."""
+    """Patterns or outputs of some heads at a place in unedited prompts: (pair, head, width); narrow heads end in
+    zeros."""
     (site, role), layers = place, by_layer(heads)
     at = positions(prompts, role)[:, None]
     reads = [Read(site, layer, positions=at, heads=[heads[n][1] for n in places]) for layer, places in layers.items()]
     values = [value[:, :, 0].float().cpu() for value in surgeon.run(recording, [], reads)]
+    widest = max(value.shape[-1] for value in values)
+    values = [torch.nn.functional.pad(value, (0, widest - value.shape[-1])) for value in values]
     order = torch.tensor([n for places in layers.values() for n in places])
     return torch.cat(values, dim=1)[:, torch.argsort(order)]
 
@@ -224,15 +228,21 @@ def _masked(rows: Tensor, query: Tensor) -> Tensor:
 
 
 def _edits(
-    heads: Sequence[Head], patches: Sequence[tuple[int, ...]], values: Tensor, site: Site, at: Tensor
+    heads: Sequence[Head],
+    patches: Sequence[tuple[int, ...]],
+    values: Tensor,
+    site: Site,
+    at: Tensor,
+    widths: Sequence[int],
 ) -> Iterator[Edit]:
-    """The edits of every patch (places in the list of heads); rows are ordered by patch, then pair."""
+    """The edits of every patch (places in the list of heads); rows are ordered by patch, then pair. `widths` are those
+    of the site by layer."""
     count = len(at)
     for number, patch in enumerate(patches):
         rows = torch.arange(count) + number * count
         for layer, places in by_layer([heads[n] for n in patch]).items():
             chosen = [patch[n] for n in places]
-            value = values[:, chosen][:, :, None]  # (pair, head, 1, width)
+            value = values[:, chosen, : widths[layer]][:, :, None]  # (pair, head, 1, width)
             yield Edit(site, layer, value, positions=at[:, None], heads=[heads[n][1] for n in chosen], rows=rows)
 
 

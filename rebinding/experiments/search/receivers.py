@@ -126,8 +126,7 @@ def sender_output(
         for site in COMPONENTS:
             parts = anatomy.parts[layer]
             read_heads = heads if site == "q" else sorted({parts.kv_head(head) for head in heads})
-            own = layer if site == "q" else parts.key_layer
-            reads.append(Read(site, own, positions=senders.token[:, None], heads=read_heads))
+            reads.append(Read(site, layer, positions=senders.token[:, None], heads=read_heads))
             keys.append((site, layer))
     edits = [senders.noise_edit(recorded_pairs.noise_z)]
     values = recorded_pairs.surgeon.run(
