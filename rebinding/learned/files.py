@@ -13,7 +13,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from rebinding.learned.lora import PROJECTIONS, Adapter, Pair, layer_of
+from rebinding.learned.lora import PROJECTIONS, Adapter, Pair, is_matrix, layer_of, shape_of
 
 CONFIG = "adapter_config.json"
 WEIGHTS = "adapter_model.safetensors"
@@ -28,6 +28,7 @@ WITHOUT_EFFECT = frozenset(
         "task_type", "auto_mapping", "peft_version", "inference_mode", "runtime_config", "lora_dropout",
         "target_modules", "exclude_modules", "layers_to_transform", "layers_pattern",  # the tensors say it, by name
         "eva_config", "megatron_core", "qalora_group_size",  # unused unless another option is given
+        "fan_in_fan_out",  # the base's modules say it
     }
 )  # fmt: skip
 """Options that change nothing about weight + alpha / rank * up @ down, whatever their value."""
@@ -59,7 +60,7 @@ def write(folder: Path, adapter: Adapter) -> None:
         "inference_mode": True,
         "target_modules": sorted({name.rpartition(".")[2] for name in adapter.pairs}, key=PROJECTIONS.index),
         "layers_to_transform": sorted({layer_of(name) for name in adapter.pairs}),
-        "layers_pattern": "layers",
+        "layers_pattern": _pattern(next(iter(adapter.pairs))),
     }
     (folder / CONFIG).write_text(json.dumps(config, indent=2) + "\n", "utf-8")
     tensors = {}
@@ -67,6 +68,12 @@ def write(folder: Path, adapter: Adapter) -> None:
         tensors[f"{PREFIX}{name}{DOWN}"] = pair.down.detach().to(STORED).contiguous()
         tensors[f"{PREFIX}{name}{UP}"] = pair.up.detach().to(STORED).contiguous()
     save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
+
+
+def _pattern(name: str) -> str:
+    """The name of the list of layers: `layers` in `model.layers.7.self_attn.q_proj`."""
+    path = name.split(".")
+    return path[next(place for place, part in enumerate(path) if part.isdigit()) - 1]
 
 
 def read_adapter(folder: Path) -> Adapter:
@@ -165,10 +172,10 @@ def check_fits(model: nn.Module, adapter: Adapter) -> None:
     modules = dict(model.named_modules())
     for name, pair in adapter.pairs.items():
         module = modules.get(name)
-        if not isinstance(module, nn.Linear):
+        if not is_matrix(module):
             raise AdapterError(f"the adapter is for {adapter.base} and changes {name}, which this model does not have")
         shape = (pair.up.shape[0], pair.down.shape[1])
-        if tuple(module.weight.shape) != shape:
+        if shape_of(module) != shape:
             raise AdapterError(
-                f"the adapter is for {adapter.base}: its {name} is {shape}, the model's {tuple(module.weight.shape)}"
+                f"the adapter is for {adapter.base}: its {name} is {shape}, the model's {shape_of(module)}"
             )

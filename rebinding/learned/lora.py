@@ -10,12 +10,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import torch
 from torch import Tensor, nn
 
-PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj")
+if TYPE_CHECKING:
+    from transformers.pytorch_utils import Conv1D
+
+PROJECTIONS = (
+    *("q_proj", "k_proj", "v_proj", "qkv_proj", "query_key_value", "c_attn"),
+    *("o_proj", "out_proj", "dense", "c_proj"),
+)
+"""Names of the projections of an attention module, in any family."""
+ATTENTION = ("self_attn", "attn", "attention")
 UNCHANGED = 4 / 30
 """The share of layers, from the bottom, that keep their weights: they process words, not boxes."""
 
@@ -50,19 +58,18 @@ def new(model: nn.Module, *, rank: int, alpha: int, base: str, seed: int) -> Ada
     generator = torch.Generator().manual_seed(seed)  # on the CPU, for the same numbers on every device
     pairs = {}
     for name, module in targets(model).items():
-        bound, place = module.in_features**-0.5, module.weight.device
-        down = ((torch.rand(rank, module.in_features, generator=generator) * 2 - 1) * bound).to(place)
-        up = torch.zeros(module.out_features, rank, device=place)
+        n_out, n_in = shape_of(module)
+        bound, place = n_in**-0.5, module.weight.device
+        down = ((torch.rand(rank, n_in, generator=generator) * 2 - 1) * bound).to(place)
+        up = torch.zeros(n_out, rank, device=place)
         pairs[name] = Pair(down.requires_grad_(), up.requires_grad_())
     return Adapter(pairs, rank, alpha, base)
 
 
-def targets(model: nn.Module) -> dict[str, nn.Linear]:
+def targets(model: nn.Module) -> dict[str, nn.Linear | Conv1D]:
     """The attention's projections in all layers but the lowest."""
     projections = {
-        name: module
-        for name, module in model.named_modules()
-        if isinstance(module, nn.Linear) and name.rpartition(".")[2] in PROJECTIONS
+        name: module for name, module in model.named_modules() if is_matrix(module) and _is_projection(name.split("."))
     }
     if not projections:
         raise ValueError(
@@ -73,6 +80,23 @@ def targets(model: nn.Module) -> dict[str, nn.Linear]:
     return {
         name: module for name, module in projections.items() if layer_of(name) >= layers[int(len(layers) * UNCHANGED)]
     }
+
+
+def _is_projection(path: list[str]) -> bool:
+    return len(path) > 1 and path[-2] in ATTENTION and path[-1] in PROJECTIONS
+
+
+def is_matrix(module: nn.Module | None) -> TypeGuard[nn.Linear | Conv1D]:
+    """Whether a module multiplies by a matrix: a linear one, or GPT-2's, which stores it transposed."""
+    from transformers.pytorch_utils import Conv1D  # takes seconds; only needed with a model
+
+    return isinstance(module, nn.Linear | Conv1D)
+
+
+def shape_of(module: nn.Linear | Conv1D) -> tuple[int, int]:
+    """Outputs and inputs of a matrix."""
+    rows, columns = module.weight.shape
+    return (rows, columns) if isinstance(module, nn.Linear) else (columns, rows)
 
 
 def layer_of(name: str) -> int:
@@ -105,6 +129,8 @@ def merge(model: nn.Module, adapter: Adapter) -> None:
     depend on the device or the processor.
     """
     for name, pair in adapter.pairs.items():
-        weight = model.get_submodule(name).get_parameter("weight")
+        module = model.get_submodule(name)
+        weight = module.get_parameter("weight")
         added = adapter.scale * (pair.up.cpu().double() @ pair.down.cpu().double())  # (out, in)
+        added = added if isinstance(module, nn.Linear) else added.T
         weight.copy_((weight.cpu().double() + added).to(weight.dtype))
