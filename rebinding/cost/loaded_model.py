@@ -84,6 +84,7 @@ def load_hollow(
     config = config or shape_config(alias)
     for name, value in overrides.items():
         setattr(config, name, value)
+    config._experts_implementation = "batched_mm"  # which tokens an expert gets is unknown without numbers
     name, tokenizer = f"shape:{alias}", build_tokenizer()
     with fake_device:
         model = skeleton(config, torch_dtype(dtype), torch.device("meta"))

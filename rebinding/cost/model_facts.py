@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -55,8 +56,10 @@ def model_facts(name: str, tokens: int | None = None) -> ModelFacts:
     if alias is not None and spec.shape_fits:
         return ModelFacts(name, config, spec.dtype, length, form, published(alias.name))
     text = config.get_text_config(decoder=True)
-    layers, width = text.num_hidden_layers, text.num_attention_heads
-    return ModelFacts(name, config, spec.dtype, length, form, stretched(published(STAND_IN), layers, width), STAND_IN)
+    kinds = getattr(text, "layer_types", None) or [""] * text.num_hidden_layers
+    layers = [number for number, kind in enumerate(kinds) if kind != "linear_attention"]  # those with heads
+    heads = stretched(published(STAND_IN), layers, text.num_attention_heads)
+    return ModelFacts(name, config, spec.dtype, length, form, heads, STAND_IN)
 
 
 def published(alias: str) -> Circuit:
@@ -64,14 +67,14 @@ def published(alias: str) -> Circuit:
     return Circuit(circuit(alias))
 
 
-def stretched(heads: Circuit, layers: int, width: int) -> Circuit:
-    """The heads of a circuit at the same relative depths of another model. At most half of a layer's heads, so that
-    random circuits can use as many others; the first heads of every group have priority."""
+def stretched(heads: Circuit, layers: Sequence[int], width: int) -> Circuit:
+    """The heads of a circuit at the same relative depths of another model's `layers`. At most half of a layer's heads,
+    so that random circuits can use as many others; the first heads of every group have priority."""
     depth = checkpoint(STAND_IN).layers
     by_rank = sorted((rank, node) for group in heads.groups.values() for rank, node in enumerate(group))
     by_layer: dict[int, dict[int, CircuitHead]] = {}
     for _, node in by_rank:
-        layer, head = node.layer * layers // depth, node.head % width
+        layer, head = layers[node.layer * len(layers) // depth], node.head % width
         used = by_layer.setdefault(layer, {})
         if head not in used and len(used) < max(1, width // 2):
             used[head] = CircuitHead(node.group, layer, head, node.role)

@@ -31,7 +31,8 @@ READABLE: frozenset[Site] = frozenset({"resid", "q", "k", "v", "z", "mlp_out", "
 
 def can_run(anatomy: Anatomy, recording: Recording, plan: Plan) -> bool:
     """Whether the parts of this anatomy are known and nothing inside attention is read."""
-    is_known = anatomy.branches is not None and "attention_output" in recording.sites  # recorded together with z
+    is_known = anatomy.branches is not None and all(part.k.end == "output" for part in anatomy.parts)
+    is_known = is_known and "attention_output" in recording.sites  # recorded together with z
     return is_known and {read.site for read in plan.reads} <= READABLE
 
 

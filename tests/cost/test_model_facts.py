@@ -34,7 +34,7 @@ def test_facts_about_a_folder_without_weights(folder: Path) -> None:
 
 @pytest.mark.parametrize(("layers", "width"), [(30, 9), (48, 16), (6, 6)])
 def test_a_stretched_circuit_has_every_group_and_leaves_half_of_a_layer(layers: int, width: int) -> None:
-    heads = stretched(published(STAND_IN), layers, width).check(layers, width)
+    heads = stretched(published(STAND_IN), range(layers), width).check(layers, width)
     assert heads.groups.keys() == published(STAND_IN).groups.keys()
     cost = Counter(layer for layer, _ in {(head.layer, head.head) for head in heads.heads})
     assert max(cost.values()) <= width // 2
