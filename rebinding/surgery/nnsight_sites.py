@@ -69,9 +69,10 @@ class LayerShape(TypedDict):
 
 
 class Shape(TypedDict):
-    """Paths and sizes of the parts of a model."""
+    """Paths and sizes of the parts of a model; `streams` counts its parallel residual streams."""
 
     layers: str
+    streams: int
     parts: list[LayerShape]
 
 
@@ -156,35 +157,45 @@ def visit(layer: Any, plan: Plan, outcome: Outcome, number: int, site: str) -> N
         path, end = ("", "output" if number == last else "input") if site == "resid" else shape["modules"][site]
         place = part(layer, path) if path else layer
     raw = getattr(place, end)
-    before = with_heads(raw, shape, site)
+    own = raw[0] if isinstance(raw, tuple) else raw  # an MLP with experts gives their scores too
+    before = as_site(own, plan, shape, site)
     after = apply_plan(plan, outcome, number, site, before)
     if after is not before:
-        setattr(place, end, without_heads(after, raw, shape, site))
+        new = as_own(after, own, plan, shape, site)
+        setattr(place, end, (new, *raw[1:]) if isinstance(raw, tuple) else new)
 
 
-def with_heads(raw: Tensor, shape: LayerShape, site: str) -> Tensor:
+def as_site(own: Tensor, plan: Plan, shape: LayerShape, site: str) -> Tensor:
     """The model's own tensor as (row, head, position, width), or (row, position, width) without heads."""
+    if site == "resid" and plan["shape"]["streams"] > 1:  # (stream, row, position, width)
+        return torch.cat(own.unbind(), dim=-1)
+    if site == "mlp_out":  # (row, position, width) or (row x position, width)
+        return own.reshape(plan["source"].numel(), -1, own.shape[-1])
     if site in shape["slices"]:
         start, stop, width = shape["slices"][site]
-        chosen = raw.flatten(2).unflatten(-1, (-1, width))[..., start:stop].flatten(2)
+        chosen = own.flatten(2).unflatten(-1, (-1, width))[..., start:stop].flatten(2)
         per_head: Tensor = chosen.unflatten(-1, (-1, shape["head_dim"]))
         return per_head.transpose(1, 2)
-    if site in IN_ATTENTION and raw.shape[1] != shape["n_heads"]:
+    if site in IN_ATTENTION and own.shape[1] != shape["n_heads"]:
         raise RuntimeError(
-            f"{site} has {raw.shape[1]} heads here, and the model {shape['n_heads']}: its heads are spread over "
+            f"{site} has {own.shape[1]} heads here, and the model {shape['n_heads']}: its heads are spread over "
             "devices. Run it without tensor parallelism, or use only resid, q, k, v, z, mlp_out and logits."
         )
-    return raw
+    return own
 
 
-def without_heads(value: Tensor, raw: Tensor, shape: LayerShape, site: str) -> Tensor:
-    """The inverse of `with_heads`."""
+def as_own(value: Tensor, own: Tensor, plan: Plan, shape: LayerShape, site: str) -> Tensor:
+    """The inverse of `as_site`."""
+    if site == "resid" and plan["shape"]["streams"] > 1:
+        return torch.stack(value.chunk(plan["shape"]["streams"], dim=-1))
+    if site == "mlp_out":
+        return value.reshape(own.shape)
     if site not in shape["slices"]:
         return value
     start, stop, width = shape["slices"][site]
-    blocks = raw.flatten(2).unflatten(-1, (-1, width))  # (row, position, block, width)
+    blocks = own.flatten(2).unflatten(-1, (-1, width))  # (row, position, block, width)
     chosen = value.transpose(1, 2).flatten(2).unflatten(-1, (blocks.shape[2], -1))
-    return torch.cat([blocks[..., :start], chosen, blocks[..., stop:]], dim=-1).reshape(raw.shape)
+    return torch.cat([blocks[..., :start], chosen, blocks[..., stop:]], dim=-1).reshape(own.shape)
 
 
 def apply_plan(plan: Plan, outcome: Outcome, layer: int, site: str, value: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ checks of a call are shared with the torch surgeon.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -14,7 +15,7 @@ import nnsight
 import torch
 from nnsight import TransformersModel
 from nnsight.tracing.backend import Backend
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from rebinding.surgery import plan as calls
@@ -27,6 +28,9 @@ from rebinding.surgery.noops import check_changed
 from rebinding.surgery.parts import LayerParts
 from rebinding.surgery.recording import Recording, lines
 from rebinding.surgery.sites import HEADLESS, Attention, Edit, Read, Site, check_kept_sites
+
+PER_QUERY_HEAD: frozenset[Site] = frozenset({"k_rot", "v_seen"})
+"""Sites that hold a copy for every query head."""
 
 
 class NNsightSurgeon:
@@ -53,11 +57,13 @@ class NNsightSurgeon:
         check_tokens(self.anatomy, tokens)
         check_kept_sites(keep)
         recording = Recording(tokens, {}, [])
-        places = [(site, layer) for site in keep for layer in range(self._n_layers(site))]
+        for site in keep:
+            recording.sites[site] = [torch.empty(0)] * self._n_layers(site)  # some layers lack the site
+        places = [(site, layer) for site in keep for layer in range(self._n_layers(site)) if self._has(site, layer)]
         if places:
             reads = [self._read_all(site, layer, tokens.shape[1]) for site, layer in places]
-            for (site, _), values in zip(places, self.run(recording, [], reads), strict=True):
-                recording.sites.setdefault(site, []).append(values)
+            for (site, layer), values in zip(places, self.run(recording, [], reads), strict=True):
+                recording.sites[site][layer] = values
         return recording
 
     def with_reads(self, recording: Recording, reads: Sequence[Read]) -> Recording:
@@ -76,6 +82,9 @@ class NNsightSurgeon:
     ) -> list[Tensor]:
         """Run full forward passes, `rows` prompts each; see `Surgeon.run`."""
         call = calls.make_plan(self.anatomy, recording, edits, reads, source, attention, allow_noop=allow_noop)
+        targets: list[Edit | Read] = [*call.edits, *call.reads]
+        for target in targets:
+            self._check_reach(target)
         frozen = self._recorded_z(recording) if attention == "frozen" else None
         results = Results(call.n_rows, call.reads)
         for rows in torch.arange(call.n_rows).split(self.rows or call.n_rows):
@@ -117,10 +126,49 @@ class NNsightSurgeon:
         heads = parts.n_kv_heads if site in ("k", "v") else parts.n_heads
         return Read(site, layer, positions=range(length), heads=None if site in HEADLESS else range(heads))
 
+    def _has(self, site: Site, layer: int) -> bool:
+        """Whether a layer has a site."""
+        if site in HEADLESS:
+            return True
+        return self.anatomy.parts[layer].n_heads > 0
+
+    def _check_reach(self, target: Edit | Read) -> None:
+        """Refuse a site for which the library's source has no operation of its own."""
+        if target.site in HEADLESS:
+            return
+        parts = self.anatomy.parts[target.layer]
+        attention = self.anatomy.layer_modules(self.model._module)[target.layer].get_submodule(parts.attention)
+        is_own = isinstance(target, Edit) and target.scope == "head"
+        reason = ""
+        if target.site == "scores" and parts.has_sinks:
+            reason = "its softmax takes scores and a sink together. Edit pattern"
+        elif isinstance(target, Edit) and target.site in ("k", "v") and not parts.has_own_keys:
+            reason = f"layer {parts.number} reuses those of layer {parts.key_layer}. Edit them there"
+        elif target.site == "v" and is_own:
+            reason = "values pass a norm after the projection. Edit v_seen"
+        elif target.site == "k" and is_own and parts.rotation not in ("pair", "half"):
+            reason = "no single function rotates its queries and keys. Edit k_rot"
+        elif (target.site in PER_QUERY_HEAD or is_own) and not _repeats_keys(attention):
+            reason = "its attention function does not repeat keys and values. Edit k or v with scope='group'"
+        if reason:
+            raise SurgeryError(
+                f"nnsight cannot reach {target.site} in {type(attention).__name__}: {reason}, or use TorchSurgeon."
+            )
+
     def _recorded_z(self, recording: Recording) -> list[Tensor]:
+        if self.anatomy.has_mixers:
+            raise SurgeryError(
+                "nnsight does not hold what layers without heads put out, so attention='frozen' would be live there. "
+                "Use TorchSurgeon, or attention='live'."
+            )
         if not recording.has("z"):
             raise SurgeryError("attention='frozen' needs recorded head outputs: record(tokens, keep={'z'})")
         return recording.sites["z"]
+
+
+def _repeats_keys(attention: nn.Module) -> bool:
+    """Whether the file of an attention module, or of a class that it extends, repeats keys for every query head."""
+    return any(hasattr(sys.modules[kind.__module__], "repeat_kv") for kind in type(attention).__mro__)
 
 
 def trace(model: Any, tokens: Tensor, plan: Plan, remote: Remote) -> Outcome:
@@ -165,7 +213,11 @@ def writes_of(call: calls.Plan, rows: Tensor) -> dict[tuple[int, str], list[Writ
 
 def shape_of(anatomy: Anatomy) -> Shape:
     """The part of a model's anatomy that a trace needs."""
-    return {"layers": anatomy.layers, "parts": [_layer_shape(parts) for parts in anatomy.parts]}
+    return {
+        "layers": anatomy.layers,
+        "streams": anatomy.streams,
+        "parts": [_layer_shape(parts) for parts in anatomy.parts],
+    }
 
 
 def _layer_shape(parts: LayerParts) -> LayerShape:

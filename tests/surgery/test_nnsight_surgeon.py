@@ -112,6 +112,7 @@ def test_traces_always_run_on_eager_attention(implementation: str) -> None:
     model, surgeon, recording = prepared("gemma3_multimodal")
     reads = [Read("pattern", 2, heads=[0, 3], positions=[5, 12]), LAST]
     expected = surgeon.run(recording, [], reads)
+    registered.register()
     model.set_attn_implementation({"text_config": implementation})
     assert all(torch.equal(a, b) for a, b in zip(surgeon.run(recording, [], reads), expected, strict=True))
     broken = NNsightSurgeon(model, replace(surgeon.anatomy, layers="model.language_model.nowhere"))

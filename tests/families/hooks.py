@@ -1,0 +1,185 @@
+"""The reference: a full forward of the library's own model, with plain hooks where the hand-written tables say.
+
+No recording, no window, no anatomy. Sites outside attention are edited by hooks on modules, those inside it by an
+attention function that is written out (`tests.families.attention`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from rebinding.surgery.sites import Edit, Read
+from tests.families.attention import norm_values, replaced_attention, rotate
+from tests.families.models import N_HEADS, Family
+from tests.families.tables import TABLES, Layer, Table
+from tests.surgery.oracle import edit_cells, read_cells
+
+FrozenOutputs = dict[int, Tensor]
+"""What every layer's heads (the input of the output projection), or its mixer, give in the unedited run."""
+
+
+@dataclass(eq=False)
+class Forward:
+    """One forward pass over a batch of rows, with its edits, noting what is read."""
+
+    table: Table
+    edits: Sequence[Edit]
+    reads: Sequence[Read]
+    frozen: FrozenOutputs | None = None
+    answers: dict[int, Tensor] = field(default_factory=dict)
+    outputs: FrozenOutputs = field(default_factory=dict)
+    raw: dict[tuple[str, int], Tensor] = field(default_factory=dict)
+    modules: dict[int, Any] = field(default_factory=dict)
+    positions: Any = None
+
+    def at(self, site: str, layer: int, value: Tensor) -> Tensor:
+        """Edit a site (row, [head,] token, width), then note the reads of it."""
+        copies = self._own_copies(site, layer)
+        value = value if copies is None else copies
+        for edit in self._edits_of(site, layer):
+            value = value if edit.scope == "head" else edit_cells(value, edit)
+        for number, read in enumerate(self.reads):
+            if read.site == site and (site == "logits" or self.table.source_of(site, read.layer) == layer):
+                self.answers[number] = read_cells(value, read)
+        return value
+
+    def _edits_of(self, site: str, layer: int) -> list[Edit]:
+        return [edit for edit in self.edits if edit.site == site and (edit.layer == layer or site == "logits")]
+
+    def _own_copies(self, site: str, layer: int) -> Tensor | None:
+        """Keys or values as query heads see them after edits of their raw copies; None without such edits.
+
+        Edits of reused keys and values change the copies of the layer that they name, and no other's.
+        """
+        letter = {"k_rot": "k", "v_seen": "v"}.get(site, "")
+        source = self.table.source_of(letter, layer) if letter else layer
+        edits = [edit for edit in self._edits_of(letter, layer) if edit.scope == "head" or source != layer]
+        if not edits:
+            return None
+        size, raw = self.table.layers[layer].group, self.raw[letter, source]  # (row, kv head, token, head_dim)
+        for edit in edits:
+            raw = edit_cells(raw, edit) if edit.scope == "group" else raw
+        copies = raw.repeat_interleave(size, dim=1)  # (row, head, token, head_dim)
+        for edit in edits:
+            copies = edit_cells(copies, edit) if edit.scope == "head" else copies
+        module = self.modules[source]
+        return rotate(module, copies, self.positions, "k") if letter == "k" else norm_values(module, copies)
+
+    def project(self, site: str, layer: int, value: Tensor) -> Tensor:
+        """A projection's output, or a norm's input, with its site edited."""
+        projection = getattr(self.table.layers[layer], site)
+        value = value.clone()
+        place = projection.view(value)  # (row, token, head, head_dim)
+        place.copy_(self.at(site, layer, place.transpose(1, 2)).transpose(1, 2))
+        self.raw[site, layer] = place.transpose(1, 2)
+        return value
+
+    def mix(self, layer: int, module: Any, args: tuple[Tensor]) -> tuple[Tensor]:
+        """The input of the output projection: z of all heads, side by side."""
+        z = args[0].unflatten(-1, (N_HEADS, -1)).transpose(1, 2)  # (row, head, token, head_dim)
+        self.outputs[layer] = z
+        z = self.at("z", layer, z if self.frozen is None else self.frozen[layer])
+        return (z.transpose(1, 2).flatten(2),)
+
+    def carry(self, layer: int, module: Any, args: Any, output: Tensor) -> Tensor:
+        """A mixer's output (row, token, hidden), which frozen attention holds."""
+        self.outputs[layer] = output
+        return output if self.frozen is None else self.frozen[layer]
+
+    def write(self, layer: int, module: Any, args: Any, output: Any) -> Any:
+        """The MLP's output; some families return it with router scores, some with all rows' tokens in one axis."""
+        value = output[0] if isinstance(output, tuple) else output
+        rows = self.resid_shape[:2]
+        edited = self.at("mlp_out", layer, value.reshape(*rows, -1)).reshape(value.shape)
+        return (edited, *output[1:]) if isinstance(output, tuple) else edited
+
+    def stream(self, layer: int, value: Tensor) -> Tensor:
+        """The residual stream (row, token, hidden); streams in parallel stand side by side."""
+        if self.table.streams == 1:
+            self.resid_shape = value.shape
+            return self.at("resid", layer, value)
+        side_by_side = torch.cat(list(value), dim=-1)  # (row, token, stream x hidden)
+        self.resid_shape = side_by_side.shape
+        return torch.stack(self.at("resid", layer, side_by_side).chunk(self.table.streams, dim=-1))
+
+    def enter(self, layer: int, module: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """A layer's input."""
+        if args:
+            return (self.stream(layer, args[0]), *args[1:]), kwargs
+        return args, kwargs | {"hidden_states": self.stream(layer, kwargs["hidden_states"])}
+
+    def leave(self, module: Any, args: Any, output: Any) -> Any:
+        """The last layer's output, from which the logits are computed."""
+        n = len(self.table.layers)
+        return (self.stream(n, output[0]), *output[1:]) if isinstance(output, tuple) else self.stream(n, output)
+
+    def look(self, layer: int, module: Any, args: Any, kwargs: dict[str, Any]) -> None:
+        """Note the attention module that runs, and the positions it rotates by."""
+        self.modules[layer], self.positions = module, kwargs.get("position_embeddings")
+
+    def install(self, hooks: ExitStack, number: int, layer: Any, parts: Layer) -> None:
+        """The hooks of one layer."""
+
+        def after(module: str, hook: Any) -> None:
+            hooks.callback(layer.get_submodule(module).register_forward_hook(hook).remove)
+
+        def before(module: str, hook: Any) -> None:
+            hooks.callback(layer.get_submodule(module).register_forward_pre_hook(hook).remove)
+
+        hooks.callback(layer.register_forward_pre_hook(partial(self.enter, number), with_kwargs=True).remove)
+        after(parts.mlp, partial(self.write, number))
+        if parts.mixer is not None:
+            after(parts.mixer, partial(self.carry, number))
+            return
+        for site in ("q", "k", "v"):
+            if (projection := getattr(parts, site)) is not None:
+                edit = partial(self.project, site, number)
+                if projection.shape:
+                    after(projection.module, lambda _, args, output, edit=edit: edit(output))
+                else:
+                    before(projection.module, lambda _, args, edit=edit: (edit(args[0]),))
+        before(parts.output, partial(self.mix, number))
+        attention = layer.get_submodule(parts.attention)
+        hooks.callback(attention.register_forward_pre_hook(partial(self.look, number), with_kwargs=True).remove)
+
+
+@torch.no_grad()
+def run_with_hooks(
+    model: PreTrainedModel,
+    family: Family,
+    tokens: Tensor,
+    edits: Sequence[Edit],
+    reads: Sequence[Read],
+    *,
+    frozen: bool = False,
+    fixed: FrozenOutputs | None = None,
+) -> list[Tensor]:
+    """What the reads return when `tokens` (row, token) run with the edits. `frozen` holds every head's output and every
+    mixer's output at the unedited run; `fixed` at given values."""
+    if frozen:
+        clean = Forward(TABLES[family], [], [])
+        _run(model, tokens, clean)
+        fixed = clean.outputs
+    forward = Forward(TABLES[family], edits, reads, fixed)
+    logits = _run(model, tokens, forward)
+    forward.at("logits", len(forward.table.layers), logits)
+    return [forward.answers[number] for number in range(len(reads))]
+
+
+def _run(model: PreTrainedModel, tokens: Tensor, forward: Forward) -> Tensor:
+    layers: Any = model.get_submodule(forward.table.path)
+    with ExitStack() as hooks:
+        hooks.enter_context(replaced_attention(model, forward.at))
+        for number, (layer, parts) in enumerate(zip(layers, forward.table.layers, strict=True)):
+            forward.install(hooks, number, layer, parts)
+        hooks.callback(layers[-1].register_forward_hook(forward.leave).remove)
+        logits: Tensor = model(input_ids=tokens, use_cache=False).logits
+    return logits
