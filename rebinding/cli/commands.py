@@ -29,6 +29,9 @@ class Subcommand:
 SUBCOMMANDS: Mapping[str, Subcommand] = MappingProxyType(
     {
         "judge": Subcommand("rebinding.cli.judge", "test the paper's claims on models: the headline claims, or all"),
+        "certify": Subcommand(
+            "rebinding.cli.certify", "check that edits of a model are exact, and save a certificate for reports"
+        ),
         "compare": Subcommand("rebinding.cli.compare", "say what changed from one report to another"),
         "discover": Subcommand("rebinding.cli.discover", "find a model's circuit by path patching, print it, save it"),
         "planted": Subcommand("rebinding.cli.planted", "show a planted mechanism: its circuit and its truth table"),

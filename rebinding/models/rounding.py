@@ -51,15 +51,17 @@ def raise_weights(module: nn.Module, words: int | None = None) -> AbstractContex
 
 
 @contextmanager
-def in_float32(model: PreTrainedModel, anatomy: Anatomy) -> Iterator[None]:
+def in_float32(model: PreTrainedModel, anatomy: Anatomy, *, has_parts: bool = False) -> Iterator[None]:
     """Every layer, the final norm and `WORDS` rows of the head compute in float32 while they run.
 
-    A model in float32 is left unchanged.
+    With `has_parts`, so does every module of a layer that is called alone. A model in float32 is left unchanged.
     """
     if not any(map(_is_short, model.parameters())):
         yield
         return
-    parts: list[tuple[nn.Module, int | None]] = [(layer, None) for layer in anatomy.layer_modules(model)]
+    layers = anatomy.layer_modules(model)
+    parts: list[tuple[nn.Module, int | None]] = [(layer, None) for layer in layers]
+    parts += [(module, None) for layer in layers for module in layer.modules() if has_parts and module is not layer]
     parts += [(model.get_submodule(anatomy.final_norm), None), (model.get_submodule(anatomy.head), WORDS)]
     with ExitStack() as stack:
         for part, words in parts:

@@ -22,7 +22,7 @@ from rebinding.report.summary import LETTERS, ModelSummary, Summary
 from rebinding.verdicts.judgement import Judgement
 
 CLAIMS, TABLE, SAMPLES, EVIDENCE = "claims.json", "claims.csv", "samples.parquet", "evidence"
-SCHEMA = 3
+SCHEMA = 4
 """The schema of `claims.json`."""
 MAX_NAME_LENGTH = 120
 """Characters of a file name that come from the names of model and evidence."""

@@ -66,6 +66,18 @@ class GraphShape(Shape):
     edges: list[Any]
 
 
+class CertificateSummary(Shape):
+    """The certificate of a model."""
+
+    is_passed: bool
+    sites: int
+    layers: int
+    deviation: float
+    not_supported: list[str]
+    device: str
+    versions: dict[str, str]
+
+
 class ModelEntry(Shape):
     """A model."""
 
@@ -79,6 +91,8 @@ class ModelEntry(Shape):
     evidence: dict[str, EvidenceEntry] = {}
     stages: dict[str, str] = {}
     fingerprint: str | None = None
+    certificate: CertificateSummary | None = None
+    certified: str | None = None
     graph: GraphShape | None = None
 
 
@@ -118,7 +132,7 @@ class HeadlineEntry(Shape):
 class Content(Shape):
     """The whole file."""
 
-    schema_: Literal[3] = Field(alias="schema")
+    schema_: Literal[4] = Field(alias="schema")
     settings: dict[str, Any] = {}
     software: dict[str, Any] = {}
     models: Annotated[list[ModelEntry], FailFast()] = []

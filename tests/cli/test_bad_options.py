@@ -13,6 +13,7 @@ from rebinding.experiments.prompts import MOST_PROMPTS
 
 DISCOVER = ("discover", "--no-store", "--model", "planted:pointer")
 SEARCH = (*DISCOVER, "--positions", "all")
+CERTIFY = ("certify", "planted:pointer")
 TRAIN = ("train", "model", "--license", "mit", "--out")
 REFUSED: tuple[tuple[tuple[str, ...], str], ...] = (
     (("prompt", "--answer"), "--answer needs a --model"),
@@ -33,6 +34,11 @@ REFUSED: tuple[tuple[tuple[str, ...], str], ...] = (
     ((*SEARCH, "--share", "2"), "share and alpha lie between 0 and 1"),
     ((*SEARCH, "--graph", "nowhere/g.json"), "--graph nowhere/g.json: there is no folder nowhere"),
     ((*SEARCH, "--compare", "g.json"), "--compare g.json: there is no such file"),
+    ((*CERTIFY, "--layers", "3-1"), "--layers 3-1: give numbers and ranges from 0 on, such as 0,12-15,31"),
+    ((*CERTIFY, "--output", "nowhere/c.json"), "--output nowhere/c.json: there is no folder nowhere"),
+    ((*CERTIFY, "--output", "c.txt"), "--output c.txt: a file cannot be written as 'txt'; end with json"),
+    ((*CERTIFY, "--store", "file"), "--store file: file is a file"),
+    ((*CERTIFY, "--revision", "main"), "'planted:pointer@llama' is no Hub model and has no revisions"),
     (("store", "--store", "file"), "--store file: there is no such folder"),
     (("store", "clear", "--store", "nowhere"), "--store nowhere: there is no such folder"),
     ((*TRAIN, "file"), "--out file: file is a file"),

@@ -117,6 +117,7 @@ def about(name: str, pieces: Mapping[str, Evidence], layers: int, heads: int) ->
         "layers": layers,
         "heads": heads,
         "fingerprint": "0123abcd" * 8,
+        "certified": f"Not certified: run `rebinding certify {name}`",
         "evidence": {
             label: {"file": evidence_file(name, label), "kind": piece.experiment, "seconds": 1.5, "pair": None}
             for label, piece in pieces.items()

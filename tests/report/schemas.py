@@ -1,4 +1,4 @@
-"""`python -m tests.report.schemas` writes the JSON Schema of `claims.json` from the models that check it."""
+"""`python -m tests.report.schemas` writes the JSON Schemas of reports and certificates from what checks them."""
 
 from __future__ import annotations
 
@@ -6,21 +6,28 @@ import json
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+
+from rebinding.paper.certificate import Certificate
 from rebinding.report.schema import Content
 
 FOLDER = Path(__file__).parents[2] / "rebinding" / "schemas"
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 
 
-def claims_schema() -> dict[str, Any]:
-    """The schema of `claims.json`."""
-    return {"$schema": DRAFT, **Content.model_json_schema(by_alias=True), "title": "claims.json of a report"}
+def schemas() -> dict[str, dict[str, Any]]:
+    """The schemas by the names of their files."""
+    return {
+        "claims": Content.model_json_schema(by_alias=True) | {"title": "claims.json of a report"},
+        "certificate": TypeAdapter(Certificate).json_schema() | {"title": "certificate of a model"},
+    }
 
 
-def text() -> str:
-    """The file."""
-    return json.dumps(claims_schema(), indent=1) + "\n"
+def text(name: str) -> str:
+    """A file."""
+    return json.dumps({"$schema": DRAFT, **schemas()[name]}, indent=1) + "\n"
 
 
 if __name__ == "__main__":
-    (FOLDER / "claims.json").write_text(text(), "utf-8")
+    for name in schemas():
+        (FOLDER / f"{name}.json").write_text(text(name), "utf-8")

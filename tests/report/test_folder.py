@@ -64,10 +64,10 @@ def test_a_folder_without_its_evidence_is_refused(tmp_path: Path) -> None:
     [
         ("{", "is not JSON"),
         ("[]", "has schema None"),
-        ('{"schema": 3}', "claims is missing"),
+        ('{"schema": 4}', "claims is missing"),
         *(
-            (f'{{"schema": {schema}}}', "has schema .*; this version reads 3: run the claims again")
-            for schema in ("0", "2", "99", "true", '"3"', "null", "[3]")
+            (f'{{"schema": {schema}}}', "has schema .*; this version reads 4: run the claims again")
+            for schema in ("0", "3", "99", "true", '"4"', "null", "[4]")
         ),
     ],
 )

@@ -47,8 +47,9 @@ def claims(tmp_path: Path) -> Path:
     )
 
 
-def test_the_schema_of_claims_is_that_of_the_checks() -> None:
-    assert (FOLDER / "claims.json").read_text("utf-8") == text(), "write it anew: python -m tests.report.schemas"
+@pytest.mark.parametrize("name", ["claims", "certificate"])
+def test_a_schema_is_that_of_the_checks(name: str) -> None:
+    assert (FOLDER / f"{name}.json").read_text("utf-8") == text(name), "write it anew: python -m tests.report.schemas"
 
 
 def test_written_claims_fit(claims: Path) -> None:

@@ -57,6 +57,10 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> str:
     return html(read(make(tmp_path_factory.mktemp("page") / "r", claims)))
 
 
+def test_every_model_has_a_line_on_its_certificate(page: str) -> None:
+    assert Reader(page).texts.count("Not certified: run `rebinding certify planted:pointer@llama`") == 1
+
+
 @pytest.mark.slow
 def test_rendering_twice_gives_the_same_bytes(tmp_path: Path) -> None:
     """Also in another folder: a page says nothing of the machine it was made on."""

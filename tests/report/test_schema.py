@@ -12,13 +12,17 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from rebinding.evidence.certificates import certificate_file, save_certificate
 from rebinding.experiments.binding.shifts import run_binding
 from rebinding.experiments.circuit.pruning import over_orders
 from rebinding.experiments.circuit.random_circuits import draw_circuits
 from rebinding.experiments.paths.summary import reselected
+from rebinding.models import load
+from rebinding.paper.certificate import summarise
 from rebinding.report.page import PAGE  # with matplotlib, which a run within a run must not load a second time
 from rebinding.report.provenance import SEEDS
 from tests.claims.test_plugin import ROWS
+from tests.paper.certificates import make_certificate, make_result
 
 pytest_plugins = ["pytester"]
 
@@ -77,10 +81,27 @@ def test_the_report_is_as_documented(report_folder: Path) -> None:
     assert (report_folder / PAGE).is_file()
     (model,) = content["models"]
     assert len(model["fingerprint"]) == 64
+    assert model["certificate"] is None
+    assert model["certified"] == "Not certified: run `rebinding certify planted:pointer@llama`"
     assert pq.read_table(report_folder / "samples.parquet")["value"].to_pylist() == [1.0, 2.0] * 4
     first = DOCUMENT.read_text("utf-8").partition("## Reading")[0]
     listed = re.findall(r"^\| `([\w./*]+)` \|", first, flags=re.MULTILINE)
     assert {name.partition("/")[0] for name in listed} == {path.name for path in report_folder.iterdir()}
+
+
+@pytest.mark.slow
+def test_a_saved_certificate_is_in_the_report(pytester: pytest.Pytester) -> None:
+    """It is found by the fingerprint of the model, in the folder of the evidence."""
+    model = load("planted:pointer")
+    certificate = make_certificate(make_result(deviation=0.75), fingerprint=model.fingerprint)
+    save_certificate(certificate, certificate_file(pytester.path / "store", model.fingerprint))
+    pytester.makepyfile(test_small=ROWS)
+    options = ("--model", "planted:pointer", "--samples", "12", "--store", "store", "-p", "no:cacheprovider")
+    pytester.runpytest_inprocess("-p", "fixtures.plugin", *options, "--report", "out")
+    (entry,) = json.loads((pytester.path / "out" / "claims.json").read_text("utf-8"))["models"]
+    assert entry["certificate"] == summarise(certificate)
+    assert entry["certified"] == certificate.sentence
+    assert certificate.sentence in (pytester.path / "out" / PAGE).read_text("utf-8")
 
 
 @pytest.mark.slow

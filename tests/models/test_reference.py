@@ -1,0 +1,82 @@
+"""The reference of a certificate is the forward pass written by hand, at every site."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+import torch
+from torch import Tensor
+
+from rebinding.models.probe import draw_tokens
+from rebinding.models.reference import Reference
+from rebinding.models.rounding import Allowance
+from rebinding.models.trials import CELLS, Cell, Trial, cells_at, make_trials
+from rebinding.surgery import derive
+from rebinding.surgery.sites import ATTENTIONS, Attention, Read
+from tests.surgery.models import FAMILIES, Family, tiny
+from tests.surgery.oracle import oracle
+
+LAYER, POSITION = 1, 20
+
+
+@functools.cache
+def reference_of(family: Family) -> Reference:
+    model = tiny(family)
+    anatomy = derive(model)
+    return Reference(model, anatomy, draw_tokens(model, anatomy))
+
+
+def trials_at(reference: Reference, layer: int, attention: Attention) -> dict[Cell, Trial]:
+    cells = cells_at(reference.anatomy, layer, attention)
+    length = reference.tokens.shape[1]
+    return dict(zip(cells, make_trials(reference.anatomy, cells, layer, POSITION, length, lambda *_: 2.0), strict=True))
+
+
+def by_hand(reference: Reference, family: Family, trials: list[Trial], read: Read) -> Tensor:
+    edits = [trial.edit(row) for row, trial in enumerate(trials)]
+    rows = reference.tokens.expand(max(len(trials), 1), -1)
+    is_frozen = bool(trials) and trials[0].attention == "frozen"
+    (value,) = oracle(reference.model, family, rows, edits, [read], frozen=is_frozen)
+    return value
+
+
+@pytest.mark.parametrize("attention", ATTENTIONS)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_site_agrees_with_a_forward_by_hand(family: Family, attention: Attention) -> None:
+    reference = reference_of(family)
+    allowance, length = Allowance.of_model(reference.model, reference.anatomy), reference.tokens.shape[1]
+    read = Read("resid", 4, positions=range(length))
+    clean = by_hand(reference, family, [], read)
+    for layer in (LAYER, 4):
+        trials = trials_at(reference, layer, attention)
+        trials = {cell: trial for cell, trial in trials.items() if cell.site != "logits"}
+        expected = by_hand(reference, family, list(trials.values()), read)  # (trial, token, hidden)
+        actual = reference.run(list(trials.values()))
+        for row, cell in enumerate(trials):
+            assert allowance.near(actual[row], expected[row]), (layer, str(cell))
+            assert not allowance.near(actual[row], clean[0]), (layer, str(cell))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_logits_agree_with_a_forward_by_hand(family: Family) -> None:
+    reference = reference_of(family)
+    allowance, read = Allowance.of_model(reference.model, reference.anatomy), Read("logits", positions=range(40))
+    (trial,) = (trial for cell, trial in trials_at(reference, 4, "live").items() if cell.site == "logits")
+    expected = by_hand(reference, family, [trial], read)
+    assert allowance.near(reference.logits(trial)[:, :40], expected)
+    assert not allowance.near(reference.logits(None)[:, :40], expected)
+
+
+def test_sinks_take_a_share_of_their_own() -> None:
+    from rebinding.models.reference_pass import softmax
+
+    scores, sinks = torch.tensor([[[[0.0, 0.0]], [[0.0, 0.0]]]]), torch.tensor([0.0, float("-inf")])
+    expected = torch.tensor([[[[1 / 3, 1 / 3]], [[1 / 2, 1 / 2]]]])  # the first head has a sink of the same weight
+    assert torch.allclose(softmax(scores, sinks), expected)
+
+
+def test_every_cell_is_tried_at_some_layer() -> None:
+    anatomy = reference_of("llama").anatomy
+    tried = {cell for layer in (0, 4) for attention in ATTENTIONS for cell in cells_at(anatomy, layer, attention)}
+    assert tried == set(CELLS)
