@@ -37,6 +37,7 @@ from rebinding.models.errors import (
 )
 from rebinding.models.layers import check_mixing, check_windows
 from rebinding.models.probe import SHORT, Activations, draw_tokens, exchange_tokens, forward, watch_modules
+from rebinding.models.reasons import explain
 from rebinding.models.replays import check_replay, edited_layers, inert_sites, layer_by_layer, replay_from, size_at
 from rebinding.models.rounding import Allowance, in_float32, size
 from rebinding.models.verify import STAGES, check_anatomy
@@ -63,16 +64,19 @@ def as_model_error(name: str) -> Iterator[None]:
         if is_out_of_memory(error):
             raise
         raise UnsupportedArchitecture(
-            f"{name} cannot be checked, so it cannot be studied: {type(error).__name__}: {error!s:.300}. Either it "
-            "does not run with this config.json (try it with transformers alone), or its parts work in an unknown "
-            "way: support would have to be added to rebinding/surgery/derivation.py."
+            f"{name} cannot be checked ({type(error).__name__}: {error!s:.300}), so it cannot be studied. Either it "
+            "does not run with this config.json (try it with transformers alone), or its parts work in an unknown way: "
+            "support would have to be added to rebinding/surgery/derivation.py."
         ) from error
 
 
 def check_model(model: PreTrainedModel) -> Anatomy:
     """The verified anatomy of a model, which then runs on our attention function. An error says what is wrong."""
-    with as_model_error(type(model).__name__):
-        return _check_model(model)
+    try:
+        with as_model_error(type(model).__name__):
+            return _check_model(model)
+    except ModelError as error:
+        raise explain(model, error) from error
 
 
 def _check_model(model: PreTrainedModel) -> Anatomy:
@@ -102,7 +106,10 @@ def _install(model: PreTrainedModel) -> None:
     try:
         install(model)
     except (UnknownAttention, ValueError) as error:
-        raise FixedAttention(f"{error} Pass a model that transformers runs through its AttentionInterface.") from error
+        raise FixedAttention(
+            f"{type(model).__name__} computes attention in code of its own, which transformers cannot replace. {error} "
+            "Pass a model that transformers runs through its AttentionInterface."
+        ) from error
 
 
 def derive_checked(model: PreTrainedModel) -> Anatomy:

@@ -1,0 +1,120 @@
+"""What the self-check says about every type of the census, and the table in which this is kept."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Literal
+
+from rebinding.models import ModelError
+from rebinding.models.certificate import certify
+from rebinding.models.selfcheck import check_model
+from tests.models.census import CannotBuild, build
+from tests.models.census_kinds import describe
+
+TABLE = Path(__file__).with_suffix("").with_name("census.toml")
+COMMAND = "python -m tests.models.census_page"
+HEAD = f"# What the self-check says about every type of transformers. `{COMMAND}` writes it.\n"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A type is accepted, with the kind of its anatomy, or refused, or not built, with a reason."""
+
+    status: Literal["accepted", "refused", "not built"]
+    kind: str = ""
+    error: str = ""
+    reason: str = ""
+
+    def __str__(self) -> str:
+        return ", ".join(filter(None, [self.status, self.kind, self.error, self.reason]))
+
+
+@dataclass(frozen=True)
+class CertificateSummary:
+    """What the certificate of an accepted type says: the largest deviation in allowances, what is not supported, and
+    what fails."""
+
+    deviation: float = field(compare=False)
+    gaps: tuple[str, ...] = ()
+    failures: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Table:
+    """The outcome of every type, the certificates of those that are accepted, and the versions of the census."""
+
+    outcomes: dict[str, Outcome]
+    certificates: dict[str, CertificateSummary]
+    versions: dict[str, str] = field(
+        default_factory=lambda: {name: version(name) for name in ("torch", "transformers")}
+    )
+
+    def updated(self, new: Table) -> Table:
+        """This table with the types of another one in place of its own."""
+        outcomes = dict(sorted((self.outcomes | new.outcomes).items()))
+        kept = {kind: entry for kind, entry in self.certificates.items() if kind not in new.outcomes}
+        return Table(outcomes, dict(sorted((kept | new.certificates).items())), new.versions)
+
+
+def run_census(kinds: Iterable[str]) -> Table:
+    """Examine types, and certify those that are accepted."""
+    outcomes = {kind: examine(kind) for kind in kinds}
+    accepted = [kind for kind, outcome in outcomes.items() if outcome.status == "accepted"]
+    return Table(outcomes, {kind: summarise_certificate(kind) for kind in accepted})
+
+
+def summarise_certificate(kind: str) -> CertificateSummary:
+    """Certify a type that is accepted."""
+    model = build(kind)
+    certificate = certify(model, check_model(model))
+    missing = "the layer "  # begins the reason where single layers lack a site, which the kind says
+    gaps = dict.fromkeys(gap.what for gap in certificate.gaps if not gap.reason.startswith(missing))
+    return CertificateSummary(float(f"{certificate.deviation:.2g}"), tuple(gaps), tuple(certificate.failures))
+
+
+def examine(kind: str) -> Outcome:
+    """Build a type's small model and check it."""
+    try:
+        model = build(kind)
+    except CannotBuild as error:
+        return Outcome("not built", reason=str(error).split(". ")[0])
+    try:
+        return Outcome("accepted", kind=describe(check_model(model)))
+    except ModelError as error:
+        return Outcome("refused", error=type(error).__name__, reason=shorten(str(error), type(model).__name__))
+
+
+def shorten(message: str, name: str) -> str:
+    """The first clause of a message, without the name of the model in front."""
+    clause = re.split(r"[.;] |: (?![^(]*\))", message.removeprefix(name).lstrip(": "))[0].removesuffix(".")
+    return clause + ")" * (clause.count("(") - clause.count(")"))
+
+
+def read_table() -> Table:
+    """The table as it was committed."""
+    data = tomllib.loads(TABLE.read_text("utf-8"))
+    certificates = {kind: _read_certificate(entry) for kind, entry in data["certificates"].items()}
+    return Table({kind: Outcome(**entry) for kind, entry in data["types"].items()}, certificates, data["versions"])
+
+
+def _read_certificate(entry: dict[str, Any]) -> CertificateSummary:
+    return CertificateSummary(entry["deviation"], tuple(entry.get("gaps", ())), tuple(entry.get("failures", ())))
+
+
+def write_table(table: Table) -> None:
+    """One line a type."""
+    lines = [HEAD, "[versions]", *(f"{name} = {json.dumps(number)}" for name, number in table.versions.items())]
+    for title, entries in (("types", table.outcomes), ("certificates", table.certificates)):
+        lines += [f"\n[{title}]", *(f"{kind} = {_inline(asdict(entry))}" for kind, entry in entries.items())]
+    TABLE.write_text("\n".join(lines) + "\n", "utf-8")
+
+
+def _inline(entry: dict[str, Any]) -> str:
+    fields = (f"{name} = {json.dumps(value)}" for name, value in entry.items() if value not in ("", ()))
+    return f"{{ {', '.join(fields)} }}"
