@@ -49,7 +49,7 @@ def derive(model: nn.Module) -> Anatomy:
         branches=next(iter(layouts(layers[0], text)), None) if streams == 1 else None,
         score_softcap=getattr(text, "attn_logit_softcapping", None),
         logit_softcap=getattr(text, "final_logit_softcapping", None),
-        logit_factor=_logit_factor(text),
+        logit_factor=_logit_factor(text, family),
         streams=streams,
         needs_hook=family.needs_hook,
         counts_tokens=family.counts_tokens,
@@ -180,9 +180,9 @@ def _projections(
     )
 
 
-def _logit_factor(text: Any) -> float:
+def _logit_factor(text: Any, family: Family) -> float:
     if getattr(text, "logits_scaling", None):
-        return 1.0 / float(text.logits_scaling)
+        return float(text.logits_scaling) ** (1 if family.multiplies_logits else -1)
     return float(getattr(text, "logit_scale", None) or 1.0)
 
 

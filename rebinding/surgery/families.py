@@ -27,6 +27,7 @@ class Family:
     `common_norm`: one norm of queries and keys, after RoPE. `needs_hook`: layers do not pass keywords on to attention.
     `counts_tokens`: attention counts positions from the length of its cache. `prompt_inputs`: keywords of a layer's
     call that depend on the prompt's tokens. `streams`: the name of the setting that counts parallel residual streams.
+    `multiplies_logits`: by `logits_scaling`, by which other families divide.
     """
 
     fused_by_head: str = ""
@@ -40,6 +41,7 @@ class Family:
     counts_tokens: bool = False
     prompt_inputs: tuple[str, ...] = ()
     streams: str = ""
+    multiplies_logits: bool = False
 
 
 GEMMA4 = Family(rotation="single", prompt_inputs=("per_layer_input",))
@@ -52,6 +54,7 @@ FAMILIES: MappingProxyType[str, Family] = MappingProxyType(
         "nemotron": Family(needs_hook=True),
         "gpt_oss": Family(rotation="half"),
         "llama4_text": Family(rotation="complex", common_norm="qk_norm", counts_tokens=True),
+        "hyperclovax": Family(multiplies_logits=True),
         "qwen3_next": QWEN_HYBRID,
         "qwen3_5_text": QWEN_HYBRID,
         "qwen3_5_moe_text": QWEN_HYBRID,

@@ -46,6 +46,9 @@ def normed(norm: Any, heads: Tensor) -> Tensor:
     `forward` is called, not the module: its hooks see the model's own run only.
     """
     weight = getattr(norm, "weight", None)
+    if weight is not None and weight.ndim == 2:  # one line a head: (head, head_dim)
+        by_token: Tensor = norm.forward(heads.transpose(1, 2))  # (row, token, head, head_dim)
+        return by_token.transpose(1, 2)
     if weight is None or weight.shape[-1] == heads.shape[-1]:
         out: Tensor = norm.forward(heads)
         return out
