@@ -61,7 +61,7 @@ FEATURES = (
     Feature("gates", "a gate multiplies the output of each head", _in_some_layer(lambda part: part.has_gate)),
     Feature(
         "shared keys",
-        "some layers attend to the keys and values of an earlier layer; an edit of `k` or `v` there changes their copies",
+        "some layers attend to keys and values of an earlier one; an edit of `k` or `v` changes their copies",
         lambda anatomy: anatomy.shares_keys,
     ),
     Feature(
