@@ -191,9 +191,10 @@ class RandomModel:
     def __str__(self) -> str:
         return f"{self.family}-{self.scale}-{self.seed}"
 
-    def build(self) -> PreTrainedModel:
-        """A new model in float32, on the library's eager attention."""
+    def build(self, **changes: Any) -> PreTrainedModel:
+        """A new model in float32, on the library's eager attention; `changes` replace settings that it has."""
         settings = {name: value for name, value in (SIZES | SETTINGS[self.family]).items() if value is not None}
+        settings |= {name: value for name, value in changes.items() if name in settings}
         config = AutoConfig.for_model(VARIANT_OF.get(self.family, self.family), **settings)
         torch.manual_seed(self.seed)
         model: PreTrainedModel = AutoModelForCausalLM.from_config(config, attn_implementation="eager")
