@@ -23,6 +23,9 @@ def pytest_sessionfinish(session: pytest.Session) -> Generator[None, object, obj
     worker = getattr(session.config, "workerinput", {}).get("workerid")  # the environment may be that of an outer run
     try:
         result = yield
+    except KeyboardInterrupt:  # on a busy machine execnet was first
+        print(f"{SENT} {worker}", file=sys.stderr)
+        raise
     finally:
         if worker and Path(session.config.getoption("--report"), "claims.json").exists():
             print(f"{WROTE} {worker}", file=sys.stderr)

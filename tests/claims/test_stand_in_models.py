@@ -52,14 +52,14 @@ def test_random_weights_are_invalid_and_fail_the_run(folders: dict[str, Path], t
 @pytest.mark.slow
 def test_a_planted_folder_is_judged_against_the_papers_numbers(folders: dict[str, Path], tmp_path: Path) -> None:
     junit = tmp_path / "found.xml"
-    selection = "binding.q_redirects or table.q.dR or chain.A_logits or object_keys_read_out or boxes_emerge"
+    selection = "binding.q_redirects or table.q.dR or chain.A_logits or a_lowers_content or boxes_emerge"
     stand_in = f"gemma2-9b={folders['planted']}"
     arguments = ("--device", "cpu", "--samples", "24", "--no-store", "--junitxml", str(junit), "-k", selection)
     result = run("--model", stand_in, *arguments)
     assert_ok(result, pytest.ExitCode.TESTS_FAILED)
     assert verdicts(junit) == {
-        "binding.table.q.dR": "NOT REPLICATED",  # 13 nats where the paper has 2.66
-        **{f"binding.object_keys_read_out{ending}": "NOT REPLICATED" for ending in SUFFIXES},
+        "binding.table.q.dR": "NOT REPLICATED",  # 6.6 nats where the paper has 2.66; too close to its margin to assert
+        **{f"roles.a_lowers_content{ending}": "NOT REPLICATED" for ending in SUFFIXES},  # asserted as published
         **{
             f"{row}{ending}": "REPLICATED"
             for ending in SUFFIXES

@@ -65,8 +65,8 @@ def test_no_more_than_ten_hops_and_no_file_twice() -> None:
 @pytest.fixture(scope="module")
 def path() -> dict[str, list[str]]:
     """The files that the claim of the page passes through in a process of its own, with the functions called there."""
-    imports = "import json; from tests.tree.path_of_a_claim import files_of"
-    code = f"{imports}; print(json.dumps(files_of({CLAIM!r}, {MODEL!r})))"
+    imports = "import json; from tests.tree.path_of_a_claim import find_files"
+    code = f"{imports}; print(json.dumps(find_files({CLAIM!r}, {MODEL!r})))"
     result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout[-2000:] + result.stderr[-2000:]
     files: dict[str, list[str]] = json.loads(result.stdout.splitlines()[-1])

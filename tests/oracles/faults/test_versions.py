@@ -54,9 +54,9 @@ from tests.oracles.faults.toy_run import blocks
 real = metadata.version
 metadata.version = lambda name: sys.argv[2] if name == "torch" else real(name)
 input()
-seen = []
-blocks(Path(sys.argv[1]), seen=seen)
-print(len(seen))
+computed = []
+blocks(Path(sys.argv[1]), computed=computed)
+print(len(computed))
 """
 
 

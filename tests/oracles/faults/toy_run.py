@@ -14,7 +14,7 @@ BLOCKS = 40
 
 
 def blocks(root: Path, count: int = BLOCKS, computed: list[int] | None = None) -> Evidence:
-    """Roots of numbers, a shard each; `seen` gets those that were computed."""
+    """Roots of numbers, a shard each; `computed` gets those that were computed."""
 
     def compute(item: int) -> Evidence:
         if computed is not None:

@@ -69,6 +69,7 @@ MUTANTS = (
         "score the full model in place of the circuit",
         f"{EXPERIMENTS}/circuit/ablation.py",
         "        parts.append(CIRCUITS",
+        "        from rebinding.experiments.answers import full_model\n\n"
         "        whole = full_model(surgeon, prompts[where], answers.of(where), ids[where]).rows\n"
         '        values = torch.tensor(whole[["label_logit", "margin", "hit", "probability"]].to_numpy(float))\n'
         "        values = values[None].expand(len(circuits), -1, -1)\n"

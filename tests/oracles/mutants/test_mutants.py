@@ -11,6 +11,9 @@ from rebinding.planted.truth import truth_of
 from tests.oracles.mutants.mutants import MUTANTS, Mutant
 from tests.oracles.mutants.tree_copy import ROOT, apply, copy_tree, run
 
+CRASHES = ("AttributeError", "ImportError", "NameError", "TypeError")
+"""Errors of a mutant whose code does not fit the code around it: such a mutant fails every cell and tests nothing."""
+
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_a_mutant_changes_one_place(mutant: Mutant) -> None:
@@ -36,6 +39,7 @@ def test_a_mutant_is_caught(mutant: Mutant, tmp_path: Path) -> None:
     apply(mutant, tree)
     result = run(tree, mutant.cells, mutant.before)
     assert all(result.values()), f"not noticed by {[cell for cell, wrong in result.items() if wrong is None]}"
+    assert not [wrong for wrong in result.values() if str(wrong).startswith(CRASHES)]
 
 
 def _rows(model: str) -> set[str]:
