@@ -12,6 +12,7 @@ import pytest
 from rebinding.cli.commands import SUBCOMMANDS, main
 
 BEFORE_NAME: Mapping[str, tuple[str, ...]] = {
+    "certify": (),
     "discover": ("--no-store", "--model"),
     "prompt": ("--model",),
     "train": ("--out", "adapter"),

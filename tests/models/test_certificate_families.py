@@ -41,8 +41,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "sliding_window": 5,
         "activation_sparsity_pattern": [0.0] * 6,
     },
-    "qwen3_5_text": LINEAR
-    | {"layer_types": ["linear_attention", "full_attention", "linear_attention", "full_attention"]},
+    "qwen3_5_text": LINEAR | {"layer_types": ["linear_attention", "full_attention"] * 2, "initializer_range": 0.1},
     "gpt_oss": FEW_EXPERTS | {"sliding_window": 5, "layer_types": ALTERNATING},
     "llama4_text": FEW_EXPERTS
     | {"attention_chunk_size": 5, "no_rope_layers": [1, 0, 1, 0], "moe_layers": [1], "intermediate_size_mlp": 40},
