@@ -172,7 +172,7 @@ def _sender_parts(block: Block, inputs: list[Port], count: int) -> Iterator[slic
     """Parts of `count` senders whose outputs fit into `MESSAGES` bytes, so that memory does not grow with senders."""
     heads_read = sum(len(port.read_heads) for port in inputs)
     head_dim = max(parts.head_dim for parts in block.anatomy.parts)
-    message = block.n * heads_read * head_dim * block.recording.sites["resid"][0].element_size()
+    message = block.n * heads_read * head_dim * next(iter(block.noise_z.values())).element_size()
     size = max(1, MESSAGES // message)
     for start in range(0, count, size):
         yield slice(start, min(start + size, count))
