@@ -16,6 +16,7 @@ from torch import Tensor
 from rebinding.learned import files, lora
 from rebinding.learned.lora import Adapter, Pair
 from tests.close import agree, is_changed
+from tests.families.models import RandomModel
 from tests.learned.small import model
 from tests.surgery.models import tiny
 
@@ -74,7 +75,7 @@ def test_the_lowest_layers_are_spared() -> None:
     deep = tiny("llama", num_hidden_layers=30)
     names = lora.targets(deep)
     assert {lora.layer_of(name) for name in names} == set(range(4, 30))
-    assert len(names) == 26 * len(lora.PROJECTIONS)
+    assert len(names) == 26 * 4  # queries, keys, values, output
 
 
 def test_a_model_without_the_modules_is_refused() -> None:
@@ -157,3 +158,22 @@ def test_weights_do_not_hang_on_who_added_them() -> None:
     for name, pair in adapter.pairs.items():
         expected = plain.get_submodule(name).weight.double() + adapter.scale * (pair.up.double() @ pair.down.double())
         assert torch.equal(network.get_submodule(name).weight, expected.float())
+
+
+def test_transposed_and_fused_projections_are_adapted() -> None:
+    """GPT-2 stores its matrices transposed, and queries, keys and values in one: hooks and merge give the same."""
+    network = RandomModel("gpt2").build()
+    adapter = lora.new(network, rank=2, alpha=4, base="tiny", seed=0)
+    assert {name.rpartition(".attn.")[2] for name in adapter.pairs} == {"c_attn", "c_proj"}
+    dice = torch.Generator().manual_seed(1)
+    for pair in adapter.pairs.values():
+        torch.nn.init.normal_(pair.up.data, generator=dice)
+    ids = torch.arange(3, 12)[None]
+    with torch.no_grad():
+        before = network(ids).logits
+        with lora.attached(network, adapter):
+            attached = network(ids).logits
+        lora.merge(network, adapter)
+        merged = network(ids).logits
+    assert agree(merged, attached)
+    assert is_changed(merged, before)

@@ -9,7 +9,7 @@ import pytest
 
 from rebinding.learned import card, files
 from rebinding.learned.files import AdapterError
-from rebinding.learned.lora import PROJECTIONS, layer_of
+from rebinding.learned.lora import layer_of
 from rebinding.learned.shelf import BASES, Learned, parse, shipped
 from tests.learned.cards import read_card
 
@@ -79,13 +79,13 @@ def test_an_adapter_fits_its_base_and_its_card(learned: Learned) -> None:
     assert (stored.recipe.order, stored.recipe.seed, stored.recipe.rank) == (learned.order, learned.seed, adapter.rank)
     assert stored.page() == (learned.folder / card.PAGE).read_text("utf-8")
     assert len(stored.curve) == stored.recipe.steps
-    outs = dict(zip(PROJECTIONS, (WIDTH, KV_WIDTH, KV_WIDTH, WIDTH), strict=True))
+    outs = dict(zip(("q_proj", "k_proj", "v_proj", "o_proj"), (WIDTH, KV_WIDTH, KV_WIDTH, WIDTH), strict=True))
     for name, pair in adapter.pairs.items():
         assert 4 <= layer_of(name) < LAYERS
         assert pair.down.shape == (adapter.rank, WIDTH)
         assert pair.up.shape == (outs[name.rpartition(".")[2]], adapter.rank)
         assert float(pair.up.float().abs().max()) > 0
-    assert len(adapter.pairs) == 26 * len(PROJECTIONS)
+    assert len(adapter.pairs) == 26 * len(outs)
 
 
 def test_the_project_brings_an_adapter_that_does_the_task() -> None:
