@@ -9,10 +9,12 @@ import torch
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
+from rebinding.models import check_model
+from rebinding.surgery import derive
 from tests.close import MIN_CHANGE_SHARE
 from tests.everyday import sampled
 from tests.families.engines import tolerance
-from tests.families.models import EVERYDAY, SETTINGS, SIZES, VARIANT_OF, Family, RandomModel, draw_weights
+from tests.families.models import EVERYDAY, FAMILIES, SETTINGS, SIZES, VARIANT_OF, Family, RandomModel, draw_weights
 
 OTHER_SETTINGS: tuple[tuple[Family, str, Any], ...] = (
     ("gpt_oss", "sliding_window", 64),
@@ -59,3 +61,10 @@ def test_each_setting_matters(family: Family, setting: str, value: Any) -> None:
     draw_weights(other, model.scale, model.seed)
     change = (logits_of(other, model) - logits_of(model.build(), model)).abs().max()
     assert change > MIN_CHANGE_SHARE * tolerance(model)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_derived_anatomy_passes_the_self_check(family: Family) -> None:
+    """Also under `--rounding`: at this scale no family exceeds what the check allows for."""
+    built = RandomModel(family, scale=0.5).build()
+    assert check_model(built) == derive(built)

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from rebinding.surgery import Edit, Read
 from rebinding.surgery.sites import Attention, Scope, Site
-from tests.close import MIN_CHANGE_SHARE
 from tests.families.batches import count_heads
 from tests.families.engines import clean_logits, error_of_rows, make_surgeon, run_reference, tolerance
 from tests.families.models import LENGTH, MODELS, N_HEADS, RandomModel
@@ -66,4 +65,4 @@ def test_one_stage_equals_the_naive_schedule(
     expected = run_stage(run_naive, table, component, scope, attention)
     clean = [clean_logits(model)[CLEAN, AT:].expand_as(expected[0])]
     assert error_of_rows(actual, expected).max() <= tolerance(model)
-    assert error_of_rows(expected, clean).max() > MIN_CHANGE_SHARE * tolerance(model), "no path carries anything"
+    assert error_of_rows(expected, clean).max() > tolerance(model), "no path carries anything"
