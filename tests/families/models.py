@@ -43,9 +43,9 @@ VARIANT_OF: dict[Family, str] = {
     "gemma4_text_experts": "gemma4_text",
 }
 """The library's name of a family, where ours names a variant."""
-SCALES = (0.5, 1.0, 1.6)
+SCALES = (0.6, 1.0, 1.6)
 """Gains of the random matrices: 1 keeps the size of what passes through."""
-SCALES_WITH_STATE = (0.5, 0.75, 1.0)
+SCALES_WITH_STATE = (0.6, 0.75, 1.0)
 """Of families whose layers carry a state: at 1.25 rounding moves some logits by a hundredth."""
 WITH_STATE: frozenset[Family] = frozenset({"qwen3_next", "qwen3_5_text"})
 

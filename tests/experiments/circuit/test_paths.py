@@ -19,6 +19,7 @@ from rebinding.experiments.paths.measure import NoisePairs, score_stage
 from rebinding.experiments.paths.request import PAPER, PathSettings, Stage, write_stratum
 from rebinding.experiments.paths.summary import TinyProbabilities, estimate_heads, scores, select
 from rebinding.surgery import Anatomy, TorchSurgeon, derive
+from rebinding.surgery.nnsight_surgeon import NNsightSurgeon
 from rebinding.task.boxes import Contains, Story, Swap
 from rebinding.task.designs import design
 from rebinding.task.prompts import Encoded, Prompt
@@ -81,6 +82,19 @@ def test_block_size_does_not_matter() -> None:
     runs = [score_stage(surgeon, scene, PAPER[2], RECEIVERS["C"], settings=PathSettings(block=size)) for size in (1, 2)]
     results = [table(run, "p_patch") for run in runs]
     assert torch.allclose(results[0], results[1], rtol=RELATIVE, atol=0)
+
+
+def test_nnsight_scores_a_stage_with_receivers() -> None:
+    """Its recordings hold nothing but the prompts; the scores are those of the torch surgeon."""
+    model, senders = tiny("llama").double(), [(0, 1), (0, 4), (1, 2)]
+    anatomy, pairs = derive(model), make_pairs("llama")
+    torch_rows, nnsight_rows = (
+        score_stage(kind(model, anatomy), pairs, PAPER[1], RECEIVERS["B"], senders=senders).rows
+        for kind in (TorchSurgeon, NNsightSurgeon)
+    )
+    patched = torch_rows["logit_patch"].to_numpy()
+    assert np.allclose(patched, nnsight_rows["logit_patch"], rtol=RELATIVE, atol=0)
+    assert not np.allclose(patched, torch_rows["logit_orig"], rtol=1e-4)
 
 
 def test_a_stage_without_receivers_to_send_to_is_refused() -> None:
