@@ -38,6 +38,7 @@ from rebinding.models.errors import (
 from rebinding.models.layers import check_mixing, check_windows
 from rebinding.models.probe import SHORT, Activations, draw_tokens, exchange_tokens, forward, watch_modules
 from rebinding.models.reasons import explain
+from rebinding.models.reference import use_attention
 from rebinding.models.replays import check_replay, edited_layers, inert_sites, layer_by_layer, replay_from, size_at
 from rebinding.models.rounding import Allowance, in_float32, size
 from rebinding.models.verify import STAGES, check_anatomy
@@ -85,7 +86,7 @@ def _check_model(model: PreTrainedModel) -> Anatomy:
     tokens, allowance = draw_tokens(model, anatomy), Allowance.of_model(model, anatomy)
     surgeon = TorchSurgeon(model, anatomy)
     with in_float32(model, anatomy):
-        with _own_attention(model):
+        with use_attention(model, "eager"):
             own = forward(model, anatomy, tokens)
             _check_finite(model, own.logits)
             _check_causal(model, anatomy, tokens[:, :SHORT], own, allowance)
@@ -122,17 +123,6 @@ def derive_checked(model: PreTrainedModel) -> Anatomy:
             "rebinding/surgery/derivation.py."
         ) from error
     return anatomy
-
-
-@contextmanager
-def _own_attention(model: PreTrainedModel) -> Iterator[None]:
-    """The library's eager attention for the length of a block."""
-    config = model.config
-    model.set_attn_implementation("eager" if config.get_text_config() is config else {"text_config": "eager"})
-    try:
-        yield
-    finally:
-        install(model)
 
 
 def _check_finite(model: PreTrainedModel, logits: Tensor) -> None:

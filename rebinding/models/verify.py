@@ -60,6 +60,8 @@ def check_anatomy(
             _check_mask(model, parts, stages)
             _check_projections(model, layers[parts.number], parts, activations, stages, one_layer)
             _check_z(model, parts, activations, stages)
+            if parts.has_gate:
+                _check_gate(model, parts, stages, one_layer)
     _check_shared_keys(model, anatomy, recording)
     _check_head(model, anatomy, own, one_layer)
     _check_chain(model, anatomy, activations)
@@ -152,6 +154,15 @@ def _check_z(model: PreTrainedModel, parts: LayerParts, activations: Activations
             model,
             f"the output projection of layer {parts.number} does not read what attention returns (a gate, a norm?)",
         )
+
+
+def _check_gate(model: PreTrainedModel, parts: LayerParts, stages: Stages, allowance: Allowance) -> None:
+    """Refuse a model in which z is not what each head attends to, times a gate between 0 and 1."""
+    values = stages["values"].repeat_interleave(parts.group, dim=1)  # (prompt, head, token, head_dim)
+    attended, z = torch.softmax(stages["scores"], dim=-1) @ values, stages["z"]
+    nearest = torch.minimum(torch.maximum(z, attended.clamp(max=0)), attended.clamp(min=0))
+    if not allowance.near(nearest, z):
+        raise _refuse(model, f"z of layer {parts.number} is not the output of its heads times a gate between 0 and 1")
 
 
 def _check_shared_keys(model: PreTrainedModel, anatomy: Anatomy, recording: Recording) -> None:

@@ -9,8 +9,8 @@ prompt: on the recorded input before the window, and on the layer's own input in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, MutableMapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, MutableMapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -74,7 +74,7 @@ def call_layer(
     with ExitStack() as hooks:
         keywords = {**call, **rule_keywords(hooks, layer, anatomy, parts, rules)}
         if mixer is not None and parts.mixer:
-            hooks.enter_context(_run_mixer(layer.get_submodule(parts.mixer), mixer))
+            _run_mixer(hooks, layer, parts.mixer, mixer)
         if shared is not None and (kind := key_kind(layer, parts)):
             keywords["shared_kv_states"] = {kind: shared.get(parts.key_layer)}
         out: Any = layer(anatomy.to_layer(hidden), **keywords, use_cache=False)
@@ -111,33 +111,22 @@ def rule_keywords(
 def _watch_gate(hooks: ExitStack, layer: nn.Module, parts: LayerParts, rules: Rules) -> Rules:
     """Let the rules see z where it enters the output projection."""
 
-    def see(_: nn.Module, args: tuple[Tensor, ...]) -> Any:
-        z = args[0].unflatten(-1, (parts.n_heads, -1)).transpose(1, 2)  # (row, head, token, head_dim)
+    def see(value: Tensor) -> Tensor | None:
+        z = value.unflatten(-1, (parts.n_heads, -1)).transpose(1, 2)  # (row, head, token, head_dim)
         seen = rules.see(parts.number, "z", z)
-        return None if seen is z else (seen.transpose(1, 2).flatten(2), *args[1:])
+        return None if seen is z else seen.transpose(1, 2).flatten(2)
 
-    hooks.enter_context(layer.get_submodule(parts.output).register_forward_pre_hook(see))
+    watch_module(hooks, layer, parts.output, "input", see)
     return _BehindGate(rules)
 
 
-@contextmanager
-def _run_mixer(module: nn.Module, run: MixerRun) -> Iterator[None]:
-    def extend(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if run.before is None or run.output is not None:
-            return None
-        name, own = ("", args[0]) if args else ("hidden_states", kwargs["hidden_states"])
-        full = torch.cat([run.before.to(own), own], dim=1)  # (row, token, hidden)
-        return (args, {**kwargs, name: full}) if name else ((full, *args[1:]), kwargs)
-
-    def cut(_: nn.Module, args: Any, output: Tensor) -> Tensor:
-        if run.output is not None:
-            return run.output.to(output)
-        return output if run.before is None else output[:, run.before.shape[1] :]
-
-    with ExitStack() as hooks:
-        hooks.enter_context(module.register_forward_pre_hook(extend, with_kwargs=True))
-        hooks.enter_context(module.register_forward_hook(cut))
-        yield
+def _run_mixer(hooks: ExitStack, layer: nn.Module, path: str, run: MixerRun) -> None:
+    before, held = run.before, run.output
+    if held is not None:
+        watch_module(hooks, layer, path, "output", lambda output: held.to(output))
+    elif before is not None:
+        watch_module(hooks, layer, path, "input", lambda own: torch.cat([before.to(own), own], dim=1))
+        watch_module(hooks, layer, path, "output", lambda output: output[:, before.shape[1] :])
 
 
 def watch_module(hooks: ExitStack, layer: nn.Module, path: str, end: End, see: Callable[[Any], Any]) -> None:

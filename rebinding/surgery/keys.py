@@ -9,14 +9,14 @@ import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from rebinding.surgery.anatomy import Anatomy
-from rebinding.surgery.batch import Batch, Placed, Results, places, write
+from rebinding.surgery.batch import Batch, Results, places, write
 from rebinding.surgery.calling import watch_module
 from rebinding.surgery.checks import SurgeryError
 from rebinding.surgery.parts import LayerParts
@@ -96,20 +96,18 @@ class RawHeads:
     batch: Batch
     values: dict[tuple[int, Site], Tensor] = field(default_factory=dict)
 
+    @cached_property
+    def needed(self) -> frozenset[tuple[int, Site]]:
+        """The layers whose raw keys or values some edit of a head's copy needs."""
+        edits = (placed.edit for placed in self.batch.placed if placed.edit.scope == "head")
+        return frozenset((self.anatomy.parts[edit.layer].key_layer, edit.site) for edit in edits)
+
     def watch(self, hooks: ExitStack, layer: nn.Module, parts: LayerParts) -> None:
         """Keep what the layer's projections put out, where it is needed."""
-        for site in WRITABLE if parts.has_own_keys else ():
-            if any(self._is_edited(parts.number, site, placed) for placed in self.batch.placed):
+        for site in WRITABLE:
+            if (parts.number, site) in self.needed:
                 path, end = parts.module_of(site)
                 watch_module(hooks, layer, path, end, partial(self._keep, parts, site))
-
-    def _is_edited(self, layer: int, site: Site, placed: Placed) -> bool:
-        edit = placed.edit
-        return (edit.site, edit.scope, self.anatomy.parts[min(edit.layer, self.anatomy.n_layers - 1)].key_layer) == (
-            site,
-            "head",
-            layer,
-        )
 
     def _keep(self, parts: LayerParts, site: Site, value: Any) -> None:
         self.values[parts.number, site] = parts.projection(site).heads(value, parts.head_dim)

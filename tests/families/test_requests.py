@@ -26,6 +26,8 @@ ROLES = {
     "E": "context_asked_object",
 }
 EVERYDAY: tuple[Family, ...] = ("qwen3_next", "gemma4_text")
+VISIBLE = 1e-3
+"""A change of a logit, a hundred times what rounding does to these models (`tests/families/engines.py`)."""
 
 
 def draw_circuit(anatomy: Anatomy) -> Circuit:
@@ -41,21 +43,20 @@ def draw_circuit(anatomy: Anatomy) -> Circuit:
     )
 
 
-def changes(evidence: Evidence) -> float:
-    """The largest difference between a column and the one that says what it was before the edit."""
-    rows = evidence.rows
-    pairs = [("before", "after"), ("logit_orig", "logit_patch")]
-    return max((float((rows[a] - rows[b]).abs().max()) for a, b in pairs if {a, b} <= set(rows)), default=np.inf)
+def largest_change(evidence: Evidence) -> float:
+    """The largest change of a logit by an edit."""
+    before, after = ("before", "after") if "before" in evidence.rows else ("logit_orig", "logit_patch")
+    return float((evidence.rows[before] - evidence.rows[after]).abs().max())
 
 
 @pytest.mark.parametrize("family", sampled(FAMILIES, *EVERYDAY))
 def test_every_experiment_runs(family: Family, tmp_path: Path) -> None:
-    """Its numbers are finite, and its edits change them."""
+    """Its numbers are finite, and edits at the readout change logits; other paths of a random model may be empty."""
     bench = Workbench(load(str(save_family(RandomModel(family), tmp_path / family))))
-    outcomes = {}
-    for kind, request in requests(bench, draw_circuit(bench.loaded_model.anatomy)):
-        evidence = bench.get(request)
-        outcomes[kind] = all(np.isfinite(column).all() for column in numbers(evidence).values())
-        assert changes(evidence) > 0, kind
-    assert len(outcomes) >= 12
-    assert all(outcomes.values()), outcomes
+    outcomes = {kind: bench.get(request) for kind, request in requests(bench, draw_circuit(bench.loaded_model.anatomy))}
+    columns = {kind: numbers(evidence).values() for kind, evidence in outcomes.items()}
+    assert {kind: all(np.isfinite(values).all() for values in columns[kind]) for kind in columns} == dict.fromkeys(
+        columns, True
+    )
+    change = {kind: largest_change(outcomes[kind]) for kind in ("paths A", "roles pointer", "roles content_control")}
+    assert min(change.values()) > VISIBLE, change

@@ -2,35 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
-from rebinding.surgery.sites import HEADLESS, SITES, Attention, Edit, Mode, Read, Scope, Site
+from rebinding.models.trials import CELLS, Cell
+from rebinding.surgery.sites import HEADLESS, Edit, Mode, Read, Site
 from tests.surgery.models import VOCABULARY
 
 LENGTH = 13
 SOURCE = torch.tensor([0, 2, 1, 2])
-
-
-@dataclass(frozen=True)
-class Cell:
-    """A row of the matrix: a site, with its scope if it takes one, or with attention frozen."""
-
-    site: Site
-    scope: Scope | None = None
-    attention: Attention = "live"
-
-    def __str__(self) -> str:
-        extra = self.scope or ("frozen" if self.attention == "frozen" else None)
-        return self.site + (f" {extra}" if extra else "")
-
-
-CELLS = [
-    *(Cell(site, scope) for site in SITES for scope in (("group", "head") if site in ("k", "v") else (None,))),
-    *(Cell(site, attention="frozen") for site in ("resid", "z", "mlp_out", "logits")),
-]
+__all__ = ["CELLS", "LENGTH", "SOURCE", "Cell"]
 
 
 def width(site: Site) -> int:
