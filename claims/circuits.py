@@ -72,14 +72,14 @@ def has_e_before_pruning(claim: Claim, study: Study) -> bool:
 def share_of_heads(study: Study) -> str:
     """The size of the circuit that claims are about, in words."""
     pairs = study.circuit.pairs
-    return f"its circuit has {pairs} head-position pairs, {pairs / study.all_heads:.1%} of {study.all_heads} heads"
+    return f"its circuit has {pairs} head-position pairs, {pairs / len(study.heads):.1%} of {len(study.heads)} heads"
 
 
 def shares(claim: Claim, study: Study) -> dict[str, Array]:
     """The share of all heads that each pruning order leaves, for every candidate discovery; for the first alone, if the
     claim is not long."""
     return {
-        name: np.array([circuit.pairs / study.all_heads for circuit in circuits_after_walks(evidence)])
+        name: np.array([circuit.pairs / len(study.heads) for circuit in circuits_after_walks(evidence)])
         for name, evidence in study.prunings(claim).items()
     }
 
@@ -111,7 +111,7 @@ def compare_with_published_group(claim: Claim, study: Study, group: str, name: s
     if len(published) <= FEW:
         scores: dict[str, Any] = {"scores": scores_by_head(evidence, conventions.score), "null": null}
         return rank_overlap(discovered, published, selections=selections, level=level, **scores)
-    options: dict[str, Any] = {"universe": study.all_heads, "null": null, "layers": study.layers}
+    options: dict[str, Any] = {"universe": len(study.heads), "null": null, "layers": study.layers}
     return overlap(discovered, published, selections=selections, level=level, **options)
 
 

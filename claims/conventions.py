@@ -19,6 +19,11 @@ from rebinding.study.study import Study
 from rebinding.verdicts import GateFailed, Verdict
 from rebinding.verdicts.gates import LEAST_MASS
 
+SHARED_KEYS = (
+    "one KV head: the keys of group B are those of every head of its layers, so this edit does not separate B from the"
+    " others; the controlled row edits the keys as a single head sees them"
+)
+
 
 def under_code_and_text(test: Test) -> Test:
     """Judge a row of section 4.2 at every candidate readout token, and as the text describes it.
@@ -59,7 +64,8 @@ def under_every_convention(*conditions: str) -> Callable[[Test], Test]:
             readouts = study.at_readouts(conventions)
             names = conditions if claim.condition is None else (claim.condition,)
             studies = with_candidates(readouts, candidates(conventions, names))
-            return with_attention(claim, judge_studies(claim, test, studies), readouts)
+            verdict = with_attention(claim, judge_studies(claim, test, studies), readouts)
+            return verdict if set(names) == {"q"} else with_shared_keys(claim, verdict, study)
 
         return judge
 
@@ -85,7 +91,7 @@ def states_attention(test: Test) -> Test:
     @wraps(test)
     def judge(claim: Claim, study: Study) -> Verdict:
         readouts = study.at_readouts(study.procedure(claim).binding)
-        return with_attention(claim, test(claim, study), readouts)
+        return with_shared_keys(claim, with_attention(claim, test(claim, study), readouts), study)
 
     return judge
 
@@ -102,6 +108,13 @@ def with_attention(claim: Claim, verdict: Verdict, readouts: Mapping[str, Study]
             continue
         texts.append(f"{place}, {text}" if len(readouts) > 1 else text)
     return replace(verdict, reason="; ".join((verdict.reason, *texts)))
+
+
+def with_shared_keys(claim: Claim, verdict: Verdict, study: Study) -> Verdict:
+    """The verdict; its reason also says what an edit of the keys of KV groups reaches if a layer has one KV head."""
+    if not verdict.judged or not study.has_one_kv_head or study.procedure(claim).binding.scope != "group":
+        return verdict
+    return replace(verdict, reason=f"{verdict.reason}; {SHARED_KEYS}")
 
 
 def attention_by_head(evidence: Evidence) -> str:

@@ -159,7 +159,7 @@ def shared_with_static(claim: Claim, study: Study, *, level: float) -> Verdict:
         resampled = [union | set(selection) for union, selection in zip(resampled, selections, strict=True)]
     if not static_heads:
         return emptiness((), empty=False, selections=[tuple(selection) for selection in resampled], level=level)
-    options = {"universe": study.all_heads, "layers": study.layers}
+    options = {"universe": len(study.heads), "layers": study.layers}
     return overlap(static_heads, heads, selections=resampled, null="layers", level=level, **options)
 
 

@@ -78,7 +78,7 @@ def share(g: Grounds) -> Mapping[str, float]:
     counts = [
         [len(table[["layer", "head", "role"]].drop_duplicates()) for table in split_walks(rows)] for rows in tables
     ]
-    shares = [float(np.mean(count)) / g.judged.study.all_heads for count in counts]
+    shares = [float(np.mean(count)) / len(g.judged.study.heads) for count in counts]
     return name_by_discovery(g, shares)
 
 
