@@ -2,6 +2,8 @@
 
 BASE is a folder, a GGUF file or a model on the Hub. An interrupted run resumes where it stopped. The adapter's card
 names its base, by digest, and its licence: the one that the base states, or that of `--license`.
+
+`rebinding train learned:NAME` repeats the training of an adapter that the project has a card of.
 """
 
 from __future__ import annotations
@@ -12,23 +14,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from rebinding.cli.checks import check_number, check_output_folder, check_positive
-from rebinding.experiments.prompts import MOST_PROMPTS
+from rebinding.cli.training_plan import digest_of, make_plan, usable_words
 from rebinding.learned import files, lora
-from rebinding.learned.card import PAGE, Card, Digest, Licence
-from rebinding.learned.curriculum import BOXES, ORDERS, Recipe, words
+from rebinding.learned.card import FILE, PAGE, Card
+from rebinding.learned.curriculum import ORDERS, Recipe
 from rebinding.learned.evaluation import Accuracy, evaluate
-from rebinding.learned.shelf import file_digest
+from rebinding.learned.shelf import VARIABLE, file_digest
 from rebinding.learned.training import NOTES, Step, Training
-from rebinding.models import LoadedModel, Origin, load, origin
+from rebinding.models import LoadedModel, load
 from rebinding.models.checkpoint import quiet_transformers
-from rebinding.models.licence import stated_licence
-from rebinding.task.answers import is_single_token
 from rebinding.task.words import Vocabulary
 
-BASE_KINDS = ("folder", "gguf", "hub")
-"""Kinds of models that an adapter's description can name as its base."""
-MOST_SEED = 2**63 - 1
 NUMBERS: Mapping[str, str] = MappingProxyType(
     {
         "seed": "the seed of the stories and of the first matrices",
@@ -43,8 +39,16 @@ NUMBERS: Mapping[str, str] = MappingProxyType(
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     defaults = Recipe()
-    parser.add_argument("base", metavar="BASE", help="the base model: a folder, FILE.gguf or a Hub id")
-    parser.add_argument("--out", required=True, metavar="FOLDER", help="folder of the adapter and its card")
+    parser.add_argument(
+        "base",
+        metavar="BASE",
+        help="the base model: a folder, FILE.gguf or a Hub id; or learned:NAME, to repeat the training of its adapter",
+    )
+    parser.add_argument(
+        "--out",
+        metavar="FOLDER",
+        help=f"folder of the adapter and its card (required; with learned:NAME, by default its folder in {VARIABLE})",
+    )
     parser.add_argument(
         "--save-merged",
         metavar="FOLDER",
@@ -78,6 +82,19 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help=f"the learning rate (default {defaults.rate:g})",
     )
     parser.add_argument(
+        "--cool",
+        type=int,
+        metavar="N",
+        help="last steps, over which the learning rate falls to zero (default: half of --steps)",
+    )
+    parser.add_argument(
+        "--accuracy",
+        type=float,
+        metavar="X",
+        help="end once this share of fresh prompts is right, published, counterbalanced and with words never shown"
+        " (default: take all steps; e.g. --accuracy 0.97)",
+    )
+    parser.add_argument(
         "--prompts",
         type=int,
         default=120,
@@ -87,22 +104,28 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    recipe, out = check(options), Path(options.out)
-    licence = licence_of(origin(options.base), options.licence)
-    loaded_model = load(options.base, dtype="float32")
+    plan = make_plan(options)
+    loaded_model = load(plan.base, dtype="float32")
+    vocabulary = usable_words(loaded_model, plan.recipe)
+    training = Training(loaded_model.model, loaded_model.encoder(), vocabulary, plan.recipe, plan.name)
+    adapter = training.run(plan.out, _Progress(plan.recipe.steps))
+    files.write(plan.out, adapter)
+    print(f"wrote {plan.out}", flush=True)
     digest = digest_of(loaded_model)
-    vocabulary = Vocabulary().keep(lambda word: is_single_token(loaded_model.tokenizer, word))
-    check_words(vocabulary, recipe)
-    training = Training(loaded_model.model, loaded_model.encoder(), vocabulary, recipe, options.name or options.base)
-    adapter = training.run(out, _Progress(recipe.steps))
-    files.write(out, adapter)
-    print(f"wrote {out}", flush=True)
-    before = measure_accuracy(loaded_model, vocabulary, options.prompts, "without an adapter")
-    lora.merge(loaded_model.model, files.read_adapter(out))
-    after = measure_accuracy(loaded_model, vocabulary, options.prompts, "with the adapter")
-    Card(adapter.base, digest, licence, recipe, tuple(training.curve), before, after).write(out)
-    (out / NOTES).unlink(missing_ok=True)
-    print(f"wrote its card, {out / PAGE}: judge it with pytest claims --model {out}")
+    if plan.card is None:
+        before: Mapping[str, Accuracy] = measure_accuracy(loaded_model, vocabulary, plan.prompts, "without an adapter")
+    else:
+        before = plan.card.before  # of the same base
+    lora.merge(loaded_model.model, files.read_adapter(plan.out))
+    after = measure_accuracy(loaded_model, vocabulary, plan.prompts, "with the adapter")
+    weights = file_digest(plan.out / files.WEIGHTS)
+    Card(plan.name, digest, plan.licence, plan.recipe, tuple(training.curve), before, after, weights).write(plan.out)
+    (plan.out / NOTES).unlink(missing_ok=True)
+    print(f"wrote its card, {plan.out / PAGE}: judge it with pytest claims --model {plan.model}")
+    if plan.recipe.accuracy is not None and not training.is_accurate:
+        print(f"no check measured the wanted accuracy of {plan.recipe.accuracy:g}: try more --steps or another --seed")
+    if plan.card is not None and plan.repeats is not None:
+        print(compare_digest(weights, plan.card.adapter, plan.repeats.folder / FILE))
     if options.save_merged:
         with quiet_transformers():
             loaded_model.model.save_pretrained(options.save_merged)
@@ -111,63 +134,15 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def check(options: argparse.Namespace) -> Recipe:
-    """The recipe of the options; bad options are refused before anything is loaded."""
-    check_number("--seed", options.seed, maximum=MOST_SEED)
-    check_number("--prompts", options.prompts, minimum=1, maximum=MOST_PROMPTS)
-    check_number("--boxes", options.boxes, minimum=BOXES, maximum=len(words(Vocabulary()).labels))
-    check_positive("--learning-rate", options.learning_rate)
-    check_output_folder("--out", Path(options.out))
-    check_output_folder("--save-merged", Path(options.save_merged) if options.save_merged else None)
-    base = origin(options.base)
-    if base.kind not in BASE_KINDS:
-        raise ValueError(
-            f"{options.base} is a {base.kind} model, which no adapter can name as its base; give a folder, FILE.gguf or"
-            " a Hub id owner/name"
-        )
-    return Recipe(
-        *(
-            options.order,
-            options.seed,
-            options.steps,
-            options.stories,
-            options.rank,
-            2 * options.rank,
-            options.learning_rate,
-        ),
-        boxes=options.boxes,
+def compare_digest(digest: str, expected: str, card: Path) -> str:
+    """Whether a repeated training gave the adapter of the project's card."""
+    if digest == expected:
+        return f"{files.WEIGHTS} has the sha256 of the project's card: it is the adapter that the pages describe"
+    return (
+        f"{files.WEIGHTS} has the sha256 {digest[:12]}..., the project's card {expected[:12]}...: this machine rounds"
+        " otherwise, and training enlarges the difference. It is another adapter by the same recipe; compare its"
+        f" accuracies with those of {card}"
     )
-
-
-def check_words(vocabulary: Vocabulary, recipe: Recipe) -> None:
-    """Refuse a tokenizer that has too few of the task's words as single tokens."""
-    count = len(words(vocabulary).objects)
-    if count < recipe.boxes:
-        raise ValueError(
-            f"the base's tokenizer has {count} of the objects to train on as single tokens, and stories of"
-            f" {recipe.boxes} boxes need {recipe.boxes}: give fewer --boxes or another base"
-        )
-
-
-def licence_of(base: Origin, option: str | None) -> Licence:
-    """The licence of `--license`, else the one that the base states; an error if there is neither."""
-    stated = stated_licence(base)
-    text = stated if option is None else option
-    if text is None:
-        raise ValueError(
-            f"{base.target} states no licence that can be read (general.license of a GGUF file; license: at the top of"
-            " README.md): look up under which terms it may be adapted, and give --license TEXT, for example"
-            " --license apache-2.0"
-        )
-    return Licence(text, stated)
-
-
-def digest_of(loaded_model: LoadedModel) -> Digest:
-    """The digest that identifies the base: sha256 of its file if it is one, else the model's fingerprint."""
-    base = origin(loaded_model.name)
-    if base.kind == "gguf":
-        return Digest("the file", file_digest(Path(base.target)))
-    return Digest("weights in float32, configuration and tokenizer", loaded_model.fingerprint)
 
 
 def measure_accuracy(loaded_model: LoadedModel, vocabulary: Vocabulary, prompts: int, when: str) -> dict[str, Accuracy]:

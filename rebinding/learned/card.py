@@ -10,7 +10,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from rebinding.learned.curriculum import BOXES, HELD_OUT, SWAPS, Recipe
-from rebinding.learned.evaluation import Accuracy
+from rebinding.learned.evaluation import CHECKED, TO_LEARN, Accuracy
+from rebinding.learned.files import WEIGHTS
+from rebinding.learned.shelf import BASES, Learned
 from rebinding.learned.training import Step
 
 FILE, PAGE = "card.json", "README.md"
@@ -55,7 +57,8 @@ class Licence:
 
 @dataclass(frozen=True)
 class Card:
-    """A card. `curve` is the loss and the share of right answers by step, `before` the accuracies of the base alone."""
+    """A card. `curve` is the loss and the share of right answers by step, `before` the accuracies of the base alone,
+    `adapter` the sha256 of the file with the matrices."""
 
     base: str
     digest: Digest
@@ -64,12 +67,29 @@ class Card:
     curve: tuple[Step, ...]
     before: Mapping[str, Accuracy]
     after: Mapping[str, Accuracy]
+    adapter: str
+
+    @classmethod
+    def read(cls, folder: Path) -> Card:
+        """Read the card of a folder."""
+        content = json.loads((folder / FILE).read_text("utf-8"))
+        return cls(
+            content["base"],
+            Digest(**content["base_digest"]),
+            Licence(content["license"], content["base_license"]),
+            Recipe(**content["recipe"]),
+            tuple(Step(loss, right) for loss, right in content["curve"]),
+            {name: Accuracy(*pair) for name, pair in content["before"].items()},
+            {name: Accuracy(*pair) for name, pair in content["marks"].items()},
+            content["adapter_sha256"],
+        )
 
     def write(self, folder: Path) -> None:
         """Write the card as data and as a page."""
         content = {
             "base": self.base,
             "base_digest": asdict(self.digest),
+            "adapter_sha256": self.adapter,
             "base_license": self.licence.base,
             "license": self.licence.text,
             "recipe": asdict(self.recipe),
@@ -100,11 +120,13 @@ class Card:
             " the adapter and with it, is in the first table.",
             "",
             f"* Base: {self.base}; sha256 of {self.digest.of}: `{self.digest.sha256}`.",
+            f"* Adapter: sha256 of `{WEIGHTS}`: `{self.adapter}`.{self._source()}",
             f"* Licence: {self.licence.line()}",
             f"* Data: stories of {_span(recipe.boxes)} boxes with {_counted(SWAPS)} swaps, asked about {questions}. A"
             f" third of the labels and objects (the split `{HELD_OUT}`) was never shown.",
-            f"* Training: {recipe.steps} steps of {recipe.stories} stories, seed {seed}, AdamW at {recipe.rate:g},"
-            f" rank {recipe.rank}, alpha {recipe.alpha}; cross-entropy of the answer's token.",
+            f"* Training: {len(self.curve)} steps of {recipe.stories} stories, seed {seed}, AdamW at {recipe.rate:g},"
+            f" falling to zero over steps {recipe.steps - recipe.cool} to {recipe.steps}, rank {recipe.rank}, alpha"
+            f" {recipe.alpha}; cross-entropy of the answer's token.{self._stop()}",
             "",
             "| design | base | with the adapter |",
             "|---|---|---|",
@@ -118,6 +140,28 @@ class Card:
             "",
         ]
         return "\n".join(lines)
+
+    def _source(self) -> str:
+        """Where the matrices are if they are not distributed with this page."""
+        recipe, base = self.recipe, BASES.get(self.base)
+        if base is None or base.terms is None:
+            return ""
+        name = Learned(base, recipe.order, recipe.seed, recipe.boxes).name
+        return (
+            f" The project does not distribute it, because of {base.terms}: `rebinding train '{name}'` makes it. The"
+            " same kind of processor gives the same digest."
+        )
+
+    def _stop(self) -> str:
+        """When training ends."""
+        recipe = self.recipe
+        if recipe.accuracy is None:
+            return ""
+        designs = "; ".join(TO_LEARN)
+        return (
+            f" There are at most {recipe.steps} steps; training ends once {recipe.accuracy:.0%} of {len(CHECKED)} fresh"
+            f" prompts are right in each of these designs: {designs}."
+        )
 
     def _curve_lines(self) -> list[str]:
         stretch = max(1, -(-len(self.curve) // POINTS))

@@ -43,6 +43,7 @@ class Recipe:
     order: Order = "all"
     seed: int = 0
     steps: int = 200
+    """The most steps; with `accuracy` there may be fewer."""
     stories: int = 4
     rank: int = 16
     alpha: int = 32
@@ -50,19 +51,25 @@ class Recipe:
     clip: float = 1.0
     boxes: int = BOXES
     """The most boxes that a story has."""
+    cool: int = 100
+    """The last steps, over which the learning rate falls to zero."""
+    accuracy: float | None = None
+    """The wanted accuracy: the first check that measures it ends the training. Without it, training takes all steps."""
 
     def __post_init__(self) -> None:
         if self.order not in ORDERS:
             raise ValueError(f"there is no order {self.order!r}; the orders are {', '.join(ORDERS)}")
-        for name in ("steps", "stories", "rank", "alpha"):
+        for name in ("steps", "stories", "rank", "alpha", "cool"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; give 1 or more")
         if self.boxes < BOXES:
             raise ValueError(f"boxes is {self.boxes}; a story has at least {BOXES}")
+        if self.accuracy is not None and not 0 < self.accuracy <= 1:
+            raise ValueError(f"accuracy is {self.accuracy}; give a share of right answers above 0, at most 1")
 
     def rate_at(self, step: int) -> float:
-        """The learning rate: rising over the first steps, then constant, and falling to zero over the second half."""
-        return self.rate * min(1.0, (step + 1) / WARM, 2 * (1 - step / self.steps))
+        """The learning rate: rising over the first steps, then constant, and falling to zero over the last."""
+        return self.rate * min(1.0, (step + 1) / WARM, (self.steps - step) / self.cool)
 
 
 def words(vocabulary: Vocabulary) -> Vocabulary:

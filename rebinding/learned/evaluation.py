@@ -16,6 +16,10 @@ from rebinding.task.designs import Design, design
 from rebinding.task.prompts import Encoded, Encoder, Prompt
 from rebinding.task.words import Vocabulary
 
+TO_LEARN = ("published", "counterbalanced", "counterbalanced, unseen words")
+"""The designs in which a check during training asks for the wanted accuracy."""
+CHECKED = range(1_000_000, 1_000_036)
+"""Numbers of the prompts of a check: no evaluation and no claim uses them."""
 BATCH = 6
 """Prompts in one tree. More prompts share little besides the template, and attention grows quadratically."""
 
@@ -48,6 +52,15 @@ def evaluation_designs(vocabulary: Vocabulary) -> Mapping[str, Design]:
             "counterbalanced": design("counterbalanced", vocabulary=vocabulary),
             "counterbalanced, unseen words": design("counterbalanced", split=HELD_OUT, vocabulary=vocabulary),
         }
+    )
+
+
+def is_learned(model: Any, encoder: Encoder, vocabulary: Vocabulary, wanted: float) -> bool:
+    """Whether a model has the wanted accuracy in each design of `TO_LEARN`, on prompts that only such checks use."""
+    designs = evaluation_designs(vocabulary)
+    return all(
+        accuracy(model, encoder, [designs[name].prompt(number) for number in CHECKED]).share >= wanted
+        for name in TO_LEARN
     )
 
 

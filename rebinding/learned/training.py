@@ -1,5 +1,7 @@
 """Training an adapter: cross-entropy of the answer's token, by AdamW, one step after the other.
 
+With a wanted accuracy, fresh prompts are answered every few steps, and training ends once they are right.
+
 The state is saved every few steps, and a run that finds its own state resumes from there. The prompts of a step depend
 on the recipe and the step's number alone, so an interrupted run has the same result as an uninterrupted one.
 """
@@ -17,14 +19,14 @@ import torch
 from torch import nn
 
 from rebinding.learned.curriculum import Recipe, curriculum
-from rebinding.learned.evaluation import answers
+from rebinding.learned.evaluation import answers, is_learned
 from rebinding.learned.lora import Adapter, attached, new
 from rebinding.task.prompts import Encoder
 from rebinding.task.words import Vocabulary
 
 NOTES = "training.pt"
 EVERY = 20
-"""Steps between two saved states."""
+"""Steps between two saved states, and between two checks of the wanted accuracy."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,8 @@ class Training:
         self.adapter: Adapter = new(model, rank=recipe.rank, alpha=recipe.alpha, base=base, seed=recipe.seed)
         self.optimizer = torch.optim.AdamW(self.adapter.tensors(), lr=recipe.rate, weight_decay=0.0)
         self.curve: list[Step] = []
+        self.is_accurate = False
+        """Whether a check has measured the wanted accuracy."""
 
     def run(self, folder: Path, report: Report) -> Adapter:
         """Take the remaining steps, and report each."""
@@ -53,19 +57,26 @@ class Training:
         if (folder / NOTES).is_file():
             self._resume(folder / NOTES)
         with attached(self.model, self.adapter):
-            while len(self.curve) < self.recipe.steps:
+            while len(self.curve) < self.recipe.steps and not self.is_accurate:
                 self.curve.append(self.step(len(self.curve)))
                 report(len(self.curve), self.curve[-1])
                 if len(self.curve) % EVERY == 0:
+                    self._check()
                     self._note(folder / NOTES)
         return self.adapter
+
+    def _check(self) -> None:
+        """Measure whether the wanted accuracy is reached; the adapter must be attached."""
+        wanted = self.recipe.accuracy
+        if wanted is not None:
+            self.is_accurate = is_learned(self.model, self.encoder, self.vocabulary, wanted)
 
     def step(self, number: int) -> Step:
         """One step, on the prompts of its number; the adapter must be attached."""
         recipe = self.recipe
         prompts = curriculum(self.vocabulary, recipe.order, recipe.seed, number, recipe.stories, recipe.boxes)
         for group in self.optimizer.param_groups:
-            group["lr"] = self.recipe.rate_at(number)
+            group["lr"] = recipe.rate_at(number)
         logits = answers(self.model, self.encoder.encode(prompts))  # (prompt, vocabulary)
         expected = torch.tensor([self.encoder.answer_token(prompt.answer) for prompt in prompts], device=logits.device)
         loss = nn.functional.cross_entropy(logits.float(), expected)
@@ -87,6 +98,7 @@ class Training:
             "tensors": [tensor.detach() for tensor in self.adapter.tensors()],
             "optimizer": self.optimizer.state_dict(),
             "curve": [[step.loss, step.right] for step in self.curve],
+            "is_accurate": self.is_accurate,
         }
         torch.save(state, half)
         os.replace(half, path)
@@ -103,3 +115,4 @@ class Training:
             tensor.copy_(saved)
         self.optimizer.load_state_dict(state["optimizer"])
         self.curve = [Step(loss, right) for loss, right in state["curve"]]
+        self.is_accurate = state["is_accurate"]

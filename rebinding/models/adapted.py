@@ -11,7 +11,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from rebinding.learned.files import CONFIG, AdapterError, read_config
-from rebinding.learned.shelf import BASES, parse
+from rebinding.learned.shelf import BASES, Family, parse
 from rebinding.models.errors import ModelError, NoBase
 from rebinding.models.names import Origin, origin
 
@@ -19,9 +19,14 @@ from rebinding.models.names import Origin, origin
 def folder_of_adapter(model_origin: Origin) -> Path:
     """The folder of the adapter of a learned model or of an adapter."""
     try:
-        return parse(model_origin.target).folder if model_origin.kind == "learned" else Path(model_origin.target)
+        return parse(model_origin.target).find() if model_origin.kind == "learned" else Path(model_origin.target)
     except AdapterError as error:
         raise NoBase(str(error)) from error
+
+
+def family_of(learned: Origin) -> Family:
+    """The family of a learned model's base."""
+    return parse(learned.target).base.family
 
 
 def of_base(model_origin: Origin) -> Origin:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from types import MappingProxyType
 
-from rebinding.learned.shelf import BASES, shipped
+from rebinding.learned.shelf import BASES, learned_models
 from rebinding.paper.numbers import ALIASES, checkpoint
 from rebinding.planted import ARCHITECTURES, MECHANISMS, VARIANTS
 
@@ -57,7 +57,7 @@ def names_by_prefix() -> Mapping[str, Mapping[str, str]]:
     """Every name with a prefix, by prefix and by the rest of the name."""
     names_by_kind = {
         "planted": planted_names(),
-        "learned": [*(f"learned:{base}" for base in BASES), *(adapter.name for adapter in shipped())],
+        "learned": [*(f"learned:{base}" for base in BASES), *(adapter.name for adapter in learned_models())],
         "shape": [f"shape:{alias}" for alias in ALIASES],
     }
     return MappingProxyType({prefix: _by_rest(names) for prefix, names in names_by_kind.items()})

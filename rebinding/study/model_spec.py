@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rebinding.models import ALIASES, ModelError, Origin, origin
-from rebinding.models.adapted import of_base
+from rebinding.models.adapted import family_of, of_base
 from rebinding.models.devices import DTYPES, Dtype
 from rebinding.paper.numbers import checkpoint
 from rebinding.planted import ARCHITECTURES, MECHANISMS, VARIANTS, Specification, parse
@@ -37,7 +37,9 @@ class ModelSpec:
 
     @property
     def family(self) -> str | None:
-        """The family of a plant or of a model of the paper."""
+        """The family of a plant, of a learned model's base, or of a model of the paper."""
+        if self.origin.kind == "learned":
+            return family_of(self.origin)
         name = self.plant.architecture if self.plant is not None else self.alias or ""
         return next((family for family in ("gemma", "llama") if name.startswith(family)), None)
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fixtures.options import settings_of
-from rebinding.learned.shelf import ADAPTERS, shipped
+from rebinding.learned.shelf import ADAPTERS, learned_models
 from rebinding.models import ALIASES
 from rebinding.planted import MECHANISMS, VARIANTS
 from rebinding.planted.truth import truth_of
@@ -85,8 +85,8 @@ def test_learned_all_has_every_adapter() -> None:
     """A folder that was put there is a model that is judged; it is loaded, and its base looked for, later."""
     folders = {path.name for path in ADAPTERS.iterdir() if path.is_dir()}
     models = settings(learned="all", circuit="discovered-all-positions").models
-    assert {model.name for model in models} == {model.name for model in shipped()}
-    assert {model.folder.name for model in shipped()} == folders
+    assert {model.name for model in models} == {model.name for model in learned_models()}
+    assert {model.folder.name for model in learned_models()} == folders
     assert len(settings(learned="all", planted="all").models) == len(folders) + len(settings(planted="all").models)
 
 
@@ -121,7 +121,7 @@ def test_a_procedure_of_ones_own_stands_for_that_which_it_is_like(tmp_path: Path
         ({"model": ["gpt2"]}, "--model: unknown model 'gpt2' .did you mean openai-community/gpt2"),
         ({"model": ["planted:pionter"]}, "did you mean planted:pointer.*no mechanism"),
         ({"model": ["learned:smolm2"]}, "did you mean learned:smollm2"),
-        ({"model": ["learned:smollm2?seed=9"]}, "does not come with the project"),
+        ({"model": ["learned:smollm2?seed=9"]}, "has no recipe in the project"),
         ({"model": ["planted:global+missing"]}, "global has no variant"),
         ({"device": "cuda:99"}, "CUDA"),
         ({"procedure": "printed"}, "--procedure printed: give published, controlled, both or a file"),

@@ -28,7 +28,7 @@ NAMES = {
     "planted:pointer+mising": "(did you mean planted:pointer+missing or planted:pointer+misprint?)",
     "planted:pointer@gema2": "(did you mean planted:pointer@gemma2",
     "learned:nope": "bases are smollm2",
-    "learned:smollm2?seed=9": "does not come with the project",
+    "learned:smollm2?seed=9": "has no recipe in the project",
     "shape:gemma2-9": "(did you mean shape:gemma2-9b?)",
     "./nowhere": "there is no folder './nowhere'",
     "nowhere.gguf": "there is no file 'nowhere.gguf'",

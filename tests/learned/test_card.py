@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,17 +11,16 @@ import pytest
 from rebinding.cli.commands import main
 from rebinding.learned import card
 from rebinding.learned.card import Card, Digest, Licence
-from rebinding.learned.shelf import Learned, shipped
+from rebinding.learned.shelf import Learned, learned_models
 from rebinding.models import load
-from tests.learned.cards import read_card
 from tests.learned.small import save
 
 SHORT = ("--steps", "1", "--stories", "1", "--rank", "2", "--prompts", "1")
 
 
 def render_page(licence: Licence) -> str:
-    output = read_card(shipped()[0].folder)
-    return Card("owner/name", Digest("the file", "0" * 64), licence, output.recipe, output.curve, {}, {}).page()
+    output = Card.read(learned_models()[0].folder)
+    return replace(output, base="owner/name", digest=Digest("the file", "0" * 64), licence=licence).page()
 
 
 def test_a_page_says_which_base_and_which_licence() -> None:
@@ -65,7 +65,7 @@ def test_train_takes_the_licence_that_the_base_states(tmp_path: Path) -> None:
     base, out = save(tmp_path / "base"), tmp_path / "out"
     (base / "README.md").write_text("---\nlicense: gemma\n---\n")
     assert main(["train", str(base), "--out", str(out), *SHORT]) == 0
-    stored = read_card(out)
+    stored = Card.read(out)
     assert stored.licence == Licence("gemma", "gemma")
     assert stored.digest.sha256 == load(str(base), device="cpu").fingerprint
     assert stored.page() == (out / card.PAGE).read_text("utf-8")
@@ -77,7 +77,7 @@ def test_a_licence_that_is_given_stands_beside_that_of_the_base(tmp_path: Path) 
     base, out = save(tmp_path / "base"), tmp_path / "out"
     (base / "README.md").write_text("---\nlicense: gemma\n---\n")
     assert main(["train", str(base), "--out", str(out), *SHORT, "--license", "Gemma Terms of Use"]) == 0
-    assert read_card(out).licence == Licence("Gemma Terms of Use", "gemma")
+    assert Card.read(out).licence == Licence("Gemma Terms of Use", "gemma")
 
 
 def test_a_gguf_file_is_known_by_its_sha256(tmp_path: Path) -> None:
@@ -91,12 +91,28 @@ def test_a_gguf_file_is_known_by_its_sha256(tmp_path: Path) -> None:
     base, out = tmp_path / "base.gguf", tmp_path / "out"
     write(base, GGMLQuantizationType.Q8_0)
     assert main(["train", str(base), "--out", str(out), *SHORT, "--license", "mit"]) == 0
-    assert read_card(out).digest == Digest("the file", hashlib.sha256(base.read_bytes()).hexdigest())
+    assert Card.read(out).digest == Digest("the file", hashlib.sha256(base.read_bytes()).hexdigest())
 
 
-@pytest.mark.parametrize("learned", shipped(), ids=lambda learned: learned.folder.name)
+@pytest.mark.parametrize("learned", learned_models(), ids=lambda learned: learned.folder.name)
 def test_adapters_that_come_with_the_project_name_their_base(learned: Learned) -> None:
-    """Their base is known by the digest under which it is looked for; its header states apache-2.0."""
-    stored = read_card(learned.folder)
+    """Their base is known by the digest under which it is looked for; its header states the licence."""
+    stored = Card.read(learned.folder)
+    licence = "gemma" if learned.base.terms else "apache-2.0"
     assert stored.digest == Digest("the file", learned.base.sha256)
-    assert stored.licence == Licence("apache-2.0", "apache-2.0")
+    assert stored.licence == Licence(licence, licence)
+    assert learned.is_distributed == (learned.base.terms is None)
+    assert stored.page() == (learned.folder / card.PAGE).read_text("utf-8")
+    assert len(stored.curve) <= stored.recipe.steps
+    assert (stored.recipe.order, stored.recipe.seed) == (learned.order, learned.seed)
+
+
+def test_a_page_says_how_to_make_what_is_not_distributed() -> None:
+    output = Card.read(learned_models()[0].folder)
+    recipe = replace(output.recipe, accuracy=0.97, cool=40, steps=240)
+    page = replace(output, base="gemma3-270m", recipe=recipe).page()
+    assert "The project does not distribute it, because of the Gemma Terms of Use: `rebinding train" in page
+    assert f"'learned:gemma3-270m?seed={recipe.seed}&order={recipe.order}'" in page
+    assert "falling to zero over steps 200 to 240" in page
+    assert "once 97% of 36 fresh prompts are right in each of these designs: published; " in page
+    assert "does not distribute" not in output.page()

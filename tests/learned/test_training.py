@@ -11,17 +11,20 @@ import torch
 
 from rebinding.cli.commands import main
 from rebinding.learned import card, files
-from rebinding.learned.curriculum import Recipe
-from rebinding.learned.evaluation import Accuracy, evaluation_designs
+from rebinding.learned.card import Card
+from rebinding.learned.curriculum import HELD_OUT, Recipe
+from rebinding.learned.evaluation import Accuracy, evaluation_designs, is_learned
 from rebinding.learned.lora import Adapter, attached
 from rebinding.learned.training import NOTES, Step, Training
 from rebinding.models import load
+from rebinding.task.text import Prompt
 from rebinding.task.words import Vocabulary
 from tests.close import ROUNDING, agree
-from tests.learned.cards import read_card
 from tests.learned.small import encoder, model, save
 
-SHORT = Recipe(steps=4, stories=1, rank=2, alpha=4, rate=1e-2)
+SHORT = Recipe(steps=4, cool=2, stories=1, rank=2, alpha=4, rate=1e-2)
+
+UNSEEN = Vocabulary().split(HELD_OUT)
 
 
 def training(recipe: Recipe) -> Training:
@@ -89,12 +92,54 @@ def test_a_half_written_note_never_takes_the_place_of_a_whole_one(
 
 
 def test_the_rate_rises_stays_and_falls() -> None:
-    recipe = Recipe(steps=100, rate=1.0)
+    recipe = Recipe(steps=100, rate=1.0, cool=50)
     rates = [recipe.rate_at(step) for step in range(100)]
     assert rates[0] == pytest.approx(0.1)
     assert rates[9:51] == [1.0] * 42
     assert rates[75] == pytest.approx(0.5)
     assert rates[99] == pytest.approx(0.02)
+
+
+STOPPING = replace(SHORT, steps=20, cool=10, accuracy=0.9)
+
+
+def run_with_checks(folder: Path, monkeypatch: pytest.MonkeyPatch, outcomes: list[bool]) -> Training:
+    """A training whose checks, one every second step, have these outcomes."""
+    monkeypatch.setattr("rebinding.learned.training.EVERY", 2)
+    monkeypatch.setattr("rebinding.learned.training.is_learned", lambda *_: outcomes.pop(0))
+    trained = training(STOPPING)
+    trained.run(folder, lambda number, step: None)
+    return trained
+
+
+def test_training_ends_when_the_wanted_accuracy_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trained = run_with_checks(tmp_path, monkeypatch, [False, True])
+    assert len(trained.curve) == 4
+    assert trained.is_accurate
+    assert len(run_with_checks(tmp_path, monkeypatch, []).curve) == 4, "a run that finds its end takes no step"
+
+
+def test_without_the_wanted_accuracy_training_takes_all_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trained = run_with_checks(tmp_path, monkeypatch, [False] * 10)
+    assert len(trained.curve) == 20
+    assert not trained.is_accurate
+
+
+@pytest.mark.parametrize("share", [0.5, 1.0])
+def test_a_check_asks_every_design_for_the_wanted_accuracy(share: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One design that falls short is enough; the prompts are not those of the evaluation or of a claim."""
+    seen: list[Prompt] = []
+
+    def answer(_model: object, _encoder: object, prompts: list[Prompt]) -> Accuracy:
+        seen.extend(prompts)
+        is_unseen = {word for prompt in prompts for word in prompt.story.objects} <= set(UNSEEN.objects)
+        return Accuracy(36 if not is_unseen else int(36 * share), 36)
+
+    monkeypatch.setattr("rebinding.learned.evaluation.accuracy", answer)
+    assert is_learned(None, encoder(), Vocabulary(), 0.97) == (share == 1)
+    assert len(seen) == 3 * 36
+    designs = evaluation_designs(Vocabulary()).values()
+    assert not set(seen) & {design.prompt(number) for design in designs for number in range(120)}
 
 
 @pytest.mark.parametrize(
@@ -104,6 +149,9 @@ def test_the_rate_rises_stays_and_falls() -> None:
         ({"steps": 0}, "steps is 0"),
         ({"rank": 0}, "rank is 0; give 1 or more"),
         ({"boxes": 2}, "boxes is 2; a story has at least 3"),
+        ({"cool": 0}, "cool is 0; give 1 or more"),
+        ({"accuracy": 0.0}, "accuracy is 0.0; give a share"),
+        ({"accuracy": 97.0}, "accuracy is 97.0; give a share"),
     ],
 )
 def test_a_recipe_that_cannot_be(wrong: dict[str, object], message: str) -> None:
@@ -133,7 +181,7 @@ def test_the_verb_writes_adapter_card_and_model(tmp_path: Path, capsys: pytest.C
     assert bars == ""
     assert "step 3/3  loss" in output
     assert f"judge it with pytest claims --model {out}\n" in output
-    stored, merged_model = read_card(out), load(str(merged), device="cpu")
+    stored, merged_model = Card.read(out), load(str(merged), device="cpu")
     assert stored.base == files.read_adapter(out).base == str(base)
     assert stored.digest.sha256 == load(str(base), device="cpu").fingerprint != merged_model.fingerprint
     assert load(str(out), device="cpu").fingerprint == merged_model.fingerprint

@@ -56,7 +56,7 @@ def test_a_revision_may_stand_beside_the_name() -> None:
         ("planted:pointer@nope", UnknownName, "no architecture 'nope'"),
         ("planted:pointer?box=5", UnknownName, "'box=5' in 'pointer\\?box=5' is no option"),
         ("learned:smolm2", UnknownName, "did you mean learned:smollm2"),
-        ("learned:smollm2?seed=9", UnknownName, "does not come with the project"),
+        ("learned:smollm2?seed=9", UnknownName, "has no recipe in the project"),
         ("gemma9=.", UnknownName, "none of the paper's models"),
         ("gemma2-9b=nowhere", NoSuchFolder, "no folder 'nowhere'"),
         ("./nowhere", NoSuchFolder, "no folder './nowhere'"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rebinding.learned.shelf import shipped
+from rebinding.learned.shelf import learned_models
 from rebinding.models import ALIASES, origin
 from rebinding.models.errors import UnknownName
 from rebinding.models.suggestions import HUB_IDS, names_by_prefix, names_without_prefix, nearest
@@ -48,7 +48,7 @@ def test_every_name_that_may_be_suggested_is_one() -> None:
         *ALIASES,
         *HUB_IDS,
         *(f"shape:{alias}" for alias in ALIASES),
-        *(learned.name for learned in shipped()),
+        *(learned.name for learned in learned_models()),
     } <= names
     assert {"planted:recency", "planted:global@gemma2", "planted:pointer+missing@llama"} <= names
     for name in names:

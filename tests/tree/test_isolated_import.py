@@ -28,7 +28,7 @@ BY_A_VARIABLE: Mapping[tuple[str, str], str] = {
     ): "the module beside that of a request, which must be `request`",
     ("rebinding.experiments.simulation", "f'{folder}.simulate'"): "the same",
     ("rebinding.report.figures", "name"): "modules `figures` of the sections, found in the package",
-    ("rebinding.learned.shelf", "self.package"): "the package that a learned model's base lies in, from `BASES`",
+    ("rebinding.learned.shelf", "place"): "the package that a learned model's base lies in, from `BASES`",
     ("rebinding", "f'rebinding.{_MODULES[name]}'"): "the module of a public name, from the table above the call",
     ("rebinding.cli.commands", "subcommand.module"): "a subcommand's own module, from the table above it",
 }
@@ -114,7 +114,7 @@ def test_import_calls_use_literal_names() -> None:
     variables = {(name, ast.unparse(call)) for name, call in violations if not isinstance(call, ast.Constant)}
     assert variables == set(BY_A_VARIABLE)
     assert all(subcommand.module.startswith("rebinding.cli.") for subcommand in SUBCOMMANDS.values())
-    assert not {base.package for base in BASES.values()} & set(FORBIDDEN)
+    assert not {place for base in BASES.values() for place in base.places} & set(FORBIDDEN)
 
 
 @pytest.mark.parametrize(
