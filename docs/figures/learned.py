@@ -77,7 +77,7 @@ def find_binding(model: Model, variation: str) -> Evidence | None:
 
 
 def table(run: Run) -> Iterator[str]:
-    """A Markdown table: a line per headline row, a column per model."""
+    """A Markdown table: a line per headline row, a column per model; below it the rows about the run as a whole."""
     names = [model.name for model in run.models]
     rows = {(row.model, row.id): row for row in run.claims if row.headline is not None}
     yield "| row | " + " | ".join(f"`{short_name(name)}`" for name in names) + " |"
