@@ -25,7 +25,7 @@ from rebinding.task.prompts import Encoder
 from rebinding.task.words import Vocabulary
 
 REPEATS = 3
-PADDED_AT_LEAST, FLOOR_AT_LEAST = 1.5, 0.5
+PADDED_AT_LEAST, FLOOR_AT_LEAST = 1.5, 0.4
 ROUNDING = 1e-3
 """Relative, of the norm of all gradients: float32, 12 layers, two orders of the same sums."""
 

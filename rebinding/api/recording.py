@@ -23,7 +23,6 @@ from rebinding.api.edits import (
     table_of,
 )
 from rebinding.api.prompts import Prompts
-from rebinding.experiments.tokens import logits_of
 from rebinding.surgery import NothingEdited
 from rebinding.surgery import sites as surgery
 from rebinding.surgery.checks import SurgeryError
@@ -134,7 +133,7 @@ def surgery_reads(read: Read, recording: Recording, source: Tensor) -> list[surg
     positions, anatomy = table_of(recording.prompts, read.at)[source], recording.model.anatomy  # (row, position)
     if read.site == "answers":
         answers = recording.prompts.candidates()
-        return [surgery.Read("logits", positions=positions, reduce=logits_of(answers[source]))]
+        return [surgery.Read("logits", positions=positions, reduce=surgery.LogitsOf(answers[source]))]
     if read.site == "logits":
         return [surgery.Read("logits", positions=positions)]
     if read.site in HEADLESS:

@@ -40,16 +40,6 @@ def positions(encoded: Sequence[TokenizedPrompt], role: str) -> Tensor:
     return torch.tensor(places, dtype=torch.long)  # (prompt,)
 
 
-def logits_of(tokens: Tensor) -> Reduce:
-    """Keep the logits of some tokens, a line of `tokens` (row, candidate) for each row: (row, position, candidate)."""
-
-    def take(logits: Tensor, rows: Tensor) -> Tensor:
-        index = tokens[rows].to(logits.device)[:, None, :].expand(-1, logits.shape[1], -1)
-        return logits.gather(-1, index).float()  # (row, position, candidate)
-
-    return take
-
-
 def attention_on(keys: Tensor) -> Reduce:
     """Keep the attention on some keys, a line of `keys` (row, key) for each row: (row, head, key)."""
 

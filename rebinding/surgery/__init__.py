@@ -6,13 +6,14 @@ from rebinding.surgery.derivation import derive
 from rebinding.surgery.mean_ablated import ActiveHeads
 from rebinding.surgery.protocol import Surgeon
 from rebinding.surgery.recording import Recording
-from rebinding.surgery.sites import Edit, Read, Site
+from rebinding.surgery.sites import Edit, LogitsOf, Read, Site
 from rebinding.surgery.torch_surgeon import TorchSurgeon
 
 __all__ = [
     "ActiveHeads",
     "Anatomy",
     "Edit",
+    "LogitsOf",
     "NothingEdited",
     "Read",
     "Recording",

@@ -56,7 +56,10 @@ class Results:
     def put(self, number: int, rows: Tensor, values: Tensor) -> None:
         """Keep the values of some rows for one read."""
         reduce = self.reads[number].reduce
-        values = values if reduce is None else reduce(values, rows)
+        self.keep(number, rows, values if reduce is None else reduce(values, rows))
+
+    def keep(self, number: int, rows: Tensor, values: Tensor) -> None:
+        """Keep what was reduced of some rows for one read."""
         if number not in self.tensors:
             self.tensors[number] = values.new_empty(self.n_rows, *values.shape[1:])
         self.tensors[number][rows.to(values.device)] = values

@@ -29,6 +29,7 @@ from rebinding.surgery.parts import LayerParts
 from rebinding.surgery.plan import ORDER
 from rebinding.surgery.recording import Recording, cut_call, lines, site_of_module
 from rebinding.surgery.sites import Attention, Site
+from rebinding.surgery.unembedding import reduced_logits
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -269,6 +270,8 @@ def _read_logits(model: PreTrainedModel, anatomy: Anatomy, batch: Batch, hidden:
     for number, read in enumerate(batch.plan.reads):
         if read.site != "logits":
             continue
-        source = hidden if all_logits is None else all_logits
-        values = batch.gathered(source, read)  # (row, position, width)
-        results.put(number, rows, anatomy.logits(model, values) if all_logits is None else values)
+        if all_logits is not None:
+            results.put(number, rows, batch.gathered(all_logits, read))
+            continue
+        values = batch.gathered(hidden, read)  # (row, position, hidden)
+        results.keep(number, rows, reduced_logits(model, anatomy, values, read.reduce, rows))

@@ -53,6 +53,21 @@ Attention: TypeAlias = Literal["live", "frozen"]
 Reduce: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 """Reduces the values of some rows to what is kept: called with the values and the numbers of the rows."""
 
+
+@dataclass(frozen=True, eq=False)
+class LogitsOf:
+    """The reduction to the logits of some tokens, a line of `tokens` (row, token) for each row.
+
+    It selects them from all logits; a surgeon may instead compute these alone.
+    """
+
+    tokens: Tensor
+
+    def __call__(self, logits: Tensor, rows: Tensor) -> Tensor:
+        index = self.tokens[rows].to(logits.device)[:, None, :].expand(-1, logits.shape[1], -1)
+        return logits.gather(-1, index).float()  # (row, position, token)
+
+
 SITES: tuple[Site, ...] = get_args(Site)
 MODES: tuple[Mode, ...] = get_args(Mode)
 SCOPES: tuple[Scope, ...] = get_args(Scope)

@@ -23,6 +23,7 @@ from rebinding.surgery.recorder import record
 from rebinding.surgery.recording import Recording, Recordings
 from rebinding.surgery.replay import replay
 from rebinding.surgery.sites import Attention, Edit, Read, Reduce, Site, check_kept_sites
+from rebinding.surgery.unembedding import reads_vocabulary, reduced_logits
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -91,7 +92,7 @@ class TorchSurgeon:
         def run(rows: Tensor) -> None:
             part = active.of_rows(rows, source.numel())
             resid = run_mean_ablated(self.model, self.anatomy, recording, part, source[rows], readout[rows])
-            parts.append(reduce(self.anatomy.logits(self.model, resid[:, None]), rows).to(device))
+            parts.append(reduced_logits(self.model, self.anatomy, resid[:, None], reduce, rows).to(device))
 
         size = self._rows_at_once(ACTIVE_TOKENS, recording.length + ACTIVE_TOKENS, 1)
         in_parts(torch.arange(source.numel()), size, run)
@@ -133,7 +134,7 @@ class TorchSurgeon:
         self, plan: Plan, recording: Recording, rows: Tensor, attention: Attention | None, results: Results
     ) -> None:
         width = int(plan.last[rows[0]] - plan.first[rows[0]]) + 1
-        logits = sum(read.positions.shape[1] for read in plan.reads if read.site == "logits")
+        logits = sum(read.positions.shape[1] for read in plan.reads if reads_vocabulary(read))
         size = self._rows_at_once(width, recording.length, logits)
         in_parts(rows, size, lambda part: self._run_batch(make_batch(plan, recording, part), attention, results))
 

@@ -15,9 +15,9 @@ from torch import Tensor
 
 from rebinding.experiments.binding.conditions import Condition
 from rebinding.experiments.binding.directions import KINDS, by_layer
-from rebinding.experiments.tokens import attention_on, logits_of, positions
+from rebinding.experiments.tokens import attention_on, positions
 from rebinding.paper.circuit import Head
-from rebinding.surgery import Read, SurgeryError
+from rebinding.surgery import LogitsOf, Read, SurgeryError
 from rebinding.task.prompts import Encoded
 
 Slots: TypeAlias = tuple[int, int]
@@ -87,7 +87,7 @@ def reads_of(heads: Sequence[Head], cases: SlotPairs, copies: int) -> list[Read]
         Read("pattern", layer, positions=readout, heads=[heads[place][1] for place in at], reduce=keys)
         for layer, at in by_layer(heads).items()
     ]
-    return [*attention, Read("logits", positions=readout, reduce=logits_of(cases.objects.repeat(copies, 1)))]
+    return [*attention, Read("logits", positions=readout, reduce=LogitsOf(cases.objects.repeat(copies, 1)))]
 
 
 def by_head(heads: Sequence[Head], results: Sequence[Tensor]) -> tuple[Tensor, Tensor]:

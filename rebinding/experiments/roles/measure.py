@@ -41,11 +41,11 @@ from rebinding.experiments.roles.request import (
     RandomInterchange,
     RolePair,
 )
-from rebinding.experiments.tokens import BLOCK, blocks, logits_of, positions, relative_change, token_batch
+from rebinding.experiments.tokens import BLOCK, blocks, positions, relative_change, token_batch
 from rebinding.experiments.workbench import Workbench, measures
 from rebinding.paper.circuit import Circuit, CircuitHead, Head
 from rebinding.paper.numbers import Group
-from rebinding.surgery import Edit, Read, Recording, Site, Surgeon, SurgeryError
+from rebinding.surgery import Edit, LogitsOf, Read, Recording, Site, Surgeon, SurgeryError
 from rebinding.task.prompts import Encoded
 
 
@@ -191,7 +191,7 @@ def _run_group(
 def _logits(prompts: Sequence[Encoded], words: Tensor, copies: int) -> Read:
     """Read the logits of the measured words at the readout, in `copies` copies of the prompts."""
     at = positions(prompts, "readout").repeat(copies)[:, None]
-    return Read("logits", positions=at, reduce=logits_of(words.repeat(copies, 1)))
+    return Read("logits", positions=at, reduce=LogitsOf(words.repeat(copies, 1)))
 
 
 def _read(

@@ -20,9 +20,9 @@ from rebinding.evidence import Evidence
 from rebinding.experiments.binding.directions import averaged_in_groups, by_layer, read_vectors
 from rebinding.experiments.binding.observations import by_head
 from rebinding.experiments.swap_labels.request import LABEL_EXCHANGE, LabelExchange, LabelVectors
-from rebinding.experiments.tokens import BLOCK, attention_on, blocks, logits_of, positions, token_batch
+from rebinding.experiments.tokens import BLOCK, attention_on, blocks, positions, token_batch
 from rebinding.experiments.workbench import Workbench, averages, measures
-from rebinding.surgery import Edit, Read, SurgeryError
+from rebinding.surgery import Edit, LogitsOf, Read, SurgeryError
 from rebinding.task.boxes import labels_of
 from rebinding.task.prompts import Encoded
 
@@ -122,7 +122,7 @@ def _reads(request: LabelExchange, cases: Cases, copies: int) -> list[Read]:
         Read("pattern", layer, positions=readout, heads=[request.heads[place][1] for place in at], reduce=keys)
         for layer, at in by_layer(request.heads).items()
     ]
-    return [*attention, Read("logits", positions=readout, reduce=logits_of(cases.objects.repeat(copies, 1)))]
+    return [*attention, Read("logits", positions=readout, reduce=LogitsOf(cases.objects.repeat(copies, 1)))]
 
 
 def _table(

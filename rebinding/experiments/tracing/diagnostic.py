@@ -20,11 +20,11 @@ import torch
 from torch import Tensor
 
 from rebinding.evidence import Evidence
-from rebinding.experiments.tokens import BLOCK, blocks, logits_of, positions, relative_change, token_batch
+from rebinding.experiments.tokens import BLOCK, blocks, positions, relative_change, token_batch
 from rebinding.experiments.tracing.maps import TracedPair
 from rebinding.experiments.tracing.modes import traced_pair
 from rebinding.experiments.tracing.request import DIAGNOSTIC, DIAGNOSTIC_MODE, pairs_by_question
-from rebinding.surgery import Edit, Read, Surgeon
+from rebinding.surgery import Edit, LogitsOf, Read, Surgeon
 from rebinding.task.answers import AnswerRule
 from rebinding.task.designs import Design
 from rebinding.task.prompts import Encoder, PromptError
@@ -117,7 +117,7 @@ def _site_rows(surgeon: Surgeon, items: Sequence[Question], site: str, spans: Se
         raise PromptError(f"{site} stands at different tokens in a pair; they cannot be interchanged")
     candidates = torch.tensor([pair.candidates for pair in pairs])  # (question, candidate)
     recording, donor = surgeon.record(token_batch(originals)), surgeon.record(token_batch(counterfactuals))
-    unedited = Read("logits", positions=length - 1, reduce=logits_of(candidates))
+    unedited = Read("logits", positions=length - 1, reduce=LogitsOf(candidates))
     base, other_base = (surgeon.run(run, [], [unedited])[0][:, 0].cpu() for run in (recording, donor))
     layers = range(surgeon.anatomy.n_layers)
     reads = [Read("resid", layer, positions=place[:, None]) for layer in layers]
@@ -129,7 +129,7 @@ def _site_rows(surgeon: Surgeon, items: Sequence[Question], site: str, spans: Se
         is_inside = torch.tensor([span.first <= layer <= span.last for span in spans]).repeat_interleave(len(pairs))
         rows = torch.nonzero(is_inside).reshape(-1)
         edits.append(Edit("resid", layer, new[layer][source[rows]], positions=place[source[rows], None], rows=rows))
-    read = Read("logits", positions=length - 1, reduce=logits_of(candidates[source]))
+    read = Read("logits", positions=length - 1, reduce=LogitsOf(candidates[source]))
     patched = surgeon.run(recording, edits, [read], source=source, allow_noop=True)[0][:, 0].cpu()  # (row, candidate)
     changes = torch.cat([by_layer[span.first : span.last + 1].amax(0) for span in spans])  # (row,)
     return _rows(items, site, spans, patched, base, other_base).assign(relative_change=changes.numpy())

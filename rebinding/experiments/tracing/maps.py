@@ -21,10 +21,10 @@ import torch
 from torch import Tensor
 
 from rebinding.evidence import Evidence, merge
-from rebinding.experiments.tokens import BLOCK, blocks, logits_of, relative_change, token_batch
+from rebinding.experiments.tokens import BLOCK, blocks, relative_change, token_batch
 from rebinding.experiments.tracing.request import TRACING
 from rebinding.experiments.tracing.rows import rows_of
-from rebinding.surgery import Edit, Read, Recording, Surgeon
+from rebinding.surgery import Edit, LogitsOf, Read, Recording, Surgeon
 from rebinding.task.prompts import PromptError, TokenizedPrompt, aligned
 
 Cells: TypeAlias = Tensor
@@ -185,7 +185,7 @@ def _residuals(surgeon: Surgeon, recording: Recording, layers: Sequence[int], to
 
 
 def _readout(candidates: Tensor, length: int) -> Read:
-    return Read("logits", positions=length - 1, reduce=logits_of(candidates))
+    return Read("logits", positions=length - 1, reduce=LogitsOf(candidates))
 
 
 def candidate_tokens(pairs: Sequence[TracedPair]) -> Tensor:

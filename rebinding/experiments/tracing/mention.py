@@ -20,11 +20,11 @@ import torch
 from torch import Tensor
 
 from rebinding.evidence import Evidence
-from rebinding.experiments.tokens import BLOCK, blocks, logits_of, positions, relative_change, token_batch
+from rebinding.experiments.tokens import BLOCK, blocks, positions, relative_change, token_batch
 from rebinding.experiments.tracing.maps import TracedPair, candidate_tokens, check_pairs
 from rebinding.experiments.tracing.request import MENTION
 from rebinding.experiments.tracing.rows import scores
-from rebinding.surgery import Edit, Read, Surgeon
+from rebinding.surgery import Edit, LogitsOf, Read, Surgeon
 
 PATCHED: Mapping[str, tuple[bool, bool]] = MappingProxyType({"swap": (False, True), "both": (True, True)})
 """Whether the context label, and the swap label, is patched with the original's."""
@@ -56,13 +56,13 @@ def _rows(surgeon: Surgeon, pairs: Sequence[TracedPair], roles: tuple[str, str],
     reads = [Read("resid", layer, positions=at) for layer in layers]
     new, old = surgeon.run(originals, [], reads), surgeon.run(recording, [], reads)  # (prompt, label, hidden) a layer
     candidates, last = candidate_tokens(pairs), len(sides[0][0]) - 1
-    base = surgeon.run(recording, [], [Read("logits", positions=last, reduce=logits_of(candidates))])[0][:, 0].cpu()
+    base = surgeon.run(recording, [], [Read("logits", positions=last, reduce=LogitsOf(candidates))])[0][:, 0].cpu()
     source = torch.arange(len(pairs)).repeat(len(layers))  # (row,), row = layer x prompt
     edits = [
         Edit("resid", layer, values, positions=at, rows=torch.arange(len(pairs)) + place * len(pairs))
         for place, (layer, values) in enumerate(zip(layers, new, strict=True))
     ]
-    read = Read("logits", positions=last, reduce=logits_of(candidates[source]))
+    read = Read("logits", positions=last, reduce=LogitsOf(candidates[source]))
     patched = surgeon.run(recording, edits, [read], source=source, allow_noop=True)[0][:, 0].cpu()  # (row, candidate)
     logits = patched.reshape(len(layers), len(pairs), 1, -1).transpose(0, 1)  # (prompt, layer, 1, candidate)
     change = torch.stack([relative_change(*values).amax(1).cpu() for values in zip(new, old, strict=True)], dim=1)

@@ -8,10 +8,10 @@ from itertools import islice
 import torch
 
 from rebinding.evidence import Evidence
-from rebinding.experiments.tokens import BLOCK, logits_of, token_batch
+from rebinding.experiments.tokens import BLOCK, token_batch
 from rebinding.experiments.tracing.maps import TracedPair, trace
 from rebinding.experiments.tracing.request import OVERSAMPLING, TRACING, Query, counterfactual
-from rebinding.surgery import Read, Surgeon
+from rebinding.surgery import LogitsOf, Read, Surgeon
 from rebinding.task.answers import AnswerRule
 from rebinding.task.designs import TRACING_MODES, Design, DesignError, Pair
 from rebinding.task.prompts import Encoded, Encoder, TokenizedPrompt
@@ -116,5 +116,5 @@ def are_right(surgeon: Surgeon, pairs: Sequence[TracedPair]) -> list[bool]:
 
 def candidate_logits(surgeon: Surgeon, prompts: Sequence[TokenizedPrompt], candidates: torch.Tensor) -> torch.Tensor:
     """Logits of candidates (prompt, candidate) at the readout of unedited prompts."""
-    read = Read("logits", positions=len(prompts[0]) - 1, reduce=logits_of(candidates))
+    read = Read("logits", positions=len(prompts[0]) - 1, reduce=LogitsOf(candidates))
     return surgeon.run(surgeon.record(token_batch(prompts)), [], [read])[0][:, 0]
