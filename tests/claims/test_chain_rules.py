@@ -50,7 +50,7 @@ def test_a_group_is_resampled_as_it_was_selected(
     groups = {"B": group_b} | {group: discovered}
     discovery = SimpleNamespace(circuit=SimpleNamespace(group=groups.get), evidence={group: "scores"})
     study = make_study(
-        conventions=lambda _: conventions, discoveries=lambda _: {"it": discovery}, all_heads=56, layers=7,
+        conventions=lambda _: conventions, discoveries=lambda _: {"it": discovery}, heads=range(56), layers=7,
         circuit=SimpleNamespace(group={group: published}.get),
     )  # fmt: skip
     empty, overlapping = (
@@ -78,7 +78,7 @@ def test_a_group_of_one_or_two_heads_is_judged_by_rank(
     monkeypatch.setattr(of_rules, "scores_by_head", lambda evidence, scale: {(evidence, scale): scores})
     discovery = SimpleNamespace(circuit=SimpleNamespace(group={"D": discovered}.get), evidence={"D": "stage D"})
     study = make_study(
-        conventions=lambda _: conventions, discoveries=lambda _: {"it": discovery}, all_heads=56, layers=7,
+        conventions=lambda _: conventions, discoveries=lambda _: {"it": discovery}, heads=range(56), layers=7,
         circuit=SimpleNamespace(group={"D": heads}.get),
     )  # fmt: skip
     ranked, overlapping = (

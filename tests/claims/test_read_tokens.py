@@ -87,7 +87,10 @@ def test_unknown_conventions_share_the_remaining_level(monkeypatch: pytest.Monke
         return effect(np.linspace(0.9, 1.1, N_PROMPTS), margin=1.0, level=level)
 
     study = SimpleNamespace(
-        procedure=lambda claim: builtin_procedure(claim.procedure), printed=lambda _: 1.0, binding=lambda _: 0
+        has_one_kv_head=False,
+        procedure=lambda claim: builtin_procedure(claim.procedure),
+        printed=lambda _: 1.0,
+        binding=lambda _: 0,
     )
     study.at_readouts = lambda conventions: {"here": study, "there": study}
     monkeypatch.setattr(of_binding, "value", noting)
@@ -113,7 +116,9 @@ def test_every_row_of_both_sections_asks_where(row: Row) -> None:
         requests.append(conventions)
         raise LookupError
 
-    study: Any = SimpleNamespace(procedure=lambda claim: builtin_procedure(claim.procedure), at_readouts=at_readouts)
+    study: Any = SimpleNamespace(
+        procedure=lambda claim: builtin_procedure(claim.procedure), at_readouts=at_readouts, has_one_kv_head=False
+    )
     with pytest.raises(LookupError):
         row.test(row.claim, study)
     assert [type(entry) for entry in requests] == [
@@ -130,6 +135,7 @@ def test_signatures_are_told_of_every_place(monkeypatch: pytest.MonkeyPatch) -> 
     keys, matching = SimpleNamespace(knows=0.0, both=3.0), SimpleNamespace(knows=3.0, both=0.0)
     for case in (keys, matching):
         case.binding = partial(lambda value, claim: value, case)
+    keys.has_one_kv_head = False
     keys.procedure = lambda claim: builtin_procedure(claim.procedure)
     keys.at_readouts = lambda conventions: {"here": keys, "there": matching}
     verdict = of_signatures.test_the_signature(SIGNATURE, keys)

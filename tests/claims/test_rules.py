@@ -36,7 +36,8 @@ N_PROMPTS = 6
 
 def make_study(**answers: Any) -> Any:
     """A study with these attributes and no others."""
-    return SimpleNamespace(procedure=lambda claim: builtin_procedure(claim.procedure), **answers)
+    options = {"has_one_kv_head": False} | answers
+    return SimpleNamespace(procedure=lambda claim: builtin_procedure(claim.procedure), **options)
 
 
 def record_calls(monkeypatch: pytest.MonkeyPatch, rule: str, module: ModuleType = of_circuits) -> list[Any]:
@@ -172,7 +173,7 @@ def test_a_printed_share_is_of_one_circuit(
     walks = dict.fromkeys("abc"[:n_walks])
     conventions = SimpleNamespace(candidates=walks if is_known else dict.fromkeys("abc"))
     study = make_study(
-        printed=lambda _: paper, prunings=lambda _: walks, all_heads=70, conventions=lambda _: conventions
+        printed=lambda _: paper, prunings=lambda _: walks, heads=range(70), conventions=lambda _: conventions
     )
     verdict = of_circuits.test_the_circuit_is_small(claim(row), study)
     assert [shares.tolist() for (shares, _), _ in calls] == [[0.1, 0.2]] * n_walks
@@ -182,7 +183,7 @@ def test_a_printed_share_is_of_one_circuit(
 
 
 def test_without_a_printed_number_the_reason_gives_the_size_of_the_circuit() -> None:
-    study = make_study(printed=lambda _: None, circuit=SimpleNamespace(pairs=7), all_heads=70)
+    study = make_study(printed=lambda _: None, circuit=SimpleNamespace(pairs=7), heads=range(70))
     verdict = of_circuits.test_the_circuit_is_small(claim("circuit.compact"), study)
     assert verdict.outcome == "NOT APPLICABLE"
     assert verdict.reason.endswith("its circuit has 7 head-position pairs, 10.0% of 70 heads")
@@ -212,7 +213,7 @@ def test_static_heads_are_those_of_all_shared_groups(monkeypatch: pytest.MonkeyP
     conventions = SimpleNamespace(score="logit", select="sure")
     of_others.shared_with_static(
         STATIC,
-        make_study(conventions=lambda _: conventions, circuit=circuit, all_heads=56, layers=7, ask=print),
+        make_study(conventions=lambda _: conventions, circuit=circuit, heads=range(56), layers=7, ask=print),
         level=0.01,
     )
     shared = {(6, 0), (4, 3), (2, 7)}
