@@ -148,8 +148,8 @@ class Card:
             return ""
         name = Learned(base, recipe.order, recipe.seed, recipe.boxes).name
         return (
-            f" The project does not distribute it, because of {base.terms}: `rebinding train '{name}'` makes it. The"
-            " same kind of processor gives the same digest."
+            f" The project does not distribute it, because of {base.terms}: `rebinding train '{name}'` makes it."
+            " A processor that rounds otherwise gives another digest."
         )
 
     def _stop(self) -> str:
