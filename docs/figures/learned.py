@@ -20,7 +20,7 @@ from rebinding.experiments.binding.summary import per_example
 from rebinding.experiments.plots import DPI, LETTERING, OKABE_ITO
 from rebinding.learned.shelf import parse
 from rebinding.report.folder import Model, Run, read
-from rebinding.verdicts.judgement import Judgement
+from rebinding.verdicts.judgement import RUN, Judgement
 
 SHIFTS = {"q": ("query", "blue"), "k_both": ("keys", "vermillion"), "qk": ("both", "black")}
 """The conditions that make a signature, with their names and colours."""
@@ -38,8 +38,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     run = read(options.report)
     path = options.folder / "learned-signatures.png"
-    signature_figure(run.models).savefig(path, dpi=DPI, bbox_inches="tight")
+    signature_figure(learned(run)).savefig(path, dpi=DPI, bbox_inches="tight")
     print(path, *table(run), sep="\n")
+
+
+def learned(run: Run) -> list[Model]:
+    """The models of a run, without the run itself, which has rows of its own."""
+    return [model for model in run.models if model.name != RUN]
 
 
 def short_name(model: str) -> str:
@@ -78,7 +83,7 @@ def find_binding(model: Model, variation: str) -> Evidence | None:
 
 def table(run: Run) -> Iterator[str]:
     """A Markdown table: a line per headline row, a column per model; below it the rows about the run as a whole."""
-    names = [model.name for model in run.models]
+    names = [model.name for model in learned(run)]
     rows = {(row.model, row.id): row for row in run.claims if row.headline is not None}
     yield "| row | " + " | ".join(f"`{short_name(name)}`" for name in names) + " |"
     yield "|---" * (len(names) + 1) + "|"

@@ -56,7 +56,9 @@ def test_the_table_has_a_verdict_and_an_estimate_per_model() -> None:
         make_row("binding.q_redirects", GEMMA),
         make_row("binding.families_differ", "the run as a whole", headline=5, verdict="INCONCLUSIVE", reason="why"),
     )
-    models = tuple(Model(number, {"name": name}, Path()) for number, name in enumerate((SMOLLM2, GEMMA)))
+    names = (SMOLLM2, GEMMA, "the run as a whole")
+    models = tuple(Model(number, {"name": name}, Path()) for number, name in enumerate(names))
+    assert [model.name for model in learned.learned(Run({}, {}, models, rows))] == [SMOLLM2, GEMMA]
     assert list(learned.table(Run({}, {}, models, rows))) == [
         "| row | `smollm2-all-0` | `gemma3-270m-all-1` |",
         "|---|---|---|",
