@@ -1,19 +1,41 @@
-"""`rebinding report FOLDER`: render the page of a report again, from the files in the folder."""
+"""`rebinding report FOLDER`: render the page of a report again, from the files in the folder; or check its evidence."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
 
+from rebinding.cli.options import HELP
 from rebinding.report.page import render
 from rebinding.report.schema import ReportError
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", type=Path, metavar="DIR", help="a folder made with `pytest claims --report DIR`")
+    parser.add_argument(
+        "--recheck",
+        type=int,
+        metavar="N",
+        help="compute N random rows of the evidence again, and leave the page as it is (e.g. --recheck 60)",
+    )
+    parser.add_argument(
+        "--model", metavar="NAME", help="with --recheck, the model (default: the only one of the report, by its name)"
+    )
+    parser.add_argument("--device", default="auto", metavar="DEVICE", help=f"with --recheck, {HELP['--device']}")
+    parser.add_argument(
+        "--seed", type=int, metavar="S", help="with --recheck, draw the rows of this seed again (default: a new draw)"
+    )
+    parser.epilog = "With --recheck the exit code is 1 if a row differs by more than rounding allows."
 
 
 def run(options: argparse.Namespace) -> int:
+    if options.recheck is not None:
+        from rebinding.cli.recheck import Options, run_recheck  # imports torch
+
+        return run_recheck(options.folder, Options(options.recheck, options.model, options.device, options.seed))
+    for name in ("model", "seed"):
+        if getattr(options, name) is not None:
+            raise ReportError(f"--{name} has a meaning only with --recheck N")
     try:
         print(render(options.folder))
     except (ReportError, OSError):

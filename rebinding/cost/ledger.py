@@ -1,9 +1,10 @@
-"""The cost of operations on a fake device: waits, FLOP, bytes moved, and memory.
+"""The cost of operations on a fake device: waits, FLOP, bytes moved, launches, and memory.
 
 *Waits* are operations at which the program stops until the device has caught up: numbers come back to the CPU
 (`.cpu()`, `.item()`, `.tolist()`, `bool()`), or the size of a result depends on numbers (`nonzero`, an index by a
 mask). *FLOP* are those of torch's own counter, two per multiply-add. *Bytes moved* are those of operands and results
-of all operations except views. *Live* are the bytes of all storage on a device, by storage and not by tensor.
+of all operations except views. *Launches* are the operations that compute, each one kernel or more: neither views nor
+new memory. *Live* are the bytes of all storage on a device, by storage and not by tensor.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ class Ledger:
     waits: list[Wait] = field(default_factory=list)
     flop: int = 0
     bytes_moved: int = 0
+    launches: int = 0
     seconds: float = 0.0
     live: Counter[torch.device] = field(default_factory=Counter)
     peak: Counter[torch.device] = field(default_factory=Counter)
@@ -56,6 +58,7 @@ class Ledger:
     def add_work(self, cost: Cost) -> None:
         """Add the cost of an operation."""
         self.flop, self.bytes_moved = self.flop + cost.flop, self.bytes_moved + cost.bytes_moved
+        self.launches += cost.launches
         self.seconds += max(cost.flop / self.rate, cost.bytes_moved / self.bandwidth)
 
     def add_storage(self, inner_tensor: Tensor, device: torch.device) -> None:
@@ -75,7 +78,7 @@ class Ledger:
 
     def reset(self) -> None:
         """Set all counts to 0, and the peak to the storage that is alive."""
-        self.waits, self.flop, self.bytes_moved, self.seconds = [], 0, 0, 0.0
+        self.waits, self.flop, self.bytes_moved, self.launches, self.seconds = [], 0, 0, 0, 0.0
         self.peak = Counter(self.live)
 
 

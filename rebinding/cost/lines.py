@@ -19,14 +19,17 @@ class Device:
 
 @dataclass(frozen=True)
 class Line:
-    """The cost of one request with all its blocks: `rows` of its largest batch, FLOP, seconds. It leaves
-    `retained_bytes` in memory for later requests, and needs `temporary_bytes` besides these and the weights."""
+    """The cost of one request with all its blocks: `rows` of its largest batch, FLOP, bytes moved, launches, seconds.
+    It leaves `retained_bytes` in memory for later requests, and needs `temporary_bytes` besides these and the weights.
+    """
 
     name: str
     n: int
     blocks: int
     rows: int
     flop: float
+    bytes_moved: float
+    launches: float
     seconds: float
     temporary_bytes: int
     retained_bytes: int

@@ -63,13 +63,15 @@ def facts_of(operation: Any) -> OperationFacts:
 
 @dataclass(frozen=True)
 class Cost:
-    """FLOP by torch's own counter, and the bytes of operands and results (`bytes_moved`); a view has neither."""
+    """FLOP by torch's own counter, the bytes of operands and results (`bytes_moved`), and whether the device launches a
+    kernel for it; a view has none of them."""
 
     flop: int
     bytes_moved: int
+    launches: int = 1
 
 
-NOTHING = Cost(0, 0)
+NOTHING = Cost(0, 0, 0)
 
 
 def cost_of(operation: Any, args: Any, kwargs: dict[str, Any], out: Any) -> Cost:
@@ -78,7 +80,8 @@ def cost_of(operation: Any, args: Any, kwargs: dict[str, Any], out: Any) -> Cost
     if facts.view:
         return NOTHING
     flop = int(facts.flop(*args, **kwargs, out_val=out)) if facts.flop else 0
-    return Cost(flop, sum(tensor.nbytes for tensor in leaves((args, out))))
+    bytes_moved = sum(tensor.nbytes for tensor in leaves((args, out)))
+    return Cost(flop, bytes_moved, 0 if facts.empty else 1)
 
 
 def leaves(value: Any) -> list[Tensor]:

@@ -42,6 +42,8 @@ class BlockCost:
 
     rows: int
     flop: float
+    bytes_moved: float
+    launches: float
     seconds: float
     temporary_bytes: int
     retained_bytes: int
@@ -56,6 +58,8 @@ class CostSource:
         self.weights = fake_device.ledger.live[fake_accelerator()]
         self.lines: dict[str, Line] = {}
         """By the key of the request."""
+        self.parts: dict[str, Part] = {}
+        """The part of each request that a line was counted on, by the same key."""
         self._evidence: dict[Hashable, tuple[Evidence, BlockCost]] = {}
         self._tensors: dict[Hashable, tuple[Activations, BlockCost]] = {}
 
@@ -117,18 +121,23 @@ class CostSource:
         return result, BlockCost(
             rows=max(surgeon.row_counts, default=0),
             flop=ledger.flop,
+            bytes_moved=ledger.bytes_moved,
+            launches=ledger.launches,
             seconds=ledger.seconds,
             temporary_bytes=ledger.peak[device] - ledger.live[device],
             retained_bytes=max(0, ledger.live[device] - surgeon.recordings.bytes() - before),
         )
 
     def _add_line(self, request: Request, part: Part, cost: BlockCost, retained_bytes: int) -> None:
+        self.parts[request.key] = part
         self.lines[request.key] = Line(
             name_of(request),
             part.n,
             part.blocks,
             cost.rows,
             cost.flop * part.share,
+            cost.bytes_moved * part.share,
+            cost.launches * part.share,
             cost.seconds * part.share,
             cost.temporary_bytes,
             retained_bytes,

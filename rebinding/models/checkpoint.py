@@ -22,7 +22,7 @@ from rebinding.models.adapted import of_base
 from rebinding.models.devices import Device, Dtype, device_map, torch_dtype
 from rebinding.models.errors import DamagedWeights, DoesNotFit, MissingTokenizer, UnsupportedArchitecture
 from rebinding.models.files import check_description, check_weights, slow_tokenizer, weight_files
-from rebinding.models.hub import DESCRIPTION, fetch
+from rebinding.models.hub import DESCRIPTION, Download, fetch, plan_download
 from rebinding.models.names import Origin
 
 
@@ -34,6 +34,13 @@ def locate(model_origin: Origin) -> Path:
     check_weights(folder)
     check_architecture(folder)
     return folder
+
+
+def plan_weights(model_origin: Origin) -> Download:
+    """The weights of a checked Hub model that are not on this machine; only its description is fetched."""
+    folder = description_of(model_origin)
+    check_architecture(folder)
+    return plan_download(model_origin.target, model_origin.revision, weight_files(folder))
 
 
 def description_of(model_origin: Origin) -> Path:

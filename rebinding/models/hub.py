@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-import httpx
-from huggingface_hub import snapshot_download
+from huggingface_hub import constants, snapshot_download
 from huggingface_hub.errors import (
     GatedRepoError,
     HfHubHTTPError,
@@ -16,6 +18,7 @@ from huggingface_hub.errors import (
     RepositoryNotFoundError,
     RevisionNotFoundError,
 )
+from tqdm.auto import tqdm
 
 from rebinding.models.errors import AbsentModel, GatedModel, OfflineModel, UnknownName
 
@@ -23,13 +26,68 @@ DESCRIPTION: tuple[str, ...] = ("*.json", "*.jinja")
 """Configuration and tokenizer: small, and enough to refuse a model before its weights are fetched."""
 
 
+TRANSPORT: type[Exception] = next(base for base in HfHubHTTPError.__bases__ if base is not OSError)
+"""The base of all errors of the HTTP library that the Hub's client uses: another library in other versions."""
+ORIGINAL = "original/*"
+"""The weights of some repositories once more, in another format."""
+
+
+@dataclass(frozen=True)
+class Download:
+    """Files of a Hub model that are not on this machine, with their sizes in bytes."""
+
+    repository: str
+    sizes: tuple[tuple[str, int], ...]
+
+    @property
+    def bytes(self) -> int:
+        return sum(size for _, size in self.sizes)
+
+
+class TerminalBar(tqdm):  # type: ignore[type-arg]  # no type of items at run time
+    """A progress bar that is shown on a terminal only."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **{**kwargs, "disable": kwargs.get("disable") or None})
+
+
+class NoBar(tqdm):  # type: ignore[type-arg]
+    """No progress bar: what is read is small."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **{**kwargs, "disable": True})
+
+
 def fetch(repository: str, revision: str | None, files: Sequence[str] = DESCRIPTION) -> Path:
     """The folder with these files of a Hub model, downloaded unless they are on this machine."""
+    bar = NoBar if files is DESCRIPTION else TerminalBar
+    with _explained(repository, revision):
+        return Path(snapshot_download(repository, revision=revision, tqdm_class=bar, **_patterns(files)))
+
+
+def plan_download(repository: str, revision: str | None, files: Sequence[str]) -> Download:
+    """Which of these files are not on this machine; nothing is fetched. Files of unknown size count as empty."""
+    with _explained(repository, revision):
+        plan = snapshot_download(repository, revision=revision, dry_run=True, tqdm_class=NoBar, **_patterns(files))
+    assert not isinstance(plan, str), "a dry run gives a plan, not a folder"
+    return Download(repository, tuple((file.filename, file.file_size or 0) for file in plan if file.will_download))
+
+
+def cache_folder() -> Path:
+    """Where the Hub's own client keeps what it fetches."""
+    return Path(constants.HF_HUB_CACHE)
+
+
+def _patterns(files: Sequence[str]) -> dict[str, Any]:
+    return {"allow_patterns": list(files), "ignore_patterns": ORIGINAL}
+
+
+@contextmanager
+def _explained(repository: str, revision: str | None) -> Iterator[None]:
+    """Refusals of the Hub, and a network that fails, as errors of ours that say what to do."""
     at = f"{repository} (revision {revision or 'main'})"
     try:
-        folder = snapshot_download(
-            repository, revision=revision, allow_patterns=list(files), ignore_patterns="original/*"
-        )
+        yield
     except GatedRepoError as error:
         raise GatedModel(
             f"{at} is gated: open https://huggingface.co/{repository} and accept its licence, then log in on this "
@@ -49,12 +107,11 @@ def fetch(repository: str, revision: str | None, files: Sequence[str] = DESCRIPT
         raise UnknownName(
             f"{repository!r} cannot be a Hub id ({error}); write owner/name, or the path of a folder"
         ) from error
-    except (OfflineModeIsEnabled, LocalEntryNotFoundError, httpx.TransportError, HfHubHTTPError) as error:
+    except (OfflineModeIsEnabled, LocalEntryNotFoundError, HfHubHTTPError, TRANSPORT) as error:
         raise OfflineModel(
             f"{at} is not on this machine and the Hub cannot be reached: connect (and unset HF_HUB_OFFLINE), or let "
             "HF_HOME point to a cache that holds it, or pass a folder, as ALIAS=FOLDER or FOLDER"
         ) from error
-    return Path(folder)
 
 
 def commit_of(folder: Path) -> str | None:

@@ -41,13 +41,17 @@ def write(
     software: Mapping[str, str],
     models: Sequence[Mapping[str, Any]],
     summary: Summary,
+    *,
+    remaining: int = 0,
 ) -> None:
-    """Write `claims.json`, `claims.csv` and `samples.parquet`: all three, or none of them."""
+    """Write `claims.json`, `claims.csv` and `samples.parquet`: all three, or none of them. `remaining` rows of the run
+    are not judged yet."""
     folder.mkdir(parents=True, exist_ok=True)
     content: dict[str, Any] = {
         "schema": SCHEMA,
         "settings": dict(settings),
         "software": dict(software),
+        "remaining": remaining,
         "models": [dict(model) for model in models],
         "headline": [headline(model) for model in summary.models if model.headline],
         "claims": [line(model, row) for model in summary.models for row in sort_by_place(model.rows)],

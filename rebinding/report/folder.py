@@ -78,12 +78,13 @@ class Model:
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """A run as its page needs it."""
+    """A run as its page needs it. `remaining` of its rows were not judged when the report was written."""
 
     settings: Mapping[str, Any]
     software: Mapping[str, str]
     models: tuple[Model, ...]
     claims: tuple[Judgement, ...]
+    remaining: int = 0
 
     @cached_property
     def summary(self) -> Summary:
@@ -104,7 +105,9 @@ def read(folder: Path) -> Run:
     _refuse_missing(folder, models)
     rows = [{name: value for name, value in row.items() if name not in DERIVED_FIELDS} for row in content["claims"]]
     claims = tuple(_with_samples(folder, [Judgement.read(row) for row in rows]))
-    return Run(content.get("settings", {}), content.get("software", {}), models, claims)
+    return Run(
+        content.get("settings", {}), content.get("software", {}), models, claims, remaining=content.get("remaining", 0)
+    )
 
 
 def _models(content: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -135,6 +135,7 @@ class Content(Shape):
     schema_: Literal[4] = Field(alias="schema")
     settings: dict[str, Any] = {}
     software: dict[str, Any] = {}
+    remaining: int = Field(0, ge=0)
     models: Annotated[list[ModelEntry], FailFast()] = []
     headline: list[HeadlineEntry] = []
     claims: Annotated[list[Row], FailFast()]  # type: ignore[valid-type]  # made from the fields of a judgement

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from rebinding.report.outline import SECTIONS
-from rebinding.verdicts.judgement import Judgement
+from rebinding.verdicts.judgement import RUN, Judgement
 
 MAX_NAMED = 4
 """Up to this many claims are named; more are counted by section."""
@@ -43,7 +43,8 @@ class StoppedClaims:
     @property
     def statement(self) -> str:
         """The most frequent reason, in a sentence."""
-        return self.reasons[0][0] + (": nothing can be judged on this model" if self.has_all_claims else "")
+        nothing_left = self.has_all_claims and self.model != RUN
+        return self.reasons[0][0] + (": nothing can be judged on this model" if nothing_left else "")
 
     @property
     def other_reasons(self) -> tuple[str, ...]:
@@ -52,7 +53,9 @@ class StoppedClaims:
 
     @property
     def advice(self) -> tuple[str, ...]:
-        """What to do next."""
+        """What to do next. What stopped a claim about several models stands with the model that it stopped."""
+        if self.model == RUN:
+            return ()
         return tuple(line.format(model=shlex.quote(self.model)) for line in ADVICE.get(self.gate, ()))
 
     @property

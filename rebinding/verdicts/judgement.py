@@ -14,6 +14,8 @@ COPIED = (
     "gate", "finding", "part", "unidentified", "p_value", "sample",
 )  # fmt: skip
 """Fields of a verdict that a judgement has under the same name."""
+RUN = "the run as a whole"
+"""The name under which judgements about several models stand beside those of each model."""
 
 
 @dataclass(frozen=True)

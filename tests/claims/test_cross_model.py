@@ -12,7 +12,7 @@ import pytest
 
 from claims.catalogue import claim
 from fixtures import report, terminal
-from fixtures.cross_model import RUN, judge_across_models
+from fixtures.cross_model import judge_across_models
 from fixtures.options import SETTINGS
 from rebinding.paper.claim import Claim
 from rebinding.report.folder import read
@@ -21,7 +21,7 @@ from rebinding.report.summary import summarise
 from rebinding.study.model_spec import ModelSpec, parse_model
 from rebinding.study.settings import Settings
 from rebinding.verdicts import Verdict
-from rebinding.verdicts.judgement import Judgement, judgement
+from rebinding.verdicts.judgement import RUN, Judgement, judgement
 from rebinding.verdicts.outcome import Outcome
 
 CANCELS = claim("binding.qk_cancels")

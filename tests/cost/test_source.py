@@ -247,7 +247,7 @@ def test_a_search_is_not_costed(source: CostSource) -> None:
 
 
 def test_memory_counts_what_earlier_requests_keep() -> None:
-    line = Line("a", 10, 1, 5, 1.0, 60.0, temporary_bytes=7, retained_bytes=100)
+    line = Line("a", 10, 1, 5, 1.0, 2.0, 3.0, 60.0, temporary_bytes=7, retained_bytes=100)
     costs = Costs(
         ModelSize("m", 83, weights=1000),
         (line, replace(line, name="b", retained_bytes=0), replace(line, retained_bytes=3)),
@@ -258,7 +258,9 @@ def test_memory_counts_what_earlier_requests_keep() -> None:
 
 
 def test_memory_that_further_blocks_keep_is_counted() -> None:
-    """Path patching in two blocks keeps two recordings, and one is here; a second request adds nothing."""
+    """Path patching in two blocks keeps each noise prompt's z at the sender, and that of one block is here; a second
+    request adds nothing. Recordings stay with the surgeon, however many blocks there are: a run of all claims would
+    fill any device with them."""
     source, conventions = make_source(), CONTROLLED.circuit
     ledger, place = source.fake_device.ledger, fake_accelerator()
     request = request_paths(
@@ -267,7 +269,10 @@ def test_memory_that_further_blocks_keep_is_counted() -> None:
     before = ledger.live[place]
     source.get(request)
     live = ledger.live[place] - before - remembered(source).bytes()
-    assert live > 0
     assert source.missing_bytes == source.lines[request.key].retained_bytes - live == live
     source.get(request)
     assert source.missing_bytes == live
+    remembered(source).entries.clear()
+    anatomy = source.bench.loaded_model.anatomy
+    float32, width = 4, sum(parts.n_heads * parts.head_dim for parts in anatomy.parts)
+    assert ledger.live[place] - before == 16 * width * float32, "a token of each of the 16 prompts of a block"

@@ -12,7 +12,7 @@ from rebinding.report.figures import FIGURES
 from rebinding.report.folder import read
 from rebinding.report.page import html
 from rebinding.report.stopped_claims import MAX_NAMED, group_stopped_claims
-from rebinding.verdicts.judgement import Judgement
+from rebinding.verdicts.judgement import RUN, Judgement
 from tests.report.folders import make, make_row, summary_of
 
 IDS = ("tracing.object_direct", "tracing.five_boxes.object_direct", *(f"binding.claim_{n}" for n in range(MAX_NAMED)))
@@ -43,6 +43,11 @@ def test_a_model_that_cannot_do_the_task() -> None:
     assert "--design" in group.advice[0]
     assert group.advice[1].endswith("rebinding prompt --model 'a folder' --answer")
     assert group.lines[-1] == f"{len(IDS)} claims: INVALID (above_chance)"
+
+
+def test_claims_about_several_models_give_no_advice_about_a_model() -> None:
+    (group,) = group_stopped_claims([make_stopped(id, model=RUN) for id in ("binding.a", "binding.b")])
+    assert group.lines == (REASONS[3], "2 claims: INVALID (above_chance)")
 
 
 def test_a_gate_that_stops_some_claims() -> None:

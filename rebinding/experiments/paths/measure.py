@@ -32,7 +32,7 @@ from rebinding.experiments.prompts import EncodedPrompts
 from rebinding.experiments.tokens import blocks, positions, token_batch
 from rebinding.experiments.workbench import Workbench, measures
 from rebinding.paper.circuit import Head
-from rebinding.surgery import Read, Recording, Surgeon
+from rebinding.surgery import Read, Surgeon
 from rebinding.task.prompts import Encoder, TokenizedPrompt
 
 ONE_STRATUM = ("0",)
@@ -42,7 +42,8 @@ ONE_STRATUM = ("0",)
 class NoisePairs:
     """The prompts of a discovery: clean and noise, aligned, with the answer tokens of the clean prompts.
 
-    All stages share the recordings of the clean prompts and each noise prompt's z at the sender roles.
+    All stages share each noise prompt's z at the sender roles. The recordings of the clean prompts are a gigabyte a
+    block on a large model, so they stay with the surgeon, which drops them when it has too many.
     """
 
     ids: tuple[int, ...]
@@ -53,15 +54,12 @@ class NoisePairs:
     """Tokens of the other objects (prompt, object); no columns if the lead is the answer's own logit."""
     strata: tuple[str, ...] = ()
     """The stratum of each clean prompt (`write_stratum`); empty if all are in one."""
-    recordings: dict[tuple[int, int], Recording] = field(default_factory=dict, repr=False)
     noise_z: dict[tuple[int, int, str], dict[int, Tensor]] = field(default_factory=dict, repr=False)
 
     def block(self, surgeon: Surgeon, stage: Stage, where: slice) -> Block:
         """Record a block of prompts for one stage."""
         clean, noise = self.clean[where], self.noise[where]
-        span, sender_key = (where.start, where.stop), (where.start, where.stop, stage.sender)
-        if span not in self.recordings:
-            self.recordings[span] = surgeon.record(token_batch(clean), keep={"z"})
+        sender_key = (where.start, where.stop, stage.sender)
         if sender_key not in self.noise_z:
             at, having = positions(noise, stage.sender)[:, None], [p for p in surgeon.anatomy.parts if p.n_heads]
             reads = [Read("z", parts.number, positions=at, heads=range(parts.n_heads)) for parts in having]
@@ -70,7 +68,7 @@ class NoisePairs:
             self.noise_z[sender_key] = by_layer  # layer -> (prompt, head, 1, head_dim)
         return Block(
             surgeon,
-            self.recordings[span],
+            surgeon.record(token_batch(clean), keep={"z"}),
             self.noise_z[sender_key],
             self.labels[where],
             self.rivals[where],

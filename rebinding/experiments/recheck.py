@@ -1,0 +1,205 @@
+"""Compute a random sample of evidence again, on the same weights, to see whether somebody's evidence is true.
+
+All rows of a model's evidence are one population, from which N rows are drawn, each with the same chance. The block of
+each drawn row is computed again from its request alone, which the evidence carries: the request is rebuilt, and its
+key must be the one in the file. If F of N drawn rows are false, `most_false` bounds the share of false rows in the
+whole population. Whoever made the evidence cannot know which rows will be drawn.
+
+Two kinds of evidence cannot be compared. One is rounding itself (`NOISE`). In the other a number decides what is
+computed next (`BRANCHING`), so that rounding can change all rows that follow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from itertools import groupby
+from pkgutil import walk_packages
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from pydantic import TypeAdapter, ValidationError
+from statsmodels.stats.proportion import proportion_confint
+
+import rebinding.experiments as experiments
+from rebinding.evidence import Evidence, OnPrompts, Request
+from rebinding.experiments.workbench import Workbench
+from rebinding.models.devices import check_dtype, torch_dtype
+
+NOISE = ("replays", "floors")
+BRANCHING = ("pruning", "search steps", "search losses", "crossings", "searched circuit")
+UNITS: Mapping[str, int] = {"float32": 400, "bfloat16": 4, "float16": 4}
+"""Units in the last place of a block's largest number by which two computations may differ. In float32 the worst seen
+is 115 (tests/close.py). In 16 bits the logits themselves are rounded, and two orders of summation differ by several
+units at most."""
+LEVEL = 0.95
+ANSWERS: Mapping[str, str] = {"hit": "margin", "base_hit": "base_margin"}
+"""Columns that say whether an answer is right, with the number whose sign it is."""
+
+
+class RecheckError(ValueError):
+    """Evidence that cannot be computed again."""
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A drawn row: the name of its evidence, and its number there."""
+
+    name: str
+    row: int
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A drawn row after its block was computed again.
+
+    `worst` is the largest difference in the row as a share of what is allowed, infinite where the rows are not about
+    the same thing. `block_rows` rows were computed with it, of which `block_false` differ by more than is allowed.
+    """
+
+    drawn: Drawn
+    worst: float
+    block_rows: int
+    block_false: int
+
+    @property
+    def is_false(self) -> bool:
+        return not self.worst <= 1
+
+
+def draw(evidence: Mapping[str, Evidence], n: int, seed: int) -> list[Drawn]:
+    """`n` rows of all that can be compared, without replacement, in the order of their evidence."""
+    counts = {name: len(piece.rows) for name, piece in sorted(evidence.items()) if is_comparable(piece)}
+    total = sum(counts.values())
+    if not total:
+        raise RecheckError("no evidence of this model can be computed again: it has no rows that can be compared")
+    numbers = np.sort(np.random.default_rng(seed).choice(total, size=min(n, total), replace=False))
+    ends = np.cumsum(list(counts.values()))
+    names = list(counts)
+    places = np.searchsorted(ends, numbers, side="right")
+    return [
+        Drawn(names[place], int(number - (ends[place] - counts[names[place]])))
+        for place, number in zip(places, numbers, strict=True)
+    ]
+
+
+def is_comparable(evidence: Evidence) -> bool:
+    """Whether evidence is neither rounding itself nor branches on it."""
+    return evidence.experiment not in (*NOISE, *BRANCHING)
+
+
+def most_false(false: int, n: int) -> float:
+    """The largest share of false rows with which a sample of `n` would have `false` or fewer in 1 of 20 cases."""
+    return float(proportion_confint(false, n, alpha=2 * (1 - LEVEL), method="beta")[1])
+
+
+def recheck(
+    evidence: Mapping[str, Evidence], drawn: list[Drawn], dtype: str, bench_of: Callable[[Request], Workbench]
+) -> Iterator[Compared]:
+    """Compute the blocks of the drawn rows again, each block once."""
+    for name, rows in groupby(drawn, key=lambda row: row.name):
+        piece = evidence[name]
+        request = rebuild(piece, name)
+        bench = bench_of(request)
+        blocks = bench.prompts.blocks(request)
+        done: dict[int, tuple[NDArray[np.int64], NDArray[np.float64]]] = {}
+        for row in rows:
+            number = block_number(blocks, piece, row)
+            if number not in done:
+                places = rows_of_block(blocks, number, piece)
+                stated = piece.rows.iloc[places].reset_index(drop=True)
+                done[number] = places, differences(stated, bench.get_block(blocks[number]).rows, dtype)
+            places, worst = done[number]
+            place = int(np.flatnonzero(places == row.row)[0])
+            yield Compared(row, float(worst[place]), len(worst), int((~(worst <= 1)).sum()))
+
+
+def rebuild(evidence: Evidence, name: str) -> Request:
+    """The request of a piece of evidence, from its settings."""
+    cls = request_classes().get(evidence.experiment)
+    if cls is None:
+        raise RecheckError(f"{name}: this version has no experiment {evidence.experiment!r}")
+    try:
+        request = TypeAdapter(cls).validate_python(evidence.settings["request"])
+    except (ValidationError, KeyError) as error:
+        raise RecheckError(f"{name}: its request is not as this version writes it ({error})") from error
+    if request.key != evidence.settings.get("key"):
+        raise RecheckError(f"{name}: its request has another key than the file says; one of the two was changed")
+    return request
+
+
+@cache
+def request_classes() -> Mapping[str, type[Request]]:
+    """The class of requests of each kind of evidence, by the name of the kind."""
+    for module in walk_packages(experiments.__path__, f"{experiments.__name__}."):
+        if module.name.endswith(".request"):
+            import_module(module.name)
+    return {cls.KIND.name: cls for cls in _subclasses(Request) if hasattr(cls, "KIND")}
+
+
+def _subclasses(cls: type[Request]) -> Iterator[type[Request]]:
+    for subclass in cls.__subclasses__():
+        yield subclass
+        yield from _subclasses(subclass)
+
+
+def block_number(blocks: Sequence[Request], evidence: Evidence, row: Drawn) -> int:
+    """The number of the block in which a row was computed."""
+    if len(blocks) == 1:
+        return 0
+    id = evidence.rows["prompt"].iloc[row.row]
+    for number, block in enumerate(blocks):
+        if isinstance(block, OnPrompts) and id in block.prompts.ids:
+            return number
+    raise RecheckError(f"{row.name}: row {row.row} is of prompt {id}, which its request does not have")
+
+
+def rows_of_block(blocks: Sequence[Request], number: int, evidence: Evidence) -> NDArray[np.int64]:
+    """The numbers of a block's rows in the evidence."""
+    block = blocks[number]
+    if len(blocks) == 1 or not isinstance(block, OnPrompts):
+        return np.arange(len(evidence.rows))
+    return np.flatnonzero(evidence.rows["prompt"].isin(block.prompts.ids))
+
+
+def differences(stated: pd.DataFrame, computed: pd.DataFrame, dtype: str) -> NDArray[np.float64]:
+    """For each row the largest difference as a share of what is allowed; infinite where the rows differ in kind."""
+    if len(stated) != len(computed) or list(stated.columns) != list(computed.columns):
+        return np.full(len(stated), np.inf)
+    floats = [name for name in computed if computed[name].dtype.kind == "f"]
+    allowed = allowance(computed[floats], dtype)
+    worst = np.zeros(len(stated))
+    for name in computed:
+        if name in floats:
+            worst = np.maximum(worst, _apart(stated[name], computed[name]) / allowed)
+        else:
+            differs = (stated[name].astype(str) != computed[name].astype(str)).to_numpy()
+            worst = np.where(differs & ~_near_tie(str(name), computed, allowed), np.inf, worst)
+    return worst
+
+
+def allowance(numbers: pd.DataFrame, dtype: str) -> float:
+    """How far two computations of a block may lie apart: units in the last place of its largest number."""
+    values = np.abs(numbers.to_numpy(dtype=np.float64))
+    largest = float(values[np.isfinite(values)].max(initial=1.0))
+    return UNITS[dtype] * torch.finfo(torch_dtype(check_dtype(dtype))).eps * largest
+
+
+def _apart(stated: pd.Series[float], computed: pd.Series[float]) -> NDArray[np.float64]:
+    """How far two columns lie apart; equal infinities and two NaN do not."""
+    a, b = stated.to_numpy(dtype=np.float64), computed.to_numpy(dtype=np.float64)
+    same = (a == b) | (np.isnan(a) & np.isnan(b))
+    with np.errstate(invalid="ignore"):
+        return np.where(same, 0.0, np.nan_to_num(np.abs(a - b), nan=np.inf))
+
+
+def _near_tie(name: str, computed: pd.DataFrame, allowed: float) -> NDArray[np.bool_]:
+    """Rows in which rounding may turn a right answer into a wrong one."""
+    margin = ANSWERS.get(name.removesuffix("_with_counterfactual"))
+    if margin is None or margin not in computed:
+        return np.zeros(len(computed), dtype=np.bool_)
+    return (computed[margin].abs() <= allowed).to_numpy()
