@@ -32,13 +32,15 @@ from rebinding.models.devices import check_dtype, torch_dtype
 
 NOISE = ("replays", "floors")
 BRANCHING = ("pruning", "search steps", "search losses", "crossings", "searched circuit")
-UNITS: Mapping[str, int] = {"float32": 400, "bfloat16": 4, "float16": 4}
+UNITS: Mapping[str, int] = {"float32": 400, "bfloat16": 8, "float16": 8}
 """Units in the last place of a block's largest number by which two computations may differ. In float32 the worst seen
-is 115 (tests/close.py). In 16 bits the logits themselves are rounded, and two orders of summation differ by several
-units at most."""
+is 115 (tests/close.py), and 46 between a processor and a GPU (44,000 rows of Gemma-3-270M). In bfloat16 the logits
+themselves are rounded: the worst seen there, beside the same weights in float32, is 5."""
 LEVEL = 0.95
 ANSWERS: Mapping[str, str] = {"hit": "margin", "base_hit": "base_margin"}
 """Columns that say whether an answer is right, with the number whose sign it is."""
+WITHOUT_NUMBER = ("right", "correct", "original_correct", "counterfactual_correct")
+"""Such columns without that number in the row: in 16 bits many answers are nearly ties, so they are not compared."""
 
 
 class RecheckError(ValueError):
@@ -176,7 +178,7 @@ def differences(stated: pd.DataFrame, computed: pd.DataFrame, dtype: str) -> NDA
     for name in computed:
         if name in floats:
             worst = np.maximum(worst, _apart(stated[name], computed[name]) / allowed)
-        else:
+        elif name not in WITHOUT_NUMBER or dtype == "float32":
             differs = (stated[name].astype(str) != computed[name].astype(str)).to_numpy()
             worst = np.where(differs & ~_near_tie(str(name), computed, allowed), np.inf, worst)
     return worst

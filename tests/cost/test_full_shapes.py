@@ -21,7 +21,6 @@ from rebinding.study.model_under_test import ModelUnderTest
 from rebinding.study.settings import Settings
 from rebinding.study.study import Study
 
-
 KEPT = 8e9
 """The most bytes that a run may keep for later requests: a tenth of the device."""
 
