@@ -31,7 +31,8 @@ def run_recheck(folder: Path, options: Options) -> int:
     """Compute the sample and print what came out; 1 if a row differs."""
     if options.n < 1:
         raise RecheckError(f"--recheck {options.n}: give the number of rows to compute again, at least 1")
-    model = find_model(folder, options.model)
+    name = None if options.model is None else parse_model(options.model).name
+    model = find_model(folder, name)
     dtype, evidence = str(model.about["dtype"]), model.evidence
     seed = secrets.randbelow(1 << 32) if options.seed is None else options.seed
     drawn = draw(evidence, options.n, seed)
@@ -48,7 +49,7 @@ def run_recheck(folder: Path, options: Options) -> int:
 def find_model(folder: Path, name: str | None) -> Model:
     """The model of a report: the only one, or the one with this name, or of which this is another name."""
     models = [model for model in read(folder).models if "fingerprint" in model.about]
-    wanted = name if name is None else parse_model(name).name.partition("=")[0]
+    wanted = name if name is None else name.partition("=")[0]
     chosen = [model for model in models if wanted in (None, model.name, str(model.about.get("alias")))]
     if len(chosen) != 1:
         names = ", ".join(model.name for model in models) or "no model with evidence"

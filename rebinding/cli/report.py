@@ -16,7 +16,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--recheck",
         type=int,
         metavar="N",
-        help="compute N random rows of the evidence again, and leave the page as it is (e.g. --recheck 60)",
+        help="compute N random rows of the evidence again (default: make the page again; e.g. --recheck 60)",
     )
     parser.add_argument(
         "--model", metavar="NAME", help="with --recheck, the model (default: the only one of the report, by its name)"
@@ -33,8 +33,8 @@ def run(options: argparse.Namespace) -> int:
         from rebinding.cli.recheck import Options, run_recheck  # imports torch
 
         return run_recheck(options.folder, Options(options.recheck, options.model, options.device, options.seed))
-    for name in ("model", "seed"):
-        if getattr(options, name) is not None:
+    for name, default in (("model", None), ("seed", None), ("device", "auto")):
+        if getattr(options, name) != default:
             raise ReportError(f"--{name} has a meaning only with --recheck N")
     try:
         print(render(options.folder))

@@ -15,6 +15,7 @@ BEFORE_NAME: Mapping[str, tuple[str, ...]] = {
     "certify": (),
     "discover": ("--no-store", "--model"),
     "prompt": ("--model",),
+    "report": ("folder", "--recheck", "1", "--model"),
     "train": ("--out", "adapter"),
 }
 """The commands that take any model, and what precedes its name. `planted` takes mechanisms only."""

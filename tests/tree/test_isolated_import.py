@@ -27,6 +27,7 @@ BY_A_VARIABLE: Mapping[tuple[str, str], str] = {
         "f'{folder}.measure'",
     ): "the module beside that of a request, which must be `request`",
     ("rebinding.experiments.simulation", "f'{folder}.simulate'"): "the same",
+    ("rebinding.experiments.recheck", "module.name"): "modules `request` of the sections, found in the package",
     ("rebinding.report.figures", "name"): "modules `figures` of the sections, found in the package",
     ("rebinding.learned.shelf", "place"): "the package that a learned model's base lies in, from `BASES`",
     ("rebinding", "f'rebinding.{_MODULES[name]}'"): "the module of a public name, from the table above the call",
