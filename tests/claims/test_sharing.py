@@ -103,6 +103,17 @@ def test_no_process_is_idle_while_another_has_a_model_to_itself(n_models: int) -
         assert helper_units == units[::-1][: len(helper_units)], "from its end"
 
 
+def test_the_models_of_a_gpu_run_are_units_too() -> None:
+    """Beside the planted models, which `-m gpu` deselects. A name may begin with another one."""
+    models = ["planted:pointer@llama", "gemma2-9b", "gemma2-9b-it"]
+    assert unit_of("claims/test_a.py::test[gemma2-9b-a.row]", models) == "gemma2-9b claims/test_a.py"
+    assert unit_of("claims/test_a.py::test[gemma2-9b-it-a.row]", models) == "gemma2-9b-it claims/test_a.py"
+    long = next(claim.id for claim in claims() if claim.long)
+    headline = next(claim.id for claim in claims() if claim.headline and not claim.long)
+    assert unit_of(f"claims/test_a.py::test[gemma2-9b-{long}]", models).endswith(" long")
+    assert unit_of(f"claims/test_a.py::test[gemma2-9b-{headline}]", models).endswith(" headline")
+
+
 def _model(nodeid: str) -> str:
     return nodeid.partition("[")[2].partition("-")[0]
 

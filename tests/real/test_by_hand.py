@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from rebinding.evidence import Request
+from rebinding.experiments.circuit.request import Knockout
 from rebinding.learned.files import WEIGHTS
 from rebinding.learned.shelf import BASES, parse
 from rebinding.models import load
@@ -53,8 +54,17 @@ def by_hand(request: pytest.FixtureRequest, real: Path, tmp_path_factory: pytest
         yield ByHand(judged(learned.name, circuit))
 
 
+def stopped_kinds(by_hand: ByHand) -> set[type[Request]]:
+    """Kinds of which there is no evidence: with four heads a layer there are too few for random sets of others."""
+    gates = {row.judgement.id: row.judgement.gate for row in by_hand.judged.rows}
+    stopped = gates["beyond.necessary"] == "heads_to_spare"
+    return {Knockout} if stopped else set()
+
+
 @pytest.mark.parametrize("kind", BY_HAND, ids=lambda kind: kind.__name__)
 def test_evidence_is_what_full_forwards_give(by_hand: ByHand, kind: type[Request]) -> None:
+    if kind in stopped_kinds(by_hand):
+        pytest.skip("a gate stops the only row that asks for it")
     comparison = recomputed(by_hand, kind, ROWS)
     print(
         f"{kind.__name__}: {comparison.rows} rows, {comparison.worst:.3f} of what rounding allows, "
@@ -71,7 +81,8 @@ def test_means_are_means_of_full_forwards(by_hand: ByHand) -> None:
 
 
 def test_every_kind_of_evidence_has_a_recomputation(by_hand: ByHand) -> None:
-    assert {type(request) for request in by_hand.judged.evidence_by_request} == {*BY_HAND, *GATES}
+    expected = {*BY_HAND, *GATES} - stopped_kinds(by_hand)
+    assert {type(request) for request in by_hand.judged.evidence_by_request} == expected
 
 
 def test_estimates_are_what_the_evidence_says(by_hand: ByHand) -> None:

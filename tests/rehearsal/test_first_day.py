@@ -10,6 +10,7 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -129,6 +130,35 @@ def test_from_the_first_word_to_the_report(day: Day, folders: dict[str, Path]) -
     assert again.code == 1
     assert "to fetch" not in again.text
     assert not day.hub.sent
+
+
+@pytest.mark.slow
+def test_the_whole_day(tmp_path: Path) -> None:
+    """All rows on all four models, by the command of the README's page, after each refusal once."""
+    folders = {hub_id(alias): save_repository(alias, tmp_path / "repositories" / alias) for alias in ALIASES}
+    with LocalHub(folders, gated=frozenset(folders)).serve() as hub:
+        day = Day(hub, tmp_path)
+        assert day.run(*PYTEST, "-m", "gpu", token=None).code == REFUSED
+        day.accept(*list(ALIASES)[:2])
+        assert day.run(*PYTEST, "-m", "gpu").code == REFUSED
+        assert day.weights_sent == 0
+        day.accept(*ALIASES)
+        names = Counter(name for folder in folders.values() for name in shards(folder))
+        cut = next(name for name, count in names.items() if count == 1)
+        hub.cuts[cut] = [10 * CHUNK]
+        judged = day.run(*PYTEST, "-m", "gpu", "--samples", "6")
+        assert judged.code == 1, judged.text
+        sizes: Counter[str] = Counter()
+        for folder in folders.values():
+            sizes.update(shards(folder))
+        assert {name: hub.sent[name] for name in sizes} == sizes, "each byte of each shard once"
+        content = json.loads((day.home / "report" / "claims.json").read_text())
+        assert content["remaining"] == 0
+        assert {row["model"] for row in content["claims"]} >= set(ALIASES)
+        assert judged.text.count("all headline rows are judged") == len(ALIASES)
+        hub.sent.clear()
+        assert day.run(*PYTEST, "-m", "gpu", "--samples", "6").code == 1
+        assert not hub.sent, "nothing is fetched twice"
 
 
 def test_a_hub_that_goes_away_in_the_middle_of_a_shard(day: Day, folders: dict[str, Path]) -> None:
