@@ -47,10 +47,10 @@ def run_recheck(folder: Path, options: Options) -> int:
 
 
 def find_model(folder: Path, name: str | None) -> Model:
-    """The model of a report: the only one, or the one with this name, or of which this is another name."""
+    """The model of a report: the only one, whatever it is called here, or the one with this name or alias."""
     models = [model for model in read(folder).models if "fingerprint" in model.about]
     wanted = name if name is None else name.partition("=")[0]
-    chosen = [model for model in models if wanted in (None, model.name, str(model.about.get("alias")))]
+    chosen = [model for model in models if len(models) == 1 or wanted in (model.name, model.about.get("alias"))]
     if len(chosen) != 1:
         names = ", ".join(model.name for model in models) or "no model with evidence"
         raise RecheckError(f"--model {name}: {folder} has {names}; name one of them")

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from fixtures.estimate import FILE, Estimate, compare, read_estimate
+from rebinding.planted import build
 
 pytest_plugins = ["pytester"]
 
@@ -46,6 +47,12 @@ ARGUMENTS = (
 MARKERS = ("-o", "markers=headline: comes first")
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _modules() -> None:
+    """What a run imports has to be here before: pytester forgets new modules, and torch registers operators once."""
+    build("pointer")
+
+
 def seen(pytester: pytest.Pytester) -> list[list[str]]:
     """The rows in the order in which they were judged, each with the rows that the page said were left."""
     return [line.split() for line in (pytester.path / "seen.txt").read_text().splitlines()]
@@ -59,6 +66,7 @@ def test_headline_rows_come_first_and_the_page_is_there_when_they_are_judged(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fixtures.unfinished.marks", lambda: dict.fromkeys(HEADLINE, "headline"))
+    write_cost(pytester.path / "out", "planted:pointer@llama")
     pytester.makepyfile(test_small=ROWS.replace("STOP", ""))
     result = pytester.runpytest_inprocess(*ARGUMENTS, *MARKERS)
     assert seen(pytester) == [
@@ -69,6 +77,10 @@ def test_headline_rows_come_first_and_the_page_is_there_when_they_are_judged(
     ]
     result.stdout.fnmatch_lines(
         ["planted:pointer@llama: all headline rows are judged", "written: *; 2 rows are not judged yet", "written: *"]
+    )
+    begin = "planted:pointer@llama: evidence of"
+    result.stdout.fnmatch_lines(
+        [f"{begin} 2 rows: * s; cost.json says 30 s*", f"{begin} 4 rows: * s; cost.json says 60 s*"]
     )
     assert content(pytester)["remaining"] == 0
     assert "Unfinished" not in (pytester.path / "out" / "index.html").read_text()
@@ -127,6 +139,15 @@ def test_a_file_of_another_form_is_no_estimate(text: str, tmp_path: Path) -> Non
     assert read_estimate(tmp_path, "m") is None
     (tmp_path / FILE).write_text(text)
     assert read_estimate(tmp_path, "m") is None
+
+
+def write_cost(folder: Path, model: str) -> None:
+    """A cost.json with two requests for each row above, some of them shared."""
+    rows = {"q_redirects": ["a", "b"], "q_strongest": ["b"], "k_redirects": ["b", "c"], "key_dominance": ["c"]}
+    claims = [{"id": f"binding.{name}", "keys": keys, "not_costed": None} for name, keys in rows.items()]
+    lines = {key: {"seconds": seconds} for key, seconds in LINES.items()}
+    folder.mkdir()
+    (folder / FILE).write_text(json.dumps({"models": [{"name": model, "lines": lines, "claims": claims}]}))
 
 
 def test_an_estimate_is_read_as_cost_writes_it(tmp_path: Path) -> None:
