@@ -171,7 +171,7 @@ def blocks(alias: str, bench: Workbench, rate: float) -> Iterator[str]:
     yield f"{'':42} {'seconds a block':>16} {'GB':>6} {'blocks':>7} {'minutes, all':>13} {'at best':>8}"
     for request in requests(bench, heads):
         source.get(request)
-        line, part = source.lines[request.key], first_block(request, bench.prompts)
+        line, part = source.lines[request.key], first_block(request, bench)
         for tensors in tensor_requests(part.request):
             bench.tensors(tensors)
         remembered = getattr(bench.surgeon, "recordings", None)

@@ -54,6 +54,9 @@ class Timed:
     def __post_init__(self) -> None:
         self.anatomy = self.surgeon.anatomy
 
+    def prompts_at_once(self, length: int) -> int:
+        return self.surgeon.prompts_at_once(length)
+
     def record(self, *args: Any, **options: Any) -> Any:
         return self._timed("unedited", self.surgeon.record, *args, **options)
 

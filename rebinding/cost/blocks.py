@@ -13,8 +13,8 @@ from rebinding.experiments.circuit.request import Means, Pruning
 from rebinding.experiments.paths.request import Paths
 from rebinding.experiments.prompts import EncodedPrompts, Prompts
 from rebinding.experiments.swap_labels.request import LabelExchange
-from rebinding.experiments.tokens import BLOCK
 from rebinding.experiments.tracing.request import OfMode
+from rebinding.experiments.workbench import Workbench
 from rebinding.paper.circuit import CircuitHead
 from rebinding.task.prompts import Encoded
 
@@ -45,17 +45,21 @@ class Part:
         return self.repeats * self.n / self.block
 
 
-def first_block(request: Request, prompts: Prompts) -> Part:
-    """The part of a request that is run. Of several sets of directions it has one, since all of them edit the same
-    positions of the same prompts; of a long pruning walk it has some steps."""
+def first_block(request: Request, bench: Workbench) -> Part:
+    """The part of a request that is run: a block of evidence, or as many prompts as the surgeon takes at once.
+
+    Of several sets of directions it has one, since all of them edit the same positions of the same prompts; of a long
+    pruning walk it has some steps.
+    """
+    prompts = bench.prompts
     if isinstance(request, MeanVectors):
-        block = min(request.n, BLOCK)
+        block = min(request.n, _at_once(request.slots[0], bench))
         slots = tuple(_first(slot, block, prompts) for slot in request.slots)
         return Part(replace(request, slots=slots), request.n, block)
     if not isinstance(request, OnPrompts):
         raise TypeError(f"{request.KIND.name} is a request without prompts; add a case for it to `first_block`")
     n = len(request.prompts.ids)
-    block = min(n, _size(request, prompts) or n)
+    block = min(n, _size(request, bench) or n)
     part, repeats = request.on(_first(request.prompts, block, prompts)), 1.0
     if isinstance(part, Shifts):
         part, repeats = replace(part, batches=part.batches[:1]), len(part.batches)
@@ -70,13 +74,19 @@ def first_block(request: Request, prompts: Prompts) -> Part:
     return Part(part, n, block, repeats)
 
 
-def _size(request: OnPrompts, prompts: Prompts) -> int | None:
+def _size(request: OnPrompts, bench: Workbench) -> int | None:
     """The number of prompts of a block; None for all of them. Section 5 edits prompts in whole balanced blocks."""
     if isinstance(request, (Pruning, Means)):
         return None
     if isinstance(request, (Shifts, Exchange)) and request.prompts.design == "counterbalanced":
-        return prompts.plan(request.prompts).block
-    return request.block or BLOCK
+        balanced = bench.prompts.plan(request.prompts).block
+        return balanced * max(1, _at_once(request.prompts, bench) // balanced)
+    return request.block or _at_once(request.prompts, bench)
+
+
+def _at_once(prompt_set: PromptSet, bench: Workbench) -> int:
+    first, *_ = bench.prompts.encode(prompt_set).prompts
+    return bench.surgeon.prompts_at_once(len(first))
 
 
 def _first(prompt_set: PromptSet, block: int, prompts: Prompts) -> PromptSet:

@@ -75,7 +75,7 @@ class CostSource:
             raise NotCosted(request.KIND.name)
         for needed in tensor_requests(request):
             self._add_tensors(needed)
-        part = first_block(request, self.bench.prompts)
+        part = first_block(request, self.bench)
         measure = measure_of(type(request))
         block, cost = self._cost_once(self._evidence, part, lambda: measure(self.bench, part.request))
         self._add_line(request, part, cost, int(cost.retained_bytes * part.n / part.block))
@@ -91,7 +91,7 @@ class CostSource:
         """Add the cost of tensors. Their size does not depend on the prompts of the mean: those of a block will do."""
         if request.key in self.lines:
             return
-        part = first_block(request, self.bench.prompts)
+        part = first_block(request, self.bench)
         compute = tensors_of(type(request))
         assert compute is not None
         tensors, cost = self._cost_once(self._tensors, part, lambda: Activations(compute(self.bench, part.request)))

@@ -174,9 +174,15 @@ class EvidenceSource(Protocol):
 
 
 def describe(request: Request, evidence: Evidence) -> Evidence:
-    """The evidence of a request, with the request among its settings."""
+    """The evidence of a request, with the request among its settings.
+
+    Rows come prompt by prompt, so that their order does not depend on how many prompts were computed together.
+    """
+    rows = evidence.rows
+    if "prompt" in rows:
+        rows = rows.sort_values("prompt", kind="stable", ignore_index=True)
     about = {"request": dict(request.plain), "facets": dict(request.facets), "key": request.key}
-    return request.KIND.evidence(evidence.rows, {**evidence.settings, **about})
+    return request.KIND.evidence(rows, {**evidence.settings, **about})
 
 
 def join(request: Request, blocks: Sequence[Evidence]) -> Evidence:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from rebinding.evidence import Evidence, Kind
-from rebinding.experiments.tokens import BLOCK, blocks, positions, token_batch
+from rebinding.experiments.tokens import positions, prompt_blocks, token_batch
 from rebinding.surgery import Read, Surgeon
 from rebinding.surgery.sites import Reduce
 from rebinding.task.prompts import TokenizedPrompt
@@ -76,7 +76,7 @@ class Answers:
 def full_model(surgeon: Surgeon, prompts: Sequence[TokenizedPrompt], answers: Answers, ids: Sequence[int]) -> Evidence:
     """Measure the unedited model like a circuit."""
     parts = []
-    for where in blocks(len(prompts), BLOCK):
+    for where in prompt_blocks(surgeon, prompts):
         of_block = answers.of(where)
         take = of_block.take(torch.arange(len(prompts[where])))
         read = Read("logits", positions=positions(prompts[where], "readout")[:, None], reduce=take)

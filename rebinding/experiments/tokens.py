@@ -8,13 +8,13 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
+from rebinding.surgery import Surgeon
 from rebinding.surgery.sites import Reduce
 from rebinding.task.prompts import PromptError, TokenizedPrompt, unequal
 from rebinding.task.text import token_at
 
 BLOCK = 20
-"""Prompts of a block: their runs are in memory together, and an interrupted run loses them. Experiments on the same
-prompts use the same blocks, so that one recording can serve several."""
+"""Prompts of a block of evidence in section 3: an interrupted run loses them."""
 
 
 def token_batch(encoded: Sequence[TokenizedPrompt]) -> Tensor:
@@ -79,6 +79,14 @@ def relative_change(new: Tensor, old: Tensor) -> Tensor:
     new, old = new.float(), old.float()
     size = torch.maximum(new.abs(), old.abs()).amax(dim=-1)
     return (new - old).abs().amax(dim=-1) / size.clamp_min(torch.finfo(torch.float32).tiny)
+
+
+def prompt_blocks(surgeon: Surgeon, prompts: Sequence[TokenizedPrompt], size: int | None = None) -> Iterator[slice]:
+    """Slices of prompts to record and edit together, `size` of them or as many as the surgeon takes. Experiments on the
+    same prompts use the same slices, so that one recording can serve several."""
+    if not prompts:
+        return iter(())
+    return blocks(len(prompts), size or surgeon.prompts_at_once(len(prompts[0])))
 
 
 def blocks(count: int, size: int) -> Iterator[slice]:

@@ -22,6 +22,10 @@ CPU_BUDGET = 1 << 27
 beyond which glibc maps and unmaps memory for every operation (256 rows of a plant: 4.1 s at once, 2.4 s in four)."""
 SHARE = 0.5
 """Share of the free memory that a batch may take."""
+PROMPTS, MOST_PROMPTS = 20, 320
+"""Prompts that are recorded and edited together: on a CPU, and at most on a device."""
+RECORDING = 0.25
+"""Share of a batch's memory that their recording may take."""
 
 
 def budget(model: PreTrainedModel) -> int:
@@ -46,6 +50,19 @@ def rows_that_fit(model: PreTrainedModel, anatomy: Anatomy, *, window: int, keys
     layer = window * (6 * anatomy.hidden + 6 * heads + 3 * inner) * size
     patterns = anatomy.n_heads * window * keys * (2 * size + 4)
     return max(1, room // max(layer + patterns, logits * anatomy.vocabulary * 3 * size, 1))
+
+
+def prompts_that_fit(model: PreTrainedModel, anatomy: Anatomy, *, length: int, room: int) -> int:
+    """Prompts of `length` tokens to record and edit together.
+
+    A CPU gains nothing from more than `PROMPTS`. On a device an operation on few prompts takes as long as its launch,
+    so there they are as many as their recording may hold: residuals, keys, values and head outputs.
+    """
+    if room <= CPU_BUDGET:
+        return PROMPTS
+    widths = [anatomy.hidden + (2 * parts.n_kv_heads + parts.n_heads) * parts.head_dim for parts in anatomy.parts]
+    prompt = sum(widths) * length * model.dtype.itemsize
+    return max(PROMPTS, min(MOST_PROMPTS, int(room * RECORDING) // prompt))
 
 
 def is_out_of_memory(error: BaseException) -> bool:

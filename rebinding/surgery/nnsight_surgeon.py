@@ -22,6 +22,7 @@ from rebinding.surgery import plan as calls
 from rebinding.surgery.anatomy import Anatomy
 from rebinding.surgery.batch import Results, of_lines
 from rebinding.surgery.checks import SurgeryError, check_tokens
+from rebinding.surgery.memory import PROMPTS
 from rebinding.surgery.nnsight_remote import Remote, library_attention, wrapped
 from rebinding.surgery.nnsight_sites import LayerShape, Outcome, Plan, Shape, Write, carry_out
 from rebinding.surgery.noops import check_changed
@@ -51,6 +52,10 @@ class NNsightSurgeon:
     ) -> None:
         self.model, self.anatomy, self.remote, self.rows = wrapped(model, remote), anatomy, remote, rows
         self.shape = shape_of(anatomy)
+
+    def prompts_at_once(self, length: int) -> int:
+        """As many as the torch surgeon takes on a CPU."""
+        return PROMPTS
 
     def record(self, tokens: Tensor, *, keep: Collection[Site] = ()) -> Recording:
         """Remember prompts (prompt, token), and the sites to `keep` of their unedited run: `z` for frozen attention."""

@@ -17,6 +17,9 @@ class Surgeon(Protocol):
 
     anatomy: Anatomy
 
+    def prompts_at_once(self, length: int) -> int:
+        """How many prompts of `length` tokens to record and edit together."""
+
     def record(self, tokens: Tensor, *, keep: Collection[Site] = ()) -> Recording:
         """Run prompts (prompt, token) unedited; record what later runs start from, and the sites to `keep`.
 

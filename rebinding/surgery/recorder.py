@@ -39,6 +39,8 @@ from rebinding.surgery.sites import Site, check_kept_sites
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
+ROWS = 64
+"""Prompts of one pass, or more where the device takes more at once."""
 Sites = dict[str, dict[int, Tensor]]
 """Recorded values of some prompts: `sites[site][layer]`, prompts first."""
 
@@ -98,7 +100,7 @@ def record(
     *,
     keep: Collection[Site] = (),
     fixed_z: Sequence[Tensor] | None = None,
-    rows: int = 64,
+    rows: int = ROWS,
 ) -> Recording:
     """Run the model once over `tokens` (prompt, token), `rows` prompts at a time, and keep what replays need.
 

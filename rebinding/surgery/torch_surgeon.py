@@ -16,10 +16,10 @@ from rebinding.surgery.batch import Batch, Results, fill_unchanged, make_batch
 from rebinding.surgery.checks import SurgeryError, check_tokens
 from rebinding.surgery.frozen import can_run, replay_frozen
 from rebinding.surgery.mean_ablated import ActiveHeads, run_mean_ablated
-from rebinding.surgery.memory import budget, in_parts, rows_that_fit
+from rebinding.surgery.memory import budget, in_parts, prompts_that_fit, rows_that_fit
 from rebinding.surgery.noops import check_changed
 from rebinding.surgery.plan import NEVER, Plan, make_plan
-from rebinding.surgery.recorder import record
+from rebinding.surgery.recorder import ROWS, record
 from rebinding.surgery.recording import Recording, Recordings
 from rebinding.surgery.replay import replay
 from rebinding.surgery.sites import Attention, Edit, Read, Reduce, Site, check_kept_sites
@@ -53,6 +53,7 @@ class TorchSurgeon:
     ) -> None:
         self.anatomy, self.rows, self._budget = anatomy, rows, budget
         self.recordings = Recordings(remember)
+        self._prompts_at_once: dict[int, int] = {}
         self._model_or_loader = model
         if isinstance(model, nn.Module):
             _ = self.model  # load now, so that a model that cannot be edited is refused here
@@ -68,15 +69,23 @@ class TorchSurgeon:
         """Bytes that a batch may take now."""
         return budget(self.model) if self._budget is None else self._budget()
 
+    def prompts_at_once(self, length: int) -> int:
+        """How many prompts of `length` tokens to record and edit together: what fits when this is first called, so that
+        later calls use the same recordings."""
+        if length not in self._prompts_at_once:
+            number = prompts_that_fit(self.model, self.anatomy, length=length, room=self.room())
+            self._prompts_at_once[length] = number
+        return self._prompts_at_once[length]
+
     def record(self, tokens: Tensor, *, keep: Collection[Site] = ()) -> Recording:
         """Run prompts (prompt, token) unedited; `keep` names sites to record besides those that replays need."""
         check_tokens(self.anatomy, tokens)  # before the cache is used
         check_kept_sites(keep)
-        return self.recordings.get(tokens, keep, lambda: record(self.model, self.anatomy, tokens, keep=keep))
+        return self.recordings.get(tokens, keep, lambda: self._record(tokens, keep))
 
     def record_mean_ablated(self, tokens: Tensor, fixed_z: Sequence[Tensor]) -> Recording:
         """Run prompts with every head's output fixed: `fixed_z[layer]` is (head, token, head_dim)."""
-        return record(self.model, self.anatomy, tokens, keep={"z"}, fixed_z=fixed_z)
+        return self._record(tokens, {"z"}, fixed_z)
 
     @torch.no_grad()
     def run_mean_ablated(
@@ -144,6 +153,10 @@ class TorchSurgeon:
             replay_frozen(self.model, self.anatomy, batch, results)
         else:
             replay(self.model, self.anatomy, batch, results, attention=attention)
+
+    def _record(self, tokens: Tensor, keep: Collection[Site], fixed_z: Sequence[Tensor] | None = None) -> Recording:
+        rows = max(ROWS, self.prompts_at_once(tokens.shape[1]))
+        return record(self.model, self.anatomy, tokens, keep=keep, fixed_z=fixed_z, rows=rows)
 
     def _rows_at_once(self, window: int, keys: int, logits: int) -> int:
         if self.rows:

@@ -179,7 +179,7 @@ def test_single_batch_of_directions_represents_all(source: CostSource) -> None:
     recordings = remembered(source)
     limit, recordings.limit = recordings.limit, 0
     try:
-        block = first_block(request, source.bench.prompts)
+        block = first_block(request, source.bench)
         assert block.repeats == 3
         assert 3 * flop(source, block.request) == flop(source, request)
     finally:
@@ -195,7 +195,7 @@ def test_some_steps_of_a_walk_represent_all(source: CostSource) -> None:
         )
     )
     request = request_pruning(source.bench.prompts, heads, PUBLISHED.circuit, n=6)
-    assert first_block(request, source.bench.prompts).repeats == 37 / 13
+    assert first_block(request, source.bench).repeats == 37 / 13
     line, evidence = _cost(source, request), source.get(request)
     assert line.flop == pytest.approx(flop(source, request), rel=TOLERANCE)
     assert len(evidence.rows) == ORDERS * len(heads.heads)

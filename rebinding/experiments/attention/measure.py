@@ -16,7 +16,7 @@ from torch import Tensor
 from rebinding.evidence import Evidence
 from rebinding.experiments.attention.named import names_before
 from rebinding.experiments.attention.request import ATTENTION, AttentionToRoles
-from rebinding.experiments.tokens import BLOCK, attention_on, blocks, positions, token_batch
+from rebinding.experiments.tokens import attention_on, positions, prompt_blocks, token_batch
 from rebinding.experiments.workbench import Workbench, measures
 from rebinding.paper.circuit import Head
 from rebinding.surgery import Read, Surgeon
@@ -33,7 +33,7 @@ def measure_heads(
     if other is not None:
         raise PromptError(f"prompt {other} has other roles than prompt {ids[0]}, which has {', '.join(names)}")
     parts = []
-    for where in blocks(len(prompts), BLOCK):
+    for where in prompt_blocks(surgeon, prompts):
         keys = torch.tensor([[places[name] for name in names] for places in tokens[where]])  # (prompt, token)
         parts.append(_attention(surgeon, prompts[where], heads, at, keys))
     attention = torch.cat(parts)  # (prompt, head, token)

@@ -17,7 +17,7 @@ from typing import Literal, TypeAlias, get_args
 import torch
 from torch import Tensor
 
-from rebinding.experiments.tokens import BLOCK, blocks, positions, token_batch
+from rebinding.experiments.tokens import positions, prompt_blocks, token_batch
 from rebinding.paper.circuit import Head
 from rebinding.surgery import Read, Site, Surgeon, SurgeryError
 from rebinding.surgery.parts import LayerParts
@@ -78,7 +78,7 @@ def measure_directions(
     heads: Sequence[Head],
     *,
     point: Point = "raw",
-    block: int = BLOCK,
+    block: int | None = None,
 ) -> Directions:
     """Mean queries and keys over `prompts[k]`, which ask for the object of slot k, for slots 0, 1, ..."""
     if sorted(prompts) != list(range(len(prompts))) or not all(prompts.values()):
@@ -93,7 +93,7 @@ def measure_directions(
 
 
 def _slot_means(
-    surgeon: Surgeon, prompts: Sequence[Encoded], slot: int, heads: tuple[Head, ...], point: Point, block: int
+    surgeon: Surgeon, prompts: Sequence[Encoded], slot: int, heads: tuple[Head, ...], point: Point, block: int | None
 ) -> tuple[Tensor, Tensor]:
     wrong = [encoded for encoded in prompts if encoded.prompt.answer_slot != slot]
     if wrong:
@@ -102,7 +102,7 @@ def _slot_means(
             f" in slot {wrong[0].prompt.answer_slot}; make them with design.direction(id, slot)"
         )
     q, k = torch.zeros(()), torch.zeros(())
-    for part in blocks(len(prompts), block):
+    for part in prompt_blocks(surgeon, prompts, block):
         batch = prompts[part]
         tokens = torch.stack([positions(batch, f"context_{kind}[{slot}]") for kind in KINDS], dim=1)  # (prompt, kind)
         queries, keys = read_vectors(surgeon, batch, tokens, heads, point)

@@ -24,7 +24,7 @@ from rebinding.experiments.binding.conditions import K, Q
 from rebinding.experiments.binding.directions import KINDS, by_layer, read_vectors
 from rebinding.experiments.binding.observations import SlotPairs, Slots, by_head, reads_of, slot_pairs, table_of
 from rebinding.experiments.binding.request import EXCHANGE
-from rebinding.experiments.tokens import BLOCK, blocks, positions, relative_change, token_batch
+from rebinding.experiments.tokens import positions, prompt_blocks, relative_change, token_batch
 from rebinding.paper.circuit import Head
 from rebinding.surgery import Edit, Surgeon, SurgeryError
 from rebinding.task.prompts import Encoded
@@ -39,14 +39,14 @@ def run_exchange(
     ids: Sequence[int],
     token: Callable[[str], int],
     pairs: Sequence[Slots],
-    block: int = BLOCK,
+    block: int | None = None,
 ) -> Evidence:
     """Real queries (`q`) and real keys (`k_both`) on every prompt with every pair (i, j) that starts from its answer's
     slot. `donors[k]` are the same stories in the same order with the question about the box of slot k."""
     _check(prompts, donors)
     frames = [
         frame
-        for part in blocks(len(prompts), block)
+        for part in prompt_blocks(surgeon, prompts, block)
         for frame in _run_block(
             surgeon, slot_pairs(prompts[part], ids[part], pairs, token), [donor[part] for donor in donors], tuple(heads)
         )

@@ -27,7 +27,7 @@ from rebinding.experiments.binding.directions import SITES, Directions, averaged
 from rebinding.experiments.binding.observations import SlotPairs, Slots, by_head, reads_of, slot_pairs, table_of
 from rebinding.experiments.binding.request import BINDING
 from rebinding.experiments.seeds import MATCHED
-from rebinding.experiments.tokens import BLOCK, blocks, positions, token_batch
+from rebinding.experiments.tokens import positions, prompt_blocks, token_batch
 from rebinding.paper.circuit import Head
 from rebinding.surgery import Edit, Surgeon, SurgeryError
 from rebinding.surgery.sites import Scope
@@ -48,7 +48,7 @@ def run_binding(
     scope: Scope = "head",
     draws: int = 20,
     seed: int = MATCHED,
-    block: int = BLOCK,
+    block: int | None = None,
 ) -> Evidence:
     """Run `conditions` on `heads`, for every prompt with every pair (i, j) that starts from its answer's slot.
 
@@ -65,7 +65,7 @@ def run_binding(
     setup = _Setup(surgeon, directions, tuple(heads), tuple(controls), scope, draws, seed)
     frames = [
         frame
-        for part in blocks(len(prompts), block)
+        for part in prompt_blocks(surgeon, prompts, block)
         for frame in _run_block(setup, slot_pairs(prompts[part], ids[part], pairs, token), conditions)
     ]
     return BINDING.evidence(pd.concat(frames, ignore_index=True), _settings(setup, pairs, conditions))

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from rebinding.evidence import Evidence, merge
 from rebinding.experiments.answers import CIRCUITS, Answers, as_table
-from rebinding.experiments.tokens import BLOCK, blocks, positions, token_batch
+from rebinding.experiments.tokens import positions, prompt_blocks, token_batch
 from rebinding.paper.circuit import Circuit
 from rebinding.surgery import ActiveHeads, Edit, Read, Surgeon, TorchSurgeon
 from rebinding.surgery.sites import Reduce
@@ -30,10 +30,10 @@ from rebinding.task.prompts import TokenizedPrompt
 Method = Literal["batched", "edits"]
 
 
-def mean_z(surgeon: Surgeon, prompts: Sequence[TokenizedPrompt], *, block: int = BLOCK) -> list[Tensor]:
+def mean_z(surgeon: Surgeon, prompts: Sequence[TokenizedPrompt], *, block: int | None = None) -> list[Tensor]:
     """The mean of z over prompts, per layer: (head, token, head_dim); summed in float64."""
     total: list[Tensor] = []
-    for where in blocks(len(prompts), block):
+    for where in prompt_blocks(surgeon, prompts, block):
         z = surgeon.record(token_batch(prompts[where]), keep={"z"}).sites["z"]
         sums = [values.sum(dim=0, dtype=torch.float64) for values in z]
         total = sums if not total else [old + new for old, new in zip(total, sums, strict=True)]
@@ -50,12 +50,12 @@ def evaluate(
     *,
     mean_set: str,
     method: Method = "batched",
-    block: int = BLOCK,
+    block: int | None = None,
 ) -> Evidence:
     """Evaluate circuits with all other heads ablated: a row per circuit and prompt."""
     settings: dict[str, Any] = {"ablation": "mean", "mean_set": mean_set}
     parts = []
-    for where in blocks(len(prompts), block):
+    for where in prompt_blocks(surgeon, prompts, block):
         measure = measurer(surgeon, prompts[where], answers.of(where), means, method)
         values = measure(list(circuits.values()))  # (circuit, prompt, measure)
         parts.append(CIRCUITS.evidence(as_table(list(circuits), ids[where], values), settings))

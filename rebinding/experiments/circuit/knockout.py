@@ -16,7 +16,7 @@ from rebinding.evidence import Evidence, merge
 from rebinding.experiments.answers import Answers, as_table
 from rebinding.experiments.circuit.ablation import active_heads
 from rebinding.experiments.circuit.request import KNOCKED
-from rebinding.experiments.tokens import BLOCK, blocks, positions, relative_change, token_batch
+from rebinding.experiments.tokens import positions, prompt_blocks, relative_change, token_batch
 from rebinding.paper.circuit import Circuit
 from rebinding.surgery import ActiveHeads, Edit, Read, Surgeon
 from rebinding.task.prompts import Encoded
@@ -30,11 +30,11 @@ def knock_out(
     circuits: Mapping[str, Circuit],
     means: Sequence[Tensor],
     *,
-    block: int = BLOCK,
+    block: int | None = None,
 ) -> Evidence:
     """Ablate only the heads of each circuit: a row per circuit and prompt."""
     parts = []
-    for where in blocks(len(prompts), block):
+    for where in prompt_blocks(surgeon, prompts, block):
         batch = prompts[where]
         source = torch.arange(len(batch)).repeat(len(circuits))
         take = answers.of(where).take(source)

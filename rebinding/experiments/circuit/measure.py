@@ -26,7 +26,7 @@ from rebinding.experiments.circuit.request import (
     Stream,
 )
 from rebinding.experiments.circuit.stream import exchange_stream
-from rebinding.experiments.tokens import BLOCK, blocks
+from rebinding.experiments.tokens import prompt_blocks
 from rebinding.experiments.workbench import Workbench, averages, measures
 from rebinding.paper.circuit import Circuit
 
@@ -114,7 +114,7 @@ def measure_contributions(bench: Workbench, request: Contributions) -> Evidence:
         means_by_layer(bench, request.means),
     )
     removed, frames = removed_sets(circuit, request.random_sets), []
-    for where in blocks(len(prompts), BLOCK):
+    for where in prompt_blocks(bench.surgeon, prompts):
         measure = measurer(bench.surgeon, prompts[where], bench.prompts.answers(prompts[where], request.answers), means)
         frames.append(contributions(circuit, _hits(measure), removed, request.prompts.ids[where]))
     return request.KIND.evidence(pd.concat(frames, ignore_index=True), {})

@@ -22,7 +22,7 @@ from rebinding.evidence import Evidence, merge
 from rebinding.experiments.answers import MEASURES, Answers
 from rebinding.experiments.circuit.ablation import ablation_edits, active_heads
 from rebinding.experiments.circuit.request import STREAM
-from rebinding.experiments.tokens import BLOCK, blocks, positions, relative_change, token_batch
+from rebinding.experiments.tokens import positions, prompt_blocks, relative_change, token_batch
 from rebinding.paper.circuit import Circuit
 from rebinding.surgery import Edit, Read, Surgeon
 from rebinding.task.prompts import Encoded
@@ -41,11 +41,11 @@ def exchange_stream(
     *,
     role: str,
     layers: Sequence[int],
-    block: int = BLOCK,
+    block: int | None = None,
 ) -> Evidence:
     """The answer's margin in a circuit before and after the noise's stream is set at `role`: a row per prompt."""
     parts = []
-    for where in blocks(len(prompts), block):
+    for where in prompt_blocks(surgeon, prompts, block):
         batch, n = prompts[where], len(prompts[where])
         places = positions(batch, role)  # (prompt,)
         streams = _streams(surgeon, batch, circuit, means, places, layers)

@@ -41,7 +41,7 @@ from rebinding.experiments.roles.request import (
     RandomInterchange,
     RolePair,
 )
-from rebinding.experiments.tokens import BLOCK, blocks, positions, relative_change, token_batch
+from rebinding.experiments.tokens import positions, prompt_blocks, relative_change, token_batch
 from rebinding.experiments.workbench import Workbench, measures
 from rebinding.paper.circuit import Circuit, CircuitHead, Head
 from rebinding.paper.numbers import Group
@@ -59,7 +59,7 @@ def run_roles(
     mode: Mode = "published",
     future: Future = "keep",
     single_heads: bool = True,
-    block: int = BLOCK,
+    block: int | None = None,
 ) -> Evidence:
     """Patch every group, and with `single_heads` every head of it alone, in every pair.
 
@@ -78,7 +78,7 @@ def run_roles(
         _refuse_future(pairs, named, mode)
     frames = [
         frame.assign(group=group)
-        for part in blocks(len(pairs), block)
+        for part in prompt_blocks(surgeon, [pair.original for pair in pairs], block)
         for record in [_record(surgeon, pairs[part], token)]
         for group, heads in named.items()
         for frame in _run_group(record, heads, MODES[mode][group], future, single_heads)
@@ -102,12 +102,12 @@ def run_random_groups(
     *,
     token: Callable[[str], int],
     future: Future = "keep",
-    block: int = BLOCK,
+    block: int | None = None,
 ) -> Evidence:
     """Patch several groups at one place, each as a whole, in every pair; `draw` numbers the groups."""
     frames = [
         frame.assign(draw=draw)
-        for part in blocks(len(pairs), block)
+        for part in prompt_blocks(surgeon, [pair.original for pair in pairs], block)
         for record in [_record(surgeon, pairs[part], token)]
         for draw, heads in enumerate(groups)
         for frame in _run_group(record, tuple(heads), place, future, single_heads=False)

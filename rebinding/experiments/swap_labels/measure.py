@@ -20,7 +20,7 @@ from rebinding.evidence import Evidence
 from rebinding.experiments.binding.directions import averaged_in_groups, by_layer, read_vectors
 from rebinding.experiments.binding.observations import by_head
 from rebinding.experiments.swap_labels.request import LABEL_EXCHANGE, LabelExchange, LabelVectors
-from rebinding.experiments.tokens import BLOCK, attention_on, blocks, positions, token_batch
+from rebinding.experiments.tokens import attention_on, positions, prompt_blocks, token_batch
 from rebinding.experiments.workbench import Workbench, averages, measures
 from rebinding.surgery import Edit, LogitsOf, Read, SurgeryError
 from rebinding.task.boxes import labels_of
@@ -42,7 +42,7 @@ def measure_label_vectors(bench: Workbench, request: LabelVectors) -> Mapping[st
         )
     head_dim = max(bench.surgeon.anatomy.parts[layer].head_dim for layer, _ in request.heads)
     total = torch.zeros(len(count), len(request.heads), head_dim, dtype=torch.float64)
-    for part in blocks(len(prompts), BLOCK):
+    for part in prompt_blocks(bench.surgeon, prompts):
         _, keys = read_vectors(bench.surgeon, prompts[part], tokens[part], request.heads, "raw")
         by_label = keys.transpose(1, 2).flatten(0, 1).double()  # (prompt x label, head, head_dim)
         total.index_add_(0, slots[part].flatten(), by_label)
@@ -63,7 +63,7 @@ def measure_label_exchange(bench: Workbench, request: LabelExchange) -> Evidence
     means = torch.stack([bench.tensors(batch)["k"] for batch in request.batches])  # (draw, slot, head, head_dim)
     frames = [
         _run_block(bench, request, _cases(bench, request, prompts[part], request.prompts.ids[part]), means)
-        for part in blocks(len(prompts), BLOCK)
+        for part in prompt_blocks(bench.surgeon, prompts)
     ]
     settings = {"heads": [list(head) for head in request.heads], "scope": request.scope, "draws": len(means)}
     return LABEL_EXCHANGE.evidence(pd.concat(frames, ignore_index=True), settings)

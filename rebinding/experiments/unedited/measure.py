@@ -10,7 +10,7 @@ from torch import Tensor
 
 from rebinding.evidence import Evidence
 from rebinding.experiments.answers import full_model
-from rebinding.experiments.tokens import BLOCK, answer_of, blocks, token_batch
+from rebinding.experiments.tokens import answer_of, prompt_blocks, token_batch
 from rebinding.experiments.unedited.request import FLOORS, NULL_EDIT, REPLAYS, UNTOUCHED, Ability, Floors, Replays
 from rebinding.experiments.workbench import Workbench, measures
 from rebinding.models.probe import forward
@@ -70,7 +70,9 @@ def measure_floors(bench: Workbench, request: Floors) -> Evidence:
     def run(rows: slice, where: Sequence[tuple[int, int]] = ()) -> Tensor:
         return _answers(bench.surgeon, tokens[rows], labels[rows], rivals[rows], where)
 
-    together = torch.cat([run(rows, where) for rows in blocks(len(prompts), BLOCK)], dim=1)  # (1 + place, prompt, 2)
+    together = torch.cat(
+        [run(rows, where) for rows in prompt_blocks(bench.surgeon, prompts)], dim=1
+    )  # (1 + place, prompt, 2)
     alone = torch.cat([run(slice(n, n + 1)) for n in range(len(prompts))], dim=1)  # (1, prompt, 2)
     changes = torch.cat([together[1:], alone]) - together[0]  # (null, prompt, 2)
     names = [*(("together", *place) for place in where), ("alone", *UNTOUCHED)]
