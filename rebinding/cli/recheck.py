@@ -43,7 +43,7 @@ def run_recheck(folder: Path, options: Options) -> int:
         if result.is_false:
             print(false_line(result), flush=True)
     print("\n".join(lines(model, compared, seed)))
-    return 1 if any(result.is_false or result.block_false for result in compared) else 0
+    return 1 if any(result.is_false or result.part_false for result in compared) else 0
 
 
 def find_model(folder: Path, name: str | None) -> Model:
@@ -97,9 +97,9 @@ def lines(model: Model, compared: list[Compared], seed: int) -> Iterator[str]:
         left_out = {name: piece for name, piece in evidence.items() if name not in comparable}
         yield f"not compared: {_rows(left_out)} rows of {len(left_out)} files, which are rounding or branch on it"
     worst = max((result.worst for result in compared if not result.is_false), default=0.0)
-    others = max((result.block_false - result.is_false for result in compared), default=0)
+    others = max((result.part_false - result.is_false for result in compared), default=0)
     yield f"{false} differ; the others by at most {worst:.2g} of what rounding allows" + (
-        f"; rows computed with them differ too, up to {others} in a block" if others else ""
+        f"; rows computed with them differ too, up to {others} of a prompt" if others else ""
     )
     yield (
         f"with 95 % confidence at most {most_false(false, len(compared)):.1%} of the rows are false: of more, 19 of 20"

@@ -9,7 +9,7 @@ from typing import Any
 
 from rebinding.evidence import OnPrompts, PromptSet, Request
 from rebinding.experiments.binding.request import Exchange, MeanVectors, Shifts
-from rebinding.experiments.circuit.request import Means, Pruning
+from rebinding.experiments.circuit.request import Pruning
 from rebinding.experiments.paths.request import Paths
 from rebinding.experiments.prompts import EncodedPrompts, Prompts
 from rebinding.experiments.swap_labels.request import LabelExchange
@@ -54,13 +54,13 @@ def first_block(request: Request, bench: Workbench) -> Part:
     prompts = bench.prompts
     if isinstance(request, MeanVectors):
         block = min(request.n, _at_once(request.slots[0], bench))
-        slots = tuple(_first(slot, block, prompts) for slot in request.slots)
+        slots = tuple(prompts.add(prompts.encode(slot).part(0, block)) for slot in request.slots)
         return Part(replace(request, slots=slots), request.n, block)
     if not isinstance(request, OnPrompts):
         raise TypeError(f"{request.KIND.name} is a request without prompts; add a case for it to `first_block`")
     n = len(request.prompts.ids)
     block = min(n, _size(request, bench) or n)
-    part, repeats = request.on(_first(request.prompts, block, prompts)), 1.0
+    part, repeats = prompts.part(request, 0, block), 1.0
     if isinstance(part, Shifts):
         part, repeats = replace(part, batches=part.batches[:1]), len(part.batches)
     if isinstance(part, LabelExchange):
@@ -69,14 +69,12 @@ def first_block(request: Request, bench: Workbench) -> Part:
         subset = part.circuit[:: -(-len(part.circuit) // STEPS)]
         repeats = (len(part.circuit) + 1) / (len(subset) + 1)  # a walk scores once before its first step
         part = replace(part, circuit=subset)
-    if isinstance(part, Exchange):
-        part = replace(part, donors=tuple(_first(donors, block, prompts) for donors in part.donors))
     return Part(part, n, block, repeats)
 
 
 def _size(request: OnPrompts, bench: Workbench) -> int | None:
     """The number of prompts of a block; None for all of them. Section 5 edits prompts in whole balanced blocks."""
-    if isinstance(request, (Pruning, Means)):
+    if not request.PER_PROMPT:
         return None
     if isinstance(request, (Shifts, Exchange)) and request.prompts.design == "counterbalanced":
         balanced = bench.prompts.plan(request.prompts).block
@@ -87,10 +85,6 @@ def _size(request: OnPrompts, bench: Workbench) -> int | None:
 def _at_once(prompt_set: PromptSet, bench: Workbench) -> int:
     first, *_ = bench.prompts.encode(prompt_set).prompts
     return bench.surgeon.prompts_at_once(len(first))
-
-
-def _first(prompt_set: PromptSet, block: int, prompts: Prompts) -> PromptSet:
-    return prompts.add(prompts.encode(prompt_set).part(0, block))
 
 
 def shape_of(request: Request, prompts: Prompts) -> Hashable:

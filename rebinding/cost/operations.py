@@ -17,6 +17,8 @@ INDEXED = {ATEN.index.Tensor, ATEN.index_put.default, ATEN.index_put_.default, A
 """Operations whose second argument is a list of indices, which may be on the CPU."""
 EMPTY = {"aten::empty", "aten::empty_like", "aten::empty_strided", "aten::new_empty", "aten::new_empty_strided"}
 """Operations that return uninitialised memory."""
+UNDECLARED_VIEWS = {ATEN._unsafe_view.default}
+"""Views that their schema does not declare; every matrix product of a layer ends in one."""
 WAITS = {
     ATEN._local_scalar_dense.default,
     ATEN.equal.default,
@@ -54,7 +56,7 @@ def facts_of(operation: Any) -> OperationFacts:
         indexed=operation in INDEXED,
         waits=operation in WAITS,
         in_place=any(written),
-        view=bool(written) and not any(written),
+        view=(bool(written) and not any(written)) or operation in UNDECLARED_VIEWS,
         empty=operation._schema.name in EMPTY,
         gives_tensors=any("Tensor" in str(value.type) for value in schema.returns),
         flop=flop_registry.get(operation._overloadpacket),

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from types import MappingProxyType
@@ -152,6 +152,8 @@ class Request:
 class OnPrompts(Request):
     """A request on one set of prompts. Each prompt is a unit, unless a kind says otherwise."""
 
+    PER_PROMPT: ClassVar[bool] = True
+    """Whether the rows of a prompt depend on no other prompt of the request."""
     prompts: PromptSet
 
     @property
@@ -162,9 +164,9 @@ class OnPrompts(Request):
     def facets(self) -> Mapping[str, Facet]:
         return self.prompts.facets
 
-    def on(self, prompts: PromptSet) -> Self:
-        """The same request on other prompts. A block of a request is the request on some of its prompts."""
-        return replace(self, prompts=prompts)
+    def part(self, cut: Callable[[PromptSet], PromptSet]) -> Self:
+        """The same request on some of its prompts, those that `cut` leaves. A block of a request is such a part."""
+        return replace(self, prompts=cut(self.prompts))
 
 
 class EvidenceSource(Protocol):

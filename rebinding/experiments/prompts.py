@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import torch
 
@@ -79,6 +79,9 @@ class EncodedPrompts:
             self.sizes[begin:end],
             contents,
         )
+
+
+OnRequest = TypeVar("OnRequest", bound=OnPrompts)
 
 
 class Prompts:
@@ -157,12 +160,14 @@ class Prompts:
             return [request]
         if size < 1:
             raise ValueError(f"blocks of {size} prompts; give at least one")
-        encoded = self.encode(request.prompts)
         count = len(request.prompts.ids)
         if count <= size:
             return [request]
-        parts = [encoded.part(begin, min(begin + size, count)) for begin in range(0, count, size)]
-        return [request.on(self.add(part)) for part in parts]
+        return [self.part(request, begin, min(begin + size, count)) for begin in range(0, count, size)]
+
+    def part(self, request: OnRequest, begin: int, end: int) -> OnRequest:
+        """The same request on its prompts from place `begin` to `end`."""
+        return request.part(lambda prompts: self.add(self.encode(prompts).part(begin, end)))
 
     def _draw(self, stories: Design, ids: Sequence[int], pairing: Pairing, cut: int) -> EncodedPrompts:
         """Draw the prompts of some ids and encode them together."""

@@ -1,9 +1,9 @@
 """Compute a random sample of evidence again, on the same weights, to see whether somebody's evidence is true.
 
-All rows of a model's evidence are one population, from which N rows are drawn, each with the same chance. The block of
-each drawn row is computed again from its request alone, which the evidence carries: the request is rebuilt, and its
-key must be the one in the file. If F of N drawn rows are false, `most_false` bounds the share of false rows in the
-whole population. Whoever made the evidence cannot know which rows will be drawn.
+All rows of a model's evidence are one population, from which N rows are drawn, each with the same chance. A drawn row
+is computed again from its request alone, which the evidence carries: the request is rebuilt, its key must be the one
+in the file, and it runs on the prompt of the row. If F of N drawn rows are false, `most_false` bounds the share of
+false rows in the whole population. Whoever made the evidence cannot know which rows will be drawn.
 
 Two kinds of evidence cannot be compared. One is rounding itself (`NOISE`). In the other a number decides what is
 computed next (`BRANCHING`), so that rounding can change all rows that follow.
@@ -11,7 +11,7 @@ computed next (`BRANCHING`), so that rounding can change all rows that follow.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -27,13 +27,14 @@ from statsmodels.stats.proportion import proportion_confint
 
 import rebinding.experiments as experiments
 from rebinding.evidence import Evidence, OnPrompts, Request
+from rebinding.experiments.prompts import Prompts
 from rebinding.experiments.workbench import Workbench
 from rebinding.models.devices import check_dtype, torch_dtype
 
 NOISE = ("replays", "floors")
 BRANCHING = ("pruning", "search steps", "search losses", "crossings", "searched circuit")
 UNITS: Mapping[str, int] = {"float32": 400, "bfloat16": 8, "float16": 8}
-"""Units in the last place of a block's largest number by which two computations may differ. In float32 the worst seen
+"""Units in the last place of a part's largest number by which two computations may differ. In float32 the worst seen
 is 115 (tests/close.py), and 46 between a processor and a GPU (44,000 rows of Gemma-3-270M). In bfloat16 the logits
 themselves are rounded: the worst seen there, beside the same weights in float32, is 5."""
 LEVEL = 0.95
@@ -57,16 +58,16 @@ class Drawn:
 
 @dataclass(frozen=True)
 class Compared:
-    """A drawn row after its block was computed again.
+    """A drawn row after it was computed again.
 
     `worst` is the largest difference in the row as a share of what is allowed, infinite where the rows are not about
-    the same thing. `block_rows` rows were computed with it, of which `block_false` differ by more than is allowed.
+    the same thing. `part_rows` rows were computed with it, of which `part_false` differ by more than is allowed.
     """
 
     drawn: Drawn
     worst: float
-    block_rows: int
-    block_false: int
+    part_rows: int
+    part_false: int
 
     @property
     def is_false(self) -> bool:
@@ -102,22 +103,30 @@ def most_false(false: int, n: int) -> float:
 def recheck(
     evidence: Mapping[str, Evidence], drawn: list[Drawn], dtype: str, bench_of: Callable[[Request], Workbench]
 ) -> Iterator[Compared]:
-    """Compute the blocks of the drawn rows again, each block once."""
+    """Compute the drawn rows again, with all rows of the same prompt."""
     for name, rows in groupby(drawn, key=lambda row: row.name):
         piece = evidence[name]
         request = rebuild(piece, name)
         bench = bench_of(request)
-        blocks = bench.prompts.blocks(request)
-        done: dict[int, tuple[NDArray[np.int64], NDArray[np.float64]]] = {}
+        done: dict[int | None, tuple[NDArray[np.int64], NDArray[np.float64]]] = {}
         for row in rows:
-            number = block_number(blocks, piece, row)
-            if number not in done:
-                places = rows_of_block(blocks, number, piece)
+            id = int(piece.rows["prompt"].iloc[row.row]) if is_per_prompt(request, piece) else None
+            if id not in done:
+                places = np.arange(len(piece.rows)) if id is None else np.flatnonzero(piece.rows["prompt"] == id)
                 stated = piece.rows.iloc[places].reset_index(drop=True)
-                done[number] = places, differences(stated, bench.get_block(blocks[number]).rows, dtype)
-            places, worst = done[number]
+                part = request if id is None else on_prompt(bench.prompts, request, id)
+                done[id] = places, differences(stated, bench.get_block(part).rows, dtype)
+            places, worst = done[id]
             place = int(np.flatnonzero(places == row.row)[0])
             yield Compared(row, float(worst[place]), len(worst), int((~(worst <= 1)).sum()))
+
+
+def is_per_prompt(request: Request, evidence: Evidence) -> bool:
+    """Whether each prompt can be computed by itself. Evidence on other prompts than its request says cannot be: the
+    whole request shows what is missing."""
+    if not (isinstance(request, OnPrompts) and request.PER_PROMPT and "prompt" in evidence.rows):
+        return False
+    return set(evidence.rows["prompt"]) == set(request.prompts.ids)
 
 
 def rebuild(evidence: Evidence, name: str) -> Request:
@@ -149,23 +158,11 @@ def _subclasses(cls: type[Request]) -> Iterator[type[Request]]:
         yield from _subclasses(subclass)
 
 
-def block_number(blocks: Sequence[Request], evidence: Evidence, row: Drawn) -> int:
-    """The number of the block in which a row was computed."""
-    if len(blocks) == 1:
-        return 0
-    id = evidence.rows["prompt"].iloc[row.row]
-    for number, block in enumerate(blocks):
-        if isinstance(block, OnPrompts) and id in block.prompts.ids:
-            return number
-    raise RecheckError(f"{row.name}: row {row.row} is of prompt {id}, which its request does not have")
-
-
-def rows_of_block(blocks: Sequence[Request], number: int, evidence: Evidence) -> NDArray[np.int64]:
-    """The numbers of a block's rows in the evidence."""
-    block = blocks[number]
-    if len(blocks) == 1 or not isinstance(block, OnPrompts):
-        return np.arange(len(evidence.rows))
-    return np.flatnonzero(evidence.rows["prompt"].isin(block.prompts.ids))
+def on_prompt(prompts: Prompts, request: Request, id: int) -> Request:
+    """The same request on one of its prompts."""
+    assert isinstance(request, OnPrompts)
+    place = request.prompts.ids.index(id)
+    return prompts.part(request, place, place + 1)
 
 
 def differences(stated: pd.DataFrame, computed: pd.DataFrame, dtype: str) -> NDArray[np.float64]:
@@ -185,7 +182,7 @@ def differences(stated: pd.DataFrame, computed: pd.DataFrame, dtype: str) -> NDA
 
 
 def allowance(numbers: pd.DataFrame, dtype: str) -> float:
-    """How far two computations of a block may lie apart: units in the last place of its largest number."""
+    """How far two computations of a part may lie apart: units in the last place of its largest number."""
     values = np.abs(numbers.to_numpy(dtype=np.float64))
     largest = float(values[np.isfinite(values)].max(initial=1.0))
     return UNITS[dtype] * torch.finfo(torch_dtype(check_dtype(dtype))).eps * largest

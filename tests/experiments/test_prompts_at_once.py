@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rebinding.experiments.recheck import differences, is_comparable
+from rebinding.evidence import OnPrompts, Request
+from rebinding.experiments.recheck import differences, is_comparable, is_per_prompt, on_prompt
+from rebinding.experiments.workbench import Workbench
 from rebinding.surgery import TorchSurgeon
 from tests.oracles.by_hand.judgements import SMALL_N, Judged, judged
 
@@ -39,6 +41,24 @@ def test_rows_are_the_same_in_the_same_order(together: Judged, in_parts: Judged)
             assert np.all(differences(evidence.rows, other.rows, "float32") <= 1), request.label
         changed += not evidence.rows.equals(other.rows)
     assert changed, "two batch sizes round differently somewhere: equal rows mean that both runs used the same parts"
+
+
+def test_a_prompt_alone_gives_the_same_rows(together: Judged) -> None:
+    """So `rebinding report --recheck` need not compute all of a request to check one row."""
+    alone: set[type[Request]] = set()
+    for request, evidence in together.evidence_by_request.items():
+        if not (is_comparable(evidence) and is_per_prompt(request, evidence)):
+            continue
+        assert isinstance(request, OnPrompts)
+        bench = together.case.session_for(request.prompts.boxes).source
+        assert isinstance(bench, Workbench)
+        id = request.prompts.ids[-1]
+        stated = evidence.rows[evidence.rows["prompt"] == id].reset_index(drop=True)
+        rows = bench.get_block(on_prompt(bench.prompts, request, id)).rows
+        assert np.all(differences(stated, rows, "float32") <= 1), request.label
+        alone.add(type(request))
+    whole = {type(request) for request, evidence in together.evidence_by_request.items() if is_comparable(evidence)}
+    assert whole == alone
 
 
 def test_verdicts_are_the_same(together: Judged, in_parts: Judged) -> None:

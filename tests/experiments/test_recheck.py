@@ -69,9 +69,9 @@ def test_true_evidence_is_not_accused(evidence: Mapping[str, Evidence], bench: W
     assert {row.name for row in drawn} == {name for name, piece in evidence.items() if is_comparable(piece)}
     compared = list(recheck(evidence, drawn, "float32", lambda request: bench))
     assert [result.drawn for result in compared] == drawn
-    assert not any(result.is_false or result.block_false for result in compared)
-    blocks = {result.block_rows for result in compared if result.drawn.name.startswith("paths")}
-    assert 0 < max(blocks) < rows_of(evidence, "paths"), "a block is computed again, not all of them"
+    assert not any(result.is_false or result.part_false for result in compared)
+    parts = {result.part_rows for result in compared if result.drawn.name.startswith("paths")}
+    assert parts == {rows_of(evidence, "paths") // 6}, "the rows of one prompt are computed again, not all of them"
 
 
 @pytest.mark.parametrize(("column", "by"), [("lead_patch", 0.1), ("relative_change", -0.3)])
@@ -82,7 +82,7 @@ def test_a_changed_number_is_found(column: str, by: float, evidence: Mapping[str
     results = list(recheck(changed, everything, "float32", lambda request: bench))
     false = [result.drawn for result in results if result.is_false]
     assert [(row.name.split(":")[0], row.row) for row in false] == [("paths", 17)]
-    assert {result.block_false for result in results} == {0, 1}, "rows of its block say that one of them differs"
+    assert {result.part_false for result in results} == {0, 1}, "rows of its prompt say that one of them differs"
 
 
 def test_a_missing_or_foreign_row_is_found(evidence: Mapping[str, Evidence], bench: Workbench) -> None:

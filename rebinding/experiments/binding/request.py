@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
 from rebinding.evidence import Kind, OnPrompts, PromptSet, Request
 from rebinding.evidence.request import Facet
@@ -125,6 +125,9 @@ class Exchange(OnPrompts):
     slots: tuple[Slots, ...]
     answers: AnswerRule
     epsilon: float
+
+    def part(self, cut: Callable[[PromptSet], PromptSet]) -> Self:
+        return replace(self, prompts=cut(self.prompts), donors=tuple(map(cut, self.donors)))
 
 
 def request_shifts(

@@ -71,6 +71,7 @@ class Means(OnPrompts):
     """The mean of z over prompts, by layer, token and head: the values of ablated heads."""
 
     KIND: ClassVar[Kind] = MEANS
+    PER_PROMPT: ClassVar[bool] = False
 
 
 @dataclass(frozen=True)
@@ -118,6 +119,7 @@ class Pruning(OfCircuit):
     """The published walk over a circuit, in its own order and in shuffled orders."""
 
     KIND: ClassVar[Kind] = PRUNING
+    PER_PROMPT: ClassVar[bool] = False
     orders: int
     by: PruneBy = "label_logit"
     step: float = 0.01

@@ -73,7 +73,7 @@ def test_blocks_are_stored_once_and_read_back(kind: str, tmp_path: Path, monkeyp
     second = bench.get(make(bench.prompts, range(5)))
     pd.testing.assert_frame_equal(second.rows, evidence.rows)
     assert second.settings == evidence.settings
-    part = request.on(make(bench.prompts, range(2, 4)).prompts)
+    part = bench.prompts.part(request, 2, 4)
     assert part == blocks[1]
     rows = bench.get(part).rows
     of_part = evidence.rows[evidence.rows["prompt"].isin((2, 3))].reset_index(drop=True)
