@@ -24,14 +24,17 @@ SHARE = 0.5
 """Share of the free memory that a batch may take."""
 PROMPTS, MOST_PROMPTS = 20, 320
 """Prompts that are recorded and edited together: on a CPU, and at most on a device."""
-RECORDING = 0.25
+RECORDING = 0.3
 """Share of a batch's memory that their recording may take."""
 
 
 def budget(model: PreTrainedModel) -> int:
-    """Bytes that a batch may take on the device of a model."""
+    """Bytes that a batch may take on the device of a model: a share of what is free, and of what torch's allocator
+    keeps after earlier batches."""
     if model.device.type == "cuda":
-        return int(torch.cuda.mem_get_info(model.device)[0] * SHARE)
+        free, _ = torch.cuda.mem_get_info(model.device)
+        reusable = torch.cuda.memory_reserved(model.device) - torch.cuda.memory_allocated(model.device)
+        return int((free + reusable) * SHARE)
     return min(CPU_BUDGET, int(psutil.virtual_memory().available * SHARE))
 
 
@@ -52,17 +55,24 @@ def rows_that_fit(model: PreTrainedModel, anatomy: Anatomy, *, window: int, keys
     return max(1, room // max(layer + patterns, logits * anatomy.vocabulary * 3 * size, 1))
 
 
+def recorded_bytes(model: PreTrainedModel, anatomy: Anatomy, length: int) -> int:
+    """Bytes of the recording of one prompt that keeps z: residuals, what attention adds to them, keys, values and z."""
+    per_token = anatomy.hidden + sum(
+        2 * anatomy.hidden + (2 * parts.n_kv_heads + parts.n_heads) * parts.head_dim for parts in anatomy.parts
+    )
+    return per_token * length * model.dtype.itemsize
+
+
 def prompts_that_fit(model: PreTrainedModel, anatomy: Anatomy, *, length: int, room: int) -> int:
     """Prompts of `length` tokens to record and edit together.
 
     A CPU gains nothing from more than `PROMPTS`. On a device an operation on few prompts takes as long as its launch,
-    so there they are as many as their recording may hold: residuals, keys, values and head outputs.
+    so there they are as many as their recording may hold.
     """
     if room <= CPU_BUDGET:
         return PROMPTS
-    widths = [anatomy.hidden + (2 * parts.n_kv_heads + parts.n_heads) * parts.head_dim for parts in anatomy.parts]
-    prompt = sum(widths) * length * model.dtype.itemsize
-    return max(PROMPTS, min(MOST_PROMPTS, int(room * RECORDING) // prompt))
+    fits = int(room * RECORDING) // recorded_bytes(model, anatomy, length)
+    return max(PROMPTS, min(MOST_PROMPTS, fits))
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -250,7 +250,7 @@ def _cut(value: Tensor, rows: int, skip: int) -> Tensor:
     """A module's input (row, token, width), or (row x token, width), without the skipped tokens."""
     if value.ndim == 2:
         return value.view(rows, -1, value.shape[-1])[:, skip:].flatten(0, 1)
-    return value[:, skip:]
+    return value[:, skip:].contiguous()
 
 
 def _padded(output: Any, rows: int, skip: int) -> Any:

@@ -71,10 +71,10 @@ class TorchSurgeon:
 
     def prompts_at_once(self, length: int) -> int:
         """How many prompts of `length` tokens to record and edit together: what fits when this is first called, so that
-        later calls use the same recordings."""
-        if length not in self._prompts_at_once:
-            number = prompts_that_fit(self.model, self.anatomy, length=length, room=self.room())
-            self._prompts_at_once[length] = number
+        later calls use the same recordings; less when only half of it fits any more."""
+        fits = prompts_that_fit(self.model, self.anatomy, length=length, room=self.room())
+        if self._prompts_at_once.setdefault(length, fits) > 2 * fits:
+            self._prompts_at_once[length] = fits
         return self._prompts_at_once[length]
 
     def record(self, tokens: Tensor, *, keep: Collection[Site] = ()) -> Recording:
