@@ -53,7 +53,8 @@ def first_block(request: Request, bench: Workbench) -> Part:
     """
     prompts = bench.prompts
     if isinstance(request, MeanVectors):
-        block = min(request.n, _at_once(request.slots[0], bench))
+        first, *_ = prompts.encode(request.slots[0]).prompts
+        block = min(request.n, bench.surgeon.prompts_at_once(len(first)))
         slots = tuple(prompts.add(prompts.encode(slot).part(0, block)) for slot in request.slots)
         return Part(replace(request, slots=slots), request.n, block)
     if not isinstance(request, OnPrompts):
@@ -78,13 +79,8 @@ def _size(request: OnPrompts, bench: Workbench) -> int | None:
         return None
     if isinstance(request, (Shifts, Exchange)) and request.prompts.design == "counterbalanced":
         balanced = bench.prompts.plan(request.prompts).block
-        return balanced * max(1, _at_once(request.prompts, bench) // balanced)
-    return request.block or _at_once(request.prompts, bench)
-
-
-def _at_once(prompt_set: PromptSet, bench: Workbench) -> int:
-    first, *_ = bench.prompts.encode(prompt_set).prompts
-    return bench.surgeon.prompts_at_once(len(first))
+        return balanced * max(1, bench.prompts_at_once(request) // balanced)
+    return bench.prompts_at_once(request)
 
 
 def shape_of(request: Request, prompts: Prompts) -> Hashable:

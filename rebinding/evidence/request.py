@@ -16,6 +16,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any, ClassVar, Protocol, Self, TypeAlias
 
+import numpy as np
 import pandas as pd
 
 from rebinding.evidence.evidence import Evidence, EvidenceError, merge
@@ -132,6 +133,11 @@ class Request:
         return None
 
     @property
+    def block_is_large(self) -> bool:
+        """Whether a block has so many runs that a device is busy with it alone."""
+        return False
+
+    @property
     def edit_columns(self) -> tuple[str, ...] | None:
         """The columns that identify edits, each of which must change what it edits in some row."""
         return self.KIND.edit_columns
@@ -178,20 +184,29 @@ class EvidenceSource(Protocol):
 def describe(request: Request, evidence: Evidence) -> Evidence:
     """The evidence of a request, with the request among its settings.
 
-    Rows come prompt by prompt, so that their order does not depend on how many prompts were computed together.
+    Rows come prompt by prompt in the order of the request, however many prompts were computed together.
     """
     rows = evidence.rows
-    if "prompt" in rows:
-        rows = rows.sort_values("prompt", kind="stable", ignore_index=True)
+    if "prompt" in rows and isinstance(request, OnPrompts):
+        places = {id: place for place, id in enumerate(request.prompts.ids)}
+        place_of_row = rows["prompt"].map(places).to_numpy(dtype=np.float64)  # NaN, which sorts last, for no id
+        rows = rows.iloc[np.argsort(place_of_row, kind="stable")].reset_index(drop=True)
     about = {"request": dict(request.plain), "facets": dict(request.facets), "key": request.key}
     return request.KIND.evidence(rows, {**evidence.settings, **about})
 
 
 def join(request: Request, blocks: Sequence[Evidence]) -> Evidence:
-    """The evidence of a request from the evidence of its blocks, in their order."""
+    """The evidence of a request from the evidence of its blocks, given in any order."""
     if len(blocks) == 1:
         return blocks[0]
     return describe(request, merge([_without_request(block) for block in blocks]))
+
+
+def part_of(evidence: Evidence, block: OnPrompts) -> Evidence:
+    """The evidence of a block of a request, from that of several blocks together."""
+    whole = _without_request(evidence)
+    rows = whole.rows[whole.rows["prompt"].isin(block.prompts.ids)]
+    return describe(block, Evidence(whole.experiment, rows.reset_index(drop=True), whole.settings))
 
 
 def _without_request(block: Evidence) -> Evidence:

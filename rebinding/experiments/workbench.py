@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from importlib import import_module
+from itertools import takewhile
 from typing import Any, TypeAlias, TypeVar
 
 from torch import Tensor
 from tqdm import tqdm
 
-from rebinding.evidence import Evidence, Request
+from rebinding.evidence import Evidence, OnPrompts, Request
 from rebinding.evidence.activations import Activations
-from rebinding.evidence.request import describe, join
+from rebinding.evidence.request import describe, join, part_of
 from rebinding.evidence.store import Content, Shelf
 from rebinding.experiments.prompts import Prompts
 from rebinding.models import LoadedModel
@@ -108,13 +109,43 @@ class Workbench:
 
     def get(self, request: Request) -> Evidence:
         """The evidence of a request, block by block; finished blocks come from the store."""
-        blocks = self.prompts.blocks(request)
-        return join(request, [self.get_block(block) for block in self._with_progress(request, blocks)])
+        blocks, measured = self.prompts.blocks(request), dict[str, Evidence]()
+        evidence = []
+        for number, block in enumerate(self._with_progress(request, blocks)):
+            compute = partial(self._take_or_measure, request, blocks, number, measured)
+            evidence.append(self._remember(Evidence, block, measure_of(type(block)), compute))
+        return join(request, evidence)
+
+    def prompts_at_once(self, request: OnPrompts) -> int:
+        """How many prompts of a request are measured together: a block, or several where these fit on the device."""
+        first, *_ = self.prompts.encode(request.prompts).prompts
+        at_once = self.surgeon.prompts_at_once(len(first))
+        if request.block is None:
+            return at_once
+        return request.block * (1 if request.block_is_large else max(1, at_once // request.block))
+
+    def _take_or_measure(
+        self, request: Request, blocks: list[Request], number: int, measured: dict[str, Evidence]
+    ) -> Evidence:
+        """Take a block from `measured`; if it is not there, measure it, and the next ones that are missing and fit."""
+        block = blocks[number]
+        if block.key not in measured:
+            if not isinstance(request, OnPrompts) or request.block is None:
+                return self._measure(block)
+            end = number + self.prompts_at_once(request) // request.block
+            missing = takewhile(lambda later: not self.holds(Evidence, later), blocks[number + 1 : end])
+            group = [later for later in (block, *missing) if isinstance(later, OnPrompts)]
+            begin = number * request.block
+            together = self._measure(self.prompts.part(request, begin, begin + sum(later.n for later in group)))
+            measured |= {later.key: part_of(together, later) for later in group}
+        return measured.pop(block.key)
+
+    def _measure(self, request: Request) -> Evidence:
+        return describe(request, measure_of(type(request))(self, request))
 
     def get_block(self, block: Request) -> Evidence:
         """The evidence of one block, in the form in which the store keeps it."""
-        measure = measure_of(type(block))
-        return self._remember(Evidence, block, measure, lambda: describe(block, measure(self, block)))
+        return self._remember(Evidence, block, measure_of(type(block)), lambda: self._measure(block))
 
     def tensors(self, request: Request) -> Mapping[str, Tensor]:
         """Tensors that several experiments share; computed once."""

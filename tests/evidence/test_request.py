@@ -28,7 +28,7 @@ def request_and_blocks() -> tuple[Powers, list[Any]]:
 
 
 def test_evidence_has_its_request_in_its_settings(request_and_blocks: tuple[Powers, list[Any]]) -> None:
-    """A block has its own request; the joined evidence has the full one, with the rows in the order of the blocks."""
+    """A block has its own request; the joined evidence has the full one, with the rows in its own order."""
     request, blocks = request_and_blocks
     parts = [make_evidence(block) for block in blocks]
     for block, part in zip(blocks, parts, strict=True):
@@ -40,7 +40,16 @@ def test_evidence_has_its_request_in_its_settings(request_and_blocks: tuple[Powe
     assert joined.rows["prompt"].tolist() == list(request.prompts.ids)
     assert joined.experiment == POWERS.name
     backwards = join(request, parts[::-1])
-    assert backwards.rows["prompt"].tolist() == [9, 6, 7, 8, 3, 4, 5, 0, 1, 2]
+    assert backwards.rows["prompt"].tolist() == list(request.prompts.ids)
+
+
+def test_rows_come_prompt_by_prompt(request_and_blocks: tuple[Powers, list[Any]]) -> None:
+    """Rows of a prompt keep their order; a number that is no id comes last."""
+    _, (block, *_) = request_and_blocks
+    first, second, third = block.prompts.ids
+    rows = pd.DataFrame({"prompt": [third, -1, second, third, first, -2, first], "power": range(7)})
+    described = describe(block, Evidence(POWERS.name, rows, {}))
+    assert described.rows["power"].tolist() == [4, 6, 2, 0, 3, 1, 5]
 
 
 def test_a_request_in_one_block_is_that_block(request_and_blocks: tuple[Powers, list[Any]]) -> None:

@@ -34,6 +34,10 @@ class Powers(OnPrompts):
     def block(self) -> int:
         return self.size
 
+    @property
+    def block_is_large(self) -> bool:
+        return True
+
 
 def begin_block(ids: Sequence[int]) -> None:
     """Called before a block is computed; tests replace it."""

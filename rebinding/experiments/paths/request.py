@@ -109,6 +109,10 @@ class Paths(OnPrompts):
         return self.settings.block
 
     @property
+    def block_is_large(self) -> bool:
+        return self.senders is None
+
+    @property
     def facets(self) -> Mapping[str, Facet]:
         literal = f"{self.stage.group} to {self.stage.component or 'logits'} at {self.stage.at or 'readout'}"
         facets: dict[str, Facet] = {

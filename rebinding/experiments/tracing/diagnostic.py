@@ -31,7 +31,7 @@ from rebinding.task.prompts import Encoder, PromptError
 
 SITES = ("swap_period", "readout")
 QUESTIONS = 3 * BLOCK
-"""Questions of a block: three for each prompt."""
+"""The fewest questions that are run together: three for each prompt of a block."""
 WINDOWS = 6
 """By default a window is a sixth of the layers."""
 
@@ -96,7 +96,8 @@ def diagnose_questions(surgeon: Surgeon, items: Sequence[Question], *, width: in
         "windows": [[span.first, span.last] for span in spans],
         "surgeon": type(surgeon).__name__,
     }
-    tables = [_site_rows(surgeon, items[part], site, spans) for part in blocks(len(items), QUESTIONS) for site in SITES]
+    size = max(QUESTIONS, surgeon.prompts_at_once(len(items[0].pair.original)))
+    tables = [_site_rows(surgeon, items[part], site, spans) for part in blocks(len(items), size) for site in SITES]
     return DIAGNOSTIC.evidence(pd.concat(tables, ignore_index=True), settings)
 
 

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from rebinding.evidence import Evidence, merge
-from rebinding.experiments.tokens import BLOCK, blocks, relative_change, token_batch
+from rebinding.experiments.tokens import prompt_blocks, relative_change, token_batch
 from rebinding.experiments.tracing.request import TRACING
 from rebinding.experiments.tracing.rows import rows_of
 from rebinding.surgery import Edit, LogitsOf, Read, Recording, Surgeon
@@ -87,7 +87,10 @@ def trace(
         "run_no_ops": run_no_ops,
         "surgeon": type(surgeon).__name__,
     }
-    tables = [_map(surgeon, pairs[part], mode, layers, tokens, roles, run_no_ops) for part in blocks(len(pairs), BLOCK)]
+    tables = [
+        _map(surgeon, pairs[part], mode, layers, tokens, roles, run_no_ops)
+        for part in prompt_blocks(surgeon, [pair.original for pair in pairs])
+    ]
     return merge([TRACING.evidence(table, settings) for table in tables])
 
 

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from rebinding.evidence import Evidence
-from rebinding.experiments.tokens import BLOCK, blocks, positions, relative_change, token_batch
+from rebinding.experiments.tokens import positions, prompt_blocks, relative_change, token_batch
 from rebinding.experiments.tracing.maps import TracedPair, candidate_tokens, check_pairs
 from rebinding.experiments.tracing.request import MENTION
 from rebinding.experiments.tracing.rows import scores
@@ -42,7 +42,11 @@ def mention(surgeon: Surgeon, pairs: Sequence[TracedPair], *, mode: str, context
         "patched": list(PATCHED),
         "surgeon": type(surgeon).__name__,
     }
-    tables = [_rows(surgeon, pairs[part], roles, name, mode) for part in blocks(len(pairs), BLOCK) for name in PATCHED]
+    tables = [
+        _rows(surgeon, pairs[part], roles, name, mode)
+        for part in prompt_blocks(surgeon, [pair.original for pair in pairs])
+        for name in PATCHED
+    ]
     return MENTION.evidence(pd.concat(tables, ignore_index=True), settings)
 
 

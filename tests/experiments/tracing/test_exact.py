@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 
-from rebinding.experiments.tracing import maps
 from rebinding.experiments.tracing.maps import changing, trace
 from rebinding.surgery import TorchSurgeon, derive
 from tests.close import allowance
@@ -42,7 +41,7 @@ def test_selected_layers_and_tokens_equal_full_forwards(monkeypatch: pytest.Monk
     pairs = random_pairs(tokens("gemma2", n=5), differing=(3,))
     surgeon = TorchSurgeon(model, derive(model))
     full = trace(surgeon, pairs, mode="test").rows
-    monkeypatch.setattr(maps, "BLOCK", 2)
+    monkeypatch.setattr(TorchSurgeon, "prompts_at_once", lambda surgeon, length: 2)
     part = trace(surgeon, pairs, mode="test", layers=[3, 1], tokens=[12, 5]).rows
     assert len(part) == 5 * 2 * 2
     merged = part.merge(full, on=["prompt", "layer", "token"], suffixes=("", "_whole"))

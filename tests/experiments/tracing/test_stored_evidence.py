@@ -16,8 +16,11 @@ from rebinding.experiments.tracing.request import DIAGNOSTIC_MODE as DIAGNOSED
 from rebinding.experiments.tracing.request import Answered, InBlocks, ReadoutDiagnostic, request_map, request_mention
 from rebinding.experiments.workbench import Workbench
 from rebinding.paper.procedure import builtin_procedure
+from rebinding.surgery import TorchSurgeon
 from tests.experiments.tracing.small_model import loaded_model, plan
 
+ROUNDING = 1e-4
+"""Logits of this model are below 100: ten units in the last place of such a number."""
 CONVENTIONS = builtin_procedure("published").tracing
 MENTIONED = "context_target_box_and_swap_query_box"
 Make = Callable[[Prompts, Sequence[int]], InBlocks]
@@ -111,3 +114,31 @@ def test_evidence_says_what_was_requested(kind: str, tmp_path: Path) -> None:
     assert evidence.settings["request"]["prompts"]["ids"] == list(range(5))
     assert evidence.settings["request"]["prompts"]["design"] == "published"
     assert evidence.rows["prompt"].unique().tolist() == list(range(5))
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_missing_blocks_are_measured_together(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many as the surgeon takes; what is stored is what each block gives alone, to rounding."""
+    make, measuring = MAKERS[kind]
+    alone = bench_at(tmp_path / "alone")
+    request = make(alone.prompts, range(9))
+    blocks = alone.prompts.blocks(request)
+    for block in blocks:
+        alone.get_block(block)
+    together = bench_at(tmp_path / "together")
+    together.get_block(blocks[3])
+    monkeypatch.setattr(TorchSurgeon, "prompts_at_once", lambda surgeon, length: 5)
+    measure, sizes = vars(tracing_measure)[measuring], []
+    monkeypatch.setattr(
+        tracing_measure,
+        measuring,
+        lambda surgeon, items, **options: sizes.append(len(items)) or measure(surgeon, items, **options),
+    )
+    evidence = together.get(make(together.prompts, range(9)))
+    per_prompt = 3 if kind == "readout-diagnostic" else 1
+    assert sizes == [4 * per_prompt, 2 * per_prompt, 1 * per_prompt], "two blocks, one before a stored one, the last"
+    assert stored(tmp_path / "together") == stored(tmp_path / "alone")
+    monkeypatch.setattr(tracing_measure, measuring, lambda *args, **kwargs: pytest.fail("a block was measured again"))
+    expected = alone.get(request)
+    pd.testing.assert_frame_equal(evidence.rows, expected.rows, rtol=0, atol=ROUNDING)
+    assert evidence.settings == expected.settings
