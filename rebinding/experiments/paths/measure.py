@@ -87,20 +87,25 @@ def score_stage(
     senders: Sequence[Head] | None = None,
     settings: PathSettings | None = None,
 ) -> Evidence:
-    """Score every head (or some) as a sender of one stage: a row per prompt and head, the answer before and after."""
+    """Score every head (or some) as a sender of one stage: a row per prompt and head, the answer before and after.
+
+    `settings.block` prompts are run together; with few senders, as many as the surgeon takes.
+    """
     if stage.receivers is not None and not receivers:
         raise ValueError(f"stage {stage.group} sends to group {stage.receivers}, which is empty: nothing to score")
     settings = settings or PathSettings()
     receivers = sorted(receivers)
     about = {"stage": asdict(stage), "receivers": [list(head) for head in receivers], **asdict(settings)}
+    size = settings.block
     if senders is None:
         senders = list(surgeon.anatomy.heads)
     else:
         senders = sorted(set(senders))
         about["senders"] = [list(head) for head in senders]
+        size = max(size, surgeon.prompts_at_once(len(pairs.clean[0])))
 
     tables = []
-    for where in blocks(len(pairs.ids), settings.block):
+    for where in blocks(len(pairs.ids), size):
         block, frozen = pairs.block(surgeon, stage, where), settings.frozen == "all"
         if stage.component is None:
             before, after = sender_run(block, senders, frozen=frozen)
