@@ -1,7 +1,9 @@
-"""The paper's shapes with random weights on a GPU, by the clock, against what `--cost` and `counts` say of them.
+"""The five stages of path patching in the paper's shapes with random weights on a GPU, by the clock, against the floor
+that `benchmarks.counts` states.
 
-    python -m benchmarks.on_gpu gemma3-12b stages              the five stages, 100 prompts, against their floor
-    python -m benchmarks.on_gpu gemma3-12b blocks              one block of some requests, against their costs
+    python -m benchmarks.on_gpu gemma3-12b
+
+`benchmarks.agenda` times one block of each kind of request.
 
 No weights are fetched and no claim is judged: times and memory hang on shapes. Not a test, since it needs a GPU (any
 other device is taken with `--device`, and `--layers` makes a small model of a large one, to try the command).
@@ -20,20 +22,10 @@ import torch
 
 from benchmarks.costs import minimum_cost
 from benchmarks.counts import make_shape, pflop
-from rebinding.cost.blocks import first_block
-from rebinding.cost.fake_device import FakeDevice
-from rebinding.cost.loaded_model import HollowModel, load_hollow
+from rebinding.cost.loaded_model import HollowModel
 from rebinding.cost.model_facts import TOKENS
-from rebinding.cost.names import name_of
-from rebinding.cost.source import CostSource
-from rebinding.evidence import Request
-from rebinding.experiments.binding.request import request_shifts
-from rebinding.experiments.circuit.request import request_ablation
 from rebinding.experiments.paths.request import STAGE_BY_NAME, draw_noise_pairs, request_paths
-from rebinding.experiments.roles.request import request_interchange
-from rebinding.experiments.tracing.request import request_map
-from rebinding.experiments.unedited.request import request_ability
-from rebinding.experiments.workbench import Workbench, measure_of, tensor_requests
+from rebinding.experiments.workbench import Workbench
 from rebinding.models import ALIASES, build_shape
 from rebinding.models.devices import Dtype, check_dtype, torch_dtype
 from rebinding.models.loaded_model import form_for
@@ -43,7 +35,6 @@ from rebinding.paper.circuit import Circuit
 from rebinding.paper.numbers import circuit as published
 from rebinding.paper.procedure import builtin_procedure
 from rebinding.planted.tokenizer import build_tokenizer
-from rebinding.study.sizes import DIRECTIONS
 
 GB, PETA = 1e9, 1e15
 SIDE = 8192
@@ -144,50 +135,9 @@ def _line(name: str, seconds: float, floor: float, rate: float, extra: int) -> s
     return f"{name:8} {seconds:8.1f} {floor:15.2f} {at_best:9.1f} {seconds / at_best:8.1f} {extra / GB:6.1f}"
 
 
-def requests(bench: Workbench, heads: Circuit) -> Iterator[Request]:
-    """One request each that reads, patches residuals, paths and attention, holds heads at means, and shifts keys."""
-    prompts, conventions = bench.prompts, builtin_procedure("published")
-    design, ids = prompts.design("published"), range(300)
-    at = ("swap_first", "swap_second", "swap_period", "question_box", "readout")
-    yield request_ability(prompts, design, len(ids))
-    yield request_map(prompts, design, ids, "swap_only", at, conventions.tracing)
-    pairs = draw_noise_pairs(prompts, conventions.circuit, 100)
-    yield request_paths(pairs, STAGE_BY_NAME["B"], heads.group("A"), conventions.circuit)
-    yield request_ablation(prompts, heads, design, "published", n=len(ids), comparison="groups")
-    yield request_interchange(prompts, heads, design, "pointer", len(ids), conventions.roles)
-    yield request_shifts(
-        prompts, heads, "published", "published", conventions.binding, n=len(ids), directions=DIRECTIONS, draws=1
-    )
-
-
-def blocks(alias: str, bench: Workbench, rate: float) -> Iterator[str]:
-    """One block of each; all blocks are alike, so the whole takes as many times more."""
-    heads, fake_device = published_circuit(alias, bench), FakeDevice(hollow=True)
-    config, dtype = bench.loaded_model.model.config, check_dtype(str(bench.loaded_model.dtype))
-    hollow = load_hollow(
-        alias, fake_device, dtype=dtype, tokens=TOKENS[ALIASES[alias].form], budget=None, config=config
-    )
-    source = CostSource(Workbench(hollow, prompts=bench.prompts), fake_device, heads)
-    yield f"{'':42} {'seconds a block':>16} {'GB':>6} {'blocks':>7} {'minutes, all':>13} {'at best':>8}"
-    for request in requests(bench, heads):
-        source.get(request)
-        line, part = source.lines[request.key], first_block(request, bench)
-        for tensors in tensor_requests(part.request):
-            bench.tensors(tensors)
-        remembered = getattr(bench.surgeon, "recordings", None)
-        if remembered is not None:
-            remembered.kept.clear()  # nothing of an earlier request is at hand, as in a rehearsal
-        with measure_usage(bench.loaded_model.device) as usage:
-            measure_of(type(request))(bench, part.request)
-        minutes, best = usage.seconds / 60 * part.share, line.flop / rate / 60
-        numbers = f"{usage.seconds:16.2f} {usage.extra / GB:6.1f} {line.blocks:7} {minutes:13.2f} {best:8.2f}"
-        yield f"{name_of(request):42} {numbers}"
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("alias", choices=ALIASES, help="model of the paper, e.g. gemma2-9b")
-    parser.add_argument("what", choices=("stages", "blocks"), help="what is timed")
     parser.add_argument("--prompts", type=int, default=100, metavar="N", help="prompts of the stages (default 100)")
     parser.add_argument("--dtype", default="bfloat16", metavar="DTYPE", help="number format (default bfloat16)")
     parser.add_argument("--device", default="cuda", metavar="DEVICE", help="device of the model (default cuda)")
@@ -202,11 +152,7 @@ def main() -> None:
     place = called(device)
     print(f"{options.alias}, {options.dtype}, on {place}, torch {torch.__version__}; made in {usage.seconds:.1f} s")
     rate = ceiling(bench.loaded_model.model.dtype, device)
-    if options.what == "blocks":
-        lines = blocks(options.alias, bench, rate)
-    else:
-        lines = stages(options.alias, bench, options.prompts, rate)
-    for line in lines:
+    for line in stages(options.alias, bench, options.prompts, rate):
         print(line, flush=True)
 
 
