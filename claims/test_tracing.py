@@ -229,6 +229,7 @@ def readout_over_stop(claim: Claim, study: Study, share: float) -> Verdict:
      "Patching the full stop helps the question about the asked box and no other; the readout helps each, and more.",
      source="appendix, causal mediation", statistic=f"{CHANGE}, for each question", **READOUT_VS_STOP_ROW)  # fmt: skip
 def test_the_full_stop_helps_one_question_and_the_readout_all(claim: Claim, study: Study) -> Verdict:
+    study.diagnose_readout(claim, all_windows=True)  # for the figure
     evidence, conventions = study.diagnose_readout(claim), study.procedure(claim).tracing
     stop, readout = (
         margin_change(evidence, "swap_period", "every_layer"),

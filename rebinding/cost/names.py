@@ -8,7 +8,7 @@ from rebinding.experiments.binding.request import Shifts
 from rebinding.experiments.circuit.request import Ablation, Pruning
 from rebinding.experiments.paths.request import Paths
 from rebinding.experiments.roles.request import Interchange
-from rebinding.experiments.tracing.request import TracingMap
+from rebinding.experiments.tracing.request import ReadoutDiagnostic, TracingMap
 
 
 def name_of(request: Request) -> str:
@@ -26,6 +26,8 @@ def name_of(request: Request) -> str:
             name = f"binding, {request.variation}"
         case TracingMap():
             name = "map" if request.roles is None else f"map of {len(request.roles)} roles"
+        case ReadoutDiagnostic():
+            name = request.KIND.name + (", all windows" if request.all_windows else "")
         case AttentionToRoles():
             name = f"attention of {len(request.heads)} heads"
         case _:

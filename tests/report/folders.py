@@ -135,7 +135,7 @@ def evidence(layers: int, heads: int, shift: float) -> dict[str, Evidence]:
             for n in boxes
             for mode in MODES
         },
-        **{f"diagnostic-{n}": tag(make_diagnostic(layers, shift), boxes=n) for n in boxes},
+        **{f"diagnostic-{n}": tag(make_diagnostic(layers, shift), windows="all", boxes=n) for n in boxes},
         **{f"paths-{group}": tag(paths(layers, heads, shift, random), stage=group) for group in "AB"},
         "link-A": tag(make_link(shift), stage="A to logits at readout", senders=1, frozen="all"),
         "pruning": tag(pruning(), {"circuit": CIRCUIT}, design="partner_second"),

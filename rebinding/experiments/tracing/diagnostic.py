@@ -50,13 +50,19 @@ def before_the_answer(n_layers: int) -> Window:
     return Window(0, n_layers - 1 - max(1, n_layers // WINDOWS))
 
 
+def windows_of_rules(n_layers: int) -> list[Window]:
+    """All layers together, and those before the answer."""
+    everything = Window(0, n_layers - 1)
+    return [before_the_answer(n_layers), everything] if n_layers > 1 else [everything]
+
+
 def windows(n_layers: int, width: int | None = None) -> list[Window]:
-    """Every single layer, every run of `width` layers, all layers together, and those before the answer."""
+    """Every single layer, every run of `width` layers, and the windows of rules."""
     width = max(1, -(-n_layers // WINDOWS)) if width is None else width
     if not 1 <= width <= n_layers:
         raise ValueError(f"a window of {width} layers in a model of {n_layers}; give 1 to {n_layers}")
-    runs = {Window(first, first + size - 1) for size in (1, width, n_layers) for first in range(n_layers - size + 1)}
-    return sorted(runs | {before_the_answer(n_layers)} if n_layers > 1 else runs)
+    runs = {Window(first, first + size - 1) for size in (1, width) for first in range(n_layers - size + 1)}
+    return sorted(runs | set(windows_of_rules(n_layers)))
 
 
 @dataclass(frozen=True)
@@ -78,16 +84,15 @@ def diagnose(
 ) -> Evidence:
     """Run the diagnostic on some ids of a design."""
     pairs = [question for number in ids for question in questions(encoder, design, number, rule)]
-    return diagnose_questions(surgeon, pairs, width=width)
+    return diagnose_questions(surgeon, pairs, windows(surgeon.anatomy.n_layers, width))
 
 
-def diagnose_questions(surgeon: Surgeon, items: Sequence[Question], *, width: int | None = None) -> Evidence:
-    """Run the diagnostic: one row per question x site x window (columns: `_rows`).
+def diagnose_questions(surgeon: Surgeon, items: Sequence[Question], spans: Sequence[Window]) -> Evidence:
+    """Run the diagnostic: one row per question x site x window of `spans` (columns: `_rows`).
 
     There is no filter: every row records whether the model answers the two unpatched prompts correctly. Boxes whose
     answer the edit does not change (those of a distractor swap) have no margin and no question.
     """
-    spans = windows(surgeon.anatomy.n_layers, width)
     settings = {
         "mode": DIAGNOSTIC_MODE,
         "site": "resid",

@@ -78,7 +78,7 @@ def tracing_figures(boxes: int, section: str, suffix: str, note: str) -> tuple[F
             "There, patching the swap's full stop helps the question about the asked box, and patching the readout"
             " helps every question.",
             "Change of the logit margin by layer, for each question and both patched tokens.",
-            (shows(DIAGNOSTIC, boxes=boxes),),
+            (shows(DIAGNOSTIC, boxes=boxes, windows="all"),),
             draw_diagnostic(boxes),
             shares="y",
         ),
@@ -127,9 +127,10 @@ def draw_diagnostic(boxes: int) -> Callable[[ReportedModel], Figure | None]:
     """The readout diagnostic."""
 
     def draw(model: ReportedModel) -> Figure | None:
-        evidence = model.find_largest_evidence(
-            DIAGNOSTIC, boxes=boxes, design="published"
-        ) or model.find_largest_evidence(DIAGNOSTIC, boxes=boxes)
+        facets: dict[str, Facet] = {"boxes": boxes, "windows": "all"}
+        evidence = model.find_largest_evidence(DIAGNOSTIC, design="published", **facets) or model.find_largest_evidence(
+            DIAGNOSTIC, **facets
+        )
         return readout_figure(evidence) if evidence else None
 
     return draw

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from rebinding.evidence import Evidence
-from rebinding.experiments.tracing.diagnostic import Question, diagnose_questions
+from rebinding.experiments.tracing.diagnostic import Question, diagnose_questions, windows, windows_of_rules
 from rebinding.experiments.tracing.maps import TracedPair, trace
 from rebinding.experiments.tracing.mention import mention
 from rebinding.experiments.tracing.modes import are_right, check_changed, scored_pair
@@ -64,4 +64,5 @@ def measure_diagnostic(bench: Workbench, request: ReadoutDiagnostic) -> Evidence
         for name, _ in pairs_by_question(stories.tracing(number, DIAGNOSTIC_MODE))
     ]
     questions = [Question(name, pair) for name, pair in zip(names, _pairs(bench, request), strict=True)]
-    return diagnose_questions(bench.surgeon, questions)
+    spans = (windows if request.all_windows else windows_of_rules)(bench.surgeon.anatomy.n_layers)
+    return diagnose_questions(bench.surgeon, questions, spans)

@@ -47,6 +47,8 @@ OVERSAMPLING = 4
 """The published filter looks for N correct originals among this many times N ids."""
 DIAGNOSTIC_MODE: ModeName = "swap_target_box_to_remaining_context_box"
 WIDE = 5
+BY_LAYER = 60
+"""The most prompts of the readout diagnostic in all windows, which a figure shows and no rule uses."""
 HELD_OUT: dict[DesignName, Split] = {"published": "test", "partner_second": "test", "counterbalanced": "evaluation"}
 """The split of each design whose words discovery does not use."""
 
@@ -103,9 +105,15 @@ class FirstMention(OfMode):
 
 @dataclass(frozen=True)
 class ReadoutDiagnostic(InBlocks):
-    """Patch windows of layers at the swap's full stop and at the readout, for every question."""
+    """Patch windows of layers at the swap's full stop and at the readout, for every question: the two that rules use,
+    or also each layer by itself and runs of layers."""
 
     KIND: ClassVar[Kind] = DIAGNOSTIC
+    all_windows: bool = False
+
+    @property
+    def facets(self) -> Mapping[str, Facet]:
+        return {"windows": "all" if self.all_windows else "of rules", **self.prompts.facets}
 
 
 def story(prompts: Prompts, name: DesignName, boxes: int, split: Split | None = None) -> Design:
@@ -148,15 +156,20 @@ def request_mention(
     return FirstMention(prompts.draw(design, ids, ("tracing", mode)), conventions.rule, mode, context, swap)
 
 
-def request_diagnostic(prompts: Prompts, design: Design, n: int, conventions: TracingConventions) -> ReadoutDiagnostic:
-    """Request the readout diagnostic, on prompts whose swap names the asked box last.
+def request_diagnostic(
+    prompts: Prompts, design: Design, n: int, conventions: TracingConventions, all_windows: bool = False
+) -> ReadoutDiagnostic:
+    """Request the readout diagnostic, on `n` prompts whose swap names the asked box last; in all windows on fewer.
 
     The swap's full stop is before the question and cannot depend on it. If a patch there helps the question about one
     box, the box is identified by its place in the swap. So where the design crosses the order of naming, use the ids
     whose asked box is named last, as in every published prompt.
     """
+    n = min(n, BY_LAYER) if all_windows else n
     ids = islice((number for number in count(first_id(prompts, conventions)) if _asked_last(design, number)), n)
-    return ReadoutDiagnostic(prompts.draw(design, tuple(ids), ("questions", DIAGNOSTIC_MODE)), conventions.rule)
+    return ReadoutDiagnostic(
+        prompts.draw(design, tuple(ids), ("questions", DIAGNOSTIC_MODE)), conventions.rule, all_windows
+    )
 
 
 def answered_ids(

@@ -20,7 +20,7 @@ import pandas as pd
 from rebinding.evidence import PromptSet
 from rebinding.experiments.prompts import Prompts
 from rebinding.experiments.simulation import simulates
-from rebinding.experiments.tracing.diagnostic import SITES, Window, before_the_answer
+from rebinding.experiments.tracing.diagnostic import SITES, windows_of_rules
 from rebinding.experiments.tracing.mention import PATCHED
 from rebinding.experiments.tracing.request import (
     DIAGNOSTIC_MODE,
@@ -100,7 +100,7 @@ def simulate_mention(prompts: Prompts, request: FirstMention, run: Run) -> tuple
 
 @simulates(ReadoutDiagnostic)
 def simulate_diagnostic(prompts: Prompts, request: ReadoutDiagnostic, run: Run) -> tuple[pd.DataFrame, dict[str, Any]]:
-    """A row per question, place and window: the two windows of many layers that rules use. A patch of the readout does
+    """A row per question, place and window: the windows of rules. A patch of the readout does
     all that a patch of the swap's full stop does, and prompts spread in the same way in both."""
     world, depth = run.world, checkpoint(run.world.model).layers
     questions = questions_of(prompts, request.prompts)
@@ -117,7 +117,7 @@ def simulate_diagnostic(prompts: Prompts, request: ReadoutDiagnostic, run: Run) 
             place=site, first=span.first, last=span.last, change=changes[site], margin=base + changes[site]
         )
         for site in SITES
-        for span in (Window(0, depth - 1), before_the_answer(depth))
+        for span in windows_of_rules(depth)
     ]
     rows = pd.concat(frames, ignore_index=True)
     constant = {"base_margin": base, "original_correct": True, "counterfactual_correct": True, "relative_change": 1.0}

@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 
 from rebinding.experiments.tokens import token_batch
-from rebinding.experiments.tracing.diagnostic import SITES, Window, diagnose, questions, windows
+from rebinding.experiments.tracing.diagnostic import (
+    SITES,
+    Window,
+    diagnose,
+    diagnose_questions,
+    questions,
+    windows,
+    windows_of_rules,
+)
 from tests.close import allowance
 from tests.experiments.tracing.naive import final_logits, patched, residuals
 from tests.experiments.tracing.small_model import encoder, model, plan, surgeon
@@ -67,3 +75,16 @@ def test_windows() -> None:
     assert len(windows(42)) == 42 + 36 + 1 + 1
     with pytest.raises(ValueError, match="window of 4 layers in a model of 3"):
         windows(3, 4)
+
+
+def test_windows_of_rules_have_the_same_rows_alone() -> None:
+    """Rules need two windows of all; a figure has the others."""
+    items = [question for number in range(2) for question in questions(encoder(), plan(), number)]
+    every = diagnose_questions(surgeon(), items, windows(4)).rows
+    alone = diagnose_questions(surgeon(), items, windows_of_rules(4)).rows
+    keys = ["prompt", "question", "place", "first", "last"]
+    both = alone.merge(every, on=keys, suffixes=("", "_of_all"), validate="one_to_one")
+    assert len(both) == len(alone) == len(items) * len(SITES) * 2
+    difference = (both["change"] - both["change_of_all"]).abs().max()
+    assert difference < 4 * allowance(both["base_margin"], floor=5.0)
+    assert both["change"].abs().max() > 0.1, "nothing changes, so equality says nothing"

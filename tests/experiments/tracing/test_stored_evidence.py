@@ -95,7 +95,7 @@ def test_more_prompts_measure_those_that_are_missing(
     monkeypatch.setattr(
         tracing_measure,
         measuring,
-        lambda surgeon, items, **options: sizes.append(len(items)) or measure(surgeon, items, **options),
+        lambda surgeon, items, *args, **options: sizes.append(len(items)) or measure(surgeon, items, *args, **options),
     )
     longer = bench.get(make(bench.prompts, range(5)))
     assert sizes == [3 if kind == "readout-diagnostic" else 1]  # a question about each of three boxes
@@ -132,7 +132,7 @@ def test_missing_blocks_are_measured_together(kind: str, tmp_path: Path, monkeyp
     monkeypatch.setattr(
         tracing_measure,
         measuring,
-        lambda surgeon, items, **options: sizes.append(len(items)) or measure(surgeon, items, **options),
+        lambda surgeon, items, *args, **options: sizes.append(len(items)) or measure(surgeon, items, *args, **options),
     )
     evidence = together.get(make(together.prompts, range(9)))
     per_prompt = 3 if kind == "readout-diagnostic" else 1
