@@ -12,7 +12,7 @@ later tokens read from this token within the window is counterfactual.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
@@ -24,7 +24,7 @@ from rebinding.experiments.tokens import BLOCK, blocks, positions, relative_chan
 from rebinding.experiments.tracing.maps import TracedPair
 from rebinding.experiments.tracing.modes import traced_pair
 from rebinding.experiments.tracing.request import DIAGNOSTIC, DIAGNOSTIC_MODE, pairs_by_question
-from rebinding.surgery import Edit, LogitsOf, Read, Surgeon
+from rebinding.surgery import Edit, LogitsOf, Read, Recording, Surgeon
 from rebinding.task.answers import AnswerRule
 from rebinding.task.designs import Design
 from rebinding.task.prompts import Encoder, PromptError
@@ -102,7 +102,7 @@ def diagnose_questions(surgeon: Surgeon, items: Sequence[Question], spans: Seque
         "surgeon": type(surgeon).__name__,
     }
     size = max(QUESTIONS, surgeon.prompts_at_once(len(items[0].pair.original)))
-    tables = [_site_rows(surgeon, items[part], site, spans) for part in blocks(len(items), size) for site in SITES]
+    tables = [table for part in blocks(len(items), size) for table in _tables(surgeon, items[part], spans)]
     return DIAGNOSTIC.evidence(pd.concat(tables, ignore_index=True), settings)
 
 
@@ -114,15 +114,30 @@ def questions(encoder: Encoder, design: Design, prompt_id: int, rule: AnswerRule
     ]
 
 
-def _site_rows(surgeon: Surgeon, items: Sequence[Question], site: str, spans: Sequence[Window]) -> pd.DataFrame:
-    """Patch one site with every window, all questions in one batch; rows are ordered by window, then question."""
-    pairs = [question.pair for question in items]
-    originals, counterfactuals = [pair.original for pair in pairs], [pair.counterfactual for pair in pairs]
-    place, length = positions(originals, site), len(originals[0])
-    if not torch.equal(place, positions(counterfactuals, site)):
-        raise PromptError(f"{site} stands at different tokens in a pair; they cannot be interchanged")
-    candidates = torch.tensor([pair.candidates for pair in pairs])  # (question, candidate)
+def _tables(surgeon: Surgeon, items: Sequence[Question], spans: Sequence[Window]) -> Iterator[pd.DataFrame]:
+    """The rows of each site, on top of one recording of originals and one of counterfactuals."""
+    originals = [question.pair.original for question in items]
+    counterfactuals = [question.pair.counterfactual for question in items]
     recording, donor = surgeon.record(token_batch(originals)), surgeon.record(token_batch(counterfactuals))
+    for site in SITES:
+        place = positions(originals, site)  # (question,)
+        if not torch.equal(place, positions(counterfactuals, site)):
+            raise PromptError(f"{site} stands at different tokens in a pair; they cannot be interchanged")
+        yield _site_rows(surgeon, recording, donor, items, site, place, spans)
+
+
+def _site_rows(
+    surgeon: Surgeon,
+    recording: Recording,
+    donor: Recording,
+    items: Sequence[Question],
+    site: str,
+    place: Tensor,
+    spans: Sequence[Window],
+) -> pd.DataFrame:
+    """Patch one site with every window, all questions in one batch; rows are ordered by window, then question."""
+    pairs, length = [question.pair for question in items], recording.length
+    candidates = torch.tensor([pair.candidates for pair in pairs])  # (question, candidate)
     unedited = Read("logits", positions=length - 1, reduce=LogitsOf(candidates))
     base, other_base = (surgeon.run(run, [], [unedited])[0][:, 0].cpu() for run in (recording, donor))
     layers = range(surgeon.anatomy.n_layers)

@@ -24,7 +24,7 @@ from rebinding.experiments.tokens import positions, prompt_blocks, relative_chan
 from rebinding.experiments.tracing.maps import TracedPair, candidate_tokens, check_pairs
 from rebinding.experiments.tracing.request import MENTION
 from rebinding.experiments.tracing.rows import scores
-from rebinding.surgery import Edit, LogitsOf, Read, Surgeon
+from rebinding.surgery import Edit, LogitsOf, Read, Recording, Surgeon
 
 PATCHED: Mapping[str, tuple[bool, bool]] = MappingProxyType({"swap": (False, True), "both": (True, True)})
 """Whether the context label, and the swap label, is patched with the original's."""
@@ -42,24 +42,32 @@ def mention(surgeon: Surgeon, pairs: Sequence[TracedPair], *, mode: str, context
         "patched": list(PATCHED),
         "surgeon": type(surgeon).__name__,
     }
-    tables = [
-        _rows(surgeon, pairs[part], roles, name, mode)
-        for part in prompt_blocks(surgeon, [pair.original for pair in pairs])
-        for name in PATCHED
-    ]
+    tables = []
+    for part in prompt_blocks(surgeon, [pair.original for pair in pairs]):
+        sides = [[pair.original for pair in pairs[part]], [pair.counterfactual for pair in pairs[part]]]
+        originals, recording = (surgeon.record(token_batch(side)) for side in sides)
+        for name in PATCHED:
+            rows = _rows(surgeon, originals, recording, pairs[part], roles, name)
+            tables.append(rows.assign(mode=mode, patched=name))
     return MENTION.evidence(pd.concat(tables, ignore_index=True), settings)
 
 
-def _rows(surgeon: Surgeon, pairs: Sequence[TracedPair], roles: tuple[str, str], name: str, mode: str) -> pd.DataFrame:
+def _rows(
+    surgeon: Surgeon,
+    originals: Recording,
+    recording: Recording,
+    pairs: Sequence[TracedPair],
+    roles: tuple[str, str],
+    name: str,
+) -> pd.DataFrame:
     """The rows of one entry of `PATCHED`, at every layer from the second on."""
-    sides = [[pair.original for pair in pairs], [pair.counterfactual for pair in pairs]]
     patched_roles = [role for role, is_patched in zip(roles, PATCHED[name], strict=True) if is_patched]
-    at = torch.stack([positions(sides[0], role) for role in patched_roles], dim=1)  # (prompt, label)
+    prompts = [pair.original for pair in pairs]
+    at = torch.stack([positions(prompts, role) for role in patched_roles], dim=1)  # (prompt, label)
     layers = range(1, surgeon.anatomy.n_layers)
-    originals, recording = (surgeon.record(token_batch(side)) for side in sides)
     reads = [Read("resid", layer, positions=at) for layer in layers]
     new, old = surgeon.run(originals, [], reads), surgeon.run(recording, [], reads)  # (prompt, label, hidden) a layer
-    candidates, last = candidate_tokens(pairs), len(sides[0][0]) - 1
+    candidates, last = candidate_tokens(pairs), recording.length - 1
     base = surgeon.run(recording, [], [Read("logits", positions=last, reduce=LogitsOf(candidates))])[0][:, 0].cpu()
     source = torch.arange(len(pairs)).repeat(len(layers))  # (row,), row = layer x prompt
     edits = [
@@ -70,7 +78,7 @@ def _rows(surgeon: Surgeon, pairs: Sequence[TracedPair], roles: tuple[str, str],
     patched = surgeon.run(recording, edits, [read], source=source, allow_noop=True)[0][:, 0].cpu()  # (row, candidate)
     logits = patched.reshape(len(layers), len(pairs), 1, -1).transpose(0, 1)  # (prompt, layer, 1, candidate)
     change = torch.stack([relative_change(*values).amax(1).cpu() for values in zip(new, old, strict=True)], dim=1)
-    return _table(pairs, layers, logits, base, change).assign(mode=mode, patched=name)
+    return _table(pairs, layers, logits, base, change)
 
 
 def _table(
