@@ -77,8 +77,10 @@ def _run_block(
     """Both conditions as rows of one run, queries first, on top of one recording."""
     recording, n = surgeon.record(token_batch(cases.prompts)), len(cases)
     before = by_head(heads, surgeon.run(recording, [], reads_of(heads, cases, 1), source=cases.source))
-    own_queries, queries = _queries(surgeon, cases, donors, heads)
-    tokens, keys, other_keys = _keys(surgeon, cases, heads)
+    slots = _tokens_of_slots(cases)  # (prompt, kind x slot)
+    own, own_keys = read_vectors(surgeon, cases.prompts, slots, heads, "raw")
+    own_queries, queries = own[cases.source], _queries(surgeon, cases, donors, heads)
+    tokens, keys, other_keys = _keys(cases, own_keys)
     edits: list[Edit] = []
     for layer, at in by_layer(heads).items():
         names, readout = [heads[place][1] for place in at], positions(cases.prompts, "readout")[cases.source][:, None]
@@ -99,22 +101,23 @@ def _run_block(
 
 def _queries(
     surgeon: Surgeon, cases: SlotPairs, donors: Sequence[Sequence[Encoded]], heads: tuple[Head, ...]
-) -> tuple[Tensor, Tensor]:
-    """Each case's own queries, and the real queries for slot j: (case, head, head_dim)."""
+) -> Tensor:
+    """The real queries for slot j: (case, head, head_dim)."""
     readout = positions(cases.prompts, "readout")[:, None]  # any token: the keys are not used
-    own, _ = read_vectors(surgeon, cases.prompts, readout, heads, "raw")  # (prompt, head, head_dim)
     real = torch.stack([read_vectors(surgeon, donor, readout, heads, "raw")[0] for donor in donors])
-    return own[cases.source], real[cases.j, cases.source]
+    return real[cases.j, cases.source]
 
 
-def _keys(surgeon: Surgeon, cases: SlotPairs, heads: tuple[Head, ...]) -> tuple[Tensor, Tensor, Tensor]:
+def _tokens_of_slots(cases: SlotPairs) -> Tensor:
+    """The tokens of every slot, kind by kind: (prompt, kind x slot)."""
+    roles = [f"context_{kind}[{slot}]" for kind in KINDS for slot in range(cases.objects.shape[1])]
+    return torch.stack([positions(cases.prompts, role) for role in roles], dim=1)
+
+
+def _keys(cases: SlotPairs, keys: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The tokens of slots j and i (case, token), their own keys and the keys of the other slot (case, head, token,
-    head_dim)."""
-    slots = cases.objects.shape[1]
-    roles = [f"context_{kind}[{slot}]" for kind in KINDS for slot in range(slots)]
-    tokens = torch.stack([positions(cases.prompts, role) for role in roles], dim=1)  # (prompt, kind x slot)
-    _, keys = read_vectors(surgeon, cases.prompts, tokens, heads, "raw")
-    by_slot = keys[cases.source].unflatten(2, (len(KINDS), slots))  # (case, head, kind, slot, head_dim)
+    head_dim), from the keys of all slots (prompt, head, kind x slot, head_dim)."""
+    by_slot = keys[cases.source].unflatten(2, (len(KINDS), -1))  # (case, head, kind, slot, head_dim)
     case = torch.arange(len(cases))
     at_j, at_i = by_slot[case, :, :, cases.j], by_slot[case, :, :, cases.i]  # (case, head, kind, head_dim)
     places = torch.cat([cases.tokens(K, cases.j), cases.tokens(K, cases.i)], dim=1)
