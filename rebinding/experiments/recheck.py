@@ -138,6 +138,10 @@ def rebuild(evidence: Evidence, name: str) -> Request:
         request = TypeAdapter(cls).validate_python(evidence.settings["request"])
     except (ValidationError, KeyError) as error:
         raise RecheckError(f"{name}: its request is not as this version writes it ({error})") from error
+    if request.plain.keys() != evidence.settings["request"].keys():
+        raise RecheckError(
+            f"{name}: its request has other fields than this version writes; use the version of the report"
+        )
     if request.key != evidence.settings.get("key"):
         raise RecheckError(f"{name}: its request has another key than the file says; one of the two was changed")
     return request

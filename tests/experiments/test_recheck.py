@@ -100,6 +100,9 @@ def test_a_changed_request_is_refused(evidence: Mapping[str, Evidence]) -> None:
     request["prompts"] = {**request["prompts"], "ids": [1, 2, 3]}
     with pytest.raises(RecheckError, match="another key than the file says"):
         rebuild(replace(piece, settings={**piece.settings, "request": request}), name)
+    fewer = {field: value for field, value in piece.settings["request"].items() if field != "senders"}
+    with pytest.raises(RecheckError, match="has other fields than this version writes"):
+        rebuild(replace(piece, settings={**piece.settings, "request": fewer}), name)
     with pytest.raises(RecheckError, match="is not as this version writes it"):
         rebuild(replace(piece, settings={**piece.settings, "request": {}}), name)
     with pytest.raises(RecheckError, match="no experiment 'oracle'"):
