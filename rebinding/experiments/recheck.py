@@ -103,10 +103,13 @@ def most_false(false: int, n: int) -> float:
 def recheck(
     evidence: Mapping[str, Evidence], drawn: list[Drawn], dtype: str, bench_of: Callable[[Request], Workbench]
 ) -> Iterator[Compared]:
-    """Compute the drawn rows again, with all rows of the same prompt."""
+    """Compute the drawn rows again, with all rows of the same prompt.
+
+    A request that cannot be rebuilt is an error before anything is computed.
+    """
+    requests = {name: rebuild(evidence[name], name) for name in dict.fromkeys(row.name for row in drawn)}
     for name, rows in groupby(drawn, key=lambda row: row.name):
-        piece = evidence[name]
-        request = rebuild(piece, name)
+        piece, request = evidence[name], requests[name]
         bench = bench_of(request)
         done: dict[int | None, tuple[NDArray[np.int64], NDArray[np.float64]]] = {}
         for row in rows:
