@@ -74,6 +74,7 @@ class Step(OnPrompts):
     effect if there are none; `allowed` senders, all if None."""
 
     KIND: ClassVar[Kind] = STEPS
+    PER_PROMPT: ClassVar[bool] = False
     receivers: tuple[Node, ...]
     allowed: tuple[Node, ...] | None
     settings: Settings
@@ -84,6 +85,7 @@ class Losses(OnPrompts):
     """The scores of clean and noise prompts; their difference is the total loss."""
 
     KIND: ClassVar[Kind] = LOSSES
+    PER_PROMPT: ClassVar[bool] = False
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,7 @@ class Crossings(OnPrompts):
     prompts."""
 
     KIND: ClassVar[Kind] = CROSSINGS
+    PER_PROMPT: ClassVar[bool] = False
     searched: PromptSet
     settings: Settings
 
@@ -106,6 +109,7 @@ class SearchedCircuit(OnPrompts):
     circuits with as many heads at each token in each layer."""
 
     KIND: ClassVar[Kind] = SEARCHED
+    PER_PROMPT: ClassVar[bool] = False
     searched: PromptSet
     settings: Settings
     means: Means

@@ -47,7 +47,7 @@ OVERSAMPLING = 4
 """The published filter looks for N correct originals among this many times N ids."""
 DIAGNOSTIC_MODE: ModeName = "swap_target_box_to_remaining_context_box"
 WIDE = 5
-BY_LAYER = 60
+PROMPTS_OF_FIGURE = 60
 """The most prompts of the readout diagnostic in all windows, which a figure shows and no rule uses."""
 HELD_OUT: dict[DesignName, Split] = {"published": "test", "partner_second": "test", "counterbalanced": "evaluation"}
 """The split of each design whose words discovery does not use."""
@@ -165,7 +165,7 @@ def request_diagnostic(
     box, the box is identified by its place in the swap. So where the design crosses the order of naming, use the ids
     whose asked box is named last, as in every published prompt.
     """
-    n = min(n, BY_LAYER) if all_windows else n
+    n = min(n, PROMPTS_OF_FIGURE) if all_windows else n
     ids = islice((number for number in count(first_id(prompts, conventions)) if _asked_last(design, number)), n)
     return ReadoutDiagnostic(
         prompts.draw(design, tuple(ids), ("questions", DIAGNOSTIC_MODE)), conventions.rule, all_windows

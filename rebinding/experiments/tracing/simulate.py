@@ -100,8 +100,8 @@ def simulate_mention(prompts: Prompts, request: FirstMention, run: Run) -> tuple
 
 @simulates(ReadoutDiagnostic)
 def simulate_diagnostic(prompts: Prompts, request: ReadoutDiagnostic, run: Run) -> tuple[pd.DataFrame, dict[str, Any]]:
-    """A row per question, place and window: the windows of rules. A patch of the readout does
-    all that a patch of the swap's full stop does, and prompts spread in the same way in both."""
+    """A row per question, place and window of rules. A patch of the readout does all that a patch of the swap's full
+    stop does, and prompts spread in the same way in both."""
     world, depth = run.world, checkpoint(run.world.model).layers
     questions = questions_of(prompts, request.prompts)
     dice = run.dice("diagnostic", request.prompts.design)

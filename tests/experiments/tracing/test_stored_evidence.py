@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -16,7 +17,7 @@ from rebinding.experiments.tracing.request import DIAGNOSTIC_MODE as DIAGNOSED
 from rebinding.experiments.tracing.request import Answered, InBlocks, ReadoutDiagnostic, request_map, request_mention
 from rebinding.experiments.workbench import Workbench
 from rebinding.paper.procedure import builtin_procedure
-from rebinding.surgery import TorchSurgeon
+from rebinding.surgery import Surgeon, TorchSurgeon
 from tests.experiments.tracing.small_model import loaded_model, plan
 
 ROUNDING = 1e-4
@@ -61,6 +62,18 @@ def stored(root: Path) -> set[tuple[str, str]]:
     return {(entry.experiment, entry.key) for entry in Store(root).entries()}
 
 
+def note_sizes(measuring: str, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The number of pairs or questions of each call of a measuring function from now on."""
+    measure, sizes = vars(tracing_measure)[measuring], []
+
+    def note_size(surgeon: Surgeon, items: Sequence[Any], *args: Any, **options: Any) -> Any:
+        sizes.append(len(items))
+        return measure(surgeon, items, *args, **options)
+
+    monkeypatch.setattr(tracing_measure, measuring, note_size)
+    return sizes
+
+
 @pytest.mark.parametrize("kind", MAKERS)
 def test_blocks_are_stored_once_and_read_back(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The store has only the blocks; evidence of all prompts, or of a part, is read from them."""
@@ -91,12 +104,7 @@ def test_more_prompts_measure_those_that_are_missing(
     make, measuring = MAKERS[kind]
     bench = bench_at(tmp_path)
     first = bench.get(make(bench.prompts, range(4)))
-    measure, sizes = vars(tracing_measure)[measuring], []
-    monkeypatch.setattr(
-        tracing_measure,
-        measuring,
-        lambda surgeon, items, *args, **options: sizes.append(len(items)) or measure(surgeon, items, *args, **options),
-    )
+    sizes = note_sizes(measuring, monkeypatch)
     longer = bench.get(make(bench.prompts, range(5)))
     assert sizes == [3 if kind == "readout-diagnostic" else 1]  # a question about each of three boxes
     pd.testing.assert_frame_equal(longer.rows[: len(first.rows)], first.rows)
@@ -128,12 +136,7 @@ def test_missing_blocks_are_measured_together(kind: str, tmp_path: Path, monkeyp
     together = bench_at(tmp_path / "together")
     together.get_block(blocks[3])
     monkeypatch.setattr(TorchSurgeon, "prompts_at_once", lambda surgeon, length: 5)
-    measure, sizes = vars(tracing_measure)[measuring], []
-    monkeypatch.setattr(
-        tracing_measure,
-        measuring,
-        lambda surgeon, items, *args, **options: sizes.append(len(items)) or measure(surgeon, items, *args, **options),
-    )
+    sizes = note_sizes(measuring, monkeypatch)
     evidence = together.get(make(together.prompts, range(9)))
     per_prompt = 3 if kind == "readout-diagnostic" else 1
     assert sizes == [4 * per_prompt, 2 * per_prompt, 1 * per_prompt], "two blocks, one before a stored one, the last"
