@@ -52,10 +52,17 @@ FROM_EVIDENCE = ("summary", "figures", "simulate")
 """Modules of a section that work on evidence alone."""
 NO_TORCH = ("task", "paper", "verdicts")
 """Rooms that need no tensors. (Evidence has activations.)"""
-VISIBLE = ("rebinding.paper", "rebinding.evidence", "rebinding.verdicts", "rebinding.study", "claims")
-"""What a test of a claim may import; and the requests and summaries of experiments."""
-HIDDEN = tuple(f"rebinding.study.{name}" for name in ("asked", "case", "plants", "settings"))
-"""What it may not, though it lies there: how a model is loaded, and what was planted in it."""
+VISIBLE = (
+    "rebinding.paper",
+    "rebinding.evidence",
+    "rebinding.verdicts",
+    "rebinding.study.study",
+    "rebinding.study.shifts",
+)
+"""What claims may import of the package, with all that is below it; and the requests and summaries of experiments. Of
+`rebinding.study` these are two modules: the others load models and know what was planted in them."""
+OF_HELPERS = tuple(f"rebinding.experiments.binding.{name}" for name in ("candidates", "row_conditions", "slots"))
+"""What helpers of claims may import besides: conventions of section 5, without a model."""
 
 
 def room(name: str) -> str | None:
@@ -127,12 +134,34 @@ def test_functions_of_evidence_run_no_model(module: str) -> None:
 
 def is_visible(name: str) -> bool:
     """Whether a test of a claim may import it."""
-    if not name.startswith(("rebinding", "fixtures", "claims")):
+    if name.partition(".")[0] not in ("rebinding", "fixtures"):
         return True
-    return name.endswith((".summary", ".request")) or (name.startswith(VISIBLE) and not name.startswith(HIDDEN))
+    is_of_experiment = name.startswith("rebinding.experiments.") and name.endswith((".summary", ".request"))
+    return is_of_experiment or any(f"{name}.".startswith(f"{visible}.") for visible in VISIBLE)
+
+
+def test_visible_modules_exist() -> None:
+    assert not {*VISIBLE, *OF_HELPERS} - set(trees())
+    names = {name.rpartition(".")[2] for name in modules("experiments")}
+    assert not {*DRAWN_FROM, *FROM_EVIDENCE} - names
 
 
 def test_claims_see_study_evidence_and_verdicts() -> None:
-    claims = [name for name in trees() if name.startswith("claims.test_") and name != "claims.test_generator"]
-    assert len(claims) >= 5
-    assert not [(name, module) for name in claims for module in imported(name) if not is_visible(module)]
+    claims = [name for name in trees() if name.startswith("claims.") and name != "claims.test_generator"]
+    assert len([name for name in claims if name.startswith("claims.test_")]) >= 5
+    seen = [(name, module) for name in claims for module in imported(name) if not is_visible(module)]
+    assert [(name, module) for name, module in seen if name.startswith("claims.test_")] == []
+    assert {module for _, module in seen} == set(OF_HELPERS)
+
+
+@pytest.mark.parametrize("name", [name for name in modules("study") if name not in VISIBLE])
+def test_the_rest_of_the_study_is_hidden(name: str) -> None:
+    assert not is_visible(name)
+
+
+@pytest.mark.parametrize(
+    "name", ["fixtures.judging", "rebinding.planted.truth", "rebinding.models", "rebinding.api.model"]
+)
+def test_models_and_truths_are_hidden(name: str) -> None:
+    assert name in trees()
+    assert not is_visible(name)
