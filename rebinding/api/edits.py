@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 import torch
 from torch import Tensor
 
+from rebinding.api.masks import within_mask
 from rebinding.api.prompts import Position, Prompts
 from rebinding.surgery import sites as surgery
 from rebinding.surgery.anatomy import Anatomy
-from rebinding.surgery.checks import SurgeryError
-from rebinding.surgery.sites import HEADLESS, SITES, Mode, Scope, Site, check_scope
+from rebinding.surgery.checks import SurgeryError, check_word
+from rebinding.surgery.sites import HEADLESS, KEYED, MODES, SITES, Mode, Scope, Site, check_scope
 
 if TYPE_CHECKING:
     from rebinding.api.recording import Recording
@@ -32,12 +33,16 @@ class Edit:
 
     `site` is one of `resid`, `q`, `k`, `v`, `q_rot`, `k_rot`, `v_seen`, `scores`, `pattern`, `z`, `mlp_out`. A site
     with heads needs `head`, a (layer, head) or a list of them; `resid` and `mlp_out` need `layer`. `resid` of layer L
-    is the input of layer L; `n_layers` is the input of the final norm. `at` is a position by name or index, or a list.
+    is the input of layer L; `n_layers` is the input of the final norm. `q`, `k` and `v` are what the projections put
+    out. `q_rot` is the query after its norm and rotation; `k_rot` and `v_seen` are the key (likewise) and the value
+    that one query head sees. `at` is a position by name or index, or a list; for `scores` and `pattern` it is that of
+    the query.
 
     `value` is a number, a tensor in the shape that `Read` returns for the same `head` and `at` (or one that broadcasts
     to it), or a `Recording`: then each prompt gets what this site has there in the recorded prompt of the same number.
-    `scope` is needed at `k` and `v`: `"head"` changes what one query head sees (`head` counts query heads), `"group"`
-    the whole KV group (`head` counts KV heads).
+    A number for `scores` or `pattern` goes to the keys that the query can see; a value that opens a masked key is
+    refused. `scope` is needed at `k` and `v`: `"head"` changes what one query head sees (`head` counts query heads),
+    `"group"` the whole KV group (`head` counts KV heads).
     """
 
     site: Site
@@ -53,8 +58,9 @@ class Edit:
             raise SurgeryError(f"{self.site} can be read and not edited; edit 'resid' at the last layers instead")
         _check_place(self.site, self.head, self.layer)
         check_scope(self.site, self.scope)
-        if isinstance(self.value, Tensor) and bool(torch.isnan(self.value).any()):
-            raise SurgeryError("the value has NaN; every number after the edit would be NaN")
+        check_word("mode", self.mode, MODES)
+        if isinstance(self.value, (Tensor, int, float)):
+            check_finite(torch.as_tensor(self.value), self.site)
 
     def __repr__(self) -> str:
         value = f"tensor {tuple(self.value.shape)}" if isinstance(self.value, Tensor) else repr(self.value)
@@ -84,6 +90,13 @@ class Read:
             check_scope(cast(Site, self.site), self.scope)
         elif self.head is not None or self.layer is not None:
             raise SurgeryError(f"{self.site} come after the last layer; leave head and layer out")
+
+
+def check_finite(value: Tensor, site: str) -> None:
+    """Refuse NaN and infinities; a score of minus infinity closes a key."""
+    allowed = torch.isfinite(value) | (value == -math.inf) if site == "scores" else torch.isfinite(value)
+    if not bool(allowed.all()):
+        raise SurgeryError("the value has NaN or an infinity; every number after the edit would be NaN")
 
 
 def _check_place(site: str, head: Head | Sequence[Head] | None, layer: int | None) -> None:
@@ -173,6 +186,8 @@ def surgery_edits(edit: Edit, recording: Recording, rows: Tensor) -> Iterator[su
     for layer, numbers in heads_by_layer(heads, anatomy, of_group=edit.scope == "group").items():
         places = [place for place, (own, _) in enumerate(heads) if own == layer]
         part = value[:, places] if value.ndim == 4 and value.shape[1] > 1 else value
+        if edit.site in KEYED:
+            part = within_mask(part, edit, recording.recorded, layer, positions)
         yield surgery.Edit(
             edit.site, layer, part, positions=positions, heads=numbers, rows=rows, mode=edit.mode, scope=edit.scope
         )
@@ -192,8 +207,7 @@ def _value(edit: Edit, recording: Recording) -> Tensor:
             raise SurgeryError(
                 f"value must be a number, a tensor or a Recording; got a {type(edit.value).__name__}"
             ) from None
-        if value.ndim == 0 and math.isnan(float(value)):
-            raise SurgeryError("the value is NaN; every number after the edit would be NaN")
+        check_finite(value, edit.site)
     return with_all_axes(value, edit)
 
 
@@ -214,26 +228,3 @@ def with_all_axes(value: Tensor, edit: Edit) -> Tensor:
     if is_one_position(edit.at):
         value = value.unsqueeze(-2)
     return value.unsqueeze(1) if edit.site not in HEADLESS and is_one_head(edit.head) else value
-
-
-def check_distinct(edits: Sequence[Edit], recording: Recording) -> None:
-    """Refuse two edits of one run that write one place: the outcome would depend on their order."""
-    written: set[tuple[object, ...]] = set()
-    for edit in edits if len(edits) > 1 else ():
-        heads = [(cast(int, edit.layer), 0)] if edit.head is None else head_list(edit.head)
-        if edit.scope == "group":  # as the query heads that see it
-            parts = recording.model.anatomy.parts
-            heads = [
-                (layer, number * parts[layer].group + query)
-                for layer, number in heads
-                for query in range(parts[layer].group)
-            ]
-        positions = enumerate(table_of(recording.prompts, edit.at).tolist())
-        at = [(prompt, position) for prompt, line in positions for position in line]
-        places = {(edit.site, *head, *spot) for head in heads for spot in at}
-        if places & written:
-            raise SurgeryError(
-                f"two edits of one run write {edit.site!r} at {edit.at!r}: the outcome would depend on their order."
-                " Merge them, or run them as two entries of run_each"
-            )
-        written |= places

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rebinding.models.fingerprint import fingerprint
+
 if TYPE_CHECKING:
     from rebinding.api.model import Model
 
@@ -54,16 +56,37 @@ def judge(
 ) -> Verdicts:
     """Judge models by the paper's claims: the headline rows, or every row.
 
-    Models are named as in `load`. `report` is a folder for the page, `claims.json` and the evidence. `options` are
-    those of `pytest claims`, such as `["--samples", "24", "--device", "cpu"]`. Without `quiet` the output of pytest is
-    shown. Finished evidence is stored, so the same call goes on where an interrupted one stopped.
+    Models are named as in `load`; the process loads them again by name. A `Model` is judged in its dtype, and refused
+    if what its name stands for has another fingerprint: if its weights were changed, or it is of another revision.
+    `report` is a folder for the page, `claims.json` and the evidence. `options` are those of
+    `pytest claims`, such as `["--samples", "24", "--device", "cpu"]`. Without `quiet` the output of pytest is shown.
+    Finished evidence is stored, so the same call goes on where an interrupted one stopped.
     """
     names = [model if isinstance(model, str) else model.name for model in models]
+    options = [*_announce([model for model in models if not isinstance(model, str)], options), *options]
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder, "report") if report is None else Path(report)
+        verdicts, earlier = out / "claims.json", _time_of(out / "claims.json")
         code, text = run_claims(names, [*options, "--report", str(out)], every_row=every_row, capture=quiet)
         check_finished(code, text)
-        return read_verdicts(out / "claims.json", as_expected=code == 0)
+        if _time_of(verdicts) == earlier:
+            raise JudgeError(f"no row was judged:\n{text}".rstrip())
+        return read_verdicts(verdicts, as_expected=code == 0)
+
+
+def _time_of(path: Path) -> int | None:
+    """When a file was written; None if there is none."""
+    return path.stat().st_mtime_ns if path.is_file() else None
+
+
+def _announce(models: Sequence[Model], options: Sequence[str]) -> list[str]:
+    """The options that hold the process to models in memory: their dtype, unless it is given, and fingerprints."""
+    announced = [f"--fingerprint={model.name}={fingerprint(model.loaded.model, model.tokenizer)}" for model in models]
+    dtypes = {model.loaded.dtype for model in models}
+    if len(dtypes) > 1:
+        raise ValueError(f"models of several dtypes ({', '.join(sorted(dtypes))}); judge those of each in a call")
+    is_given = any(option.partition("=")[0] == "--dtype" for option in options)
+    return announced if is_given or not dtypes else [*announced, f"--dtype={dtypes.pop()}"]
 
 
 def read_verdicts(path: Path, *, as_expected: bool) -> Verdicts:

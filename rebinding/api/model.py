@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import os
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from rebinding.api.prompts import Pairs, Prompts
 from rebinding.api.recording import Recording
@@ -18,6 +19,7 @@ from rebinding.experiments.prompts import Prompts as StoryPrompts
 from rebinding.experiments.search.measure import search_pairs, story_answers
 from rebinding.experiments.search.request import NOISE
 from rebinding.models.devices import Device
+from rebinding.models.errors import UnknownName
 from rebinding.models.loaded_model import LoadedModel, owner_of
 from rebinding.models.loaded_model import load as load_model
 from rebinding.paper import circuit as circuits
@@ -26,6 +28,7 @@ from rebinding.paper.circuit import Circuit
 from rebinding.paper.graph import Graph
 from rebinding.surgery import Anatomy, SurgeryError, TorchSurgeon
 from rebinding.surgery.sites import Site
+from rebinding.surgery.state import Weights, hold
 from rebinding.task.chat import Form
 from rebinding.task.designs import Design, DesignName, pair_of
 from rebinding.task.designs import design as make_design
@@ -33,7 +36,7 @@ from rebinding.task.prompts import Encoded, PromptError
 from rebinding.task.strata import stratum
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerFast
+    from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 KEPT_SITES: tuple[Site, ...] = ("z",)
 
@@ -59,12 +62,13 @@ class Model:
 
     @property
     def anatomy(self) -> Anatomy:
-        """Its numbers of layers, heads and KV heads, and where its parts are."""
+        """Its layers and heads: `n_layers`, `n_heads`, and `parts[layer]` with the layer's `n_heads`, `n_kv_heads`,
+        `head_dim` and the paths of its modules."""
         return self.loaded.anatomy
 
     @property
     def heads(self) -> list[tuple[int, int]]:
-        """Every head as (layer, head)."""
+        """Every query head as (layer, head)."""
         return list(self.anatomy.heads)
 
     @cached_property
@@ -77,7 +81,7 @@ class Model:
 
     def prompts(
         self,
-        prompts: Sequence[str] | Sequence[Sequence[int]] | Tensor,
+        prompts: Iterable[str] | Iterable[Sequence[int]] | Tensor,
         *,
         positions: Mapping[str, int | Sequence[int]] | None = None,
         answers: Sequence[Sequence[str | int]] | None = None,
@@ -86,7 +90,8 @@ class Model:
 
         `positions` names tokens by index: one for all prompts, or one for each. `answers` are the answer candidates of
         each prompt, the right one first, as tokens or as text of one token (`" Mary"`). Texts are tokenised as the
-        tokenizer does by default, special tokens included.
+        tokenizer does by default, special tokens included, but for tokens that it appends: the readout is the last
+        token of the text. Token ids that begin or end with padding, or end with an end token, are refused.
         """
         return tokenize(self.tokenizer, prompts, positions or {}, answers)
 
@@ -129,7 +134,10 @@ class Model:
         `attention="frozen"` needs `z`."""
         if not isinstance(prompts, Prompts):
             raise PromptError("record takes Prompts; make them with model.prompts(texts) or model.fill(template, rows)")
-        return Recording(self, prompts, self.surgeon.record(prompts.tokens, keep=keep))
+        model = self.loaded.model
+        check_length(model, prompts.length)
+        with hold(model):
+            return Recording(self, prompts, self.surgeon.record(prompts.tokens, keep=keep), Weights.of(model))
 
     def save(self, circuit: Circuit | Graph, path: Path | str) -> None:
         """Write a circuit, or a graph, of this model as JSON (`rebinding/schemas`)."""
@@ -147,8 +155,21 @@ class Model:
         return Prompts(tuple(encoded), answers, tuple(stratum(prompt.prompt) for prompt in encoded))
 
 
+POSITION_TABLES = ("wpe", "embed_positions")
+"""What families call their table of learned positions."""
+
+
+def check_length(model: PreTrainedModel, length: int) -> None:
+    """Refuse prompts that are longer than a model's table of learned positions."""
+    for name, module in model.named_modules():
+        if name.rpartition(".")[2] in POSITION_TABLES and isinstance(module, nn.Embedding):
+            most = module.num_embeddings - int(getattr(module, "offset", 0))
+            if length > most:
+                raise PromptError(f"prompts of {length} tokens: this model has positions for {most}; shorten them")
+
+
 def load(
-    name: str,
+    name: str | os.PathLike[str],
     *,
     dtype: str | torch.dtype = "float32",
     device: Device | torch.device = "auto",
@@ -160,6 +181,12 @@ def load(
     `device="auto"` uses the GPUs that are there. `form` is how stories are put into a chat. A model that cannot be
     loaded, or that the surgeon would not run exactly, raises a `ModelError` that says what to do.
     """
+    if not isinstance(name, (str, os.PathLike)):
+        raise UnknownName(
+            f"load takes a name, a folder or a Hub id; got a {type(name).__name__}. Save a model and its tokenizer with"
+            " save_pretrained(FOLDER), then load FOLDER"
+        )
+    name = os.fspath(name)
     precision, place = str(dtype).removeprefix("torch."), str(device) if isinstance(device, torch.device) else device
     return Model(load_model(name, dtype=precision, device=place, form=form, revision=revision))
 

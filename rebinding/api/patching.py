@@ -60,6 +60,11 @@ def patch_paths(
         check_word("component", str(component), get_args(Component))
         senders = _below(senders, receivers, model)
         _check_order(pairs, at, cast(Position, receivers_at), freeze=freeze)
+    elif freeze and bool((pairs.clean.at(at) != pairs.clean.length - 1).any()):
+        raise SurgeryError(
+            f"with freeze=True nothing passes from {at!r} to the readout, where the answer is read, so every score"
+            " would be zero; give at='readout', name receivers, or freeze=False"
+        )
     names = [_name(at), None if receivers_at is None else _name(receivers_at)]
     stage = Stage(
         GROUPS[receivers is not None], cast(str, names[0]), None if receivers is None else "A", component, names[1],
@@ -84,9 +89,10 @@ def trace(
 ) -> pd.DataFrame:
     """The tracing map: the residual stream of a clean prompt, at one layer and token, in the run of its noise prompt.
 
-    `at` are positions that are one token in all prompts, clean and noise. A row per pair, layer and token. `margin` is
-    the logit of the clean prompt's answer minus the largest of the other candidates; `base_margin` is the same without
-    a patch. Cells that cannot change anything are not run (`ran`).
+    `at` are positions that are one token in all prompts, clean and noise. A row per pair, layer and token. `place` is
+    the token's name, or `token N` for one without. `margin` is the logit of the clean prompt's answer minus the largest
+    of the other candidates; `base_margin` is the same without a patch. Cells that cannot change anything are not run
+    (`ran`).
     """
     answers, rivals = pairs.clean.candidates(2), pairs.noise.answers
     layers = None if layers is None else [operator.index(layer) for layer in layers]
@@ -100,7 +106,15 @@ def trace(
         for number, (clean, noise) in enumerate(zip(pairs.clean.tokenized, pairs.noise.tokenized, strict=True))
     ]
     tokens = None if at is None else _tokens(pairs, at)
-    return trace_pairs(model.surgeon, traced, mode="own", layers=layers, tokens=tokens).rows
+    return _with_places(trace_pairs(model.surgeon, traced, mode="own", layers=layers, tokens=tokens).rows)
+
+
+def _with_places(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows with a name for every token: by place, by a name of one's own, or by its number."""
+    place, role = rows["place"].astype(str), rows["role"].astype(str)
+    named = place.where(place != "", role)
+    names = named.where(named != "", "token " + rows["token"].astype(str))
+    return rows.assign(place=names.astype("category"), role=role.where(role != "", names).astype("category"))
 
 
 def _tokens(pairs: Pairs, at: Sequence[Position]) -> list[int]:

@@ -7,21 +7,21 @@ equally long: nothing is padded, so a position means the same to every layer.
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias, cast
 
 import torch
 from torch import Tensor
 
 from rebinding.task.prompts import PromptError, TokenizedPrompt, aligned
 from rebinding.task.strata import Stratum
-from rebinding.task.text import token_at
-
-if TYPE_CHECKING:
-    pass
+from rebinding.task.text import TOKEN_NAME, token_at, word_of
 
 Position: TypeAlias = str | int
 """A name, or an index from the first token (negative: from the end)."""
+Part: TypeAlias = int | slice | Sequence[int] | Tensor
+"""Some of the prompts: by number, slice, list of numbers, or mask."""
 READOUT = "readout"
 
 
@@ -60,11 +60,12 @@ class Prompts:
         answers = "no" if self.answers is None else self.answers.shape[1]
         return f"Prompts({len(self)} of {self.length} tokens, positions {self.positions}, {answers} answers each)"
 
-    def __getitem__(self, part: slice | int) -> Prompts:
-        """Some of the prompts, or one."""
-        part = as_slice(part, len(self))
-        answers = None if self.answers is None else self.answers[part]
-        return Prompts(self.tokenized[part], answers, self.strata[part])
+    def __getitem__(self, part: Part) -> Prompts:
+        """Some of the prompts, or one: by number, slice, list of numbers or mask."""
+        chosen = numbers_of(part, len(self))
+        answers = None if self.answers is None else self.answers[chosen]
+        strata = tuple(self.strata[number] for number in chosen) if self.strata else ()
+        return Prompts(tuple(self.tokenized[number] for number in chosen), answers, strata)
 
     @property
     def tokens(self) -> Tensor:
@@ -89,11 +90,11 @@ class Prompts:
     def at(self, position: Position) -> Tensor:
         """The index of a position in each prompt (prompt,); `prompts.positions` are the names."""
         if isinstance(position, str):
-            places = [token_at(position, prompt.roles) for prompt in self.tokenized]
+            places = [_find(position, prompt) for prompt in self.tokenized]
             if lacking := places.count(None):
                 raise PromptError(
-                    f"{lacking} of {len(self)} prompts have no position {position!r}. Every prompt has"
-                    f" {', '.join(self.positions)}; prompts.having({position!r}) are those that have this one"
+                    f"{lacking} of {len(self)} prompts have no position {position!r}{self._word_at(position)}. Every"
+                    f" prompt has {', '.join(self.positions)}; prompts.having({position!r}) are the others"
                 )
             return torch.tensor(places)
         try:
@@ -110,13 +111,19 @@ class Prompts:
         chosen = [
             number
             for number, prompt in enumerate(self.tokenized)
-            if all(isinstance(at, int) or token_at(at, prompt.roles) is not None for at in positions)
+            if all(isinstance(at, int) or _find(at, prompt) is not None for at in positions)
         ]
         if not chosen:
             raise PromptError(f"no prompt has {positions}; the first one has {', '.join(self.tokenized[0].roles)}")
-        answers = None if self.answers is None else self.answers[chosen]
-        strata = tuple(self.strata[number] for number in chosen) if self.strata else ()
-        return Prompts(tuple(self.tokenized[number] for number in chosen), answers, strata)
+        return self[chosen]
+
+    def _word_at(self, position: str) -> str:
+        """In a message: the word that stands where a position names another one."""
+        for number, prompt in enumerate(self.tokenized):
+            at = token_at(position, prompt.roles)
+            if at is not None and 0 <= at < self.length and _find(position, prompt) is None:
+                return f" (in prompt {number} that token is {word_of(prompt.pieces[at])!r})"
+        return ""
 
     def candidates(self, minimum: int = 1) -> Tensor:
         """The answers; an error if there are none, or fewer than `minimum` for each prompt."""
@@ -154,15 +161,37 @@ class Pairs:
     def __repr__(self) -> str:
         return f"Pairs({self.clean!r}, {self.noise!r})"
 
-    def __getitem__(self, part: slice | int) -> Pairs:
-        """Some of the pairs, or one."""
-        part = as_slice(part, len(self))
-        return Pairs(self.clean[part], self.noise[part], None if self.match is None else self.match[part])
+    def __getitem__(self, part: Part) -> Pairs:
+        """Some of the pairs, or one: by number, slice, list of numbers or mask."""
+        chosen = numbers_of(part, len(self))
+        return Pairs(self.clean[chosen], self.noise[chosen], None if self.match is None else self.match[chosen])
 
 
-def as_slice(part: slice | int, count: int) -> slice:
-    """One item as a slice."""
+def numbers_of(part: Part, count: int) -> list[int]:
+    """The numbers of the chosen items of `count`."""
     if isinstance(part, slice):
-        return part
-    number = range(count)[part]  # an IndexError ends a loop over the items
-    return slice(number, number + 1)
+        return list(range(count)[part])
+    if hasattr(part, "__index__") and not getattr(part, "ndim", 0):
+        return [range(count)[operator.index(cast(int, part))]]  # an IndexError ends a loop over the items
+    values = part.tolist() if hasattr(part, "tolist") else list(cast("Sequence[int]", part))
+    if values and all(isinstance(value, bool) for value in values):
+        if len(values) != count:
+            raise PromptError(f"a mask has one flag for each of {count} prompts; got {len(values)}")
+        return [number for number, value in enumerate(values) if value]
+    try:
+        return [range(count)[operator.index(value)] for value in values]
+    except (TypeError, IndexError):
+        raise PromptError(f"choose prompts by numbers 0 to {count - 1}, a slice or a mask; got {part!r:.60}") from None
+
+
+def _find(position: str, prompt: TokenizedPrompt) -> int | None:
+    """The token that a name stands for; None where the prompt lacks it, or has another word there.
+
+    The word `token` stands for any: position-free discovery names a token so that differs between prompts.
+    """
+    at = token_at(position, prompt.roles)
+    match = None if position in prompt.roles else TOKEN_NAME.fullmatch(position)
+    if at is None or match is None:
+        return at
+    is_word = 0 <= at < len(prompt) and match["word"] in ("token", word_of(prompt.pieces[at]))
+    return at if is_word else None

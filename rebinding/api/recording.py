@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, cast
 import torch
 from torch import Tensor
 
+from rebinding.api.conflicts import check_entry
 from rebinding.api.edits import (
     Edit,
     Head,
     Read,
-    check_distinct,
     head_list,
     heads_by_layer,
     is_one_head,
@@ -27,6 +27,7 @@ from rebinding.surgery import NothingEdited
 from rebinding.surgery import sites as surgery
 from rebinding.surgery.checks import SurgeryError
 from rebinding.surgery.sites import HEADLESS, Attention
+from rebinding.surgery.state import Weights, hold
 
 if TYPE_CHECKING:
     from rebinding.api.model import Model
@@ -37,27 +38,35 @@ if TYPE_CHECKING:
 class Recording:
     """An unedited run of a model over prompts; edited runs continue it and compute only what the edits change.
 
-    It is that of the model as it was: after a change of weights or hooks, record again.
+    It is that of the model as it was: after a change of weights or hooks, a run is refused; record again.
     """
 
     model: Model
     prompts: Prompts
     recorded: SurgeryRecording
+    weights: Weights
+    """The model's weights and hooks when it was recorded."""
 
     def __repr__(self) -> str:
         return f"Recording({self.model!r}, {self.prompts!r})"
 
+    def __getstate__(self) -> object:
+        raise SurgeryError(
+            "a Recording continues its model and cannot be pickled; save what read or run returns, and record again"
+        )
+
     def read(self, *reads: Read) -> list[Tensor]:
         """The values of the unedited run, one tensor for each read."""
-        return self.run([], *reads)
+        return [values[0] for values in self._run([[]], reads, "live", True)]
 
     def run(
         self, edits: Edit | Sequence[Edit], *reads: Read, attention: Attention = "live", allow_noop: bool = False
     ) -> list[Tensor]:
         """Run every prompt with all edits together; one tensor for each read, prompts first.
 
-        Edits that change nothing that is read raise `NothingEdited`, unless `allow_noop`. With `attention="frozen"`
-        every head keeps its recorded output, except where an edit writes it; MLPs and norms are recomputed.
+        Edits that change nothing that is read, and no edits at all, raise `NothingEdited`, unless `allow_noop`. With
+        `attention="frozen"` every head keeps its recorded output, except where an edit writes it; MLPs and norms are
+        recomputed.
         """
         edit_list = [edits] if isinstance(edits, Edit) else list(edits)
         return [values[0] for values in self._run([edit_list], reads, attention, allow_noop)]
@@ -73,7 +82,7 @@ class Recording:
 
         An entry is an edit, or a list of edits that act together.
         """
-        if isinstance(edits, Edit) or not edits:
+        if isinstance(edits, Edit) or not len(edits):
             raise SurgeryError("run_each takes a list of entries, each an edit or a list of edits; run takes one edit")
         entries = [[entry] if isinstance(entry, Edit) else list(entry) for entry in edits]
         return self._run(entries, reads, attention, allow_noop)
@@ -86,19 +95,26 @@ class Recording:
                 raise SurgeryError(f"expected {kind.__name__}(...); got {item!r:.60}")
         if attention == "frozen" and not self.recorded.has("z"):
             raise SurgeryError("attention='frozen' needs recorded head outputs: model.record(prompts, keep=('z',))")
+        if not allow_noop and not all(entries):
+            raise NothingEdited(
+                "no edits given, so the result would be the unedited run; recording.read(...) returns it, and"
+                " allow_noop=True admits an empty entry"
+            )
         n = len(self.prompts)
         every = torch.arange(n)
         source = every.repeat(len(entries))  # (row,): entries one after the other, each with all prompts
         orders = []
         for number, entry in enumerate(entries):
-            check_distinct(entry, self)
+            check_entry(entry, reads, self)
             orders += [order for edit in entry for order in surgery_edits(edit, self, every + number * n)]
         requests = [surgery_reads(read, self, source) for read in reads]
         try:
-            values = self.model.surgeon.run(
-                self.recorded, orders, [request for parts in requests for request in parts],
-                source=source, attention=attention, allow_noop=allow_noop or not orders,
-            )  # fmt: skip
+            with hold(self.model.loaded.model):
+                self.weights.check(self.model.loaded.model)
+                values = self.model.surgeon.run(
+                    self.recorded, orders, [request for parts in requests for request in parts],
+                    source=source, attention=attention, allow_noop=allow_noop or not orders,
+                )  # fmt: skip
         except NothingEdited as error:
             rows = f" Row r is prompt r % {n} of entry r // {n}." if len(entries) > 1 else ""
             raise NothingEdited(f"{error}{rows}") from None

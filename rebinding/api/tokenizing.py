@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from string import Formatter
 from typing import TYPE_CHECKING, Any, cast
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def tokenize(
     tokenizer: PreTrainedTokenizerFast,
-    prompts: Sequence[str] | Sequence[Sequence[int]] | Tensor,
+    prompts: Iterable[str] | Iterable[Sequence[int]] | Tensor,
     positions: Mapping[str, int | Sequence[int]],
     answers: Sequence[Sequence[str | int]] | None,
 ) -> Prompts:
@@ -45,6 +45,8 @@ def fill(
     repeated = {name for name in fields if fields.count(name) > 1}
     if any(spec or conversion for _, _, spec, conversion in Formatter().parse(template)):
         raise PromptError("a field of a template is a name in braces, without a format or a conversion")
+    if isinstance(rows, (Mapping, str)):
+        raise PromptError("rows is a list of mappings, one for each prompt; for one prompt write [{...}]")
     if isinstance(answers, str):
         raise PromptError(
             f"answers is a list of templates, the right one first; got one text. Write ({answers!r}, ...)"
@@ -63,9 +65,8 @@ def fill(
             candidates.append([answer.format_map(row) for answer in answers or ()])
         except KeyError as error:
             raise PromptError(f"row {dict(row)} has no word for the field {error}") from None
-        encoding = _encode(tokenizer, text, offsets=True)
-        roles = {name: _last_token(encoding, end, text) for name, end in _ends(template, row).items()}
-        ids = encoding["input_ids"]
+        ids, offsets = _encode(tokenizer, text)
+        roles = {name: _last_token(offsets, end, text) for name, end in _ends(template, row).items()}
         tokenized.append(TokenizedPrompt(text, tuple(ids), {**roles, READOUT: len(ids) - 1}, tokenizer))
     return Prompts(tuple(tokenized), None if answers is None else _answer_table(tokenizer, candidates))
 
@@ -73,24 +74,58 @@ def fill(
 def _texts_and_ids(tokenizer: Any, prompts: Any) -> tuple[list[str], list[list[int]]]:
     if isinstance(prompts, str):
         raise PromptError(f"prompts are a list of texts or of token ids; got one text. Write [{prompts!r:.40}]")
-    if not isinstance(prompts, Tensor) and all(isinstance(prompt, str) for prompt in prompts):
-        return list(prompts), [_encode(tokenizer, text)["input_ids"] for text in prompts]
+    if isinstance(prompts, Mapping):
+        raise PromptError(
+            f"prompts are a list of texts or of token ids; got a mapping of {', '.join(map(str, prompts))}, as a"
+            " tokenizer returns it. Give the texts, or its 'input_ids', made without padding"
+        )
+    items = prompts if isinstance(prompts, Tensor) else list(prompts)
+    if not isinstance(items, Tensor) and all(isinstance(prompt, str) for prompt in items):
+        return items, [_encode(tokenizer, text)[0] for text in items]
     try:
-        lines = [list(map(operator.index, line)) for line in prompts]
+        lines = [list(map(operator.index, line)) for line in items]
     except TypeError:
         raise PromptError("prompts are a list of texts, or a table of token ids (prompt, token); got neither") from None
+    for number, line in enumerate(lines):
+        _check_ids(tokenizer, line, number)
     return [tokenizer.decode(line) for line in lines], lines
 
 
-def _encode(tokenizer: Any, text: str, *, offsets: bool = False) -> Any:
-    """A text as tokens, special tokens added unless the text begins with one; a word that is no token is refused."""
-    encoding = tokenizer(text, return_offsets_mapping=offsets)
+def _check_ids(tokenizer: Any, ids: Sequence[int], number: int) -> None:
+    """Refuse ids that are no tokens, and padding: the readout is the last token, and nothing masks the others."""
+    if ids and min(ids) < 0:
+        raise PromptError(f"prompt {number} has the token {min(ids)}; tokens are counted from 0")
+    pad, bos, eos = tokenizer.pad_token_id, tokenizer.bos_token_id, tokenizer.eos_token_id
+    begins_padded = pad is not None and list(ids[:1]) == [pad] and (pad != bos or list(ids[1:2]) == [pad])
+    if begins_padded or (ids and ids[-1] in {pad, eos} - {None}):
+        place = (
+            "begins with padding" if begins_padded else "ends with padding or an end token, which would be the readout"
+        )
+        piece = tokenizer.decode([ids[0] if begins_padded else ids[-1]])
+        raise PromptError(
+            f"prompt {number} {place} ({piece!r}); prompts are equally long without padding: tokenise with"
+            " padding=False, and cut an end token off"
+        )
+
+
+def _encode(tokenizer: Any, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+    """A text as tokens and the characters of each: special tokens are added before it, unless it begins with one, and
+    none after it. A word that is no token is refused."""
+
+    def encoded(*, special: bool) -> Any:
+        options = {"return_offsets_mapping": True, "return_special_tokens_mask": True, "add_special_tokens": special}
+        return tokenizer(text, **options)
+
+    encoding = encoded(special=True)
     ids = encoding["input_ids"]
     if len(ids) > 1 and ids[0] == ids[1] == tokenizer.bos_token_id:
-        encoding = tokenizer(text, return_offsets_mapping=offsets, add_special_tokens=False)
-    if tokenizer.unk_token_id is not None and tokenizer.unk_token_id in encoding["input_ids"]:
+        encoding = encoded(special=False)
+    ids, offsets, is_added = (encoding[name] for name in ("input_ids", "offset_mapping", "special_tokens_mask"))
+    while ids and is_added[len(ids) - 1] and not text.endswith(tokenizer.decode(ids[-1:])):
+        ids = ids[:-1]
+    if tokenizer.unk_token_id is not None and tokenizer.unk_token_id in ids:
         raise PromptError(f"the tokenizer does not know every word of {text!r}; use words that it knows")
-    return encoding
+    return ids, offsets[: len(ids)]
 
 
 def _check_row(row: Mapping[str, str]) -> None:
@@ -125,9 +160,9 @@ def _ends(template: str, row: Mapping[str, str]) -> dict[str, int]:
     return ends
 
 
-def _last_token(encoding: Any, end: int, text: str) -> int:
+def _last_token(offsets: Sequence[tuple[int, int]], end: int, text: str) -> int:
     """The token that ends where a word ends."""
-    for index, (_, stop) in enumerate(encoding["offset_mapping"]):
+    for index, (_, stop) in enumerate(offsets):
         if stop == end:
             return index
     raise PromptError(

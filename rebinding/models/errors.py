@@ -11,6 +11,10 @@ class UnknownName(ModelError):
     """A name that stands for no model."""
 
 
+class OtherWeights(ModelError):
+    """A model whose weights, dtype or tokenizer are not those that were announced."""
+
+
 class NoSuchFolder(ModelError):
     """A path that does not exist or is no model folder."""
 

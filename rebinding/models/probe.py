@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from rebinding.surgery.anatomy import Anatomy
+from rebinding.surgery.state import forget_lengths
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -74,6 +75,7 @@ def token_device(model: PreTrainedModel) -> torch.device:
 @torch.no_grad()
 def forward(model: PreTrainedModel, anatomy: Anatomy, tokens: Tensor) -> Activations:
     """Run the model on its current attention, and keep its activations."""
+    forget_lengths(model)
     with watch_modules(model, anatomy) as activations:
         activations.logits = model(input_ids=tokens.to(token_device(model)), use_cache=False).logits
     return activations

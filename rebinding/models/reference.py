@@ -20,6 +20,7 @@ from rebinding.models.reference_pass import Pass, Values
 from rebinding.models.trials import Trial
 from rebinding.surgery.anatomy import Anatomy
 from rebinding.surgery.attention import install
+from rebinding.surgery.state import forget_lengths
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -99,6 +100,7 @@ def use_attention(model: PreTrainedModel, name: str, function: Callable[..., Any
         AttentionMaskInterface.register(NAME, ALL_MASK_ATTENTION_FUNCTIONS["eager"])
     config: Any = model.config
     model.set_attn_implementation(name if config.get_text_config() is config else {"text_config": name})
+    forget_lengths(model)
     try:
         yield
     finally:

@@ -89,7 +89,7 @@ def _check_model(model: PreTrainedModel) -> Anatomy:
         with use_attention(model, "eager"):
             own = forward(model, anatomy, tokens)
             _check_finite(model, own.logits)
-            _check_causal(model, anatomy, tokens[:, :SHORT], own, allowance)
+            _check_causal(model, anatomy, tokens[:, :SHORT], allowance)
         activations, recording = _record_installed(surgeon, tokens)
         _check_same(model, anatomy, own, activations, allowance)
         anatomy = check_anatomy(model, anatomy, own, activations, recording, allowance)
@@ -143,13 +143,10 @@ def _check_own_dtype(surgeon: TorchSurgeon, tokens: Tensor) -> None:
     _check_finite(surgeon.model, logits)
 
 
-def _check_causal(
-    model: PreTrainedModel, anatomy: Anatomy, tokens: Tensor, own: Activations, allowance: Allowance
-) -> None:
+def _check_causal(model: PreTrainedModel, anatomy: Anatomy, tokens: Tensor, allowance: Allowance) -> None:
     """Change a prompt's last tokens: the residual must stay the same before them and change at them."""
-    exchanged = forward(model, anatomy, exchange_tokens(model, anatomy, tokens, EXCHANGED))
-    place = (anatomy.n_layers, "resid")
-    before, after = own.modules[place][:, : tokens.shape[1]], exchanged.modules[place]  # (prompt, token, hidden)
+    prompts = (tokens, exchange_tokens(model, anatomy, tokens, EXCHANGED))  # of one length: RoPE may depend on it
+    before, after = (forward(model, anatomy, prompt).modules[anatomy.n_layers, "resid"] for prompt in prompts)
     if not allowance.near(after[:, :-EXCHANGED], before[:, :-EXCHANGED]):
         raise NotCausal(
             f"{type(model).__name__} looks at the future: changing the last {EXCHANGED} tokens changes earlier ones by "

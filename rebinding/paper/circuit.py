@@ -48,16 +48,19 @@ class Circuit:
         """A circuit from (layer, head) pairs by the name of their token (`readout`, `giver`, `contains@giver+1`); each
         token is a group."""
         try:
+            if not all(isinstance(role, str) for role in heads):
+                raise TypeError
             return cls(
                 tuple(
-                    CircuitHead(str(role), int(layer), int(head), str(role))
+                    CircuitHead(role, int(layer), int(head), role)
                     for role, pairs in heads.items()
                     for layer, head in pairs
                 )
             )
         except (AttributeError, TypeError, ValueError):
             raise CircuitError(
-                f"give (layer, head) pairs by token, such as {{'readout': [(6, 3), (6, 0)]}}; got {heads!r:.60}"
+                "give (layer, head) pairs by the name of a token, such as {'readout': [(6, 3), (6, 0)]}; got"
+                f" {heads!r:.60}"
             ) from None
 
     @property
@@ -150,6 +153,11 @@ def load(path: Path, owner: Owner) -> Circuit:
     """Read a circuit of this model; raise a CircuitError for any other file."""
     try:
         content = json.loads(path.read_text())
+        if isinstance(content, dict) and "nodes" in content:
+            raise CircuitError(
+                f"{path} is a graph, not a circuit; discover --positions all --save writes the circuit beside it, and"
+                " in Python model.save(graph.circuit(), path)"
+            )
         model, schema, order = content["model"], content["schema"], content["order"]
         model_name, weights = model["name"], model["fingerprint"]
         heads = tuple(
@@ -158,6 +166,8 @@ def load(path: Path, owner: Owner) -> Circuit:
             for layer, head in group["heads"]
         )
         settings = dict(content.get("settings", {}))
+    except CircuitError:
+        raise
     except FileNotFoundError:
         raise CircuitError(f"{path}: no such file; make one with: rebinding discover --save {path}") from None
     except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
@@ -166,6 +176,12 @@ def load(path: Path, owner: Owner) -> Circuit:
         raise CircuitError(f"{path} has circuit schema {schema}; this version reads {SCHEMA}")
     if order != ORDER:
         raise CircuitError(f"{path} lists heads as {order}, expected {ORDER}: swap the numbers of each pair")
+    if weights != owner.fingerprint and model_name == owner.name:
+        raise CircuitError(
+            f"{path} was found on other weights of {model_name} ({str(weights)[:12]}) than those that are loaded"
+            f" ({owner.fingerprint[:12]}): in another dtype, or at another revision. Load the model as it was then"
+            " (rebinding.load uses float32, the command line the saved dtype; see --dtype), or run discover again."
+        )
     if weights != owner.fingerprint:
         raise CircuitError(
             f"{path} belongs to {model_name} (weights {str(weights)[:12]}), not to {owner.name} "

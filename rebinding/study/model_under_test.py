@@ -13,6 +13,7 @@ from typing import Any
 from rebinding.experiments.search.measure import search_model
 from rebinding.experiments.tracing.request import WIDE
 from rebinding.models import LoadedModel, ModelError
+from rebinding.models.errors import OtherWeights
 from rebinding.models.loaded_model import owner_of
 from rebinding.paper import circuit as circuit_files
 from rebinding.paper.circuit import Circuit, CircuitError
@@ -93,12 +94,24 @@ class ModelUnderTest:
             raise self._refused[name]
         try:
             loaded_model = self._load(name)
+            self._check_fingerprint(name, loaded_model)
             if self.settings.circuit not in (None, "published", STAGES, ALL_POSITIONS):
                 circuit_files.load(Path(str(self.settings.circuit)), owner_of(loaded_model))
         except (ModelError, CircuitError) as error:
             self._refused[name] = error
             raise
         return loaded_model
+
+    def _check_fingerprint(self, name: str, loaded_model: LoadedModel) -> None:
+        """Refuse a model that has another fingerprint than the run announced."""
+        announced = self.settings.fingerprints.get(name, loaded_model.fingerprint)
+        if announced != loaded_model.fingerprint:
+            raise OtherWeights(
+                f"{name} was announced with the fingerprint {announced[:12]}; loaded by its name in"
+                f" {loaded_model.dtype} it has {loaded_model.fingerprint[:12]}: other weights, another dtype, revision"
+                " or tokenizer. Save the model that you mean with save_pretrained(FOLDER) and judge FOLDER, or name the"
+                " dtype (--dtype) and the revision (owner/name@revision)"
+            )
 
     def _load(self, name: str) -> LoadedModel:
         if self.settings.remote:

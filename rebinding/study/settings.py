@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -24,7 +25,8 @@ Purpose: TypeAlias = Literal["judge", "simulate", "cost"]
 class Settings:
     """The settings of a run. `samples`, `circuit` and `dtype` None stand for the default of each claim, or model. The
     first `skip_prompts` prompts are skipped. With `remote`, models run on NDIF and no weights are needed here. With
-    `every_token`, section 3 is traced also at tokens that no claim needs."""
+    `every_token`, section 3 is traced also at tokens that no claim needs. `fingerprints` are those that models must
+    have, by name."""
 
     models: tuple[ModelSpec, ...]
     samples: int | None = None
@@ -42,3 +44,4 @@ class Settings:
     purpose: Purpose = "judge"
     strict: bool = False
     skip_unavailable: bool = False
+    fingerprints: Mapping[str, str] = field(default_factory=dict)

@@ -29,6 +29,7 @@ from rebinding.surgery.noops import check_changed
 from rebinding.surgery.parts import LayerParts
 from rebinding.surgery.recording import Recording, lines
 from rebinding.surgery.sites import HEADLESS, Attention, Edit, Read, Site, check_kept_sites
+from rebinding.surgery.state import hold
 
 PER_QUERY_HEAD: frozenset[Site] = frozenset({"k_rot", "v_seen"})
 """Sites that hold a copy for every query head."""
@@ -120,7 +121,7 @@ class NNsightSurgeon:
         if self.remote is not False:
             return trace(self.model, tokens, plan, self.remote)
         module = self.model._module
-        with library_attention(module):
+        with hold(module), library_attention(module):
             return trace(self.model, tokens.to(module.get_input_embeddings().weight.device), plan, False)
 
     def _n_layers(self, site: Site) -> int:

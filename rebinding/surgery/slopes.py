@@ -16,6 +16,7 @@ from torch import Tensor
 
 from rebinding.surgery.anatomy import Anatomy
 from rebinding.surgery.calling import watch_module
+from rebinding.surgery.state import hold
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -31,7 +32,8 @@ def z_slopes(
     """
     by_layer = []
     for prompts in torch.arange(tokens.shape[0]).split(rows):
-        resid, added = _forward(model, anatomy, tokens[prompts])
+        with hold(model):
+            resid, added = _forward(model, anatomy, tokens[prompts])
         score(resid, prompts).sum().backward()
         by_layer.append([_of_heads(leaf, anatomy.parts[number].n_heads) for number, leaf in enumerate(added)])
     return [torch.cat(layers) for layers in zip(*by_layer, strict=True)]

@@ -23,6 +23,7 @@ from rebinding.surgery.recorder import ROWS, record
 from rebinding.surgery.recording import Recording, Recordings
 from rebinding.surgery.replay import replay
 from rebinding.surgery.sites import Attention, Edit, Read, Reduce, Site, check_kept_sites
+from rebinding.surgery.state import hold
 from rebinding.surgery.unembedding import reads_vocabulary, reduced_logits
 
 if TYPE_CHECKING:
@@ -81,11 +82,13 @@ class TorchSurgeon:
         """Run prompts (prompt, token) unedited; `keep` names sites to record besides those that replays need."""
         check_tokens(self.anatomy, tokens)  # before the cache is used
         check_kept_sites(keep)
-        return self.recordings.get(tokens, keep, lambda: self._record(tokens, keep))
+        with hold(self.model):
+            return self.recordings.get(tokens, keep, lambda: self._record(tokens, keep))
 
     def record_mean_ablated(self, tokens: Tensor, fixed_z: Sequence[Tensor]) -> Recording:
         """Run prompts with every head's output fixed: `fixed_z[layer]` is (head, token, head_dim)."""
-        return self._record(tokens, {"z"}, fixed_z)
+        with hold(self.model):
+            return self._record(tokens, {"z"}, fixed_z)
 
     @torch.no_grad()
     def run_mean_ablated(
@@ -104,7 +107,8 @@ class TorchSurgeon:
             parts.append(reduced_logits(self.model, self.anatomy, resid[:, None], reduce, rows).to(device))
 
         size = self._rows_at_once(ACTIVE_TOKENS, recording.length + ACTIVE_TOKENS, 1)
-        in_parts(torch.arange(source.numel()), size, run)
+        with hold(self.model):
+            in_parts(torch.arange(source.numel()), size, run)
         return torch.cat(parts)
 
     def with_reads(self, recording: Recording, reads: Sequence[Read]) -> Recording:
@@ -133,8 +137,9 @@ class TorchSurgeon:
         results = Results(plan.n_rows, plan.reads)
         fill_unchanged(plan, recording, results)
         is_per_token = attention == "frozen" and can_run(self.anatomy, recording, plan)
-        for rows in _groups(plan, per_token=is_per_token):
-            self._run_rows(plan, recording, rows, None if is_per_token else attention, results)
+        with hold(self.model):
+            for rows in _groups(plan, per_token=is_per_token):
+                self._run_rows(plan, recording, rows, None if is_per_token else attention, results)
         if bool(plan.must_change.any()):
             check_changed(plan.must_change, results.changed_rows())
         return results.ordered()

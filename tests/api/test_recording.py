@@ -155,7 +155,6 @@ def test_errors_say_what_to_do() -> None:
         (Edit("k", 0.0, at="early", head=(0, 2), scope="group"), "KV heads 0 to 1"),
         (Edit("z", torch.zeros(2, 3, 1, HEAD_DIM), at="early", head=(0, 0)), r"takes \(prompt, width\)"),
         (Edit("z", "0", at="early", head=(0, 0)), "a number, a tensor or a Recording; got a str"),
-        (Edit("z", float("nan"), at="early", head=(0, 0)), "the value is NaN"),
         (Edit("z", 0.0, at=[], head=(0, 0)), "at is an empty list"),
         (Edit("z", 0.0, at=1.5, head=(0, 0)), "a position is a name or an index; got 1.5"),
         (Edit("resid", 0.0, at=1, layer="2"), "layer must be an integer"),
