@@ -1,26 +1,32 @@
-"""Find a circuit without naming positions, and evaluate a circuit."""
+"""Find a circuit, at the roles of a story or at all positions, and evaluate a circuit."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, Literal, overload
 
 import pandas as pd
 import torch
 
 from rebinding.api.model import Model
+from rebinding.api.patching import noise_pairs
 from rebinding.api.prompts import Pairs, Prompts
 from rebinding.experiments.answers import Answers, full_model
 from rebinding.experiments.circuit.ablation import evaluate as evaluate_circuits
 from rebinding.experiments.circuit.ablation import mean_z
 from rebinding.experiments.circuit.random_circuits import draw_circuits
+from rebinding.experiments.paths.discovery import discover as discover_by_stages
+from rebinding.experiments.paths.request import PAPER
 from rebinding.experiments.search.pairs import Pairs as SearchPairs
 from rebinding.experiments.search.pairs import first_changes
 from rebinding.experiments.search.request import Settings
 from rebinding.experiments.search.search import MeasuredSteps, Search
 from rebinding.paper.circuit import Circuit
 from rebinding.paper.graph import Graph
+from rebinding.surgery.checks import SurgeryError, check_word
+from rebinding.surgery.state import hold
 from rebinding.task.prompts import PromptError
 from rebinding.task.text import ANSWER_ROLE, FUNCTIONS, names_by_function, names_by_place
 
@@ -46,31 +52,79 @@ class Evaluation:
     rows: pd.DataFrame
 
 
+@overload
+def discover(model: Model, pairs: Pairs, *, positions: Literal["roles"] = "roles") -> Circuit: ...
+@overload
 def discover(
     model: Model,
     pairs: Pairs,
     *,
-    share: float = 0.02,
-    alpha: float = 0.01,
-    block: int = 12,
+    positions: Literal["all"],
+    share: float | None = None,
+    alpha: float | None = None,
+    block: int | None = None,
     minutes: float | None = None,
-    report: Callable[[str], object] = lambda line: None,
-) -> Graph:
-    """Find the heads, at whatever tokens, whose outputs carry the answer, and the edges between them.
+    report: Callable[[str], object] | None = None,
+) -> Graph: ...
+def discover(
+    model: Model,
+    pairs: Pairs,
+    *,
+    positions: Literal["roles", "all"] = "roles",
+    share: float | None = None,
+    alpha: float | None = None,
+    block: int | None = None,
+    minutes: float | None = None,
+    report: Callable[[str], object] | None = None,
+) -> Circuit | Graph:
+    """Find a circuit by exact path patching, as `rebinding discover --positions roles` or `all` does.
 
-    The search goes backwards from the logits by exact path patching. It keeps effects on the score (the right answer's
-    logit minus the mean of the other candidates') that differ significantly from 0 (error rate `alpha` a step) and are
-    at least `share` of what the noise prompts lose. `report` gets a line after each step. After `minutes` the search
-    ends with what it has (`graph.settings["finished"]` is then false). `graph.circuit()` is the circuit.
+    `"roles"`: the paper's five stages, each at the tokens of its roles in stories of the box task; returns a `Circuit`.
+    Every pair needs a `question_box`, `swap_partner` and `context_partner`, as those of the design `partner_second`
+    have.
+
+    `"all"`: all heads at all tokens, backwards from the logits, on pairs of any task; returns a `Graph`, whose
+    `circuit()` is the circuit. The search keeps effects on the score (the right answer's logit minus the mean of the
+    other candidates') that differ significantly from 0 (error rate `alpha` a step, 0.01) and are at least `share`
+    (0.02) of what the noise prompts lose. It computes `block` pairs (12) at once and calls `report` with a line after
+    each step. After `minutes` it ends with what it has (`graph.settings["finished"]` is then false).
     """
+    check_word("positions", positions, ("roles", "all"))
     if len(pairs) < FEWEST:
         raise PromptError(
             f"{len(pairs)} pairs: no effect is significant on so few; give {FEWEST} or more (36 are usual)"
         )
-    settings = Settings(share, alpha, block=block)
+    given = {"share": share, "alpha": alpha, "block": block}
+    settings: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    if positions == "all":
+        with hold(model.loaded.model):
+            return _search(model, pairs, Settings(**settings), minutes, report or (lambda line: None))
+    if settings or minutes is not None or report is not None:
+        raise SurgeryError(
+            "share, alpha, block, minutes and report belong to the search at all positions; add positions='all', or"
+            " leave them out"
+        )
+    roles = list(dict.fromkeys(role for stage in PAPER for role in (stage.sender, stage.at) if role is not None))
+    lacking = [role for role in roles if not _is_in_all(role, pairs)]
+    if lacking:
+        raise PromptError(
+            f"positions='roles' searches at {', '.join(roles)}, and some pairs have no {' and no '.join(lacking)}. Take"
+            " stories of the design 'partner_second', pairs.having(...), or positions='all' for prompts of your own"
+        )
+    return discover_by_stages(model.surgeon, noise_pairs(pairs, roles), extra_settings={"model": model.name}).circuit
+
+
+def _is_in_all(role: str, pairs: Pairs) -> bool:
+    """Whether every prompt of every pair has a role."""
+    return role in pairs.clean.positions and role in pairs.noise.positions
+
+
+def _search(
+    model: Model, pairs: Pairs, settings: Settings, minutes: float | None, report: Callable[[str], object]
+) -> Graph:
     searched = search_pairs(pairs)
     deadline = float("inf") if minutes is None else time.monotonic() + 60 * minutes
-    steps = MeasuredSteps(model.surgeon, searched, block)
+    steps = MeasuredSteps(model.surgeon, searched, settings.block)
     return Search(searched, settings, steps, deadline, report).graph({"model": model.name})
 
 

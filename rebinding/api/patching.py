@@ -70,9 +70,9 @@ def patch_paths(
         GROUPS[receivers is not None], cast(str, names[0]), None if receivers is None else "A", component, names[1],
         top_k=len(model.heads),
     )  # fmt: skip
-    noise_pairs = _noise_pairs(pairs, [at, *([] if receivers_at is None else [receivers_at])])
+    scored = noise_pairs(pairs, [at, *([] if receivers_at is None else [receivers_at])])
     evidence = score_stage(
-        model.surgeon, noise_pairs, stage, [] if receivers is None else list(receivers), senders=senders,
+        model.surgeon, scored, stage, [] if receivers is None else list(receivers), senders=senders,
         settings=PathSettings("all" if freeze else "none", scope),
     )  # fmt: skip
     table = scores(evidence, "logit").sort_values("score", ignore_index=True)
@@ -150,7 +150,7 @@ def _name(position: Position) -> str:
     return position if isinstance(position, str) else f"token {operator.index(position)}"
 
 
-def _noise_pairs(pairs: Pairs, positions: Sequence[Position]) -> NoisePairs:
+def noise_pairs(pairs: Pairs, positions: Sequence[Position]) -> NoisePairs:
     answers = pairs.clean.candidates()
 
     def named(prompts: Sequence[TokenizedPrompt], at: dict[str, torch.Tensor]) -> tuple[TokenizedPrompt, ...]:

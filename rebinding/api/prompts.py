@@ -108,14 +108,14 @@ class Prompts:
 
     def having(self, *positions: Position) -> Prompts:
         """The prompts that have all these positions: not every story has a partner."""
-        chosen = [
-            number
-            for number, prompt in enumerate(self.tokenized)
-            if all(isinstance(at, int) or _find(at, prompt) is not None for at in positions)
-        ]
+        chosen = [number for number in range(len(self)) if all(self.has(number, at) for at in positions)]
         if not chosen:
             raise PromptError(f"no prompt has {positions}; the first one has {', '.join(self.tokenized[0].roles)}")
         return self[chosen]
+
+    def has(self, number: int, position: Position) -> bool:
+        """Whether a prompt has a position."""
+        return isinstance(position, int) or _find(position, self.tokenized[number]) is not None
 
     def _word_at(self, position: str) -> str:
         """In a message: the word that stands where a position names another one."""
@@ -165,6 +165,11 @@ class Pairs:
         """Some of the pairs, or one: by number, slice, list of numbers or mask."""
         chosen = numbers_of(part, len(self))
         return Pairs(self.clean[chosen], self.noise[chosen], None if self.match is None else self.match[chosen])
+
+    def having(self, *positions: Position) -> Pairs:
+        """The pairs of which both prompts have all these positions."""
+        sides = (self.clean, self.noise)
+        return self[[n for n in range(len(self)) if all(side.has(n, at) for side in sides for at in positions)]]
 
 
 def numbers_of(part: Part, count: int) -> list[int]:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 import rebinding
 from rebinding import Circuit, Edit, Pairs, Read
+from rebinding.experiments.paths.discovery import discover as discover_by_stages
 from rebinding.experiments.paths.measure import score_stage, to_noise_pairs
 from rebinding.experiments.paths.request import PAPER, write_stratum
 from rebinding.experiments.paths.summary import scores
@@ -21,6 +22,7 @@ from rebinding.experiments.search.request import Settings
 from rebinding.experiments.workbench import Workbench
 from rebinding.paper.circuit import CircuitError
 from rebinding.surgery import SurgeryError
+from rebinding.task.prompts import PromptError
 from tests.api.small import changed_z, logits_of, model_of, prompts_of, z_of
 
 TOLERANCE = 1e-5
@@ -107,7 +109,7 @@ def test_a_tracing_map_equals_single_patches() -> None:
 
 def test_discovery_is_that_of_the_command(planted: rebinding.Model, pairs: Pairs) -> None:
     """The same prompts by the command's own way: the same nodes and edges, and effects to rounding."""
-    graph = rebinding.discover(planted, pairs)
+    graph = rebinding.discover(planted, pairs, positions="all")
     bench = Workbench(planted.loaded)
     stories = bench.prompts.design("counterbalanced")
     prompt_set = bench.prompts.draw(stories, range(36), ("noise", "independent"))
@@ -119,6 +121,26 @@ def test_discovery_is_that_of_the_command(planted: rebinding.Model, pairs: Pairs
     assert np.allclose(effects, expected_effects, rtol=0, atol=FLOAT32)
 
 
+def test_discovery_at_roles_is_that_of_the_command(planted: rebinding.Model, pairs: Pairs) -> None:
+    """The five stages on the command's own prompts; what one kind of discovery lacks is refused."""
+    own = planted.story_pairs(rebinding.design("partner_second", planted), 24)
+    circuit = rebinding.discover(planted, own)
+    bench = Workbench(planted.loaded)
+    drawn = bench.prompts.draw(bench.prompts.design("partner_second"), range(24), ("noise", "independent"))
+    scored = to_noise_pairs(bench.prompts.encoder, bench.prompts.encode(drawn))
+    assert circuit == discover_by_stages(planted.surgeon, scored).circuit
+    assert set(circuit.groups) == set("ABCDE")
+    with_partner = pairs.having("swap_partner", "context_partner")
+    assert 0 < len(with_partner) < len(pairs)
+    assert rebinding.discover(planted, with_partner).groups.keys() >= set("ABCD")
+    with pytest.raises(PromptError, match=r"no swap_partner and no context_partner.*pairs\.having.*positions='all'"):
+        rebinding.discover(planted, pairs)
+    with pytest.raises(SurgeryError, match="belong to the search at all positions"):
+        rebinding.discover(planted, own, share=0.1)
+    with pytest.raises(SurgeryError, match="unknown positions 'some'"):
+        rebinding.discover(planted, own, positions="some")
+
+
 def test_prompts_without_a_design_are_searched_as_well(planted: rebinding.Model, pairs: Pairs) -> None:
     """The stories as token ids, with two named positions: the heads at the readout are the same, and tokens are named
     by their distance from a named one."""
@@ -127,7 +149,7 @@ def test_prompts_without_a_design_are_searched_as_well(planted: rebinding.Model,
         named = {"asked": prompts.at("question_box").tolist(), "second": prompts.at("swap_second").tolist()}
         return planted.prompts(prompts.tokens, positions=named, answers=prompts.candidates().tolist())
 
-    graph = rebinding.discover(planted, Pairs(plain(pairs.clean), plain(pairs.noise)))
+    graph = rebinding.discover(planted, Pairs(plain(pairs.clean), plain(pairs.noise)), positions="all")
     by_token = {token: {node[:2] for node in graph.nodes if node.token == token} for _, _, token in graph.nodes}
     assert by_token["readout"] == {(6, 0), (6, 3), (5, 5), (4, 3)}
     assert by_token["asked"] == {(2, 7), (3, 3)}
@@ -140,7 +162,7 @@ def test_prompts_without_a_design_are_searched_as_well(planted: rebinding.Model,
 def test_an_evaluation_tells_a_circuit_from_a_part_of_it(planted: rebinding.Model, pairs: Pairs) -> None:
     """Right, wrong and random circuits; every number from the rows."""
     prompts = pairs.clean.having("context_partner_object")
-    circuit = rebinding.discover(planted, pairs).circuit()
+    circuit = rebinding.discover(planted, pairs, positions="all").circuit()
     full = rebinding.evaluate(planted, circuit, prompts, means=pairs.noise, draws=3)
     part = rebinding.evaluate(planted, Circuit.of({"readout": [(6, 3)]}), prompts, means=pairs.noise, draws=0)
     assert full.model == full.circuit == 1.0

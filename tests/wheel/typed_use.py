@@ -47,7 +47,7 @@ def use(folder: Path, report: Callable[[str], None]) -> tuple[Verdicts, object, 
         recording.run_each([edits[0], edits], Read("answers"), allow_noop=True)
     except NothingEdited:
         pass
-    graph: Graph = discover(model, pairs, share=0.05, minutes=5, report=report)
+    graph: Graph = discover(model, pairs, positions="all", share=0.05, minutes=5, report=report)
     circuit: Circuit = graph.circuit()
     evaluation: Evaluation = evaluate(model, circuit, clean.having("own"), means=stories.clean, draws=3)
     assert evaluation.circuit <= 1
