@@ -61,7 +61,7 @@ def find_files(claim: str, model: str) -> dict[str, list[str]]:
 
 
 def main() -> None:
-    claim, model = [*sys.argv[1:], "binding.q_redirects", "planted:pointer"][:2]
+    claim, model = [*sys.argv[1:], *("binding.q_redirects", "planted:pointer")[len(sys.argv) - 1 :]]
     files = find_files(claim, model)
     sizes = {name: len((ROOT / name).read_text("utf-8").splitlines()) for name in files}
     for name, functions in files.items():
