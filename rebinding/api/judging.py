@@ -66,15 +66,14 @@ def judge(
     options = [*_announce([model for model in models if not isinstance(model, str)], options), *options]
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder, "report") if report is None else Path(report)
-        verdicts, earlier = out / "claims.json", _time_of(out / "claims.json")
+        verdicts, earlier = out / "claims.json", time_of(out / "claims.json")
         code, text = run_claims(names, [*options, "--report", str(out)], every_row=every_row, capture=quiet)
         check_finished(code, text)
-        if _time_of(verdicts) == earlier:
-            raise JudgeError(f"no row was judged:\n{text}".rstrip())
+        check_written(verdicts, earlier, text)
         return read_verdicts(verdicts, as_expected=code == 0)
 
 
-def _time_of(path: Path) -> int | None:
+def time_of(path: Path) -> int | None:
     """When a file was written; None if there is none."""
     return path.stat().st_mtime_ns if path.is_file() else None
 
@@ -131,6 +130,12 @@ def check_finished(code: int, text: str) -> None:
     """Raise if pytest ended without verdicts."""
     if code not in FINISHED:
         raise JudgeError(f"the claims were not judged (pytest ended with {code}):\n{text}".rstrip())
+
+
+def check_written(path: Path, earlier: int | None, text: str) -> None:
+    """Raise if a run wrote no verdicts: its models could not be loaded. `earlier` is the file's time before it."""
+    if time_of(path) == earlier:
+        raise JudgeError(f"no row was judged:\n{text}".rstrip())
 
 
 def suite_root() -> Path:

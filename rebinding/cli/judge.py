@@ -6,7 +6,7 @@ import argparse
 import tempfile
 from pathlib import Path
 
-from rebinding.api.judging import check_finished, run_claims
+from rebinding.api.judging import check_finished, check_written, run_claims, time_of
 from rebinding.cli.checks import check_output_folder
 from rebinding.cli.options import MODEL
 
@@ -46,6 +46,7 @@ def run(options: argparse.Namespace) -> int:
     check_output_folder("--report", options.report)
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder, "report") if options.json and options.report is None else options.report
+        earlier = None if out is None else time_of(out / "claims.json")
         words = [] if out is None else ["--report", str(out)]
         code, text = run_claims(
             options.models,
@@ -57,5 +58,6 @@ def run(options: argparse.Namespace) -> int:
         if options.json:
             check_finished(code, text)
             assert out is not None
+            check_written(out / "claims.json", earlier, text)
             print((out / "claims.json").read_text("utf-8"), end="")
     return code

@@ -11,7 +11,8 @@ HELP: Mapping[str, str] = MappingProxyType(
     {
         "--boxes": "boxes of a story (default 3; e.g. --boxes 5)",
         "--device": "auto (all GPUs, or the CPU if there is none), cpu, cuda, cuda:N or mps (default auto)",
-        "--dtype": "number format of the model (default: as on record for the paper's models, else as saved)",
+        "--dtype": "number format (default: as published for the paper's models, bfloat16 for others on the"
+        " Hub, as saved for folders, else float32)",
         "--json": "print JSON and nothing else (default: text)",
         "--no-store": "save no evidence; an interrupted run starts again",
         "--skip-prompts": "skip the first N prompts, to repeat a run on new ones (default 0; e.g. --skip-prompts 400)",

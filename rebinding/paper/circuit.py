@@ -180,7 +180,7 @@ def load(path: Path, owner: Owner) -> Circuit:
         raise CircuitError(
             f"{path} was found on other weights of {model_name} ({str(weights)[:12]}) than those that are loaded"
             f" ({owner.fingerprint[:12]}): in another dtype, or at another revision. Load the model as it was then"
-            " (rebinding.load uses float32, the command line the saved dtype; see --dtype), or run discover again."
+            " (dtype= of rebinding.load, --dtype on the command line), or run discover again."
         )
     if weights != owner.fingerprint:
         raise CircuitError(

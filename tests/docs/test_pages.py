@@ -54,13 +54,17 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_commands_are_understood(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each verb's own parser takes what the page says; nothing is run."""
+def test_commands_are_understood(command: str, pytestconfig: pytest.Config) -> None:
+    """The subcommand's own parser takes what the page says, or passes it on to pytest; nothing is run."""
     subcommand, *rest = shlex.split(command.rstrip("\\"))
     module = importlib.import_module(SUBCOMMANDS[subcommand].module)
     parser = argparse.ArgumentParser(exit_on_error=False)
     module.arguments(parser)
-    parser.parse_args(rest)
+    _, passed_on = parser.parse_known_args(rest)
+    assert not passed_on or module.PASSES_ON
+    for word in passed_on:
+        if word.startswith("--"):
+            pytestconfig.getoption(word.partition("=")[0])  # an error, if there is none
 
 
 @pytest.mark.parametrize("run", RUNS)
