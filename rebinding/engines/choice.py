@@ -47,7 +47,7 @@ class Choice:
             ) from None
         from rebinding.engines.on_ray import RayWorkerPool
 
-        threads = int(os.environ[THREADS]) if os.environ.get(THREADS, "").isdigit() else None
+        threads = int(os.environ[THREADS]) if os.environ.get(THREADS, "").isdecimal() else None
         return lambda: RayWorkerPool(
             ray, address=self.address, workers=self.workers, per_model=self.per_model, threads=threads
         )

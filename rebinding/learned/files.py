@@ -73,7 +73,7 @@ def write(folder: Path, adapter: Adapter) -> None:
 def _pattern(name: str) -> str:
     """The name of the list of layers: `layers` in `model.layers.7.self_attn.q_proj`."""
     path = name.split(".")
-    return path[next(place for place, part in enumerate(path) if part.isdigit()) - 1]
+    return path[next(place for place, part in enumerate(path) if part.isdecimal()) - 1]
 
 
 def read_adapter(folder: Path) -> Adapter:

@@ -101,7 +101,7 @@ def shape_of(module: nn.Linear | Conv1D) -> tuple[int, int]:
 
 def layer_of(name: str) -> int:
     """The number in a module's name: `model.layers.7.self_attn.q_proj` is in layer 7."""
-    return next(int(part) for part in name.split(".") if part.isdigit())
+    return next(int(part) for part in name.split(".") if part.isdecimal())
 
 
 @contextmanager

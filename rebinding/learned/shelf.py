@@ -172,7 +172,7 @@ def parse(text: str) -> Learned:
         name, _, value = option.partition("=")
         if name == "seed" and re.fullmatch(r"[0-9]{1,9}", value):
             seed = int(value)
-        elif name == "boxes" and value.isdigit():
+        elif name == "boxes" and re.fullmatch(r"[0-9]{1,9}", value):
             boxes = int(value)
         elif name == "order" and value in ORDERS:
             order = next(choice for choice in ORDERS if choice == value)

@@ -33,6 +33,8 @@ def test_a_name_is_read_and_written() -> None:
     [
         ("smollm3", "bases are smollm2, gemma3-270m"),
         ("smollm2?swaps=5", "'swaps=5' in"),
+        ("smollm2?boxes=²", "is no option"),
+        (f"smollm2?boxes={'9' * 5000}", "is no option"),
         ("smollm2?boxes=9", "seed=0&order=all&boxes=9 has no recipe in the project"),
         ("smollm2?order=some", "order=all|published"),
         ("smollm2?seed=9", "seed=9&order=all has no recipe in the project"),

@@ -49,7 +49,22 @@ def claims(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("name", ["claims", "certificate"])
 def test_a_schema_is_that_of_the_checks(name: str) -> None:
-    assert (FOLDER / f"{name}.json").read_text("utf-8") == text(name), "write it anew: python -m tests.report.schemas"
+    """Descriptions apart: older versions of pydantic leave out those of dataclasses."""
+    expected = without_descriptions(json.loads(text(name)))
+    assert without_descriptions(schema(name)) == expected, "write it anew: python -m tests.report.schemas"
+
+
+def without_descriptions(content: Any) -> Any:
+    """A schema without the descriptions of its classes."""
+    if isinstance(content, list):
+        return [without_descriptions(part) for part in content]
+    if not isinstance(content, dict):
+        return content
+    return {key: without_descriptions(part) for key, part in content.items() if not _is_description(key, part)}
+
+
+def _is_description(key: str, part: Any) -> bool:
+    return key == "description" and isinstance(part, str)
 
 
 def test_written_claims_fit(claims: Path) -> None:
