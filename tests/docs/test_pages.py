@@ -28,13 +28,13 @@ PAGE_FILES = [*ROOT.glob("*.md"), *(path for folder in FOLDERS for path in (ROOT
 PAGES = sorted(path for path in PAGE_FILES if BUILT not in path.parents)
 TEXTS = {page: page.read_text("utf-8") for page in PAGES} | {page: prose(page) for page in TUTORIALS}
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
-COMMAND = re.compile(r"^(?:\$ |    )rebinding (.+?)(?:\s+#.*)?$", re.MULTILINE)
+COMMAND = re.compile(r"^(?:\$ | {4,})rebinding (.+?)(?:\s+#.*)?$", re.MULTILINE)
 COMMANDS = sorted({command for text in TEXTS.values() for command in COMMAND.findall(text)})
 RUNS = sorted(
     {
         match
         for text in TEXTS.values()
-        for match in re.findall(r"^(?:\$ |    )pytest (.+?)(?:\s+#.*)?$", text, re.MULTILINE)
+        for match in re.findall(r"^(?:\$ | {4,})pytest (.+?)(?:\s+#.*)?$", text, re.MULTILINE)
     }
 )
 OF_THEIR_OWN = ("docs/walk.md", "CONTRIBUTING.md")

@@ -19,7 +19,7 @@ SIZES: dict[str, Any] = {
     **dict.fromkeys(["moe_intermediate_size", "expert_ffn_hidden_size", "shared_expert_intermediate_size"], 16),
     **dict.fromkeys(["num_local_experts", "num_experts", "n_routed_experts"], 2),
     **dict.fromkeys(["num_experts_per_tok", "num_experts_per_token", "topk_group", "moe_topk", "top_k_experts"], 1),
-    **dict.fromkeys(["n_group", "num_expert_group", "num_groups"], 1),
+    **dict.fromkeys(["n_group", "num_expert_group"], 1),
     **dict.fromkeys(["sliding_window", "window_size", "attention_chunk_size", "floor_scale"], 7),
     **dict.fromkeys(["linear_num_key_heads", "index_n_heads"], 2),
     **dict.fromkeys(["linear_num_value_heads", "linear_num_heads"], 4),

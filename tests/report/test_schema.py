@@ -17,6 +17,7 @@ from rebinding.experiments.binding.shifts import run_binding
 from rebinding.experiments.circuit.pruning import over_orders
 from rebinding.experiments.circuit.random_circuits import draw_circuits
 from rebinding.experiments.paths.summary import reselected
+from rebinding.experiments.seeds import PUBLISHED_NOISE
 from rebinding.models import load
 from rebinding.paper.certificate import summarise
 from rebinding.report.page import PAGE  # with matplotlib, which a run within a run must not load a second time
@@ -142,5 +143,7 @@ def test_the_seeds_are_those_of_the_code() -> None:
         "matched random directions, and control heads": run_binding,
         "resampled selections of heads": reselected,
     }
+    assert SEEDS.keys() - made_by.keys() == {"published random directions", "prompts"}
+    assert SEEDS["published random directions"] == ", ".join(f"{name} {seed}" for name, seed in PUBLISHED_NOISE.items())
     for name, function in made_by.items():
         assert SEEDS[name] == str(inspect.signature(function).parameters["seed"].default)

@@ -46,13 +46,19 @@ def test_a_study_shows_nothing_that_is_hidden() -> None:
 
 
 def test_expectations_are_compared_in_one_place() -> None:
-    """`Truth` is read where a judgement is made, by the case, and where it is said how many prompts a plant needs."""
+    """`Truth` is read where a judgement is made, by the model, and where it is said how many prompts
+    and which rows a plant needs."""
     calls = [
         name
         for name, tree in trees().items()
         for node in ast.walk(tree)
-        if isinstance(node, ast.Attribute)
-        and node.attr in ("truth", "truth_of")
-        and not name.startswith("rebinding.planted")
+        if (isinstance(node, ast.Attribute) and node.attr == "truth")
+        or (isinstance(node, ast.Name) and node.id == "truth_of")
+        if not name.startswith("rebinding.planted")
     ]
-    assert set(calls) == {"fixtures.judging", "rebinding.study.model_under_test", "rebinding.study.sizes"}
+    assert set(calls) == {
+        "fixtures.judging",
+        "rebinding.study.model_under_test",
+        "rebinding.study.sizes",
+        "rebinding.study.model_spec",
+    }

@@ -9,7 +9,7 @@ import pytest
 from tests.tree.syntax_trees import trees
 
 EXPERIMENTS = [name for name in trees() if name.startswith("rebinding.experiments.")]
-HOOKS = ("register_forward_", "register_full_", "register_backward_")
+HOOKS = ("register_",)
 
 
 def attributes(name: str) -> set[str]:

@@ -58,11 +58,8 @@ def with_repeated_keys(model: PreTrainedModel, family: Family, anatomy: Anatomy,
     single = tiny(family, num_key_value_heads=anatomy.n_heads, **shape)
     state = dict(model.state_dict())
     for name in [name for name in state if "k_proj" in name or "v_proj" in name]:
-        if "vision" not in name:
-            spread = (
-                state[name].unflatten(0, (-1, anatomy.parts[0].head_dim)).repeat_interleave(anatomy.parts[0].group, 0)
-            )
-            state[name] = spread.flatten(0, 1)
+        spread = state[name].unflatten(0, (-1, anatomy.parts[0].head_dim)).repeat_interleave(anatomy.parts[0].group, 0)
+        state[name] = spread.flatten(0, 1)
     single.load_state_dict(state)
     return single
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
 from rebinding.experiments.prompts import Prompts
-from rebinding.experiments.swap_labels.measure import named_slots
+from rebinding.experiments.swap_labels.measure import measure_label_exchange, named_slots
 from rebinding.experiments.swap_labels.request import PROMPTS_OF_LABELS, request_label_exchange
+from rebinding.experiments.swap_labels.summary import label_shift
+from rebinding.experiments.workbench import Workbench
+from rebinding.models import load
 from rebinding.paper.circuit import Circuit, CircuitHead
 from rebinding.paper.procedure import builtin_procedure
 from rebinding.planted.tokenizer import build_tokenizer
@@ -18,6 +22,8 @@ from rebinding.task.prompts import Encoder
 
 ENCODER = Encoder(build_tokenizer())
 HEADS = Circuit((CircuitHead("B", 5, 1, "readout"),))
+READERS = Circuit((CircuitHead("B", 5, 6, "readout"),))
+"""The head of `pointer+swap_reader` that matches slots at the swap's labels; in `pointer` it does nothing."""
 
 
 def test_sets_of_directions_are_disjoint_and_name_every_slot_alike() -> None:
@@ -49,3 +55,16 @@ def test_a_story_without_a_swap_is_refused() -> None:
     (prompt,) = ENCODER.encode([design("counterbalanced", operations=0).prompt(0)])
     with pytest.raises(SurgeryError, match="give stories with one swap"):
         named_slots(prompt)
+
+
+def test_shifted_label_keys_turn_a_head_that_reads_them() -> None:
+    """On a plant whose group B also matches slots at the swap's labels; on one whose B does not, nothing turns."""
+    conventions = replace(builtin_procedure("controlled").binding, batches=2)
+    shifts = {}
+    for name in ("pointer+swap_reader", "pointer"):
+        bench = Workbench(load(f"planted:{name}"))
+        stories = bench.prompts.design("published")
+        request = request_label_exchange(bench.prompts, stories, READERS, 12, conventions=conventions)
+        shifts[name] = float(label_shift(measure_label_exchange(bench, request), "dR").mean())
+    assert shifts["pointer+swap_reader"] > 1.0
+    assert abs(shifts["pointer"]) < 0.1

@@ -81,9 +81,26 @@ def compared(rows: pd.DataFrame, recomputations: Iterable[Recomputation]) -> Com
 
 
 def sample_rows(rows: pd.DataFrame, count: int, request: Request) -> pd.DataFrame:
-    """Some rows, the same in every run and others for every request."""
-    selection = random.Random(request.key).sample(range(len(rows)), min(count, len(rows)))
-    return rows.iloc[sorted(selection)]
+    """Some rows, the same in every run and others for every request; and the row that the edit changes most, since an
+    edit that was not made would pass where it changes nothing."""
+    selection = set(random.Random(request.key).sample(range(len(rows)), min(count, len(rows))))
+    edited = most_changed(rows)
+    return rows.iloc[sorted(selection | ({edited[0]} if edited else set()))]
+
+
+def most_changed(rows: pd.DataFrame) -> tuple[int, float] | None:
+    """The row whose numbers an edit changes most, and by how much; None where no column has its unedited value."""
+    pairs = [
+        (name, base)
+        for name in rows.columns
+        for base in (f"base_{name}", name.replace("after", "before"), name.replace("_patch", "_orig"))
+        if base != name and base in rows.columns and rows[name].dtype.kind == "f"
+    ]
+    if not pairs or rows.empty:
+        return None
+    changes = pd.concat([(rows[name] - rows[base]).abs().reset_index(drop=True) for name, base in pairs], axis=1)
+    largest = changes.max(axis=1).fillna(0.0)
+    return int(largest.to_numpy().argmax()), float(largest.max())
 
 
 def sized(*logits: Tensor, minimum: float = 1.0) -> float:

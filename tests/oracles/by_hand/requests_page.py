@@ -35,8 +35,8 @@ from tests.oracles.by_hand.judgements import Judged, Row, judged, limit_batches
 PAGE = Path(__file__).parents[3] / "docs" / "requests.md"
 LIST = re.compile(r"(?<=<!-- list -->\n```\n).*?(?=```)", re.DOTALL)
 STANDS_FOR, E_HEADS = "gemma2-9b", 2
-LEFT_OUT = ("tokens", "form", "draws", "orders", "random_sets", "block")
-"""Fields that depend on the tokenizer, and sizes that are small in a test."""
+LEFT_OUT = ("draws", "orders", "random_sets", "block")
+"""Sizes that are small in a test."""
 DEFAULT = {"split": "train", "boxes": 3, "operations": 1, "verb": "swap", "distractor": None, "pairing": [],
          "narrative": False, "cut": 0}  # fmt: skip
 """Settings of prompts that are not printed."""

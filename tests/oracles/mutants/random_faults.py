@@ -79,7 +79,7 @@ ROOMS: Mapping[str, Room] = MappingProxyType(
             after=("tests/oracles/by_hand/test_requests_page.py", BY_HAND),
         ),
         "study": Room(
-            ("rebinding/study",), ("tests/study", f"--ignore={BY_HAND}", f"--ignore={BREAKING}"), measures=True,
+            ("rebinding/study",), ("tests/study", f"--ignore={BREAKING}"), measures=True,
             after=(BREAKING, BY_HAND),
         ),
         "designs": Room(("rebinding/task",), ("tests/task",), measures=True),

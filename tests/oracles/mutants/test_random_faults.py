@@ -29,6 +29,8 @@ def test_a_room_has_code_and_tests(name: str) -> None:
     paths = (*room.code, *(path.removeprefix("--ignore=") for path in room.tests), *room.after)
     assert all((ROOT / part).exists() for part in paths)
     assert {path.removeprefix("--ignore=") for path in room.tests if path.startswith("--")} <= {*room.after}, "put off"
+    ignored = [path.removeprefix("--ignore=") for path in room.tests if path.startswith("--")]
+    assert all(path.startswith(tuple(test for test in room.tests if test[0] != "-")) for path in ignored)
     command = bash(room, f"{room.code[0]}/some.py")
     assert all(test in command for test in room.tests)
     assert ("--no-store" in command) == room.measures, "stored evidence would hide what measures it"
