@@ -93,7 +93,7 @@ def add_device_hook(model: Any, path: str, device: torch.device) -> None:
 
 
 def requests(bench: Workbench, heads: Circuit, n: int = 2) -> Iterator[tuple[str, Request]]:
-    """A request of every kind, as the study makes them, with few prompts, draws and roles."""
+    """Requests of the kinds that edit most, as the study makes them, with few prompts, draws and roles."""
     prompts, ways = bench.prompts, builtin_procedure("published")
     design, found_on = prompts.design("published"), prompts.design("partner_second")
     conventions = conventions_of_plant(ways.circuit, "published")
