@@ -23,6 +23,8 @@ from rebinding.surgery.checks import SurgeryError
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
+AUTOCAST = ("cpu", "cuda", "mps", "xpu")
+"""Kinds of devices that torch can ask whether autocast is on; of others it raises."""
 SAMPLE = 16
 """Values of each tensor that are compared, besides its address and its version."""
 
@@ -61,7 +63,7 @@ def hold(model: PreTrainedModel) -> Iterator[None]:
                 f"{type(model).__name__} is in training mode, in which dropout is random; call model.eval() first"
             )
         kind = model.device.type
-        if torch.is_autocast_enabled(kind):
+        if kind in AUTOCAST and torch.is_autocast_enabled(kind):
             stack.enter_context(torch.autocast(kind, enabled=False))
         forget_lengths(model)
         yield
