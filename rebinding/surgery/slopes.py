@@ -16,7 +16,7 @@ from torch import Tensor
 
 from rebinding.surgery.anatomy import Anatomy
 from rebinding.surgery.calling import watch_module
-from rebinding.surgery.state import hold
+from rebinding.surgery.state import run_alone
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -32,7 +32,7 @@ def z_slopes(
     """
     by_layer = []
     for prompts in torch.arange(tokens.shape[0]).split(rows):
-        with hold(model):
+        with run_alone(model):
             resid, added = _forward(model, anatomy, tokens[prompts])
         score(resid, prompts).sum().backward()
         by_layer.append([_of_heads(leaf, anatomy.parts[number].n_heads) for number, leaf in enumerate(added)])

@@ -56,8 +56,6 @@ def hold(model: PreTrainedModel) -> Iterator[None]:
     """Run a model alone, as it was loaded, for the length of a block. The same thread may hold it again."""
     held = _held(model)
     with held.lock, ExitStack() as stack:
-        if model.config.get_text_config()._attn_implementation != NAME:
-            install(model)
         if model.training or any(module.training for module in held.modules):
             raise SurgeryError(
                 f"{type(model).__name__} is in training mode, in which dropout is random; call model.eval() first"
@@ -66,6 +64,15 @@ def hold(model: PreTrainedModel) -> Iterator[None]:
         if kind in AUTOCAST and torch.is_autocast_enabled(kind):
             stack.enter_context(torch.autocast(kind, enabled=False))
         forget_lengths(model)
+        yield
+
+
+@contextmanager
+def run_alone(model: PreTrainedModel) -> Iterator[None]:
+    """Hold a model for a run on our attention, which is put back if another one was set after loading."""
+    with hold(model):
+        if model.config.get_text_config()._attn_implementation != NAME:
+            install(model)
         yield
 
 

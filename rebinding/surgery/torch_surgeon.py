@@ -23,7 +23,7 @@ from rebinding.surgery.recorder import ROWS, record
 from rebinding.surgery.recording import Recording, Recordings
 from rebinding.surgery.replay import replay
 from rebinding.surgery.sites import Attention, Edit, Read, Reduce, Site, check_kept_sites
-from rebinding.surgery.state import hold
+from rebinding.surgery.state import run_alone
 from rebinding.surgery.unembedding import reads_vocabulary, reduced_logits
 
 if TYPE_CHECKING:
@@ -82,12 +82,12 @@ class TorchSurgeon:
         """Run prompts (prompt, token) unedited; `keep` names sites to record besides those that replays need."""
         check_tokens(self.anatomy, tokens)  # before the cache is used
         check_kept_sites(keep)
-        with hold(self.model):
+        with run_alone(self.model):
             return self.recordings.get(tokens, keep, lambda: self._record(tokens, keep))
 
     def record_mean_ablated(self, tokens: Tensor, fixed_z: Sequence[Tensor]) -> Recording:
         """Run prompts with every head's output fixed: `fixed_z[layer]` is (head, token, head_dim)."""
-        with hold(self.model):
+        with run_alone(self.model):
             return self._record(tokens, {"z"}, fixed_z)
 
     @torch.no_grad()
@@ -107,7 +107,7 @@ class TorchSurgeon:
             parts.append(reduced_logits(self.model, self.anatomy, resid[:, None], reduce, rows).to(device))
 
         size = self._rows_at_once(ACTIVE_TOKENS, recording.length + ACTIVE_TOKENS, 1)
-        with hold(self.model):
+        with run_alone(self.model):
             in_parts(torch.arange(source.numel()), size, run)
         return torch.cat(parts)
 
@@ -137,7 +137,7 @@ class TorchSurgeon:
         results = Results(plan.n_rows, plan.reads)
         fill_unchanged(plan, recording, results)
         is_per_token = attention == "frozen" and can_run(self.anatomy, recording, plan)
-        with hold(self.model):
+        with run_alone(self.model):
             for rows in _groups(plan, per_token=is_per_token):
                 self._run_rows(plan, recording, rows, None if is_per_token else attention, results)
         if bool(plan.must_change.any()):

@@ -31,6 +31,7 @@ DEFAULTS: dict[str, Any] = {
     "--report": None,
     "--strict-verdicts": False,
     "--skip-unavailable": False,
+    "--fingerprint": [],
     "--remote": False,
     "--engine": "here",
     "--address": None,

@@ -27,6 +27,7 @@ DEFAULT: dict[str, Any] = {
     "--every-token": False,
     "--strict-verdicts": False,
     "--skip-unavailable": False,
+    "--fingerprint": [],
     "--planted": None,
     "--learned": None,
 }

@@ -95,6 +95,7 @@ OPTIONS = st.fixed_dictionaries(
         "report": PATHS,
         "strict_verdicts": st.booleans(),
         "skip_unavailable": st.booleans(),
+        "fingerprint": st.lists(st.text(max_size=80), max_size=2),
         "engine": st.sampled_from(("here", "ray")),
         "address": st.none() | typed("auto", "localhost", ":", "6379"),
         "gpus_per_model": st.none() | st.floats(),
@@ -120,7 +121,14 @@ def test_options(options: dict[str, Any]) -> None:
     refused(lambda: settings_of(FuzzedNames(**options)), type(None))  # type: ignore[arg-type]
     plain = {"model": ["planted:pointer"], "planted": None, "learned": None, "samples": None, "design": "published"}
     plain |= {"procedure": "both", "circuit": None, "dtype": None, "device": "cpu", "remote": False, "store": None}
-    plain |= {"no_store": False, "report": None, "strict_verdicts": False, "skip_unavailable": False, "skip_prompts": 0}
+    plain |= {
+        "no_store": False,
+        "report": None,
+        "strict_verdicts": False,
+        "skip_unavailable": False,
+        "skip_prompts": 0,
+        "fingerprint": [],
+    }
     plain |= {"every_token": False, "engine": "here", "address": None, "gpus_per_model": None, "workers": None}
     plain |= {"simulate": [], "runs": None, "seed": None, "spread": [], "cost": False, "gpu": "80GB"}
     plain |= {"gpus": 1, "tflops": 400.0, "bandwidth": 3.0, "tokens": None}
