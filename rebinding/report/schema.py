@@ -96,9 +96,20 @@ class ModelEntry(Shape):
     graph: GraphShape | None = None
 
 
+class ConventionEntry(BaseModel):
+    """What one convention shows of a signature."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    name: str
+    outcome: str
+    shows_other: bool
+    p_value: float | None
+
+
 def _row_fields() -> dict[str, Any]:
     """The fields of a row with type and default: those of a judgement without its sample, which has its own file."""
-    hints = get_type_hints(Judgement) | {"part": list[str]}
+    hints = get_type_hints(Judgement) | {"part": list[str], "conventions": list[ConventionEntry]}
     defaults = {field.name: ... if field.default is MISSING else field.default for field in fields(Judgement)}
     columns = {name: (hints[name], default) for name, default in defaults.items() if name != "sample"}
     return {**columns, "evidence": (list[str], ...), "section": (SectionName, ...), **DERIVED_FIELDS}

@@ -7,11 +7,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from rebinding.paper.claim import Claim, SectionName
-from rebinding.verdicts.outcome import Verdict
+from rebinding.verdicts.outcome import ConventionVerdict, Verdict
 
 COPIED = (
     "measured", "low", "high", "against", "n", "needed_n",
-    "gate", "finding", "part", "unidentified", "p_value", "sample",
+    "gate", "finding", "part", "unidentified", "p_value", "conventions", "sample",
 )  # fmt: skip
 """Fields of a verdict that a judgement has under the same name."""
 RUN = "the run as a whole"
@@ -71,6 +71,8 @@ class Judgement:
     section: SectionName = "other"
     headline: int | None = None
     """The number of the headline claim that rests on it."""
+    conventions: tuple[ConventionVerdict, ...] = ()
+    """What each convention shows of a signature, where a sentence over several models needs it."""
     sample: tuple[float, ...] = ()
     """The numbers behind the estimate, one per unit; stored in a separate file."""
 
@@ -100,12 +102,14 @@ class Judgement:
     @classmethod
     def read(cls, fields: Mapping[str, Any], sample: Iterable[float] = ()) -> Judgement:
         """Read what `plain` wrote, from JSON."""
-        lists = {"evidence": tuple(fields["evidence"]), "part": tuple(fields.get("part", ()))}
+        lists: dict[str, Any] = {"evidence": tuple(fields["evidence"]), "part": tuple(fields.get("part", ()))}
+        lists["conventions"] = tuple(ConventionVerdict(**entry) for entry in fields.get("conventions", ()))
         return cls(**{**fields, **lists}, sample=tuple(sample))
 
     def plain(self) -> dict[str, Any]:
         """As JSON, without the sample."""
-        return {name: value for name, value in asdict(self).items() if name != "sample"}
+        fields = {name: value for name, value in asdict(self).items() if name != "sample"}
+        return fields | {"conventions": [entry._asdict() for entry in self.conventions]}
 
 
 def join_names(names: Iterable[str]) -> str:

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,16 @@ Outcome = Literal["REPLICATED", "NOT REPLICATED", "INCONCLUSIVE", "INVALID", "NO
 
 Outcomes = npt.NDArray[np.str_]
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
+
+
+class ConventionVerdict(NamedTuple):
+    """What one convention shows of a signature on one model: the outcome of the row's own signature, whether it surely
+    shows the other family's, and the p-value with which it refutes its own (None: it does not)."""
+
+    name: str
+    outcome: Outcome
+    shows_other: bool
+    p_value: float | None
 
 
 @dataclass(frozen=True)
@@ -30,7 +40,8 @@ class Verdict:
     outermost first. `unidentified` marks an INCONCLUSIVE verdict on a sentence or number whose convention the paper
     does not identify: it agrees with none of several. `against` is what the estimate is compared with (the printed
     value, 0, chance), and `sample` has the numbers behind the estimate, one per resampled unit: figures draw both, and
-    no rule uses them. `reason` is for people; programs read the other fields.
+    no rule uses them. `conventions` are what each convention shows, for a sentence over several
+    models. `reason` is for people; programs read the other fields.
     """
 
     kind: Rule
@@ -48,6 +59,7 @@ class Verdict:
     unidentified: bool = False
     p_value: float | None = None
     against: float | None = None
+    conventions: tuple[ConventionVerdict, ...] = ()
     sample: tuple[float, ...] = field(default=(), repr=False, compare=False)
 
     @property

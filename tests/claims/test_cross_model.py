@@ -22,7 +22,7 @@ from rebinding.study.model_spec import ModelSpec, parse_model
 from rebinding.study.settings import Settings
 from rebinding.verdicts import Verdict
 from rebinding.verdicts.judgement import RUN, Judgement, judgement
-from rebinding.verdicts.outcome import Outcome
+from rebinding.verdicts.outcome import ConventionVerdict, Outcome
 
 CANCELS = claim("binding.qk_cancels")
 DOMINANCE = claim("binding.key_dominance")
@@ -35,7 +35,9 @@ GEMMA, LLAMA, GEMMA3 = (
 def make_judgement(
     model: ModelSpec, claim: Claim, outcome: Outcome, expected: str | None = None, p: float = 0.0
 ) -> Judgement:
-    verdict = Verdict(claim.kind, outcome, "as told", n=12, p_value=p, gate="finite" if outcome == "INVALID" else None)
+    own = ConventionVerdict("as released", outcome, False, p if outcome == "NOT REPLICATED" else None)
+    gate, conventions = ("finite", ()) if outcome == "INVALID" else (None, (own,))
+    verdict = Verdict(claim.kind, outcome, "as told", n=12, p_value=p, gate=gate, conventions=conventions)
     options = {"design": "published", "circuit": "declared"}
     return judgement(claim, verdict, model=model.name, expected=expected, paper=None, **options)
 
@@ -78,6 +80,53 @@ def test_narrow_refutation_by_a_single_model_stays_open() -> None:
         judge_all(*parts, make_judgement(LLAMA, DOMINANCE, "NOT REPLICATED", p=p))[0].verdict for p in (0.03, 0.01)
     )
     assert (edge, sure) == ("INCONCLUSIVE", "NOT REPLICATED")
+
+
+def by_convention(model: ModelSpec, claim: Claim, **conventions: tuple[Outcome, bool]) -> Judgement:
+    """A judgement with what each convention shows: the outcome of its own signature, and whether it shows the other."""
+    entries = tuple(
+        ConventionVerdict(name, outcome, shows_other, 0.001 if outcome == "NOT REPLICATED" else None)
+        for name, (outcome, shows_other) in conventions.items()
+    )
+    return replace(make_judgement(model, claim, next(iter(conventions.values()))[0]), conventions=entries)
+
+
+@pytest.mark.parametrize(
+    ("gemma", "llama", "combined"),
+    [
+        ({"a": ("REPLICATED", False)}, {"a": ("REPLICATED", False)}, "REPLICATED"),
+        # the signatures are shown under different conventions
+        (
+            {"a": ("REPLICATED", False), "b": ("NOT REPLICATED", False)},
+            {"a": ("NOT REPLICATED", False), "b": ("REPLICATED", False)},
+            "NOT REPLICATED",
+        ),
+        # one model, called by both names: a convention that shows the one does not show the other
+        (
+            {"a": ("REPLICATED", False), "b": ("NOT REPLICATED", True)},
+            {"a": ("NOT REPLICATED", True), "b": ("REPLICATED", False)},
+            "NOT REPLICATED",
+        ),
+        # the other signature under one convention leaves it open
+        (
+            {"a": ("REPLICATED", False), "b": ("NOT REPLICATED", True)},
+            {"a": ("REPLICATED", False), "b": ("INCONCLUSIVE", False)},
+            "INCONCLUSIVE",
+        ),
+        # a convention that is not judged on a model is left out, there and for all
+        (
+            {"a": ("NOT REPLICATED", False), "b": ("REPLICATED", False)},
+            {"b": ("REPLICATED", False)},
+            "REPLICATED",
+        ),
+        ({"a": ("REPLICATED", False)}, {"b": ("REPLICATED", False)}, "INCONCLUSIVE"),
+    ],
+)
+def test_families_are_compared_under_one_convention(
+    gemma: dict[str, tuple[Outcome, bool]], llama: dict[str, tuple[Outcome, bool]], combined: Outcome
+) -> None:
+    (result,) = judge_all(by_convention(GEMMA, CANCELS, **gemma), by_convention(LLAMA, DOMINANCE, **llama))
+    assert result.verdict == combined
 
 
 def test_single_family_is_not_judged() -> None:

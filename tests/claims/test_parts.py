@@ -10,17 +10,17 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from claims import test_binding_signatures as of_binding
+from claims import signatures
 from claims import test_tracing as of_tracing
 from claims.catalogue import claim
 from claims.parts import judge_candidates
 from rebinding.paper.claim import LEVEL, Claim
-from rebinding.paper.procedure import builtin_procedure
 from rebinding.verdicts import Verdict, effect
 from rebinding.verdicts.sentences import Part
 
 PAYLOAD = claim("tracing.pointer_before_payload")
 PRINTED = claim("roles.b_moves_pointer")
+CANCELS = claim("binding.qk_cancels")
 N_PROMPTS = 6
 SENTENCE = claim("roles.b_raises_pointer")
 
@@ -54,22 +54,21 @@ def test_an_order_of_layers_counts_prompts_with_a_loss(
 
 
 def test_parts_that_the_text_cites_for_one_model_apply_to_it_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of shares of switches, the range is known."""
-    monkeypatch.setattr(of_binding, "shift", lambda *_: np.full(N_PROMPTS, 0.5))
-    monkeypatch.setattr(of_binding, "controls", lambda _: ("random_q", "random_k"))
+    """And to the row of which the paper says them, not to the same parts as the other family's signature."""
+    monkeypatch.setattr(signatures, "shift", lambda *_: np.full(N_PROMPTS, 0.5))
+    monkeypatch.setattr(signatures, "controls", lambda _: ("random_q", "random_k"))
     evidence: Any = None
 
-    def read_parts(model: str | None) -> dict[str, Part]:
-        study: Any = SimpleNamespace(paper_model=model, procedure=lambda claim: builtin_procedure(claim.procedure))
-        return of_binding.cancelled(claim("binding.qk_cancels"), study, evidence)
+    def read_parts(model: str | None, row: Claim = CANCELS) -> dict[str, Part]:
+        study: Any = SimpleNamespace(paper_model=model)
+        return signatures.matching(row, study, evidence)
 
-    common = read_parts(None)
-    assert set(read_parts("gemma3-12b")) - set(common) == {"answer by both"}
-    assert set(read_parts("gemma2-9b")) - set(common) == {"switches no more than random"}
-    switches = read_parts("gemma2-9b")["switches no more than random"]
-    assert isinstance(switches, partial)
-    senses = switches.args[1]
-    assert set(senses) == {
-        f"{condition}, {variant}" for condition in ("random_q", "random_k") for variant in ("switch", "switch_example")
-    }
-    assert {part.keywords["support"] for part in senses.values()} == {(-1.0, 1.0)}
+    common = set(read_parts(None))
+    assert set(read_parts("gemma3-12b")) - common == {"answer by both"}
+    assert set(read_parts("gemma2-9b")) - common == {"nearer to random"}
+    near = read_parts("gemma2-9b")["nearer to random"]
+    assert isinstance(near, partial)
+    assert set(near.args[1]) == {"random_q", "random_k"}
+    controlled = claim("binding.qk_cancels.controlled")
+    for model in ("gemma2-9b", "gemma3-12b"):
+        assert set(read_parts(model, claim("binding.key_dominance"))) == set(read_parts(model, controlled)) == common

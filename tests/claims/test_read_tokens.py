@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from claims import conventions
+from claims import conventions, signatures
 from claims import test_binding as of_binding
 from claims import test_binding_signatures as of_signatures
 from claims import test_roles as of_roles
@@ -131,9 +131,11 @@ def test_signatures_are_told_of_every_place(monkeypatch: pytest.MonkeyPatch) -> 
         return {"q": study.knows, "qk": study.both}.get(condition, 3.0) + np.linspace(-0.1, 0.1, N_PROMPTS)
 
     monkeypatch.setattr(of_signatures, "shift", shift)
+    monkeypatch.setattr(signatures, "shift", shift)
     monkeypatch.setattr(conventions, "attention_by_head", lambda study: f"{study.knows:.0f} of each head")
     keys, matching = SimpleNamespace(knows=0.0, both=3.0), SimpleNamespace(knows=3.0, both=0.0)
     for case in (keys, matching):
+        case.paper_model = None
         case.binding = partial(lambda value, claim: value, case)
     keys.has_one_kv_head = False
     keys.procedure = lambda claim: builtin_procedure(claim.procedure)

@@ -12,6 +12,7 @@ from rebinding.paper.numbers import ALIASES
 from rebinding.paper.worlds import Run, world
 from rebinding.study.model_spec import parse_model
 from rebinding.verdicts import Outcome, Verdict
+from rebinding.verdicts.outcome import ConventionVerdict
 
 MODELS = [parse_model(name) for name in ALIASES]
 ROW_BY_FAMILY = {"gemma": "binding.qk_cancels", "llama": "binding.key_dominance"}
@@ -23,7 +24,12 @@ def samples(outcomes: dict[str, list[Outcome]], p_value: float = 0.001) -> dict[
     for model in MODELS:
         model_samples = Samples()
         for seed, outcome in enumerate(outcomes.get(model.name, ["REPLICATED"] * 3)):
-            model_samples.add(Run(world("paper", model.name), seed), Verdict("effect", outcome, "", p_value=p_value))
+            convention = ConventionVerdict(
+                "as released", outcome, False, p_value if outcome == "NOT REPLICATED" else None
+            )
+            own = () if outcome == "INVALID" else (convention,)
+            verdict = Verdict("effect", outcome, "", p_value=p_value, conventions=own)
+            model_samples.add(Run(world("paper", model.name), seed), verdict)
         by_model[ROW_BY_FAMILY[str(model.family)], model.name] = model_samples
     return by_model
 
@@ -56,6 +62,7 @@ def test_verdicts_travel_as_json() -> None:
     model_samples = samples({"gemma2-9b": ["REPLICATED", "INVALID"]})["binding.qk_cancels", "gemma2-9b"]
     loaded = Samples.read(json.loads(model_samples.plain()))
     assert loaded.plain() == model_samples.plain()
+    assert loaded.verdicts["paper"][0].conventions == model_samples.verdicts["paper"][0].conventions != ()
     assert [verdict.outcome for verdict in loaded.verdicts["paper"].values()] == ["REPLICATED", "INVALID"]
 
 
