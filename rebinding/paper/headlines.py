@@ -28,19 +28,20 @@ HEADLINES: tuple[Headline, ...] = (
     Headline(
         3,
         "query and key shifts cancel (Gemma)",
-        "Shifting the queries of group B turns its attention, shifting the keys does too, and both at once cancel.",
+        "Shifting the queries of group B turns its attention, shifting the keys does too, and of both at once less than"
+        " half of either is left, and little toward either slot.",
     ),
     Headline(
         4,
         "keys dominate (Llama)",
-        "Shifting the keys turns the attention of group B more than shifting the queries, and both at once still turn"
-        " it.",
+        "Shifting the keys turns the attention of group B more than twice as far as shifting the queries, and more than"
+        " half of it remains when both are shifted.",
     ),
     Headline(
         5,
         "families differ; resolved at retrieval",
-        "Gemma models cancel and Llama models are dominated by keys. The swap is resolved where the answer is read, and"
-        " not where the swap is told.",
+        "Under one convention Gemma models cancel and Llama models are dominated by keys. The swap is resolved where"
+        " the answer is read, and not where the swap is told.",
     ),
 )
 """In the order of the abstract."""

@@ -102,25 +102,45 @@ SENTENCES = (
     ),
     Sentence(
         "binding.qk_cancels",
-        "less than each alone",
+        "less than half of each alone",
         (G9, G12),
-        lambda m: all(cell(m, row, "dR") > max(0, cell(m, "qk", "dR")) for row in ("q", "k_both")),
+        lambda m: all(cell(m, row, "dR") / 2 > max(0, cell(m, "qk", "dR")) for row in ("q", "k_both")),
     ),
-    Sentence("binding.qk_cancels", "dR", (G9, G12), lambda m: cell(m, "qk", "dR") <= no_change("dR")),
     Sentence(
         "binding.qk_cancels",
-        "switch",
+        "dR",
+        (G9, G12),
+        lambda m: (
+            abs(cell(m, "qk", "dR")) <= max(no_change("dR"), min(cell(m, "q", "dR"), cell(m, "k_both", "dR")) / 4)
+        ),
+    ),
+    Sentence(
+        "binding.qk_cancels",
+        "nearer to random",
         (G9,),
-        lambda m: cell(m, "qk", "switch") <= cell(m, "random", "switch") + no_change("switch"),
+        lambda m: all(
+            cell(m, "qk", "dR") < (cell(m, row, "dR") + cell(m, "random", "dR")) / 2 for row in ("q", "k_both")
+        ),
     ),
     Sentence("binding.qk_cancels", "dlogit", (G12,), lambda m: cell(m, "qk", "dlogit") <= no_change("dlogit")),
     Sentence(
         "binding.key_dominance",
-        "largest",
+        "keys lead",
         (L3, L8),
-        lambda m: max(cell(m, row, "dR") for row in KEYS) - abs(cell(m, "q", "dR")) > no_change("dR"),
+        lambda m: cell(m, "k_both", "dR") - abs(cell(m, "q", "dR")) > no_change("dR"),
     ),
-    Sentence("binding.key_dominance", "both", (L3, L8), lambda m: cell(m, "qk", "dR") > no_change("dR")),
+    Sentence(
+        "binding.key_dominance",
+        "the query is weak",
+        (L3, L8),
+        lambda m: cell(m, "k_both", "dR") / 2 > abs(cell(m, "q", "dR")),
+    ),
+    Sentence(
+        "binding.key_dominance",
+        "it remains",
+        (L3, L8),
+        lambda m: cell(m, "qk", "dR") > max(no_change("dR"), cell(m, "k_both", "dR") / 2),
+    ),
     Sentence(
         "binding.q_strongest",
         "dlogit",

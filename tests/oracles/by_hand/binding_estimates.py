@@ -159,22 +159,33 @@ def object_keys(g: Grounds) -> Mapping[str, float]:
     return estimate_candidates(g, estimate_object_over_others, "k_object", "k_box")
 
 
-def cancels(g: Grounds) -> Mapping[str, float]:
-    def parts(mean: Mean) -> Mapping[str, float]:
-        q, k, qk = (mean(name, "dR").mean() for name in ("q", "k_both", "qk"))
-        differences = {"less attention than q": q - qk, "less attention than k_both": k - qk}
-        return differences | {"attention by q": q, "attention by k_both": k, "attention by both": -qk}
+def matching_parts(g: Grounds) -> Mapping[str, float]:
+    q, k, qk = (select_values(main(g), name, "dR").mean() for name in ("q", "k_both", "qk"))
+    parts = {"attention by q": q, "attention by k_both": k}
+    for name, single in (("q", q), ("k_both", k)):
+        parts |= {
+            f"less than half of {name} is left": single / 2 - qk,
+            f"little is left toward slot j: quarter: of {name}": single / 4 - qk,
+            f"little is left toward slot i: quarter: of {name}": single / 4 + qk,
+        }
+    return parts | {"little is left toward slot j: margin": -qk, "little is left toward slot i: margin": qk}
 
-    return estimate_candidates(g, parts, "qk")
+
+def dominance_parts(g: Grounds) -> Mapping[str, float]:
+    q, k, qk = (select_values(main(g), name, "dR").mean() for name in ("q", "k_both", "qk"))
+    return {
+        "keys over query": k - q,
+        "keys over query, reversed": k + q,
+        "query below half": k / 2 - q,
+        "query below half, reversed": k / 2 + q,
+        "both together": qk,
+        "more than half remains": qk - k / 2,
+    }
 
 
-def dominance(g: Grounds) -> Mapping[str, float]:
-    def parts(mean: Mean) -> Mapping[str, float]:
-        query = size(mean("q", "dR")).mean()
-        differences = {f"keys over query: {keys}": mean(keys, "dR").mean() - query for keys in KEYS}
-        return differences | {"both together": mean("qk", "dR").mean()}
-
-    return estimate_candidates(g, parts, *KEYS, "qk")
+def either_signature(g: Grounds) -> Mapping[str, float]:
+    """A row on one signature also judges the parts of the other."""
+    return {**matching_parts(g), **dominance_parts(g)}
 
 
 def cancels_logit(g: Grounds) -> Mapping[str, float]:
@@ -250,8 +261,8 @@ ROWS: Mapping[str, Estimates] = {
     "binding.k_redirects": k_redirects,
     "binding.box_keys_address_only": box_keys,
     "binding.object_keys_read_out": object_keys,
-    "binding.qk_cancels": cancels,
-    "binding.key_dominance": dominance,
+    "binding.qk_cancels": either_signature,
+    "binding.key_dominance": either_signature,
     "binding.q_strongest": q_strongest,
     "binding.both_keys_most": estimate_both_largest,
     "binding.signature": signature,
