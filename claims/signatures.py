@@ -21,7 +21,7 @@ from claims.conventions import with_attention, with_shared_keys
 from claims.parts import NO_OP_GATE
 from claims.shifts import mean_exceeds, mean_is_above, mean_is_not_positive
 from rebinding.evidence import Evidence
-from rebinding.experiments.binding.conditions import QK_SOURCE
+from rebinding.experiments.binding.candidates import SOURCE
 from rebinding.experiments.binding.summary import Array, controls, shift
 from rebinding.paper.claim import LEVEL, Claim
 from rebinding.study.study import Study
@@ -165,7 +165,8 @@ def _named(name: str, verdicts: Mapping[str, Verdict]) -> Verdict:
 def with_text(verdict: Verdict, evidence: Evidence) -> Verdict:
     """The verdict; its reason also gives Q+K as the text has it, which cannot tell the two signatures apart: under
     exact matching it leaves half of the keys' shift, as it does under pure key dominance."""
-    if QK_SOURCE.name not in evidence.settings["conditions"]:
+    condition = dict(SOURCE)["qk"]
+    if condition not in evidence.settings["conditions"]:
         return verdict
-    mean = float(shift(evidence, QK_SOURCE.name, "dR").mean())
+    mean = float(shift(evidence, condition, "dR").mean())
     return replace(verdict, reason=f"{verdict.reason}; with the keys of slot i alone Q+K turns attention by {mean:.2g}")

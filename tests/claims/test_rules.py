@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from claims import circuits as of_rules
-from claims import conventions
+from claims import conventions, signatures
 from claims import test_attention as of_attention
 from claims import test_beyond as of_others
 from claims import test_binding as of_binding
@@ -99,9 +99,10 @@ def test_a_share_of_attention_is_bounded_as_a_share(monkeypatch: pytest.MonkeyPa
 def test_n_of_a_signature_is_the_number_of_prompts(monkeypatch: pytest.MonkeyPatch) -> None:
     """And not the number of sets of directions; the measured value is the keys' dR less the query's."""
     shifts = {"q": 1.0, "k_both": 3.0, "k_box": 0.0, "k_object": 0.0, "qk": 0.0}
-    monkeypatch.setattr(of_signatures, "shift", lambda _, name, __: np.full((3, N_PROMPTS), shifts[name]))
+    for module in (of_signatures, signatures):
+        monkeypatch.setattr(module, "shift", lambda _, name, __: np.full((3, N_PROMPTS), shifts[name]))
     monkeypatch.setattr(conventions, "attention_by_head", lambda _: "some")
-    study = make_study(binding=lambda _: None)
+    study = make_study(binding=lambda _: None, paper_model=None)
     study.at_readouts = lambda _: {"readout": study}
     verdict = of_signatures.test_the_signature(claim("binding.signature"), study)
     assert (verdict.n, verdict.measured) == (N_PROMPTS, 2.0)
