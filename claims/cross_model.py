@@ -60,14 +60,18 @@ def judge_families(claim: Claim, judgements: Mapping[str, Judgement]) -> Verdict
     if holding and not others:
         name = holding[0]
         model = weakest(by_model, name)
-        return _decided(claim, "REPLICATED", verdicts[model], model, f"every model shows its family's signature {name}")
+        return _decided(
+            claim, "REPLICATED", verdicts[model], model, f"every model shows its family's signature ({name})"
+        )
     if all(refuting.values()):
         name = common[0]
         model = weakest(refuting[name], name)
-        return _decided(claim, "NOT REPLICATED", verdicts[model], model, f"{name} it does not show its signature")
+        return _decided(claim, "NOT REPLICATED", verdicts[model], model, f"it does not show its signature ({name})")
     if others:
         model, name = others[0]
-        return _decided(claim, "INCONCLUSIVE", verdicts[model], model, f"{name} it shows the other family's signature")
+        return _decided(
+            claim, "INCONCLUSIVE", verdicts[model], model, f"it shows the other family's signature ({name})"
+        )
     model = next(model for model, own in by_model.items() if own[common[0]].outcome != "REPLICATED")
     return _decided(claim, "INCONCLUSIVE", verdicts[model], model, "its signature is open")
 
