@@ -1,6 +1,7 @@
 """One block of each kind of request that a run of all claims makes: counted without a GPU, and by the clock on one.
 
     python -m benchmarks.agenda llama3.2-3b --save requests.pickle     collect the requests; takes minutes, needs no GPU
+    python -m benchmarks.agenda llama3.2-3b --headline --save requests.pickle    the same of the headline rows alone
     python -m benchmarks.agenda llama3.2-3b --load requests.pickle     time them on a GPU
 
 A run makes some hundred requests, many of which cost the same; `--cost` groups them (`rebinding.cost.lines.grouped`).
@@ -60,12 +61,14 @@ class Agenda:
     kinds: tuple[Kind, ...]
 
 
-def collect(alias: str) -> Agenda:
-    """Run all claims for their requests alone."""
+def collect(alias: str, headline: bool) -> Agenda:
+    """Run all claims, or those that a headline claim rests on, for their requests alone."""
     model, engine = parse_model(alias), CostEngine(H100)
     case, log = ModelUnderTest(model, Settings((model,), engine=engine)), EvidenceLog()
     costed = CostedModel(model, engine, case, Study.of(case, log, PassingGates))
     for row in catalogue():
+        if headline and row.claim.headline is None:
+            continue
         costed.cost(row.claim, partial(row.test, row.claim, costed.study))
     source = costed.source
     key_of = {id(line): key for key, line in source.lines.items()}
@@ -128,11 +131,12 @@ def main() -> None:
     parser.add_argument("alias", choices=ALIASES, help="model of the paper, e.g. gemma2-9b")
     parser.add_argument("--save", type=Path, metavar="FILE", help="collect the requests, count them, and stop there")
     parser.add_argument("--load", type=Path, metavar="FILE", help="the requests that --save collected")
+    parser.add_argument("--headline", action="store_true", help="collect the requests of headline rows alone")
     parser.add_argument("--most", type=float, default=20.0, metavar="S", help="seconds of a block at best (default 20)")
     parser.add_argument("--device", default="cuda", metavar="DEVICE", help="device of the model (default cuda)")
     parser.add_argument("--layers", type=int, metavar="N", help="layers, fewer than the shape has, for a trial")
     options = parser.parse_args()
-    agenda: Agenda = pickle.loads(options.load.read_bytes()) if options.load else collect(options.alias)
+    agenda: Agenda = pickle.loads(options.load.read_bytes()) if options.load else collect(options.alias, options.headline)
     if options.save:
         options.save.write_bytes(pickle.dumps(agenda))
         print("\n".join(counts(agenda.kinds)))
