@@ -1,9 +1,9 @@
 """The worlds that simulated evidence is drawn from: every mean and spread on one of the paper's models.
 
 *paper*: the printed numbers are true, and effects that the paper states in words have the size that `worlds.toml`
-declares. *rival*: none of the stated effects exists. Groups of heads change nothing; the circuit and random circuits
-exchange their printed numbers, and the full model does half as well; queries and keys have the signature printed for
-the other family.
+declares. *rival*: group B carries the object and not its place, group A leaves a new object alone; the circuit and
+random circuits exchange their printed numbers, and the full model does half as well; queries and keys have the
+signature printed for the other family; no other stated effect exists.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def world(name: WorldName, model: str) -> World:
     declarations = declared()
     means = _printed(model) | _declared(declarations["paper"], model)
     if name == "rival":
-        means = _exchange_circuits(means) | {id: 0.0 for id in means if id.startswith("roles.")}
+        means = _exchange_roles(_exchange_circuits(means))
         means |= {id: value for id, value in _printed(OTHER_FAMILY[model]).items() if id.startswith("binding.")}
         means |= _declared(declarations["rival"], model)
     return World(name, model, means, {id: entry["value"] for id, entry in declarations["spread"].items()})
@@ -109,6 +109,12 @@ def _printed(model: str) -> dict[str, float]:
 def _declared(entries: Mapping[str, Any], model: str) -> dict[str, float]:
     """The declared means of all models, replaced by those of this one."""
     return {id: entry["value"] for group in ("all", model) for id, entry in entries.get(group, {}).items()}
+
+
+def _exchange_roles(means: Mapping[str, float]) -> dict[str, float]:
+    """Exchange what group B does to the pointer target and to a new object; group A does nothing to a new object."""
+    pointer, content = (f"roles.B.{target}" for target in ("pointer", "content"))
+    return {**means, pointer: means[content], content: means[pointer], "roles.A.content": 0.0}
 
 
 def _exchange_circuits(means: Mapping[str, float]) -> dict[str, float]:

@@ -80,7 +80,10 @@ SENTENCES = (
     Sentence("circuit.group_e_present", "set", (G12, L8), lambda m: group_e_size(m) > 0),
     Sentence("roles.b_is_the_pointer", "dlogit", (G9,), lambda m: role("B", "pointer") > role("A", "pointer")),
     Sentence(
-        "roles.b_small_on_content", "dlogit", (G9,), lambda m: role("B", "pointer") / 2 > abs(role("B", "content"))
+        "roles.b_raises_pointer",
+        "dlogit",
+        (G9,),
+        lambda m: role("B", "pointer") > 2 * max(no_change("dlogit"), abs(role("B", "content"))),
     ),
     Sentence("roles.a_lowers_content", "dlogit", (G9,), lambda m: role("A", "content") < 0),
     Sentence("roles.a_and_c_weaker", "dlogit", (G9,), lambda m: 0 < role("A", "pointer") < role("B", "pointer")),

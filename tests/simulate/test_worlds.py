@@ -19,7 +19,7 @@ from tests.simulate.studies import judge_row, make_study, row
 HEADS_FOUND_AGAIN = claim("circuit.heads_found_again.D")
 ROWS = {
     "gemma2-9b": (
-        *("roles.b_small_on_content", "binding.table.q.dR", "circuit.beats_random", "circuit.a_attends_to_object"),
+        *("roles.b_raises_pointer", "binding.table.q.dR", "circuit.beats_random", "circuit.a_attends_to_object"),
         *("tracing.reference_box_not_from_context", "tracing.boxes_emerge_after_swap", "tracing.object_direct"),
         *("tracing.object_not_through_labels", "tracing.readout_over_swap_period", "tracing.prefix_effect_local"),
     ),

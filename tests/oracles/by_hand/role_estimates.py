@@ -88,12 +88,20 @@ def is_pointer(changes: Changes) -> Mapping[str, float]:
 
 def raises(changes: Changes) -> Mapping[str, float]:
     pointer, content = changes("B")["pointer"], changes("B")["content"]
-    return {"pointer up": pointer, "content up by less": pointer - content, "content down by less": pointer + content}
+    return {
+        "pointer up": pointer,
+        "content up by less than half": pointer / 2 - content,
+        "content down by less than half": pointer / 2 + content,
+    }
 
 
-def small(changes: Changes) -> Mapping[str, float]:
-    half, content = changes("B")["pointer"] / 2, changes("B")["content"]
-    return {"content up by less than half": half - content, "content down by less than half": half + content}
+def raises_not(changes: Changes) -> Mapping[str, float]:
+    pointer, content = changes("B")["pointer"], changes("B")["content"]
+    return {
+        "pointer not up": -pointer,
+        "content up by more than half": content - pointer / 2,
+        "content down by more than half": -content - pointer / 2,
+    }
 
 
 def estimate_over_random_groups(g: Grounds) -> Mapping[str, float]:
@@ -121,12 +129,11 @@ ROWS: Mapping[str, Estimates] = {
     "circuit.c_attends_to_earlier_box": looks,
     "roles.b_is_the_pointer": estimate_candidates(is_pointer),
     "roles.b_raises_pointer": estimate_candidates(raises),
-    "roles.b_small_on_content": estimate_candidates(small),
     "roles.b_over_random_groups": estimate_over_random_groups,
     "roles.a_and_c_weaker": estimate_candidates(weaker),
     "roles.a_lowers_content": estimate_candidates(lambda changes: {"": -changes("A")["content"]}),
     "roles.a_carries_content": estimate_candidates(carries),
-    "roles.llama3b_exception": estimate_candidates(lambda changes: {"@0": changes("B")["pointer"]}),
+    "roles.llama3b_exception": estimate_candidates(raises_not),
     "roles.b_moves_pointer": estimate_candidates(lambda changes: {"pointer": changes("B")["pointer"]}),
     "roles.b_leaves_content": estimate_candidates(lambda changes: {"content": changes("B")["content"]}),
     "roles.a_on_g9": estimate_candidates(lambda changes: changes("A")),
