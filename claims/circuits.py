@@ -24,8 +24,6 @@ from rebinding.verdicts import (
     not_applicable,
     overlap,
     rank_overlap,
-    ratio,
-    reported,
     value,
 )
 from rebinding.verdicts.gates import TIMES_THE_FLOOR
@@ -33,8 +31,6 @@ from rebinding.verdicts.sentences import Part
 from rebinding.verdicts.sets import Null
 
 PER_CENT = 0.01
-BELOW, ABOVE, EQUAL = "below-the-model", "above-the-model", "within-error"
-"""Findings for the share of the model's hits that a circuit has."""
 FEW = 2
 """Groups of up to this many published heads are judged by rank, because an overlap with so few says little."""
 
@@ -52,16 +48,6 @@ def of_variant(evidence: Evidence, which: Variant, measure: str) -> Array:
     return of_random(evidence, measure) if which == "random" else of_circuit(evidence, which, measure)
 
 
-def share_of_hits(circuit: Array, full: Array) -> Verdict:
-    """F(Cir) / F(M) with its interval, compared with 1 alone: the paper prints no threshold."""
-    share = ratio(circuit, full)
-    is_below = share.high is not None and share.high < 1
-    finding = BELOW if is_below else ABOVE if share.low > 1 else EQUAL
-    high = "no upper bound" if share.high is None else f"{share.high:.3g}"
-    reason = f"F(Cir) / F(M) is {share.value:.3g} in [{share.low:.3g}, {high}]: {finding}"
-    return reported(finding, reason, measured=share.value, low=share.low, high=share.high, against=1.0, n=len(circuit))
-
-
 def has_e_before_pruning(claim: Claim, study: Study) -> bool:
     """Whether the circuit had a group E before pruning. The paper's always had: stage E keeps ten heads."""
     if study.circuit_from != "discovered":
@@ -76,8 +62,7 @@ def share_of_heads(study: Study) -> str:
 
 
 def shares(claim: Claim, study: Study) -> dict[str, Array]:
-    """The share of all heads that each pruning order leaves, for every candidate discovery; for the first alone, if the
-    claim is not long."""
+    """The share of all heads that each pruning order leaves, for every candidate discovery."""
     return {
         name: np.array([circuit.pairs / len(study.heads) for circuit in circuits_after_walks(evidence)])
         for name, evidence in study.prunings(claim).items()

@@ -24,7 +24,6 @@ from rebinding.verdicts.gates import (
 from rebinding.verdicts.outcome import Outcome, Verdict, invalid, not_applicable, reported
 from rebinding.verdicts.places import effect_nowhere, effect_somewhere
 from rebinding.verdicts.ranks import rank_overlap
-from rebinding.verdicts.ratios import ratio
 from rebinding.verdicts.sets import emptiness, overlap
 from rebinding.verdicts.values import value, value_unidentified
 
@@ -57,7 +56,6 @@ __all__ = [
     "ordering",
     "overlap",
     "rank_overlap",
-    "ratio",
     "replay_equals_forward",
     "reported",
     "require",

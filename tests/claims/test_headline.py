@@ -19,7 +19,7 @@ from tests.report.folders import make_row, summary_of
 
 PLANT = "planted:pointer@llama"
 ROWS = {
-    1: ["circuit.recovers_accuracy", "circuit.recovers_most", "circuit.compact"],
+    1: ["circuit.recovers_accuracy", "circuit.recovers_most", "circuit.near_full", "circuit.few_heads"],
     2: ["roles.b_is_the_pointer", "roles.b_raises_pointer"],
     3: ["binding.qk_cancels"],
     4: ["binding.key_dominance"],

@@ -35,7 +35,7 @@ def estimate_mean(variant: str, measure: str) -> Estimates:
 
 
 def estimate_distance_to_full(g: Grounds) -> Mapping[str, float]:
-    return {"": mean(ablated(g), "circuit", "hit") / mean(ablated(g), "full", "hit")}
+    return {"": mean(ablated(g), "circuit", "hit") - 0.75 * mean(ablated(g), "full", "hit")}
 
 
 def estimate_distance_recovered(g: Grounds) -> Mapping[str, float]:
