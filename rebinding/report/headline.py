@@ -8,7 +8,7 @@ from textwrap import shorten
 
 from rebinding.paper.headlines import HEADLINES, Headline
 from rebinding.report.summary import ModelSummary, Summary
-from rebinding.verdicts.headline import HeadlineVerdict, find_deciding_row
+from rebinding.verdicts.headline import ALONE, HeadlineVerdict, find_deciding_row
 from rebinding.verdicts.judgement import Judgement
 from rebinding.verdicts.outcome import Outcome
 
@@ -75,7 +75,7 @@ def _procedure_verdicts(verdict: HeadlineVerdict) -> Iterator[ProcedureVerdict]:
     ):
         row = find_deciding_row(rows, outcome)
         if outcome is not None and row is not None:
-            reason = explain(row)
+            reason = explain(row) if row.verdict == outcome else f"{ALONE}: {explain(row)}"
             yield ProcedureVerdict(procedure, outcome, row, "" if reason == previous_reason else reason)
             previous_reason = reason
 

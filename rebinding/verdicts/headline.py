@@ -1,16 +1,25 @@
-"""The verdict on a headline claim on one model, from the verdicts of its rows, under both procedures."""
+"""The verdict on a headline claim on one model, from the verdicts of its rows, under both procedures.
+
+A claim is REPLICATED if every row is, each at 5 %: all rows would have to err at once. It is NOT REPLICATED if one row
+is refuted after Holm's correction over its rows, so it is refuted wrongly in at most 5 % of runs of a model and
+procedure. A row that is refuted at 5 % by itself, and not as one of several, leaves its claim open.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
+from rebinding.paper.claim import LEVEL
 from rebinding.paper.headlines import HEADLINES, Headline
+from rebinding.verdicts.families import family
 from rebinding.verdicts.judgement import Judgement
 from rebinding.verdicts.outcome import Outcome
 from rebinding.verdicts.standing import Sentence, Standing, sentences, standing
 
+ALONE = "refuted by itself, not as one of several rows"
+"""Why a claim is open of which a row is NOT REPLICATED."""
 PRECEDENCE: tuple[Outcome, ...] = ("NOT REPLICATED", "INVALID", "INCONCLUSIVE", "REPLICATED", "NOT APPLICABLE")
 """The verdict of several rows is the first in this list that one of them has."""
 
@@ -23,6 +32,17 @@ def verdict_of_all(verdicts: Iterable[str]) -> Outcome | None:
     """
     outcomes = set(verdicts)
     return next((outcome for outcome in PRECEDENCE if outcome in outcomes), None)
+
+
+def verdict_of_rows(rows: Sequence[Judgement]) -> Outcome | None:
+    """`verdict_of_all`, where a row that is refuted only by itself counts as open."""
+    verdicts = {row.id: row.as_verdict() for row in rows}
+    unstated = {id for id, v in verdicts.items() if v.outcome == "NOT REPLICATED" and v.p_value is None}
+    verdicts |= {id: replace(verdicts[id], p_value=LEVEL) for id in unstated}  # at most
+    refuted = family(verdicts, level=LEVEL).surviving
+    return verdict_of_all(
+        "INCONCLUSIVE" if row.verdict == "NOT REPLICATED" and row.id not in refuted else row.verdict for row in rows
+    )
 
 
 @dataclass(frozen=True)
@@ -56,12 +76,12 @@ class HeadlineVerdict:
     @property
     def published(self) -> Outcome | None:
         """The verdict under the published procedure."""
-        return verdict_of_all(row.verdict for row in self.published_rows)
+        return verdict_of_rows(self.published_rows)
 
     @property
     def controlled(self) -> Outcome | None:
         """The verdict under the controlled procedure."""
-        return verdict_of_all(row.verdict for row in self.controlled_rows)
+        return verdict_of_rows(self.controlled_rows)
 
     @property
     def standing(self) -> Standing | None:
@@ -83,8 +103,10 @@ class HeadlineVerdict:
 
 
 def find_deciding_row(rows: Sequence[Judgement], verdict: str | None) -> Judgement | None:
-    """The row that explains a verdict: the first with the same verdict and a number, else the first with it."""
+    """The row that explains a verdict: the first with the same verdict and a number, else the first with it. Where no
+    row has it, one is refuted only by itself, and explains why the claim is open."""
     candidates = [row for row in rows if row.verdict == verdict]
+    candidates = candidates or [row for row in rows if verdict is not None and row.verdict == "NOT REPLICATED"]
     return next((row for row in candidates if row.measured is not None), candidates[0] if candidates else None)
 
 

@@ -49,7 +49,7 @@ def make_row(id: str = "binding.q_redirects", model: str = "planted:pointer@llam
         "needed_n": None,
         "gate": None,
         "finding": None,
-        "p_value": 1.0,
+        "p_value": 1e-6 if fields.get("verdict") == "NOT REPLICATED" else 1.0,
         "unit": "prompts",
         "metrics": "dR",
         "statistic": "mean change",

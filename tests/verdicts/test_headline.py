@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
+from scipy.stats import binom
 
+from rebinding.verdicts import effect
 from rebinding.verdicts.headline import HeadlineVerdict, headline_verdicts, verdict_of_all
 from rebinding.verdicts.judgement import Judgement
 from tests.report.folders import make_row
@@ -104,3 +107,33 @@ def test_the_decisive_row_is_the_first_with_the_verdict_and_a_number() -> None:
 def test_rows_that_are_not_as_expected_are_named() -> None:
     assert judge_single(rows({"a": R, "b": R})).differing == ()
     assert [row.id for row in judge_single([*rows({"a": R}), *rows({"b.controlled": N})]).differing] == ["b.controlled"]
+
+
+@pytest.mark.parametrize(
+    ("p_value", "others", "expected"), [(0.04, 0, N), (0.04, 1, OPEN), (0.02, 1, N), (0.02, 2, OPEN)]
+)
+def test_one_of_several_rows_must_be_refuted_as_one_of_several(p_value: float, others: int, expected: str) -> None:
+    """Holm: the smallest of k p-values must be below 5 % / k. The row itself stays NOT REPLICATED."""
+    refuted = rows({"a": N}, p_value=p_value)
+    verdict = judge_single([*refuted, *rows(dict.fromkeys("bcd"[:others], R))])
+    assert verdict.published == expected
+    assert verdict.decisive == refuted[0]
+
+
+def test_rows_that_are_not_judged_cost_no_level() -> None:
+    unjudged = rows({"b": NOT_APPLICABLE, "c": INVALID, "d": "REPORTED"}, p_value=None)
+    assert judge_single([*rows({"a": N}, p_value=0.04), *unjudged]).published == N
+
+
+def test_a_claim_of_three_true_rows_is_refuted_in_at_most_one_run_of_twenty() -> None:
+    """Each mean lies on its boundary, the worst of all true cases. Rows alone would refute the claim in one run of
+    seven."""
+    runs, generator = 2000, np.random.default_rng(5)
+    refuted, refuted_alone = 0, 0
+    for _ in range(runs):
+        verdicts = {name: effect(generator.normal(size=60), margin=0.0) for name in "abc"}
+        judged = [row for name, v in verdicts.items() for row in rows({name: v.outcome}, p_value=v.p_value)]
+        refuted += judge_single(judged).published == N
+        refuted_alone += any(verdict.outcome == N for verdict in verdicts.values())
+    assert refuted <= binom.ppf(0.999, runs, 0.05)
+    assert refuted_alone > 1.5 * binom.ppf(0.999, runs, 0.05)
