@@ -8,6 +8,7 @@ from typing import Any
 from claims.catalogue import row
 from claims.parts import SHARES, circuit_exceeds_random
 from claims.shifts import mean_exceeds, mean_is_above
+from rebinding.evidence import Evidence
 from rebinding.experiments.binding.request import request_exchange
 from rebinding.experiments.binding.summary import shift
 from rebinding.experiments.circuit.request import request_knockout
@@ -22,16 +23,30 @@ from rebinding.experiments.static.request import (
     request_refilled_questions,
     request_stories_without_swap,
 )
+from rebinding.experiments.tracing.request import request_stored_state
+from rebinding.experiments.tracing.summary import becomes_other_object, gate_swap_moves
 from rebinding.paper.circuit import Circuit, Head
 from rebinding.paper.claim import Claim
 from rebinding.study.shifts import select_heads_on_slots
 from rebinding.study.study import Study
-from rebinding.verdicts import Verdict, above_chance, effect, emptiness, guarded, ordering, overlap
+from rebinding.verdicts import (
+    Verdict,
+    above_chance,
+    effect,
+    emptiness,
+    guarded,
+    no_effect,
+    ordering,
+    overlap,
+    reported,
+)
 from rebinding.verdicts.sentences import Part, all_of, any_of
 
 SECTION = "robust"
 CHANCE = 1 / 3
 SEVEN = 7
+BALANCED = 288
+"""Ids of eight whole blocks of counterbalanced stories."""
 LATER = "swap to all that is later"
 CROSSING_OF_GROUP = {"E": "context to swap", "D": "swap to question", "C": "question to readout"}
 """The part of a story that each group crosses, as the evidence calls it."""
@@ -42,6 +57,7 @@ STORIES: dict[str, dict[str, Any]] = {
     "narrative": {"name": "counterbalanced", "narrative": True},
 }
 ROW: dict[str, Any] = {"source": "beyond the paper", "models": (), "procedure": "controlled"}
+STORED = ROW | {"metrics": ("accuracy",)}
 CROSSED = ROW | {"kind": "effect", "metrics": ("dlogit",), "n": 96, "long": True}
 OTHER_STORIES = ROW | {
     "source": "beyond the paper, its own future work",
@@ -75,6 +91,44 @@ def test_real_queries_or_keys_do_what_means_do_not(claim: Claim, study: Study) -
         }
         parts[name] = partial(all_of, claim.kind, conditions)
     return any_of(claim.kind, parts)
+
+
+@row("beyond.state_not_stored",
+     "No token between the swap and the asked label holds the updated objects: taken from a prompt with other objects,"
+     " these tokens do not bring the other prompt's answer.",
+     kind="no-effect", n=BALANCED, headline=5,
+     statistic="share of prompts whose answer becomes the object of the other prompt, at most a tenth",
+     where="the stream at all tokens from the swap to the last before the asked label, at every layer at once, from a"
+     " prompt with the same swap and other objects in all boxes; counterbalanced slots, held-out words",
+     **STORED)  # fmt: skip
+def test_no_token_holds_the_state(claim: Claim, study: Study) -> Verdict:
+    evidence = ask_stored_state(claim, study)
+    becomes_other = becomes_other_object(evidence, "state")
+    gates = [gate_swap_moves(evidence)]
+    return guarded(claim.kind, gates, lambda: no_effect(becomes_other, margin=claim.margin(), level=claim.level))
+
+
+@row("beyond.resolved_at_readout",
+     "Whether the object is fetched at the readout, or by the question's last tokens.",
+     kind="report", n=BALANCED,
+     statistic="share of prompts whose answer becomes the object of the other prompt: at-readout below a tenth,"
+     " at-question above",
+     where="the stream at all tokens from the asked label to the last before the readout, at every layer at once, from"
+     " a prompt with the same swap and other objects in all boxes; counterbalanced slots, held-out words",
+     **STORED)  # fmt: skip
+def test_where_the_object_is_fetched(claim: Claim, study: Study) -> Verdict:
+    becomes_other = becomes_other_object(ask_stored_state(claim, study), "question")
+    verdict = no_effect(becomes_other, margin=claim.margin(), level=claim.level)
+    finding = {"REPLICATED": "at-readout", "NOT REPLICATED": "at-question"}.get(verdict.outcome, "open")
+    return reported(
+        finding, f"{finding}: {verdict.reason}",
+        measured=verdict.measured, low=verdict.low, high=verdict.high, n=verdict.n, against=0.0,
+    )  # fmt: skip
+
+
+def ask_stored_state(claim: Claim, study: Study) -> Evidence:
+    """The answers with the tokens of a span from a prompt with other objects, or from one with another swap."""
+    return study.ask(claim, partial(request_stored_state, conventions=study.procedure(claim).tracing))
 
 
 @row("beyond.necessary",

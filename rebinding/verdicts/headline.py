@@ -49,9 +49,10 @@ def verdict_of_rows(rows: Sequence[Judgement]) -> Outcome | None:
 class HeadlineVerdict:
     """A headline claim on one model, with the sentences judged on it.
 
-    If the paper asserts some of these sentences of the model, only those count. For Gemma-3-12B it says that group B
-    raises the pointer target, but not that B does so more than every other group. On any other model, planted ones
-    included, every sentence counts except those about printed numbers, which belong to another model.
+    If the paper asserts some of these sentences of the model, only those count, and those of ours, which have a
+    controlled row only. For Gemma-3-12B it says that group B raises the pointer target, but not that B does so more
+    than every other group. On any other model, planted ones included, every sentence counts except those about printed
+    numbers, which belong to another model.
     """
 
     headline: Headline
@@ -61,7 +62,10 @@ class HeadlineVerdict:
     def counted(self) -> tuple[Sentence, ...]:
         """The sentences that count on this model."""
         own = tuple(sentence for sentence in self.sentences if not is_about_another_model(sentence)) or self.sentences
-        return tuple(sentence for sentence in own if is_asserted(sentence)) or own
+        asserted = {sentence.id for sentence in own if is_asserted(sentence)}
+        if not asserted:
+            return own
+        return tuple(sentence for sentence in own if sentence.id in asserted or sentence.published is None)
 
     @property
     def published_rows(self) -> tuple[Judgement, ...]:

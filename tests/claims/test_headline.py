@@ -23,7 +23,7 @@ ROWS = {
     2: ["roles.b_is_the_pointer", "roles.b_raises_pointer"],
     3: ["binding.qk_cancels"],
     4: ["binding.key_dominance"],
-    5: ["tracing.readout_over_swap_period", "binding.families_differ"],
+    5: ["tracing.readout_over_swap_period", "binding.families_differ", "beyond.state_not_stored"],
 }
 """The published rows of each headline claim."""
 

@@ -23,7 +23,13 @@ from rebinding.experiments.roles.request import request_interchange, request_ran
 from rebinding.experiments.search.request import Losses, Settings, Step, request_crossings, request_searched_circuit
 from rebinding.experiments.static.request import request_stories_without_swap
 from rebinding.experiments.swap_labels.request import request_label_exchange
-from rebinding.experiments.tracing.request import Answered, request_diagnostic, request_map, request_mention
+from rebinding.experiments.tracing.request import (
+    Answered,
+    request_diagnostic,
+    request_map,
+    request_mention,
+    request_stored_state,
+)
 from rebinding.experiments.unedited.request import request_ability, request_floors, request_replays
 from rebinding.paper.circuit import Circuit
 from rebinding.paper.procedure import builtin_procedure
@@ -71,6 +77,7 @@ KINDS: Mapping[str, Make] = {
         p, d, range(N), "context_and_swap", "context_asked", "swap_asked", TRACING
     ),
     "diagnostic": lambda p, d, h: request_diagnostic(p, d, N, TRACING),
+    "stored state": partial(request_stored_state, n=N, conventions=TRACING),
     "replays": lambda p, d, h: request_replays(p, d),
     "floors": lambda p, d, h: request_floors(p, d, "float32"),
     "ability": lambda p, d, h: request_ability(p, d, N),

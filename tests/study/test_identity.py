@@ -25,7 +25,14 @@ from rebinding.experiments.prompts import Prompts
 from rebinding.experiments.roles.request import request_interchange
 from rebinding.experiments.search.request import request_crossings
 from rebinding.experiments.static.request import request_stories_without_swap
-from rebinding.experiments.tracing.request import Answered, first_id, request_diagnostic, request_map, request_mention
+from rebinding.experiments.tracing.request import (
+    Answered,
+    first_id,
+    request_diagnostic,
+    request_map,
+    request_mention,
+    request_stored_state,
+)
 from rebinding.experiments.tracing.summary import at
 from rebinding.experiments.unedited.request import request_ability
 from rebinding.experiments.workbench import Workbench
@@ -72,6 +79,7 @@ def make_requests(prompts: Prompts, heads: Circuit) -> list[Request]:
         request_map(prompts, stories, ids, "swap_only", ("swap_asked", "readout"), CONVENTIONS),
         request_mention(prompts, stories, ids, "context_and_swap", "context_asked", "swap_asked", CONVENTIONS),
         request_diagnostic(prompts, stories, 4, CONVENTIONS),
+        request_stored_state(prompts, stories, heads, 4, conventions=CONVENTIONS),
         request_ability(prompts, stories, 4),
         request_paths(pairs, STAGE_BY_NAME["B"], heads.group("A"), conventions),
         request_ablation(prompts, heads, stories, "published", n=4, comparison="groups"),

@@ -16,9 +16,11 @@ from rebinding.experiments.tracing.request import (
     FirstMention,
     InBlocks,
     ReadoutDiagnostic,
+    StoredState,
     TracingMap,
     pairs_by_question,
 )
+from rebinding.experiments.tracing.stored import measure_stored
 from rebinding.experiments.workbench import Workbench, measures
 from rebinding.task.designs import Pair
 
@@ -66,3 +68,8 @@ def measure_diagnostic(bench: Workbench, request: ReadoutDiagnostic) -> Evidence
     questions = [Question(name, pair) for name, pair in zip(names, _pairs(bench, request), strict=True)]
     spans = (windows if request.all_windows else windows_of_rules)(bench.surgeon.anatomy.n_layers)
     return diagnose_questions(bench.surgeon, questions, spans)
+
+
+@measures(StoredState)
+def measure_stored_state(bench: Workbench, request: StoredState) -> Evidence:
+    return measure_stored(bench.surgeon, _pairs(bench, request))

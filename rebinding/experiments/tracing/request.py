@@ -11,6 +11,7 @@ from rebinding.evidence import Evidence, Kind, OnPrompts
 from rebinding.evidence.request import Facet
 from rebinding.experiments.prompts import PAIRINGS, Prompts
 from rebinding.experiments.tokens import BLOCK
+from rebinding.paper.circuit import Circuit
 from rebinding.paper.procedure import TracingConventions
 from rebinding.task.answers import AnswerRule
 from rebinding.task.boxes import labels_of
@@ -41,6 +42,16 @@ DIAGNOSTIC = Kind(
     ),
     edit_columns=("prompt", "question", "place"),
 )
+STORED_STATE = Kind(
+    "stored-state",
+    ("prompt", "donor", "span", "own", "second", "original_correct", "second_correct", "relative_change"),
+    edit_columns=(),  # tokens that hold nothing of the objects are a finding; the other swap shows that the patch acts
+)
+DONORS = ("objects", "swap")
+"""The second prompts of `stored-state`: other objects in all boxes and the same swap; the same objects and another
+swap."""
+SpanName: TypeAlias = Literal["state", "question"]
+"""From the swap to the token before the asked label; from that label to the token before the readout."""
 Query: TypeAlias = Literal["same", "partner"]
 """Which box the counterfactual asks about: the original's, or the original's partner in the swap."""
 OVERSAMPLING = 4
@@ -116,6 +127,13 @@ class ReadoutDiagnostic(InBlocks):
         return {"windows": "all" if self.all_windows else "of rules", **self.prompts.facets}
 
 
+@dataclass(frozen=True)
+class StoredState(InBlocks):
+    """Take the tokens from the swap to the asked label, or from there to the readout, from a second prompt."""
+
+    KIND: ClassVar[Kind] = STORED_STATE
+
+
 def story(prompts: Prompts, name: DesignName, boxes: int, split: Split | None = None) -> Design:
     """The design with three boxes and a swap, or with five and a distractor swap."""
     distractor = {"distractor": "before"} if boxes == WIDE else {}
@@ -170,6 +188,15 @@ def request_diagnostic(
     return ReadoutDiagnostic(
         prompts.draw(design, tuple(ids), ("questions", DIAGNOSTIC_MODE)), conventions.rule, all_windows
     )
+
+
+def request_stored_state(
+    prompts: Prompts, design: Design, circuit: Circuit, n: int, *, conventions: TracingConventions
+) -> StoredState:
+    """Request both spans on counterbalanced stories, whatever the design of the run."""
+    stories = prompts.design("counterbalanced", boxes=design.boxes, split="evaluation")
+    ids = range(prompts.evaluation, prompts.evaluation + n)
+    return StoredState(prompts.draw(stories, ids, ("stored",)), conventions.rule)
 
 
 def answered_ids(
@@ -230,6 +257,7 @@ def pairs_by_question(pair: Pair) -> list[tuple[str, Pair]]:
     return sorted(((names.get(box, "remaining"), pair.with_query(box)) for box in changed), key=lambda item: item[0])
 
 
+PAIRINGS["stored"] = lambda stories, number: [stories.other_objects(number), stories.tracing(number, DIAGNOSTIC_MODE)]
 PAIRINGS["tracing"] = lambda stories, number, mode: [counterfactual(stories, number, mode)]
 PAIRINGS["questions"] = lambda stories, number, mode: [
     pair for _, pair in pairs_by_question(stories.tracing(number, mode))

@@ -19,7 +19,7 @@ import pandas as pd
 
 from rebinding.evidence import PromptSet
 from rebinding.experiments.prompts import Prompts
-from rebinding.experiments.simulation import simulates
+from rebinding.experiments.simulation import leave_out, simulates
 from rebinding.experiments.tracing.diagnostic import SITES, windows_of_rules
 from rebinding.experiments.tracing.mention import PATCHED
 from rebinding.experiments.tracing.request import (
@@ -27,6 +27,7 @@ from rebinding.experiments.tracing.request import (
     Answered,
     FirstMention,
     ReadoutDiagnostic,
+    StoredState,
     TracingMap,
     pairs_by_question,
 )
@@ -207,3 +208,6 @@ def questions_of(prompts: Prompts, request: PromptSet) -> pd.DataFrame:
         for name, _ in pairs_by_question(stories.tracing(number, DIAGNOSTIC_MODE))
     ]
     return pd.DataFrame(lines, columns=["prompt", "question"])
+
+
+leave_out(StoredState, "ours; no sentence says which tokens hold the objects")

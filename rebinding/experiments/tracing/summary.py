@@ -12,10 +12,13 @@ import pandas as pd
 from rebinding.evidence import Evidence, EvidenceError
 from rebinding.evidence.evidence import cache_by_evidence
 from rebinding.experiments.tracing.diagnostic import before_the_answer
+from rebinding.experiments.tracing.request import SpanName
 from rebinding.paper.claim import margin_of
 from rebinding.paper.procedure import TracingConventions
+from rebinding.verdicts.gates import Gate, requirement
 
 Array: TypeAlias = npt.NDArray[np.float64]
+MOST_CHANGE = 0.5
 Measure: TypeAlias = Literal["hit", "hit_with_counterfactual"]
 
 
@@ -172,3 +175,18 @@ def _summed(rows: pd.DataFrame, keys: list[str], measure: Measure) -> pd.DataFra
         differs=("differs", "sum"),
     )
     return means.assign(normalised=normalised(means["iia"], means["base"]))
+
+
+def becomes_other_object(evidence: Evidence, span: SpanName) -> npt.NDArray[np.bool_]:
+    """Whether the answer becomes the object that a prompt with other objects answers with: (prompt,)."""
+    rows = evidence.rows
+    return rows.loc[(rows["donor"] == "objects") & (rows["span"] == span), "second"].to_numpy(dtype=bool)
+
+
+def gate_swap_moves(evidence: Evidence) -> Gate:
+    """The tokens of another swap change most answers: the patch acts, and what the swap says passes through it."""
+    rows = evidence.rows
+    own = rows.loc[(rows["donor"] == "swap") & (rows["span"] == "state"), "own"].to_numpy(dtype=bool)
+    share = 1 - own.mean()
+    detail = f"the tokens of another swap change {share:.0%} of the answers, more than half is needed"
+    return requirement("swap_changes_answer", share > MOST_CHANGE, detail)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from rebinding.planted.language.features import BASE
+from rebinding.planted.language.template import anchors, grammar
 from rebinding.planted.language.wiring import Line, Wiring
 from rebinding.planted.mechanisms import global_
 from rebinding.planted.mechanisms.pointer import ECHO_LOGIT, OBJECT_LOGIT
@@ -12,6 +14,8 @@ from rebinding.planted.variants.variant import Variant, edited, extended, undecl
 
 STORED = 0.9
 """Share of the answer that a swap's full stop holds ready."""
+BEFORE = 0.4
+"""What the asked box held to begin with, as a share of what the swap's label holds ready."""
 HINT = 2.0
 """Logits by which the full stop helps the question about the box that was named last."""
 
@@ -69,10 +73,35 @@ def _stored(wiring: Wiring) -> Wiring:
     return extended(wiring, *lines, **state.spaces)
 
 
+def _labels(wiring: Wiring) -> Wiring:
+    """The second label of a swap fetches what both boxes will hold, and the question takes it from there. What a box
+    held to begin with is found in the context, and counts less. The readout has the answer two layers before it says
+    it, so that a patch of its stream carries the answer."""
+    lines = (
+        grammar(),
+        *anchors(wiring.boxes),
+        Line("first label", 1, "second", "first", "other <- label", "D", "swap_second", back=3),
+        Line("own slot", 2, "second", "context", "own <- slot", "D", "swap_second", where="label = label"),
+        Line("other slot", 2, "second", "context", "pair <- slot", "D", "swap_second", where="other = label"),
+        Line("own state", 3, "second", "thing", "coming <- object", "D", "swap_second", where="pair = slot"),
+        Line("other state", 3, "second", "thing", "going <- object", "D", "swap_second", where="own = slot"),
+        Line("asked slot", 2, "question", "context", "own <- slot", "C", "question_box", where="label = label"),
+        Line("before", 3, "question", "thing", f"answer <- {BEFORE} object", "C", "question_box", where="own = slot"),
+        Line("own look", 4, "question", "second", "answer <- coming", "C", "question_box", where="label = label"),
+        Line("other look", 4, "question", "second", "answer <- going", "C", "question_box", where="label = other"),
+        Line("fetch", 5, "readout", "question", "spoken <- answer", "B", "readout"),
+        Line("say", 7, "readout", "readout", f"object <- {global_.LOGIT} spoken", "A", "readout"),
+    )
+    slots, label, thing = wiring.spaces["slot"], BASE["label"], BASE["object"]
+    objects = dict.fromkeys(("coming", "going", "answer", "spoken"), thing)
+    return Wiring(wiring.boxes, {"slot": slots, "own": slots, "pair": slots, "other": label, **objects}, lines)
+
+
 TRACING = {
     "shortcut": Variant(("pointer",), "the swap is ignored and the next slot taken", _shortcut),
     "neighbour": Variant(("pointer",), "the box named last gets the slot after its own", _neighbour),
     "early": Variant(("lexical",), "objects take their label in the first layer", _early),
     "hint": Variant(("pointer",), "the full stop helps the question about the box named last", _hint),
+    "labels": Variant(("global",), "the state is stored at the swap's second label", _labels),
     "stored": Variant(("pointer",), "nine tenths of the answer are ready at the full stop", _stored),
 }

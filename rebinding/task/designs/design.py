@@ -114,6 +114,13 @@ class Design:
         scene = self._role_scene(prompt_id, mirror)
         return Pair(prompt_id, scene.prompt(), _refilled_by_slot(scene).prompt(), "content_control")
 
+    def other_objects(self, prompt_id: int) -> Pair:
+        """Other objects in all boxes, none of which the prompt has; boxes, slots and wording stay. As in tracing, the
+        question is about a swapped box."""
+        scene = self._scene(prompt_id).with_query(0)
+        refilled = scene.with_donor_objects({entity: entity for entity in range(self.boxes)})
+        return Pair(prompt_id, scene.prompt(), refilled.prompt(), "other_objects")
+
     def pointer(self, prompt_id: int, *, mirror: bool = False) -> Pair:
         """The statements of the swapped boxes change places, so another slot has to be read; objects are new.
 

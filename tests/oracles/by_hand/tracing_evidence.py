@@ -149,6 +149,32 @@ def _diagnostic_pair(prompts: Prompts, request: Any, row: Any) -> Pair:
     return next(pair_of_box for pair_of_box in map(pair.with_query, other_boxes) if pair_of_box.changes_answer)
 
 
+def recompute_stored(plain: Plain, prompts: Prompts, request: Any, rows: pd.DataFrame) -> Iterator[Recomputation]:
+    """All tokens of a part of the text, at every layer, from the prompt with other objects or with another swap."""
+    design = prompts.plan(request.prompts)
+    for index, row in numbered(rows):
+        number, refilled = int(row["prompt"]), row["donor"] == "objects"
+        pair = design.other_objects(number) if refilled else design.tracing(number, QUESTIONS)
+        side_pair = sides(prompts, pair, request.rule)
+        second, roles, pieces = side_pair.counterfactual_answer, side_pair.clean.roles, side_pair.clean.pieces
+        assert second is not None
+        label, last = roles["question_box"], roles["readout"]
+        swap = next(at for at in range(roles["swap_first"], 0, -1) if "." in pieces[at - 1])
+        tokens = range(swap, label) if row["span"] == "state" else range(label, last)
+        places = [(layer, at) for layer in range(len(plain.layers)) for at in tokens]
+        logits, change, scores = patched(plain, side_pair.counterfactual, side_pair.clean, places)
+        base, other = plain.answer(side_pair.clean.ids), plain.answer(side_pair.counterfactual.ids)
+        size = torn(sized(logits, base, other), scores)
+        objects = {side_pair.answer, second, *side_pair.rivals}
+
+        def says(logits: Tensor, token: int, objects: set[int] = objects, size: float = size) -> bool | None:
+            return sure(float(logits[token] - max(logits[rival] for rival in objects - {token})), size)
+
+        values: dict[str, float | bool | None] = {"own": says(logits, side_pair.answer), "second": says(logits, second)}
+        values |= {"original_correct": says(base, side_pair.answer), "second_correct": says(other, second)}
+        yield Recomputation(index, values | {"relative_change": change}, size)
+
+
 def recompute_answered(plain: Plain, prompts: Prompts, request: Any, rows: pd.DataFrame) -> Iterator[Recomputation]:
     """Whether the original of a pair is answered correctly."""
     _, mode = request.prompts.pairing
