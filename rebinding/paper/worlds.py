@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.resources import files
 from typing import Any, Literal, TypeAlias, get_args
@@ -38,18 +38,25 @@ class NotSimulated(Exception):
 
 @dataclass(frozen=True)
 class World:
-    """Means by the names of printed numbers, and spreads, of one model."""
+    """Means by the names of printed numbers, and spreads, of one model. `candidates` has the means that differ under a
+    convention, by its name."""
 
-    name: WorldName
+    name: str
     model: str
     means: Mapping[str, float]
     spreads: Mapping[str, float]
+    candidates: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     def mean(self, id: str) -> float:
         """A mean; raises NotSimulated if the world has none."""
         if id not in self.means:
             raise NotSimulated(f"{id} on {self.model}")
         return self.means[id]
+
+    def under(self, convention: str) -> World:
+        """The world under a convention."""
+        own = self.candidates.get(convention)
+        return replace(self, means={**self.means, **own}) if own else self
 
     def around(self, mean: float) -> float:
         """The spread of prompts about the mean of an effect."""

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeAlias
 
-from rebinding.paper.worlds import WorldName
 from rebinding.simulate.needed import n_for_power, sufficient_n
 from rebinding.simulate.stopping import HEADLINE_TARGET, RIGHT, TARGET, interval, is_settled
 from rebinding.verdicts import Verdict
@@ -43,12 +42,12 @@ class Rates:
     planned: int
     headline: bool = False
     in_full: bool = False
-    outcomes: dict[WorldName, Outcomes] = field(default_factory=dict)
+    outcomes: dict[str, Outcomes] = field(default_factory=dict)
     sufficient: list[int | None] = field(default_factory=list)
     at_spread: dict[str, Outcomes] = field(default_factory=dict)
     not_simulated: str | None = None
 
-    def add(self, name: WorldName, verdict: Verdict) -> None:
+    def add(self, name: str, verdict: Verdict) -> None:
         """Count the verdict of one sample."""
         self.outcomes.setdefault(name, Counter())[outcome(verdict)] += 1
         if name == "paper":
@@ -58,24 +57,27 @@ class Rates:
         """Count the verdict of one sample with all spreads multiplied by `factor`."""
         self.at_spread.setdefault(f"{factor:g}", Counter())[outcome(verdict)] += 1
 
-    def runs(self, name: WorldName) -> int:
+    def runs(self, name: str) -> int:
         """The number of judged samples of a world."""
         return self.outcomes.get(name, Counter()).total()
 
-    def wants(self, name: WorldName) -> bool:
+    def wants(self, name: str) -> bool:
         """Whether another sample of a world could say more."""
         if self.not_simulated is not None or self.runs(name) >= self.planned:
             return False
+        if self.in_full or name not in RIGHT:
+            return True
         right = self.outcomes.get(name, Counter())[RIGHT[name]]
-        return self.in_full or not is_settled(right, self.runs(name), self.planned, self.target)
+        return not is_settled(right, self.runs(name), self.planned, self.target)
 
-    def share(self, outcome: str, name: WorldName = "paper") -> float:
+    def share(self, outcome: str, name: str = "paper") -> float:
         """The share of an outcome in a world."""
         return self.outcomes.get(name, Counter())[outcome] / max(1, self.runs(name))
 
-    def interval(self, name: WorldName) -> tuple[float, float]:
-        """The 95 % interval of the share of the right outcome in a world."""
-        return interval(self.outcomes.get(name, Counter())[RIGHT[name]], self.runs(name), self.planned)
+    def interval(self, name: str) -> tuple[float, float]:
+        """The 95 % interval of the share of the right outcome in a world; in one's own, of REPLICATED."""
+        counted = RIGHT.get(name, "REPLICATED")
+        return interval(self.outcomes.get(name, Counter())[counted], self.runs(name), self.planned)
 
     @property
     def target(self) -> float:
@@ -127,7 +129,7 @@ def outcome(verdict: Verdict) -> str:
     return UNIDENTIFIED if is_open and verdict.unidentified else verdict.outcome
 
 
-def below_target(rates: Iterable[Rates], name: WorldName = "paper") -> Iterator[Rates]:
+def below_target(rates: Iterable[Rates], name: str = "paper") -> Iterator[Rates]:
     """Asserted claims with too few right outcomes. In the rival's world only headline rows count, because a printed
     value has no rival that can be distinguished on every model."""
     for row in rates:

@@ -15,9 +15,11 @@ import torch
 from rebinding.evidence import Evidence, OnPrompts, Request
 from rebinding.evidence.store import Store
 from rebinding.experiments.prompts import Prompts
+from rebinding.experiments.roles.request import Interchange
 from rebinding.experiments.simulation import simulator_of
 from rebinding.models import LoadedModel
 from rebinding.paper.numbers import checkpoint
+from rebinding.paper.procedure import EITHER
 from rebinding.paper.worlds import Run, at_unmeasured_token
 from rebinding.planted.tokenizer import build_tokenizer
 from rebinding.study.engine import Session
@@ -44,9 +46,19 @@ class Simulated:
 
     def _run_for(self, request: Request) -> Run:
         """The run for a request. Shortened prompts are read at another token than the paper's numbers."""
-        if isinstance(request, OnPrompts) and request.prompts.cut:
-            return replace(self.run, world=at_unmeasured_token(self.run.world))
-        return self.run
+        world, cut = self.run.world, request.prompts.cut if isinstance(request, OnPrompts) else 0
+        if cut:
+            world = at_unmeasured_token(world)
+        readout = next((name for name, removed in EITHER.items() if removed == cut), "")
+        world = world.under(readout)
+        return replace(self.run, world=world if cut else world.under(convention_of(request)))
+
+
+def convention_of(request: Request) -> str:
+    """The conventions of section 4.2 that a request has, as verdicts name them; nothing of another section."""
+    if not isinstance(request, Interchange):
+        return ""
+    return "paper places, text direction" if request.mode == "paper" else "published places, code direction"
 
 
 class SimulatedEngine:

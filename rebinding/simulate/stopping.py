@@ -12,8 +12,6 @@ from types import MappingProxyType
 
 from statsmodels.stats.proportion import proportion_confint
 
-from rebinding.paper.worlds import WorldName
-
 ERROR = 0.05
 """The probability that any look's interval misses the true share."""
 FIRST_LOOK = 25
@@ -22,8 +20,8 @@ MOST_OF_LONG = 50
 """The most samples of rows that discover a circuit."""
 HEADLINE_TARGET, TARGET = 0.9, 0.8
 """The required share of right outcomes of a row."""
-RIGHT: Mapping[WorldName, str] = MappingProxyType({"paper": "REPLICATED", "rival": "NOT REPLICATED"})
-"""The right outcome in each world, for a row that the paper asserts."""
+RIGHT: Mapping[str, str] = MappingProxyType({"paper": "REPLICATED", "rival": "NOT REPLICATED"})
+"""The right outcome in each world, for a row that the paper asserts. In a world of one's own none is right."""
 
 
 def looks(runs: int) -> tuple[int, ...]:

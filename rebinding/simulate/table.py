@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from rebinding.paper.claim import undecided
-from rebinding.paper.worlds import WorldName, declared
+from rebinding.paper.worlds import declared
 from rebinding.simulate.rates import LETTERS, Outcomes, Rates, below_target
 from rebinding.simulate.stopping import MOST_OF_LONG, looks
 
-WORLD_HEADS: dict[WorldName, tuple[str, str]] = {
+WORLD_HEADS: dict[str, tuple[str, str]] = {
     "paper": ("if the paper is right", "R, 95 % interval"),
     "rival": ("if the rival is", "N, 95 % interval"),
 }
@@ -39,12 +39,15 @@ would not replicate in 80 % of runs even so; the reasons stand below the tables.
 """
 
 
-def head(worlds: Sequence[WorldName]) -> tuple[str, ...]:
+def head(worlds: Sequence[str]) -> tuple[str, ...]:
     """The names of the columns."""
     columns = ["row", "N", "runs", "asserted"]
     for number, name in enumerate(worlds):
         columns += ["runs"] if number else []
-        columns += [*WORLD_HEADS[name], *([NEEDED] if name == "paper" else [])]
+        columns += [
+            *WORLD_HEADS.get(name, (f"if means are those of {name}", "R, 95 % interval")),
+            *([NEEDED] if name == "paper" else []),
+        ]
     return tuple(columns)
 
 
@@ -90,7 +93,7 @@ def precision(runs: int) -> str:
     )
 
 
-def text(model: str, rates: Sequence[Rates], worlds: Sequence[WorldName]) -> Iterator[str]:
+def text(model: str, rates: Sequence[Rates], worlds: Sequence[str]) -> Iterator[str]:
     """The table of one model, for a terminal."""
     yield model
     lines = [head(worlds), *(cells(row) for row in rates if row.applies)]
@@ -109,7 +112,7 @@ def absent(rates: Sequence[Rates]) -> dict[str, list[str]]:
     return reasons
 
 
-def page(command: str, runs: int, seed: int, rates: Sequence[Rates], worlds: Sequence[WorldName]) -> Iterator[str]:
+def page(command: str, runs: int, seed: int, rates: Sequence[Rates], worlds: Sequence[str]) -> Iterator[str]:
     """The page of the docs: a table per model, the rows that their N cannot decide, and the assumptions."""
     yield INTRODUCTION.format(command=command, seed=seed, legend=LEGEND, precision=precision(runs))
     for model in dict.fromkeys(row.model for row in rates):
@@ -120,7 +123,7 @@ def page(command: str, runs: int, seed: int, rates: Sequence[Rates], worlds: Seq
         yield from (f"* {why}: {', '.join(f'`{name}`' for name in names)}." for why, names in absent(rows).items())
         yield ""
     yield from unasserted_section(rates)
-    for name in worlds:
+    for name in (name for name in worlds if name in WORLD_HEADS):
         yield from short_section(rates, name)
     yield from spread_section(rates)
     yield from assumptions()
@@ -153,7 +156,7 @@ def unasserted_section(rates: Sequence[Rates]) -> Iterator[str]:
     yield ""
 
 
-def short_section(rates: Sequence[Rates], name: WorldName) -> Iterator[str]:
+def short_section(rates: Sequence[Rates], name: str) -> Iterator[str]:
     """The asserted rows with too few right outcomes."""
     title, whose, right = {
         "paper": ("Asserted rows that replicate too seldom", "rows", "replicated"),

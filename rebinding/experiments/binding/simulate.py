@@ -14,14 +14,14 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from rebinding.experiments.binding.candidates import PRINTED_ROW
+from rebinding.experiments.binding.candidates import CHOICES, PRINTED_ROW
 from rebinding.experiments.binding.conditions import Condition
 from rebinding.experiments.binding.directions import KINDS
 from rebinding.experiments.binding.request import Exchange, Shifts
 from rebinding.experiments.prompts import Prompts
 from rebinding.experiments.simulation import leave_out, simulates
 from rebinding.paper.circuit import Head
-from rebinding.paper.worlds import Run
+from rebinding.paper.worlds import Run, World
 
 Array: TypeAlias = npt.NDArray[np.float64]
 Whole: TypeAlias = npt.NDArray[np.int64]
@@ -90,11 +90,17 @@ class Sample:
             return "random"
         return PRINTED_ROW.get(self.condition.name, self.condition.name)
 
+    @property
+    def world(self) -> World:
+        """The world under the text's convention, if the condition is of the text."""
+        names = (name for name, rows in CHOICES.values() if self.condition.name in dict(rows).values())
+        return self.run.world.under(next(names, ""))
+
     def mean(self, measure: str) -> float:
         """The printed mean; one of many random directions has a mean of its own, about 0."""
         if self.condition.vectors == RANDOM and measure != "switch":
             return 0.0
-        value = self.run.world.mean(f"binding.{self.name}.{measure}")
+        value = self.world.mean(f"binding.{self.name}.{measure}")
         if self.request.variation == "isolated" and self.condition.keys != "none":
             value *= self.run.world.mean("isolated")
         share = VARIED.get(self.request.variation)

@@ -9,6 +9,7 @@ latter is the second prompt itself from there on, so the patch must change the a
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import get_args
 
 import pandas as pd
 import torch
@@ -31,7 +32,7 @@ def measure_stored(surgeon: Surgeon, pairs: Sequence[TracedPair]) -> Evidence:
         recording = surgeon.record(token_batch([pair.original for pair in block]))
         donor = surgeon.record(token_batch([pair.counterfactual for pair in block]))
         names = [DONORS[number % len(DONORS)] for number in range(len(pairs))[part]]
-        tables += [_rows(surgeon, recording, donor, block, names, span) for span in SpanName.__args__]
+        tables += [_rows(surgeon, recording, donor, block, names, span) for span in get_args(SpanName)]
     settings = {"site": "resid", "direction": "second prompt into first", "surgeon": type(surgeon).__name__}
     return STORED_STATE.evidence(pd.concat(tables, ignore_index=True), settings)
 

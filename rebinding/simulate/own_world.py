@@ -1,0 +1,165 @@
+"""A world of one's own, from a TOML file: the paper's world with other means and spreads.
+
+    name = "reversed"
+
+    [means]
+    "binding.qk.dR" = -2.5
+
+    [means."gemma2-9b"]
+    "binding.q.dR" = 2.66
+
+    [candidates."two tokens before ':'"]
+    "binding.qk.dR" = 2.0
+
+    [spreads]
+    set = 0.05
+
+`[means]` is for every model, `[means."MODEL"]` for one. `[candidates."NAME"]` has means under one convention alone, as
+reasons of verdicts name it. Names of means are those of `rebinding/paper/published.toml` and `worlds.toml`, names of
+spreads those of `[spread.*]` in the latter. What is not named is the paper's.
+"""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from rebinding.experiments.binding.candidates import CHOICES
+from rebinding.paper.numbers import ALIASES, GROUPS
+from rebinding.paper.procedure import EITHER
+from rebinding.paper.worlds import WORLDS, World, declared, world
+
+TABLES = ("name", "means", "candidates", "spreads")
+ROLES = {f"{places} places, {direction} direction" for places, direction in (("published", "code"), ("paper", "text"))}
+CONVENTIONS: frozenset[str] = frozenset({*EITHER, *ROLES, *(name for name, _ in CHOICES.values())})
+"""Every convention that has means of its own: a token that may have been read, the text's procedure of section 4.2, and
+the text's key directions of section 5."""
+ByModel: TypeAlias = Mapping[str, Mapping[str, float]]
+"""Means by model; those of every model under the empty name."""
+
+
+class WorldFileError(ValueError):
+    """A file of means that says what no world has."""
+
+
+@dataclass(frozen=True)
+class OwnWorld:
+    """A file of means and spreads."""
+
+    name: str
+    means: ByModel
+    candidates: Mapping[str, ByModel]
+    spreads: Mapping[str, float]
+
+    def world(self, model: str) -> World:
+        """The world of a model: the paper's, with these means and spreads instead."""
+        paper = world("paper", model)
+        candidates = {name: of_model(means, model) for name, means in self.candidates.items()}
+        return replace(
+            paper,
+            name=self.name,
+            means={**paper.means, **of_model(self.means, model)},
+            spreads={**paper.spreads, **self.spreads},
+            candidates=candidates,
+        )
+
+
+def of_model(means: ByModel, model: str) -> Mapping[str, float]:
+    """The means of a model: those of every model, replaced by its own."""
+    return {**means[""], **means.get(model, {})}
+
+
+@cache
+def read_world(path: Path) -> OwnWorld:
+    """Read a file; raises WorldFileError for names that no world has, with the nearest ones."""
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise WorldFileError(f"{path} cannot be read: {error.strerror}; give a TOML file of means") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise WorldFileError(f"{path} is no TOML file: {error}") from None
+    check_names(path, "table", content, TABLES)
+    name = content.get("name", path.stem)
+    if not isinstance(name, str) or not name or name in WORLDS:
+        raise WorldFileError(f"{path}: name = {name!r}; give a text that is neither {' nor '.join(WORLDS)}")
+    candidates = _table(path, "candidates", content)
+    check_names(path, "convention", candidates, CONVENTIONS)
+    means = _by_model(path, "means", _table(path, "means", content))
+    by_convention = {key: _by_model(path, f'candidates."{key}"', _table(path, key, candidates)) for key in candidates}
+    spreads = _table(path, "spreads", content)
+    check_names(path, "spread", spreads, declared()["spread"])
+    numbers = {key: _number(path, key, spreads[key], low=0.0) for key in spreads}
+    own = OwnWorld(name, means, by_convention, numbers)
+    for model in ALIASES:
+        of = own.world(model)
+        check_margins(path, of, (name for table in (means, *by_convention.values()) for name in of_model(table, model)))
+        for convention in candidates:
+            check_margins(path, of.under(convention), of_model(by_convention[convention], model))
+    return own
+
+
+def check_margins(path: Path, of: World, named: Iterable[str]) -> None:
+    """A margin spreads about its mean like a normal, and is above 0 where the answer is right: so a mean above 0 needs
+    more than half of the answers right, and a mean below 0 less."""
+    changed = {name.partition(".")[2] for name in named if name.startswith(("accuracy.", "margin."))}
+    for which in sorted(changed & {"full", "circuit", "random"}):
+        share, margin = of.mean(f"accuracy.{which}"), of.mean(f"margin.{which}")
+        if (share - 0.5) * margin <= 0:
+            raise WorldFileError(
+                f"{path}: accuracy.{which} = {share:g} and margin.{which} = {margin:g} on {of.model}: a margin above 0"
+                " needs more than half of the answers right, and one below 0 less; give both"
+            )
+
+
+def check_names(path: Path, kind: str, names: Iterable[str], known: Iterable[str]) -> None:
+    """Refuse a name that is not known."""
+    known_names = sorted(known)
+    for name in names:
+        if name not in known_names:
+            near = get_close_matches(name, known_names, n=3, cutoff=0.5) or known_names
+            raise WorldFileError(f"{path}: there is no {kind} {name!r}; the nearest are {', '.join(map(repr, near))}")
+
+
+def _table(path: Path, key: str, content: Mapping[str, Any]) -> Mapping[str, Any]:
+    table = content.get(key, {})
+    if not isinstance(table, dict):
+        raise WorldFileError(f"{path}: {key} = {table!r}; give a table, [{key}]")
+    return table
+
+
+def _by_model(path: Path, where: str, table: Mapping[str, Any]) -> ByModel:
+    """Split a table into the means of every model and those of each."""
+    models = {key: value for key, value in table.items() if isinstance(value, dict)}
+    check_names(path, f"model in [{where}]", models, ALIASES)
+    result: dict[str, Mapping[str, float]] = {}
+    for model, means in ({"": {k: v for k, v in table.items() if k not in models}} | models).items():
+        check_names(path, f"mean in [{where}]", means, known_means(model))
+        result[model] = {id: _number(path, id, value, **limits(id)) for id, value in means.items()}
+    return result
+
+
+@cache
+def known_means(model: str) -> frozenset[str]:
+    """The names of a model's means; of every model's for the empty name."""
+    roles = {f"roles.{group}.{target}" for group in GROUPS for target in ("pointer", "content")}
+    worlds = (world(name, alias) for alias in ALIASES if model in ("", alias) for name in WORLDS)
+    return frozenset(roles.union(*(of.means for of in worlds)))
+
+
+def limits(id: str) -> Mapping[str, float]:
+    """The range of a mean: shares lie between 0 and 1."""
+    return {"low": 0.0, "high": 1.0} if id.startswith("accuracy.") or id.endswith(".switch") else {}
+
+
+def _number(path: Path, name: str, value: Any, low: float = -math.inf, high: float = math.inf) -> float:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not math.isfinite(value) or not low <= value <= high:
+        bounds = f" from {low:g} to {high:g}" if high < math.inf else f" of {low:g} or more" if low > -math.inf else ""
+        raise WorldFileError(f"{path}: {name} = {value!r}; give a finite number{bounds}")
+    return float(value)
