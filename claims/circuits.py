@@ -28,7 +28,6 @@ from rebinding.verdicts import (
 )
 from rebinding.verdicts.gates import TIMES_THE_FLOOR
 from rebinding.verdicts.sentences import Part
-from rebinding.verdicts.sets import Null
 
 PER_CENT = 0.01
 FEW = 2
@@ -80,7 +79,8 @@ def contributes_a_per_cent(contributions: Mapping[str, Array]) -> dict[str, Part
 
 def compare_with_published_group(claim: Claim, study: Study, group: str, name: str, level: float) -> Verdict:
     """A discovered group compared with the published one, and with the selections on resampled prompts. For up to two
-    published heads the rank among all senders counts, for more the overlap."""
+    published heads the rank among all senders counts, for more the overlap beyond a draw of as many heads in each
+    layer: who knows the layers alone overlaps more than a draw of all heads does."""
     discovery, conventions = study.discoveries(claim)[name], study.conventions(claim)
     discovered, published = discovery.circuit.group(group), study.circuit.group(group)
     evidence = discovery.evidence.get(group)
@@ -92,11 +92,10 @@ def compare_with_published_group(claim: Claim, study: Study, group: str, name: s
     )
     if evidence is None or not discovered:
         return emptiness(discovered, empty=False, selections=selections, level=level)
-    null: Null = "layers" if conventions.random == "role_and_layer" else "universe"
     if len(published) <= FEW:
-        scores: dict[str, Any] = {"scores": scores_by_head(evidence, conventions.score), "null": null}
-        return rank_overlap(discovered, published, selections=selections, level=level, **scores)
-    options: dict[str, Any] = {"universe": len(study.heads), "null": null, "layers": study.layers}
+        scores = scores_by_head(evidence, conventions.score)
+        return rank_overlap(discovered, published, selections=selections, level=level, scores=scores)
+    options: dict[str, Any] = {"universe": len(study.heads), "null": "layers", "layers": study.layers}
     return overlap(discovered, published, selections=selections, level=level, **options)
 
 

@@ -61,6 +61,7 @@ def test_b_looks_at_the_questions_box(claim: Claim, study: Study) -> Verdict:
 @row("circuit.c_attends_to_earlier_box",
      "Group C looks at the label of an earlier box, of those from which the updated binding can be had, more than at"
      " any other token with a role: in the swap the asked box's or its partner's, or the partner's in the context.",
-     where=C_PLACE, group="C", controlled={"where": f"{C_PLACE}; {COUNTERBALANCED}"}, **ROW)  # fmt: skip
+     where=C_PLACE, group="C", models=(), controlled={"where": f"{C_PLACE}; {COUNTERBALANCED}"}, **ROW)  # fmt: skip
 def test_c_looks_at_an_earlier_box(claim: Claim, study: Study) -> Verdict:
+    """The text says that D shapes C's attention, and not that this token has most of it."""
     return any_of(claim.kind, {token: partial(looks_at, claim, study, "C", token) for token in EARLIER})

@@ -21,6 +21,7 @@ from rebinding.verdicts.sentences import Part, all_of
 
 SECTION = "binding"
 QUARTER = 0.25
+OVER_RANDOM = "mean dlogit less that of a random direction, by unit"
 CONDITIONS = {
     "random": "a random direction added",
     "q": "the query asking for slot j",
@@ -84,6 +85,29 @@ def test_shifted_keys_redirect(claim: Claim, study: Study) -> Verdict:
     return mean_is_above(shift(study.binding(claim), "k_both", "dR"), claim.margin())(level=claim.level)
 
 
+@row("binding.shifts_reach_the_answer.query",
+     "Shifting the query moves the answer toward the other slot's object more than a random direction does.",
+     kind="ordering", metrics=("dlogit",), statistic=OVER_RANDOM, condition="q", models=(GEMMA_2, GEMMA_3),
+     **TWICE)  # fmt: skip
+@row("binding.shifts_reach_the_answer.keys",
+     "Exchanging the keys of two slots moves the answer toward the other slot's object more than a random direction"
+     " does.",
+     kind="ordering", metrics=("dlogit",), statistic=OVER_RANDOM, condition="k_both",
+     models=(GEMMA_2, LLAMA_3B, LLAMA_8B), **TWICE)  # fmt: skip
+@under_every_convention()
+def test_shifts_reach_the_answer(claim: Claim, study: Study) -> Verdict:
+    """Each control may be the printed one; of several draws it is the mean."""
+    evidence = study.binding(claim)
+    values = shift(evidence, str(claim.condition), "dlogit")
+
+    def judge(name: str, level: float) -> Verdict:
+        random = shift(evidence, name, "dlogit")
+        mean = random.mean(axis=0) if random.ndim > 1 else random  # (unit,)
+        return mean_exceeds(values, mean, claim.margin())(level=level)
+
+    return judge_candidates(claim, judge, controls(evidence))
+
+
 @row("binding.box_keys_address_only",
      "Exchanging the keys of the boxes alone turns attention and leaves the answer.",
      kind="effect", metrics=("dR", "dlogit"), statistic="mean change", models=(GEMMA_2,), **TWICE)  # fmt: skip
@@ -124,14 +148,14 @@ def test_the_query_is_the_strongest(claim: Claim, study: Study) -> Verdict:
 
 
 @row("binding.both_keys_most",
-     "Exchanging the keys of boxes and objects turns attention more than exchanging those of the objects.",
-     kind="ordering", metrics=("dR",), statistic="paired difference", models=(), **TWICE)  # fmt: skip
-@under_every_convention("k_both", "k_object")
+     "Exchanging the keys of boxes and objects turns attention more than exchanging those of either.",
+     kind="ordering", metrics=("dR",), statistic="paired difference to each", models=(), **TWICE)  # fmt: skip
+@under_every_convention(*KEYS)
 def test_both_kinds_of_keys_move_attention_most(claim: Claim, study: Study) -> Verdict:
     evidence = study.binding(claim)
-    return mean_exceeds(shift(evidence, "k_both", "dR"), shift(evidence, "k_object", "dR"), claim.margin())(
-        level=claim.level
-    )
+    both, margin = shift(evidence, "k_both", "dR"), claim.margin()
+    parts = {f"over {keys}": mean_exceeds(both, shift(evidence, keys, "dR"), margin) for keys in ("k_box", "k_object")}
+    return all_of(claim.kind, parts, level=claim.level)
 
 
 @row("beyond.mass",

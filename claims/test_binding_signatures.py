@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping
 
 from claims.catalogue import GEMMA_2, GEMMA_3, LLAMA_3B, LLAMA_8B, row
 from claims.conventions import led_by_slot_i, states_attention
-from claims.shifts import KEYS, ROW, TWICE, mean_exceeds, mean_is_not_positive
+from claims.shifts import ROW, TWICE, mean_is_not_positive
 from claims.signatures import judge_signature, key_dominated, levels, matching
 from rebinding.evidence import Evidence
-from rebinding.experiments.binding.summary import shift, size
+from rebinding.experiments.binding.summary import shift
 from rebinding.paper.claim import Claim
 from rebinding.study.study import Study
 from rebinding.verdicts import Verdict, reported
-from rebinding.verdicts.sentences import all_of, any_of
+from rebinding.verdicts.sentences import all_of
 
 SECTION = "binding"
 MOST = 0.5
@@ -63,27 +63,6 @@ def test_the_answer_of_query_and_keys_together(claim: Claim, study: Study) -> Ve
      **TWICE)  # fmt: skip
 def test_keys_dominate(claim: Claim, study: Study) -> Verdict:
     return judge_signature(claim, study, own=key_dominated, other=matching)
-
-
-@row("binding.query_below_half",
-     "Whether the query's shift turns attention less than half as far as a shift of keys does.",
-     kind="report", metrics=("dR",), models=(), statistic="half of the largest of the three shifts of keys less the"
-     " size of the query's: surely above the margin (below-half), surely not (not-below-half), or open",
-     **TWICE)  # fmt: skip
-@states_attention
-def test_the_query_is_below_half(claim: Claim, study: Study) -> Verdict:
-    """The paper calls the query weak; the boundary of one half is ours."""
-
-    def find(evidence: Evidence, _: str) -> str:
-        query = size(shift(evidence, "q", "dR"))
-        halves = {name: mean_exceeds(shift(evidence, name, "dR") / 2, query, claim.margin()) for name in KEYS}
-        return FINDINGS["below-half"].get(any_of("ordering", halves, level=claim.level).outcome, "open")
-
-    evidence = study.binding(claim)
-    query = float(size(shift(evidence, "q", "dR")).mean())
-    keys = max(float(shift(evidence, name, "dR").mean()) for name in KEYS)
-    numbers = f"size of dR by the query {query:.2f}, largest dR by keys {keys:.2f}"
-    return report_at_readouts(claim, study, find, numbers, keys / 2 - query)
 
 
 @row("binding.signature", "Which signature the model shows: matching, key dominated, or neither.",

@@ -15,8 +15,9 @@ VERDICTS: tuple[Wanted, ...] = ("REPLICATED", "NOT REPLICATED")
 UNIDENTIFIED = "which control, and which switches, were printed is not known: a number of something else is not refuted"
 TOLD_TWICE = "text and code differ, and a number that may be of either cannot be refuted"
 REPORTS = "it claims nothing; its findings are compared with what was planted"
-REPORTED = ("signature", "signature.controlled", "slot_attended", "qk_cancels_logit", "qk_cancels_logit.controlled",
-            "query_below_half", "query_below_half.controlled")  # fmt: skip
+REPORTED = ("signature", "signature.controlled", "slot_attended", "qk_cancels_logit", "qk_cancels_logit.controlled")
+SMALL = "plants have 56 heads, of which many work; the row is judged on models of 200 and more"
+ALL_OF_IT = "read on the shifted tokens alone, either kind of keys turns all the attention that there is"
 GUESSES = "the plants on which it would come out so guess by the place of a name, and nothing is judged on these"
 UNREACHABLE: dict[tuple[str, Wanted], str] = {
     **{("robust.more_operations", verdict): GUESSES for verdict in VERDICTS},
@@ -34,7 +35,9 @@ UNREACHABLE: dict[tuple[str, Wanted], str] = {
     },
     **{(f"binding.{row}", verdict): REPORTS for row in REPORTED for verdict in VERDICTS},
     **{("binding.dr_robust", verdict): REPORTS for verdict in VERDICTS},
-    **{(f"circuit.near_full{like}", verdict): REPORTS for like in ("", ".controlled") for verdict in VERDICTS},
+    **{("beyond.resolved_at_readout", verdict): REPORTS for verdict in VERDICTS},
+    **{("circuit.few_heads", verdict): SMALL for verdict in VERDICTS},
+    ("binding.both_keys_most", "REPLICATED"): ALL_OF_IT,
 }
 """Verdicts that a row cannot get on any planted model, and why."""
 

@@ -192,12 +192,6 @@ def cancels_logit(g: Grounds) -> Mapping[str, float]:
     return {"": select_values(main(g), "qk", "dlogit").mean()}
 
 
-def estimate_below_half(g: Grounds) -> Mapping[str, float]:
-    query = size(select_values(main(g), "q", "dR")).mean()
-    halves = {name: select_values(main(g), name, "dR").mean() / 2 - query for name in KEYS}
-    return {**halves, "": max(halves.values())}
-
-
 def attended(g: Grounds) -> Mapping[str, float]:
     _, rows = main(g)
     query_rows = rows[(rows["condition"] == "q") & (rows["draw"] == 0)]
@@ -218,9 +212,22 @@ def q_strongest(g: Grounds) -> Mapping[str, float]:
 
 def estimate_both_largest(g: Grounds) -> Mapping[str, float]:
     def compare_means(mean: Mean) -> Mapping[str, float]:
-        return {"": mean("k_both", "dR").mean() - mean("k_object", "dR").mean()}
+        both = mean("k_both", "dR").mean()
+        return {f"over {keys}": both - mean(keys, "dR").mean() for keys in ("k_box", "k_object")}
 
-    return estimate_candidates(g, compare_means, "k_object")
+    return estimate_candidates(g, compare_means, "k_both", "k_box", "k_object")
+
+
+def reach_the_answer(g: Grounds) -> Mapping[str, float]:
+    """What a shift does to the answer, less what each random control does."""
+    condition = str(g.claim.condition)
+
+    def means(mean: Mean) -> Mapping[str, float]:
+        moved = mean(condition, "dlogit").mean()
+        differences = {name: float(moved - mean(name, "dlogit").mean()) for name in random_conditions(main(g))}
+        return differences if len(differences) > 1 else {"": next(iter(differences.values()))}
+
+    return estimate_candidates(g, means, condition)
 
 
 def signature(g: Grounds) -> Mapping[str, float]:
@@ -265,9 +272,9 @@ ROWS: Mapping[str, Estimates] = {
     "binding.key_dominance": either_signature,
     "binding.q_strongest": q_strongest,
     "binding.both_keys_most": estimate_both_largest,
+    "binding.shifts_reach_the_answer": reach_the_answer,
     "binding.signature": signature,
     "binding.qk_cancels_logit": cancels_logit,
-    "binding.query_below_half": estimate_below_half,
     "binding.slot_attended": attended,
     "binding.correct_only.similar": similar,
     "binding.correct_only": estimate_correct_prompts,
