@@ -7,6 +7,7 @@ readout a layer counts for a box only before the object arrives: from then on th
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -39,7 +40,7 @@ from rebinding.verdicts import (
     ordering,
     requirement,
 )
-from rebinding.verdicts.sentences import Part, all_of
+from rebinding.verdicts.sentences import Part, all_of, most_of
 
 SECTION = "tracing"
 ASKED_LABEL_IN_SWAP: ModeName = "swap_only"
@@ -108,6 +109,11 @@ def test_the_partner_is_not_looked_up_in_the_context(claim: Claim, study: Study)
     return adds_nothing(claim, study, PARTNER_IN_CONTEXT_ASKED_IN_SWAP, "context_partner")
 
 
+def at_two_tokens(claim: Claim, tokens: Mapping[str, Part], *, level: float) -> Verdict:
+    """The effect is at two or more of these tokens: the text has "multiple intermediate token positions"."""
+    return most_of(claim.kind, tokens, 2 / len(tokens), level=level)
+
+
 def path_to_readout(claim: Claim, study: Study, mode: ModeName, edited: str, partner: str) -> dict[str, Part]:
     """The box goes from the edited label over the tokens in between to the readout, where it arrives before its object.
 
@@ -119,9 +125,12 @@ def path_to_readout(claim: Claim, study: Study, mode: ModeName, edited: str, par
     has_object = gains(study.trace_residuals(claim, OBJECT_MODE, *OBJECT_ROLES), "readout", conventions) > 0
     box_gains = gains(evidence, "readout", conventions).mask(has_object, 0.0)
     trace = evidence, conventions
+    tokens: dict[str, Part] = {
+        token: partial(effect_somewhere, gains_by_place(evidence, conventions, token), **options) for token in between
+    }
     first, last = (first_layer(*trace, *roles) for roles in (between, ("readout",)))
     return {
-        f"{mode}, in between": partial(effect_somewhere, gains_by_place(evidence, conventions, *between), **options),
+        f"{mode}, at two tokens in between": partial(at_two_tokens, claim, tokens),
         f"{mode}, at the readout": partial(effect_somewhere, box_gains.to_numpy(), **options),
         f"{mode}, readout after the tokens in between": in_most(claim, first < last, trace),
         f"{mode}, readout after the label": in_most(claim, last_layer(*trace, edited) < last, trace),
@@ -129,9 +138,10 @@ def path_to_readout(claim: Claim, study: Study, mode: ModeName, edited: str, par
 
 
 @row("tracing.boxes_emerge_after_swap",
-     "After the swap names a box, its identity moves through the tokens in between and ends at the readout.",
+     "After the swap names a box, its identity moves through two or more of the tokens in between and ends at the"
+     " readout.",
      kind="effect",
-     statistic=f"{RESTORED}: the largest over layers and tokens in between; first and last such layers, by prompt",
+     statistic=f"{RESTORED}: the largest over layers, by token in between; first and last such layers, by prompt",
      where=f"modes {ASKED_LABEL_IN_SWAP} and {PARTNER_TO_REMAINING}; the edited label, tokens with a role behind it,"
      " and the readout while the object is not there", **RESULTS)  # fmt: skip
 def test_boxes_matter_from_the_swap_on_and_end_at_the_readout(claim: Claim, study: Study) -> Verdict:
@@ -143,19 +153,20 @@ def test_boxes_matter_from_the_swap_on_and_end_at_the_readout(claim: Claim, stud
 @row("tracing.object_direct",
      "The object's identity sits on its own token, then in later layers at the readout, and nowhere in between.",
      kind="effect",
-     statistic=f"{RESTORED}: the largest over layers and tokens; last layer of its own token, first of the readout",
+     statistic=f"{RESTORED}: the largest over layers and tokens; first layers of its own token and of the readout, by"
+     " prompt",
      where=f"mode {OBJECT_MODE}; every layer but the first, at the object, the swap's labels and full stop, question,"
      " readout", **RESULTS)  # fmt: skip
 def test_the_object_goes_from_its_token_to_the_readout(claim: Claim, study: Study) -> Verdict:
     evidence, conventions = study.trace_residuals(claim, OBJECT_MODE, *OBJECT_ROLES), study.procedure(claim).tracing
     options, own_token = margin_and_support(claim, evidence, conventions), "context_partner_object"
-    in_order = last_layer(evidence, conventions, own_token) < first_layer(evidence, conventions, "readout")
+    own, readout = (first_layer(evidence, conventions, token) for token in (own_token, "readout"))
     return all_of(
         claim.kind,
         {
             "its own token": partial(effect_somewhere, gains_by_place(evidence, conventions, own_token), **options),
             "in between": partial(effect_nowhere, gains_by_place(evidence, conventions, *INTERMEDIATE), **options),
-            "the readout in later layers": in_most(claim, in_order, (evidence, conventions)),
+            "the readout in later layers": in_most(claim, own < readout, (evidence, conventions)),
         },
     )
 

@@ -17,13 +17,15 @@ class Headline:
 HEADLINES: tuple[Headline, ...] = (
     Headline(
         1,
-        "a compact circuit recovers the task",
-        "A few attention heads answer the question by themselves, with all other heads held at their mean.",
+        "a small circuit recovers most of the task",
+        "With all other heads held at their mean, the circuit recovers most of the task and answers at least three quarters"
+        " as many prompts as the full model.",
     ),
     Headline(
         2,
         "group B is the pointer",
-        "The heads of group B carry the place of the answer, and not the object that stands there.",
+        "Group B carries the place of the answer, more than groups A, C and D do, and changes a new object in that place by"
+        " less than half as much.",
     ),
     Headline(
         3,
@@ -40,8 +42,8 @@ HEADLINES: tuple[Headline, ...] = (
     Headline(
         5,
         "families differ; resolved at retrieval",
-        "Under one convention Gemma models cancel and Llama models are dominated by keys. The swap is resolved where"
-        " the answer is read, and not where the swap is told.",
+        "Under one convention Gemma models cancel and Llama models are dominated by keys. Patching the readout moves the"
+        " answer more than patching the swap's full stop.",
     ),
 )
 """In the order of the abstract."""

@@ -57,7 +57,9 @@ def most_of(kind: Rule, parts: Mapping[str, Part], share: float, *, level: float
     name, verdict = _most_rejected(failing)
     counts = f"{n_holding} of {len(parts)} parts surely hold and {n_failing} surely fail, {need} must hold; the weakest"
     decisive = _named(kind, name, verdict)
-    decisive = replace(decisive, outcome=outcome, reason=f"{counts} is {decisive.reason}", p_value=None)
+    p_values = sorted(1.0 if (p := verdict.p_value) is None else p for verdict in failing.values())
+    p_value = min(1.0, need * p_values[len(parts) - need])  # more than n - k parts fail, each at level / k
+    decisive = replace(decisive, outcome=outcome, reason=f"{counts} is {decisive.reason}", p_value=p_value)
     return decisive if outcome == "INCONCLUSIVE" else replace(decisive, needed_n=None, unidentified=False)
 
 

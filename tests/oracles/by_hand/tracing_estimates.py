@@ -91,10 +91,12 @@ def passing(g: Grounds, mode: str, edited: str, other_role: str) -> dict[str, fl
     end_layer = int(rows["layer"].max()) + 1
     readout = gains(g, rows, "readout")
     arrival = readout.mask(gains(g, objects, "readout") > 0, 0.0)
-    between = [gains(g, rows, role) for role in (other_role, "swap_period", "question_box")]
+    by_role = {role: gains(g, rows, role) for role in (other_role, "swap_period", "question_box")}
+    between, name = [*by_role.values()], f"{mode}, at two tokens in between"
+    tokens = {key: value for role, table in by_role.items() for key, value in places(f"{name}: {role}", table).items()}
     label, arrives = last(gains(g, rows, edited)), first([readout], end_layer)
     return {
-        **places(f"{mode}, in between", *between),
+        **tokens,
         **places(f"{mode}, at the readout", arrival),
         f"{mode}, readout after the tokens in between": largest_share(g, first(between, end_layer) < arrives, rows),
         f"{mode}, readout after the label": largest_share(g, label < arrives, rows),
@@ -109,11 +111,12 @@ def emerge(g: Grounds) -> Mapping[str, float]:
 def direct(g: Grounds) -> Mapping[str, float]:
     rows = traced(g, OBJECT_MODE)
     own_gains = gains(g, rows, "context_partner_object")
-    readout = first([gains(g, rows, "readout")], int(rows["layer"].max()) + 1)
+    end_layer = int(rows["layer"].max()) + 1
+    own, readout = (first([table], end_layer) for table in (own_gains, gains(g, rows, "readout")))
     return {
         **places("its own token", own_gains),
         **places("in between", *(gains(g, rows, role) for role in BETWEEN)),
-        "the readout in later layers": largest_share(g, last(own_gains) < readout, rows),
+        "the readout in later layers": largest_share(g, own < readout, rows),
     }
 
 
