@@ -18,14 +18,14 @@ HEADLINES: tuple[Headline, ...] = (
     Headline(
         1,
         "a small circuit recovers most of the task",
-        "With all other heads held at their mean, the circuit recovers most of the task and answers at least three quarters"
-        " as many prompts as the full model.",
+        "With all other heads held at their mean, the circuit recovers most of the task and answers at least three"
+        " quarters as many prompts as the full model.",
     ),
     Headline(
         2,
         "group B is the pointer",
-        "Group B carries the place of the answer, more than groups A, C and D do, and changes a new object in that place by"
-        " less than half as much.",
+        "Group B carries the place of the answer, more than groups A, C and D do, and changes a new object in that"
+        " place by less than half as much.",
     ),
     Headline(
         3,
@@ -42,8 +42,8 @@ HEADLINES: tuple[Headline, ...] = (
     Headline(
         5,
         "families differ; resolved at retrieval",
-        "Under one convention Gemma models cancel and Llama models are dominated by keys. Patching the readout moves the"
-        " answer more than patching the swap's full stop.",
+        "Under one convention Gemma models cancel and Llama models are dominated by keys. Patching the readout moves"
+        " the answer more than patching the swap's full stop.",
     ),
 )
 """In the order of the abstract."""

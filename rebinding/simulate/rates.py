@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, TypeAlias
 
 from rebinding.simulate.needed import n_for_power, sufficient_n
-from rebinding.simulate.stopping import HEADLINE_TARGET, RIGHT, TARGET, interval, is_settled
+from rebinding.simulate.stopping import HEADLINE_TARGET, RIGHT, TARGET, interval, is_settled, looks
 from rebinding.verdicts import Verdict
 
 UNIDENTIFIED = "UNIDENTIFIED"
@@ -65,7 +65,7 @@ class Rates:
         """Whether another sample of a world could say more."""
         if self.not_simulated is not None or self.runs(name) >= self.planned:
             return False
-        if self.in_full or name not in RIGHT:
+        if self.is_whole or name not in RIGHT:
             return True
         right = self.outcomes.get(name, Counter())[RIGHT[name]]
         return not is_settled(right, self.runs(name), self.planned, self.target)
@@ -77,7 +77,13 @@ class Rates:
     def interval(self, name: str) -> tuple[float, float]:
         """The 95 % interval of the share of the right outcome in a world; in one's own, of REPLICATED."""
         counted = RIGHT.get(name, "REPLICATED")
-        return interval(self.outcomes.get(name, Counter())[counted], self.runs(name), self.planned)
+        n_looks = 1 if self.is_whole or name not in RIGHT else len(looks(self.planned))
+        return interval(self.outcomes.get(name, Counter())[counted], self.runs(name), n_looks)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every planned sample is judged, however sure the share is."""
+        return self.in_full or self.headline
 
     @property
     def target(self) -> float:

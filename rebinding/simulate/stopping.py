@@ -34,11 +34,11 @@ def looks(runs: int) -> tuple[int, ...]:
     return *numbers, runs
 
 
-def interval(count: int, runs: int, planned: int) -> tuple[float, float]:
-    """The interval of a share, `count` of `runs`, if at most `planned` samples are judged."""
+def interval(count: int, runs: int, n_looks: int = 1) -> tuple[float, float]:
+    """The interval of a share, `count` of `runs`, if it is one of so many looks."""
     if not runs:
         return 0.0, 1.0
-    low, high = proportion_confint(count, runs, alpha=ERROR / len(looks(planned)), method="beta")
+    low, high = proportion_confint(count, runs, alpha=ERROR / n_looks, method="beta")
     return float(low), float(high)
 
 
@@ -46,5 +46,5 @@ def is_settled(count: int, runs: int, planned: int, target: float) -> bool:
     """Whether `runs` is a look, and the share is surely above or below its target, or all samples are judged."""
     if runs not in looks(planned):
         return False
-    low, high = interval(count, runs, planned)
+    low, high = interval(count, runs, len(looks(planned)))
     return runs == planned or low > target or high < target

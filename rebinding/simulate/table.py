@@ -1,12 +1,14 @@
-"""The tables of rates: for a terminal, and for a page of the docs."""
+"""The tables of rates: for a terminal, for a page of the docs, and of every row as CSV."""
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Iterator, Sequence
+from io import StringIO
 
 from rebinding.paper.claim import undecided
 from rebinding.paper.worlds import declared
-from rebinding.simulate.rates import LETTERS, Outcomes, Rates, below_target
+from rebinding.simulate.rates import ALL_MODELS, LETTERS, Outcomes, Rates, below_target
 from rebinding.simulate.stopping import MOST_OF_LONG, looks
 
 WORLD_HEADS: dict[str, tuple[str, str]] = {
@@ -14,6 +16,7 @@ WORLD_HEADS: dict[str, tuple[str, str]] = {
     "rival": ("if the rival is", "N, 95 % interval"),
 }
 NEEDED = "N for 80 %"
+CSV_FILE = "power.csv"
 LEGEND = """In per cent of runs: R replicated, N not replicated, ? inconclusive, U open because the convention is not
 identified (a value agrees with none, a sentence is refuted under some), X invalid (a gate failed)."""
 INTRODUCTION = """# How often each verdict would come out
@@ -24,6 +27,8 @@ No model runs: evidence of each row's own kind is simulated, and judged by the r
 rule. In one world what the paper prints is true, and what it says in words has a declared size; in the other its rival
 is: no effect, or in section 5 the signature that is printed of the other family. Spreads are declared and pessimistic;
 the list is at the end.
+
+The tables have the headline rows. Below them are the exceptions of all other rows; every row is in `{table}`.
 
 {legend}
 
@@ -86,10 +91,10 @@ def precision(runs: int) -> str:
     """The number of runs of a row, and the meaning of its interval."""
     after = ", ".join(map(str, looks(runs)))
     return (
-        f"A row gets at most {runs} runs in each world, and one that discovers a circuit at most"
-        f" {min(runs, MOST_OF_LONG)}.\nIts share is checked after {after} runs; the row ends when the interval excludes"
-        " the target:\n90 % for headline rows, 80 % for all others. Intervals are those of Clopper and Pearson at"
-        " 1 - 5 % / (number of looks):\n95 % whichever look ended the row."
+        f"A headline row gets {runs} runs in each world, any other at most {runs}, and one that discovers a circuit at"
+        f" most {min(runs, MOST_OF_LONG)}.\nThe share of the others is checked after {after} runs, and they end when"
+        " the interval excludes the target of 80 %.\nIntervals are those of Clopper and Pearson at 95 %, or at 1 - 5 % /"
+        " (number of looks): 95 % whichever look ended the row."
     )
 
 
@@ -112,11 +117,25 @@ def absent(rates: Sequence[Rates]) -> dict[str, list[str]]:
     return reasons
 
 
+def as_csv(rates: Sequence[Rates], worlds: Sequence[str]) -> str:
+    """Every row on every model; the last column says why a row has no rates."""
+    output = StringIO()
+    writer = csv.writer(output, lineterminator="\n")
+    columns = head(worlds)
+    writer.writerow(("model", *columns, "no rates"))
+    for row in rates:
+        known = cells(row) if row.applies else (row.row, str(row.n), "", asserted_text(row))
+        writer.writerow((row.model, *known, *[""] * (len(columns) - len(known)), row.why_absent or ""))
+    return output.getvalue()
+
+
 def page(command: str, runs: int, seed: int, rates: Sequence[Rates], worlds: Sequence[str]) -> Iterator[str]:
-    """The page of the docs: a table per model, the rows that their N cannot decide, and the assumptions."""
-    yield INTRODUCTION.format(command=command, seed=seed, legend=LEGEND, precision=precision(runs))
-    for model in dict.fromkeys(row.model for row in rates):
-        rows = [row for row in rates if row.model == model]
+    """The page of the docs: a table of headline rows per model, the rows of all that their N cannot decide, and the
+    assumptions."""
+    yield INTRODUCTION.format(command=command, seed=seed, legend=LEGEND, precision=precision(runs), table=CSV_FILE)
+    headline = [row for row in rates if row.headline or row.model == ALL_MODELS]
+    for model in dict.fromkeys(row.model for row in headline):
+        rows = [row for row in headline if row.model == model]
         yield from (f"## {model}", "", table_line(head(worlds)), table_line(["---"] * len(head(worlds))))
         yield from (table_line(cells(row)) for row in rows if row.applies)
         yield from ("", "Not simulated, or not judged here:", "")

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from claims.catalogue import catalogue
 from rebinding.paper.numbers import ALIASES
-from rebinding.paper.worlds import WorldName, world
+from rebinding.paper.worlds import world
 from rebinding.simulate.rates import Rates, below_target
-from rebinding.simulate.table import absent, page, text
+from rebinding.simulate.table import absent, as_csv, page, text
 from tests.simulate.studies import judge_row, make_study
 
-PAGE = (Path(__file__).parents[2] / "docs" / "power.md").read_text("utf-8")
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "power.md").read_text("utf-8")
 LISTED_ROWS = set(re.findall(r"^\* `([\w.]+)` on ([\w.-]+): ", PAGE, flags=re.MULTILINE))
 SURE = (
     ("gemma2-9b", "binding.qk_cancels"),
@@ -34,12 +37,20 @@ def test_the_list_on_the_page_is_up_to_date(model: str, id: str) -> None:
     assert (rates in below_target([rates])) == ((id, model) in LISTED_ROWS)
 
 
-def test_every_row_stands_on_the_page_once_for_every_model() -> None:
+def test_every_row_stands_in_the_table_once_for_every_model() -> None:
+    table = [*csv.DictReader((DOCS / "power.csv").open(encoding="utf-8"))]
+    for model in ALIASES:
+        assert sorted(line["row"] for line in table if line["model"] == model) == sorted(
+            row.claim.id for row in catalogue()
+        )
+
+
+def test_the_page_has_the_headline_rows_of_the_table() -> None:
     for model in ALIASES:
         part = PAGE.partition(f"## {model}\n")[2].partition("\n## ")[0]
-        table = re.findall(r"^\| ([a-z][\w.]+\.[\w.]+) \|", part, flags=re.MULTILINE)
-        skipped = re.findall(r"`([a-z][\w.]+)`", part.partition("Not simulated, or not judged here:")[2])
-        assert sorted([*table, *skipped]) == sorted(row.claim.id for row in catalogue())
+        shown = re.findall(r"^\| ([a-z][\w.]+\.[\w.]+) \|", part, flags=re.MULTILINE)
+        shown += re.findall(r"`([a-z][\w.]+)`", part.partition("Not simulated, or not judged here:")[2])
+        assert sorted(shown) == sorted(row.claim.id for row in catalogue() if row.claim.headline is not None)
 
 
 def test_listed_rows_are_asserted() -> None:
@@ -52,22 +63,37 @@ def test_a_table_has_every_row() -> None:
     """A row with rates, one that is never replicated, one that does not apply, and one that could not be drawn."""
     outcomes = {"a.holds": "REPLICATED", "a.fails": "NOT REPLICATED", "a.elsewhere": "NOT APPLICABLE"}
     rates = [
-        Rates(name, "gemma2-9b", 300, True, 2, outcomes={"paper": Counter({verdict: 2})}, sufficient=[300, 300])
+        Rates(
+            name,
+            "gemma2-9b",
+            300,
+            True,
+            2,
+            headline=True,
+            outcomes={"paper": Counter({verdict: 2})},
+            sufficient=[300, 300],
+        )
         for name, verdict in outcomes.items()
     ]
-    rates.append(Rates("a.unknown", "gemma2-9b", 300, True, 2, not_simulated="tracing"))
+    rates.append(Rates("a.unknown", "gemma2-9b", 300, True, 2, headline=True, not_simulated="tracing"))
     assert [row.row for row in below_target(rates)] == ["a.fails"]
     reasons = {"not judged on this model, or only reported": ["a.elsewhere"], "not simulated: tracing": ["a.unknown"]}
     assert absent(rates) == reasons
     lines = list(page("pytest claims --simulate paper", 2, 0, rates, ["paper"]))
     assert "| a.holds | 300 | 2 | yes | R 100 | 16 to 100 | up to 300 |" in lines
     assert "| a.fails | 300 | 2 | yes | N 100 | 0 to 84 | - |" in lines
+    others = [replace(row, headline=False) for row in rates]
+    assert "| a.holds |" not in "\n".join(page("pytest claims --simulate paper", 2, 0, others, ["paper"]))
+    table = [*csv.DictReader(as_csv(others, ["paper"]).splitlines())]
+    assert [line["row"] for line in table] == [*outcomes, "a.unknown"]
+    assert (table[0]["if the paper is right"], table[-1]["no rates"]) == ("R 100", "not simulated: tracing")
     assert all("\n".join(lines).count(row.row) >= 1 for row in rates)
     assert all("\n".join(text("gemma2-9b", rates, ["paper"])).count(row.row) == 1 for row in rates)
 
 
 def test_single_world_has_one_column() -> None:
-    rates = [Rates("a.holds", "gemma2-9b", 300, True, 1, outcomes={"rival": Counter({"NOT REPLICATED": 1})})]
+    refuted = {"rival": Counter({"NOT REPLICATED": 1})}
+    rates = [Rates("a.holds", "gemma2-9b", 300, True, 1, headline=True, outcomes=refuted)]
     lines = "\n".join(page("pytest claims --simulate rival", 1, 0, rates, ["rival"]))
     assert "| row | N | runs | asserted | if the rival is | N, 95 % interval |\n" in lines
     assert "if the paper is right" not in lines
@@ -75,7 +101,7 @@ def test_single_world_has_one_column() -> None:
 
 
 def test_counts_travel_as_json() -> None:
-    counts: dict[WorldName, Counter[str]] = {"paper": Counter(REPLICATED=1, INVALID=1)}
+    counts: dict[str, Counter[str]] = {"paper": Counter(REPLICATED=1, INVALID=1)}
     rates = Rates("a.holds", "gemma2-9b", 300, True, 2, outcomes=counts, sufficient=[300, None])
     assert Rates.read(json.loads(json.dumps(rates.plain()))) == rates
 

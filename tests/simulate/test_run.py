@@ -110,9 +110,9 @@ def test_a_row_ends_when_its_share_has_left_its_target(
     assert worlds["toy.holds on gemma2-9b"] == {"paper": {"replicated": 25}, "rival": {"replicated": 25}}
     assert worlds["toy.often on gemma2-9b"]["paper"] == {"replicated": 48, "inconclusive": 12}
     assert sum(worlds["toy.often on gemma2-9b"]["rival"].values()) == 25
-    page = (pytester.path / "out" / "power.md").read_text("utf-8")
-    line = next(line for line in page.splitlines() if line.startswith("| toy.often |"))
-    assert line.startswith("| toy.often | 100 | 60 | yes | R 80, ? 20 | 65 to 91 | up to 100 | 25 |")
+    table = (pytester.path / "out" / "power.csv").read_text("utf-8").splitlines()
+    (line,) = (line for line in table if "toy.often" in line)
+    assert line.startswith('gemma2-9b,toy.often,100,60,yes,"R 80, ? 20",65 to 91,up to 100,25,')
 
 
 def test_headline_rows_are_judged_at_other_spreads(

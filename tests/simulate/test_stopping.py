@@ -21,14 +21,14 @@ def test_looks_double_and_end_with_the_last_sample(runs: int, expected: tuple[in
 
 def test_the_interval_of_a_single_look_is_that_of_clopper_and_pearson() -> None:
     """Its ends are known in closed form where all or none of the runs come out right: 0.025^(1/n)."""
-    low, high = interval(20, 20, planned=20)
+    low, high = interval(20, 20)
     assert (low, high) == (pytest.approx(0.025 ** (1 / 20)), 1.0)
-    assert interval(0, 20, planned=20)[1] == pytest.approx(1 - 0.025 ** (1 / 20))
-    assert interval(0, 0, planned=20) == (0.0, 1.0)
+    assert interval(0, 20)[1] == pytest.approx(1 - 0.025 ** (1 / 20))
+    assert interval(0, 0) == (0.0, 1.0)
 
 
 def test_more_looks_make_wider_intervals() -> None:
-    single, four = interval(45, 50, planned=50), interval(45, 50, planned=200)
+    single, four = interval(45, 50), interval(45, 50, n_looks=4)
     assert four[0] < single[0] < 0.9 < single[1] < four[1]
 
 
@@ -56,7 +56,7 @@ def test_the_true_share_is_within_the_interval_of_the_look_that_ended_a_row(shar
     for _ in range(2000):
         right = np.cumsum(dice.random(200) < share)
         ends = next(n for n in looks(200) if is_settled(int(right[n - 1]), n, 200, 0.8))
-        low, high = interval(int(right[ends - 1]), ends, 200)
+        low, high = interval(int(right[ends - 1]), ends, len(looks(200)))
         n_missed += not low <= share <= high
     assert n_missed <= 100 + 4 * np.sqrt(2000 * 0.05 * 0.95)
 
