@@ -93,8 +93,8 @@ def precision(runs: int) -> str:
     return (
         f"A headline row gets {runs} runs in each world, any other at most {runs}, and one that discovers a circuit at"
         f" most {min(runs, MOST_OF_LONG)}.\nThe share of the others is checked after {after} runs, and they end when"
-        " the interval excludes the target of 80 %.\nIntervals are those of Clopper and Pearson at 95 %, or at 1 - 5 % /"
-        " (number of looks): 95 % whichever look ended the row."
+        " the interval excludes the target of 80 %.\nIntervals are those of Clopper and Pearson at 95 %, or at 1 - 5 %"
+        " / (number of looks): 95 % whichever look ended the row."
     )
 
 
