@@ -136,7 +136,9 @@ def main() -> None:
     parser.add_argument("--device", default="cuda", metavar="DEVICE", help="device of the model (default cuda)")
     parser.add_argument("--layers", type=int, metavar="N", help="layers, fewer than the shape has, for a trial")
     options = parser.parse_args()
-    agenda: Agenda = pickle.loads(options.load.read_bytes()) if options.load else collect(options.alias, options.headline)
+    agenda: Agenda = (
+        pickle.loads(options.load.read_bytes()) if options.load else collect(options.alias, options.headline)
+    )
     if options.save:
         options.save.write_bytes(pickle.dumps(agenda))
         print("\n".join(counts(agenda.kinds)))
