@@ -38,11 +38,11 @@ def test_a_group_that_the_paper_leaves_empty_is_not_judged(origin: str, heads: t
 
 @pytest.mark.parametrize("discovered", [(), ((3, 4),)], ids=["nothing", "a head"])
 @pytest.mark.parametrize("group", "AB")
-@pytest.mark.parametrize(("random", "null"), [("role", "universe"), ("role_and_layer", "layers")])
+@pytest.mark.parametrize("random", ["role", "role_and_layer"])
 def test_a_group_is_resampled_as_it_was_selected(
-    group: str, random: str, null: str, discovered: tuple[tuple[int, int], ...], monkeypatch: pytest.MonkeyPatch
+    group: str, random: str, discovered: tuple[tuple[int, int], ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A head of B is no head of A; the null distribution is matched to the circuit as its random circuits are."""
+    """A head of B is no head of A; the null distribution draws within layers, whatever random circuits do."""
     group_b, resampled, published = ((5, 6),), [[(3, 4)]] * 3, ((7, 8), (7, 9), (8, 1))
     conventions = SimpleNamespace(random=random, score="logit", select="sure")
     selections: list[Any] = []
@@ -60,16 +60,16 @@ def test_a_group_is_resampled_as_it_was_selected(
     of_rules.compare_with_published_group(claim(f"circuit.heads_found_again.{group}"), study, group, "it", 0.01)
     assert selections == [(("scores", "logit", "sure"), {"exclude": group_b if group == "A" else ()})]
     if discovered:
-        options = {"selections": resampled, "level": 0.01, "universe": 56, "null": null, "layers": 7}
+        options = {"selections": resampled, "level": 0.01, "universe": 56, "null": "layers", "layers": 7}
         assert (empty, overlapping) == ([], [((discovered, published), options)])
     else:
         assert (empty, overlapping) == ([((discovered,), {"empty": False, "selections": resampled, "level": 0.01})], [])
 
 
 @pytest.mark.parametrize("published", [1, 2, 3])
-@pytest.mark.parametrize(("random", "null"), [("role", "universe"), ("role_and_layer", "layers")])
+@pytest.mark.parametrize("random", ["role", "role_and_layer"])
 def test_a_group_of_one_or_two_heads_is_judged_by_rank(
-    published: int, random: str, null: str, monkeypatch: pytest.MonkeyPatch
+    published: int, random: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Among all senders of the stage, by its own scores; a larger group is judged by its overlap."""
     discovered, heads, scores = ((3, 4),), ((7, 8), (7, 9), (8, 1))[:published], {(3, 4): -1.0}
@@ -88,7 +88,7 @@ def test_a_group_of_one_or_two_heads_is_judged_by_rank(
     of_rules.compare_with_published_group(claim("circuit.heads_found_again.D"), study, "D", "it", 0.01)
     assert (len(ranked), len(overlapping)) == ((1, 0) if published <= 2 else (0, 1))
     if ranked:
-        options = {"scores": {("stage D", "probability"): scores}, "selections": [], "null": null, "level": 0.01}
+        options = {"scores": {("stage D", "probability"): scores}, "selections": [], "level": 0.01}
         assert ranked == [((discovered, heads), options)]
 
 
