@@ -54,7 +54,7 @@ def row(
     section: SectionName = "other",
     headline: int | None = None,
     controlled: Changes | None = None,
-    five_boxes: Changes | None = None,
+    five_boxes: bool = False,
 ) -> Callable[[TestFunction], TestFunction]:
     """Declare a claim that the test below judges. Several decorators add up, from top to bottom.
 
@@ -67,11 +67,10 @@ def row(
         needs = () if group is None else (group,)
     claim = Claim(id, statement, source, kind, metrics, statistic, where, unit, n, group, condition, printed, needs,
                   models, procedure=procedure, long=long, section=section, headline=headline)  # fmt: skip
-    if five_boxes is None:
+    if not five_boxes:
         return rows([claim], controlled=controlled)
-    changes = None if controlled is None else {"n": n, **controlled}
-    wide = with_controlled([claim.with_five_boxes(**five_boxes)], changes)
-    return declare(*with_controlled([claim], controlled), *wide)
+    both = tuple(with_controlled([claim], controlled))
+    return declare(*both, *(claim.with_five_boxes() for claim in both))
 
 
 def rows(claims: Iterable[Claim], *, controlled: Changes | None = None) -> Callable[[TestFunction], TestFunction]:

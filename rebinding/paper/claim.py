@@ -101,14 +101,12 @@ class Claim:
         fields = {"id": f"{self.id}.controlled", "models": (), "long": False, **changes}
         return replace(self, procedure="controlled", **fields)
 
-    def with_five_boxes(self, **changes: Any) -> Claim:
+    def with_five_boxes(self) -> Claim:
         """The same row of the tracing section in stories of five boxes with a distracting swap. It belongs to no
         headline claim."""
-        first, _, rest = self.id.partition(".")
-        id = f"{first}.five_boxes.{rest}"
+        id, sentence = (name.replace(".", ".five_boxes.", 1) for name in (self.id, self.sentence))
         statement = f"With five boxes and a further swap: {self.statement[0].lower()}{self.statement[1:]}"
-        fields = {"id": id, "sentence": id, "statement": statement, "section": "five", "boxes": 5, **changes}
-        return replace(self, headline=None, **fields)
+        return replace(self, id=id, sentence=sentence, statement=statement, section="five", boxes=5, headline=None)
 
 
 def margin_of(metric: Metric) -> float:

@@ -42,14 +42,14 @@ def test_claims_stand_from_top_to_bottom_each_before_its_controlled_row() -> Non
 
 
 def test_rows_with_five_boxes_are_sentences_of_their_own() -> None:
-    @row("a.b", "It is.", **PLAIN, n=50, controlled={}, five_boxes={"n": 5})
+    @row("a.b", "It is.", **PLAIN, n=50, controlled={}, five_boxes=True)
     def judge(claim: Claim, study: object) -> None: ...
 
     rows = claims_of(judge)
     assert [(claim.id, claim.boxes, claim.n) for claim in rows] == [
         ("a.b", 3, 50),
         ("a.b.controlled", 3, 50),
-        ("a.five_boxes.b", 5, 5),
+        ("a.five_boxes.b", 5, 50),
         ("a.five_boxes.b.controlled", 5, 50),
     ]
     assert [claim.sentence for claim in rows] == ["a.b", "a.b", "a.five_boxes.b", "a.five_boxes.b"]
@@ -91,7 +91,7 @@ def test_a_claim_stands_in_the_section_of_its_file() -> None:
     """Also under a test that is wrapped; unless it says another, and five boxes are a section of their own."""
 
     @row("a.x", "It is.", **PLAIN, section="robust")
-    @row("a.y", "It is.", **PLAIN, five_boxes={})
+    @row("a.y", "It is.", **PLAIN, five_boxes=True)
     @under_code_and_text
     def judge(claim: Claim, study: object) -> Verdict: ...
 

@@ -17,6 +17,7 @@ TOLD_TWICE = "text and code differ, and a number that may be of either cannot be
 REPORTS = "it claims nothing; its findings are compared with what was planted"
 REPORTED = ("signature", "signature.controlled", "slot_attended", "qk_cancels_logit", "qk_cancels_logit.controlled")
 SMALL = "plants have 56 heads, of which many work; the row is judged on models of 200 and more"
+NAMES_ANOTHER = "while the swap names another box, no plant that reads both mentions answers as before"
 ALL_OF_IT = "read on the shifted tokens alone, either kind of keys turns all the attention that there is"
 GUESSES = "the plants on which it would come out so guess by the place of a name, and nothing is judged on these"
 UNREACHABLE: dict[tuple[str, Wanted], str] = {
@@ -38,6 +39,11 @@ UNREACHABLE: dict[tuple[str, Wanted], str] = {
     **{("beyond.resolved_at_readout", verdict): REPORTS for verdict in VERDICTS},
     **{("circuit.few_heads", verdict): SMALL for verdict in VERDICTS},
     ("binding.both_keys_most", "REPLICATED"): ALL_OF_IT,
+    **{
+        (f"tracing.{stories}{box}_box_not_from_context", "NOT REPLICATED"): NAMES_ANOTHER
+        for stories in ("", "five_boxes.")
+        for box in ("reference", "swap")
+    },
 }
 """Verdicts that a row cannot get on any planted model, and why."""
 

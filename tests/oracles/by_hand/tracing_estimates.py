@@ -14,6 +14,7 @@ from tests.oracles.by_hand.binding_estimates import Estimates
 from tests.oracles.by_hand.grounds import Grounds
 
 BETWEEN = ("swap_first", "swap_second", "swap_period", "question_box")
+FIRST_MENTION = {"context_asked": "context_and_swap", "context_partner": "context_target_box_and_swap_query_box"}
 CLEAR = 0.5
 """By how much of a logit an answer has to lead, where it has to lead clearly."""
 
@@ -77,7 +78,11 @@ def largest_share(g: Grounds, holds: pd.Series, *maps: pd.DataFrame) -> float:
 
 
 def mention(g: Grounds) -> Mapping[str, float]:
-    """What the context's label adds to the swap's; the answer has to lead clearly."""
+    """What a patch of the context's label restores; controlled, what it adds to the swap's, where the answer has to
+    lead clearly."""
+    if g.claim.procedure == "published":
+        role = "context_asked" if "reference_box" in g.claim.id else "context_partner"
+        return places("", gains(g, traced(g, FIRST_MENTION[role]), role))
     rows, conventions = g.rows(FirstMention), g.conventions.tracing
     lead = rows.assign(lead=leads(rows, conventions, clear=True))
     joint, single = (
