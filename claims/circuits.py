@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -13,21 +13,23 @@ from claims.parts import judge_candidates, printed_number
 from rebinding.evidence import Evidence
 from rebinding.experiments.circuit.request import Variant
 from rebinding.experiments.circuit.summary import Array, circuits_after_walks, of_circuit, of_random
-from rebinding.experiments.paths.summary import RESAMPLES, lost_by_senders, reselected, scores_by_head
-from rebinding.paper.circuit import Head
+from rebinding.experiments.paths.request import random_senders
+from rebinding.experiments.paths.summary import RESAMPLES, largest_changes, lost_by_senders, reselected, scores_by_head
 from rebinding.paper.claim import Claim
 from rebinding.study.study import Study
 from rebinding.verdicts import (
     Verdict,
+    edits_change_values,
     effect,
     emptiness,
+    exceeds_draws,
     not_applicable,
     overlap,
     rank_overlap,
+    require,
     value,
 )
-from rebinding.verdicts.gates import TIMES_THE_FLOOR
-from rebinding.verdicts.sentences import Part
+from rebinding.verdicts.sentences import Part, all_of
 
 PER_CENT = 0.01
 FEW = 2
@@ -99,13 +101,28 @@ def compare_with_published_group(claim: Claim, study: Study, group: str, name: s
     return overlap(discovered, published, selections=selections, level=level, **options)
 
 
-def lowers_the_lead(claim: Claim, study: Study, links: Mapping[str, Evidence], heads: Sequence[Head]) -> Verdict:
-    """The answer's lead falls by more than the released code's pruning step, or than rounding if that is larger."""
-    margin = max(claim.margin(), TIMES_THE_FLOOR * study.noise_floor)
+def lowers_the_lead(claim: Claim, study: Study, links: Mapping[str, Evidence], group: str, margin: float) -> Verdict:
+    """The answer's lead falls by the margin at least, and by more than with random senders of the group's layers.
+
+    The group counts as one more random choice. Published, the fall is that of each head in the mean; controlled, of
+    all together.
+    """
+    heads, others = study.circuit.group(group), random_senders(study.circuit.groups[group], study.heads)
+    times = len(heads) if claim.procedure == "controlled" else 1
+    for link in links.values():  # the log has required this of all senders together, random ones included
+        require(edits_change_values(largest_changes(link, heads)))
 
     def judge(name: str, level: float) -> Verdict:
-        verdict = effect(lost_by_senders(links[name], heads, "logit"), margin=margin, level=level)
-        relative = lost_by_senders(links[name], heads, "probability").mean()
-        return replace(verdict, reason=f"{verdict.reason}; relatively the probability falls by {relative:.2g}")
+        link = links[name]
+        own = lost_by_senders(link, heads, "logit")
+        random = np.stack([lost_by_senders(link, senders, "logit") for senders in others])  # (draw, prompt)
+        parts: dict[str, Part] = {
+            "the lead falls": partial(effect, own * times, margin=margin),
+            "more than with random senders": partial(exceeds_draws, own * times, random * times, margin=margin),
+        }
+        verdict = all_of(claim.kind, parts, level=level)
+        falls = f"the lead falls by {own.mean():.3g} a head, with random senders by {random.mean():.2g}"
+        relative = f"the probability, relatively, by {lost_by_senders(link, heads, 'probability').mean():.2g}"
+        return replace(verdict, reason=f"{verdict.reason}; {falls}; {relative}")
 
     return judge_candidates(claim, judge, links)

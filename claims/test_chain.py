@@ -8,18 +8,21 @@ from typing import Any
 from claims.catalogue import row, rows
 from claims.circuits import compare_with_published_group, lowers_the_lead
 from claims.parts import judge_candidates
-from rebinding.experiments.paths.summary import lost_by_senders
+from rebinding.experiments.circuit.summary import gate_other_heads
+from rebinding.paper.circuit import Circuit
 from rebinding.paper.claim import Claim
 from rebinding.study.study import Study
-from rebinding.verdicts import Verdict, effect, group_present, guarded, not_applicable
+from rebinding.verdicts import Verdict, group_present, guarded, not_applicable
+from rebinding.verdicts.gates import TIMES_THE_FLOOR
 
 SECTION = "circuit"
 LINK: dict[str, Any] = {
     "source": "section 4.1, rebinding circuit",
     "kind": "effect",
     "metrics": ("contribution",),
-    "statistic": "fall of the answer's lead over the other objects, in logits, mean over the group's heads; above what"
-    " the released code prunes at, and above twice the noise floor",
+    "statistic": "fall of the answer's lead over the other objects, in logits, mean over the group's heads, and the"
+    " same less that of random sets of as many other heads in each layer; each above what the released code prunes at,"
+    " and above twice the noise floor",
     "n": 300,
 }
 UNSEEN = "on prompts that discovery did not see"
@@ -27,7 +30,8 @@ AS_PUBLISHED = f"path patching {UNSEEN}; published stories, whole KV groups, any
 AS_CONTROLLED = f"path patching {UNSEEN}; crossed stories, independent noise, other heads frozen, single query heads"
 CONTROLLED_LINK: dict[str, Any] = {
     "metrics": ("dlogit",),
-    "statistic": "fall of the answer's lead over the other objects, in logits, summed over the group's heads",
+    "statistic": "fall of the answer's lead over the other objects, in logits, summed over the group's heads, and the"
+    " same less that of random sets of as many other heads in each layer",
 }
 
 
@@ -84,15 +88,9 @@ def links() -> Iterator[Claim]:
 
 @rows(links())
 def test_every_link_of_the_chain(claim: Claim, study: Study) -> Verdict:
-    group = str(claim.group)
-    heads = study.circuit.group(group)
-    if not heads:
-        return not_applicable(claim.kind, f"group {group} of this circuit is empty, so there is no sender")
-    evidence = study.links(claim, group)
-    if claim.procedure == "published":
-        return lowers_the_lead(claim, study, evidence, heads)
-    (link,) = evidence.values()
-    return effect(lost_by_senders(link, heads, "logit") * len(heads), margin=claim.margin())
+    if not study.circuit.group(str(claim.group)):
+        return not_applicable(claim.kind, f"group {claim.group} of this circuit is empty, so there is no sender")
+    return judge_link(claim, study, str(claim.group))
 
 
 @row("circuit.chain.D_q_C", "Group D acts on C's queries.",
@@ -100,4 +98,17 @@ def test_every_link_of_the_chain(claim: Claim, study: Study) -> Verdict:
      where=f"D to the q of C, at the question's box; {AS_PUBLISHED}, nothing frozen (frozen, nothing carries a value"
      " from one token to another, and the effect is exactly 0)", **LINK)  # fmt: skip
 def test_d_acts_on_the_queries_of_c(claim: Claim, study: Study) -> Verdict:
-    return lowers_the_lead(claim, study, study.links(claim, "D literal"), study.circuit.group("D"))
+    return judge_link(claim, study, "D literal")
+
+
+def judge_link(claim: Claim, study: Study, stage: str) -> Verdict:
+    """The group's heads send more to the receivers of a stage than random heads of their layers do."""
+    senders = Circuit(study.circuit.groups[str(claim.group)])
+    margin = claim.margin()
+    if claim.procedure == "published":  # its margin is small
+        margin = max(margin, TIMES_THE_FLOOR * study.noise_floor)
+    return guarded(
+        claim.kind,
+        [gate_other_heads(senders, study.heads)],
+        lambda: lowers_the_lead(claim, study, study.links(claim, stage), str(claim.group), margin),
+    )

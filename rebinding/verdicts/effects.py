@@ -104,6 +104,18 @@ def ordering(
     return _judge("ordering", first.astype(np.float64) - second, margin, 0.0, unit, support, level)
 
 
+def exceeds_draws(
+    values: npt.ArrayLike, draws: npt.ArrayLike, *, margin: float, support: Support | None = None, level: float = 0.05
+) -> Verdict:
+    """Is A (prompts,) greater than random choices of its kind, (draws, prompts), usually are?
+
+    The effect rule on the paired differences, with A counted as one more draw: a choice of heads that do nothing lies
+    above the mean of ten such choices half of the time, and surely above that mean (`ordering`) in a quarter.
+    """
+    difference = np.asarray(values, dtype=np.float64) - np.asarray(draws, dtype=np.float64)
+    return _judge("ordering", difference, margin, 0.0, "nested", support, level, one_more_draw=True)
+
+
 def no_effect(
     values: npt.ArrayLike,
     *,
@@ -188,10 +200,13 @@ def _judge(
     unit: Unit,
     support: Support | None,
     level: float,
+    one_more_draw: bool = False,
 ) -> Verdict:
     measurement = prepared(kind, sample, margin, unit, support, origin)
     if isinstance(measurement, Verdict):
         return measurement
+    if one_more_draw:
+        measurement = measurement.as_one_more_draw()
     rule = no_effect_outcomes if kind == "no-effect" else effect_outcomes
     outcome = single_outcome(rule(measurement, margin, level, origin))
     needed = None

@@ -65,6 +65,18 @@ class Estimate:
         mean = scaled.mean + shift * scaled.se
         return replace(scaled, mean=mean if self.support is None else np.clip(mean, *self.support))
 
+    def as_one_more_draw(self) -> "Estimate":
+        """The estimate, if what the draws are compared with was drawn like them: it spreads as the draws' means do.
+
+        Degrees of freedom are Satterthwaite's, of the draws' part of the variance and of the prompts'.
+        """
+        assert self.draws is not None
+        of_draw = self.draw_var + self.rest_var / self.n  # the variance of a draw's mean
+        part, rest = of_draw * (1 + 1 / self.draws), self.unit_var / self.n
+        scatter = part**2 / max(self.draws - 1, 1) + rest**2 / np.maximum(self.n - 1, 1)
+        df = np.divide((part + rest) ** 2, scatter, out=np.asarray(self.df, np.float64).copy(), where=scatter > 0)
+        return replace(self, draw_var=of_draw * (self.draws + 1), rest_var=0.0, df=df)
+
     def bounds(self, level: float) -> tuple[Array, Array]:
         """Two-sided interval at confidence `level`: Wilson for 0/1 outcomes, else Student's t, widened by its
         correction for skewness. Without that a long tail breaks the error rate on one side (6.4 % for 5 % on 300

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
+import pandas as pd
 import pytest
 
 from claims import circuits as of_rules
 from claims import test_chain as of_chain
 from claims.catalogue import claim
+from rebinding.evidence import Evidence
 from rebinding.experiments.paths.summary import RESAMPLES
-from rebinding.paper.circuit import Head
+from rebinding.paper.circuit import Circuit, CircuitHead, Head
 from rebinding.paper.claim import LEVEL
+from rebinding.verdicts import GateFailed, Verdict
 from tests.claims.test_rules import N_PROMPTS, make_study, record_calls
 
 
@@ -92,21 +95,55 @@ def test_a_group_of_one_or_two_heads_is_judged_by_rank(
         assert ranked == [((discovered, heads), options)]
 
 
+GROUP = tuple(CircuitHead("B", 1, head, "readout") for head in (2, 3))
+
+
+def judge_link_of(lead: Callable[[int, int], float], floor: float = 0.0, idle: tuple[int, ...] = ()) -> Verdict:
+    """The verdict on a link of two heads in a layer of eight, where every head lowers the lead by so much; what an idle
+    one sends is not changed."""
+    rows = [
+        {"prompt": prompt, "layer": 1, "head": head, "lead_orig": 0.0, "lead_patch": -lead(prompt, head)}
+        | {"p_orig": 0.8, "p_patch": 0.6, "relative_change": float(head not in idle)}
+        for prompt in range(N_PROMPTS) for head in range(8)
+    ]  # fmt: skip
+    evidence = Evidence("paths", pd.DataFrame(rows), {})
+    study = make_study(
+        noise_floor=floor, heads=[(1, head) for head in range(8)], circuit=Circuit(GROUP),
+        links=lambda claim, stage: {"rotation": evidence, "fresh": evidence},
+    )  # fmt: skip
+    return of_chain.judge_link(claim("circuit.chain.B_q_A"), study, "B")
+
+
 @pytest.mark.parametrize(("floor", "margin"), [(0.0, 0.01), (0.004, 0.01), (0.1, 0.2)])
-def test_a_link_counts_above_what_the_code_prunes_at_and_above_the_noise_floor(
-    floor: float, margin: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_link_counts_above_what_the_code_prunes_at_and_above_the_noise_floor(floor: float, margin: float) -> None:
     """Twice the noise floor, if that is larger. The reason gives the relative fall of the probability."""
-    losses = {"logit": np.full(N_PROMPTS, 0.5), "probability": np.full(N_PROMPTS, 0.125)}
-    monkeypatch.setattr(of_rules, "lost_by_senders", lambda evidence, heads, scale: losses[scale])
-    calls = record_calls(monkeypatch, "effect", of_rules)
-    link = claim("circuit.chain.B_q_A")
-    verdict = of_rules.lowers_the_lead(
-        link, make_study(noise_floor=floor), {"rotation": None, "fresh": None}, ((1, 2),)
-    )
-    assert [options["margin"] for _, options in calls] == [pytest.approx(margin)] * len(calls)
-    assert {options["level"] for _, options in calls} == {LEVEL, LEVEL / 2}
-    assert "falls by 0.12" in verdict.reason
+    verdict = judge_link_of(lambda prompt, head: 0.5 * (head in (2, 3)), floor)
+    assert (verdict.outcome, verdict.margin) == ("REPLICATED", pytest.approx(margin))
+    assert verdict.measured == pytest.approx(0.5)
+    assert "falls by 0.5 a head, with random senders by 0; the probability, relatively, by 0.25" in verdict.reason
+
+
+@pytest.mark.parametrize(("others", "outcome"), [(0.0, "REPLICATED"), (0.5, "NOT REPLICATED"), (1.0, "NOT REPLICATED")])
+def test_a_link_exceeds_that_of_random_senders(others: float, outcome: str) -> None:
+    assert judge_link_of(lambda prompt, head: 0.5 if head in (2, 3) else others).outcome == outcome
+
+
+def test_heads_that_do_no_more_than_some_of_their_layer_are_no_link() -> None:
+    """The group lies above the mean of the others, and within their spread."""
+    sizes = (0.0, 0.3, 0.25, 0.25, 0.0, 0.3, 0.0, 0.3)
+    assert judge_link_of(lambda prompt, head: sizes[head]).outcome == "INCONCLUSIVE"
+
+
+def test_a_link_whose_own_heads_send_nothing_new_is_not_judged() -> None:
+    """That random senders do is no help."""
+    assert judge_link_of(lambda prompt, head: 0.5, idle=(2,)).outcome == "NOT REPLICATED"
+    with pytest.raises(GateFailed, match="no-ops"):
+        judge_link_of(lambda prompt, head: 0.5, idle=(2, 3))
+
+
+def test_a_link_that_moves_nothing_is_refuted_whatever_random_senders_do() -> None:
+    """Among these may be a head that works, and then their spread is wide."""
+    assert judge_link_of(lambda prompt, head: 9.0 * (head == 5)).outcome == "NOT REPLICATED"
 
 
 def test_a_stage_that_was_not_run_has_empty_resamples(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -124,6 +124,19 @@ def test_nested_samples_keep_the_error_rate_whatever_varies(draw_spread, prompt_
         assert share(effect_outcomes(pooled, 0.0), "REPLICATED") > rate_is_at_most(0.05)
 
 
+@pytest.mark.parametrize(("draw_spread", "prompt_spread"), [(1.0, 0.0), (0.3, 0.3), (0.0, 1.0), (0.0, 0.0)])
+@pytest.mark.parametrize("draws", [5, 10])
+def test_a_choice_of_the_same_kind_rarely_exceeds_random_ones(draw_spread, prompt_spread, draws):
+    """As one more draw it lies above those in 5 % of repetitions. Compared with their mean it would far more often."""
+    rng = np.random.default_rng(18)
+    of_draws = rng.normal(0, draw_spread, (REPETITIONS, draws + 1, 1)) + rng.normal(0, 1, (REPETITIONS, draws + 1, 40))
+    sample = of_draws[:, :1] - of_draws[:, 1:] + rng.normal(0, prompt_spread, (REPETITIONS, 1, 40))
+    measurement = estimate(sample, unit="nested")
+    assert share(effect_outcomes(measurement.as_one_more_draw(), 0.0), "REPLICATED") <= rate_is_at_most(0.05)
+    if draw_spread == 1.0:
+        assert share(effect_outcomes(measurement, 0.0), "REPLICATED") > 0.2
+
+
 @pytest.mark.parametrize("truth", [0.0, 0.05, 0.35])
 def test_the_needed_n_decides_with_the_power_it_promises(truth):
     pilot = estimate(

@@ -52,7 +52,7 @@ def draw_links(model: ReportedModel) -> Figure | None:
 
 
 def _strength(model: ReportedModel, link: tuple[str, str, str], heads: Mapping[str, Heads]) -> Interval | None:
-    """The strength with exactly the heads of the group as senders (by its rows); None if that was not run."""
+    """The strength of the group among the senders of its rows; None if these were not run."""
     sender, _, component = link
     stage = f"{sender} to {'logits' if component == 'direct' else component} at "
     runs = [
@@ -61,7 +61,8 @@ def _strength(model: ReportedModel, link: tuple[str, str, str], heads: Mapping[s
         if str(run.settings["facets"].get("stage", "")).startswith(stage)
     ]
     group = sorted(heads.get(sender, ()))
-    of_group = [run for run in runs if sorted({*zip(run.rows["layer"], run.rows["head"], strict=True)}) == group]
+    of_rows = [run for run in runs if run.settings["facets"].get("senders") != "all"]
+    of_group = [run for run in of_rows if {*group} <= {*zip(run.rows["layer"], run.rows["head"], strict=True)}]
     return strength(max(of_group, key=_how_controlled), group) if group and of_group else None
 
 

@@ -8,9 +8,10 @@ from typing import ClassVar, Literal, TypeAlias
 
 from rebinding.evidence import Kind, OnPrompts, PromptSet
 from rebinding.evidence.request import Facet
+from rebinding.experiments.circuit.random_circuits import draw_circuits
 from rebinding.experiments.paths.patching import Component
 from rebinding.experiments.prompts import BALANCED_ID, DISCOVERY_ID, Prompts
-from rebinding.paper.circuit import Circuit, Head
+from rebinding.paper.circuit import Circuit, CircuitHead, Head
 from rebinding.paper.numbers import Group
 from rebinding.paper.procedure import CircuitConventions, ProcedureName
 from rebinding.surgery.sites import Scope
@@ -33,6 +34,8 @@ PATHS = Kind(
     edit_columns=("prompt",),
 )
 """`stratum` is the prompt's stratum (`rebinding.task.strata`), its numbers joined by points."""
+SENDER_DRAWS = 5
+"""Sets of random senders to compare a group with. Each costs as much as the group itself."""
 Frozen: TypeAlias = Literal["all", "none"]
 
 
@@ -165,11 +168,17 @@ def request_paths(
     return Paths(pairs, stage, tuple(sorted(receivers)), PathSettings(conventions.frozen[0], conventions.scope), chosen)
 
 
+def random_senders(senders: Sequence[CircuitHead], heads: Sequence[Head]) -> list[tuple[Head, ...]]:
+    """Sets of random senders to compare some with: as many of the model's other heads in each layer."""
+    draws = draw_circuits(Circuit(tuple(senders)), heads, draws=SENDER_DRAWS, match="role_and_layer", exclude=True)
+    return [tuple((head.layer, head.head) for head in draw.heads) for draw in draws]
+
+
 def request_links(
-    prompts: Prompts, circuit: Circuit, conventions: CircuitConventions, name: str, n: int
+    prompts: Prompts, circuit: Circuit, conventions: CircuitConventions, name: str, n: int, heads: Sequence[Head]
 ) -> dict[str, Paths]:
-    """Request the heads of a group as senders to the circuit's own receivers, under every candidate convention, on
-    prompts that discovery did not use.
+    """Request the heads of a group, and random ones of the model's `heads`, as senders to the circuit's own receivers,
+    under every candidate convention, on prompts that discovery did not use.
 
     The stage's name says which component of C receives D. With other heads frozen, C's queries receive exactly 0 from
     another token, whatever the model; so "D literal" freezes none.
@@ -177,11 +186,13 @@ def request_links(
     stage = STAGE_BY_NAME[name]
     if name == "D literal":
         conventions = replace(conventions, frozen=("none",))
-    receivers, senders = circuit.group(stage.receivers) if stage.receivers else (), circuit.group(stage.group)
+    receivers = circuit.group(stage.receivers) if stage.receivers else ()
+    of_group = circuit.groups[stage.group]
+    senders = {head for draw in random_senders(of_group, heads) for head in draw} | {*circuit.group(stage.group)}
     candidates = replace(conventions, d_received_by=("keys_values",)).candidates
     return {
         label: request_paths(
-            draw_noise_pairs(prompts, option, n, prompts.evaluation), stage, receivers, option, senders
+            draw_noise_pairs(prompts, option, n, prompts.evaluation), stage, receivers, option, tuple(senders)
         )
         for label, option in candidates.items()
     }

@@ -135,6 +135,14 @@ def lost_by_senders(evidence: Evidence, heads: Sequence[Head], scale: Scale) -> 
     return drop
 
 
+def largest_changes(evidence: Evidence, heads: Sequence[Head]) -> Array:
+    """By prompt the largest change, as a share of the value, that some senders cause in a receiver."""
+    rows = evidence.rows
+    chosen = rows[pd.MultiIndex.from_frame(rows[["layer", "head"]]).isin(list(heads))]
+    largest: Array = chosen.groupby("prompt")["relative_change"].max().to_numpy()
+    return largest
+
+
 def reselected(
     evidence: Evidence, scale: Scale, rule: Selection, exclude: Sequence[Head] = (), seed: int = RESAMPLED
 ) -> list[list[Head]]:

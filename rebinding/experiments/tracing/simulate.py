@@ -44,8 +44,13 @@ and the mode for which this is sampled."""
 Layers: TypeAlias = npt.NDArray[np.bool_]
 """(layer, cell) or (layer, prompt): whether a patch restores the answer."""
 OBJECT_MODE = "target_box"
-EDITED = {"swap_only": "swap_asked", DIAGNOSTIC_MODE: "swap_partner", OBJECT_MODE: "context_partner_object"}
-"""The token in which the prompts of a mode differ."""
+FIRST_MENTIONS = {"context_and_swap": "context_asked", "context_target_box_and_swap_query_box": "context_partner"}
+EDITED = FIRST_MENTIONS | {
+    "swap_only": "swap_asked",
+    DIAGNOSTIC_MODE: "swap_partner",
+    OBJECT_MODE: "context_partner_object",
+}
+"""The token in which the prompts of a mode differ; of those that differ in two, the one in the context."""
 LABEL_SPAN, STOP_SPAN, QUESTION_SPAN = (0.0, 0.45), (0.3, 0.5), (0.4, 0.6)
 OBJECT_SPAN, BOX_AT_READOUT, OBJECT_AT_READOUT = (0.0, 0.65), (0.55, 1.0), (0.75, 1.0)
 """The depths at which labels, the swap's full stop, the question's label and the object restore the answer; and from
@@ -73,7 +78,8 @@ def simulate_map(prompts: Prompts, request: TracingMap, run: Run) -> tuple[pd.Da
         of_role = ((cells["role"] == role) | (cells["place"] == role)).to_numpy()
         by_prompt = layers_of(run, share, span, (mode, role, request.prompts.design), len(ids))
         restored[:, of_role] = by_prompt[:, place[of_role]]
-    restored[0] = (cells["role"] == EDITED[request.mode]).to_numpy()  # the original run itself, or a no-op
+    if request.mode not in FIRST_MENTIONS:
+        restored[0] = (cells["role"] == EDITED[request.mode]).to_numpy()  # the original run itself, or a no-op
     cell = np.tile(np.arange(len(cells)), depth)  # (row,), row = layer x cell
     repeated = cells.drop(columns="number").iloc[cell].reset_index(drop=True)
     constant = {"mode": request.mode, "differs": True, "ran": True, "relative_change": 1.0}
@@ -134,6 +140,8 @@ def route_of(mode: str, run: Run) -> Route:
     """The tokens that restore the answer in the pairs of a mode. What travels with the object restores the answer at
     the same layers as the object."""
     with_object = "tracing.label", OBJECT_AT_READOUT, OBJECT_MODE
+    if mode in FIRST_MENTIONS:
+        return {EDITED[mode]: ("tracing.context", LABEL_SPAN, mode)}
     if mode == OBJECT_MODE:
         labels = ("swap_first", "swap_second", "swap_period", "question_box")
         edited = {EDITED[mode]: ("tracing.label", OBJECT_SPAN, mode), "readout": with_object}

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from rebinding.experiments.circuit.request import Ablation, Contributions, Knockout, Pruning, Stream
-from rebinding.experiments.paths.request import Paths
+from rebinding.experiments.paths.request import Paths, random_senders
 from rebinding.experiments.static.request import UnswappedQuestions
 from tests.oracles.by_hand.binding_estimates import Estimates
 from tests.oracles.by_hand.grounds import Grounds
@@ -115,10 +115,14 @@ def contributed(g: Grounds) -> Mapping[str, float]:
 
 
 def link(g: Grounds) -> Mapping[str, float]:
-    """The mean fall of the answer's lead by the group's own heads: of each, or of all together."""
-    rows = g.rows(Paths)
-    heads = rows.groupby(["layer", "head"]).ngroups if g.claim.procedure == "controlled" else 1
-    return {"": -(rows["lead_patch"] - rows["lead_orig"]).mean() * heads}
+    """The mean fall of the answer's lead by the group's own heads, and the same less that by random ones: of each, or
+    of all together."""
+    rows, circuit, group = g.rows(Paths), g.judged.study.circuit, str(g.claim.group)
+    falls = (rows["lead_orig"] - rows["lead_patch"]).groupby([rows["layer"], rows["head"]]).mean()
+    heads, others = circuit.group(group), random_senders(circuit.groups[group], g.judged.study.heads)
+    times = 1 if g.claim.procedure == "published" else len(heads)
+    own, random = (times * np.mean([falls[head] for head in chosen]) for chosen in (heads, sum(others, ())))
+    return {"the lead falls": own, "more than with random senders": own - random}
 
 
 def fresh(g: Grounds) -> Mapping[str, float]:
