@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from claims.parts import judge_candidates, printed_number
+from claims.parts import judge_candidates, judge_random_sizes, printed_number
 from rebinding.evidence import Evidence
-from rebinding.experiments.circuit.request import Variant
-from rebinding.experiments.circuit.summary import Array, circuits_after_walks, of_circuit, of_random
+from rebinding.experiments.circuit.summary import Array, circuits_after_walks, of_random
 from rebinding.experiments.paths.request import random_senders
 from rebinding.experiments.paths.summary import RESAMPLES, largest_changes, lost_by_senders, reselected, scores_by_head
 from rebinding.paper.claim import Claim
@@ -32,6 +31,7 @@ from rebinding.verdicts import (
 from rebinding.verdicts.sentences import Part, all_of
 
 PER_CENT = 0.01
+NOT_PRINTED = "the paper prints no number for this model"
 FEW = 2
 """Groups of up to this many published heads are judged by rank, because an overlap with so few says little."""
 
@@ -40,13 +40,18 @@ def compare_with_printed(claim: Claim, study: Study, values: Any, **options: Any
     """Our values compared with the claim's printed number."""
     paper = printed_number(claim, study)
     if paper is None:
-        return not_applicable(claim.kind, "the paper prints no number for this model")
+        return not_applicable(claim.kind, NOT_PRINTED)
     return value(values, paper, **options)
 
 
-def of_variant(evidence: Evidence, which: Variant, measure: str) -> Array:
-    """A measure on the full model or the circuit (prompt,), or on random circuits (draw, prompt)."""
-    return of_random(evidence, measure) if which == "random" else of_circuit(evidence, which, measure)
+def compare_random_with_printed(claim: Claim, study: Study, measure: str) -> Verdict:
+    """A measure on random circuits compared with the printed number, whichever size the paper's had."""
+    evidence, paper = study.ablate_circuit(claim), printed_number(claim, study)
+    if paper is None:
+        return not_applicable(claim.kind, NOT_PRINTED)
+    return judge_random_sizes(
+        claim, evidence, lambda size: partial(value, of_random(evidence, measure, size), paper, unit=claim.unit)
+    )
 
 
 def has_e_before_pruning(claim: Claim, study: Study) -> bool:

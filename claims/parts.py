@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from claims.catalogue import Test
 from rebinding.evidence import Evidence
-from rebinding.experiments.circuit.summary import by_word, of_circuit, of_random
+from rebinding.experiments.circuit.summary import by_word, of_circuit, of_random, random_sizes
 from rebinding.paper.claim import Claim
 from rebinding.paper.numbers import PublishedNumber
 from rebinding.study.study import Study
@@ -27,9 +27,11 @@ def printed_number(claim: Claim, study: Study) -> PublishedNumber | None:
     return None if claim.printed is None else study.printed(claim.printed)
 
 
-def circuit_exceeds_random(claim: Claim, evidence: Evidence, words: Sequence[str] | None = None) -> Part:
+def circuit_exceeds_random(
+    claim: Claim, evidence: Evidence, words: Sequence[str] | None = None, size: str = ""
+) -> Part:
     """Hits of the circuit compared with random circuits on the same prompts; with `words`, averaged by word."""
-    circuit, random = of_circuit(evidence, "circuit", "hit").astype(float), of_random(evidence, "hit")
+    circuit, random = of_circuit(evidence, "circuit", "hit").astype(float), of_random(evidence, "hit", size)
     if words is not None:
         circuit, random = (by_word(hits, words) for hits in (circuit, random))
     return partial(ordering, circuit, random, unit="nested", support=SHARES, margin=claim.margin("accuracy"))
@@ -66,3 +68,9 @@ def judge_studies(claim: Claim, test: Test, studies: Mapping[str, Study]) -> Ver
             return invalid(claim.kind, failed.gate.name, failed.gate.detail)
 
     return judge_candidates(claim, judge, studies)
+
+
+def judge_random_sizes(claim: Claim, evidence: Evidence, judge: Callable[[str], Part]) -> Verdict:
+    """The verdict over the sizes that the paper's random circuits may have had; `judge` gives the rule for a size."""
+    sizes = random_sizes(evidence)
+    return judge_candidates(claim, lambda name, level: judge(sizes[name])(level=level), sizes)

@@ -11,14 +11,14 @@ import numpy as np
 from claims.catalogue import GEMMA_2, GEMMA_3, LLAMA_3B, LLAMA_8B, row, rows
 from claims.circuits import (
     PER_CENT,
+    compare_random_with_printed,
     compare_with_printed,
     contributes_a_per_cent,
     has_e_before_pruning,
-    of_variant,
     share_of_heads,
     shares,
 )
-from claims.parts import SHARES, circuit_exceeds_random, judge_candidates, printed_number
+from claims.parts import SHARES, circuit_exceeds_random, judge_candidates, judge_random_sizes, printed_number
 from rebinding.evidence import Evidence
 from rebinding.experiments.circuit.request import Variant, request_contributions
 from rebinding.experiments.circuit.summary import (
@@ -105,11 +105,11 @@ def test_the_circuit_recovers_it(claim: Claim, study: Study) -> Verdict:
 
 @row("circuit.random_baseline", "Random circuits of the same size answer this share of the prompts.",
      kind="value", printed="accuracy.random", unit="nested",
-     statistic="mean share over draws and prompts, both drawn: random circuits may guess alike",
+     statistic="mean share over draws and prompts, both drawn: random circuits may guess alike; of the pruned circuit's"
+     " size, or of the size before pruning",
      **ACCURACY)  # fmt: skip
 def test_random_circuits_are_as_printed(claim: Claim, study: Study) -> Verdict:
-    hits = of_random(study.ablate_circuit(claim), "hit")  # (draw, prompt)
-    return compare_with_printed(claim, study, hits, unit=claim.unit)
+    return compare_random_with_printed(claim, study, "hit")
 
 
 @row("circuit.recovers_most",
@@ -121,8 +121,12 @@ def test_random_circuits_are_as_printed(claim: Claim, study: Study) -> Verdict:
 def test_the_circuit_recovers_most_of_the_task(claim: Claim, study: Study) -> Verdict:
     evidence = evidence_of_circuit(claim, study)
     circuit, full = (of_circuit(evidence, which, "hit").astype(float) for which in ("circuit", "full"))
-    halfway = (full + of_random(evidence, "hit")) / 2  # (draw, prompt)
-    return effect(circuit - halfway, margin=0.0, unit=claim.unit, support=SHARES)
+
+    def judge(size: str) -> Part:
+        halfway = (full + of_random(evidence, "hit", size)) / 2  # (draw, prompt)
+        return partial(effect, circuit - halfway, margin=0.0, unit=claim.unit, support=SHARES)
+
+    return judge_random_sizes(claim, evidence, judge)
 
 
 @row("circuit.near_full",
@@ -149,7 +153,8 @@ def test_the_circuit_is_near_the_full_model(claim: Claim, study: Study) -> Verdi
      },
      **ACCURACY)  # fmt: skip
 def test_the_circuit_beats_random_ones(claim: Claim, study: Study) -> Verdict:
-    return circuit_exceeds_random(claim, study.ablate_circuit(claim))(level=claim.level)
+    evidence = study.ablate_circuit(claim)
+    return judge_random_sizes(claim, evidence, lambda size: circuit_exceeds_random(claim, evidence, size=size))
 
 
 @row("circuit.not_a_floor", "The circuit is better than random ones although the model is weak.",
@@ -158,11 +163,13 @@ def test_the_circuit_beats_random_ones(claim: Claim, study: Study) -> Verdict:
      **ACCURACY)  # fmt: skip
 def test_the_circuit_is_no_floor(claim: Claim, study: Study) -> Verdict:
     evidence = study.ablate_circuit(claim)
-    parts = {
-        "over random circuits": circuit_exceeds_random(claim, evidence),
-        "the model misses": partial(effect, ~of_circuit(evidence, "full", "hit"), above=1 - MOST, margin=0.0),
-    }
-    return all_of(claim.kind, parts)
+    misses = partial(effect, ~of_circuit(evidence, "full", "hit"), above=1 - MOST, margin=0.0)
+
+    def judge(size: str) -> Part:
+        exceeds = circuit_exceeds_random(claim, evidence, size=size)
+        return partial(all_of, claim.kind, {"over random circuits": exceeds, "the model misses": misses})
+
+    return judge_random_sizes(claim, evidence, judge)
 
 
 @rows(
@@ -171,8 +178,10 @@ def test_the_circuit_is_no_floor(claim: Claim, study: Study) -> Verdict:
           statistic=f"mean {metric}, over {'prompts' if unit == 'prompts' else 'draws crossed with prompts'}", **ROW)
     for name, metric, quantity in PRINTED for which, circuits, unit in VARIANTS)  # fmt: skip
 def test_margins_and_logits_are_as_printed(claim: Claim, study: Study) -> Verdict:
-    values = of_variant(study.ablate_circuit(claim), cast("Variant", claim.condition), COLUMNS[claim.metrics[0]])
-    return compare_with_printed(claim, study, values, unit=claim.unit)
+    which, measure = cast("Variant", claim.condition), COLUMNS[claim.metrics[0]]
+    if which == "random":
+        return compare_random_with_printed(claim, study, measure)
+    return compare_with_printed(claim, study, of_circuit(study.ablate_circuit(claim), which, measure), unit=claim.unit)
 
 
 @row("circuit.e_prime",

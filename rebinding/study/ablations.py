@@ -6,6 +6,7 @@ from typing import Any
 
 from rebinding.evidence import Evidence
 from rebinding.experiments.circuit.request import Comparison, request_ablation
+from rebinding.experiments.paths.request import sizes_before_pruning
 from rebinding.paper.circuit import Circuit
 from rebinding.paper.procedure import CircuitConventions
 from rebinding.study.log import EvidenceLog
@@ -31,8 +32,8 @@ def measure_ablation(
     stories = prompts.design(name, **design)
     has_bystander = stories.operations + 2 <= stories.boxes
     means_design = means if has_bystander else model.settings.design
-    match, answers = conventions.random, conventions.answers
-    request = request_ablation(
-        prompts, heads, stories, means_design, n=n, comparison=comparison, match=match, answers=answers
-    )
+    options: dict[str, Any] = {"comparison": comparison, "match": conventions.random, "answers": conventions.answers}
+    if origin == "published" and comparison == "groups" and conventions.random == "role":
+        options["unpruned"] = sizes_before_pruning()
+    request = request_ablation(prompts, heads, stories, means_design, n=n, **options)
     return log.get(model.session, request, circuit=origin)

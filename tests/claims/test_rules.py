@@ -7,6 +7,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from claims import circuits as of_rules
@@ -19,7 +20,9 @@ from claims import test_binding_signatures as of_signatures
 from claims import test_circuit as of_circuits
 from claims import test_robustness as of_robustness
 from claims import test_tracing as of_tracing
-from claims.catalogue import claim
+from claims.catalogue import catalogue, claim
+from rebinding.evidence import Evidence
+from rebinding.experiments.circuit.request import UNPRUNED
 from rebinding.experiments.paths.summary import RESAMPLES
 from rebinding.paper.circuit import CircuitHead
 from rebinding.paper.claim import LEVEL
@@ -32,6 +35,8 @@ STATIC = claim("beyond.static_and_bystander")
 MASS = claim("beyond.mass")
 FRESH = claim("robust.fresh_prompts")
 N_PROMPTS = 6
+ABLATED = 60
+"""Prompts of made-up ablations, enough to decide."""
 
 
 def make_study(**answers: Any) -> Any:
@@ -251,14 +256,25 @@ def test_no_static_heads_are_no_overlap(monkeypatch: pytest.MonkeyPatch) -> None
     assert of_others.shared_with_static(STATIC, study, level=LEVEL).outcome == "NOT REPLICATED"
 
 
-def test_halfway_from_random_circuits_to_the_model_is_the_boundary(monkeypatch: pytest.MonkeyPatch) -> None:
+def ablated(random: dict[str, tuple[float, ...]], circuit: float = 1.0) -> Evidence:
+    """Made-up evidence: shares of hits of the circuit, of random circuits draw by draw and size by size, and of a full
+    model that is always right; the first prompts are the hits."""
+    variants = [("full", "", -1, 1.0), ("circuit", "", -1, circuit)]
+    variants += [("random", size, *pair) for size, shares in random.items() for pair in enumerate(shares)]
+    rows = [
+        {"variant": variant, "group": size, "draw": draw, "prompt": prompt, "hit": prompt < share * ABLATED}
+        for variant, size, draw, share in variants for prompt in range(ABLATED)
+    ]  # fmt: skip
+    return Evidence("ablation", pd.DataFrame(rows), {})
+
+
+def test_halfway_from_random_circuits_to_the_model_is_the_boundary() -> None:
     """A hit of the circuit less half of the model's and of a random one's lies between -1 and 1."""
-    hits = {"circuit": np.full(N_PROMPTS, True), "full": np.full(N_PROMPTS, True)}
-    random = np.stack([np.zeros(N_PROMPTS), np.full(N_PROMPTS, 0.5), np.ones(N_PROMPTS)])  # (draw, prompt)
-    monkeypatch.setattr(of_circuits, "of_circuit", lambda _, circuit, __: hits[circuit])
-    monkeypatch.setattr(of_circuits, "of_random", lambda *_: random)
-    study = make_study(ablate_circuit=lambda _: None)
-    verdict = of_circuits.test_the_circuit_recovers_most_of_the_task(claim("circuit.recovers_most"), study)
+    evidence = ablated({"": (0.0, 0.5, 1.0)})
+    verdict = of_circuits.test_the_circuit_recovers_most_of_the_task(
+        claim("circuit.recovers_most"), make_study(ablate_circuit=lambda _: evidence)
+    )
+    random = (np.arange(ABLATED) < np.array([[0.0], [0.5], [1.0]]) * ABLATED).astype(float)  # (draw, prompt)
     expected = effect((1 - random) / 2, margin=0.0, unit="nested", support=(-1.0, 1.0))
     assert (verdict.outcome, verdict.measured, verdict.low, verdict.high) == (
         expected.outcome,
@@ -266,6 +282,29 @@ def test_halfway_from_random_circuits_to_the_model_is_the_boundary(monkeypatch: 
         expected.low,
         expected.high,
     )
+
+
+@pytest.mark.parametrize("row", ["circuit.recovers_most", "circuit.beats_random", "circuit.not_a_floor"])
+@pytest.mark.parametrize(
+    ("sizes", "outcome"),
+    [
+        ({"": (0.2,) * 10}, "REPLICATED"),
+        ({"": (0.99,) * 10}, "NOT REPLICATED"),
+        ({"": (0.2,) * 10, UNPRUNED: (0.2,) * 10}, "REPLICATED"),
+        ({"": (0.99,) * 10, UNPRUNED: (0.2,) * 10}, "REPLICATED"),
+        ({"": (0.99,) * 10, UNPRUNED: (0.99,) * 10}, "NOT REPLICATED"),
+    ],
+)
+def test_random_circuits_may_have_had_the_size_before_pruning(
+    row: str, sizes: dict[str, tuple[float, ...]], outcome: str
+) -> None:
+    """A sentence is refuted if it fails beside random circuits of either size."""
+    evidence = ablated(sizes, circuit=0.9)
+    if row == "circuit.not_a_floor":  # its model is weak
+        full = evidence.rows["variant"] == "full"
+        evidence.rows.loc[full, "hit"] = evidence.rows.loc[full, "prompt"] < 0.7 * ABLATED
+    judge = {entry.claim.id: entry.test for entry in catalogue()}[row]
+    assert judge(claim(row), make_study(ablate_circuit=lambda _: evidence)).outcome == outcome
 
 
 def test_the_unit_of_new_words_is_the_word(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -82,7 +82,9 @@ KINDS: Mapping[str, Make] = {
     "floors": lambda p, d, h: request_floors(p, d, "float32"),
     "ability": lambda p, d, h: request_ability(p, d, N),
     "paths": paths,
-    "ablation": lambda p, d, h: request_ablation(p, h, d, "published", n=N, comparison="groups"),
+    "ablation": lambda p, d, h: request_ablation(
+        p, h, d, "published", n=N, comparison="groups", unpruned={"readout": 3}
+    ),
     "pruning": lambda p, d, h: request_pruning(p, h, CONTROLLED, n=N),
     "contributions": partial(request_contributions, n=N, conventions=builtin_procedure("published").circuit),
     "knockout": partial(request_knockout, n=N),

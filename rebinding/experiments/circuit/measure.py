@@ -14,8 +14,9 @@ from rebinding.experiments.circuit.ablation import evaluate, mean_z, measurer
 from rebinding.experiments.circuit.contributions import Hits, contributions, removed_sets
 from rebinding.experiments.circuit.knockout import knock_out
 from rebinding.experiments.circuit.pruning import Score, over_orders
-from rebinding.experiments.circuit.random_circuits import draw_circuits
+from rebinding.experiments.circuit.random_circuits import draw_circuits, draw_sizes
 from rebinding.experiments.circuit.request import (
+    UNPRUNED,
     VARIANT,
     Ablation,
     CircuitVariant,
@@ -62,8 +63,12 @@ def _comparisons(bench: Workbench, request: Ablation) -> dict[CircuitVariant, Ci
         return {
             CircuitVariant("less", head.group, head.layer, head.head): circuit.without([head]) for head in circuit.heads
         }
-    random_circuits = draw_circuits(circuit, bench.surgeon.anatomy.heads, draws=request.draws, match=request.match)
+    heads, draws = bench.surgeon.anatomy.heads, request.draws
+    random_circuits = draw_circuits(circuit, heads, draws=draws, match=request.match)
     random = {CircuitVariant("random", draw=number): variant for number, variant in enumerate(random_circuits)}
+    if request.unpruned:
+        larger = draw_sizes(dict(request.unpruned), heads, draws=draws)
+        random |= {CircuitVariant("random", UNPRUNED, draw=number): variant for number, variant in enumerate(larger)}
     if request.comparison == "random":
         return random
     return {CircuitVariant("less", name): circuit.without(heads) for name, heads in circuit.groups.items()} | random

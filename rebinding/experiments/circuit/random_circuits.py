@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from rebinding.experiments.seeds import RANDOM_CIRCUITS
@@ -27,10 +27,21 @@ def draw_circuits(
 
     `exclude` leaves out the circuit's own heads, whatever their role; as published they may be drawn.
     """
-    generator = random.Random(seed)
+    sizes: Counter[tuple[str, int | None]] = Counter()
+    for layer, _, role in dict.fromkeys((node.layer, node.head, node.role) for node in circuit.heads):
+        sizes[role, layer if match == "role_and_layer" else None] += 1
     own = {(head.layer, head.head) for head in circuit.heads}
-    free = [head for head in heads if not (exclude and head in own)]
-    return [_draw(circuit, free, match, generator) for _ in range(draws)]
+    generator, free = random.Random(seed), [head for head in heads if not (exclude and head in own)]
+    return [_draw(sizes, free, generator) for _ in range(draws)]
+
+
+def draw_sizes(sizes: Mapping[str, int], heads: Sequence[Head], *, draws: int) -> list[Circuit]:
+    """Draw circuits with so many of a model's `heads` at each role, all heads if there are no more."""
+    by_role: Mapping[tuple[str, int | None], int] = {
+        (role, None): min(size, len(heads)) for role, size in sizes.items()
+    }
+    generator = random.Random(RANDOM_CIRCUITS)
+    return [_draw(by_role, heads, generator) for _ in range(draws)]
 
 
 def has_heads_to_spare(circuit: Circuit, heads: Sequence[Head]) -> bool:
@@ -42,12 +53,9 @@ def has_heads_to_spare(circuit: Circuit, heads: Sequence[Head]) -> bool:
     return True
 
 
-def _draw(circuit: Circuit, free: list[tuple[int, int]], match: Match, generator: random.Random) -> Circuit:
-    slots: Counter[tuple[str, int | None]] = Counter()
-    for layer, _, role in dict.fromkeys((node.layer, node.head, node.role) for node in circuit.heads):
-        slots[role, layer if match == "role_and_layer" else None] += 1
+def _draw(sizes: Mapping[tuple[str, int | None], int], free: Sequence[Head], generator: random.Random) -> Circuit:
     heads: list[CircuitHead] = []
-    for (role, only), count in slots.items():
+    for (role, only), count in sizes.items():
         pool = [head for head in free if only is None or head[0] == only]
         if len(pool) < count:
             raise CircuitError(f"{count} random heads are wanted at {role}, layer {only}; only {len(pool)} are left")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 from rebinding.evidence import Kind, OnPrompts
@@ -21,7 +22,7 @@ Variant: TypeAlias = Literal["full", "circuit", "less", "random"]
 """The full model, the circuit, the circuit without some heads, and random circuits of its size."""
 VARIANT = ("variant", "group", "layer", "head", "draw")
 """The columns that name the circuit of a row: `group`, `layer` and `head` (-1 for a whole group) are the heads removed
-in `less`, and `draw` numbers the random circuits."""
+in `less`, and `draw` numbers the random circuits; those of the size before pruning have the group `UNPRUNED`."""
 ABLATION = Kind("ablation", ("prompt", *VARIANT, *MEASURES))
 KNOCKOUT = Kind(
     "knockout",
@@ -49,6 +50,7 @@ circuits."""
 PROMPTS_OF_MEANS = {"published": 100, "partner_second": 100, "counterbalanced": 108}
 """As published; three whole blocks of the counterbalanced design."""
 DRAWS = 10
+UNPRUNED = "before pruning"
 ORDERS = 8
 """Walks of pruning, in the published order and in shuffled ones."""
 RANDOM_SETS = 8
@@ -95,6 +97,8 @@ class Ablation(OfCircuit):
     draws: int
     match: Match = "role"
     answers: AnswerSet = "continuation"
+    unpruned: tuple[tuple[str, int], ...] = ()
+    """Heads at each role before pruning: the size of further random circuits."""
 
     @property
     def facets(self) -> Mapping[str, Facet]:
@@ -181,11 +185,21 @@ def request_ablation(
     comparison: Comparison,
     match: Match = "role",
     answers: AnswerSet = "continuation",
+    unpruned: Mapping[str, int] = MappingProxyType({}),
 ) -> Ablation:
     """Request the full model, the circuit, and its `comparison`: the circuit without each group and random circuits,
-    the circuit without each head, or random circuits."""
+    the circuit without each head, or random circuits; and random circuits with the sizes `unpruned`, by role."""
     chosen = prompts.draw_with(stories, prompts.evaluation, n, roles_of(circuit))
-    return Ablation(chosen, request_means(prompts, stories, mean_set), circuit.heads, comparison, DRAWS, match, answers)
+    return Ablation(
+        chosen,
+        request_means(prompts, stories, mean_set),
+        circuit.heads,
+        comparison,
+        DRAWS,
+        match,
+        answers,
+        tuple(unpruned.items()),
+    )
 
 
 def request_pruning(prompts: Prompts, circuit: Circuit, conventions: CircuitConventions, *, n: int) -> Pruning:

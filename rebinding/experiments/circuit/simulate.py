@@ -12,6 +12,7 @@ from torch import Tensor
 
 from rebinding.experiments.circuit.contributions import contributions, removed_sets
 from rebinding.experiments.circuit.request import (
+    UNPRUNED,
     VARIANT,
     Ablation,
     CircuitVariant,
@@ -59,10 +60,13 @@ def _variants(request: Ablation, run: Run) -> Iterator[tuple[CircuitVariant, str
     if request.comparison == "groups":
         groups = dict.fromkeys(head.group for head in request.circuit)
         yield from ((CircuitVariant("less", name), "random", 0.0) for name in groups)
-    luck = run.world.spreads["draw"] * run.dice("draws", request.match).standard_normal(request.draws)
-    # near the middle of a normal margin a share moves by 0.4 of a standard deviation
-    lifts = luck / 0.4 * margin_spread(run.world, "random")
-    yield from ((CircuitVariant("random", draw=number), "random", float(lift)) for number, lift in enumerate(lifts))
+    for size in ("", UNPRUNED) if request.unpruned else ("",):
+        luck = run.world.spreads["draw"] * run.dice("draws", request.match, size).standard_normal(request.draws)
+        # near the middle of a normal margin a share moves by 0.4 of a standard deviation
+        lifts = luck / 0.4 * margin_spread(run.world, "random")
+        yield from (
+            (CircuitVariant("random", size, draw=number), "random", float(lift)) for number, lift in enumerate(lifts)
+        )
 
 
 @simulates(Pruning)

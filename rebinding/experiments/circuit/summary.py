@@ -12,7 +12,7 @@ import pandas as pd
 from rebinding.evidence import Evidence
 from rebinding.experiments.circuit.contributions import NOTHING
 from rebinding.experiments.circuit.random_circuits import has_heads_to_spare
-from rebinding.experiments.circuit.request import Variant
+from rebinding.experiments.circuit.request import UNPRUNED, Variant
 from rebinding.paper.circuit import Circuit, CircuitHead, Head
 from rebinding.verdicts.gates import Gate, requirement
 
@@ -48,10 +48,18 @@ def margin_drop(stream: Evidence) -> Array:
     return drop
 
 
-def of_random(evidence: Evidence, measure: str) -> Array:
-    """One measure of the random circuits: (draw, prompt)."""
-    rows = evidence.rows[evidence.rows["variant"] == "random"]
+def of_random(evidence: Evidence, measure: str, size: str = "") -> Array:
+    """One measure of the random circuits, of the circuit's size or of `UNPRUNED`: (draw, prompt)."""
+    rows = evidence.rows[(evidence.rows["variant"] == "random") & (evidence.rows["group"] == size)]
     return np.stack([_by_prompt(draw, measure).astype(np.float64) for _, draw in rows.groupby("draw")])
+
+
+def random_sizes(evidence: Evidence) -> dict[str, str]:
+    """The sizes that random circuits have, by their names in reasons: the text has the candidate circuit's, and the
+    caption suggests that of the pruned one."""
+    groups = set(evidence.rows.loc[evidence.rows["variant"] == "random", "group"])
+    names = {"random circuits as large as the circuit": "", f"random circuits as large as {UNPRUNED}": UNPRUNED}
+    return {name: group for name, group in names.items() if group in groups}
 
 
 def by_word(values: Array, words: Sequence[str]) -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, TypeAlias
@@ -80,6 +81,14 @@ STATIC_STAGES: tuple[Stage, ...] = (
 )
 """The stages of the circuit for static entity tracking, the model for the paper's groups: value fetchers,
 position transmitters, position detectors, structure readers."""
+
+
+def sizes_before_pruning() -> dict[str, int]:
+    """The number of heads that the paper's stages keep at each role."""
+    sizes: Counter[str] = Counter()
+    for stage in PAPER:
+        sizes[stage.sender] += stage.top_k
+    return dict(sizes)
 
 
 @dataclass(frozen=True)

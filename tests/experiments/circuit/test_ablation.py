@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from itertools import combinations, product
 from typing import Any
@@ -12,7 +13,7 @@ import torch
 from rebinding.experiments.answers import Answers, full_model
 from rebinding.experiments.circuit.ablation import evaluate, mean_z
 from rebinding.experiments.circuit.pruning import over_orders
-from rebinding.experiments.circuit.random_circuits import draw_circuits
+from rebinding.experiments.circuit.random_circuits import draw_circuits, draw_sizes
 from rebinding.paper.circuit import Circuit, CircuitError, CircuitHead
 from rebinding.surgery import TorchSurgeon, derive
 from tests.close import MIN_CHANGE_SHARE, allowance
@@ -128,6 +129,15 @@ def test_redundant_heads_depend_on_the_order() -> None:
     groups = [{head.group for head in circuit.circuit.heads} for circuit in result]
     assert groups[0] == {"B"}
     assert {"A"} in groups
+
+
+def test_random_circuits_of_other_sizes() -> None:
+    """So many heads at each role, without repetition, and all heads where there are no more."""
+    for circuit in draw_sizes({"readout": 20, "question_box": 3, "swap_partner": 99}, HEADS, draws=3):
+        counts = Counter(head.role for head in set(circuit.heads))
+        assert counts == {"readout": 20, "question_box": 3, "swap_partner": len(HEADS)}
+    first, second = draw_sizes({"readout": 5}, HEADS, draws=2)
+    assert first != second
 
 
 def test_random_circuits_match_roles_and_layers() -> None:
