@@ -12,8 +12,8 @@ import numpy.typing as npt
 from claims.catalogue import GEMMA_2, GEMMA_3, LLAMA_3B, LLAMA_8B, row
 from claims.conventions import under_code_and_text
 from rebinding.experiments.circuit.summary import gate_other_heads
-from rebinding.experiments.roles.request import request_random_interchange
-from rebinding.experiments.roles.summary import of_group, of_random_groups
+from rebinding.experiments.roles.request import request_random_interchange, request_single_heads
+from rebinding.experiments.roles.summary import layer_of_half, of_group, of_random_groups
 from rebinding.paper.circuit import Circuit
 from rebinding.paper.claim import Claim
 from rebinding.study.study import Study
@@ -159,6 +159,31 @@ def test_b_points_more_than_random_groups(claim: Claim, study: Study) -> Verdict
         return ordering(group_b, random, unit=claim.unit, margin=claim.margin(), level=claim.level)
 
     return guarded(claim.kind, [enough_heads], judge)
+
+
+@row("beyond.pointer_then_payload",
+     "At the readout group B acts before group A: what B's heads make of the answer's place is half done in an earlier"
+     " layer than what A's heads make of it.",
+     kind="effect", group="B", needs=("B", "A"), models=(), procedure="controlled", n=BALANCED,
+     **(ROW | {
+         "source": "section 4.2, introduction (\"first determines the relevant source position, and then retrieves\"),"
+         " without a measurement",
+         "metrics": ("dlogit", "iia"),
+         "statistic": "change of the logit of the object at the counterfactual's place by either group; share of"
+         " prompts in which the layer up to which single heads of B make half of what all of them raise it by lies"
+         " below that of A",
+         "where": "patterns of single heads at the readout, where the order of two statements is all that changes; both"
+         " directions of each id; counterbalanced slots, held-out words",
+     }))  # fmt: skip
+def test_the_place_is_found_before_the_object_is_fetched(claim: Claim, study: Study) -> Verdict:
+    options: Any = {"groups": "BA", "conventions": study.procedure(claim).roles, "cut": study.cut}
+    evidence, (_, word) = study.ask(claim, partial(request_single_heads, **options)), MEASURED["pointer"]
+    of_b, of_a = (layer_of_half(evidence, group, word) for group in "BA")
+    parts: dict[str, Part] = {
+        f"{group} raises it": partial(effect, of_group(evidence, group, word), margin=claim.margin()) for group in "BA"
+    }
+    parts["B before A"] = partial(effect, of_b < of_a, above=0.5, margin=claim.margin("iia"))  # NaN is before nothing
+    return all_of(claim.kind, parts, level=claim.level)
 
 
 @row("roles.a_and_c_weaker", "Groups A and C move the pointer target too, less than B.",

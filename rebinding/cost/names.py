@@ -21,7 +21,7 @@ def name_of(request: Request) -> str:
         case Ablation():
             name = f"{request.KIND.name}, vs {request.comparison}"
         case Interchange():
-            name = f"roles, {request.mode}"
+            name = f"roles, {request.mode}{', single heads' if request.single_heads else ''}"
         case Shifts():
             name = f"binding, {request.variation}"
         case TracingMap():

@@ -19,11 +19,13 @@ from claims import test_binding_correct as of_correct
 from claims import test_binding_signatures as of_signatures
 from claims import test_circuit as of_circuits
 from claims import test_robustness as of_robustness
+from claims import test_roles as of_roles
 from claims import test_tracing as of_tracing
 from claims.catalogue import catalogue, claim
 from rebinding.evidence import Evidence
 from rebinding.experiments.circuit.request import UNPRUNED
 from rebinding.experiments.paths.summary import RESAMPLES
+from rebinding.experiments.roles.request import WHOLE_GROUP, WORDS
 from rebinding.paper.circuit import CircuitHead
 from rebinding.paper.claim import LEVEL
 from rebinding.paper.numbers import number, share_kept
@@ -331,3 +333,32 @@ def test_a_printed_number_without_n_takes_our_n(shape: tuple[int, ...]) -> None:
     part = of_correct.compare_with_unknown_n(np.zeros(shape), number("binding.q.dR@llama3.2-3b"))
     assert isinstance(part, partial)
     assert part.keywords["paper_n"] == N_PROMPTS
+
+
+@pytest.mark.parametrize(
+    ("b", "a", "outcome"),
+    [
+        ({3: 1.0, 4: 1.0}, {5: 1.0}, "REPLICATED"),
+        ({3: 1.0, 6: 0.4}, {5: 1.0}, "REPLICATED"),  # half of it is done in layer 3
+        ({3: 0.4, 6: 1.0}, {5: 1.0}, "NOT REPLICATED"),
+        ({5: 1.0}, {5: 1.0}, "NOT REPLICATED"),
+        ({3: 1.0}, {5: 0.1}, "NOT REPLICATED"),  # A hardly raises it
+        ({3: 0.1}, {5: 1.0}, "NOT REPLICATED"),
+        ({3: 1.0, 4: -1.0}, {5: 1.0}, "NOT REPLICATED"),  # together nothing
+    ],
+)
+def test_b_acts_before_a_if_half_of_what_it_does_is_done_in_an_earlier_layer(
+    b: dict[int, float], a: dict[int, float], outcome: str
+) -> None:
+    rows = []
+    for group, by_layer in (("B", b), ("A", a)):
+        changes = {(layer, 0): change for layer, change in by_layer.items()}
+        for (layer, head), change in {(WHOLE_GROUP, WHOLE_GROUP): sum(by_layer.values()), **changes}.items():
+            place = {"group": group, "layer": layer, "head": head, "answer_slot": 0}
+            rows += [
+                place | {"prompt": prompt, "word": word, "before": 1.0, "after": 1.0 + change * (word == WORDS[2])}
+                for prompt in range(ABLATED) for word in WORDS
+            ]  # fmt: skip
+    study = make_study(ask=lambda *_: Evidence("roles", pd.DataFrame(rows), {}), cut=0)
+    verdict = of_roles.test_the_place_is_found_before_the_object_is_fetched(claim("beyond.pointer_then_payload"), study)
+    assert verdict.outcome == outcome

@@ -271,7 +271,7 @@ def measure_interchange(bench: Workbench, request: Interchange) -> Evidence:
         token=partial(bench.prompts.encoder.answer_token, rule=request.answers),
         mode=request.mode,
         future=request.future,
-        single_heads=False,
+        single_heads=request.single_heads,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import ClassVar, Literal, TypeAlias
@@ -83,6 +83,8 @@ class Interchange(OnPrompts):
     future: Future
     answers: AnswerRule
     groups: tuple[tuple[Group, tuple[Head, ...]], ...]
+    single_heads: bool = False
+    """Patch every head alone, too."""
 
     @property
     def edit_columns(self) -> tuple[str, ...] | None:
@@ -147,6 +149,22 @@ def request_interchange(
     groups = tuple((group, circuit.group(group)) for group in MODES[conventions.places] if circuit.group(group))
     pairs = interchange_pairs(prompts, design, counterfactual, n, conventions, cut)
     return Interchange(pairs, counterfactual, conventions.places, conventions.future, conventions.answers, groups)
+
+
+def request_single_heads(
+    prompts: Prompts,
+    design: Design,
+    circuit: Circuit,
+    n: int,
+    *,
+    groups: Sequence[Group],
+    conventions: RolesConventions,
+    cut: int = 0,
+) -> Interchange:
+    """Request the patch of some groups of a circuit, and of each of their heads alone, in pointer pairs."""
+    chosen = Circuit(tuple(head for head in circuit.heads if head.group in groups))
+    stories = roles_stories(prompts, conventions, design.name)
+    return replace(request_interchange(prompts, chosen, stories, "pointer", n, conventions, cut), single_heads=True)
 
 
 def request_random_interchange(

@@ -31,13 +31,16 @@ UNSIMULATED: dict[str, Any] = {
 @simulates(Interchange)
 def simulate_interchange(prompts: Prompts, request: Interchange, run: Run) -> tuple[pd.DataFrame, dict[str, Any]]:
     """A row per pair, group and word. The logit of the judged word changes by the group's mean, with a spread over ids
-    that both directions of an id share; the other words do not change."""
+    that both directions of an id share; the other words do not change. Every head does an equal share of it."""
     name, judged = JUDGED[request.counterfactual]
     frames = []
-    for group, _ in request.groups:
+    for group, heads in request.groups:
         mean = run.world.means.get(f"roles.{group}.{name}", 0.0)
         dice = run.dice("roles", group, name, request.prompts.design)
-        frames.append(changes(prompts, request, run, dice, mean, judged).assign(group=group))
+        whole = changes(prompts, request, run, dice, mean, judged).assign(group=group)
+        frames.append(whole)
+        if request.single_heads:
+            frames += [whole.assign(layer=at, head=head, after=whole["after"] / len(heads)) for at, head in heads]
     return pd.concat(frames, ignore_index=True), {"kind": request.counterfactual}
 
 

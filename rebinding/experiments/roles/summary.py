@@ -45,3 +45,16 @@ def of_group(evidence: Evidence, group: str, word: str) -> Array:
     """The change of a word's logit when a group gets the counterfactual's attention, by prompt."""
     table = group_effects(evidence)
     return table[table["group"] == group].sort_values("prompt")[word].to_numpy(dtype=np.float64)
+
+
+def layer_of_half(evidence: Evidence, group: str, word: str) -> Array:
+    """By prompt the layer up to which a group's heads, patched one by one, make half of all that they raise a word's
+    logit; NaN where none raises it."""
+    table = effects(evidence)
+    of_heads = table[(table["group"] == group) & (table["head"] != WHOLE_GROUP)]
+    by_layer = of_heads.assign(raised=of_heads[word].clip(lower=0)).pivot_table(
+        index="layer", columns="prompt", values="raised", aggfunc="sum"
+    )
+    total = by_layer.sum()
+    reached = by_layer.cumsum() >= total / 2
+    return np.asarray(reached.idxmax().where(total > 0), dtype=np.float64)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
+import numpy as np
 import pandas as pd
 
 from rebinding.experiments.attention.request import AttentionToRoles
@@ -112,6 +113,28 @@ def estimate_over_random_groups(g: Grounds) -> Mapping[str, float]:
     return {"": changes("B")["pointer"] - float(change)}
 
 
+def estimate_order(g: Grounds) -> Mapping[str, float]:
+    """What B and A do to the pointer target, and how often half of it is done by B's heads in an earlier layer."""
+    rows = g.rows(Interchange, single_heads=True)
+    halves = {group: layers_of_half(rows, group) for group in "BA"}
+    before = np.mean([halves["B"][prompt] < halves["A"][prompt] for prompt in halves["B"]])
+    return {f"{group} raises it": change(rows, group, "pointed_object") for group in "BA"} | {
+        "B before A": float(before)
+    }
+
+
+def layers_of_half(rows: pd.DataFrame, group: str) -> dict[Any, float]:
+    """By prompt the layer at which half of what single heads raise the pointer target by is reached."""
+    heads = rows[(rows["group"] == group) & (rows["word"] == "pointed_object") & (rows["head"] >= 0)]
+    halves: dict[Any, float] = {}
+    for prompt, part in heads.groupby("prompt"):
+        raised, layers = np.maximum(part["after"] - part["before"], 0.0), sorted(set(part["layer"]))
+        sums = [raised[part["layer"] <= layer].sum() for layer in layers]
+        halves[prompt] = next(layer for layer, value in zip(layers, sums, strict=True) if value >= sums[-1] / 2)
+        halves[prompt] = halves[prompt] if sums[-1] > 0 else np.nan
+    return halves
+
+
 def weaker(changes: Changes) -> Mapping[str, float]:
     change = {group: changes(group)["pointer"] for group in "ABC"}
     return {group: change[group] for group in "AC"} | {f"B over {group}": change["B"] - change[group] for group in "AC"}
@@ -130,6 +153,7 @@ ROWS: Mapping[str, Estimates] = {
     "roles.b_is_the_pointer": estimate_candidates(is_pointer),
     "roles.b_raises_pointer": estimate_candidates(raises),
     "roles.b_over_random_groups": estimate_over_random_groups,
+    "beyond.pointer_then_payload": estimate_order,
     "roles.a_and_c_weaker": estimate_candidates(weaker),
     "roles.a_lowers_content": estimate_candidates(lambda changes: {"": -changes("A")["content"]}),
     "roles.a_carries_content": estimate_candidates(carries),

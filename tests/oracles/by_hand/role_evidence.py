@@ -46,7 +46,8 @@ def recompute_interchange(plain: Plain, prompts: Prompts, request: Any, rows: pd
     }
     for index, row in numbered(rows):
         pair = pairs[int(row["prompt"]), int(row["answer_slot"])]
-        heads = dict(request.groups)[row["group"]]
+        whole = row["head"] < 0
+        heads = dict(request.groups)[row["group"]] if whole else [(int(row["layer"]), int(row["head"]))]
         yield _patched(plain, prompts, request, index, row, row["group"], heads, *pair)
 
 
