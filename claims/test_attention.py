@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from claims.catalogue import row
-from claims.parts import SHARES
-from rebinding.experiments.attention.request import request_attention
+from claims.parts import SHARES, judge_candidates, or_invalid
+from rebinding.experiments.attention.request import request_attention, request_shaped_attention
 from rebinding.experiments.attention.summary import by_token, even
 from rebinding.paper.claim import LEVEL, Claim
 from rebinding.paper.numbers import Group
+from rebinding.paper.procedure import CircuitConventions
 from rebinding.study.study import Study
-from rebinding.verdicts import Verdict, ordering
+from rebinding.verdicts import Verdict, effect, ordering
 from rebinding.verdicts.sentences import Part, all_of, any_of
 
 SECTION = "circuit"
@@ -26,6 +28,7 @@ ROW: dict[str, Any] = {
 A_PLACE, B_PLACE, C_PLACE = "group A, at the readout", "group B, at the readout", "group C, at the question's box"
 COUNTERBALANCED = "counterbalanced prompts"
 """The controlled procedure: the place of a token does not tell which one it is."""
+TENTH = 0.1
 EARLIER = ("swap_asked", "swap_partner", "context_partner")
 """Candidate labels of "the appropriate earlier box": the text does not say which; that of the old statement is none."""
 
@@ -65,3 +68,35 @@ def test_b_looks_at_the_questions_box(claim: Claim, study: Study) -> Verdict:
 def test_c_looks_at_an_earlier_box(claim: Claim, study: Study) -> Verdict:
     """The text says that D shapes C's attention, and not that this token has most of it."""
     return any_of(claim.kind, {token: partial(looks_at, claim, study, "C", token) for token in EARLIER})
+
+
+@row("circuit.d_shapes_c",
+     "Group D shapes group C's attention on an earlier box: with D as in the noise prompt it falls by a tenth or more.",
+     group="C", needs=("C", "D"), models=(),
+     where=f"{C_PLACE}; outputs of D at the swap's label from the noise prompt, nothing frozen; published stories, any"
+     " kind of noise",
+     controlled={
+         "where": f"{C_PLACE}; outputs of D at the swap's label from the noise prompt, nothing frozen;"
+         f" {COUNTERBALANCED}, independent noise",
+     },
+     **(ROW | {
+         "kind": "effect",
+         "statistic": "fall of the attention on one of the labels of an earlier box, mean over the group's heads, above"
+         " the margin and above a tenth of it; the tenth is ours",
+     }))  # fmt: skip
+def test_d_shapes_the_attention_of_c(claim: Claim, study: Study) -> Verdict:
+    conventions = study.conventions(claim)
+    by_noise: dict[str, CircuitConventions] = {kind: replace(conventions, noise=(kind,)) for kind in conventions.noise}
+
+    def judge(name: str, level: float) -> Verdict:
+        evidence = study.ask(claim, partial(request_shaped_attention, conventions=by_noise[name]))
+        before, after = (by_token(evidence, column) for column in ("before", "after"))
+        labels: dict[str, Part] = {
+            token: partial(all_of, claim.kind, {
+                "falls": partial(effect, before[token] - after[token], margin=claim.margin(), support=SHARES),
+                "by a tenth": partial(effect, (1 - TENTH) * before[token] - after[token], margin=0.0, support=SHARES),
+            }) for token in EARLIER
+        }  # fmt: skip
+        return any_of(claim.kind, labels, level=level)
+
+    return judge_candidates(claim, partial(or_invalid, claim, judge), by_noise)

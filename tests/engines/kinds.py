@@ -8,7 +8,7 @@ from functools import cache, partial
 
 from rebinding.evidence import PromptSet, Request
 from rebinding.evidence.sources import modules_of
-from rebinding.experiments.attention.request import request_attention
+from rebinding.experiments.attention.request import request_attention, request_shaped_attention
 from rebinding.experiments.binding.request import request_exchange, request_shifts
 from rebinding.experiments.circuit.request import (
     request_ablation,
@@ -98,6 +98,7 @@ KINDS: Mapping[str, Make] = {
     "losses": lambda p, d, h: Losses(noise(p)),
     "crossings": partial(request_crossings, n=N),
     "searched circuit": partial(request_searched_circuit, n=N),
+    "shaped": partial(request_shaped_attention, n=N, conventions=CONTROLLED),
     "looks": partial(request_attention, n=N, group="A", like="published"),
     "binding": shifts,
     "swap labels": partial(request_label_exchange, n=N, conventions=builtin_procedure("controlled").binding),

@@ -11,6 +11,7 @@ import pytest
 
 from rebinding.evidence import EvidenceError, PromptSet, Request
 from rebinding.evidence.store import Store
+from rebinding.experiments.attention.request import request_shaped_attention
 from rebinding.experiments.binding.request import request_exchange, request_shifts
 from rebinding.experiments.circuit.request import (
     request_ablation,
@@ -87,6 +88,7 @@ def make_requests(prompts: Prompts, heads: Circuit) -> list[Request]:
         request_contributions(prompts, stories, heads, 4, conventions=builtin_procedure("published").circuit),
         request_stories_without_swap(prompts, stories, heads, 4),
         request_stream(prompts, stories, heads, 4, conventions=builtin_procedure("published").circuit),
+        request_shaped_attention(prompts, stories, heads, 4, conventions=conventions),
         request_crossings(prompts, stories, heads, 4),
         request_exchange(prompts, stories, heads, 4, conventions=builtin_procedure("controlled").binding),
         request_interchange(prompts, heads, stories, "pointer", 4, builtin_procedure("published").roles),

@@ -16,9 +16,9 @@ import pandas as pd
 
 from rebinding.evidence import PromptSet
 from rebinding.experiments.attention.named import names_before
-from rebinding.experiments.attention.request import AttentionToRoles
+from rebinding.experiments.attention.request import AttentionToRoles, ShapedAttention
 from rebinding.experiments.prompts import Prompts
-from rebinding.experiments.simulation import simulates
+from rebinding.experiments.simulation import leave_out, simulates
 from rebinding.paper.circuit import Head
 from rebinding.paper.numbers import circuit
 from rebinding.paper.worlds import NotSimulated, Run
@@ -78,6 +78,9 @@ def _means(run: Run, group: str, names: tuple[str, ...], even: Array) -> Array:
     if run.world.name == "rival" and group != "B":
         return np.repeat(even[:, None], len(names), axis=1)
     return np.where(is_target, share / max(1, is_target.sum()), REST * even[:, None])
+
+
+leave_out(ShapedAttention, "the text has no number for what D does to C's attention")
 
 
 @lru_cache(maxsize=64)

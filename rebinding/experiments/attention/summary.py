@@ -12,9 +12,9 @@ from rebinding.evidence import Evidence
 Array = npt.NDArray[np.float64]
 
 
-def by_token(evidence: Evidence) -> Mapping[str, Array]:
-    """The heads' mean attention on every token, by prompt."""
-    means = evidence.rows.groupby(["token", "prompt"])["attention"].mean()
+def by_token(evidence: Evidence, column: str = "attention") -> Mapping[str, Array]:
+    """The heads' mean attention on every token, by prompt: of unedited prompts, or `before` and `after` an edit."""
+    means = evidence.rows.groupby(["token", "prompt"])[column].mean()
     return {str(name): means.loc[name].sort_index().to_numpy(np.float64) for name in means.index.unique("token")}
 
 

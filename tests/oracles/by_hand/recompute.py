@@ -10,7 +10,7 @@ from types import MappingProxyType
 import torch
 
 from rebinding.evidence import Request
-from rebinding.experiments.attention.request import AttentionToRoles
+from rebinding.experiments.attention.request import AttentionToRoles, ShapedAttention
 from rebinding.experiments.binding.request import SLOTS, Exchange, MeanVectors, Shifts
 from rebinding.experiments.circuit.request import Ablation, Contributions, Knockout, Means, Pruning, Stream
 from rebinding.experiments.paths.request import Paths
@@ -45,7 +45,12 @@ from tests.oracles.by_hand.judgements import Judged
 from tests.oracles.by_hand.label_evidence import recompute_label_exchange, recompute_label_vectors
 from tests.oracles.by_hand.path_evidence import recompute_paths
 from tests.oracles.by_hand.plain_model import Plain
-from tests.oracles.by_hand.role_evidence import recompute_attention, recompute_interchange, recompute_random_groups
+from tests.oracles.by_hand.role_evidence import (
+    recompute_attention,
+    recompute_interchange,
+    recompute_random_groups,
+    recompute_shaped_attention,
+)
 from tests.oracles.by_hand.tracing_evidence import (
     recompute_answered,
     recompute_diagnostic,
@@ -71,6 +76,7 @@ BY_HAND: Mapping[type[Request], Recompute] = MappingProxyType(
         Pruning: recompute_pruning,
         Stream: recompute_stream,
         AttentionToRoles: recompute_attention,
+        ShapedAttention: recompute_shaped_attention,
         Interchange: recompute_interchange,
         RandomInterchange: recompute_random_groups,
         Shifts: recompute_shifts,

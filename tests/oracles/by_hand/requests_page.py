@@ -174,7 +174,8 @@ def _slots(slots: Iterable[Any]) -> str:
 
 
 FORMATS: Mapping[str, Callable[[Any], str]] = {
-    "circuit": _circuit, "groups": _groups, "slots": _slots, "heads": _heads, "receivers": _heads, "senders": _heads,
+    "circuit": _circuit, "from_noise": _circuit, "groups": _groups, "slots": _slots,
+    "heads": _heads, "receivers": _heads, "senders": _heads,
 }  # fmt: skip
 """Fields with a format of their own."""
 

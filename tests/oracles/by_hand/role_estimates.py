@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import pandas as pd
 
-from rebinding.experiments.attention.request import AttentionToRoles
+from rebinding.experiments.attention.request import AttentionToRoles, ShapedAttention
 from rebinding.experiments.roles.request import Interchange, RandomInterchange
 from tests.oracles.by_hand.binding_estimates import Estimates
 from tests.oracles.by_hand.grounds import Grounds
@@ -27,6 +27,20 @@ def looks(g: Grounds) -> Mapping[str, float]:
     }
     parts = {f"{token} over {name}": value for token, margins in differences.items() for name, value in margins.items()}
     return parts | {f"{part.partition(' ')[0]}: {part}": value for part, value in parts.items()}
+
+
+def shapes(g: Grounds) -> Mapping[str, float]:
+    """By kind of noise and label, how much attention falls, and how much of it after a tenth is taken off."""
+    requests = g.all(ShapedAttention)
+    estimates: dict[str, float] = {}
+    for request, rows in requests:
+        means = rows.groupby("token")[["before", "after"]].mean()
+        kind = request.prompts.pairing[-1]
+        for token in ("swap_asked", "swap_partner", "context_partner"):
+            before, after = (float(means[column][token]) for column in ("before", "after"))
+            name = f"{kind}: {token}" if len(requests) > 1 else token
+            estimates |= {f"{name}: falls": before - after, f"{name}: by a tenth": 0.9 * before - after}
+    return estimates
 
 
 def looks_at_box(g: Grounds) -> Mapping[str, float]:
@@ -150,6 +164,7 @@ ROWS: Mapping[str, Estimates] = {
     "circuit.a_attends_to_object": looks,
     "circuit.b_attends_to_question_box": looks_at_box,
     "circuit.c_attends_to_earlier_box": looks,
+    "circuit.d_shapes_c": shapes,
     "roles.b_is_the_pointer": estimate_candidates(is_pointer),
     "roles.b_raises_pointer": estimate_candidates(raises),
     "roles.b_over_random_groups": estimate_over_random_groups,

@@ -29,6 +29,30 @@ def recompute_attention(plain: Plain, prompts: Prompts, request: Any, rows: pd.D
         yield Recomputation(index, {"attention": attention, "uniform": 1 / (at + 1)}, plain.scores(prompt.ids, [layer]))
 
 
+def recompute_shaped_attention(
+    plain: Plain, prompts: Prompts, request: Any, rows: pd.DataFrame
+) -> Iterator[Recomputation]:
+    """The same where senders have their outputs of the noise prompt, and how far these are from their own."""
+    pairs = {number: (clean, noise) for number, clean, noise in prompts.encode(request.prompts).pairs}
+    for index, row in numbered(rows):
+        clean, noise = pairs[int(row["prompt"])]
+        layer, head = int(row["layer"]), int(row["head"])
+        at, key = clean.roles[request.at], _token_of_role(clean, row["token"])
+        puts, changes = [], []
+        for sender in request.from_noise:
+            place = clean.roles[sender.role]
+            old, new = (
+                plain.clean(side.ids).values["z", sender.layer][0, place, plain.span(sender.head)]
+                for side in (clean, noise)
+            )
+            puts.append(Put("z", sender.layer, place, new, sender.head))
+            changes.append(relative_difference(new, old))
+        runs = plain.clean(clean.ids), plain.run([(clean.ids, puts)], attention=True)
+        before, after = (float(run.attention[layer][0, head, at, key]) for run in runs)
+        values = {"before": before, "after": after, "relative_change": max(changes)}
+        yield Recomputation(index, values, plain.scores(clean.ids, [layer]))
+
+
 def _token_of_role(prompt: Encoded, name: str) -> int:
     """A token by what it does, or else by where it stands, if it does nothing: of those there is one."""
     if name in FUNCTIONS:
