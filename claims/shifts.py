@@ -21,6 +21,8 @@ from rebinding.verdicts.effects import Support
 from rebinding.verdicts.sentences import Part
 
 PLACE = "group B, keys of its KV groups, at the readout; raw projections; read on the shifted tokens; slot 1 to 0"
+OTHER_MODELS = {"source": "section 6, binding ID matching"}
+EVERY_MODEL = {"source": f"section 5, results; {OTHER_MODELS['source']}"}
 ROW: dict[str, Any] = {"source": "section 5, results", "where": PLACE, "group": "B"}
 CONTROLLED = {
     "where": "each head of group B with attention on the slots, at the readout; raw projections; read on box and"

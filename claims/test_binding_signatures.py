@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from claims.catalogue import GEMMA_2, GEMMA_3, LLAMA_3B, LLAMA_8B, row
 from claims.conventions import led_by_slot_i, states_attention
-from claims.shifts import ROW, TWICE, mean_is_not_positive
+from claims.shifts import EVERY_MODEL, OTHER_MODELS, ROW, TWICE, mean_is_not_positive
 from claims.signatures import judge_signature, key_dominated, levels, matching
 from rebinding.evidence import Evidence
 from rebinding.experiments.binding.summary import shift
@@ -17,11 +17,8 @@ from rebinding.verdicts.sentences import all_of
 
 SECTION = "binding"
 MOST = 0.5
-FINDINGS: Mapping[str, Mapping[str, str]] = {
-    "gone": {"REPLICATED": "gone", "NOT REPLICATED": "stays"},
-    "below-half": {"REPLICATED": "below-half", "NOT REPLICATED": "not-below-half"},
-}
-"""The finding of a reported row, by the outcome of its rule."""
+FINDINGS = {"REPLICATED": "gone", "NOT REPLICATED": "stays"}
+"""What becomes of the answer, by the outcome of the rule "not above the margin"."""
 
 
 @row("binding.qk_cancels",
@@ -31,7 +28,7 @@ FINDINGS: Mapping[str, Mapping[str, str]] = {
      statistic="dR of the query's and the keys' shift above 0 (above the margin where the paper does not say it, and"
      " controlled); half of either above dR of both together; size of the latter below the larger of the margin and a"
      " quarter of the smaller shift. On Gemma-2-9B also nearer to random than half way to either, on Gemma-3-12B also"
-     " dlogit of both not above the margin, as the text cites them", **TWICE)  # fmt: skip
+     " dlogit of both not above the margin, as the text cites them", **(TWICE | EVERY_MODEL))  # fmt: skip
 def test_query_and_keys_together_cancel(claim: Claim, study: Study) -> Verdict:
     return judge_signature(claim, study, own=matching, other=key_dominated)
 
@@ -39,14 +36,14 @@ def test_query_and_keys_together_cancel(claim: Claim, study: Study) -> Verdict:
 @row("binding.qk_cancels_logit",
      "How far query and keys together move the answer, beside each alone and random shifts.",
      kind="report", metrics=("dlogit",), models=(), statistic="mean dlogit of every condition; whether that of both is"
-     " surely not above the margin (gone), surely above it (stays), or open", **TWICE)  # fmt: skip
+     " surely not above the margin (gone), surely above it (stays), or open", **(TWICE | EVERY_MODEL))  # fmt: skip
 @states_attention
 def test_the_answer_of_query_and_keys_together(claim: Claim, study: Study) -> Verdict:
     """The text cites the logit of Gemma-3-12B alone; in the table of Gemma-2-9B 1.57 of 4.25 remain."""
 
     def find(evidence: Evidence, _: str) -> str:
         verdict = mean_is_not_positive(shift(evidence, "qk", "dlogit"), claim.margin())(level=claim.level)
-        return FINDINGS["gone"].get(verdict.outcome, "open")
+        return FINDINGS.get(verdict.outcome, "open")
 
     evidence = study.binding(claim)
     means = {name: float(shift(evidence, name, "dlogit").mean()) for name in evidence.settings["conditions"]}
@@ -60,14 +57,14 @@ def test_the_answer_of_query_and_keys_together(claim: Claim, study: Study) -> Ve
      kind="ordering", metrics=("dR",), models=(LLAMA_3B, LLAMA_8B), headline=4,
      statistic="dR of both kinds of keys less that of the query, and plus it, above the margin; half of it less the"
      " query's, and plus it, above 0; dR of both together above the margin and above half of the keys'",
-     **TWICE)  # fmt: skip
+     **(TWICE | OTHER_MODELS))  # fmt: skip
 def test_keys_dominate(claim: Claim, study: Study) -> Verdict:
     return judge_signature(claim, study, own=key_dominated, other=matching)
 
 
 @row("binding.signature", "Which signature the model shows: matching, key dominated, or neither.",
      kind="report", metrics=("dR",), statistic="which of the two sets of parts holds, by convention", models=(),
-     **TWICE)  # fmt: skip
+     **(TWICE | EVERY_MODEL))  # fmt: skip
 @states_attention
 def test_the_signature(claim: Claim, study: Study) -> Verdict:
     """At every candidate readout token, at the levels of the two rows; the number is that of the first."""

@@ -65,8 +65,13 @@ VARIANTS: tuple[tuple[Variant, str, Unit], ...] = (
 COLUMNS: dict[Metric, str] = {"margin": "margin", "logit": "label_logit"}
 """The column of a quantity in the evidence of a circuit."""
 LOW, HIGH = 0.03, 0.10
-ROW: dict[str, Any] = {"source": "section 4.1, circuit evaluation", "where": "readout; other heads held at their mean"}
-ACCURACY = ROW | {"metrics": ("accuracy",)}
+SIZE = "introduction, item 2"
+EVALUATION = "section 4.1, results; section 6, circuit evaluation"
+ROW: dict[str, Any] = {
+    "source": "appendix, further metrics of the circuits",
+    "where": "readout; other heads held at their mean",
+}
+ACCURACY = ROW | {"metrics": ("accuracy",), "source": EVALUATION}
 SEARCHED: dict[str, Any] = {
     "where": "the heads at tokens that position-free discovery finds, all others at their mean over counterbalanced"
     " prompts; random circuits matched by layer; prompts and words that discovery did not see, about a box that is"
@@ -74,8 +79,9 @@ SEARCHED: dict[str, Any] = {
     "long": True,
     "headline": None,  # discovery takes longer than all other headline rows together
 }
-FOUND: dict[str, Any] = {"source": "section 4.1, circuit evaluation", "n": 50}
+FOUND: dict[str, Any] = {"source": EVALUATION, "n": 50}
 SHARE_LEFT = "share of head-position pairs left, over several orders of the walk"
+E_LEFT = "section 4.1, results; the table of heads of the four models"
 WALKS = FOUND | {
     "metrics": ("share",),
     "unit": "circuit draws",
@@ -134,7 +140,7 @@ def test_the_circuit_recovers_most_of_the_task(claim: Claim, study: Study) -> Ve
      kind="effect", headline=1,
      statistic="hits of the circuit less three quarters of the full model's, by prompt, above 0; 'near full' is the"
      " paper's, the three quarters are ours",
-     controlled=SEARCHED, **ACCURACY)  # fmt: skip
+     controlled=SEARCHED, **(ACCURACY | {"source": f"{SIZE} (\"near full model performance\")"}))  # fmt: skip
 def test_the_circuit_is_near_the_full_model(claim: Claim, study: Study) -> Verdict:
     evidence = evidence_of_circuit(claim, study)
     circuit, full = (of_circuit(evidence, which, "hit").astype(float) for which in ("circuit", "full"))
@@ -160,7 +166,7 @@ def test_the_circuit_beats_random_ones(claim: Claim, study: Study) -> Verdict:
 @row("circuit.not_a_floor", "The circuit is better than random ones although the model is weak.",
      kind="ordering", models=(LLAMA_3B,),
      statistic="difference of hits to random circuits; and the model's own accuracy, below nine tenths",
-     **ACCURACY)  # fmt: skip
+     **(ACCURACY | {"source": "appendix, correct examples of Llama-3B"}))  # fmt: skip
 def test_the_circuit_is_no_floor(claim: Claim, study: Study) -> Verdict:
     evidence = study.ablate_circuit(claim)
     misses = partial(effect, ~of_circuit(evidence, "full", "hit"), above=1 - MOST, margin=0.0)
@@ -187,7 +193,7 @@ def test_margins_and_logits_are_as_printed(claim: Claim, study: Study) -> Verdic
 @row("circuit.e_prime",
      "Without the heads of group E the circuit still answers, because the residual stream at the context still says"
      " where the boxes are bound.",
-     source="section 4.1, circuit evaluation", kind="effect", metrics=("accuracy", "margin"), n=50,
+     source="section 4.1, results (\"may already be available\")", kind="effect", metrics=("accuracy", "margin"), n=50,
      group="E", needs=("D",), models=(),
      statistic="share of prompts answered without group E, above chance; and by how much the answer's margin over the"
      " other objects falls with the other stream, by prompt, above the margin",
@@ -212,6 +218,7 @@ def test_the_answer_survives_without_e(claim: Claim, study: Study) -> Verdict:
      statistic="an eighth less the share of all heads that is left, each head counted once, over several orders of the"
      " walk; the eighth is ours",
      **(WALKS | {
+         "source": f"{SIZE} (\"compact\")",
          "where": "the circuit that we discovered in the first of the published ways",
          "long": False,
      }))  # fmt: skip
@@ -245,7 +252,7 @@ def test_the_circuit_is_small(claim: Claim, study: Study) -> Verdict:
 @row("circuit.three_to_ten_percent", "Pruning leaves three to ten per cent of the heads.",
      kind="no-effect", models=(GEMMA_2, LLAMA_3B, LLAMA_8B),
      statistic=f"{SHARE_LEFT}, within 0.03 to 0.10",
-     **WALKS)  # fmt: skip
+     **(WALKS | {"source": SIZE}))  # fmt: skip
 def test_the_circuit_is_three_to_ten_per_cent(claim: Claim, study: Study) -> Verdict:
     by_discovery = shares(claim, study)
     bounds: dict[str, Any] = {"about": (LOW + HIGH) / 2, "margin": (HIGH - LOW) / 2, "unit": claim.unit}
@@ -256,10 +263,10 @@ def test_the_circuit_is_three_to_ten_per_cent(claim: Claim, study: Study) -> Ver
 
 @row("circuit.group_e_empty", "Pruning leaves nothing of group E.",
      kind="set", group="E", needs=(), condition="empty", models=(GEMMA_2, LLAMA_3B),
-     statistic="the heads left, over several orders of the walk", **WALKS)  # fmt: skip
+     statistic="the heads left, over several orders of the walk", **(WALKS | {"source": E_LEFT}))  # fmt: skip
 @row("circuit.group_e_present", "Pruning leaves heads of group E.",
      kind="set", group="E", needs=(), condition="present", models=(GEMMA_3, LLAMA_8B),
-     statistic="the heads left, over several orders of the walk", **WALKS)  # fmt: skip
+     statistic="the heads left, over several orders of the walk", **(WALKS | {"source": E_LEFT}))  # fmt: skip
 def test_what_pruning_leaves_of_e(claim: Claim, study: Study) -> Verdict:
     prunings = study.prunings(claim)
 
@@ -295,7 +302,7 @@ def test_no_kept_head_can_go(claim: Claim, study: Study) -> Verdict:
      kind="effect", needs=("A",),
      statistic="hits of the circuit less 1.01 times those without the head, by prompt, above 0 beside one set of other"
      " heads that is gone, at least: none, a whole group, or one of eight drawn sets, where half of the hits remain",
-     **ACCURACY)  # fmt: skip
+     **(ACCURACY | {"source": "section 4.1, circuit evaluation"}))  # fmt: skip
 def test_every_head_contributes_a_per_cent(claim: Claim, study: Study) -> Verdict:
     if study.has_discovered_circuit:
         return not_applicable(claim.kind, "the circuit was discovered on this model, and pruned by another rule")

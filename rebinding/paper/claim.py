@@ -106,7 +106,10 @@ class Claim:
         headline claim."""
         id, sentence = (name.replace(".", ".five_boxes.", 1) for name in (self.id, self.sentence))
         statement = f"With five boxes and a further swap: {self.statement[0].lower()}{self.statement[1:]}"
-        return replace(self, id=id, sentence=sentence, statement=statement, section="five", boxes=5, headline=None)
+        source = f"{self.source}; appendix, beyond three boxes"
+        return replace(
+            self, source=source, id=id, sentence=sentence, statement=statement, section="five", boxes=5, headline=None
+        )
 
 
 def margin_of(metric: Metric) -> float:
