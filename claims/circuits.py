@@ -21,7 +21,7 @@ from rebinding.verdicts import (
     edits_change_values,
     effect,
     emptiness,
-    exceeds_draws,
+    exceeds_random,
     not_applicable,
     overlap,
     rank_overlap,
@@ -123,7 +123,7 @@ def lowers_the_lead(claim: Claim, study: Study, links: Mapping[str, Evidence], g
         random = np.stack([lost_by_senders(link, senders, "logit") for senders in others])  # (draw, prompt)
         parts: dict[str, Part] = {
             "the lead falls": partial(effect, own * times, margin=margin),
-            "more than with random senders": partial(exceeds_draws, own * times, random * times, margin=margin),
+            "more than with random senders": partial(exceeds_random, own * times, random * times, margin=margin),
         }
         verdict = all_of(claim.kind, parts, level=level)
         falls = f"the lead falls by {own.mean():.3g} a head, with random senders by {random.mean():.2g}"

@@ -60,22 +60,14 @@ def judge_studies(claim: Claim, test: Test, studies: Mapping[str, Study]) -> Ver
     """The verdict of a row over all candidate conventions, each with a study."""
 
     def judge(name: str, level: float) -> Verdict:
-        return test(replace(claim, level=level), studies[name])
+        try:
+            return test(replace(claim, level=level), studies[name])
+        except GateFailed as failed:  # another candidate may pass this gate
+            if failed.gate.name == NO_OP_GATE:  # this gate is a fault under any convention
+                raise
+            return invalid(claim.kind, failed.gate.name, failed.gate.detail)
 
-    return judge_candidates(claim, partial(or_invalid, claim, judge, fault=NO_OP_GATE), studies)
-
-
-def or_invalid(
-    claim: Claim, judge: Callable[[str, float], Verdict], name: str, level: float, *, fault: str | None = None
-) -> Verdict:
-    """INVALID if a gate fails under one of several candidates: another may pass it. Not the gate `fault`: its failure
-    is one under any convention."""
-    try:
-        return judge(name, level)
-    except GateFailed as failed:
-        if failed.gate.name == fault:
-            raise
-        return invalid(claim.kind, failed.gate.name, failed.gate.detail)
+    return judge_candidates(claim, judge, studies)
 
 
 def judge_random_sizes(claim: Claim, evidence: Evidence, judge: Callable[[str], Part]) -> Verdict:

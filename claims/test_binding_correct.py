@@ -59,6 +59,23 @@ def test_both_together_turn_correct_examples(claim: Claim, study: Study) -> Verd
     return mean_is_above(shift(evidence, "qk", "dR")[..., correct(evidence, "q")], claim.margin())(level=claim.level)
 
 
+@row("binding.correct_only.keys_lead",
+     "On the prompts that the model answers correctly a shift of keys turns attention more than the query's does,"
+     " either way.",
+     kind="ordering", metrics=("dR",), statistic="dR of both kinds of keys less that of the query, and plus it, mean"
+     " over correct examples, above the margin", **CORRECT)  # fmt: skip
+@under_every_convention("q", "k_both")
+def test_keys_lead_on_correct_examples(claim: Claim, study: Study) -> Verdict:
+    """Of a mean's absolute value the estimate is biased, so both signs are judged."""
+    evidence = study.binding(claim)
+    query, keys = (shift(evidence, condition, "dR")[..., correct(evidence, "q")] for condition in ("q", "k_both"))
+    parts = {
+        "keys over the query": mean_is_above(keys - query, claim.margin()),
+        "keys over the query's opposite": mean_is_above(keys + query, claim.margin()),
+    }
+    return all_of(claim.kind, parts, level=claim.level)
+
+
 @rows(
     Claim(f"binding.correct_only.{condition}.{name}",
           f"On correctly answered prompts, with {intervention}, {name} is the printed number.",

@@ -1,6 +1,6 @@
 """Estimates, intervals and the rules that turn evidence into verdicts."""
 
-from rebinding.verdicts.effects import effect, exceeds_draws, no_effect, ordering
+from rebinding.verdicts.effects import effect, exceeds_random, no_effect, ordering
 from rebinding.verdicts.estimates import Estimate, estimate
 from rebinding.verdicts.families import Family, family
 from rebinding.verdicts.gates import (
@@ -45,7 +45,7 @@ __all__ = [
     "emptiness",
     "equal_lengths",
     "estimate",
-    "exceeds_draws",
+    "exceeds_random",
     "family",
     "finite",
     "group_present",

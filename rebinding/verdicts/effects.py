@@ -104,7 +104,7 @@ def ordering(
     return _judge("ordering", first.astype(np.float64) - second, margin, 0.0, unit, support, level)
 
 
-def exceeds_draws(
+def exceeds_random(
     values: npt.ArrayLike, draws: npt.ArrayLike, *, margin: float, support: Support | None = None, level: float = 0.05
 ) -> Verdict:
     """Is A (prompts,) greater than random choices of its kind, (draws, prompts), usually are?

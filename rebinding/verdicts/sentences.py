@@ -66,14 +66,20 @@ def most_of(kind: Rule, parts: Mapping[str, Part], share: float, *, level: float
 def under_conventions(kind: Rule, conventions: Mapping[str, Part], *, level: float = LEVEL) -> Verdict:
     """The verdict of a sentence that the paper may have judged under any of several conventions.
 
-    Like `any_of`, but it skips conventions under which the sentence cannot be judged, while there are others. An open
-    verdict is `unidentified` if some conventions refute the sentence: the answer then depends on the convention.
+    Like `any_of`, but it skips conventions under which the sentence cannot be judged, while there are others. While a
+    gate fails under some convention it refutes nothing: under that one the sentence may hold. An open verdict is
+    `unidentified` if some conventions refute the sentence: the answer then depends on the convention.
     """
     verdicts = {name: part(level=level) for name, part in conventions.items()}
     judged = {name: part for name, part in conventions.items() if verdicts[name].judged}
     verdict = any_of(kind, judged or conventions, level=level)
     refuted = [name for name in judged if verdicts[name].outcome == "NOT REPLICATED"]
     reason = f"the paper does not identify the convention; {verdict.reason}" if judged else verdict.reason
+    invalid = {name: part for name, part in verdicts.items() if part.outcome == "INVALID"}
+    if judged and invalid and verdict.outcome == "NOT REPLICATED":
+        gates = ", ".join(f"{name} ({part.gate})" for name, part in invalid.items())
+        verdict = replace(verdict, outcome="INCONCLUSIVE", needed_n=None)
+        reason = f"not judged under {gates}, and refuted under all others; {reason}"
     return replace(verdict, reason=reason, unidentified=verdict.outcome == "INCONCLUSIVE" and bool(refuted))
 
 

@@ -49,8 +49,10 @@ class Reference:
 
 
 def difference(measurement: Estimate, paper: Reference, level: float) -> tuple[Array, Array]:
-    """Interval of ours - paper, recovered from the two intervals (Newcombe's method; exact for normal means)."""
-    low, high = measurement.bounds(level) if measurement.binary else measurement.safe_bounds(level)
+    """Interval of ours - paper, recovered from the two intervals (Newcombe's method; exact for normal means).
+
+    Ours is a safe one: with Wilson's alone one share in ten is refuted wrongly below 24 prompts."""
+    low, high = measurement.safe_bounds(level)
     paper_low, paper_high = paper.bounds(measurement, level)
     gap = measurement.mean - paper.value
     down = np.hypot(measurement.mean - low, paper_high - paper.value)

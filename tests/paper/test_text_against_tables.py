@@ -164,6 +164,12 @@ SENTENCES = (
         (L3,),
         lambda m: circuit("correct_only.qk.dR", m) > no_change("dR"),
     ),
+    Sentence(
+        "binding.correct_only.keys_lead",
+        "dR",
+        (L3,),
+        lambda m: circuit("correct_only.k_both.dR", m) - abs(circuit("correct_only.q.dR", m)) > no_change("dR"),
+    ),
     *(
         Sentence(
             "binding.correct_only.similar",

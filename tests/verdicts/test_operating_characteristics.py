@@ -91,6 +91,28 @@ def test_single_proportions_never_exceed_five_per_cent(n):
     assert chance[effect_outcomes(measurement, 0.10, above=1 / 3) == "REPLICATED"].sum() <= 0.05
 
 
+@pytest.mark.parametrize("n", [5, 8, 10, 16, 24, 60])
+@pytest.mark.parametrize("paper", [0.34, 0.71, 0.89, 0.99])
+def test_a_printed_share_is_rarely_refuted_wrongly(n, paper):
+    """At the margin of 0.10, whatever the paper's own 300 prompts gave. Wilson's interval alone errs in up to 10 %."""
+    measurement, counts = estimate(np.tri(n + 1, n, -1, dtype=bool), unit="prompts"), np.arange(n + 1)
+    printed = np.arange(301)
+    likely = printed[stats.binom.pmf(printed, 300, paper) > 1e-6]
+    for truth in (paper - 0.10, paper + 0.10):
+        if truth <= 1:
+            of_ours = stats.binom.pmf(counts, n, truth)
+            wrong = [
+                of_ours[value_outcomes(measurement, share_printed(hits), 0.10) == "NOT REPLICATED"].sum()
+                for hits in likely
+            ]
+            assert np.dot(wrong, stats.binom.pmf(likely, 300, paper)) <= 0.05
+
+
+def share_printed(hits):
+    """What a paper prints of 300 prompts, to two decimals."""
+    return Reference(round(hits / 300, 2), half_width=0.005, n=300, draws=1, binomial=True)
+
+
 @pytest.mark.parametrize("n", [*range(5, 120), 300])
 def test_a_circuit_beside_others_that_never_answer_keeps_the_error_rate(n):
     """Crossed with ten draws whose hits do not vary, a circuit that answers one prompt in ten: at N = 24 none of its

@@ -179,7 +179,9 @@ def test_fields_hold_for_every_tree(tree: Tree) -> None:
     [
         ({"a": NEGATIVE, "b": POSITIVE, "c": OPEN}, "REPLICATED", ("b",), False),
         ({"a": NEGATIVE, "b": NEGATIVE}, "NOT REPLICATED", ("a",), False),
-        ({"a": NEGATIVE, "b": BROKEN}, "NOT REPLICATED", ("a",), False),
+        ({"a": NEGATIVE, "b": BROKEN}, "INCONCLUSIVE", ("a",), True),
+        ({"a": NEGATIVE, "b": MISSING}, "NOT REPLICATED", ("a",), False),
+        ({"a": POSITIVE, "b": BROKEN}, "REPLICATED", ("a",), False),
         ({"a": NEGATIVE, "b": OPEN}, "INCONCLUSIVE", ("b",), True),
         ({"a": OPEN, "b": OPEN}, "INCONCLUSIVE", ("a",), False),
         ({"a": BROKEN, "b": MISSING}, "INVALID", ("a",), False),

@@ -244,6 +244,16 @@ def similar(g: Grounds) -> Mapping[str, float]:
     return estimate_candidates(g, parts, *CORRECT)
 
 
+def estimate_lead_of_keys(g: Grounds) -> Mapping[str, float]:
+    right = select_values(main(g), "q", "correct")[0] == 1
+
+    def parts(mean: Mean) -> Mapping[str, float]:
+        query, keys = (mean(condition, "dR")[0][right].mean() for condition in ("q", "k_both"))
+        return {"keys over the query": keys - query, "keys over the query's opposite": keys + query}
+
+    return estimate_candidates(g, parts, "q", "k_both")
+
+
 def estimate_correct_prompts(g: Grounds) -> Mapping[str, float]:
     condition, measure = g.claim.condition or "qk", g.claim.metrics[0]
     right = select_values(main(g), "q", "correct")[0] == 1
@@ -277,6 +287,7 @@ ROWS: Mapping[str, Estimates] = {
     "binding.qk_cancels_logit": cancels_logit,
     "binding.slot_attended": attended,
     "binding.correct_only.similar": similar,
+    "binding.correct_only.keys_lead": estimate_lead_of_keys,
     "binding.correct_only": estimate_correct_prompts,
     "binding.dr_robust": dr_robust,
     "binding.table": table,
